@@ -1,0 +1,25 @@
+/* base/buf.h - a refcounted block of memory that crosses threads or the wire.
+ * Owns:    its bytes; immutable once a second reference exists (invariant I1).
+ * Threads: ref and unref from any; writing only while the writer holds the one reference.
+ * Errors:  ST_NOMEM. */
+#ifndef BASE_BUF_H
+#define BASE_BUF_H
+#include "base/status.h"
+#include <stdatomic.h>
+#include <stddef.h>
+
+struct buf {
+    void *data;   /* 64-byte aligned */
+    size_t bytes; /* length of data */
+    _Atomic int refs;
+    void (*recycle)(struct buf *b, void *ctx); /* called instead of freeing at the last unref */
+    void *recycle_ctx;
+};
+
+/* A block of `bytes` (may be 0), not cleared, with one reference. */
+enum status buf_create(size_t bytes, struct buf **out);
+struct buf *buf_ref(struct buf *b); /* returns b */
+void buf_unref(struct buf *b);      /* NULL is fine */
+void buf_free(struct buf *b);       /* for a recycler: frees for good, whatever the count */
+
+#endif

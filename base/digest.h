@@ -1,0 +1,20 @@
+/* base/digest.h - checksums: CRC-32C for what crosses the wire or lies on disk (RFC 3720 B.4, by
+ * Intel's ISA-L), SHA-256 to name a set of parameters (by OpenSSL's libcrypto).
+ * Threads: any; a struct digest_sha256 belongs to one. Errors: ST_NOMEM. */
+#ifndef BASE_DIGEST_H
+#define BASE_DIGEST_H
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* CRC-32C of n bytes, continuing `crc` (0 at the start): crc(a|b) == f(f(0, a), b).
+ * Check value: "123456789" gives 0xe3069283. */
+uint32_t digest_crc32c(uint32_t crc, const void *data, size_t n);
+
+struct digest_sha256;
+enum status digest_sha256_create(struct digest_sha256 **out);
+void digest_sha256_update(struct digest_sha256 *d, const void *data, size_t n);
+void digest_sha256_hex(struct digest_sha256 *d, char hex[65]); /* ends the digest */
+void digest_sha256_destroy(struct digest_sha256 *d);           /* NULL is fine */
+
+#endif

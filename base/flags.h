@@ -1,0 +1,37 @@
+/* base/flags.h - one table of options per program: it feeds argp, --help and the start-up dump.
+ * Underscores and dashes are the same in names (--ps_hosts, --ps-hosts); a boolean takes nothing,
+ * or =true, =false, =1, =0.
+ * Threads: none; parse before the first thread starts.
+ * Errors:  ST_INVALID, logged with the flag, what it got and what it wants. */
+#ifndef BASE_FLAGS_H
+#define BASE_FLAGS_H
+#include "base/status.h"
+#include <stddef.h>
+
+enum flag_type { FLAG_STRING, FLAG_INT, FLAG_DOUBLE, FLAG_BOOL, FLAG_CHOICE };
+
+struct flag {
+    const char *name;
+    enum flag_type type;
+    void *target;           /* const char **, int64_t *, double *, int *, int * (index of choice);
+                               holds the default before parsing */
+    double min, max;        /* bounds of a number, both ends allowed */
+    const char *arg;        /* the value's name in --help; NULL: by type */
+    const char *choices;    /* FLAG_CHOICE: "sync|async" */
+    const char *help;       /* one sentence; the default is added */
+    const char *group;      /* headline in --help, on the first flag of a group; else NULL */
+};
+
+struct flags_program {
+    const char *name;     /* "worker" */
+    const char *doc;      /* what the program does, one paragraph */
+    const struct flag *flags;
+    size_t n_flags;
+};
+
+/* 1 for sure exits (--help and --version print to stdout and set *exit_now to 1). */
+enum status flags_parse(const struct flags_program *prog, int argc, char **argv, int *exit_now);
+/* Logs every value that is not its default, at debug level. */
+void flags_dump(const struct flags_program *prog);
+
+#endif

@@ -1,0 +1,21 @@
+/* base/hosts.h - lists of host:port as TensorFlow's flags spell them.
+ * Accepts "a:1,b:2", "[::1]:2221"; no spaces, no empty entries, no port twice on one host.
+ * Errors: ST_INVALID (logged with the entry and the flag), ST_NOMEM. */
+#ifndef BASE_HOSTS_H
+#define BASE_HOSTS_H
+#include "base/status.h"
+
+enum { HOSTS_MAX = 4096 };
+
+struct hosts {
+    int n;
+    char **addr; /* n strings "host:port" */
+};
+
+/* flag: the flag's name for the error's text. An empty or NULL text gives n = 0. */
+enum status hosts_parse(const char *text, const char *flag, struct hosts *out);
+void hosts_free(struct hosts *h);
+/* 1 if the entry's host is a loopback name or address (127.*, ::1, localhost). */
+int hosts_is_loopback(const char *addr);
+
+#endif

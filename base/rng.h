@@ -1,0 +1,42 @@
+/* base/rng.h - random numbers as a pure function of a key and a counter, so that any thread, tower
+ * or worker can compute the n-th number of a stream without those before it (invariant I6).
+ * Source: the mixer is splitmix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom
+ * number generators, OOPSLA 2014), applied to key and counter in turn.
+ * Threads: any. Errors: none. */
+#ifndef BASE_RNG_H
+#define BASE_RNG_H
+#include <stdint.h>
+
+static inline uint64_t rng_mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* A key of its own for each use: rng_key(seed, RNG_..., layer or parameter index). */
+enum rng_use { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_DROPOUT = 3, RNG_TEST = 4 };
+static inline uint64_t rng_key(uint64_t seed, enum rng_use use, uint64_t index)
+{
+    return rng_mix(rng_mix(rng_mix(seed) ^ (uint64_t)use) ^ index);
+}
+
+static inline uint64_t rng_u64(uint64_t key, uint64_t counter)
+{
+    return rng_mix(key ^ rng_mix(counter));
+}
+
+/* Uniform in [0, 1), 24 bits. */
+static inline float rng_uniform(uint64_t key, uint64_t counter)
+{
+    return (float)(rng_u64(key, counter) >> 40) * 0x1p-24f;
+}
+
+/* Uniform in [0, n), n > 0, by multiply and shift; bias below n / 2^32, so n stays under 2^32. */
+static inline uint64_t rng_below(uint64_t key, uint64_t counter, uint64_t n)
+{
+    return ((rng_u64(key, counter) >> 32) * n) >> 32;
+}
+
+#endif

@@ -1,0 +1,27 @@
+/* base/shape.h - the extents of a tensor, outermost first, row-major. A value. */
+#ifndef BASE_SHAPE_H
+#define BASE_SHAPE_H
+#include <stdint.h>
+
+enum { SHAPE_MAX_DIMS = 6 };
+
+struct shape {
+    int n_dims; /* 0: a scalar */
+    int64_t dim[SHAPE_MAX_DIMS];
+};
+
+/* Product of the extents; -1 if one is negative or the product passes 2^40. */
+static inline int64_t shape_elems(const struct shape *s)
+{
+    int64_t n = 1;
+    for (int i = 0; i < s->n_dims; i++) {
+        if (s->dim[i] < 0 || s->dim[i] > ((int64_t)1 << 40))
+            return -1;
+        if (s->dim[i] != 0 && n > ((int64_t)1 << 40) / s->dim[i])
+            return -1;
+        n *= s->dim[i];
+    }
+    return n;
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* base/status.c - names of the codes. */
+#include "base/status.h"
+#include "base/log.h"
+#include <stdlib.h>
+
+const char *status_name(enum status st)
+{
+    static const char *const names[] = {
+#define X(name, text) #name,
+        STATUS_MAP(X)
+#undef X
+    };
+    return (unsigned)st < sizeof names / sizeof *names ? names[st] : "ST_?";
+}
+
+const char *status_text(enum status st)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        STATUS_MAP(X)
+#undef X
+    };
+    return (unsigned)st < sizeof texts / sizeof *texts ? texts[st] : "unknown status";
+}
+
+void status_check_failed(const char *file, int line, const char *cond)
+{
+    LOG_E("bug at %s:%d: %s does not hold; please report this line", file, line, cond);
+    abort();
+}

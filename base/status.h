@@ -1,0 +1,55 @@
+/* base/status.h - the one error type of the house, and the one way to pass it on.
+ * The function that first decides on an error logs it, once, with the cause and the mend;
+ * callers pass the code up silently. Outputs are written only on ST_OK.
+ * Threads: any. */
+#ifndef BASE_STATUS_H
+#define BASE_STATUS_H
+
+/* name, text. Grouped by the largest thing that is broken. */
+#define STATUS_MAP(X)                                                                              \
+    X(ST_OK, "ok")                                                                                 \
+    /* the request: what was asked for cannot be, the asker should change it */                    \
+    X(ST_INVALID, "invalid argument or input")                                                     \
+    X(ST_RANGE, "out of range")                                                                    \
+    X(ST_NOT_FOUND, "not found")                                                                   \
+    X(ST_CORRUPT, "corrupt data")                                                                  \
+    X(ST_MISMATCH, "does not match")                                                               \
+    X(ST_UNSUPPORTED, "not supported")                                                             \
+    /* the peer: it may work later, or with another peer */                                        \
+    X(ST_UNAVAILABLE, "peer unavailable")                                                          \
+    X(ST_DEADLINE, "deadline passed")                                                              \
+    X(ST_CANCELLED, "cancelled")                                                                   \
+    X(ST_REFUSED, "refused by the peer")                                                           \
+    X(ST_PROTOCOL, "protocol violated by the peer")                                                \
+    /* the process or its host */                                                                  \
+    X(ST_BUSY, "in use")                                                                           \
+    X(ST_NOMEM, "out of memory")                                                                   \
+    X(ST_IO, "input or output failed")                                                             \
+    X(ST_INTERNAL, "internal error")
+
+enum status {
+#define X(name, text) name,
+    STATUS_MAP(X)
+#undef X
+};
+
+const char *status_name(enum status st); /* "ST_OK"; static */
+const char *status_text(enum status st); /* "ok"; static */
+
+/* Runs CALL; if it fails, keeps its code in the local `st` and jumps to the local label `done`. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        st = (call);                                                                               \
+        if (st != ST_OK)                                                                           \
+            goto done;                                                                             \
+    } while (0)
+
+/* For our own bugs alone, never for what a peer, a file or a flag says. Live in release builds. */
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            status_check_failed(__FILE__, __LINE__, #cond);                                        \
+    } while (0)
+_Noreturn void status_check_failed(const char *file, int line, const char *cond);
+
+#endif

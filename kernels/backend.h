@@ -1,0 +1,104 @@
+/* kernels/backend.h - the one interface between the worker and what computes.
+ *
+ * A backend plans a whole network for one device once (struct plan: all memory is taken there), then
+ * runs it layer by layer, so that the caller can wait for a layer's parameters before its forward and
+ * hand out its gradients after its backward. Canonical layouts at the border are plain, row-major
+ * float: images NCHW, convolution weights OIHW, dense weights [out][in], a flatten of NCHW keeps that
+ * order; inside, a backend lays data out as it likes.
+ *
+ * Backends are shared objects weir_<name> that export `const struct backend weir_backend`; they are
+ * found beside the program (../lib) or in WEIR_BACKEND_DIR's flag; see backend_open.
+ *
+ * Threads: a plan belongs to one thread at a time; different plans run at once.
+ * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_INTERNAL; logged by the backend with the layer's name. */
+#ifndef KERNELS_BACKEND_H
+#define KERNELS_BACKEND_H
+#include "base/shape.h"
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum layer_kind {
+    LAYER_CONV2D,
+    LAYER_MAX_POOL,
+    LAYER_AVG_POOL, /* divides by the cells inside the image (TensorFlow's SAME) */
+    LAYER_DENSE,
+    LAYER_RELU,
+    LAYER_DROPOUT,
+    LAYER_BATCH_NORM, /* per channel of (C,H,W), per feature of (F) */
+    LAYER_FLATTEN,
+    LAYER_SOFTMAX_XENT, /* last; mean cross-entropy over the batch */
+    LAYER_N_KINDS
+};
+
+enum { LAYER_MAX_PARAMS = 4 };
+
+/* One layer, shapes worked out (without the batch). Layer i reads layer i-1's output; layer 0 the
+ * image. A value. */
+struct layer {
+    enum layer_kind kind;
+    char name[64];
+    struct shape in, out;        /* (C,H,W) or (F); no batch dimension */
+    int kernel[2], stride[2];    /* conv, pools: height, width */
+    int pad_lo[2], pad_hi[2];    /* conv, pools: zeros (pools: nothing) before and after */
+    float rate;                  /* dropout: share of units set to 0; the others divided by 1-rate */
+    float epsilon;               /* batch norm */
+    int n_params;
+    int param[LAYER_MAX_PARAMS]; /* indices: conv, dense: weights, bias;
+                                    batch norm: gamma, beta, running mean, running variance */
+};
+
+struct backend_plan_config {
+    const struct layer *layers; /* borrowed while the plan lives */
+    int n_layers;
+    int batch;                  /* largest number of samples in one pass */
+    int device;                 /* 0.. */
+    int n_threads;              /* CPU: threads inside one operation; >= 1 */
+    int n_params;
+    const float *const *params; /* [n_params] host values, canonical layout; borrowed; see load_param */
+    float *const *grads;        /* [n_params] host, written by backward; borrowed. For batch norm's
+                                   running mean and variance: the batch's own (variance with n-1) */
+    uint64_t seed;              /* dropout masks */
+    int inference_only;         /* no backward: less memory */
+};
+
+struct plan; /* opaque, the backend's */
+
+struct backend {
+    const char *name;        /* "cpu" */
+    const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
+    int (*n_devices)(void);
+    enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);
+    void (*plan_destroy)(struct plan *p);          /* NULL is fine */
+    size_t (*plan_memory_bytes)(const struct plan *p);
+    /* The host value of parameter `param` is new: read it (it may be overwritten again only after the
+     * backward of its layer, or after the forward if there is none). */
+    enum status (*load_param)(struct plan *p, int param);
+    /* n <= batch images of 8-bit pixels, rows of `pixels` bytes each (C,H,W), scaled to value/255;
+     * labels 0..classes-1, or NULL. position[i]: the sample's global position, the dropout mask's
+     * counter, so that masks do not depend on how samples are split over towers and workers. */
+    enum status (*set_input)(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
+                             const uint64_t *position, int n);
+    /* train: dropout and batch statistics in use. Layers in order 0 .. n_layers-1. */
+    enum status (*forward)(struct plan *p, int layer, int train);
+    /* Layers from the last to 0; afterwards grads of the layer's parameters are those of the mean
+     * loss over the n samples. */
+    enum status (*backward)(struct plan *p, int layer);
+    /* After the last layer's forward: mean cross-entropy and number of argmax == label. */
+    enum status (*result)(struct plan *p, float *loss, int *n_correct);
+    /* Optional (NULL: not offered): layer's output in canonical layout, n x elems(out) floats. */
+    enum status (*read_output)(struct plan *p, int layer, float *dst);
+};
+
+/* Loads backend `name`; dir NULL: ../lib beside the running program. Never unloaded.
+ * ST_NOT_FOUND, logged with the loader's reason. */
+enum status backend_open(const char *name, const char *dir, const struct backend **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

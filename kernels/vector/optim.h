@@ -1,0 +1,54 @@
+/* kernels/vector/optim.h - the optimizers that servers (and a worker alone) apply to one chunk.
+ * One fused pass reads the gradient sum, the parameters and the slots, and writes the new
+ * parameters and the slots in place: no other memory, any thread, bit-identical for equal input
+ * whatever instructions the machine has (no fused multiply-add, no reordering).
+ * Formulas are those of PyTorch 2's torch.optim (TensorFlow 1's where PyTorch has no such thing);
+ * each stands above its loop.
+ * Errors: ST_INVALID for a bad config, logged with the field. */
+#ifndef KERNELS_VECTOR_OPTIM_H
+#define KERNELS_VECTOR_OPTIM_H
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum optim_kind {
+    OPTIM_SGD,
+    OPTIM_MOMENTUM, /* v = m v + g; p -= lr v */
+    OPTIM_NESTEROV, /* v = m v + g; p -= lr (g + m v) */
+    OPTIM_ADAGRAD,
+    OPTIM_RMSPROP,
+    OPTIM_ADAM,
+    OPTIM_ADAMW,
+    OPTIM_N_KINDS
+};
+#define OPTIM_NAMES "sgd|momentum|nesterov|adagrad|rmsprop|adam|adamw" /* in the order above */
+
+struct optim_config {
+    enum optim_kind kind;
+    float learning_rate; /* > 0 */
+    float momentum;      /* momentum, nesterov, rmsprop's momentum; 0..1; default 0.9 (rmsprop: 0) */
+    float decay;         /* rmsprop: smoothing of g^2, default 0.99 */
+    float beta1, beta2;  /* adam: 0.9, 0.999 */
+    float epsilon;       /* added outside the root; adam 1e-8, adagrad 1e-10, rmsprop 1e-8 */
+    float weight_decay;  /* adamw: decoupled, default 0.01; others: added to g as wd * p, default 0 */
+};
+
+const char *optim_name(enum optim_kind kind);
+/* Fills *cfg with the defaults of `kind` (learning_rate 0.01 for sgd-like ones, 0.001 for adam*). */
+void optim_defaults(enum optim_kind kind, struct optim_config *cfg);
+enum status optim_check(const struct optim_config *cfg);
+/* Slots per parameter element: 0 (sgd), 1 or 2. */
+int optim_n_slots(const struct optim_config *cfg);
+
+/* new[i] = update of old[i] with the gradient sum[i] * scale (scale = 1 / total weight).
+ * slots: n_slots arrays of n, laid one after the other with a stride of n; zero before the first
+ * step. step: 1 at the first update (Adam's bias correction). new may be old. */
+void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const float *sum,
+                 float scale, const float *old, float *slots, float *new_);
+
+/* For parameters that are statistics (batch norm's running mean and variance): an exponential
+ * average, new[i] = keep * old[i] + (1 - keep) * sum[i] * scale. */
+void optim_average(float keep, size_t n, const float *sum, float scale, const float *old,
+                   float *new_);
+
+#endif

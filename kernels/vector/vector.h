@@ -1,0 +1,17 @@
+/* kernels/vector/vector.h - loops over float arrays: sums of contributions, counts.
+ * src may have any alignment (it may lie in a network buffer); dst is 4-byte aligned at least.
+ * Plain C that the compiler vectorises; no reordering of additions. Threads: any. Errors: none. */
+#ifndef KERNELS_VECTOR_VECTOR_H
+#define KERNELS_VECTOR_VECTOR_H
+#include <stddef.h>
+
+/* dst[i] = weight * src[i] */
+void vector_scale(float *dst, const void *src, float weight, size_t n);
+/* dst[i] += weight * src[i], product rounded before the sum */
+void vector_add_scaled(float *dst, const void *src, float weight, size_t n);
+/* dst[i] = src[i] */
+void vector_copy(float *dst, const void *src, size_t n);
+/* 1 if every element is finite */
+int vector_all_finite(const void *src, size_t n);
+
+#endif

@@ -1,0 +1,54 @@
+/* net/exchange.h - the client's side of an exchange: contributions out, versions in, with all
+ * servers of the job. Serves the worker; later a server that is itself the client of a parent group.
+ *
+ * A push borrows the caller's gradient until wait() says that the chunk's answer is there and the
+ * bytes are no longer referenced; the version's bytes are written straight into params. A broken
+ * stream is opened again without end (a line names the server every few seconds) and what was not
+ * answered is sent again under the same identity, so that it counts once (I3).
+ *
+ * Owns:    channels, streams, two threads.
+ * Threads: push, wait from any thread.
+ * Errors:  ST_REFUSED (another model or job; logged with the server's sentence), ST_CANCELLED
+ *          after cancel(), ST_DEADLINE, ST_PROTOCOL. */
+#ifndef NET_EXCHANGE_H
+#define NET_EXCHANGE_H
+#include "base/hosts.h"
+#include "net/job.h"
+
+struct net_exchange_config {
+    const struct hosts *ps_hosts; /* borrowed for ever */
+    struct net_join join;         /* job, chunks: borrowed for ever */
+    float *params;                /* flat block, chunks->n_elems floats; in: initial values (sent if
+                                     the servers ask this member for INIT); out: versions */
+    int64_t wait_line_ms;         /* how often a missing server is named; 0: 5000 */
+};
+
+struct net_exchange_stats {
+    uint64_t sent_bytes, received_bytes; /* payload */
+    uint64_t applied, duplicate, stale, reconnects;
+};
+
+struct net_exchange;
+enum status net_exchange_create(const struct net_exchange_config *cfg, struct net_exchange **out);
+void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
+
+/* Waits for all servers (without end, or until cancel), joins, sends or fetches the first version.
+ * *step: the step to go on from. Member 0 is asked for INIT; others wait until it has come. */
+enum status net_exchange_start(struct net_exchange *x, int64_t *step);
+
+/* Contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats. */
+enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
+                              float weight);
+/* Asks for a chunk's version `step` or later (used after training by members that evaluate). */
+enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step);
+/* Waits until each chunk in [first, first + n) has no push or pull under way and its version is at
+ * least `step`. Blocks without end while servers reconnect; ST_CANCELLED after cancel. */
+enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
+/* Version held in params for a chunk. */
+int64_t net_exchange_version(struct net_exchange *x, int chunk);
+/* Says goodbye to all servers (deadline_ms for each). */
+enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms);
+void net_exchange_cancel(struct net_exchange *x); /* async-signal-UNsafe; wakes every waiter */
+void net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out);
+
+#endif

@@ -1,0 +1,88 @@
+/* net/frame.h - message Frame of weir.proto: decoding in place, encoding without copying payloads.
+ *
+ * A decoder walks spans (gRPC hands out slices of up to 64 KB, cut anywhere) and accepts the fields in
+ * any order, as protobuf allows; unknown fields are skipped. The encoder writes what protobuf's own
+ * would: fields in order of their numbers, zero values left out, payload last and by reference.
+ *
+ * Owns:    nothing; decoded payloads point into the spans.
+ * Threads: any.
+ * Errors:  ST_PROTOCOL with the reason in `why`: truncated, oversized, too many pieces. */
+#ifndef NET_FRAME_H
+#define NET_FRAME_H
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    FRAME_MAX_PIECES = 1024,
+    FRAME_MAX_BYTES = 8 << 20,
+    FRAME_MAX_WHY = 511,
+    FRAME_HEAD_MAX = 64,  /* bytes of an encoded frame head at most */
+    PIECE_HEAD_MAX = 64 + FRAME_MAX_WHY + 8,
+};
+
+enum piece_kind {
+    PIECE_NONE = 0,
+    PIECE_PULL = 1,
+    PIECE_PUSH = 2,
+    PIECE_INIT = 3,
+    PIECE_VERSION = 16,
+    PIECE_APPLIED = 17,
+    PIECE_DUPLICATE = 18,
+    PIECE_STALE = 19,
+    PIECE_WRONG_SHARD = 20,
+    PIECE_REBASE = 21,
+    PIECE_REFUSED = 22,
+};
+
+struct net_span {
+    const uint8_t *data;
+    size_t n;
+};
+
+/* A run of bytes inside a list of spans. */
+struct net_payload {
+    const struct net_span *span; /* first span */
+    size_t skip;                 /* bytes to skip in it */
+    size_t bytes;                /* length of the run */
+};
+
+struct net_piece {
+    enum piece_kind kind;
+    uint32_t chunk;
+    uint64_t step;
+    float weight;
+    uint32_t crc32c;
+    char why[FRAME_MAX_WHY + 1];
+    struct net_payload payload;
+};
+
+struct net_frame_head {
+    uint64_t generation;
+    uint32_t member;
+    uint64_t incarnation;
+};
+
+/* Decodes a frame. Head first (wherever it stands), then each piece is given to on_piece, in order,
+ * until one returns other than ST_OK (passed on). why: at least 128 bytes. */
+enum status frame_decode(const struct net_span *spans, size_t n_spans, struct net_frame_head *head,
+                         enum status (*on_piece)(void *ctx, const struct net_frame_head *head,
+                                                 const struct net_piece *piece),
+                         void *ctx, char *why, size_t why_bytes);
+
+/* Encodes the frame's own fields; returns their length, at most FRAME_HEAD_MAX. */
+size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out);
+/* Encodes tag and length of a piece and all its fields up to the payload's bytes, which follow
+ * (payload_bytes of them, from elsewhere). Returns the length, at most PIECE_HEAD_MAX. */
+size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_bytes, uint8_t *out);
+
+/* CRC-32C of the payload. */
+uint32_t payload_crc32c(const struct net_payload *p);
+/* Calls fn for runs of whole floats, in order: src has any alignment, `first` counts elements.
+ * bytes must be a multiple of 4; floats cut by the end of a span are put together. */
+void payload_each_run(const struct net_payload *p,
+                      void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx);
+/* Copies all of it to dst. */
+void payload_copy(const struct net_payload *p, void *dst);
+
+#endif

@@ -1,0 +1,55 @@
+/* net/server.h - the RPC server: weir.v1.Weir and grpc.health.v1.Health on one address.
+ * Handlers run on the server's own threads and must not block; they may call any function here but
+ * stop and destroy. Frames of one stream are handed over one at a time, in order.
+ * Owns:    its threads, streams, and a reference to each buffer queued for sending.
+ * Memory:  one decoded frame per stream (FRAME_MAX_BYTES) and what callers queue.
+ * Threads: net_stream_send and net_stream_fail from any.
+ * Errors:  ST_BUSY port in use, ST_INVALID address; logged with the address. */
+#ifndef NET_SERVER_H
+#define NET_SERVER_H
+#include "base/buf.h"
+#include "net/frame.h"
+#include "net/job.h"
+
+struct net_stream; /* one Exchange call; alive until stream_closed returned */
+
+struct net_server_handler {
+    void *ctx;
+    /* Fills *reply; refusals are answers, not errors. peer: "ipv4:10.0.0.7:51234". */
+    void (*join)(void *ctx, const struct net_join *req, const char *peer,
+                 struct net_join_reply *reply);
+    void (*leave)(void *ctx, int member, uint64_t incarnation, int done);
+    /* One piece of a frame; piece and payload are valid for the call. The crc was NOT checked. */
+    void (*piece)(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
+                  const struct net_piece *piece);
+    /* Nothing more comes from or goes to the stream; forget it. */
+    void (*stream_closed)(void *ctx, struct net_stream *stream);
+};
+
+struct net_server_config {
+    const char *addr;              /* host:port to listen on: that address, not all interfaces */
+    int n_threads;                 /* pollers; 0: 2 */
+    struct net_server_handler handler;
+};
+
+struct net_server;
+enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);
+/* Refuses new calls, lets queued answers go out for at most grace_ms, then ends every call. */
+void net_server_stop(struct net_server *s, int64_t grace_ms);
+void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
+
+/* Queues one answer. head/piece: copied (payload field ignored). payload: NULL, or a buffer of which
+ * a reference is taken until the bytes are sent; [offset, offset + bytes) of it goes out.
+ * After the stream broke it is dropped silently. */
+void net_stream_send(struct net_stream *stream, const struct net_frame_head *head,
+                     const struct net_piece *piece, struct buf *payload, size_t offset,
+                     size_t bytes);
+/* Sends REFUSED with `why`, then ends the stream. */
+void net_stream_fail(struct net_stream *stream, const struct net_frame_head *head, uint32_t chunk,
+                     const char *why);
+const char *net_stream_peer(const struct net_stream *stream);
+/* A place for the handler's own pointer (the member it belongs to); NULL at first. */
+void net_stream_set_user(struct net_stream *stream, void *user);
+void *net_stream_user(struct net_stream *stream);
+
+#endif

@@ -1,0 +1,45 @@
+/* worker/model.h - a network, read from a JSON file.
+ *     {"name": "lenet5", "input": [1, 28, 28], "classes": 10,
+ *      "layers": [{"type": "conv2d", "name": "conv1", "filters": 32, "kernel": 5, "stride": 1,
+ *                  "padding": "same", "init": {"type": "truncated_normal", "stddev": 0.1},
+ *                  "bias_init": 0.1}, {"type": "relu"}, {"type": "max_pool", "kernel": 2,
+ *                  "stride": 2, "padding": "same"}, {"type": "flatten"}, {"type": "dense", "units": 10},
+ *                 {"type": "softmax_cross_entropy"}]}
+ * Defaults: names are <type><number>, init glorot_uniform, bias 0; docs/models.md has them all.
+ * Parameters are named <layer>/weights, /biases, /gamma, /beta, /moving_mean, /moving_variance.
+ * Owns: everything it points to. Threads: immutable once read.
+ * Errors: ST_NOT_FOUND, ST_INVALID, ST_IO, ST_NOMEM; one line with file, line, layer and the mend. */
+#ifndef WORKER_MODEL_H
+#define WORKER_MODEL_H
+#include "kernels/backend.h"
+#include "net/chunks.h"
+
+enum { MODEL_MAX_LAYERS = 1024 };
+
+struct model_init; /* how a parameter starts; private */
+
+struct model {
+    char name[64];
+    struct shape input; /* (C,H,W) */
+    int classes;
+    int n_layers;
+    struct layer *layers;
+    int n_params;
+    struct net_param *params; /* name, shape, rule, keep */
+    struct model_init *inits; /* [n_params] */
+};
+
+/* file: a path, or the name of a model in the models folder ("lenet5"); models_dir NULL: the folder
+ * beside the program. hidden_units > 0 replaces the units of the first dense layer of a model
+ * that has more than one (mnist_replica's flag). */
+enum status model_read(const char *file, const char *models_dir, int hidden_units,
+                       struct model **out);
+/* The same from memory (for tests and the fuzzer). label: what errors call it. */
+enum status model_parse(const char *text, size_t bytes, const char *label, int hidden_units,
+                        struct model **out);
+void model_destroy(struct model *m); /* NULL is fine */
+
+/* Initial values of all parameters, flat, in order: a pure function of (model, seed). */
+void model_init_params(const struct model *m, uint64_t seed, float *flat);
+
+#endif
