@@ -13,18 +13,18 @@ enum flag_type { FLAG_STRING, FLAG_INT, FLAG_DOUBLE, FLAG_BOOL, FLAG_CHOICE };
 struct flag {
     const char *name;
     enum flag_type type;
-    void *target;           /* const char **, int64_t *, double *, int *, int * (index of choice);
-                               holds the default before parsing */
-    double min, max;        /* bounds of a number, both ends allowed */
-    const char *arg;        /* the value's name in --help; NULL: by type */
-    const char *choices;    /* FLAG_CHOICE: "sync|async" */
-    const char *help;       /* one sentence; the default is added */
-    const char *group;      /* headline in --help, on the first flag of a group; else NULL */
+    void *target;        /* const char **, int64_t *, double *, int *, int * (index of choice);
+                            holds the default before parsing */
+    double min, max;     /* bounds of a number, both ends allowed */
+    const char *arg;     /* the value's name in --help; NULL: by type */
+    const char *choices; /* FLAG_CHOICE: "sync|async" */
+    const char *help;    /* one sentence; the default is added */
+    const char *group;   /* headline in --help, on the first flag of a group; else NULL */
 };
 
 struct flags_program {
-    const char *name;     /* "worker" */
-    const char *doc;      /* what the program does, one paragraph */
+    const char *name; /* "worker" */
+    const char *doc;  /* what the program does, one paragraph */
     const struct flag *flags;
     size_t n_flags;
 };

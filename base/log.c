@@ -11,7 +11,8 @@ static const char *log_role = "weir";
 static int log_task = -1;
 static enum log_level log_threshold = LOG_LEVEL_INFO;
 
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below, orders lines */
+static pthread_mutex_t log_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards the two below, orders lines */
 static void (*log_hook)(void *ctx, int before);
 static void *log_hook_ctx;
 

@@ -13,8 +13,8 @@ enum log_level log_level_get(void);
 
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* While a hook is set (a progress bar), it runs around each line: before=1 clears, before=0 redraws.
- * It runs with the log's lock held and must not log. NULL takes it away. */
+/* While a hook is set (a progress bar), it runs around each line: before=1 clears, before=0
+ * redraws. It runs with the log's lock held and must not log. NULL takes it away. */
 void log_set_hook(void (*hook)(void *ctx, int before), void *ctx);
 
 #define LOG_AT(level, ...)                                                                         \

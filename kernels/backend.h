@@ -1,10 +1,10 @@
 /* kernels/backend.h - the one interface between the worker and what computes.
  *
- * A backend plans a whole network for one device once (struct plan: all memory is taken there), then
- * runs it layer by layer, so that the caller can wait for a layer's parameters before its forward and
- * hand out its gradients after its backward. Canonical layouts at the border are plain, row-major
- * float: images NCHW, convolution weights OIHW, dense weights [out][in], a flatten of NCHW keeps that
- * order; inside, a backend lays data out as it likes.
+ * A backend plans a whole network for one device once (struct plan: all memory is taken there),
+ * then runs it layer by layer, so that the caller can wait for a layer's parameters before its
+ * forward and hand out its gradients after its backward. Canonical layouts at the border are plain,
+ * row-major float: images NCHW, convolution weights OIHW, dense weights [out][in], a flatten of
+ * NCHW keeps that order; inside, a backend lays data out as it likes.
  *
  * Backends are shared objects weir_<name> that export `const struct backend weir_backend`; they are
  * found beside the program (../lib) or in WEIR_BACKEND_DIR's flag; see backend_open.
@@ -42,11 +42,11 @@ enum { LAYER_MAX_PARAMS = 4 };
 struct layer {
     enum layer_kind kind;
     char name[64];
-    struct shape in, out;        /* (C,H,W) or (F); no batch dimension */
-    int kernel[2], stride[2];    /* conv, pools: height, width */
-    int pad_lo[2], pad_hi[2];    /* conv, pools: zeros (pools: nothing) before and after */
-    float rate;                  /* dropout: share of units set to 0; the others divided by 1-rate */
-    float epsilon;               /* batch norm */
+    struct shape in, out;     /* (C,H,W) or (F); no batch dimension */
+    int kernel[2], stride[2]; /* conv, pools: height, width */
+    int pad_lo[2], pad_hi[2]; /* conv, pools: zeros (pools: nothing) before and after */
+    float rate;               /* dropout: share of units set to 0; the others divided by 1-rate */
+    float epsilon;            /* batch norm */
     int n_params;
     int param[LAYER_MAX_PARAMS]; /* indices: conv, dense: weights, bias;
                                     batch norm: gamma, beta, running mean, running variance */
@@ -55,15 +55,16 @@ struct layer {
 struct backend_plan_config {
     const struct layer *layers; /* borrowed while the plan lives */
     int n_layers;
-    int batch;                  /* largest number of samples in one pass */
-    int device;                 /* 0.. */
-    int n_threads;              /* CPU: threads inside one operation; >= 1 */
+    int batch;     /* largest number of samples in one pass */
+    int device;    /* 0.. */
+    int n_threads; /* CPU: threads inside one operation; >= 1 */
     int n_params;
-    const float *const *params; /* [n_params] host values, canonical layout; borrowed; see load_param */
-    float *const *grads;        /* [n_params] host, written by backward; borrowed. For batch norm's
-                                   running mean and variance: the batch's own (variance with n-1) */
-    uint64_t seed;              /* dropout masks */
-    int inference_only;         /* no backward: less memory */
+    const float *const
+        *params;         /* [n_params] host values, canonical layout; borrowed; see load_param */
+    float *const *grads; /* [n_params] host, written by backward; borrowed. For batch norm's
+                            running mean and variance: the batch's own (variance with n-1) */
+    uint64_t seed;       /* dropout masks */
+    int inference_only;  /* no backward: less memory */
 };
 
 struct plan; /* opaque, the backend's */
@@ -73,10 +74,10 @@ struct backend {
     const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
     int (*n_devices)(void);
     enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);
-    void (*plan_destroy)(struct plan *p);          /* NULL is fine */
+    void (*plan_destroy)(struct plan *p); /* NULL is fine */
     size_t (*plan_memory_bytes)(const struct plan *p);
-    /* The host value of parameter `param` is new: read it (it may be overwritten again only after the
-     * backward of its layer, or after the forward if there is none). */
+    /* The host value of parameter `param` is new: read it (it may be overwritten again only after
+     * the backward of its layer, or after the forward if there is none). */
     enum status (*load_param)(struct plan *p, int param);
     /* n <= batch images of 8-bit pixels, rows of `pixels` bytes each (C,H,W), scaled to value/255;
      * labels 0..classes-1, or NULL. position[i]: the sample's global position, the dropout mask's

@@ -1,21 +1,21 @@
 /* net/chunks.h - what is trained, cut into chunks: the same table on every side (invariant I5).
- * A chunk is a run of one parameter's elements, at most chunk_bytes long. The table is a function of
- * the signature and chunk_bytes alone; the shard map (chunk -> server) of the table and the number
- * of servers: chunks in order of falling size, each to the server with fewest bytes so far, lowest
- * number first.
- * Owns: its copies of the names. Threads: immutable once made.
- * Errors: ST_INVALID (no parameters, a bad name, an empty or too large shape, bounds), ST_NOMEM. */
+ * A chunk is a run of one parameter's elements, at most chunk_bytes long. The table is a function
+ * of the signature and chunk_bytes alone; the shard map (chunk -> server) of the table and the
+ * number of servers: chunks in order of falling size, each to the server with fewest bytes so far,
+ * lowest number first. Owns: its copies of the names. Threads: immutable once made. Errors:
+ * ST_INVALID (no parameters, a bad name, an empty or too large shape, bounds), ST_NOMEM. */
 #ifndef NET_CHUNKS_H
 #define NET_CHUNKS_H
 #include "base/shape.h"
 #include "base/status.h"
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
     CHUNKS_MAX_PARAMS = 65536,
-    CHUNKS_MAX_NAME = 255,               /* bytes, printable ASCII without spaces */
+    CHUNKS_MAX_NAME = 255, /* bytes, printable ASCII without spaces */
     CHUNKS_MAX_CHUNKS = 1 << 20,
-    CHUNKS_MIN_BYTES = 4096,             /* bounds of chunk_bytes; a multiple of 4 */
+    CHUNKS_MIN_BYTES = 4096, /* bounds of chunk_bytes; a multiple of 4 */
     CHUNKS_MAX_BYTES = 4 << 20,
     CHUNKS_DEFAULT_BYTES = 1 << 20,
 };
@@ -29,15 +29,15 @@ struct net_param {
     const char *name;
     struct shape shape;
     enum net_param_rule rule;
-    float keep;        /* PARAM_AVERAGE: share of the old value kept, 0..1 */
-    int64_t n_elems;   /* filled by chunks_create */
-    int64_t first;     /* element offset in the flat block of all parameters; filled likewise */
+    float keep;      /* PARAM_AVERAGE: share of the old value kept, 0..1 */
+    int64_t n_elems; /* filled by chunks_create */
+    int64_t first;   /* element offset in the flat block of all parameters; filled likewise */
     int first_chunk, n_chunks;
 };
 
 struct net_chunk {
     int param;
-    int64_t first;     /* element offset in the flat block of all parameters */
+    int64_t first; /* element offset in the flat block of all parameters */
     int64_t n_elems;
 };
 
@@ -46,7 +46,7 @@ struct chunks {
     struct net_param *params;
     int n_chunks;
     struct net_chunk *chunks;
-    int64_t n_elems;   /* of the flat block: parameters lie one after the other without gaps */
+    int64_t n_elems; /* of the flat block: parameters lie one after the other without gaps */
     int64_t chunk_bytes;
 };
 

@@ -1,8 +1,8 @@
 /* net/frame.h - message Frame of weir.proto: decoding in place, encoding without copying payloads.
  *
- * A decoder walks spans (gRPC hands out slices of up to 64 KB, cut anywhere) and accepts the fields in
- * any order, as protobuf allows; unknown fields are skipped. The encoder writes what protobuf's own
- * would: fields in order of their numbers, zero values left out, payload last and by reference.
+ * A decoder walks spans (gRPC hands out slices of up to 64 KB, cut anywhere) and accepts the fields
+ * in any order, as protobuf allows; unknown fields are skipped. The encoder writes what protobuf's
+ * own would: fields in order of their numbers, zero values left out, payload last and by reference.
  *
  * Owns:    nothing; decoded payloads point into the spans.
  * Threads: any.
@@ -17,7 +17,7 @@ enum {
     FRAME_MAX_PIECES = 1024,
     FRAME_MAX_BYTES = 8 << 20,
     FRAME_MAX_WHY = 511,
-    FRAME_HEAD_MAX = 64,  /* bytes of an encoded frame head at most */
+    FRAME_HEAD_MAX = 64, /* bytes of an encoded frame head at most */
     PIECE_HEAD_MAX = 64 + FRAME_MAX_WHY + 8,
 };
 

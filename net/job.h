@@ -1,6 +1,6 @@
 /* net/job.h - what all members of a job agree on, as plain values; and how a member introduces
- * itself. The first worker that joins a fresh server sets the job; any other must bring an equal one.
- * Threads: values. */
+ * itself. The first worker that joins a fresh server sets the job; any other must bring an equal
+ * one. Threads: values. */
 #ifndef NET_JOB_H
 #define NET_JOB_H
 #include "kernels/vector/optim.h"
@@ -26,19 +26,19 @@ struct net_join {
 };
 
 enum join_answer {
-    JOIN_WELCOME,   /* parameters are there (or will be: wait in PULL) */
-    JOIN_INIT,      /* welcome, and please send INIT for each chunk of this server */
-    JOIN_REFUSED,   /* never try again; `why` says what differs */
-    JOIN_RETRY,     /* not now (the server still serves another job); `why` says so */
+    JOIN_WELCOME, /* parameters are there (or will be: wait in PULL) */
+    JOIN_INIT,    /* welcome, and please send INIT for each chunk of this server */
+    JOIN_REFUSED, /* never try again; `why` says what differs */
+    JOIN_RETRY,   /* not now (the server still serves another job); `why` says so */
 };
 
 struct net_join_reply {
     enum join_answer answer;
     char why[512];
     uint64_t generation;
-    int64_t step;      /* lowest version of this server's chunks; -1 before INIT is complete */
-    int *server;       /* shard map, n_chunks numbers; from ps 0 alone, else NULL; malloc'd, given
-                          to the receiver of the reply */
+    int64_t step; /* lowest version of this server's chunks; -1 before INIT is complete */
+    int *server;  /* shard map, n_chunks numbers; from ps 0 alone, else NULL; malloc'd, given
+                     to the receiver of the reply */
     int n_chunks;
 };
 

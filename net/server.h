@@ -27,8 +27,8 @@ struct net_server_handler {
 };
 
 struct net_server_config {
-    const char *addr;              /* host:port to listen on: that address, not all interfaces */
-    int n_threads;                 /* pollers; 0: 2 */
+    const char *addr; /* host:port to listen on: that address, not all interfaces */
+    int n_threads;    /* pollers; 0: 2 */
     struct net_server_handler handler;
 };
 
@@ -38,8 +38,8 @@ enum status net_server_create(const struct net_server_config *cfg, struct net_se
 void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
 
-/* Queues one answer. head/piece: copied (payload field ignored). payload: NULL, or a buffer of which
- * a reference is taken until the bytes are sent; [offset, offset + bytes) of it goes out.
+/* Queues one answer. head/piece: copied (payload field ignored). payload: NULL, or a buffer of
+ * which a reference is taken until the bytes are sent; [offset, offset + bytes) of it goes out.
  * After the stream broke it is dropped silently. */
 void net_stream_send(struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece, struct buf *payload, size_t offset,

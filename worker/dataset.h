@@ -1,7 +1,6 @@
 /* worker/dataset.h - images and labels from IDX files, gzipped or plain, and who reads which (I6).
- * IDX: big-endian u32 magic (0x803 images, 0x801 labels), u32 count, for images u32 rows, u32 columns,
- * then one byte per pixel or label.
- * Owns: the pixels. Threads: immutable once read.
+ * IDX: big-endian u32 magic (0x803 images, 0x801 labels), u32 count, for images u32 rows, u32
+ * columns, then one byte per pixel or label. Owns: the pixels. Threads: immutable once read.
  * Errors: ST_NOT_FOUND, ST_CORRUPT, ST_MISMATCH, ST_IO, ST_NOMEM; one line with file and mend. */
 #ifndef WORKER_DATASET_H
 #define WORKER_DATASET_H
@@ -12,10 +11,10 @@
 enum { DATASET_MAX_ITEMS = 1 << 26 };
 
 struct dataset {
-    int64_t n;           /* items */
-    int rows, columns;   /* pixels */
-    uint8_t *images;     /* n x rows x columns */
-    uint8_t *labels;     /* n */
+    int64_t n;         /* items */
+    int rows, columns; /* pixels */
+    uint8_t *images;   /* n x rows x columns */
+    uint8_t *labels;   /* n */
 };
 
 /* part: "train" or "t10k"; reads <dir>/<part>-images-idx3-ubyte[.gz] and -labels-idx1-ubyte[.gz];
@@ -29,7 +28,8 @@ enum status dataset_decode_idx(const uint8_t *data, size_t bytes, int n_dims, co
                                uint32_t dims[3], const uint8_t **payload);
 
 /* The item at a global position: positions 0 .. n-1 are one pass, each item once, shuffled by
- * (seed, pass); n .. 2n-1 the next. Pure; the order of a pass is computed once and kept per object. */
+ * (seed, pass); n .. 2n-1 the next. Pure; the order of a pass is computed once and kept per object.
+ */
 struct dataset_order;
 enum status dataset_order_create(int64_t n, uint64_t seed, struct dataset_order **out);
 void dataset_order_destroy(struct dataset_order *o);

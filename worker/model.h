@@ -3,12 +3,14 @@
  *      "layers": [{"type": "conv2d", "name": "conv1", "filters": 32, "kernel": 5, "stride": 1,
  *                  "padding": "same", "init": {"type": "truncated_normal", "stddev": 0.1},
  *                  "bias_init": 0.1}, {"type": "relu"}, {"type": "max_pool", "kernel": 2,
- *                  "stride": 2, "padding": "same"}, {"type": "flatten"}, {"type": "dense", "units": 10},
+ *                  "stride": 2, "padding": "same"}, {"type": "flatten"}, {"type": "dense", "units":
+ * 10},
  *                 {"type": "softmax_cross_entropy"}]}
  * Defaults: names are <type><number>, init glorot_uniform, bias 0; docs/models.md has them all.
  * Parameters are named <layer>/weights, /biases, /gamma, /beta, /moving_mean, /moving_variance.
  * Owns: everything it points to. Threads: immutable once read.
- * Errors: ST_NOT_FOUND, ST_INVALID, ST_IO, ST_NOMEM; one line with file, line, layer and the mend. */
+ * Errors: ST_NOT_FOUND, ST_INVALID, ST_IO, ST_NOMEM; one line with file, line, layer and the mend.
+ */
 #ifndef WORKER_MODEL_H
 #define WORKER_MODEL_H
 #include "kernels/backend.h"

@@ -26,15 +26,17 @@ enum optim_kind {
 struct optim_config {
     enum optim_kind kind;
     float learning_rate; /* > 0 */
-    float momentum;      /* momentum, nesterov, rmsprop's momentum; 0..1; default 0.9 (rmsprop: 0) */
-    float decay;         /* rmsprop: smoothing of g^2, default 0.99 */
-    float beta1, beta2;  /* adam: 0.9, 0.999 */
-    float epsilon;       /* added outside the root; adam 1e-8, adagrad 1e-10, rmsprop 1e-8 */
-    float weight_decay;  /* adamw: decoupled, default 0.01; others: added to g as wd * p, default 0 */
+    float momentum;     /* momentum, nesterov, rmsprop's momentum; 0..1; default 0.9 (rmsprop: 0) */
+    float decay;        /* rmsprop: smoothing of g^2, default 0.99 */
+    float beta1, beta2; /* adam: 0.9, 0.999 */
+    float epsilon;      /* added outside the root; adam 1e-8, adagrad 1e-10, rmsprop 1e-8 */
+    float
+        weight_decay; /* adamw: decoupled, default 0.01; others: added to g as wd * p, default 0 */
 };
 
 const char *optim_name(enum optim_kind kind);
-/* Fills *cfg with the defaults of `kind` (learning_rate 0.01 for sgd-like ones, 0.001 for adam*). */
+/* Fills *cfg with the defaults of `kind` (learning_rate 0.01 for sgd-like ones, 0.001 for adam*).
+ */
 void optim_defaults(enum optim_kind kind, struct optim_config *cfg);
 enum status optim_check(const struct optim_config *cfg);
 /* Slots per parameter element: 0 (sgd), 1 or 2. */
