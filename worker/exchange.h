@@ -1,0 +1,30 @@
+/* worker/exchange.h - where a worker's contributions go: to the servers (net/exchange.h), or,
+ * alone, through the same chunk-wise update in this process. The trainer sees only this. Owns: the
+ * local kind owns the optimizer's slots. Threads: push, wait, version from any thread. Errors:
+ * those of net/exchange.h. */
+#ifndef WORKER_EXCHANGE_H
+#define WORKER_EXCHANGE_H
+#include "net/exchange.h"
+
+struct exchange_ops {
+    enum status (*start)(void *ctx, int64_t *step);
+    enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
+    enum status (*pull)(void *ctx, int chunk, int64_t step);
+    enum status (*wait)(void *ctx, int first, int n, int64_t step);
+    int64_t (*version)(void *ctx, int chunk);
+    enum status (*leave)(void *ctx, int done);
+    void (*cancel)(void *ctx);
+    void (*stats)(void *ctx, struct net_exchange_stats *out);
+    void (*destroy)(void *ctx);
+};
+
+struct exchange {
+    const struct exchange_ops *ops;
+    void *ctx;
+};
+
+/* ps_hosts->n == 0 gives the local kind. cfg as in net/exchange.h. */
+enum status exchange_create(const struct net_exchange_config *cfg, struct exchange *out);
+void exchange_destroy(struct exchange *x); /* a zeroed one is fine */
+
+#endif

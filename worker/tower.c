@@ -1,0 +1,103 @@
+/* worker/tower.c - see tower.h. */
+#include "worker/tower.h"
+#include <stdlib.h>
+
+static enum status alloc_grads(struct tower *t)
+{
+    const struct chunks *c = t->cfg->chunks;
+    size_t bytes = ((size_t)c->n_elems * sizeof(float) + 63) & ~(size_t)63;
+    t->grads = aligned_alloc(64, bytes);
+    t->grad_of = calloc((size_t)c->n_params, sizeof *t->grad_of);
+    if (!t->grads || !t->grad_of)
+        return ST_NOMEM;
+    for (int i = 0; i < c->n_params; i++)
+        t->grad_of[i] = t->grads + c->params[i].first;
+    return ST_OK;
+}
+
+static enum status alloc_batch(struct tower *t)
+{
+    size_t n = (size_t)t->n;
+    t->images = calloc(n, sizeof *t->images);
+    t->labels = calloc(n, sizeof *t->labels);
+    t->position = calloc(n, sizeof *t->position);
+    return t->images && t->labels && t->position ? ST_OK : ST_NOMEM;
+}
+
+enum status tower_create(const struct trainer_config *cfg, int index, int first, int n,
+                         int inference, struct tower **out)
+{
+    enum status st = ST_OK;
+    struct tower *t = calloc(1, sizeof *t);
+    if (!t)
+        return ST_NOMEM;
+    t->cfg = cfg;
+    t->index = index;
+    t->first = first;
+    t->n = n;
+    t->param_of = calloc((size_t)cfg->chunks->n_params, sizeof *t->param_of);
+    if (!t->param_of) {
+        st = ST_NOMEM;
+        goto done;
+    }
+    for (int i = 0; i < cfg->chunks->n_params; i++)
+        t->param_of[i] = cfg->params + cfg->chunks->params[i].first;
+    if (!inference) {
+        TRY(alloc_grads(t));
+        TRY(dataset_order_create(cfg->train->n, cfg->seed, &t->order));
+    }
+    TRY(alloc_batch(t));
+    struct backend_plan_config pc = {
+        .layers = cfg->model->layers,
+        .n_layers = cfg->model->n_layers,
+        .batch = n,
+        .n_threads = cfg->n_threads,
+        .n_params = cfg->chunks->n_params,
+        .params = t->param_of,
+        .grads = t->grad_of,
+        .seed = cfg->seed,
+        .inference_only = inference,
+    };
+    TRY(cfg->backend->plan_create(&pc, &t->plan));
+done:
+    if (st == ST_OK)
+        *out = t;
+    else
+        tower_destroy(t);
+    return st;
+}
+
+void tower_destroy(struct tower *t)
+{
+    if (!t)
+        return;
+    if (t->plan)
+        t->cfg->backend->plan_destroy(t->plan);
+    dataset_order_destroy(t->order);
+    free(t->grads);
+    free(t->grad_of);
+    free(t->param_of);
+    free(t->images);
+    free(t->labels);
+    free(t->position);
+    free(t);
+}
+
+enum status tower_load_batch(struct tower *t, int64_t local_step)
+{
+    const struct trainer_config *cfg = t->cfg;
+    const struct dataset *d = cfg->train;
+    size_t pixels = (size_t)d->rows * (size_t)d->columns;
+    /* The step's samples of all workers lie side by side, a worker's in one run, so that two towers
+     * of one worker and two workers read the same. */
+    uint64_t at = ((uint64_t)local_step * (uint64_t)cfg->n_workers + (uint64_t)cfg->task_index) *
+                      (uint64_t)cfg->batch +
+                  (uint64_t)t->first;
+    for (int i = 0; i < t->n; i++) {
+        int64_t item = dataset_order_item(t->order, at + (uint64_t)i);
+        t->position[i] = at + (uint64_t)i;
+        t->images[i] = d->images + (size_t)item * pixels;
+        t->labels[i] = d->labels[item];
+    }
+    return cfg->backend->set_input(t->plan, t->images, t->labels, t->position, t->n);
+}

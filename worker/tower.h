@@ -1,0 +1,30 @@
+/* worker/tower.h - the model's copy on one device: a plan, its gradients, its part of the batch.
+ * Owns:    the plan and the gradients.
+ * Threads: one at a time.
+ * Errors:  the backend's; ST_NOMEM. */
+#ifndef WORKER_TOWER_H
+#define WORKER_TOWER_H
+#include "worker/trainer.h"
+
+struct tower {
+    const struct trainer_config *cfg;
+    int index;
+    int first, n; /* its samples of the worker's batch: [first, first + n) */
+    struct plan *plan;
+    float *grads;           /* flat block, as params */
+    float **grad_of;        /* [n_params] into grads */
+    const float **param_of; /* [n_params] into params */
+    struct dataset_order *order;
+    const uint8_t **images; /* [n] of the step */
+    uint8_t *labels;        /* [n] */
+    uint64_t *position;     /* [n] */
+};
+
+/* n: samples of a pass; inference: no gradients, no order. */
+enum status tower_create(const struct trainer_config *cfg, int index, int first, int n,
+                         int inference, struct tower **out);
+void tower_destroy(struct tower *t); /* NULL is fine */
+/* Puts this tower's samples of the worker's local step in place (I6). */
+enum status tower_load_batch(struct tower *t, int64_t local_step);
+
+#endif

@@ -1,0 +1,417 @@
+/* worker/trainer.c - the loop, and the meeting of the towers.
+ *
+ * DESIGN. Each tower is a thread that takes the same steps. Before a layer's forward it waits until
+ * all towers' gradients of that layer's last step have been handed out and the new version is in
+ * params. After a layer's backward it arrives at that layer; the last tower to arrive adds the
+ * towers' gradients in the towers' order, whoever came last, and pushes the layer's chunks. A
+ * layer's gradients and parameters are touched again only after the exchange's answer, so one copy
+ * of each suffices and nothing else is locked. */
+#include "worker/trainer.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "kernels/vector/vector.h"
+#include "worker/tower.h"
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { EVAL_BATCH = 250, WAIT_SLICE_MS = 1000 };
+
+struct step_share {
+    float loss;
+    int n_correct;
+};
+
+struct trainer {
+    struct trainer_config cfg;
+    struct tower **towers;
+    struct tower *eval;
+    struct progress *progress;
+    int64_t first_step; /* global and local step that run starts from */
+    int64_t start_ns;
+    _Atomic int stopped;
+    _Atomic int failed; /* enum status of the first tower that failed */
+
+    pthread_mutex_t lock; /* guards the three below */
+    pthread_cond_t handed_out;
+    int *arrived;    /* [n_layers] towers whose backward of the step is done */
+    int64_t *pushed; /* [n_layers] steps whose gradients were handed out */
+
+    struct step_share (*share)[2]; /* [n_towers][step & 1] */
+    struct trainer_result result;  /* written by the last tower of a step, read after run */
+};
+
+struct tower_run {
+    struct trainer *t;
+    struct tower *tower;
+    enum status st;
+};
+
+static int over(struct trainer *t)
+{
+    return atomic_load(&t->stopped) || atomic_load(&t->failed) != ST_OK;
+}
+
+static void fail(struct trainer *t, enum status st)
+{
+    int none = ST_OK;
+    if (atomic_compare_exchange_strong(&t->failed, &none, (int)st))
+        t->cfg.exchange->ops->cancel(t->cfg.exchange->ctx);
+    pthread_mutex_lock(&t->lock);
+    pthread_cond_broadcast(&t->handed_out);
+    pthread_mutex_unlock(&t->lock);
+}
+
+void trainer_stop(struct trainer *t)
+{
+    atomic_store(&t->stopped, 1);
+    pthread_mutex_lock(&t->lock);
+    pthread_cond_broadcast(&t->handed_out);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* The chunks of a layer's parameters are neighbours: parameters are numbered in layer order. */
+static void layer_chunks(const struct trainer *t, int layer, int *first, int *n)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    *first = 0;
+    *n = 0;
+    for (int i = 0; i < l->n_params; i++) {
+        const struct net_param *p = &t->cfg.chunks->params[l->param[i]];
+        if (i == 0)
+            *first = p->first_chunk;
+        *n += p->n_chunks;
+    }
+}
+
+/* Waits until the layer holds the version that local step `step` computes on, and loads it. */
+static enum status layer_ready(struct trainer *t, struct tower *w, int layer, int64_t step)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    if (l->n_params == 0)
+        return ST_OK;
+    pthread_mutex_lock(&t->lock);
+    while (t->pushed[layer] < step && !over(t))
+        clock_cond_wait(&t->handed_out, &t->lock, clock_deadline_ns(WAIT_SLICE_MS));
+    pthread_mutex_unlock(&t->lock);
+    if (over(t))
+        return ST_CANCELLED;
+    int first, n;
+    layer_chunks(t, layer, &first, &n);
+    struct exchange *x = t->cfg.exchange;
+    enum status st = x->ops->wait(x->ctx, first, n, t->cfg.sync_mode == JOB_SYNC ? step : 0);
+    for (int i = 0; st == ST_OK && i < l->n_params; i++)
+        st = t->cfg.backend->load_param(w->plan, l->param[i]);
+    return st;
+}
+
+/* Adds the towers' gradients of one parameter, weighted by samples, into the first tower's. */
+static void reduce_param(struct trainer *t, int param)
+{
+    size_t n = (size_t)t->cfg.chunks->params[param].n_elems;
+    float *sum = t->towers[0]->grad_of[param];
+    float all = (float)t->cfg.batch;
+    if (t->cfg.n_towers == 1)
+        return;
+    vector_scale(sum, sum, (float)t->towers[0]->n / all, n);
+    for (int i = 1; i < t->cfg.n_towers; i++)
+        vector_add_scaled(sum, t->towers[i]->grad_of[param], (float)t->towers[i]->n / all, n);
+}
+
+static void fault_delay(const struct trainer *t, int chunk, int64_t step)
+{
+    if (t->cfg.push_delay_ms <= 0)
+        return;
+    uint64_t key = rng_key((uint64_t)clock_now_ns(), RNG_TEST, (uint64_t)chunk);
+    int64_t ms = (int64_t)rng_below(key, (uint64_t)step, (uint64_t)t->cfg.push_delay_ms + 1);
+    struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&ts, NULL);
+}
+
+static enum status push_layer(struct trainer *t, int layer, int64_t step)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    struct exchange *x = t->cfg.exchange;
+    for (int i = 0; i < l->n_params; i++)
+        reduce_param(t, l->param[i]);
+    int first, n;
+    layer_chunks(t, layer, &first, &n);
+    for (int c = first; c < first + n; c++) {
+        fault_delay(t, c, step);
+        int64_t version = t->cfg.sync_mode == JOB_SYNC ? step : x->ops->version(x->ctx, c);
+        const float *g = t->towers[0]->grads + t->cfg.chunks->chunks[c].first;
+        enum status st = x->ops->push(x->ctx, c, version, g, (float)t->cfg.batch);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+/* After the backward of a layer: the last tower of the step hands the gradients out. */
+static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int *was_last)
+{
+    pthread_mutex_lock(&t->lock);
+    *was_last = ++t->arrived[layer] == t->cfg.n_towers;
+    if (*was_last)
+        t->arrived[layer] = 0;
+    pthread_mutex_unlock(&t->lock);
+    if (!*was_last)
+        return ST_OK;
+    enum status st = push_layer(t, layer, step);
+    pthread_mutex_lock(&t->lock);
+    t->pushed[layer] = step + 1;
+    pthread_cond_broadcast(&t->handed_out);
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+static int64_t global_step(struct trainer *t, int64_t local_step)
+{
+    struct exchange *x = t->cfg.exchange;
+    return t->cfg.sync_mode == JOB_SYNC ? local_step : x->ops->version(x->ctx, 0);
+}
+
+/* By the last tower of a step: its figures, before anyone can be two steps further. */
+static void step_done(struct trainer *t, int64_t step)
+{
+    double loss = 0;
+    for (int i = 0; i < t->cfg.n_towers; i++)
+        loss += (double)t->share[i][step & 1].loss * t->towers[i]->n / t->cfg.batch;
+    struct trainer_result *r = &t->result;
+    r->loss = (float)loss;
+    r->local_steps = step + 1 - t->first_step;
+    r->images = r->local_steps * t->cfg.batch;
+    /* async: this step's own update is under way; it will be at least one more than what is here */
+    r->global_step = t->cfg.sync_mode == JOB_SYNC ? step + 1 : global_step(t, step) + 1;
+    struct progress_point at = {step + 1, r->global_step, r->loss, r->images};
+    progress_update(t->progress, &at);
+}
+
+static enum status evaluate_now(struct trainer *t, int64_t step)
+{
+    double accuracy, loss;
+    struct exchange *x = t->cfg.exchange;
+    enum status st =
+        x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.sync_mode == JOB_SYNC ? step : 0);
+    if (st == ST_OK)
+        st = trainer_evaluate(t, &accuracy, &loss);
+    if (st == ST_OK)
+        LOG_I("Worker %d: global step %" PRId64 ": test accuracy: %.4f, test loss: %.4f",
+              t->cfg.task_index, step, accuracy, loss);
+    return st;
+}
+
+static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
+{
+    enum status st = ST_OK;
+    const struct backend *b = t->cfg.backend;
+    int n_layers = t->cfg.model->n_layers;
+    TRY(tower_load_batch(w, step));
+    for (int i = 0; i < n_layers; i++) {
+        TRY(layer_ready(t, w, i, step));
+        TRY(b->forward(w->plan, i, 1));
+    }
+    struct step_share *share = &t->share[w->index][step & 1];
+    TRY(b->result(w->plan, &share->loss, &share->n_correct));
+    for (int i = n_layers - 1; i >= 0; i--) {
+        int last;
+        TRY(b->backward(w->plan, i));
+        TRY(layer_arrive(t, i, step, &last));
+        if (i == 0 && last)
+            step_done(t, step);
+    }
+done:
+    return st;
+}
+
+/* Before step `step` of the async mode: has the job had its updates? All towers see the same, since
+ * versions move only with this worker's own pushes. */
+static int job_done(struct trainer *t, int64_t step)
+{
+    if (t->cfg.sync_mode == JOB_SYNC)
+        return step >= t->cfg.train_steps;
+    return global_step(t, step) >= t->cfg.train_steps;
+}
+
+static enum status tower_train(struct trainer *t, struct tower *w)
+{
+    enum status st = ST_OK;
+    for (int64_t step = t->first_step; !over(t); step++) {
+        TRY(layer_ready(t, w, 0, step));
+        if (t->cfg.sync_mode == JOB_ASYNC) {
+            for (int i = 1; i < t->cfg.model->n_layers; i++)
+                TRY(layer_ready(t, w, i, step));
+        }
+        if (job_done(t, step))
+            return ST_OK;
+        if (w->index == 0 && t->cfg.eval_every > 0 && step > t->first_step &&
+            step % t->cfg.eval_every == 0)
+            TRY(evaluate_now(t, step));
+        TRY(tower_step(t, w, step));
+    }
+    st = ST_CANCELLED;
+done:
+    return st;
+}
+
+static void *tower_main(void *arg)
+{
+    struct tower_run *r = arg;
+    r->st = tower_train(r->t, r->tower);
+    if (r->st != ST_OK)
+        fail(r->t, r->st);
+    return NULL;
+}
+
+/* After the last step: all chunks at their final version, in this process. */
+static enum status collect(struct trainer *t)
+{
+    struct exchange *x = t->cfg.exchange;
+    enum status st = ST_OK;
+    int n = t->cfg.chunks->n_chunks;
+    if (t->cfg.sync_mode == JOB_SYNC)
+        return x->ops->wait(x->ctx, 0, n, t->cfg.train_steps);
+    TRY(x->ops->wait(x->ctx, 0, n, 0));
+    for (int c = 0; c < n; c++)
+        TRY(x->ops->pull(x->ctx, c, t->cfg.train_steps));
+    TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
+done:
+    return st;
+}
+
+static enum status run_towers(struct trainer *t)
+{
+    int n = t->cfg.n_towers, started = 0;
+    struct tower_run *runs = calloc((size_t)n, sizeof *runs);
+    pthread_t *threads = calloc((size_t)n, sizeof *threads);
+    enum status st = runs && threads ? ST_OK : ST_NOMEM;
+    for (; st == ST_OK && started < n; started++) {
+        runs[started] = (struct tower_run){t, t->towers[started], ST_OK};
+        if (pthread_create(&threads[started], NULL, tower_main, &runs[started]) != 0) {
+            LOG_E("cannot start the thread of tower %d: too many threads or no memory", started);
+            st = ST_NOMEM;
+            fail(t, st);
+            break;
+        }
+    }
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    free(runs);
+    free(threads);
+    if (st == ST_OK)
+        st = (enum status)atomic_load(&t->failed);
+    return st;
+}
+
+enum status trainer_run(struct trainer *t, int64_t step, struct trainer_result *out)
+{
+    enum status st = ST_OK;
+    struct progress_config pc = {t->cfg.progress, t->cfg.task_index, step, t->cfg.train_steps,
+                                 t->cfg.log_every};
+    TRY(progress_create(&pc, &t->progress));
+    t->first_step = step;
+    t->start_ns = clock_now_ns();
+    t->result = (struct trainer_result){.global_step = step};
+    for (int i = 0; i < t->cfg.model->n_layers; i++)
+        t->pushed[i] = step;
+    TRY(run_towers(t));
+    TRY(collect(t));
+    t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
+    if (t->cfg.sync_mode == JOB_ASYNC)
+        t->result.global_step = global_step(t, 0);
+    *out = t->result;
+done:
+    progress_destroy(t->progress);
+    t->progress = NULL;
+    return st;
+}
+
+enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
+{
+    enum status st = ST_OK;
+    const struct dataset *d = t->cfg.test;
+    const struct backend *b = t->cfg.backend;
+    size_t pixels = (size_t)d->rows * (size_t)d->columns;
+    int64_t right = 0;
+    double sum = 0;
+    for (int i = 0; i < t->cfg.chunks->n_params; i++)
+        TRY(b->load_param(t->eval->plan, i));
+    for (int64_t at = 0; at < d->n; at += t->eval->n) {
+        int n = d->n - at < t->eval->n ? (int)(d->n - at) : t->eval->n;
+        for (int i = 0; i < n; i++) {
+            t->eval->images[i] = d->images + (size_t)(at + i) * pixels;
+            t->eval->position[i] = (uint64_t)(at + i);
+        }
+        TRY(b->set_input(t->eval->plan, t->eval->images, d->labels + at, t->eval->position, n));
+        for (int i = 0; i < t->cfg.model->n_layers; i++)
+            TRY(b->forward(t->eval->plan, i, 0));
+        float part_loss;
+        int part_right;
+        TRY(b->result(t->eval->plan, &part_loss, &part_right));
+        right += part_right;
+        sum += (double)part_loss * n;
+    }
+    *accuracy = (double)right / (double)d->n;
+    *loss = sum / (double)d->n;
+done:
+    return st;
+}
+
+size_t trainer_memory_bytes(const struct trainer *t)
+{
+    size_t n = 0;
+    for (int i = 0; i < t->cfg.n_towers; i++)
+        n += t->cfg.backend->plan_memory_bytes(t->towers[i]->plan);
+    return n + t->cfg.backend->plan_memory_bytes(t->eval->plan);
+}
+
+enum status trainer_create(const struct trainer_config *cfg, struct trainer **out)
+{
+    enum status st = ST_OK;
+    struct trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return ST_NOMEM;
+    t->cfg = *cfg;
+    pthread_mutex_init(&t->lock, NULL);
+    clock_cond_init(&t->handed_out);
+    size_t n_layers = (size_t)cfg->model->n_layers, n_towers = (size_t)cfg->n_towers;
+    t->towers = calloc(n_towers, sizeof *t->towers);
+    t->arrived = calloc(n_layers, sizeof *t->arrived);
+    t->pushed = calloc(n_layers, sizeof *t->pushed);
+    t->share = calloc(n_towers, sizeof *t->share);
+    if (!t->towers || !t->arrived || !t->pushed || !t->share) {
+        st = ST_NOMEM;
+        goto done;
+    }
+    for (int i = 0; i < cfg->n_towers; i++) {
+        int first = (int)((int64_t)cfg->batch * i / cfg->n_towers);
+        int end = (int)((int64_t)cfg->batch * (i + 1) / cfg->n_towers);
+        TRY(tower_create(&t->cfg, i, first, end - first, 0, &t->towers[i]));
+    }
+    int n_eval = cfg->test->n < EVAL_BATCH ? (int)cfg->test->n : EVAL_BATCH;
+    TRY(tower_create(&t->cfg, 0, 0, n_eval, 1, &t->eval));
+done:
+    if (st == ST_OK)
+        *out = t;
+    else
+        trainer_destroy(t);
+    return st;
+}
+
+void trainer_destroy(struct trainer *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; t->towers && i < t->cfg.n_towers; i++)
+        tower_destroy(t->towers[i]);
+    tower_destroy(t->eval);
+    pthread_cond_destroy(&t->handed_out);
+    pthread_mutex_destroy(&t->lock);
+    free(t->towers);
+    free(t->arrived);
+    free(t->pushed);
+    free(t->share);
+    free(t);
+}

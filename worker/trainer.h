@@ -1,0 +1,51 @@
+/* worker/trainer.h - the training loop: towers compute, layers' gradients leave as their backward
+ * ends, the next forward waits layer by layer for the new versions.
+ * Owns:    towers (threads, plans, gradients).
+ * Threads: run blocks; stop may be called from another thread.
+ * Errors:  the exchange's and the backend's; ST_CANCELLED after stop. */
+#ifndef WORKER_TRAINER_H
+#define WORKER_TRAINER_H
+#include "kernels/backend.h"
+#include "worker/dataset.h"
+#include "worker/exchange.h"
+#include "worker/model.h"
+#include "worker/progress.h"
+
+struct trainer_config {
+    const struct model *model; /* all borrowed while the trainer lives */
+    const struct chunks *chunks;
+    const struct backend *backend;
+    const struct dataset *train, *test;
+    struct exchange *exchange;
+    const float *params; /* flat block, kept up to date by the exchange */
+    enum job_sync_mode sync_mode;
+    int task_index, n_workers;
+    int n_towers;        /* CPU towers, each with its part of the batch */
+    int batch;           /* samples of one worker's step, >= n_towers */
+    int n_threads;       /* inside one operation of one tower */
+    int64_t train_steps; /* global steps */
+    int64_t eval_every;  /* steps; 0: only at the end */
+    int64_t log_every;
+    enum progress_style progress;
+    uint64_t seed;
+    int push_delay_ms; /* fault injection: each push waits a random 0..this */
+};
+
+struct trainer_result {
+    int64_t local_steps, global_step;
+    int64_t images;         /* read by this worker */
+    double elapsed_seconds; /* of training, without the final evaluation */
+    float loss;             /* of the last step */
+};
+
+struct trainer;
+enum status trainer_create(const struct trainer_config *cfg, struct trainer **out);
+void trainer_destroy(struct trainer *t); /* NULL is fine */
+/* Trains from `step` (as exchange start gave it) to the end. */
+enum status trainer_run(struct trainer *t, int64_t step, struct trainer_result *out);
+void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
+/* Share of the test set classified right with the present parameters. Not during run. */
+enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss);
+size_t trainer_memory_bytes(const struct trainer *t); /* of all plans */
+
+#endif
