@@ -1,0 +1,413 @@
+/* base/flags.c - see flags.h. A first pass over argv spells every name as the table does and finds
+ * what argp would describe poorly (unknown names, stray words); argp then parses and writes help.
+ * Abbreviations are refused: a flag added later must not change what an old command line means. */
+#include "base/flags.h"
+#include "base/log.h"
+#include <argp.h>
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef WEIR_VERSION
+#define WEIR_VERSION "0.1.0"
+#endif
+
+enum { KEY_HELP = 0x10000, KEY_VERSION, KEY_FIRST };
+
+/* What outlives a parse: string flags point into args, the dump compares with defaults. */
+static struct {
+    char **args; /* canonical argv, n_args strings */
+    int n_args;
+    char **defaults; /* one text per flag */
+    size_t n_defaults;
+} kept;
+
+static void free_strings(char **s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(s[i]);
+    free(s);
+}
+
+static void forget_last_parse(void)
+{
+    free_strings(kept.args, (size_t)kept.n_args);
+    free_strings(kept.defaults, kept.n_defaults);
+    memset(&kept, 0, sizeof kept);
+}
+
+/* The index-th of the words in "a|b|c"; its length, or -1 past the end. */
+static int choice_word(const char *choices, int index, const char **word)
+{
+    for (; index > 0; index--) {
+        choices = strchr(choices, '|');
+        if (!choices)
+            return -1;
+        choices++;
+    }
+    *word = choices;
+    return (int)strcspn(choices, "|");
+}
+
+static char *value_text(const struct flag *f)
+{
+    char *text = NULL;
+    const char *word = "";
+    int n = 0;
+    switch (f->type) {
+    case FLAG_STRING:
+        return strdup(*(const char **)f->target ? *(const char **)f->target : "");
+    case FLAG_INT:
+        n = asprintf(&text, "%" PRId64, *(int64_t *)f->target);
+        break;
+    case FLAG_DOUBLE:
+        n = asprintf(&text, "%.9g", *(double *)f->target);
+        break;
+    case FLAG_BOOL:
+        return strdup(*(int *)f->target ? "true" : "false");
+    case FLAG_CHOICE:
+        n = choice_word(f->choices, *(int *)f->target, &word);
+        n = asprintf(&text, "%.*s", n < 0 ? 0 : n, word);
+        break;
+    }
+    return n < 0 ? NULL : text;
+}
+
+/* 1 if the n bytes at `got` spell `name`, dash and underscore being the same. */
+static int name_is(const char *name, const char *got, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char a = name[i] == '-' ? '_' : name[i];
+        char b = got[i] == '-' ? '_' : got[i];
+        if (!a || a != b)
+            return 0;
+    }
+    return name[n] == 0;
+}
+
+/* Edits (insert, drop, change a letter) that turn one name into the other. */
+static size_t edit_distance(const char *a, const char *b, size_t nb)
+{
+    size_t row[65];
+    if (nb > 64)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 0; a[i]; i++) {
+        size_t corner = row[0];
+        row[0] = i + 1;
+        for (size_t j = 0; j < nb; j++) {
+            char c = b[j] == '-' ? '_' : b[j];
+            size_t change = corner + (a[i] != c);
+            corner = row[j + 1];
+            size_t other = (row[j] < corner ? row[j] : corner) + 1;
+            row[j + 1] = change < other ? change : other;
+        }
+    }
+    return row[nb];
+}
+
+static void report_unknown(const struct flags_program *prog, const char *got, size_t n)
+{
+    const char *near = NULL;
+    size_t best = n / 3 > 2 ? n / 3 : 2;
+    for (size_t i = 0; i < prog->n_flags; i++) {
+        size_t d = edit_distance(prog->flags[i].name, got, n);
+        if (d <= best && d < n) {
+            near = prog->flags[i].name;
+            best = d ? d - 1 : 0;
+        }
+    }
+    int shown = n > 100 ? 100 : (int)n;
+    if (near)
+        LOG_E("unknown flag --%.*s; did you mean --%s?", shown, got, near);
+    else
+        LOG_E("unknown flag --%.*s; --help lists all", shown, got);
+}
+
+static const struct flag *find_flag(const struct flags_program *prog, const char *got, size_t n)
+{
+    for (size_t i = 0; i < prog->n_flags; i++)
+        if (name_is(prog->flags[i].name, got, n))
+            return &prog->flags[i];
+    return NULL;
+}
+
+/* Spells one argument canonically as --name or --name=value. *i moves past a separate value. */
+static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
+                                 char **out)
+{
+    const char *arg = argv[*i];
+    if (arg[0] != '-' || arg[1] != '-' || !arg[2]) {
+        if (arg[0] == '-' && arg[1] && arg[1] != '-')
+            LOG_E("unknown flag %.100s; flags begin with two dashes", arg);
+        else
+            LOG_E("'%.100s' is no flag; values follow their flag, as in --name=value", arg);
+        return ST_INVALID;
+    }
+    size_t n = strcspn(arg + 2, "=");
+    const char *value = arg[2 + n] == '=' ? arg + 3 + n : NULL;
+    const char *name = NULL;
+    if (name_is("help", arg + 2, n) || name_is("version", arg + 2, n)) {
+        name = arg[2] == 'h' ? "help" : "version";
+        value = NULL;
+    } else {
+        const struct flag *f = find_flag(prog, arg + 2, n);
+        if (!f) {
+            report_unknown(prog, arg + 2, n);
+            return ST_INVALID;
+        }
+        name = f->name;
+        if (!value && f->type != FLAG_BOOL) {
+            if (*i + 1 >= argc) {
+                LOG_E("--%s: a value is missing; write --%s=VALUE", name, name);
+                return ST_INVALID;
+            }
+            value = argv[++*i];
+        }
+    }
+    if (asprintf(out, value ? "--%s=%s" : "--%s", name, value) < 0) {
+        *out = NULL;
+        return ST_NOMEM;
+    }
+    return ST_OK;
+}
+
+static enum status canonical_args(const struct flags_program *prog, int argc, char **argv)
+{
+    kept.args = calloc((size_t)argc + 2, sizeof *kept.args);
+    if (!kept.args)
+        return ST_NOMEM;
+    kept.args[0] = strdup(prog->name);
+    if (!kept.args[0])
+        return ST_NOMEM;
+    kept.n_args = 1;
+    for (int i = 1; i < argc; i++) {
+        enum status st = canonical_arg(prog, argc, argv, &i, &kept.args[kept.n_args]);
+        if (st != ST_OK)
+            return st;
+        kept.n_args++;
+    }
+    return ST_OK;
+}
+
+static enum status check_bounds(const struct flag *f, double v, const char *arg)
+{
+    if (f->min == 0 && f->max == 0)
+        return ST_OK;
+    if (v < f->min) {
+        LOG_E("--%s: %s is below %.15g", f->name, arg, f->min);
+        return ST_INVALID;
+    }
+    if (v > f->max) {
+        LOG_E("--%s: %s is above %.15g", f->name, arg, f->max);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+static enum status set_number(const struct flag *f, const char *arg)
+{
+    char *end;
+    errno = 0;
+    if (f->type == FLAG_INT) {
+        long long v = strtoll(arg, &end, 10);
+        if (end == arg || *end || isspace((unsigned char)*arg)) {
+            LOG_E("--%s: '%.100s' is not a whole number", f->name, arg);
+            return ST_INVALID;
+        }
+        if (errno == ERANGE) {
+            LOG_E("--%s: %.100s does not fit 64 bits", f->name, arg);
+            return ST_INVALID;
+        }
+        enum status st = check_bounds(f, (double)v, arg);
+        if (st == ST_OK)
+            *(int64_t *)f->target = v;
+        return st;
+    }
+    double v = strtod(arg, &end);
+    if (end == arg || *end || isspace((unsigned char)*arg) || !isfinite(v)) {
+        LOG_E("--%s: '%.100s' is not a number", f->name, arg);
+        return ST_INVALID;
+    }
+    enum status st = check_bounds(f, v, arg);
+    if (st == ST_OK)
+        *(double *)f->target = v;
+    return st;
+}
+
+static enum status set_bool(const struct flag *f, const char *arg)
+{
+    static const struct {
+        const char *word;
+        int value;
+    } words[] = {{"true", 1}, {"false", 0}, {"1", 1}, {"0", 0}};
+    if (!arg) {
+        *(int *)f->target = 1;
+        return ST_OK;
+    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcasecmp(arg, words[i].word) == 0) {
+            *(int *)f->target = words[i].value;
+            return ST_OK;
+        }
+    }
+    LOG_E("--%s: '%.100s' is neither true nor false", f->name, arg);
+    return ST_INVALID;
+}
+
+static enum status set_choice(const struct flag *f, const char *arg)
+{
+    const char *word;
+    int n;
+    for (int i = 0; (n = choice_word(f->choices, i, &word)) >= 0; i++) {
+        if (strlen(arg) == (size_t)n && strncmp(arg, word, (size_t)n) == 0) {
+            *(int *)f->target = i;
+            return ST_OK;
+        }
+    }
+    LOG_E("--%s: '%.100s' is none of %s", f->name, arg, f->choices);
+    return ST_INVALID;
+}
+
+static enum status set_flag(const struct flag *f, char *arg)
+{
+    switch (f->type) {
+    case FLAG_STRING:
+        *(const char **)f->target = arg;
+        return ST_OK;
+    case FLAG_INT:
+    case FLAG_DOUBLE:
+        return set_number(f, arg);
+    case FLAG_BOOL:
+        return set_bool(f, arg);
+    case FLAG_CHOICE:
+        return set_choice(f, arg);
+    }
+    return ST_INTERNAL;
+}
+
+struct parse {
+    const struct flags_program *prog;
+    int help, version;
+    enum status st;
+};
+
+static error_t on_option(int key, char *arg, struct argp_state *state)
+{
+    struct parse *p = state->input;
+    if (key == KEY_HELP)
+        p->help = 1;
+    else if (key == KEY_VERSION)
+        p->version = 1;
+    else if (key >= KEY_FIRST && (size_t)(key - KEY_FIRST) < p->prog->n_flags) {
+        enum status st = set_flag(&p->prog->flags[key - KEY_FIRST], arg);
+        if (p->st == ST_OK)
+            p->st = st;
+    } else
+        return ARGP_ERR_UNKNOWN;
+    return 0;
+}
+
+static const char *arg_name(const struct flag *f)
+{
+    static const char *const names[] = {"TEXT", "N", "X", "BOOL", NULL};
+    return f->arg ? f->arg : f->type == FLAG_CHOICE ? f->choices : names[f->type];
+}
+
+/* The option table for argp; docs owns the help texts, one per flag. */
+static struct argp_option *make_options(const struct flags_program *prog, char **docs)
+{
+    struct argp_option *opts = calloc(2 * prog->n_flags + 3, sizeof *opts);
+    size_t n = 0;
+    int group = 0;
+    for (size_t i = 0; opts && i < prog->n_flags; i++) {
+        const struct flag *f = &prog->flags[i];
+        const char *value = kept.defaults[i];
+        int shown = *value && !(f->type == FLAG_BOOL && strcmp(value, "false") == 0);
+        if (asprintf(&docs[i], shown ? "%s [%s]" : "%s", f->help, value) < 0) {
+            docs[i] = NULL;
+            free(opts);
+            return NULL;
+        }
+        if (f->group)
+            opts[n++] = (struct argp_option){.doc = f->group, .group = ++group};
+        opts[n++] = (struct argp_option){.name = f->name,
+                                         .key = KEY_FIRST + (int)i,
+                                         .arg = arg_name(f),
+                                         .flags = f->type == FLAG_BOOL ? OPTION_ARG_OPTIONAL : 0,
+                                         .doc = docs[i],
+                                         .group = group};
+    }
+    if (opts) {
+        opts[n++] = (struct argp_option){
+            .name = "help", .key = KEY_HELP, .doc = "Print this list and exit", .group = -1};
+        opts[n++] = (struct argp_option){.name = "version",
+                                         .key = KEY_VERSION,
+                                         .doc = "Print the version and exit",
+                                         .group = -1};
+    }
+    return opts;
+}
+
+static enum status keep_defaults(const struct flags_program *prog)
+{
+    kept.defaults = calloc(prog->n_flags + 1, sizeof *kept.defaults);
+    if (!kept.defaults)
+        return ST_NOMEM;
+    for (; kept.n_defaults < prog->n_flags; kept.n_defaults++) {
+        kept.defaults[kept.n_defaults] = value_text(&prog->flags[kept.n_defaults]);
+        if (!kept.defaults[kept.n_defaults])
+            return ST_NOMEM;
+    }
+    return ST_OK;
+}
+
+enum status flags_parse(const struct flags_program *prog, int argc, char **argv, int *exit_now)
+{
+    enum status st = ST_OK;
+    struct argp_option *opts = NULL;
+    char **docs = calloc(prog->n_flags + 1, sizeof *docs);
+    struct parse parse = {.prog = prog};
+    *exit_now = 0;
+    forget_last_parse();
+    TRY(docs ? ST_OK : ST_NOMEM);
+    TRY(keep_defaults(prog));
+    TRY(canonical_args(prog, argc, argv));
+    opts = make_options(prog, docs);
+    TRY(opts ? ST_OK : ST_NOMEM);
+    const struct argp argp = {.options = opts, .parser = on_option, .doc = prog->doc};
+    if (argp_parse(&argp, kept.n_args, kept.args, ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS, NULL,
+                   &parse) != 0) {
+        LOG_E("the command line cannot be parsed; --help lists all flags");
+        st = ST_INVALID;
+        goto done;
+    }
+    if (parse.help)
+        argp_help(&argp, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_PRE_DOC | ARGP_HELP_LONG,
+                  kept.args[0]);
+    else if (parse.version)
+        printf("%s (Weir) %s\n", prog->name, WEIR_VERSION);
+    else
+        st = parse.st;
+    *exit_now = parse.help || parse.version;
+done:
+    free_strings(docs, docs ? prog->n_flags : 0);
+    free(opts);
+    return st;
+}
+
+void flags_dump(const struct flags_program *prog)
+{
+    for (size_t i = 0; i < prog->n_flags && i < kept.n_defaults; i++) {
+        char *now = value_text(&prog->flags[i]);
+        if (now && strcmp(now, kept.defaults[i]) != 0)
+            LOG_D("--%s=%s", prog->flags[i].name, now);
+        free(now);
+    }
+}

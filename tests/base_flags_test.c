@@ -1,0 +1,171 @@
+/* tests/base_flags_test.c - flags: values, bounds, spelling, what is said to the user. */
+#include "base/flags.h"
+#include "base/log.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* after its needs */
+#include <cmocka.h>
+
+static const char *hosts;
+static int64_t task, steps;
+static double rate;
+static int sync_on, mode;
+
+static const struct flag flags[] = {
+    {"ps_hosts", FLAG_STRING, &hosts, 0, 0, "HOSTS", NULL, "Servers", "Cluster:"},
+    {"task_index", FLAG_INT, &task, 0, 4095, NULL, NULL, "Number of this task", NULL},
+    {"train_steps", FLAG_INT, &steps, 1, 1e15, NULL, NULL, "Steps", "Training:"},
+    {"learning_rate", FLAG_DOUBLE, &rate, 1e-9, 1e3, NULL, NULL, "Step size", NULL},
+    {"sync_replicas", FLAG_BOOL, &sync_on, 0, 0, NULL, NULL, "Together", NULL},
+    {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
+};
+static const struct flags_program prog = {"worker", "Trains.", flags, sizeof flags / sizeof *flags};
+
+static char output[16384]; /* what the last parse wrote to stderr and stdout */
+static int exit_now;
+
+static enum status parse(int n, const char *const *args)
+{
+    char *argv[16] = {(char *)"worker"};
+    hosts = "localhost:1";
+    task = 0;
+    steps = 100;
+    rate = 0.01;
+    sync_on = mode = 0;
+    for (int i = 0; i < n; i++)
+        argv[i + 1] = (char *)args[i];
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    fflush(stdout);
+    int err = dup(2), out = dup(1);
+    dup2(fileno(f), 2);
+    dup2(fileno(f), 1);
+    enum status st = flags_parse(&prog, n + 1, argv, &exit_now);
+    fflush(stdout);
+    dup2(err, 2);
+    dup2(out, 1);
+    close(err);
+    close(out);
+    rewind(f);
+    output[fread(output, 1, sizeof output - 1, f)] = 0;
+    fclose(f);
+    return st;
+}
+#define PARSE(...)                                                                                 \
+    parse(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *),                             \
+          (const char *const[]){__VA_ARGS__})
+
+static void says(const char *text)
+{
+    if (!strstr(output, text))
+        fail_msg("'%s' lacks '%s'", output, text);
+}
+
+static void test_values(void **state)
+{
+    assert_int_equal(PARSE("--ps_hosts=a:1,b:2", "--task-index", "3", "--learning_rate=2.5e-1",
+                           "--sync-replicas", "--sync_mode=async"),
+                     ST_OK);
+    assert_string_equal(hosts, "a:1,b:2");
+    assert_int_equal(task, 3);
+    assert_int_equal(steps, 100);
+    assert_true(rate == 0.25);
+    assert_int_equal(sync_on, 1);
+    assert_int_equal(mode, 1);
+    assert_int_equal(exit_now, 0);
+    assert_string_equal(output, "");
+    assert_int_equal(PARSE("--sync_replicas", "--sync_replicas=false", "--ps_hosts="), ST_OK);
+    assert_int_equal(sync_on, 0);
+    assert_string_equal(hosts, "");
+}
+
+static void test_bad_values(void **state)
+{
+    assert_int_equal(PARSE("--task_index=x"), ST_INVALID);
+    says("--task_index: 'x' is not a whole number");
+    assert_int_equal(PARSE("--task_index="), ST_INVALID);
+    assert_int_equal(PARSE("--task_index=1.5"), ST_INVALID);
+    assert_int_equal(PARSE("--task_index", "-1"), ST_INVALID);
+    says("--task_index: -1 is below 0");
+    assert_int_equal(PARSE("--task_index=99999999999999999999"), ST_INVALID);
+    says("does not fit");
+    assert_int_equal(PARSE("--train_steps=0"), ST_INVALID);
+    says("--train_steps: 0 is below 1");
+    assert_int_equal(PARSE("--learning_rate=1e4"), ST_INVALID);
+    says("--learning_rate: 1e4 is above 1000");
+    assert_int_equal(PARSE("--learning_rate=nan"), ST_INVALID);
+    says("'nan' is not a number");
+    assert_int_equal(PARSE("--sync_replicas=maybe"), ST_INVALID);
+    says("neither true nor false");
+    assert_int_equal(PARSE("--sync_mode=syn"), ST_INVALID);
+    says("'syn' is none of sync|async");
+    assert_int_equal(PARSE("--ps_hosts"), ST_INVALID);
+    says("--ps_hosts: a value is missing");
+}
+
+static void test_unknown(void **state)
+{
+    assert_int_equal(PARSE("--task_idx=1"), ST_INVALID);
+    says("unknown flag --task_idx; did you mean --task_index?");
+    assert_int_equal(PARSE("--tsak-index=1"), ST_INVALID);
+    says("did you mean --task_index?");
+    assert_int_equal(PARSE("--frobnicate"), ST_INVALID);
+    says("unknown flag --frobnicate; --help");
+    assert_null(strstr(output, "did you mean"));
+    assert_int_equal(PARSE("--train"), ST_INVALID); /* no abbreviations */
+    assert_int_equal(PARSE("-x"), ST_INVALID);
+    says("unknown flag -x");
+    assert_int_equal(PARSE("stray"), ST_INVALID);
+    says("'stray' is no flag");
+    assert_int_equal(PARSE("--", "stray"), ST_INVALID);
+    assert_int_equal(PARSE("--sync_replicas", "false"), ST_INVALID);
+    says("'false' is no flag");
+}
+
+static void test_help(void **state)
+{
+    assert_int_equal(PARSE("--help"), ST_OK);
+    assert_int_equal(exit_now, 1);
+    says("Cluster:");
+    says("Training:");
+    says("--ps_hosts=HOSTS");
+    says("Number of this task [0]");
+    says("--sync_mode=sync|async");
+    assert_int_equal(PARSE("--version"), ST_OK);
+    assert_int_equal(exit_now, 1);
+    assert_int_equal(strncmp(output, "worker (Weir) ", 14), 0);
+}
+
+static void test_dump(void **state)
+{
+    assert_int_equal(PARSE("--task_index=7"), ST_OK);
+    FILE *f = tmpfile();
+    int err = dup(2);
+    dup2(fileno(f), 2);
+    log_init("worker", 7, LOG_LEVEL_DEBUG);
+    flags_dump(&prog);
+    log_init("worker", 7, LOG_LEVEL_INFO);
+    dup2(err, 2);
+    close(err);
+    rewind(f);
+    output[fread(output, 1, sizeof output - 1, f)] = 0;
+    fclose(f);
+    says("--task_index=7");
+    assert_null(strstr(output, "train_steps"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),  cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_unknown), cmocka_unit_test(test_help),
+        cmocka_unit_test(test_dump),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+/* tests/net_chunks_test.c - the chunk table (I5): cover, balance, comparison, hostile sizes. */
+#include "base/rng.h"
+#include "net/chunks.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+/* The deep MNIST network: one tensor holds 98% of it. */
+static const struct net_param deep[] = {
+    {.name = "conv1/weights", .shape = {4, {32, 1, 5, 5}}},
+    {.name = "conv1/biases", .shape = {1, {32}}},
+    {.name = "conv2/weights", .shape = {4, {64, 32, 5, 5}}},
+    {.name = "conv2/biases", .shape = {1, {64}}},
+    {.name = "fc1/weights", .shape = {2, {3136, 1024}}},
+    {.name = "fc1/biases", .shape = {1, {1024}}},
+    {.name = "fc2/weights", .shape = {2, {1024, 10}}},
+    {.name = "fc2/biases", .shape = {1, {10}}},
+};
+enum { N_DEEP = sizeof deep / sizeof *deep };
+
+static struct chunks *make(const struct net_param *p, int n, int64_t chunk_bytes)
+{
+    struct chunks *c = NULL;
+    assert_int_equal(chunks_create(p, n, chunk_bytes, &c), ST_OK);
+    return c;
+}
+
+/* Every element of the flat block lies in exactly one chunk, in order. */
+static void check_cover(const struct chunks *c)
+{
+    int64_t at = 0;
+    int chunk = 0;
+    for (int i = 0; i < c->n_params; i++) {
+        const struct net_param *p = &c->params[i];
+        assert_int_equal(p->first, at);
+        assert_int_equal(p->first_chunk, chunk);
+        assert_int_equal(p->n_elems, shape_elems(&p->shape));
+        for (int k = 0; k < p->n_chunks; k++, chunk++) {
+            assert_int_equal(c->chunks[chunk].param, i);
+            assert_int_equal(c->chunks[chunk].first, at);
+            assert_true(c->chunks[chunk].n_elems > 0);
+            assert_true(c->chunks[chunk].n_elems * 4 <= c->chunk_bytes);
+            at += c->chunks[chunk].n_elems;
+        }
+        assert_int_equal(at, p->first + p->n_elems);
+    }
+    assert_int_equal(at, c->n_elems);
+    assert_int_equal(chunk, c->n_chunks);
+}
+
+static void test_cover(void **state)
+{
+    struct chunks *c = make(deep, N_DEEP, CHUNKS_DEFAULT_BYTES);
+    assert_int_equal(c->n_elems, 3274634);
+    check_cover(c);
+    chunks_destroy(c);
+    for (uint64_t round = 0; round < 50; round++) {
+        uint64_t key = rng_key(round, RNG_TEST, 0);
+        struct net_param p[6];
+        char names[6][16];
+        for (int i = 0; i < 6; i++) {
+            snprintf(names[i], sizeof names[i], "p%d", i);
+            p[i] = (struct net_param){.name = names[i]};
+            p[i].shape.n_dims = (int)rng_below(key, (uint64_t)i, 3);
+            for (int d = 0; d < p[i].shape.n_dims; d++)
+                p[i].shape.dim[d] = 1 + (int64_t)rng_below(key, (uint64_t)(100 + i * 10 + d), 300);
+        }
+        c = make(p, 6, CHUNKS_MIN_BYTES + 4 * (int64_t)rng_below(key, 999, 1000));
+        check_cover(c);
+        chunks_destroy(c);
+    }
+}
+
+static void test_balance(void **state)
+{
+    struct chunks *c = make(deep, N_DEEP, 1 << 16);
+    int *server = malloc((size_t)c->n_chunks * sizeof *server);
+    for (int n = 1; n <= 7; n++) {
+        int64_t load[7] = {0}, least = INT64_MAX, most = 0;
+        assert_int_equal(chunks_shard(c, n, server), ST_OK);
+        for (int i = 0; i < c->n_chunks; i++) {
+            assert_in_range(server[i], 0, n - 1);
+            load[server[i]] += c->chunks[i].n_elems * 4;
+        }
+        for (int s = 0; s < n; s++) {
+            least = load[s] < least ? load[s] : least;
+            most = load[s] > most ? load[s] : most;
+        }
+        assert_true(most - least <= 1 << 16);
+    }
+    free(server);
+    chunks_destroy(c);
+}
+
+/* Against the rule as chunks.h words it, done the slow way. */
+static void test_shard_rule(void **state)
+{
+    struct chunks *c = make(deep, N_DEEP, 1 << 14);
+    int *server = malloc((size_t)c->n_chunks * sizeof *server);
+    char *done = calloc((size_t)c->n_chunks, 1);
+    int64_t load[3] = {0};
+    assert_int_equal(chunks_shard(c, 3, server), ST_OK);
+    for (int k = 0; k < c->n_chunks; k++) {
+        int next = -1, to = 0;
+        for (int i = 0; i < c->n_chunks; i++)
+            if (!done[i] && (next < 0 || c->chunks[i].n_elems > c->chunks[next].n_elems))
+                next = i;
+        for (int s = 1; s < 3; s++)
+            if (load[s] < load[to])
+                to = s;
+        done[next] = 1;
+        load[to] += c->chunks[next].n_elems;
+        assert_int_equal(server[next], to);
+    }
+    assert_int_equal(chunks_shard(c, 0, server), ST_INVALID);
+    free(done);
+    free(server);
+    chunks_destroy(c);
+}
+
+static void compare(const struct net_param *there, int n, int64_t chunk_bytes, const char *expect)
+{
+    char why[256] = "";
+    struct chunks *a = make(deep, N_DEEP, 1 << 20), *b = make(there, n, chunk_bytes);
+    assert_int_equal(chunks_compare(a, b, why, sizeof why), *expect ? ST_MISMATCH : ST_OK);
+    assert_string_equal(why, expect);
+    chunks_destroy(a);
+    chunks_destroy(b);
+}
+
+static void test_compare(void **state)
+{
+    struct net_param p[N_DEEP];
+    memcpy(p, deep, sizeof p);
+    compare(p, N_DEEP, 1 << 20, "");
+    compare(p, N_DEEP, 1 << 19, "chunk_bytes: 1048576 here, 524288 there");
+    compare(p, N_DEEP - 1, 1 << 20, "parameter 7 'fc2/biases': only here");
+    p[2].shape.dim[2] = p[2].shape.dim[3] = 3;
+    p[5].shape.dim[0] = 7; /* not the first that differs */
+    compare(p, N_DEEP, 1 << 20,
+            "parameter 2 'conv2/weights': shape 64x32x5x5 here, 64x32x3x3 there");
+    p[1].name = "b";
+    compare(p, N_DEEP, 1 << 20, "parameter 1: named 'conv1/biases' here, 'b' there");
+    p[0].rule = PARAM_AVERAGE;
+    compare(p, N_DEEP, 1 << 20, "parameter 0 'conv1/weights': rule trained here, average there");
+}
+
+static void refuse(struct net_param p, int64_t chunk_bytes)
+{
+    struct chunks *c = NULL;
+    assert_int_equal(chunks_create(&p, 1, chunk_bytes, &c), ST_INVALID);
+    assert_null(c);
+}
+
+static void test_hostile(void **state)
+{
+    char longname[300];
+    memset(longname, 'a', sizeof longname);
+    longname[299] = 0;
+    int64_t huge = (int64_t)1 << 40;
+    refuse((struct net_param){.name = "", .shape = {0, {0}}}, 1 << 20);
+    refuse((struct net_param){.name = NULL}, 1 << 20);
+    refuse((struct net_param){.name = "a b"}, 1 << 20);
+    refuse((struct net_param){.name = "a\n"}, 1 << 20);
+    refuse((struct net_param){.name = longname}, 1 << 20);
+    refuse((struct net_param){.name = "w", .shape = {1, {0}}}, 1 << 20);
+    refuse((struct net_param){.name = "w", .shape = {1, {-4}}}, 1 << 20);
+    refuse((struct net_param){.name = "w", .shape = {2, {huge, huge}}}, 1 << 20);
+    refuse((struct net_param){.name = "w", .shape = {1, {INT64_MAX}}}, 1 << 20);
+    refuse((struct net_param){.name = "w", .shape = {1, {huge}}}, CHUNKS_MIN_BYTES);
+    refuse((struct net_param){.name = "w", .shape = {7, {1}}}, 1 << 20);
+    refuse((struct net_param){.name = "w", .shape = {-1, {1}}}, 1 << 20);
+    refuse((struct net_param){.name = "w", .rule = PARAM_AVERAGE, .keep = 1.5f}, 1 << 20);
+    refuse((struct net_param){.name = "w", .rule = (enum net_param_rule)9}, 1 << 20);
+    refuse((struct net_param){.name = "w"}, 0);
+    refuse((struct net_param){.name = "w"}, CHUNKS_MIN_BYTES + 2);
+    refuse((struct net_param){.name = "w"}, CHUNKS_MAX_BYTES + 4);
+    struct net_param twice[2] = {{.name = "w"}, {.name = "w"}};
+    struct chunks *c = NULL;
+    assert_int_equal(chunks_create(twice, 2, 1 << 20, &c), ST_INVALID);
+    assert_int_equal(chunks_create(twice, 0, 1 << 20, &c), ST_INVALID);
+    assert_int_equal(chunks_create(twice, CHUNKS_MAX_PARAMS + 1, 1 << 20, &c), ST_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cover),      cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_shard_rule), cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_hostile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
