@@ -10,6 +10,9 @@
 
 enum { DATASET_MAX_ITEMS = 1 << 26 };
 
+/* Where Debian's package dataset-fashion-mnist lies. */
+#define DATASET_DEFAULT_DIR "/usr/share/datasets/fashion-mnist"
+
 struct dataset {
     int64_t n;         /* items */
     int rows, columns; /* pixels */
