@@ -1,0 +1,246 @@
+/* worker/main.c - puts a worker together, runs it, and turns its end into an exit code:
+ * 0 done, 1 permanent error, 2 usage, 143 after SIGTERM (130 after Ctrl-C). */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "worker/options.h"
+#include "worker/safetensors.h"
+#include "worker/summary.h"
+#include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+struct worker {
+    struct options opt;
+    struct model *model;
+    struct chunks *chunks;
+    struct dataset *train, *test;
+    const struct backend *backend;
+    float *params;
+    struct exchange exchange;
+    struct trainer *trainer;
+
+    pthread_t signal_thread;
+    int signal_thread_runs;
+    _Atomic int signal; /* that ended the run; 0: none */
+    _Atomic int over;   /* main is done with the signal thread */
+};
+
+/* The one thread that takes SIGINT and SIGTERM; others have them blocked. A second one ends the
+ * process at once, by the signal's default. */
+static void *signal_main(void *arg)
+{
+    struct worker *w = arg;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    int sig = 0;
+    sigwait(&set, &sig);
+    if (atomic_load(&w->over))
+        return NULL;
+    atomic_store(&w->signal, sig);
+    LOG_W("%s: stopping; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted");
+    if (w->trainer)
+        trainer_stop(w->trainer);
+    w->exchange.ops->cancel(w->exchange.ctx);
+    signal(sig, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    return NULL;
+}
+
+static void block_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static enum status read_inputs(struct worker *w)
+{
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    TRY(backend_open("cpu", o->backend_dir, &w->backend));
+    TRY(model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model));
+    TRY(chunks_create(w->model->params, w->model->n_params, o->chunk_bytes, &w->chunks));
+    TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
+    TRY(dataset_read(o->data_dir, "t10k", w->model->classes, &w->test));
+    const struct shape *in = &w->model->input;
+    const struct dataset *sets[2] = {w->train, w->test};
+    for (int i = 0; i < 2; i++) {
+        if (in->dim[0] != 1 || in->dim[1] != sets[i]->rows || in->dim[2] != sets[i]->columns) {
+            LOG_E("model '%s' wants images of %" PRId64 "x%" PRId64 "x%" PRId64
+                  ", %s has 1x%dx%d; take another --model or --data_dir",
+                  w->model->name, in->dim[0], in->dim[1], in->dim[2], o->data_dir, sets[i]->rows,
+                  sets[i]->columns);
+            st = ST_MISMATCH;
+            goto done;
+        }
+    }
+    if (w->train->n < o->batch_size) {
+        LOG_E("--batch_size: %" PRId64 " is more than the %" PRId64 " training images of %s",
+              o->batch_size, w->train->n, o->data_dir);
+        st = ST_INVALID;
+    }
+done:
+    return st;
+}
+
+static enum status make_exchange(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    w->params = aligned_alloc(64, ((size_t)w->chunks->n_elems * sizeof(float) + 63) & ~(size_t)63);
+    if (!w->params) {
+        LOG_E("out of memory for %" PRId64 " parameters", w->chunks->n_elems);
+        return ST_NOMEM;
+    }
+    model_init_params(w->model, (uint64_t)o->seed, w->params);
+    struct net_exchange_config cfg = {
+        .ps_hosts = &w->opt.ps_hosts,
+        .params = w->params,
+        .join = {.member = o->task_index,
+                 .job = {.n_workers = o->n_workers,
+                         .sync_mode = o->sync_mode,
+                         .optim = o->optim,
+                         .train_steps = options_train_steps(o, w->train->n),
+                         .seed = (uint64_t)o->seed},
+                 .chunks = w->chunks},
+    };
+    while (cfg.join.incarnation == 0)
+        if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
+            cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    return exchange_create(&cfg, &w->exchange);
+}
+
+static enum status make_trainer(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int n_threads = o->intra_op_threads > 0 ? (int)o->intra_op_threads
+                                            : (int)((cores > 0 ? cores : 1) / o->towers);
+    struct trainer_config cfg = {
+        .model = w->model,
+        .chunks = w->chunks,
+        .backend = w->backend,
+        .train = w->train,
+        .test = w->test,
+        .exchange = &w->exchange,
+        .params = w->params,
+        .sync_mode = o->sync_mode,
+        .task_index = o->task_index,
+        .n_workers = o->n_workers,
+        .n_towers = (int)o->towers,
+        .batch = (int)o->batch_size,
+        .n_threads = n_threads > 0 ? n_threads : 1,
+        .train_steps = options_train_steps(o, w->train->n),
+        .eval_every = o->eval_every,
+        .log_every = o->log_every,
+        .progress = o->progress,
+        .seed = (uint64_t)o->seed,
+        .push_delay_ms = (int)o->push_delay_ms,
+    };
+    enum status st = trainer_create(&cfg, &w->trainer);
+    if (st != ST_OK)
+        return st;
+    LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %s; %d %s of %d %s, %.0f MB; "
+          "%" PRId64 " training images from %s",
+          w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->backend->description,
+          cfg.n_towers, cfg.n_towers == 1 ? "tower" : "towers", cfg.n_threads,
+          cfg.n_threads == 1 ? "thread" : "threads", (double)trainer_memory_bytes(w->trainer) / 1e6,
+          w->train->n, o->data_dir);
+    return ST_OK;
+}
+
+static enum status report(struct worker *w, const struct trainer_result *r)
+{
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    struct summary s = {
+        .task_index = o->task_index,
+        .model = w->model->name,
+        .result = *r,
+        .n_params = w->chunks->n_elems,
+    };
+    LOG_I("Training elapsed time: %f s (%" PRId64 " images, %.0f images/s)", r->elapsed_seconds,
+          r->images, r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0);
+    TRY(trainer_evaluate(w->trainer, &s.test_accuracy, &s.test_loss));
+    LOG_I("test accuracy: %.4f, test loss: %.4f (%" PRId64 " images)", s.test_accuracy, s.test_loss,
+          w->test->n);
+    w->exchange.ops->stats(w->exchange.ctx, &s.stats);
+    TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
+    if (o->export_file) {
+        char step[32];
+        snprintf(step, sizeof step, "%" PRId64, r->global_step);
+        const char *meta[2][2] = {{"model", w->model->name}, {"global_step", step}};
+        TRY(safetensors_write(o->export_file, w->chunks, w->params, meta, 2));
+        LOG_I("exported %" PRId64 " parameters to %s", w->chunks->n_elems, o->export_file);
+    }
+    if (o->summary_json)
+        TRY(summary_write(o->summary_json, &s));
+done:
+    return st;
+}
+
+static enum status run(struct worker *w)
+{
+    enum status st = ST_OK;
+    struct trainer_result result;
+    int64_t step;
+    TRY(read_inputs(w));
+    TRY(make_exchange(w));
+    TRY(make_trainer(w));
+    if (pthread_create(&w->signal_thread, NULL, signal_main, w) != 0) {
+        LOG_E("cannot start a thread: too many threads or no memory");
+        st = ST_NOMEM;
+        goto done;
+    }
+    w->signal_thread_runs = 1;
+    TRY(w->exchange.ops->start(w->exchange.ctx, &step));
+    TRY(trainer_run(w->trainer, step, &result));
+    TRY(w->exchange.ops->leave(w->exchange.ctx, 1));
+    TRY(report(w, &result));
+done:
+    return st;
+}
+
+static void clean_up(struct worker *w)
+{
+    if (w->signal_thread_runs) {
+        atomic_store(&w->over, 1);
+        if (!atomic_load(&w->signal))
+            pthread_kill(w->signal_thread, SIGTERM);
+        pthread_join(w->signal_thread, NULL);
+    }
+    exchange_destroy(&w->exchange);
+    trainer_destroy(w->trainer);
+    dataset_destroy(w->train);
+    dataset_destroy(w->test);
+    chunks_destroy(w->chunks);
+    model_destroy(w->model);
+    free(w->params);
+    options_free(&w->opt);
+}
+
+int main(int argc, char **argv)
+{
+    struct worker w = {0};
+    int exit_now = 0;
+    log_init("worker", -1, LOG_LEVEL_INFO);
+    block_signals();
+    if (options_read(argc, argv, &w.opt, &exit_now) != ST_OK)
+        return 2;
+    if (exit_now)
+        return 0;
+    enum status st = run(&w);
+    int sig = atomic_load(&w.signal);
+    clean_up(&w);
+    return sig ? 128 + sig : st == ST_OK ? 0 : 1;
+}

@@ -1,0 +1,272 @@
+/* worker/options.c - the worker's one table of flags. Names and defaults are those of TensorFlow's
+ * mnist_replica.py where it has them (learning rate 0.01, batch 100, 200 steps, Adam), but training
+ * is synchronous unless asked otherwise. */
+#include "worker/options.h"
+#include "base/flags.h"
+#include "worker/dataset.h"
+#include <math.h>
+#include <string.h>
+
+/* What argp fills in before it is checked. Static: the table below points into it. */
+static struct raw {
+    const char *ps_hosts, *worker_hosts, *job_name;
+    int64_t task_index;
+    const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file;
+    int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
+    int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms;
+    double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay;
+    int sync_replicas, sync_mode, optimizer, progress, log_level;
+} raw;
+
+static const struct raw raw_defaults = {
+    .task_index = -1,
+    .data_dir = DATASET_DEFAULT_DIR,
+    .model = "mlp",
+    .train_steps = 0,
+    .batch_size = 100,
+    .log_every = 100,
+    .chunk_bytes = CHUNKS_DEFAULT_BYTES,
+    .towers = 1,
+    .learning_rate = -1,
+    .momentum = -1,
+    .decay = -1,
+    .beta1 = -1,
+    .beta2 = -1,
+    .epsilon = -1,
+    .weight_decay = -1,
+    .sync_replicas = -1,
+    .sync_mode = -1,
+    .optimizer = OPTIM_ADAM,
+    .log_level = LOG_LEVEL_INFO,
+};
+
+enum { DEFAULT_TRAIN_STEPS = 200 };
+static const double default_learning_rate = 0.01;
+
+#define STR(n, t, a, h, g)                                                                         \
+    {                                                                                              \
+        n, FLAG_STRING, &raw.t, 0, 0, a, NULL, h, g                                                \
+    }
+#define INT(n, t, lo, hi, h)                                                                       \
+    {                                                                                              \
+        n, FLAG_INT, &raw.t, lo, hi, NULL, NULL, h, NULL                                           \
+    }
+#define NUM(n, t, lo, hi, h)                                                                       \
+    {                                                                                              \
+        n, FLAG_DOUBLE, &raw.t, lo, hi, NULL, NULL, h, NULL                                        \
+    }
+#define ONE(n, t, c, h, g)                                                                         \
+    {                                                                                              \
+        n, FLAG_CHOICE, &raw.t, 0, 0, NULL, c, h, g                                                \
+    }
+
+static const struct flag table[] = {
+    STR("ps_hosts", ps_hosts, "HOST:PORT,...",
+        "servers of the job; left out, the worker trains alone", "Cluster:"),
+    STR("worker_hosts", worker_hosts, "HOST:PORT,...",
+        "workers of the job; their number and order count, workers do not listen", NULL),
+    STR("job_name", job_name, "NAME", "may be left out; anything but 'worker' is an error", NULL),
+    INT("task_index", task_index, 0, JOB_MAX_WORKERS - 1,
+        "which entry of --worker_hosts this process is; needed with more than one"),
+    ONE("sync_mode", sync_mode, "sync|async",
+        "sync: a step is the mean of all workers' gradients; async: each is applied as it comes "
+        "(default sync)",
+        NULL),
+    {"sync_replicas", FLAG_BOOL, &raw.sync_replicas, 0, 0, NULL, NULL,
+     "TensorFlow's name: true is --sync_mode=sync, false is async", NULL},
+    INT("replicas_to_aggregate", replicas, 0, JOB_MAX_WORKERS,
+        "gradients in a step; only 0 or the number of workers is supported"),
+    INT("chunk_bytes", chunk_bytes, CHUNKS_MIN_BYTES, CHUNKS_MAX_BYTES,
+        "largest piece of a parameter that is sent and sharded as one; equal on all workers"),
+    STR("model", model, "FILE|NAME", "JSON file, or a name in the models folder",
+        "Model and data:"),
+    STR("models_dir", models_dir, "DIR", "models folder; left out, the one that came with Weir",
+        NULL),
+    INT("hidden_units", hidden_units, 0, 65536,
+        "units of the first dense layer; 0: as the model file says"),
+    STR("data_dir", data_dir, "DIR", "folder with the four IDX files, gzipped or not", NULL),
+    INT("train_steps", train_steps, 0, 1e15, "global steps; 0: by --epochs, else 200"),
+    NUM("epochs", epochs, 0, 1e9, "passes over the training set, instead of --train_steps"),
+    INT("batch_size", batch_size, 1, 1 << 20, "samples of one worker in one step"),
+    INT("seed", seed, 0, 0x1p53,
+        "of initial values, sample order and dropout; equal on all workers"),
+    ONE("optimizer", optimizer, OPTIM_NAMES, "applied on the servers (default adam)", "Optimizer:"),
+    NUM("learning_rate", learning_rate, -1, 1e6, "-1: 0.01"),
+    NUM("momentum", momentum, -1, 1, "momentum, nesterov, rmsprop; -1: the optimizer's own"),
+    NUM("decay", decay, -1, 1, "rmsprop's smoothing; -1: the optimizer's own"),
+    NUM("beta1", beta1, -1, 1, "adam, adamw; -1: the optimizer's own"),
+    NUM("beta2", beta2, -1, 1, "adam, adamw; -1: the optimizer's own"),
+    NUM("epsilon", epsilon, -1, 1, "adam*, adagrad, rmsprop; -1: the optimizer's own"),
+    NUM("weight_decay", weight_decay, -1, 1e3, "-1: the optimizer's own"),
+    {"towers", FLAG_INT, &raw.towers, 1, 256, NULL, NULL,
+     "copies of the model in this worker, each computing its part of the batch", "Computing:"},
+    INT("intra_op_threads", intra_op_threads, 0, 4096,
+        "threads inside one operation of one tower; 0: the cores divided by the towers"),
+    STR("backend_dir", backend_dir, "DIR", "where backends lie; left out, lib beside the program",
+        NULL),
+    {"eval_every", FLAG_INT, &raw.eval_every, 0, 1e15, NULL, NULL,
+     "steps between evaluations on the test set; 0: only at the end", "Output:"},
+    INT("log_every", log_every, 1, 1e15, "steps between lines of progress"),
+    ONE("progress", progress, "auto|bar|lines", "auto: a bar on a terminal, lines elsewhere", NULL),
+    STR("summary_json", summary_json, "FILE", "write the final figures here", NULL),
+    STR("export", export_file, "FILE", "write the trained parameters here, as safetensors", NULL),
+    ONE("log_level", log_level, "debug|info|warn|error", "least important lines to log", NULL),
+    INT("fault_push_delay_ms", push_delay_ms, 0, 10000,
+        "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
+};
+
+static const struct flags_program program = {
+    .name = "worker",
+    .doc = "Trains a neural network: computes gradients on its part of the data and exchanges them "
+           "with the servers of the job for new parameters. Without --ps_hosts it trains alone.",
+    .flags = table,
+    .n_flags = sizeof table / sizeof *table,
+};
+
+static enum status check_cluster(struct options *o)
+{
+    if (raw.job_name && strcmp(raw.job_name, "worker") != 0) {
+        LOG_E("--job_name: this program is 'worker', not '%s'; start build/bin/%s for that role or "
+              "leave --job_name out",
+              raw.job_name, strcmp(raw.job_name, "ps") == 0 ? "ps" : "worker");
+        return ST_INVALID;
+    }
+    o->n_workers = o->worker_hosts.n > 0 ? o->worker_hosts.n : 1;
+    if (o->n_workers > JOB_MAX_WORKERS) {
+        LOG_E("--worker_hosts: %d entries; at most %d are supported", o->n_workers,
+              JOB_MAX_WORKERS);
+        return ST_INVALID;
+    }
+    if (o->ps_hosts.n == 0 && o->n_workers > 1) {
+        LOG_E("--ps_hosts is missing: %d workers need at least one server to meet", o->n_workers);
+        return ST_INVALID;
+    }
+    if (raw.task_index < 0 && o->n_workers > 1) {
+        LOG_E("Must specify an explicit --task_index (0 to %d)", o->n_workers - 1);
+        return ST_INVALID;
+    }
+    if (raw.task_index >= o->n_workers) {
+        LOG_E("--task_index: %lld is out of range; --worker_hosts has %d %s",
+              (long long)raw.task_index, o->n_workers, o->n_workers == 1 ? "entry" : "entries");
+        return ST_INVALID;
+    }
+    o->task_index = raw.task_index < 0 ? 0 : (int)raw.task_index;
+    return ST_OK;
+}
+
+static enum status check_mode(struct options *o)
+{
+    int by_replicas = raw.sync_replicas ? JOB_SYNC : JOB_ASYNC;
+    if (raw.sync_replicas >= 0 && raw.sync_mode >= 0 && by_replicas != raw.sync_mode) {
+        LOG_E("--sync_replicas and --sync_mode contradict each other; give one of them");
+        return ST_INVALID;
+    }
+    o->sync_mode = raw.sync_mode >= 0       ? (enum job_sync_mode)raw.sync_mode
+                   : raw.sync_replicas >= 0 ? (enum job_sync_mode)by_replicas
+                                            : JOB_SYNC;
+    if (raw.replicas != 0 && raw.replicas != o->n_workers) {
+        LOG_E("--replicas_to_aggregate: %lld is not supported; leave it out, or give the number of "
+              "workers, %d",
+              (long long)raw.replicas, o->n_workers);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+static void set_if_given(float *field, double value)
+{
+    if (value >= 0)
+        *field = (float)value;
+}
+
+static enum status check_training(struct options *o)
+{
+    optim_defaults((enum optim_kind)raw.optimizer, &o->optim);
+    o->optim.learning_rate = (float)default_learning_rate;
+    set_if_given(&o->optim.learning_rate, raw.learning_rate);
+    set_if_given(&o->optim.momentum, raw.momentum);
+    set_if_given(&o->optim.decay, raw.decay);
+    set_if_given(&o->optim.beta1, raw.beta1);
+    set_if_given(&o->optim.beta2, raw.beta2);
+    set_if_given(&o->optim.epsilon, raw.epsilon);
+    set_if_given(&o->optim.weight_decay, raw.weight_decay);
+    enum status st = optim_check(&o->optim);
+    if (st != ST_OK)
+        return st;
+    if (raw.train_steps > 0 && raw.epochs > 0) {
+        LOG_E("--train_steps and --epochs are both given; give one of them");
+        return ST_INVALID;
+    }
+    if (raw.batch_size < raw.towers) {
+        LOG_E("--towers: %lld towers cannot share a --batch_size of %lld", (long long)raw.towers,
+              (long long)raw.batch_size);
+        return ST_INVALID;
+    }
+    if (raw.chunk_bytes % 4 != 0) {
+        LOG_E("--chunk_bytes: %lld is no multiple of 4", (long long)raw.chunk_bytes);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+static void copy_plain(struct options *o)
+{
+    o->data_dir = raw.data_dir;
+    o->model = raw.model;
+    o->models_dir = raw.models_dir;
+    o->backend_dir = raw.backend_dir;
+    o->summary_json = raw.summary_json;
+    o->export_file = raw.export_file;
+    o->hidden_units = raw.hidden_units;
+    o->train_steps = raw.train_steps;
+    o->epochs = raw.epochs;
+    o->batch_size = raw.batch_size;
+    o->eval_every = raw.eval_every;
+    o->log_every = raw.log_every;
+    o->seed = raw.seed;
+    o->chunk_bytes = raw.chunk_bytes;
+    o->towers = raw.towers;
+    o->intra_op_threads = raw.intra_op_threads;
+    o->progress = (enum progress_style)raw.progress;
+    o->log_level = (enum log_level)raw.log_level;
+    o->push_delay_ms = raw.push_delay_ms;
+}
+
+enum status options_read(int argc, char **argv, struct options *out, int *exit_now)
+{
+    enum status st = ST_OK;
+    struct options o = {0};
+    raw = raw_defaults;
+    TRY(flags_parse(&program, argc, argv, exit_now));
+    if (*exit_now)
+        return ST_OK;
+    copy_plain(&o);
+    TRY(hosts_parse(raw.ps_hosts, "ps_hosts", &o.ps_hosts));
+    TRY(hosts_parse(raw.worker_hosts, "worker_hosts", &o.worker_hosts));
+    TRY(check_cluster(&o));
+    TRY(check_mode(&o));
+    TRY(check_training(&o));
+    log_init("worker", o.task_index, o.log_level);
+    flags_dump(&program);
+done:
+    if (st == ST_OK)
+        *out = o;
+    else
+        options_free(&o);
+    return st;
+}
+
+void options_free(struct options *o)
+{
+    hosts_free(&o->ps_hosts);
+    hosts_free(&o->worker_hosts);
+}
+
+int64_t options_train_steps(const struct options *o, int64_t n)
+{
+    if (o->epochs > 0) {
+        double batch = (double)o->batch_size * (o->sync_mode == JOB_SYNC ? o->n_workers : 1);
+        return (int64_t)ceil(o->epochs * (double)n / batch);
+    }
+    return o->train_steps > 0 ? o->train_steps : DEFAULT_TRAIN_STEPS;
+}

@@ -1,0 +1,34 @@
+/* worker/options.h - the worker's flags, checked and put together: one value that main reads.
+ * Owns:    the host lists. Threads: none.
+ * Errors:  ST_INVALID, logged with the flag and the mend. */
+#ifndef WORKER_OPTIONS_H
+#define WORKER_OPTIONS_H
+#include "base/hosts.h"
+#include "base/log.h"
+#include "net/job.h"
+#include "worker/progress.h"
+
+struct options {
+    struct hosts ps_hosts, worker_hosts;
+    int task_index, n_workers;
+    const char *data_dir, *model, *models_dir, *backend_dir;
+    const char *summary_json, *export_file; /* NULL: none */
+    int64_t hidden_units;                   /* 0: as the model says */
+    int64_t train_steps;                    /* 0: by epochs */
+    double epochs;                          /* 0: by train_steps */
+    int64_t batch_size, eval_every, log_every, seed, chunk_bytes;
+    int64_t towers, intra_op_threads; /* threads 0: cores / towers */
+    enum job_sync_mode sync_mode;
+    struct optim_config optim;
+    enum progress_style progress;
+    enum log_level log_level;
+    int64_t push_delay_ms;
+};
+
+/* *exit_now: --help or --version was printed. */
+enum status options_read(int argc, char **argv, struct options *out, int *exit_now);
+void options_free(struct options *o);
+/* Global steps of the job for a training set of n items. */
+int64_t options_train_steps(const struct options *o, int64_t n);
+
+#endif

@@ -1,0 +1,51 @@
+/* worker/summary.c - see summary.h. */
+#include "worker/summary.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum status summary_digest(const float *flat, int64_t n, char hex[65])
+{
+    struct digest_sha256 *d;
+    enum status st = digest_sha256_create(&d);
+    if (st != ST_OK)
+        return st;
+    digest_sha256_update(d, flat, (size_t)n * sizeof *flat);
+    digest_sha256_hex(d, hex);
+    digest_sha256_destroy(d);
+    return ST_OK;
+}
+
+enum status summary_write(const char *path, const struct summary *s)
+{
+    const struct trainer_result *r = &s->result;
+    double rate = r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0;
+    json_t *j = json_pack(
+        "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:{s:I, s:I, s:I, s:I, "
+        "s:I, s:I}}",
+        "role", "worker", "model", s->model, "task_index", s->task_index, "global_step",
+        (json_int_t)r->global_step, "local_steps", (json_int_t)r->local_steps, "images",
+        (json_int_t)r->images, "elapsed_seconds", r->elapsed_seconds, "images_per_second", rate,
+        "loss", (double)r->loss, "test_accuracy", s->test_accuracy, "test_loss", s->test_loss,
+        "parameters", (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256,
+        "exchange", "sent_bytes", (json_int_t)s->stats.sent_bytes, "received_bytes",
+        (json_int_t)s->stats.received_bytes, "applied", (json_int_t)s->stats.applied, "duplicate",
+        (json_int_t)s->stats.duplicate, "stale", (json_int_t)s->stats.stale, "reconnects",
+        (json_int_t)s->stats.reconnects);
+    if (!j) {
+        LOG_E("--summary_json: a figure is not finite or memory ran out; nothing is written");
+        return ST_NOMEM;
+    }
+    enum status st = ST_OK;
+    char part[4096];
+    if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part ||
+        json_dump_file(j, part, JSON_INDENT(2)) != 0 || rename(part, path) != 0) {
+        LOG_E("--summary_json: cannot write %s: %s", path, strerror(errno));
+        st = ST_IO;
+    }
+    json_decref(j);
+    return st;
+}
