@@ -1,0 +1,73 @@
+/* kernels/backend.c - finds a backend's shared object by name and hands out its table.
+ * A backend stays loaded until the process ends: oneDNN's and CUDA's own threads and caches do not
+ * survive an unload. */
+#include "kernels/backend.h"
+#include "base/log.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ../lib beside the running program. */
+static enum status default_dir(char *out, size_t size)
+{
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n < 0) {
+        LOG_E("cannot find the program's own path for its backends (/proc/self/exe: %s); "
+              "name their folder by flag",
+              strerror(errno));
+        return ST_NOT_FOUND;
+    }
+    exe[n] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    if ((size_t)snprintf(out, size, "%s/../lib", exe) >= size) {
+        LOG_E("the path of the backends beside %s is too long; name their folder by flag", exe);
+        return ST_NOT_FOUND;
+    }
+    return ST_OK;
+}
+
+/* A name is part of a path: letters, digits, '_' only. */
+static int name_is_plain(const char *name)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    return *name != '\0' && name[strspn(name, plain)] == '\0';
+}
+
+enum status backend_open(const char *name, const char *dir, const struct backend **out)
+{
+    enum status st = ST_OK;
+    char beside[PATH_MAX], path[PATH_MAX + 64];
+    if (!name_is_plain(name) || strlen(name) > 32) {
+        LOG_E("'%s' is no backend's name; names are like 'cpu' or 'cuda'", name);
+        return ST_NOT_FOUND;
+    }
+    if (dir == NULL) {
+        TRY(default_dir(beside, sizeof beside));
+        dir = beside;
+    }
+    if ((size_t)snprintf(path, sizeof path, "%s/libweir_%s.so", dir, name) >= sizeof path) {
+        LOG_E("backend '%s': the folder's path is too long: %s", name, dir);
+        return ST_NOT_FOUND;
+    }
+    void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (so == NULL) {
+        LOG_E("backend '%s' cannot be loaded: %s; build it, or install what it needs", name,
+              dlerror());
+        return ST_NOT_FOUND;
+    }
+    const struct backend *found = dlsym(so, "weir_backend");
+    if (found == NULL) {
+        LOG_E("backend '%s': %s exports no weir_backend; it is not a Weir backend", name, path);
+        dlclose(so);
+        return ST_NOT_FOUND;
+    }
+    *out = found;
+done:
+    return st;
+}

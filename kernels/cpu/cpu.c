@@ -1,0 +1,275 @@
+/* kernels/cpu/cpu.c - the oneDNN backend's table: makes plans, checks what it is asked, and runs
+ * the layers of the pass that fits the number of samples.
+ * The number of threads is set on the calling thread before each entry (OpenMP keeps it per
+ * thread), so that plans with different numbers live side by side and one thread means one. */
+#include "kernels/cpu/cpu.h"
+#include "base/log.h"
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct cpu_plan *cpu_plan_of(struct plan *p)
+{
+    return (struct cpu_plan *)p;
+}
+
+static int n_devices(void)
+{
+    return 1;
+}
+
+static enum status config_check(const struct backend_plan_config *cfg)
+{
+    if (cfg->n_layers < 1 || cfg->batch < 1 || cfg->n_threads < 1 || cfg->device != 0) {
+        LOG_E("CPU backend: %d layers, batch %d, %d threads, device %d: the first three must be "
+              "above 0, the device 0",
+              cfg->n_layers, cfg->batch, cfg->n_threads, cfg->device);
+        return ST_UNSUPPORTED;
+    }
+    for (int i = 0; i < cfg->n_layers; i++) {
+        const struct layer *l = &cfg->layers[i];
+        if ((unsigned)l->kind >= LAYER_N_KINDS) {
+            LOG_E("layer '%s': the CPU backend does not know kind %d", l->name, (int)l->kind);
+            return ST_UNSUPPORTED;
+        }
+        if ((l->kind == LAYER_SOFTMAX_XENT) != (i == cfg->n_layers - 1) &&
+            (l->kind == LAYER_SOFTMAX_XENT || !cfg->inference_only)) {
+            LOG_E("layer '%s': softmax_xent must be the last layer, and the only one", l->name);
+            return ST_UNSUPPORTED;
+        }
+        for (int k = 0; k < l->n_params; k++)
+            if (l->param[k] < 0 || l->param[k] >= cfg->n_params) {
+                LOG_E("layer '%s': parameter %d of %d", l->name, l->param[k], cfg->n_params);
+                return ST_RANGE;
+            }
+    }
+    return ST_OK;
+}
+
+static void plan_destroy(struct plan *p)
+{
+    struct cpu_plan *plan = cpu_plan_of(p);
+    if (plan == NULL)
+        return;
+    cpu_pass_destroy(plan->pass[1]);
+    cpu_pass_destroy(plan->pass[0]);
+    if (plan->stream != NULL)
+        dnnl_stream_destroy(plan->stream);
+    if (plan->engine != NULL)
+        dnnl_engine_destroy(plan->engine);
+    free(plan->position);
+    free(plan->labels);
+    free(plan);
+}
+
+static enum status plan_create(const struct backend_plan_config *cfg, struct plan **out)
+{
+    enum status st = ST_OK;
+    struct cpu_plan *plan = NULL;
+    TRY(config_check(cfg));
+    omp_set_num_threads(cfg->n_threads);
+    plan = calloc(1, sizeof *plan);
+    if (plan != NULL) {
+        plan->cfg = *cfg;
+        plan->labels = calloc((size_t)cfg->batch, sizeof *plan->labels);
+        plan->position = calloc((size_t)cfg->batch, sizeof *plan->position);
+    }
+    if (plan == NULL || plan->labels == NULL || plan->position == NULL) {
+        LOG_E("CPU backend: no memory left for a plan of batch %d", cfg->batch);
+        st = ST_NOMEM;
+        goto done;
+    }
+    TRY(cpu_status(NULL, "start", dnnl_engine_create(&plan->engine, dnnl_cpu, 0)));
+    TRY(cpu_status(NULL, "start",
+                   dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
+    TRY(cpu_pass_create(plan, cfg->batch, &plan->pass[0]));
+    plan->now = plan->pass[0];
+    *out = (struct plan *)plan;
+done:
+    if (st != ST_OK)
+        plan_destroy((struct plan *)plan);
+    return st;
+}
+
+static size_t plan_memory_bytes(const struct plan *p)
+{
+    const struct cpu_plan *plan = (const struct cpu_plan *)p;
+    return plan->pass[0]->bytes + (plan->pass[1] != NULL ? plan->pass[1]->bytes : 0);
+}
+
+static enum status load_param(struct plan *p, int param)
+{
+    enum status st = ST_OK;
+    struct cpu_plan *plan = cpu_plan_of(p);
+    omp_set_num_threads(plan->cfg.n_threads);
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        const struct layer *l = &plan->cfg.layers[i];
+        int mine = 0;
+        for (int k = 0; k < l->n_params; k++)
+            mine |= l->param[k] == param;
+        for (int s = 0; mine && s < 2; s++) {
+            struct cpu_pass *pass = plan->pass[s];
+            if (pass != NULL && pass->ops[i].kind->load != NULL)
+                TRY(pass->ops[i].kind->load(pass, i));
+        }
+    }
+done:
+    return st;
+}
+
+/* The pass for n samples; made now if it is not there. */
+static enum status pass_select(struct cpu_plan *plan, int n)
+{
+    enum status st = ST_OK;
+    struct cpu_pass *fresh;
+    if (n == plan->cfg.batch) {
+        plan->now = plan->pass[0];
+        return ST_OK;
+    }
+    if (plan->pass[1] == NULL || plan->pass[1]->n != n) {
+        TRY(cpu_pass_create(plan, n, &fresh));
+        cpu_pass_destroy(plan->pass[1]);
+        plan->pass[1] = fresh;
+    }
+    plan->now = plan->pass[1];
+done:
+    return st;
+}
+
+CPU_CLONES static void pixels_scale(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        dst[k] = (float)src[k] / 255.0f;
+}
+
+static enum status labels_check(const struct cpu_plan *plan, const uint8_t *labels, int n)
+{
+    const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
+    if (last->kind != LAYER_SOFTMAX_XENT)
+        return ST_OK;
+    for (int i = 0; i < n; i++)
+        if (labels[i] >= shape_elems(&last->in)) {
+            LOG_E("layer '%s': label %d, but there are only %lld classes; the model does not fit "
+                  "the data",
+                  last->name, labels[i], (long long)shape_elems(&last->in));
+            return ST_RANGE;
+        }
+    return ST_OK;
+}
+
+static enum status set_input(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
+                             const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    struct cpu_plan *plan = cpu_plan_of(p);
+    omp_set_num_threads(plan->cfg.n_threads);
+    if (n < 1 || n > plan->cfg.batch) {
+        LOG_E("CPU backend: %d samples for a plan of 1 to %d", n, plan->cfg.batch);
+        return ST_RANGE;
+    }
+    if (labels != NULL)
+        TRY(labels_check(plan, labels, n));
+    TRY(pass_select(plan, n));
+    int64_t pixels = shape_elems(&plan->cfg.layers[0].in);
+    for (int i = 0; i < n; i++) {
+        pixels_scale(images[i], plan->now->input.data + i * pixels, pixels);
+        plan->position[i] = position != NULL ? position[i] : (uint64_t)i;
+    }
+    plan->has_labels = labels != NULL;
+    if (labels != NULL)
+        memcpy(plan->labels, labels, (size_t)n);
+done:
+    return st;
+}
+
+static enum status forward(struct plan *p, int layer, int train)
+{
+    struct cpu_plan *plan = cpu_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    omp_set_num_threads(plan->cfg.n_threads);
+    return plan->now->ops[layer].kind->forward(plan->now, layer, train);
+}
+
+static enum status backward(struct plan *p, int layer)
+{
+    struct cpu_plan *plan = cpu_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    const struct cpu_op *op = &plan->now->ops[layer];
+    if (plan->cfg.inference_only || (op->layer->kind == LAYER_SOFTMAX_XENT && !plan->has_labels)) {
+        LOG_E("layer '%s': a backward needs a plan for training, and labels", op->layer->name);
+        return ST_UNSUPPORTED;
+    }
+    omp_set_num_threads(plan->cfg.n_threads);
+    return op->needs_backward ? op->kind->backward(plan->now, layer) : ST_OK;
+}
+
+static enum status result(struct plan *p, float *loss, int *n_correct)
+{
+    struct cpu_plan *plan = cpu_plan_of(p);
+    const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
+    if (last->kind != LAYER_SOFTMAX_XENT || !plan->has_labels) {
+        LOG_E("layer '%s': a loss needs softmax_xent as the last layer, and labels", last->name);
+        return ST_UNSUPPORTED;
+    }
+    cpu_softmax_result(plan->now, loss, n_correct);
+    return ST_OK;
+}
+
+/* A relu writes over the output of the layer before it, flattens between them or not. */
+static int output_is_kept(const struct cpu_plan *plan, int layer)
+{
+    int next = layer + 1;
+    while (next < plan->cfg.n_layers && plan->cfg.layers[next].kind == LAYER_FLATTEN)
+        next++;
+    return next >= plan->cfg.n_layers || plan->cfg.layers[next].kind != LAYER_RELU;
+}
+
+static enum status read_output(struct plan *p, int layer, float *dst)
+{
+    enum status st = ST_OK;
+    struct cpu_plan *plan = cpu_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    const struct cpu_op *op = &plan->now->ops[layer];
+    dnnl_memory_desc_t md;
+    dnnl_memory_t to = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_t prim = NULL;
+    if (!output_is_kept(plan, layer)) {
+        LOG_E("layer '%s': its output is gone, the relu behind writes over it; read that one's",
+              op->layer->name);
+        return ST_UNSUPPORTED;
+    }
+    omp_set_num_threads(plan->cfg.n_threads);
+    TRY(cpu_md_plain(op, plan->now->n, &op->layer->out, &md));
+    TRY(cpu_status(op, "read it out", dnnl_memory_create(&to, &md, plan->engine, dst)));
+    TRY(cpu_status(
+        op, "read it out",
+        dnnl_reorder_primitive_desc_create(&pd, &op->y.md, plan->engine, &md, plan->engine, NULL)));
+    TRY(cpu_status(op, "read it out", dnnl_primitive_create(&prim, pd)));
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, op->y.mem}, {DNNL_ARG_TO, to}};
+    TRY(cpu_status(op, "read it out", dnnl_primitive_execute(prim, plan->stream, 2, args)));
+done:
+    if (prim != NULL)
+        dnnl_primitive_destroy(prim);
+    if (pd != NULL)
+        dnnl_primitive_desc_destroy(pd);
+    if (to != NULL)
+        dnnl_memory_destroy(to);
+    return st;
+}
+
+extern const struct backend weir_backend;
+const struct backend weir_backend = {
+    .name = "cpu",
+    .description = "oneDNN 2.6",
+    .n_devices = n_devices,
+    .plan_create = plan_create,
+    .plan_destroy = plan_destroy,
+    .plan_memory_bytes = plan_memory_bytes,
+    .load_param = load_param,
+    .set_input = set_input,
+    .forward = forward,
+    .backward = backward,
+    .result = result,
+    .read_output = read_output,
+};

@@ -1,0 +1,156 @@
+/* kernels/cpu/cpu.h - inside the oneDNN backend: a plan's passes, and what an operation gets.
+ *
+ * A pass is the whole network planned for one number of samples: tensors in the formats that oneDNN
+ * chose, primitives, reorders where two neighbours' formats differ, one shared scratchpad. A plan
+ * has one for its batch, and makes a second when it first meets another number of samples.
+ * Each kind of layer is a table of functions (struct cpu_kind); everything that it takes from
+ * oneDNN is noted in the pass and freed with it, so that a kind has no destructor.
+ *
+ * Where memory traffic is saved:
+ * - relu works in place: it is part of the convolution or dense layer before it, and its backward
+ *   masks the gradient where the output is 0 (before a max pool: the pooled gradient, which is the
+ *   same gradient, cells that lose the pool having none);
+ * - dense weights and their gradients stay in the caller's layout: repacking them each step costs
+ *   more than oneDNN's packed kernels save;
+ * - no gradient is worked out for layers below the first one with parameters.
+ *
+ * Threads: one at a time. Errors: logged here with the layer's name. */
+#ifndef KERNELS_CPU_CPU_H
+#define KERNELS_CPU_CPU_H
+#include "kernels/backend.h"
+#include <oneapi/dnnl/dnnl.h>
+
+/* Loops that gain from wide vectors are compiled for several CPUs and chosen at load time; not
+ * under a sanitizer, whose runtime is not up yet when the choice is made. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define CPU_SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CPU_SANITIZED 1
+#endif
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(CPU_SANITIZED)
+#define CPU_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#else
+#define CPU_CLONES
+#endif
+
+struct cpu_tensor {
+    dnnl_memory_desc_t md;
+    dnnl_memory_t mem; /* the pass's; NULL: there is no such tensor */
+    float *data;       /* the pass's, or the caller's parameter or gradient */
+};
+
+/* A primitive with its arguments; prim NULL: nothing to do. */
+struct cpu_call {
+    dnnl_primitive_t prim;
+    int n_args;
+    dnnl_exec_arg_t args[10];
+};
+
+struct cpu_pass;
+struct cpu_op;
+struct cpu_kind {
+    /* Sets op->y from op->x; then, from the last layer down and only if op->needs_backward, op->dx
+     * (if op->needs_dx) from the dx of the layer above. */
+    enum status (*plan_forward)(struct cpu_pass *pass, int i);
+    enum status (*plan_backward)(struct cpu_pass *pass, int i);
+    enum status (*load)(struct cpu_pass *pass, int i); /* NULL: parameters are read in place */
+    enum status (*forward)(struct cpu_pass *pass, int i, int train);
+    enum status (*backward)(struct cpu_pass *pass, int i);
+};
+extern const struct cpu_kind cpu_conv, cpu_pool, cpu_dense, cpu_relu, cpu_dropout, cpu_batch_norm,
+    cpu_flatten, cpu_softmax_xent;
+
+struct cpu_op {
+    const struct cpu_kind *kind;
+    const struct layer *layer;
+    struct cpu_tensor x, y; /* input and output; (n,C,H,W) or (n,F) */
+    struct cpu_tensor dx;   /* gradient of the loss by x, in any format */
+    int needs_backward;     /* this layer or one before has parameters */
+    int needs_dx;           /* one before has */
+    int relu_done;          /* relu: its forward is part of the layer before */
+    int relu_masked;        /* relu: its backward is done by the max pool behind */
+    void *state;            /* the kind's, zeroed by cpu_state_create */
+};
+
+struct cpu_plan {
+    struct backend_plan_config cfg;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    struct cpu_pass *pass[2]; /* for cfg.batch samples; for the other number last met, or NULL */
+    struct cpu_pass *now;     /* of the last set_input */
+    uint8_t *labels;          /* [batch] */
+    int has_labels;
+    uint64_t *position; /* [batch] */
+};
+
+/* What a pass frees at its end. */
+struct cpu_owned {
+    enum { CPU_OWNED_BLOCK, CPU_OWNED_MEMORY, CPU_OWNED_DESC, CPU_OWNED_PRIMITIVE } what;
+    void *thing;
+};
+
+struct cpu_pass {
+    struct cpu_plan *plan;
+    int n; /* samples */
+    struct cpu_op *ops;
+    struct cpu_tensor input;
+    struct cpu_owned *owned;
+    int n_owned, cap_owned;
+    dnnl_memory_t *scratch; /* [n_scratch] memories that all get one buffer when planning ends */
+    int n_scratch, cap_scratch;
+    size_t scratch_bytes;
+    size_t bytes; /* taken, the scratchpad included */
+};
+
+/* pass.c */
+enum status cpu_pass_create(struct cpu_plan *plan, int n, struct cpu_pass **out);
+void cpu_pass_destroy(struct cpu_pass *pass); /* NULL is fine */
+
+/* Turns oneDNN's code into ours, logged with the layer and what was being done. */
+enum status cpu_status(const struct cpu_op *op, const char *what, dnnl_status_t code);
+/* (n, shape): plain rows, or the format left to oneDNN. */
+enum status cpu_md_plain(const struct cpu_op *op, int n, const struct shape *s,
+                         dnnl_memory_desc_t *out);
+dnnl_memory_desc_t cpu_md_any(dnnl_memory_desc_t md);
+/* Floats in a tensor, padding included. */
+static inline int64_t cpu_tensor_floats(const struct cpu_tensor *t)
+{
+    return (int64_t)(dnnl_memory_desc_get_size(&t->md) / sizeof(float));
+}
+
+enum status cpu_block_create(struct cpu_pass *pass, size_t bytes, void **out); /* zeroed, aligned */
+/* data NULL: memory of the pass's own. */
+enum status cpu_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
+                              const dnnl_memory_desc_t *md, const float *data,
+                              struct cpu_tensor *out);
+/* The descriptor of an operation, owned by the pass. relu: ends with one. */
+enum status cpu_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
+                            const_dnnl_op_desc_t desc, int relu, const_dnnl_primitive_desc_t hint,
+                            dnnl_primitive_desc_t *out);
+const dnnl_memory_desc_t *cpu_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
+enum status cpu_call_create(struct cpu_pass *pass, const struct cpu_op *op,
+                            const_dnnl_primitive_desc_t desc, struct cpu_call *out);
+void cpu_call_arg(struct cpu_call *call, int arg, const struct cpu_tensor *t);
+enum status cpu_call_run(struct cpu_pass *pass, const struct cpu_op *op,
+                         const struct cpu_call *call);
+enum status cpu_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
+                               const struct cpu_tensor *from, const struct cpu_tensor *to,
+                               struct cpu_call *out);
+/* out: `from` itself if its format is md, else a new tensor that `call` fills. */
+enum status cpu_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
+                             const struct cpu_tensor *from, const dnnl_memory_desc_t *md,
+                             struct cpu_tensor *out, struct cpu_call *call);
+/* The next layer is a relu: marks it as done by this one. */
+int cpu_relu_fuse(struct cpu_pass *pass, int i);
+
+/* simple.c: dy[k] = 0 where y[k] is not above 0. */
+void cpu_relu_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
+                   const struct cpu_tensor *dy);
+/* Mean cross-entropy and hits of the last forward. */
+void cpu_softmax_result(const struct cpu_pass *pass, float *loss, int *n_correct);
+
+#endif

@@ -1,0 +1,124 @@
+/* kernels/cpu/dense.c - the fully connected layer, on the caller's own weights and gradients.
+ * Measured on 64x3136 by 1024 (one core of a Xeon with AVX-512): oneDNN's matrix product on plain
+ * weights 7.2 ms for the three passes; its packed kernels 6.6 ms, but repacking the weights and
+ * unpacking their gradient costs about 1 ms each. */
+#include "base/log.h"
+#include "kernels/cpu/cpu.h"
+
+struct dense {
+    dnnl_primitive_desc_t forward_desc;
+    struct cpu_tensor src; /* input as plain rows */
+    struct cpu_tensor w, b;
+    struct cpu_call rows, forward, diff, backward_w, backward_x;
+};
+
+static enum status plan_forward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    const struct backend_plan_config *cfg = &pass->plan->cfg;
+    const struct layer *l = op->layer;
+    dnnl_memory_desc_t x, y, w, b;
+    dnnl_inner_product_desc_t d;
+    if (l->in.n_dims != 1 || l->out.n_dims != 1) {
+        LOG_E("layer '%s': a dense layer needs a flat input; put a flatten before it", l->name);
+        return ST_UNSUPPORTED;
+    }
+    dnnl_dims_t dims_w = {l->out.dim[0], l->in.dim[0]}, dims_b = {l->out.dim[0]};
+    TRY(cpu_block_create(pass, sizeof(struct dense), &op->state));
+    struct dense *c = op->state;
+    TRY(cpu_md_plain(op, pass->n, &l->in, &x));
+    TRY(cpu_md_plain(op, pass->n, &l->out, &y));
+    TRY(cpu_status(op, "describe its weights",
+                   dnnl_memory_desc_init_by_tag(&w, 2, dims_w, dnnl_f32, dnnl_ab)));
+    TRY(cpu_status(op, "describe its bias",
+                   dnnl_memory_desc_init_by_tag(&b, 1, dims_b, dnnl_f32, dnnl_a)));
+    TRY(cpu_status(op, "describe this layer",
+                   dnnl_inner_product_forward_desc_init(
+                       &d, cfg->inference_only ? dnnl_forward_inference : dnnl_forward_training, &x,
+                       &w, &b, &y)));
+    TRY(cpu_desc_create(pass, op, &d, cpu_relu_fuse(pass, i), NULL, &c->forward_desc));
+    TRY(cpu_tensor_match(pass, op, &op->x, &x, &c->src, &c->rows));
+    TRY(cpu_tensor_create(pass, op, &w, cfg->params[l->param[0]], &c->w));
+    TRY(cpu_tensor_create(pass, op, &b, cfg->params[l->param[1]], &c->b));
+    TRY(cpu_tensor_create(pass, op, &y, NULL, &op->y));
+    TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
+    cpu_call_arg(&c->forward, DNNL_ARG_SRC, &c->src);
+    cpu_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &c->w);
+    cpu_call_arg(&c->forward, DNNL_ARG_BIAS, &c->b);
+    cpu_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
+done:
+    return st;
+}
+
+static enum status plan_backward_data(struct cpu_pass *pass, struct cpu_op *op,
+                                      const struct cpu_tensor *dy)
+{
+    enum status st = ST_OK;
+    struct dense *c = op->state;
+    dnnl_inner_product_desc_t d;
+    dnnl_primitive_desc_t pd;
+    TRY(cpu_status(
+        op, "describe this layer's gradient",
+        dnnl_inner_product_backward_data_desc_init(&d, &c->src.md, &c->w.md, &op->y.md)));
+    TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
+    TRY(cpu_tensor_create(pass, op, &c->src.md, NULL, &op->dx));
+    TRY(cpu_call_create(pass, op, pd, &c->backward_x));
+    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_DST, dy);
+    cpu_call_arg(&c->backward_x, DNNL_ARG_WEIGHTS, &c->w);
+    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_SRC, &op->dx);
+done:
+    return st;
+}
+
+static enum status plan_backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    struct dense *c = op->state;
+    float *const *grads = pass->plan->cfg.grads;
+    dnnl_inner_product_desc_t d;
+    dnnl_primitive_desc_t pd;
+    struct cpu_tensor dy, dw, db;
+    TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &dy, &c->diff));
+    TRY(cpu_tensor_create(pass, op, &c->w.md, grads[op->layer->param[0]], &dw));
+    TRY(cpu_tensor_create(pass, op, &c->b.md, grads[op->layer->param[1]], &db));
+    TRY(cpu_status(op, "describe this layer's gradient",
+                   dnnl_inner_product_backward_weights_desc_init(&d, &c->src.md, &c->w.md, &c->b.md,
+                                                                 &op->y.md)));
+    TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
+    TRY(cpu_call_create(pass, op, pd, &c->backward_w));
+    cpu_call_arg(&c->backward_w, DNNL_ARG_SRC, &c->src);
+    cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_DST, &dy);
+    cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_WEIGHTS, &dw);
+    cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_BIAS, &db);
+    if (op->needs_dx)
+        TRY(plan_backward_data(pass, op, &dy));
+done:
+    return st;
+}
+
+static enum status forward(struct cpu_pass *pass, int i, int train)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    const struct dense *c = op->state;
+    TRY(cpu_call_run(pass, op, &c->rows));
+    TRY(cpu_call_run(pass, op, &c->forward));
+done:
+    return st;
+}
+
+static enum status backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    const struct dense *c = op->state;
+    TRY(cpu_call_run(pass, op, &c->diff));
+    TRY(cpu_call_run(pass, op, &c->backward_w));
+    TRY(cpu_call_run(pass, op, &c->backward_x));
+done:
+    return st;
+}
+
+const struct cpu_kind cpu_dense = {plan_forward, plan_backward, NULL, forward, backward};

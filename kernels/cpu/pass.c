@@ -1,0 +1,366 @@
+/* kernels/cpu/pass.c - plans the network for one number of samples, and owns all that takes.
+ * Forwards are planned from the first layer, each taking the format in which the one before
+ * writes; then backwards from the last. All primitives run one after the other, so they share one
+ * scratchpad. */
+#include "base/log.h"
+#include "kernels/cpu/cpu.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum status cpu_status(const struct cpu_op *op, const char *what, dnnl_status_t code)
+{
+    static const char *const text[] = {"success",           "out of memory",  "invalid arguments",
+                                       "not implemented",   "iterator end",   "runtime error",
+                                       "not required here", "unknown failure"};
+    if (code == dnnl_success)
+        return ST_OK;
+    int known = (int)code < 7 ? (int)code : 7;
+    LOG_E("layer '%s': oneDNN cannot %s: %s", op != NULL ? op->layer->name : "(input)", what,
+          text[known]);
+    switch (code) {
+    case dnnl_out_of_memory:
+        return ST_NOMEM;
+    case dnnl_unimplemented:
+    case dnnl_invalid_arguments:
+        return ST_UNSUPPORTED;
+    default:
+        return ST_INTERNAL;
+    }
+}
+
+static const char *op_name(const struct cpu_op *op)
+{
+    return op != NULL ? op->layer->name : "(input)";
+}
+
+/* Notes a thing to be freed; frees it at once if that cannot be. */
+static enum status own(struct cpu_pass *pass, struct cpu_owned thing);
+
+static void owned_free(const struct cpu_owned *o)
+{
+    switch (o->what) {
+    case CPU_OWNED_BLOCK:
+        free(o->thing);
+        break;
+    case CPU_OWNED_MEMORY:
+        dnnl_memory_destroy(o->thing);
+        break;
+    case CPU_OWNED_DESC:
+        dnnl_primitive_desc_destroy(o->thing);
+        break;
+    case CPU_OWNED_PRIMITIVE:
+        dnnl_primitive_destroy(o->thing);
+        break;
+    }
+}
+
+static enum status own(struct cpu_pass *pass, struct cpu_owned thing)
+{
+    if (pass->n_owned == pass->cap_owned) {
+        int cap = pass->cap_owned * 2 + 64;
+        struct cpu_owned *more = realloc(pass->owned, (size_t)cap * sizeof *more);
+        if (more == NULL) {
+            owned_free(&thing);
+            LOG_E("CPU backend: no memory left for its own records");
+            return ST_NOMEM;
+        }
+        pass->owned = more;
+        pass->cap_owned = cap;
+    }
+    pass->owned[pass->n_owned++] = thing;
+    return ST_OK;
+}
+
+enum status cpu_block_create(struct cpu_pass *pass, size_t bytes, void **out)
+{
+    enum status st = ST_OK;
+    size_t rounded = (bytes + 63) / 64 * 64 + 64;
+    void *block = aligned_alloc(64, rounded);
+    if (block == NULL) {
+        LOG_E("CPU backend: %zu bytes of memory for a batch of %d are not to be had; take a "
+              "smaller batch",
+              rounded, pass->n);
+        return ST_NOMEM;
+    }
+    memset(block, 0, rounded);
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_BLOCK, block}));
+    pass->bytes += rounded;
+    *out = block;
+done:
+    return st;
+}
+
+enum status cpu_md_plain(const struct cpu_op *op, int n, const struct shape *s,
+                         dnnl_memory_desc_t *out)
+{
+    dnnl_dims_t dims = {n};
+    if (s->n_dims != 3 && s->n_dims != 1) {
+        LOG_E("layer '%s': tensors of %d dimensions are not supported, only (C,H,W) and (F)",
+              op_name(op), s->n_dims);
+        return ST_UNSUPPORTED;
+    }
+    for (int k = 0; k < s->n_dims; k++)
+        dims[1 + k] = s->dim[k];
+    return cpu_status(op, "describe its tensor",
+                      dnnl_memory_desc_init_by_tag(out, s->n_dims + 1, dims, dnnl_f32,
+                                                   s->n_dims == 3 ? dnnl_nchw : dnnl_nc));
+}
+
+dnnl_memory_desc_t cpu_md_any(dnnl_memory_desc_t md)
+{
+    dnnl_memory_desc_t any;
+    dnnl_dims_t dims;
+    memcpy(dims, md.dims, sizeof dims);
+    dnnl_status_t code =
+        dnnl_memory_desc_init_by_tag(&any, md.ndims, dims, dnnl_f32, dnnl_format_tag_any);
+    CHECK(code == dnnl_success); /* the extents were valid before */
+    return any;
+}
+
+enum status cpu_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
+                              const dnnl_memory_desc_t *md, const float *data,
+                              struct cpu_tensor *out)
+{
+    enum status st = ST_OK;
+    struct cpu_tensor t = {.md = *md, .data = (float *)data};
+    if (data == NULL) {
+        void *block;
+        TRY(cpu_block_create(pass, dnnl_memory_desc_get_size(md), &block));
+        t.data = block;
+    }
+    TRY(cpu_status(op, "make a tensor",
+                   dnnl_memory_create(&t.mem, md, pass->plan->engine, t.data)));
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_MEMORY, t.mem}));
+    *out = t;
+done:
+    return st;
+}
+
+enum status cpu_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
+                            const_dnnl_op_desc_t desc, int relu, const_dnnl_primitive_desc_t hint,
+                            dnnl_primitive_desc_t *out)
+{
+    enum status st = ST_OK;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t post = NULL;
+    dnnl_primitive_desc_t pd;
+    TRY(cpu_status(op, "take attributes", dnnl_primitive_attr_create(&attr)));
+    TRY(cpu_status(op, "use our scratchpad",
+                   dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)));
+    if (relu) {
+        TRY(cpu_status(op, "add a relu", dnnl_post_ops_create(&post)));
+        TRY(cpu_status(op, "add a relu",
+                       dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_relu, 0, 0)));
+        TRY(cpu_status(op, "add a relu", dnnl_primitive_attr_set_post_ops(attr, post)));
+    }
+    TRY(cpu_status(op, "compute this shape, kernel, stride or padding",
+                   dnnl_primitive_desc_create(&pd, desc, attr, pass->plan->engine, hint)));
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
+    *out = pd;
+done:
+    dnnl_post_ops_destroy(post);
+    dnnl_primitive_attr_destroy(attr);
+    return st;
+}
+
+const dnnl_memory_desc_t *cpu_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
+{
+    return dnnl_primitive_desc_query_md(desc, what, 0);
+}
+
+/* Adds an argument whose buffer is the pass's scratchpad. */
+static enum status scratch_add(struct cpu_pass *pass, const struct cpu_op *op,
+                               const_dnnl_primitive_desc_t desc, struct cpu_call *call)
+{
+    enum status st = ST_OK;
+    struct cpu_tensor t = {.mem = NULL};
+    const dnnl_memory_desc_t *md = cpu_desc_md(desc, dnnl_query_scratchpad_md);
+    size_t bytes = md != NULL ? dnnl_memory_desc_get_size(md) : 0;
+    if (bytes == 0)
+        return ST_OK;
+    if (pass->n_scratch == pass->cap_scratch) {
+        int cap = pass->cap_scratch * 2 + 32;
+        dnnl_memory_t *more = realloc(pass->scratch, (size_t)cap * sizeof(*more));
+        if (more == NULL) {
+            LOG_E("CPU backend: no memory left for its own records");
+            return ST_NOMEM;
+        }
+        pass->scratch = more;
+        pass->cap_scratch = cap;
+    }
+    TRY(cpu_status(op, "describe its scratchpad",
+                   dnnl_memory_create(&t.mem, md, pass->plan->engine, DNNL_MEMORY_NONE)));
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_MEMORY, t.mem}));
+    pass->scratch[pass->n_scratch++] = t.mem;
+    if (bytes > pass->scratch_bytes)
+        pass->scratch_bytes = bytes;
+    cpu_call_arg(call, DNNL_ARG_SCRATCHPAD, &t);
+done:
+    return st;
+}
+
+enum status cpu_call_create(struct cpu_pass *pass, const struct cpu_op *op,
+                            const_dnnl_primitive_desc_t desc, struct cpu_call *out)
+{
+    enum status st = ST_OK;
+    struct cpu_call call = {.n_args = 0};
+    TRY(cpu_status(op, "prepare this layer", dnnl_primitive_create(&call.prim, desc)));
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_PRIMITIVE, call.prim}));
+    TRY(scratch_add(pass, op, desc, &call));
+    *out = call;
+done:
+    return st;
+}
+
+void cpu_call_arg(struct cpu_call *call, int arg, const struct cpu_tensor *t)
+{
+    CHECK(call->n_args < (int)(sizeof call->args / sizeof call->args[0]));
+    call->args[call->n_args++] = (dnnl_exec_arg_t){arg, t->mem};
+}
+
+enum status cpu_call_run(struct cpu_pass *pass, const struct cpu_op *op,
+                         const struct cpu_call *call)
+{
+    if (call->prim == NULL)
+        return ST_OK;
+    return cpu_status(
+        op, "run this layer",
+        dnnl_primitive_execute(call->prim, pass->plan->stream, call->n_args, call->args));
+}
+
+enum status cpu_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
+                               const struct cpu_tensor *from, const struct cpu_tensor *to,
+                               struct cpu_call *out)
+{
+    enum status st = ST_OK;
+    dnnl_engine_t engine = pass->plan->engine;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd;
+    TRY(cpu_status(op, "take attributes", dnnl_primitive_attr_create(&attr)));
+    TRY(cpu_status(op, "use our scratchpad",
+                   dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)));
+    TRY(cpu_status(
+        op, "change a tensor's format",
+        dnnl_reorder_primitive_desc_create(&pd, &from->md, engine, &to->md, engine, attr)));
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
+    TRY(cpu_call_create(pass, op, pd, out));
+    cpu_call_arg(out, DNNL_ARG_FROM, from);
+    cpu_call_arg(out, DNNL_ARG_TO, to);
+done:
+    dnnl_primitive_attr_destroy(attr);
+    return st;
+}
+
+enum status cpu_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
+                             const struct cpu_tensor *from, const dnnl_memory_desc_t *md,
+                             struct cpu_tensor *out, struct cpu_call *call)
+{
+    enum status st = ST_OK;
+    struct cpu_tensor to;
+    if (dnnl_memory_desc_equal(&from->md, md)) {
+        *out = *from;
+        *call = (struct cpu_call){.prim = NULL};
+        return ST_OK;
+    }
+    TRY(cpu_tensor_create(pass, op, md, NULL, &to));
+    TRY(cpu_reorder_create(pass, op, from, &to, call));
+    *out = to;
+done:
+    return st;
+}
+
+int cpu_relu_fuse(struct cpu_pass *pass, int i)
+{
+    if (i + 1 >= pass->plan->cfg.n_layers || pass->ops[i + 1].layer->kind != LAYER_RELU)
+        return 0;
+    pass->ops[i + 1].relu_done = 1;
+    return 1;
+}
+
+static const struct cpu_kind *const kinds[LAYER_N_KINDS] = {
+    [LAYER_CONV2D] = &cpu_conv,
+    [LAYER_MAX_POOL] = &cpu_pool,
+    [LAYER_AVG_POOL] = &cpu_pool,
+    [LAYER_DENSE] = &cpu_dense,
+    [LAYER_RELU] = &cpu_relu,
+    [LAYER_DROPOUT] = &cpu_dropout,
+    [LAYER_BATCH_NORM] = &cpu_batch_norm,
+    [LAYER_FLATTEN] = &cpu_flatten,
+    [LAYER_SOFTMAX_XENT] = &cpu_softmax_xent,
+};
+
+static enum status scratch_bind(struct cpu_pass *pass)
+{
+    enum status st = ST_OK;
+    void *block;
+    TRY(cpu_block_create(pass, pass->scratch_bytes, &block));
+    for (int k = 0; k < pass->n_scratch; k++)
+        TRY(cpu_status(NULL, "bind its scratchpad",
+                       dnnl_memory_set_data_handle(pass->scratch[k], block)));
+done:
+    return st;
+}
+
+static enum status ops_plan(struct cpu_pass *pass)
+{
+    enum status st = ST_OK;
+    const struct backend_plan_config *cfg = &pass->plan->cfg;
+    dnnl_memory_desc_t md;
+    int has_params = 0;
+    TRY(cpu_md_plain(NULL, pass->n, &cfg->layers[0].in, &md));
+    TRY(cpu_tensor_create(pass, NULL, &md, NULL, &pass->input));
+    for (int i = 0; i < cfg->n_layers; i++) {
+        struct cpu_op *op = &pass->ops[i];
+        op->layer = &cfg->layers[i];
+        op->kind = kinds[op->layer->kind];
+        op->needs_dx = has_params;
+        has_params |= op->layer->n_params > 0;
+        op->needs_backward = has_params;
+    }
+    for (int i = 0; i < cfg->n_layers; i++) {
+        struct cpu_op *op = &pass->ops[i];
+        op->x = i > 0 ? pass->ops[i - 1].y : pass->input;
+        TRY(op->kind->plan_forward(pass, i));
+    }
+    for (int i = cfg->n_layers - 1; i >= 0 && !cfg->inference_only; i--)
+        if (pass->ops[i].needs_backward)
+            TRY(pass->ops[i].kind->plan_backward(pass, i));
+    TRY(scratch_bind(pass));
+    for (int i = 0; i < cfg->n_layers; i++)
+        if (pass->ops[i].kind->load != NULL)
+            TRY(pass->ops[i].kind->load(pass, i));
+done:
+    return st;
+}
+
+enum status cpu_pass_create(struct cpu_plan *plan, int n, struct cpu_pass **out)
+{
+    enum status st = ST_OK;
+    struct cpu_pass *pass = calloc(1, sizeof *pass);
+    if (pass == NULL) {
+        LOG_E("CPU backend: no memory left for a plan");
+        return ST_NOMEM;
+    }
+    pass->plan = plan;
+    pass->n = n;
+    void *ops;
+    TRY(cpu_block_create(pass, (size_t)plan->cfg.n_layers * sizeof *pass->ops, &ops));
+    pass->ops = ops;
+    TRY(ops_plan(pass));
+    *out = pass;
+done:
+    if (st != ST_OK)
+        cpu_pass_destroy(pass);
+    return st;
+}
+
+void cpu_pass_destroy(struct cpu_pass *pass)
+{
+    if (pass == NULL)
+        return;
+    for (int k = pass->n_owned - 1; k >= 0; k--)
+        owned_free(&pass->owned[k]);
+    free(pass->owned);
+    free(pass->scratch);
+    free(pass);
+}

@@ -1,0 +1,111 @@
+/* kernels/cpu/pool.c - max and average pooling, in the format in which the input comes.
+ * Padding never wins a maximum and is not counted in an average. */
+#include "kernels/cpu/cpu.h"
+
+struct pool {
+    dnnl_primitive_desc_t forward_desc;
+    struct cpu_tensor work; /* where each maximum came from */
+    struct cpu_tensor dy;   /* in y's format */
+    struct cpu_call forward, diff, backward;
+    int masks; /* the layer before is a relu whose backward is done here */
+};
+
+static dnnl_alg_kind_t pool_kind(const struct cpu_op *op)
+{
+    return op->layer->kind == LAYER_MAX_POOL ? dnnl_pooling_max : dnnl_pooling_avg_exclude_padding;
+}
+
+static void pool_dims(const struct layer *l, dnnl_dims_t kernel, dnnl_dims_t stride, dnnl_dims_t lo,
+                      dnnl_dims_t hi)
+{
+    for (int k = 0; k < 2; k++) {
+        kernel[k] = l->kernel[k];
+        stride[k] = l->stride[k];
+        lo[k] = l->pad_lo[k];
+        hi[k] = l->pad_hi[k];
+    }
+}
+
+static enum status plan_forward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    dnnl_dims_t kernel, stride, lo, hi;
+    dnnl_memory_desc_t y;
+    dnnl_pooling_desc_t d;
+    TRY(cpu_block_create(pass, sizeof(struct pool), &op->state));
+    struct pool *c = op->state;
+    int training = !pass->plan->cfg.inference_only;
+    pool_dims(op->layer, kernel, stride, lo, hi);
+    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &y));
+    y = cpu_md_any(y);
+    TRY(cpu_status(op, "describe this pool",
+                   dnnl_pooling_forward_desc_init(
+                       &d, training ? dnnl_forward_training : dnnl_forward_inference, pool_kind(op),
+                       &op->x.md, &y, stride, kernel, lo, hi)));
+    TRY(cpu_desc_create(pass, op, &d, 0, NULL, &c->forward_desc));
+    TRY(cpu_tensor_create(pass, op, cpu_desc_md(c->forward_desc, dnnl_query_dst_md), NULL, &op->y));
+    TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
+    cpu_call_arg(&c->forward, DNNL_ARG_SRC, &op->x);
+    cpu_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
+    if (training && op->layer->kind == LAYER_MAX_POOL) {
+        TRY(cpu_tensor_create(pass, op, cpu_desc_md(c->forward_desc, dnnl_query_workspace_md), NULL,
+                              &c->work));
+        cpu_call_arg(&c->forward, DNNL_ARG_WORKSPACE, &c->work);
+    }
+done:
+    return st;
+}
+
+static enum status plan_backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    struct pool *c = op->state;
+    dnnl_dims_t kernel, stride, lo, hi;
+    dnnl_pooling_desc_t d;
+    dnnl_primitive_desc_t pd;
+    if (!op->needs_dx)
+        return ST_OK;
+    pool_dims(op->layer, kernel, stride, lo, hi);
+    TRY(cpu_status(op, "describe this pool's gradient",
+                   dnnl_pooling_backward_desc_init(&d, pool_kind(op), &op->x.md, &op->y.md, stride,
+                                                   kernel, lo, hi)));
+    TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
+    TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &c->dy, &c->diff));
+    TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, &op->dx));
+    TRY(cpu_call_create(pass, op, pd, &c->backward));
+    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &c->dy);
+    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, &op->dx);
+    if (op->layer->kind == LAYER_MAX_POOL) {
+        cpu_call_arg(&c->backward, DNNL_ARG_WORKSPACE, &c->work);
+        c->masks = i > 0 && pass->ops[i - 1].layer->kind == LAYER_RELU;
+        if (c->masks)
+            pass->ops[i - 1].relu_masked = 1;
+    }
+done:
+    return st;
+}
+
+static enum status forward(struct cpu_pass *pass, int i, int train)
+{
+    const struct pool *c = pass->ops[i].state;
+    return cpu_call_run(pass, &pass->ops[i], &c->forward);
+}
+
+static enum status backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    const struct pool *c = op->state;
+    if (!op->needs_dx)
+        return ST_OK;
+    TRY(cpu_call_run(pass, op, &c->diff));
+    if (c->masks)
+        cpu_relu_mask(pass, &op->y, &c->dy);
+    TRY(cpu_call_run(pass, op, &c->backward));
+done:
+    return st;
+}
+
+const struct cpu_kind cpu_pool = {plan_forward, plan_backward, NULL, forward, backward};

@@ -1,0 +1,383 @@
+/* kernels/cpu/simple.c - relu, dropout, flatten, softmax with cross-entropy: plain loops.
+ * Loops are split among threads by fixed blocks, and no sum crosses a block, so results do not
+ * depend on the number of threads. */
+#include "base/log.h"
+#include "base/rng.h"
+#include "kernels/cpu/cpu.h"
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK_FLOATS = 16384 };
+
+/* Threads for our own loops: one under ThreadSanitizer, which cannot see OpenMP's barriers. */
+static int loop_threads(const struct cpu_pass *pass)
+{
+#if defined(__SANITIZE_THREAD__)
+    return 1;
+#else
+    return pass->plan->cfg.n_threads;
+#endif
+}
+
+/* ---- relu ---- */
+
+CPU_CLONES static void relu_block(float *x, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        x[k] = x[k] > 0.0f ? x[k] : 0.0f;
+}
+
+CPU_CLONES static void mask_block(const float *y, float *dy, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        dy[k] = y[k] > 0.0f ? dy[k] : 0.0f;
+}
+
+static int64_t block_floats(int64_t total, int64_t block)
+{
+    int64_t left = total - block * BLOCK_FLOATS;
+    return left < BLOCK_FLOATS ? left : BLOCK_FLOATS;
+}
+
+void cpu_relu_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
+                   const struct cpu_tensor *dy)
+{
+    int64_t n = cpu_tensor_floats(y);
+    int64_t n_blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS;
+    int threads = loop_threads(pass);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int64_t b = 0; b < n_blocks; b++)
+        mask_block(y->data + b * BLOCK_FLOATS, dy->data + b * BLOCK_FLOATS, block_floats(n, b));
+}
+
+struct relu {
+    struct cpu_call diff;
+};
+
+static enum status relu_plan_forward(struct cpu_pass *pass, int i)
+{
+    struct cpu_op *op = &pass->ops[i];
+    op->y = op->x;
+    return cpu_block_create(pass, sizeof(struct relu), &op->state);
+}
+
+static enum status relu_plan_backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    struct relu *c = op->state;
+    op->dx = pass->ops[i + 1].dx;
+    if (op->needs_dx && !op->relu_masked)
+        TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &op->dx, &c->diff));
+done:
+    return st;
+}
+
+static enum status relu_forward(struct cpu_pass *pass, int i, int train)
+{
+    const struct cpu_op *op = &pass->ops[i];
+    if (op->relu_done)
+        return ST_OK;
+    int64_t n = cpu_tensor_floats(&op->y);
+    int64_t n_blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS;
+    int threads = loop_threads(pass);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int64_t b = 0; b < n_blocks; b++)
+        relu_block(op->y.data + b * BLOCK_FLOATS, block_floats(n, b));
+    return ST_OK;
+}
+
+static enum status relu_backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    const struct relu *c = op->state;
+    if (!op->needs_dx || op->relu_masked)
+        return ST_OK;
+    TRY(cpu_call_run(pass, op, &c->diff));
+    cpu_relu_mask(pass, &op->y, &op->dx);
+done:
+    return st;
+}
+
+const struct cpu_kind cpu_relu = {relu_plan_forward, relu_plan_backward, NULL, relu_forward,
+                                  relu_backward};
+
+/* ---- dropout ---- */
+
+struct dropout {
+    struct cpu_tensor rows; /* input in canonical order, in which units are counted */
+    struct cpu_tensor dy;   /* likewise */
+    float *factor;          /* [n * elems] 0 or 1/(1-rate), of the last forward */
+    struct cpu_call to_rows, diff;
+    uint64_t key, threshold; /* a unit is dropped if the top 24 bits of its number are below */
+    int64_t elems;
+    int trained;
+};
+
+static enum status dropout_plan_forward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    const struct backend_plan_config *cfg = &pass->plan->cfg;
+    dnnl_memory_desc_t md;
+    void *factor;
+    float rate = op->layer->rate;
+    if (!(rate >= 0.0f && rate < 1.0f)) {
+        LOG_E("layer '%s': the rate of a dropout must be at least 0 and below 1, not %g",
+              op->layer->name, (double)rate);
+        return ST_UNSUPPORTED;
+    }
+    TRY(cpu_block_create(pass, sizeof(struct dropout), &op->state));
+    struct dropout *c = op->state;
+    c->elems = shape_elems(&op->layer->in);
+    c->key = rng_key(cfg->seed, RNG_DROPOUT, (uint64_t)i);
+    /* k * 2^-24 < rate, without the product: exact, as both sides are */
+    c->threshold = (uint64_t)ceil((double)rate * 0x1p24);
+    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &md));
+    TRY(cpu_tensor_match(pass, op, &op->x, &md, &c->rows, &c->to_rows));
+    if (cfg->inference_only) {
+        op->y = c->rows;
+        return ST_OK;
+    }
+    TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
+    TRY(cpu_block_create(pass, (size_t)(pass->n * c->elems) * sizeof(float), &factor));
+    c->factor = factor;
+done:
+    return st;
+}
+
+static enum status dropout_plan_backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    struct dropout *c = op->state;
+    TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &c->dy, &c->diff));
+    op->dx = c->dy;
+done:
+    return st;
+}
+
+CPU_CLONES static void drop_sample(const struct dropout *c, uint64_t first, float scale,
+                                   const float *restrict x, float *restrict y,
+                                   float *restrict factor)
+{
+    uint64_t key = c->key, threshold = c->threshold;
+    int64_t n = c->elems;
+    for (int64_t j = 0; j < n; j++) {
+        uint64_t number = rng_u64(key, first + (uint64_t)j) >> 40;
+        factor[j] = number < threshold ? 0.0f : scale;
+        y[j] = x[j] * factor[j];
+    }
+}
+
+CPU_CLONES static void scale_block(const float *factor, float *dy, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        dy[k] *= factor[k];
+}
+
+static enum status dropout_forward(struct cpu_pass *pass, int i, int train)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    struct dropout *c = op->state;
+    int threads = loop_threads(pass);
+    TRY(cpu_call_run(pass, op, &c->to_rows));
+    if (c->factor == NULL)
+        return ST_OK;
+    c->trained = train;
+    if (!train) {
+        memcpy(op->y.data, c->rows.data, (size_t)(pass->n * c->elems) * sizeof(float));
+        return ST_OK;
+    }
+    float scale = 1.0f / (1.0f - op->layer->rate);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int s = 0; s < pass->n; s++)
+        drop_sample(c, pass->plan->position[s] * (uint64_t)c->elems, scale,
+                    c->rows.data + s * c->elems, op->y.data + s * c->elems,
+                    c->factor + s * c->elems);
+done:
+    return st;
+}
+
+static enum status dropout_backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    const struct dropout *c = op->state;
+    int threads = loop_threads(pass);
+    TRY(cpu_call_run(pass, op, &c->diff));
+    if (!c->trained)
+        return ST_OK;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int s = 0; s < pass->n; s++)
+        scale_block(c->factor + s * c->elems, c->dy.data + s * c->elems, c->elems);
+done:
+    return st;
+}
+
+const struct cpu_kind cpu_dropout = {dropout_plan_forward, dropout_plan_backward, NULL,
+                                     dropout_forward, dropout_backward};
+
+/* ---- flatten: a change of name, once the input is in canonical order ---- */
+
+struct flatten {
+    struct cpu_call to_rows;
+};
+
+static enum status flatten_plan_forward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    dnnl_memory_desc_t in, out;
+    struct cpu_tensor rows;
+    TRY(cpu_block_create(pass, sizeof(struct flatten), &op->state));
+    struct flatten *c = op->state;
+    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &in));
+    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &out));
+    TRY(cpu_tensor_match(pass, op, &op->x, &in, &rows, &c->to_rows));
+    TRY(cpu_tensor_create(pass, op, &out, rows.data, &op->y));
+done:
+    return st;
+}
+
+static enum status flatten_plan_backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    dnnl_memory_desc_t in;
+    if (!op->needs_dx)
+        return ST_OK;
+    /* whoever is above a flatten works on plain rows, so its gradient is plain too */
+    CHECK(dnnl_memory_desc_equal(&pass->ops[i + 1].dx.md, &op->y.md));
+    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &in));
+    TRY(cpu_tensor_create(pass, op, &in, pass->ops[i + 1].dx.data, &op->dx));
+done:
+    return st;
+}
+
+static enum status flatten_forward(struct cpu_pass *pass, int i, int train)
+{
+    const struct flatten *c = pass->ops[i].state;
+    return cpu_call_run(pass, &pass->ops[i], &c->to_rows);
+}
+
+static enum status flatten_backward(struct cpu_pass *pass, int i)
+{
+    return ST_OK;
+}
+
+const struct cpu_kind cpu_flatten = {flatten_plan_forward, flatten_plan_backward, NULL,
+                                     flatten_forward, flatten_backward};
+
+/* ---- softmax with cross-entropy ---- */
+
+struct softmax {
+    struct cpu_tensor rows;
+    struct cpu_call to_rows;
+    double *loss; /* [n] */
+    int *hit;     /* [n] */
+};
+
+static enum status softmax_plan_forward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    dnnl_memory_desc_t md;
+    void *loss, *hit;
+    if (op->layer->in.n_dims != 1 || op->layer->in.dim[0] < 1) {
+        LOG_E("layer '%s': softmax_xent needs a flat input; put a flatten before it",
+              op->layer->name);
+        return ST_UNSUPPORTED;
+    }
+    TRY(cpu_block_create(pass, sizeof(struct softmax), &op->state));
+    struct softmax *c = op->state;
+    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &md));
+    TRY(cpu_tensor_match(pass, op, &op->x, &md, &c->rows, &c->to_rows));
+    TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
+    TRY(cpu_block_create(pass, (size_t)pass->n * sizeof(double), &loss));
+    TRY(cpu_block_create(pass, (size_t)pass->n * sizeof(int), &hit));
+    c->loss = loss;
+    c->hit = hit;
+done:
+    return st;
+}
+
+static enum status softmax_plan_backward(struct cpu_pass *pass, int i)
+{
+    struct cpu_op *op = &pass->ops[i];
+    return op->needs_dx ? cpu_tensor_create(pass, op, &op->y.md, NULL, &op->dx) : ST_OK;
+}
+
+/* Probabilities of one sample; returns log of the sum of exp(x - max), *max its largest x. */
+static float softmax_row(const float *x, float *y, int64_t n, float *max, int64_t *argmax)
+{
+    int64_t best = 0;
+    float sum = 0.0f;
+    for (int64_t k = 1; k < n; k++)
+        best = x[k] > x[best] ? k : best;
+    for (int64_t k = 0; k < n; k++) {
+        y[k] = expf(x[k] - x[best]);
+        sum += y[k];
+    }
+    float scale = 1.0f / sum;
+    for (int64_t k = 0; k < n; k++)
+        y[k] *= scale;
+    *max = x[best];
+    *argmax = best;
+    return logf(sum);
+}
+
+static enum status softmax_forward(struct cpu_pass *pass, int i, int train)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    const struct softmax *c = op->state;
+    int64_t n = op->layer->in.dim[0], argmax;
+    float max;
+    TRY(cpu_call_run(pass, op, &c->to_rows));
+    for (int s = 0; s < pass->n; s++) {
+        const float *x = c->rows.data + s * n;
+        float log_sum = softmax_row(x, op->y.data + s * n, n, &max, &argmax);
+        if (!pass->plan->has_labels)
+            continue;
+        int label = pass->plan->labels[s];
+        c->loss[s] = (double)log_sum + ((double)max - (double)x[label]);
+        c->hit[s] = argmax == label;
+    }
+done:
+    return st;
+}
+
+static enum status softmax_backward(struct cpu_pass *pass, int i)
+{
+    const struct cpu_op *op = &pass->ops[i];
+    int64_t n = op->layer->in.dim[0];
+    if (!op->needs_dx)
+        return ST_OK;
+    float scale = 1.0f / (float)pass->n;
+    for (int s = 0; s < pass->n; s++) {
+        float *dx = op->dx.data + s * n;
+        for (int64_t k = 0; k < n; k++)
+            dx[k] = op->y.data[s * n + k] * scale;
+        dx[pass->plan->labels[s]] -= scale;
+    }
+    return ST_OK;
+}
+
+void cpu_softmax_result(const struct cpu_pass *pass, float *loss, int *n_correct)
+{
+    const struct softmax *c = pass->ops[pass->plan->cfg.n_layers - 1].state;
+    double sum = 0.0;
+    int hits = 0;
+    for (int s = 0; s < pass->n; s++) {
+        sum += c->loss[s];
+        hits += c->hit[s];
+    }
+    *loss = (float)(sum / pass->n);
+    *n_correct = hits;
+}
+
+const struct cpu_kind cpu_softmax_xent = {softmax_plan_forward, softmax_plan_backward, NULL,
+                                          softmax_forward, softmax_backward};
