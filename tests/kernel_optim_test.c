@@ -1,0 +1,225 @@
+/* tests/kernel_optim_test.c - optimizers and float loops against plain double-precision ones. */
+#include "base/rng.h"
+#include "kernels/vector/optim.h"
+#include "kernels/vector/vector.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { STEPS = 5 };
+static const size_t sizes[] = {0, 1, 7, 1000003};
+
+static float number(uint64_t stream, size_t i)
+{
+    return rng_uniform(rng_key(stream, RNG_TEST, 0), i) * 2 - 1;
+}
+
+/* One element through one step, in doubles, as torch.optim's documentation writes it. */
+static double reference(const struct optim_config *c, int step, double g, double p, double *a,
+                        double *b)
+{
+    double lr = (double)c->learning_rate, eps = (double)c->epsilon;
+    double b1 = (double)c->beta1, b2 = (double)c->beta2, d = (double)c->decay;
+    double mom = (double)c->momentum, wd = (double)c->weight_decay;
+    if (c->kind == OPTIM_ADAMW)
+        p -= lr * wd * p;
+    else
+        g += wd * p;
+    switch (c->kind) {
+    case OPTIM_MOMENTUM:
+        *a = mom * *a + g;
+        return p - lr * *a;
+    case OPTIM_NESTEROV:
+        *a = mom * *a + g;
+        return p - lr * (g + mom * *a);
+    case OPTIM_ADAGRAD:
+        *a += g * g;
+        return p - lr * g / (sqrt(*a) + eps);
+    case OPTIM_RMSPROP:
+        *a = d * *a + (1 - d) * g * g;
+        if (mom == 0)
+            return p - lr * g / (sqrt(*a) + eps);
+        *b = mom * *b + g / (sqrt(*a) + eps);
+        return p - lr * *b;
+    case OPTIM_ADAM:
+    case OPTIM_ADAMW:
+        *a = b1 * *a + (1 - b1) * g;
+        *b = b2 * *b + (1 - b2) * g * g;
+        return p - lr * (*a / (1 - pow(b1, step))) / (sqrt(*b / (1 - pow(b2, step))) + eps);
+    default:
+        return p - lr * g;
+    }
+}
+
+static void check(const struct optim_config *cfg, size_t n)
+{
+    float *old = malloc((n + 1) * sizeof *old), *sum = malloc((n + 1) * sizeof *sum);
+    float *slots = calloc(2 * n + 1, sizeof *slots), *new_ = malloc((n + 1) * sizeof *new_);
+    double *p = malloc((n + 1) * sizeof *p), *a = calloc(n + 1, sizeof *a);
+    double *b = calloc(n + 1, sizeof *b);
+    const float guard = 12345.0f;
+    slots[(size_t)optim_n_slots(cfg) * n] = new_[n] = guard;
+    for (size_t i = 0; i < n; i++)
+        p[i] = (double)(old[i] = number(1, i));
+    for (int step = 1; step <= STEPS; step++) {
+        for (size_t i = 0; i < n; i++)
+            sum[i] = 3.0f * number((uint64_t)(10 + step), i);
+        /* odd steps to another array, even ones in place */
+        float *to = step % 2 ? new_ : old;
+        optim_apply(cfg, (uint64_t)step, n, sum, 1.0f / 3.0f, old, slots, to);
+        if (to != old)
+            memcpy(old, to, n * sizeof *old);
+        for (size_t i = 0; i < n; i++) {
+            double g = (double)sum[i] * (double)(1.0f / 3.0f);
+            p[i] = reference(cfg, step, g, p[i], &a[i], &b[i]);
+            if (fabs(p[i] - (double)old[i]) > 2e-6 * (1 + fabs(p[i])))
+                fail_msg("%s, n %zu, step %d, element %zu: %.9g, not %.9g", optim_name(cfg->kind),
+                         n, step, i, (double)old[i], p[i]);
+        }
+    }
+    assert_true(slots[(size_t)optim_n_slots(cfg) * n] == guard);
+    assert_true(new_[n] == guard);
+    free(old);
+    free(sum);
+    free(slots);
+    free(new_);
+    free(p);
+    free(a);
+    free(b);
+}
+
+static void test_optimizers(void **state)
+{
+    for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
+        struct optim_config cfg;
+        optim_defaults((enum optim_kind)kind, &cfg);
+        assert_int_equal(optim_check(&cfg), ST_OK);
+        cfg.epsilon = 1e-3f; /* without it tiny gradients make the reference itself unstable */
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            check(&cfg, sizes[i]);
+        cfg.weight_decay = 0.1f;
+        if (kind == OPTIM_RMSPROP)
+            cfg.momentum = 0.9f;
+        check(&cfg, 1000);
+    }
+}
+
+/* Any piece of an array gives the bits that the whole gives: no vector width, tail or position
+ * shows. Run on the machine's widest clone; the scalar tail is what the default clone computes. */
+static void test_bit_identity(void **state)
+{
+    enum { N = 1031 };
+    static float old[N], sum[N], whole[N], slots[2 * N], one_slots[2], one;
+    for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
+        struct optim_config cfg;
+        optim_defaults((enum optim_kind)kind, &cfg);
+        for (size_t i = 0; i < N; i++) {
+            old[i] = number(2, i);
+            sum[i] = number(3, i);
+            slots[i] = fabsf(number(4, i));
+            slots[N + i] = fabsf(number(5, i));
+        }
+        float before[2 * N];
+        memcpy(before, slots, sizeof before);
+        optim_apply(&cfg, 9, N, sum, 0.3f, old, slots, whole);
+        for (size_t i = 0; i < N; i++) {
+            one_slots[0] = before[i];
+            one_slots[1] = before[N + i];
+            optim_apply(&cfg, 9, 1, sum + i, 0.3f, old + i, one_slots, &one);
+            assert_memory_equal(&one, &whole[i], sizeof one);
+            if (optim_n_slots(&cfg) > 0)
+                assert_memory_equal(&one_slots[0], &slots[i], sizeof one);
+            if (optim_n_slots(&cfg) > 1)
+                assert_memory_equal(&one_slots[1], &slots[N + i], sizeof one);
+        }
+    }
+}
+
+static void test_average(void **state)
+{
+    enum { N = 100 };
+    float old[N], sum[N], new_[N];
+    for (size_t i = 0; i < N; i++) {
+        old[i] = number(6, i);
+        sum[i] = number(7, i);
+    }
+    optim_average(0.9f, N, sum, 0.5f, old, new_);
+    for (size_t i = 0; i < N; i++)
+        assert_true(fabs((double)new_[i] - (0.9 * (double)old[i] + 0.05 * (double)sum[i])) < 1e-6);
+    optim_average(0.0f, N, sum, 1.0f, old, old);
+    for (size_t i = 0; i < N; i++)
+        assert_true(old[i] == sum[i]);
+}
+
+static void test_config(void **state)
+{
+    struct optim_config cfg, bad;
+    optim_defaults(OPTIM_ADAM, &cfg);
+    assert_int_equal(optim_n_slots(&cfg), 2);
+    assert_string_equal(optim_name(OPTIM_ADAMW), "adamw");
+#define BAD(field, value)                                                                          \
+    bad = cfg;                                                                                     \
+    bad.field = value;                                                                             \
+    assert_int_equal(optim_check(&bad), ST_INVALID)
+    BAD(kind, OPTIM_N_KINDS);
+    BAD(learning_rate, 0);
+    BAD(learning_rate, NAN);
+    BAD(learning_rate, INFINITY);
+    BAD(momentum, 1.5f);
+    BAD(decay, -1);
+    BAD(beta1, 1);
+    BAD(beta2, NAN);
+    BAD(epsilon, 0);
+    BAD(weight_decay, -0.5f);
+}
+
+static void test_loops(void **state)
+{
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        size_t n = sizes[k];
+        float *src = malloc(n * sizeof *src + 1), *dst = malloc((n + 1) * sizeof *dst);
+        char *bytes = malloc(n * sizeof *src + 4);
+        for (size_t i = 0; i < n; i++)
+            src[i] = number(8, i);
+        for (size_t shift = 0; shift < 4; shift++) {
+            memcpy(bytes + shift, src, n * sizeof *src);
+            dst[n] = 99;
+            vector_scale(dst, bytes + shift, 0.7f, n);
+            for (size_t i = 0; i < n; i++)
+                assert_true(dst[i] == 0.7f * src[i]);
+            vector_add_scaled(dst, bytes + shift, 3.0f, n);
+            for (size_t i = 0; i < n; i++) {
+                volatile float a = 0.7f * src[i], b = 3.0f * src[i];
+                assert_true(dst[i] == a + b);
+            }
+            vector_copy(dst, bytes + shift, n);
+            assert_memory_equal(dst, src, n * sizeof *src);
+            assert_true(dst[n] == 99);
+            assert_int_equal(vector_all_finite(bytes + shift, n), 1);
+            if (n) {
+                float bad[] = {NAN, INFINITY, -INFINITY};
+                memcpy(bytes + shift + (n - 1) * sizeof *src, &bad[shift % 3], sizeof *bad);
+                assert_int_equal(vector_all_finite(bytes + shift, n), 0);
+            }
+        }
+        free(src);
+        free(dst);
+        free(bytes);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_bit_identity),
+        cmocka_unit_test(test_average),    cmocka_unit_test(test_config),
+        cmocka_unit_test(test_loops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
