@@ -1,0 +1,383 @@
+/* tests/worker_dataset_test.c - IDX files, good and bad, and the order in which items are read. */
+#include "base/log.h"
+#include "tests/capture.h"
+#include "worker/dataset.h"
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <cmocka.h>
+
+enum { N = 50, ROWS = 5, COLUMNS = 7, IMAGE_BYTES = 16 + N * ROWS * COLUMNS, LABEL_BYTES = 8 + N };
+
+/* A folder with a small set; each test may spoil it. */
+struct set {
+    char dir[32];
+    uint8_t images[IMAGE_BYTES + 16], labels[LABEL_BYTES + 16];
+};
+
+static void put_u32(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 24);
+    p[1] = (uint8_t)(v >> 16);
+    p[2] = (uint8_t)(v >> 8);
+    p[3] = (uint8_t)v;
+}
+
+static const char *set_path(const struct set *s, const char *kind, const char *ending)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/train-%s-ubyte%s", s->dir, kind, ending);
+    return path;
+}
+
+static void save(const struct set *s, const char *kind, const char *ending, const void *data,
+                 size_t bytes)
+{
+    const char *path = set_path(s, kind, ending);
+    if (*ending) {
+        gzFile f = gzopen(path, "wb");
+        assert_non_null(f);
+        assert_int_equal(gzwrite(f, data, (unsigned)bytes), bytes);
+        assert_int_equal(gzclose(f), Z_OK);
+    } else {
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        assert_int_equal(fwrite(data, 1, bytes, f), bytes);
+        assert_int_equal(fclose(f), 0);
+    }
+}
+
+static int setup(void **state)
+{
+    struct set *s = calloc(1, sizeof *s);
+    if (!s)
+        return -1;
+    strcpy(s->dir, "/tmp/weir_idx_XXXXXX");
+    if (!mkdtemp(s->dir))
+        return -1;
+    put_u32(s->images, 0x803);
+    put_u32(s->images + 4, N);
+    put_u32(s->images + 8, ROWS);
+    put_u32(s->images + 12, COLUMNS);
+    for (int i = 0; i < N * ROWS * COLUMNS; i++)
+        s->images[16 + i] = (uint8_t)(i * 7);
+    put_u32(s->labels, 0x801);
+    put_u32(s->labels + 4, N);
+    for (int i = 0; i < N; i++)
+        s->labels[8 + i] = (uint8_t)(i % 10);
+    save(s, "images-idx3", "", s->images, IMAGE_BYTES);
+    save(s, "labels-idx1", "", s->labels, LABEL_BYTES);
+    *state = s;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct set *s = *state;
+    static const char *const endings[] = {"", ".gz"};
+    for (int i = 0; i < 2; i++) {
+        unlink(set_path(s, "images-idx3", endings[i]));
+        unlink(set_path(s, "labels-idx1", endings[i]));
+    }
+    rmdir(s->dir);
+    free(s);
+    return 0;
+}
+
+/* Reads the set; it must fail with st and one line that holds both pieces. */
+static void check_bad(const struct set *s, enum status want, const char *piece, const char *other)
+{
+    struct dataset *d = NULL;
+    enum status st = CAPTURE(dataset_read(s->dir, "train", 10, &d));
+    if (st != want)
+        fail_msg("status %s, wanted %s; said: %s", status_name(st), status_name(want),
+                 capture_text);
+    assert_null(d);
+    assert_int_equal(capture_lines(), 1);
+    if (!strstr(capture_text, piece) || !strstr(capture_text, other))
+        fail_msg("no \"%s\" and \"%s\" in: %s", piece, other, capture_text);
+}
+
+static void check_good(const struct set *s)
+{
+    struct dataset *d = NULL;
+    assert_int_equal(dataset_read(s->dir, "train", 10, &d), ST_OK);
+    assert_int_equal(d->n, N);
+    assert_int_equal(d->rows, ROWS);
+    assert_int_equal(d->columns, COLUMNS);
+    assert_memory_equal(d->images, s->images + 16, N * ROWS * COLUMNS);
+    assert_memory_equal(d->labels, s->labels + 8, N);
+    dataset_destroy(d);
+}
+
+static void plain_and_gzipped_are_read(void **state)
+{
+    struct set *s = *state;
+    check_good(s);
+    unlink(set_path(s, "images-idx3", ""));
+    save(s, "images-idx3", ".gz", s->images, IMAGE_BYTES);
+    check_good(s);
+    unlink(set_path(s, "labels-idx1", ""));
+    save(s, "labels-idx1", ".gz", s->labels, LABEL_BYTES);
+    check_good(s);
+}
+
+static void missing_files_are_named_with_the_mend(void **state)
+{
+    struct set *s = *state;
+    unlink(set_path(s, "labels-idx1", ""));
+    check_bad(s, ST_NOT_FOUND, "train-labels-idx1-ubyte", "apt-get install dataset-fashion-mnist");
+    unlink(set_path(s, "images-idx3", ""));
+    check_bad(s, ST_NOT_FOUND, "train-images-idx3-ubyte", "--data_dir");
+    assert_int_equal(mkdir(set_path(s, "images-idx3", ""), 0700), 0);
+    save(s, "labels-idx1", "", s->labels, LABEL_BYTES);
+    check_bad(s, ST_IO, "train-images-idx3-ubyte", "not a regular file");
+    rmdir(set_path(s, "images-idx3", ""));
+}
+
+static void truncated_files_are_refused(void **state)
+{
+    struct set *s = *state;
+    static const size_t cuts[] = {IMAGE_BYTES - 1, 17, 15, 4, 3, 0};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        save(s, "images-idx3", "", s->images, cuts[i]);
+        check_bad(s, ST_CORRUPT, "train-images-idx3-ubyte: ", cuts[i] ? "truncated" : "empty");
+    }
+    save(s, "images-idx3", "", s->images, IMAGE_BYTES);
+    save(s, "labels-idx1", "", s->labels, LABEL_BYTES - 1);
+    check_bad(s, ST_CORRUPT, "train-labels-idx1-ubyte: truncated", "58 bytes, there are 57");
+}
+
+static void trailing_bytes_are_refused(void **state)
+{
+    struct set *s = *state;
+    save(s, "images-idx3", "", s->images, IMAGE_BYTES + 1);
+    check_bad(s, ST_CORRUPT, "train-images-idx3-ubyte: ", "bytes behind its end");
+    unlink(set_path(s, "images-idx3", ""));
+    save(s, "images-idx3", ".gz", s->images, IMAGE_BYTES + 3);
+    check_bad(s, ST_CORRUPT, "train-images-idx3-ubyte.gz: ", "bytes behind its end");
+}
+
+static void wrong_magic_is_refused(void **state)
+{
+    struct set *s = *state;
+    save(s, "images-idx3", "", s->labels, LABEL_BYTES);
+    check_bad(s, ST_CORRUPT, "holds labels (magic 0x00000801), but images", "swapped?");
+    save(s, "images-idx3", "", s->images, IMAGE_BYTES);
+    save(s, "labels-idx1", "", s->images, IMAGE_BYTES);
+    check_bad(s, ST_CORRUPT, "train-labels-idx1-ubyte: holds images", "swapped?");
+    put_u32(s->labels, 0x0d01);
+    save(s, "labels-idx1", "", s->labels, LABEL_BYTES);
+    check_bad(s, ST_CORRUPT, "not an IDX file of labels: magic 0x00000d01", "wanted 0x00000801");
+}
+
+static void mismatched_counts_are_refused(void **state)
+{
+    struct set *s = *state;
+    put_u32(s->labels + 4, N - 1);
+    save(s, "labels-idx1", "", s->labels, LABEL_BYTES - 1);
+    check_bad(s, ST_MISMATCH, "has 50 images, but", "has 49 labels");
+}
+
+static void bad_labels_and_sizes_are_refused(void **state)
+{
+    struct set *s = *state;
+    s->labels[8 + 31] = 10;
+    save(s, "labels-idx1", "", s->labels, LABEL_BYTES);
+    check_bad(s, ST_MISMATCH, "label 31 is 10", "10 classes (0 to 9)");
+    put_u32(s->images + 4, 0);
+    save(s, "images-idx3", "", s->images, 16);
+    check_bad(s, ST_CORRUPT, "its header says 0 items", "from 1 to");
+    put_u32(s->images + 4, UINT32_MAX);
+    save(s, "images-idx3", "", s->images, IMAGE_BYTES);
+    check_bad(s, ST_CORRUPT, "4294967295 items", "from 1 to");
+    put_u32(s->images + 4, N);
+    put_u32(s->images + 8, 4097);
+    save(s, "images-idx3", "", s->images, IMAGE_BYTES);
+    check_bad(s, ST_CORRUPT, "images of 4097x7", "4096x4096");
+    put_u32(s->images + 8, 0);
+    save(s, "images-idx3", "", s->images, IMAGE_BYTES);
+    check_bad(s, ST_CORRUPT, "images of 0x7", "from 1x1");
+}
+
+/* A header that promises a petabyte must cost no memory, packed or not. */
+static void large_promises_take_no_memory(void **state)
+{
+    struct set *s = *state;
+    put_u32(s->images + 4, 1 << 26);
+    put_u32(s->images + 8, 4096);
+    put_u32(s->images + 12, 4096);
+    save(s, "images-idx3", "", s->images, IMAGE_BYTES);
+    check_bad(s, ST_CORRUPT, "truncated", "1125899906842640 bytes");
+    unlink(set_path(s, "images-idx3", ""));
+    save(s, "images-idx3", ".gz", s->images, IMAGE_BYTES);
+    check_bad(s, ST_CORRUPT, "truncated", "bytes of gzip data can hold");
+}
+
+static size_t load_gz(const struct set *s, uint8_t *data, size_t bytes)
+{
+    FILE *f = fopen(set_path(s, "images-idx3", ".gz"), "rb");
+    assert_non_null(f);
+    size_t n = fread(data, 1, bytes, f);
+    fclose(f);
+    return n;
+}
+
+static void save_gz(const struct set *s, const uint8_t *data, size_t bytes)
+{
+    FILE *f = fopen(set_path(s, "images-idx3", ".gz"), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void spoilt_gzip_is_refused(void **state)
+{
+    struct set *s = *state;
+    uint8_t good[IMAGE_BYTES + 1024] = {0}, bad[IMAGE_BYTES + 1024];
+    unlink(set_path(s, "images-idx3", ""));
+    save(s, "images-idx3", ".gz", s->images, IMAGE_BYTES);
+    size_t n = load_gz(s, good, sizeof good);
+    assert_in_range(n, 32, IMAGE_BYTES + 100);
+    memcpy(bad, good, sizeof bad);
+    bad[n - 6] ^= 1; /* the checksum */
+    save_gz(s, bad, n);
+    check_bad(s, ST_CORRUPT, "corrupt gzip data", "incorrect data check");
+    memcpy(bad, good, sizeof bad);
+    bad[n / 2] ^= 0x10;
+    save_gz(s, bad, n);
+    check_bad(s, ST_CORRUPT, "train-images-idx3-ubyte.gz: ", "");
+    for (size_t cut = n - 1; cut >= n - 8; cut--) {
+        save_gz(s, good, cut);
+        check_bad(s, ST_CORRUPT, "truncated", "the end of its gzip data is missing");
+    }
+    save_gz(s, good, n / 2);
+    check_bad(s, ST_CORRUPT, "truncated", "");
+    save_gz(s, good, 5);
+    check_bad(s, ST_CORRUPT, "empty", "");
+    save_gz(s, good, n + 1);
+    check_bad(s, ST_CORRUPT, "bytes behind the end of its gzip data", "");
+    save(s, "images-idx3", ".gz", good, n);
+    check_bad(s, ST_CORRUPT, "gzipped twice", "gunzip");
+    save_gz(s, good, n);
+    check_good(s);
+}
+
+static void decoding_points_into_the_data(void **state)
+{
+    struct set *s = *state;
+    uint32_t dims[3];
+    const uint8_t *payload = NULL;
+    assert_int_equal(dataset_decode_idx(s->images, IMAGE_BYTES, 3, "x", dims, &payload), ST_OK);
+    assert_ptr_equal(payload, s->images + 16);
+    assert_int_equal(dims[0], N);
+    assert_int_equal(dims[2], COLUMNS);
+    assert_int_equal(dataset_decode_idx(s->labels, LABEL_BYTES, 1, "x", dims, &payload), ST_OK);
+    assert_ptr_equal(payload, s->labels + 8);
+    payload = NULL;
+    assert_int_equal(
+        CAPTURE(dataset_decode_idx(s->images, IMAGE_BYTES - 1, 3, "x", dims, &payload)),
+        ST_CORRUPT);
+    assert_null(payload);
+}
+
+static void order_is_a_permutation_of_each_pass(void **state)
+{
+    enum { ITEMS = 1000 };
+    struct dataset_order *o = NULL, *again = NULL, *other = NULL;
+    int64_t first[ITEMS];
+    int moved = 0, same_as_other = 0, kept = 0;
+    assert_int_equal(dataset_order_create(ITEMS, 5, &o), ST_OK);
+    assert_int_equal(dataset_order_create(ITEMS, 5, &again), ST_OK);
+    assert_int_equal(dataset_order_create(ITEMS, 6, &other), ST_OK);
+    for (uint64_t pass = 0; pass < 3; pass++) {
+        char seen[ITEMS] = {0};
+        for (uint64_t i = 0; i < ITEMS; i++) {
+            int64_t item = dataset_order_item(o, pass * ITEMS + i);
+            assert_in_range(item, 0, ITEMS - 1);
+            assert_int_equal(seen[item]++, 0);
+            if (pass == 0) {
+                first[i] = item;
+                moved += item != (int64_t)i;
+                same_as_other += item == dataset_order_item(other, i);
+            } else if (pass == 1) {
+                kept += item == first[i];
+            }
+        }
+    }
+    assert_true(moved > ITEMS * 9 / 10);
+    assert_true(same_as_other < ITEMS / 10);
+    assert_true(kept < ITEMS / 10);
+    /* To and fro over a boundary, and after far jumps, as if it had been read in order. */
+    for (uint64_t i = 0; i < 200; i++) {
+        uint64_t position = ITEMS * 2 - 100 + (i * 37) % 200;
+        int64_t want = dataset_order_item(again, position);
+        assert_int_equal(dataset_order_item(o, position), want);
+    }
+    for (uint64_t i = 0; i < ITEMS; i++)
+        assert_int_equal(dataset_order_item(o, i), first[i]);
+    dataset_order_destroy(o);
+    dataset_order_destroy(again);
+    dataset_order_destroy(other);
+    dataset_order_destroy(NULL);
+    dataset_destroy(NULL);
+}
+
+static void order_of_one_and_of_none(void **state)
+{
+    struct dataset_order *o = NULL;
+    assert_int_equal(dataset_order_create(1, 5, &o), ST_OK);
+    assert_int_equal(dataset_order_item(o, 0), 0);
+    assert_int_equal(dataset_order_item(o, UINT64_MAX - 1), 0);
+    dataset_order_destroy(o);
+    o = NULL;
+    assert_int_equal(CAPTURE(dataset_order_create(0, 5, &o)), ST_INVALID);
+    assert_null(o);
+}
+
+static void debian_fashion_mnist_is_read(void **state)
+{
+    struct dataset *train = NULL, *test = NULL;
+    int64_t count[10] = {0};
+    if (access(DATASET_DEFAULT_DIR, R_OK) != 0) {
+        print_message("skipped: the package dataset-fashion-mnist is not installed\n");
+        skip();
+    }
+    assert_int_equal(dataset_read(DATASET_DEFAULT_DIR, "train", 10, &train), ST_OK);
+    assert_int_equal(dataset_read(DATASET_DEFAULT_DIR, "t10k", 10, &test), ST_OK);
+    assert_int_equal(train->n, 60000);
+    assert_int_equal(test->n, 10000);
+    assert_int_equal(train->rows * train->columns, 784);
+    for (int64_t i = 0; i < train->n; i++)
+        count[train->labels[i]]++;
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(count[i], 6000);
+    dataset_destroy(train);
+    dataset_destroy(test);
+}
+
+int main(void)
+{
+#define WITH_SET(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        WITH_SET(plain_and_gzipped_are_read),
+        WITH_SET(missing_files_are_named_with_the_mend),
+        WITH_SET(truncated_files_are_refused),
+        WITH_SET(trailing_bytes_are_refused),
+        WITH_SET(wrong_magic_is_refused),
+        WITH_SET(mismatched_counts_are_refused),
+        WITH_SET(bad_labels_and_sizes_are_refused),
+        WITH_SET(large_promises_take_no_memory),
+        WITH_SET(spoilt_gzip_is_refused),
+        WITH_SET(decoding_points_into_the_data),
+        cmocka_unit_test(order_is_a_permutation_of_each_pass),
+        cmocka_unit_test(order_of_one_and_of_none),
+        cmocka_unit_test(debian_fashion_mnist_is_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
