@@ -1,0 +1,331 @@
+/* tests/worker_trainer_test.c - the training loop over a fake backend: who reads which sample (I6),
+ * how towers meet, and how a run ends. The fake's "network" has one parameter layer, whose gradient
+ * is the mean of the samples' numbers, so that what was read shows in the parameters. */
+#include "worker/exchange.h"
+#include "worker/trainer.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_ITEMS = 60, N_ELEMS = 2500, SIDE = 2, MAX_READS = 4096 };
+
+/* What the fake saw; one test at a time. */
+static struct {
+    pthread_mutex_t lock; /* guards reads, n_reads */
+    int reads[MAX_READS];
+    int n_reads;
+    _Atomic int fail_at_forward; /* counts down; the forward that meets 0 fails; -1: never */
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .fail_at_forward = -1};
+
+struct plan {
+    struct backend_plan_config cfg;
+    float mean;
+    int n;
+};
+
+static int item_of(const uint8_t *image)
+{
+    return image[0] | image[1] << 8;
+}
+
+static enum status fake_create(const struct backend_plan_config *cfg, struct plan **out)
+{
+    struct plan *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    p->cfg = *cfg;
+    *out = p;
+    return ST_OK;
+}
+
+static void fake_destroy(struct plan *p)
+{
+    free(p);
+}
+
+static size_t fake_memory(const struct plan *p)
+{
+    return p ? 1 : 0;
+}
+
+static enum status fake_load(struct plan *p, int param)
+{
+    return param < p->cfg.n_params ? ST_OK : ST_RANGE;
+}
+
+static enum status fake_input(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
+                              const uint64_t *position, int n)
+{
+    float sum = 0;
+    pthread_mutex_lock(&fake.lock);
+    for (int i = 0; i < n; i++) {
+        int item = item_of(images[i]);
+        assert_int_equal(labels[i], item % 10);
+        sum += (float)item;
+        if (!p->cfg.inference_only && fake.n_reads < MAX_READS)
+            fake.reads[fake.n_reads++] = item;
+    }
+    pthread_mutex_unlock(&fake.lock);
+    (void)position;
+    p->mean = sum / (float)n;
+    p->n = n;
+    return ST_OK;
+}
+
+static enum status fake_forward(struct plan *p, int layer, int train)
+{
+    (void)p, (void)layer;
+    if (!train || atomic_load(&fake.fail_at_forward) < 0)
+        return ST_OK;
+    return atomic_fetch_sub(&fake.fail_at_forward, 1) == 0 ? ST_INTERNAL : ST_OK;
+}
+
+static enum status fake_backward(struct plan *p, int layer)
+{
+    if (layer == 0)
+        for (int i = 0; i < N_ELEMS; i++)
+            p->cfg.grads[0][i] = p->mean + p->cfg.params[0][i] * 0.25f;
+    return ST_OK;
+}
+
+static enum status fake_result(struct plan *p, float *loss, int *n_correct)
+{
+    *loss = p->mean;
+    *n_correct = p->n / 2;
+    return ST_OK;
+}
+
+static const struct backend fake_backend = {
+    .name = "fake",
+    .description = "fake",
+    .plan_create = fake_create,
+    .plan_destroy = fake_destroy,
+    .plan_memory_bytes = fake_memory,
+    .load_param = fake_load,
+    .set_input = fake_input,
+    .forward = fake_forward,
+    .backward = fake_backward,
+    .result = fake_result,
+};
+
+struct rig {
+    struct layer layers[2];
+    struct net_param param;
+    struct model model;
+    struct chunks *chunks;
+    struct dataset data;
+    uint8_t images[N_ITEMS * SIDE * SIDE], labels[N_ITEMS];
+    struct hosts no_hosts;
+    float params[N_ELEMS];
+    struct exchange exchange;
+    struct trainer_config cfg;
+    struct trainer *trainer;
+};
+
+static void rig_make(struct rig *r, int task, int n_workers, int n_towers, int batch)
+{
+    memset(r, 0, sizeof *r);
+    r->layers[0] = (struct layer){.kind = LAYER_DENSE, .n_params = 1};
+    r->layers[1] = (struct layer){.kind = LAYER_SOFTMAX_XENT};
+    r->param = (struct net_param){.name = "w", .shape = {1, {N_ELEMS}}};
+    r->model =
+        (struct model){.n_layers = 2, .layers = r->layers, .n_params = 1, .params = &r->param};
+    assert_int_equal(chunks_create(&r->param, 1, CHUNKS_MIN_BYTES, &r->chunks), ST_OK);
+    assert_true(r->chunks->n_chunks > 1);
+    for (int i = 0; i < N_ITEMS; i++) {
+        r->images[i * SIDE * SIDE] = (uint8_t)i;
+        r->labels[i] = (uint8_t)(i % 10);
+    }
+    r->data = (struct dataset){N_ITEMS, SIDE, SIDE, r->images, r->labels};
+    struct net_exchange_config xc = {
+        .ps_hosts = &r->no_hosts,
+        .params = r->params,
+        .join = {.incarnation = 1, .job = {.n_workers = 1}, .chunks = r->chunks}};
+    optim_defaults(OPTIM_SGD, &xc.join.job.optim);
+    assert_int_equal(exchange_create(&xc, &r->exchange), ST_OK);
+    r->cfg = (struct trainer_config){
+        .model = &r->model,
+        .chunks = r->chunks,
+        .backend = &fake_backend,
+        .train = &r->data,
+        .test = &r->data,
+        .exchange = &r->exchange,
+        .params = r->params,
+        .task_index = task,
+        .n_workers = n_workers,
+        .n_towers = n_towers,
+        .batch = batch,
+        .n_threads = 1,
+        .train_steps = 15,
+        .log_every = 1000000,
+        .progress = PROGRESS_LINES,
+        .seed = 7,
+    };
+    assert_int_equal(trainer_create(&r->cfg, &r->trainer), ST_OK);
+    pthread_mutex_lock(&fake.lock);
+    fake.n_reads = 0;
+    pthread_mutex_unlock(&fake.lock);
+    atomic_store(&fake.fail_at_forward, -1);
+}
+
+static void rig_free(struct rig *r)
+{
+    trainer_destroy(r->trainer);
+    exchange_destroy(&r->exchange);
+    chunks_destroy(r->chunks);
+}
+
+/* 3 workers x batch 4 x 15 steps = 3 passes over 60 items: each item is read three times, and once
+ * within each 5 steps. */
+static void test_each_sample_once_a_pass(void **state)
+{
+    (void)state;
+    int seen[3][N_ITEMS] = {{0}};
+    for (int task = 0; task < 3; task++) {
+        struct rig r;
+        struct trainer_result result;
+        rig_make(&r, task, 3, 1, 4);
+        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(result.images, 60);
+        assert_int_equal(fake.n_reads, 60);
+        for (int i = 0; i < fake.n_reads; i++)
+            seen[i / 20][fake.reads[i]]++;
+        rig_free(&r);
+    }
+    for (int pass = 0; pass < 3; pass++)
+        for (int i = 0; i < N_ITEMS; i++)
+            assert_int_equal(seen[pass][i], 1);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+/* Two towers with a batch of 8 read what two workers with 4 each read, and what one tower reads. */
+static void test_towers_share_the_batch(void **state)
+{
+    (void)state;
+    int reads[2][MAX_READS], n[2];
+    float end[2][N_ELEMS];
+    for (int k = 0; k < 2; k++) {
+        struct rig r;
+        struct trainer_result result;
+        rig_make(&r, 0, 1, k + 1, 8);
+        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(result.global_step, 15);
+        n[k] = fake.n_reads;
+        memcpy(reads[k], fake.reads, sizeof reads[k]);
+        memcpy(end[k], r.params, sizeof end[k]);
+        rig_free(&r);
+        qsort(reads[k], (size_t)n[k], sizeof(int), ascending);
+    }
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(reads[0], reads[1], (size_t)n[0] * sizeof(int));
+    for (int i = 0; i < N_ELEMS; i++) {
+        assert_true(end[0][i] != 0);
+        assert_float_equal(end[0][i], end[1][i], 1e-5f * (end[0][i] < 0 ? -end[0][i] : end[0][i]));
+    }
+}
+
+/* The towers' sum does not depend on who comes last. */
+static void test_towers_are_deterministic(void **state)
+{
+    (void)state;
+    float end[2][N_ELEMS];
+    for (int k = 0; k < 2; k++) {
+        struct rig r;
+        struct trainer_result result;
+        rig_make(&r, 0, 1, 3, 7);
+        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        memcpy(end[k], r.params, sizeof end[k]);
+        rig_free(&r);
+    }
+    assert_memory_equal(end[0], end[1], sizeof end[0]);
+}
+
+static void test_resumes_at_a_step(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct trainer_result result;
+    rig_make(&r, 0, 1, 1, 4);
+    assert_int_equal(trainer_run(r.trainer, 10, &result), ST_OK);
+    assert_int_equal(result.local_steps, 5);
+    assert_int_equal(result.global_step, 15);
+    assert_int_equal(fake.n_reads, 20);
+    rig_free(&r);
+}
+
+static void test_a_failing_tower_ends_the_run(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct trainer_result result;
+    rig_make(&r, 0, 1, 3, 6);
+    atomic_store(&fake.fail_at_forward, 20);
+    assert_int_equal(trainer_run(r.trainer, 0, &result), ST_INTERNAL);
+    rig_free(&r);
+}
+
+static void *stop_main(void *arg)
+{
+    struct rig *r = arg;
+    for (;;) { /* until the run is under way */
+        pthread_mutex_lock(&fake.lock);
+        int n = fake.n_reads;
+        pthread_mutex_unlock(&fake.lock);
+        if (n > 0)
+            break;
+        sched_yield();
+    }
+    trainer_stop(r->trainer);
+    return NULL;
+}
+
+static void test_stop_ends_the_run(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct trainer_result result;
+    pthread_t thread;
+    rig_make(&r, 0, 1, 2, 4);
+    trainer_destroy(r.trainer);
+    r.cfg.train_steps = (int64_t)1 << 50;
+    assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+    assert_int_equal(pthread_create(&thread, NULL, stop_main, &r), 0);
+    assert_int_equal(trainer_run(r.trainer, 0, &result), ST_CANCELLED);
+    pthread_join(thread, NULL);
+    rig_free(&r);
+}
+
+static void test_evaluate_counts_all(void **state)
+{
+    (void)state;
+    struct rig r;
+    double accuracy, loss;
+    rig_make(&r, 0, 1, 1, 4);
+    assert_int_equal(trainer_evaluate(r.trainer, &accuracy, &loss), ST_OK);
+    assert_float_equal(accuracy, 0.5, 1e-9);
+    assert_float_equal(loss, (N_ITEMS - 1) / 2.0, 1e-5);
+    rig_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_sample_once_a_pass),
+        cmocka_unit_test(test_towers_share_the_batch),
+        cmocka_unit_test(test_towers_are_deterministic),
+        cmocka_unit_test(test_resumes_at_a_step),
+        cmocka_unit_test(test_a_failing_tower_ends_the_run),
+        cmocka_unit_test(test_stop_ends_the_run),
+        cmocka_unit_test(test_evaluate_counts_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
