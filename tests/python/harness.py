@@ -1,0 +1,348 @@
+"""Real ps and worker processes on loopback, for the tests in this folder.
+
+Every process gets a free port on a loopback address of this test program's own, tells through a
+pipe when it listens (--ready_fd), is waited for with a deadline, and has its exit status looked at:
+a process that the test did not collect fails the test. When a test fails, all that its processes
+printed is printed. Children die with the test program (PR_SET_PDEATHSIG).
+
+A skip says why; when every test of a file was skipped the program ends with 77, ctest's "skipped".
+Environment: WEIR_BIN (programs), WEIR_TEST_SLOWNESS (factor on every deadline; sanitizers).
+"""
+import ctypes
+import json
+import os
+import random
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+SOURCE = os.environ.get("WEIR_SOURCE") or os.path.abspath(os.path.join(__file__, "../../.."))
+BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
+MODELS = os.path.join(SOURCE, "examples/models")
+SLOWNESS = float(os.environ.get("WEIR_TEST_SLOWNESS") or 1)
+SANITIZE = os.environ.get("WEIR_SANITIZE", "")
+SKIPPED = 77
+LIBC = ctypes.CDLL(None, use_errno=True)
+PR_SET_PDEATHSIG = 1
+
+# An address of our own, so that test programs running at once never fight about a port.
+LOOPBACK = "127.%d.%d.%d" % (1 + (os.getpid() >> 16) % 200, os.getpid() >> 8 & 255,
+                             1 + (os.getpid() & 255) % 254)
+
+
+class Failure(AssertionError):
+    """A process did not do what it was expected to do."""
+
+
+def die_with_parent():
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def free_ports(n, host=LOOPBACK):
+    """n different ports that were free a moment ago."""
+    sockets = []
+    for _ in range(n):
+        s = socket.socket()
+        s.bind((host, 0))
+        sockets.append(s)
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Process:
+    """One child: its output line by line, its exit status, its readiness."""
+
+    def __init__(self, name, argv, env=None, ready=False, cwd=None):
+        self.name, self.argv = name, argv
+        self.lines, self.changed = [], threading.Condition()
+        self.status = None  # exit status once collected by wait(); negative: killed by that signal
+        self.ready_read = None
+        fds = ()
+        if ready:
+            self.ready_read, ready_write = os.pipe()
+            argv = argv + ["--ready_fd=%d" % ready_write]
+            fds = (ready_write,)
+        self.popen = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            pass_fds=fds, preexec_fn=die_with_parent, env=env, cwd=cwd, start_new_session=True)
+        for fd in fds:
+            os.close(fd)
+        self.eof = False
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for raw in self.popen.stdout:
+            with self.changed:
+                self.lines.append(raw.decode("utf-8", "replace").rstrip("\n"))
+                self.changed.notify_all()
+        with self.changed:
+            self.eof = True
+            self.changed.notify_all()
+
+    def wait_ready(self, seconds=20):
+        """The address of the process' "ready <addr>" line; an early end is a failure."""
+        deadline = time.monotonic() + seconds * SLOWNESS
+        got = b""
+        os.set_blocking(self.ready_read, False)
+        while not got.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.ready_read], [], [], left)[0]:
+                raise Failure("%s: not ready within %g s" % (self.name, seconds * SLOWNESS))
+            part = os.read(self.ready_read, 256)
+            if not part:
+                raise Failure("%s: closed its ready pipe without a word" % self.name)
+            got += part
+        os.close(self.ready_read)
+        self.ready_read = None
+        words = got.decode().split()
+        if len(words) != 2 or words[0] != "ready":
+            raise Failure("%s: wrote %r to its ready pipe" % (self.name, got))
+        return words[1]
+
+    def wait_line(self, pattern, seconds=30):
+        """The match of the first line, old or new, that has the pattern."""
+        deadline = time.monotonic() + seconds * SLOWNESS
+        seen = 0
+        with self.changed:
+            while True:
+                for line in self.lines[seen:]:
+                    m = re.search(pattern, line)
+                    if m:
+                        return m
+                seen = len(self.lines)
+                if self.eof:
+                    raise Failure("%s: ended without a line like %r" % (self.name, pattern))
+                left = deadline - time.monotonic()
+                if left <= 0 or not self.changed.wait(left):
+                    raise Failure("%s: no line like %r within %g s" %
+                                  (self.name, pattern, seconds * SLOWNESS))
+
+    def wait(self, seconds=60, status=0):
+        """Collects the exit; any other status than `status` (None: any) is a failure."""
+        try:
+            self.status = self.popen.wait(seconds * SLOWNESS)
+        except subprocess.TimeoutExpired:
+            raise Failure("%s: still running after %g s" %
+                          (self.name, seconds * SLOWNESS)) from None
+        self.reader.join(10)
+        if status is not None and self.status != status:
+            raise Failure("%s: exit status %d, expected %d" % (self.name, self.status, status))
+        return self.status
+
+    def stop(self, signum=signal.SIGTERM, seconds=20, status=143):
+        self.popen.send_signal(signum)
+        return self.wait(seconds, status)
+
+    def output(self):
+        with self.changed:
+            return "\n".join(self.lines)
+
+    def _end(self):
+        """After the test: True if the process had been collected."""
+        collected = self.status is not None
+        if self.popen.poll() is None:
+            try:
+                os.killpg(self.popen.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.popen.wait()
+        self.reader.join(10)
+        self.popen.stdout.close()
+        if self.ready_read is not None:
+            os.close(self.ready_read)
+            self.ready_read = None
+        return collected
+
+
+class Job:
+    """A ps group and its workers: addresses, flags that all share, and the processes."""
+
+    def __init__(self, test, n_ps=1, n_workers=2, data=None, model="softmax", flags=()):
+        self.test = test
+        ports = free_ports(n_ps + n_workers)
+        self.ps_hosts = ["%s:%d" % (LOOPBACK, p) for p in ports[:n_ps]]
+        self.worker_hosts = ["%s:%d" % (LOOPBACK, p) for p in ports[n_ps:]]
+        self.ps, self.workers = [None] * n_ps, [None] * n_workers
+        self.flags = ["--models_dir=" + MODELS, "--model=" + model, "--progress=lines",
+                      "--data_dir=" + (data or test.data()), *flags]
+
+    def hosts(self):
+        return ["--ps_hosts=" + ",".join(self.ps_hosts),
+                "--worker_hosts=" + ",".join(self.worker_hosts)]
+
+    def start_ps(self, task=0, *flags, wait=True):
+        argv = [os.path.join(BIN, "ps"), *self.hosts(), "--job_name=ps", "--task_index=%d" % task]
+        self.ps[task] = self.test.start("ps:%d" % task, argv + list(flags), ready=wait)
+        if wait:
+            self.test.assertEqual(self.ps[task].wait_ready(), self.ps_hosts[task])
+        return self.ps[task]
+
+    def summary_path(self, task):
+        return os.path.join(self.test.dir(), "summary-%s-%d.json" %
+                            (self.worker_hosts[task].split(":")[1], task))
+
+    def start_worker(self, task=0, *flags):
+        argv = [os.path.join(BIN, "worker"), *self.hosts(), "--job_name=worker",
+                "--task_index=%d" % task, "--summary_json=" + self.summary_path(task)]
+        self.workers[task] = self.test.start("worker:%d" % task, argv + self.flags + list(flags))
+        return self.workers[task]
+
+    def start(self, ps_flags=()):
+        for i in range(len(self.ps)):
+            self.start_ps(i, *ps_flags)
+        for i in range(len(self.workers)):
+            self.start_worker(i)
+
+    def finish(self, seconds=60):
+        """Waits until every process ended with 0; the workers' summaries, in task order."""
+        for process in self.workers + self.ps:
+            process.wait(seconds)
+        return [self.summary(i) for i in range(len(self.workers))]
+
+    def summary(self, task):
+        with open(self.summary_path(task), encoding="utf-8") as f:
+            return json.load(f)
+
+
+class Test(unittest.TestCase):
+    """Base of the tests: processes that are cleaned up, a scratch folder, synthetic data."""
+    _data = None
+
+    def setUp(self):
+        self.processes = []
+        self._dir = None
+
+    def dir(self):
+        if self._dir is None:
+            self._dir = tempfile.TemporaryDirectory(prefix="weir-test-")
+        return self._dir.name
+
+    @classmethod
+    def data(cls):
+        """The folder of the small data set, made once per program."""
+        if Test._data is None:
+            Test._data = tempfile.TemporaryDirectory(prefix="weir-data-")
+            make_data(Test._data.name)
+        return Test._data.name
+
+    def start(self, name, argv, **kwargs):
+        process = Process(name, argv, **kwargs)
+        self.processes.append(process)
+        return process
+
+    def run_worker(self, *flags, status=0, seconds=60, data=None, model="softmax"):
+        """A worker alone, to its end; the collected process."""
+        argv = [os.path.join(BIN, "worker"), "--models_dir=" + MODELS, "--model=" + model,
+                "--progress=lines", "--data_dir=" + (data or self.data()), *flags]
+        process = self.start("worker", argv)
+        process.wait(seconds, status)
+        return process
+
+    def job(self, **kwargs):
+        return Job(self, **kwargs)
+
+    def tearDown(self):
+        left = [p.name for p in self.processes if not p._end()]
+        if self._dir is not None:
+            self._dir.cleanup()
+        self.assertEqual(left, [], "the test did not collect these processes")
+
+
+def pattern(rng, size):
+    """A class' picture: a few bright rectangles on black."""
+    rows = [bytearray(size) for _ in range(size)]
+    for _ in range(4):
+        h, w = rng.randint(size // 7, size // 3), rng.randint(size // 7, size // 3)
+        y, x = rng.randint(2, size - h - 2), rng.randint(2, size - w - 2)
+        for r in rows[y:y + h]:
+            r[x:x + w] = b"\xc0" * w
+    return b"".join(bytes(r) for r in rows)
+
+
+def make_data(folder, n_train=2400, n_test=500, seed=7, size=28):
+    """Writes the four IDX files: ten classes of noisy, shifted rectangles. A pure function of its
+    arguments. Easy on purpose: a linear model learns it within a hundred steps."""
+    rng = random.Random(seed)
+    cells = size * size
+    classes = [int.from_bytes(pattern(rng, size), "big") for _ in range(10)]
+    noise_mask = int.from_bytes(b"\x3f" * cells, "big")
+    whole = (1 << 8 * cells) - 1
+    for prefix, n in (("train", n_train), ("t10k", n_test)):
+        labels = bytes(rng.randrange(10) for _ in range(n))
+        images = []
+        for label in labels:
+            shift = 8 * (rng.randint(-1, 1) + size * rng.randint(-1, 1))
+            picture = classes[label] << shift if shift >= 0 else classes[label] >> -shift
+            noise = int.from_bytes(rng.randbytes(cells), "big") & noise_mask
+            images.append((picture & whole ^ noise).to_bytes(cells, "big"))
+        write_idx(os.path.join(folder, prefix + "-images-idx3-ubyte"), (n, size, size),
+                  b"".join(images))
+        write_idx(os.path.join(folder, prefix + "-labels-idx1-ubyte"), (n,), labels)
+
+
+def write_idx(path, dims, payload):
+    with open(path, "wb") as f:
+        f.write(struct.pack(">HBB", 0, 8, len(dims)) + struct.pack(">%dI" % len(dims), *dims))
+        f.write(payload)
+
+
+def read_safetensors(path):
+    """{name: (shape, floats as array.array)} of a file with float32 tensors."""
+    import array
+    with open(path, "rb") as f:
+        (n,) = struct.unpack("<Q", f.read(8))
+        header = json.loads(f.read(n))
+        body = f.read()
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] != "F32":
+            raise Failure("%s: %s has dtype %s" % (path, name, entry["dtype"]))
+        begin, end = entry["data_offsets"]
+        values = array.array("f")
+        values.frombytes(body[begin:end])
+        tensors[name] = (entry["shape"], values)
+    return tensors
+
+
+class Result(unittest.TextTestResult):
+    """Prints what a failed test's processes said."""
+
+    def _processes(self, test):
+        for process in getattr(test, "processes", []):
+            self.stream.writeln("----- %s: %s" % (process.name, " ".join(process.argv)))
+            self.stream.writeln(process.output())
+            self.stream.writeln("----- %s: status %s" % (process.name, process.popen.poll()))
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self._processes(test)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self._processes(test)
+
+
+def main():
+    runner = unittest.TextTestRunner(verbosity=2, resultclass=Result)
+    program = unittest.main(module="__main__", testRunner=runner, exit=False)
+    result = program.result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    if result.testsRun == 0:
+        sys.exit("no test ran")
+    if len(result.skipped) == result.testsRun:
+        sys.exit(SKIPPED)
+    sys.exit(0)
