@@ -50,6 +50,6 @@ const char *status_text(enum status st); /* "ok"; static */
         if (!(cond))                                                                               \
             status_check_failed(__FILE__, __LINE__, #cond);                                        \
     } while (0)
-_Noreturn void status_check_failed(const char *file, int line, const char *cond);
+void status_check_failed(const char *file, int line, const char *cond) __attribute__((noreturn));
 
 #endif
