@@ -1,0 +1,45 @@
+/* ps/aggregate.h - the contributions to one chunk at the step under way (invariant I2): summed in
+ * member order whatever the arrival. The next in order is added straight from the network's bytes;
+ * those ahead of their turn wait as copies, at most n_members - 1.
+ * Owns:    the sum and the copies that wait.
+ * Threads: none; under the chunk's lock. Errors: ST_NOMEM. */
+#ifndef PS_AGGREGATE_H
+#define PS_AGGREGATE_H
+#include "net/frame.h"
+#include "ps/pool.h"
+#include <stdint.h>
+
+struct ps_parked {
+    struct buf *copy; /* NULL: nothing waits */
+    float weight;
+};
+
+struct ps_aggregate {
+    struct ps_pool *pool; /* borrowed */
+    int shelf;            /* of the pool, borrowed likewise */
+    int n_members;
+    size_t n;                 /* elements */
+    float *sum;               /* n; meaningful while next > 0 */
+    int next;                 /* the member whose turn it is; those below are in the sum */
+    int n_counted;            /* in the sum or waiting */
+    double weight;            /* total of those in the sum */
+    int64_t since_ns;         /* when the first contribution of this step came */
+    struct ps_parked *parked; /* n_members */
+};
+
+enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf, size_t n,
+                              int n_members);
+void ps_aggregate_free(struct ps_aggregate *a);
+/* 1 if the member's contribution to this step is here already. */
+int ps_aggregate_has(const struct ps_aggregate *a, int member);
+/* Counts a contribution of n floats that is not here yet. On ST_NOMEM nothing has changed. */
+enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
+                             float weight);
+/* 1 when all members are in the sum. */
+int ps_aggregate_full(const struct ps_aggregate *a);
+/* The factor that makes the sum a weighted mean. */
+float ps_aggregate_scale(const struct ps_aggregate *a);
+/* The step is over; the sum's memory is used for the next. */
+void ps_aggregate_reset(struct ps_aggregate *a);
+
+#endif

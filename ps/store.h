@@ -1,0 +1,66 @@
+/* ps/store.h - the chunks that one server owns: their versions, and what members do to them.
+ *
+ * A version is an immutable buffer (I1); the present one and the one before are kept (I4). In sync
+ * mode the last contribution of a step makes the next version in one pass (I2); in async mode each
+ * contribution does. What a piece asks for is checked before any memory is taken (I9), and a
+ * contribution counts once (I3).
+ *
+ * Owns:    versions, optimizer slots, sums, contributions that wait. All of it is taken by create,
+ *          except copies of contributions that come ahead of their turn.
+ * Memory:  per owned element 4 bytes times (2 versions + 1 sum + the optimizer's slots), and up to
+ *          n_workers - 1 copies.
+ * Threads: any; each chunk has its own lock; `answer` is called with none held.
+ * Errors:  ST_NOMEM, ST_RANGE (above max_bytes; logged). */
+#ifndef PS_STORE_H
+#define PS_STORE_H
+#include "base/buf.h"
+#include "net/frame.h"
+#include "net/job.h"
+
+struct ps_answer {
+    enum piece_kind kind; /* PIECE_NONE: the answer will come later */
+    uint32_t chunk;
+    uint64_t step;
+    struct buf *payload; /* the whole buffer goes out; NULL: no payload */
+    const char *why;     /* REFUSED: points to static text or into `text` */
+    char text[160];
+};
+
+struct ps_store_config {
+    const struct chunks *chunks; /* borrowed until destroy */
+    const struct net_job *job;   /* copied */
+    const int *server;           /* shard map, n_chunks; read by create alone */
+    int self;                    /* this server's number in it */
+    uint64_t generation;
+    int64_t max_bytes; /* limit of all that create takes */
+    /* An answer to a member's earlier piece; the payload is borrowed for the call. */
+    void (*answer)(void *ctx, int member, uint64_t incarnation, const struct ps_answer *answer);
+    void *ctx;
+};
+
+struct ps_store;
+enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store **out);
+void ps_store_destroy(struct ps_store *s); /* NULL is fine */
+
+/* From now on this incarnation alone speaks for the member. */
+void ps_store_admit(struct ps_store *s, int member, uint64_t incarnation);
+
+/* Handles one piece. *now: the answer that goes back on the same stream at once, or PIECE_NONE; the
+ * caller unrefs its payload. Answers to other members (and to this one, when its piece completes a
+ * step) go through cfg.answer before the return. */
+void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
+                    const struct net_piece *piece, struct ps_answer *now);
+
+/* Lowest version of the owned chunks, -1 before all have their first; without any owned chunk,
+ * the job's last step. */
+int64_t ps_store_step(struct ps_store *s);
+
+/* For each chunk whose step has waited since before `since_ns`: adds 1 to missing[member] for every
+ * member whose contribution is not there. Returns the number of such chunks; *step is the lowest
+ * of their steps. */
+int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t *step);
+
+/* A chunk's present version, with a reference for the caller; NULL if not owned or not there. */
+struct buf *ps_store_read(struct ps_store *s, int chunk, int64_t *version);
+
+#endif
