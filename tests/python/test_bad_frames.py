@@ -1,0 +1,233 @@
+"""A plain gRPC client sends frames that are wrong in one thing each: every one is answered with
+REFUSED or a broken call that says why, and the same server then takes the right one."""
+# label: cluster sanitize
+import array
+import importlib
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+
+try:
+    import grpc
+    import grpc_tools
+    WHY_NOT = None
+except ImportError as e:
+    WHY_NOT = "needs python3-grpcio and python3-grpc-tools (%s); scripts/setup installs them" % e
+
+
+def messages():
+    """The Python module that protoc makes of net/weir.proto."""
+    with tempfile.TemporaryDirectory() as out:
+        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + harness.SOURCE,
+                        "--python_out=" + out, os.path.join(harness.SOURCE, "net/weir.proto")],
+                       check=True)
+        sys.path.insert(0, os.path.join(out, "net"))
+        try:
+            return importlib.import_module("weir_pb2")
+        finally:
+            del sys.path[0]
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+VALUES = array.array("f", range(6)).tobytes()
+GRADIENT = array.array("f", [1] * 6).tobytes()
+MEMBER, INCARNATION = 0, 77
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class BadFrames(harness.Test):
+    @classmethod
+    def setUpClass(cls):
+        cls.pb = messages()
+
+    def setUp(self):
+        super().setUp()
+        self.server_job = self.job(n_workers=1)
+        self.ps = self.server_job.start_ps(0)
+        self.channel = grpc.insecure_channel(self.server_job.ps_hosts[0])
+        self.addCleanup(self.channel.close)
+        pb = self.pb
+        self.join_call = self.channel.unary_unary(
+            "/weir.v1.Weir/Join", pb.JoinRequest.SerializeToString, pb.JoinReply.FromString)
+        self.leave_call = self.channel.unary_unary(
+            "/weir.v1.Weir/Leave", pb.LeaveRequest.SerializeToString, pb.LeaveReply.FromString)
+        self.stream_call = self.channel.stream_stream(
+            "/weir.v1.Weir/Exchange", lambda raw: raw, pb.Frame.FromString)
+
+    def join_request(self, **changes):
+        pb = self.pb
+        job = pb.Job(n_workers=1, sync_mode="sync", train_steps=1, seed=1, chunk_bytes=4096,
+                     optimizer=pb.Optimizer(name="sgd", learning_rate=0.5))
+        job.parameters.add(name="w", dims=[2, 3])
+        request = pb.JoinRequest(protocol=1, member=MEMBER, incarnation=INCARNATION, job=job)
+        for name, value in changes.items():
+            setattr(request, name, value)
+        return request
+
+    def join(self):
+        reply = self.join_call(self.join_request(), timeout=10 * harness.SLOWNESS)
+        self.assertEqual(reply.answer, self.pb.JoinReply.INIT, reply)
+        self.generation = reply.generation
+        answer = self.exchange(self.piece("INIT", 0, VALUES))
+        self.assertEqual(answer.kind, self.pb.Piece.VERSION, answer)
+
+    def piece(self, kind, step, payload, chunk=0, weight=1.0, crc=None):
+        return self.pb.Piece(kind=self.pb.Piece.Kind.Value(kind), chunk=chunk, step=step,
+                             weight=weight, payload=payload,
+                             crc32c=crc32c(payload) if crc is None else crc)
+
+    def frame(self, *pieces, **changes):
+        head = dict(generation=self.generation, member=MEMBER, incarnation=INCARNATION)
+        head.update(changes)
+        return self.pb.Frame(pieces=pieces, **head).SerializeToString()
+
+    def exchange(self, *pieces, **changes):
+        return self.send(self.frame(*pieces, **changes))
+
+    def send(self, raw):
+        """The first piece of the answer to one frame on a stream of its own, or the call's error."""
+        answers = self.stream_call(iter([raw]), timeout=10 * harness.SLOWNESS)
+        try:
+            for frame in answers:
+                for piece in frame.pieces:
+                    return piece
+        except grpc.RpcError as e:
+            return e
+        finally:
+            answers.cancel()
+        return None
+
+    def refused(self, answer, *words):
+        if isinstance(answer, grpc.RpcError):
+            self.assertNotEqual(answer.code(), grpc.StatusCode.DEADLINE_EXCEEDED, "no answer")
+            self.assertNotEqual(answer.code(), grpc.StatusCode.UNAVAILABLE, "the server is gone")
+            text = answer.details()
+        else:
+            self.assertIsNotNone(answer, "the stream ended without a word")
+            self.assertEqual(answer.kind, self.pb.Piece.REFUSED, answer)
+            text = answer.why
+        self.assertTrue(text, "refused without a reason")
+        for word in words:
+            self.assertRegex(text, word)
+
+    def finish(self):
+        """The right frame is taken: no refused one was counted."""
+        answer = self.exchange(self.piece("PUSH", 0, GRADIENT))
+        self.assertEqual(answer.kind, self.pb.Piece.APPLIED, answer)
+        self.assertEqual(struct.unpack("<6f", answer.payload), tuple(i - 0.5 for i in range(6)))
+        self.leave_call(self.pb.LeaveRequest(member=MEMBER, incarnation=INCARNATION, done=True),
+                        timeout=10 * harness.SLOWNESS)
+        self.ps.wait()
+
+    def test_wrong_checksum(self):
+        self.join()
+        self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, crc=1)), "checksum|crc")
+        self.finish()
+
+    def test_wrong_chunk(self):
+        self.join()
+        for chunk in (1, 1 << 20, 0xffffffff):
+            self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, chunk=chunk)), "chunk")
+        self.finish()
+
+    def test_wrong_length(self):
+        self.join()
+        for payload in (b"", GRADIENT[:-4], GRADIENT[:-1], GRADIENT + b"\0" * 4, bytes(4096)):
+            self.refused(self.exchange(self.piece("PUSH", 0, payload)), "bytes|length|empty|payload")
+        self.finish()
+
+    def test_wrong_step(self):
+        self.join()
+        for step in (1, 7, (1 << 64) - 1):
+            self.refused(self.exchange(self.piece("PUSH", step, GRADIENT)), "step|version")
+        self.finish()
+
+    def test_wrong_weight(self):
+        self.join()
+        for weight in (float("nan"), float("inf"), -1.0, 0.0):
+            self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, weight=weight)), "weight")
+        self.finish()
+
+    def test_wrong_kind(self):
+        self.join()
+        for kind in ("NONE", "VERSION", "APPLIED", "REFUSED"):
+            self.refused(self.exchange(self.piece(kind, 0, GRADIENT)))
+        self.finish()
+
+    def test_a_member_that_never_joined(self):
+        self.join()
+        self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT), member=5), "member|worker|join")
+        self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT), incarnation=78))
+        self.finish()
+
+    def test_oversized_frame(self):
+        self.join()
+        self.refused(self.exchange(self.piece("PUSH", 0, bytes(9 << 20), crc=0)))
+        self.refused(self.exchange(*[self.piece("PULL", 0, b"")] * 2000))
+        self.finish()
+
+    def test_frames_that_are_no_protobuf(self):
+        self.join()
+        for raw in (b"\xff" * 40, b"\x22\xff\xff\xff\xff\x0f", b"\x22\x10\x08\x02"):
+            self.refused(self.send(raw))
+        self.finish()
+
+    def test_bad_joins(self):
+        """Jobs that no server should take, before the good one."""
+        def bad(**changes):
+            request = self.join_request()
+            job = request.job
+            for name, value in changes.items():
+                if name == "dims":
+                    job.parameters[0].dims[:] = value
+                elif name in ("name",):
+                    job.parameters[0].name = value
+                elif name in ("optimizer_name", "learning_rate"):
+                    setattr(job.optimizer, name.replace("optimizer_", ""), value)
+                elif name in ("protocol", "member", "incarnation"):
+                    setattr(request, name, value)
+                else:
+                    setattr(job, name, value)
+            try:
+                reply = self.join_call(request, timeout=10 * harness.SLOWNESS)
+            except grpc.RpcError as e:
+                self.assertNotIn(e.code(), (grpc.StatusCode.DEADLINE_EXCEEDED,
+                                            grpc.StatusCode.UNAVAILABLE), changes)
+                return
+            self.assertEqual(reply.answer, self.pb.JoinReply.REFUSED, (changes, reply))
+            self.assertTrue(reply.why)
+        bad(protocol=2)
+        bad(member=1)
+        bad(incarnation=0)
+        bad(n_workers=0)
+        bad(n_workers=2)
+        bad(sync_mode="sometimes")
+        bad(optimizer_name="newton")
+        bad(learning_rate=float("nan"))
+        bad(chunk_bytes=0)
+        bad(chunk_bytes=4097)
+        bad(dims=[0])
+        bad(dims=[1 << 62, 1 << 62])
+        bad(dims=[1 << 39])
+        bad(dims=[1] * 100)
+        bad(name="")
+        bad(name="x" * 300)
+        self.join()
+        self.finish()
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,373 @@
+"""Bad input against the real programs: each gives exactly one line of error that names the thing,
+and a non-zero exit (2 for what was typed, 1 for what was found), or is refused while a job goes on.
+Frames that are wrong inside a well-formed stream: test_bad_frames.py."""
+# label: cluster sanitize
+import gzip
+import os
+import random
+import shutil
+import socket
+import struct
+
+import harness
+
+USAGE, PERMANENT = 2, 1
+NAMES = {"images": "train-images-idx3-ubyte", "labels": "train-labels-idx1-ubyte"}
+INPUT = '"name": "m", "input": [1, 28, 28], "classes": 10'
+TAIL = '{"type": "dense", "units": 10}, {"type": "softmax_cross_entropy"}'
+
+
+class BadInput(harness.Test):
+    def check(self, process, status, *words):
+        """One line of error, with the words; no other line but info."""
+        process.wait(30, status)
+        lines = [l for l in process.lines if not l.startswith("I ")]
+        self.assertEqual(len(lines), 1, "not one line: %r" % process.lines)
+        self.assertTrue(lines[0].startswith("E "), lines[0])
+        for word in words:
+            self.assertRegex(lines[0], word)
+
+    def worker(self, *flags, data=None, model="softmax"):
+        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+                "--model=" + model, "--train_steps=2", "--batch_size=4",
+                "--data_dir=" + (data or self.data()), *flags]
+        return self.start("worker", argv)
+
+    def ps(self, *flags):
+        return self.start("ps", [os.path.join(harness.BIN, "ps"), *flags])
+
+
+class Data(BadInput):
+    def copy(self):
+        folder = os.path.join(self.dir(), "data")
+        shutil.copytree(self.data(), folder)
+        return folder
+
+    def damaged(self, which, change):
+        """A copy of the data in which one file's bytes went through `change`."""
+        folder = self.copy()
+        path = os.path.join(folder, NAMES[which])
+        with open(path, "rb") as f:
+            content = f.read()
+        with open(path, "wb") as f:
+            f.write(change(content))
+        return folder
+
+    def refused(self, folder, *words):
+        self.check(self.worker(data=folder), PERMANENT, *words)
+
+    def test_the_copy_itself_is_good(self):
+        self.worker(data=self.copy()).wait()
+
+    def test_missing_folder(self):
+        self.refused(os.path.join(self.dir(), "nothing"), "nothing")
+
+    def test_missing_file(self):
+        folder = self.copy()
+        os.remove(os.path.join(folder, NAMES["labels"]))
+        self.refused(folder, NAMES["labels"])
+
+    def test_truncated_images(self):
+        self.refused(self.damaged("images", lambda b: b[:-1]), NAMES["images"], "truncated")
+
+    def test_truncated_header(self):
+        self.refused(self.damaged("images", lambda b: b[:7]), NAMES["images"], "truncated")
+
+    def test_empty_labels(self):
+        self.refused(self.damaged("labels", lambda b: b""), NAMES["labels"], "empty")
+
+    def test_bytes_behind_the_end(self):
+        self.refused(self.damaged("labels", lambda b: b + b"x"), NAMES["labels"])
+
+    def test_wrong_magic(self):
+        self.refused(self.damaged("images", lambda b: b"\x89PNG" + b[4:]), NAMES["images"], "magic")
+
+    def test_swapped_files(self):
+        folder = self.copy()
+        a, b = (os.path.join(folder, NAMES[k]) for k in ("images", "labels"))
+        os.rename(a, a + ".x")
+        os.rename(b, a)
+        os.rename(a + ".x", b)
+        self.refused(folder, "images|labels", "magic|swapped")
+
+    def test_fewer_labels_than_images(self):
+        def fewer(b):
+            return b[:4] + struct.pack(">I", len(b) - 8 - 1) + b[8:-1]
+        self.refused(self.damaged("labels", fewer), "2400", "2399")
+
+    def test_label_out_of_range(self):
+        self.refused(self.damaged("labels", lambda b: b[:100] + b"\x0a" + b[101:]),
+                     NAMES["labels"], "10")
+
+    def test_absurd_header(self):
+        self.refused(self.damaged("images", lambda b: b[:4] + b"\xff" * 12 + b[16:]),
+                     NAMES["images"])
+
+    def gzipped(self, change):
+        folder = self.copy()
+        path = os.path.join(folder, NAMES["images"])
+        with open(path, "rb") as f:
+            packed = gzip.compress(f.read(), 1)
+        os.remove(path)
+        with open(path + ".gz", "wb") as f:
+            f.write(change(packed))
+        return folder
+
+    def test_gzip_is_read(self):
+        self.worker(data=self.gzipped(lambda b: b)).wait()
+
+    def test_truncated_gzip(self):
+        self.refused(self.gzipped(lambda b: b[:len(b) // 2]), NAMES["images"], "truncated")
+
+    def test_corrupt_gzip(self):
+        self.refused(self.gzipped(lambda b: b[:5000] + bytes(64) + b[5064:]), NAMES["images"])
+
+    def test_other_image_size(self):
+        folder = os.path.join(self.dir(), "small")
+        os.mkdir(folder)
+        harness.make_data(folder, 50, 20, size=20)
+        self.refused(folder, "20x20", "28x28")
+
+
+class Model(BadInput):
+    def refused(self, text, *words):
+        path = os.path.join(self.dir(), "bad.json")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        self.check(self.worker(model=path), PERMANENT, "bad.json|model", *words)
+
+    def layers(self, text):
+        return '{%s,\n"layers": [\n%s]}' % (INPUT, text)
+
+    def test_a_good_file_is_good(self):
+        path = os.path.join(self.dir(), "good.json")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(self.layers('{"type": "flatten"}, ' + TAIL))
+        self.worker(model=path).wait()
+
+    def test_syntax_error(self):
+        self.refused(self.layers('{"type": "flatten"},, ' + TAIL), "line 3")
+
+    def test_cut_off(self):
+        self.refused(self.layers(TAIL)[:40], "line")
+
+    def test_empty_file(self):
+        self.refused("", "line|empty")
+
+    def test_unknown_layer(self):
+        self.refused(self.layers('{"type": "flatten"},\n{"type": "transformer"}, ' + TAIL),
+                     "line 4", "transformer")
+
+    def test_shapes_that_do_not_fit(self):
+        self.refused(self.layers('{"type": "conv2d", "filters": 2, "kernel": 29}, '
+                                 '{"type": "flatten"}, ' + TAIL), "29x29", "28x28")
+
+    def test_dense_without_flatten(self):
+        self.refused(self.layers(TAIL), "flat")
+
+    def test_classes_that_do_not_fit(self):
+        self.refused(self.layers('{"type": "flatten"}, {"type": "dense", "units": 7}, '
+                                 '{"type": "softmax_cross_entropy"}'), "7", "10")
+
+    def test_missing_key(self):
+        self.refused(self.layers('{"type": "flatten"},\n{"type": "dense"}, '
+                                 '{"type": "softmax_cross_entropy"}'), "line 4", "units", "missing")
+
+    def test_missing_layers(self):
+        self.refused("{%s}" % INPUT, "layers", "missing")
+
+    def test_no_such_name(self):
+        self.check(self.worker(model="resnet152"), PERMANENT, "resnet152")
+
+    def test_no_such_file(self):
+        self.check(self.worker(model=os.path.join(self.dir(), "none.json")), PERMANENT,
+                   "none.json")
+
+
+class Flags(BadInput):
+    def hosts(self, n_workers=2):
+        ports = harness.free_ports(1 + n_workers)
+        return ["--ps_hosts=%s:%d" % (harness.LOOPBACK, ports[0]),
+                "--worker_hosts=" + ",".join("%s:%d" % (harness.LOOPBACK, p) for p in ports[1:])]
+
+    def both(self, flags, *words):
+        """The same mistake typed to both programs."""
+        self.check(self.worker(*flags), USAGE, *words)
+        self.check(self.ps(*flags), USAGE, *words)
+
+    def test_unknown_flag(self):
+        self.both([*self.hosts(), "--task_index=0", "--wroker_hosts=a:1"], "--wroker_hosts")
+
+    def test_stray_word(self):
+        self.both([*self.hosts(), "--task_index=0", "quickly"], "quickly")
+
+    def test_bad_number(self):
+        self.both([*self.hosts(), "--task_index=one"], "--task_index", "one")
+        for flag in ("--train_steps=1.5", "--batch_size=0", "--learning_rate=fast",
+                     "--train_steps=99999999999999999999", "--epochs=nan", "--towers=-1"):
+            name, value = flag.split("=")
+            self.check(self.worker(flag), USAGE, name, value)
+
+    def test_bad_choice(self):
+        self.check(self.worker("--optimizer=adamant"), USAGE, "--optimizer", "adamant", "adam")
+        self.check(self.worker("--sync_mode=maybe"), USAGE, "--sync_mode", "maybe")
+
+    def test_task_index_out_of_range(self):
+        hosts = self.hosts()
+        self.check(self.worker(*hosts, "--task_index=2"), USAGE, "--task_index", "2")
+        self.check(self.ps(*hosts, "--task_index=1"), USAGE, "--task_index", "1")
+
+    def test_address_that_does_not_parse(self):
+        for address in ("localhost", "localhost:", "localhost:0", "localhost:65536", ":2221",
+                        "localhost:2221x", "a:1,,b:2", "[::1:2221"):
+            with self.subTest(address=address):
+                self.both(["--ps_hosts=" + address, "--worker_hosts=localhost:2223",
+                           "--task_index=0"], "--ps_hosts")
+
+    def test_wrong_job_name(self):
+        hosts = self.hosts()
+        self.check(self.worker(*hosts, "--task_index=0", "--job_name=ps"), USAGE, "--job_name", "ps")
+        self.check(self.ps(*hosts, "--task_index=0", "--job_name=worker"), USAGE, "--job_name",
+                   "worker")
+        self.both([*hosts, "--task_index=0", "--job_name=chief"], "--job_name", "chief")
+
+    def test_port_in_use(self):
+        hosts = self.hosts()
+        host, port = hosts[0].split("=")[1].split(":")
+        with socket.socket() as s:
+            s.bind((host, int(port)))
+            s.listen(1)
+            self.check(self.ps(*hosts, "--task_index=0"), PERMANENT, "%s:%s" % (host, port),
+                       "in use")
+
+    def test_an_address_of_another_host(self):
+        self.check(self.ps("--ps_hosts=192.0.2.1:2221", "--worker_hosts=192.0.2.1:2223",
+                           "--task_index=0"), PERMANENT, "192.0.2.1:2221")
+
+    def test_a_ps_without_ps_hosts(self):
+        self.check(self.ps("--task_index=0"), USAGE, "--ps_hosts")
+
+    def test_workers_without_ps(self):
+        self.check(self.worker("--worker_hosts=a:1,b:2", "--task_index=0"), USAGE, "--ps_hosts")
+
+    def test_a_summary_that_cannot_be_written(self):
+        path = os.path.join(self.dir(), "no", "such", "folder.json")
+        process = self.worker("--summary_json=" + path)
+        process.wait(30, PERMANENT)
+        errors = [l for l in process.lines if l.startswith("E ")]
+        self.assertEqual(len(errors), 1)
+        self.assertIn(path, errors[0])
+
+
+STEPS = ["--batch_size=20", "--train_steps=40", "--seed=3", "--learning_rate=0.01"]
+
+
+class Peers(BadInput):
+    """A job of two of which one worker has come: what is done to its ps must not change its end."""
+    undisturbed = None
+
+    def half_job(self):
+        job = self.job(flags=STEPS)
+        job.start_ps(0)
+        job.start_worker(0).wait_line("parameters in", 30)
+        return job
+
+    def finish(self, job):
+        """The other worker comes: the job must end as if nothing had been."""
+        job.start_worker(1)
+        digests = {s["parameters_sha256"] for s in job.finish()}
+        if Peers.undisturbed is None:
+            quiet = self.job(flags=STEPS)
+            quiet.start()
+            Peers.undisturbed = quiet.finish()[0]["parameters_sha256"]
+        self.assertEqual(digests, {Peers.undisturbed})
+
+    def intruder(self, job, *flags, model="softmax"):
+        # Worker 0 sets the job when it joins; from then on it waits for worker 1.
+        job.ps[0].wait_line("worker:?.?0|member 0", 30)
+        argv = [os.path.join(harness.BIN, "worker"), *job.hosts(), "--task_index=1",
+                "--models_dir=" + harness.MODELS, "--data_dir=" + self.data(), *STEPS,
+                "--model=" + model, *flags]
+        return self.start("intruder", argv)
+
+    def check_refused(self, process, *words):
+        process.wait(30, PERMANENT)
+        errors = [l for l in process.lines if l.startswith("E ")]
+        self.assertEqual(len(errors), 1, process.lines)
+        for word in words:
+            self.assertRegex(errors[0], word)
+
+    def test_a_worker_with_another_model(self):
+        job = self.half_job()
+        self.check_refused(self.intruder(job, model="lenet5"), "parameter", "softmax|dense|c1/")
+        self.check_refused(self.intruder(job, model="mlp"), "parameter")
+        self.finish(job)
+
+    def test_a_worker_with_another_optimizer(self):
+        job = self.half_job()
+        self.check_refused(self.intruder(job, "--optimizer=sgd"), "optimizer")
+        self.check_refused(self.intruder(job, "--learning_rate=0.5"), "learning")
+        self.finish(job)
+
+    def test_a_worker_with_another_plan(self):
+        job = self.half_job()
+        self.check_refused(self.intruder(job, "--train_steps=41"), "41")
+        self.check_refused(self.intruder(job, "--seed=4"), "seed")
+        self.check_refused(self.intruder(job, "--sync_mode=async"), "async|sync")
+        self.check_refused(self.intruder(job, "--chunk_bytes=4096"), "chunk")
+        self.finish(job)
+
+    def talk(self, job, *parts):
+        """Sends raw bytes to the ps; whatever it answers is read to its end."""
+        host, port = job.ps_hosts[0].split(":")
+        with socket.create_connection((host, int(port)), 10) as s:
+            s.settimeout(5 * harness.SLOWNESS)
+            try:
+                for part in parts:
+                    s.sendall(part)
+                s.shutdown(socket.SHUT_WR)
+                while s.recv(65536):
+                    pass
+            except OSError:
+                pass
+
+    def test_random_bytes(self):
+        rng = random.Random(5)
+        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        settings = b"\0\0\0\4\0\0\0\0\0"
+        job = self.half_job()
+        for _ in range(5):
+            self.talk(job, rng.randbytes(rng.choice((1, 100, 70000))))
+            self.talk(job, preface, settings, rng.randbytes(20000))
+        self.talk(job, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.talk(job, b"\x16\x03\x01\x02\x00" + rng.randbytes(512))  # a TLS hello
+        self.talk(job, preface, settings, b"\xff\xff\xff\0\0\0\0\0\1" + rng.randbytes(70000))
+        self.assertIsNone(job.ps[0].popen.poll())
+        self.finish(job)
+
+    def test_random_bytes_while_training_goes_on(self):
+        rng = random.Random(6)
+        job = self.job(flags=["--batch_size=20", "--train_steps=300", "--seed=3",
+                              "--log_every=10"])
+        job.start()
+        job.workers[0].wait_line("training step 10 done")
+        n = 0
+        while n < 3 or (n < 200 and None in [w.popen.poll() for w in job.workers]):
+            self.talk(job, rng.randbytes(3000))
+            n += 1
+        for s in job.finish():
+            self.assertEqual(s["global_step"], 300)
+
+    def test_a_connection_that_says_nothing(self):
+        job = self.half_job()
+        host, port = job.ps_hosts[0].split(":")
+        silent = [socket.create_connection((host, int(port)), 10) for _ in range(50)]
+        try:
+            self.finish(job)
+        finally:
+            for s in silent:
+                s.close()
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,98 @@
+"""Same seed, same members: the same bits, whatever the number of servers and the order of arrival;
+and one worker with two towers and twice the batch computes what two workers do."""
+# label: cluster
+import os
+
+import harness
+
+TOLERANCE = 1e-5
+
+
+class Determinism(harness.Test):
+    def digest(self, model, flags, n_ps=1, extra=()):
+        job = self.job(n_ps=n_ps, model=model, flags=[*flags, *extra])
+        job.start()
+        summaries = job.finish(180)
+        self.assertEqual(summaries[0]["parameters_sha256"], summaries[1]["parameters_sha256"])
+        return summaries[0]["parameters_sha256"]
+
+    def check_same_bits(self, model, flags):
+        first = self.digest(model, [*flags, "--seed=11"])
+        runs = {
+            "again": self.digest(model, [*flags, "--seed=11"]),
+            "two ps": self.digest(model, [*flags, "--seed=11"], n_ps=2),
+            "disturbed": self.digest(model, [*flags, "--seed=11"],
+                                     extra=["--fault_push_delay_ms=15"]),
+            "two ps, disturbed": self.digest(model, [*flags, "--seed=11"], n_ps=2,
+                                             extra=["--fault_push_delay_ms=15"]),
+        }
+        for name, digest in runs.items():
+            self.assertEqual(digest, first, name)
+        self.assertNotEqual(self.digest(model, [*flags, "--seed=12"]), first, "the seed is not used")
+
+    def test_same_bits_lenet5(self):
+        self.check_same_bits("lenet5", ["--batch_size=16", "--train_steps=25", "--optimizer=adam",
+                                        "--learning_rate=0.002", "--chunk_bytes=16384",
+                                        "--intra_op_threads=1"])
+
+    def test_same_bits_softmax_many_steps(self):
+        self.check_same_bits("softmax", ["--batch_size=10", "--train_steps=150",
+                                         "--optimizer=momentum", "--chunk_bytes=4096"])
+
+    def test_same_bits_deep_mnist(self):
+        self.check_same_bits("deep_mnist", ["--batch_size=16", "--train_steps=4",
+                                            "--optimizer=adam", "--learning_rate=0.001",
+                                            "--intra_op_threads=1"])
+
+    def test_same_bits_three_workers(self):
+        """With three contributions the order of the sum shows in the bits."""
+        digests = set()
+        for extra in ([], ["--fault_push_delay_ms=10"], ["--fault_push_delay_ms=25"]):
+            job = self.job(n_workers=3, n_ps=2, model="mlp",
+                           flags=["--batch_size=12", "--train_steps=25", "--seed=5",
+                                  "--chunk_bytes=16384", "--learning_rate=0.01", *extra])
+            job.start()
+            digests.add(job.finish(120)[0]["parameters_sha256"])
+        self.assertEqual(len(digests), 1)
+
+    def compare_towers(self, model, steps, batch, optimizer):
+        """Exports of two workers and of one worker with two towers and twice the batch."""
+        common = ["--train_steps=%d" % steps, "--optimizer=" + optimizer, "--seed=4",
+                  "--learning_rate=0.001", "--intra_op_threads=1"]
+        two = os.path.join(self.dir(), model + "-workers.safetensors")
+        one = os.path.join(self.dir(), model + "-towers.safetensors")
+        job = self.job(model=model, flags=[*common, "--batch_size=%d" % batch])
+        job.start_ps(0)
+        job.start_worker(0, "--export=" + two)
+        job.start_worker(1)
+        job.finish(180)
+        self.run_worker(*common, "--batch_size=%d" % (2 * batch), "--towers=2", "--export=" + one,
+                        model=model, seconds=180)
+        a, b = harness.read_safetensors(two), harness.read_safetensors(one)
+        self.assertEqual(a.keys(), b.keys())
+        worst, same = 0.0, True
+        for name in a:
+            self.assertEqual(a[name][0], b[name][0])
+            x, y = a[name][1], b[name][1]
+            if x == y:
+                continue
+            same = False
+            largest = max(max(map(abs, x)), 1e-30)
+            worst = max(worst, max(abs(p - q) for p, q in zip(x, y)) / largest)
+        print("\n%s, %s, %d steps: two workers against two towers: %s" %
+              (model, optimizer, steps, "bit-identical" if same else
+               "differ by %.3g of a parameter's largest element" % worst), flush=True)
+        self.assertLessEqual(worst, TOLERANCE)
+
+    def test_two_towers_lenet5(self):
+        self.compare_towers("lenet5", 20, 16, "sgd")
+
+    def test_two_towers_lenet5_adam(self):
+        self.compare_towers("lenet5", 20, 16, "adam")
+
+    def test_two_towers_deep_mnist(self):
+        self.compare_towers("deep_mnist", 4, 16, "adam")
+
+
+if __name__ == "__main__":
+    harness.main()

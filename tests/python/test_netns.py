@@ -1,0 +1,113 @@
+"""The three command lines of TensorFlow's guides, letter for letter, in two network namespaces that
+have the addresses 192.168.1.6 and 192.168.1.7; the ps first, and the ps last."""
+# label: net
+import os
+import shutil
+import subprocess
+import unittest
+
+import harness
+
+HOSTS = "--ps_hosts=192.168.1.6:2221 --worker_hosts=192.168.1.6:2223,192.168.1.7:2223"
+PS = "GRPC_POLL_STRATEGY=poll ps     %s --job_name=ps     --task_index=0" % HOSTS
+WORKER_0 = "GRPC_POLL_STRATEGY=poll worker %s --job_name=worker --task_index=0" % HOSTS
+WORKER_1 = "GRPC_POLL_STRATEGY=poll worker %s --job_name=worker --task_index=1" % HOSTS
+
+
+def run(*argv):
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise harness.Failure("%s: %s" % (" ".join(argv), done.stdout.strip()))
+
+
+class Namespace:
+    """A network namespace that lives as long as its holder, which ends with this program's pipe."""
+
+    def __init__(self):
+        self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo up; exec cat"],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE)
+        if self.holder.stdout.readline() != b"up\n":
+            raise harness.Failure("unshare: %s" % self.holder.stderr.read().decode().strip())
+        self.enter = ["nsenter", "--target=%d" % self.holder.pid, "--net"]
+
+    def close(self):
+        self.holder.stdin.close()
+        self.holder.wait()
+        self.holder.stdout.close()
+        self.holder.stderr.close()
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for tool in ("unshare", "nsenter", "ip"):
+        if not shutil.which(tool):
+            return "needs %s (util-linux, iproute2)" % tool
+    try:
+        Namespace().close()
+    except harness.Failure as e:
+        return "no network namespace can be made here: %s" % e
+    return None
+
+
+WHY_NOT = why_not()
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Netns(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.six, self.seven = Namespace(), Namespace()
+        self.addCleanup(self.seven.close)
+        self.addCleanup(self.six.close)
+        run("ip", "link", "add", "weir6", "netns", str(self.six.holder.pid), "type", "veth",
+            "peer", "name", "weir7", "netns", str(self.seven.holder.pid))
+        for space, device, address in ((self.six, "weir6", "192.168.1.6/24"),
+                                       (self.seven, "weir7", "192.168.1.7/24")):
+            run(*space.enter, "ip", "address", "add", address, "dev", device)
+            run(*space.enter, "ip", "link", "set", device, "up")
+            run(*space.enter, "ip", "link", "set", "lo", "up")
+
+    def launch(self, name, space, command, *flags):
+        env = dict(os.environ, PATH=harness.BIN + ":" + os.environ["PATH"])
+        return self.start(name, [*space.enter, "sh", "-c", " ".join([command, *flags])], env=env)
+
+    def worker(self, name, space, command):
+        # What a person leaves out: short training, on data that is here.
+        return self.launch(name, space, command, "--train_steps=40", "--batch_size=20",
+                           "--progress=lines", "--data_dir=" + self.data(),
+                           "--models_dir=" + harness.MODELS)
+
+    def finish(self, ps, workers):
+        for worker in workers:
+            worker.wait()
+            self.assertRegex(worker.output(), "Training elapsed time")
+        ps.wait()
+
+    def test_ps_first(self):
+        ps = self.launch("ps", self.six, PS)
+        ps.wait_line(r"192\.168\.1\.6:2221")
+        self.finish(ps, [self.worker("worker:0", self.six, WORKER_0),
+                         self.worker("worker:1", self.seven, WORKER_1)])
+
+    def test_ps_last(self):
+        workers = [self.worker("worker:0", self.six, WORKER_0),
+                   self.worker("worker:1", self.seven, WORKER_1)]
+        for worker in workers:
+            worker.wait_line(r"192\.168\.1\.6:2221")
+        self.finish(self.launch("ps", self.six, PS), workers)
+
+    def test_the_ps_listens_on_its_own_address_alone(self):
+        ps = self.launch("ps", self.six, PS, "--serve")
+        ps.wait_line(r"192\.168\.1\.6:2221")
+        connect = "import socket; socket.create_connection((%r, 2221), 5)"
+        run(*self.seven.enter, "python3", "-c", connect % "192.168.1.6")
+        with self.assertRaises(harness.Failure):
+            run(*self.six.enter, "python3", "-c", connect % "127.0.0.1")
+        # sh runs the last command itself, so the signal reaches the ps.
+        ps.stop()
+
+
+if __name__ == "__main__":
+    harness.main()

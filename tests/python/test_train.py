@@ -1,0 +1,186 @@
+"""Whole jobs that must learn and end with 0: one ps and two workers, a worker alone, several ps,
+async, a ps that comes last, --serve, every optimizer and every model that comes with Weir."""
+# label: cluster sanitize
+import hashlib
+import json
+import math
+import os
+import socket
+
+import harness
+
+QUICK = ["--batch_size=20", "--train_steps=60", "--learning_rate=0.01", "--seed=3",
+         "--intra_op_threads=1"]
+# Under a sanitizer the small models have to do.
+MODELS = ["softmax", "mlp", "lenet5"] if harness.SANITIZE else [
+    name[:-5] for name in sorted(os.listdir(harness.MODELS)) if name.endswith(".json")]
+
+
+class Train(harness.Test):
+    def check_learned(self, summaries, steps=60, least=0.9):
+        first = summaries[0]
+        for task, s in enumerate(summaries):
+            self.assertEqual(s["role"], "worker")
+            self.assertEqual(s["task_index"], task)
+            self.assertEqual(s["global_step"], steps)
+            self.assertGreater(s["images"], 0)
+            self.assertGreater(s["images_per_second"], 0)
+            self.assertEqual(len(bytes.fromhex(s["parameters_sha256"])), 32)
+            self.assertEqual(s["parameters_sha256"], first["parameters_sha256"])
+            self.assertTrue(math.isfinite(s["loss"]))
+        self.assertGreaterEqual(first["test_accuracy"], least)
+
+    def test_one_ps_two_workers(self):
+        job = self.job(flags=[*QUICK, "--log_every=20"])
+        job.start()
+        summaries = job.finish()
+        self.check_learned(summaries)
+        self.assertEqual(summaries[0]["parameters"], 7850)
+        for worker in job.workers:
+            text = worker.output()
+            for step in (20, 40, 60):
+                self.assertRegex(text, r"Worker \d: training step %d done \(global step: %d\)" %
+                                 (step, step))
+            self.assertRegex(text, r"Training elapsed time: \d+\.\d+ s")
+            self.assertRegex(text, r"test accuracy: [01]\.\d{4}")
+
+    def test_mlp_two_ps_three_workers(self):
+        job = self.job(n_ps=2, n_workers=3, model="mlp",
+                       flags=[*QUICK, "--hidden_units=32", "--chunk_bytes=4096"])
+        job.start()
+        self.check_learned(job.finish())
+
+    def test_more_servers_than_chunks(self):
+        job = self.job(n_ps=4, n_workers=1, flags=QUICK)
+        job.start()
+        self.check_learned(job.finish())
+
+    def test_worker_alone(self):
+        path = os.path.join(self.dir(), "s.json")
+        self.run_worker(*QUICK, "--summary_json=" + path)
+        with open(path, encoding="utf-8") as f:
+            self.check_learned([json.load(f)])
+
+    def test_alone_is_a_job_of_one(self):
+        path = os.path.join(self.dir(), "s.json")
+        self.run_worker(*QUICK, "--summary_json=" + path)
+        job = self.job(n_workers=1, flags=QUICK)
+        job.start()
+        with open(path, encoding="utf-8") as f:
+            self.assertEqual(job.finish()[0]["parameters_sha256"],
+                             json.load(f)["parameters_sha256"])
+
+    def test_async(self):
+        job = self.job(flags=[*QUICK, "--sync_mode=async", "--train_steps=200"])
+        job.start()
+        for s in job.finish():
+            self.assertGreaterEqual(s["global_step"], 200)
+            self.assertGreaterEqual(s["test_accuracy"], 0.85)
+
+    def test_tensorflow_flags(self):
+        job = self.job(model="mlp", flags=["--sync_replicas", "--replicas_to_aggregate=2",
+                                           "--hidden_units=50", *QUICK])
+        job.start()
+        summaries = job.finish()
+        self.check_learned(summaries)
+        self.assertEqual(summaries[0]["parameters"], 784 * 50 + 50 + 50 * 10 + 10)
+
+    def test_epochs(self):
+        job = self.job(flags=["--batch_size=20", "--epochs=2", "--learning_rate=0.01", "--seed=3"])
+        job.start()
+        self.check_learned(job.finish(), steps=2 * 2400 // 40)
+
+    def test_ps_last(self):
+        job = self.job(flags=QUICK)
+        for i in range(2):
+            job.start_worker(i)
+        for worker in job.workers:
+            worker.wait_line(harness.re.escape(job.ps_hosts[0]))
+        job.start_ps(0)
+        self.check_learned(job.finish())
+
+    def test_worker_between(self):
+        """One worker, the ps, the other worker."""
+        job = self.job(flags=QUICK)
+        job.start_worker(1).wait_line(harness.re.escape(job.ps_hosts[0]))
+        job.start_ps(0)
+        job.start_worker(0)
+        self.check_learned(job.finish())
+
+    def test_serve_keeps_the_ps_up(self):
+        job = self.job(flags=QUICK)
+        job.start(ps_flags=["--serve"])
+        for worker in job.workers:
+            worker.wait()
+        host, port = job.ps_hosts[0].split(":")
+        socket.create_connection((host, int(port)), 10).close()
+        self.assertIsNone(job.ps[0].popen.poll())
+        job.ps[0].stop()
+
+    def test_sigterm_stops_a_worker_and_a_ps(self):
+        job = self.job(n_workers=1, flags=["--batch_size=20", "--train_steps=1000000000",
+                                           "--log_every=10"])
+        job.start()
+        job.workers[0].wait_line("training step 20 done")
+        job.workers[0].stop()
+        # The ps may take the worker's goodbye for the job's end or wait for it to come back.
+        if job.ps[0].popen.poll() is None:
+            job.ps[0].stop(status=None)
+        self.assertIn(job.ps[0].wait(status=None), (0, 143))
+
+    def test_every_optimizer_learns(self):
+        rates = {"sgd": 0.2, "momentum": 0.05, "nesterov": 0.05, "adagrad": 0.05, "rmsprop": 0.01,
+                 "adam": 0.01, "adamw": 0.01}
+        digests = set()
+        for name, rate in rates.items():
+            with self.subTest(optimizer=name):
+                job = self.job(flags=[*QUICK, "--optimizer=" + name, "--learning_rate=%g" % rate])
+                job.start()
+                summaries = job.finish()
+                self.check_learned(summaries, least=0.85)
+                digests.add(summaries[0]["parameters_sha256"])
+        self.assertEqual(len(digests), len(rates), "two optimizers did the same")
+
+    def test_every_model_runs(self):
+        self.assertIn("lenet5", MODELS)
+        for name in MODELS:
+            with self.subTest(model=name):
+                job = self.job(model=name, flags=["--batch_size=8", "--train_steps=4", "--seed=1",
+                                                  "--learning_rate=0.001", "--intra_op_threads=1"])
+                job.start()
+                summaries = job.finish(120)
+                self.check_learned(summaries, steps=4, least=0)
+                if name == "deep_mnist":
+                    self.assertEqual(summaries[0]["parameters"], 3274634)
+
+    def test_eval_every(self):
+        text = self.run_worker(*QUICK, "--eval_every=20").output()
+        for step in (20, 40):
+            self.assertRegex(text, r"global step %d: test accuracy: [01]\.\d{4}" % step)
+
+    def test_export_holds_the_digested_parameters(self):
+        export, path = os.path.join(self.dir(), "m.safetensors"), os.path.join(self.dir(), "s.json")
+        self.run_worker(*QUICK, "--export=" + export, "--summary_json=" + path)
+        with open(path, encoding="utf-8") as f:
+            summary = json.load(f)
+        tensors = harness.read_safetensors(export)
+        self.assertEqual(sum(len(v) for _, v in tensors.values()), summary["parameters"])
+        self.assertEqual(sorted(math.prod(shape) for shape, _ in tensors.values()), [10, 7840])
+        by_order = sorted(tensors.items(), key=lambda item: item[0].endswith("biases"))
+        digest = hashlib.sha256(b"".join(v.tobytes() for _, (_, v) in by_order)).hexdigest()
+        self.assertEqual(digest, summary["parameters_sha256"])
+
+    def test_help_and_version(self):
+        for program in ("ps", "worker"):
+            argv = [os.path.join(harness.BIN, program)]
+            p = self.start(program, argv + ["--help"])
+            p.wait()
+            for flag in ("--ps_hosts", "--worker_hosts", "--job_name", "--task_index"):
+                self.assertIn(flag, p.output())
+            p = self.start(program, argv + ["--version"])
+            p.wait()
+            self.assertRegex(p.output(), r"\d+\.\d+\.\d+")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,41 @@
+"""A worker whose ps is not up says, again and again, whom it waits for; and goes on when it comes."""
+# label: cluster
+import re
+
+import harness
+
+
+class Wait(harness.Test):
+    def test_names_the_missing_ps_again_and_again(self):
+        job = self.job(flags=["--train_steps=5"])
+        worker = job.start_worker(0)
+        name = re.escape(job.ps_hosts[0])
+        worker.wait_line(name, 15)
+        seen = sum(1 for line in worker.lines if re.search(name, line))
+        # The second line comes after five seconds; three times that is long enough.
+        with worker.changed:
+            again = worker.changed.wait_for(
+                lambda: sum(1 for l in worker.lines if re.search(name, l)) > seen,
+                15 * harness.SLOWNESS)
+        self.assertTrue(again, "the missing ps was named only once")
+        worker.stop()
+
+    def test_names_only_the_one_that_is_missing(self):
+        job = self.job(n_ps=2, n_workers=1, flags=["--train_steps=5"])
+        job.start_ps(0)
+        worker = job.start_worker(0)
+        worker.wait_line(re.escape(job.ps_hosts[1]), 15)
+        waiting = [l for l in worker.lines if re.search("wait", l) and job.ps_hosts[0] in l]
+        self.assertEqual([l for l in waiting if job.ps_hosts[1] not in l], [])
+        job.start_ps(1)
+        job.finish()
+
+    def test_a_waiting_worker_ends_on_sigterm(self):
+        job = self.job(n_workers=1)
+        worker = job.start_worker(0)
+        worker.wait_line(re.escape(job.ps_hosts[0]), 15)
+        worker.stop(seconds=10)
+
+
+if __name__ == "__main__":
+    harness.main()
