@@ -6,6 +6,7 @@
  * bytes are no longer referenced; the version's bytes are written straight into params. A broken
  * stream is opened again without end (a line names the server every few seconds) and what was not
  * answered is sent again under the same identity, so that it counts once (I3).
+ * Where wait() fails, the bytes stay borrowed until destroy() has returned.
  *
  * Owns:    channels, streams, two threads.
  * Threads: push, wait from any thread.

@@ -34,6 +34,7 @@ struct net_server_config {
 
 struct net_server;
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);
+int net_server_port(const struct net_server *s); /* the bound port, also if addr asked for 0 */
 /* Refuses new calls, lets queued answers go out for at most grace_ms, then ends every call. */
 void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */

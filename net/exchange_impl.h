@@ -1,0 +1,95 @@
+/* net/exchange_impl.h - what exchange.c and link.c share. Private to them.
+ * One lock covers all state of an exchange; it is never held while gRPC is called. */
+#ifndef NET_EXCHANGE_IMPL_H
+#define NET_EXCHANGE_IMPL_H
+#include "base/buf.h"
+#include "net/exchange.h"
+#include "net/outq.h"
+#include "net/rt.h"
+#include <pthread.h>
+
+enum { LINK_REASON_BYTES = 256 };
+
+/* The one request that a chunk may have under way, and what is known of the chunk. */
+struct chunk_state {
+    struct net_exchange *x;
+    struct net_out item;    /* kind PIECE_NONE: nothing under way */
+    int queued;             /* item stands in its link's queue */
+    int refs;               /* payload slices of it that gRPC still holds */
+    struct buf *init_bytes; /* INIT: a copy of the first value, until it is answered */
+    int64_t version;        /* held in params; -1: none */
+};
+
+enum link_state {
+    LINK_HELD, /* nothing to be done: not yet, or no more */
+    LINK_DOWN, /* to join again at retry_ns */
+    LINK_JOINING,
+    LINK_STREAMING,
+};
+
+struct link {
+    struct net_exchange *x;
+    int index;        /* of the server */
+    const char *addr; /* host:port */
+    grpc_channel *channel;
+    struct net_op join_op, meta_op, recv_op, send_op, status_op;
+    grpc_byte_buffer *incoming, *outgoing;
+    grpc_metadata_array initial, trailing;
+    grpc_status_code code;
+    grpc_slice details;
+    struct net_span *spans;
+    size_t spans_room;
+
+    enum link_state state; /* this and the following: x->lock */
+    grpc_call *call;       /* join or stream; NULL between them */
+    int n_ops;             /* of the stream */
+    int sending, broken, joined, fetched, lost;
+    int64_t retry_ns, backoff_ms, line_ns, down_ns;
+    struct net_frame_head head;
+    struct outq queue;
+};
+
+struct net_exchange {
+    struct net_exchange_config cfg;
+    int n_links, n_chunks;
+    struct link *links;
+    struct chunk_state *chunks;
+    struct net_pollers *pollers;
+    pthread_t keeper;
+    int keeper_runs;
+    uint8_t *join_bytes; /* the encoded JoinRequest */
+    size_t n_join_bytes;
+
+    pthread_mutex_t lock;   /* guards what follows */
+    pthread_cond_t changed; /* a chunk, a link or `st` */
+    pthread_cond_t work;    /* the keeper */
+    enum status st;         /* ST_OK until something ends the exchange for good */
+    int leaving, closing, n_leaves;
+    int64_t n_refs; /* sum of the chunks' */
+    int *server;    /* shard map, n_chunks; NULL before ps 0 has answered */
+    enum status leave_st;
+    struct net_exchange_stats stats;
+};
+
+enum status link_open(struct net_exchange *x, int index);
+void link_close(struct link *l); /* after link_cancel and link_idle */
+void link_join(struct link *l);  /* by the keeper; state is LINK_JOINING */
+void link_cancel(struct link *l);
+int link_idle(const struct link *l); /* under x->lock */
+void link_pump(struct link *l);
+void link_leave(struct link *l, const uint8_t *data, size_t bytes, int64_t deadline_ms);
+
+/* Ends the exchange with `st` unless it has ended already; wakes all. */
+void exchange_fail(struct net_exchange *x, enum status st);
+/* One answer from a server. Not ST_OK: the rest of the frame is not looked at. */
+enum status exchange_answer(struct link *l, const struct net_piece *piece);
+/* Takes the shard map from ps 0 (freed or kept). */
+enum status exchange_take_map(struct net_exchange *x, int *server, int n_chunks);
+/* Sets the first request of each chunk of the link. */
+enum status exchange_ask_first(struct link *l, int init);
+/* Puts every unanswered request of the link in its queue; under x->lock. */
+void exchange_queue_all(struct link *l);
+/* Takes a reference to the item's bytes for sending; under x->lock. */
+void exchange_hold(struct net_exchange *x, struct net_out *item);
+
+#endif

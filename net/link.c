@@ -1,0 +1,535 @@
+/* net/link.c - one server as the exchange client sees it: join, stream, and again when it breaks.
+ *
+ * HELD -> DOWN -> JOINING -> STREAMING -> DOWN ... The keeper thread starts joins when their time
+ * has come; everything else happens in the poller's callbacks. A new join starts only after the
+ * last operation of the old stream has ended, so a link's callbacks never overlap with those of an
+ * earlier life. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/exchange_impl.h"
+#include "net/message.h"
+#include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LINK_JOIN_MS = 10000,
+    LINK_BACKOFF_MS = 100,
+    LINK_MAX_BACKOFF_MS = 2000,
+    LINK_FIRST_LINE_MS = 1000,
+};
+
+static grpc_channel *make_channel(const char *addr)
+{
+    static const struct {
+        const char *key;
+        int value;
+    } settings[] = {
+        {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+        {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+        {GRPC_ARG_ENABLE_RETRIES, 0},
+        {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
+        {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
+        {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000},
+        {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000},
+        {GRPC_ARG_KEEPALIVE_TIME_MS, 10000},
+        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000},
+        {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+        {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+        {GRPC_ARG_ENABLE_HTTP_PROXY, 0},
+        {GRPC_ARG_ENABLE_CHANNELZ, 0},
+    };
+    enum { N = sizeof settings / sizeof settings[0] };
+    grpc_arg args[N];
+    for (int i = 0; i < N; i++) {
+        args[i] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)settings[i].key};
+        args[i].value.integer = settings[i].value;
+    }
+    grpc_channel_args list = {N, args};
+    char target[512];
+    snprintf(target, sizeof target, "dns:///%s", addr);
+    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
+    grpc_channel *channel = grpc_channel_create(target, plain, &list);
+    grpc_channel_credentials_release(plain);
+    return channel;
+}
+
+static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_ms)
+{
+    gpr_timespec deadline = gpr_inf_future(GPR_CLOCK_REALTIME);
+    if (deadline_ms > 0)
+        deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                gpr_time_from_millis(deadline_ms, GPR_TIMESPAN));
+    return grpc_channel_create_call(l->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
+                                    net_pollers_queue(l->x->pollers),
+                                    grpc_slice_from_static_string(path), NULL, deadline, NULL);
+}
+
+/* Makes the link's call known, so that link_cancel finds it; 0 if nothing new may start. */
+static int set_call(struct link *l, grpc_call *call)
+{
+    pthread_mutex_lock(&l->x->lock);
+    int go = !l->x->closing && !l->x->leaving && l->x->st == ST_OK;
+    if (go)
+        l->call = call;
+    else
+        l->state = LINK_HELD;
+    pthread_cond_broadcast(&l->x->changed);
+    pthread_mutex_unlock(&l->x->lock);
+    if (!go)
+        grpc_call_unref(call);
+    return go;
+}
+
+static void forget_call(struct link *l)
+{
+    pthread_mutex_lock(&l->x->lock);
+    grpc_call *call = l->call;
+    l->call = NULL;
+    pthread_mutex_unlock(&l->x->lock);
+    grpc_call_unref(call);
+    if (l->incoming)
+        grpc_byte_buffer_destroy(l->incoming);
+    l->incoming = NULL;
+    grpc_metadata_array_destroy(&l->initial);
+    grpc_metadata_array_destroy(&l->trailing);
+    grpc_slice_unref(l->details);
+}
+
+static void set_received(struct link *l)
+{
+    grpc_metadata_array_init(&l->initial);
+    grpc_metadata_array_init(&l->trailing);
+    l->details = grpc_empty_slice();
+    l->code = GRPC_STATUS_OK;
+    l->incoming = NULL;
+}
+
+/* The link's last life is over: plan the next one, and say what is missing when it is time to. */
+static void plan_join(struct link *l, const char *reason)
+{
+    struct net_exchange *x = l->x;
+    int64_t now = clock_now_ns(), down_ms = 0;
+    int wait_line = 0, lost_line = 0;
+    pthread_mutex_lock(&x->lock);
+    int again = !x->closing && !x->leaving && x->st == ST_OK;
+    l->state = again ? LINK_DOWN : LINK_HELD;
+    if (again && l->lost == 0 && l->joined) {
+        l->lost = lost_line = 1;
+        l->down_ns = now;
+        l->line_ns = now + x->cfg.wait_line_ms * 1000000;
+        x->stats.reconnects++;
+    } else if (again && now >= l->line_ns) {
+        wait_line = 1;
+        l->line_ns = now + x->cfg.wait_line_ms * 1000000;
+    }
+    down_ms = (now - l->down_ns) / 1000000;
+    l->retry_ns = now + l->backoff_ms * 1000000;
+    l->backoff_ms =
+        l->backoff_ms * 2 > LINK_MAX_BACKOFF_MS ? LINK_MAX_BACKOFF_MS : l->backoff_ms * 2;
+    pthread_cond_signal(&x->work);
+    pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+    if (lost_line)
+        LOG_W("connection to ps:%d (%s) lost: %s; trying again", l->index, l->addr, reason);
+    if (wait_line)
+        LOG_W("waiting for ps:%d (%s) since %lld s: %s", l->index, l->addr,
+              (long long)(down_ms / 1000), reason);
+}
+
+static void op_finished(struct link *l)
+{
+    pthread_mutex_lock(&l->x->lock);
+    int last = --l->n_ops == 0;
+    if (last) {
+        l->state = LINK_JOINING; /* nothing is queued any more */
+        for (struct net_out *item; (item = outq_pop(&l->queue));)
+            l->x->chunks[item->chunk].queued = 0;
+    }
+    pthread_mutex_unlock(&l->x->lock);
+    if (!last)
+        return;
+    char text[LINK_REASON_BYTES];
+    net_slice_text(l->details, text, sizeof text);
+    int code = (int)l->code;
+    forget_call(l);
+    if (!text[0])
+        snprintf(text, sizeof text, "the server ended the stream (status %d)", code);
+    plan_join(l, text);
+}
+
+static void start_op(struct link *l, struct net_op *op, const grpc_op *ops, size_t n)
+{
+    if (!net_op_start(op, l->call, ops, n))
+        op->done(op, 0);
+}
+
+static void on_meta(struct net_op *op, int ok)
+{
+    op_finished((struct link *)((char *)op - offsetof(struct link, meta_op)));
+}
+
+static void on_status(struct net_op *op, int ok)
+{
+    struct link *l = (struct link *)((char *)op - offsetof(struct link, status_op));
+    pthread_mutex_lock(&l->x->lock);
+    l->broken = 1;
+    pthread_mutex_unlock(&l->x->lock);
+    op_finished(l);
+}
+
+static void on_sent(struct net_op *op, int ok)
+{
+    struct link *l = (struct link *)((char *)op - offsetof(struct link, send_op));
+    grpc_byte_buffer_destroy(l->outgoing);
+    pthread_mutex_lock(&l->x->lock);
+    l->sending = 0;
+    if (!ok)
+        l->broken = 1;
+    pthread_mutex_unlock(&l->x->lock);
+    link_pump(l);
+    op_finished(l);
+}
+
+void link_pump(struct link *l)
+{
+    struct outq_batch batch;
+    struct net_out items[OUTQ_FRAME_PIECES];
+    pthread_mutex_lock(&l->x->lock);
+    int go =
+        l->state == LINK_STREAMING && !l->sending && !l->broken && outq_take(&l->queue, &batch) > 0;
+    for (int i = 0; go && i < batch.n; i++) {
+        l->x->chunks[batch.items[i]->chunk].queued = 0;
+        exchange_hold(l->x, batch.items[i]);
+        items[i] = *batch.items[i];
+        batch.items[i] = &items[i];
+    }
+    if (go) {
+        l->sending = 1;
+        l->n_ops++;
+    }
+    pthread_mutex_unlock(&l->x->lock);
+    if (!go)
+        return;
+    l->outgoing = outq_frame(&batch);
+    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
+    op.data.send_message.send_message = l->outgoing;
+    start_op(l, &l->send_op, &op, 1);
+}
+
+static void start_recv(struct link *l)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+    op.data.recv_message.recv_message = &l->incoming;
+    l->incoming = NULL;
+    start_op(l, &l->recv_op, &op, 1);
+}
+
+static enum status on_piece(void *ctx, const struct net_frame_head *head,
+                            const struct net_piece *piece)
+{
+    return exchange_answer(ctx, piece);
+}
+
+static enum status handle_message(struct link *l)
+{
+    char why[256];
+    size_t n = 0;
+    struct net_frame_head head;
+    enum status st = net_spans_of(l->incoming, &l->spans, &l->spans_room, &n);
+    why[0] = 0;
+    if (st == ST_OK)
+        st = frame_decode(l->spans, n, &head, on_piece, l, why, sizeof why);
+    grpc_byte_buffer_destroy(l->incoming);
+    l->incoming = NULL;
+    if (st == ST_PROTOCOL && why[0])
+        LOG_E("ps:%d (%s) sent a frame that does not decode: %s; are both the same version?",
+              l->index, l->addr, why);
+    if (st == ST_PROTOCOL || st == ST_REFUSED || st == ST_NOMEM)
+        exchange_fail(l->x, st);
+    return st;
+}
+
+static void on_recv(struct net_op *op, int ok)
+{
+    struct link *l = (struct link *)((char *)op - offsetof(struct link, recv_op));
+    if (!ok || !l->incoming) {
+        op_finished(l);
+        return;
+    }
+    if (handle_message(l) == ST_OK) {
+        pthread_mutex_lock(&l->x->lock);
+        l->backoff_ms = LINK_BACKOFF_MS;
+        pthread_mutex_unlock(&l->x->lock);
+        start_recv(l);
+        return;
+    }
+    grpc_call_cancel(l->call, NULL);
+    op_finished(l);
+}
+
+static void open_stream(struct link *l)
+{
+    struct net_exchange *x = l->x;
+    if (!set_call(l, make_call(l, "/weir.v1.Weir/Exchange", 0)))
+        return;
+    set_received(l);
+    grpc_op meta[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
+                       {.op = GRPC_OP_RECV_INITIAL_METADATA}};
+    meta[1].data.recv_initial_metadata.recv_initial_metadata = &l->initial;
+    grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
+    status.data.recv_status_on_client.trailing_metadata = &l->trailing;
+    status.data.recv_status_on_client.status = &l->code;
+    status.data.recv_status_on_client.status_details = &l->details;
+    pthread_mutex_lock(&x->lock);
+    l->n_ops = 4; /* three batches, and this function */
+    l->sending = l->broken = 0;
+    int back = l->lost;
+    l->lost = 0;
+    pthread_mutex_unlock(&x->lock);
+    start_op(l, &l->meta_op, meta, 2);
+    start_op(l, &l->status_op, &status, 1);
+    start_recv(l);
+    pthread_mutex_lock(&x->lock);
+    l->joined = 1;
+    l->state = LINK_STREAMING;
+    exchange_queue_all(l);
+    pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+    if (back)
+        LOG_I("connected to ps:%d (%s) again", l->index, l->addr);
+    link_pump(l);
+    op_finished(l);
+}
+
+static void accept_join(struct link *l, struct net_join_reply *reply)
+{
+    struct net_exchange *x = l->x;
+    enum status st = ST_OK;
+    if (l->index == 0) {
+        st = exchange_take_map(x, reply->server, reply->n_chunks);
+        reply->server = NULL;
+    }
+    pthread_mutex_lock(&x->lock);
+    int fetched = l->fetched;
+    l->head = (struct net_frame_head){reply->generation, (uint32_t)x->cfg.join.member,
+                                      x->cfg.join.incarnation};
+    pthread_mutex_unlock(&x->lock);
+    if (st == ST_OK && fetched && (reply->step < 0 || reply->answer == JOIN_INIT)) {
+        LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
+              l->index, l->addr);
+        st = ST_PROTOCOL;
+    }
+    if (st == ST_OK && !fetched)
+        st = exchange_ask_first(l, reply->answer == JOIN_INIT);
+    if (st != ST_OK) {
+        exchange_fail(x, st);
+        plan_join(l, "");
+        return;
+    }
+    open_stream(l);
+}
+
+static void handle_reply(struct link *l, grpc_byte_buffer *message)
+{
+    struct net_join_reply reply = {.server = NULL};
+    char why[MESSAGE_WHY_BYTES] = "out of memory";
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    enum status st = net_bytes_of(message, &data, &bytes);
+    if (st == ST_OK)
+        st = message_unpack_reply(data, bytes, &reply, why);
+    free(data);
+    if (st != ST_OK) {
+        LOG_E("join at ps:%d (%s) failed: %s", l->index, l->addr, why);
+        exchange_fail(l->x, st == ST_NOMEM ? st : ST_PROTOCOL);
+        plan_join(l, why);
+    } else if (reply.answer == JOIN_REFUSED) {
+        LOG_E("ps:%d (%s) refused this worker: %s", l->index, l->addr, reply.why);
+        exchange_fail(l->x, ST_REFUSED);
+        plan_join(l, reply.why);
+    } else if (reply.answer == JOIN_RETRY) {
+        plan_join(l, reply.why);
+    } else {
+        accept_join(l, &reply);
+    }
+    free(reply.server);
+}
+
+static void on_join(struct net_op *op, int ok)
+{
+    struct link *l = (struct link *)((char *)op - offsetof(struct link, join_op));
+    grpc_byte_buffer *message = l->incoming;
+    grpc_status_code code = l->code;
+    char text[LINK_REASON_BYTES];
+    l->incoming = NULL;
+    net_slice_text(l->details, text, sizeof text);
+    grpc_byte_buffer_destroy(l->outgoing);
+    forget_call(l);
+    if (code == GRPC_STATUS_OK && message) {
+        handle_reply(l, message);
+    } else if (code == GRPC_STATUS_INVALID_ARGUMENT) {
+        LOG_E("ps:%d (%s) cannot read this worker's join: %s", l->index, l->addr, text);
+        exchange_fail(l->x, ST_REFUSED);
+        plan_join(l, text);
+    } else {
+        plan_join(l, text[0] ? text : "no answer");
+    }
+    if (message)
+        grpc_byte_buffer_destroy(message);
+}
+
+static size_t unary_ops(grpc_op ops[6], grpc_byte_buffer *out, grpc_byte_buffer **in)
+{
+    memset(ops, 0, 6 * sizeof *ops);
+    ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+    ops[1].op = GRPC_OP_SEND_MESSAGE;
+    ops[1].data.send_message.send_message = out;
+    ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+    ops[3].op = GRPC_OP_RECV_INITIAL_METADATA;
+    ops[4].op = GRPC_OP_RECV_MESSAGE;
+    ops[4].data.recv_message.recv_message = in;
+    ops[5].op = GRPC_OP_RECV_STATUS_ON_CLIENT;
+    return 6;
+}
+
+static grpc_byte_buffer *copy_message(const uint8_t *data, size_t bytes)
+{
+    grpc_slice slice = grpc_slice_from_copied_buffer((const char *)data, bytes);
+    grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    return message;
+}
+
+void link_join(struct link *l)
+{
+    if (!set_call(l, make_call(l, "/weir.v1.Weir/Join", LINK_JOIN_MS)))
+        return;
+    set_received(l);
+    l->outgoing = copy_message(l->x->join_bytes, l->x->n_join_bytes);
+    grpc_op ops[6];
+    size_t n = unary_ops(ops, l->outgoing, &l->incoming);
+    ops[3].data.recv_initial_metadata.recv_initial_metadata = &l->initial;
+    ops[5].data.recv_status_on_client.trailing_metadata = &l->trailing;
+    ops[5].data.recv_status_on_client.status = &l->code;
+    ops[5].data.recv_status_on_client.status_details = &l->details;
+    if (!net_op_start(&l->join_op, l->call, ops, n)) {
+        l->code = GRPC_STATUS_INTERNAL;
+        on_join(&l->join_op, 0);
+    }
+}
+
+void link_cancel(struct link *l)
+{
+    pthread_mutex_lock(&l->x->lock);
+    grpc_call *call = l->call;
+    if (call)
+        grpc_call_ref(call);
+    pthread_mutex_unlock(&l->x->lock);
+    if (!call)
+        return;
+    grpc_call_cancel(call, NULL);
+    grpc_call_unref(call);
+}
+
+int link_idle(const struct link *l)
+{
+    return !l->call && (l->state == LINK_HELD || l->state == LINK_DOWN);
+}
+
+/* Goodbye: a call of its own, beside the stream. */
+struct leave_call {
+    struct net_op op;
+    struct link *link;
+    grpc_call *call;
+    grpc_byte_buffer *incoming, *outgoing;
+    grpc_metadata_array initial, trailing;
+    grpc_status_code code;
+    grpc_slice details;
+};
+
+static void on_left(struct net_op *op, int ok)
+{
+    struct leave_call *c = (struct leave_call *)op;
+    struct net_exchange *x = c->link->x;
+    char text[LINK_REASON_BYTES];
+    net_slice_text(c->details, text, sizeof text);
+    if (c->code != GRPC_STATUS_OK)
+        LOG_W("goodbye to ps:%d (%s) was not answered: %s", c->link->index, c->link->addr, text);
+    grpc_byte_buffer_destroy(c->outgoing);
+    if (c->incoming)
+        grpc_byte_buffer_destroy(c->incoming);
+    grpc_metadata_array_destroy(&c->initial);
+    grpc_metadata_array_destroy(&c->trailing);
+    grpc_slice_unref(c->details);
+    grpc_call_unref(c->call);
+    pthread_mutex_lock(&x->lock);
+    if (c->code != GRPC_STATUS_OK)
+        x->leave_st = c->code == GRPC_STATUS_DEADLINE_EXCEEDED ? ST_DEADLINE : ST_UNAVAILABLE;
+    x->n_leaves--;
+    pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+    free(c);
+}
+
+void link_leave(struct link *l, const uint8_t *data, size_t bytes, int64_t deadline_ms)
+{
+    struct leave_call *c = calloc(1, sizeof *c);
+    if (!c) {
+        LOG_W("no goodbye to ps:%d (%s): out of memory", l->index, l->addr);
+        return;
+    }
+    c->link = l;
+    grpc_metadata_array_init(&c->initial);
+    grpc_metadata_array_init(&c->trailing);
+    c->details = grpc_empty_slice();
+    c->call = make_call(l, "/weir.v1.Weir/Leave", deadline_ms > 0 ? deadline_ms : 1);
+    c->outgoing = copy_message(data, bytes);
+    grpc_op ops[6];
+    size_t n = unary_ops(ops, c->outgoing, &c->incoming);
+    ops[3].data.recv_initial_metadata.recv_initial_metadata = &c->initial;
+    ops[5].data.recv_status_on_client.trailing_metadata = &c->trailing;
+    ops[5].data.recv_status_on_client.status = &c->code;
+    ops[5].data.recv_status_on_client.status_details = &c->details;
+    net_op_init(&c->op, on_left);
+    pthread_mutex_lock(&l->x->lock);
+    l->x->n_leaves++;
+    pthread_mutex_unlock(&l->x->lock);
+    if (!net_op_start(&c->op, c->call, ops, n)) {
+        c->code = GRPC_STATUS_INTERNAL;
+        on_left(&c->op, 0);
+    }
+}
+
+enum status link_open(struct net_exchange *x, int index)
+{
+    struct link *l = &x->links[index];
+    l->x = x;
+    l->index = index;
+    l->addr = x->cfg.ps_hosts->addr[index];
+    l->state = LINK_HELD;
+    l->backoff_ms = LINK_BACKOFF_MS;
+    l->down_ns = clock_now_ns();
+    int64_t first_ms =
+        x->cfg.wait_line_ms < LINK_FIRST_LINE_MS ? x->cfg.wait_line_ms : LINK_FIRST_LINE_MS;
+    l->line_ns = l->down_ns + first_ms * 1000000;
+    outq_init(&l->queue);
+    net_op_init(&l->join_op, on_join);
+    net_op_init(&l->meta_op, on_meta);
+    net_op_init(&l->recv_op, on_recv);
+    net_op_init(&l->send_op, on_sent);
+    net_op_init(&l->status_op, on_status);
+    l->channel = make_channel(l->addr);
+    return l->channel ? ST_OK : ST_NOMEM;
+}
+
+void link_close(struct link *l)
+{
+    if (l->channel)
+        grpc_channel_destroy(l->channel);
+    l->channel = NULL;
+    free(l->spans);
+    l->spans = NULL;
+}

@@ -1,0 +1,40 @@
+/* net/message.h - the control messages (join, leave) between protobuf-c and plain structs.
+ * What comes from a peer is bounded: a decoder takes at most MESSAGE_MAX_MEMORY.
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  ST_PROTOCOL (does not decode), ST_INVALID (decodes, but a value is out of bounds), both
+ *          with a sentence in why and not logged: the caller knows the peer; ST_NOMEM. */
+#ifndef NET_MESSAGE_H
+#define NET_MESSAGE_H
+#include "net/job.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 1, MESSAGE_WHY_BYTES = 512 };
+
+struct net_leave {
+    int member;
+    uint64_t incarnation;
+    int done;
+};
+
+/* Encoded bytes are malloc'd and given to the caller. */
+enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes);
+enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes);
+enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, size_t *bytes);
+
+/* *chunks backs join->chunks; the caller destroys it. */
+enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,
+                                struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
+/* reply->server is malloc'd and the caller's. */
+enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
+                                 char why[MESSAGE_WHY_BYTES]);
+enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_leave *leave,
+                                 char why[MESSAGE_WHY_BYTES]);
+
+/* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */
+enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };
+enum status message_unpack_health(const uint8_t *data, size_t bytes, char *service, size_t room);
+enum status message_pack_health(enum health_status status, uint8_t **data, size_t *bytes);
+
+#endif

@@ -1,0 +1,51 @@
+/* net/outq.h - pieces waiting to be sent on one stream, and their making into frames.
+ * Many small pieces go out as one frame (up to about OUTQ_FRAME_BYTES of payload); payloads are
+ * handed to gRPC by reference. Items belong to the caller, who gets each back when it is taken.
+ * Owns:    nothing but the list.
+ * Threads: none of its own; the stream's lock covers all but outq_frame, which calls gRPC and so
+ *          runs without it.
+ * Errors:  none. */
+#ifndef NET_OUTQ_H
+#define NET_OUTQ_H
+#include "net/frame.h"
+#include <grpc/byte_buffer.h>
+
+enum {
+    OUTQ_FRAME_BYTES = 1 << 20, /* payload after which a frame takes no further piece */
+    OUTQ_FRAME_PIECES = 64,
+};
+
+struct net_out {
+    struct net_out *next;
+    struct net_frame_head head;
+    enum piece_kind kind;
+    uint32_t chunk, crc32c;
+    uint64_t step;
+    float weight;
+    char *why;                    /* owned by the caller; NULL: none */
+    const void *data;             /* payload, or NULL */
+    size_t bytes;                 /* of data */
+    void (*release)(void *owner); /* once gRPC no longer looks at data; from any thread */
+    void *owner;
+};
+
+struct outq {
+    struct net_out *first, **last;
+    size_t n;
+};
+
+struct outq_batch {
+    int n;
+    struct net_out *items[OUTQ_FRAME_PIECES];
+};
+
+void outq_init(struct outq *q);
+void outq_put(struct outq *q, struct net_out *item);
+struct net_out *outq_pop(struct outq *q); /* NULL if empty */
+/* Takes the items of the next frame off the queue; 0 if there are none. */
+int outq_take(struct outq *q, struct outq_batch *batch);
+/* Makes the frame of a batch. Each item's `release` will be called once, even if NULL data is sent
+ * (then at once). */
+grpc_byte_buffer *outq_frame(const struct outq_batch *batch);
+
+#endif

@@ -1,0 +1,70 @@
+/* net/payload.c - reading a payload where it lies, in spans cut anywhere; see frame.h. */
+#include "base/digest.h"
+#include "net/frame.h"
+#include <string.h>
+
+/* Gives the payload's next run of bytes; 0 at its end. */
+struct walk {
+    const struct net_span *span;
+    size_t skip, left;
+};
+
+static size_t next_run(struct walk *w, const uint8_t **data)
+{
+    while (w->left > 0) {
+        size_t n = w->span->n - w->skip;
+        *data = w->span->data + w->skip;
+        w->span++;
+        w->skip = 0;
+        if (n > w->left)
+            n = w->left;
+        w->left -= n;
+        if (n > 0)
+            return n;
+    }
+    return 0;
+}
+
+uint32_t payload_crc32c(const struct net_payload *p)
+{
+    struct walk w = {p->span, p->skip, p->bytes};
+    const uint8_t *data;
+    uint32_t crc = 0;
+    for (size_t n; (n = next_run(&w, &data)) > 0;)
+        crc = digest_crc32c(crc, data, n);
+    return crc;
+}
+
+void payload_each_run(const struct net_payload *p,
+                      void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx)
+{
+    struct walk w = {p->span, p->skip, p->bytes};
+    const uint8_t *data;
+    uint8_t cut[sizeof(float)];
+    size_t n_cut = 0, first = 0;
+    for (size_t n; (n = next_run(&w, &data)) > 0;) {
+        while (n_cut > 0 && n_cut < sizeof cut && n > 0) {
+            cut[n_cut++] = *data++;
+            n--;
+        }
+        if (n_cut == sizeof cut) {
+            fn(ctx, first++, cut, 1);
+            n_cut = 0;
+        }
+        size_t whole = n / sizeof(float);
+        if (whole > 0)
+            fn(ctx, first, data, whole);
+        first += whole;
+        for (size_t i = whole * sizeof(float); i < n; i++)
+            cut[n_cut++] = data[i];
+    }
+}
+
+void payload_copy(const struct net_payload *p, void *dst)
+{
+    struct walk w = {p->span, p->skip, p->bytes};
+    const uint8_t *data;
+    uint8_t *to = dst;
+    for (size_t n; (n = next_run(&w, &data)) > 0; to += n)
+        memcpy(to, data, n);
+}

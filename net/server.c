@@ -1,0 +1,515 @@
+/* net/server.c - see server.h.
+ *
+ * Calls are taken without registered methods: some slots stand armed for any method, a call that
+ * takes one arms the next, and nothing of a call's message is read before its method is known.
+ * Join, Leave and Check are one message in, one out; Watch sends one message and stays until the
+ * client goes (the state of a running server never changes); Exchange is in stream.c. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/message.h"
+#include "net/server_impl.h"
+#include <errno.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SERVER_SLOTS = 32, SERVER_HEALTH_NAME_BYTES = 128 };
+
+enum method { METHOD_JOIN, METHOD_LEAVE, METHOD_CHECK, METHOD_WATCH, METHOD_EXCHANGE, N_METHODS };
+
+static const char *const method_paths[N_METHODS] = {
+    [METHOD_JOIN] = "/weir.v1.Weir/Join",
+    [METHOD_LEAVE] = "/weir.v1.Weir/Leave",
+    [METHOD_CHECK] = "/grpc.health.v1.Health/Check",
+    [METHOD_WATCH] = "/grpc.health.v1.Health/Watch",
+    [METHOD_EXCHANGE] = "/weir.v1.Weir/Exchange",
+};
+
+struct server_call {
+    struct net_op op, close_op;
+    struct net_server *server;
+    grpc_call *call;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+    enum method method;
+    grpc_byte_buffer *incoming, *outgoing;
+    int cancelled;
+    _Atomic int n_ops;
+    struct server_call *next, *prev; /* Watch: the server's list and its lock */
+    int stop_seen;                   /* likewise */
+};
+
+static void arm_slot(struct net_server *s);
+
+void net_server_call_gone(struct net_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_calls--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void free_call(struct server_call *c)
+{
+    struct net_server *s = c->server;
+    if (c->incoming)
+        grpc_byte_buffer_destroy(c->incoming);
+    if (c->outgoing)
+        grpc_byte_buffer_destroy(c->outgoing);
+    if (c->call)
+        grpc_call_unref(c->call);
+    grpc_call_details_destroy(&c->details);
+    grpc_metadata_array_destroy(&c->metadata);
+    free(c);
+    net_server_call_gone(s);
+}
+
+static void on_replied(struct net_op *op, int ok)
+{
+    free_call((struct server_call *)op);
+}
+
+/* data: the answer, freed here; NULL: status alone. */
+static void reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
+                  const char *text)
+{
+    grpc_op ops[3] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER},
+                      {.op = GRPC_OP_SEND_STATUS_FROM_SERVER},
+                      {.op = GRPC_OP_SEND_MESSAGE}};
+    grpc_slice details = grpc_slice_from_copied_string(text);
+    ops[0].data.recv_close_on_server.cancelled = &c->cancelled;
+    ops[1].data.send_status_from_server.status = code;
+    ops[1].data.send_status_from_server.status_details = &details;
+    if (data) {
+        grpc_slice slice = grpc_slice_from_copied_buffer((const char *)data, bytes);
+        c->outgoing = grpc_raw_byte_buffer_create(&slice, 1);
+        grpc_slice_unref(slice);
+        free(data);
+        ops[2].data.send_message.send_message = c->outgoing;
+    }
+    net_op_init(&c->op, on_replied);
+    int ok = net_op_start(&c->op, c->call, ops, data ? 3 : 2);
+    grpc_slice_unref(details);
+    if (!ok)
+        free_call(c);
+}
+
+static void refuse(struct server_call *c, const char *why)
+{
+    char *peer = grpc_call_get_peer(c->call);
+    LOG_W("%s from %s refused: %s", method_paths[c->method], peer, why);
+    gpr_free(peer);
+    reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, why);
+}
+
+static void serve_join(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    struct net_join join;
+    struct chunks *chunks = NULL;
+    struct net_join_reply answer = {.answer = JOIN_REFUSED, .step = -1};
+    char why[MESSAGE_WHY_BYTES] = "out of memory";
+    uint8_t *out = NULL;
+    size_t n = 0;
+    enum status st = message_unpack_join(data, bytes, &join, &chunks, why);
+    if (st == ST_PROTOCOL) {
+        refuse(c, why);
+        return;
+    }
+    char *peer = grpc_call_get_peer(c->call);
+    if (st == ST_OK) {
+        c->server->handler.join(c->server->handler.ctx, &join, peer, &answer);
+    } else {
+        LOG_W("join from %s refused: %s", peer, why);
+        answer.answer = st == ST_NOMEM ? JOIN_RETRY : JOIN_REFUSED;
+        snprintf(answer.why, sizeof answer.why, "%s", why);
+    }
+    gpr_free(peer);
+    st = message_pack_reply(&answer, &out, &n);
+    free(answer.server);
+    chunks_destroy(chunks);
+    if (st == ST_OK)
+        reply(c, out, n, GRPC_STATUS_OK, "");
+    else
+        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+}
+
+static void serve_leave(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    struct net_leave leave;
+    char why[MESSAGE_WHY_BYTES];
+    if (message_unpack_leave(data, bytes, &leave, why) != ST_OK) {
+        refuse(c, why);
+        return;
+    }
+    c->server->handler.leave(c->server->handler.ctx, leave.member, leave.incarnation, leave.done);
+    uint8_t *empty = calloc(1, 1); /* LeaveReply has no fields: zero bytes */
+    reply(c, empty, 0, empty ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED, "");
+}
+
+static void watch_op_done(struct server_call *c)
+{
+    if (atomic_fetch_sub_explicit(&c->n_ops, 1, memory_order_acq_rel) != 1)
+        return;
+    struct net_server *s = c->server;
+    pthread_mutex_lock(&s->lock);
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        s->watches = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    pthread_mutex_unlock(&s->lock);
+    free_call(c);
+}
+
+static void on_watch_sent(struct net_op *op, int ok)
+{
+    watch_op_done((struct server_call *)op);
+}
+
+static void on_watch_closed(struct net_op *op, int ok)
+{
+    watch_op_done((struct server_call *)((char *)op - offsetof(struct server_call, close_op)));
+}
+
+static void start_watch(struct server_call *c, uint8_t *data, size_t bytes)
+{
+    struct net_server *s = c->server;
+    grpc_slice slice = grpc_slice_from_copied_buffer((const char *)data, bytes);
+    c->outgoing = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    free(data);
+    atomic_store(&c->n_ops, 2);
+    net_op_init(&c->op, on_watch_sent);
+    net_op_init(&c->close_op, on_watch_closed);
+    pthread_mutex_lock(&s->lock);
+    c->next = s->watches;
+    if (c->next)
+        c->next->prev = c;
+    s->watches = c;
+    c->stop_seen = 0;
+    int stopping = s->stopping;
+    pthread_mutex_unlock(&s->lock);
+    if (stopping)
+        grpc_call_cancel(c->call, NULL);
+    grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    close.data.recv_close_on_server.cancelled = &c->cancelled;
+    grpc_op send = {.op = GRPC_OP_SEND_MESSAGE};
+    send.data.send_message.send_message = c->outgoing;
+    if (!net_op_start(&c->op, c->call, &send, 1))
+        watch_op_done(c);
+    if (!net_op_start(&c->close_op, c->call, &close, 1))
+        watch_op_done(c);
+}
+
+static void serve_health(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    char service[SERVER_HEALTH_NAME_BYTES];
+    uint8_t *out = NULL;
+    size_t n = 0;
+    if (message_unpack_health(data, bytes, service, sizeof service) != ST_OK) {
+        refuse(c, "the HealthCheckRequest does not decode");
+        return;
+    }
+    int known = !service[0] || !strcmp(service, "weir.v1.Weir");
+    if (!known && c->method == METHOD_CHECK) {
+        reply(c, NULL, 0, GRPC_STATUS_NOT_FOUND, "unknown service");
+        return;
+    }
+    enum status st = message_pack_health(known ? HEALTH_SERVING : HEALTH_SERVICE_UNKNOWN, &out, &n);
+    if (st != ST_OK)
+        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+    else if (c->method == METHOD_CHECK)
+        reply(c, out, n, GRPC_STATUS_OK, "");
+    else
+        start_watch(c, out, n);
+}
+
+static void on_message(struct net_op *op, int ok)
+{
+    struct server_call *c = (struct server_call *)op;
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    if (!ok || !c->incoming) {
+        reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, "the request carries no message");
+        return;
+    }
+    if (net_bytes_of(c->incoming, &data, &bytes) != ST_OK) {
+        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory");
+        return;
+    }
+    grpc_byte_buffer_destroy(c->incoming);
+    c->incoming = NULL;
+    if (c->method == METHOD_JOIN)
+        serve_join(c, data, bytes);
+    else if (c->method == METHOD_LEAVE)
+        serve_leave(c, data, bytes);
+    else
+        serve_health(c, data, bytes);
+    free(data);
+}
+
+static void start_unary(struct server_call *c)
+{
+    grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_RECV_MESSAGE}};
+    ops[1].data.recv_message.recv_message = &c->incoming;
+    net_op_init(&c->op, on_message);
+    if (!net_op_start(&c->op, c->call, ops, 2))
+        free_call(c);
+}
+
+static void reply_unknown(struct server_call *c)
+{
+    grpc_op first = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+    grpc_slice details = grpc_slice_from_static_string("no such method");
+    grpc_op ops[3] = {
+        first, {.op = GRPC_OP_RECV_CLOSE_ON_SERVER}, {.op = GRPC_OP_SEND_STATUS_FROM_SERVER}};
+    ops[1].data.recv_close_on_server.cancelled = &c->cancelled;
+    ops[2].data.send_status_from_server.status = GRPC_STATUS_UNIMPLEMENTED;
+    ops[2].data.send_status_from_server.status_details = &details;
+    net_op_init(&c->op, on_replied);
+    if (!net_op_start(&c->op, c->call, ops, 3))
+        free_call(c);
+}
+
+static void on_call(struct net_op *op, int ok)
+{
+    struct server_call *c = (struct server_call *)op;
+    struct net_server *s = c->server;
+    if (!ok) { /* the server stops, or the call was gone before it was taken */
+        pthread_mutex_lock(&s->lock);
+        int stopping = s->stopping;
+        pthread_mutex_unlock(&s->lock);
+        if (!stopping)
+            arm_slot(s);
+        free_call(c);
+        return;
+    }
+    arm_slot(s);
+    int m = 0;
+    while (m < N_METHODS && grpc_slice_str_cmp(c->details.method, method_paths[m]))
+        m++;
+    c->method = (enum method)m;
+    if (m == METHOD_EXCHANGE) {
+        grpc_call *call = c->call;
+        pthread_mutex_lock(&s->lock);
+        s->n_calls++; /* the stream; free_call counts the slot down */
+        pthread_mutex_unlock(&s->lock);
+        c->call = NULL;
+        free_call(c);
+        net_stream_open(s, call);
+    } else if (m < N_METHODS) {
+        start_unary(c);
+    } else {
+        reply_unknown(c);
+    }
+}
+
+static void arm_slot(struct net_server *s)
+{
+    struct server_call *c = calloc(1, sizeof *c);
+    if (!c) {
+        LOG_E("a slot for incoming calls is lost: out of memory");
+        return;
+    }
+    c->server = s;
+    grpc_call_details_init(&c->details);
+    grpc_metadata_array_init(&c->metadata);
+    net_op_init(&c->op, on_call);
+    pthread_mutex_lock(&s->lock);
+    s->n_calls++;
+    pthread_mutex_unlock(&s->lock);
+    net_op_arm(&c->op);
+    grpc_completion_queue *q = net_pollers_queue(s->pollers);
+    if (grpc_server_request_call(s->server, &c->call, &c->details, &c->metadata, q, q, &c->op) !=
+        GRPC_CALL_OK)
+        free_call(c);
+}
+
+static void on_shutdown(struct net_op *op, int ok)
+{
+    struct net_server *s =
+        (struct net_server *)((char *)op - offsetof(struct net_server, shutdown_op));
+    pthread_mutex_lock(&s->lock);
+    s->shut = 1;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* gRPC says only that it could not listen; the system says why. */
+static enum status log_why_not(const char *addr)
+{
+    char host[256];
+    const char *colon = strrchr(addr, ':');
+    if (!colon || (size_t)(colon - addr) >= sizeof host) {
+        LOG_E("cannot listen on '%s': not host:port", addr);
+        return ST_INVALID;
+    }
+    int bracket = addr[0] == '[' && colon > addr + 1;
+    snprintf(host, sizeof host, "%.*s", (int)(colon - addr - 2 * bracket), addr + bracket);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    int err = getaddrinfo(host, colon + 1, &hints, &list);
+    if (err) {
+        LOG_E("cannot listen on %s: %s", addr, gai_strerror(err));
+        return ST_INVALID;
+    }
+    int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int one = 1;
+    err = fd < 0 ? errno : 0;
+    if (!err)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (!err && (bind(fd, list->ai_addr, list->ai_addrlen) < 0 || listen(fd, 1) < 0))
+        err = errno;
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(list);
+    if (err == EADDRINUSE) {
+        LOG_E("cannot listen on %s: address in use; stop the program that has it, or choose "
+              "another port",
+              addr);
+        return ST_BUSY;
+    }
+    LOG_E("cannot listen on %s: %s; the address must be one of this host's own", addr,
+          err ? strerror(err) : "refused by gRPC");
+    return ST_INVALID;
+}
+
+static grpc_server *make_server(void)
+{
+    static const struct {
+        const char *key;
+        int value;
+    } settings[] = {
+        {GRPC_ARG_ALLOW_REUSEPORT, 0},
+        {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+        {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+        {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000},
+        {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
+        {GRPC_ARG_KEEPALIVE_TIME_MS, 20000},
+        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000},
+        {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+        {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20000},
+        {GRPC_ARG_ENABLE_CHANNELZ, 0},
+    };
+    enum { N = sizeof settings / sizeof settings[0] };
+    grpc_arg args[N];
+    for (int i = 0; i < N; i++) {
+        args[i] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)settings[i].key};
+        args[i].value.integer = settings[i].value;
+    }
+    grpc_channel_args list = {N, args};
+    return grpc_server_create(&list, NULL);
+}
+
+enum status net_server_create(const struct net_server_config *cfg, struct net_server **out)
+{
+    enum status st = ST_OK;
+    struct net_server *s = calloc(1, sizeof *s);
+    if (!s)
+        return ST_NOMEM;
+    net_rt_init();
+    s->handler = cfg->handler;
+    pthread_mutex_init(&s->lock, NULL);
+    clock_cond_init(&s->changed);
+    net_op_init(&s->shutdown_op, on_shutdown);
+    TRY(net_pollers_create(cfg->n_threads > 0 ? cfg->n_threads : 2, &s->pollers));
+    s->server = make_server();
+    grpc_server_register_completion_queue(s->server, net_pollers_queue(s->pollers), NULL);
+    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+    s->port = grpc_server_add_http2_port(s->server, cfg->addr, plain);
+    grpc_server_credentials_release(plain);
+    if (s->port <= 0)
+        TRY(log_why_not(cfg->addr));
+    grpc_server_start(s->server);
+    s->started = 1;
+    for (int i = 0; i < SERVER_SLOTS; i++)
+        arm_slot(s);
+    *out = s;
+done:
+    if (st != ST_OK)
+        net_server_destroy(s);
+    return st;
+}
+
+int net_server_port(const struct net_server *s)
+{
+    return s->port;
+}
+
+/* Ends streams and watches one by one, since none of our locks may be held while gRPC is called. */
+static void end_calls(struct net_server *s)
+{
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        struct net_stream *stream = net_stream_next_to_stop(s);
+        struct server_call *watch = s->watches;
+        while (watch && watch->stop_seen)
+            watch = watch->next;
+        grpc_call *call = NULL;
+        if (watch) {
+            watch->stop_seen = 1;
+            call = watch->call;
+            grpc_call_ref(call);
+        }
+        pthread_mutex_unlock(&s->lock);
+        if (stream) {
+            net_stream_end(stream, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+            net_stream_unref(stream);
+        }
+        if (call) {
+            grpc_call_cancel(call, NULL);
+            grpc_call_unref(call);
+        }
+        if (!stream && !call)
+            return;
+    }
+}
+
+void net_server_stop(struct net_server *s, int64_t grace_ms)
+{
+    pthread_mutex_lock(&s->lock);
+    int idle = !s->started || s->stopping;
+    s->stopping = 1;
+    pthread_mutex_unlock(&s->lock);
+    if (idle)
+        return;
+    net_op_arm(&s->shutdown_op);
+    grpc_server_shutdown_and_notify(s->server, net_pollers_queue(s->pollers), &s->shutdown_op);
+    end_calls(s);
+    int64_t deadline = clock_deadline_ns(grace_ms);
+    pthread_mutex_lock(&s->lock);
+    while (!s->shut && clock_cond_wait(&s->changed, &s->lock, deadline) == 0)
+        ;
+    int shut = s->shut;
+    pthread_mutex_unlock(&s->lock);
+    if (!shut)
+        grpc_server_cancel_all_calls(s->server);
+    /* Every call is over or cancelled, so that its last operation comes without the peer's help. */
+    pthread_mutex_lock(&s->lock);
+    while (!s->shut || s->n_calls > 0)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void net_server_destroy(struct net_server *s)
+{
+    if (!s)
+        return;
+    net_server_stop(s, 0);
+    if (s->server && !s->started) {
+        net_op_arm(&s->shutdown_op);
+        grpc_server_shutdown_and_notify(s->server, net_pollers_queue(s->pollers), &s->shutdown_op);
+    }
+    net_pollers_destroy(s->pollers);
+    if (s->server)
+        grpc_server_destroy(s->server);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+    net_rt_shutdown();
+}

@@ -1,0 +1,406 @@
+/* net/stream.c - one Exchange call on the server; see server.h.
+ *
+ * Up to four operations are under way on a call: one message coming in, one going out, the wait
+ * for the call's end, and at last the status. `n_ops` counts them; when it reaches zero nothing
+ * more can happen, the handler is told and the stream goes. advance() looks at the state and starts
+ * the one thing that should come next; whoever changes the state calls it.
+ *
+ * A peer that asks and does not read is not read from either: above STREAM_MAX_QUEUE answers the
+ * next message is not fetched until half of them have gone out. */
+#include "base/log.h"
+#include "net/outq.h"
+#include "net/server_impl.h"
+#include <grpc/support/alloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAM_MAX_QUEUE = 8192 };
+
+struct net_stream {
+    struct net_server *server;
+    grpc_call *call;
+    char *peer;
+    void *_Atomic user;
+    _Atomic int refs;
+    struct net_stream *next, *prev; /* the server's list and its lock */
+    int stop_seen;                  /* likewise */
+
+    struct net_op recv_op, send_op, close_op, status_op;
+    grpc_byte_buffer *incoming, *outgoing;
+    int cancelled;
+    struct net_span *spans;
+    size_t spans_room;
+    struct net_frame_head last_head; /* of the frame being handled */
+
+    pthread_mutex_t lock; /* guards what follows */
+    struct outq queue;
+    struct net_out *spare; /* items to use again */
+    int n_ops;
+    long n_unanswered;
+    int sending, half_closed, paused, ending, dead;
+    grpc_status_code code;
+    char text[FRAME_MAX_WHY + 1];
+};
+
+static void advance(struct net_stream *s);
+
+void net_stream_unref(struct net_stream *s)
+{
+    if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (struct net_out *item = s->spare, *next; item; item = next) {
+        next = item->next;
+        free(item);
+    }
+    gpr_free(s->peer);
+    free(s->spans);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+static void list_remove(struct net_stream *s)
+{
+    pthread_mutex_lock(&s->server->lock);
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        s->server->streams = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    pthread_mutex_unlock(&s->server->lock);
+}
+
+static void drop_item(struct net_out *item)
+{
+    if (item->release)
+        item->release(item->owner);
+    free(item->why);
+    free(item);
+}
+
+static void finish(struct net_stream *s)
+{
+    struct net_server *server = s->server;
+    struct net_out *item;
+    list_remove(s);
+    server->handler.stream_closed(server->handler.ctx, s);
+    do {
+        pthread_mutex_lock(&s->lock);
+        item = outq_pop(&s->queue);
+        pthread_mutex_unlock(&s->lock);
+        if (item)
+            drop_item(item);
+    } while (item);
+    grpc_call_unref(s->call);
+    net_stream_unref(s);
+    net_server_call_gone(server);
+}
+
+static void op_finished(struct net_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    int last = --s->n_ops == 0;
+    if (last)
+        s->dead = 1;
+    pthread_mutex_unlock(&s->lock);
+    if (last)
+        finish(s);
+}
+
+static void start_op(struct net_stream *s, struct net_op *op, const grpc_op *ops, size_t n)
+{
+    if (!net_op_start(op, s->call, ops, n))
+        op->done(op, 0);
+}
+
+static void start_recv(struct net_stream *s)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+    op.data.recv_message.recv_message = &s->incoming;
+    s->incoming = NULL;
+    start_op(s, &s->recv_op, &op, 1);
+}
+
+static void start_status(struct net_stream *s)
+{
+    grpc_slice text = grpc_slice_from_copied_string(s->text);
+    grpc_op op = {.op = GRPC_OP_SEND_STATUS_FROM_SERVER};
+    op.data.send_status_from_server.status = s->code;
+    op.data.send_status_from_server.status_details = &text;
+    start_op(s, &s->status_op, &op, 1);
+    grpc_slice_unref(text);
+}
+
+static void start_send(struct net_stream *s, struct outq_batch *batch)
+{
+    s->outgoing = outq_frame(batch);
+    for (int i = 0; i < batch->n; i++)
+        free(batch->items[i]->why);
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < batch->n; i++) {
+        batch->items[i]->next = s->spare;
+        s->spare = batch->items[i];
+    }
+    pthread_mutex_unlock(&s->lock);
+    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
+    op.data.send_message.send_message = s->outgoing;
+    start_op(s, &s->send_op, &op, 1);
+}
+
+static void advance(struct net_stream *s)
+{
+    struct outq_batch batch = {.n = 0};
+    int resume = 0, end = 0;
+    pthread_mutex_lock(&s->lock);
+    if (s->paused && !s->ending && !s->dead && s->queue.n <= STREAM_MAX_QUEUE / 2) {
+        s->paused = 0;
+        s->n_ops++;
+        resume = 1;
+    }
+    if (!s->sending && !s->dead) {
+        if (outq_take(&s->queue, &batch)) {
+            s->sending = 1;
+            s->n_ops++;
+        } else if (s->ending || (s->half_closed && s->n_unanswered <= 0)) {
+            s->ending = s->dead = end = 1;
+            s->n_ops++;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (resume)
+        start_recv(s);
+    if (batch.n)
+        start_send(s, &batch);
+    if (end)
+        start_status(s);
+}
+
+static void on_sent(struct net_op *op, int ok)
+{
+    struct net_stream *s = (struct net_stream *)((char *)op - offsetof(struct net_stream, send_op));
+    grpc_byte_buffer_destroy(s->outgoing);
+    pthread_mutex_lock(&s->lock);
+    s->sending = 0;
+    if (!ok)
+        s->dead = 1;
+    pthread_mutex_unlock(&s->lock);
+    advance(s);
+    op_finished(s);
+}
+
+static void on_status(struct net_op *op, int ok)
+{
+    op_finished((struct net_stream *)((char *)op - offsetof(struct net_stream, status_op)));
+}
+
+static void on_close(struct net_op *op, int ok)
+{
+    struct net_stream *s =
+        (struct net_stream *)((char *)op - offsetof(struct net_stream, close_op));
+    pthread_mutex_lock(&s->lock);
+    s->dead = 1;
+    pthread_mutex_unlock(&s->lock);
+    op_finished(s);
+}
+
+static enum status on_piece(void *ctx, const struct net_frame_head *head,
+                            const struct net_piece *piece)
+{
+    struct net_stream *s = ctx;
+    s->last_head = *head;
+    pthread_mutex_lock(&s->lock);
+    int over = s->ending || s->dead;
+    s->n_unanswered++;
+    pthread_mutex_unlock(&s->lock);
+    if (over)
+        return ST_CANCELLED;
+    s->server->handler.piece(s->server->handler.ctx, s, head, piece);
+    return ST_OK;
+}
+
+static void handle_message(struct net_stream *s)
+{
+    char why[256] = "out of memory";
+    size_t n = 0;
+    s->last_head = (struct net_frame_head){0, 0, 0};
+    enum status st = net_spans_of(s->incoming, &s->spans, &s->spans_room, &n);
+    if (st == ST_OK)
+        st = frame_decode(s->spans, n, &s->last_head, on_piece, s, why, sizeof why);
+    grpc_byte_buffer_destroy(s->incoming);
+    if (st == ST_OK || st == ST_CANCELLED)
+        return;
+    LOG_W("frame from %s refused, its stream ends: %s", s->peer, why);
+    net_stream_fail(s, &s->last_head, 0, why);
+}
+
+static void on_recv(struct net_op *op, int ok)
+{
+    struct net_stream *s = (struct net_stream *)((char *)op - offsetof(struct net_stream, recv_op));
+    int again = 0;
+    if (ok && s->incoming) {
+        handle_message(s);
+        pthread_mutex_lock(&s->lock);
+        s->paused = s->queue.n > STREAM_MAX_QUEUE;
+        again = !s->paused && !s->ending && !s->dead;
+        pthread_mutex_unlock(&s->lock);
+    } else {
+        pthread_mutex_lock(&s->lock);
+        s->half_closed = 1;
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (again) {
+        start_recv(s);
+        return;
+    }
+    advance(s);
+    op_finished(s);
+}
+
+void net_stream_open(struct net_server *server, grpc_call *call)
+{
+    struct net_stream *s = calloc(1, sizeof *s);
+    if (!s) {
+        LOG_E("a stream from a new peer was dropped: out of memory");
+        grpc_call_unref(call);
+        net_server_call_gone(server);
+        return;
+    }
+    s->server = server;
+    s->call = call;
+    s->peer = grpc_call_get_peer(call);
+    atomic_init(&s->refs, 2); /* the operations', and ours until the end of this function */
+    s->n_ops = 3;
+    s->code = GRPC_STATUS_OK;
+    pthread_mutex_init(&s->lock, NULL);
+    outq_init(&s->queue);
+    net_op_init(&s->recv_op, on_recv);
+    net_op_init(&s->send_op, on_sent);
+    net_op_init(&s->close_op, on_close);
+    net_op_init(&s->status_op, on_status);
+    pthread_mutex_lock(&server->lock);
+    s->next = server->streams;
+    if (s->next)
+        s->next->prev = s;
+    server->streams = s;
+    s->stop_seen = server->stopping;
+    int stopping = server->stopping;
+    pthread_mutex_unlock(&server->lock);
+    grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    close.data.recv_close_on_server.cancelled = &s->cancelled;
+    start_op(s, &s->close_op, &close, 1);
+    grpc_op first = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+    s->sending = 1; /* on_sent sees the first batch as a message that was sent */
+    start_op(s, &s->send_op, &first, 1);
+    start_recv(s);
+    if (stopping)
+        net_stream_end(s, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+    net_stream_unref(s);
+}
+
+struct net_stream *net_stream_next_to_stop(struct net_server *server)
+{
+    for (struct net_stream *s = server->streams; s; s = s->next) {
+        if (s->stop_seen)
+            continue;
+        s->stop_seen = 1;
+        atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+        return s;
+    }
+    return NULL;
+}
+
+void net_stream_end(struct net_stream *s, grpc_status_code code, const char *text)
+{
+    pthread_mutex_lock(&s->lock);
+    if (!s->ending) {
+        s->ending = 1;
+        s->code = code;
+        snprintf(s->text, sizeof s->text, "%s", text);
+    }
+    pthread_mutex_unlock(&s->lock);
+    advance(s);
+}
+
+static void release_buf(void *owner)
+{
+    buf_unref(owner);
+}
+
+static struct net_out *new_item(struct net_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    struct net_out *item = s->spare;
+    if (item)
+        s->spare = item->next;
+    pthread_mutex_unlock(&s->lock);
+    if (!item)
+        item = malloc(sizeof *item);
+    if (item)
+        memset(item, 0, sizeof *item);
+    return item;
+}
+
+void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
+                     const struct net_piece *piece, struct buf *payload, size_t offset,
+                     size_t bytes)
+{
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    struct net_out *item = new_item(s);
+    if (!item) {
+        LOG_E("an answer to %s was dropped and its stream ended: out of memory", s->peer);
+        net_stream_end(s, GRPC_STATUS_RESOURCE_EXHAUSTED, "the server is out of memory");
+        net_stream_unref(s);
+        return;
+    }
+    item->head = *head;
+    item->kind = piece->kind;
+    item->chunk = piece->chunk;
+    item->step = piece->step;
+    item->weight = piece->weight;
+    item->crc32c = piece->crc32c;
+    item->why = piece->why[0] ? strndup(piece->why, FRAME_MAX_WHY) : NULL;
+    if (payload && bytes > 0) {
+        item->data = (const char *)payload->data + offset;
+        item->bytes = bytes;
+        item->owner = buf_ref(payload);
+        item->release = release_buf;
+    }
+    pthread_mutex_lock(&s->lock);
+    int drop = s->dead || s->ending;
+    s->n_unanswered--;
+    if (!drop)
+        outq_put(&s->queue, item);
+    pthread_mutex_unlock(&s->lock);
+    if (drop)
+        drop_item(item);
+    advance(s);
+    net_stream_unref(s);
+}
+
+void net_stream_fail(struct net_stream *s, const struct net_frame_head *head, uint32_t chunk,
+                     const char *why)
+{
+    struct net_piece piece = {.kind = PIECE_REFUSED, .chunk = chunk};
+    const struct net_frame_head none = {0, 0, 0};
+    snprintf(piece.why, sizeof piece.why, "%s", why);
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    net_stream_send(s, head ? head : &none, &piece, NULL, 0, 0);
+    net_stream_end(s, GRPC_STATUS_INVALID_ARGUMENT, why);
+    net_stream_unref(s);
+}
+
+const char *net_stream_peer(const struct net_stream *s)
+{
+    return s->peer;
+}
+
+void net_stream_set_user(struct net_stream *s, void *user)
+{
+    s->user = user;
+}
+
+void *net_stream_user(struct net_stream *s)
+{
+    return s->user;
+}
