@@ -3,13 +3,16 @@
  * otherwise the caller's running ones count. */
 #include "base/log.h"
 #include "kernels/cpu/cpu.h"
+#include <string.h>
 
 enum { GAMMA, BETA, MEAN, VARIANCE };
 
 struct norm {
     dnnl_primitive_desc_t forward_desc;
-    struct cpu_tensor x, y; /* as images */
-    struct cpu_tensor param[LAYER_MAX_PARAMS];
+    struct cpu_tensor x, y;             /* as images */
+    struct cpu_tensor scale_shift;      /* [2][channels] gamma, beta: oneDNN wants them together */
+    struct cpu_tensor diff_scale_shift; /* likewise */
+    struct cpu_tensor running_mean, running_variance; /* the caller's */
     struct cpu_tensor mean, variance; /* the batch's, divided by the number of cells */
     struct cpu_call train, infer, diff, backward;
     int64_t n_channels, n_cells; /* cells: what one channel's statistics are over */
@@ -38,7 +41,7 @@ static enum status desc_forward(struct cpu_pass *pass, const struct cpu_op *op,
 {
     enum status st = ST_OK;
     const struct norm *c = op->state;
-    unsigned flags = dnnl_use_scale | dnnl_use_shift;
+    unsigned flags = dnnl_use_scaleshift;
     dnnl_batch_normalization_desc_t d;
     if (prop == dnnl_forward_inference)
         flags |= dnnl_use_global_stats;
@@ -62,8 +65,20 @@ static enum status plan_call(struct cpu_pass *pass, const struct cpu_op *op,
     cpu_call_arg(call, DNNL_ARG_DST, &c->y);
     cpu_call_arg(call, DNNL_ARG_MEAN, mean);
     cpu_call_arg(call, DNNL_ARG_VARIANCE, variance);
-    cpu_call_arg(call, DNNL_ARG_SCALE, &c->param[GAMMA]);
-    cpu_call_arg(call, DNNL_ARG_SHIFT, &c->param[BETA]);
+    cpu_call_arg(call, DNNL_ARG_SCALE_SHIFT, &c->scale_shift);
+done:
+    return st;
+}
+
+static enum status scale_shift_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                      struct cpu_tensor *out)
+{
+    enum status st = ST_OK;
+    dnnl_memory_desc_t md;
+    dnnl_dims_t dims = {2, op->layer->in.dim[0]};
+    TRY(cpu_status(op, "describe its parameters",
+                   dnnl_memory_desc_init_by_tag(&md, 2, dims, dnnl_f32, dnnl_nc)));
+    TRY(cpu_tensor_create(pass, op, &md, NULL, out));
 done:
     return st;
 }
@@ -90,10 +105,12 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     TRY(as_image(pass, op, &op->y, &c->y));
     TRY(cpu_status(op, "describe its parameters",
                    dnnl_memory_desc_init_by_tag(&md, 1, dims, dnnl_f32, dnnl_a)));
-    for (int k = 0; k < LAYER_MAX_PARAMS; k++)
-        TRY(cpu_tensor_create(pass, op, &md, cfg->params[op->layer->param[k]], &c->param[k]));
+    TRY(cpu_tensor_create(pass, op, &md, cfg->params[op->layer->param[MEAN]], &c->running_mean));
+    TRY(cpu_tensor_create(pass, op, &md, cfg->params[op->layer->param[VARIANCE]],
+                          &c->running_variance));
+    TRY(scale_shift_create(pass, op, &c->scale_shift));
     TRY(desc_forward(pass, op, dnnl_forward_inference, &infer));
-    TRY(plan_call(pass, op, infer, &c->param[MEAN], &c->param[VARIANCE]));
+    TRY(plan_call(pass, op, infer, &c->running_mean, &c->running_variance));
     if (!cfg->inference_only) {
         TRY(cpu_tensor_create(pass, op, &md, NULL, &c->mean));
         TRY(cpu_tensor_create(pass, op, &md, NULL, &c->variance));
@@ -109,33 +126,41 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct norm *c = op->state;
-    float *const *grads = pass->plan->cfg.grads;
     dnnl_batch_normalization_desc_t d;
     dnnl_primitive_desc_t pd;
-    struct cpu_tensor dy, dgamma, dbeta, dx;
+    struct cpu_tensor dy, dx;
     /* gamma and beta need the same sums as dx does, so dx is always worked out */
     TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &dy, &c->diff));
     TRY(as_image(pass, op, &dy, &dy));
     TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, &op->dx));
     TRY(as_image(pass, op, &op->dx, &dx));
-    TRY(cpu_tensor_create(pass, op, &c->mean.md, grads[op->layer->param[GAMMA]], &dgamma));
-    TRY(cpu_tensor_create(pass, op, &c->mean.md, grads[op->layer->param[BETA]], &dbeta));
+    TRY(scale_shift_create(pass, op, &c->diff_scale_shift));
     TRY(cpu_status(op, "describe this normalization's gradient",
                    dnnl_batch_normalization_backward_desc_init(&d, dnnl_backward, &c->x.md,
                                                                &c->x.md, op->layer->epsilon,
-                                                               dnnl_use_scale | dnnl_use_shift)));
+                                                               dnnl_use_scaleshift)));
     TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
     TRY(cpu_call_create(pass, op, pd, &c->backward));
     cpu_call_arg(&c->backward, DNNL_ARG_SRC, &c->x);
     cpu_call_arg(&c->backward, DNNL_ARG_MEAN, &c->mean);
     cpu_call_arg(&c->backward, DNNL_ARG_VARIANCE, &c->variance);
-    cpu_call_arg(&c->backward, DNNL_ARG_SCALE, &c->param[GAMMA]);
+    cpu_call_arg(&c->backward, DNNL_ARG_SCALE_SHIFT, &c->scale_shift);
     cpu_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &dy);
     cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, &dx);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SCALE, &dgamma);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SHIFT, &dbeta);
+    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SCALE_SHIFT, &c->diff_scale_shift);
 done:
     return st;
+}
+
+static enum status load(struct cpu_pass *pass, int i)
+{
+    const struct cpu_op *op = &pass->ops[i];
+    const struct norm *c = op->state;
+    const float *const *params = pass->plan->cfg.params;
+    size_t bytes = (size_t)c->n_channels * sizeof(float);
+    memcpy(c->scale_shift.data, params[op->layer->param[GAMMA]], bytes);
+    memcpy(c->scale_shift.data + c->n_channels, params[op->layer->param[BETA]], bytes);
+    return ST_OK;
 }
 
 static enum status forward(struct cpu_pass *pass, int i, int train)
@@ -151,17 +176,18 @@ static enum status backward(struct cpu_pass *pass, int i)
     const struct cpu_op *op = &pass->ops[i];
     const struct norm *c = op->state;
     float *const *grads = pass->plan->cfg.grads;
-    float *mean = grads[op->layer->param[MEAN]], *variance = grads[op->layer->param[VARIANCE]];
     /* one cell has no variance to correct */
     float correct = c->n_cells > 1 ? (float)((double)c->n_cells / (double)(c->n_cells - 1)) : 1.0f;
     TRY(cpu_call_run(pass, op, &c->diff));
     TRY(cpu_call_run(pass, op, &c->backward));
     for (int64_t k = 0; k < c->n_channels; k++) {
-        mean[k] = c->mean.data[k];
-        variance[k] = c->variance.data[k] * correct;
+        grads[op->layer->param[GAMMA]][k] = c->diff_scale_shift.data[k];
+        grads[op->layer->param[BETA]][k] = c->diff_scale_shift.data[c->n_channels + k];
+        grads[op->layer->param[MEAN]][k] = c->mean.data[k];
+        grads[op->layer->param[VARIANCE]][k] = c->variance.data[k] * correct;
     }
 done:
     return st;
 }
 
-const struct cpu_kind cpu_batch_norm = {plan_forward, plan_backward, NULL, forward, backward};
+const struct cpu_kind cpu_batch_norm = {plan_forward, plan_backward, load, forward, backward};
