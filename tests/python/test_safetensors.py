@@ -1,0 +1,67 @@
+#!/usr/bin/python3
+"""What worker/safetensors.c writes is opened with Python: by the format's own library where it is
+installed (pip install safetensors numpy), else by its layout."""
+# label: cluster
+import json
+import os
+import struct
+import subprocess
+import tempfile
+import unittest
+
+try:
+    import numpy
+    from safetensors import safe_open
+except ImportError as missing:
+    safe_open, why = None, str(missing)
+
+SOURCE = os.environ.get("WEIR_SOURCE") or os.path.join(os.path.dirname(__file__), "../..")
+BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
+WRITER = os.path.join(BIN, "../tests/worker_safetensors_test")
+SHAPES = {"conv1/weights": [2, 1, 3, 4], "bn/moving_mean": [4], "scale": []}
+METADATA = {"model": "lenet5", "quote": "a \"b\" \\ \n c"}
+
+
+class Safetensors(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="weir_st_")
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "sample.safetensors")
+        subprocess.run([WRITER, "--write", self.path], check=True, timeout=60)
+
+    def test_layout(self):
+        with open(self.path, "rb") as f:
+            data = f.read()
+        length, = struct.unpack_from("<Q", data)
+        header = json.loads(data[8:8 + length])
+        self.assertEqual(length % 8, 0)
+        self.assertEqual(header.pop("__metadata__"), METADATA)
+        self.assertEqual({n: e["shape"] for n, e in header.items()}, SHAPES)
+        at = 0
+        for entry in header.values():
+            self.assertEqual(entry["dtype"], "F32")
+            begin, end = entry["data_offsets"]
+            self.assertEqual(begin, at)
+            values = struct.unpack("<%df" % ((end - begin) // 4), data[8 + length:][begin:end])
+            self.assertEqual(list(values), [(begin // 4 + i) * 0.5 - 3 for i in range(len(values))])
+            at = end
+        self.assertEqual(len(data), 8 + length + at)
+
+    def test_library(self):
+        if safe_open is None:
+            self.skipTest("the format's own library is not installed: " + why)
+        at = 0
+        with safe_open(self.path, framework="numpy") as f:
+            self.assertEqual(f.metadata(), METADATA)
+            self.assertEqual(set(f.keys()), set(SHAPES))
+            for name, shape in SHAPES.items():
+                tensor = f.get_tensor(name)
+                self.assertEqual(list(tensor.shape), shape)
+                self.assertEqual(tensor.dtype, numpy.float32)
+                want = (numpy.arange(at, at + tensor.size) * 0.5 - 3).reshape(shape)
+                self.assertTrue((tensor == want).all())
+                at += tensor.size
+
+
+if __name__ == "__main__":
+    unittest.main()
