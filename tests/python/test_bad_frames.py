@@ -98,7 +98,7 @@ class BadFrames(harness.Test):
         return self.send(self.frame(*pieces, **changes))
 
     def send(self, raw):
-        """The first piece of the answer to one frame on a stream of its own, or the call's error."""
+        """The first piece of the answer to one frame on its own stream, or the error."""
         answers = self.stream_call(iter([raw]), timeout=10 * harness.SLOWNESS)
         try:
             for frame in answers:
@@ -146,7 +146,8 @@ class BadFrames(harness.Test):
     def test_wrong_length(self):
         self.join()
         for payload in (b"", GRADIENT[:-4], GRADIENT[:-1], GRADIENT + b"\0" * 4, bytes(4096)):
-            self.refused(self.exchange(self.piece("PUSH", 0, payload)), "bytes|length|empty|payload")
+            self.refused(self.exchange(self.piece("PUSH", 0, payload)),
+                         "bytes|length|empty|payload")
         self.finish()
 
     def test_wrong_step(self):

@@ -226,7 +226,8 @@ class Flags(BadInput):
 
     def test_wrong_job_name(self):
         hosts = self.hosts()
-        self.check(self.worker(*hosts, "--task_index=0", "--job_name=ps"), USAGE, "--job_name", "ps")
+        self.check(self.worker(*hosts, "--task_index=0", "--job_name=ps"), USAGE, "--job_name",
+                   "ps")
         self.check(self.ps(*hosts, "--task_index=0", "--job_name=worker"), USAGE, "--job_name",
                    "worker")
         self.both([*hosts, "--task_index=0", "--job_name=chief"], "--job_name", "chief")

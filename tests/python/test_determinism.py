@@ -28,7 +28,8 @@ class Determinism(harness.Test):
         }
         for name, digest in runs.items():
             self.assertEqual(digest, first, name)
-        self.assertNotEqual(self.digest(model, [*flags, "--seed=12"]), first, "the seed is not used")
+        self.assertNotEqual(self.digest(model, [*flags, "--seed=12"]), first,
+                            "the seed is not used")
 
     def test_same_bits_lenet5(self):
         self.check_same_bits("lenet5", ["--batch_size=16", "--train_steps=25", "--optimizer=adam",

@@ -1,4 +1,4 @@
-"""A worker whose ps is not up says, again and again, whom it waits for; and goes on when it comes."""
+"""A worker whose ps is not up says, again and again, whom it waits for; then it goes on."""
 # label: cluster
 import re
 
