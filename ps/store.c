@@ -3,6 +3,7 @@
  * collected and sent in batches, so that no callback runs under a lock.
  * Locks: a chunk's, then (inside buf_unref and ps_pool_take) its pool's. */
 #include "ps/store.h"
+#include "base/digest.h"
 #include "base/log.h"
 #include "ps/aggregate.h"
 #include <inttypes.h>
@@ -33,7 +34,8 @@ struct cell {
     pthread_mutex_t lock; /* guards all below */
     int64_t version;      /* -1 before the first */
     struct buf *now, *before;
-    float *slots; /* n_slots * n */
+    uint32_t now_crc, before_crc; /* each version is summed up once, not once for each answer */
+    float *slots;                 /* n_slots * n */
     struct ps_aggregate sum;
     struct asker *askers; /* n_workers */
 };
@@ -165,6 +167,7 @@ static void give(struct cell *c, enum piece_kind kind, struct ps_answer *now)
     now->kind = kind;
     now->step = (uint64_t)c->version;
     now->payload = buf_ref(c->now);
+    now->crc32c = c->now_crc;
 }
 
 /* 1 if the member may speak; else *now says why not. */
@@ -220,7 +223,9 @@ static void make_version(struct ps_store *s, struct cell *c, struct buf *next)
                     c->slots, next->data);
     buf_unref(c->before);
     c->before = c->now;
+    c->before_crc = c->now_crc;
     c->now = next;
+    c->now_crc = digest_crc32c(0, next->data, next->bytes);
     c->version++;
     ps_aggregate_reset(&c->sum);
 }
@@ -311,6 +316,7 @@ static void pull(struct ps_store *s, struct cell *c, const struct net_frame_head
         now->kind = PIECE_VERSION;
         now->step = piece->step;
         now->payload = buf_ref(c->before);
+        now->crc32c = c->before_crc;
     } else {
         give(c, PIECE_VERSION, now);
     }
@@ -328,6 +334,7 @@ static int init(struct ps_store *s, struct cell *c, const struct net_piece *piec
         }
         payload_copy(&piece->payload, b->data);
         c->now = b;
+        c->now_crc = piece->crc32c;
         c->version = 0;
     }
     give(c, PIECE_VERSION, now);

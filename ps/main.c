@@ -1,0 +1,196 @@
+/* ps/main.c - the parameter server: flags, set-up, and the end. Exit codes: 0 the job is done,
+ * 1 a permanent error, 2 usage, 143 after SIGTERM, 130 after Ctrl-C. */
+#include "base/flags.h"
+#include "base/hosts.h"
+#include "base/log.h"
+#include "ps/service.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, STOP_GRACE_MS = 2000 };
+
+static const char *opt_ps_hosts = "", *opt_worker_hosts = "", *opt_job_name = "ps";
+static int64_t opt_task_index = 0, opt_ready_fd = -1, opt_threads = 2;
+static int64_t opt_max_model_bytes = (int64_t)8 << 30;
+static int opt_serve = 0, opt_log_level = LOG_LEVEL_INFO;
+
+static const struct flag flags[] = {
+    {"ps_hosts", FLAG_STRING, &opt_ps_hosts, 0, 0, "HOST:PORT,...", NULL,
+     "All parameter servers, in order; this one listens on its own entry", "Cluster:"},
+    {"worker_hosts", FLAG_STRING, &opt_worker_hosts, 0, 0, "HOST:PORT,...", NULL,
+     "All workers, in order; without it the first worker says how many", NULL},
+    {"job_name", FLAG_STRING, &opt_job_name, 0, 0, "ps", NULL, "This program's job", NULL},
+    {"task_index", FLAG_INT, &opt_task_index, 0, HOSTS_MAX - 1, NULL, NULL,
+     "Place of this server in --ps_hosts", NULL},
+    {"serve", FLAG_BOOL, &opt_serve, 0, 0, NULL, NULL,
+     "Stay up when the job is done: give out its parameters, take the next job", "Server:"},
+    {"inter_op_threads", FLAG_INT, &opt_threads, 1, 256, NULL, NULL,
+     "Threads that handle what workers send", NULL},
+    {"max_model_bytes", FLAG_INT, &opt_max_model_bytes, 4, 1e15, "BYTES", NULL,
+     "Largest model taken, in bytes of parameters on this server", NULL},
+    {"log_level", FLAG_CHOICE, &opt_log_level, 0, 0, NULL, "debug|info|warn|error",
+     "What is logged on stderr", NULL},
+    {"ready_fd", FLAG_INT, &opt_ready_fd, -1, 65535, "FD", NULL,
+     "Write 'ready ADDRESS' to this descriptor when listening, then close it (-1: no)", NULL},
+};
+static const struct flags_program program = {
+    .name = "ps",
+    .doc = "Weir's parameter server: holds a model's parameters while workers train it.",
+    .flags = flags,
+    .n_flags = sizeof flags / sizeof *flags,
+};
+
+struct cluster {
+    struct hosts ps, workers;
+};
+
+static enum status read_cluster(struct cluster *c)
+{
+    enum status st = ST_OK;
+    if (strcmp(opt_job_name, "ps") != 0) {
+        LOG_E("--job_name: '%.100s' is not this program's job, which is ps; workers are started "
+              "with the program worker",
+              opt_job_name);
+        return ST_INVALID;
+    }
+    TRY(hosts_parse(opt_ps_hosts, "ps_hosts", &c->ps));
+    TRY(hosts_parse(opt_worker_hosts, "worker_hosts", &c->workers));
+    if (c->ps.n == 0) {
+        LOG_E("--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221");
+        st = ST_INVALID;
+    } else if (opt_task_index >= c->ps.n) {
+        LOG_E("--task_index: %" PRId64 " is not below the %d entries of --ps_hosts", opt_task_index,
+              c->ps.n);
+        st = ST_INVALID;
+    }
+done:
+    return st;
+}
+
+/* Signals are taken by descriptor in the main thread; all other threads inherit the mask. */
+static int open_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+static void on_done(void *ctx)
+{
+    const uint64_t one = 1;
+    if (write(*(int *)ctx, &one, sizeof one) < 0)
+        LOG_E("the end of the job could not be told: %s", strerror(errno));
+}
+
+/* Returns the signal that came, or 0 when the job is done (and --serve does not keep us). */
+static int wait_for_end(int signal_fd, int done_fd)
+{
+    struct pollfd fds[2] = {{.fd = signal_fd, .events = POLLIN}, {.fd = done_fd, .events = POLLIN}};
+    for (;;) {
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            return SIGTERM;
+        struct signalfd_siginfo info;
+        if (fds[0].revents && read(signal_fd, &info, sizeof info) == sizeof info)
+            return (int)info.ssi_signo;
+        uint64_t n_jobs;
+        if (fds[1].revents && read(done_fd, &n_jobs, sizeof n_jobs) == sizeof n_jobs) {
+            if (!opt_serve)
+                return 0;
+            LOG_I("the job is done; serving on");
+        }
+    }
+}
+
+static void tell_ready(const char *addr)
+{
+    if (opt_ready_fd < 0)
+        return;
+    if (dprintf((int)opt_ready_fd, "ready %s\n", addr) < 0)
+        LOG_W("--ready_fd: nothing could be written to %" PRId64 ": %s", opt_ready_fd,
+              strerror(errno));
+    close((int)opt_ready_fd);
+}
+
+static void log_stats(struct ps_service *service)
+{
+    struct ps_service_stats st;
+    ps_service_stats(service, &st);
+    LOG_I("%" PRId64 " steps in %.1f s; %.1f MB of gradients in, %.1f MB of parameters out",
+          st.steps < 0 ? 0 : st.steps, st.seconds, (double)st.received_bytes * 1e-6,
+          (double)st.sent_bytes * 1e-6);
+}
+
+static int serve(struct cluster *c, int signal_fd, int done_fd)
+{
+    int exit_code = EXIT_PERMANENT;
+    const char *addr = c->ps.addr[opt_task_index];
+    struct ps_service *service = NULL;
+    struct net_server *server = NULL;
+    struct ps_service_config cfg = {
+        .self = (int)opt_task_index,
+        .n_servers = c->ps.n,
+        .worker_hosts = &c->workers,
+        .max_model_bytes = opt_max_model_bytes,
+        .serve = opt_serve,
+        .done = on_done,
+        .ctx = &done_fd,
+    };
+    if (ps_service_create(&cfg, &service) != ST_OK)
+        goto done;
+    struct net_server_config net = {
+        .addr = addr, .n_threads = (int)opt_threads, .handler = ps_service_handler(service)};
+    if (net_server_create(&net, &server) != ST_OK)
+        goto done;
+    if (!hosts_is_loopback(addr))
+        LOG_W("%s is not a loopback address: traffic is neither encrypted nor authenticated; let "
+              "only a trusted network or IPSec reach it",
+              addr);
+    LOG_I("listening on %s", addr);
+    tell_ready(addr);
+    int sig = wait_for_end(signal_fd, done_fd);
+    if (sig)
+        LOG_W("%s: stopping", strsignal(sig));
+    net_server_stop(server, STOP_GRACE_MS);
+    log_stats(service);
+    exit_code = sig ? 128 + sig : 0;
+done:
+    net_server_destroy(server);
+    ps_service_destroy(service);
+    return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    struct cluster cluster = {0};
+    int exit_now = 0, exit_code = EXIT_USAGE;
+    log_init("ps", -1, LOG_LEVEL_INFO);
+    if (flags_parse(&program, argc, argv, &exit_now) != ST_OK)
+        return EXIT_USAGE;
+    if (exit_now)
+        return 0;
+    log_init("ps", (int)opt_task_index, (enum log_level)opt_log_level);
+    flags_dump(&program);
+    if (read_cluster(&cluster) == ST_OK) {
+        int signal_fd = open_signals(), done_fd = eventfd(0, EFD_CLOEXEC);
+        exit_code = EXIT_PERMANENT;
+        if (signal_fd < 0 || done_fd < 0)
+            LOG_E("no descriptor to be had: %s", strerror(errno));
+        else
+            exit_code = serve(&cluster, signal_fd, done_fd);
+    }
+    hosts_free(&cluster.ps);
+    hosts_free(&cluster.workers);
+    return exit_code;
+}

@@ -1,0 +1,88 @@
+/* ps/match.c - see match.h. */
+#include "ps/match.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+enum status ps_match_first(const struct net_join *join, int n_workers, char *why, size_t why_bytes)
+{
+    int n = join->job.n_workers;
+    if (join->incarnation == 0)
+        snprintf(why, why_bytes, "the incarnation is 0");
+    else if (n < 1 || n > JOB_MAX_WORKERS)
+        snprintf(why, why_bytes, "a job of %d workers; 1 to %d can be", n, JOB_MAX_WORKERS);
+    else if (n_workers > 0 && n != n_workers)
+        snprintf(why, why_bytes, "--worker_hosts: %d workers here, %d there", n_workers, n);
+    else if (join->member < 0 || join->member >= n)
+        snprintf(why, why_bytes, "--task_index: %d is not below the %d workers", join->member, n);
+    else if (join->job.train_steps < 1)
+        snprintf(why, why_bytes, "--train_steps: %" PRId64 " is below 1", join->job.train_steps);
+    else if (optim_check(&join->job.optim) != ST_OK)
+        snprintf(why, why_bytes, "the optimizer's settings are out of their bounds");
+    else
+        return ST_OK;
+    return ST_INVALID;
+}
+
+static int floats_differ(const char *name, float here, float there, char *why, size_t n)
+{
+    if (here == there)
+        return 0;
+    snprintf(why, n, "--%s: %.9g here, %.9g there", name, (double)here, (double)there);
+    return 1;
+}
+
+static int numbers_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
+{
+    if (here == there)
+        return 0;
+    snprintf(why, n, "--%s: %" PRId64 " here, %" PRId64 " there", name, here, there);
+    return 1;
+}
+
+static int names_differ(const char *name, const char *here, const char *there, int differ,
+                        char *why, size_t n)
+{
+    if (differ)
+        snprintf(why, n, "--%s: %s here, %s there", name, here, there);
+    return differ;
+}
+
+static int optim_differs(const struct optim_config *a, const struct optim_config *b, char *why,
+                         size_t n)
+{
+    return names_differ("optimizer", optim_name(a->kind), optim_name(b->kind), a->kind != b->kind,
+                        why, n) ||
+           floats_differ("learning_rate", a->learning_rate, b->learning_rate, why, n) ||
+           floats_differ("momentum", a->momentum, b->momentum, why, n) ||
+           floats_differ("decay", a->decay, b->decay, why, n) ||
+           floats_differ("beta1", a->beta1, b->beta1, why, n) ||
+           floats_differ("beta2", a->beta2, b->beta2, why, n) ||
+           floats_differ("epsilon", a->epsilon, b->epsilon, why, n) ||
+           floats_differ("weight_decay", a->weight_decay, b->weight_decay, why, n);
+}
+
+static const char *mode_name(enum job_sync_mode mode)
+{
+    return mode == JOB_SYNC ? "sync" : "async";
+}
+
+enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
+                         const struct net_join *join, char *why, size_t why_bytes)
+{
+    const struct net_job *other = &join->job;
+    char what[400];
+    if (chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK) {
+        snprintf(why, why_bytes, "another model: %s", what);
+        return ST_MISMATCH;
+    }
+    if (numbers_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
+        names_differ("sync_mode", mode_name(job->sync_mode), mode_name(other->sync_mode),
+                     job->sync_mode != other->sync_mode, what, sizeof what) ||
+        optim_differs(&job->optim, &other->optim, what, sizeof what) ||
+        numbers_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
+        numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
+        snprintf(why, why_bytes, "another job: %s", what);
+        return ST_MISMATCH;
+    }
+    return ST_OK;
+}

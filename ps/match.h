@@ -1,0 +1,14 @@
+/* ps/match.h - does a joining member belong to the job? Values, no state. Threads: any. */
+#ifndef PS_MATCH_H
+#define PS_MATCH_H
+#include "net/job.h"
+
+/* Checks what a first member brings against this server alone. n_workers: of --worker_hosts; 0:
+ * not given. ST_OK, or ST_INVALID with a sentence. */
+enum status ps_match_first(const struct net_join *join, int n_workers, char *why, size_t why_bytes);
+/* Compares with the job that was set. ST_OK, or ST_MISMATCH with a sentence that names the first
+ * difference. */
+enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
+                         const struct net_join *join, char *why, size_t why_bytes);
+
+#endif

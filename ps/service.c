@@ -1,0 +1,546 @@
+/* ps/service.c - see service.h.
+ *
+ * A `run` is one job with its store and members; pieces hold a reference to it while they work, so
+ * that a new job can take its place. A `link` stands between a member and its stream: the stream
+ * may end at any moment, the link outlives it and knows. Answers go to the newest link over which
+ * the member's present incarnation spoke.
+ *
+ * Locks: the service's guards runs' members and is never held over a call into the store's chunks
+ * or the net. A link's is held while its stream is used; it is recursive, because a stream that
+ * breaks under a send may close in the same thread. A link's lock may be held when the service's is
+ * taken, never the other way round. */
+#include "ps/service.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "ps/match.h"
+#include "ps/store.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct link {
+    _Atomic int refs;
+    pthread_mutex_t lock;
+    struct net_stream *stream; /* NULL: closed */
+};
+
+struct member {
+    uint64_t incarnation; /* 0: never joined */
+    int gone;             /* left by name, before the job's end */
+    int done;             /* left after its last step */
+    struct link *link;    /* a reference; NULL: no stream */
+    char peer[96];
+};
+
+struct run {
+    struct ps_service *service;
+    _Atomic int refs;
+    uint64_t generation;
+    struct net_job job;
+    struct chunks *chunks;
+    int *server; /* shard map */
+    struct ps_store *store;
+    struct member *members; /* guarded by the service's lock */
+    int ended;              /* likewise: all members are done */
+    int64_t start_ns, end_ns;
+};
+
+struct ps_service {
+    struct ps_service_config cfg;
+    pthread_mutex_t lock; /* guards run, the members in it, stopping */
+    pthread_cond_t wake;
+    struct run *run; /* NULL before the first join */
+    int stopping;
+    pthread_t ticker;
+    int has_ticker;
+    _Atomic uint64_t received_bytes, sent_bytes;
+};
+
+static void link_unref(struct link *l)
+{
+    if (!l || atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+static struct link *link_ref(struct link *l)
+{
+    if (l)
+        atomic_fetch_add_explicit(&l->refs, 1, memory_order_relaxed);
+    return l;
+}
+
+/* The stream's link, made at its first piece; NULL without memory. */
+static struct link *link_of(struct net_stream *stream)
+{
+    struct link *l = net_stream_user(stream);
+    if (l)
+        return l;
+    l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&l->lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+    atomic_init(&l->refs, 1);
+    l->stream = stream;
+    net_stream_set_user(stream, l);
+    return l;
+}
+
+static void run_unref(struct run *r)
+{
+    if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (int i = 0; r->members && i < r->job.n_workers; i++)
+        link_unref(r->members[i].link);
+    ps_store_destroy(r->store);
+    chunks_destroy(r->chunks);
+    free(r->server);
+    free(r->members);
+    free(r);
+}
+
+static void send_answer(struct ps_service *s, struct net_stream *stream,
+                        const struct net_frame_head *head, const struct ps_answer *a)
+{
+    struct net_piece piece = {
+        .kind = a->kind, .chunk = a->chunk, .step = a->step, .crc32c = a->crc32c};
+    size_t bytes = a->payload ? a->payload->bytes : 0;
+    atomic_fetch_add_explicit(&s->sent_bytes, bytes, memory_order_relaxed);
+    net_stream_send(stream, head, &piece, a->payload, 0, bytes);
+}
+
+/* The store's answer to an earlier piece. Without a stream it is lost: the member asks again. */
+static void on_answer(void *ctx, int member, uint64_t incarnation, const struct ps_answer *a)
+{
+    struct run *r = ctx;
+    struct ps_service *s = r->service;
+    struct net_frame_head head = {r->generation, (uint32_t)member, incarnation};
+    struct link *l = NULL;
+    pthread_mutex_lock(&s->lock);
+    if (r->members[member].incarnation == incarnation)
+        l = link_ref(r->members[member].link);
+    pthread_mutex_unlock(&s->lock);
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    if (l->stream)
+        send_answer(s, l->stream, &head, a);
+    pthread_mutex_unlock(&l->lock);
+    link_unref(l);
+}
+
+/* The run, with a reference; notes over which link the sender speaks. NULL: no job yet. */
+static struct run *enter_run(struct ps_service *s, const struct net_frame_head *head,
+                             struct link *l)
+{
+    struct link *old = NULL;
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run;
+    if (r) {
+        atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+        if (head->generation == r->generation && head->member < (uint32_t)r->job.n_workers) {
+            struct member *m = &r->members[head->member];
+            if (m->incarnation == head->incarnation && m->link != l) {
+                old = m->link;
+                m->link = link_ref(l);
+            }
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    link_unref(old);
+    return r;
+}
+
+static void fail_stream(struct net_stream *stream, const struct net_frame_head *head,
+                        uint32_t chunk, const char *why)
+{
+    LOG_W("piece from member %" PRIu32 " at %s refused, its stream ends: %s", head->member,
+          net_stream_peer(stream), why);
+    net_stream_fail(stream, head, chunk, why);
+}
+
+static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
+                     const struct net_piece *piece)
+{
+    struct ps_service *s = ctx;
+    struct ps_answer now;
+    struct link *l = link_of(stream);
+    if (!l) {
+        fail_stream(stream, head, piece->chunk, "the server is out of memory");
+        return;
+    }
+    atomic_fetch_add_explicit(&s->received_bytes, piece->payload.bytes, memory_order_relaxed);
+    struct run *r = enter_run(s, head, l);
+    if (!r) {
+        fail_stream(stream, head, piece->chunk, "this server has no job yet; Join comes first");
+        return;
+    }
+    ps_store_piece(r->store, head, piece, &now);
+    if (now.kind == PIECE_REFUSED)
+        fail_stream(stream, head, piece->chunk, now.why);
+    else if (now.kind != PIECE_NONE)
+        send_answer(s, stream, head, &now);
+    buf_unref(now.payload);
+    run_unref(r);
+}
+
+static void on_stream_closed(void *ctx, struct net_stream *stream)
+{
+    struct ps_service *s = ctx;
+    struct link *l = net_stream_user(stream);
+    int n_held = 0;
+    if (!l)
+        return;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; s->run && i < s->run->job.n_workers; i++) {
+        struct member *m = &s->run->members[i];
+        if (m->link == l) {
+            m->link = NULL;
+            n_held++;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&l->lock);
+    l->stream = NULL;
+    pthread_mutex_unlock(&l->lock);
+    for (; n_held > 0; n_held--)
+        link_unref(l);
+    net_stream_set_user(stream, NULL);
+    link_unref(l);
+}
+
+/* A fresh run for the job that the member brings. */
+static enum status make_run(struct ps_service *s, const struct net_join *req, uint64_t generation,
+                            struct run **out)
+{
+    enum status st = ST_OK;
+    struct run *r = calloc(1, sizeof *r);
+    TRY(r ? ST_OK : ST_NOMEM);
+    atomic_init(&r->refs, 1);
+    r->service = s;
+    r->generation = generation;
+    r->job = req->job;
+    r->start_ns = clock_now_ns();
+    TRY(chunks_create(req->chunks->params, req->chunks->n_params, req->chunks->chunk_bytes,
+                      &r->chunks));
+    r->members = calloc((size_t)r->job.n_workers, sizeof *r->members);
+    r->server = malloc((size_t)r->chunks->n_chunks * sizeof *r->server);
+    TRY(r->members && r->server ? ST_OK : ST_NOMEM);
+    TRY(chunks_shard(r->chunks, s->cfg.n_servers, r->server));
+    struct ps_store_config store = {
+        .chunks = r->chunks,
+        .job = &r->job,
+        .server = r->server,
+        .self = s->cfg.self,
+        .generation = generation,
+        .max_bytes = s->cfg.max_model_bytes,
+        .answer = on_answer,
+        .ctx = r,
+    };
+    TRY(ps_store_create(&store, &r->store));
+    *out = r;
+    return ST_OK;
+done:
+    run_unref(r);
+    return st;
+}
+
+static enum status start_run(struct ps_service *s, const struct net_join *req, char *why,
+                             size_t why_bytes)
+{
+    struct run *r = NULL;
+    enum status st = make_run(s, req, s->run ? s->run->generation + 1 : 1, &r);
+    if (st == ST_RANGE)
+        snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
+                 s->cfg.max_model_bytes);
+    else if (st != ST_OK)
+        snprintf(why, why_bytes, "the server cannot take this model: %s", status_text(st));
+    if (st != ST_OK)
+        return st;
+    run_unref(s->run);
+    s->run = r;
+    LOG_I("job: %d parameters, %" PRId64 " elements in %d chunks; %d workers, %s, %s, %" PRId64
+          " steps",
+          r->chunks->n_params, r->chunks->n_elems, r->chunks->n_chunks, r->job.n_workers,
+          r->job.sync_mode == JOB_SYNC ? "sync" : "async", optim_name(r->job.optim.kind),
+          r->job.train_steps);
+    return ST_OK;
+}
+
+/* Decides on a join; on JOIN_WELCOME s->run is the member's. Under the lock. */
+static enum join_answer judge(struct ps_service *s, const struct net_join *req, char *why,
+                              size_t why_bytes)
+{
+    if (ps_match_first(req, s->cfg.worker_hosts->n, why, why_bytes) != ST_OK)
+        return JOIN_REFUSED;
+    struct run *r = s->run;
+    int again = r && req->member < r->job.n_workers &&
+                r->members[req->member].incarnation == req->incarnation;
+    if (r && r->ended && !again) {
+        if (!s->cfg.serve || req->member != 0) {
+            snprintf(why, why_bytes,
+                     s->cfg.serve ? "the job is done; worker 0 sets the next"
+                                  : "the job is done; this server is stopping");
+            return JOIN_RETRY;
+        }
+        r = NULL;
+    }
+    if (!r)
+        return start_run(s, req, why, why_bytes) == ST_OK ? JOIN_WELCOME : JOIN_REFUSED;
+    if (ps_match_job(&r->job, r->chunks, req, why, why_bytes) != ST_OK)
+        return JOIN_REFUSED;
+    return JOIN_WELCOME;
+}
+
+/* Makes the joiner its member's present incarnation; the old one's link is returned to be failed.
+ * Under the lock. */
+static struct link *admit(struct run *r, const struct net_join *req, const char *peer)
+{
+    struct member *m = &r->members[req->member];
+    struct link *old = NULL;
+    if (m->incarnation != req->incarnation) {
+        old = m->link;
+        LOG_I("worker %d joined from %s%s", req->member, peer,
+              m->incarnation ? ", in the place of an earlier one" : "");
+        *m = (struct member){.incarnation = req->incarnation};
+    }
+    m->gone = 0;
+    snprintf(m->peer, sizeof m->peer, "%s", peer);
+    ps_store_admit(r->store, req->member, req->incarnation);
+    return old;
+}
+
+static void fail_link(struct link *l, const struct net_frame_head *head)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    if (l->stream)
+        net_stream_fail(l->stream, head, 0, "another process has joined as this worker");
+    pthread_mutex_unlock(&l->lock);
+    link_unref(l);
+}
+
+static void fill_reply(struct ps_service *s, struct run *r, const struct net_join *req,
+                       struct net_join_reply *reply)
+{
+    size_t bytes = (size_t)r->chunks->n_chunks * sizeof *reply->server;
+    reply->generation = r->generation;
+    reply->step = ps_store_step(r->store);
+    if (reply->step < 0 && req->member == 0)
+        reply->answer = JOIN_INIT;
+    if (s->cfg.self != 0)
+        return;
+    reply->server = malloc(bytes);
+    if (!reply->server) {
+        reply->answer = JOIN_RETRY;
+        snprintf(reply->why, sizeof reply->why, "the server is out of memory");
+        return;
+    }
+    memcpy(reply->server, r->server, bytes);
+    reply->n_chunks = r->chunks->n_chunks;
+}
+
+static void on_join(void *ctx, const struct net_join *req, const char *peer,
+                    struct net_join_reply *reply)
+{
+    struct ps_service *s = ctx;
+    struct link *old = NULL;
+    struct run *r = NULL;
+    *reply = (struct net_join_reply){.step = -1};
+    pthread_mutex_lock(&s->lock);
+    reply->answer = judge(s, req, reply->why, sizeof reply->why);
+    if (reply->answer == JOIN_WELCOME) {
+        r = s->run;
+        atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+        old = admit(r, req, peer);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!r) {
+        LOG_W("worker %d from %s %s: %s", req->member, peer,
+              reply->answer == JOIN_RETRY ? "has to wait" : "refused", reply->why);
+        return;
+    }
+    const struct net_frame_head head = {r->generation, (uint32_t)req->member, 0};
+    fail_link(old, &head);
+    fill_reply(s, r, req, reply);
+    run_unref(r);
+}
+
+static void on_leave(void *ctx, int member, uint64_t incarnation, int done)
+{
+    struct ps_service *s = ctx;
+    int over = 0;
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run;
+    if (r && !r->ended && member >= 0 && member < r->job.n_workers && incarnation &&
+        r->members[member].incarnation == incarnation) {
+        r->members[member].done = done != 0;
+        r->members[member].gone = !done;
+        LOG_I("worker %d left%s", member, done ? "" : " before the job's end");
+        over = 1;
+        for (int i = 0; i < r->job.n_workers; i++)
+            over = over && r->members[i].done;
+        r->ended = over;
+        if (over)
+            r->end_ns = clock_now_ns();
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (over)
+        s->cfg.done(s->cfg.ctx);
+}
+
+/* "worker 1 (10.0.0.7:2223), worker 3, and 5 more" */
+struct names {
+    char text[400];
+    size_t at;
+    int n;
+};
+
+static void add_name(struct names *l, struct ps_service *s, int member, const char *note)
+{
+    if (l->n++ >= 4)
+        return;
+    const char *sep = l->n > 1 ? ", " : "";
+    int n =
+        member < s->cfg.worker_hosts->n
+            ? snprintf(l->text + l->at, sizeof l->text - l->at, "%sworker %d (%.60s)%s", sep,
+                       member, s->cfg.worker_hosts->addr[member], note)
+            : snprintf(l->text + l->at, sizeof l->text - l->at, "%sworker %d%s", sep, member, note);
+    l->at += (size_t)n < sizeof l->text - l->at ? (size_t)n : 0;
+}
+
+static void end_names(struct names *l)
+{
+    if (l->n > 4)
+        snprintf(l->text + l->at, sizeof l->text - l->at, ", and %d more", l->n - 4);
+}
+
+/* Before the first join all are waited for, later those that have not come or went away. */
+static int name_absent(struct ps_service *s, struct run *r, struct names *l)
+{
+    int n = r ? r->job.n_workers : s->cfg.worker_hosts->n;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < n; i++) {
+        const struct member *m = r ? &r->members[i] : NULL;
+        if (!m || m->incarnation == 0)
+            add_name(l, s, i, "");
+        else if (m->gone)
+            add_name(l, s, i, ", which left");
+    }
+    pthread_mutex_unlock(&s->lock);
+    end_names(l);
+    return l->n > 0 || !r;
+}
+
+static void tell_who_is_missing(struct ps_service *s, struct run *r, int64_t wait_ns)
+{
+    struct names absent = {.n = 0}, late = {.n = 0};
+    int64_t step = 0;
+    if (name_absent(s, r, &absent)) {
+        LOG_I("waiting for %s to join", absent.n ? absent.text : "the first worker");
+        return;
+    }
+    int *missing = calloc((size_t)r->job.n_workers, sizeof *missing);
+    if (!missing)
+        return;
+    int n = ps_store_missing(r->store, clock_now_ns() - wait_ns, missing, &step);
+    for (int i = 0; n > 0 && i < r->job.n_workers; i++)
+        if (missing[i])
+            add_name(&late, s, i, "");
+    end_names(&late);
+    if (late.n > 0)
+        LOG_W("step %" PRId64 " waits for %s", step, late.text);
+    free(missing);
+}
+
+static void *ticker_main(void *arg)
+{
+    struct ps_service *s = arg;
+    int64_t ms = s->cfg.wait_line_ms > 0 ? s->cfg.wait_line_ms : 5000;
+    int64_t deadline = clock_deadline_ns(ms);
+    pthread_mutex_lock(&s->lock);
+    while (!s->stopping) {
+        if (clock_cond_wait(&s->wake, &s->lock, deadline) == 0)
+            continue;
+        deadline = clock_deadline_ns(ms);
+        struct run *r = s->run;
+        if (r && r->ended)
+            continue;
+        if (r)
+            atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+        pthread_mutex_unlock(&s->lock);
+        tell_who_is_missing(s, r, ms * 1000000);
+        run_unref(r);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+enum status ps_service_create(const struct ps_service_config *cfg, struct ps_service **out)
+{
+    struct ps_service *s = calloc(1, sizeof *s);
+    if (!s)
+        return ST_NOMEM;
+    s->cfg = *cfg;
+    pthread_mutex_init(&s->lock, NULL);
+    clock_cond_init(&s->wake);
+    s->has_ticker = pthread_create(&s->ticker, NULL, ticker_main, s) == 0;
+    if (!s->has_ticker) {
+        LOG_E("no thread could be started; raise the limit on processes");
+        ps_service_destroy(s);
+        return ST_NOMEM;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+void ps_service_destroy(struct ps_service *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stopping = 1;
+    pthread_cond_broadcast(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    if (s->has_ticker)
+        pthread_join(s->ticker, NULL);
+    run_unref(s->run);
+    pthread_cond_destroy(&s->wake);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+struct net_server_handler ps_service_handler(struct ps_service *s)
+{
+    return (struct net_server_handler){.ctx = s,
+                                       .join = on_join,
+                                       .leave = on_leave,
+                                       .piece = on_piece,
+                                       .stream_closed = on_stream_closed};
+}
+
+void ps_service_stats(struct ps_service *s, struct ps_service_stats *out)
+{
+    *out = (struct ps_service_stats){.steps = -1};
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run;
+    if (r) {
+        atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+        int64_t end = r->ended ? r->end_ns : clock_now_ns();
+        out->seconds = (double)(end - r->start_ns) * 1e-9;
+    }
+    pthread_mutex_unlock(&s->lock);
+    out->received_bytes = atomic_load(&s->received_bytes);
+    out->sent_bytes = atomic_load(&s->sent_bytes);
+    if (r)
+        out->steps = ps_store_step(r->store);
+    run_unref(r);
+}

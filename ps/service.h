@@ -1,0 +1,36 @@
+/* ps/service.h - what the server answers: who may join, which store a piece goes to, where answers
+ * go back, when the job is done. The first member that joins a fresh server sets the job.
+ * Owns:    the job's store, its members, one thread that names who is waited for.
+ * Threads: the handler's functions from any; create and destroy from one, destroy after the last
+ *          handler returned.
+ * Errors:  ST_NOMEM. */
+#ifndef PS_SERVICE_H
+#define PS_SERVICE_H
+#include "base/hosts.h"
+#include "net/server.h"
+
+struct ps_service_config {
+    int self;                         /* this server's number */
+    int n_servers;                    /* all servers of the job */
+    const struct hosts *worker_hosts; /* borrowed for ever; n = 0: whoever comes */
+    int64_t max_model_bytes;          /* of parameters held here */
+    int serve;                        /* a job that is done may be followed by another */
+    int64_t wait_line_ms;             /* how often those waited for are named; 0: 5000 */
+    void (*done)(void *ctx);          /* all members have left, done; called once a job */
+    void *ctx;
+};
+
+struct ps_service_stats {
+    int64_t steps;                       /* lowest version of all chunks; -1: never started */
+    uint64_t received_bytes, sent_bytes; /* payload */
+    double seconds;                      /* from the first join to the last leave, or to now */
+};
+
+struct ps_service;
+enum status ps_service_create(const struct ps_service_config *cfg, struct ps_service **out);
+void ps_service_destroy(struct ps_service *s); /* NULL is fine */
+/* For net_server_config; valid until destroy. */
+struct net_server_handler ps_service_handler(struct ps_service *s);
+void ps_service_stats(struct ps_service *s, struct ps_service_stats *out);
+
+#endif
