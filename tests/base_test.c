@@ -1,0 +1,188 @@
+/* tests/base_test.c - host lists, digests, buffers, random numbers, log lines, status names. */
+#include "base/buf.h"
+#include "base/digest.h"
+#include "base/hosts.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/shape.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* after its needs */
+#include <cmocka.h>
+
+static void good_hosts(const char *text, int n)
+{
+    struct hosts h;
+    assert_int_equal(hosts_parse(text, "ps_hosts", &h), ST_OK);
+    assert_int_equal(h.n, n);
+    hosts_free(&h);
+}
+
+static void bad_hosts(const char *text)
+{
+    struct hosts h;
+    assert_int_equal(hosts_parse(text, "ps_hosts", &h), ST_INVALID);
+}
+
+static void test_hosts(void **state)
+{
+    good_hosts("", 0);
+    good_hosts(NULL, 0);
+    good_hosts("a:1", 1);
+    good_hosts("192.168.1.6:2221,worker-1.example.org:65535,[::1]:2223", 3);
+    good_hosts("a:1,a:2", 2);
+    bad_hosts("a");
+    bad_hosts("a:");
+    bad_hosts(":1");
+    bad_hosts("a:0");
+    bad_hosts("a:65536");
+    bad_hosts("a:99999999999999999999");
+    bad_hosts("a:1x");
+    bad_hosts("a:-1");
+    bad_hosts("a:1,");
+    bad_hosts(",a:1");
+    bad_hosts("a:1,,b:1");
+    bad_hosts("a:1, b:1");
+    bad_hosts("::1:2221");
+    bad_hosts("[]:1");
+    bad_hosts("a:1,b:1,a:1");
+    assert_int_equal(hosts_is_loopback("127.0.0.1:1"), 1);
+    assert_int_equal(hosts_is_loopback("localhost:1"), 1);
+    assert_int_equal(hosts_is_loopback("[::1]:1"), 1);
+    assert_int_equal(hosts_is_loopback("10.0.0.1:1"), 0);
+    assert_int_equal(hosts_is_loopback("localhosts:1"), 0);
+}
+
+static void test_digest(void **state)
+{
+    char hex[65];
+    struct digest_sha256 *d;
+    assert_int_equal(digest_crc32c(0, "123456789", 9), 0xe3069283u);
+    assert_int_equal(digest_crc32c(digest_crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
+    assert_int_equal(digest_crc32c(0, "", 0), 0);
+    /* RFC 3720 B.4: 32 bytes of zeros */
+    assert_int_equal(digest_crc32c(0, (char[32]){0}, 32), 0x8a9136aau);
+    assert_int_equal(digest_sha256_create(&d), ST_OK);
+    digest_sha256_update(d, "a", 1);
+    digest_sha256_update(d, "bc", 2);
+    digest_sha256_hex(d, hex);
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    digest_sha256_destroy(d);
+}
+
+static void count_recycled(struct buf *b, void *ctx)
+{
+    ++*(int *)ctx;
+    buf_free(b);
+}
+
+static void test_buf(void **state)
+{
+    struct buf *b;
+    int recycled = 0;
+    assert_int_equal(buf_create(0, &b), ST_OK);
+    buf_unref(b);
+    buf_unref(NULL);
+    assert_int_equal(buf_create(100, &b), ST_OK);
+    assert_int_equal((uintptr_t)b->data % 64, 0);
+    memset(b->data, 1, b->bytes);
+    b->recycle = count_recycled;
+    b->recycle_ctx = &recycled;
+    buf_unref(buf_ref(b));
+    assert_int_equal(recycled, 0);
+    buf_unref(b);
+    assert_int_equal(recycled, 1);
+    assert_int_equal(buf_create(SIZE_MAX, &b), ST_NOMEM);
+}
+
+static void test_rng(void **state)
+{
+    /* splitmix64 with seed 0 begins with this number */
+    assert_true(rng_mix(0) == 0xe220a8397b1dcdafu);
+    uint64_t key = rng_key(1, RNG_TEST, 0);
+    double sum = 0;
+    int counts[10] = {0};
+    for (uint64_t i = 0; i < 100000; i++) {
+        float u = rng_uniform(key, i);
+        assert_true(u >= 0 && u < 1);
+        sum += (double)u;
+        counts[rng_below(key, i, 10)]++;
+    }
+    assert_true(sum / 100000 > 0.495 && sum / 100000 < 0.505);
+    for (int i = 0; i < 10; i++)
+        assert_in_range(counts[i], 9500, 10500);
+    assert_true(rng_key(1, RNG_TEST, 0) != rng_key(1, RNG_INIT, 0));
+    assert_true(rng_key(1, RNG_TEST, 0) != rng_key(2, RNG_TEST, 0));
+    assert_true(rng_u64(key, 5) == rng_u64(key, 5));
+}
+
+static int hook_before, hook_after;
+
+static void hook(void *ctx, int before)
+{
+    if (before)
+        hook_before++;
+    else
+        hook_after++;
+}
+
+static void test_log(void **state)
+{
+    static char text[4096];
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    int err = dup(2);
+    dup2(fileno(f), 2);
+    log_init("worker", 3, LOG_LEVEL_INFO);
+    log_set_hook(hook, NULL);
+    LOG_D("not shown");
+    LOG_I("one\ntwo\033[1m %d", 42);
+    static char flood[3000];
+    memset(flood, 'x', sizeof flood - 1);
+    LOG_W("%s", flood);
+    log_set_hook(NULL, NULL);
+    log_init("weir", -1, LOG_LEVEL_INFO);
+    dup2(err, 2);
+    close(err);
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    assert_null(strstr(text, "not shown"));
+    assert_non_null(strstr(text, " worker:3 one?two?[1m 42\n"));
+    assert_int_equal(text[0], 'I');
+    char *second = strchr(text, '\n') + 1;
+    assert_int_equal(second[0], 'W');
+    assert_true(strlen(second) <= 1024);
+    assert_string_equal(strchr(second, '\n'), "\n");
+    assert_int_equal(hook_before, 2);
+    assert_int_equal(hook_after, 2);
+}
+
+static void test_shape_and_status(void **state)
+{
+    assert_int_equal(shape_elems(&(struct shape){0, {0}}), 1);
+    assert_int_equal(shape_elems(&(struct shape){3, {2, 3, 4}}), 24);
+    assert_int_equal(shape_elems(&(struct shape){2, {0, 4}}), 0);
+    assert_int_equal(shape_elems(&(struct shape){2, {-1, 4}}), -1);
+    assert_int_equal(shape_elems(&(struct shape){2, {(int64_t)1 << 40, 2}}), -1);
+    assert_int_equal(shape_elems(&(struct shape){1, {INT64_MAX}}), -1);
+    assert_string_equal(status_name(ST_OK), "ST_OK");
+    assert_string_equal(status_name(ST_INTERNAL), "ST_INTERNAL");
+    assert_string_equal(status_text(ST_BUSY), "in use");
+    assert_string_equal(status_name((enum status)99), "ST_?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hosts), cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_buf),   cmocka_unit_test(test_rng),
+        cmocka_unit_test(test_log),   cmocka_unit_test(test_shape_and_status),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
