@@ -34,12 +34,13 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
     const struct net_param *p = &l->chunks->params[c->param];
     size_t n = (size_t)c->n_elems;
     float *value = l->params + c->first;
+    float scale = (float)(1.0 / (double)weight); /* rounded as the server does */
     pthread_mutex_lock(&l->lock);
     vector_scale(l->sum, data, weight, n);
     if (p->rule == PARAM_AVERAGE)
-        optim_average(p->keep, n, l->sum, 1.0f / weight, value, value);
+        optim_average(p->keep, n, l->sum, scale, value, value);
     else
-        optim_apply(&l->optim, (uint64_t)step + 1, n, l->sum, 1.0f / weight, value,
+        optim_apply(&l->optim, (uint64_t)step + 1, n, l->sum, scale, value,
                     l->slots + l->n_slots * c->first, value);
     l->version[chunk] = step + 1;
     l->stats.applied++;
