@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu.h"
 #include "base/log.h"
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,9 @@ static int n_devices(void)
 {
     return 1;
 }
+
+static const int n_params_of[LAYER_N_KINDS] = {
+    [LAYER_CONV2D] = 2, [LAYER_DENSE] = 2, [LAYER_BATCH_NORM] = 4};
 
 static enum status config_check(const struct backend_plan_config *cfg)
 {
@@ -35,6 +39,11 @@ static enum status config_check(const struct backend_plan_config *cfg)
         if ((l->kind == LAYER_SOFTMAX_XENT) != (i == cfg->n_layers - 1) &&
             (l->kind == LAYER_SOFTMAX_XENT || !cfg->inference_only)) {
             LOG_E("layer '%s': softmax_xent must be the last layer, and the only one", l->name);
+            return ST_UNSUPPORTED;
+        }
+        if (l->n_params != n_params_of[l->kind]) {
+            LOG_E("layer '%s': %d parameters, but its kind has %d", l->name, l->n_params,
+                  n_params_of[l->kind]);
             return ST_UNSUPPORTED;
         }
         for (int k = 0; k < l->n_params; k++)
@@ -258,10 +267,27 @@ done:
     return st;
 }
 
+/* Filled once when the object is loaded: library, version, and the instructions it will use. */
+static char description[64];
+
+__attribute__((constructor)) static void description_fill(void)
+{
+    const dnnl_version_t *v = dnnl_version();
+    int isa = (int)dnnl_get_effective_cpu_isa();
+    /* each set of instructions has a bit of its own beside those that it includes */
+    const char *simd = "";
+    if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+        simd = ", AVX-512";
+    else if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
+        simd = ", AVX2";
+    snprintf(description, sizeof description, "oneDNN v%d.%d.%d%s", v->major, v->minor, v->patch,
+             simd);
+}
+
 extern const struct backend weir_backend;
 const struct backend weir_backend = {
     .name = "cpu",
-    .description = "oneDNN 2.6",
+    .description = description,
     .n_devices = n_devices,
     .plan_create = plan_create,
     .plan_destroy = plan_destroy,

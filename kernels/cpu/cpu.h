@@ -28,6 +28,14 @@
 #define CPU_SANITIZED 1
 #endif
 #endif
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CPU_THREAD_SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define CPU_THREAD_SANITIZED 1
+#endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CPU_SANITIZED 1
 #endif

@@ -1,7 +1,6 @@
 /* kernels/cpu/norm.c - batch normalization per channel, or per feature (as images of one cell).
  * Training takes the batch's own statistics and hands them out as "gradients" of the running ones;
  * otherwise the caller's running ones count. */
-#include "base/log.h"
 #include "kernels/cpu/cpu.h"
 #include <string.h>
 
@@ -91,11 +90,6 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     dnnl_memory_desc_t md;
     dnnl_primitive_desc_t infer;
     dnnl_dims_t dims = {op->layer->in.dim[0]};
-    if (op->layer->n_params != LAYER_MAX_PARAMS) {
-        LOG_E("layer '%s': batch norm has 4 parameters, not %d", op->layer->name,
-              op->layer->n_params);
-        return ST_UNSUPPORTED;
-    }
     TRY(cpu_block_create(pass, sizeof(struct norm), &op->state));
     struct norm *c = op->state;
     c->n_channels = op->layer->in.dim[0];

@@ -6,6 +6,9 @@
 #include "kernels/cpu/cpu.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 enum status cpu_status(const struct cpu_op *op, const char *what, dnnl_status_t code)
 {
@@ -74,14 +77,17 @@ static enum status own(struct cpu_pass *pass, struct cpu_owned thing)
 enum status cpu_block_create(struct cpu_pass *pass, size_t bytes, void **out)
 {
     enum status st = ST_OK;
-    size_t rounded = (bytes + 63) / 64 * 64 + 64;
-    void *block = aligned_alloc(64, rounded);
+    size_t align = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 64;
+    size_t rounded = bytes > 0 ? (bytes + align - 1) / align * align : align;
+    void *block = aligned_alloc(align, rounded);
     if (block == NULL) {
         LOG_E("CPU backend: %zu bytes of memory for a batch of %d are not to be had; take a "
               "smaller batch",
               rounded, pass->n);
         return ST_NOMEM;
     }
+    if (align == HUGE_PAGE_BYTES)
+        madvise(block, rounded, MADV_HUGEPAGE); /* a hint: large tensors miss the TLB less */
     memset(block, 0, rounded);
     TRY(own(pass, (struct cpu_owned){CPU_OWNED_BLOCK, block}));
     pass->bytes += rounded;

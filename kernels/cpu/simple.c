@@ -12,7 +12,7 @@ enum { BLOCK_FLOATS = 16384 };
 /* Threads for our own loops: one under ThreadSanitizer, which cannot see OpenMP's barriers. */
 static int loop_threads(const struct cpu_pass *pass)
 {
-#if defined(__SANITIZE_THREAD__)
+#if defined(CPU_THREAD_SANITIZED)
     return 1;
 #else
     return pass->plan->cfg.n_threads;
