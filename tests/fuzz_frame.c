@@ -1,0 +1,65 @@
+/* tests/fuzz_frame.c - frame_decode and the payload readers on any bytes, cut into spans at a
+ * place that the input itself chooses; whatever decodes must read the same in one piece. */
+#include "net/frame.h"
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+struct digest {
+    uint64_t sum;
+    size_t runs;
+};
+
+static void add_run(void *ctx, size_t first, const void *src, size_t n)
+{
+    struct digest *d = ctx;
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n * sizeof(float); i++)
+        d->sum = d->sum * 31 + p[i];
+    d->runs = first + n;
+}
+
+static enum status on_piece(void *ctx, const struct net_frame_head *head,
+                            const struct net_piece *piece)
+{
+    struct digest *d = ctx;
+    d->sum = d->sum * 31 + (uint64_t)piece->kind + piece->chunk + piece->step + piece->crc32c;
+    d->sum = d->sum * 31 + payload_crc32c(&piece->payload) + strlen(piece->why);
+    if (piece->payload.bytes % sizeof(float) == 0) {
+        payload_each_run(&piece->payload, add_run, d);
+        if (d->runs != piece->payload.bytes / sizeof(float) && piece->payload.bytes > 0)
+            abort();
+        void *copy = malloc(piece->payload.bytes + 1);
+        if (copy)
+            payload_copy(&piece->payload, copy);
+        free(copy);
+    }
+    return ST_OK;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    if (bytes < 2)
+        return 0;
+    size_t cut = (size_t)data[0] * (bytes - 2) / 255;
+    size_t step = data[1] % 17;
+    data += 2;
+    bytes -= 2;
+    struct net_span whole = {data, bytes}, spans[64];
+    size_t n = 0, at = 0;
+    spans[n++] = (struct net_span){data, at = cut};
+    while (n < 63 && step > 0 && at + step < bytes) {
+        spans[n++] = (struct net_span){data + at, step};
+        at += step;
+    }
+    spans[n++] = (struct net_span){data + at, bytes - at};
+    struct net_frame_head h1 = {0, 0, 0}, h2 = {0, 0, 0};
+    struct digest d1 = {0, 0}, d2 = {0, 0};
+    char why[128];
+    enum status a = frame_decode(&whole, 1, &h1, on_piece, &d1, why, sizeof why);
+    enum status b = frame_decode(spans, n, &h2, on_piece, &d2, why, sizeof why);
+    if (a != b || (a == ST_OK && (d1.sum != d2.sum || h1.incarnation != h2.incarnation)))
+        abort();
+    return 0;
+}

@@ -1,0 +1,288 @@
+/* tests/net_exchange_test.c - the exchange client against small servers in the same process:
+ * first values, steps, broken streams, servers that come late, refuse, or send rubbish. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/exchange.h"
+#include "tests/capture.h"
+#include "tests/net_tiny.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { N_ELEMS = 20000, CHUNK_BYTES = 4096, N_CHUNKS = 20 };
+
+struct rig {
+    struct chunks *chunks;
+    struct tiny tiny[2];
+    int n;
+    char addr[2][32], *addrs[2];
+    struct hosts hosts;
+    float *params, *gradient;
+    struct net_exchange *x;
+};
+
+static void rig_open(struct rig *r, int n_servers)
+{
+    const struct net_param param = {.name = "w", .shape = {1, {N_ELEMS}}};
+    memset(r, 0, sizeof *r);
+    assert_int_equal(chunks_create(&param, 1, CHUNK_BYTES, &r->chunks), ST_OK);
+    assert_int_equal(r->chunks->n_chunks, N_CHUNKS);
+    r->n = n_servers;
+    r->params = malloc(N_ELEMS * sizeof(float));
+    r->gradient = malloc(N_ELEMS * sizeof(float));
+    for (int i = 0; i < N_ELEMS; i++) {
+        r->params[i] = (float)i;
+        r->gradient[i] = 1;
+    }
+    for (int i = 0; i < n_servers; i++) {
+        tiny_init(&r->tiny[i], r->chunks, i, n_servers);
+        tiny_start(&r->tiny[i]);
+        snprintf(r->addr[i], sizeof r->addr[i], "127.0.0.1:%d", r->tiny[i].port);
+        r->addrs[i] = r->addr[i];
+    }
+    r->hosts = (struct hosts){n_servers, r->addrs};
+    struct net_exchange_config cfg = {.ps_hosts = &r->hosts,
+                                      .join = {.incarnation = 99, .chunks = r->chunks},
+                                      .params = r->params,
+                                      .wait_line_ms = 200};
+    cfg.join.job = (struct net_job){.n_workers = 1, .train_steps = 10};
+    optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
+    assert_int_equal(net_exchange_create(&cfg, &r->x), ST_OK);
+}
+
+static void rig_close(struct rig *r)
+{
+    net_exchange_destroy(r->x);
+    for (int i = 0; i < r->n; i++)
+        tiny_free(&r->tiny[i]);
+    chunks_destroy(r->chunks);
+    free(r->params);
+    free(r->gradient);
+}
+
+static void push_all(struct rig *r, int64_t step)
+{
+    for (int i = 0; i < N_CHUNKS; i++)
+        assert_int_equal(
+            net_exchange_push(r->x, i, step, r->gradient + r->chunks->chunks[i].first, 1), ST_OK);
+}
+
+static void assert_params(const struct rig *r, float added)
+{
+    for (int i = 0; i < N_ELEMS; i++)
+        if (r->params[i] != (float)i + added)
+            fail_msg("params[%d] is %g, not %g", i, (double)r->params[i], (double)(i + added));
+}
+
+static void test_steps(void **state)
+{
+    for (int n = 1; n <= 2; n++) {
+        struct rig r;
+        int64_t step = -5;
+        rig_open(&r, n);
+        assert_int_equal(net_exchange_push(r.x, 0, 0, r.gradient, 1), ST_BUSY);
+        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+        assert_int_equal(step, 0);
+        for (int64_t s = 0; s < 10; s++) {
+            push_all(&r, s);
+            assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, s + 1), ST_OK);
+            assert_int_equal(net_exchange_version(r.x, N_CHUNKS - 1), s + 1);
+            assert_params(&r, (float)(s + 1));
+        }
+        memset(r.params, 0, N_ELEMS * sizeof(float));
+        for (int i = 0; i < N_CHUNKS; i++)
+            assert_int_equal(net_exchange_pull(r.x, i, 10), ST_OK);
+        assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 10), ST_OK);
+        assert_params(&r, 10);
+        assert_int_equal(net_exchange_push(r.x, N_CHUNKS, 0, r.gradient, 1), ST_RANGE);
+        assert_int_equal(net_exchange_wait(r.x, 1, N_CHUNKS, 0), ST_RANGE);
+        struct net_exchange_stats stats;
+        net_exchange_stats(r.x, &stats);
+        assert_int_equal(stats.applied, 10 * N_CHUNKS);
+        assert_int_equal(stats.duplicate + stats.stale + stats.reconnects, 0);
+        assert_int_equal(stats.sent_bytes, 11 * N_ELEMS * sizeof(float));
+        assert_int_equal(stats.received_bytes, 12 * N_ELEMS * sizeof(float));
+        assert_int_equal(net_exchange_leave(r.x, 1, 5000), ST_OK);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(r.tiny[i].n_leave, 1);
+        rig_close(&r);
+    }
+}
+
+/* The stream breaks while every answer is outstanding: all is sent again, and counts once. */
+static void test_resend(void **state)
+{
+    struct rig r;
+    int64_t step;
+    rig_open(&r, 2);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    struct tiny *t = &r.tiny[1];
+    pthread_mutex_lock(&t->lock);
+    t->hold = 1;
+    pthread_mutex_unlock(&t->lock);
+    push_all(&r, 0);
+    tiny_await(t, &t->n_push, N_CHUNKS / 2);
+    tiny_stop(t);
+    t->hold = 0;
+    tiny_start(t);
+    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_OK);
+    assert_params(&r, 1);
+    assert_int_equal(t->n_duplicate, N_CHUNKS / 2);
+    struct net_exchange_stats stats;
+    net_exchange_stats(r.x, &stats);
+    assert_int_equal(stats.applied, N_CHUNKS / 2);
+    assert_int_equal(stats.duplicate, N_CHUNKS / 2);
+    assert_int_equal(stats.reconnects, 1);
+    push_all(&r, 1);
+    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 2), ST_OK);
+    assert_params(&r, 2);
+    rig_close(&r);
+}
+
+/* A spoilt payload is asked for again and never reaches the parameters. */
+static void test_bad_checksum(void **state)
+{
+    struct rig r;
+    int64_t step;
+    rig_open(&r, 1);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    r.tiny[0].bad_crc = 1;
+    push_all(&r, 0);
+    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_OK);
+    assert_params(&r, 1);
+    struct net_exchange_stats stats;
+    net_exchange_stats(r.x, &stats);
+    assert_int_equal(stats.reconnects, 1);
+    assert_true(stats.duplicate > 0);
+    rig_close(&r);
+}
+
+static void test_fatal_answers(void **state)
+{
+    static const struct {
+        enum piece_kind kind;
+        enum status st;
+    } cases[] = {{PIECE_REFUSED, ST_REFUSED},
+                 {PIECE_WRONG_SHARD, ST_PROTOCOL},
+                 {PIECE_REBASE, ST_PROTOCOL},
+                 {PIECE_PUSH, ST_PROTOCOL},
+                 {PIECE_NONE, ST_PROTOCOL}}; /* NONE: a payload that is too short */
+    for (int i = 0; i < 5; i++) {
+        struct rig r;
+        int64_t step;
+        rig_open(&r, 1);
+        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+        r.tiny[0].kind = cases[i].kind;
+        r.tiny[0].bad_length = cases[i].kind == PIECE_NONE;
+        capture_begin();
+        enum status pushed = net_exchange_push(r.x, 3, 0, r.gradient, 1);
+        enum status st = net_exchange_wait(r.x, 3, 1, 1);
+        capture_end();
+        assert_int_equal(pushed, ST_OK);
+        assert_int_equal(st, cases[i].st);
+        assert_int_equal(capture_lines(), 1);
+        assert_int_equal(net_exchange_push(r.x, 4, 0, r.gradient, 1), cases[i].st);
+        rig_close(&r);
+    }
+}
+
+static void test_refused_join(void **state)
+{
+    struct rig r;
+    int64_t step = -5;
+    rig_open(&r, 1);
+    r.tiny[0].answer = JOIN_REFUSED;
+    enum status st = CAPTURE(net_exchange_start(r.x, &step));
+    assert_int_equal(st, ST_REFUSED);
+    assert_int_equal(step, -5);
+    assert_non_null(strstr(capture_text, "refused this worker: tiny says 2"));
+    assert_int_equal(capture_lines(), 1);
+    rig_close(&r);
+}
+
+/* The server is busy with another job, then is not there, then is back. */
+static void test_waits_for_server(void **state)
+{
+    struct rig r;
+    int64_t step;
+    rig_open(&r, 1);
+    r.tiny[0].retries = 4;
+    enum status st = CAPTURE(net_exchange_start(r.x, &step));
+    assert_int_equal(st, ST_OK);
+    assert_int_equal(r.tiny[0].n_join, 5);
+    assert_non_null(strstr(capture_text, "waiting for ps:0 (127.0.0.1:"));
+    assert_non_null(strstr(capture_text, "tiny says 3"));
+    tiny_stop(&r.tiny[0]);
+    push_all(&r, 0);
+    tiny_start(&r.tiny[0]);
+    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_OK);
+    assert_params(&r, 1);
+    rig_close(&r);
+}
+
+static void *cancel_soon(void *x)
+{
+    struct timespec ts = {0, 300000000};
+    nanosleep(&ts, NULL);
+    net_exchange_cancel(x);
+    return NULL;
+}
+
+static void test_cancel(void **state)
+{
+    struct rig r;
+    int64_t step;
+    pthread_t thread;
+    rig_open(&r, 2);
+    tiny_stop(&r.tiny[1]); /* start() waits for it for ever */
+    int64_t t0 = clock_now_ns();
+    pthread_create(&thread, NULL, cancel_soon, r.x);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_CANCELLED);
+    pthread_join(thread, NULL);
+    assert_in_range((clock_now_ns() - t0) / 1000000, 290, 20000);
+    rig_close(&r);
+
+    rig_open(&r, 1);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    pthread_mutex_lock(&r.tiny[0].lock);
+    r.tiny[0].hold = 1;
+    pthread_mutex_unlock(&r.tiny[0].lock);
+    push_all(&r, 0);
+    pthread_create(&thread, NULL, cancel_soon, r.x);
+    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_CANCELLED);
+    pthread_join(thread, NULL);
+    assert_int_equal(net_exchange_leave(r.x, 0, 5000), ST_OK);
+    assert_int_equal(r.tiny[0].n_leave, 1);
+    rig_close(&r);
+}
+
+/* A server that came back without its parameters cannot go on with this job. */
+static void test_server_forgot(void **state)
+{
+    struct rig r;
+    int64_t step;
+    rig_open(&r, 1);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    tiny_stop(&r.tiny[0]);
+    for (int i = 0; i < N_CHUNKS; i++)
+        r.tiny[0].version[i] = -1;
+    tiny_start(&r.tiny[0]);
+    push_all(&r, 0);
+    assert_int_equal(CAPTURE(net_exchange_wait(r.x, 0, N_CHUNKS, 1)), ST_PROTOCOL);
+    assert_non_null(strstr(capture_text, "has lost the parameters"));
+    rig_close(&r);
+}
+
+int main(void)
+{
+    log_init("test", -1, LOG_LEVEL_INFO);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps),        cmocka_unit_test(test_resend),
+        cmocka_unit_test(test_bad_checksum), cmocka_unit_test(test_fatal_answers),
+        cmocka_unit_test(test_refused_join), cmocka_unit_test(test_waits_for_server),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_server_forgot),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,471 @@
+/* tests/net_frame_test.c - the hand-written coding of Frame against protobuf-c's own, both ways;
+ * any order of fields, any cut into spans, and input that is no frame. */
+#include "base/digest.h"
+#include "base/rng.h"
+#include "net/frame.h"
+#include "net/weir.pb-c.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SMALL_BYTES = 4096 };
+
+struct seen {
+    int n;
+    struct net_piece piece[8]; /* the first ones; payload is not valid later */
+    uint8_t payload[8][64];    /* their first bytes */
+    size_t payload_bytes[8];
+    enum status answer;
+};
+
+static enum status keep(void *ctx, const struct net_frame_head *head, const struct net_piece *piece)
+{
+    struct seen *s = ctx;
+    if (s->n < 8) {
+        s->piece[s->n] = *piece;
+        s->payload_bytes[s->n] = piece->payload.bytes;
+        if (piece->payload.bytes <= sizeof s->payload[0])
+            payload_copy(&piece->payload, s->payload[s->n]);
+    }
+    (void)payload_crc32c(&piece->payload);
+    s->n++;
+    return s->answer;
+}
+
+static enum status decode_spans(const struct net_span *spans, size_t n, struct net_frame_head *head,
+                                struct seen *seen, char why[128])
+{
+    memset(seen, 0, sizeof *seen);
+    why[0] = 0;
+    return frame_decode(spans, n, head, keep, seen, why, 128);
+}
+
+static enum status decode(const uint8_t *data, size_t n, struct net_frame_head *head,
+                          struct seen *seen, char why[128])
+{
+    struct net_span span = {data, n};
+    return decode_spans(&span, 1, head, seen, why);
+}
+
+static const struct net_piece sample = {.kind = PIECE_PUSH,
+                                        .chunk = 300,
+                                        .step = 1234567890123,
+                                        .weight = 64.5f,
+                                        .crc32c = 0xdeadbeef,
+                                        .why = "no such chunk"};
+static const uint8_t sample_payload[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+static const struct net_frame_head sample_head = {7, 2, 0x1122334455667788};
+
+static size_t encode(const struct net_frame_head *head, const struct net_piece *pieces, int n,
+                     const uint8_t *payload, size_t payload_bytes, uint8_t *out)
+{
+    size_t at = frame_encode_head(head, out);
+    assert_in_range(at, 0, FRAME_HEAD_MAX);
+    for (int i = 0; i < n; i++) {
+        size_t bytes = frame_encode_piece_head(&pieces[i], payload_bytes, out + at);
+        assert_in_range(bytes, 2, PIECE_HEAD_MAX);
+        at += bytes;
+        if (payload_bytes)
+            memcpy(out + at, payload, payload_bytes);
+        at += payload_bytes;
+    }
+    return at;
+}
+
+static size_t encode_by_protobuf(const struct net_frame_head *head, const struct net_piece *piece,
+                                 const uint8_t *payload, size_t payload_bytes, uint8_t *out)
+{
+    Weir__V1__Piece p = WEIR__V1__PIECE__INIT, *list[1] = {&p};
+    p.kind = (Weir__V1__Piece__Kind)piece->kind;
+    p.chunk = piece->chunk;
+    p.step = piece->step;
+    p.weight = piece->weight;
+    p.crc32c = piece->crc32c;
+    p.why = (char *)(uintptr_t)piece->why;
+    p.payload.data = (uint8_t *)(uintptr_t)payload;
+    p.payload.len = payload_bytes;
+    Weir__V1__Frame f = WEIR__V1__FRAME__INIT;
+    f.generation = head->generation;
+    f.member = head->member;
+    f.incarnation = head->incarnation;
+    f.n_pieces = 1;
+    f.pieces = list;
+    return weir__v1__frame__pack(&f, out);
+}
+
+static uint64_t pick(uint64_t key, uint64_t *n)
+{
+    static const uint64_t edges[] = {0,          1,          127,        128,
+                                     16383,      16384,      1 << 21,    0x7fffffff,
+                                     0x80000000, 0xffffffff, 1ull << 32, UINT64_MAX};
+    uint64_t r = rng_u64(key, (*n)++);
+    return r % 3 ? edges[(r >> 8) % (sizeof edges / sizeof edges[0])] : rng_u64(key, (*n)++);
+}
+
+static void test_same_bytes_as_protobuf(void **state)
+{
+    static uint8_t ours[1 << 17], theirs[1 << 17], payload[1 << 16];
+    static const size_t sizes[] = {0, 1, 4, 100, 127, 128, 16000, 16384, 65536};
+    static const float weights[] = {0.0f, -0.0f, 1.0f, 1e-45f, 3e38f};
+    for (uint64_t i = 0, n = 0; i < 3000; i++) {
+        struct net_piece piece = {.kind = (enum piece_kind)(pick(1, &n) % 23),
+                                  .chunk = (uint32_t)pick(1, &n),
+                                  .step = pick(1, &n),
+                                  .weight = weights[pick(1, &n) % 5],
+                                  .crc32c = (uint32_t)pick(1, &n)};
+        size_t why = pick(1, &n) % (FRAME_MAX_WHY + 1);
+        memset(piece.why, 'w', pick(1, &n) % 2 ? why : 0);
+        struct net_frame_head head = {pick(1, &n), (uint32_t)pick(1, &n), pick(1, &n)};
+        size_t bytes = sizes[pick(1, &n) % 9];
+        size_t a = encode(&head, &piece, 1, payload, bytes, ours);
+        size_t b = encode_by_protobuf(&head, &piece, payload, bytes, theirs);
+        assert_int_equal(a, b);
+        assert_memory_equal(ours, theirs, a);
+        struct net_frame_head got = {0, 0, 0};
+        struct seen seen;
+        char text[128];
+        assert_int_equal(decode(theirs, b, &got, &seen, text), ST_OK);
+        assert_int_equal(seen.n, 1);
+        assert_true(got.generation == head.generation && got.member == head.member &&
+                    got.incarnation == head.incarnation);
+        assert_int_equal(seen.piece[0].kind, piece.kind);
+        assert_int_equal(seen.piece[0].chunk, piece.chunk);
+        assert_true(seen.piece[0].step == piece.step);
+        assert_true(seen.piece[0].weight == piece.weight);
+        assert_int_equal(seen.piece[0].crc32c, piece.crc32c);
+        assert_string_equal(seen.piece[0].why, piece.why);
+        assert_int_equal(seen.payload_bytes[0], bytes);
+    }
+}
+
+static void test_protobuf_reads_ours(void **state)
+{
+    uint8_t bytes[SMALL_BYTES];
+    size_t n = encode(&sample_head, &sample, 1, sample_payload, sizeof sample_payload, bytes);
+    Weir__V1__Frame *f = weir__v1__frame__unpack(NULL, n, bytes);
+    assert_non_null(f);
+    assert_true(f->generation == 7 && f->member == 2 && f->incarnation == 0x1122334455667788);
+    assert_int_equal(f->n_pieces, 1);
+    assert_int_equal(f->pieces[0]->kind, WEIR__V1__PIECE__KIND__PUSH);
+    assert_int_equal(f->pieces[0]->chunk, 300);
+    assert_true(f->pieces[0]->step == sample.step && f->pieces[0]->weight == 64.5f);
+    assert_int_equal(f->pieces[0]->payload.len, sizeof sample_payload);
+    assert_memory_equal(f->pieces[0]->payload.data, sample_payload, sizeof sample_payload);
+    weir__v1__frame__free_unpacked(f, NULL);
+}
+
+static void assert_sample(enum status st, const struct net_frame_head *head,
+                          const struct seen *seen, int n)
+{
+    assert_int_equal(st, ST_OK);
+    assert_true(head->generation == sample_head.generation && head->member == sample_head.member &&
+                head->incarnation == sample_head.incarnation);
+    assert_int_equal(seen->n, n);
+    for (int i = 0; i < n; i++) {
+        const struct net_piece *p = &seen->piece[i];
+        assert_int_equal(p->kind, sample.kind);
+        assert_int_equal(p->chunk, sample.chunk);
+        assert_true(p->step == sample.step && p->weight == sample.weight);
+        assert_int_equal(p->crc32c, sample.crc32c);
+        assert_string_equal(p->why, sample.why);
+        assert_int_equal(seen->payload_bytes[i], sizeof sample_payload);
+        assert_memory_equal(seen->payload[i], sample_payload, sizeof sample_payload);
+    }
+}
+
+static size_t put(uint8_t *out, const void *data, size_t n)
+{
+    memcpy(out, data, n);
+    return n;
+}
+
+/* Calls fn with every order of 0 .. n-1 (Heap's algorithm). */
+static void each_order(int *order, int n, int k, void (*fn)(const int *order, int n))
+{
+    if (k == 1) {
+        fn(order, n);
+        return;
+    }
+    for (int i = 0; i < k; i++) {
+        each_order(order, n, k - 1, fn);
+        int other = k % 2 ? 0 : i, t = order[other];
+        order[other] = order[k - 1];
+        order[k - 1] = t;
+    }
+}
+
+static size_t raw_piece(const int *order, int n, uint8_t *out)
+{
+    static const struct {
+        size_t n;
+        uint8_t bytes[24];
+    } fields[8] = {
+        {2, {0x08, 2}},
+        {3, {0x10, 0xac, 0x02}},
+        {7, {0x18, 0xcb, 0x89, 0xec, 0x8f, 0xf7, 0x23}},
+        {5, {0x25, 0, 0, 0x81, 0x42}},
+        {5, {0x2d, 0xef, 0xbe, 0xad, 0xde}},
+        {15, {0x32, 13, 'n', 'o', ' ', 's', 'u', 'c', 'h', ' ', 'c', 'h', 'u', 'n', 'k'}},
+        {14, {0x7a, 12, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+        {5, {0xfa, 0x01, 2, 0xff, 0xff}}}; /* field 31, unknown */
+    size_t at = 0;
+    for (int i = 0; i < n; i++)
+        at += put(out + at, fields[order[i]].bytes, fields[order[i]].n);
+    return at;
+}
+
+static void check_piece_order(const int *order, int n)
+{
+    uint8_t bytes[256];
+    size_t at = frame_encode_head(&sample_head, bytes);
+    uint8_t piece[128];
+    size_t m = raw_piece(order, n, piece);
+    bytes[at++] = 0x22;
+    bytes[at++] = (uint8_t)m;
+    at += put(bytes + at, piece, m);
+    struct net_frame_head head;
+    struct seen seen;
+    char why[128];
+    enum status st = decode(bytes, at, &head, &seen, why);
+    assert_sample(st, &head, &seen, 1);
+}
+
+static void check_frame_order(const int *order, int n)
+{
+    static const int in_order[7] = {0, 1, 2, 3, 4, 5, 6};
+    uint8_t piece[128], bytes[512];
+    size_t m = raw_piece(in_order, 7, piece), at = 0;
+    for (int i = 0; i < n; i++) {
+        static const uint8_t generation[] = {0x08, 7}, member[] = {0x10, 2},
+                             incarnation[] = {0x19, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11},
+                             unknown[] = {0x3d, 1, 2, 3, 4};
+        if (order[i] == 0)
+            at += put(bytes + at, generation, sizeof generation);
+        else if (order[i] == 1)
+            at += put(bytes + at, member, sizeof member);
+        else if (order[i] == 2)
+            at += put(bytes + at, incarnation, sizeof incarnation);
+        else if (order[i] == 3)
+            at += put(bytes + at, unknown, sizeof unknown);
+        else {
+            bytes[at++] = 0x22;
+            bytes[at++] = (uint8_t)m;
+            at += put(bytes + at, piece, m);
+        }
+    }
+    struct net_frame_head head;
+    struct seen seen;
+    char why[128];
+    enum status st = decode(bytes, at, &head, &seen, why);
+    assert_sample(st, &head, &seen, 2);
+}
+
+static void test_any_order(void **state)
+{
+    int order[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    each_order(order, 8, 8, check_piece_order);
+    int frame[6] = {0, 1, 2, 3, 4, 5};
+    each_order(frame, 6, 6, check_frame_order);
+}
+
+static void test_any_cut(void **state)
+{
+    uint8_t bytes[SMALL_BYTES];
+    struct net_piece two[2] = {sample, sample};
+    size_t n = encode(&sample_head, two, 2, sample_payload, sizeof sample_payload, bytes);
+    struct net_frame_head head;
+    struct seen seen;
+    char why[128];
+    for (size_t i = 0; i <= n; i++)
+        for (size_t j = i; j <= n; j++) {
+            struct net_span spans[4] = {
+                {bytes, i}, {bytes, 0}, {bytes + i, j - i}, {bytes + j, n - j}};
+            enum status st = decode_spans(spans, 4, &head, &seen, why);
+            assert_sample(st, &head, &seen, 2);
+        }
+    struct net_span single[SMALL_BYTES];
+    for (size_t i = 0; i < n; i++)
+        single[i] = (struct net_span){bytes + i, 1};
+    enum status st = decode_spans(single, n, &head, &seen, why);
+    assert_sample(st, &head, &seen, 2);
+}
+
+static void test_truncated(void **state)
+{
+    uint8_t bytes[SMALL_BYTES];
+    size_t n = encode(&sample_head, &sample, 1, sample_payload, sizeof sample_payload, bytes);
+    size_t head_bytes = frame_encode_head(&sample_head, bytes);
+    struct net_frame_head head;
+    struct seen seen;
+    char why[128];
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *exact = malloc(i ? i : 1); /* so that a sanitizer sees a read behind the end */
+        memcpy(exact, bytes, i);
+        enum status st = decode(exact, i, &head, &seen, why);
+        int whole = i == 0 || i == 2 || i == 4 || i == head_bytes;
+        assert_int_equal(st, whole ? ST_OK : ST_PROTOCOL);
+        assert_int_equal(why[0] != 0, !whole);
+        assert_int_equal(seen.n, 0);
+        free(exact);
+    }
+}
+
+static void assert_refused(const uint8_t *bytes, size_t n, const char *reason)
+{
+    struct net_frame_head head;
+    struct seen seen;
+    char why[128];
+    assert_int_equal(decode(bytes, n, &head, &seen, why), ST_PROTOCOL);
+    if (!strstr(why, reason))
+        fail_msg("said '%s', not '%s'", why, reason);
+}
+
+#define REFUSED(reason, ...)                                                                       \
+    do {                                                                                           \
+        static const uint8_t raw[] = {__VA_ARGS__};                                                \
+        assert_refused(raw, sizeof raw, reason);                                                   \
+    } while (0)
+
+static void test_malformed(void **state)
+{
+    REFUSED("does not fit", 0x08, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1);
+    REFUSED("does not fit", 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2);
+    REFUSED("field 2 is 4294967296", 0x10, 0x80, 0x80, 0x80, 0x80, 0x10);
+    REFUSED("wire type 3", 0x2b, 0x2c);
+    REFUSED("wire type 0, not 1", 0x18, 1);
+    REFUSED("wire type 2, not 0", 0x0a, 1, 1);
+    REFUSED("field number 0", 0x00, 1);
+    REFUSED("where 1 are left", 0x22, 0x7f, 1);
+    REFUSED("field 1 is 2147483648", 0x22, 6, 0x08, 0x80, 0x80, 0x80, 0x80, 0x08);
+    REFUSED("where 0 are left", 0x22, 3, 0x7a, 0x80, 0x01, 0x08, 1);
+    REFUSED("where 0 are left", 0x22, 11, 0x7a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0x01);
+}
+
+static void test_limits(void **state)
+{
+    static uint8_t bytes[FRAME_MAX_BYTES + 8];
+    struct net_frame_head head = {0, 0, 0};
+    struct seen seen;
+    char why[128];
+    struct net_piece init = {.kind = PIECE_INIT};
+    size_t n = frame_encode_piece_head(&init, FRAME_MAX_BYTES - 12, bytes);
+    assert_int_equal(n, 12); /* tag, 4, kind 2, tag, 4 */
+    assert_int_equal(decode(bytes, FRAME_MAX_BYTES, &head, &seen, why), ST_OK);
+    assert_int_equal(seen.payload_bytes[0], FRAME_MAX_BYTES - 12);
+    assert_refused(bytes, FRAME_MAX_BYTES + 1, "more than 8388608 bytes");
+
+    uint8_t *many = bytes;
+    for (int i = 0; i <= FRAME_MAX_PIECES; i++) {
+        many[2 * i] = 0x22;
+        many[2 * i + 1] = 0;
+    }
+    assert_int_equal(decode(many, 2 * FRAME_MAX_PIECES, &head, &seen, why), ST_OK);
+    assert_int_equal(seen.n, FRAME_MAX_PIECES);
+    assert_refused(many, 2 * FRAME_MAX_PIECES + 2, "more than 1024 pieces");
+
+    uint8_t text[600] = {0x22, 0x83, 0x04, 0x32, 0x80, 0x04}; /* why of 512 bytes */
+    assert_refused(text, 3 + 515, "at most 511");
+}
+
+static void test_callback_stops(void **state)
+{
+    uint8_t bytes[SMALL_BYTES];
+    struct net_piece two[2] = {sample, sample};
+    size_t n = encode(&sample_head, two, 2, sample_payload, sizeof sample_payload, bytes);
+    struct net_span span = {bytes, n};
+    struct net_frame_head head;
+    struct seen seen = {.answer = ST_CANCELLED};
+    char why[128];
+    assert_int_equal(frame_decode(&span, 1, &head, keep, &seen, why, sizeof why), ST_CANCELLED);
+    assert_int_equal(seen.n, 1);
+}
+
+/* Whatever decodes must also decode by protobuf-c, to the same number of pieces. */
+static void test_random(void **state)
+{
+    uint8_t good[SMALL_BYTES], bytes[SMALL_BYTES];
+    struct net_piece two[2] = {sample, sample};
+    size_t n = encode(&sample_head, two, 2, sample_payload, sizeof sample_payload, good);
+    int n_ok = 0;
+    for (uint64_t i = 0; i < 100000; i++) {
+        size_t m = n;
+        memcpy(bytes, good, n);
+        int flips = (int)(rng_u64(2, 8 * i) % 4);
+        for (int f = 0; f < flips; f++)
+            bytes[rng_u64(2, 8 * i + 1 + f) % n] = (uint8_t)rng_u64(2, 8 * i + 5 + f);
+        if (i % 4 == 0)
+            for (m = 0; m < i % 64; m++)
+                bytes[m] = (uint8_t)rng_u64(3, i * 64 + m);
+        struct net_frame_head head;
+        struct seen seen;
+        char why[128];
+        enum status st = decode(bytes, m, &head, &seen, why);
+        Weir__V1__Frame *f = weir__v1__frame__unpack(NULL, m, bytes);
+        if (st == ST_OK) {
+            n_ok++;
+            if (f)
+                assert_int_equal(f->n_pieces, seen.n);
+        } else {
+            assert_int_equal(st, ST_PROTOCOL);
+        }
+        if (f)
+            weir__v1__frame__free_unpacked(f, NULL);
+    }
+    assert_in_range(n_ok, 10000, 99000);
+}
+
+static void collect(void *ctx, size_t first, const void *src, size_t n)
+{
+    memcpy((float *)ctx + first, src, n * sizeof(float));
+}
+
+static void test_payload_runs(void **state)
+{
+    float from[11], to[11];
+    uint8_t bytes[3 + sizeof from];
+    for (int i = 0; i < 11; i++)
+        from[i] = (float)i + 0.25f;
+    memcpy(bytes + 3, from, sizeof from);
+    size_t n = sizeof bytes;
+    for (size_t i = 0; i <= n; i++)
+        for (size_t j = i; j <= n; j++) {
+            struct net_span spans[4] = {
+                {bytes, i}, {bytes + i, j - i}, {NULL, 0}, {bytes + j, n - j}};
+            size_t skip = 3, first = 0;
+            while (skip >= spans[first].n)
+                skip -= spans[first++].n;
+            struct net_payload p = {&spans[first], skip, sizeof from};
+            memset(to, 0, sizeof to);
+            payload_each_run(&p, collect, to);
+            assert_memory_equal(to, from, sizeof from);
+            memset(to, 0, sizeof to);
+            payload_copy(&p, to);
+            assert_memory_equal(to, from, sizeof from);
+            assert_int_equal(payload_crc32c(&p), digest_crc32c(0, from, sizeof from));
+        }
+    struct net_payload none = {NULL, 0, 0};
+    assert_int_equal(payload_crc32c(&none), 0);
+    payload_each_run(&none, collect, to);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bytes_as_protobuf),
+        cmocka_unit_test(test_protobuf_reads_ours),
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_any_cut),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_callback_stops),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_payload_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

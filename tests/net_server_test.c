@@ -1,0 +1,448 @@
+/* tests/net_server_test.c - the server against peers that are not our client: a port in use,
+ * addresses that cannot be, health, unknown methods, frames and bytes that are none. */
+#include "base/log.h"
+#include "net/message.h"
+#include "net/rt.h"
+#include "tests/capture.h"
+#include "tests/net_tiny.h"
+#include <arpa/inet.h>
+#include <grpc/grpc_security.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+enum { CALL_MS = 20000, REPLY_BYTES = 1 << 16 };
+
+/* A call made by hand, one batch at a time. */
+struct raw {
+    grpc_completion_queue *queue;
+    grpc_channel *channel;
+    grpc_call *call;
+    grpc_status_code code;
+    uint8_t reply[REPLY_BYTES]; /* the last message that came */
+    size_t n_reply, n_messages;
+};
+
+static gpr_timespec soon(void)
+{
+    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(CALL_MS, GPR_TIMESPAN));
+}
+
+static int batch(struct raw *r, const grpc_op *ops, size_t n)
+{
+    assert_int_equal(grpc_call_start_batch(r->call, ops, n, r, NULL), GRPC_CALL_OK);
+    grpc_event ev = grpc_completion_queue_next(r->queue, soon(), NULL);
+    assert_int_equal(ev.type, GRPC_OP_COMPLETE);
+    return ev.success;
+}
+
+static void raw_open(struct raw *r, int port, const char *method)
+{
+    char target[64];
+    memset(r, 0, sizeof *r);
+    net_rt_init();
+    snprintf(target, sizeof target, "dns:///127.0.0.1:%d", port);
+    grpc_arg own = {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL};
+    own.value.integer = 1;
+    grpc_channel_args args = {1, &own};
+    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
+    r->queue = grpc_completion_queue_create_for_next(NULL);
+    r->channel = grpc_channel_create(target, plain, &args);
+    grpc_channel_credentials_release(plain);
+    r->call = grpc_channel_create_call(r->channel, NULL, GRPC_PROPAGATE_DEFAULTS, r->queue,
+                                       grpc_slice_from_static_string(method), NULL, soon(), NULL);
+    grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+    batch(r, &op, 1);
+}
+
+static int raw_send(struct raw *r, const void *data, size_t n)
+{
+    grpc_slice slice = grpc_slice_from_copied_buffer(data, n);
+    grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
+    op.data.send_message.send_message = message;
+    int ok = batch(r, &op, 1);
+    grpc_byte_buffer_destroy(message);
+    grpc_slice_unref(slice);
+    return ok;
+}
+
+static void raw_half_close(struct raw *r)
+{
+    grpc_op op = {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
+    batch(r, &op, 1);
+}
+
+/* One message; 0 at the end. */
+static int raw_recv(struct raw *r)
+{
+    grpc_byte_buffer *message = NULL;
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+    op.data.recv_message.recv_message = &message;
+    batch(r, &op, 1);
+    if (!message)
+        return 0;
+    uint8_t *data;
+    assert_int_equal(net_bytes_of(message, &data, &r->n_reply), ST_OK);
+    assert_in_range(r->n_reply, 0, REPLY_BYTES);
+    memcpy(r->reply, data, r->n_reply);
+    free(data);
+    grpc_byte_buffer_destroy(message);
+    r->n_messages++;
+    return 1;
+}
+
+static grpc_status_code raw_close(struct raw *r)
+{
+    grpc_metadata_array initial, trailing;
+    grpc_slice details = grpc_empty_slice();
+    grpc_metadata_array_init(&initial);
+    grpc_metadata_array_init(&trailing);
+    grpc_op ops[2] = {{.op = GRPC_OP_RECV_INITIAL_METADATA}, {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
+    ops[0].data.recv_initial_metadata.recv_initial_metadata = &initial;
+    ops[1].data.recv_status_on_client.trailing_metadata = &trailing;
+    ops[1].data.recv_status_on_client.status = &r->code;
+    ops[1].data.recv_status_on_client.status_details = &details;
+    batch(r, ops, 2);
+    grpc_metadata_array_destroy(&initial);
+    grpc_metadata_array_destroy(&trailing);
+    grpc_slice_unref(details);
+    grpc_call_unref(r->call);
+    grpc_channel_destroy(r->channel);
+    grpc_completion_queue_shutdown(r->queue);
+    while (grpc_completion_queue_next(r->queue, soon(), NULL).type != GRPC_QUEUE_SHUTDOWN)
+        ;
+    grpc_completion_queue_destroy(r->queue);
+    net_rt_shutdown();
+    return r->code;
+}
+
+static grpc_status_code unary(struct raw *r, int port, const char *method, const void *data,
+                              size_t n)
+{
+    raw_open(r, port, method);
+    raw_send(r, data, n);
+    raw_half_close(r);
+    raw_recv(r);
+    return raw_close(r);
+}
+
+struct fixture {
+    struct chunks *chunks;
+    struct tiny tiny;
+};
+
+static int set_up(void **state)
+{
+    static struct fixture f;
+    const struct net_param param = {.name = "w", .shape = {1, {4096}}};
+    assert_int_equal(chunks_create(&param, 1, CHUNKS_MIN_BYTES, &f.chunks), ST_OK);
+    tiny_init(&f.tiny, f.chunks, 0, 1);
+    tiny_start(&f.tiny);
+    *state = &f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    tiny_free(&f->tiny);
+    chunks_destroy(f->chunks);
+    return 0;
+}
+
+static enum status try_listen(const char *addr)
+{
+    struct net_server *s = NULL;
+    struct net_server_config cfg = {.addr = addr};
+    enum status st = CAPTURE(net_server_create(&cfg, &s));
+    if (st == ST_OK)
+        net_server_destroy(s);
+    else
+        assert_int_equal(capture_lines(), 1);
+    return st;
+}
+
+static void test_addresses(void **state)
+{
+    struct fixture *f = *state;
+    char addr[64];
+    snprintf(addr, sizeof addr, "127.0.0.1:%d", f->tiny.port);
+    assert_int_equal(try_listen(addr), ST_BUSY);
+    assert_non_null(strstr(capture_text, "address in use"));
+    assert_non_null(strstr(capture_text, addr));
+    assert_int_equal(try_listen("203.0.113.77:2222"), ST_INVALID);
+    assert_non_null(strstr(capture_text, "one of this host's own"));
+    assert_int_equal(try_listen("no.such.host.invalid:2222"), ST_INVALID);
+    assert_int_equal(try_listen("127.0.0.1"), ST_INVALID);
+    assert_int_equal(try_listen("127.0.0.1:0"), ST_OK);
+    /* The other loopback address is not listened on. */
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->tiny.port)};
+    inet_pton(AF_INET, "127.0.0.2", &sa.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), -1);
+    close(fd);
+}
+
+static void test_health(void **state)
+{
+    struct fixture *f = *state;
+    static struct raw r;
+    int port = f->tiny.port;
+    const char *check = "/grpc.health.v1.Health/Check";
+    assert_int_equal(unary(&r, port, check, "", 0), GRPC_STATUS_OK);
+    assert_int_equal(r.n_reply, 2);
+    assert_memory_equal(r.reply, "\x08\x01", 2);
+    assert_int_equal(unary(&r, port, check, "\x0a\x0cweir.v1.Weir", 14), GRPC_STATUS_OK);
+    assert_memory_equal(r.reply, "\x08\x01", 2);
+    assert_int_equal(unary(&r, port, check, "\x0a\x02no", 4), GRPC_STATUS_NOT_FOUND);
+    raw_open(&r, port, "/grpc.health.v1.Health/Watch");
+    raw_send(&r, "\x0a\x02no", 4);
+    raw_half_close(&r);
+    assert_true(raw_recv(&r));
+    assert_memory_equal(r.reply, "\x08\x03", 2); /* SERVICE_UNKNOWN */
+    grpc_call_cancel(r.call, NULL);
+    assert_int_equal(raw_close(&r), GRPC_STATUS_CANCELLED);
+}
+
+static void test_unary_refusals(void **state)
+{
+    struct fixture *f = *state;
+    static struct raw r;
+    int port = f->tiny.port;
+    static const uint8_t bad[] = {0x22, 0x7f, 1, 2, 3};
+    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Nothing", "", 0), GRPC_STATUS_UNIMPLEMENTED);
+    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Join", bad, sizeof bad),
+                     GRPC_STATUS_INVALID_ARGUMENT);
+    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Leave", bad, sizeof bad),
+                     GRPC_STATUS_INVALID_ARGUMENT);
+    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Join", "\x08\x07", 2), GRPC_STATUS_OK);
+    struct net_join_reply reply;
+    char why[MESSAGE_WHY_BYTES];
+    assert_int_equal(message_unpack_reply(r.reply, r.n_reply, &reply, why), ST_OK);
+    assert_int_equal(reply.answer, JOIN_REFUSED);
+    assert_non_null(strstr(reply.why, "protocol 7"));
+    assert_int_equal(f->tiny.n_join, 0);
+    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Leave", "\x08\x01", 2), GRPC_STATUS_OK);
+    assert_int_equal(f->tiny.n_leave, 1);
+}
+
+/* A JoinRequest that differs in one value from a good one. */
+static void test_join_bounds(void **state)
+{
+    struct fixture *f = *state;
+    struct net_join good = {.member = 1, .incarnation = 5, .chunks = f->chunks};
+    good.job = (struct net_job){.n_workers = 2, .train_steps = 10, .seed = 3};
+    optim_defaults(OPTIM_ADAM, &good.job.optim);
+    for (int i = 0; i <= 6; i++) {
+        struct net_join join = good, got;
+        struct chunks *chunks = NULL;
+        uint8_t *data;
+        size_t n;
+        char why[MESSAGE_WHY_BYTES] = "";
+        if (i == 1)
+            join.member = 2;
+        if (i == 2)
+            join.incarnation = 0;
+        if (i == 3)
+            join.job.n_workers = JOB_MAX_WORKERS + 1;
+        if (i == 4)
+            join.job.optim.learning_rate = -1;
+        if (i == 5)
+            join.job.train_steps = -1;
+        if (i == 6)
+            join.job.n_workers = 0;
+        assert_int_equal(message_pack_join(&join, &data, &n), ST_OK);
+        enum status st = CAPTURE(message_unpack_join(data, n, &got, &chunks, why));
+        free(data);
+        assert_int_equal(st, i == 0 ? ST_OK : ST_INVALID);
+        assert_int_equal(why[0] != 0, i != 0);
+        if (i > 0)
+            continue;
+        assert_int_equal(got.member, 1);
+        assert_int_equal(got.job.optim.kind, OPTIM_ADAM);
+        assert_true(got.job.optim.beta2 == good.job.optim.beta2);
+        assert_int_equal(got.job.seed, 3);
+        assert_int_equal(chunks_compare(f->chunks, got.chunks, why, sizeof why), ST_OK);
+        chunks_destroy(chunks);
+    }
+}
+
+/* A few bytes that decode to far more memory than they have are refused. */
+static void test_join_memory(void **state)
+{
+    size_t n_params = 2000000, at = 0;
+    uint8_t *data = malloc(2 * n_params + 16);
+    struct net_join join;
+    struct chunks *chunks = NULL;
+    char why[MESSAGE_WHY_BYTES];
+    data[at++] = 0x22; /* job */
+    uint64_t n = 2 * n_params;
+    for (; n >= 0x80; n >>= 7)
+        data[at++] = (uint8_t)(n | 0x80);
+    data[at++] = (uint8_t)n;
+    for (size_t i = 0; i < n_params; i++) {
+        data[at++] = 0x3a; /* an empty parameter */
+        data[at++] = 0;
+    }
+    assert_int_equal(message_unpack_join(data, at, &join, &chunks, why), ST_PROTOCOL);
+    free(data);
+}
+
+static size_t one_pull(uint8_t *out, uint32_t chunk)
+{
+    struct net_frame_head head = {1, 0, 99};
+    struct net_piece piece = {.kind = PIECE_PULL, .chunk = chunk};
+    size_t n = frame_encode_head(&head, out);
+    return n + frame_encode_piece_head(&piece, 0, out + n);
+}
+
+static enum status last_piece(void *ctx, const struct net_frame_head *head,
+                              const struct net_piece *piece)
+{
+    *(struct net_piece *)ctx = *piece;
+    return ST_OK;
+}
+
+static void assert_refused(struct raw *r, const char *reason)
+{
+    struct net_span span = {r->reply, r->n_reply};
+    struct net_frame_head head;
+    struct net_piece piece;
+    char why[128];
+    assert_true(raw_recv(r));
+    span.n = r->n_reply;
+    assert_int_equal(frame_decode(&span, 1, &head, last_piece, &piece, why, sizeof why), ST_OK);
+    assert_int_equal(piece.kind, PIECE_REFUSED);
+    if (!strstr(piece.why, reason))
+        fail_msg("said '%s', not '%s'", piece.why, reason);
+    assert_false(raw_recv(r));
+    assert_int_equal(raw_close(r), GRPC_STATUS_INVALID_ARGUMENT);
+}
+
+/* Bad streams end by themselves; one that was open before them goes on. */
+static void test_bad_frames(void **state)
+{
+    struct fixture *f = *state;
+    static struct raw good, bad;
+    uint8_t frame[128];
+    const char *method = "/weir.v1.Weir/Exchange";
+    f->tiny.version[0] = 0;
+    assert_int_equal(buf_create(4096, &f->tiny.value[0]), ST_OK);
+    memset(f->tiny.value[0]->data, 7, 4096);
+    raw_open(&good, f->tiny.port, method);
+    assert_true(raw_send(&good, frame, one_pull(frame, 0)));
+    assert_true(raw_recv(&good));
+
+    raw_open(&bad, f->tiny.port, method);
+    capture_begin();
+    raw_send(&bad, "\x22\x7f\x01", 3);
+    assert_refused(&bad, "where 1 are left");
+    capture_end();
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "from ipv4:127.0.0.1:"));
+
+    raw_open(&bad, f->tiny.port, method);
+    raw_send(&bad, frame, one_pull(frame, 1000));
+    assert_refused(&bad, "no such chunk");
+
+    uint8_t *large = calloc(1, FRAME_MAX_BYTES + 1);
+    raw_open(&bad, f->tiny.port, method);
+    raw_send(&bad, large, FRAME_MAX_BYTES + 1);
+    assert_false(raw_recv(&bad));
+    assert_int_equal(raw_close(&bad), GRPC_STATUS_RESOURCE_EXHAUSTED);
+    free(large);
+
+    assert_true(raw_send(&good, frame, one_pull(frame, 0)));
+    assert_true(raw_recv(&good));
+    raw_half_close(&good);
+    assert_false(raw_recv(&good));
+    assert_int_equal(raw_close(&good), GRPC_STATUS_OK);
+    tiny_await(&f->tiny, &f->tiny.n_closed, 4);
+}
+
+/* A client that says it is done still gets the answers to what it has asked. */
+static void test_half_close(void **state)
+{
+    struct fixture *f = *state;
+    static struct raw r;
+    uint8_t frame[128 * 20];
+    size_t n = 0;
+    f->tiny.version[0] = 0;
+    if (!f->tiny.value[0])
+        assert_int_equal(buf_create(4096, &f->tiny.value[0]), ST_OK);
+    memset(f->tiny.value[0]->data, 7, 4096);
+    raw_open(&r, f->tiny.port, "/weir.v1.Weir/Exchange");
+    for (int i = 0; i < 10; i++)
+        n += one_pull(frame + n, 0);
+    assert_true(raw_send(&r, frame, n));
+    raw_half_close(&r);
+    size_t bytes = 0;
+    while (raw_recv(&r))
+        bytes += r.n_reply;
+    assert_in_range(bytes, 10 * 4096, 10 * (4096 + 200));
+    assert_int_equal(raw_close(&r), GRPC_STATUS_OK);
+}
+
+static void test_random_bytes(void **state)
+{
+    struct fixture *f = *state;
+    static struct raw r;
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->tiny.port)};
+    inet_pton(AF_INET, "127.0.0.1", &sa.sin_addr);
+    uint8_t noise[5000];
+    for (unsigned i = 0; i < 20; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+        for (size_t k = 0; k < sizeof noise; k++)
+            noise[k] = (uint8_t)((k * 2654435761u + i * 40503u) >> 13);
+        if (i % 2) /* behind HTTP/2's opening words */
+            memcpy(noise, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+        (void)!send(fd, noise, sizeof noise, MSG_NOSIGNAL);
+        close(fd);
+    }
+    assert_int_equal(unary(&r, f->tiny.port, "/grpc.health.v1.Health/Check", "", 0),
+                     GRPC_STATUS_OK);
+}
+
+/* Stopping ends open streams and watches without their help. */
+static void test_stop(void **state)
+{
+    struct fixture *f = *state;
+    static struct raw stream, watch;
+    uint8_t frame[128];
+    f->tiny.hold = 1;
+    raw_open(&stream, f->tiny.port, "/weir.v1.Weir/Exchange");
+    raw_send(&stream, frame, one_pull(frame, 1));
+    tiny_await(&f->tiny, &f->tiny.n_piece, 1);
+    raw_open(&watch, f->tiny.port, "/grpc.health.v1.Health/Watch");
+    raw_send(&watch, "", 0);
+    raw_half_close(&watch);
+    assert_true(raw_recv(&watch));
+    net_server_stop(f->tiny.server, 10000);
+    assert_int_equal(f->tiny.n_closed, 1);
+    assert_false(raw_recv(&stream));
+    assert_int_equal(raw_close(&stream), GRPC_STATUS_UNAVAILABLE);
+    assert_false(raw_recv(&watch));
+    assert_int_equal(raw_close(&watch), GRPC_STATUS_CANCELLED);
+}
+
+int main(void)
+{
+    log_init("test", -1, LOG_LEVEL_INFO);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_addresses, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_health, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_unary_refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_join_bounds, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_join_memory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_frames, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_half_close, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_random_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_stop, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

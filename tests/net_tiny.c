@@ -1,0 +1,196 @@
+/* tests/net_tiny.c - see net_tiny.h. */
+#include "tests/net_tiny.h"
+#include "base/clock.h"
+#include "base/digest.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+static int mine(const struct tiny *t, int chunk)
+{
+    return chunk % t->n_servers == t->index;
+}
+
+static void on_join(void *ctx, const struct net_join *req, const char *peer,
+                    struct net_join_reply *reply)
+{
+    struct tiny *t = ctx;
+    pthread_mutex_lock(&t->lock);
+    t->n_join++;
+    reply->answer = t->answer;
+    if (t->retries > 0) {
+        t->retries--;
+        reply->answer = JOIN_RETRY;
+    }
+    int64_t lowest = INT64_MAX;
+    for (int i = 0; i < t->n_chunks; i++)
+        if (mine(t, i) && t->version[i] < lowest)
+            lowest = t->version[i];
+    if (reply->answer == JOIN_INIT && lowest >= 0)
+        reply->answer = JOIN_WELCOME;
+    reply->step = lowest;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    reply->generation = 1;
+    snprintf(reply->why, sizeof reply->why, "tiny says %d", (int)reply->answer);
+    if (t->index > 0)
+        return;
+    reply->n_chunks = t->n_chunks;
+    reply->server = malloc((size_t)t->n_chunks * sizeof *reply->server);
+    for (int i = 0; i < t->n_chunks; i++)
+        reply->server[i] = i % t->n_servers;
+}
+
+static void on_leave(void *ctx, int member, uint64_t incarnation, int done)
+{
+    struct tiny *t = ctx;
+    pthread_mutex_lock(&t->lock);
+    t->n_leave++;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* A new value of the chunk: `from` bytes of the payload, or the old value plus one. */
+static void renew(struct tiny *t, int chunk, const struct net_payload *from)
+{
+    struct buf *b = NULL, *old = t->value[chunk];
+    size_t bytes = from ? from->bytes : old->bytes;
+    if (buf_create(bytes, &b) != ST_OK)
+        abort();
+    if (from)
+        payload_copy(from, b->data);
+    for (size_t i = 0; !from && i < bytes / sizeof(float); i++)
+        ((float *)b->data)[i] = ((float *)old->data)[i] + 1;
+    buf_unref(old);
+    t->value[chunk] = b;
+    t->version[chunk]++;
+}
+
+static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
+                            const struct net_piece *p)
+{
+    int c = (int)p->chunk;
+    if (p->kind == PIECE_INIT && t->version[c] < 0)
+        renew(t, c, &p->payload);
+    if (p->kind != PIECE_PUSH)
+        return PIECE_VERSION;
+    t->n_push++;
+    if (payload_crc32c(&p->payload) != p->crc32c)
+        abort();
+    if (t->incarnation[c] && t->incarnation[c] != head->incarnation)
+        abort();
+    t->incarnation[c] = head->incarnation;
+    if ((int64_t)p->step == t->version[c]) {
+        renew(t, c, NULL);
+        return PIECE_APPLIED;
+    }
+    t->n_duplicate++;
+    return PIECE_DUPLICATE;
+}
+
+static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
+                     const struct net_piece *piece)
+{
+    struct tiny *t = ctx;
+    if (piece->chunk >= (uint32_t)t->n_chunks ||
+        (piece->payload.bytes > 0 &&
+         piece->payload.bytes != (size_t)t->chunks->chunks[piece->chunk].n_elems * 4)) {
+        net_stream_fail(stream, head, piece->chunk, "no such chunk or length");
+        return;
+    }
+    struct net_piece answer = {.chunk = piece->chunk};
+    pthread_mutex_lock(&t->lock);
+    t->n_piece++;
+    answer.kind = take(t, head, piece);
+    answer.step = (uint64_t)t->version[piece->chunk];
+    struct buf *value = t->value[piece->chunk];
+    int hold = t->hold || !value;
+    size_t bytes = value ? value->bytes : 0;
+    if (value) {
+        buf_ref(value);
+        answer.crc32c = digest_crc32c(0, value->data, value->bytes);
+    }
+    if (t->bad_crc > 0 && !hold) {
+        t->bad_crc--;
+        answer.crc32c ^= 1;
+    }
+    if (t->bad_length > 0 && !hold) {
+        t->bad_length--;
+        bytes -= 4;
+    }
+    if (t->kind != PIECE_NONE && piece->kind == PIECE_PUSH) {
+        answer.kind = t->kind;
+        snprintf(answer.why, sizeof answer.why, "tiny does not like it");
+    }
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    if (!hold)
+        net_stream_send(stream, head, &answer, value, 0, bytes);
+    buf_unref(value);
+}
+
+static void on_closed(void *ctx, struct net_stream *stream)
+{
+    struct tiny *t = ctx;
+    pthread_mutex_lock(&t->lock);
+    t->n_closed++;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_servers)
+{
+    memset(t, 0, sizeof *t);
+    assert_in_range(chunks->n_chunks, 1, TINY_CHUNKS);
+    t->chunks = chunks;
+    t->n_chunks = chunks->n_chunks;
+    t->n_servers = n_servers;
+    t->index = index;
+    t->answer = JOIN_INIT;
+    pthread_mutex_init(&t->lock, NULL);
+    clock_cond_init(&t->changed);
+    for (int i = 0; i < TINY_CHUNKS; i++)
+        t->version[i] = -1;
+}
+
+void tiny_start(struct tiny *t)
+{
+    char addr[32];
+    snprintf(addr, sizeof addr, "127.0.0.1:%d", t->port);
+    struct net_server_config cfg = {.addr = addr,
+                                    .handler = {t, on_join, on_leave, on_piece, on_closed}};
+    assert_int_equal(net_server_create(&cfg, &t->server), ST_OK);
+    t->port = net_server_port(t->server);
+    assert_true(t->port > 0);
+}
+
+void tiny_stop(struct tiny *t)
+{
+    net_server_destroy(t->server);
+    t->server = NULL;
+}
+
+void tiny_free(struct tiny *t)
+{
+    tiny_stop(t);
+    for (int i = 0; i < TINY_CHUNKS; i++)
+        buf_unref(t->value[i]);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+}
+
+void tiny_await(struct tiny *t, const int *counter, int n)
+{
+    int64_t deadline = clock_deadline_ns(20000);
+    pthread_mutex_lock(&t->lock);
+    while (*counter < n && clock_cond_wait(&t->changed, &t->lock, deadline) == 0)
+        ;
+    int got = *counter;
+    pthread_mutex_unlock(&t->lock);
+    assert_in_range(got, n, 1 << 30);
+}

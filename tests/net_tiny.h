@@ -1,0 +1,37 @@
+/* tests/net_tiny.h - a server with almost no mind, for tests of net/: it keeps the chunks' values,
+ * adds 1 to a chunk's version and to its floats for each new PUSH, and does on request what a
+ * server should not. Threads: its lock covers all but the functions' own arguments. */
+#ifndef TESTS_NET_TINY_H
+#define TESTS_NET_TINY_H
+#include "net/server.h"
+#include <pthread.h>
+
+enum { TINY_CHUNKS = 64 };
+
+struct tiny {
+    struct net_server *server;
+    int port, n_chunks, n_servers, index;
+    const struct chunks *chunks;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct buf *value[TINY_CHUNKS];
+    int64_t version[TINY_CHUNKS]; /* -1: none */
+    uint64_t incarnation[TINY_CHUNKS];
+    enum join_answer answer;
+    int hold;             /* swallow requests */
+    int retries;          /* joins to answer by RETRY */
+    int bad_crc;          /* answers to spoil */
+    int bad_length;       /* likewise */
+    enum piece_kind kind; /* not 0: answer PUSH by this kind, with `why` */
+    int n_join, n_push, n_duplicate, n_leave, n_closed, n_piece;
+};
+
+void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_servers);
+/* Listens on t->port of loopback (0: any, then kept). */
+void tiny_start(struct tiny *t);
+void tiny_stop(struct tiny *t);
+void tiny_free(struct tiny *t);
+/* Waits up to 20 s for *counter (one of t's) to reach n. */
+void tiny_await(struct tiny *t, const int *counter, int n);
+
+#endif
