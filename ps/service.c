@@ -363,8 +363,10 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
     }
     pthread_mutex_unlock(&s->lock);
     if (!r) {
-        LOG_W("worker %d from %s %s: %s", req->member, peer,
-              reply->answer == JOIN_RETRY ? "has to wait" : "refused", reply->why);
+        if (reply->answer == JOIN_REFUSED)
+            LOG_W("worker %d from %s refused: %s", req->member, peer, reply->why);
+        else /* it asks again and again, and names us on its own side */
+            LOG_D("worker %d from %s has to wait: %s", req->member, peer, reply->why);
         return;
     }
     const struct net_frame_head head = {r->generation, (uint32_t)req->member, 0};
