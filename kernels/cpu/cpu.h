@@ -39,8 +39,8 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CPU_SANITIZED 1
 #endif
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(CPU_SANITIZED)
-#define CPU_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#if defined(__x86_64__) && __GNUC__ >= 12 && !defined(__clang__) && !defined(CPU_SANITIZED)
+#define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define CPU_CLONES
 #endif
