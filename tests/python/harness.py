@@ -151,11 +151,11 @@ class Process:
     def _end(self):
         """After the test: True if the process had been collected."""
         collected = self.status is not None
-        if self.popen.poll() is None:
-            try:
-                os.killpg(self.popen.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        # The whole group: what a child of ours started must not hold its output open.
+        try:
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
         self.popen.wait()
         self.reader.join(10)
         self.popen.stdout.close()

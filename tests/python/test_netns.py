@@ -71,7 +71,7 @@ class Netns(harness.Test):
 
     def launch(self, name, space, command, *flags):
         env = dict(os.environ, PATH=harness.BIN + ":" + os.environ["PATH"])
-        return self.start(name, [*space.enter, "sh", "-c", " ".join([command, *flags])], env=env)
+        return self.start(name, [*space.enter, "bash", "-c", " ".join([command, *flags])], env=env)
 
     def worker(self, name, space, command):
         # What a person leaves out: short training, on data that is here.
@@ -105,7 +105,7 @@ class Netns(harness.Test):
         run(*self.seven.enter, "python3", "-c", connect % "192.168.1.6")
         with self.assertRaises(harness.Failure):
             run(*self.six.enter, "python3", "-c", connect % "127.0.0.1")
-        # sh runs the last command itself, so the signal reaches the ps.
+        # bash runs its only command in its own place, so the signal reaches the ps.
         ps.stop()
 
 
