@@ -77,8 +77,7 @@ enum status progress_create(const struct progress_config *cfg, struct progress *
     if (!p)
         return ST_NOMEM;
     p->cfg = *cfg;
-    p->bar = cfg->style == PROGRESS_BAR ||
-             (cfg->style == PROGRESS_AUTO && isatty(STDERR_FILENO));
+    p->bar = cfg->style == PROGRESS_BAR || (cfg->style == PROGRESS_AUTO && isatty(STDERR_FILENO));
     p->start_ns = clock_now_ns();
     pthread_mutex_init(&p->lock, NULL);
     if (p->bar)
