@@ -260,27 +260,28 @@ static void test_versions_are_immutable(void **state)
     struct fixture f;
     setup(&f, JOB_SYNC, OPTIM_MOMENTUM, N_MEMBERS);
     init_all(&f);
-    struct buf *held[4];
-    uint32_t crc[4];
-    for (int64_t step = 0; step < 4; step++) {
+    enum { HELD = 24 }; /* more than the pool keeps when they come back */
+    struct buf *held[HELD];
+    uint32_t crc[HELD];
+    for (int64_t step = 0; step < HELD; step++) {
         int64_t v;
         held[step] = ps_store_read(f.store, 0, &v);
         assert_int_equal(v, step);
         crc[step] = digest_crc32c(0, held[step]->data, held[step]->bytes);
         step_all(&f, step);
     }
-    for (int64_t step = 4; step < 20; step++)
+    for (int64_t step = HELD; step < HELD + 10; step++)
         step_all(&f, step);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < HELD; i++) {
         assert_int_equal(digest_crc32c(0, held[i]->data, held[i]->bytes), crc[i]);
         for (int k = 0; k < i; k++)
             assert_ptr_not_equal(held[i]->data, held[k]->data);
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < HELD - 1; i++)
         buf_unref(held[i]);
     teardown(&f); /* one is still held: as by a stream that is slow to send */
-    assert_int_equal(digest_crc32c(0, held[3]->data, held[3]->bytes), crc[3]);
-    buf_unref(held[3]);
+    assert_int_equal(digest_crc32c(0, held[HELD - 1]->data, held[HELD - 1]->bytes), crc[HELD - 1]);
+    buf_unref(held[HELD - 1]);
 }
 
 static void test_counted_once(void **state)
