@@ -57,6 +57,7 @@ static void *keep_links(void *arg)
 
 static void release_chunk(void *owner)
 {
+    outq_take_back();
     struct chunk_state *c = owner;
     struct net_exchange *x = c->x;
     pthread_mutex_lock(&x->lock);
@@ -69,6 +70,7 @@ static void release_chunk(void *owner)
 
 static void release_buf(void *owner)
 {
+    outq_take_back();
     buf_unref(owner);
 }
 

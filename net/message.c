@@ -123,6 +123,7 @@ static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim
                                    char why[MESSAGE_WHY_BYTES])
 {
     int kind = 0;
+    struct optim_config defaults;
     if (!from)
         return invalid(why, "the job names no optimizer");
     while (kind < OPTIM_N_KINDS && strcmp(from->name, optim_name((enum optim_kind)kind)))
@@ -133,12 +134,15 @@ static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim
         return ST_INVALID;
     }
     to->kind = (enum optim_kind)kind;
+    optim_defaults(to->kind, &defaults);
     to->learning_rate = from->learning_rate;
     to->momentum = from->momentum;
     to->decay = from->decay;
     to->beta1 = from->beta1;
     to->beta2 = from->beta2;
     to->epsilon = from->epsilon;
+    if (kind <= OPTIM_NESTEROV && from->epsilon == 0) /* they have none; any value is as good */
+        to->epsilon = defaults.epsilon;
     to->weight_decay = from->weight_decay;
     if (optim_check(to) != ST_OK) {
         snprintf(why, MESSAGE_WHY_BYTES, "a setting of optimizer %s is out of bounds", from->name);

@@ -1,8 +1,17 @@
 /* net/outq.c - see outq.h. Heads of consecutive pieces without payload share one slice. */
 #include "net/outq.h"
 #include <grpc/slice.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Counts frames made; its order is the order of handing bytes to gRPC and getting them back. */
+static _Atomic unsigned handed_over;
+
+void outq_take_back(void)
+{
+    atomic_load_explicit(&handed_over, memory_order_acquire);
+}
 
 void outq_init(struct outq *q)
 {
@@ -69,6 +78,7 @@ grpc_byte_buffer *outq_frame(const struct outq_batch *batch)
     grpc_slice slices[2 * OUTQ_FRAME_PIECES + 1];
     size_t n_slices = 0, n_heads = 0;
     uint8_t heads[FRAME_HEAD_MAX + 4 * PIECE_HEAD_MAX];
+    atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
     n_heads = frame_encode_head(&batch->items[0]->head, heads);
     for (int i = 0; i < batch->n; i++) {
         const struct net_out *item = batch->items[i];

@@ -44,6 +44,9 @@ void outq_put(struct outq *q, struct net_out *item);
 struct net_out *outq_pop(struct outq *q); /* NULL if empty */
 /* Takes the items of the next frame off the queue; 0 if there are none. */
 int outq_take(struct outq *q, struct outq_batch *batch);
+/* Called first by every release function: whatever thread gRPC runs it on, what the sender wrote
+ * before outq_frame is then seen. */
+void outq_take_back(void);
 /* Makes the frame of a batch. Each item's `release` will be called once, even if NULL data is sent
  * (then at once). */
 grpc_byte_buffer *outq_frame(const struct outq_batch *batch);

@@ -16,7 +16,7 @@
 #include <grpc/slice.h>
 #include <stdatomic.h>
 
-enum { RT_MAX_MESSAGE_BYTES = FRAME_MAX_BYTES, RT_MAX_THREADS = 64 };
+enum { RT_MAX_MESSAGE_BYTES = FRAME_MAX_BYTES, RT_MAX_THREADS = 256 };
 
 /* Users of gRPC are counted: each init needs its shutdown. */
 void net_rt_init(void);

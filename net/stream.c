@@ -324,6 +324,7 @@ void net_stream_end(struct net_stream *s, grpc_status_code code, const char *tex
 
 static void release_buf(void *owner)
 {
+    outq_take_back();
     buf_unref(owner);
 }
 

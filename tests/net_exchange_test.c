@@ -106,7 +106,7 @@ static void test_steps(void **state)
         assert_int_equal(stats.received_bytes, 12 * N_ELEMS * sizeof(float));
         assert_int_equal(net_exchange_leave(r.x, 1, 5000), ST_OK);
         for (int i = 0; i < n; i++)
-            assert_int_equal(r.tiny[i].n_leave, 1);
+            assert_int_equal(tiny_get(&r.tiny[i], &r.tiny[i].n_leave), 1);
         rig_close(&r);
     }
 }
@@ -119,9 +119,7 @@ static void test_resend(void **state)
     rig_open(&r, 2);
     assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
     struct tiny *t = &r.tiny[1];
-    pthread_mutex_lock(&t->lock);
-    t->hold = 1;
-    pthread_mutex_unlock(&t->lock);
+    tiny_set(t, &t->hold, 1);
     push_all(&r, 0);
     tiny_await(t, &t->n_push, N_CHUNKS / 2);
     tiny_stop(t);
@@ -129,7 +127,7 @@ static void test_resend(void **state)
     tiny_start(t);
     assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_OK);
     assert_params(&r, 1);
-    assert_int_equal(t->n_duplicate, N_CHUNKS / 2);
+    assert_int_equal(tiny_get(t, &t->n_duplicate), N_CHUNKS / 2);
     struct net_exchange_stats stats;
     net_exchange_stats(r.x, &stats);
     assert_int_equal(stats.applied, N_CHUNKS / 2);
@@ -148,7 +146,7 @@ static void test_bad_checksum(void **state)
     int64_t step;
     rig_open(&r, 1);
     assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
-    r.tiny[0].bad_crc = 1;
+    tiny_set(&r.tiny[0], &r.tiny[0].bad_crc, 1);
     push_all(&r, 0);
     assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_OK);
     assert_params(&r, 1);
@@ -174,8 +172,8 @@ static void test_fatal_answers(void **state)
         int64_t step;
         rig_open(&r, 1);
         assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
-        r.tiny[0].kind = cases[i].kind;
-        r.tiny[0].bad_length = cases[i].kind == PIECE_NONE;
+        tiny_set(&r.tiny[0], &r.tiny[0].kind, (int)cases[i].kind);
+        tiny_set(&r.tiny[0], &r.tiny[0].bad_length, cases[i].kind == PIECE_NONE);
         capture_begin();
         enum status pushed = net_exchange_push(r.x, 3, 0, r.gradient, 1);
         enum status st = net_exchange_wait(r.x, 3, 1, 1);
@@ -193,7 +191,7 @@ static void test_refused_join(void **state)
     struct rig r;
     int64_t step = -5;
     rig_open(&r, 1);
-    r.tiny[0].answer = JOIN_REFUSED;
+    tiny_set(&r.tiny[0], &r.tiny[0].answer, JOIN_REFUSED);
     enum status st = CAPTURE(net_exchange_start(r.x, &step));
     assert_int_equal(st, ST_REFUSED);
     assert_int_equal(step, -5);
@@ -208,10 +206,10 @@ static void test_waits_for_server(void **state)
     struct rig r;
     int64_t step;
     rig_open(&r, 1);
-    r.tiny[0].retries = 4;
+    tiny_set(&r.tiny[0], &r.tiny[0].retries, 4);
     enum status st = CAPTURE(net_exchange_start(r.x, &step));
     assert_int_equal(st, ST_OK);
-    assert_int_equal(r.tiny[0].n_join, 5);
+    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_join), 5);
     assert_non_null(strstr(capture_text, "waiting for ps:0 (127.0.0.1:"));
     assert_non_null(strstr(capture_text, "tiny says 3"));
     tiny_stop(&r.tiny[0]);
@@ -246,15 +244,13 @@ static void test_cancel(void **state)
 
     rig_open(&r, 1);
     assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
-    pthread_mutex_lock(&r.tiny[0].lock);
-    r.tiny[0].hold = 1;
-    pthread_mutex_unlock(&r.tiny[0].lock);
+    tiny_set(&r.tiny[0], &r.tiny[0].hold, 1);
     push_all(&r, 0);
     pthread_create(&thread, NULL, cancel_soon, r.x);
     assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_CANCELLED);
     pthread_join(thread, NULL);
     assert_int_equal(net_exchange_leave(r.x, 0, 5000), ST_OK);
-    assert_int_equal(r.tiny[0].n_leave, 1);
+    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_leave), 1);
     rig_close(&r);
 }
 

@@ -227,9 +227,9 @@ static void test_unary_refusals(void **state)
     assert_int_equal(message_unpack_reply(r.reply, r.n_reply, &reply, why), ST_OK);
     assert_int_equal(reply.answer, JOIN_REFUSED);
     assert_non_null(strstr(reply.why, "protocol 7"));
-    assert_int_equal(f->tiny.n_join, 0);
+    assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_join), 0);
     assert_int_equal(unary(&r, port, "/weir.v1.Weir/Leave", "\x08\x01", 2), GRPC_STATUS_OK);
-    assert_int_equal(f->tiny.n_leave, 1);
+    assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_leave), 1);
 }
 
 /* A JoinRequest that differs in one value from a good one. */
@@ -332,9 +332,7 @@ static void test_bad_frames(void **state)
     static struct raw good, bad;
     uint8_t frame[128];
     const char *method = "/weir.v1.Weir/Exchange";
-    f->tiny.version[0] = 0;
-    assert_int_equal(buf_create(4096, &f->tiny.value[0]), ST_OK);
-    memset(f->tiny.value[0]->data, 7, 4096);
+    tiny_fill(&f->tiny);
     raw_open(&good, f->tiny.port, method);
     assert_true(raw_send(&good, frame, one_pull(frame, 0)));
     assert_true(raw_recv(&good));
@@ -373,10 +371,7 @@ static void test_half_close(void **state)
     static struct raw r;
     uint8_t frame[128 * 20];
     size_t n = 0;
-    f->tiny.version[0] = 0;
-    if (!f->tiny.value[0])
-        assert_int_equal(buf_create(4096, &f->tiny.value[0]), ST_OK);
-    memset(f->tiny.value[0]->data, 7, 4096);
+    tiny_fill(&f->tiny);
     raw_open(&r, f->tiny.port, "/weir.v1.Weir/Exchange");
     for (int i = 0; i < 10; i++)
         n += one_pull(frame + n, 0);
@@ -416,7 +411,7 @@ static void test_stop(void **state)
     struct fixture *f = *state;
     static struct raw stream, watch;
     uint8_t frame[128];
-    f->tiny.hold = 1;
+    tiny_set(&f->tiny, &f->tiny.hold, 1);
     raw_open(&stream, f->tiny.port, "/weir.v1.Weir/Exchange");
     raw_send(&stream, frame, one_pull(frame, 1));
     tiny_await(&f->tiny, &f->tiny.n_piece, 1);
@@ -425,7 +420,7 @@ static void test_stop(void **state)
     raw_half_close(&watch);
     assert_true(raw_recv(&watch));
     net_server_stop(f->tiny.server, 10000);
-    assert_int_equal(f->tiny.n_closed, 1);
+    assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_closed), 1);
     assert_false(raw_recv(&stream));
     assert_int_equal(raw_close(&stream), GRPC_STATUS_UNAVAILABLE);
     assert_false(raw_recv(&watch));

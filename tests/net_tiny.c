@@ -22,7 +22,7 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
     struct tiny *t = ctx;
     pthread_mutex_lock(&t->lock);
     t->n_join++;
-    reply->answer = t->answer;
+    reply->answer = (enum join_answer)t->answer;
     if (t->retries > 0) {
         t->retries--;
         reply->answer = JOIN_RETRY;
@@ -124,7 +124,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         bytes -= 4;
     }
     if (t->kind != PIECE_NONE && piece->kind == PIECE_PUSH) {
-        answer.kind = t->kind;
+        answer.kind = (enum piece_kind)t->kind;
         snprintf(answer.why, sizeof answer.why, "tiny does not like it");
     }
     pthread_cond_broadcast(&t->changed);
@@ -193,4 +193,30 @@ void tiny_await(struct tiny *t, const int *counter, int n)
     int got = *counter;
     pthread_mutex_unlock(&t->lock);
     assert_in_range(got, n, 1 << 30);
+}
+
+int tiny_get(struct tiny *t, const int *field)
+{
+    pthread_mutex_lock(&t->lock);
+    int value = *field;
+    pthread_mutex_unlock(&t->lock);
+    return value;
+}
+
+void tiny_set(struct tiny *t, int *field, int value)
+{
+    pthread_mutex_lock(&t->lock);
+    *field = value;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void tiny_fill(struct tiny *t)
+{
+    pthread_mutex_lock(&t->lock);
+    size_t bytes = (size_t)t->chunks->chunks[0].n_elems * sizeof(float);
+    if (!t->value[0] && buf_create(bytes, &t->value[0]) != ST_OK)
+        abort();
+    memset(t->value[0]->data, 7, bytes);
+    t->version[0] = 0;
+    pthread_mutex_unlock(&t->lock);
 }

@@ -17,12 +17,12 @@ struct tiny {
     struct buf *value[TINY_CHUNKS];
     int64_t version[TINY_CHUNKS]; /* -1: none */
     uint64_t incarnation[TINY_CHUNKS];
-    enum join_answer answer;
-    int hold;             /* swallow requests */
-    int retries;          /* joins to answer by RETRY */
-    int bad_crc;          /* answers to spoil */
-    int bad_length;       /* likewise */
-    enum piece_kind kind; /* not 0: answer PUSH by this kind, with `why` */
+    int answer;     /* enum join_answer */
+    int hold;       /* swallow requests */
+    int retries;    /* joins to answer by RETRY */
+    int bad_crc;    /* answers to spoil */
+    int bad_length; /* likewise */
+    int kind;       /* a piece_kind; not 0: answer PUSH by this kind, with `why` */
     int n_join, n_push, n_duplicate, n_leave, n_closed, n_piece;
 };
 
@@ -33,5 +33,10 @@ void tiny_stop(struct tiny *t);
 void tiny_free(struct tiny *t);
 /* Waits up to 20 s for *counter (one of t's) to reach n. */
 void tiny_await(struct tiny *t, const int *counter, int n);
+/* One of t's counters or settings, under its lock. */
+int tiny_get(struct tiny *t, const int *field);
+void tiny_set(struct tiny *t, int *field, int value);
+/* Gives chunk 0 its first value, all bytes 7. */
+void tiny_fill(struct tiny *t);
 
 #endif

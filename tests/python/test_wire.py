@@ -1,0 +1,234 @@
+"""A plain Python client, made from net/weir.proto by grpc_tools, speaks to a real ps: the proof
+that the hand-written coding is protobuf. One long stream joins, sends first values, pulls, pushes,
+repeats; a second connection misbehaves meanwhile; health answers."""
+# label: cluster sanitize
+import importlib
+import os
+import queue
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+
+try:
+    import grpc
+    import grpc_tools
+    WHY_NOT = None
+except ImportError as e:
+    WHY_NOT = "needs python3-grpcio and python3-grpc-tools (%s); scripts/setup installs them" % e
+
+N_ELEMS, CHUNK_BYTES = 2500, 4096  # 3 chunks: 1024, 1024, 452 floats
+LENGTHS = (1024, 1024, 452)
+RATE = 0.25
+
+
+def generate(*names):
+    """The modules x_pb2 and x_pb2_grpc of net/x.proto."""
+    with tempfile.TemporaryDirectory() as out:
+        folder = os.path.join(harness.SOURCE, "net")
+        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + folder,
+                        "--python_out=" + out, "--grpc_python_out=" + out] +
+                       [os.path.join(folder, n + ".proto") for n in names], check=True)
+        sys.path.insert(0, out)
+        try:
+            return [importlib.import_module(n + end) for n in names
+                    for end in ("_pb2", "_pb2_grpc")]
+        finally:
+            del sys.path[0]
+
+
+def crc_table():
+    table = []
+    for i in range(256):
+        for _ in range(8):
+            i = i >> 1 ^ (0x82f63b78 if i & 1 else 0)
+        table.append(i)
+    return table
+
+
+TABLE = crc_table()
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 255]
+    return crc ^ 0xffffffff
+
+
+class Stream:
+    """One Exchange call: pieces out one by one, pieces in one by one."""
+
+    def __init__(self, test, stub, **head):
+        self.test, self.head, self.out, self.seen = test, head, queue.Queue(), []
+        self.call = stub.Exchange(iter(self.out.get, None), timeout=60 * harness.SLOWNESS)
+
+    def send(self, kind, chunk, step=0, payload=b"", **changes):
+        pb = self.test.pb
+        piece = pb.Piece(kind=pb.Piece.Kind.Value(kind), chunk=chunk, step=step, payload=payload,
+                         crc32c=crc32c(payload), weight=1)
+        for name, value in changes.items():
+            setattr(piece, name, value)
+        self.out.put(pb.Frame(pieces=[piece], **self.head))
+
+    def take(self):
+        while not self.seen:
+            frame = next(self.call)
+            self.test.assertEqual(frame.generation, self.head["generation"])
+            self.seen = list(frame.pieces)
+        return self.seen.pop(0)
+
+    def ask(self, *args, **kwargs):
+        self.send(*args, **kwargs)
+        return self.take()
+
+    def close(self):
+        """Says that nothing more comes; the call must end well."""
+        self.out.put(None)
+        self.test.assertEqual(list(self.call), [])
+        self.test.assertEqual(self.call.code(), grpc.StatusCode.OK)
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Wire(harness.Test):
+    @classmethod
+    def setUpClass(cls):
+        cls.health, cls.health_grpc, cls.pb, cls.pb_grpc = generate("health", "weir")
+
+    def setUp(self):
+        super().setUp()
+        rng = random.Random(5)
+        self.values = [[rng.uniform(-1, 1) for _ in range(n)] for n in LENGTHS]
+        self.raw = [struct.pack("<%df" % len(v), *v) for v in self.values]
+        self.values = [struct.unpack("<%df" % len(v), r) for v, r in zip(self.values, self.raw)]
+        self.gradient = [struct.pack("<%df" % n, *([0.5] * n)) for n in LENGTHS]
+        self.server_job = self.job(n_workers=1)
+        self.ps = self.server_job.start_ps(0)
+        self.stub = self.connect()
+
+    def connect(self):
+        channel = grpc.insecure_channel(self.server_job.ps_hosts[0],
+                                        options=[("grpc.use_local_subchannel_pool", 1)])
+        self.addCleanup(channel.close)
+        self.channel = channel
+        return self.pb_grpc.WeirStub(channel)
+
+    def join(self):
+        pb = self.pb
+        job = pb.Job(n_workers=1, sync_mode="sync", train_steps=2, seed=1, chunk_bytes=CHUNK_BYTES,
+                     optimizer=pb.Optimizer(name="sgd", learning_rate=RATE))
+        job.parameters.add(name="w", dims=[50, 50])
+        reply = self.stub.Join(pb.JoinRequest(protocol=1, member=0, incarnation=7, job=job),
+                               timeout=10 * harness.SLOWNESS)
+        self.assertEqual(reply.answer, pb.JoinReply.INIT, reply)
+        self.assertEqual(reply.step, -1)
+        self.assertEqual(list(reply.server), [0, 0, 0])
+        self.generation = reply.generation
+        return Stream(self, self.stub, generation=reply.generation, member=0, incarnation=7)
+
+    def check(self, answer, kind, chunk, step, times):
+        """The answer carries the first values after `times` updates."""
+        self.assertEqual(self.pb.Piece.Kind.Name(answer.kind), kind, answer.why)
+        self.assertEqual((answer.chunk, answer.step), (chunk, step))
+        self.assertEqual(answer.crc32c, crc32c(answer.payload))
+        got = struct.unpack("<%df" % LENGTHS[chunk], answer.payload)
+        for a, b in zip(got, self.values[chunk]):
+            self.assertAlmostEqual(a, b - times * RATE * 0.5, delta=1e-6)
+        if times == 0:
+            self.assertEqual(answer.payload, self.raw[chunk])
+
+    def finish(self, stream, step):
+        """Goes on to the job's end on the stream."""
+        for s in range(step, 2):
+            for c in range(3):
+                self.check(stream.ask("PUSH", c, s, self.gradient[c]), "APPLIED", c, s + 1, s + 1)
+        stream.close()
+        self.stub.Leave(self.pb.LeaveRequest(member=0, incarnation=7, done=True),
+                        timeout=10 * harness.SLOWNESS)
+        self.ps.wait()
+
+    def test_a_job_from_end_to_end(self):
+        self.assertEqual(crc32c(b"123456789"), 0xe3069283)
+        stream = self.join()
+        for c in range(3):
+            self.check(stream.ask("INIT", c, 0, self.raw[c]), "VERSION", c, 0, 0)
+        for c in (2, 0, 1):
+            self.check(stream.ask("PULL", c), "VERSION", c, 0, 0)
+        for c in range(3):
+            self.check(stream.ask("PUSH", c, 0, self.gradient[c]), "APPLIED", c, 1, 1)
+        for c in range(3):
+            self.check(stream.ask("PUSH", c, 0, self.gradient[c]), "DUPLICATE", c, 1, 1)
+        self.check(stream.ask("PULL", 1), "VERSION", 1, 1, 1)
+        for c in range(3):
+            self.check(stream.ask("PUSH", c, 1, self.gradient[c]), "APPLIED", c, 2, 2)
+        self.check(stream.ask("PUSH", 1, 0, self.gradient[1]), "STALE", 1, 2, 2)
+        self.finish(stream, 2)
+
+    def test_a_pull_waits_for_the_version(self):
+        stream = self.join()
+        for c in range(3):
+            self.check(stream.ask("INIT", c, 0, self.raw[c]), "VERSION", c, 0, 0)
+        early = Stream(self, self.connect(), **stream.head)
+        early.send("PULL", 2, 1)
+        self.check(early.ask("PULL", 1, 0), "VERSION", 1, 0, 0)
+        for c in range(3):
+            self.check(stream.ask("PUSH", c, 0, self.gradient[c]), "APPLIED", c, 1, 1)
+        self.check(early.take(), "VERSION", 2, 1, 1)
+        early.close()
+        self.finish(stream, 1)
+
+    def bad(self, **piece):
+        """A push that is wrong in one thing, on a connection of its own."""
+        values = dict(kind="PUSH", chunk=0, step=0, payload=self.gradient[0])
+        changes = {k: piece.pop(k) for k in list(piece) if k not in values}
+        values.update(piece)
+        stream = Stream(self, self.connect(), generation=self.generation, member=0, incarnation=7)
+        stream.send(values["kind"], values["chunk"], values["step"], values["payload"], **changes)
+        try:
+            answer = stream.take()
+        except grpc.RpcError as e:
+            self.assertIn(e.code(), (grpc.StatusCode.INVALID_ARGUMENT,
+                                     grpc.StatusCode.RESOURCE_EXHAUSTED), e)
+            return
+        self.assertEqual(answer.kind, self.pb.Piece.REFUSED, answer.kind)
+        self.assertTrue(answer.why)
+        with self.assertRaises(grpc.RpcError) as caught:
+            stream.take()
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+
+    def test_bad_pieces_harm_their_stream_alone(self):
+        stream = self.join()
+        for c in range(3):
+            self.check(stream.ask("INIT", c, 0, self.raw[c]), "VERSION", c, 0, 0)
+        wrong = [dict(chunk=3), dict(chunk=0xffffffff), dict(payload=self.gradient[0][:-4]),
+                 dict(payload=self.gradient[0] + b"\0"), dict(payload=b""), dict(step=1),
+                 dict(step=1 << 63), dict(crc32c=0), dict(kind="APPLIED"),
+                 dict(payload=bytes(9 << 20), crc32c=0)]
+        for i, change in enumerate(wrong):
+            self.bad(**change)
+            self.check(stream.ask("PULL", i % 3), "VERSION", i % 3, 0, 0)
+        self.finish(stream, 0)
+
+    def test_health(self):
+        stub = self.health_grpc.HealthStub(self.channel)
+        for service in ("", "weir.v1.Weir"):
+            reply = stub.Check(self.health.HealthCheckRequest(service=service),
+                               timeout=10 * harness.SLOWNESS)
+            self.assertEqual(reply.status, self.health.HealthCheckResponse.SERVING)
+        with self.assertRaises(grpc.RpcError) as caught:
+            stub.Check(self.health.HealthCheckRequest(service="nobody"),
+                       timeout=10 * harness.SLOWNESS)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
+        watch = stub.Watch(self.health.HealthCheckRequest(), timeout=30 * harness.SLOWNESS)
+        self.assertEqual(next(watch).status, self.health.HealthCheckResponse.SERVING)
+        self.ps.stop()
+        with self.assertRaises(grpc.RpcError):
+            next(watch)
+
+
+if __name__ == "__main__":
+    harness.main()
