@@ -68,6 +68,8 @@ static enum status read_inputs(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
+    /* OpenMP's threads must not spin while they wait: other workers share the cores. */
+    setenv("OMP_WAIT_POLICY", "passive", 0);
     TRY(backend_open("cpu", o->backend_dir, &w->backend));
     TRY(model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model));
     TRY(chunks_create(w->model->params, w->model->n_params, o->chunk_bytes, &w->chunks));
