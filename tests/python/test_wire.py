@@ -117,14 +117,23 @@ class Wire(harness.Test):
         self.channel = channel
         return self.pb_grpc.WeirStub(channel)
 
-    def join(self):
+    def join_request(self, member=0, incarnation=7, n_workers=1):
         pb = self.pb
-        job = pb.Job(n_workers=1, sync_mode="sync", train_steps=2, seed=1, chunk_bytes=CHUNK_BYTES,
+        job = pb.Job(n_workers=n_workers, sync_mode="sync", train_steps=2, seed=1,
+                     chunk_bytes=CHUNK_BYTES,
                      optimizer=pb.Optimizer(name="sgd", learning_rate=RATE))
         job.parameters.add(name="w", dims=[50, 50])
-        reply = self.stub.Join(pb.JoinRequest(protocol=1, member=0, incarnation=7, job=job),
+        return pb.JoinRequest(protocol=1, member=member, incarnation=incarnation, job=job)
+
+    def join(self, n_workers=1):
+        if n_workers != 1:
+            self.ps.stop()
+            self.server_job = self.job(n_workers=n_workers)
+            self.ps = self.server_job.start_ps(0)
+            self.stub = self.connect()
+        reply = self.stub.Join(self.join_request(n_workers=n_workers),
                                timeout=10 * harness.SLOWNESS)
-        self.assertEqual(reply.answer, pb.JoinReply.INIT, reply)
+        self.assertEqual(reply.answer, self.pb.JoinReply.INIT, reply)
         self.assertEqual(reply.step, -1)
         self.assertEqual(list(reply.server), [0, 0, 0])
         self.generation = reply.generation
@@ -162,24 +171,37 @@ class Wire(harness.Test):
             self.check(stream.ask("PUSH", c, 0, self.gradient[c]), "APPLIED", c, 1, 1)
         for c in range(3):
             self.check(stream.ask("PUSH", c, 0, self.gradient[c]), "DUPLICATE", c, 1, 1)
-        self.check(stream.ask("PULL", 1), "VERSION", 1, 1, 1)
+        self.check(stream.ask("PULL", 1, 1), "VERSION", 1, 1, 1)
         for c in range(3):
             self.check(stream.ask("PUSH", c, 1, self.gradient[c]), "APPLIED", c, 2, 2)
         self.check(stream.ask("PUSH", 1, 0, self.gradient[1]), "STALE", 1, 2, 2)
         self.finish(stream, 2)
 
-    def test_a_pull_waits_for_the_version(self):
-        stream = self.join()
+    def test_two_members_and_waiting_pulls(self):
+        """Member 1 asks before the first values are there; both gradients count, by weight."""
+        stream = self.join(n_workers=2)
+        pb, stub = self.pb, self.connect()
+        reply = stub.Join(self.join_request(member=1, incarnation=8, n_workers=2),
+                          timeout=10 * harness.SLOWNESS)
+        self.assertEqual(reply.answer, pb.JoinReply.WELCOME, reply)
+        other = Stream(self, stub, generation=reply.generation, member=1, incarnation=8)
+        for c in range(3):
+            other.send("PULL", c)
         for c in range(3):
             self.check(stream.ask("INIT", c, 0, self.raw[c]), "VERSION", c, 0, 0)
-        early = Stream(self, self.connect(), **stream.head)
-        early.send("PULL", 2, 1)
-        self.check(early.ask("PULL", 1, 0), "VERSION", 1, 0, 0)
+        answers = sorted((other.take() for _ in range(3)), key=lambda p: p.chunk)
         for c in range(3):
-            self.check(stream.ask("PUSH", c, 0, self.gradient[c]), "APPLIED", c, 1, 1)
-        self.check(early.take(), "VERSION", 2, 1, 1)
-        early.close()
-        self.finish(stream, 1)
+            self.check(answers[c], "VERSION", c, 0, 0)
+        for step in range(2):
+            for c in range(3):
+                other.send("PUSH", c, step, bytes(len(self.gradient[c])), weight=3)
+                self.check(stream.ask("PUSH", c, step, self.gradient[c]), "APPLIED", c, step + 1,
+                           (step + 1) / 4)
+                self.check(other.take(), "APPLIED", c, step + 1, (step + 1) / 4)
+        other.close()
+        stub.Leave(pb.LeaveRequest(member=1, incarnation=8, done=True),
+                   timeout=10 * harness.SLOWNESS)
+        self.finish(stream, 2)
 
     def bad(self, **piece):
         """A push that is wrong in one thing, on a connection of its own."""
@@ -194,8 +216,14 @@ class Wire(harness.Test):
             self.assertIn(e.code(), (grpc.StatusCode.INVALID_ARGUMENT,
                                      grpc.StatusCode.RESOURCE_EXHAUSTED), e)
             return
-        self.assertEqual(answer.kind, self.pb.Piece.REFUSED, answer.kind)
-        self.assertTrue(answer.why)
+        if values["chunk"] > 2:
+            self.assertIn(answer.kind, (self.pb.Piece.REFUSED, self.pb.Piece.WRONG_SHARD))
+        else:
+            self.assertEqual(answer.kind, self.pb.Piece.REFUSED, answer.kind)
+            self.assertTrue(answer.why)
+        if answer.kind == self.pb.Piece.WRONG_SHARD:
+            stream.close()
+            return
         with self.assertRaises(grpc.RpcError) as caught:
             stream.take()
         self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
