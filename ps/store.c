@@ -304,7 +304,7 @@ static int push(struct ps_store *s, struct cell *c, const struct net_frame_head 
 }
 
 /* The step that was asked for, where it is still held: a worker that has to redo a step needs all
- * chunks at that step (I4). */
+ * chunks at that step (I4). Step 0 asks for whatever is newest. */
 static void pull(struct ps_store *s, struct cell *c, const struct net_frame_head *head,
                  const struct net_piece *piece, struct ps_answer *now)
 {
@@ -312,7 +312,7 @@ static void pull(struct ps_store *s, struct cell *c, const struct net_frame_head
     if (c->version < 0 || step > c->version) {
         c->askers[head->member].puller = head->incarnation;
         c->askers[head->member].pull_step = step;
-    } else if (s->job.sync_mode == JOB_SYNC && c->before && step == c->version - 1) {
+    } else if (s->job.sync_mode == JOB_SYNC && step > 0 && step == c->version - 1) {
         now->kind = PIECE_VERSION;
         now->step = piece->step;
         now->payload = buf_ref(c->before);
@@ -388,7 +388,12 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     *now = (struct ps_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
     if (!check_sender(s, head, now))
         return;
-    if (piece->chunk >= (uint32_t)s->cfg.chunks->n_chunks || s->cell_of[piece->chunk] < 0) {
+    if (piece->chunk >= (uint32_t)s->cfg.chunks->n_chunks) {
+        refuse(now, "chunk %" PRIu32 " is not below the model's %d", piece->chunk,
+               s->cfg.chunks->n_chunks);
+        return;
+    }
+    if (s->cell_of[piece->chunk] < 0) {
         now->kind = PIECE_WRONG_SHARD;
         return;
     }
