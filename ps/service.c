@@ -2,8 +2,8 @@
  *
  * A `run` is one job with its store and members; pieces hold a reference to it while they work, so
  * that a new job can take its place. A `link` stands between a member and its stream: the stream
- * may end at any moment, the link outlives it and knows. Answers go to the newest link over which
- * the member's present incarnation spoke.
+ * may end at any moment, the link outlives it and knows. The store knows links by number and says
+ * for which one an answer is.
  *
  * Locks: the service's guards runs' members and is never held over a call into the store's chunks
  * or the net. A link's is held while its stream is used; it is recursive, because a stream that
@@ -21,6 +21,8 @@
 
 struct link {
     _Atomic int refs;
+    uint64_t number;          /* never used twice */
+    struct link *next, *prev; /* all open links; the service's lock */
     pthread_mutex_t lock;
     struct net_stream *stream; /* NULL: closed */
 };
@@ -29,12 +31,11 @@ struct member {
     uint64_t incarnation; /* 0: never joined */
     int gone;             /* left by name, before the job's end */
     int done;             /* left after its last step */
-    struct link *link;    /* a reference; NULL: no stream */
+    struct link *link;    /* over which it spoke last, a reference; NULL: none */
     char peer[96];
 };
 
 struct run {
-    struct ps_service *service;
     _Atomic int refs;
     uint64_t generation;
     struct net_job job;
@@ -48,9 +49,11 @@ struct run {
 
 struct ps_service {
     struct ps_service_config cfg;
-    pthread_mutex_t lock; /* guards run, the members in it, stopping */
+    pthread_mutex_t lock; /* guards run, the members in it, links, stopping */
     pthread_cond_t wake;
     struct run *run; /* NULL before the first join */
+    struct link *links;
+    uint64_t last_number;
     int stopping;
     pthread_t ticker;
     int has_ticker;
@@ -73,7 +76,7 @@ static struct link *link_ref(struct link *l)
 }
 
 /* The stream's link, made at its first piece; NULL without memory. */
-static struct link *link_of(struct net_stream *stream)
+static struct link *link_of(struct ps_service *s, struct net_stream *stream)
 {
     struct link *l = net_stream_user(stream);
     if (l)
@@ -89,6 +92,13 @@ static struct link *link_of(struct net_stream *stream)
     atomic_init(&l->refs, 1);
     l->stream = stream;
     net_stream_set_user(stream, l);
+    pthread_mutex_lock(&s->lock);
+    l->number = ++s->last_number;
+    l->next = s->links;
+    if (l->next)
+        l->next->prev = l;
+    s->links = l;
+    pthread_mutex_unlock(&s->lock);
     return l;
 }
 
@@ -115,22 +125,22 @@ static void send_answer(struct ps_service *s, struct net_stream *stream,
     net_stream_send(stream, head, &piece, a->payload, 0, bytes);
 }
 
-/* The store's answer to an earlier piece. Without a stream it is lost: the member asks again. */
-static void on_answer(void *ctx, int member, uint64_t incarnation, const struct ps_answer *a)
+/* The store's answer to an earlier piece. Without its stream it is lost: the member asks again. */
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
 {
-    struct run *r = ctx;
-    struct ps_service *s = r->service;
-    struct net_frame_head head = {r->generation, (uint32_t)member, incarnation};
-    struct link *l = NULL;
+    struct ps_service *s = ctx;
     pthread_mutex_lock(&s->lock);
-    if (r->members[member].incarnation == incarnation)
-        l = link_ref(r->members[member].link);
+    struct link *l = s->links;
+    while (l && l->number != from)
+        l = l->next;
+    link_ref(l);
     pthread_mutex_unlock(&s->lock);
     if (!l)
         return;
     pthread_mutex_lock(&l->lock);
     if (l->stream)
-        send_answer(s, l->stream, &head, a);
+        send_answer(s, l->stream, head, a);
     pthread_mutex_unlock(&l->lock);
     link_unref(l);
 }
@@ -170,7 +180,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
 {
     struct ps_service *s = ctx;
     struct ps_answer now;
-    struct link *l = link_of(stream);
+    struct link *l = link_of(s, stream);
     if (!l) {
         fail_stream(stream, head, piece->chunk, "the server is out of memory");
         return;
@@ -181,7 +191,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         fail_stream(stream, head, piece->chunk, "this server has no job yet; Join comes first");
         return;
     }
-    ps_store_piece(r->store, head, piece, &now);
+    ps_store_piece(r->store, head, piece, l->number, &now);
     if (now.kind == PIECE_REFUSED)
         fail_stream(stream, head, piece->chunk, now.why);
     else if (now.kind != PIECE_NONE)
@@ -198,6 +208,12 @@ static void on_stream_closed(void *ctx, struct net_stream *stream)
     if (!l)
         return;
     pthread_mutex_lock(&s->lock);
+    if (l->prev)
+        l->prev->next = l->next;
+    else
+        s->links = l->next;
+    if (l->next)
+        l->next->prev = l->prev;
     for (int i = 0; s->run && i < s->run->job.n_workers; i++) {
         struct member *m = &s->run->members[i];
         if (m->link == l) {
@@ -223,7 +239,6 @@ static enum status make_run(struct ps_service *s, const struct net_join *req, ui
     struct run *r = calloc(1, sizeof *r);
     TRY(r ? ST_OK : ST_NOMEM);
     atomic_init(&r->refs, 1);
-    r->service = s;
     r->generation = generation;
     r->job = req->job;
     r->start_ns = clock_now_ns();
@@ -241,7 +256,7 @@ static enum status make_run(struct ps_service *s, const struct net_join *req, ui
         .generation = generation,
         .max_bytes = s->cfg.max_model_bytes,
         .answer = on_answer,
-        .ctx = r,
+        .ctx = s,
     };
     TRY(ps_store_create(&store, &r->store));
     *out = r;

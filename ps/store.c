@@ -18,9 +18,11 @@ enum { ANSWER_BATCH = 64 };
 
 /* What one member waits for, and did last, at one chunk. */
 struct asker {
-    uint64_t pusher; /* incarnation that waits for its push's answer; 0: none */
+    uint64_t pusher;    /* incarnation that waits for its push's answer; 0: none */
+    uint64_t push_from; /* on which stream */
     int64_t push_step;
     uint64_t puller; /* incarnation that waits for version pull_step; 0: none */
+    uint64_t pull_from;
     int64_t pull_step;
     uint64_t counted_by; /* async: identity of the last contribution that counted */
     int64_t counted_step;
@@ -343,7 +345,7 @@ static int init(struct ps_store *s, struct cell *c, const struct net_piece *piec
 
 struct target {
     int member;
-    uint64_t incarnation;
+    uint64_t incarnation, from;
     enum piece_kind kind;
 };
 
@@ -354,11 +356,11 @@ static int collect_owed(struct ps_store *s, struct cell *c, int *from, struct ta
     for (; *from < s->job.n_workers && n + 2 <= ANSWER_BATCH; (*from)++) {
         struct asker *a = &c->askers[*from];
         if (a->pusher && a->push_step < c->version) {
-            t[n++] = (struct target){*from, a->pusher, PIECE_APPLIED};
+            t[n++] = (struct target){*from, a->pusher, a->push_from, PIECE_APPLIED};
             a->pusher = 0;
         }
         if (a->puller && a->pull_step <= c->version) {
-            t[n++] = (struct target){*from, a->puller, PIECE_VERSION};
+            t[n++] = (struct target){*from, a->puller, a->pull_from, PIECE_VERSION};
             a->puller = 0;
         }
     }
@@ -375,15 +377,28 @@ static void answer_owed(struct ps_store *s, struct cell *c)
         give(c, PIECE_NONE, &a);
         pthread_mutex_unlock(&c->lock);
         for (int i = 0; i < n; i++) {
+            const struct net_frame_head head = {s->cfg.generation, (uint32_t)t[i].member,
+                                                t[i].incarnation};
             a.kind = t[i].kind;
-            s->cfg.answer(s->cfg.ctx, t[i].member, t[i].incarnation, &a);
+            s->cfg.answer(s->cfg.ctx, &head, t[i].from, &a);
         }
         buf_unref(a.payload);
     }
 }
 
+/* Where the answer to come has to go. Under the chunk's lock. */
+static void note_stream(struct cell *c, const struct net_frame_head *head,
+                        const struct net_piece *piece, uint64_t from)
+{
+    struct asker *a = &c->askers[head->member];
+    if (piece->kind == PIECE_PUSH)
+        a->push_from = from;
+    else
+        a->pull_from = from;
+}
+
 void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
-                    const struct net_piece *piece, struct ps_answer *now)
+                    const struct net_piece *piece, uint64_t from, struct ps_answer *now)
 {
     *now = (struct ps_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
     if (!check_sender(s, head, now))
@@ -408,6 +423,8 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
         new_version = init(s, c, piece, now);
     else
         pull(s, c, head, piece, now);
+    if (now->kind == PIECE_NONE)
+        note_stream(c, head, piece, from);
     pthread_mutex_unlock(&c->lock);
     if (new_version)
         answer_owed(s, c);

@@ -34,8 +34,10 @@ struct ps_store_config {
     int self;                    /* this server's number in it */
     uint64_t generation;
     int64_t max_bytes; /* limit of all that create takes */
-    /* An answer to a member's earlier piece; the payload is borrowed for the call. */
-    void (*answer)(void *ctx, int member, uint64_t incarnation, const struct ps_answer *answer);
+    /* An answer to a member's earlier piece, for the stream `from`; the payload is borrowed for
+     * the call. */
+    void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
+                   const struct ps_answer *answer);
     void *ctx;
 };
 
@@ -46,11 +48,12 @@ void ps_store_destroy(struct ps_store *s); /* NULL is fine */
 /* From now on this incarnation alone speaks for the member. */
 void ps_store_admit(struct ps_store *s, int member, uint64_t incarnation);
 
-/* Handles one piece. *now: the answer that goes back on the same stream at once, or PIECE_NONE; the
- * caller unrefs its payload. Answers to other members (and to this one, when its piece completes a
- * step) go through cfg.answer before the return. */
+/* Handles one piece. from: the caller's number for the stream it came on; of a repeated piece the
+ * last stream gets the answer. *now: the answer that goes back on the same stream at once, or
+ * PIECE_NONE; the caller unrefs its payload. Answers to other members (and to this one, when its
+ * piece completes a step) go through cfg.answer before the return. */
 void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
-                    const struct net_piece *piece, struct ps_answer *now);
+                    const struct net_piece *piece, uint64_t from, struct ps_answer *now);
 
 /* Lowest version of the owned chunks, -1 before all have their first; without any owned chunk,
  * the job's last step. */

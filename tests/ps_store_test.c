@@ -31,7 +31,7 @@ static const struct net_param model[] = {
 
 struct seen {
     int member;
-    uint64_t incarnation;
+    uint64_t incarnation, from;
     enum piece_kind kind;
     uint32_t chunk;
     uint64_t step;
@@ -43,18 +43,20 @@ struct fixture {
     struct net_job job;
     int server[N_CHUNKS];
     struct ps_store *store;
+    uint64_t from; /* the stream that pieces are sent on */
     pthread_mutex_t lock;
     struct seen seen[MAX_ANSWERS];
     int n_seen;
 };
 
-static void on_answer(void *ctx, int member, uint64_t incarnation, const struct ps_answer *a)
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
 {
     struct fixture *f = ctx;
     pthread_mutex_lock(&f->lock);
     if (f->n_seen < MAX_ANSWERS)
-        f->seen[f->n_seen++] =
-            (struct seen){member, incarnation, a->kind, a->chunk, a->step, a->crc32c};
+        f->seen[f->n_seen++] = (struct seen){
+            (int)head->member, head->incarnation, from, a->kind, a->chunk, a->step, a->crc32c};
     pthread_mutex_unlock(&f->lock);
     assert_non_null(a->payload);
     assert_int_equal(digest_crc32c(0, a->payload->data, a->payload->bytes), a->crc32c);
@@ -140,7 +142,7 @@ static enum piece_kind send_piece(struct fixture *f, struct sent *s, uint64_t *s
 {
     struct ps_answer a;
     s->piece.payload.span = s->spans;
-    ps_store_piece(f->store, &s->head, &s->piece, &a);
+    ps_store_piece(f->store, &s->head, &s->piece, f->from, &a);
     if (step)
         *step = a.step;
     if (a.payload)
@@ -379,12 +381,24 @@ static void test_pull_and_init(void **state)
         assert_int_equal(step, 1);
     }
     f.n_seen = 0;
+    f.from = 1;
     assert_int_equal(act(&f, PIECE_PULL, 0, 0, 2, NULL), PIECE_NONE);
+    f.from = 2;
     assert_int_equal(act(&f, PIECE_PULL, 0, 0, 2, NULL), PIECE_NONE); /* one waits, not two */
-    step_all(&f, 1);
+    f.from = 3;
+    assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 1, NULL), PIECE_NONE);
+    f.from = 4;
+    assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 1, NULL), PIECE_NONE); /* repeated */
+    f.from = 5;
+    act(&f, PIECE_PUSH, 1, 0, 1, NULL);
+    act(&f, PIECE_PUSH, 2, 0, 1, NULL);
     int n_versions = 0;
-    for (int i = 0; i < f.n_seen; i++)
+    for (int i = 0; i < f.n_seen; i++) {
         n_versions += f.seen[i].kind == PIECE_VERSION;
+        if (f.seen[i].member == 0) /* the stream that asked last */
+            assert_int_equal(f.seen[i].from, f.seen[i].kind == PIECE_VERSION ? 2 : 4);
+    }
+    assert_int_equal(f.n_seen, 4);
     assert_int_equal(n_versions, 1);
     teardown(&f);
 }
