@@ -120,7 +120,8 @@ def wait_all(processes, what, seconds):
 
 def run_torch(args, ddp):
     port = free_ports(1)[0]
-    env = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+    env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
+               GLOO_SOCKET_IFNAME="lo")
     processes = []
     for rank in range(WORKERS):
         argv = [sys.executable, "-B", os.path.abspath(__file__), "--rank=%d" % rank,
