@@ -59,6 +59,7 @@ static void optim_to_wire(const struct optim_config *from, Weir__V1__Optimizer *
     to->beta2 = from->beta2;
     to->epsilon = from->epsilon;
     to->weight_decay = from->weight_decay;
+    to->schedule = (char *)(uintptr_t)optim_schedule_name(from->schedule);
 }
 
 static void params_to_wire(const struct chunks *chunks, Weir__V1__Parameter *params,
@@ -144,6 +145,16 @@ static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim
     if (kind <= OPTIM_NESTEROV && from->epsilon == 0) /* they have none; any value is as good */
         to->epsilon = defaults.epsilon;
     to->weight_decay = from->weight_decay;
+    int schedule = 0;
+    while (from->schedule[0] && schedule < SCHEDULE_N_KINDS &&
+           strcmp(from->schedule, optim_schedule_name((enum optim_schedule)schedule)))
+        schedule++;
+    if (schedule == SCHEDULE_N_KINDS) {
+        snprintf(why, MESSAGE_WHY_BYTES, "unknown schedule '%.40s', this server knows %s",
+                 from->schedule, SCHEDULE_NAMES);
+        return ST_INVALID;
+    }
+    to->schedule = (enum optim_schedule)schedule;
     if (optim_check(to) != ST_OK) {
         snprintf(why, MESSAGE_WHY_BYTES, "a setting of optimizer %s is out of bounds", from->name);
         return ST_INVALID;
@@ -220,8 +231,9 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
     int mode = !strcmp(job->sync_mode, sync_names[JOB_ASYNC]) ? JOB_ASYNC : JOB_SYNC;
     if (strcmp(job->sync_mode, sync_names[mode]))
         return invalid(why, "sync_mode is neither sync nor async");
-    struct optim_config optim;
+    struct optim_config optim = {0};
     enum status st = optim_from_wire(job->optimizer, &optim, why);
+    optim.total_steps = job->train_steps;
     if (st == ST_OK)
         st = chunks_from_wire(job, chunks, why);
     if (st != ST_OK)

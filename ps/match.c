@@ -58,7 +58,9 @@ static int optim_differs(const struct optim_config *a, const struct optim_config
            floats_differ("beta1", a->beta1, b->beta1, why, n) ||
            floats_differ("beta2", a->beta2, b->beta2, why, n) ||
            floats_differ("epsilon", a->epsilon, b->epsilon, why, n) ||
-           floats_differ("weight_decay", a->weight_decay, b->weight_decay, why, n);
+           floats_differ("weight_decay", a->weight_decay, b->weight_decay, why, n) ||
+           names_differ("lr_schedule", optim_schedule_name(a->schedule),
+                        optim_schedule_name(b->schedule), a->schedule != b->schedule, why, n);
 }
 
 static const char *mode_name(enum job_sync_mode mode)

@@ -24,7 +24,9 @@ static float number(uint64_t stream, size_t i)
 static double reference(const struct optim_config *c, int step, double g, double p, double *a,
                         double *b)
 {
-    double lr = (double)c->learning_rate, eps = (double)c->epsilon;
+    double part = c->total_steps ? (double)(step - 1) / (double)c->total_steps : 0;
+    double course[] = {1, 1 - part, (1 + cos(M_PI * part)) / 2};
+    double lr = (double)c->learning_rate * course[c->schedule], eps = (double)c->epsilon;
     double b1 = (double)c->beta1, b2 = (double)c->beta2, d = (double)c->decay;
     double mom = (double)c->momentum, wd = (double)c->weight_decay;
     if (c->kind == OPTIM_ADAMW)
@@ -107,7 +109,34 @@ static void test_optimizers(void **state)
         if (kind == OPTIM_RMSPROP)
             cfg.momentum = 0.9f;
         check(&cfg, 1000);
+        cfg.total_steps = 10;
+        for (int s = SCHEDULE_LINEAR; s < SCHEDULE_N_KINDS; s++) {
+            cfg.schedule = (enum optim_schedule)s;
+            check(&cfg, 100);
+        }
     }
+}
+
+/* A schedule starts at the full rate, never rises, ends above 0 and stays there. */
+static void test_schedules(void **state)
+{
+    struct optim_config cfg;
+    optim_defaults(OPTIM_SGD, &cfg);
+    cfg.learning_rate = 0.5f;
+    cfg.total_steps = 100;
+    assert_true(optim_rate(&cfg, 1) == 0.5f && optim_rate(&cfg, 100) == 0.5f);
+    for (int s = SCHEDULE_LINEAR; s < SCHEDULE_N_KINDS; s++) {
+        cfg.schedule = (enum optim_schedule)s;
+        assert_true(optim_rate(&cfg, 1) == 0.5f);
+        assert_float_equal(optim_rate(&cfg, 51), 0.25f, 1e-6f);
+        for (uint64_t step = 2; step <= 100; step++)
+            assert_true(optim_rate(&cfg, step) < optim_rate(&cfg, step - 1));
+        assert_true(optim_rate(&cfg, 100) > 0);
+        assert_true(optim_rate(&cfg, 101) == optim_rate(&cfg, 100));
+        assert_true(optim_rate(&cfg, UINT64_MAX) == optim_rate(&cfg, 100));
+    }
+    cfg.schedule = SCHEDULE_N_KINDS;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
 }
 
 /* Any piece of an array gives the bits that the whole gives: no vector width, tail or position
@@ -217,9 +246,9 @@ static void test_loops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_bit_identity),
-        cmocka_unit_test(test_average),    cmocka_unit_test(test_config),
-        cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_optimizers),   cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_bit_identity), cmocka_unit_test(test_average),
+        cmocka_unit_test(test_config),       cmocka_unit_test(test_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

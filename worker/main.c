@@ -116,6 +116,7 @@ static enum status make_exchange(struct worker *w)
                          .seed = (uint64_t)o->seed},
                  .chunks = w->chunks},
     };
+    cfg.join.job.optim.total_steps = (uint64_t)cfg.join.job.train_steps;
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
             cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());

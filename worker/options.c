@@ -15,7 +15,7 @@ static struct raw {
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
     int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms;
     double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay;
-    int sync_replicas, sync_mode, optimizer, progress, log_level;
+    int sync_replicas, sync_mode, optimizer, schedule, progress, log_level;
 } raw;
 
 static const struct raw raw_defaults = {
@@ -92,6 +92,9 @@ static const struct flag table[] = {
         "of initial values, sample order and dropout; equal on all workers"),
     ONE("optimizer", optimizer, OPTIM_NAMES, "applied on the servers (default adam)", "Optimizer:"),
     NUM("learning_rate", learning_rate, -1, 1e6, "-1: 0.01"),
+    ONE("lr_schedule", schedule, SCHEDULE_NAMES,
+        "the learning rate's course over the job: as it is, down to 0 in a line, or in half a wave",
+        NULL),
     NUM("momentum", momentum, -1, 1, "momentum, nesterov, rmsprop; -1: the optimizer's own"),
     NUM("decay", decay, -1, 1, "rmsprop's smoothing; -1: the optimizer's own"),
     NUM("beta1", beta1, -1, 1, "adam, adamw; -1: the optimizer's own"),
@@ -184,6 +187,7 @@ static enum status check_training(struct options *o)
     optim_defaults((enum optim_kind)raw.optimizer, &o->optim);
     o->optim.learning_rate = (float)default_learning_rate;
     set_if_given(&o->optim.learning_rate, raw.learning_rate);
+    o->optim.schedule = (enum optim_schedule)raw.schedule;
     set_if_given(&o->optim.momentum, raw.momentum);
     set_if_given(&o->optim.decay, raw.decay);
     set_if_given(&o->optim.beta1, raw.beta1);

@@ -42,6 +42,10 @@ enum status optim_check(const struct optim_config *cfg)
         LOG_E("optimizer: kind %d is unknown; there are %s", (int)cfg->kind, OPTIM_NAMES);
         return ST_INVALID;
     }
+    if ((unsigned)cfg->schedule >= SCHEDULE_N_KINDS) {
+        LOG_E("lr_schedule: kind %d is unknown; there are %s", (int)cfg->schedule, SCHEDULE_NAMES);
+        return ST_INVALID;
+    }
     TRY(check_field("learning_rate", cfg->learning_rate, cfg->learning_rate > 0, "above 0"));
     TRY(check_field("momentum", cfg->momentum, cfg->momentum >= 0 && cfg->momentum <= 1,
                     "within 0 and 1"));
@@ -52,6 +56,24 @@ enum status optim_check(const struct optim_config *cfg)
     TRY(check_field("weight_decay", cfg->weight_decay, cfg->weight_decay >= 0, "0 or above"));
 done:
     return st;
+}
+
+const char *optim_schedule_name(enum optim_schedule schedule)
+{
+    static const char *const names[SCHEDULE_N_KINDS] = {"constant", "linear", "cosine"};
+    return (unsigned)schedule < SCHEDULE_N_KINDS ? names[schedule] : "?";
+}
+
+float optim_rate(const struct optim_config *cfg, uint64_t step)
+{
+    uint64_t before = step > 0 ? step - 1 : 0;
+    if (cfg->schedule == SCHEDULE_CONSTANT || cfg->total_steps == 0)
+        return cfg->learning_rate;
+    if (before >= cfg->total_steps)
+        before = cfg->total_steps - 1;
+    double part = (double)before / (double)cfg->total_steps;
+    double factor = cfg->schedule == SCHEDULE_LINEAR ? 1.0 - part : 0.5 * (1.0 + cos(M_PI * part));
+    return (float)((double)cfg->learning_rate * factor);
 }
 
 int optim_n_slots(const struct optim_config *cfg)
@@ -210,7 +232,7 @@ static double power(double base, uint64_t exponent)
 
 static struct adam adam_scalars(const struct optim_config *cfg, uint64_t step)
 {
-    double lr = (double)cfg->learning_rate;
+    double lr = (double)optim_rate(cfg, step);
     double decay = cfg->kind == OPTIM_ADAMW ? (double)cfg->weight_decay : 0.0;
     return (struct adam){
         .b1 = cfg->beta1,
@@ -236,7 +258,7 @@ void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const 
         .b = n_slots > 1 ? slots + n : NULL,
         .new_ = new_,
         .scale = scale,
-        .lr = cfg->learning_rate,
+        .lr = optim_rate(cfg, step),
         .wd = cfg->kind == OPTIM_ADAMW ? 0.0f : cfg->weight_decay,
     };
     struct adam adam;

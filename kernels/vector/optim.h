@@ -23,6 +23,15 @@ enum optim_kind {
 };
 #define OPTIM_NAMES "sgd|momentum|nesterov|adagrad|rmsprop|adam|adamw" /* in the order above */
 
+/* The learning rate of update `step` (from 1) is learning_rate times: */
+enum optim_schedule {
+    SCHEDULE_CONSTANT, /* 1 */
+    SCHEDULE_LINEAR,   /* 1 - (step - 1) / total_steps */
+    SCHEDULE_COSINE,   /* (1 + cos(pi (step - 1) / total_steps)) / 2 */
+    SCHEDULE_N_KINDS
+};
+#define SCHEDULE_NAMES "constant|linear|cosine" /* in the order above */
+
 struct optim_config {
     enum optim_kind kind;
     float learning_rate; /* > 0 */
@@ -32,13 +41,18 @@ struct optim_config {
     float epsilon;      /* added outside the root; adam 1e-8, adagrad 1e-10, rmsprop 1e-8 */
     float
         weight_decay; /* adamw: decoupled, default 0.01; others: added to g as wd * p, default 0 */
+    enum optim_schedule schedule; /* default constant */
+    uint64_t total_steps; /* updates of the whole job; 0 and beyond the end: the last one's rate */
 };
 
 const char *optim_name(enum optim_kind kind);
+const char *optim_schedule_name(enum optim_schedule schedule);
 /* Fills *cfg with the defaults of `kind` (learning_rate 0.01 for sgd-like ones, 0.001 for adam*).
  */
 void optim_defaults(enum optim_kind kind, struct optim_config *cfg);
 enum status optim_check(const struct optim_config *cfg);
+/* The rate of one update; optim_apply uses it. */
+float optim_rate(const struct optim_config *cfg, uint64_t step);
 /* Slots per parameter element: 0 (sgd), 1 or 2. */
 int optim_n_slots(const struct optim_config *cfg);
 
