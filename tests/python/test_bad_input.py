@@ -348,16 +348,21 @@ class Peers(BadInput):
 
     def test_random_bytes_while_training_goes_on(self):
         rng = random.Random(6)
-        job = self.job(flags=["--batch_size=20", "--train_steps=300", "--seed=3",
+        steps = 1500
+        job = self.job(flags=["--batch_size=20", "--train_steps=%d" % steps, "--seed=3",
                               "--log_every=10"])
         job.start()
         job.workers[0].wait_line("training step 10 done")
         n = 0
-        while n < 3 or (n < 200 and None in [w.popen.poll() for w in job.workers]):
-            self.talk(job, rng.randbytes(3000))
-            n += 1
+        try:
+            while n < 200 and None in [w.popen.poll() for w in job.workers]:
+                self.talk(job, rng.randbytes(3000))
+                n += 1
+        except ConnectionRefusedError:
+            pass  # the job has ended, and its server with it; finish() says whether well
         for s in job.finish():
-            self.assertEqual(s["global_step"], 300)
+            self.assertEqual(s["global_step"], steps)
+        self.assertGreaterEqual(n, 3)
 
     def test_a_connection_that_says_nothing(self):
         job = self.half_job()
