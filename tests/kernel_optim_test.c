@@ -170,6 +170,43 @@ static void test_bit_identity(void **state)
     }
 }
 
+/* A chunk in runs of any lengths gives the bits of one call, slots and all. */
+static void test_runs(void **state)
+{
+    enum { N = 2053 };
+    static float old[N], sum[N], whole[N], cut[N], slots[2 * N], cut_slots[2 * N];
+    for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) { /* the last: rmsprop with momentum */
+        struct optim_config cfg;
+        optim_defaults((enum optim_kind)(kind % OPTIM_N_KINDS), &cfg);
+        if (kind == OPTIM_N_KINDS) {
+            optim_defaults(OPTIM_RMSPROP, &cfg);
+            cfg.momentum = 0.9f;
+        }
+        for (size_t i = 0; i < N; i++) {
+            old[i] = number(12, i);
+            sum[i] = number(13, i);
+            slots[i] = cut_slots[i] = fabsf(number(14, i));
+            slots[N + i] = cut_slots[N + i] = fabsf(number(15, i));
+        }
+        struct optim_step step;
+        optim_apply(&cfg, 7, N, sum, 0.3f, old, slots, whole);
+        optim_begin(&cfg, 7, &step);
+        size_t length = 0;
+        for (size_t i = 0; i < N; i += length, length = length % 97 + 1) {
+            struct optim_run run = {.n = length < N - i ? length : N - i,
+                                    .sum = sum + i,
+                                    .scale = 0.3f,
+                                    .old = old + i,
+                                    .slots = optim_n_slots(&cfg) ? cut_slots + i : NULL,
+                                    .slot_stride = N,
+                                    .new_ = cut + i};
+            optim_run(&step, &run);
+        }
+        assert_memory_equal(cut, whole, sizeof cut);
+        assert_memory_equal(cut_slots, slots, sizeof slots);
+    }
+}
+
 static void test_average(void **state)
 {
     enum { N = 100 };
@@ -249,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_optimizers),   cmocka_unit_test(test_schedules),
         cmocka_unit_test(test_bit_identity), cmocka_unit_test(test_average),
         cmocka_unit_test(test_config),       cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

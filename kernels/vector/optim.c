@@ -93,131 +93,114 @@ int optim_n_slots(const struct optim_config *cfg)
     }
 }
 
-/* What every loop reads; new and old are the same array or apart. */
-struct pass {
-    size_t n;
-    const float *sum, *old;
-    float *a, *b; /* slots */
-    float *new_;
-    float scale, lr, wd; /* wd: weight_decay that is added to the gradient */
-};
+/* The loops. Their arrays and scalars are copied to locals: stores through a float pointer could
+ * change them otherwise, as far as the compiler knows. */
 
 /* g = sum scale + wd p; p -= lr g */
-VECTOR_CLONES static void pass_sgd(const struct pass *t)
+VECTOR_CLONES static void run_sgd(const struct optim_step *step, const struct optim_run *run)
 {
-    const float *sum = t->sum, *old = t->old;
-    float *new_ = t->new_, scale = t->scale, lr = t->lr, wd = t->wd;
-    size_t n = t->n;
+    const struct optim_step k = *step;
+    const struct optim_run r = *run;
     VECTOR_INDEPENDENT
-    for (size_t i = 0; i < n; i++) {
-        float g = sum[i] * scale + wd * old[i];
-        new_[i] = old[i] - lr * g;
+    for (size_t i = 0; i < r.n; i++) {
+        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        r.new_[i] = r.old[i] - k.rate * g;
     }
 }
 
 /* v = m v + g; p -= lr v */
-VECTOR_CLONES static void pass_momentum(const struct pass *t, float m)
+VECTOR_CLONES static void run_momentum(const struct optim_step *step, const struct optim_run *run)
 {
-    const float *sum = t->sum, *old = t->old;
-    float *new_ = t->new_, *v = t->a, scale = t->scale, lr = t->lr, wd = t->wd;
-    size_t n = t->n;
+    const struct optim_step k = *step;
+    const struct optim_run r = *run;
+    float *v = r.slots;
     VECTOR_INDEPENDENT
-    for (size_t i = 0; i < n; i++) {
-        float g = sum[i] * scale + wd * old[i];
-        float vi = m * v[i] + g;
+    for (size_t i = 0; i < r.n; i++) {
+        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float vi = k.momentum * v[i] + g;
         v[i] = vi;
-        new_[i] = old[i] - lr * vi;
+        r.new_[i] = r.old[i] - k.rate * vi;
     }
 }
 
 /* v = m v + g; p -= lr (g + m v) */
-VECTOR_CLONES static void pass_nesterov(const struct pass *t, float m)
+VECTOR_CLONES static void run_nesterov(const struct optim_step *step, const struct optim_run *run)
 {
-    const float *sum = t->sum, *old = t->old;
-    float *new_ = t->new_, *v = t->a, scale = t->scale, lr = t->lr, wd = t->wd;
-    size_t n = t->n;
+    const struct optim_step k = *step;
+    const struct optim_run r = *run;
+    float *v = r.slots;
     VECTOR_INDEPENDENT
-    for (size_t i = 0; i < n; i++) {
-        float g = sum[i] * scale + wd * old[i];
-        float vi = m * v[i] + g;
+    for (size_t i = 0; i < r.n; i++) {
+        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float vi = k.momentum * v[i] + g;
         v[i] = vi;
-        new_[i] = old[i] - lr * (g + m * vi);
+        r.new_[i] = r.old[i] - k.rate * (g + k.momentum * vi);
     }
 }
 
 /* s += g^2; p -= lr g / (sqrt(s) + eps) */
-VECTOR_CLONES static void pass_adagrad(const struct pass *t, float eps)
+VECTOR_CLONES static void run_adagrad(const struct optim_step *step, const struct optim_run *run)
 {
-    const float *sum = t->sum, *old = t->old;
-    float *new_ = t->new_, *s = t->a, scale = t->scale, lr = t->lr, wd = t->wd;
-    size_t n = t->n;
+    const struct optim_step k = *step;
+    const struct optim_run r = *run;
+    float *s = r.slots;
     VECTOR_INDEPENDENT
-    for (size_t i = 0; i < n; i++) {
-        float g = sum[i] * scale + wd * old[i];
+    for (size_t i = 0; i < r.n; i++) {
+        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
         float si = s[i] + g * g;
         s[i] = si;
-        new_[i] = old[i] - lr * (g / (sqrtf(si) + eps));
+        r.new_[i] = r.old[i] - k.rate * (g / (sqrtf(si) + k.epsilon));
     }
 }
 
 /* s = d s + (1 - d) g^2; p -= lr g / (sqrt(s) + eps) */
-VECTOR_CLONES static void pass_rmsprop(const struct pass *t, float d, float eps)
+VECTOR_CLONES static void run_rmsprop(const struct optim_step *step, const struct optim_run *run)
 {
-    const float *sum = t->sum, *old = t->old;
-    float *new_ = t->new_, *s = t->a, scale = t->scale, lr = t->lr, wd = t->wd;
-    float rest = (float)(1.0 - (double)d);
-    size_t n = t->n;
+    const struct optim_step k = *step;
+    const struct optim_run r = *run;
+    float *s = r.slots;
     VECTOR_INDEPENDENT
-    for (size_t i = 0; i < n; i++) {
-        float g = sum[i] * scale + wd * old[i];
-        float si = d * s[i] + rest * (g * g);
+    for (size_t i = 0; i < r.n; i++) {
+        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float si = k.keep2 * s[i] + k.rest2 * (g * g);
         s[i] = si;
-        new_[i] = old[i] - lr * (g / (sqrtf(si) + eps));
+        r.new_[i] = r.old[i] - k.rate * (g / (sqrtf(si) + k.epsilon));
     }
 }
 
 /* s as above; v = m v + g / (sqrt(s) + eps); p -= lr v */
-VECTOR_CLONES static void pass_rmsprop_momentum(const struct pass *t, float d, float eps, float m)
+VECTOR_CLONES static void run_rmsprop_momentum(const struct optim_step *step,
+                                               const struct optim_run *run)
 {
-    const float *sum = t->sum, *old = t->old;
-    float *new_ = t->new_, *s = t->a, *v = t->b, scale = t->scale, lr = t->lr, wd = t->wd;
-    float rest = (float)(1.0 - (double)d);
-    size_t n = t->n;
+    const struct optim_step k = *step;
+    const struct optim_run r = *run;
+    float *s = r.slots, *v = r.slots + r.slot_stride;
     VECTOR_INDEPENDENT
-    for (size_t i = 0; i < n; i++) {
-        float g = sum[i] * scale + wd * old[i];
-        float si = d * s[i] + rest * (g * g);
-        float vi = m * v[i] + g / (sqrtf(si) + eps);
+    for (size_t i = 0; i < r.n; i++) {
+        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float si = k.keep2 * s[i] + k.rest2 * (g * g);
+        float vi = k.momentum * v[i] + g / (sqrtf(si) + k.epsilon);
         s[i] = si;
         v[i] = vi;
-        new_[i] = old[i] - lr * vi;
+        r.new_[i] = r.old[i] - k.rate * vi;
     }
 }
 
-struct adam {
-    float b1, b2, rest1, rest2; /* rest = 1 - b */
-    float lr;                   /* lr / (1 - b1^step) */
-    float root;                 /* 1 / sqrt(1 - b2^step) */
-    float eps;
-    float keep; /* adamw: 1 - lr wd, the share of p that decay leaves; adam: 1 */
-};
-
 /* m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
  * p = keep p - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps) */
-VECTOR_CLONES static void pass_adam(const struct pass *t, const struct adam *adam)
+VECTOR_CLONES static void run_adam(const struct optim_step *step, const struct optim_run *run)
 {
-    const float *sum = t->sum, *old = t->old;
-    float *new_ = t->new_, *m = t->a, *v = t->b, scale = t->scale, wd = t->wd;
-    const struct adam k = *adam;
-    size_t n = t->n;
+    const struct optim_step k = *step;
+    const struct optim_run r = *run;
+    float *m = r.slots, *v = r.slots + r.slot_stride;
     VECTOR_INDEPENDENT
-    for (size_t i = 0; i < n; i++) {
-        float g = sum[i] * scale + wd * old[i];
-        float mi = k.b1 * m[i] + k.rest1 * g;
-        float vi = k.b2 * v[i] + k.rest2 * (g * g);
+    for (size_t i = 0; i < r.n; i++) {
+        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float mi = k.keep1 * m[i] + k.rest1 * g;
+        float vi = k.keep2 * v[i] + k.rest2 * (g * g);
         m[i] = mi;
         v[i] = vi;
-        new_[i] = k.keep * old[i] - k.lr * (mi / (sqrtf(vi) * k.root + k.eps));
+        r.new_[i] = k.keep * r.old[i] - k.rate * (mi / (sqrtf(vi) * k.root + k.epsilon));
     }
 }
 
@@ -230,78 +213,85 @@ static double power(double base, uint64_t exponent)
     return result;
 }
 
-static struct adam adam_scalars(const struct optim_config *cfg, uint64_t step)
+void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_step *out)
 {
-    double lr = (double)optim_rate(cfg, step);
-    double decay = cfg->kind == OPTIM_ADAMW ? (double)cfg->weight_decay : 0.0;
-    return (struct adam){
-        .b1 = cfg->beta1,
-        .b2 = cfg->beta2,
+    int adam = cfg->kind == OPTIM_ADAM || cfg->kind == OPTIM_ADAMW;
+    double second = adam ? (double)cfg->beta2 : (double)cfg->decay;
+    double rate = (double)optim_rate(cfg, step);
+    *out = (struct optim_step){
+        .kind = cfg->kind,
+        .rate = (float)rate,
+        .added_decay = cfg->kind == OPTIM_ADAMW ? 0.0f : cfg->weight_decay,
+        .momentum = cfg->momentum,
+        .keep1 = cfg->beta1,
         .rest1 = (float)(1.0 - (double)cfg->beta1),
-        .rest2 = (float)(1.0 - (double)cfg->beta2),
-        .lr = (float)(lr / (1.0 - power((double)cfg->beta1, step))),
-        .root = (float)(1.0 / sqrt(1.0 - power((double)cfg->beta2, step))),
-        .eps = cfg->epsilon,
-        .keep = (float)(1.0 - lr * decay),
+        .keep2 = (float)second,
+        .rest2 = (float)(1.0 - second),
+        .root = 1,
+        .epsilon = cfg->epsilon,
+        .keep = 1,
     };
+    if (!adam)
+        return;
+    out->rate = (float)(rate / (1.0 - power((double)cfg->beta1, step)));
+    out->root = (float)(1.0 / sqrt(1.0 - power((double)cfg->beta2, step)));
+    if (cfg->kind == OPTIM_ADAMW)
+        out->keep = (float)(1.0 - rate * (double)cfg->weight_decay);
+}
+
+void optim_run(const struct optim_step *step, const struct optim_run *run)
+{
+    switch (step->kind) {
+    case OPTIM_MOMENTUM:
+        run_momentum(step, run);
+        break;
+    case OPTIM_NESTEROV:
+        run_nesterov(step, run);
+        break;
+    case OPTIM_ADAGRAD:
+        run_adagrad(step, run);
+        break;
+    case OPTIM_RMSPROP:
+        if (step->momentum > 0)
+            run_rmsprop_momentum(step, run);
+        else
+            run_rmsprop(step, run);
+        break;
+    case OPTIM_ADAM:
+    case OPTIM_ADAMW:
+        run_adam(step, run);
+        break;
+    default:
+        run_sgd(step, run);
+        break;
+    }
 }
 
 void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const float *sum,
                  float scale, const float *old, float *slots, float *new_)
 {
-    int n_slots = optim_n_slots(cfg);
-    struct pass t = {
-        .n = n,
-        .sum = sum,
-        .old = old,
-        .a = n_slots > 0 ? slots : NULL,
-        .b = n_slots > 1 ? slots + n : NULL,
-        .new_ = new_,
-        .scale = scale,
-        .lr = optim_rate(cfg, step),
-        .wd = cfg->kind == OPTIM_ADAMW ? 0.0f : cfg->weight_decay,
-    };
-    struct adam adam;
-    switch (cfg->kind) {
-    case OPTIM_MOMENTUM:
-        pass_momentum(&t, cfg->momentum);
-        break;
-    case OPTIM_NESTEROV:
-        pass_nesterov(&t, cfg->momentum);
-        break;
-    case OPTIM_ADAGRAD:
-        pass_adagrad(&t, cfg->epsilon);
-        break;
-    case OPTIM_RMSPROP:
-        if (n_slots > 1)
-            pass_rmsprop_momentum(&t, cfg->decay, cfg->epsilon, cfg->momentum);
-        else
-            pass_rmsprop(&t, cfg->decay, cfg->epsilon);
-        break;
-    case OPTIM_ADAM:
-    case OPTIM_ADAMW:
-        adam = adam_scalars(cfg, step);
-        pass_adam(&t, &adam);
-        break;
-    default:
-        pass_sgd(&t);
-        break;
-    }
+    struct optim_step scalars;
+    optim_begin(cfg, step, &scalars);
+    optim_run(&scalars, &(struct optim_run){.n = n,
+                                            .sum = sum,
+                                            .scale = scale,
+                                            .old = old,
+                                            .slots = slots,
+                                            .slot_stride = n,
+                                            .new_ = new_});
 }
 
-VECTOR_CLONES static void pass_average(const struct pass *t, float keep, float rest)
+VECTOR_CLONES static void run_average(const struct optim_run *run, float keep, float rest)
 {
-    const float *sum = t->sum, *old = t->old;
-    float *new_ = t->new_, scale = t->scale;
-    size_t n = t->n;
+    const struct optim_run r = *run;
     VECTOR_INDEPENDENT
-    for (size_t i = 0; i < n; i++)
-        new_[i] = keep * old[i] + rest * (sum[i] * scale);
+    for (size_t i = 0; i < r.n; i++)
+        r.new_[i] = keep * r.old[i] + rest * (r.sum[i] * r.scale);
 }
 
 void optim_average(float keep, size_t n, const float *sum, float scale, const float *old,
                    float *new_)
 {
-    struct pass t = {.n = n, .sum = sum, .old = old, .new_ = new_, .scale = scale};
-    pass_average(&t, keep, (float)(1.0 - (double)keep));
+    struct optim_run r = {.n = n, .sum = sum, .scale = scale, .old = old, .new_ = new_};
+    run_average(&r, keep, (float)(1.0 - (double)keep));
 }

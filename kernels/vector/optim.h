@@ -62,6 +62,31 @@ int optim_n_slots(const struct optim_config *cfg);
 void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const float *sum,
                  float scale, const float *old, float *slots, float *new_);
 
+/* The same for a chunk in runs of any lengths, so that a version can be made block by block while
+ * it lies in cache; however it is cut, the bits are those of one optim_apply. */
+struct optim_step { /* the scalars of one update, for optim_run alone */
+    enum optim_kind kind;
+    float rate;         /* adam: over 1 - beta1^step */
+    float added_decay;  /* weight_decay that is added to the gradient */
+    float momentum;     /* rmsprop: 0 for none */
+    float keep1, rest1; /* adam: beta1 and 1 - beta1 */
+    float keep2, rest2; /* adam: beta2, rmsprop: decay; and 1 less that */
+    float root;         /* adam: 1 / sqrt(1 - beta2^step) */
+    float epsilon;
+    float keep; /* adamw: 1 - rate weight_decay, the share of p that decay leaves; adam: 1 */
+};
+struct optim_run {
+    size_t n;
+    const float *sum;
+    float scale;
+    const float *old;
+    float *slots;       /* this run's part of the first slot; NULL is fine if there are no slots */
+    size_t slot_stride; /* its part of the second slot lies so many elements further */
+    float *new_;        /* may be old */
+};
+void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_step *out);
+void optim_run(const struct optim_step *step, const struct optim_run *run);
+
 /* For parameters that are statistics (batch norm's running mean and variance): an exponential
  * average, new[i] = keep * old[i] + (1 - keep) * sum[i] * scale. */
 void optim_average(float keep, size_t n, const float *sum, float scale, const float *old,
