@@ -1,0 +1,129 @@
+/* kernels/vector/dtype.c - see dtype.h. Both cases of every choice are worked out and one is masked
+ * out, because loops with branches are not vectorised, and integers are compared as signed ones,
+ * because SSE2 knows no others. The one rounding that the adder does (fp16's subnormals) needs the
+ * mode that programs start in, nearest; it never meets a subnormal float, so that flushing these
+ * to zero changes nothing. */
+#include "kernels/vector/dtype.h"
+#include "kernels/vector/clones.h"
+#include <stdint.h>
+#include <string.h>
+
+struct __attribute__((packed, may_alias)) packed_half {
+    uint16_t v;
+};
+
+const char *dtype_name(enum dtype d)
+{
+    static const char *const names[DTYPE_N_KINDS] = {"fp32", "bf16", "fp16"};
+    return (unsigned)d < DTYPE_N_KINDS ? names[d] : "unknown";
+}
+
+size_t dtype_size(enum dtype d)
+{
+    return d == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+static inline uint32_t bits_of(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static inline float float_of(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* All ones where a < b, for values below 2^31. */
+static inline uint32_t mask_less(uint32_t a, uint32_t b)
+{
+    return -(uint32_t)((int32_t)a < (int32_t)b);
+}
+
+static inline uint32_t choose(uint32_t mask, uint32_t yes, uint32_t no)
+{
+    return (yes & mask) | (no & ~mask);
+}
+
+static const uint32_t sign_bit = 0x80000000u, infinity = 0x7f800000u;
+
+/* Half an ulp less one is added, and one more if the part that stays is odd: a carry out of the
+ * fraction is the exponent's, up to infinity. */
+static inline uint32_t round_off(uint32_t u, int bits)
+{
+    return (u + ((1u << (bits - 1)) - 1) + ((u >> bits) & 1)) >> bits;
+}
+
+VECTOR_CLONES static void encode_bf16(struct packed_half *dst, const float *src, size_t n)
+{
+    VECTOR_INDEPENDENT
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u = bits_of(src[i]);
+        uint32_t is_nan = mask_less(infinity, u & ~sign_bit);
+        dst[i].v = (uint16_t)choose(is_nan, u >> 16 | 0x40, round_off(u, 16));
+    }
+}
+
+VECTOR_CLONES static void decode_bf16(float *dst, const struct packed_half *src, size_t n)
+{
+    VECTOR_INDEPENDENT
+    for (size_t i = 0; i < n; i++)
+        dst[i] = float_of((uint32_t)src[i].v << 16);
+}
+
+/* Exponents of fp16 are 112 less, fractions 13 bits shorter. */
+static const uint32_t rebias = 112u << 23, smallest_normal = 113u << 23;
+
+VECTOR_CLONES static void encode_f16(struct packed_half *dst, const float *src, size_t n)
+{
+    /* 0.5: its ulp is fp16's smallest subnormal, so that a sum's fraction is the rounded code */
+    const uint32_t half = 126u << 23, too_large = 143u << 23 /* 65536 */;
+    VECTOR_INDEPENDENT
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u = bits_of(src[i]), a = u & ~sign_bit;
+        uint32_t normal = round_off(a - rebias, 13);
+        uint32_t small = bits_of(float_of(a) + 0.5f) - half;
+        uint32_t nan = 0x7e00u | (a >> 13 & 0x1ffu);
+        uint32_t large = choose(mask_less(infinity, a), nan, 0x7c00u);
+        uint32_t code = choose(mask_less(a, smallest_normal), small, normal);
+        code = choose(mask_less(a, too_large), code, large);
+        dst[i].v = (uint16_t)(code | (u & sign_bit) >> 16);
+    }
+}
+
+VECTOR_CLONES static void decode_f16(float *dst, const struct packed_half *src, size_t n)
+{
+    VECTOR_INDEPENDENT
+    for (size_t i = 0; i < n; i++) {
+        uint32_t h = src[i].v, a = h & 0x7fffu;
+        uint32_t normal = (a << 13) + rebias;
+        /* the fraction with a leading one put before it, and that one taken off again: exact */
+        uint32_t small = bits_of(float_of((a << 13) + smallest_normal) - float_of(smallest_normal));
+        uint32_t u = choose(mask_less(a, 0x400u), small, normal);
+        u += mask_less(0x7bffu, a) & rebias;
+        dst[i] = float_of(u | (h & 0x8000u) << 16);
+    }
+}
+
+void dtype_encode(enum dtype d, void *dst, const float *src, size_t n)
+{
+    if (d == DTYPE_BF16)
+        encode_bf16(dst, src, n);
+    else if (d == DTYPE_F16)
+        encode_f16(dst, src, n);
+    else if (n)
+        memcpy(dst, src, n * sizeof *src);
+}
+
+void dtype_decode(enum dtype d, float *dst, const void *src, size_t n)
+{
+    if (d == DTYPE_BF16)
+        decode_bf16(dst, src, n);
+    else if (d == DTYPE_F16)
+        decode_f16(dst, src, n);
+    else if (n)
+        memcpy(dst, src, n * sizeof *dst);
+}
