@@ -1,0 +1,267 @@
+/* base/trace.c - see trace.h.
+ *
+ * A thread takes a ring of events at its first event, under a lock, and from then on writes there
+ * alone. It looks at trace_on, writes event n, then raises n; both accesses are sequentially
+ * consistent. So when trace_close has lowered trace_on and then reads n, the thread can at most be
+ * writing event n, in the place of event n - TRACE_EVENTS. All others up to n are complete and stay
+ * as they are: that one place is left out, and nobody waits for anybody. A ring is never freed,
+ * since its thread may come back to it at any time. */
+#include "base/trace.h"
+#include "base/log.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct event {
+    int64_t begin, end; /* ns */
+    const char *name, *detail;
+    int64_t item, step;
+    enum trace_category category;
+    int id; /* < 0: of the thread */
+};
+
+struct ring {
+    const char *name; /* of the thread; written by it before its first event */
+    int number;
+    _Atomic uint64_t n; /* events ever; the next goes to n % TRACE_EVENTS */
+    struct event events[TRACE_EVENTS];
+};
+
+static const struct {
+    const char *name, *item;
+} categories[] = {
+#define X(id, name, item) {name, item},
+    TRACE_MAP(X)
+#undef X
+};
+
+_Atomic int trace_on;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+static struct ring *rings[TRACE_MAX_THREADS];
+static int n_rings;
+static int n_refused; /* threads that got no ring */
+
+static FILE *file; /* this and the following: open and close alone */
+static const char *file_path, *process_role;
+static int process_task;
+static struct event *sorted; /* [TRACE_EVENTS], taken by open, so that close needs no memory */
+
+static _Thread_local struct ring *mine;
+static _Thread_local int refused; /* no ring for this thread, and it need not ask again */
+
+enum status trace_open(const char *path, const char *role, int task)
+{
+    if (file || sorted) {
+        LOG_E("trace file %s: this process has traced already", path);
+        return ST_BUSY;
+    }
+    sorted = malloc(TRACE_EVENTS * sizeof *sorted);
+    if (!sorted) {
+        LOG_E("trace file %s: out of memory", path);
+        return ST_NOMEM;
+    }
+    file = fopen(path, "we");
+    if (!file) {
+        LOG_E("trace file %s: cannot be written: %s", path, strerror(errno));
+        free(sorted);
+        sorted = NULL;
+        return ST_IO;
+    }
+    file_path = path;
+    process_role = role;
+    process_task = task;
+    atomic_store(&trace_on, 1);
+    return ST_OK;
+}
+
+/* The memory is written to here, so that the pages are there when events come. */
+static struct ring *ring_create(const char *name, int number)
+{
+    struct ring *r = malloc(sizeof *r);
+    if (!r)
+        return NULL;
+    memset(r, 0, sizeof *r);
+    r->name = name;
+    r->number = number;
+    atomic_init(&r->n, 0);
+    return r;
+}
+
+static struct ring *ring_get(const char *name, int number)
+{
+    if (mine || refused)
+        return mine;
+    struct ring *r = ring_create(name, number);
+    pthread_mutex_lock(&lock);
+    int taken = r && n_rings < TRACE_MAX_THREADS && atomic_load(&trace_on);
+    if (taken)
+        rings[n_rings++] = r;
+    else
+        n_refused++;
+    pthread_mutex_unlock(&lock);
+    if (!taken) {
+        free(r);
+        refused = 1;
+        return NULL;
+    }
+    return mine = r;
+}
+
+void trace_record_name(const char *name, int number)
+{
+    ring_get(name, number);
+}
+
+void trace_record(int64_t begin, enum trace_category category, const char *const name[2], int id,
+                  int64_t item, int64_t step)
+{
+    int64_t end = clock_now_ns();
+    struct ring *r = ring_get(NULL, 0);
+    if (!r || !atomic_load(&trace_on))
+        return;
+    uint64_t n = atomic_load_explicit(&r->n, memory_order_relaxed);
+    r->events[n % TRACE_EVENTS] =
+        (struct event){begin, end, name[0], name[1], item, step, category, id};
+    atomic_store(&r->n, n + 1);
+}
+
+/* A JSON string's inside. What is not ASCII is escaped byte by byte, so that the file is valid even
+ * if a name is not UTF-8. */
+static void put_text(const char *s)
+{
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            fprintf(file, "\\%c", c);
+        else if (c < 0x20 || c >= 0x7f)
+            fprintf(file, "\\u%04x", c);
+        else
+            fputc(c, file);
+    }
+}
+
+static void put_head(const struct event *e, const char *phase, int64_t at_ns, int tid)
+{
+    fprintf(file,
+            ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%" PRId64 ".%03d,\"cat\":\"%s\","
+            "\"name\":\"",
+            phase, (int)getpid(), tid, at_ns / 1000, (int)(at_ns % 1000),
+            categories[e->category].name);
+    put_text(e->name);
+    if (e->detail) {
+        fputc(' ', file);
+        put_text(e->detail);
+    }
+    fputc('"', file);
+    if (e->id >= 0)
+        fprintf(file, ",\"id2\":{\"local\":\"%d\"}", e->id);
+}
+
+static void put_args(const struct event *e)
+{
+    const char *comma = "";
+    fprintf(file, ",\"args\":{");
+    if (e->step >= 0) {
+        fprintf(file, "\"step\":%" PRId64, e->step);
+        comma = ",";
+    }
+    if (e->item >= 0)
+        fprintf(file, "%s\"%s\":%" PRId64, comma, categories[e->category].item, e->item);
+    fprintf(file, "}}");
+}
+
+static void put_event(const struct event *e, int tid)
+{
+    int64_t ns = e->end - e->begin;
+    if (e->id < 0) {
+        put_head(e, "X", e->begin, tid);
+        fprintf(file, ",\"dur\":%" PRId64 ".%03d", ns / 1000, (int)(ns % 1000));
+        put_args(e);
+    } else {
+        put_head(e, "b", e->begin, tid);
+        put_args(e);
+        put_head(e, "e", e->end, tid);
+        fputc('}', file);
+    }
+}
+
+/* By time; of those that begin together the longer first, so that it encloses the others. */
+static int by_time(const void *a, const void *b)
+{
+    const struct event *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return (x->end < y->end) - (x->end > y->end);
+}
+
+/* Writes a thread's events; returns how many were overwritten before. */
+static uint64_t put_ring(struct ring *r, int tid)
+{
+    uint64_t n = atomic_load(&r->n);
+    uint64_t first = n < TRACE_EVENTS ? 0 : n - TRACE_EVENTS + 1;
+    fprintf(file, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{",
+            (int)getpid(), tid);
+    fprintf(file, "\"name\":\"");
+    put_text(r->name ? r->name : "thread");
+    fprintf(file, " %d\"}}", r->name ? r->number : tid);
+    for (uint64_t i = first; i < n; i++)
+        sorted[i - first] = r->events[i % TRACE_EVENTS];
+    qsort(sorted, (size_t)(n - first), sizeof *sorted, by_time);
+    for (uint64_t i = first; i < n; i++)
+        put_event(&sorted[i - first], tid);
+    return first;
+}
+
+static void put_end(uint64_t n_lost, int n_lost_threads)
+{
+    struct timespec wall;
+    char host[256] = "";
+    int64_t mono = clock_now_ns();
+    clock_gettime(CLOCK_REALTIME, &wall);
+    gethostname(host, sizeof host - 1);
+    fprintf(file, "\n],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"process\":\"%s:%d\",",
+            process_role, process_task);
+    fprintf(file, "\"host\":\"");
+    put_text(host);
+    fprintf(file,
+            "\",\"clock\":\"CLOCK_MONOTONIC\",\"wall_minus_clock_ns\":%" PRId64
+            ",\"lost_events\":%" PRIu64 ",\"lost_threads\":%d}}\n",
+            (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec - mono, n_lost, n_lost_threads);
+}
+
+enum status trace_close(void)
+{
+    uint64_t n_lost = 0;
+    if (!file)
+        return ST_OK;
+    pthread_mutex_lock(&lock);
+    atomic_store(&trace_on, 0);
+    int n = n_rings, n_lost_threads = n_refused;
+    pthread_mutex_unlock(&lock);
+    fprintf(file,
+            "{\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{"
+            "\"name\":\"%s:%d\"}}",
+            (int)getpid(), process_role, process_task);
+    for (int i = 0; i < n; i++)
+        n_lost += put_ring(rings[i], i + 1);
+    put_end(n_lost, n_lost_threads);
+    int err = ferror(file) ? errno : 0;
+    if (fclose(file) != 0 && !err)
+        err = errno;
+    file = NULL;
+    if (err) {
+        LOG_E("trace file %s: not written to its end: %s", file_path, strerror(err));
+        return ST_IO;
+    }
+    LOG_I("trace written to %s", file_path);
+    if (n_lost || n_lost_threads)
+        LOG_W("trace file %s: %" PRIu64 " events and %d threads did not fit and are not in it; the "
+              "newest %d events of a thread are kept",
+              file_path, n_lost, n_lost_threads, TRACE_EVENTS - 1);
+    return ST_OK;
+}
