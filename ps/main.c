@@ -3,6 +3,7 @@
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "ps/service.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +18,7 @@
 
 enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, STOP_GRACE_MS = 2000 };
 
-static const char *opt_ps_hosts = "", *opt_worker_hosts = "", *opt_job_name = "ps";
+static const char *opt_ps_hosts = "", *opt_worker_hosts = "", *opt_job_name = "ps", *opt_trace;
 static int64_t opt_task_index = 0, opt_ready_fd = -1, opt_threads = 2;
 static int64_t opt_max_model_bytes = (int64_t)8 << 30;
 static int opt_serve = 0, opt_log_level = LOG_LEVEL_INFO;
@@ -36,6 +37,8 @@ static const struct flag flags[] = {
      "Threads that handle what workers send", NULL},
     {"max_model_bytes", FLAG_INT, &opt_max_model_bytes, 4, 1e15, "BYTES", NULL,
      "Largest model taken, in bytes of parameters on this server", NULL},
+    {"trace", FLAG_STRING, &opt_trace, 0, 0, "FILE", NULL,
+     "Write here, at the end, what each thread did when (Chrome trace JSON)", NULL},
     {"log_level", FLAG_CHOICE, &opt_log_level, 0, 0, NULL, "debug|info|warn|error",
      "What is logged on stderr", NULL},
     {"ready_fd", FLAG_INT, &opt_ready_fd, -1, 65535, "FD", NULL,
@@ -182,7 +185,12 @@ int main(int argc, char **argv)
         return 0;
     log_init("ps", (int)opt_task_index, (enum log_level)opt_log_level);
     flags_dump(&program);
-    if (read_cluster(&cluster) == ST_OK) {
+    int ready = read_cluster(&cluster) == ST_OK;
+    if (ready && opt_trace && trace_open(opt_trace, "ps", (int)opt_task_index) != ST_OK) {
+        exit_code = EXIT_PERMANENT;
+        ready = 0;
+    }
+    if (ready) {
         int signal_fd = open_signals(), done_fd = eventfd(0, EFD_CLOEXEC);
         exit_code = EXIT_PERMANENT;
         if (signal_fd < 0 || done_fd < 0)
@@ -190,6 +198,8 @@ int main(int argc, char **argv)
         else
             exit_code = serve(&cluster, signal_fd, done_fd);
     }
+    if (trace_close() != ST_OK && exit_code == 0)
+        exit_code = EXIT_PERMANENT;
     hosts_free(&cluster.ps);
     hosts_free(&cluster.workers);
     return exit_code;

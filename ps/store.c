@@ -5,6 +5,7 @@
 #include "ps/store.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "ps/aggregate.h"
 #include <inttypes.h>
 #include <math.h>
@@ -218,6 +219,7 @@ static int check_content(const struct cell *c, const struct net_piece *piece, st
 static void make_version(struct ps_store *s, struct cell *c, struct buf *next)
 {
     float scale = ps_aggregate_scale(&c->sum);
+    int64_t begin = trace_begin();
     if (c->param->rule == PARAM_AVERAGE)
         optim_average(c->param->keep, c->n, c->sum.sum, scale, c->now->data, next->data);
     else
@@ -228,6 +230,7 @@ static void make_version(struct ps_store *s, struct cell *c, struct buf *next)
     c->before_crc = c->now_crc;
     c->now = next;
     c->now_crc = digest_crc32c(0, next->data, next->bytes);
+    trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     c->version++;
     ps_aggregate_reset(&c->sum);
 }
@@ -239,6 +242,7 @@ static int contribute(struct ps_store *s, struct cell *c, int member,
 {
     struct buf *next = NULL;
     enum status st = ST_OK;
+    int64_t begin = trace_begin();
     if (c->sum.n_counted + 1 == c->sum.n_members)
         st = ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), &next);
     if (st == ST_OK)
@@ -248,6 +252,7 @@ static int contribute(struct ps_store *s, struct cell *c, int member,
         refuse(now, "chunk %d: the server is out of memory", c->chunk);
         return 0;
     }
+    trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
     if (next)
         make_version(s, c, next);
     return next != NULL;

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/trace.h"
 #include "worker/options.h"
 #include "worker/safetensors.h"
 #include "worker/summary.h"
@@ -197,6 +198,8 @@ static enum status run(struct worker *w)
     enum status st = ST_OK;
     struct trainer_result result;
     int64_t step;
+    if (w->opt.trace)
+        TRY(trace_open(w->opt.trace, "worker", w->opt.task_index));
     TRY(read_inputs(w));
     TRY(make_exchange(w));
     TRY(make_trainer(w));
@@ -214,7 +217,8 @@ done:
     return st;
 }
 
-static void clean_up(struct worker *w)
+/* The trace is written when the threads are gone and the layers' names still there. */
+static enum status clean_up(struct worker *w)
 {
     if (w->signal_thread_runs) {
         atomic_store(&w->over, 1);
@@ -224,12 +228,14 @@ static void clean_up(struct worker *w)
     }
     exchange_destroy(&w->exchange);
     trainer_destroy(w->trainer);
+    enum status st = trace_close();
     dataset_destroy(w->train);
     dataset_destroy(w->test);
     chunks_destroy(w->chunks);
     model_destroy(w->model);
     free(w->params);
     options_free(&w->opt);
+    return st;
 }
 
 int main(int argc, char **argv)
@@ -244,6 +250,8 @@ int main(int argc, char **argv)
         return 0;
     enum status st = run(&w);
     int sig = atomic_load(&w.signal);
-    clean_up(&w);
+    enum status closed = clean_up(&w);
+    if (st == ST_OK)
+        st = closed;
     return sig ? 128 + sig : st == ST_OK ? 0 : 1;
 }

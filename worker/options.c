@@ -11,7 +11,7 @@
 static struct raw {
     const char *ps_hosts, *worker_hosts, *job_name;
     int64_t task_index;
-    const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file;
+    const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
     int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms;
     double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay;
@@ -113,6 +113,8 @@ static const struct flag table[] = {
     ONE("progress", progress, "auto|bar|lines", "auto: a bar on a terminal, lines elsewhere", NULL),
     STR("summary_json", summary_json, "FILE", "write the final figures here", NULL),
     STR("export", export_file, "FILE", "write the trained parameters here, as safetensors", NULL),
+    STR("trace", trace, "FILE",
+        "write here, at the end, what each thread did when (Chrome trace JSON)", NULL),
     ONE("log_level", log_level, "debug|info|warn|error", "least important lines to log", NULL),
     INT("fault_push_delay_ms", push_delay_ms, 0, 10000,
         "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
@@ -221,6 +223,7 @@ static void copy_plain(struct options *o)
     o->backend_dir = raw.backend_dir;
     o->summary_json = raw.summary_json;
     o->export_file = raw.export_file;
+    o->trace = raw.trace;
     o->hidden_units = raw.hidden_units;
     o->train_steps = raw.train_steps;
     o->epochs = raw.epochs;

@@ -13,6 +13,7 @@ struct options {
     int task_index, n_workers;
     const char *data_dir, *model, *models_dir, *backend_dir;
     const char *summary_json, *export_file; /* NULL: none */
+    const char *trace;                      /* NULL: none */
     int64_t hidden_units;                   /* 0: as the model says */
     int64_t train_steps;                    /* 0: by epochs */
     double epochs;                          /* 0: by train_steps */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/trace.h"
 #include "kernels/vector/vector.h"
 #include "worker/tower.h"
 #include <inttypes.h>
@@ -92,6 +93,7 @@ static enum status layer_ready(struct trainer *t, struct tower *w, int layer, in
     const struct layer *l = &t->cfg.model->layers[layer];
     if (l->n_params == 0)
         return ST_OK;
+    int64_t begin = trace_begin();
     pthread_mutex_lock(&t->lock);
     while (t->pushed[layer] < step && !over(t))
         clock_cond_wait(&t->handed_out, &t->lock, clock_deadline_ns(WAIT_SLICE_MS));
@@ -104,6 +106,7 @@ static enum status layer_ready(struct trainer *t, struct tower *w, int layer, in
     enum status st = x->ops->wait(x->ctx, first, n, t->cfg.sync_mode == JOB_SYNC ? step : 0);
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
         st = t->cfg.backend->load_param(w->plan, l->param[i]);
+    trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
     return st;
 }
 
@@ -159,7 +162,10 @@ static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int 
     pthread_mutex_unlock(&t->lock);
     if (!*was_last)
         return ST_OK;
+    const struct layer *l = &t->cfg.model->layers[layer];
+    int64_t begin = l->n_params > 0 ? trace_begin() : 0;
     enum status st = push_layer(t, layer, step);
+    trace_end(begin, TRACE_PUSH, "hand out", l->name, layer, step);
     pthread_mutex_lock(&t->lock);
     t->pushed[layer] = step + 1;
     pthread_cond_broadcast(&t->handed_out);
@@ -208,16 +214,23 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     enum status st = ST_OK;
     const struct backend *b = t->cfg.backend;
     int n_layers = t->cfg.model->n_layers;
+    const struct layer *layers = t->cfg.model->layers;
+    int64_t begin = trace_begin();
     TRY(tower_load_batch(w, step));
+    trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_ready(t, w, i, step));
+        begin = trace_begin();
         TRY(b->forward(w->plan, i, 1));
+        trace_end(begin, TRACE_COMPUTE, "forward", layers[i].name, i, step);
     }
     struct step_share *share = &t->share[w->index][step & 1];
     TRY(b->result(w->plan, &share->loss, &share->n_correct));
     for (int i = n_layers - 1; i >= 0; i--) {
         int last;
+        begin = trace_begin();
         TRY(b->backward(w->plan, i));
+        trace_end(begin, TRACE_COMPUTE, "backward", layers[i].name, i, step);
         TRY(layer_arrive(t, i, step, &last));
         if (i == 0 && last)
             step_done(t, step);
@@ -259,6 +272,7 @@ done:
 static void *tower_main(void *arg)
 {
     struct tower_run *r = arg;
+    trace_thread_name("tower", r->tower->index);
     r->st = tower_train(r->t, r->tower);
     if (r->st != ST_OK)
         fail(r->t, r->st);
@@ -336,6 +350,7 @@ enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
     size_t pixels = (size_t)d->rows * (size_t)d->columns;
     int64_t right = 0;
     double sum = 0;
+    int64_t begin = trace_begin();
     for (int i = 0; i < t->cfg.chunks->n_params; i++)
         TRY(b->load_param(t->eval->plan, i));
     for (int64_t at = 0; at < d->n; at += t->eval->n) {
@@ -355,6 +370,7 @@ enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
     }
     *accuracy = (double)right / (double)d->n;
     *loss = sum / (double)d->n;
+    trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
 done:
     return st;
 }
