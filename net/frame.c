@@ -24,6 +24,7 @@ enum {
     PIECE_F_WEIGHT = 4,
     PIECE_F_CRC = 5,
     PIECE_F_WHY = 6,
+    PIECE_F_DTYPE = 7,
     PIECE_F_PAYLOAD = 15,
 };
 
@@ -249,6 +250,10 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
         return read_fixed32(r, c, field, wire, &p->crc32c);
     case PIECE_F_WHY:
         return read_why(r, c, wire, p->why);
+    case PIECE_F_DTYPE:
+        st = read_number(r, c, field, wire, INT32_MAX, &v);
+        p->dtype = (enum dtype)v;
+        return st;
     case PIECE_F_PAYLOAD:
         return read_payload(r, c, wire, &p->payload);
     default:
@@ -263,6 +268,7 @@ static enum status read_piece(struct reader *r, struct cursor *c, struct net_pie
     p->chunk = p->crc32c = 0;
     p->step = 0;
     p->weight = 0;
+    p->dtype = DTYPE_F32;
     p->why[0] = 0;
     p->payload = (struct net_payload){NULL, 0, 0};
     size_t n = 0;
@@ -406,6 +412,7 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
         memcpy(p, piece->why, why_bytes);
         p += why_bytes;
     }
+    p = put_number(p, PIECE_F_DTYPE, (uint64_t)piece->dtype);
     if (payload_bytes)
         p = put_varint(put_tag(p, PIECE_F_PAYLOAD, WIRE_BYTES), payload_bytes);
     size_t n = (size_t)(p - fields);

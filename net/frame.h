@@ -10,6 +10,7 @@
 #ifndef NET_FRAME_H
 #define NET_FRAME_H
 #include "base/status.h"
+#include "kernels/vector/dtype.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,6 +54,7 @@ struct net_piece {
     uint64_t step;
     float weight;
     uint32_t crc32c;
+    enum dtype dtype; /* of the payload; PULL: of the one wanted; from the wire: unchecked */
     char why[FRAME_MAX_WHY + 1];
     struct net_payload payload;
 };

@@ -3,20 +3,36 @@
  * one. Threads: values. */
 #ifndef NET_JOB_H
 #define NET_JOB_H
+#include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
 #include "net/chunks.h"
 #include <stdint.h>
 
 enum { JOB_MAX_WORKERS = 4096 };
-enum job_sync_mode { JOB_SYNC, JOB_ASYNC };
+enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
+#define JOB_SYNC_MODES "sync|async|ssp" /* in the order above */
 
 struct net_job {
     int n_workers;
     enum job_sync_mode sync_mode;
     struct optim_config optim;
-    int64_t train_steps; /* global steps; async: updates per chunk over all workers */
+    int64_t train_steps; /* global steps; async, ssp: updates per chunk over all workers */
     uint64_t seed;
+    int aggregate;            /* sync: contributions that make a step, fewer than n_workers: the
+                                 first so many count (backup workers); 0: n_workers */
+    int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
+    float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
+    enum dtype push_dtype, version_dtype; /* of payloads: contributions, versions */
 };
+
+/* "sync", ...; NULL if the value is none of them. */
+const char *job_sync_mode_name(enum job_sync_mode mode);
+/* Contributions that make a version. */
+int job_aggregate(const struct net_job *job);
+/* 1: all chunks and all workers go from step to step together (sync without backup workers). */
+int job_in_lockstep(const struct net_job *job);
+/* NULL, or what is wrong with the fields that belong to the mode (static text). */
+const char *job_check_mode(const struct net_job *job);
 
 struct net_join {
     int member;           /* --task_index */

@@ -46,8 +46,6 @@ static enum status pack(const ProtobufCMessage *message, uint8_t **data, size_t 
     return ST_OK;
 }
 
-static const char *const sync_names[] = {[JOB_SYNC] = "sync", [JOB_ASYNC] = "async"};
-
 static void optim_to_wire(const struct optim_config *from, Weir__V1__Optimizer *to)
 {
     weir__v1__optimizer__init(to);
@@ -80,6 +78,19 @@ static void params_to_wire(const struct chunks *chunks, Weir__V1__Parameter *par
     }
 }
 
+static void job_to_wire(const struct net_job *from, Weir__V1__Job *to)
+{
+    to->n_workers = (uint32_t)from->n_workers;
+    to->sync_mode = (char *)(uintptr_t)job_sync_mode_name(from->sync_mode);
+    to->train_steps = (uint64_t)from->train_steps;
+    to->seed = from->seed;
+    to->aggregate = (uint32_t)from->aggregate;
+    to->staleness = (uint64_t)from->staleness;
+    to->delay_compensation = from->delay_compensation;
+    to->push_dtype = (char *)(uintptr_t)dtype_name(from->push_dtype);
+    to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
+}
+
 enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes)
 {
     enum status st = ST_NOMEM;
@@ -93,11 +104,8 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
     Weir__V1__Optimizer optimizer;
     optim_to_wire(&join->job.optim, &optimizer);
     Weir__V1__Job job = WEIR__V1__JOB__INIT;
-    job.n_workers = (uint32_t)join->job.n_workers;
-    job.sync_mode = (char *)(uintptr_t)sync_names[join->job.sync_mode];
+    job_to_wire(&join->job, &job);
     job.optimizer = &optimizer;
-    job.train_steps = (uint64_t)join->job.train_steps;
-    job.seed = join->job.seed;
     job.chunk_bytes = (uint64_t)join->chunks->chunk_bytes;
     job.n_parameters = n;
     job.parameters = list;
@@ -211,6 +219,49 @@ done:
     return st;
 }
 
+static int dtype_from_wire(const char *name, enum dtype *out)
+{
+    *out = DTYPE_F32;
+    for (int i = 0; name[0] && i < DTYPE_N_KINDS; i++) {
+        *out = (enum dtype)i;
+        if (!strcmp(name, dtype_name(*out)))
+            return 1;
+    }
+    return !name[0];
+}
+
+/* All but the optimizer and the table of chunks. */
+static enum status job_from_wire(const Weir__V1__Job *from, struct net_job *to,
+                                 char why[MESSAGE_WHY_BYTES])
+{
+    if (from->n_workers < 1 || from->n_workers > JOB_MAX_WORKERS)
+        return invalid(why, "n_workers is out of bounds");
+    if (from->train_steps > (uint64_t)1 << 62)
+        return invalid(why, "train_steps is out of bounds");
+    int mode = 0;
+    while (mode < JOB_N_MODES &&
+           strcmp(from->sync_mode, job_sync_mode_name((enum job_sync_mode)mode)))
+        mode++;
+    if (mode == JOB_N_MODES)
+        return invalid(why, "sync_mode is none of sync, async, ssp");
+    *to = (struct net_job){.n_workers = (int)from->n_workers,
+                           .sync_mode = (enum job_sync_mode)mode,
+                           .train_steps = (int64_t)from->train_steps,
+                           .seed = from->seed,
+                           .delay_compensation = from->delay_compensation};
+    if (from->aggregate > from->n_workers)
+        return invalid(why, "aggregate is above n_workers");
+    if (from->staleness > (uint64_t)1 << 62)
+        return invalid(why, "staleness is out of bounds");
+    to->aggregate = from->aggregate ? (int)from->aggregate : to->n_workers;
+    to->staleness = (int64_t)from->staleness;
+    if (!dtype_from_wire(from->push_dtype, &to->push_dtype) ||
+        !dtype_from_wire(from->version_dtype, &to->version_dtype))
+        return invalid(why, "push_dtype or version_dtype is none of " DTYPE_NAMES);
+    const char *wrong = job_check_mode(to);
+    return wrong ? invalid(why, wrong) : ST_OK;
+}
+
 static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_join *to,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
 {
@@ -222,29 +273,21 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
     }
     if (!job || from->incarnation == 0)
         return invalid(why, "the request has no job or no incarnation");
-    if (job->n_workers < 1 || job->n_workers > JOB_MAX_WORKERS)
-        return invalid(why, "n_workers is out of bounds");
+    struct net_job plain;
+    enum status st = job_from_wire(job, &plain, why);
+    if (st != ST_OK)
+        return st;
     if (from->member >= job->n_workers)
         return invalid(why, "the member's number is not below n_workers");
-    if (job->train_steps > (uint64_t)1 << 62)
-        return invalid(why, "train_steps is out of bounds");
-    int mode = !strcmp(job->sync_mode, sync_names[JOB_ASYNC]) ? JOB_ASYNC : JOB_SYNC;
-    if (strcmp(job->sync_mode, sync_names[mode]))
-        return invalid(why, "sync_mode is neither sync nor async");
-    struct optim_config optim = {0};
-    enum status st = optim_from_wire(job->optimizer, &optim, why);
-    optim.total_steps = job->train_steps;
+    st = optim_from_wire(job->optimizer, &plain.optim, why);
+    plain.optim.total_steps = job->train_steps;
     if (st == ST_OK)
         st = chunks_from_wire(job, chunks, why);
     if (st != ST_OK)
         return st;
     *to = (struct net_join){.member = (int)from->member,
                             .incarnation = from->incarnation,
-                            .job = {.n_workers = (int)job->n_workers,
-                                    .sync_mode = (enum job_sync_mode)mode,
-                                    .optim = optim,
-                                    .train_steps = (int64_t)job->train_steps,
-                                    .seed = job->seed},
+                            .job = plain,
                             .chunks = *chunks};
     return ST_OK;
 }

@@ -18,6 +18,8 @@ enum status ps_match_first(const struct net_join *join, int n_workers, char *why
         snprintf(why, why_bytes, "--train_steps: %" PRId64 " is below 1", join->job.train_steps);
     else if (optim_check(&join->job.optim) != ST_OK)
         snprintf(why, why_bytes, "the optimizer's settings are out of their bounds");
+    else if (job_check_mode(&join->job))
+        snprintf(why, why_bytes, "%s", job_check_mode(&join->job));
     else
         return ST_OK;
     return ST_INVALID;
@@ -63,9 +65,18 @@ static int optim_differs(const struct optim_config *a, const struct optim_config
                         optim_schedule_name(b->schedule), a->schedule != b->schedule, why, n);
 }
 
-static const char *mode_name(enum job_sync_mode mode)
+static int mode_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
 {
-    return mode == JOB_SYNC ? "sync" : "async";
+    return names_differ("sync_mode", job_sync_mode_name(a->sync_mode),
+                        job_sync_mode_name(b->sync_mode), a->sync_mode != b->sync_mode, why, n) ||
+           numbers_differ("replicas_to_aggregate", job_aggregate(a), job_aggregate(b), why, n) ||
+           numbers_differ("staleness", a->staleness, b->staleness, why, n) ||
+           floats_differ("delay_compensation", a->delay_compensation, b->delay_compensation, why,
+                         n) ||
+           names_differ("wire_dtype", dtype_name(a->push_dtype), dtype_name(b->push_dtype),
+                        a->push_dtype != b->push_dtype, why, n) ||
+           names_differ("wire_dtype (of versions)", dtype_name(a->version_dtype),
+                        dtype_name(b->version_dtype), a->version_dtype != b->version_dtype, why, n);
 }
 
 enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
@@ -78,8 +89,7 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         return ST_MISMATCH;
     }
     if (numbers_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
-        names_differ("sync_mode", mode_name(job->sync_mode), mode_name(other->sync_mode),
-                     job->sync_mode != other->sync_mode, what, sizeof what) ||
+        mode_differs(job, other, what, sizeof what) ||
         optim_differs(&job->optim, &other->optim, what, sizeof what) ||
         numbers_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {

@@ -283,8 +283,7 @@ static enum status start_run(struct ps_service *s, const struct net_join *req, c
     LOG_I("job: %d parameters, %" PRId64 " elements in %d chunks; %d workers, %s, %s, %" PRId64
           " steps",
           r->chunks->n_params, r->chunks->n_elems, r->chunks->n_chunks, r->job.n_workers,
-          r->job.sync_mode == JOB_SYNC ? "sync" : "async", optim_name(r->job.optim.kind),
-          r->job.train_steps);
+          job_sync_mode_name(r->job.sync_mode), optim_name(r->job.optim.kind), r->job.train_steps);
     return ST_OK;
 }
 

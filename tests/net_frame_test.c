@@ -56,7 +56,8 @@ static const struct net_piece sample = {.kind = PIECE_PUSH,
                                         .step = 1234567890123,
                                         .weight = 64.5f,
                                         .crc32c = 0xdeadbeef,
-                                        .why = "no such chunk"};
+                                        .why = "no such chunk",
+                                        .dtype = DTYPE_BF16};
 static const uint8_t sample_payload[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 static const struct net_frame_head sample_head = {7, 2, 0x1122334455667788};
 
@@ -86,6 +87,7 @@ static size_t encode_by_protobuf(const struct net_frame_head *head, const struct
     p.weight = piece->weight;
     p.crc32c = piece->crc32c;
     p.why = (char *)(uintptr_t)piece->why;
+    p.dtype = (Weir__V1__Piece__Dtype)piece->dtype;
     p.payload.data = (uint8_t *)(uintptr_t)payload;
     p.payload.len = payload_bytes;
     Weir__V1__Frame f = WEIR__V1__FRAME__INIT;
@@ -116,7 +118,8 @@ static void test_same_bytes_as_protobuf(void **state)
                                   .chunk = (uint32_t)pick(1, &n),
                                   .step = pick(1, &n),
                                   .weight = weights[pick(1, &n) % 5],
-                                  .crc32c = (uint32_t)pick(1, &n)};
+                                  .crc32c = (uint32_t)pick(1, &n),
+                                  .dtype = (enum dtype)(pick(1, &n) & 0x7fffffff)};
         size_t why = pick(1, &n) % (FRAME_MAX_WHY + 1);
         memset(piece.why, 'w', pick(1, &n) % 2 ? why : 0);
         struct net_frame_head head = {pick(1, &n), (uint32_t)pick(1, &n), pick(1, &n)};
@@ -137,6 +140,7 @@ static void test_same_bytes_as_protobuf(void **state)
         assert_true(seen.piece[0].step == piece.step);
         assert_true(seen.piece[0].weight == piece.weight);
         assert_int_equal(seen.piece[0].crc32c, piece.crc32c);
+        assert_int_equal(seen.piece[0].dtype, piece.dtype);
         assert_string_equal(seen.piece[0].why, piece.why);
         assert_int_equal(seen.payload_bytes[0], bytes);
     }
@@ -152,6 +156,7 @@ static void test_protobuf_reads_ours(void **state)
     assert_int_equal(f->n_pieces, 1);
     assert_int_equal(f->pieces[0]->kind, WEIR__V1__PIECE__KIND__PUSH);
     assert_int_equal(f->pieces[0]->chunk, 300);
+    assert_int_equal(f->pieces[0]->dtype, WEIR__V1__PIECE__DTYPE__BF16);
     assert_true(f->pieces[0]->step == sample.step && f->pieces[0]->weight == 64.5f);
     assert_int_equal(f->pieces[0]->payload.len, sizeof sample_payload);
     assert_memory_equal(f->pieces[0]->payload.data, sample_payload, sizeof sample_payload);
@@ -171,6 +176,7 @@ static void assert_sample(enum status st, const struct net_frame_head *head,
         assert_int_equal(p->chunk, sample.chunk);
         assert_true(p->step == sample.step && p->weight == sample.weight);
         assert_int_equal(p->crc32c, sample.crc32c);
+        assert_int_equal(p->dtype, sample.dtype);
         assert_string_equal(p->why, sample.why);
         assert_int_equal(seen->payload_bytes[i], sizeof sample_payload);
         assert_memory_equal(seen->payload[i], sample_payload, sizeof sample_payload);
@@ -203,12 +209,13 @@ static size_t raw_piece(const int *order, int n, uint8_t *out)
     static const struct {
         size_t n;
         uint8_t bytes[24];
-    } fields[8] = {
+    } fields[9] = {
         {2, {0x08, 2}},
         {3, {0x10, 0xac, 0x02}},
         {7, {0x18, 0xcb, 0x89, 0xec, 0x8f, 0xf7, 0x23}},
         {5, {0x25, 0, 0, 0x81, 0x42}},
         {5, {0x2d, 0xef, 0xbe, 0xad, 0xde}},
+        {2, {0x38, 1}},
         {15, {0x32, 13, 'n', 'o', ' ', 's', 'u', 'c', 'h', ' ', 'c', 'h', 'u', 'n', 'k'}},
         {14, {0x7a, 12, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
         {5, {0xfa, 0x01, 2, 0xff, 0xff}}}; /* field 31, unknown */
@@ -236,9 +243,9 @@ static void check_piece_order(const int *order, int n)
 
 static void check_frame_order(const int *order, int n)
 {
-    static const int in_order[7] = {0, 1, 2, 3, 4, 5, 6};
+    static const int in_order[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     uint8_t piece[128], bytes[512];
-    size_t m = raw_piece(in_order, 7, piece), at = 0;
+    size_t m = raw_piece(in_order, 8, piece), at = 0;
     for (int i = 0; i < n; i++) {
         static const uint8_t generation[] = {0x08, 7}, member[] = {0x10, 2},
                              incarnation[] = {0x19, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11},
@@ -266,8 +273,8 @@ static void check_frame_order(const int *order, int n)
 
 static void test_any_order(void **state)
 {
-    int order[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-    each_order(order, 8, 8, check_piece_order);
+    int order[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    each_order(order, 9, 9, check_piece_order);
     int frame[6] = {0, 1, 2, 3, 4, 5};
     each_order(frame, 6, 6, check_frame_order);
 }

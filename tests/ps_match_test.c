@@ -55,6 +55,18 @@ static void test_job(void **state)
     differs(&j, "another job: --learning_rate: 0.00100000005 here, 0.5 there");
     j.job.optim.kind = OPTIM_SGD;
     differs(&j, "another job: --optimizer: adam here, sgd there");
+    j.job.version_dtype = DTYPE_F16;
+    differs(&j, "another job: --wire_dtype (of versions): fp32 here, fp16 there");
+    j.job.push_dtype = DTYPE_BF16;
+    differs(&j, "another job: --wire_dtype: fp32 here, bf16 there");
+    j.job.delay_compensation = 0.5f;
+    differs(&j, "another job: --delay_compensation: 0 here, 0.5 there");
+    j.job.staleness = 3;
+    differs(&j, "another job: --staleness: 0 here, 3 there");
+    j.job.aggregate = 2; /* all of them, which 0 says too */
+    differs(&j, "another job: --staleness: 0 here, 3 there");
+    j.job.aggregate = 1;
+    differs(&j, "another job: --replicas_to_aggregate: 2 here, 1 there");
     j.job.sync_mode = JOB_ASYNC;
     differs(&j, "another job: --sync_mode: sync here, async there");
     j.job.n_workers = 3;
