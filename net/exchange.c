@@ -1,8 +1,5 @@
-/* net/exchange.c - see exchange.h. The links (link.c) carry; here is what they carry: one request
- * per chunk at most, kept until it is answered, whatever happens to the streams below it.
- *
- * A chunk is ready when its request is answered and gRPC holds no slice of the caller's bytes. An
- * answer that brings nothing new (an older stream's, come late) is left alone. */
+/* net/exchange.c - see exchange.h. The links (link.c) carry what the chunks ask for (request.c);
+ * here they are made, kept alive, waited for and ended. */
 #include "net/exchange.h"
 #include "base/clock.h"
 #include "base/digest.h"
@@ -20,6 +17,7 @@ void exchange_fail(struct net_exchange *x, enum status st)
     if (x->st == ST_OK)
         x->st = st;
     pthread_cond_broadcast(&x->changed);
+    pthread_cond_broadcast(&x->ready);
     pthread_cond_broadcast(&x->work);
     pthread_mutex_unlock(&x->lock);
 }
@@ -55,61 +53,6 @@ static void *keep_links(void *arg)
     return NULL;
 }
 
-static void release_chunk(void *owner)
-{
-    outq_take_back();
-    struct chunk_state *c = owner;
-    struct net_exchange *x = c->x;
-    pthread_mutex_lock(&x->lock);
-    c->refs--;
-    x->n_refs--;
-    if (c->refs == 0)
-        pthread_cond_broadcast(&x->changed);
-    pthread_mutex_unlock(&x->lock);
-}
-
-static void release_buf(void *owner)
-{
-    outq_take_back();
-    buf_unref(owner);
-}
-
-void exchange_hold(struct net_exchange *x, struct net_out *item)
-{
-    struct chunk_state *c = &x->chunks[item->chunk];
-    item->head = x->links[x->server[item->chunk]].head;
-    x->stats.sent_bytes += item->bytes;
-    item->release = NULL;
-    if (item->bytes == 0)
-        return;
-    if (item->kind == PIECE_INIT) {
-        item->owner = buf_ref(c->init_bytes);
-        item->release = release_buf;
-    } else {
-        item->owner = c;
-        item->release = release_chunk;
-        c->refs++;
-        x->n_refs++;
-    }
-}
-
-static void queue_chunk(struct net_exchange *x, struct link *l, struct chunk_state *c)
-{
-    if (c->queued || c->item.kind == PIECE_NONE || l->state != LINK_STREAMING)
-        return;
-    c->item.head = l->head;
-    c->queued = 1;
-    outq_put(&l->queue, &c->item);
-}
-
-void exchange_queue_all(struct link *l)
-{
-    struct net_exchange *x = l->x;
-    for (int i = 0; i < x->n_chunks; i++)
-        if (x->server[i] == l->index)
-            queue_chunk(x, l, &x->chunks[i]);
-}
-
 enum status exchange_take_map(struct net_exchange *x, int *server, int n_chunks)
 {
     int wrong = n_chunks != x->n_chunks || !server;
@@ -137,153 +80,6 @@ enum status exchange_take_map(struct net_exchange *x, int *server, int n_chunks)
     return ST_PROTOCOL;
 }
 
-static const struct net_chunk *chunk_of(const struct net_exchange *x, int i)
-{
-    return &x->cfg.join.chunks->chunks[i];
-}
-
-static size_t chunk_bytes(const struct net_exchange *x, int i)
-{
-    return (size_t)chunk_of(x, i)->n_elems * sizeof(float);
-}
-
-/* INIT sends a copy, because its answer is written over the original. */
-static enum status copy_first_value(struct net_exchange *x, int i)
-{
-    struct chunk_state *c = &x->chunks[i];
-    if (c->init_bytes)
-        return ST_OK;
-    struct buf *b;
-    enum status st = buf_create(chunk_bytes(x, i), &b);
-    if (st != ST_OK)
-        return st;
-    memcpy(b->data, x->cfg.params + chunk_of(x, i)->first, b->bytes);
-    c->init_bytes = b;
-    return ST_OK;
-}
-
-enum status exchange_ask_first(struct link *l, int init)
-{
-    struct net_exchange *x = l->x;
-    for (int i = 0; i < x->n_chunks; i++) {
-        struct chunk_state *c = &x->chunks[i];
-        if (x->server[i] != l->index)
-            continue;
-        struct net_out item = {.kind = PIECE_PULL, .chunk = (uint32_t)i};
-        if (init) {
-            enum status st = copy_first_value(x, i);
-            if (st != ST_OK)
-                return st;
-            item.kind = PIECE_INIT;
-            item.data = c->init_bytes->data;
-            item.bytes = c->init_bytes->bytes;
-            item.crc32c = digest_crc32c(0, item.data, item.bytes);
-        }
-        pthread_mutex_lock(&x->lock);
-        c->item = item;
-        pthread_mutex_unlock(&x->lock);
-    }
-    return ST_OK;
-}
-
-/* Whether the piece answers what the chunk has under way; under x->lock. */
-static int is_answer(const struct chunk_state *c, const struct net_piece *p)
-{
-    switch (p->kind) {
-    case PIECE_VERSION:
-        return (c->item.kind == PIECE_PULL && p->step >= c->item.step) ||
-               c->item.kind == PIECE_INIT;
-    case PIECE_APPLIED:
-    case PIECE_DUPLICATE:
-    case PIECE_STALE:
-        return c->item.kind == PIECE_PUSH && p->step > c->item.step;
-    default:
-        return 0;
-    }
-}
-
-/* Answers that end everything. */
-static enum status refuse_answer(struct link *l, const struct net_piece *p)
-{
-    switch (p->kind) {
-    case PIECE_REFUSED:
-        LOG_E("ps:%d (%s) refused chunk %u: %s", l->index, l->addr, p->chunk, p->why);
-        return ST_REFUSED;
-    case PIECE_WRONG_SHARD:
-        LOG_E("ps:%d (%s) does not own chunk %u; do all programs have the same --ps_hosts?",
-              l->index, l->addr, p->chunk);
-        return ST_PROTOCOL;
-    case PIECE_REBASE:
-        LOG_E("ps:%d (%s) has gone on without this worker (its generation is over); start it again",
-              l->index, l->addr);
-        return ST_PROTOCOL;
-    default:
-        LOG_E("ps:%d (%s) sent a piece of kind %d, which is no answer", l->index, l->addr,
-              (int)p->kind);
-        return ST_PROTOCOL;
-    }
-}
-
-/* The chunk's request is answered; under x->lock. */
-static void complete(struct net_exchange *x, struct link *l, struct chunk_state *c,
-                     const struct net_piece *p)
-{
-    c->version = (int64_t)p->step;
-    c->item.kind = PIECE_NONE;
-    x->stats.received_bytes += p->payload.bytes;
-    x->stats.applied += p->kind == PIECE_APPLIED;
-    x->stats.duplicate += p->kind == PIECE_DUPLICATE;
-    x->stats.stale += p->kind == PIECE_STALE;
-    pthread_cond_broadcast(&x->changed);
-}
-
-static int all_fetched(const struct link *l)
-{
-    const struct net_exchange *x = l->x;
-    for (int i = 0; i < x->n_chunks; i++)
-        if (x->server[i] == l->index && x->chunks[i].version < 0)
-            return 0;
-    return 1;
-}
-
-enum status exchange_answer(struct link *l, const struct net_piece *p)
-{
-    struct net_exchange *x = l->x;
-    if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
-        return refuse_answer(l, p);
-    if (p->chunk >= (uint32_t)x->n_chunks || x->server[p->chunk] != l->index ||
-        p->payload.bytes != chunk_bytes(x, (int)p->chunk) || p->step > INT64_MAX) {
-        LOG_E("ps:%d (%s) sent %zu bytes for chunk %u, step %llu, which the table of chunks does "
-              "not allow",
-              l->index, l->addr, p->payload.bytes, p->chunk, (unsigned long long)p->step);
-        return ST_PROTOCOL;
-    }
-    struct chunk_state *c = &x->chunks[p->chunk];
-    pthread_mutex_lock(&x->lock);
-    int wanted = is_answer(c, p);
-    int was_queued = c->queued; /* an answer to an earlier life of the same request */
-    pthread_mutex_unlock(&x->lock);
-    if (!wanted || was_queued) {
-        LOG_D("ps:%d (%s): late answer for chunk %u left alone", l->index, l->addr, p->chunk);
-        return ST_OK;
-    }
-    if (payload_crc32c(&p->payload) != p->crc32c) {
-        LOG_W("ps:%d (%s): checksum of chunk %u, step %llu is wrong; asking again", l->index,
-              l->addr, p->chunk, (unsigned long long)p->step);
-        return ST_CORRUPT;
-    }
-    payload_copy(&p->payload, x->cfg.params + chunk_of(x, (int)p->chunk)->first);
-    pthread_mutex_lock(&x->lock);
-    struct buf *sent = c->init_bytes;
-    c->init_bytes = NULL;
-    complete(x, l, c, p);
-    if (!l->fetched)
-        l->fetched = all_fetched(l);
-    pthread_mutex_unlock(&x->lock);
-    buf_unref(sent);
-    return ST_OK;
-}
-
 static enum status check_config(const struct net_exchange_config *cfg)
 {
     if (cfg->ps_hosts && cfg->ps_hosts->n > 0 && cfg->join.chunks && cfg->params &&
@@ -307,6 +103,7 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
         x->cfg.wait_line_ms = EXCHANGE_WAIT_LINE_MS;
     pthread_mutex_init(&x->lock, NULL);
     clock_cond_init(&x->changed);
+    clock_cond_init(&x->ready);
     clock_cond_init(&x->work);
     int n_links = cfg->ps_hosts->n;
     x->n_chunks = cfg->join.chunks->n_chunks;
@@ -363,7 +160,7 @@ void net_exchange_destroy(struct net_exchange *x)
     int64_t deadline = clock_deadline_ns(EXCHANGE_RELEASE_MS);
     pthread_mutex_lock(&x->lock);
     while (x->n_refs > 0 && clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
-        ;
+        ; /* release_chunk tells when the last has come back */
     int64_t left = x->n_refs;
     pthread_mutex_unlock(&x->lock);
     net_pollers_destroy(x->pollers);
@@ -379,6 +176,7 @@ void net_exchange_destroy(struct net_exchange *x)
     free(x->chunks);
     free(x->links);
     pthread_cond_destroy(&x->work);
+    pthread_cond_destroy(&x->ready);
     pthread_cond_destroy(&x->changed);
     pthread_mutex_destroy(&x->lock);
     free(x);
@@ -416,60 +214,29 @@ enum status net_exchange_start(struct net_exchange *x, int64_t *step)
     return ST_OK;
 }
 
-/* Makes `item` the chunk's request and has it sent. */
-static enum status request(struct net_exchange *x, int chunk, const struct net_out *item)
+void net_exchange_flush(struct net_exchange *x)
 {
-    if (chunk < 0 || chunk >= x->n_chunks || item->step > INT64_MAX)
-        return ST_RANGE;
-    struct chunk_state *c = &x->chunks[chunk];
-    struct link *l = NULL;
-    pthread_mutex_lock(&x->lock);
-    enum status st = x->st;
-    if (st == ST_OK && (!x->server || c->item.kind != PIECE_NONE))
-        st = ST_BUSY;
-    if (st == ST_OK) {
-        l = &x->links[x->server[chunk]];
-        c->item = *item;
-        queue_chunk(x, l, c);
-    }
-    pthread_mutex_unlock(&x->lock);
-    if (l)
-        link_pump(l);
-    return st;
+    for (int i = 0; i < x->n_links; i++)
+        link_pump(&x->links[i], 1);
 }
 
-enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
-                              float weight)
-{
-    if (chunk < 0 || chunk >= x->n_chunks)
-        return ST_RANGE;
-    struct net_out item = {.kind = PIECE_PUSH,
-                           .chunk = (uint32_t)chunk,
-                           .step = (uint64_t)step,
-                           .weight = weight,
-                           .data = data,
-                           .bytes = chunk_bytes(x, chunk)};
-    item.crc32c = digest_crc32c(0, data, item.bytes);
-    return request(x, chunk, &item);
-}
-
-enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
-{
-    struct net_out item = {.kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step};
-    return request(x, chunk, &item);
-}
-
+/* From the last chunk to the first: answers come in about the order of the requests, so that a
+ * thread that waits for the last finds the others there when it wakes. */
 enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step)
 {
     if (first < 0 || n < 0 || n > x->n_chunks - first)
         return ST_RANGE;
+    net_exchange_flush(x);
     pthread_mutex_lock(&x->lock);
-    for (int i = first; i < first + n && x->st == ST_OK;) {
-        const struct chunk_state *c = &x->chunks[i];
-        if (c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step)
-            i++;
-        else
-            pthread_cond_wait(&x->changed, &x->lock); /* woken by answers, failures and cancel */
+    for (int i = first + n - 1; i >= first && x->st == ST_OK;) {
+        struct chunk_state *c = &x->chunks[i];
+        if (c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step) {
+            i--;
+            continue;
+        }
+        c->n_waiters++;
+        pthread_cond_wait(&x->ready, &x->lock); /* woken by answers, failures and cancel */
+        c->n_waiters--;
     }
     enum status st = x->st;
     pthread_mutex_unlock(&x->lock);

@@ -38,13 +38,18 @@ void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
  * *step: the step to go on from. Member 0 is asked for INIT; others wait until it has come. */
 enum status net_exchange_start(struct net_exchange *x, int64_t *step);
 
-/* Contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats. */
+/* Contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats. Chunks
+ * with low numbers overtake others that wait to be sent; small ones gather until there are 128 KB,
+ * or until flush or wait. */
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
                               float weight);
 /* Asks for a chunk's version `step` or later (used after training by members that evaluate). */
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step);
-/* Waits until each chunk in [first, first + n) has no push or pull under way and its version is at
- * least `step`. Blocks without end while servers reconnect; ST_CANCELLED after cancel. */
+/* Has everything sent that was pushed or pulled. */
+void net_exchange_flush(struct net_exchange *x);
+/* Flushes; waits until each chunk in [first, first + n) has no push or pull under way and its
+ * version is at least `step`. Blocks without end while servers reconnect; ST_CANCELLED after
+ * cancel. */
 enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
 /* Version held in params for a chunk. */
 int64_t net_exchange_version(struct net_exchange *x, int chunk);

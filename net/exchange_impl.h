@@ -14,10 +14,19 @@ enum { LINK_REASON_BYTES = 256 };
 struct chunk_state {
     struct net_exchange *x;
     struct net_out item;    /* kind PIECE_NONE: nothing under way */
-    int queued;             /* item stands in its link's queue */
+    int queued;             /* waits in its link to be sent */
     int refs;               /* payload slices of it that gRPC still holds */
+    int n_waiters;          /* threads that wait for it to become ready */
     struct buf *init_bytes; /* INIT: a copy of the first value, until it is answered */
     int64_t version;        /* held in params; -1: none */
+};
+
+/* Requests to be sent, one bit for each chunk: chunks of the first layers go first, because the
+ * next forward needs them first. */
+struct request_queue {
+    uint64_t *bits;
+    int lowest; /* no bit is set below this word */
+    size_t n, bytes;
 };
 
 enum link_state {
@@ -46,7 +55,7 @@ struct link {
     int sending, broken, joined, fetched, lost;
     int64_t retry_ns, backoff_ms, line_ns, down_ns;
     struct net_frame_head head;
-    struct outq queue;
+    struct request_queue queue;
 };
 
 struct net_exchange {
@@ -61,7 +70,8 @@ struct net_exchange {
     size_t n_join_bytes;
 
     pthread_mutex_t lock;   /* guards what follows */
-    pthread_cond_t changed; /* a chunk, a link or `st` */
+    pthread_cond_t changed; /* a link or `st` */
+    pthread_cond_t ready;   /* a chunk that is waited for; `st` */
     pthread_cond_t work;    /* the keeper */
     enum status st;         /* ST_OK until something ends the exchange for good */
     int leaving, closing, n_leaves;
@@ -76,20 +86,27 @@ void link_close(struct link *l); /* after link_cancel and link_idle */
 void link_join(struct link *l);  /* by the keeper; state is LINK_JOINING */
 void link_cancel(struct link *l);
 int link_idle(const struct link *l); /* under x->lock */
-void link_pump(struct link *l);
+/* Sends the next frame if none is on its way; `eager`: however small it is. */
+void link_pump(struct link *l, int eager);
 void link_leave(struct link *l, const uint8_t *data, size_t bytes, int64_t deadline_ms);
 
 /* Ends the exchange with `st` unless it has ended already; wakes all. */
 void exchange_fail(struct net_exchange *x, enum status st);
-/* One answer from a server. Not ST_OK: the rest of the frame is not looked at. */
-enum status exchange_answer(struct link *l, const struct net_piece *piece);
 /* Takes the shard map from ps 0 (freed or kept). */
 enum status exchange_take_map(struct net_exchange *x, int *server, int n_chunks);
+
+/* request.c: what the chunks have under way. */
+
+/* One answer from a server. Not ST_OK: the rest of the frame is not looked at. */
+enum status request_answer(struct link *l, const struct net_piece *piece);
 /* Sets the first request of each chunk of the link. */
-enum status exchange_ask_first(struct link *l, int init);
+enum status request_first(struct link *l, int init);
 /* Puts every unanswered request of the link in its queue; under x->lock. */
-void exchange_queue_all(struct link *l);
-/* Takes a reference to the item's bytes for sending; under x->lock. */
-void exchange_hold(struct net_exchange *x, struct net_out *item);
+void request_queue_all(struct link *l);
+/* Takes the requests of the next frame: copies to `items`, to which the batch points, each with a
+ * reference to its bytes; under x->lock. Returns their number. */
+int request_take(struct link *l, struct outq_batch *batch, struct net_out *items);
+/* Nothing is queued any more; under x->lock. */
+void request_queue_clear(struct link *l);
 
 #endif

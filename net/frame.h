@@ -84,7 +84,7 @@ uint32_t payload_crc32c(const struct net_payload *p);
  * bytes must be a multiple of 4; floats cut by the end of a span are put together. */
 void payload_each_run(const struct net_payload *p,
                       void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx);
-/* Copies all of it to dst. */
-void payload_copy(const struct net_payload *p, void *dst);
+/* Copies all of it to dst; returns its CRC-32C, worked out while the bytes are in cache. */
+uint32_t payload_copy(const struct net_payload *p, void *dst);
 
 #endif

@@ -145,8 +145,7 @@ static void op_finished(struct link *l)
     int last = --l->n_ops == 0;
     if (last) {
         l->state = LINK_JOINING; /* nothing is queued any more */
-        for (struct net_out *item; (item = outq_pop(&l->queue));)
-            l->x->chunks[item->chunk].queued = 0;
+        request_queue_clear(l);
     }
     pthread_mutex_unlock(&l->x->lock);
     if (!last)
@@ -189,23 +188,17 @@ static void on_sent(struct net_op *op, int ok)
     if (!ok)
         l->broken = 1;
     pthread_mutex_unlock(&l->x->lock);
-    link_pump(l);
+    link_pump(l, 1);
     op_finished(l);
 }
 
-void link_pump(struct link *l)
+void link_pump(struct link *l, int eager)
 {
     struct outq_batch batch;
     struct net_out items[OUTQ_FRAME_PIECES];
     pthread_mutex_lock(&l->x->lock);
-    int go =
-        l->state == LINK_STREAMING && !l->sending && !l->broken && outq_take(&l->queue, &batch) > 0;
-    for (int i = 0; go && i < batch.n; i++) {
-        l->x->chunks[batch.items[i]->chunk].queued = 0;
-        exchange_hold(l->x, batch.items[i]);
-        items[i] = *batch.items[i];
-        batch.items[i] = &items[i];
-    }
+    int go = l->state == LINK_STREAMING && !l->sending && !l->broken &&
+             (eager || l->queue.bytes >= OUTQ_EAGER_BYTES) && request_take(l, &batch, items) > 0;
     if (go) {
         l->sending = 1;
         l->n_ops++;
@@ -230,7 +223,7 @@ static void start_recv(struct link *l)
 static enum status on_piece(void *ctx, const struct net_frame_head *head,
                             const struct net_piece *piece)
 {
-    return exchange_answer(ctx, piece);
+    return request_answer(ctx, piece);
 }
 
 static enum status handle_message(struct link *l)
@@ -295,12 +288,12 @@ static void open_stream(struct link *l)
     pthread_mutex_lock(&x->lock);
     l->joined = 1;
     l->state = LINK_STREAMING;
-    exchange_queue_all(l);
+    request_queue_all(l);
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
     if (back)
         LOG_I("connected to ps:%d (%s) again", l->index, l->addr);
-    link_pump(l);
+    link_pump(l, 1);
     op_finished(l);
 }
 
@@ -323,7 +316,7 @@ static void accept_join(struct link *l, struct net_join_reply *reply)
         st = ST_PROTOCOL;
     }
     if (st == ST_OK && !fetched)
-        st = exchange_ask_first(l, reply->answer == JOIN_INIT);
+        st = request_first(l, reply->answer == JOIN_INIT);
     if (st != ST_OK) {
         exchange_fail(x, st);
         plan_join(l, "");
@@ -515,7 +508,9 @@ enum status link_open(struct net_exchange *x, int index)
     int64_t first_ms =
         x->cfg.wait_line_ms < LINK_FIRST_LINE_MS ? x->cfg.wait_line_ms : LINK_FIRST_LINE_MS;
     l->line_ns = l->down_ns + first_ms * 1000000;
-    outq_init(&l->queue);
+    l->queue.bits = calloc((size_t)x->n_chunks / 64 + 1, sizeof *l->queue.bits);
+    if (!l->queue.bits)
+        return ST_NOMEM;
     net_op_init(&l->join_op, on_join);
     net_op_init(&l->meta_op, on_meta);
     net_op_init(&l->recv_op, on_recv);
@@ -532,4 +527,6 @@ void link_close(struct link *l)
     l->channel = NULL;
     free(l->spans);
     l->spans = NULL;
+    free(l->queue.bits);
+    l->queue.bits = NULL;
 }

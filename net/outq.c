@@ -1,4 +1,5 @@
-/* net/outq.c - see outq.h. Heads of consecutive pieces without payload share one slice. */
+/* net/outq.c - see outq.h. All heads and small payloads of a frame lie in one block, of which the
+ * slices between the large payloads are parts. */
 #include "net/outq.h"
 #include <grpc/slice.h>
 #include <stdatomic.h>
@@ -17,7 +18,7 @@ void outq_init(struct outq *q)
 {
     q->first = NULL;
     q->last = &q->first;
-    q->n = 0;
+    q->n = q->bytes = 0;
 }
 
 void outq_put(struct outq *q, struct net_out *item)
@@ -26,6 +27,7 @@ void outq_put(struct outq *q, struct net_out *item)
     *q->last = item;
     q->last = &item->next;
     q->n++;
+    q->bytes += item->bytes;
 }
 
 struct net_out *outq_pop(struct outq *q)
@@ -37,6 +39,7 @@ struct net_out *outq_pop(struct outq *q)
     if (!q->first)
         q->last = &q->first;
     q->n--;
+    q->bytes -= item->bytes;
     return item;
 }
 
@@ -46,18 +49,24 @@ static int same_head(const struct net_frame_head *a, const struct net_frame_head
            a->incarnation == b->incarnation;
 }
 
+int outq_batch_add(struct outq_batch *batch, struct net_out *item)
+{
+    if (batch->n == OUTQ_FRAME_PIECES)
+        return 0;
+    if (batch->n > 0 && (batch->bytes + item->bytes > OUTQ_FRAME_BYTES ||
+                         !same_head(&item->head, &batch->items[0]->head)))
+        return 0;
+    batch->bytes += item->bytes;
+    batch->items[batch->n++] = item;
+    return 1;
+}
+
 int outq_take(struct outq *q, struct outq_batch *batch)
 {
-    size_t bytes = 0;
     batch->n = 0;
-    while (q->first && batch->n < OUTQ_FRAME_PIECES) {
-        const struct net_out *next = q->first;
-        if (batch->n > 0 && (bytes + next->bytes > OUTQ_FRAME_BYTES ||
-                             !same_head(&next->head, &batch->items[0]->head)))
-            break;
-        bytes += next->bytes;
-        batch->items[batch->n++] = outq_pop(q);
-    }
+    batch->bytes = 0;
+    while (q->first && outq_batch_add(batch, q->first))
+        outq_pop(q);
     return batch->n;
 }
 
@@ -69,39 +78,53 @@ static size_t encode(const struct net_out *item, uint8_t *out)
     piece.step = item->step;
     piece.weight = item->weight;
     piece.crc32c = item->crc32c;
-    snprintf(piece.why, sizeof piece.why, "%s", item->why ? item->why : "");
+    piece.why[0] = 0;
+    if (item->why)
+        snprintf(piece.why, sizeof piece.why, "%s", item->why);
     return frame_encode_piece_head(&piece, item->bytes, out);
+}
+
+static size_t room_for_heads(const struct outq_batch *batch)
+{
+    size_t n = FRAME_HEAD_MAX;
+    for (int i = 0; i < batch->n; i++) {
+        const struct net_out *item = batch->items[i];
+        n += item->why ? PIECE_HEAD_MAX : PIECE_HEAD_MAX - FRAME_MAX_WHY;
+        n += item->bytes <= OUTQ_COPY_BYTES ? item->bytes : 0;
+    }
+    return n;
 }
 
 grpc_byte_buffer *outq_frame(const struct outq_batch *batch)
 {
     grpc_slice slices[2 * OUTQ_FRAME_PIECES + 1];
-    size_t n_slices = 0, n_heads = 0;
-    uint8_t heads[FRAME_HEAD_MAX + 4 * PIECE_HEAD_MAX];
+    size_t n_slices = 0, from = 0, at;
+    grpc_slice block = grpc_slice_malloc(room_for_heads(batch));
+    uint8_t *heads = GRPC_SLICE_START_PTR(block);
     atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
-    n_heads = frame_encode_head(&batch->items[0]->head, heads);
+    at = frame_encode_head(&batch->items[0]->head, heads);
     for (int i = 0; i < batch->n; i++) {
         const struct net_out *item = batch->items[i];
-        if (n_heads + PIECE_HEAD_MAX > sizeof heads) {
-            slices[n_slices++] = grpc_slice_from_copied_buffer((const char *)heads, n_heads);
-            n_heads = 0;
-        }
-        n_heads += encode(item, heads + n_heads);
-        if (item->bytes == 0) {
+        at += encode(item, heads + at);
+        if (item->bytes <= OUTQ_COPY_BYTES) {
+            if (item->bytes)
+                memcpy(heads + at, item->data, item->bytes);
+            at += item->bytes;
             if (item->release)
                 item->release(item->owner);
             continue;
         }
-        slices[n_slices++] = grpc_slice_from_copied_buffer((const char *)heads, n_heads);
-        n_heads = 0;
+        slices[n_slices++] = grpc_slice_sub(block, from, at);
+        from = at;
         /* gRPC only reads the bytes; its signature is older than const. */
         slices[n_slices++] = grpc_slice_new_with_user_data((void *)(uintptr_t)item->data,
                                                            item->bytes, item->release, item->owner);
     }
-    if (n_heads > 0)
-        slices[n_slices++] = grpc_slice_from_copied_buffer((const char *)heads, n_heads);
+    if (at > from)
+        slices[n_slices++] = grpc_slice_sub(block, from, at);
     grpc_byte_buffer *frame = grpc_raw_byte_buffer_create(slices, n_slices);
     for (size_t i = 0; i < n_slices; i++)
         grpc_slice_unref(slices[i]);
+    grpc_slice_unref(block);
     return frame;
 }

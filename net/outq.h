@@ -1,6 +1,7 @@
 /* net/outq.h - pieces waiting to be sent on one stream, and their making into frames.
- * Many small pieces go out as one frame (up to about OUTQ_FRAME_BYTES of payload); payloads are
- * handed to gRPC by reference. Items belong to the caller, who gets each back when it is taken.
+ * Many small pieces go out as one frame (up to about OUTQ_FRAME_BYTES of payload). A payload is
+ * handed to gRPC by reference, but for those of at most OUTQ_COPY_BYTES: a slice of its own costs
+ * more than copying so few bytes. Items belong to the caller, who gets each back when it is taken.
  * Owns:    nothing but the list.
  * Threads: none of its own; the stream's lock covers all but outq_frame, which calls gRPC and so
  *          runs without it.
@@ -12,7 +13,9 @@
 
 enum {
     OUTQ_FRAME_BYTES = 1 << 20, /* payload after which a frame takes no further piece */
-    OUTQ_FRAME_PIECES = 64,
+    OUTQ_FRAME_PIECES = 512,    /* at most FRAME_MAX_PIECES, which a receiver takes */
+    OUTQ_COPY_BYTES = 2048,
+    OUTQ_EAGER_BYTES = 128 << 10, /* so much is sent even if more pieces may follow at once */
 };
 
 struct net_out {
@@ -31,11 +34,12 @@ struct net_out {
 
 struct outq {
     struct net_out *first, **last;
-    size_t n;
+    size_t n, bytes; /* items, and their payload */
 };
 
 struct outq_batch {
     int n;
+    size_t bytes;
     struct net_out *items[OUTQ_FRAME_PIECES];
 };
 
@@ -44,6 +48,8 @@ void outq_put(struct outq *q, struct net_out *item);
 struct net_out *outq_pop(struct outq *q); /* NULL if empty */
 /* Takes the items of the next frame off the queue; 0 if there are none. */
 int outq_take(struct outq *q, struct outq_batch *batch);
+/* Adds an item to a frame in the making; 0 if it has to wait for the next. */
+int outq_batch_add(struct outq_batch *batch, struct net_out *item);
 /* Called first by every release function: whatever thread gRPC runs it on, what the sender wrote
  * before outq_frame is then seen. */
 void outq_take_back(void);

@@ -60,11 +60,15 @@ void payload_each_run(const struct net_payload *p,
     }
 }
 
-void payload_copy(const struct net_payload *p, void *dst)
+uint32_t payload_copy(const struct net_payload *p, void *dst)
 {
     struct walk w = {p->span, p->skip, p->bytes};
     const uint8_t *data;
     uint8_t *to = dst;
-    for (size_t n; (n = next_run(&w, &data)) > 0; to += n)
+    uint32_t crc = 0;
+    for (size_t n; (n = next_run(&w, &data)) > 0; to += n) {
+        crc = digest_crc32c(crc, data, n);
         memcpy(to, data, n);
+    }
+    return crc;
 }

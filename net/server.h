@@ -2,7 +2,8 @@
  * Handlers run on the server's own threads and must not block; they may call any function here but
  * stop and destroy. Frames of one stream are handed over one at a time, in order.
  * Owns:    its threads, streams, and a reference to each buffer queued for sending.
- * Memory:  one decoded frame per stream (FRAME_MAX_BYTES) and what callers queue.
+ * Memory:  per stream one decoded frame (FRAME_MAX_BYTES) and at most net_stream_set_limit's bytes
+ *          of payload by reference.
  * Threads: net_stream_send and net_stream_fail from any.
  * Errors:  ST_BUSY port in use, ST_INVALID address; logged with the address. */
 #ifndef NET_SERVER_H
@@ -45,6 +46,8 @@ void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
 void net_stream_send(struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece, struct buf *payload, size_t offset,
                      size_t bytes);
+/* Payload that may wait to be sent (at first 64 MiB); a peer for which more would is cut off. */
+void net_stream_set_limit(struct net_stream *stream, size_t bytes);
 /* Sends REFUSED with `why`, then ends the stream. */
 void net_stream_fail(struct net_stream *stream, const struct net_frame_head *head, uint32_t chunk,
                      const char *why);

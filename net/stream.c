@@ -5,8 +5,11 @@
  * more can happen, the handler is told and the stream goes. advance() looks at the state and starts
  * the one thing that should come next; whoever changes the state calls it.
  *
+ * While a message is handled, its answers gather to few frames (`corked`).
+ *
  * A peer that asks and does not read is not read from either: above STREAM_MAX_QUEUE answers the
- * next message is not fetched until half of them have gone out. */
+ * next message is not fetched until half of them have gone out. And what waits for it is bounded
+ * (net_stream_set_limit): a peer that has one request per chunk under way cannot come so far. */
 #include "base/log.h"
 #include "net/outq.h"
 #include "net/server_impl.h"
@@ -15,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAM_MAX_QUEUE = 8192 };
+enum { STREAM_MAX_QUEUE = 8192, STREAM_FIRST_LIMIT = 64 << 20 };
 
 struct net_stream {
     struct net_server *server;
@@ -38,7 +41,8 @@ struct net_stream {
     struct net_out *spare; /* items to use again */
     int n_ops;
     long n_unanswered;
-    int sending, half_closed, paused, ending, dead;
+    size_t limit; /* bytes of payload that may wait in the queue */
+    int sending, half_closed, paused, corked, ending, dead;
     grpc_status_code code;
     char text[FRAME_MAX_WHY + 1];
 };
@@ -158,7 +162,8 @@ static void advance(struct net_stream *s)
         s->n_ops++;
         resume = 1;
     }
-    if (!s->sending && !s->dead) {
+    int gather = s->corked && s->queue.bytes < OUTQ_EAGER_BYTES;
+    if (!s->sending && !s->dead && !gather) {
         if (outq_take(&s->queue, &batch)) {
             s->sending = 1;
             s->n_ops++;
@@ -224,10 +229,16 @@ static void handle_message(struct net_stream *s)
     char why[256] = "out of memory";
     size_t n = 0;
     s->last_head = (struct net_frame_head){0, 0, 0};
+    pthread_mutex_lock(&s->lock);
+    s->corked = 1;
+    pthread_mutex_unlock(&s->lock);
     enum status st = net_spans_of(s->incoming, &s->spans, &s->spans_room, &n);
     if (st == ST_OK)
         st = frame_decode(s->spans, n, &s->last_head, on_piece, s, why, sizeof why);
     grpc_byte_buffer_destroy(s->incoming);
+    pthread_mutex_lock(&s->lock);
+    s->corked = 0;
+    pthread_mutex_unlock(&s->lock);
     if (st == ST_OK || st == ST_CANCELLED)
         return;
     LOG_W("frame from %s refused, its stream ends: %s", s->peer, why);
@@ -249,12 +260,11 @@ static void on_recv(struct net_op *op, int ok)
         s->half_closed = 1;
         pthread_mutex_unlock(&s->lock);
     }
-    if (again) {
-        start_recv(s);
-        return;
-    }
     advance(s);
-    op_finished(s);
+    if (again)
+        start_recv(s);
+    else
+        op_finished(s);
 }
 
 void net_stream_open(struct net_server *server, grpc_call *call)
@@ -272,6 +282,7 @@ void net_stream_open(struct net_server *server, grpc_call *call)
     atomic_init(&s->refs, 2); /* the operations', and ours until the end of this function */
     s->n_ops = 3;
     s->code = GRPC_STATUS_OK;
+    s->limit = STREAM_FIRST_LIMIT;
     pthread_mutex_init(&s->lock, NULL);
     outq_init(&s->queue);
     net_op_init(&s->recv_op, on_recv);
@@ -342,6 +353,25 @@ static struct net_out *new_item(struct net_stream *s)
     return item;
 }
 
+/* What waits is let go first: a peer that does not read would hold it for ever. */
+static void refuse_flood(struct net_stream *s, const struct net_frame_head *head)
+{
+    struct net_out *item;
+    pthread_mutex_lock(&s->lock);
+    size_t waits = s->queue.bytes;
+    pthread_mutex_unlock(&s->lock);
+    LOG_W("%s asks for more than it reads: %zu bytes wait for it; its stream ends", s->peer, waits);
+    do {
+        pthread_mutex_lock(&s->lock);
+        item = outq_pop(&s->queue);
+        pthread_mutex_unlock(&s->lock);
+        if (item)
+            drop_item(item);
+    } while (item);
+    net_stream_fail(s, head, 0, "more was asked for than is read; one request per chunk at a time");
+    grpc_call_cancel(s->call, NULL);
+}
+
 void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
                      const struct net_piece *piece, struct buf *payload, size_t offset,
                      size_t bytes)
@@ -369,14 +399,25 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     }
     pthread_mutex_lock(&s->lock);
     int drop = s->dead || s->ending;
+    int full = !drop && bytes > 0 && s->queue.bytes + bytes > s->limit;
     s->n_unanswered--;
-    if (!drop)
+    if (!drop && !full)
         outq_put(&s->queue, item);
     pthread_mutex_unlock(&s->lock);
-    if (drop)
+    if (drop || full)
         drop_item(item);
-    advance(s);
+    if (full)
+        refuse_flood(s, head);
+    else
+        advance(s);
     net_stream_unref(s);
+}
+
+void net_stream_set_limit(struct net_stream *s, size_t bytes)
+{
+    pthread_mutex_lock(&s->lock);
+    s->limit = bytes;
+    pthread_mutex_unlock(&s->lock);
 }
 
 void net_stream_fail(struct net_stream *s, const struct net_frame_head *head, uint32_t chunk,

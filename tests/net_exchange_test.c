@@ -67,6 +67,7 @@ static void push_all(struct rig *r, int64_t step)
     for (int i = 0; i < N_CHUNKS; i++)
         assert_int_equal(
             net_exchange_push(r->x, i, step, r->gradient + r->chunks->chunks[i].first, 1), ST_OK);
+    net_exchange_flush(r->x);
 }
 
 static void assert_params(const struct rig *r, float added)

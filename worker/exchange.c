@@ -54,6 +54,11 @@ static enum status local_pull(void *ctx, int chunk, int64_t step)
     return ST_OK;
 }
 
+static void local_flush(void *ctx)
+{
+    (void)ctx;
+}
+
 /* Every push is done when it returns, so whoever comes after it has nothing to wait for. */
 static enum status local_wait(void *ctx, int first, int n, int64_t step)
 {
@@ -105,6 +110,7 @@ static const struct exchange_ops local_ops = {
     .start = local_start,
     .push = local_push,
     .pull = local_pull,
+    .flush = local_flush,
     .wait = local_wait,
     .version = local_version,
     .leave = local_leave,
@@ -150,6 +156,11 @@ static enum status remote_pull(void *ctx, int chunk, int64_t step)
     return net_exchange_pull(ctx, chunk, step);
 }
 
+static void remote_flush(void *ctx)
+{
+    net_exchange_flush(ctx);
+}
+
 static enum status remote_wait(void *ctx, int first, int n, int64_t step)
 {
     return net_exchange_wait(ctx, first, n, step);
@@ -184,6 +195,7 @@ static const struct exchange_ops remote_ops = {
     .start = remote_start,
     .push = remote_push,
     .pull = remote_pull,
+    .flush = remote_flush,
     .wait = remote_wait,
     .version = remote_version,
     .leave = remote_leave,

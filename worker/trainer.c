@@ -149,6 +149,7 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
         if (st != ST_OK)
             return st;
     }
+    x->ops->flush(x->ctx);
     return ST_OK;
 }
 

@@ -1,0 +1,314 @@
+/* net/request.c - what an exchange's chunks have under way: one request per chunk at most, kept
+ * until it is answered, whatever happens to the streams below it.
+ *
+ * A chunk is ready when its request is answered and gRPC holds no slice of the caller's bytes. An
+ * answer that brings nothing new (an older stream's, come late) is left alone. */
+#include "base/digest.h"
+#include "base/log.h"
+#include "net/exchange_impl.h"
+#include <string.h>
+
+static void wake_waiters(struct net_exchange *x, const struct chunk_state *c)
+{
+    if (c->n_waiters > 0 && c->item.kind == PIECE_NONE && c->refs == 0)
+        pthread_cond_broadcast(&x->ready);
+}
+
+static void release_chunk(void *owner)
+{
+    outq_take_back();
+    struct chunk_state *c = owner;
+    struct net_exchange *x = c->x;
+    pthread_mutex_lock(&x->lock);
+    c->refs--;
+    x->n_refs--;
+    wake_waiters(x, c);
+    if (x->closing && x->n_refs == 0)
+        pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void release_buf(void *owner)
+{
+    outq_take_back();
+    buf_unref(owner);
+}
+
+/* Takes a reference to the item's bytes for sending. */
+static void hold(struct net_exchange *x, struct net_out *item)
+{
+    struct chunk_state *c = &x->chunks[item->chunk];
+    x->stats.sent_bytes += item->bytes;
+    item->release = NULL;
+    if (item->bytes == 0)
+        return;
+    if (item->kind == PIECE_INIT) {
+        item->owner = buf_ref(c->init_bytes);
+        item->release = release_buf;
+    } else {
+        item->owner = c;
+        item->release = release_chunk;
+        c->refs++;
+        x->n_refs++;
+    }
+}
+
+static void queue_chunk(struct net_exchange *x, struct link *l, struct chunk_state *c)
+{
+    int i = (int)(c - x->chunks);
+    struct request_queue *q = &l->queue;
+    if (c->queued || c->item.kind == PIECE_NONE || l->state != LINK_STREAMING)
+        return;
+    c->queued = 1;
+    q->bits[i / 64] |= (uint64_t)1 << (i % 64);
+    q->n++;
+    q->bytes += c->item.bytes;
+    if (i / 64 < q->lowest)
+        q->lowest = i / 64;
+}
+
+static void unqueue_chunk(struct net_exchange *x, struct link *l, int i)
+{
+    struct request_queue *q = &l->queue;
+    x->chunks[i].queued = 0;
+    q->bits[i / 64] &= ~((uint64_t)1 << (i % 64));
+    q->n--;
+    q->bytes -= x->chunks[i].item.bytes;
+}
+
+/* The queued chunk that goes next, or -1. */
+static int lowest_queued(struct request_queue *q)
+{
+    if (q->n == 0)
+        return -1;
+    while (!q->bits[q->lowest])
+        q->lowest++;
+    return q->lowest * 64 + __builtin_ctzll(q->bits[q->lowest]);
+}
+
+int request_take(struct link *l, struct outq_batch *batch, struct net_out *items)
+{
+    struct net_exchange *x = l->x;
+    batch->n = 0;
+    batch->bytes = 0;
+    for (int i; (i = lowest_queued(&l->queue)) >= 0;) {
+        if (batch->n == OUTQ_FRAME_PIECES)
+            break;
+        struct net_out *copy = &items[batch->n];
+        *copy = x->chunks[i].item;
+        copy->head = l->head;
+        if (!outq_batch_add(batch, copy))
+            break;
+        unqueue_chunk(x, l, i);
+        hold(x, copy);
+    }
+    return batch->n;
+}
+
+void request_queue_clear(struct link *l)
+{
+    for (int i; (i = lowest_queued(&l->queue)) >= 0;)
+        unqueue_chunk(l->x, l, i);
+}
+
+void request_queue_all(struct link *l)
+{
+    struct net_exchange *x = l->x;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->server[i] == l->index)
+            queue_chunk(x, l, &x->chunks[i]);
+}
+
+static const struct net_chunk *chunk_of(const struct net_exchange *x, int i)
+{
+    return &x->cfg.join.chunks->chunks[i];
+}
+
+static size_t chunk_bytes(const struct net_exchange *x, int i)
+{
+    return (size_t)chunk_of(x, i)->n_elems * sizeof(float);
+}
+
+/* INIT sends a copy, because its answer is written over the original. */
+static enum status copy_first_value(struct net_exchange *x, int i)
+{
+    struct chunk_state *c = &x->chunks[i];
+    if (c->init_bytes)
+        return ST_OK;
+    struct buf *b;
+    enum status st = buf_create(chunk_bytes(x, i), &b);
+    if (st != ST_OK)
+        return st;
+    memcpy(b->data, x->cfg.params + chunk_of(x, i)->first, b->bytes);
+    c->init_bytes = b;
+    return ST_OK;
+}
+
+enum status request_first(struct link *l, int init)
+{
+    struct net_exchange *x = l->x;
+    for (int i = 0; i < x->n_chunks; i++) {
+        struct chunk_state *c = &x->chunks[i];
+        if (x->server[i] != l->index)
+            continue;
+        struct net_out item = {.kind = PIECE_PULL, .chunk = (uint32_t)i};
+        if (init) {
+            enum status st = copy_first_value(x, i);
+            if (st != ST_OK)
+                return st;
+            item.kind = PIECE_INIT;
+            item.data = c->init_bytes->data;
+            item.bytes = c->init_bytes->bytes;
+            item.crc32c = digest_crc32c(0, item.data, item.bytes);
+        }
+        pthread_mutex_lock(&x->lock);
+        c->item = item;
+        pthread_mutex_unlock(&x->lock);
+    }
+    return ST_OK;
+}
+
+/* Whether the piece answers what the chunk has under way; under x->lock. An answer to an earlier
+ * life of a request that is queued again is none. */
+static int is_answer(const struct chunk_state *c, const struct net_piece *p)
+{
+    if (c->queued)
+        return 0;
+    switch (p->kind) {
+    case PIECE_VERSION:
+        return (c->item.kind == PIECE_PULL && p->step >= c->item.step) ||
+               c->item.kind == PIECE_INIT;
+    case PIECE_APPLIED:
+    case PIECE_DUPLICATE:
+    case PIECE_STALE:
+        return c->item.kind == PIECE_PUSH && p->step > c->item.step;
+    default:
+        return 0;
+    }
+}
+
+/* Answers that end everything. */
+static enum status refuse_answer(struct link *l, const struct net_piece *p)
+{
+    switch (p->kind) {
+    case PIECE_REFUSED:
+        LOG_E("ps:%d (%s) refused chunk %u: %s", l->index, l->addr, p->chunk, p->why);
+        return ST_REFUSED;
+    case PIECE_WRONG_SHARD:
+        LOG_E("ps:%d (%s) does not own chunk %u; do all programs have the same --ps_hosts?",
+              l->index, l->addr, p->chunk);
+        return ST_PROTOCOL;
+    case PIECE_REBASE:
+        LOG_E("ps:%d (%s) has gone on without this worker (its generation is over); start it again",
+              l->index, l->addr);
+        return ST_PROTOCOL;
+    default:
+        LOG_E("ps:%d (%s) sent a piece of kind %d, which is no answer", l->index, l->addr,
+              (int)p->kind);
+        return ST_PROTOCOL;
+    }
+}
+
+static int all_fetched(const struct link *l)
+{
+    const struct net_exchange *x = l->x;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->server[i] == l->index && x->chunks[i].version < 0)
+            return 0;
+    return 1;
+}
+
+/* The chunk's request is answered. */
+static void complete(struct link *l, struct chunk_state *c, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    pthread_mutex_lock(&x->lock);
+    struct buf *sent = c->init_bytes;
+    c->init_bytes = NULL;
+    c->version = (int64_t)p->step;
+    c->item.kind = PIECE_NONE;
+    x->stats.received_bytes += p->payload.bytes;
+    x->stats.applied += p->kind == PIECE_APPLIED;
+    x->stats.duplicate += p->kind == PIECE_DUPLICATE;
+    x->stats.stale += p->kind == PIECE_STALE;
+    if (!l->fetched)
+        l->fetched = all_fetched(l);
+    wake_waiters(x, c);
+    pthread_mutex_unlock(&x->lock);
+    buf_unref(sent);
+}
+
+enum status request_answer(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
+        return refuse_answer(l, p);
+    if (p->chunk >= (uint32_t)x->n_chunks || x->server[p->chunk] != l->index ||
+        p->payload.bytes != chunk_bytes(x, (int)p->chunk) || p->step > INT64_MAX) {
+        LOG_E("ps:%d (%s) sent %zu bytes for chunk %u, step %llu, which the table of chunks does "
+              "not allow",
+              l->index, l->addr, p->payload.bytes, p->chunk, (unsigned long long)p->step);
+        return ST_PROTOCOL;
+    }
+    struct chunk_state *c = &x->chunks[p->chunk];
+    pthread_mutex_lock(&x->lock);
+    int wanted = is_answer(c, p);
+    pthread_mutex_unlock(&x->lock);
+    if (!wanted) {
+        LOG_D("ps:%d (%s): late answer for chunk %u left alone", l->index, l->addr, p->chunk);
+        return ST_OK;
+    }
+    /* Nobody reads the chunk before its answer is complete, so a copy that turns out wrong harms
+     * nothing: the right one will follow. */
+    float *value = x->cfg.params + chunk_of(x, (int)p->chunk)->first;
+    if (payload_copy(&p->payload, value) != p->crc32c) {
+        LOG_W("ps:%d (%s): checksum of chunk %u, step %llu is wrong; asking again", l->index,
+              l->addr, p->chunk, (unsigned long long)p->step);
+        return ST_CORRUPT;
+    }
+    complete(l, c, p);
+    return ST_OK;
+}
+
+/* Makes `item` the chunk's request and has it sent. */
+static enum status request(struct net_exchange *x, int chunk, const struct net_out *item)
+{
+    if (chunk < 0 || chunk >= x->n_chunks || item->step > INT64_MAX)
+        return ST_RANGE;
+    struct chunk_state *c = &x->chunks[chunk];
+    struct link *l = NULL;
+    pthread_mutex_lock(&x->lock);
+    enum status st = x->st;
+    if (st == ST_OK && (!x->server || c->item.kind != PIECE_NONE))
+        st = ST_BUSY;
+    if (st == ST_OK) {
+        l = &x->links[x->server[chunk]];
+        c->item = *item;
+        queue_chunk(x, l, c);
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (l)
+        link_pump(l, 0);
+    return st;
+}
+
+enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
+                              float weight)
+{
+    if (chunk < 0 || chunk >= x->n_chunks)
+        return ST_RANGE;
+    struct net_out item = {.kind = PIECE_PUSH,
+                           .chunk = (uint32_t)chunk,
+                           .step = (uint64_t)step,
+                           .weight = weight,
+                           .data = data,
+                           .bytes = chunk_bytes(x, chunk)};
+    item.crc32c = digest_crc32c(0, data, item.bytes);
+    return request(x, chunk, &item);
+}
+
+enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
+{
+    struct net_out item = {.kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step};
+    return request(x, chunk, &item);
+}
