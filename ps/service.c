@@ -1,37 +1,37 @@
 /* ps/service.c - see service.h.
  *
- * A `run` is one job with its store and members; pieces hold a reference to it while they work, so
- * that a new job can take its place. A `link` stands between a member and its stream: the stream
- * may end at any moment, the link outlives it and knows. The store knows links by number and says
- * for which one an answer is.
+ * A `run` is one job with its store and members; whoever works in it holds a reference, so that a
+ * new job can take its place. A `caller` belongs to a stream: it remembers, from one piece to the
+ * next, the run and the member that speaks, so that a piece on its way to the store takes no lock
+ * that all share. The store knows streams by number (streams.h) and says for which one an answer
+ * is.
  *
  * Locks: the service's guards runs' members and is never held over a call into the store's chunks
- * or the net. A link's is held while its stream is used; it is recursive, because a stream that
- * breaks under a send may close in the same thread. A link's lock may be held when the service's is
- * taken, never the other way round. */
+ * or the net. A stream's (in streams.h) may be held when the service's is taken, never the other
+ * way round. */
 #include "ps/service.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/match.h"
 #include "ps/store.h"
+#include "ps/streams.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct link {
-    _Atomic int refs;
-    uint64_t number;          /* never used twice */
-    struct link *next, *prev; /* all open links; the service's lock */
-    pthread_mutex_t lock;
-    struct net_stream *stream; /* NULL: closed */
+/* One stream's; touched by the thread that handles its frames, one after the other. */
+struct caller {
+    uint64_t number;            /* in the table of streams */
+    struct run *run;            /* the run it speaks to, a reference; NULL at first */
+    struct net_frame_head head; /* the last that enter_run looked at */
 };
 
 struct member {
     uint64_t incarnation; /* 0: never joined */
     int gone;             /* left by name, before the job's end */
     int done;             /* left after its last step */
-    struct link *link;    /* over which it spoke last, a reference; NULL: none */
+    uint64_t stream;      /* over which it spoke last; 0: none */
     char peer[96];
 };
 
@@ -40,7 +40,8 @@ struct run {
     uint64_t generation;
     struct net_job job;
     struct chunks *chunks;
-    int *server; /* shard map */
+    int *server;    /* shard map */
+    size_t n_bytes; /* of the parameters held here */
     struct ps_store *store;
     struct member *members; /* guarded by the service's lock */
     int ended;              /* likewise: all members are done */
@@ -49,65 +50,20 @@ struct run {
 
 struct ps_service {
     struct ps_service_config cfg;
-    pthread_mutex_t lock; /* guards run, the members in it, links, stopping */
+    struct ps_streams *streams;
+    pthread_mutex_t lock; /* guards run, the members in it, stopping */
     pthread_cond_t wake;
-    struct run *run; /* NULL before the first join */
-    struct link *links;
-    uint64_t last_number;
+    struct run *_Atomic run; /* NULL before the first join; written under the lock */
     int stopping;
     pthread_t ticker;
     int has_ticker;
     _Atomic uint64_t received_bytes, sent_bytes;
 };
 
-static void link_unref(struct link *l)
-{
-    if (!l || atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    pthread_mutex_destroy(&l->lock);
-    free(l);
-}
-
-static struct link *link_ref(struct link *l)
-{
-    if (l)
-        atomic_fetch_add_explicit(&l->refs, 1, memory_order_relaxed);
-    return l;
-}
-
-/* The stream's link, made at its first piece; NULL without memory. */
-static struct link *link_of(struct ps_service *s, struct net_stream *stream)
-{
-    struct link *l = net_stream_user(stream);
-    if (l)
-        return l;
-    l = calloc(1, sizeof *l);
-    if (!l)
-        return NULL;
-    pthread_mutexattr_t attr;
-    pthread_mutexattr_init(&attr);
-    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&l->lock, &attr);
-    pthread_mutexattr_destroy(&attr);
-    atomic_init(&l->refs, 1);
-    l->stream = stream;
-    net_stream_set_user(stream, l);
-    pthread_mutex_lock(&s->lock);
-    l->number = ++s->last_number;
-    l->next = s->links;
-    if (l->next)
-        l->next->prev = l;
-    s->links = l;
-    pthread_mutex_unlock(&s->lock);
-    return l;
-}
-
 static void run_unref(struct run *r)
 {
     if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
         return;
-    for (int i = 0; r->members && i < r->job.n_workers; i++)
-        link_unref(r->members[i].link);
     ps_store_destroy(r->store);
     chunks_destroy(r->chunks);
     free(r->server);
@@ -115,14 +71,16 @@ static void run_unref(struct run *r)
     free(r);
 }
 
-static void send_answer(struct ps_service *s, struct net_stream *stream,
-                        const struct net_frame_head *head, const struct ps_answer *a)
+static struct net_piece piece_of(const struct ps_answer *a)
 {
-    struct net_piece piece = {
+    return (struct net_piece){
         .kind = a->kind, .chunk = a->chunk, .step = a->step, .crc32c = a->crc32c};
-    size_t bytes = a->payload ? a->payload->bytes : 0;
-    atomic_fetch_add_explicit(&s->sent_bytes, bytes, memory_order_relaxed);
-    net_stream_send(stream, head, &piece, a->payload, 0, bytes);
+}
+
+static void count_sent(struct ps_service *s, const struct ps_answer *a)
+{
+    if (a->payload)
+        atomic_fetch_add_explicit(&s->sent_bytes, a->payload->bytes, memory_order_relaxed);
 }
 
 /* The store's answer to an earlier piece. Without its stream it is lost: the member asks again. */
@@ -130,40 +88,42 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
                       const struct ps_answer *a)
 {
     struct ps_service *s = ctx;
-    pthread_mutex_lock(&s->lock);
-    struct link *l = s->links;
-    while (l && l->number != from)
-        l = l->next;
-    link_ref(l);
-    pthread_mutex_unlock(&s->lock);
-    if (!l)
-        return;
-    pthread_mutex_lock(&l->lock);
-    if (l->stream)
-        send_answer(s, l->stream, head, a);
-    pthread_mutex_unlock(&l->lock);
-    link_unref(l);
+    struct net_piece piece = piece_of(a);
+    count_sent(s, a);
+    ps_streams_send(s->streams, from, head, &piece, a->payload);
 }
 
-/* The run, with a reference; notes over which link the sender speaks. NULL: no job yet. */
-static struct run *enter_run(struct ps_service *s, const struct net_frame_head *head,
-                             struct link *l)
+static int same_head(const struct net_frame_head *a, const struct net_frame_head *b)
 {
-    struct link *old = NULL;
+    return a->generation == b->generation && a->member == b->member &&
+           a->incarnation == b->incarnation;
+}
+
+/* The run that the caller's piece belongs to; the caller keeps a reference. Notes over which stream
+ * a member speaks. NULL: no job yet. Without a lock where nothing has changed since the last piece:
+ * the caller's reference keeps its run's address from being used again. */
+static struct run *enter_run(struct ps_service *s, const struct net_frame_head *head,
+                             struct net_stream *stream, struct caller *c)
+{
+    if (c->run && c->run == s->run && same_head(head, &c->head))
+        return c->run;
+    struct run *old = c->run;
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run;
     if (r) {
         atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
         if (head->generation == r->generation && head->member < (uint32_t)r->job.n_workers) {
             struct member *m = &r->members[head->member];
-            if (m->incarnation == head->incarnation && m->link != l) {
-                old = m->link;
-                m->link = link_ref(l);
-            }
+            if (m->incarnation == head->incarnation)
+                m->stream = c->number;
         }
     }
+    c->run = r;
+    c->head = *head;
     pthread_mutex_unlock(&s->lock);
-    link_unref(old);
+    if (r) /* of each chunk, an answer to a PUSH and one to a PULL may be on their way */
+        net_stream_set_limit(stream, 2 * r->n_bytes);
+    run_unref(old);
     return r;
 }
 
@@ -175,60 +135,67 @@ static void fail_stream(struct net_stream *stream, const struct net_frame_head *
     net_stream_fail(stream, head, chunk, why);
 }
 
+/* What is kept of a stream, made at its first piece; NULL if it cannot be. */
+static struct caller *caller_of(struct ps_service *s, struct net_stream *stream)
+{
+    struct caller *c = net_stream_user(stream);
+    if (c)
+        return c;
+    c = calloc(1, sizeof *c);
+    if (c)
+        c->number = ps_streams_open(s->streams, stream);
+    if (c && !c->number) {
+        free(c);
+        c = NULL;
+    }
+    net_stream_set_user(stream, c);
+    return c;
+}
+
 static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece)
 {
     struct ps_service *s = ctx;
     struct ps_answer now;
-    struct link *l = link_of(s, stream);
-    if (!l) {
-        fail_stream(stream, head, piece->chunk, "the server is out of memory");
+    struct caller *c = caller_of(s, stream);
+    if (!c) {
+        fail_stream(stream, head, piece->chunk, "the server is out of memory or of streams");
         return;
     }
     atomic_fetch_add_explicit(&s->received_bytes, piece->payload.bytes, memory_order_relaxed);
-    struct run *r = enter_run(s, head, l);
+    struct run *r = enter_run(s, head, stream, c);
     if (!r) {
         fail_stream(stream, head, piece->chunk, "this server has no job yet; Join comes first");
         return;
     }
-    ps_store_piece(r->store, head, piece, l->number, &now);
-    if (now.kind == PIECE_REFUSED)
+    ps_store_piece(r->store, head, piece, c->number, &now);
+    if (now.kind == PIECE_REFUSED) {
         fail_stream(stream, head, piece->chunk, now.why);
-    else if (now.kind != PIECE_NONE)
-        send_answer(s, stream, head, &now);
+    } else if (now.kind != PIECE_NONE) {
+        struct net_piece answer = piece_of(&now);
+        count_sent(s, &now);
+        net_stream_send(stream, head, &answer, now.payload, 0,
+                        now.payload ? now.payload->bytes : 0);
+    }
     buf_unref(now.payload);
-    run_unref(r);
 }
 
 static void on_stream_closed(void *ctx, struct net_stream *stream)
 {
     struct ps_service *s = ctx;
-    struct link *l = net_stream_user(stream);
-    int n_held = 0;
-    if (!l)
+    struct caller *c = net_stream_user(stream);
+    if (!c)
         return;
+    ps_streams_close(s->streams, c->number);
     pthread_mutex_lock(&s->lock);
-    if (l->prev)
-        l->prev->next = l->next;
-    else
-        s->links = l->next;
-    if (l->next)
-        l->next->prev = l->prev;
-    for (int i = 0; s->run && i < s->run->job.n_workers; i++) {
-        struct member *m = &s->run->members[i];
-        if (m->link == l) {
-            m->link = NULL;
-            n_held++;
-        }
-    }
+    struct run *r = s->run;
+    for (int i = 0; r && i < r->job.n_workers; i++)
+        if (r->members[i].stream == c->number)
+            r->members[i].stream = 0;
     pthread_mutex_unlock(&s->lock);
-    pthread_mutex_lock(&l->lock);
-    l->stream = NULL;
-    pthread_mutex_unlock(&l->lock);
-    for (; n_held > 0; n_held--)
-        link_unref(l);
     net_stream_set_user(stream, NULL);
-    link_unref(l);
+    run_unref(c->run);
+    free(c);
 }
 
 /* A fresh run for the job that the member brings. */
@@ -248,6 +215,9 @@ static enum status make_run(struct ps_service *s, const struct net_join *req, ui
     r->server = malloc((size_t)r->chunks->n_chunks * sizeof *r->server);
     TRY(r->members && r->server ? ST_OK : ST_NOMEM);
     TRY(chunks_shard(r->chunks, s->cfg.n_servers, r->server));
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        if (r->server[i] == s->cfg.self)
+            r->n_bytes += (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
     struct ps_store_config store = {
         .chunks = r->chunks,
         .job = &r->job,
@@ -312,14 +282,14 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
     return JOIN_WELCOME;
 }
 
-/* Makes the joiner its member's present incarnation; the old one's link is returned to be failed.
+/* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.
  * Under the lock. */
-static struct link *admit(struct run *r, const struct net_join *req, const char *peer)
+static uint64_t admit(struct run *r, const struct net_join *req, const char *peer)
 {
     struct member *m = &r->members[req->member];
-    struct link *old = NULL;
+    uint64_t old = 0;
     if (m->incarnation != req->incarnation) {
-        old = m->link;
+        old = m->stream;
         LOG_I("worker %d joined from %s%s", req->member, peer,
               m->incarnation ? ", in the place of an earlier one" : "");
         *m = (struct member){.incarnation = req->incarnation};
@@ -328,17 +298,6 @@ static struct link *admit(struct run *r, const struct net_join *req, const char 
     snprintf(m->peer, sizeof m->peer, "%s", peer);
     ps_store_admit(r->store, req->member, req->incarnation);
     return old;
-}
-
-static void fail_link(struct link *l, const struct net_frame_head *head)
-{
-    if (!l)
-        return;
-    pthread_mutex_lock(&l->lock);
-    if (l->stream)
-        net_stream_fail(l->stream, head, 0, "another process has joined as this worker");
-    pthread_mutex_unlock(&l->lock);
-    link_unref(l);
 }
 
 static void fill_reply(struct ps_service *s, struct run *r, const struct net_join *req,
@@ -365,7 +324,7 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
                     struct net_join_reply *reply)
 {
     struct ps_service *s = ctx;
-    struct link *old = NULL;
+    uint64_t old = 0;
     struct run *r = NULL;
     *reply = (struct net_join_reply){.step = -1};
     pthread_mutex_lock(&s->lock);
@@ -384,7 +343,8 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
         return;
     }
     const struct net_frame_head head = {r->generation, (uint32_t)req->member, 0};
-    fail_link(old, &head);
+    if (old)
+        ps_streams_fail(s->streams, old, &head, "another process has joined as this worker");
     fill_reply(s, r, req, reply);
     run_unref(r);
 }
@@ -506,6 +466,10 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
     if (!s)
         return ST_NOMEM;
     s->cfg = *cfg;
+    if (ps_streams_create(&s->streams) != ST_OK) {
+        free(s);
+        return ST_NOMEM;
+    }
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->wake);
     s->has_ticker = pthread_create(&s->ticker, NULL, ticker_main, s) == 0;
@@ -529,6 +493,7 @@ void ps_service_destroy(struct ps_service *s)
     if (s->has_ticker)
         pthread_join(s->ticker, NULL);
     run_unref(s->run);
+    ps_streams_destroy(s->streams);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
     free(s);
