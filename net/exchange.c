@@ -107,9 +107,13 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
     clock_cond_init(&x->work);
     int n_links = cfg->ps_hosts->n;
     x->n_chunks = cfg->join.chunks->n_chunks;
+    x->push_dtype = cfg->join.job.push_dtype;
+    x->version_dtype = cfg->join.job.version_dtype;
+    if (x->push_dtype != DTYPE_F32)
+        x->staged = malloc((size_t)cfg->join.chunks->n_elems * dtype_size(x->push_dtype));
     x->links = calloc((size_t)n_links, sizeof *x->links);
     x->chunks = calloc((size_t)x->n_chunks, sizeof *x->chunks);
-    if (!x->links || !x->chunks)
+    if (!x->links || !x->chunks || (x->push_dtype != DTYPE_F32 && !x->staged))
         TRY(ST_NOMEM);
     for (int i = 0; i < x->n_chunks; i++) {
         x->chunks[i].x = x;
@@ -171,6 +175,7 @@ void net_exchange_destroy(struct net_exchange *x)
     }
     for (int i = 0; x->chunks && i < x->n_chunks; i++)
         buf_unref(x->chunks[i].init_bytes);
+    free(x->staged);
     free(x->server);
     free(x->join_bytes);
     free(x->chunks);

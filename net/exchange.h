@@ -43,7 +43,8 @@ enum status net_exchange_start(struct net_exchange *x, int64_t *step);
  * or until flush or wait. */
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
                               float weight);
-/* Asks for a chunk's version `step` or later (used after training by members that evaluate). */
+/* Asks for a chunk's version `step` or later, in fp32 whatever the job's dtype of versions (used
+ * after training by members that evaluate and export). */
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step);
 /* Has everything sent that was pushed or pulled. */
 void net_exchange_flush(struct net_exchange *x);

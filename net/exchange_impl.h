@@ -61,6 +61,9 @@ struct link {
 struct net_exchange {
     struct net_exchange_config cfg;
     int n_links, n_chunks;
+    enum dtype push_dtype, version_dtype;
+    uint8_t *staged; /* contributions as they cross the wire, n_elems of push_dtype; NULL: fp32,
+                        which goes out from where the caller has it */
     struct link *links;
     struct chunk_state *chunks;
     struct net_pollers *pollers;

@@ -80,11 +80,14 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
 
 /* CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);
-/* Calls fn for runs of whole floats, in order: src has any alignment, `first` counts elements.
- * bytes must be a multiple of 4; floats cut by the end of a span are put together. */
-void payload_each_run(const struct net_payload *p,
+/* Calls fn for runs of whole elements of `size` bytes (2 or 4), in order: src has any alignment,
+ * `first` counts elements. bytes must be a multiple of size; elements cut by the end of a span are
+ * put together. */
+void payload_each_run(const struct net_payload *p, size_t size,
                       void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx);
 /* Copies all of it to dst; returns its CRC-32C, worked out while the bytes are in cache. */
 uint32_t payload_copy(const struct net_payload *p, void *dst);
+/* Decodes all of it, of dtype d, to dst; returns the payload's CRC-32C. */
+uint32_t payload_decode(const struct net_payload *p, enum dtype d, float *dst);
 
 #endif

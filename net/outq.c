@@ -74,6 +74,7 @@ static size_t encode(const struct net_out *item, uint8_t *out)
 {
     struct net_piece piece;
     piece.kind = item->kind;
+    piece.dtype = item->dtype;
     piece.chunk = item->chunk;
     piece.step = item->step;
     piece.weight = item->weight;

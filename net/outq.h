@@ -22,6 +22,7 @@ struct net_out {
     struct net_out *next;
     struct net_frame_head head;
     enum piece_kind kind;
+    enum dtype dtype; /* of the payload; PULL: wanted */
     uint32_t chunk, crc32c;
     uint64_t step;
     float weight;

@@ -35,7 +35,7 @@ uint32_t payload_crc32c(const struct net_payload *p)
     return crc;
 }
 
-void payload_each_run(const struct net_payload *p,
+void payload_each_run(const struct net_payload *p, size_t size,
                       void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx)
 {
     struct walk w = {p->span, p->skip, p->bytes};
@@ -43,21 +43,41 @@ void payload_each_run(const struct net_payload *p,
     uint8_t cut[sizeof(float)];
     size_t n_cut = 0, first = 0;
     for (size_t n; (n = next_run(&w, &data)) > 0;) {
-        while (n_cut > 0 && n_cut < sizeof cut && n > 0) {
+        while (n_cut > 0 && n_cut < size && n > 0) {
             cut[n_cut++] = *data++;
             n--;
         }
-        if (n_cut == sizeof cut) {
+        if (n_cut == size) {
             fn(ctx, first++, cut, 1);
             n_cut = 0;
         }
-        size_t whole = n / sizeof(float);
+        size_t whole = n / size;
         if (whole > 0)
             fn(ctx, first, data, whole);
         first += whole;
-        for (size_t i = whole * sizeof(float); i < n; i++)
+        for (size_t i = whole * size; i < n; i++)
             cut[n_cut++] = data[i];
     }
+}
+
+struct decoding {
+    enum dtype dtype;
+    float *dst;
+};
+
+static void decode_run(void *ctx, size_t first, const void *src, size_t n)
+{
+    const struct decoding *d = ctx;
+    dtype_decode(d->dtype, d->dst + first, src, n);
+}
+
+uint32_t payload_decode(const struct net_payload *p, enum dtype d, float *dst)
+{
+    struct decoding to = {d, dst};
+    if (d == DTYPE_F32)
+        return payload_copy(p, dst);
+    payload_each_run(p, dtype_size(d), decode_run, &to);
+    return payload_crc32c(p);
 }
 
 uint32_t payload_copy(const struct net_payload *p, void *dst)

@@ -124,11 +124,6 @@ static const struct net_chunk *chunk_of(const struct net_exchange *x, int i)
     return &x->cfg.join.chunks->chunks[i];
 }
 
-static size_t chunk_bytes(const struct net_exchange *x, int i)
-{
-    return (size_t)chunk_of(x, i)->n_elems * sizeof(float);
-}
-
 /* INIT sends a copy, because its answer is written over the original. */
 static enum status copy_first_value(struct net_exchange *x, int i)
 {
@@ -136,7 +131,7 @@ static enum status copy_first_value(struct net_exchange *x, int i)
     if (c->init_bytes)
         return ST_OK;
     struct buf *b;
-    enum status st = buf_create(chunk_bytes(x, i), &b);
+    enum status st = buf_create((size_t)chunk_of(x, i)->n_elems * sizeof(float), &b);
     if (st != ST_OK)
         return st;
     memcpy(b->data, x->cfg.params + chunk_of(x, i)->first, b->bytes);
@@ -151,12 +146,13 @@ enum status request_first(struct link *l, int init)
         struct chunk_state *c = &x->chunks[i];
         if (x->server[i] != l->index)
             continue;
-        struct net_out item = {.kind = PIECE_PULL, .chunk = (uint32_t)i};
-        if (init) {
+        struct net_out item = {.kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = x->version_dtype};
+        if (init) { /* in full precision: the servers' own value */
             enum status st = copy_first_value(x, i);
             if (st != ST_OK)
                 return st;
             item.kind = PIECE_INIT;
+            item.dtype = DTYPE_F32;
             item.data = c->init_bytes->data;
             item.bytes = c->init_bytes->bytes;
             item.crc32c = digest_crc32c(0, item.data, item.bytes);
@@ -238,13 +234,26 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     buf_unref(sent);
 }
 
+/* The dtype of the answer that the chunk waits for; under x->lock. */
+static enum dtype wanted_dtype(const struct chunk_state *c)
+{
+    return c->item.kind == PIECE_PULL ? c->item.dtype : c->x->version_dtype;
+}
+
+static int fits_table(const struct link *l, const struct net_piece *p)
+{
+    const struct net_exchange *x = l->x;
+    return p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index &&
+           (unsigned)p->dtype < DTYPE_N_KINDS && p->step <= INT64_MAX &&
+           p->payload.bytes == (size_t)chunk_of(x, (int)p->chunk)->n_elems * dtype_size(p->dtype);
+}
+
 enum status request_answer(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
     if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
         return refuse_answer(l, p);
-    if (p->chunk >= (uint32_t)x->n_chunks || x->server[p->chunk] != l->index ||
-        p->payload.bytes != chunk_bytes(x, (int)p->chunk) || p->step > INT64_MAX) {
+    if (!fits_table(l, p)) {
         LOG_E("ps:%d (%s) sent %zu bytes for chunk %u, step %llu, which the table of chunks does "
               "not allow",
               l->index, l->addr, p->payload.bytes, p->chunk, (unsigned long long)p->step);
@@ -252,7 +261,7 @@ enum status request_answer(struct link *l, const struct net_piece *p)
     }
     struct chunk_state *c = &x->chunks[p->chunk];
     pthread_mutex_lock(&x->lock);
-    int wanted = is_answer(c, p);
+    int wanted = is_answer(c, p) && p->dtype == wanted_dtype(c);
     pthread_mutex_unlock(&x->lock);
     if (!wanted) {
         LOG_D("ps:%d (%s): late answer for chunk %u left alone", l->index, l->addr, p->chunk);
@@ -261,7 +270,7 @@ enum status request_answer(struct link *l, const struct net_piece *p)
     /* Nobody reads the chunk before its answer is complete, so a copy that turns out wrong harms
      * nothing: the right one will follow. */
     float *value = x->cfg.params + chunk_of(x, (int)p->chunk)->first;
-    if (payload_copy(&p->payload, value) != p->crc32c) {
+    if (payload_decode(&p->payload, p->dtype, value) != p->crc32c) {
         LOG_W("ps:%d (%s): checksum of chunk %u, step %llu is wrong; asking again", l->index,
               l->addr, p->chunk, (unsigned long long)p->step);
         return ST_CORRUPT;
@@ -297,18 +306,32 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
+    const struct net_chunk *c = chunk_of(x, chunk);
+    size_t size = dtype_size(x->push_dtype);
+    pthread_mutex_lock(&x->lock);
+    int busy = x->chunks[chunk].item.kind != PIECE_NONE;
+    pthread_mutex_unlock(&x->lock);
+    if (busy)
+        return ST_BUSY;
     struct net_out item = {.kind = PIECE_PUSH,
                            .chunk = (uint32_t)chunk,
                            .step = (uint64_t)step,
                            .weight = weight,
+                           .dtype = x->push_dtype,
                            .data = data,
-                           .bytes = chunk_bytes(x, chunk)};
-    item.crc32c = digest_crc32c(0, data, item.bytes);
+                           .bytes = (size_t)c->n_elems * size};
+    if (x->staged) {
+        uint8_t *staged = x->staged + (size_t)c->first * size;
+        dtype_encode(x->push_dtype, staged, data, (size_t)c->n_elems);
+        item.data = staged;
+    }
+    item.crc32c = digest_crc32c(0, item.data, item.bytes);
     return request(x, chunk, &item);
 }
 
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
 {
-    struct net_out item = {.kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step};
+    struct net_out item = {
+        .kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step, .dtype = DTYPE_F32};
     return request(x, chunk, &item);
 }

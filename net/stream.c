@@ -386,6 +386,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     }
     item->head = *head;
     item->kind = piece->kind;
+    item->dtype = piece->dtype;
     item->chunk = piece->chunk;
     item->step = piece->step;
     item->weight = piece->weight;

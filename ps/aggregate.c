@@ -51,7 +51,7 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
 static void add_next(struct ps_aggregate *a, const struct net_payload *payload, float weight)
 {
     struct run r = {a->sum, weight};
-    payload_each_run(payload, a->next == 0 ? scale_run : add_run, &r);
+    payload_each_run(payload, sizeof(float), a->next == 0 ? scale_run : add_run, &r);
     a->weight += (double)weight;
     a->next++;
 }

@@ -27,7 +27,7 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     d->sum = d->sum * 31 + (uint64_t)piece->kind + piece->chunk + piece->step + piece->crc32c;
     d->sum = d->sum * 31 + payload_crc32c(&piece->payload) + strlen(piece->why);
     if (piece->payload.bytes % sizeof(float) == 0) {
-        payload_each_run(&piece->payload, add_run, d);
+        payload_each_run(&piece->payload, sizeof(float), add_run, d);
         if (d->runs != piece->payload.bytes / sizeof(float) && piece->payload.bytes > 0)
             abort();
         void *copy = malloc(piece->payload.bytes + 1);

@@ -431,9 +431,15 @@ static void collect(void *ctx, size_t first, const void *src, size_t n)
     memcpy((float *)ctx + first, src, n * sizeof(float));
 }
 
+static void collect_halves(void *ctx, size_t first, const void *src, size_t n)
+{
+    memcpy((uint16_t *)ctx + first, src, n * sizeof(uint16_t));
+}
+
 static void test_payload_runs(void **state)
 {
-    float from[11], to[11];
+    float from[11], to[11], decoded[22];
+    uint16_t halves[22];
     uint8_t bytes[3 + sizeof from];
     for (int i = 0; i < 11; i++)
         from[i] = (float)i + 0.25f;
@@ -448,16 +454,24 @@ static void test_payload_runs(void **state)
                 skip -= spans[first++].n;
             struct net_payload p = {&spans[first], skip, sizeof from};
             memset(to, 0, sizeof to);
-            payload_each_run(&p, collect, to);
+            payload_each_run(&p, sizeof *to, collect, to);
             assert_memory_equal(to, from, sizeof from);
             memset(to, 0, sizeof to);
-            payload_copy(&p, to);
+            assert_int_equal(payload_copy(&p, to), digest_crc32c(0, from, sizeof from));
             assert_memory_equal(to, from, sizeof from);
+            payload_each_run(&p, sizeof *halves, collect_halves, halves);
+            assert_memory_equal(halves, from, sizeof from);
+            assert_int_equal(payload_decode(&p, DTYPE_BF16, decoded),
+                             digest_crc32c(0, from, sizeof from));
+            for (int k = 0; k < 22; k++) {
+                uint32_t bits = (uint32_t)halves[k] << 16;
+                assert_memory_equal(&decoded[k], &bits, sizeof bits);
+            }
             assert_int_equal(payload_crc32c(&p), digest_crc32c(0, from, sizeof from));
         }
     struct net_payload none = {NULL, 0, 0};
     assert_int_equal(payload_crc32c(&none), 0);
-    payload_each_run(&none, collect, to);
+    payload_each_run(&none, sizeof *to, collect, to);
 }
 
 int main(void)
