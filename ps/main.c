@@ -4,6 +4,7 @@
 #include "base/hosts.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "kernels/vector/vector.h"
 #include "ps/service.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -160,6 +161,7 @@ static int serve(struct cluster *c, int signal_fd, int done_fd)
         LOG_W("%s is not a loopback address: traffic is neither encrypted nor authenticated; let "
               "only a trusted network or IPSec reach it",
               addr);
+    LOG_I("vector loops: %s", vector_description());
     LOG_I("listening on %s", addr);
     tell_ready(addr);
     int sig = wait_for_end(signal_fd, done_fd);

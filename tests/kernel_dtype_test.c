@@ -99,6 +99,8 @@ static void test_decode(void **state)
                 assert_true(fabs((double)out[c]) == value_of(f, a));
             else
                 assert_true(a == infinity_of(f) ? isinf(out[c]) : isnan(out[c]));
+            if (f->d == DTYPE_F16 && isnan(out[c]))
+                assert_true(bits_of(out[c]) & 0x400000u);
         }
         /* what is exact comes back; NaNs come back as quiet ones */
         check_encode(f, out, N_CODES);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/trace.h"
+#include "kernels/vector/vector.h"
 #include "worker/options.h"
 #include "worker/safetensors.h"
 #include "worker/summary.h"
@@ -160,6 +161,7 @@ static enum status make_trainer(struct worker *w)
           cfg.n_towers, cfg.n_towers == 1 ? "tower" : "towers", cfg.n_threads,
           cfg.n_threads == 1 ? "thread" : "threads", (double)trainer_memory_bytes(w->trainer) / 1e6,
           w->train->n, o->data_dir);
+    LOG_I("vector loops: %s", vector_description());
     return ST_OK;
 }
 

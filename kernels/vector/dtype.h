@@ -17,7 +17,8 @@ size_t dtype_size(enum dtype d);
  * the largest finite value it gives an infinity, below the smallest normal one a subnormal or a
  * zero of the same sign. A NaN stays a NaN of that sign, quiet (fp32: is copied). */
 void dtype_encode(enum dtype d, void *dst, const float *src, size_t n);
-/* src: n elements of d, any alignment (a network buffer), apart from dst. Exact. */
+/* src: n elements of d, any alignment (a network buffer), apart from dst. Exact; a NaN stays
+ * a NaN, fp16's becomes quiet. */
 void dtype_decode(enum dtype d, float *dst, const void *src, size_t n);
 
 #endif

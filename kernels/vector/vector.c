@@ -47,3 +47,16 @@ int vector_all_finite(const void *src, size_t n)
 {
     return any_non_finite(src, n) == 0;
 }
+
+/* The questions that the ifuncs' resolvers ask, in their order. */
+const char *vector_description(void)
+{
+#if VECTOR_HAS_CLONES
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f"))
+        return "AVX-512";
+    return __builtin_cpu_supports("avx2") ? "AVX2" : "baseline x86-64";
+#else
+    return "portable";
+#endif
+}

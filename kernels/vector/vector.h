@@ -13,5 +13,8 @@ void vector_add_scaled(float *dst, const void *src, float weight, size_t n);
 void vector_copy(float *dst, const void *src, size_t n);
 /* 1 if every element is finite */
 int vector_all_finite(const void *src, size_t n);
+/* The form of all loops of this folder that was chosen when the program was loaded: "AVX-512",
+ * "AVX2", "baseline x86-64", or "portable" where the build has one form only. */
+const char *vector_description(void);
 
 #endif
