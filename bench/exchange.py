@@ -1,0 +1,465 @@
+"""How fast workers and servers exchange a model on this machine, beside what the machine can do.
+
+Measured, on loopback, with the real program ps (SGD, sync mode: the servers add up and apply) and
+with synthetic workers that exchange as program worker does but compute nothing
+(bench/exchange_client.c, which also checks the sums):
+
+  goodput    payload bytes both ways (gradients up, parameters down) over all workers, per second
+  CPU        seconds per GB of that payload, of all workers and of all servers
+  p50, p99   of one exchange: push all chunks, wait for all new versions; the slowest worker's
+
+and beside it in the same run:
+
+  iperf3     iperf3 -l 1M, one stream: bytes received per second; its own count of CPU, both sides
+  raw        two processes passing a message of the model's size (at most 64 MB) to and fro over a
+             plain TCP connection (bench/pingpong.c); for models below 64 KB also with each process
+             on a core of its own ("apart"): the kernel likes to put both on one, where a round trip
+             needs no other core woken up, which an exchange between more threads cannot have
+
+A round runs every contestant once, every other round backwards; medians over the rounds count.
+Steps per round are chosen in a first run that does not count, so that they take --seconds. GB are
+1e9 bytes; K and M in sizes are 1024 and 1024^2 bytes, but 13.1M is the deep MNIST CNN's 3,274,634
+floats. What has fewer chunks than servers is left out.
+"""
+import argparse
+import ctypes
+import datetime
+import json
+import os
+import platform
+import select
+import shlex
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SIZES = {"13.1M": 4 * 3274634}
+SMALL = 64 << 10  # below this bytes per second say nothing, and latency all
+RAW_MOST = 64 << 20
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+class Failure(Exception):
+    """A child did not do what it should."""
+
+
+def note(text):
+    print("bench: " + text, file=sys.stderr, flush=True)
+
+
+class Child:
+    """One process; what it writes is kept, and it is killed at the end whatever happens."""
+
+    def __init__(self, name, argv):
+        self.name, self.argv, self.out = name, argv, b""
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors,
+            preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
+        self.pid = self.process.pid
+
+    def read(self, deadline):
+        """Takes what is on stdout; False at its end."""
+        stdout = self.process.stdout
+        left = deadline - time.monotonic()
+        if not select.select([stdout], [], [], max(0, left))[0]:
+            raise Failure("%s took too long" % self.name)
+        data = os.read(stdout.fileno(), 1 << 16)
+        self.out += data
+        return bool(data)
+
+    def await_text(self, text, seconds):
+        deadline = time.monotonic() + seconds
+        while text not in self.out:
+            if not self.read(deadline):
+                raise Failure("%s ended before it said '%s'" % (self.name, text.decode()))
+
+    def finish(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def report(self):
+        """The command, how it ended, and what it wrote."""
+        self.errors.seek(0)
+        text = (self.out + self.errors.read()).decode(errors="replace").rstrip()
+        return "%s (%s; status %s)\n%s\n" % (self.name, shlex.join(self.argv),
+                                             self.process.returncode, text[-4000:])
+
+    def close(self):
+        self.process.stdout.close()
+        self.errors.close()
+
+
+class Children:
+    """Those of one measurement: with Children() as c. On a failure all that they wrote is added."""
+
+    def __init__(self):
+        self.all = []
+
+    def __enter__(self):
+        return self
+
+    def start(self, name, argv):
+        self.all.append(Child(name, argv))
+        return self.all[-1]
+
+    def wait(self, seconds):
+        """Until all have ended well. The first that did not ends the wait."""
+        deadline = time.monotonic() + seconds
+        waiting = {os.pidfd_open(c.pid): c for c in self.all}
+        try:
+            while waiting:
+                ended = select.select(list(waiting), [], [], max(0, deadline - time.monotonic()))[0]
+                if not ended:
+                    raise Failure("%s took longer than %d s" %
+                                  (", ".join(c.name for c in waiting.values()), seconds))
+                for fd in ended:
+                    child = waiting.pop(fd)
+                    os.close(fd)
+                    if child.process.wait() != 0:
+                        raise Failure("%s failed with status %d" %
+                                      (child.name, child.process.returncode))
+                    while child.read(deadline):
+                        pass
+        finally:
+            for fd in waiting:
+                os.close(fd)
+
+    def __exit__(self, kind, error, trace):
+        for c in self.all:
+            c.finish()
+        if isinstance(error, Failure):
+            error.args = ("%s\n%s" % (error, "\n".join(c.report() for c in self.all)),)
+        for c in self.all:
+            c.close()
+
+
+def free_ports(n):
+    sockets = [socket.socket() for _ in range(n)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Shape:
+    """A model of n parameters of one size."""
+
+    def __init__(self, params, param_bytes, name):
+        self.params, self.param_bytes, self.name = params, param_bytes, name
+        self.bytes = params * param_bytes
+
+    def chunks(self, chunk_bytes):
+        return self.params * -(-self.param_bytes // chunk_bytes)
+
+
+def parse_bytes(text):
+    if text in SIZES:
+        return SIZES[text]
+    factor = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+    try:
+        n = int(text if factor == 1 else text[:-1]) * factor
+    except ValueError:
+        n = 0
+    if n <= 0 or n % 4:
+        raise argparse.ArgumentTypeError("'%s' is no size: a multiple of 4, as in 4, 64K, 1M" % text)
+    return n
+
+
+def parse_sizes(text):
+    return [Shape(1, parse_bytes(t), t if t[-1] in "KM" else t + " B") for t in text.split(",")]
+
+
+def parse_shape(text):
+    params, _, size = text.partition("x")
+    if not params.isdigit() or int(params) == 0 or not size:
+        raise argparse.ArgumentTypeError("'%s' is no shape: as in 1000x1024" % text)
+    return Shape(int(params), parse_bytes(size), text)
+
+
+def parse_counts(text):
+    if not all(t.isdigit() and 0 < int(t) <= 64 for t in text.split(",")):
+        raise argparse.ArgumentTypeError("'%s' are no numbers from 1 to 64, as in 1,2,4" % text)
+    return [int(t) for t in text.split(",")]
+
+
+def run_exchange(args, shape, workers, servers, steps):
+    """One job of its own: servers and workers start, exchange, check, and end."""
+    limit = args.limit
+    hosts = "--ps_hosts=" + ",".join("127.0.0.1:%d" % p for p in free_ports(servers))
+    with Children() as c:
+        ps = [c.start("ps:%d" % i, [os.path.join(args.bin, "ps"), hosts, "--task_index=%d" % i,
+                                    "--ready_fd=1", *args.ps_flag]) for i in range(servers)]
+        for p in ps:
+            p.await_text(b"ready", 20)
+        clients = []
+        for i in range(workers):
+            argv = [os.path.join(args.bin, "bench_exchange_client"), hosts, "--task_index=%d" % i,
+                    "--workers=%d" % workers, "--params=%d" % shape.params,
+                    "--param_bytes=%d" % shape.param_bytes, "--chunk_bytes=%d" % args.chunk_bytes,
+                    "--warmup=%d" % max(3, min(200, steps // 5)), "--steps=%d" % steps,
+                    "--limit_s=%d" % limit, *args.client_flag]
+            if i == 0:
+                argv.append("--cpu_of=" + ",".join(str(p.pid) for p in ps))
+            clients.append(c.start("client:%d" % i, argv))
+        c.wait(limit)
+        results = [json.loads(child.out) for child in clients]
+    seconds = 1e-9 * (max(r["end_ns"] for r in results) - min(r["begin_ns"] for r in results))
+    gb = 1e-9 * sum(r["steps"] * r["step_bytes"] for r in results)
+    return {"gb_per_s": gb / seconds, "seconds": seconds, "steps": steps,
+            "client_cpu_s_per_gb": sum(r["cpu_s"] for r in results) / gb,
+            "server_cpu_s_per_gb": results[0]["others_cpu_s"] / gb,
+            "cpu_s_per_gb": (sum(r["cpu_s"] for r in results) + results[0]["others_cpu_s"]) / gb,
+            "p50_us": max(r["p50_us"] for r in results),
+            "p99_us": max(r["p99_us"] for r in results)}
+
+
+def run_iperf3(args):
+    port = free_ports(1)[0]
+    with Children() as c:
+        server = c.start("iperf3 server", ["iperf3", "-s", "-1", "-p", str(port), "-B", "127.0.0.1",
+                                           "--forceflush"])
+        server.await_text(b"listening", 20)
+        client = c.start("iperf3 client", ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-l", "1M",
+                                           "-t", "1", "-J"])
+        c.wait(30)
+        end = json.loads(client.out)["end"]
+    received, cpu = end["sum_received"], end["cpu_utilization_percent"]
+    gb, seconds = received["bytes"] / 1e9, received["seconds"]
+    return {"gb_per_s": gb / seconds,
+            "cpu_s_per_gb": (cpu["host_total"] + cpu["remote_total"]) / 100 * seconds / gb}
+
+
+def run_raw(args, size, *flags):
+    with Children() as c:
+        child = c.start("ping-pong", [os.path.join(args.bin, "bench_pingpong"), "--bytes=%d" % size,
+                                      "--seconds=%g" % min(0.5, args.seconds), *flags])
+        c.wait(60)
+        return json.loads(child.out)
+
+
+def calibrate(args, shape, workers, servers):
+    """How many steps take --seconds."""
+    guess = max(8, min(500, int(2e8 / (2 * workers * shape.bytes))))
+    measured = run_exchange(args, shape, workers, servers, guess)
+    return max(8, min(1000000, int(args.seconds / measured["seconds"] * guess)))
+
+
+class Contest:
+    """Everything that runs once a round for one model: (key, function) in order."""
+
+    def __init__(self, args, shape):
+        self.shape, self.runs, self.figures = shape, [], {}
+        raw = min(shape.bytes, RAW_MOST)
+        self.add("raw", lambda: run_raw(args, raw))
+        if shape.bytes < SMALL:
+            self.add("apart", lambda: run_raw(args, raw, "--apart"))
+        else:
+            self.add("iperf3", lambda: run_iperf3(args))
+        for servers in args.servers:
+            for workers in args.workers:
+                if shape.chunks(args.chunk_bytes) >= servers:
+                    self.add_exchange(args, workers, servers)
+
+    def add(self, key, run):
+        self.runs.append((key, run))
+        self.figures[key] = []
+
+    def add_exchange(self, args, workers, servers):
+        shape = self.shape
+        steps = args.steps or calibrate(args, shape, workers, servers)
+        self.add((workers, servers), lambda: run_exchange(args, shape, workers, servers, steps))
+
+    def round(self, label, backwards):
+        for key, run in self.runs[::-1 if backwards else 1]:
+            f = run()
+            self.figures[key].append(f)
+            what = key if isinstance(key, str) else "%d worker%s, %d server%s" % (
+                key[0], "s" * (key[0] > 1), key[1], "s" * (key[1] > 1))
+            note("%s, %-9s %-20s %7.3f GB/s %6.2f s/GB%s" % (
+                label, self.shape.name + ",", what, f["gb_per_s"], f["cpu_s_per_gb"],
+                "  p50 %.0f us, p99 %.0f us" % (f["p50_us"], f["p99_us"]) if "p50_us" in f else ""))
+
+    def median(self, key, field):
+        values = [f[field] for f in self.figures.get(key, []) if field in f]
+        return statistics.median(values) if values else None
+
+    def medians(self, key):
+        fields = [k for k in self.figures[key][0] if k not in ("bytes", "trips")]
+        result = {field: self.median(key, field) for field in fields}
+        result["rounds"] = self.figures[key]
+        return result
+
+    def exchanges(self):
+        return [key for key, _ in self.runs if not isinstance(key, str)]
+
+    def result(self):
+        """For JSON: medians, ratios, and each round's figures."""
+        shape = {"model": self.shape.name, "params": self.shape.params,
+                 "param_bytes": self.shape.param_bytes}
+        result = {**shape, "exchange": []}
+        for name in ("raw", "apart", "iperf3"):
+            if name in self.figures:
+                result[name] = self.medians(name)
+        for key in self.exchanges():
+            row = {"workers": key[0], "servers": key[1], **self.medians(key)}
+            for base, field in (("iperf3", "gb_per_s"), ("raw", "p50_us"), ("apart", "p50_us")):
+                if base in self.figures:
+                    row["%s_to_%s" % (field, base)] = row[field] / self.median(base, field)
+            result["exchange"].append(row)
+        return result
+
+
+def machine():
+    model, memory = "unknown CPU", 0
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        for line in f:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    with open("/proc/meminfo", encoding="utf-8") as f:
+        memory = int(f.readline().split()[1]) / 1e6
+    return "%d cores of %s, %.0f GB, Linux %s" % (os.cpu_count(), model, memory,
+                                                  platform.release())
+
+
+def commit():
+    try:
+        return subprocess.run(["git", "describe", "--always", "--dirty"], cwd=SOURCE, text=True,
+                              check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def cell(value, form):
+    return form % value if value is not None else "-"
+
+
+def print_tables(args, results):
+    print("\n%s, commit %s\n%s, load before the run %.1f; median of %d round%s of %g s; chunks of %d bytes%s\n" % (
+        args.date, args.commit, machine(), args.load, args.rounds, "s" * (args.rounds > 1), args.seconds,
+        args.chunk_bytes, "".join("; " + f for f in args.ps_flag + args.client_flag)))
+    print("| model | workers | servers | GB/s | lowest to highest | to iperf3 | CPU s/GB | workers "
+          "| servers | p50 us | p99 us | p50 to raw |\n|" + " ---: |" * 12)
+    for r in results:
+        for x in r["exchange"]:
+            rates = [f["gb_per_s"] for f in x["rounds"]]
+            form = "%.2f" if rates[0] >= 0.1 else "%.4f"
+            print("| %s | %d | %d | %s | %s to %s | %s | %s | %s | %s | %.0f | %.0f | %s |" % (
+                r["model"], x["workers"], x["servers"], form % x["gb_per_s"], form % min(rates),
+                form % max(rates), cell(x.get("gb_per_s_to_iperf3"), "%.2f"),
+                "%.3g" % x["cpu_s_per_gb"], "%.3g" % x["client_cpu_s_per_gb"],
+                "%.3g" % x["server_cpu_s_per_gb"], x["p50_us"], x["p99_us"],
+                "%.2f" % x["p50_us_to_raw"] +
+                (" (apart: %.2f)" % x["p50_us_to_apart"] if "apart" in r else "")))
+    print("\n| beside it | GB/s | CPU s/GB | p50 us | p99 us |\n|" + " ---: |" * 5)
+    for r in results:
+        for name, what in (("iperf3", "iperf3 -l 1M, with"), ("raw", "raw,"),
+                           ("apart", "raw, apart,")):
+            if name in r:
+                print("| %s %s | %.3g | %.3g | %s | %s |" % (
+                    what, r["model"], r[name]["gb_per_s"], r[name]["cpu_s_per_gb"],
+                    cell(r[name].get("p50_us"), "%.1f"), cell(r[name].get("p99_us"), "%.1f")))
+
+
+def print_comparisons(results):
+    """With shapes: each against the first."""
+    first = results[0]
+    rates = {(x["workers"], x["servers"]): x["gb_per_s"] for x in first["exchange"]}
+    comparisons = []
+    for r in results[1:]:
+        for x in r["exchange"]:
+            base = rates.get((x["workers"], x["servers"]))
+            if base:
+                comparisons.append({"model": r["model"], "to": first["model"],
+                                    "workers": x["workers"], "servers": x["servers"],
+                                    "ratio": x["gb_per_s"] / base})
+    for c in comparisons:
+        print("\n%(model)s moves at %(ratio).2f times the bytes per second of %(to)s "
+              "(workers: %(workers)d, servers: %(servers)d)." % c)
+    return comparisons
+
+
+def parse():
+    p = argparse.ArgumentParser(prog="bench/exchange", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--sizes", type=parse_sizes, metavar="BYTES,...",
+                   help="models of one parameter; default 4,64K,1M,13.1M,64M (none with --shape)")
+    p.add_argument("--shape", type=parse_shape, action="append", default=[], metavar="PARAMSxBYTES",
+                   help="a model of many parameters of one size, as in 1000x1024; may be repeated, "
+                        "then each is compared with the first")
+    p.add_argument("--workers", type=parse_counts, metavar="N,...", help="default 1,2,4")
+    p.add_argument("--servers", type=parse_counts, metavar="N,...", help="default 1,2")
+    p.add_argument("--rounds", type=int, help="default 5")
+    p.add_argument("--seconds", type=float, help="timed in a round, for each; default 1")
+    p.add_argument("--steps", type=int, help="timed in a round, instead of --seconds")
+    p.add_argument("--quick", action="store_true",
+                   help="one round of 0.5 s, sizes 4,1M,13.1M, workers 1,2, servers 1")
+    p.add_argument("--chunk_bytes", type=int, default=1 << 20)
+    p.add_argument("--ps_flag", action="append", default=[], metavar="FLAG",
+                   help="passed on to ps, as in --ps_flag=--inter_op_threads=1; may be repeated")
+    p.add_argument("--client_flag", action="append", default=[], metavar="FLAG",
+                   help="passed on to bench_exchange_client; may be repeated")
+    p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"),
+                   help="where the programs lie; they are not built then")
+    p.add_argument("--json", metavar="FILE", help="also write the figures here")
+    p.add_argument("--limit", type=int, default=120, help="seconds for one run of one contestant")
+    args = p.parse_args()
+    quick = args.quick
+    if args.sizes is None:
+        args.sizes = [] if args.shape else parse_sizes(
+            "4,1M,13.1M" if quick else "4,64K,1M,13.1M,64M")
+    args.workers = args.workers or ([1, 2] if quick else [1, 2, 4])
+    args.servers = args.servers or ([1] if quick else [1, 2])
+    args.rounds = args.rounds or (1 if quick else 5)
+    args.seconds = args.seconds or (0.5 if quick else 1)
+    args.date = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    args.commit = commit()
+    args.load = os.getloadavg()[0]
+    return args
+
+
+def measure(args):
+    contests = []
+    for shape in args.sizes + args.shape:
+        contests.append(Contest(args, shape))
+        note("%s: %s" % (shape.name, "steps chosen" if contests[-1].exchanges()
+                         else "fewer chunks than servers, nothing to measure"))
+    for i in range(args.rounds):
+        for contest in contests[::-1 if i % 2 else 1]:
+            contest.round("round %d of %d" % (i + 1, args.rounds), i % 2 == 1)
+    return [contest.result() for contest in contests]
+
+
+def main():
+    args = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        results = measure(args)
+    except Failure as failure:
+        sys.exit("bench: %s" % failure)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    print_tables(args, results)
+    result = {"date": args.date, "commit": args.commit, "machine": machine(),
+              "load_before": args.load, "rounds": args.rounds, "seconds": args.seconds, "chunk_bytes": args.chunk_bytes,
+              "ps_flags": args.ps_flag, "client_flags": args.client_flag, "results": results}
+    if args.shape and len(results) > 1:
+        result["comparisons"] = print_comparisons(results)
+    print("\n" + json.dumps(result))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump(result, f, indent=2)
+
+
+main()

@@ -1,0 +1,298 @@
+/* bench/exchange_client.c - one synthetic worker for bench/exchange: it joins a job as program
+ * `worker` does and exchanges a model with the servers step by step, but computes nothing.
+ *
+ * A step pushes all chunks and waits until all new versions are there. The gradient is filled once
+ * (another one for each worker). After the last step the parameters must be those that the servers
+ * get by averaging and SGD, and every push must have counted exactly once; otherwise what was
+ * measured is not an exchange, and the program fails.
+ *
+ * The last --steps steps are timed. Steps are common to all workers of a job, so the timed windows
+ * are the same but for the answers' way back. One line of JSON on stdout has the window on
+ * CLOCK_MONOTONIC, the CPU seconds of this process within it, those of the processes in --cpu_of
+ * (the servers), and the median and 99th percentile of a step. */
+#include "base/clock.h"
+#include "base/flags.h"
+#include "base/hosts.h"
+#include "base/log.h"
+#include "net/exchange.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, MAX_PIDS = 64, PATTERN = 8, LEAVE_MS = 5000 };
+
+static const char *opt_ps_hosts = "", *opt_cpu_of = "";
+static int64_t opt_task_index = 0, opt_workers = 1, opt_params = 1, opt_param_bytes = 1 << 20;
+static int64_t opt_chunk_bytes = CHUNKS_DEFAULT_BYTES, opt_warmup = 3, opt_steps = 100;
+static int64_t opt_limit_s = 120;
+static int opt_log_level = LOG_LEVEL_WARN;
+
+static const struct flag flags[] = {
+    {"ps_hosts", FLAG_STRING, &opt_ps_hosts, 0, 0, "HOST:PORT,...", NULL, "Servers of the job",
+     "Job:"},
+    {"task_index", FLAG_INT, &opt_task_index, 0, JOB_MAX_WORKERS - 1, NULL, NULL,
+     "Number of this worker", NULL},
+    {"workers", FLAG_INT, &opt_workers, 1, JOB_MAX_WORKERS, NULL, NULL, "Workers in the job", NULL},
+    {"params", FLAG_INT, &opt_params, 1, CHUNKS_MAX_PARAMS, NULL, NULL, "Parameters of the model",
+     NULL},
+    {"param_bytes", FLAG_INT, &opt_param_bytes, 4, 1e12, NULL, NULL,
+     "Size of each parameter, a multiple of 4", NULL},
+    {"chunk_bytes", FLAG_INT, &opt_chunk_bytes, CHUNKS_MIN_BYTES, CHUNKS_MAX_BYTES, NULL, NULL,
+     "Largest piece of a parameter that is sent as one", NULL},
+    {"warmup", FLAG_INT, &opt_warmup, 1, 1e9, NULL, NULL, "Steps before the clock", "Measuring:"},
+    {"steps", FLAG_INT, &opt_steps, 1, 1e7, NULL, NULL, "Timed steps", NULL},
+    {"cpu_of", FLAG_STRING, &opt_cpu_of, 0, 0, "PID,...", NULL,
+     "Processes whose CPU time within the timed steps is told too", NULL},
+    {"limit_s", FLAG_INT, &opt_limit_s, 1, 86400, NULL, NULL,
+     "Ends the program, by SIGALRM, when it takes longer", NULL},
+    {"log_level", FLAG_CHOICE, &opt_log_level, 0, 0, NULL, "debug|info|warn|error",
+     "What is logged on stderr", NULL},
+};
+static const struct flags_program program = {
+    .name = "bench_exchange_client",
+    .doc = "A worker that exchanges and computes nothing; started by bench/exchange.",
+    .flags = flags,
+    .n_flags = sizeof flags / sizeof *flags,
+};
+
+struct client {
+    struct hosts ps;
+    struct chunks *chunks;
+    float *params, *gradient;
+    struct net_exchange *x;
+    int64_t *step_ns; /* opt_steps */
+    clockid_t clocks[MAX_PIDS];
+    int n_clocks;
+};
+
+/* What one timed run gave; CPU in nanoseconds. */
+struct window {
+    int64_t begin_ns, end_ns, cpu_ns, others_cpu_ns;
+};
+
+static enum status read_pids(struct client *c)
+{
+    for (const char *at = opt_cpu_of; *at; at += *at == ',') {
+        char *end;
+        errno = 0;
+        long pid = strtol(at, &end, 10);
+        int code = end == at || (*end && *end != ',') || pid <= 0 || c->n_clocks == MAX_PIDS
+                       ? EINVAL
+                       : clock_getcpuclockid((pid_t)pid, &c->clocks[c->n_clocks]);
+        if (code != 0) {
+            LOG_E("--cpu_of: '%.20s': %s", at, strerror(code));
+            return ST_INVALID;
+        }
+        c->n_clocks++;
+        at = end;
+    }
+    return ST_OK;
+}
+
+static int64_t cpu_ns(clockid_t clock)
+{
+    struct timespec ts = {0};
+    clock_gettime(clock, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static int64_t others_cpu_ns(const struct client *c)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < c->n_clocks; i++)
+        sum += cpu_ns(c->clocks[i]);
+    return sum;
+}
+
+/* Element k of a worker's gradient: workers and neighbours differ. */
+static float gradient_at(int64_t worker, int64_t k)
+{
+    return 1e-3f * (float)(worker + 1) * (float)(1 + k % PATTERN);
+}
+
+static float *floats(int64_t n)
+{
+    return aligned_alloc(64, ((size_t)n * sizeof(float) + 63) & ~(size_t)63);
+}
+
+static enum status make_model(struct client *c)
+{
+    enum status st = ST_OK;
+    struct net_param *params = calloc((size_t)opt_params, sizeof *params);
+    char(*names)[24] = calloc((size_t)opt_params, sizeof *names);
+    if (!params || !names)
+        goto no_memory;
+    for (int64_t i = 0; i < opt_params; i++) {
+        snprintf(names[i], sizeof names[i], "p%" PRId64, i);
+        params[i].name = names[i];
+        params[i].shape = (struct shape){.n_dims = 1, .dim = {opt_param_bytes / 4}};
+    }
+    TRY(chunks_create(params, (int)opt_params, opt_chunk_bytes, &c->chunks));
+    c->params = floats(c->chunks->n_elems);
+    c->gradient = floats(c->chunks->n_elems);
+    c->step_ns = calloc((size_t)opt_steps, sizeof *c->step_ns);
+    if (!c->params || !c->gradient || !c->step_ns)
+        goto no_memory;
+    for (int64_t k = 0; k < c->chunks->n_elems; k++) {
+        c->params[k] = 0;
+        c->gradient[k] = gradient_at(opt_task_index, k);
+    }
+done:
+    free(params);
+    free(names);
+    return st;
+no_memory:
+    LOG_E("out of memory for a model of %" PRId64 " bytes", opt_params * opt_param_bytes);
+    st = ST_NOMEM;
+    goto done;
+}
+
+static enum status make_exchange(struct client *c)
+{
+    struct net_exchange_config cfg = {
+        .ps_hosts = &c->ps,
+        .params = c->params,
+        .join = {.member = (int)opt_task_index,
+                 .incarnation = ((uint64_t)clock_now_ns() << 20) | (uint64_t)getpid(),
+                 .job = {.n_workers = (int)opt_workers,
+                         .sync_mode = JOB_SYNC,
+                         .train_steps = opt_warmup + opt_steps},
+                 .chunks = c->chunks},
+    };
+    optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
+    cfg.join.job.optim.total_steps = (uint64_t)cfg.join.job.train_steps;
+    return net_exchange_create(&cfg, &c->x);
+}
+
+static enum status one_step(struct client *c, int64_t step)
+{
+    enum status st = ST_OK;
+    const struct chunks *chunks = c->chunks;
+    for (int i = 0; i < chunks->n_chunks; i++)
+        TRY(net_exchange_push(c->x, i, step, c->gradient + chunks->chunks[i].first, 1));
+    TRY(net_exchange_wait(c->x, 0, chunks->n_chunks, step + 1));
+done:
+    return st;
+}
+
+static enum status run_steps(struct client *c, struct window *w)
+{
+    enum status st = ST_OK;
+    int64_t step;
+    TRY(net_exchange_start(c->x, &step));
+    if (step != 0) {
+        LOG_E("the job is at step %" PRId64 " already", step);
+        st = ST_MISMATCH;
+        goto done;
+    }
+    for (; step < opt_warmup; step++)
+        TRY(one_step(c, step));
+    w->cpu_ns = -cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
+    w->others_cpu_ns = -others_cpu_ns(c);
+    int64_t before = w->begin_ns = clock_now_ns();
+    for (int64_t i = 0; i < opt_steps; i++, step++) {
+        TRY(one_step(c, step));
+        w->end_ns = clock_now_ns();
+        c->step_ns[i] = w->end_ns - before;
+        before = w->end_ns;
+    }
+    w->others_cpu_ns += others_cpu_ns(c);
+    w->cpu_ns += cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
+done:
+    return st;
+}
+
+/* The servers' sums and SGD, done here again: the workers' gradients differ by a factor. */
+static enum status check(const struct client *c)
+{
+    struct net_exchange_stats stats;
+    struct optim_config sgd;
+    optim_defaults(OPTIM_SGD, &sgd);
+    net_exchange_stats(c->x, &stats);
+    const uint64_t pushes = (uint64_t)(opt_warmup + opt_steps) * (uint64_t)c->chunks->n_chunks;
+    if (stats.applied != pushes || stats.duplicate || stats.stale || stats.reconnects) {
+        LOG_E("of %" PRIu64 " pushes %" PRIu64 " counted, %" PRIu64 " were duplicates, %" PRIu64
+              " came too late; %" PRIu64 " reconnects: not a clean run",
+              pushes, stats.applied, stats.duplicate, stats.stale, stats.reconnects);
+        return ST_MISMATCH;
+    }
+    for (int64_t k = 0; k < c->chunks->n_elems; k++) {
+        float mean = gradient_at(0, k) * (float)(opt_workers + 1) / 2;
+        float want = -sgd.learning_rate * mean * (float)(opt_warmup + opt_steps);
+        /* Additions round, one in each step. */
+        if (!(fabsf(c->params[k] - want) <= 0.02f * fabsf(want))) {
+            LOG_E("parameter element %" PRId64 " is %g after the last step, not %g", k,
+                  (double)c->params[k], (double)want);
+            return ST_MISMATCH;
+        }
+    }
+    return ST_OK;
+}
+
+static int compare_ns(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void print(struct client *c, const struct window *w)
+{
+    qsort(c->step_ns, (size_t)opt_steps, sizeof *c->step_ns, compare_ns);
+    printf("{\"begin_ns\": %" PRId64 ", \"end_ns\": %" PRId64 ", \"steps\": %" PRId64
+           ", \"step_bytes\": %" PRId64 ", \"cpu_s\": %.6f, \"others_cpu_s\": %.6f, "
+           "\"p50_us\": %.2f, \"p99_us\": %.2f}\n",
+           w->begin_ns, w->end_ns, opt_steps, 2 * c->chunks->n_elems * 4, (double)w->cpu_ns * 1e-9,
+           (double)w->others_cpu_ns * 1e-9, (double)c->step_ns[opt_steps / 2] * 1e-3,
+           (double)c->step_ns[opt_steps * 99 / 100] * 1e-3);
+    fflush(stdout);
+}
+
+static enum status run(struct client *c)
+{
+    enum status st = ST_OK;
+    struct window w = {0};
+    TRY(hosts_parse(opt_ps_hosts, "ps_hosts", &c->ps));
+    if (c->ps.n == 0 || opt_task_index >= opt_workers || opt_param_bytes % 4 != 0) {
+        LOG_E("--ps_hosts is needed, --task_index must be below --workers, --param_bytes a "
+              "multiple of 4");
+        st = ST_INVALID;
+        goto done;
+    }
+    TRY(read_pids(c));
+    TRY(make_model(c));
+    TRY(make_exchange(c));
+    TRY(run_steps(c, &w));
+    TRY(check(c));
+    TRY(net_exchange_leave(c->x, 1, LEAVE_MS));
+    print(c, &w);
+done:
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    struct client c = {0};
+    int exit_now = 0;
+    log_init("client", -1, LOG_LEVEL_WARN);
+    if (flags_parse(&program, argc, argv, &exit_now) != ST_OK)
+        return EXIT_USAGE;
+    if (exit_now)
+        return 0;
+    log_init("client", (int)opt_task_index, (enum log_level)opt_log_level);
+    signal(SIGPIPE, SIG_IGN);
+    alarm((unsigned)opt_limit_s);
+    enum status st = run(&c);
+    net_exchange_destroy(c.x);
+    chunks_destroy(c.chunks);
+    hosts_free(&c.ps);
+    free(c.params);
+    free(c.gradient);
+    free(c.step_ns);
+    return st == ST_OK ? 0 : EXIT_PERMANENT;
+}
