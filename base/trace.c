@@ -208,7 +208,7 @@ static uint64_t put_ring(struct ring *r, int tid)
             (int)getpid(), tid);
     fprintf(file, "\"name\":\"");
     put_text(r->name ? r->name : "thread");
-    fprintf(file, " %d\"}}", r->name ? r->number : tid);
+    fprintf(file, " %d\"}}", r->name && r->number >= 0 ? r->number : tid);
     for (uint64_t i = first; i < n; i++)
         sorted[i - first] = r->events[i % TRACE_EVENTS];
     qsort(sorted, (size_t)(n - first), sizeof *sorted, by_time);

@@ -78,7 +78,8 @@ static inline void trace_span(int64_t begin, enum trace_category category, const
     }
 }
 
-/* What this thread is called in the trace: "name number". name is borrowed until trace_close. */
+/* What this thread is called in the trace: "name number", or with number < 0 its number there. name
+ * is borrowed until trace_close. */
 static inline void trace_thread_name(const char *name, int number)
 {
     if (atomic_load_explicit(&trace_on, memory_order_relaxed))

@@ -17,6 +17,7 @@ struct chunk_state {
     int queued;             /* waits in its link to be sent */
     int refs;               /* payload slices of it that gRPC still holds */
     int n_waiters;          /* threads that wait for it to become ready */
+    int64_t begin_ns;       /* of the request, for the trace; 0: not traced */
     struct buf *init_bytes; /* INIT: a copy of the first value, until it is answered */
     int64_t version;        /* held in params; -1: none */
 };
@@ -43,6 +44,7 @@ struct link {
     grpc_channel *channel;
     struct net_op join_op, meta_op, recv_op, send_op, status_op;
     grpc_byte_buffer *incoming, *outgoing;
+    int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
     grpc_metadata_array initial, trailing;
     grpc_status_code code;
     grpc_slice details;

@@ -6,6 +6,7 @@
  * earlier life. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "net/exchange_impl.h"
 #include "net/message.h"
 #include <grpc/grpc_security.h>
@@ -182,6 +183,7 @@ static void on_status(struct net_op *op, int ok)
 static void on_sent(struct net_op *op, int ok)
 {
     struct link *l = (struct link *)((char *)op - offsetof(struct link, send_op));
+    trace_span(l->send_begin_ns, TRACE_SEND, "send frame", l->index, l->send_chunk, l->send_step);
     grpc_byte_buffer_destroy(l->outgoing);
     pthread_mutex_lock(&l->x->lock);
     l->sending = 0;
@@ -206,6 +208,9 @@ void link_pump(struct link *l, int eager)
     pthread_mutex_unlock(&l->x->lock);
     if (!go)
         return;
+    l->send_begin_ns = trace_begin();
+    l->send_chunk = items[0].chunk;
+    l->send_step = (int64_t)items[0].step;
     l->outgoing = outq_frame(&batch);
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
     op.data.send_message.send_message = l->outgoing;
@@ -223,7 +228,10 @@ static void start_recv(struct link *l)
 static enum status on_piece(void *ctx, const struct net_frame_head *head,
                             const struct net_piece *piece)
 {
-    return request_answer(ctx, piece);
+    int64_t begin = trace_begin();
+    enum status st = request_answer(ctx, piece);
+    trace_end(begin, TRACE_RECEIVE, "receive chunk", NULL, piece->chunk, (int64_t)piece->step);
+    return st;
 }
 
 static enum status handle_message(struct link *l)

@@ -5,6 +5,7 @@
  * answer that brings nothing new (an older stream's, come late) is left alone. */
 #include "base/digest.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "net/exchange_impl.h"
 #include <string.h>
 
@@ -158,6 +159,7 @@ enum status request_first(struct link *l, int init)
             item.crc32c = digest_crc32c(0, item.data, item.bytes);
         }
         pthread_mutex_lock(&x->lock);
+        c->begin_ns = trace_begin();
         c->item = item;
         pthread_mutex_unlock(&x->lock);
     }
@@ -221,6 +223,8 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     pthread_mutex_lock(&x->lock);
     struct buf *sent = c->init_bytes;
     c->init_bytes = NULL;
+    trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
+               (int64_t)c->item.step);
     c->version = (int64_t)p->step;
     c->item.kind = PIECE_NONE;
     x->stats.received_bytes += p->payload.bytes;
@@ -292,6 +296,7 @@ static enum status request(struct net_exchange *x, int chunk, const struct net_o
         st = ST_BUSY;
     if (st == ST_OK) {
         l = &x->links[x->server[chunk]];
+        c->begin_ns = trace_begin();
         c->item = *item;
         queue_chunk(x, l, c);
     }

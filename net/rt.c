@@ -4,6 +4,7 @@
  * which glibc by default gives back to the kernel and faults in again, message after message. */
 #include "net/rt.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include <grpc/support/log.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -71,6 +72,7 @@ int net_op_start(struct net_op *op, grpc_call *call, const grpc_op *ops, size_t 
 static void *poll_queue(void *arg)
 {
     struct net_pollers *p = arg;
+    trace_thread_name("network", -1);
     for (;;) {
         grpc_event ev =
             grpc_completion_queue_next(p->queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);

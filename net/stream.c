@@ -11,6 +11,7 @@
  * next message is not fetched until half of them have gone out. And what waits for it is bounded
  * (net_stream_set_limit): a peer that has one request per chunk under way cannot come so far. */
 #include "base/log.h"
+#include "base/trace.h"
 #include "net/outq.h"
 #include "net/server_impl.h"
 #include <grpc/support/alloc.h>
@@ -34,7 +35,9 @@ struct net_stream {
     int cancelled;
     struct net_span *spans;
     size_t spans_room;
-    struct net_frame_head last_head; /* of the frame being handled */
+    struct net_frame_head last_head;              /* of the frame being handled */
+    int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
+    int send_member;                              /* likewise */
 
     pthread_mutex_t lock; /* guards what follows */
     struct outq queue;
@@ -138,6 +141,10 @@ static void start_status(struct net_stream *s)
 
 static void start_send(struct net_stream *s, struct outq_batch *batch)
 {
+    s->send_begin_ns = trace_begin();
+    s->send_chunk = batch->items[0]->chunk;
+    s->send_step = (int64_t)batch->items[0]->step;
+    s->send_member = (int)batch->items[0]->head.member;
     s->outgoing = outq_frame(batch);
     for (int i = 0; i < batch->n; i++)
         free(batch->items[i]->why);
@@ -184,6 +191,8 @@ static void advance(struct net_stream *s)
 static void on_sent(struct net_op *op, int ok)
 {
     struct net_stream *s = (struct net_stream *)((char *)op - offsetof(struct net_stream, send_op));
+    trace_span(s->send_begin_ns, TRACE_SEND, "send frame", s->send_member, s->send_chunk,
+               s->send_step);
     grpc_byte_buffer_destroy(s->outgoing);
     pthread_mutex_lock(&s->lock);
     s->sending = 0;
@@ -220,7 +229,9 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     pthread_mutex_unlock(&s->lock);
     if (over)
         return ST_CANCELLED;
+    int64_t begin = trace_begin();
     s->server->handler.piece(s->server->handler.ctx, s, head, piece);
+    trace_end(begin, TRACE_RECEIVE, "receive chunk", NULL, piece->chunk, (int64_t)piece->step);
     return ST_OK;
 }
 

@@ -17,7 +17,7 @@
 #include "tests/capture.h"
 #include <cmocka.h>
 
-enum { N_THREADS = 4, N_EVENTS = 500, N_MANY = TRACE_EVENTS + 1000 };
+enum { N_THREADS = 4, N_WRITERS = 2, N_EVENTS = 500, N_MANY = TRACE_EVENTS + 1000 };
 
 static char path[64];
 
@@ -146,6 +146,11 @@ static void test_kinds(void **state)
     assert_int_equal(json_object_size(json_object_get(o, "args")), 0);
     assert_true(num(o, "ts") <= num(e, "ts"));
     assert_true(num(o, "ts") + num(o, "dur") >= num(e, "ts") + num(e, "dur"));
+    json_t *all = json_object_get(root, "traceEvents");
+    for (size_t i = 0; i + 1 < json_array_size(all); i++)
+        if (json_array_get(all, i) == o) /* in the file by begin, so before the span inside it */
+            assert_ptr_equal(json_array_get(all, i + 1), e);
+    assert_ptr_not_equal(json_array_get(all, json_array_size(all) - 1), o);
     json_t *b = find(root, "b", "push"), *end = find(root, "e", "push");
     assert_true(b && end);
     assert_int_equal(arg(b, "chunk"), 9);
@@ -174,9 +179,9 @@ static void *trace_some(void *arg)
     return NULL;
 }
 
-static void run_threads(void *(*body)(void *), pthread_t *threads, int *numbers)
+static void run_threads(int n, void *(*body)(void *), pthread_t *threads, int *numbers)
 {
-    for (int i = 0; i < N_THREADS; i++) {
+    for (int i = 0; i < n; i++) {
         numbers[i] = i;
         NEED(pthread_create(&threads[i], NULL, body, &numbers[i]) == 0);
     }
@@ -187,7 +192,7 @@ static void threads(void)
     pthread_t thread[N_THREADS];
     int number[N_THREADS];
     NEED(trace_open(path, "ps", 0) == ST_OK);
-    run_threads(trace_some, thread, number);
+    run_threads(N_THREADS, trace_some, thread, number);
     for (int i = 0; i < N_THREADS; i++)
         pthread_join(thread[i], NULL);
     NEED(trace_close() == ST_OK);
@@ -249,15 +254,16 @@ static void test_overflow(void **state)
     json_decref(root);
 }
 
-static _Atomic int stop_writers, n_laps;
+static _Atomic int stop_writers;
+static pthread_barrier_t all_rings_full;
 
 static void *trace_on_and_on(void *arg)
 {
     for (int64_t i = 0; !atomic_load(&stop_writers); i++) {
         int64_t t = clock_now_ns();
         trace_end(t, TRACE_SEND, "send", NULL, i, i);
-        if (i == TRACE_EVENTS + 100)
-            atomic_fetch_add(&n_laps, 1);
+        if (i == TRACE_EVENTS + 100 && arg)
+            pthread_barrier_wait(&all_rings_full);
     }
     return NULL;
 }
@@ -265,18 +271,16 @@ static void *trace_on_and_on(void *arg)
 /* Threads that write all the time, their rings full, and one that starts as late as can be. */
 static void close_while_writing(void)
 {
-    pthread_t thread[N_THREADS], late;
-    int number[N_THREADS];
+    pthread_t thread[N_WRITERS], late;
+    int number[N_WRITERS];
+    pthread_barrier_init(&all_rings_full, NULL, N_WRITERS + 1);
     NEED(trace_open(path, "ps", 0) == ST_OK);
-    run_threads(trace_on_and_on, thread, number);
-    int64_t deadline = clock_deadline_ns(30000);
-    while (atomic_load(&n_laps) < N_THREADS && clock_now_ns() < deadline)
-        ;
-    NEED(atomic_load(&n_laps) == N_THREADS);
+    run_threads(N_WRITERS, trace_on_and_on, thread, number);
+    pthread_barrier_wait(&all_rings_full);
     NEED(pthread_create(&late, NULL, trace_on_and_on, NULL) == 0);
     NEED(trace_close() == ST_OK);
     atomic_store(&stop_writers, 1);
-    for (int i = 0; i < N_THREADS; i++)
+    for (int i = 0; i < N_WRITERS; i++)
         pthread_join(thread[i], NULL);
     pthread_join(late, NULL);
 }
@@ -285,9 +289,9 @@ static void close_while_writing(void)
 static void test_close_while_writing(void **state)
 {
     in_child(close_while_writing);
-    json_int_t next[N_THREADS + 2];
+    json_int_t next[N_WRITERS + 2];
     int n = 0;
-    for (int i = 0; i < N_THREADS + 2; i++)
+    for (int i = 0; i < N_WRITERS + 2; i++)
         next[i] = -1;
     json_t *root = load(), *e;
     size_t i;
@@ -296,14 +300,14 @@ static void test_close_while_writing(void **state)
         if (strcmp(str(e, "ph"), "X") != 0)
             continue;
         int tid = (int)num(e, "tid");
-        assert_in_range(tid, 1, N_THREADS + 1);
+        assert_in_range(tid, 1, N_WRITERS + 1);
         if (next[tid] >= 0)
             assert_int_equal(arg(e, "step"), next[tid]);
         assert_int_equal(arg(e, "chunk"), arg(e, "step"));
         next[tid] = arg(e, "step") + 1;
         n++;
     }
-    assert_true(n >= N_THREADS * (TRACE_EVENTS - 1));
+    assert_true(n >= N_WRITERS * (TRACE_EVENTS - 1));
     json_decref(root);
 }
 
