@@ -108,7 +108,8 @@ class Trace(harness.Test):
     def test_merge_of_hosts(self):
         """Another host's times are moved, the same process number is given anew."""
         paths = [os.path.join(self.dir(), name) for name in ("a.json", "b.json", "m.json")]
-        for path, host, wall, ts in ((paths[0], "a", 5000000, 10.0), (paths[1], "b", 2000000, 20.0)):
+        hosts = ((paths[0], "a", 5000000, 10.0), (paths[1], "b", 2000000, 20.0))
+        for path, host, wall, ts in hosts:
             with open(path, "w", encoding="utf-8") as f:
                 json.dump({"traceEvents": [{"ph": "M", "pid": 7, "name": "process_name",
                                             "args": {"name": host}},
