@@ -171,7 +171,7 @@ def parse_bytes(text):
     except ValueError:
         n = 0
     if n <= 0 or n % 4:
-        raise argparse.ArgumentTypeError("'%s' is no size: a multiple of 4, as in 4, 64K, 1M" % text)
+        raise argparse.ArgumentTypeError("'%s' is no multiple of 4, as in 4, 64K, 1M" % text)
     return n
 
 
@@ -346,15 +346,18 @@ def cell(value, form):
 
 
 def print_tables(args, results):
-    print("\n%s, commit %s\n%s, load before the run %.1f; median of %d round%s of %g s; chunks of %d bytes%s\n" % (
-        args.date, args.commit, machine(), args.load, args.rounds, "s" * (args.rounds > 1), args.seconds,
-        args.chunk_bytes, "".join("; " + f for f in args.ps_flag + args.client_flag)))
+    print("\n%s, commit %s; %s, load before the run %.1f" %
+          (args.date, args.commit, machine(), args.load))
+    print("median of %d round%s of %s; chunks of %d bytes%s\n" % (
+        args.rounds, "s" * (args.rounds > 1),
+        "%d steps" % args.steps if args.steps else "%g s" % args.seconds, args.chunk_bytes,
+        "".join("; " + f for f in args.ps_flag + args.client_flag)))
     print("| model | workers | servers | GB/s | lowest to highest | to iperf3 | CPU s/GB | workers "
           "| servers | p50 us | p99 us | p50 to raw |\n|" + " ---: |" * 12)
     for r in results:
         for x in r["exchange"]:
             rates = [f["gb_per_s"] for f in x["rounds"]]
-            form = "%.2f" if rates[0] >= 0.1 else "%.4f"
+            form = "%.2f" if rates[0] >= 0.1 else "%.2g"
             print("| %s | %d | %d | %s | %s to %s | %s | %s | %s | %s | %.0f | %.0f | %s |" % (
                 r["model"], x["workers"], x["servers"], form % x["gb_per_s"], form % min(rates),
                 form % max(rates), cell(x.get("gb_per_s_to_iperf3"), "%.2f"),
@@ -452,7 +455,8 @@ def main():
         sys.exit(130)
     print_tables(args, results)
     result = {"date": args.date, "commit": args.commit, "machine": machine(),
-              "load_before": args.load, "rounds": args.rounds, "seconds": args.seconds, "chunk_bytes": args.chunk_bytes,
+              "load_before": args.load, "rounds": args.rounds, "seconds": args.seconds,
+              "steps": args.steps, "chunk_bytes": args.chunk_bytes,
               "ps_flags": args.ps_flag, "client_flags": args.client_flag, "results": results}
     if args.shape and len(results) > 1:
         result["comparisons"] = print_comparisons(results)
