@@ -1,0 +1,340 @@
+"""How Weir scales with the number of workers, on one machine and, simulated, beyond it.
+
+  bench/scale                     1, 2, 4 ... 256 synthetic workers against 1 and 2 real servers on
+                                  loopback (sync mode, sgd, no computing): steps/s, goodput, the
+                                  time of a step, the server's memory, CPU per GB
+  bench/scale --measure=FILE      fits the CPU costs of bench/simulate.py from other such runs on
+                                  this machine, with different sizes, chunks and worker counts
+  bench/scale --predict=FILE      runs points that the fit did not see, and the fit's own, prints
+                                  what the simulation says beside what was measured, and simulates
+                                  1,000 workers by 100 servers on 25 Gbit/s links
+
+Bytes count both ways. Of `--tries` runs of a point the one counts in which other programs used
+least of the machine; how much that was (cores) is in the table, and the simulation has that much
+less where it lacks it. Start-up, joins and warm-up steps do not count in rates and CPU.
+"""
+import argparse
+import itertools
+import json
+import os
+import platform
+import sys
+
+import scale_run
+import simulate
+
+KB, MB = 1 << 10, 1 << 20
+CLUSTER_LATENCY_S = 30e-6  # assumed, one way, within a data centre
+POINT = {"workers": 1, "servers": 1, "model_bytes": MB, "chunk_bytes": 256 * KB, "tensors": 1,
+         "mode": "push", "compute_ms": 0.0, "jitter_ms": 0.0, "straggler_ms": 0.0}
+# What the fit sees: (workers, model bytes, chunk bytes). One server always.
+FIT_PUSH = [(1, 4 * KB, 4 * KB), (16, 4 * KB, 4 * KB), (1, MB, 16 * KB), (1, MB, 256 * KB),
+            (1, 16 * MB, MB), (4, MB, 64 * KB), (4, 4 * MB, 256 * KB), (16, MB, 256 * KB),
+            (64, MB, 256 * KB), (64, 256 * KB, 64 * KB), (128, MB, 256 * KB)]
+# A pull has no barrier, so that only with one worker all its bytes fall into the measured steps.
+FIT_PULL = [(1, 4 * KB, 4 * KB), (1, MB, 16 * KB), (1, MB, 256 * KB), (1, 16 * MB, MB)]
+# What the fit does not see: other worker counts, sizes, two servers, computing, a straggler.
+HELD_OUT = [{"workers": 2}, {"workers": 8}, {"workers": 32}, {"workers": 256},
+            {"workers": 2, "model_bytes": 13100000, "chunk_bytes": MB},
+            {"workers": 4, "model_bytes": 13100000, "chunk_bytes": MB, "servers": 2},
+            {"workers": 16, "servers": 2}, {"workers": 64, "servers": 2},
+            {"workers": 8, "compute_ms": 20.0, "jitter_ms": 10.0},
+            {"workers": 16, "compute_ms": 10.0, "straggler_ms": 50.0}]
+
+
+def steps_for(point, gb):
+    """So many that about `gb` pass, but not less than 8."""
+    each = 2 * point["workers"] * (point["model_bytes"] + 20000)
+    waits = point["compute_ms"] + point["jitter_ms"] + point["straggler_ms"]
+    most = 4000 if not waits else max(8, int(4000 / waits))
+    return int(min(most, max(8, gb * 1e9 / each)))
+
+
+def best_run(args, **changes):
+    """The run of a point with the least load by others; None when all tries failed."""
+    point, best = dict(POINT, **changes), None
+    for _ in range(args.tries):
+        try:
+            got = scale_run.run(point, steps_for(point, args.gb), args.per_process,
+                                args.deadline_s)
+        except scale_run.Failure as e:
+            print("bench: %d workers, %d servers: %s" % (point["workers"], point["servers"], e),
+                  file=sys.stderr)
+            continue
+        if best is None or got["others_cores"] < best["others_cores"]:
+            best = got
+        if best["others_cores"] < 0.05:
+            break
+    return best
+
+
+def table(head, rows):
+    print("\n| %s |\n|%s" % (" | ".join(head), " ---: |" * len(head)))
+    for row in rows:
+        print("| %s |" % " | ".join(row), flush=True)
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        model = next((l.split(":")[1].strip() for l in f if l.startswith("model name")), "?")
+    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release()}
+
+
+def numbers(text):
+    return [int(n) for n in text.split(",")]
+
+
+def scale(args):
+    runs = []
+    for servers, workers in itertools.product(numbers(args.servers), numbers(args.workers)):
+        got = best_run(args, workers=workers, servers=servers, model_bytes=args.model_bytes,
+                       chunk_bytes=args.chunk_bytes, compute_ms=args.compute_ms)
+        if got:
+            runs.append(got)
+            print("bench: %d workers, %d servers: %.1f steps/s" %
+                  (workers, servers, got["steps_s"]), file=sys.stderr)
+    head = ["servers", "workers", "steps/s", "GB/s", "p50 ms", "p99 ms", "server peak MB",
+            "MB/worker", "server CPU s/GB", "workers' CPU s/GB", "all joined s", "others' cores"]
+    table(head, [["%d" % r["servers"], "%d" % r["workers"], "%.1f" % r["steps_s"],
+                  "%.2f" % r["gb_s"], "%.2f" % r["p50_ms"], "%.2f" % r["p99_ms"],
+                  "%.0f" % r["server_peak_mb"], "%.2f" % r["server_mb_per_worker"],
+                  "%.2f" % r["server_s_gb"], "%.2f" % r["client_s_gb"], "%.2f" % r["join_s"],
+                  "%.2f" % r["others_cores"]] for r in runs])
+    print("\nServer peak: of the server with most. MB/worker: its growth over the idle server, by "
+          "worker.")
+    return {"runs": runs}
+
+
+# ---- the fit ----
+
+def solve(a, b):
+    """a x = b by elimination; None if singular."""
+    n = len(b)
+    rows = [list(a[i]) + [b[i]] for i in range(n)]
+    for i in range(n):
+        pivot = max(range(i, n), key=lambda k: abs(rows[k][i]))
+        if abs(rows[pivot][i]) < 1e-12:
+            return None
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        for k in range(n):
+            if k != i:
+                f = rows[k][i] / rows[i][i]
+                rows[k] = [x - f * y for x, y in zip(rows[k], rows[i])]
+    return [rows[i][n] / rows[i][i] for i in range(n)]
+
+
+def least_squares(rows, ys):
+    """x >= 0 with the least squares of relative errors: every set of non-zero x is tried, which
+    with five unknowns is quick. (x, error)"""
+    n = len(rows[0])
+    scale_of = [max(abs(r[i] / y) for r, y in zip(rows, ys)) or 1.0 for i in range(n)]
+    weighed = [[r[i] / y / scale_of[i] for i in range(n)] for r, y in zip(rows, ys)]
+    best = ([0.0] * n, float(len(ys)))
+    for used in itertools.chain.from_iterable(
+            itertools.combinations(range(n), k) for k in range(1, n + 1)):
+        a = [[sum(r[i] * r[j] for r in weighed) for j in used] for i in used]
+        x = solve(a, [sum(r[i] for r in weighed) for i in used])
+        if x is None or min(x) < 0:
+            continue
+        error = sum((sum(r[i] * v for i, v in zip(used, x)) - 1) ** 2 for r in weighed)
+        if error < best[1] - 1e-12:
+            full = [0.0] * n
+            for i, v in zip(used, x):
+                full[i] = v / scale_of[i]
+            best = (full, error)
+    return best
+
+
+def fit_row(run, side, share):
+    """Factors of Costs.KEYS in the CPU seconds that one step takes on a side."""
+    n = run["workers"] * run["model_bytes"]
+    push = run["mode"] == "push"
+    to_server, to_worker = n if push else 0, n
+    bytes_in, bytes_out = (to_server, to_worker) if side == "server" else (to_worker, to_server)
+    return [bytes_in, bytes_out, (bytes_in + bytes_out) * share,
+            run["workers"] * run["chunks"], run["workers"] * run["servers"]]
+
+
+def loops_of(run, loops):
+    """What a step's known loops take on the server. Of W contributions that come in any order,
+    1 + 1/2 + ... + 1/W are expected to come when it is their turn; the others are copied."""
+    if run["mode"] != "push":
+        return 0.0
+    in_turn = sum(1 / k for k in range(1, run["workers"] + 1))
+    return run["model_bytes"] * (loops["update"] + loops["crc"] +
+                                 (run["workers"] - in_turn) * loops["copy"])
+
+
+def fit_costs(runs, loops):
+    best = None
+    for cache_bytes in [MB << k for k in range(0, 8)]:
+        probe = simulate.Costs(cache_bytes=cache_bytes)
+        costs, error = {}, 0.0
+        for side, key in (("server", "server_cpu_s"), ("worker", "client_cpu_s")):
+            rows, ys = [], []
+            for r in runs:
+                share = probe.cold_share(r["workers"] * r["model_bytes"])
+                known = loops_of(r, loops) if side == "server" else 0.0
+                rows.append(fit_row(r, side, share))
+                ys.append(max(r[key] - known, 0.1 * r[key]))
+            x, e = least_squares(rows, ys)
+            costs[side], error = dict(zip(simulate.Costs.KEYS, x)), error + e
+        if best is None or error < best[1]:
+            best = (dict(costs, loops=loops, cache_bytes=cache_bytes), error,
+                    (error / (2 * len(runs))) ** 0.5)
+    return simulate.Costs(**best[0]), best[2]
+
+
+def measure(args):
+    loops = scale_run.primitives(256 * KB)
+    runs = []
+    for mode, points in (("push", FIT_PUSH), ("pull", FIT_PULL)):
+        for workers, model, chunk in points:
+            got = best_run(args, workers=workers, model_bytes=model, chunk_bytes=chunk, mode=mode)
+            if got:
+                runs.append(got)
+                print("bench: %s, %d workers, %d KB in %d chunks: %.1f steps/s, CPU %.1f + %.1f "
+                      "ms a step" % (mode, workers, model / KB, got["chunks"], got["steps_s"],
+                                     got["server_cpu_s"] * 1e3, got["client_cpu_s"] * 1e3),
+                      file=sys.stderr)
+    if len(runs) < 10:
+        sys.exit("bench: too few runs for a fit")
+    costs, rms = fit_costs(runs, loops)
+    smallest = next((r for r in runs if r["mode"] == "push" and r["workers"] == 1 and
+                     r["model_bytes"] == 4 * KB), None)
+    latency = 0.0
+    if smallest:
+        alone = simulate.simulate(costs, steps=4, shared_cores=os.cpu_count(), **sim_spec(smallest))
+        latency = max(0.0, smallest["p50_ms"] * 1e-3 - alone["step_s"]) / 2
+    result = {"machine": machine(), "costs": costs.as_dict(), "latency_s": latency,
+              "rms_error": rms, "runs": runs}
+    print("\nFitted CPU costs (relative error of a run's CPU seconds: %.0f%% rms; %.0f MB are "
+          "cached):" % (rms * 100, costs.cache_bytes / MB))
+    table(["side"] + ["s/GB in", "s/GB out", "s/GB cold", "us/chunk", "us/stream and step"],
+          [[side] + ["%.3f" % (c[k] * 1e9) for k in simulate.Costs.KEYS[:3]] +
+           ["%.1f" % (c[k] * 1e6) for k in simulate.Costs.KEYS[3:]]
+           for side, c in (("server", costs.server), ("worker", costs.worker))])
+    print("\nLoops, s/GB: %s. Wait of a hop on loopback: %.0f us." %
+          (", ".join("%s %.3f" % (k, v * 1e9) for k, v in loops.items()), latency * 1e6))
+    with open(args.measure, "w", encoding="utf-8") as f:
+        json.dump(result, f, indent=1)
+    return result
+
+
+# ---- the prediction ----
+
+def sim_spec(run):
+    return {"workers": run["workers"], "servers": run["servers"],
+            "chunks": simulate.chunk_table(run["model_bytes"], run["chunk_bytes"], run["tensors"]),
+            "compute_s": run["compute_ms"] * 1e-3, "jitter_s": run["jitter_ms"] * 1e-3,
+            "straggler_s": run["straggler_ms"] * 1e-3}
+
+
+def predict_run(costs, latency_s, run):
+    """All programs on this machine's cores. What others used during the run slows every task down,
+    but only by what the machine then lacks: left to itself, the job would use some number of cores
+    on average; it gets so many less if the sum is above what there is."""
+    cores = os.cpu_count()
+    steps = 4 if not run["jitter_ms"] else 40
+    spec = dict(sim_spec(run), latency_s=latency_s, shared_cores=cores, steps=steps)
+    said = simulate.simulate(costs, **spec)
+    wanted = said["use"]["the machine's cores"] * cores
+    slowdown = wanted / max(0.2, cores - run["others_cores"])
+    return said if slowdown <= 1 else simulate.simulate(costs, slowdown=slowdown, **spec)
+
+
+def point_name(r):
+    name = "%d x %d, %.4g MB by %d KB" % (r["workers"], r["servers"], r["model_bytes"] / 1e6,
+                                          r["chunk_bytes"] / KB)
+    for key in ("compute_ms", "jitter_ms", "straggler_ms"):
+        name += ", %s %g ms" % (key[:-3], r[key]) if r[key] else ""
+    return name
+
+
+def compare(costs, latency_s, runs, what):
+    rows, errors = [], []
+    for r in runs:
+        said = predict_run(costs, latency_s, r)
+        errors.append((said["steps_s"] / r["steps_s"] - 1) * 100)
+        rows.append([point_name(r), what, "%.1f" % r["steps_s"], "%.1f" % said["steps_s"],
+                     "%+.0f%%" % errors[-1], said["bottleneck"], "%.2f" % r["others_cores"]])
+    return rows, errors
+
+
+def cluster(costs, args):
+    rows, results = [], []
+    for model, chunk, cores in ((13100000, MB, 2), (13100000, 128 * KB, 2), (13100000, 128 * KB, 8),
+                                (400000000, MB, 2), (400000000, MB, 8)):
+        said = simulate.simulate(costs, workers=args.cluster_workers, servers=args.cluster_servers,
+                                 gbit=args.gbit, latency_s=CLUSTER_LATENCY_S, model_bytes=model,
+                                 chunk_bytes=chunk, server_cores=cores, steps=3)
+        results.append(dict(said, model_bytes=model, chunk_bytes=chunk, server_cores=cores))
+        use = sorted(said["use"].items(), key=lambda item: -item[1])
+        rows.append(["%.4g MB" % (model / 1e6), "%d KB" % (chunk / KB), "%d" % cores,
+                     "%.1f" % (said["step_s"] * 1e3), "%.2f" % said["steps_s"],
+                     "%.0f" % said["gb_s"], said["bottleneck"],
+                     ", ".join("%s %.0f%%" % (k, v * 100) for k, v in use if v > 0)])
+    print("\nSimulated: %d workers, %d servers, links of %g Gbit/s, %.0f us a hop (assumed), no "
+          "computing:" % (args.cluster_workers, args.cluster_servers, args.gbit,
+                          CLUSTER_LATENCY_S * 1e6))
+    table(["model", "chunk", "server cores", "step ms", "steps/s", "GB/s in all", "bottleneck",
+           "busy"], rows)
+    return results
+
+
+def mean_size(errors):
+    return sum(abs(e) for e in errors) / len(errors) if errors else 0.0
+
+
+def predict(args):
+    costs, data = simulate.load_costs(args.predict)
+    held_out = [r for r in (best_run(args, **p) for p in HELD_OUT) if r]
+    fitted = [r for r in data["runs"] if r["mode"] == "push"]
+    rows, new = compare(costs, data["latency_s"], held_out, "held out")
+    old_rows, old = compare(costs, data["latency_s"], fitted, "fitted")
+    table(["workers x servers, model", "point", "measured steps/s", "simulated", "error",
+           "simulated bottleneck", "others' cores"], rows + old_rows)
+    print("\nSize of the error: held out %.0f%% in the mean, %.0f%% at worst; fitted %.0f%% in the "
+          "mean, %.0f%% at worst." % (mean_size(new), max(map(abs, new), default=0),
+                                      mean_size(old), max(map(abs, old), default=0)))
+    return {"held_out": held_out, "held_out_errors": new, "fitted_errors": old,
+            "cluster": cluster(costs, args)}
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="bench/scale", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", default="1,2,4,8,16,32,64,128,256")
+    parser.add_argument("--servers", default="1,2")
+    parser.add_argument("--model_bytes", type=int, default=MB)
+    parser.add_argument("--chunk_bytes", type=int, default=256 * KB)
+    parser.add_argument("--compute_ms", type=float, default=0.0, help="simulated, of each step")
+    parser.add_argument("--per_process", type=int, default=64, help="workers in one process")
+    parser.add_argument("--gb", type=float, default=2.0, help="to move in a run, about")
+    parser.add_argument("--tries", type=int, default=2)
+    parser.add_argument("--deadline_s", type=int, default=120, help="of one run")
+    parser.add_argument("--json", metavar="FILE", help="the figures, in full")
+    parser.add_argument("--measure", metavar="FILE", help="fit the costs, write them to FILE")
+    parser.add_argument("--predict", metavar="FILE", help="check the simulation with these costs")
+    parser.add_argument("--gbit", type=float, default=25.0, help="links of the simulated cluster")
+    parser.add_argument("--cluster_workers", type=int, default=1000)
+    parser.add_argument("--cluster_servers", type=int, default=100)
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
+    try:
+        result = (measure(args) if args.measure else predict(args) if args.predict
+                  else scale(args))
+    except scale_run.Failure as e:
+        sys.exit("bench: %s" % e)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump(dict(result, machine=machine()), f, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,408 @@
+#!/usr/bin/python3
+"""A discrete-event simulation of one Weir job in sync mode: how long a step takes with W workers,
+S servers, links of a given rate, and given costs of the programs (measured by bench/scale).
+
+What is simulated, chunk by chunk:
+
+  worker  computes (a constant, jitter, a straggler), then pushes all chunks in order; the step ends
+          when all new versions are in. CPU: checksum and send of a push, receipt of a version.
+  link    full duplex, one each way per host, FIFO by chunk, cut-through: a chunk's first byte goes
+          on at once, its last one leaves the slower of the two links it crosses. FIFO and not fair
+          share, because both keep a link equally busy (so the time of the last chunk, which ends a
+          step, is the same) and FIFO needs one event a chunk where fair share has to redo all flows
+          of a link at each start and end. What the network buffers is not bounded.
+  server  receives and checks a contribution; sums it if it is the next in member order, and all
+          those that had waited for it; else copies it aside. After the last one: one update, one
+          checksum, then an answer to each member, in member order. Chunks are balanced over
+          servers as net/chunks.h does it.
+  CPU     a pool of cores per host (or one for all: everything on one machine). Tasks wait in one
+          FIFO queue and are not interrupted; those of one stream and direction come one after the
+          other, as one connection's do.
+
+Left out: frames of several chunks, loss, slow start, the locks of chunks, memory bandwidth as a
+resource of its own (it is in the measured costs, see `cold` in Costs).
+
+Where it is exact to do so, events are merged: a worker with two cores or more of its own never
+waits for one (one thread pushes, one receives), and its uplink and its receiving thread are each
+fed in order by one source, so their FIFO queues are computed without events. That leaves five
+events per contribution: two at the server's downlink and CPU queue, two at the end of its CPU
+tasks, one at the worker's downlink.
+
+    bench/simulate.py --costs=FILE --workers=1000 --servers=100 --gbit=25 --model_bytes=13100000
+"""
+import argparse
+import collections
+import heapq
+import itertools
+import json
+import random
+import statistics
+
+DEFAULT_CHUNK_BYTES = 1 << 20  # as in net/chunks.h
+
+
+class Costs:
+    """CPU seconds. bytes_*: per byte of one direction; cold: added per byte, either direction, for
+    the share of a step's bytes that no cache holds; chunk: per chunk in and out together; stream:
+    per step and (worker, server) pair, in and out together. add, copy, update, crc: per byte of a
+    server's loops; add is part of bytes_in."""
+    KEYS = ("bytes_in", "bytes_out", "cold", "chunk", "stream")
+
+    def __init__(self, server=None, worker=None, loops=None, cache_bytes=0):
+        self.server = dict(dict.fromkeys(self.KEYS, 0.0), **(server or {}))
+        self.worker = dict(dict.fromkeys(self.KEYS, 0.0), **(worker or {}))
+        self.loops = dict(dict.fromkeys(("add", "copy", "update", "crc"), 0.0), **(loops or {}))
+        self.cache_bytes = cache_bytes
+
+    def as_dict(self):
+        return {"server": self.server, "worker": self.worker, "loops": self.loops,
+                "cache_bytes": self.cache_bytes}
+
+    def cold_share(self, step_bytes):
+        """Of the bytes that a host handles in a step, those that it does not find in its caches."""
+        return max(0.0, 1 - self.cache_bytes / step_bytes) if step_bytes > 0 else 0.0
+
+    def task(self, side, way, n_bytes, first, share):
+        """One chunk, one direction; first: of its stream in this step; share: cold_share."""
+        c = self.server if side == "server" else self.worker
+        return ((c["bytes_" + way] + c["cold"] * share) * n_bytes + c["chunk"] / 2 +
+                (c["stream"] / 2 if first else 0))
+
+
+def chunk_table(model_bytes, chunk_bytes=DEFAULT_CHUNK_BYTES, tensors=1):
+    """Sizes of a model's chunks, as chunks_create and the synthetic workers make them."""
+    each = max(1, model_bytes // 4 // tensors) * 4
+    one = [min(chunk_bytes, each - at) for at in range(0, each, chunk_bytes)]
+    return one * tensors
+
+
+def shard(chunks, n_servers):
+    """chunks_shard: in order of falling size, each to the server with fewest bytes so far."""
+    server = [0] * len(chunks)
+    load = [(0, s) for s in range(n_servers)]
+    for c in sorted(range(len(chunks)), key=lambda c: (-chunks[c], c)):
+        n, s = load[0]
+        server[c] = s
+        heapq.heapreplace(load, (n + chunks[c], s))
+    return server
+
+
+DEFAULTS = {
+    "workers": 1, "servers": 1, "chunks": None, "model_bytes": 1 << 20,
+    "chunk_bytes": DEFAULT_CHUNK_BYTES, "tensors": 1,
+    "gbit": None,          # of every link; None: no limit
+    "server_gbit": None,   # of the servers' links, where they differ
+    "latency_s": 0.0,      # one way, first byte to first byte
+    "server_cores": 2,     # that a server uses: its --inter_op_threads
+    "shared_cores": None,  # all programs on one machine with so many cores
+    "slowdown": 1.0,       # of every CPU task (cores that others use)
+    "compute_s": 0.0, "jitter_s": 0.0, "straggler_s": 0.0,
+    "steps": 4, "seed": 1,
+}
+(COMPUTED, TASK_DONE, VERSION_MADE, AT_SERVER_LINK, AT_SERVER, AT_WORKER_LINK, AT_WORKER,
+ STEP_DONE) = range(8)
+PUSH, TAKE, SEND, GET = range(4)
+
+
+class Pool:
+    """Cores and the tasks that wait for one."""
+
+    def __init__(self, cores):
+        self.cores = self.idle = cores
+        self.ready = collections.deque()
+        self.busy_s = 0.0
+
+
+class Simulation:
+    def __init__(self, costs, **spec):
+        unknown = set(spec) - set(DEFAULTS)
+        if unknown:
+            raise ValueError("no such settings: %s" % ", ".join(sorted(unknown)))
+        self.p = p = dict(DEFAULTS, **spec)
+        self.W, self.S = p["workers"], p["servers"]
+        self.chunks = p["chunks"] or chunk_table(p["model_bytes"], p["chunk_bytes"], p["tensors"])
+        self.server_of = shard(self.chunks, self.S)
+        self.random = random.Random(p["seed"])
+        rate = lambda gbit: gbit * 1e9 / 8 if gbit else None
+        self.worker_rate = rate(p["gbit"])
+        self.server_rate = rate(p["server_gbit"]) or self.worker_rate
+        self.worker_rate = self.worker_rate or self.server_rate
+        self.latency = p["latency_s"]
+        self._set_costs(costs)
+        self.shared = Pool(p["shared_cores"]) if p["shared_cores"] else None
+        self.pools = [self.shared or Pool(p["server_cores"]) for _ in range(self.S)]
+        self.events, self.number = [], itertools.count()
+        self.lane_busy, self.lane_waiting = set(), {}
+        self.worker_up, self.server_up = [0.0] * self.W, [0.0] * self.S  # free from then on
+        self.worker_down, self.server_down = [0.0] * self.W, [0.0] * self.S
+        self.receiver = [0.0] * self.W
+        n = len(self.chunks)
+        self.next_member, self.counted = [0] * n, [0] * n
+        self.parked = [set() for _ in range(n)]
+        self.left, self.step = [0] * self.W, [0] * self.W
+        self.step_start = [0.0] * self.W
+        self.step_seconds = []                                  # of every worker and step
+        self.ends = [[] for _ in range(p["steps"])]             # when workers ended each step
+        self.longest_compute = [0.0] * p["steps"]
+        self.handlers = [self.computed, self.task_done, self.version_made, self.at_server_link,
+                         self.at_server, self.at_worker_link, self.at_worker, self.step_done]
+        self.effects = [self.pushed, None, self.sent, self.got]
+
+    def _set_costs(self, costs):
+        """Seconds of each task, by chunk."""
+        slow, n = self.p["slowdown"], len(self.chunks)
+        model = sum(self.chunks)
+        seen, first = set(), []
+        for s in self.server_of:
+            first.append(s not in seen)
+            seen.add(s)
+        if self.p["shared_cores"]:
+            worker_share = server_share = costs.cold_share(model * self.W)
+        else:
+            worker_share = costs.cold_share(model)
+            server_share = costs.cold_share(model * self.W / self.S)
+        make = lambda side, way, share: [
+            slow * costs.task(side, way, self.chunks[c], first[c], share) for c in range(n)]
+        self.cost_push, self.cost_get = (make("worker", way, worker_share) for way in
+                                         ("out", "in"))
+        self.cost_take, self.cost_send = (make("server", way, server_share) for way in
+                                          ("in", "out"))
+        loops = {key: slow * v for key, v in costs.loops.items()}
+        self.cost_add = [loops["add"] * b for b in self.chunks]
+        self.cost_copy = [loops["copy"] * b for b in self.chunks]
+        self.cost_update = [(loops["update"] + loops["crc"]) * b for b in self.chunks]
+
+    # ---- cores ----
+
+    def submit(self, now, pool, lane, task):
+        """task: (pool, lane, kind, worker, chunk, seconds)."""
+        if lane in self.lane_busy:
+            self.lane_waiting.setdefault(lane, collections.deque()).append(task)
+            return
+        self.lane_busy.add(lane)
+        if pool.idle:
+            pool.idle -= 1
+            self.start(now, task)
+        else:
+            pool.ready.append(task)
+
+    def start(self, now, task):
+        kind, w, c, seconds = task[2:]
+        if kind == TAKE and w != self.next_member[c]:  # the copy, and the sum when its turn comes
+            seconds += self.cost_copy[c] - self.cost_add[c]
+            self.parked[c].add(w)
+        task[0].busy_s += seconds
+        heapq.heappush(self.events, (now + seconds, next(self.number), TASK_DONE, task, None))
+
+    def release(self, now, pool, lane):
+        waiting = self.lane_waiting.get(lane)
+        if waiting:
+            pool.ready.append(waiting.popleft())
+            if not waiting:
+                del self.lane_waiting[lane]
+        else:
+            self.lane_busy.discard(lane)
+        if pool.ready:
+            self.start(now, pool.ready.popleft())
+        else:
+            pool.idle += 1
+
+    def task_done(self, now, task, _):
+        pool, lane, kind, w, c, _seconds = task
+        if kind == TAKE:
+            self.taken(now, task, w, c)
+            return
+        self.release(now, pool, lane)
+        self.effects[kind](now, w, c)
+
+    def at(self, time, kind, a, b):
+        heapq.heappush(self.events, (time, next(self.number), kind, a, b))
+
+    # ---- worker ----
+
+    def start_step(self, now, w):
+        p, seconds = self.p, self.p["compute_s"]
+        if p["jitter_s"]:
+            seconds += self.random.expovariate(1 / p["jitter_s"])
+        if w == 0:
+            seconds += p["straggler_s"]
+        self.longest_compute[self.step[w]] = max(self.longest_compute[self.step[w]], seconds)
+        self.step_start[w], self.left[w] = now, len(self.chunks)
+        self.at(now + seconds, COMPUTED, w, None)
+
+    def computed(self, now, w, _):
+        for c in range(len(self.chunks)):
+            if self.shared:
+                self.submit(now, self.shared, (PUSH, w), (self.shared, (PUSH, w), PUSH, w, c,
+                                                          self.cost_push[c]))
+            else:
+                now += self.cost_push[c]
+                self.pushed(now, w, c)
+
+    def pushed(self, now, w, c):
+        if self.worker_rate:
+            start = max(now, self.worker_up[w])
+            self.worker_up[w] = start + self.chunks[c] / self.worker_rate
+            self.at(start + self.latency, AT_SERVER_LINK, w, c)
+        else:
+            self.at(now + self.latency, AT_SERVER, w, c)
+
+    def at_worker_link(self, now, w, c):
+        n = self.chunks[c]
+        if self.worker_rate:
+            free = max(now, self.worker_down[w]) + n / self.worker_rate
+            self.worker_down[w] = free
+            now = max(free, now + n / self.server_rate)
+        if self.shared:
+            self.at(now, AT_WORKER, w, c)
+            return
+        self.receiver[w] = max(now, self.receiver[w]) + self.cost_get[c]
+        self.left[w] -= 1
+        if self.left[w] == 0:
+            self.at(self.receiver[w], STEP_DONE, w, None)
+
+    def at_worker(self, now, w, c):
+        self.submit(now, self.shared, (GET, w), (self.shared, (GET, w), GET, w, c,
+                                                 self.cost_get[c]))
+
+    def got(self, now, w, _):
+        self.left[w] -= 1
+        if self.left[w] == 0:
+            self.step_done(now, w, None)
+
+    def step_done(self, now, w, _):
+        step = self.step[w]
+        self.ends[step].append(now)
+        self.step_seconds.append((step, now - self.step_start[w]))
+        self.step[w] += 1
+        if self.step[w] < self.p["steps"]:
+            self.start_step(now, w)
+
+    # ---- server ----
+
+    def at_server_link(self, now, w, c):
+        s, n = self.server_of[c], self.chunks[c]
+        free = max(now, self.server_down[s]) + n / self.server_rate
+        self.server_down[s] = free
+        self.at(max(free, now + n / self.worker_rate), AT_SERVER, w, c)
+
+    def at_server(self, now, w, c):
+        s = self.server_of[c]
+        lane = (TAKE, w, s)
+        self.submit(now, self.pools[s], lane, (self.pools[s], lane, TAKE, w, c,
+                                               self.cost_take[c]))
+
+    def taken(self, now, task, w, c):
+        """The core goes on with those that had waited for this one, and with the update."""
+        seconds = 0.0
+        self.counted[c] += 1
+        if w == self.next_member[c]:
+            self.parked[c].discard(w)
+            n = self.next_member[c] + 1
+            while n in self.parked[c]:
+                self.parked[c].discard(n)
+                seconds += self.cost_add[c]
+                n += 1
+            self.next_member[c] = n
+        last = self.counted[c] == self.W
+        if last:  # whose turn came while another was being taken
+            seconds += self.cost_add[c] * len(self.parked[c]) + self.cost_update[c]
+            self.parked[c].clear()
+            self.next_member[c] = self.counted[c] = 0
+        task[0].busy_s += seconds
+        self.at(now + seconds, VERSION_MADE, task, last)
+
+    def version_made(self, now, task, last):
+        pool, lane, _, _, c, _ = task
+        self.release(now, pool, lane)
+        if not last:
+            return
+        s = self.server_of[c]
+        for w in range(self.W):
+            lane = (SEND, w, s)
+            self.submit(now, pool, lane, (pool, lane, SEND, w, c, self.cost_send[c]))
+
+    def sent(self, now, w, c):
+        s = self.server_of[c]
+        if self.server_rate:
+            start = max(now, self.server_up[s])
+            self.server_up[s] = start + self.chunks[c] / self.server_rate
+            now = start
+        self.at(now + self.latency, AT_WORKER_LINK, w, c)
+
+    # ---- the whole ----
+
+    def run(self):
+        for w in range(self.W):
+            self.start_step(0.0, w)
+        events, handlers, pop, n_events = self.events, self.handlers, heapq.heappop, 0
+        while events:
+            now, _, kind, a, b = pop(events)
+            handlers[kind](now, a, b)
+            n_events += 1
+        if any(len(e) != self.W for e in self.ends):
+            raise RuntimeError("the simulation stopped before all workers had ended all steps")
+        return self.result(n_events)
+
+    def result(self, n_events):
+        ends = [max(e) for e in self.ends]
+        n = len(ends)
+        step_s = (ends[-1] - ends[0]) / (n - 1) if n > 1 else ends[0]
+        late = sorted(s for step, s in self.step_seconds if step > 0 or n == 1)
+        use = self.utilisation(step_s, ends[-1] / n)
+        name = max(use, key=use.get)
+        return {"step_s": step_s, "steps_s": 1 / step_s, "p50_s": late[len(late) // 2],
+                "p99_s": late[min(len(late) - 1, int(0.99 * len(late)))], "use": use,
+                "bottleneck": name, "events": n_events,
+                "gb_s": 2 * self.W * sum(self.chunks) / step_s * 1e-9}
+
+    def utilisation(self, step_s, mean_step_s):
+        """Of the busiest of each kind: the share of a step that it works."""
+        model = sum(self.chunks)
+        load = [0] * self.S
+        for c, s in enumerate(self.server_of):
+            load[s] += self.chunks[c] * self.W
+        compute = statistics.mean(self.longest_compute[1:] or self.longest_compute)
+        uneven = self.p["jitter_s"] or self.p["straggler_s"]
+        use = {"straggler" if uneven else "compute": compute / step_s}
+        if self.worker_rate:
+            use["worker link"] = model / self.worker_rate / step_s
+            use["server link"] = max(load) / self.server_rate / step_s
+        if self.shared:
+            use["the machine's cores"] = self.shared.busy_s / self.shared.cores / (
+                mean_step_s * self.p["steps"])
+        else:
+            use["server CPU"] = max(pool.busy_s / pool.cores for pool in self.pools) / (
+                mean_step_s * self.p["steps"])
+            use["worker CPU"] = max(sum(self.cost_push), sum(self.cost_get)) / step_s
+        return use
+
+
+def simulate(costs, **spec):
+    return Simulation(costs, **spec).run()
+
+
+def load_costs(path):
+    """(Costs, settings of the machine) from what `bench/scale --measure` wrote."""
+    with open(path, encoding="utf-8") as f:
+        data = json.load(f)
+    return Costs(**data["costs"]), data
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Step time of a simulated cluster.")
+    parser.add_argument("--costs", required=True, help="JSON of bench/scale --measure")
+    parser.add_argument("--latency_us", type=float, default=30.0, help="of a link, one way")
+    for name, of in (("workers", int), ("servers", int), ("model_bytes", int),
+                     ("chunk_bytes", int), ("tensors", int), ("gbit", float),
+                     ("server_gbit", float), ("server_cores", int), ("compute_s", float),
+                     ("jitter_s", float), ("straggler_s", float), ("steps", int), ("seed", int)):
+        parser.add_argument("--" + name, type=of, default=DEFAULTS[name])
+    args = vars(parser.parse_args())
+    costs, _ = load_costs(args.pop("costs"))
+    args["latency_s"] = args.pop("latency_us") * 1e-6
+    print(json.dumps(simulate(costs, **args), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The simulation of bench/simulate.py against cases whose answer can be worked out by hand."""
+# label: unit
+import os
+import sys
+import unittest
+
+SOURCE = os.environ.get("WEIR_SOURCE") or os.path.abspath(os.path.join(__file__, "../../.."))
+sys.path.insert(0, os.path.join(SOURCE, "bench"))
+import scale
+import simulate
+from simulate import Costs, chunk_table, shard
+
+MB = 1 << 20
+GBIT = 8.0          # 1e9 bytes a second, so that seconds are easy to read
+RATE = GBIT * 1e9 / 8
+FREE = Costs()
+LATENCY = 1e-4
+COSTS = Costs(server={"bytes_in": 3e-10, "bytes_out": 2e-10, "chunk": 20e-6, "stream": 8e-6},
+              worker={"bytes_in": 5e-10, "bytes_out": 4e-10, "chunk": 10e-6, "stream": 6e-6},
+              loops={"add": 1e-10, "copy": 7e-11, "update": 9e-11, "crc": 1e-11})
+
+
+def step_s(costs, **spec):
+    return simulate.simulate(costs, **spec)["step_s"]
+
+
+class OneWorkerOneServer(unittest.TestCase):
+    def by_hand(self, n, rate=None):
+        """One chunk's way: nothing overlaps with anything."""
+        cpu = (4e-10 + 3e-10 + 9e-11 + 1e-11 + 2e-10 + 5e-10) * n + 2 * (20e-6 + 10e-6) / 2
+        cpu += 8e-6 + 6e-6
+        return cpu + 2 * LATENCY + (2 * n / rate if rate else 0)
+
+    def test_the_costs_of_one_chunk_add_up(self):
+        got = step_s(COSTS, model_bytes=MB, latency_s=LATENCY)
+        self.assertAlmostEqual(got, self.by_hand(MB), delta=1e-9)
+
+    def test_so_they_do_on_one_shared_core(self):
+        got = step_s(COSTS, model_bytes=MB, latency_s=LATENCY, shared_cores=1)
+        self.assertAlmostEqual(got, self.by_hand(MB), delta=1e-9)
+
+    def test_the_link_adds_its_time_once_a_way(self):
+        got = step_s(COSTS, model_bytes=MB, latency_s=LATENCY, gbit=GBIT)
+        self.assertAlmostEqual(got, self.by_hand(MB, RATE), delta=1e-9)
+
+    def test_a_wrong_rate_is_seen(self):
+        got = step_s(COSTS, model_bytes=MB, latency_s=LATENCY, gbit=GBIT / 2)
+        self.assertGreater(abs(got / self.by_hand(MB, RATE) - 1), 0.2)
+
+    def test_a_slower_link_at_either_end_counts(self):
+        for one, other in ((GBIT, GBIT / 4), (GBIT / 4, GBIT)):
+            got = step_s(FREE, model_bytes=MB, gbit=one, server_gbit=other)
+            self.assertAlmostEqual(got, 2 * MB / (RATE / 4), delta=1e-9)
+
+    def test_chunks_follow_each_other_through_the_stages(self):
+        """Of many chunks only the slowest stage counts, and the way of one chunk beside."""
+        n = 64
+        free = Costs(worker={"bytes_in": 5e-10, "bytes_out": 4e-10})
+        got = step_s(free, model_bytes=n * MB)
+        self.assertAlmostEqual(got, n * MB * 5e-10 + MB * 4e-10, delta=1e-9)
+
+
+class Links(unittest.TestCase):
+    def test_workers_on_one_link_are_bound_by_it(self):
+        for workers, n in ((1, 1), (3, 1), (16, 1), (1, 5)):
+            got = step_s(FREE, workers=workers, model_bytes=n * MB, gbit=GBIT, latency_s=LATENCY)
+            # all chunks go up; member 0, who has the last one's answer first, begins anew and
+            # keeps the link busy while the others get theirs
+            want = (workers * n + 1) * MB / RATE + 2 * LATENCY
+            self.assertAlmostEqual(got, want, delta=1e-9)
+
+    def test_many_chunks_go_up_while_others_come_down(self):
+        """At best the link's one direction is never idle; at worst all go up and then all down."""
+        for workers, n in ((3, 5), (16, 20)):
+            got = step_s(FREE, workers=workers, model_bytes=n * MB, gbit=GBIT)
+            self.assertGreaterEqual(got, (workers * n + 1) * MB / RATE - 1e-9)
+            self.assertLess(got, 2 * workers * n * MB / RATE)
+
+    def test_a_wrong_rate_is_seen(self):
+        got = step_s(FREE, workers=16, model_bytes=MB, gbit=GBIT * 1.25)
+        self.assertGreater(abs(got / (17 * MB / RATE) - 1), 0.15)
+
+    def test_servers_help_until_the_workers_own_link_is_the_bound(self):
+        workers, n = 4, 64
+        for servers in (1, 2, 4, 8, 16):
+            r = simulate.simulate(FREE, workers=workers, servers=servers, model_bytes=n * MB,
+                                  gbit=GBIT)
+            bound = n * MB / RATE * max(1, workers / servers)
+            self.assertGreater(r["step_s"], bound)
+            self.assertLess(r["step_s"], bound * 1.15)
+            self.assertIn("server link" if servers < workers else "worker link",
+                          [k for k, v in r["use"].items() if v > 0.85])
+
+    def test_a_chunk_is_on_one_server_alone(self):
+        """More servers than chunks do not help: one chunk has one server."""
+        self.assertAlmostEqual(
+            step_s(FREE, workers=8, servers=1, model_bytes=MB, gbit=GBIT),
+            step_s(FREE, workers=8, servers=50, model_bytes=MB, gbit=GBIT), delta=1e-9)
+
+
+class Computing(unittest.TestCase):
+    def test_a_straggler_bounds_the_step(self):
+        r = simulate.simulate(COSTS, workers=8, model_bytes=MB, compute_s=0.01, straggler_s=0.2)
+        alone = step_s(COSTS, workers=8, model_bytes=MB)
+        self.assertGreater(r["step_s"], 0.21)
+        self.assertLess(r["step_s"], 0.21 + alone)
+        self.assertEqual(r["bottleneck"], "straggler")
+
+    def test_what_waits_for_member_0_is_summed_when_it_comes(self):
+        """Member 1's contribution lies aside, copied; member 0's brings both sums and the
+        update."""
+        got = step_s(COSTS, workers=2, model_bytes=MB, straggler_s=1.0)
+        one = OneWorkerOneServer().by_hand(MB) - 2 * LATENCY
+        # the last answer goes out beside the first: a server has two cores
+        self.assertAlmostEqual(got, 1.0 + one + 1e-10 * MB, delta=1e-9)
+
+    def test_copies_of_those_ahead_of_their_turn_are_paid_for(self):
+        r = simulate.Simulation(COSTS, workers=2, model_bytes=MB, straggler_s=1.0, steps=1)
+        r.run()
+        both = 2 * (5e-10 * MB + 28e-6) + (1e-10 + 7e-11) * MB  # receive, send; update, copy
+        self.assertAlmostEqual(sum(p.busy_s for p in r.pools), both, delta=1e-9)
+
+    def test_one_seed_one_result(self):
+        spec = dict(workers=6, servers=2, model_bytes=4 * MB, jitter_s=0.01, steps=10)
+        self.assertEqual(simulate.simulate(COSTS, **spec), simulate.simulate(COSTS, **spec))
+        other = simulate.simulate(COSTS, **dict(spec, seed=2))
+        self.assertNotEqual(other["step_s"], step_s(COSTS, **spec))
+
+
+class Cores(unittest.TestCase):
+    def test_a_shared_machine_does_all_the_work_there_is(self):
+        """With many workers the cores are never idle but at the step's two ends."""
+        workers, cores = 32, 2
+        sim = simulate.Simulation(COSTS, workers=workers, model_bytes=4 * MB, shared_cores=cores)
+        r = sim.run()
+        work = sim.shared.busy_s / cores / sim.p["steps"]
+        self.assertGreater(r["step_s"], 0.98 * work)
+        self.assertLess(r["step_s"], 1.1 * work)
+        self.assertEqual(r["bottleneck"], "the machine's cores")
+
+    def test_slowdown_is_of_cpu_alone(self):
+        once = step_s(COSTS, workers=4, model_bytes=MB, shared_cores=2)
+        self.assertAlmostEqual(step_s(COSTS, workers=4, model_bytes=MB, shared_cores=2,
+                                      slowdown=2.0), 2 * once, delta=1e-9)
+
+    def test_bytes_beyond_the_cache_cost_more(self):
+        costs = Costs(server={"bytes_in": 1e-10, "cold": 1e-10}, cache_bytes=MB)
+        self.assertAlmostEqual(step_s(costs, model_bytes=MB), 1e-10 * MB, delta=1e-12)
+        got = step_s(costs, model_bytes=4 * MB, chunk_bytes=4 * MB)
+        self.assertAlmostEqual(got, 4 * MB * (1e-10 + 2 * 0.75e-10), delta=1e-12)
+
+
+class Tables(unittest.TestCase):
+    def test_chunks(self):
+        self.assertEqual(chunk_table(2 * MB + 8), [MB, MB, 8])
+        self.assertEqual(chunk_table(4096, tensors=4), [1024] * 4)
+        self.assertEqual(sum(chunk_table(13100000)), 13100000)
+
+    def test_shards_as_the_servers_make_them(self):
+        self.assertEqual(shard([5, 9, 5, 7], 2), [1, 0, 0, 1])
+        self.assertEqual(shard([4, 4, 4, 4, 4], 2), [0, 1, 0, 1, 0])
+        self.assertEqual(shard([1, 1], 5), [0, 1])
+
+    def test_the_fit_finds_costs_that_are_there(self):
+        rows = [[1.0, 2.0, 0.0], [4.0, 1.0, 1.0], [2.0, 7.0, 3.0], [5.0, 5.0, 1.0]]
+        truth = [3.0, 0.5, 0.0]
+        ys = [sum(a * b for a, b in zip(row, truth)) for row in rows]
+        x, error = scale.least_squares(rows, ys)
+        self.assertLess(error, 1e-12)
+        for got, want in zip(x, truth):
+            self.assertAlmostEqual(got, want, delta=1e-9)
+
+    def test_the_fit_gives_no_negative_costs(self):
+        x, _ = scale.least_squares([[1.0, 1.0], [2.0, 1.0]], [1.0, 3.0])
+        self.assertGreaterEqual(min(x), 0.0)
+
+    def test_an_unknown_setting_is_refused(self):
+        self.assertRaises(ValueError, simulate.simulate, FREE, wrokers=3)
+
+
+if __name__ == "__main__":
+    unittest.main()
