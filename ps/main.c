@@ -6,12 +6,14 @@
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
 #include "ps/service.h"
+#include "ps/summary.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -20,9 +22,10 @@
 enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, STOP_GRACE_MS = 2000 };
 
 static const char *opt_ps_hosts = "", *opt_worker_hosts = "", *opt_job_name = "ps", *opt_trace;
+static const char *opt_summary_json;
 static int64_t opt_task_index = 0, opt_ready_fd = -1, opt_threads = 2;
-static int64_t opt_max_model_bytes = (int64_t)8 << 30;
-static int opt_serve = 0, opt_log_level = LOG_LEVEL_INFO;
+static int64_t opt_max_model_bytes = (int64_t)8 << 30, opt_straggler_ms = 10;
+static int opt_serve = 0, opt_log_stragglers = 0, opt_log_level = LOG_LEVEL_INFO;
 
 static const struct flag flags[] = {
     {"ps_hosts", FLAG_STRING, &opt_ps_hosts, 0, 0, "HOST:PORT,...", NULL,
@@ -38,6 +41,12 @@ static const struct flag flags[] = {
      "Threads that handle what workers send", NULL},
     {"max_model_bytes", FLAG_INT, &opt_max_model_bytes, 4, 1e15, "BYTES", NULL,
      "Largest model taken, in bytes of parameters on this server", NULL},
+    {"log_stragglers", FLAG_BOOL, &opt_log_stragglers, 0, 0, NULL, NULL,
+     "A line for each step that waited for one worker longer than --straggler_ms", "Output:"},
+    {"straggler_ms", FLAG_INT, &opt_straggler_ms, 1, 1000000000, "MS", NULL,
+     "From how long a wait on --log_stragglers names it", NULL},
+    {"summary_json", FLAG_STRING, &opt_summary_json, 0, 0, "FILE", NULL,
+     "Write the final figures here, with how long each worker was waited for", NULL},
     {"trace", FLAG_STRING, &opt_trace, 0, 0, "FILE", NULL,
      "Write here, at the end, what each thread did when (Chrome trace JSON)", NULL},
     {"log_level", FLAG_CHOICE, &opt_log_level, 0, 0, NULL, "debug|info|warn|error",
@@ -136,6 +145,24 @@ static void log_stats(struct ps_service *service)
           (double)st.sent_bytes * 1e-6);
 }
 
+/* ST_OK, or what kept the figures from being written. */
+static enum status write_summary(struct ps_service *service)
+{
+    struct ps_late_total *late = NULL;
+    struct ps_summary s = {.task_index = (int)opt_task_index};
+    if (!opt_summary_json)
+        return ST_OK;
+    enum status st = ps_service_late(service, &late, &s.n_workers);
+    if (st != ST_OK)
+        LOG_E("--summary_json: out of memory; nothing is written");
+    ps_service_stats(service, &s.stats);
+    s.late = late;
+    if (st == ST_OK)
+        st = ps_summary_write(opt_summary_json, &s);
+    free(late);
+    return st;
+}
+
 static int serve(struct cluster *c, int signal_fd, int done_fd)
 {
     int exit_code = EXIT_PERMANENT;
@@ -148,6 +175,7 @@ static int serve(struct cluster *c, int signal_fd, int done_fd)
         .worker_hosts = &c->workers,
         .max_model_bytes = opt_max_model_bytes,
         .serve = opt_serve,
+        .straggler_ms = opt_log_stragglers ? opt_straggler_ms : 0,
         .done = on_done,
         .ctx = &done_fd,
     };
@@ -170,6 +198,8 @@ static int serve(struct cluster *c, int signal_fd, int done_fd)
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
     exit_code = sig ? 128 + sig : 0;
+    if (write_summary(service) != ST_OK && exit_code == 0)
+        exit_code = EXIT_PERMANENT;
 done:
     net_server_destroy(server);
     ps_service_destroy(service);

@@ -225,6 +225,8 @@ static enum status make_run(struct ps_service *s, const struct net_join *req, ui
         .self = s->cfg.self,
         .generation = generation,
         .max_bytes = s->cfg.max_model_bytes,
+        .worker_hosts = s->cfg.worker_hosts,
+        .straggler_ms = s->cfg.straggler_ms,
         .answer = on_answer,
         .ctx = s,
     };
@@ -352,6 +354,7 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
 static void on_leave(void *ctx, int member, uint64_t incarnation, int done)
 {
     struct ps_service *s = ctx;
+    struct run *left = NULL; /* the run that the member has left, a reference */
     int over = 0;
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run;
@@ -366,10 +369,17 @@ static void on_leave(void *ctx, int member, uint64_t incarnation, int done)
         r->ended = over;
         if (over)
             r->end_ns = clock_now_ns();
+        atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+        left = r;
     }
     pthread_mutex_unlock(&s->lock);
-    if (over)
+    if (left)
+        ps_store_leave(left->store, member);
+    if (over) {
+        ps_stragglers_log(ps_store_stragglers(left->store));
         s->cfg.done(s->cfg.ctx);
+    }
+    run_unref(left);
 }
 
 /* "worker 1 (10.0.0.7:2223), worker 3, and 5 more" */
@@ -524,4 +534,26 @@ void ps_service_stats(struct ps_service *s, struct ps_service_stats *out)
     if (r)
         out->steps = ps_store_step(r->store);
     run_unref(r);
+}
+
+enum status ps_service_late(struct ps_service *s, struct ps_late_total **out, int *n)
+{
+    *n = 0;
+    *out = NULL;
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run;
+    if (r)
+        atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&s->lock);
+    if (!r)
+        return ST_OK;
+    struct ps_late_total *totals = calloc((size_t)r->job.n_workers, sizeof *totals);
+    for (int i = 0; totals && i < r->job.n_workers; i++)
+        ps_stragglers_total(ps_store_stragglers(r->store), i, &totals[i]);
+    if (totals) {
+        *n = r->job.n_workers;
+        *out = totals;
+    }
+    run_unref(r);
+    return totals ? ST_OK : ST_NOMEM;
 }

@@ -15,6 +15,7 @@ struct ps_service_config {
     const struct hosts *worker_hosts; /* borrowed for ever; n = 0: whoever comes */
     int64_t max_model_bytes;          /* of parameters held here */
     int serve;                        /* a job that is done may be followed by another */
+    int64_t straggler_ms;             /* a step that waited longer gets a line; 0: none */
     int64_t wait_line_ms;             /* how often those waited for are named; 0: 5000 */
     void (*done)(void *ctx);          /* all members have left, done; called once a job */
     void *ctx;
@@ -26,11 +27,15 @@ struct ps_service_stats {
     double seconds;                      /* from the first join to the last leave, or to now */
 };
 
+struct ps_late_total; /* ps/stragglers.h */
 struct ps_service;
 enum status ps_service_create(const struct ps_service_config *cfg, struct ps_service **out);
 void ps_service_destroy(struct ps_service *s); /* NULL is fine */
 /* For net_server_config; valid until destroy. */
 struct net_server_handler ps_service_handler(struct ps_service *s);
 void ps_service_stats(struct ps_service *s, struct ps_service_stats *out);
+/* How long each worker of the last job was waited for: *n of them (0: no job), for the caller to
+ * free. ST_NOMEM. */
+enum status ps_service_late(struct ps_service *s, struct ps_late_total **out, int *n);
 
 #endif

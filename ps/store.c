@@ -2,56 +2,19 @@
  * chunk's lock. Who is owed an answer is written in the chunk; after the lock is gone, answers are
  * collected and sent in batches, so that no callback runs under a lock.
  * Locks: a chunk's, then (inside buf_unref and ps_pool_take) its pool's. */
-#include "ps/store.h"
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "ps/aggregate.h"
+#include "kernels/vector/compensate.h"
+#include "ps/cell.h"
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ANSWER_BATCH = 64 };
-
-/* What one member waits for, and did last, at one chunk. */
-struct asker {
-    uint64_t pusher;    /* incarnation that waits for its push's answer; 0: none */
-    uint64_t push_from; /* on which stream */
-    int64_t push_step;
-    uint64_t puller; /* incarnation that waits for version pull_step; 0: none */
-    uint64_t pull_from;
-    int64_t pull_step;
-    uint64_t counted_by; /* async: identity of the last contribution that counted */
-    int64_t counted_step;
-};
-
-struct cell {
-    int chunk;
-    int shelf; /* its place in cells, and in the pool */
-    size_t n;  /* elements */
-    const struct net_param *param;
-    pthread_mutex_t lock; /* guards all below */
-    int64_t version;      /* -1 before the first */
-    struct buf *now, *before;
-    uint32_t now_crc, before_crc; /* each version is summed up once, not once for each answer */
-    float *slots;                 /* n_slots * n */
-    struct ps_aggregate sum;
-    struct asker *askers; /* n_workers */
-};
-
-struct ps_store {
-    struct ps_store_config cfg;
-    struct net_job job;
-    struct ps_pool *pool;
-    int n_cells;
-    struct cell *cells;
-    int *cell_of;                  /* chunk -> index in cells, or -1 */
-    _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
-};
 
 /* What create will take, in bytes; doubles, so that nothing overflows. */
 static enum status check_memory(const struct ps_store_config *cfg, int *n_cells)
@@ -79,7 +42,6 @@ static enum status cell_init(struct ps_store *s, struct cell *c, int chunk)
 {
     const struct net_chunk *spec = &s->cfg.chunks->chunks[chunk];
     size_t n_slots = (size_t)optim_n_slots(&s->job.optim);
-    int n_summed = s->job.sync_mode == JOB_SYNC ? s->job.n_workers : 1;
     *c = (struct cell){.chunk = chunk, .shelf = s->cell_of[chunk], .version = -1};
     c->n = (size_t)spec->n_elems;
     c->param = &s->cfg.chunks->params[spec->param];
@@ -90,7 +52,9 @@ static enum status cell_init(struct ps_store *s, struct cell *c, int chunk)
     c->slots = calloc(n_slots * c->n + 1, sizeof *c->slots);
     if (!c->askers || !c->slots)
         return ST_NOMEM;
-    return ps_aggregate_init(&c->sum, s->pool, c->shelf, c->n, n_summed);
+    for (int m = 0; m < s->job.n_workers; m++)
+        c->askers[m].counted_step = c->askers[m].base_version = -1;
+    return ps_aggregate_init(&c->sum, s->pool, c->shelf, c->n, job_aggregate(&s->job));
 }
 
 enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store **out)
@@ -110,7 +74,10 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
     s->cells = calloc((size_t)n_cells + 1, sizeof *s->cells);
     s->cell_of = malloc((size_t)n_chunks * sizeof *s->cell_of);
     s->incarnation = calloc((size_t)s->job.n_workers, sizeof *s->incarnation);
-    TRY(s->cells && s->cell_of && s->incarnation ? ST_OK : ST_NOMEM);
+    s->left = calloc((size_t)s->job.n_workers, sizeof *s->left);
+    TRY(s->cells && s->cell_of && s->incarnation && s->left ? ST_OK : ST_NOMEM);
+    TRY(ps_stragglers_create(s->job.n_workers, job_in_lockstep(&s->job) ? n_cells : 1,
+                             cfg->worker_hosts, cfg->straggler_ms, &s->stragglers));
     for (int i = 0; i < n_chunks; i++) {
         s->cell_of[i] = -1;
         if (cfg->server[i] != cfg->self)
@@ -137,24 +104,29 @@ void ps_store_destroy(struct ps_store *s)
         ps_aggregate_free(&c->sum);
         buf_unref(c->now);
         buf_unref(c->before);
+        for (int m = 0; c->askers && m < s->job.n_workers; m++)
+            buf_unref(c->askers[m].base);
         free(c->slots);
         free(c->askers);
         pthread_mutex_destroy(&c->lock);
     }
     ps_pool_destroy(s->pool);
+    ps_stragglers_destroy(s->stragglers);
     free(s->cells);
     free(s->cell_of);
     free(s->incarnation);
+    free(s->left);
     free(s);
 }
 
 void ps_store_admit(struct ps_store *s, int member, uint64_t incarnation)
 {
-    atomic_store(&s->incarnation[member], incarnation);
+    uint64_t before = atomic_exchange(&s->incarnation[member], incarnation);
+    if (before != 0 && before != incarnation && !atomic_load(&s->left[member]))
+        atomic_fetch_add(&s->n_restarts, 1);
 }
 
-__attribute__((format(printf, 2, 3))) static void refuse(struct ps_answer *now, const char *fmt,
-                                                         ...)
+void ps_cell_refuse(struct ps_answer *now, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -164,8 +136,7 @@ __attribute__((format(printf, 2, 3))) static void refuse(struct ps_answer *now, 
     now->why = now->text;
 }
 
-/* An answer that carries the present version. Under the chunk's lock. */
-static void give(struct cell *c, enum piece_kind kind, struct ps_answer *now)
+void ps_cell_give(struct cell *c, enum piece_kind kind, struct ps_answer *now)
 {
     now->kind = kind;
     now->step = (uint64_t)c->version;
@@ -182,15 +153,16 @@ static int check_sender(struct ps_store *s, const struct net_frame_head *head,
         return 0;
     }
     if (head->member >= (uint32_t)s->job.n_workers) {
-        refuse(now, "member %" PRIu32 " is not below n_workers %d", head->member, s->job.n_workers);
+        ps_cell_refuse(now, "member %" PRIu32 " is not below n_workers %d", head->member,
+                       s->job.n_workers);
         return 0;
     }
     uint64_t known = atomic_load(&s->incarnation[head->member]);
     if (known == 0 || head->incarnation != known) {
-        refuse(now,
-               known ? "member %" PRIu32 " was started anew since; this one is over"
-                     : "member %" PRIu32 " has not joined",
-               head->member);
+        ps_cell_refuse(now,
+                       known ? "member %" PRIu32 " was started anew since; this one is over"
+                             : "member %" PRIu32 " has not joined",
+                       head->member);
         return 0;
     }
     return 1;
@@ -201,17 +173,21 @@ static int check_content(const struct cell *c, const struct net_piece *piece, st
 {
     size_t want = piece->kind == PIECE_PULL ? 0 : c->n * sizeof(float);
     if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
-        refuse(now, "piece kind %d is none that a server takes", (int)piece->kind);
+        ps_cell_refuse(now, "piece kind %d is none that a server takes", (int)piece->kind);
+    else if (piece->dtype != DTYPE_F32)
+        ps_cell_refuse(now, "chunk %" PRIu32 ": dtype %d is not this job's", piece->chunk,
+                       (int)piece->dtype);
     else if (piece->payload.bytes != want)
-        refuse(now, "chunk %" PRIu32 ": payload of %zu bytes, not %zu", piece->chunk,
-               piece->payload.bytes, want);
+        ps_cell_refuse(now, "chunk %" PRIu32 ": payload of %zu bytes, not %zu", piece->chunk,
+                       piece->payload.bytes, want);
     else if (piece->step > INT64_MAX)
-        refuse(now, "chunk %" PRIu32 ": step %" PRIu64 " is none", piece->chunk, piece->step);
+        ps_cell_refuse(now, "chunk %" PRIu32 ": step %" PRIu64 " is none", piece->chunk,
+                       piece->step);
     else if (piece->kind == PIECE_PUSH && !(isfinite(piece->weight) && piece->weight > 0))
-        refuse(now, "chunk %" PRIu32 ": weight %g is not finite and above 0", piece->chunk,
-               (double)piece->weight);
+        ps_cell_refuse(now, "chunk %" PRIu32 ": weight %g is not finite and above 0", piece->chunk,
+                       (double)piece->weight);
     else if (want && payload_crc32c(&piece->payload) != piece->crc32c)
-        refuse(now, "chunk %" PRIu32 ": payload does not match its crc32c", piece->chunk);
+        ps_cell_refuse(now, "chunk %" PRIu32 ": payload does not match its crc32c", piece->chunk);
     return now->kind == PIECE_NONE;
 }
 
@@ -220,6 +196,8 @@ static void make_version(struct ps_store *s, struct cell *c, struct buf *next)
 {
     float scale = ps_aggregate_scale(&c->sum);
     int64_t begin = trace_begin();
+    if (c->base)
+        optim_compensate(s->job.delay_compensation, c->n, c->now->data, c->base->data, c->sum.sum);
     if (c->param->rule == PARAM_AVERAGE)
         optim_average(c->param->keep, c->n, c->sum.sum, scale, c->now->data, next->data);
     else
@@ -235,10 +213,9 @@ static void make_version(struct ps_store *s, struct cell *c, struct buf *next)
     ps_aggregate_reset(&c->sum);
 }
 
-/* Adds a contribution; the last of a step makes the next version, whose buffer is taken before
- * anything changes. Under the chunk's lock. Returns 1 if there is a new version. */
-static int contribute(struct ps_store *s, struct cell *c, int member,
-                      const struct net_payload *payload, float weight, struct ps_answer *now)
+/* The new version's buffer is taken before anything changes. */
+int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
+                       const struct net_payload *payload, float weight, struct ps_answer *now)
 {
     struct buf *next = NULL;
     enum status st = ST_OK;
@@ -246,68 +223,16 @@ static int contribute(struct ps_store *s, struct cell *c, int member,
     if (c->sum.n_counted + 1 == c->sum.n_members)
         st = ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), &next);
     if (st == ST_OK)
-        st = ps_aggregate_add(&c->sum, member, payload, weight);
+        st = ps_aggregate_add(&c->sum, slot, payload, weight);
     if (st != ST_OK) {
         buf_unref(next);
-        refuse(now, "chunk %d: the server is out of memory", c->chunk);
+        ps_cell_refuse(now, "chunk %d: the server is out of memory", c->chunk);
         return 0;
     }
     trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
     if (next)
         make_version(s, c, next);
     return next != NULL;
-}
-
-/* Version s+1 took a contribution of every member, so whoever repeats step s was counted. */
-static int push_sync(struct ps_store *s, struct cell *c, const struct net_frame_head *head,
-                     const struct net_piece *piece, struct ps_answer *now)
-{
-    int64_t step = (int64_t)piece->step;
-    int member = (int)head->member;
-    if (step < c->version) {
-        give(c, step == c->version - 1 ? PIECE_DUPLICATE : PIECE_STALE, now);
-        return 0;
-    }
-    int made = 0;
-    if (!ps_aggregate_has(&c->sum, member)) {
-        made = contribute(s, c, member, &piece->payload, piece->weight, now);
-        if (now->kind != PIECE_NONE)
-            return 0;
-    }
-    c->askers[member].pusher = head->incarnation;
-    c->askers[member].push_step = step;
-    return made;
-}
-
-/* A member has one push per chunk under way, so the last one counted is enough to know a repeat.
- * The mean of one contribution does not depend on its weight. */
-static int push_async(struct ps_store *s, struct cell *c, const struct net_frame_head *head,
-                      const struct net_piece *piece, struct ps_answer *now)
-{
-    int64_t step = (int64_t)piece->step;
-    struct asker *a = &c->askers[head->member];
-    if (a->counted_by == head->incarnation && step <= a->counted_step) {
-        give(c, step == a->counted_step ? PIECE_DUPLICATE : PIECE_STALE, now);
-        return 0;
-    }
-    if (!contribute(s, c, 0, &piece->payload, 1.0f, now))
-        return 0;
-    a->counted_by = head->incarnation;
-    a->counted_step = step;
-    give(c, PIECE_APPLIED, now);
-    return 1;
-}
-
-static int push(struct ps_store *s, struct cell *c, const struct net_frame_head *head,
-                const struct net_piece *piece, struct ps_answer *now)
-{
-    if ((int64_t)piece->step > c->version) {
-        refuse(now, "chunk %d: push on version %" PRIu64 ", ahead of the server's %" PRId64,
-               c->chunk, piece->step, c->version);
-        return 0;
-    }
-    return s->job.sync_mode == JOB_SYNC ? push_sync(s, c, head, piece, now)
-                                        : push_async(s, c, head, piece, now);
 }
 
 /* The step that was asked for, where it is still held: a worker that has to redo a step needs all
@@ -325,7 +250,7 @@ static void pull(struct ps_store *s, struct cell *c, const struct net_frame_head
         now->payload = buf_ref(c->before);
         now->crc32c = c->before_crc;
     } else {
-        give(c, PIECE_VERSION, now);
+        ps_cell_give(c, PIECE_VERSION, now);
     }
 }
 
@@ -336,7 +261,7 @@ static int init(struct ps_store *s, struct cell *c, const struct net_piece *piec
     if (first) {
         struct buf *b;
         if (ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), &b) != ST_OK) {
-            refuse(now, "chunk %d: the server is out of memory", c->chunk);
+            ps_cell_refuse(now, "chunk %d: the server is out of memory", c->chunk);
             return 0;
         }
         payload_copy(&piece->payload, b->data);
@@ -344,7 +269,7 @@ static int init(struct ps_store *s, struct cell *c, const struct net_piece *piec
         c->now_crc = piece->crc32c;
         c->version = 0;
     }
-    give(c, PIECE_VERSION, now);
+    ps_cell_give(c, PIECE_VERSION, now);
     return first;
 }
 
@@ -358,9 +283,11 @@ struct target {
 static int collect_owed(struct ps_store *s, struct cell *c, int *from, struct target *t)
 {
     int n = 0;
+    int64_t limit = ps_modes_limit(s, c);
     for (; *from < s->job.n_workers && n + 2 <= ANSWER_BATCH; (*from)++) {
         struct asker *a = &c->askers[*from];
-        if (a->pusher && a->push_step < c->version) {
+        int before = n;
+        if (a->pusher && a->push_step < c->version && !ps_modes_held(s, c, *from, limit)) {
             t[n++] = (struct target){*from, a->pusher, a->push_from, PIECE_APPLIED};
             a->pusher = 0;
         }
@@ -368,6 +295,8 @@ static int collect_owed(struct ps_store *s, struct cell *c, int *from, struct ta
             t[n++] = (struct target){*from, a->puller, a->pull_from, PIECE_VERSION};
             a->puller = 0;
         }
+        if (n > before)
+            ps_modes_sent(s, c, *from);
     }
     return n;
 }
@@ -379,7 +308,8 @@ static void answer_owed(struct ps_store *s, struct cell *c)
         struct ps_answer a = {.chunk = (uint32_t)c->chunk};
         pthread_mutex_lock(&c->lock);
         int n = collect_owed(s, c, &from, t);
-        give(c, PIECE_NONE, &a);
+        if (n > 0)
+            ps_cell_give(c, PIECE_NONE, &a);
         pthread_mutex_unlock(&c->lock);
         for (int i = 0; i < n; i++) {
             const struct net_frame_head head = {s->cfg.generation, (uint32_t)t[i].member,
@@ -409,8 +339,8 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     if (!check_sender(s, head, now))
         return;
     if (piece->chunk >= (uint32_t)s->cfg.chunks->n_chunks) {
-        refuse(now, "chunk %" PRIu32 " is not below the model's %d", piece->chunk,
-               s->cfg.chunks->n_chunks);
+        ps_cell_refuse(now, "chunk %" PRIu32 " is not below the model's %d", piece->chunk,
+                       s->cfg.chunks->n_chunks);
         return;
     }
     if (s->cell_of[piece->chunk] < 0) {
@@ -423,16 +353,37 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     int new_version = 0;
     pthread_mutex_lock(&c->lock);
     if (piece->kind == PIECE_PUSH)
-        new_version = push(s, c, head, piece, now);
+        new_version = ps_modes_push(s, c, head, piece, now);
     else if (piece->kind == PIECE_INIT)
         new_version = init(s, c, piece, now);
     else
         pull(s, c, head, piece, now);
     if (now->kind == PIECE_NONE)
         note_stream(c, head, piece, from);
+    else if (now->payload)
+        ps_modes_sent(s, c, (int)head->member);
+    struct ps_late late = c->late;
     pthread_mutex_unlock(&c->lock);
-    if (new_version)
+    if (new_version && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
+        (c->shelf == 0 || job_in_lockstep(&s->job)))
+        ps_stragglers_note(s->stragglers, &late);
+    /* ssp: a member's pull may be its first word after a restart, which moves the bound */
+    if (new_version || (piece->kind == PIECE_PULL && s->job.sync_mode == JOB_SSP))
         answer_owed(s, c);
+}
+
+void ps_store_leave(struct ps_store *s, int member)
+{
+    if (s->job.sync_mode != JOB_SSP)
+        return;
+    atomic_store(&s->left[member], 1);
+    for (int i = 0; i < s->n_cells; i++)
+        answer_owed(s, &s->cells[i]);
+}
+
+const struct ps_stragglers *ps_store_stragglers(const struct ps_store *s)
+{
+    return s->stragglers;
 }
 
 int64_t ps_store_step(struct ps_store *s)
@@ -451,17 +402,13 @@ int64_t ps_store_step(struct ps_store *s)
 int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t *step)
 {
     int n_waiting = 0;
-    if (s->job.sync_mode != JOB_SYNC)
+    if (s->job.sync_mode == JOB_ASYNC)
         return 0;
     for (int i = 0; i < s->n_cells; i++) {
         struct cell *c = &s->cells[i];
         pthread_mutex_lock(&c->lock);
-        if (c->sum.n_counted > 0 && c->sum.since_ns < since_ns) {
-            if (n_waiting++ == 0 || c->version < *step)
-                *step = c->version;
-            for (int m = 0; m < s->job.n_workers; m++)
-                missing[m] += !ps_aggregate_has(&c->sum, m);
-        }
+        if (ps_modes_missing(s, c, since_ns, missing) && (n_waiting++ == 0 || c->version < *step))
+            *step = c->version;
         pthread_mutex_unlock(&c->lock);
     }
     return n_waiting;

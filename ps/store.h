@@ -1,14 +1,15 @@
 /* ps/store.h - the chunks that one server owns: their versions, and what members do to them.
  *
  * A version is an immutable buffer (I1); the present one and the one before are kept (I4). In sync
- * mode the last contribution of a step makes the next version in one pass (I2); in async mode each
- * contribution does. What a piece asks for is checked before any memory is taken (I9), and a
- * contribution counts once (I3).
+ * mode the last contribution of a step makes the next version in one pass (I2), in async and ssp
+ * mode each contribution does (modes.c). What a piece asks for is checked before any memory is
+ * taken (I9), and a contribution counts once (I3). Beyond train_steps no version is made.
  *
  * Owns:    versions, optimizer slots, sums, contributions that wait. All of it is taken by create,
  *          except copies of contributions that come ahead of their turn.
  * Memory:  per owned element 4 bytes times (2 versions + 1 sum + the optimizer's slots), and up to
- *          n_workers - 1 copies.
+ *          n_workers - 1 copies; async or ssp with delay compensation: up to n_workers versions
+ *          more, those that the members compute on, instead of the copies.
  * Threads: any; each chunk has its own lock; `answer` is called with none held.
  * Errors:  ST_NOMEM, ST_RANGE (above max_bytes; logged). */
 #ifndef PS_STORE_H
@@ -16,6 +17,7 @@
 #include "base/buf.h"
 #include "net/frame.h"
 #include "net/job.h"
+#include "ps/stragglers.h"
 
 struct ps_answer {
     enum piece_kind kind; /* PIECE_NONE: the answer will come later */
@@ -33,7 +35,9 @@ struct ps_store_config {
     const int *server;           /* shard map, n_chunks; read by create alone */
     int self;                    /* this server's number in it */
     uint64_t generation;
-    int64_t max_bytes; /* limit of all that create takes */
+    int64_t max_bytes;                /* limit of all that create takes */
+    const struct hosts *worker_hosts; /* to name workers in the log; borrowed; NULL: by number */
+    int64_t straggler_ms; /* a step that waited longer for one worker gets a line; 0: none */
     /* An answer to a member's earlier piece, for the stream `from`; the payload is borrowed for
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
@@ -48,6 +52,10 @@ void ps_store_destroy(struct ps_store *s); /* NULL is fine */
 /* From now on this incarnation alone speaks for the member. */
 void ps_store_admit(struct ps_store *s, int member, uint64_t incarnation);
 
+/* ssp: the member has left (done, or by name): nobody waits for it any more. Other modes: nothing.
+ */
+void ps_store_leave(struct ps_store *s, int member);
+
 /* Handles one piece. from: the caller's number for the stream it came on; of a repeated piece the
  * last stream gets the answer. *now: the answer that goes back on the same stream at once, or
  * PIECE_NONE; the caller unrefs its payload. Answers to other members (and to this one, when its
@@ -59,10 +67,13 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
  * the job's last step. */
 int64_t ps_store_step(struct ps_store *s);
 
-/* For each chunk whose step has waited since before `since_ns`: adds 1 to missing[member] for every
- * member whose contribution is not there. Returns the number of such chunks; *step is the lowest
- * of their steps. */
+/* For each chunk at which somebody has waited since before `since_ns`: adds 1 to missing[member]
+ * for every member whose contribution is waited for. Returns the number of such chunks; *step is
+ * the lowest of their steps. */
 int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t *step);
+
+/* Whom the steps waited for; valid while the store is. */
+const struct ps_stragglers *ps_store_stragglers(const struct ps_store *s);
 
 /* A chunk's present version, with a reference for the caller; NULL if not owned or not there. */
 struct buf *ps_store_read(struct ps_store *s, int chunk, int64_t *version);

@@ -1,0 +1,85 @@
+/* ps/cell.h - a chunk inside the store: what store.c (pieces, answers) and modes.c (what a
+ * contribution does in each mode) share. Private to them.
+ * Threads: a cell's fields are guarded by its lock; what is atomic or set by create is not. */
+#ifndef PS_CELL_H
+#define PS_CELL_H
+#include "ps/aggregate.h"
+#include "ps/store.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What one member waits for, and did last, at one chunk. */
+struct asker {
+    uint64_t pusher;    /* incarnation that waits for its push's answer; 0: none */
+    uint64_t push_from; /* on which stream */
+    int64_t push_step;
+    int64_t push_ns; /* ssp: when it came */
+    uint64_t puller; /* incarnation that waits for version pull_step; 0: none */
+    uint64_t pull_from;
+    int64_t pull_step;
+    uint64_t counted_by;  /* async, ssp: identity of the last contribution that counted */
+    int64_t counted_step; /* likewise; backup workers: the last step it counted for; -1: none */
+    int64_t clock;        /* ssp: contributions that counted, of all incarnations */
+    struct buf *base;     /* delay compensation: the version that was sent last, a reference */
+    int64_t base_version;
+};
+
+struct cell {
+    int chunk;
+    int shelf; /* its place in cells, and in the pool */
+    size_t n;  /* elements */
+    const struct net_param *param;
+    pthread_mutex_t lock; /* guards all below */
+    int64_t version;      /* -1 before the first */
+    struct buf *now, *before;
+    uint32_t now_crc, before_crc; /* each version is summed up once, not once for each answer */
+    float *slots;                 /* n_slots * n */
+    struct ps_aggregate sum;
+    struct asker *askers; /* n_workers */
+    int64_t arrived_ns;   /* sync: when the last contribution came */
+    struct ps_late late;  /* sync: whom the last version waited for */
+    /* Delay compensation: the version that the contribution at hand was computed on, borrowed from
+     * its asker while it is applied; NULL: none, or it is the present one. */
+    const struct buf *base;
+};
+
+struct ps_store {
+    struct ps_store_config cfg;
+    struct net_job job;
+    struct ps_pool *pool;
+    struct ps_stragglers *stragglers;
+    int n_cells;
+    struct cell *cells;
+    int *cell_of;                  /* chunk -> index in cells, or -1 */
+    _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
+    _Atomic int *left;             /* by member: has left once; never cleared */
+    _Atomic int n_restarts;        /* members that came again without having left */
+};
+
+/* All of these under the cell's lock. */
+
+/* An answer that says why a piece is none. */
+void ps_cell_refuse(struct ps_answer *now, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* An answer that carries the present version. */
+void ps_cell_give(struct cell *c, enum piece_kind kind, struct ps_answer *now);
+/* Adds a contribution as number `slot` of those that make a version; the last one makes it. Returns
+ * 1 if there is a new version. Without memory *now is a refusal and nothing has changed. */
+int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
+                       const struct net_payload *payload, float weight, struct ps_answer *now);
+
+/* What a PUSH does, by the job's mode. 1: there is a new version. *now stays PIECE_NONE if the
+ * answer is to come later. */
+int ps_modes_push(struct ps_store *s, struct cell *c, const struct net_frame_head *head,
+                  const struct net_piece *piece, struct ps_answer *now);
+/* ssp: how far a member's clock may be for its answers to go out; else there is no limit. */
+int64_t ps_modes_limit(const struct ps_store *s, const struct cell *c);
+/* 1: the member's push is counted, but its answer has to wait for slower members. */
+int ps_modes_held(const struct ps_store *s, const struct cell *c, int member, int64_t limit);
+/* The present version goes out to the member. */
+void ps_modes_sent(const struct ps_store *s, struct cell *c, int member);
+/* 1 if somebody has waited since before since_ns; then adds 1 to missing[m] of those waited for. */
+int ps_modes_missing(const struct ps_store *s, const struct cell *c, int64_t since_ns,
+                     int *missing);
+
+#endif

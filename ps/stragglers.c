@@ -1,0 +1,113 @@
+/* ps/stragglers.c - see stragglers.h. A step's chunks report one by one, from any thread; whoever
+ * brings the last report books the step. The next step's reports cannot come before that (I4), the
+ * ring has room for a few steps all the same: a client that drives chunks apart spoils figures at
+ * most. The longest wait of a step is one atomic word, wait above member, so that the larger wins.
+ */
+#include "ps/stragglers.h"
+#include "base/log.h"
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RING = 4, MEMBER_BITS = 13 };
+
+struct slot {
+    _Atomic int n_chunks;     /* that have reported */
+    _Atomic uint64_t longest; /* wait in us << MEMBER_BITS | member */
+};
+
+struct total {
+    _Atomic int64_t times, wait_us;
+};
+
+struct ps_stragglers {
+    int n_workers, n_chunks;
+    const struct hosts *hosts;
+    int64_t line_ms;
+    struct slot ring[RING];
+    struct total *totals; /* n_workers */
+};
+
+enum status ps_stragglers_create(int n_workers, int n_chunks, const struct hosts *hosts,
+                                 int64_t line_ms, struct ps_stragglers **out)
+{
+    struct ps_stragglers *s = calloc(1, sizeof *s);
+    if (!s)
+        return ST_NOMEM;
+    s->n_workers = n_workers;
+    s->n_chunks = n_chunks;
+    s->hosts = hosts;
+    s->line_ms = line_ms;
+    s->totals = calloc((size_t)n_workers, sizeof *s->totals);
+    if (!s->totals) {
+        free(s);
+        return ST_NOMEM;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+void ps_stragglers_destroy(struct ps_stragglers *s)
+{
+    if (!s)
+        return;
+    free(s->totals);
+    free(s);
+}
+
+/* "worker 1 (10.0.0.7:2223)" */
+static const char *name_of(const struct ps_stragglers *s, int member, char *text, size_t room)
+{
+    if (s->hosts && member < s->hosts->n)
+        snprintf(text, room, "worker %d (%.100s)", member, s->hosts->addr[member]);
+    else
+        snprintf(text, room, "worker %d", member);
+    return text;
+}
+
+static void book(struct ps_stragglers *s, int64_t step, int member, int64_t wait_us)
+{
+    char name[160];
+    atomic_fetch_add_explicit(&s->totals[member].times, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->totals[member].wait_us, wait_us, memory_order_relaxed);
+    if (s->line_ms > 0 && wait_us > s->line_ms * 1000)
+        LOG_I("step %" PRId64 " waited %" PRId64 " ms for %s", step, wait_us / 1000,
+              name_of(s, member, name, sizeof name));
+}
+
+void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late)
+{
+    if (s->n_workers < 2)
+        return;
+    struct slot *slot = &s->ring[late->step % RING];
+    uint64_t wait_us = late->wait_ns > 0 ? (uint64_t)late->wait_ns / 1000 : 0;
+    uint64_t mine = wait_us << MEMBER_BITS | (uint64_t)late->member;
+    uint64_t longest = atomic_load(&slot->longest);
+    while (mine > longest && !atomic_compare_exchange_weak(&slot->longest, &longest, mine))
+        ;
+    if (atomic_fetch_add(&slot->n_chunks, 1) + 1 < s->n_chunks)
+        return;
+    atomic_store(&slot->n_chunks, 0);
+    longest = atomic_exchange(&slot->longest, 0);
+    book(s, late->step, (int)(longest & ((1 << MEMBER_BITS) - 1)),
+         (int64_t)(longest >> MEMBER_BITS));
+}
+
+void ps_stragglers_total(const struct ps_stragglers *s, int member, struct ps_late_total *out)
+{
+    *out = (struct ps_late_total){.times = atomic_load(&s->totals[member].times),
+                                  .seconds = (double)atomic_load(&s->totals[member].wait_us) / 1e6};
+}
+
+void ps_stragglers_log(const struct ps_stragglers *s)
+{
+    char name[160];
+    for (int m = 0; m < s->n_workers; m++) {
+        struct ps_late_total t;
+        ps_stragglers_total(s, m, &t);
+        if (t.times > 0)
+            LOG_I("%s was the last in %" PRId64 " steps; the others waited %.3f s for it",
+                  name_of(s, m, name, sizeof name), t.times, t.seconds);
+    }
+}

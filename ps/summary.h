@@ -1,0 +1,19 @@
+/* ps/summary.h - the figures that a server ends with, as JSON for programs.
+ * Owns:    nothing. Threads: any.
+ * Errors:  ST_IO, ST_NOMEM, logged with the cause. */
+#ifndef PS_SUMMARY_H
+#define PS_SUMMARY_H
+#include "ps/service.h"
+#include "ps/stragglers.h"
+
+struct ps_summary {
+    int task_index;
+    struct ps_service_stats stats;
+    int n_workers;
+    const struct ps_late_total *late; /* n_workers */
+};
+
+/* Written beside and renamed, so that a reader sees all or nothing. */
+enum status ps_summary_write(const char *path, const struct ps_summary *s);
+
+#endif

@@ -1,0 +1,460 @@
+/* tests/ps_modes_test.c - the store in the modes besides sync: who counts, who waits, what is
+ * applied, each against a plain reference; and whom steps waited for. */
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/rng.h"
+#include "ps/store.h"
+#include "tests/capture.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { MEMBERS = 4, N_ELEMS = 1324 + 5, N_CHUNKS = 3, MAX_SEEN = 64, GENERATION = 3 };
+static const float rate = 0.125f;
+
+static const struct net_param model[] = {
+    {.name = "w", .shape = {2, {331, 4}}}, /* chunks of 1024 and 300 */
+    {.name = "mean", .shape = {1, {5}}, .rule = PARAM_AVERAGE, .keep = 0.5f},
+};
+
+struct seen {
+    int member;
+    enum piece_kind kind;
+    uint32_t chunk;
+    int64_t step;
+};
+
+struct fixture {
+    struct chunks *chunks;
+    int server[N_CHUNKS];
+    struct ps_store *store;
+    struct seen seen[MAX_SEEN];
+    int n_seen;
+};
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    struct fixture *f = ctx;
+    assert_in_range(f->n_seen, 0, MAX_SEEN - 1);
+    f->seen[f->n_seen++] = (struct seen){(int)head->member, a->kind, a->chunk, (int64_t)a->step};
+    assert_int_equal(digest_crc32c(0, a->payload->data, a->payload->bytes), a->crc32c);
+}
+
+static void setup(struct fixture *f, struct net_job job)
+{
+    *f = (struct fixture){.n_seen = 0};
+    assert_int_equal(chunks_create(model, 2, 4096, &f->chunks), ST_OK);
+    assert_int_equal(f->chunks->n_chunks, N_CHUNKS);
+    if (job.train_steps == 0)
+        job.train_steps = 1000;
+    optim_defaults(OPTIM_SGD, &job.optim);
+    job.optim.learning_rate = rate;
+    struct ps_store_config cfg = {.chunks = f->chunks,
+                                  .job = &job,
+                                  .server = f->server,
+                                  .generation = GENERATION,
+                                  .max_bytes = 1 << 20,
+                                  .straggler_ms = 20,
+                                  .answer = on_answer,
+                                  .ctx = f};
+    assert_null(job_check_mode(&job));
+    assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
+    for (int m = 0; m < job.n_workers; m++)
+        ps_store_admit(f->store, m, 100 + (uint64_t)m);
+}
+
+static void teardown(struct fixture *f)
+{
+    ps_store_destroy(f->store);
+    chunks_destroy(f->chunks);
+}
+
+static float value(int who, int64_t step, int64_t elem)
+{
+    return rng_uniform(rng_key((uint64_t)who, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
+}
+
+/* Of member's process number `life`. The payload is value(member, seed, element of the chunk). */
+static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, int life, int chunk,
+                           int64_t step)
+{
+    static float data[1024];
+    size_t n = kind == PIECE_PULL ? 0 : (size_t)f->chunks->chunks[chunk].n_elems;
+    for (size_t i = 0; i < n; i++)
+        data[i] = value(member, kind == PIECE_INIT ? -1 : step, (int64_t)i);
+    const struct net_span span = {(const uint8_t *)data, n * sizeof *data};
+    const struct net_frame_head head = {GENERATION, (uint32_t)member,
+                                        100 + (uint64_t)member + 10 * (uint64_t)life};
+    struct net_piece piece = {.kind = kind,
+                              .chunk = (uint32_t)chunk,
+                              .step = (uint64_t)step,
+                              .weight = kind == PIECE_PUSH ? 1.0f + (float)member : 0,
+                              .crc32c = digest_crc32c(0, data, span.n),
+                              .payload = {&span, 0, span.n}};
+    struct ps_answer a;
+    ps_store_piece(f->store, &head, &piece, 9, &a);
+    buf_unref(a.payload);
+    return a.kind;
+}
+
+static enum piece_kind push(struct fixture *f, int member, int chunk, int64_t step)
+{
+    return act(f, PIECE_PUSH, member, 0, chunk, step);
+}
+
+static void init_all(struct fixture *f)
+{
+    for (int c = 0; c < N_CHUNKS; c++)
+        assert_int_equal(act(f, PIECE_INIT, 0, 0, c, 0), PIECE_VERSION);
+}
+
+static int64_t version_of(struct fixture *f, int chunk)
+{
+    int64_t v = -1;
+    buf_unref(ps_store_read(f->store, chunk, &v));
+    return v;
+}
+
+/* The largest difference from what is expected. */
+static double distance(struct fixture *f, int chunk, const double *expect)
+{
+    int64_t v;
+    double worst = 0;
+    struct buf *b = ps_store_read(f->store, chunk, &v);
+    for (int64_t i = 0; i < f->chunks->chunks[chunk].n_elems; i++)
+        worst = fmax(worst, fabs((double)((const float *)b->data)[i] - expect[i]));
+    buf_unref(b);
+    return worst;
+}
+
+/* Three of four make a step; the fourth is told so, is not counted, and holds nobody up. */
+static void test_backup_workers(void **state)
+{
+    struct fixture f;
+    enum { STEPS = 20 };
+    static double expect[1024];
+    setup(&f, (struct net_job){.n_workers = MEMBERS, .aggregate = 3});
+    init_all(&f);
+    for (int64_t i = 0; i < 1024; i++)
+        expect[i] = (double)value(0, -1, i);
+    for (int64_t step = 0; step < STEPS; step++) {
+        int late = (int)(step * 7 % MEMBERS);
+        double sum[1024] = {0}, weight = 0;
+        f.n_seen = 0;
+        for (int k = 1; k < MEMBERS; k++) { /* starting with another member each time */
+            int m = (late + k) % MEMBERS;
+            assert_int_equal(f.n_seen, 0);
+            assert_int_equal(push(&f, m, 0, step), PIECE_NONE);
+            if (k == 1) /* once more, before the step is over */
+                assert_int_equal(push(&f, m, 0, step), PIECE_NONE);
+            weight += 1 + m;
+            for (int64_t i = 0; i < 1024; i++)
+                sum[i] += (1.0 + m) * (double)value(m, step, i);
+        }
+        assert_int_equal(version_of(&f, 0), step + 1);
+        assert_int_equal(f.n_seen, 3);
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(f.seen[k].kind, PIECE_APPLIED);
+            assert_int_equal(f.seen[k].step, step + 1);
+            assert_int_not_equal(f.seen[k].member, late);
+        }
+        assert_int_equal(push(&f, late, 0, step), PIECE_STALE);
+        assert_int_equal(push(&f, late, 0, step), PIECE_STALE);
+        assert_int_equal(push(&f, (late + 1) % MEMBERS, 0, step), PIECE_DUPLICATE);
+        for (int64_t i = 0; i < 1024; i++)
+            expect[i] -= (double)rate * sum[i] / weight;
+        assert_int_equal(version_of(&f, 0), step + 1);
+        assert_true(distance(&f, 0, expect) < 1e-5);
+    }
+    assert_int_equal(version_of(&f, 1), 0); /* chunks go each at its own pace */
+    teardown(&f);
+}
+
+static void test_backup_workers_missing(void **state)
+{
+    struct fixture f;
+    int missing[MEMBERS] = {0};
+    int64_t step = -1;
+    setup(&f, (struct net_job){.n_workers = MEMBERS, .aggregate = 3});
+    init_all(&f);
+    push(&f, 3, 1, 0);
+    push(&f, 1, 1, 0);
+    assert_int_equal(ps_store_missing(f.store, INT64_MAX, missing, &step), 1);
+    assert_int_equal(step, 0);
+    assert_true(missing[0] == 1 && missing[2] == 1 && missing[1] == 0 && missing[3] == 0);
+    /* a process that starts anew and repeats: counted once, answered with the others */
+    ps_store_admit(f.store, 3, 113);
+    assert_int_equal(act(&f, PIECE_PUSH, 3, 1, 1, 0), PIECE_NONE);
+    assert_int_equal(version_of(&f, 1), 0);
+    assert_int_equal(push(&f, 0, 1, 0), PIECE_NONE);
+    assert_int_equal(version_of(&f, 1), 1);
+    assert_int_equal(f.n_seen, 3);
+    teardown(&f);
+}
+
+/* No step is made beyond the job's last, whatever comes. */
+static void test_the_end(void **state)
+{
+    static const struct net_job jobs[] = {
+        {.n_workers = 2, .train_steps = 3},
+        {.n_workers = 2, .train_steps = 3, .aggregate = 1},
+        {.n_workers = 2, .train_steps = 3, .sync_mode = JOB_ASYNC},
+        {.n_workers = 2, .train_steps = 3, .sync_mode = JOB_SSP, .staleness = 5},
+    };
+    for (int j = 0; j < 4; j++) {
+        struct fixture f;
+        setup(&f, jobs[j]);
+        init_all(&f);
+        for (int64_t step = 0; step < 3; step++) {
+            push(&f, 0, 0, step);
+            if (j == 0)
+                push(&f, 1, 0, step);
+        }
+        assert_int_equal(version_of(&f, 0), 3);
+        assert_int_equal(push(&f, 0, 0, 3), PIECE_STALE);
+        assert_int_equal(push(&f, 1, 0, 3), PIECE_STALE);
+        assert_int_equal(push(&f, 1, 0, 1), PIECE_STALE);
+        assert_int_equal(version_of(&f, 0), 3);
+        teardown(&f);
+    }
+}
+
+/* How far member's counted pushes are ahead of the slowest one's, when it has its answer. */
+struct pacer {
+    int64_t clock[MEMBERS], base[MEMBERS];
+    int waits[MEMBERS];
+};
+
+static void take_answers(struct fixture *f, struct pacer *p)
+{
+    for (int i = 0; i < f->n_seen; i++) {
+        int m = f->seen[i].member;
+        assert_int_equal(f->seen[i].kind, PIECE_APPLIED);
+        assert_true(p->waits[m]);
+        p->waits[m] = 0;
+        p->base[m] = f->seen[i].step;
+        assert_int_equal(f->seen[i].step, version_of(f, 0)); /* the present version goes out */
+    }
+    f->n_seen = 0;
+}
+
+/* Members push in a random order, each as soon as it may: never further apart than the bound, and
+ * the bound is used to the full; everybody goes on for ever. */
+static void test_ssp(void **state)
+{
+    for (int64_t staleness = 0; staleness <= 3; staleness++) {
+        struct fixture f;
+        struct pacer p = {.waits = {0}};
+        int64_t widest = 0;
+        setup(&f, (struct net_job){.n_workers = MEMBERS,
+                                   .sync_mode = JOB_SSP,
+                                   .staleness = staleness,
+                                   .train_steps = 1000});
+        init_all(&f);
+        for (uint64_t i = 0; i < 4000 && version_of(&f, 0) < 900; i++) {
+            int m = (int)rng_below(7, i, 16);
+            m = m < 13 ? 0 : m - 12; /* the first is much faster */
+            if (p.waits[m]) {
+                assert_int_equal(push(&f, m, 0, p.base[m]), PIECE_NONE); /* repeats wait on */
+                assert_int_equal(f.n_seen, 0);
+                continue;
+            }
+            int64_t lowest = INT64_MAX;
+            for (int k = 0; k < MEMBERS; k++)
+                lowest = p.clock[k] < lowest ? p.clock[k] : lowest;
+            assert_in_range(p.clock[m] - lowest, 0, staleness);
+            widest = p.clock[m] - lowest > widest ? p.clock[m] - lowest : widest;
+            assert_int_equal(push(&f, m, 0, p.base[m]), PIECE_NONE);
+            p.clock[m]++;
+            p.waits[m] = 1;
+            take_answers(&f, &p);
+        }
+        int64_t total = p.clock[0] + p.clock[1] + p.clock[2] + p.clock[3];
+        assert_int_equal(version_of(&f, 0), total); /* each counted once, at once */
+        assert_in_range(total, 300, 1000);
+        assert_int_equal(widest, staleness);
+        teardown(&f);
+    }
+}
+
+static void test_ssp_leaving(void **state)
+{
+    struct fixture f;
+    setup(&f, (struct net_job){.n_workers = 3, .sync_mode = JOB_SSP, .staleness = 1});
+    init_all(&f);
+    assert_int_equal(push(&f, 0, 0, 0), PIECE_NONE);
+    assert_int_equal(f.n_seen, 1);
+    assert_int_equal(push(&f, 0, 0, 1), PIECE_NONE); /* now 2 ahead of both others */
+    assert_int_equal(f.n_seen, 1);
+    int missing[3] = {0};
+    int64_t step = -1;
+    assert_int_equal(ps_store_missing(f.store, 0, missing, &step), 0);
+    assert_int_equal(ps_store_missing(f.store, INT64_MAX, missing, &step), 1);
+    assert_true(step == 2 && missing[0] == 0 && missing[1] == 1 && missing[2] == 1);
+    ps_store_leave(f.store, 1);
+    assert_int_equal(f.n_seen, 1);
+    ps_store_leave(f.store, 2);
+    assert_int_equal(f.n_seen, 2);
+    assert_int_equal(f.seen[1].step, 2);
+    for (int64_t i = 2; i < 10; i++) /* alone, it is free */
+        assert_int_equal(push(&f, 0, 0, i), PIECE_NONE);
+    assert_int_equal(f.n_seen, 10);
+    /* one that comes back is not waited for, and does not wait */
+    ps_store_admit(f.store, 2, 112);
+    assert_int_equal(act(&f, PIECE_PUSH, 2, 1, 0, 10), PIECE_NONE);
+    assert_int_equal(push(&f, 0, 0, 11), PIECE_NONE);
+    assert_int_equal(f.n_seen, 12);
+    teardown(&f);
+}
+
+/* A restart may leave a member's clocks one apart from chunk to chunk; two can so block each other
+ * for ever, unless every restart makes the bound one larger. */
+static void test_ssp_restarts(void **state)
+{
+    struct fixture f;
+    setup(&f, (struct net_job){.n_workers = 2, .sync_mode = JOB_SSP, .staleness = 0});
+    init_all(&f);
+    assert_int_equal(push(&f, 0, 0, 0), PIECE_NONE); /* and dies before chunk 1 */
+    assert_int_equal(push(&f, 1, 1, 0), PIECE_NONE); /* dies before chunk 0 */
+    assert_int_equal(f.n_seen, 0);
+    for (int m = 0; m < 2; m++)
+        ps_store_admit(f.store, m, 110 + (uint64_t)m);
+    for (int m = 0; m < 2; m++)
+        for (int c = 0; c < 2; c++)
+            assert_int_equal(act(&f, PIECE_PULL, m, 1, c, 0), PIECE_VERSION);
+    f.n_seen = 0;
+    int64_t base[2][2] = {{1, 1}, {1, 1}};
+    for (int round = 0; round < 20; round++) {
+        for (int m = 0; m < 2; m++)
+            for (int c = 0; c < 2; c++)
+                assert_int_equal(act(&f, PIECE_PUSH, m, 1, c, base[m][c]), PIECE_NONE);
+        assert_int_equal(f.n_seen, 4); /* all four are answered: both members can go on */
+        for (int i = 0; i < 4; i++)
+            base[f.seen[i].member][f.seen[i].chunk] = f.seen[i].step;
+        f.n_seen = 0;
+    }
+    teardown(&f);
+}
+
+/* g + lambda g g (w_now - w_base), with the base that this member computed on. */
+static void test_delay_compensation(void **state)
+{
+    static const struct net_job jobs[] = {
+        {.n_workers = 3, .sync_mode = JOB_ASYNC, .delay_compensation = 2},
+        {.n_workers = 3, .sync_mode = JOB_SSP, .staleness = 50, .delay_compensation = 2},
+    };
+    for (int j = 0; j < 2; j++) {
+        struct fixture f;
+        static double w[100][1024];
+        int64_t base[3] = {0}, version = 0;
+        int n_late = 0;
+        setup(&f, jobs[j]);
+        init_all(&f);
+        for (int m = 0; m < 3; m++)
+            assert_int_equal(act(&f, PIECE_PULL, m, 0, 0, 0), PIECE_VERSION);
+        for (int64_t i = 0; i < 1024; i++)
+            w[0][i] = (double)value(0, -1, i);
+        for (uint64_t k = 0; k < 90; k++) {
+            int m = (int)rng_below(3, k, 3);
+            n_late += base[m] < version;
+            for (int64_t i = 0; i < 1024; i++) {
+                double g = (double)value(m, base[m], i);
+                g += 2 * g * g * (w[version][i] - w[base[m]][i]);
+                w[version + 1][i] = w[version][i] - (double)rate * g;
+            }
+            enum piece_kind kind = push(&f, m, 0, base[m]);
+            assert_int_equal(kind, j == 0 ? PIECE_APPLIED : PIECE_NONE);
+            f.n_seen = 0;
+            base[m] = ++version;
+            assert_int_equal(version_of(&f, 0), version);
+            assert_true(distance(&f, 0, w[version]) < 1e-5);
+        }
+        assert_in_range(n_late, 30, 90);
+        teardown(&f);
+    }
+}
+
+/* Without the version it was computed on, a gradient is applied as it is. */
+static void test_no_base_no_compensation(void **state)
+{
+    struct fixture f;
+    static double expect[1024];
+    setup(&f, (struct net_job){.n_workers = 2, .sync_mode = JOB_ASYNC, .delay_compensation = 2});
+    init_all(&f);
+    assert_int_equal(push(&f, 0, 0, 0), PIECE_APPLIED);
+    assert_int_equal(push(&f, 1, 0, 0), PIECE_APPLIED); /* it never had version 0 from here */
+    for (int64_t i = 0; i < 1024; i++)
+        expect[i] = (double)value(0, -1, i) -
+                    (double)rate * ((double)value(0, 0, i) + (double)value(1, 0, i));
+    assert_true(distance(&f, 0, expect) < 1e-6);
+    /* an averaged parameter has no gradient */
+    for (int m = 0; m < 2; m++) {
+        assert_int_equal(act(&f, PIECE_PULL, m, 0, 2, 0), PIECE_VERSION);
+    }
+    assert_int_equal(push(&f, 0, 2, 0), PIECE_APPLIED);
+    assert_int_equal(push(&f, 1, 2, 0), PIECE_APPLIED);
+    for (int64_t i = 0; i < 5; i++)
+        expect[i] = 0.5 * (0.5 * (double)value(0, -1, i) + 0.5 * (double)value(0, 0, i)) +
+                    0.5 * (double)value(1, 0, i);
+    assert_true(distance(&f, 2, expect) < 1e-6);
+    teardown(&f);
+}
+
+static void sleep_ms(long ms)
+{
+    struct timespec ts = {0, ms * 1000000};
+    nanosleep(&ts, NULL);
+}
+
+/* Two members, three chunks; member 1 comes late at one chunk of one step. */
+static void test_stragglers(void **state)
+{
+    struct fixture f;
+    struct ps_late_total t[2];
+    setup(&f, (struct net_job){.n_workers = 2});
+    init_all(&f);
+    capture_begin();
+    for (int64_t step = 0; step < 5; step++)
+        for (int c = 0; c < N_CHUNKS; c++) {
+            int last = step == 3 && c == 1;
+            push(&f, !last ? 1 : 0, c, step);
+            if (last)
+                sleep_ms(60);
+            push(&f, !last ? 0 : 1, c, step);
+        }
+    capture_end();
+    const char *line = strstr(capture_text, "step 3 waited ");
+    assert_non_null(line);
+    assert_non_null(strstr(line, " ms for worker 1\n"));
+    assert_in_range(atoi(line + strlen("step 3 waited ")), 59, 5000);
+    for (int m = 0; m < 2; m++)
+        ps_stragglers_total(ps_store_stragglers(f.store), m, &t[m]);
+    assert_true(t[1].times >= 1 && t[0].times + t[1].times == 5);
+    assert_true(t[1].seconds >= 0.059 && t[1].seconds < 5);
+    assert_true(t[0].seconds < t[1].seconds);
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_backup_workers),
+        cmocka_unit_test(test_backup_workers_missing),
+        cmocka_unit_test(test_the_end),
+        cmocka_unit_test(test_ssp),
+        cmocka_unit_test(test_ssp_leaving),
+        cmocka_unit_test(test_ssp_restarts),
+        cmocka_unit_test(test_delay_compensation),
+        cmocka_unit_test(test_no_base_no_compensation),
+        cmocka_unit_test(test_stragglers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
