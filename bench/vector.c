@@ -1,9 +1,9 @@
 /* bench/vector.c - how near the loops of kernels/vector and the checksum come to memory speed.
  * Each contestant runs over a working set (all its arrays together) that lies in a core's L2 and
- * over one that does not; what it reads and writes is counted once each, as for memcpy. The
- * contestants take turns, round by round, so that a noisy neighbour meets all of them, and time is
- * the thread's own; the medians are printed as GB/s and as a ratio to memcpy's, then as a line of
- * JSON.
+ * over one that does not; what it reads and writes is counted once each, as for memcpy. They take
+ * turns, round by round, each right after a turn of memcpy, so that a noisy neighbour meets both,
+ * and time is the thread's own. Prints the medians of GB/s and of the ratios to memcpy's, and the
+ * ratios as a line of JSON.
  *     bench_vector [rounds] [milliseconds of a turn] */
 #include "kernels/vector/vector.h"
 #include "base/digest.h"
@@ -176,24 +176,36 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void run(int rounds, double turn, float *room, double median[N_SIZES][N])
+struct figure {
+    double speed, to_memcpy;
+};
+
+static double median(double *v, int n)
 {
-    static double speed[N][MAX_ROUNDS];
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+static void run(int rounds, double turn, float *room, struct figure out[N_SIZES][N])
+{
+    static double speed[N][MAX_ROUNDS], ratio[N][MAX_ROUNDS];
     for (int z = 0; z < N_SIZES; z++) {
         for (int r = 0; r < rounds; r++)
             for (int k = 0; k < N; k++) {
                 struct set s;
+                prepare(&contestants[0], sizes[z], room, &s);
+                double before = measure(&contestants[0], &s, turn);
                 prepare(&contestants[k], sizes[z], room, &s);
                 speed[k][r] = measure(&contestants[k], &s, turn);
+                ratio[k][r] = speed[k][r] / before;
             }
-        for (int k = 0; k < N; k++) {
-            qsort(speed[k], (size_t)rounds, sizeof speed[k][0], by_value);
-            median[z][k] = speed[k][rounds / 2];
-        }
+        for (int k = 0; k < N; k++)
+            out[z][k] = (struct figure){.speed = median(speed[k], rounds),
+                                        .to_memcpy = median(ratio[k], rounds)};
     }
 }
 
-static void print(double median[N_SIZES][N])
+static void print(struct figure f[N_SIZES][N])
 {
     printf("%-32s", "GB/s (to memcpy)");
     for (int z = 0; z < N_SIZES; z++)
@@ -201,11 +213,11 @@ static void print(double median[N_SIZES][N])
     for (int k = 0; k < N; k++) {
         printf("\n%-32s", contestants[k].name);
         for (int z = 0; z < N_SIZES; z++)
-            printf("  %8.1f (%5.2f)", median[z][k], median[z][k] / median[z][0]);
+            printf("  %8.1f (%5.2f)", f[z][k].speed, f[z][k].to_memcpy);
     }
     printf("\n{\"loops\": \"%s\"", vector_description());
     for (int k = 0; k < N; k++)
-        printf(", \"%s\": [%.2f, %.2f]", contestants[k].name, median[0][k], median[1][k]);
+        printf(", \"%s\": [%.2f, %.2f]", contestants[k].name, f[0][k].to_memcpy, f[1][k].to_memcpy);
     printf("}\n");
 }
 
@@ -214,15 +226,15 @@ int main(int argc, char **argv)
     int rounds = argc > 1 ? atoi(argv[1]) : 7;
     int turn_ms = argc > 2 ? atoi(argv[2]) : 10;
     float *room = aligned_alloc(64, sizes[N_SIZES - 1]);
-    static double median[N_SIZES][N];
+    static struct figure figures[N_SIZES][N];
     if (rounds < 1 || rounds > MAX_ROUNDS || turn_ms < 1 || room == NULL) {
         fprintf(stderr, "usage: bench_vector [rounds, 1 to %d] [milliseconds of a turn]\n",
                 MAX_ROUNDS);
         free(room);
         return 2;
     }
-    run(rounds, turn_ms / 1e3, room, median);
-    print(median);
+    run(rounds, turn_ms / 1e3, room, figures);
+    print(figures);
     free(room);
     return 0;
 }
