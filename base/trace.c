@@ -27,6 +27,7 @@ struct event {
 struct ring {
     const char *name; /* of the thread; written by it before its first event */
     int number;
+    int tid;            /* the kernel's: viewers want numbers that differ between processes, too */
     _Atomic uint64_t n; /* events ever; the next goes to n % TRACE_EVENTS */
     struct event events[TRACE_EVENTS];
 };
@@ -88,6 +89,7 @@ static struct ring *ring_create(const char *name, int number)
     memset(r, 0, sizeof *r);
     r->name = name;
     r->number = number;
+    r->tid = (int)gettid();
     atomic_init(&r->n, 0);
     return r;
 }
@@ -200,20 +202,20 @@ static int by_time(const void *a, const void *b)
 }
 
 /* Writes a thread's events; returns how many were overwritten before. */
-static uint64_t put_ring(struct ring *r, int tid)
+static uint64_t put_ring(struct ring *r)
 {
     uint64_t n = atomic_load(&r->n);
     uint64_t first = n < TRACE_EVENTS ? 0 : n - TRACE_EVENTS + 1;
     fprintf(file, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{",
-            (int)getpid(), tid);
+            (int)getpid(), r->tid);
     fprintf(file, "\"name\":\"");
     put_text(r->name ? r->name : "thread");
-    fprintf(file, " %d\"}}", r->name && r->number >= 0 ? r->number : tid);
+    fprintf(file, " %d\"}}", r->name && r->number >= 0 ? r->number : r->tid);
     for (uint64_t i = first; i < n; i++)
         sorted[i - first] = r->events[i % TRACE_EVENTS];
     qsort(sorted, (size_t)(n - first), sizeof *sorted, by_time);
     for (uint64_t i = first; i < n; i++)
-        put_event(&sorted[i - first], tid);
+        put_event(&sorted[i - first], r->tid);
     return first;
 }
 
@@ -248,7 +250,7 @@ enum status trace_close(void)
             "\"name\":\"%s:%d\"}}",
             (int)getpid(), process_role, process_task);
     for (int i = 0; i < n; i++)
-        n_lost += put_ring(rings[i], i + 1);
+        n_lost += put_ring(rings[i]);
     put_end(n_lost, n_lost_threads);
     int err = ferror(file) ? errno : 0;
     if (fclose(file) != 0 && !err)

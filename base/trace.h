@@ -78,7 +78,7 @@ static inline void trace_span(int64_t begin, enum trace_category category, const
     }
 }
 
-/* What this thread is called in the trace: "name number", or with number < 0 its number there. name
+/* What this thread is called in the trace: "name number", or with number < 0 the kernel's. name
  * is borrowed until trace_close. */
 static inline void trace_thread_name(const char *name, int number)
 {

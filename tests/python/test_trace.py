@@ -106,7 +106,7 @@ class Trace(harness.Test):
                             by["receive"], row)
 
     def test_merge_of_hosts(self):
-        """Another host's times are moved, the same process number is given anew."""
+        """Another host's times are moved, the same number of a process or thread is given anew."""
         paths = [os.path.join(self.dir(), name) for name in ("a.json", "b.json", "m.json")]
         hosts = ((paths[0], "a", 5000000, 10.0), (paths[1], "b", 2000000, 20.0))
         for path, host, wall, ts in hosts:
@@ -120,8 +120,8 @@ class Trace(harness.Test):
         subprocess.run([sys.executable, "-B", MERGE, "-o", paths[2], *paths[:2]],
                        stdout=subprocess.DEVNULL, check=True)
         events = load(paths[2])["traceEvents"]
-        self.assertEqual([(e["pid"], e.get("ts")) for e in events],
-                         [(7, None), (7, 10.0), (8, None), (8, 20.0 - 3000.0)])
+        self.assertEqual([(e["pid"], e.get("tid"), e.get("ts")) for e in events],
+                         [(7, None, None), (7, 1, 10.0), (8, None, None), (8, 2, 20.0 - 3000.0)])
 
     def test_sigterm(self):
         path = self.paths()[1]
