@@ -82,12 +82,12 @@ static int push_first(struct ps_store *s, struct cell *c, const struct net_frame
 }
 
 /* The version that the contribution was computed on, if it was sent to this member and another has
- * come since. A parameter that is averaged has no gradient to compensate. */
+ * come since. */
 static const struct buf *base_of(const struct ps_store *s, const struct cell *c,
                                  const struct asker *a, int64_t step)
 {
     int known = s->job.delay_compensation > 0 && a->base && a->base_version == step;
-    return known && step < c->version && c->param->rule != PARAM_AVERAGE ? a->base : NULL;
+    return known && step < c->version ? a->base : NULL;
 }
 
 /* async, ssp. A member has one push per chunk under way, so the last one counted is enough to know
@@ -165,6 +165,7 @@ int ps_modes_held(const struct ps_store *s, const struct cell *c, int member, in
 void ps_modes_sent(const struct ps_store *s, struct cell *c, int member)
 {
     struct asker *a = &c->askers[member];
+    /* what is averaged has no gradient to compensate */
     if (s->job.delay_compensation <= 0 || c->param->rule == PARAM_AVERAGE)
         return;
     buf_unref(a->base);

@@ -238,6 +238,11 @@ static void test_join_bounds(void **state)
     struct fixture *f = *state;
     struct net_join good = {.member = 1, .incarnation = 5, .chunks = f->chunks};
     good.job = (struct net_job){.n_workers = 2, .train_steps = 10, .seed = 3};
+    good.job.sync_mode = JOB_SSP;
+    good.job.staleness = 4;
+    good.job.delay_compensation = 0.25f;
+    good.job.push_dtype = DTYPE_BF16;
+    good.job.version_dtype = DTYPE_F16;
     optim_defaults(OPTIM_ADAM, &good.job.optim);
     for (int i = 0; i <= 6; i++) {
         struct net_join join = good, got;
@@ -268,6 +273,12 @@ static void test_join_bounds(void **state)
         assert_int_equal(got.job.optim.kind, OPTIM_ADAM);
         assert_true(got.job.optim.beta2 == good.job.optim.beta2);
         assert_int_equal(got.job.seed, 3);
+        assert_int_equal(got.job.sync_mode, JOB_SSP);
+        assert_int_equal(got.job.staleness, 4);
+        assert_true(got.job.delay_compensation == 0.25f);
+        assert_int_equal(got.job.aggregate, 2); /* 0 is all */
+        assert_int_equal(got.job.push_dtype, DTYPE_BF16);
+        assert_int_equal(got.job.version_dtype, DTYPE_F16);
         assert_int_equal(chunks_compare(f->chunks, got.chunks, why, sizeof why), ST_OK);
         chunks_destroy(chunks);
     }

@@ -395,6 +395,13 @@ static void test_no_base_no_compensation(void **state)
         expect[i] = (double)value(0, -1, i) -
                     (double)rate * ((double)value(0, 0, i) + (double)value(1, 0, i));
     assert_true(distance(&f, 0, expect) < 1e-6);
+    /* member 0 has asked again since, but still pushes what it computed on version 1 */
+    assert_int_equal(act(&f, PIECE_PULL, 0, 0, 0, 0), PIECE_VERSION);
+    assert_int_equal(push(&f, 1, 0, 2), PIECE_APPLIED);
+    assert_int_equal(push(&f, 0, 0, 1), PIECE_APPLIED);
+    for (int64_t i = 0; i < 1024; i++)
+        expect[i] -= (double)rate * ((double)value(0, 1, i) + (double)value(1, 2, i));
+    assert_true(distance(&f, 0, expect) < 1e-6);
     /* an averaged parameter has no gradient */
     for (int m = 0; m < 2; m++) {
         assert_int_equal(act(&f, PIECE_PULL, m, 0, 2, 0), PIECE_VERSION);

@@ -110,15 +110,12 @@ static enum status make_exchange(struct worker *w)
     struct net_exchange_config cfg = {
         .ps_hosts = &w->opt.ps_hosts,
         .params = w->params,
-        .join = {.member = o->task_index,
-                 .job = {.n_workers = o->n_workers,
-                         .sync_mode = o->sync_mode,
-                         .optim = o->optim,
-                         .train_steps = options_train_steps(o, w->train->n),
-                         .seed = (uint64_t)o->seed},
-                 .chunks = w->chunks},
+        .join = {.member = o->task_index, .job = options_job(o, w->train->n), .chunks = w->chunks},
     };
-    cfg.join.job.optim.total_steps = (uint64_t)cfg.join.job.train_steps;
+    if (o->ps_hosts.n > 0 && (o->push_dtype != DTYPE_F32 || o->version_dtype != DTYPE_F32)) {
+        LOG_E("--wire_dtype: this build sends fp32 alone; leave the flag out");
+        return ST_UNSUPPORTED;
+    }
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
             cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
@@ -131,6 +128,7 @@ static enum status make_trainer(struct worker *w)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int n_threads = o->intra_op_threads > 0 ? (int)o->intra_op_threads
                                             : (int)((cores > 0 ? cores : 1) / o->towers);
+    struct net_job job = options_job(o, w->train->n);
     struct trainer_config cfg = {
         .model = w->model,
         .chunks = w->chunks,
@@ -139,13 +137,13 @@ static enum status make_trainer(struct worker *w)
         .test = w->test,
         .exchange = &w->exchange,
         .params = w->params,
-        .sync_mode = o->sync_mode,
+        .own_pace = !job_in_lockstep(&job),
         .task_index = o->task_index,
         .n_workers = o->n_workers,
         .n_towers = (int)o->towers,
         .batch = (int)o->batch_size,
         .n_threads = n_threads > 0 ? n_threads : 1,
-        .train_steps = options_train_steps(o, w->train->n),
+        .train_steps = job.train_steps,
         .eval_every = o->eval_every,
         .log_every = o->log_every,
         .progress = o->progress,

@@ -12,9 +12,11 @@ static struct raw {
     const char *ps_hosts, *worker_hosts, *job_name;
     int64_t task_index;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
+    const char *wire_dtype;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
-    int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms;
-    double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay;
+    int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms, staleness;
+    double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay,
+        compensation;
     int sync_replicas, sync_mode, optimizer, schedule, progress, log_level;
 } raw;
 
@@ -36,6 +38,8 @@ static const struct raw raw_defaults = {
     .weight_decay = -1,
     .sync_replicas = -1,
     .sync_mode = -1,
+    .staleness = -1,
+    .wire_dtype = "fp32",
     .optimizer = OPTIM_ADAM,
     .log_level = LOG_LEVEL_INFO,
 };
@@ -68,14 +72,23 @@ static const struct flag table[] = {
     STR("job_name", job_name, "NAME", "may be left out; anything but 'worker' is an error", NULL),
     INT("task_index", task_index, 0, JOB_MAX_WORKERS - 1,
         "which entry of --worker_hosts this process is; needed with more than one"),
-    ONE("sync_mode", sync_mode, "sync|async",
-        "sync: a step is the mean of all workers' gradients; async: each is applied as it comes "
-        "(default sync)",
+    ONE("sync_mode", sync_mode, JOB_SYNC_MODES,
+        "sync: a step is the mean of all workers' gradients; async: each is applied as it comes; "
+        "ssp: likewise, but no worker runs away from the slowest (default sync)",
         NULL),
     {"sync_replicas", FLAG_BOOL, &raw.sync_replicas, 0, 0, NULL, NULL,
      "TensorFlow's name: true is --sync_mode=sync, false is async", NULL},
     INT("replicas_to_aggregate", replicas, 0, JOB_MAX_WORKERS,
-        "gradients in a step; only 0 or the number of workers is supported"),
+        "sync: gradients in a step; fewer than workers: the first so many count, the others are "
+        "backup workers; 0: all"),
+    INT("staleness", staleness, -1, 1e15,
+        "ssp, which needs it: steps that a worker may be ahead of the slowest"),
+    NUM("delay_compensation", compensation, 0, 1e6,
+        "async, ssp: DC-ASGD's lambda, which corrects gradients that come late; 0: none"),
+    STR("wire_dtype", wire_dtype, "DTYPE[,DTYPE]",
+        "number format of gradients, and of parameters (left out: the same), on their "
+        "way: " DTYPE_NAMES,
+        NULL),
     INT("chunk_bytes", chunk_bytes, CHUNKS_MIN_BYTES, CHUNKS_MAX_BYTES,
         "largest piece of a parameter that is sent and sharded as one; equal on all workers"),
     STR("model", model, "FILE|NAME", "JSON file, or a name in the models folder",
@@ -169,13 +182,49 @@ static enum status check_mode(struct options *o)
     o->sync_mode = raw.sync_mode >= 0       ? (enum job_sync_mode)raw.sync_mode
                    : raw.sync_replicas >= 0 ? (enum job_sync_mode)by_replicas
                                             : JOB_SYNC;
-    if (raw.replicas != 0 && raw.replicas != o->n_workers) {
-        LOG_E("--replicas_to_aggregate: %lld is not supported; leave it out, or give the number of "
-              "workers, %d",
-              (long long)raw.replicas, o->n_workers);
+    if (raw.replicas > o->n_workers || (raw.replicas != 0 && o->sync_mode != JOB_SYNC)) {
+        LOG_E(
+            "--replicas_to_aggregate: %lld cannot be; it is for --sync_mode=sync, and at most the "
+            "number of workers, %d",
+            (long long)raw.replicas, o->n_workers);
         return ST_INVALID;
     }
+    o->aggregate = raw.replicas > 0 ? (int)raw.replicas : o->n_workers;
+    if ((raw.staleness >= 0) != (o->sync_mode == JOB_SSP)) {
+        LOG_E("--staleness and --sync_mode=ssp go together; give both or none of them");
+        return ST_INVALID;
+    }
+    o->staleness = raw.staleness >= 0 ? raw.staleness : 0;
+    if (raw.compensation > 0 && o->sync_mode == JOB_SYNC) {
+        LOG_E("--delay_compensation: in --sync_mode=sync no gradient comes late; leave it out, or "
+              "take async or ssp");
+        return ST_INVALID;
+    }
+    o->delay_compensation = (float)raw.compensation;
     return ST_OK;
+}
+
+static int dtype_read(const char *name, size_t n, enum dtype *out)
+{
+    for (int i = 0; i < DTYPE_N_KINDS; i++) {
+        *out = (enum dtype)i;
+        if (strlen(dtype_name(*out)) == n && !memcmp(name, dtype_name(*out), n))
+            return 1;
+    }
+    return 0;
+}
+
+static enum status check_dtypes(struct options *o)
+{
+    const char *comma = strchr(raw.wire_dtype, ',');
+    size_t first = comma ? (size_t)(comma - raw.wire_dtype) : strlen(raw.wire_dtype);
+    const char *second = comma ? comma + 1 : raw.wire_dtype;
+    if (dtype_read(raw.wire_dtype, first, &o->push_dtype) &&
+        dtype_read(second, strlen(second), &o->version_dtype))
+        return ST_OK;
+    LOG_E("--wire_dtype: '%.100s' is not one or two (with a comma) of %s", raw.wire_dtype,
+          DTYPE_NAMES);
+    return ST_INVALID;
 }
 
 static void set_if_given(float *field, double value)
@@ -252,6 +301,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(hosts_parse(raw.worker_hosts, "worker_hosts", &o.worker_hosts));
     TRY(check_cluster(&o));
     TRY(check_mode(&o));
+    TRY(check_dtypes(&o));
     TRY(check_training(&o));
     log_init("worker", o.task_index, o.log_level);
     flags_dump(&program);
@@ -272,8 +322,24 @@ void options_free(struct options *o)
 int64_t options_train_steps(const struct options *o, int64_t n)
 {
     if (o->epochs > 0) {
-        double batch = (double)o->batch_size * (o->sync_mode == JOB_SYNC ? o->n_workers : 1);
+        double batch = (double)o->batch_size * (o->sync_mode == JOB_SYNC ? o->aggregate : 1);
         return (int64_t)ceil(o->epochs * (double)n / batch);
     }
     return o->train_steps > 0 ? o->train_steps : DEFAULT_TRAIN_STEPS;
+}
+
+struct net_job options_job(const struct options *o, int64_t n)
+{
+    struct net_job job = {.n_workers = o->n_workers,
+                          .sync_mode = o->sync_mode,
+                          .optim = o->optim,
+                          .train_steps = options_train_steps(o, n),
+                          .seed = (uint64_t)o->seed,
+                          .aggregate = o->aggregate,
+                          .staleness = o->staleness,
+                          .delay_compensation = o->delay_compensation,
+                          .push_dtype = o->push_dtype,
+                          .version_dtype = o->version_dtype};
+    job.optim.total_steps = (uint64_t)job.train_steps;
+    return job;
 }

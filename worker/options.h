@@ -20,6 +20,10 @@ struct options {
     int64_t batch_size, eval_every, log_every, seed, chunk_bytes;
     int64_t towers, intra_op_threads; /* threads 0: cores / towers */
     enum job_sync_mode sync_mode;
+    int aggregate; /* 1 to n_workers */
+    int64_t staleness;
+    float delay_compensation;
+    enum dtype push_dtype, version_dtype;
     struct optim_config optim;
     enum progress_style progress;
     enum log_level log_level;
@@ -31,5 +35,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
 void options_free(struct options *o);
 /* Global steps of the job for a training set of n items. */
 int64_t options_train_steps(const struct options *o, int64_t n);
+/* The job, for a training set of n items. */
+struct net_job options_job(const struct options *o, int64_t n);
 
 #endif

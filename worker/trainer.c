@@ -103,7 +103,7 @@ static enum status layer_ready(struct trainer *t, struct tower *w, int layer, in
     int first, n;
     layer_chunks(t, layer, &first, &n);
     struct exchange *x = t->cfg.exchange;
-    enum status st = x->ops->wait(x->ctx, first, n, t->cfg.sync_mode == JOB_SYNC ? step : 0);
+    enum status st = x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step);
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
         st = t->cfg.backend->load_param(w->plan, l->param[i]);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
@@ -142,8 +142,10 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
     int first, n;
     layer_chunks(t, layer, &first, &n);
     for (int c = first; c < first + n; c++) {
+        int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
+        if (version >= t->cfg.train_steps) /* at its own pace: it has had all its updates */
+            continue;
         fault_delay(t, c, step);
-        int64_t version = t->cfg.sync_mode == JOB_SYNC ? step : x->ops->version(x->ctx, c);
         const float *g = t->towers[0]->grads + t->cfg.chunks->chunks[c].first;
         enum status st = x->ops->push(x->ctx, c, version, g, (float)t->cfg.batch);
         if (st != ST_OK)
@@ -174,10 +176,18 @@ static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int 
     return st;
 }
 
+/* What the job has reached: at their own pace, the chunk that is behind all others. */
 static int64_t global_step(struct trainer *t, int64_t local_step)
 {
     struct exchange *x = t->cfg.exchange;
-    return t->cfg.sync_mode == JOB_SYNC ? local_step : x->ops->version(x->ctx, 0);
+    int64_t lowest = INT64_MAX;
+    if (!t->cfg.own_pace)
+        return local_step;
+    for (int c = 0; c < t->cfg.chunks->n_chunks; c++) {
+        int64_t version = x->ops->version(x->ctx, c);
+        lowest = version < lowest ? version : lowest;
+    }
+    return lowest;
 }
 
 /* By the last tower of a step: its figures, before anyone can be two steps further. */
@@ -190,8 +200,10 @@ static void step_done(struct trainer *t, int64_t step)
     r->loss = (float)loss;
     r->local_steps = step + 1 - t->first_step;
     r->images = r->local_steps * t->cfg.batch;
-    /* async: this step's own update is under way; it will be at least one more than what is here */
-    r->global_step = t->cfg.sync_mode == JOB_SYNC ? step + 1 : global_step(t, step) + 1;
+    /* at their own pace: this step's own update is under way; there will be at least one more */
+    r->global_step = t->cfg.own_pace ? global_step(t, step) + 1 : step + 1;
+    if (r->global_step > t->cfg.train_steps)
+        r->global_step = t->cfg.train_steps;
     struct progress_point at = {step + 1, r->global_step, r->loss, r->images};
     progress_update(t->progress, &at);
 }
@@ -200,13 +212,12 @@ static enum status evaluate_now(struct trainer *t, int64_t step)
 {
     double accuracy, loss;
     struct exchange *x = t->cfg.exchange;
-    enum status st =
-        x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.sync_mode == JOB_SYNC ? step : 0);
+    enum status st = x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step);
     if (st == ST_OK)
         st = trainer_evaluate(t, &accuracy, &loss);
     if (st == ST_OK)
         LOG_I("Worker %d: global step %" PRId64 ": test accuracy: %.4f, test loss: %.4f",
-              t->cfg.task_index, step, accuracy, loss);
+              t->cfg.task_index, global_step(t, step), accuracy, loss);
     return st;
 }
 
@@ -240,12 +251,11 @@ done:
     return st;
 }
 
-/* Before step `step` of the async mode: has the job had its updates? All towers see the same, since
- * versions move only with this worker's own pushes. */
+/* Before step `step`: has the job had its updates? At their own pace, all towers see the same,
+ * since versions move only with this worker's own pushes, which start when all towers are past
+ * this. Each step moves every chunk that is not at its end, so there is an end. */
 static int job_done(struct trainer *t, int64_t step)
 {
-    if (t->cfg.sync_mode == JOB_SYNC)
-        return step >= t->cfg.train_steps;
     return global_step(t, step) >= t->cfg.train_steps;
 }
 
@@ -254,7 +264,7 @@ static enum status tower_train(struct trainer *t, struct tower *w)
     enum status st = ST_OK;
     for (int64_t step = t->first_step; !over(t); step++) {
         TRY(layer_ready(t, w, 0, step));
-        if (t->cfg.sync_mode == JOB_ASYNC) {
+        if (t->cfg.own_pace) {
             for (int i = 1; i < t->cfg.model->n_layers; i++)
                 TRY(layer_ready(t, w, i, step));
         }
@@ -284,16 +294,7 @@ static void *tower_main(void *arg)
 static enum status collect(struct trainer *t)
 {
     struct exchange *x = t->cfg.exchange;
-    enum status st = ST_OK;
-    int n = t->cfg.chunks->n_chunks;
-    if (t->cfg.sync_mode == JOB_SYNC)
-        return x->ops->wait(x->ctx, 0, n, t->cfg.train_steps);
-    TRY(x->ops->wait(x->ctx, 0, n, 0));
-    for (int c = 0; c < n; c++)
-        TRY(x->ops->pull(x->ctx, c, t->cfg.train_steps));
-    TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
-done:
-    return st;
+    return x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.train_steps);
 }
 
 static enum status run_towers(struct trainer *t)
@@ -334,7 +335,7 @@ enum status trainer_run(struct trainer *t, int64_t step, struct trainer_result *
     TRY(run_towers(t));
     TRY(collect(t));
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
-    if (t->cfg.sync_mode == JOB_ASYNC)
+    if (t->cfg.own_pace)
         t->result.global_step = global_step(t, 0);
     *out = t->result;
 done:

@@ -18,7 +18,7 @@ struct trainer_config {
     const struct dataset *train, *test;
     struct exchange *exchange;
     const float *params; /* flat block, kept up to date by the exchange */
-    enum job_sync_mode sync_mode;
+    int own_pace; /* async, ssp, backup workers: each chunk goes at its own pace; steps are local */
     int task_index, n_workers;
     int n_towers;        /* CPU towers, each with its part of the batch */
     int batch;           /* samples of one worker's step, >= n_towers */

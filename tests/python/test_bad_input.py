@@ -212,6 +212,26 @@ class Flags(BadInput):
         self.check(self.worker("--optimizer=adamant"), USAGE, "--optimizer", "adamant", "adam")
         self.check(self.worker("--sync_mode=maybe"), USAGE, "--sync_mode", "maybe")
 
+    def test_modes_and_what_belongs_to_them(self):
+        hosts = [*self.hosts(), "--task_index=0"]
+        for flags, *words in ((["--sync_mode=ssp"], "--staleness"),
+                              (["--staleness=2"], "--staleness", "ssp"),
+                              (["--sync_mode=async", "--staleness=0"], "--staleness"),
+                              (["--sync_mode=ssp", "--staleness=-2"], "--staleness", "-2"),
+                              (["--replicas_to_aggregate=3"], "--replicas_to_aggregate", "2"),
+                              (["--sync_mode=async", "--replicas_to_aggregate=1"],
+                               "--replicas_to_aggregate", "sync"),
+                              (["--delay_compensation=0.1"], "--delay_compensation"),
+                              (["--sync_mode=async", "--delay_compensation=-1"],
+                               "--delay_compensation"),
+                              (["--sync_replicas", "--sync_mode=ssp", "--staleness=1"],
+                               "--sync_replicas"),
+                              (["--wire_dtype=fp8"], "--wire_dtype", "fp8", "bf16"),
+                              (["--wire_dtype=bf16,"], "--wire_dtype"),
+                              (["--wire_dtype=bf16,fp32,fp16"], "--wire_dtype")):
+            with self.subTest(flags=flags):
+                self.check(self.worker(*hosts, *flags), USAGE, *words)
+
     def test_task_index_out_of_range(self):
         hosts = self.hosts()
         self.check(self.worker(*hosts, "--task_index=2"), USAGE, "--task_index", "2")
@@ -315,6 +335,8 @@ class Peers(BadInput):
         self.check_refused(self.intruder(job, "--train_steps=41"), "41")
         self.check_refused(self.intruder(job, "--seed=4"), "seed")
         self.check_refused(self.intruder(job, "--sync_mode=async"), "async|sync")
+        self.check_refused(self.intruder(job, "--sync_mode=ssp", "--staleness=1"), "ssp|sync")
+        self.check_refused(self.intruder(job, "--replicas_to_aggregate=1"), "replicas")
         self.check_refused(self.intruder(job, "--chunk_bytes=4096"), "chunk")
         self.finish(job)
 

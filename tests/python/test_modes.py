@@ -1,0 +1,274 @@
+"""The modes besides plain sync, with real processes: each trains, each guarantee is seen from
+outside, everything ends with 0; whom steps waited for; and the typed answers that a foreign client
+gets."""
+# label: cluster sanitize
+import json
+import os
+import re
+import signal
+import struct
+import unittest
+
+import harness
+import test_wire
+from test_wire import WHY_NOT, Stream, crc32c
+
+N_CHUNKS = 2  # of softmax: weights and biases
+QUICK = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1"]
+SLOW = "--fault_push_delay_ms=60"  # each of a step's pushes waits up to this
+
+
+class Modes(harness.Test):
+    def start_job(self, flags, n_workers=3, n_ps=1, slow=None, ps_flags=()):
+        job = self.job(n_ps=n_ps, n_workers=n_workers, flags=[*QUICK, *flags])
+        for i in range(n_ps):
+            job.start_ps(i, *ps_flags)
+        for i in range(n_workers):
+            job.start_worker(i, *([SLOW] if i == slow else []))
+        return job
+
+    def check(self, job, steps, least=0.85, applied=None):
+        """All end, with the same parameters: each chunk's last version, made by `applied`
+        contributions a step."""
+        summaries = job.finish(90)
+        for s in summaries:
+            self.assertEqual(s["global_step"], steps)
+            self.assertEqual(s["parameters_sha256"], summaries[0]["parameters_sha256"])
+            self.assertGreaterEqual(s["test_accuracy"], least)
+        if applied:
+            self.assertEqual(sum(s["exchange"]["applied"] for s in summaries),
+                             applied * steps * N_CHUNKS)
+        return summaries
+
+    def steps_apart(self, *flags):
+        """How many steps the fastest worker took more than the slow one."""
+        job = self.start_job([*flags, "--train_steps=300"], slow=2)
+        taken = [s["local_steps"] for s in self.check(job, 300, applied=1)]
+        return max(taken[:2]) - taken[2]
+
+    def test_async_runs_away(self):
+        self.assertGreater(self.steps_apart("--sync_mode=async"), 30)
+
+    def test_ssp_keeps_together(self):
+        """The fastest is at the bound, or a step or two beyond it when the end releases it."""
+        for staleness in (0, 5):
+            apart = self.steps_apart("--sync_mode=ssp", "--staleness=%d" % staleness)
+            self.assertGreaterEqual(apart, staleness - 1)
+            self.assertLessEqual(apart, staleness + 2)
+
+    def test_delay_compensation(self):
+        for mode in ("--sync_mode=async", "--sync_mode=ssp --staleness=4"):
+            job = self.start_job([*mode.split(), "--train_steps=240", "--delay_compensation=0.5"],
+                                 n_ps=2)
+            self.check(job, 240, applied=1)
+
+    def test_many_chunks_that_go_apart(self):
+        """Every worker goes on until the last chunk has all its versions."""
+        for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"],
+                     ["--replicas_to_aggregate=1"]):
+            job = self.job(n_ps=2, n_workers=3, model="mlp", flags=[
+                *QUICK, *mode, "--hidden_units=32", "--chunk_bytes=4096", "--train_steps=90",
+                "--fault_push_delay_ms=1"])
+            job.start()
+            self.check(job, 90)
+
+    def test_backup_workers(self):
+        """Nobody waits for the slow one; each step is made of two gradients exactly."""
+        job = self.start_job(["--replicas_to_aggregate=2", "--train_steps=150"], slow=2)
+        summaries = self.check(job, 150, applied=2)
+        slow, fast = summaries[2], max(s["local_steps"] for s in summaries[:2])
+        self.assertGreater(fast, 140)
+        self.assertLess(slow["local_steps"], 0.75 * fast)
+        self.assertGreater(slow["exchange"]["stale"], 0)
+
+    def test_a_worker_alone(self):
+        """Without servers the modes are all the same."""
+        digests = set()
+        for mode in ([], ["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=3"]):
+            path = os.path.join(self.dir(), "alone.json")
+            self.run_worker(*QUICK, *mode, "--train_steps=40", "--summary_json=" + path)
+            with open(path, encoding="utf-8") as f:
+                digests.add(json.load(f)["parameters_sha256"])
+        self.assertEqual(len(digests), 1)
+
+    def test_a_worker_that_is_killed_and_comes_back(self):
+        for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"],
+                     ["--replicas_to_aggregate=2"]):
+            with self.subTest(mode=mode):
+                job = self.start_job([*mode, "--train_steps=300", "--log_every=5",
+                                      "--fault_push_delay_ms=10"])
+                job.workers[1].wait_line("training step 5 done")
+                job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.start_worker(1)
+                self.check(job, 300)
+
+    def test_stragglers(self):
+        path = os.path.join(self.dir(), "ps.json")
+        job = self.start_job(["--train_steps=40"], slow=1, ps_flags=[
+            "--log_stragglers", "--straggler_ms=5", "--summary_json=" + path])
+        self.check(job, 40, applied=3)
+        text = job.ps[0].output()
+        lines = re.findall(r"step (\d+) waited (\d+) ms for worker (\d) \(([^)]*)\)", text)
+        self.assertGreater(len(lines), 10)
+        for step, ms, worker, host in lines:
+            self.assertLess(int(step), 40)
+            self.assertGreaterEqual(int(ms), 5)
+            self.assertEqual(host, job.worker_hosts[int(worker)])
+        for_slow = [int(ms) for _, ms, worker, _ in lines if worker == "1"]
+        self.assertGreater(len(for_slow), len(lines) // 2)
+        self.assertRegex(text, r"worker 1 \([^)]*\) was the last in \d+ steps; the others waited "
+                         r"\d+\.\d+ s for it")
+        with open(path, encoding="utf-8") as f:
+            s = json.load(f)
+        self.assertEqual((s["role"], s["task_index"], s["steps"]), ("ps", 0, 40))
+        self.assertEqual(s["received_bytes"], 4 * 7850 * (3 * 40 + 1))
+        self.assertEqual([w["worker"] for w in s["workers"]], [0, 1, 2])
+        self.assertEqual(sum(w["times_last"] for w in s["workers"]), 40)
+        self.assertGreater(s["workers"][1]["times_last"], 20)
+        self.assertGreaterEqual(s["workers"][1]["seconds_waited_for"], sum(for_slow) / 1000)
+        self.assertLessEqual(s["workers"][1]["seconds_waited_for"], s["seconds"])
+        self.assertGreater(s["sent_bytes"], s["received_bytes"])
+
+    def test_no_lines_unless_asked(self):
+        job = self.start_job(["--train_steps=10"], n_workers=2, slow=1)
+        self.check(job, 10, least=0)
+        self.assertNotIn(" waited ", job.ps[0].output().replace("others waited", ""))
+
+    def test_a_summary_that_cannot_be_written(self):
+        job = self.start_job(["--train_steps=2"], n_workers=1,
+                             ps_flags=["--summary_json=/nowhere/at/all.json"])
+        job.workers[0].wait()
+        job.ps[0].wait(status=1)
+        self.assertIn("--summary_json", job.ps[0].output())
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class TypedAnswers(harness.Test):
+    """What a client that is not ours gets, with chunks of 1024 floats on two servers."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.pb, cls.pb_grpc = test_wire.generate("weir")
+
+    def open(self, n_workers=1, n_ps=1, **job):
+        import grpc
+        self.cluster = self.job(n_ps=n_ps, n_workers=n_workers)
+        pb, self.streams, self.stubs = self.pb, [], []
+        wire = pb.Job(n_workers=n_workers, sync_mode="sync", train_steps=3, seed=1,
+                      chunk_bytes=4096, optimizer=pb.Optimizer(name="sgd", learning_rate=0.5))
+        wire.parameters.add(name="w", dims=[2048])
+        wire.MergeFrom(pb.Job(**job))
+        for task in range(n_ps):
+            self.cluster.start_ps(task)
+            channel = grpc.insecure_channel(self.cluster.ps_hosts[task])
+            self.addCleanup(channel.close)
+            self.stubs.append(self.pb_grpc.WeirStub(channel))
+        for member in range(n_workers):
+            request = pb.JoinRequest(protocol=1, member=member, incarnation=7 + member, job=wire)
+            for stub in self.stubs:
+                reply = stub.Join(request, timeout=10 * harness.SLOWNESS)
+                self.assertIn(reply.answer, (pb.JoinReply.WELCOME, pb.JoinReply.INIT), reply)
+                if reply.server:
+                    self.shards = list(reply.server)
+                self.generation = reply.generation
+        self.zeros, self.ones = bytes(4096), struct.pack("<1024f", *([1] * 1024))
+
+    def stream(self, member=0, server=0, **head):
+        head = {"generation": self.generation, "member": member, "incarnation": 7 + member, **head}
+        return Stream(self, self.stubs[server], **head)
+
+    def check(self, answer, kind, step=0, value=None):
+        self.assertEqual(self.pb.Piece.Kind.Name(answer.kind), kind, answer)
+        self.assertEqual(answer.step, step)
+        self.assertEqual(answer.crc32c, crc32c(answer.payload))
+        if value is None:
+            self.assertEqual(answer.payload, b"")
+        else:
+            self.assertEqual(answer.payload, struct.pack("<1024f", *([value] * 1024)))
+
+    def end(self):
+        for ps in self.cluster.ps:
+            ps.stop()
+
+    def test_duplicate_and_stale(self):
+        self.open()
+        s = self.stream()
+        self.check(s.ask("INIT", 0, 0, self.zeros), "VERSION", 0, 0)
+        self.check(s.ask("PUSH", 0, 0, self.ones), "APPLIED", 1, -0.5)
+        self.check(s.ask("PUSH", 0, 0, self.ones), "DUPLICATE", 1, -0.5)
+        self.check(s.ask("PUSH", 0, 1, self.ones), "APPLIED", 2, -1)
+        self.check(s.ask("PUSH", 0, 0, self.ones), "STALE", 2, -1)
+        self.check(s.ask("PUSH", 0, 2, self.ones), "APPLIED", 3, -1.5)
+        self.check(s.ask("PUSH", 0, 3, self.ones), "STALE", 3, -1.5)  # the job has 3 steps
+        s.close()
+        self.end()
+
+    def test_wrong_shard(self):
+        self.open(n_ps=2)
+        self.assertEqual(sorted(self.shards), [0, 1])
+        for server in (0, 1):
+            s = self.stream(server=server)
+            there, elsewhere = self.shards.index(server), self.shards.index(1 - server)
+            self.check(s.ask("INIT", there, 0, self.zeros), "VERSION", 0, 0)
+            for kind, payload in (("PUSH", self.ones), ("PULL", b""), ("INIT", self.zeros)):
+                answer = s.ask(kind, elsewhere, 0, payload)
+                self.check(answer, "WRONG_SHARD")
+                self.assertEqual(answer.chunk, elsewhere)
+            self.check(s.ask("PULL", there), "VERSION", 0, 0)  # the stream lives on
+            s.close()
+        self.end()
+
+    def test_rebase(self):
+        self.open()
+        s = self.stream()
+        self.check(s.ask("INIT", 0, 0, self.zeros), "VERSION", 0, 0)
+        for generation in (self.generation - 1, self.generation + 1):
+            old = self.stream(generation=generation)
+            self.check(old.ask("PUSH", 0, 0, self.ones), "REBASE")
+            self.check(old.ask("PULL", 0), "REBASE")
+            old.close()
+        self.check(s.ask("PULL", 0), "VERSION", 0, 0)
+        s.close()
+        self.end()
+
+    def test_backup_workers(self):
+        """Two of three; the third is told so, and gets the version that did without it."""
+        self.open(n_workers=3, aggregate=2)
+        s = [self.stream(m) for m in range(3)]
+        self.check(s[0].ask("INIT", 0, 0, self.zeros), "VERSION", 0, 0)
+        s[2].send("PUSH", 0, 0, self.ones)
+        self.check(s[2].ask("PULL", 0), "VERSION", 0, 0)  # so the push has been looked at
+        self.check(s[0].ask("PUSH", 0, 0, self.zeros), "APPLIED", 1, -0.25)
+        self.check(s[2].take(), "APPLIED", 1, -0.25)
+        self.check(s[1].ask("PUSH", 0, 0, self.ones), "STALE", 1, -0.25)
+        self.check(s[2].ask("PUSH", 0, 0, self.ones), "DUPLICATE", 1, -0.25)
+        for one in s:
+            one.close()
+        self.end()
+
+    def test_ssp_holds_the_answer_back(self):
+        self.open(n_workers=2, sync_mode="ssp", staleness=1, train_steps=100)
+        fast, slow = self.stream(0), self.stream(1)
+        self.check(fast.ask("INIT", 0, 0, self.zeros), "VERSION", 0, 0)
+        self.check(slow.ask("PULL", 0), "VERSION", 0, 0)
+        self.check(fast.ask("PUSH", 0, 0, self.ones), "APPLIED", 1, -0.5)
+        fast.send("PUSH", 0, 1, self.ones)  # two ahead: counted, not answered
+        self.check(fast.ask("PULL", 0, 2), "VERSION", 2, -1)
+        fast.call.cancel()
+        fast = self.stream(0)
+        fast.send("PUSH", 0, 1, self.ones)  # nor when it is repeated
+        self.check(fast.ask("PULL", 0, 2), "VERSION", 2, -1)
+        self.check(slow.ask("PUSH", 0, 0, self.ones), "APPLIED", 3, -1.5)
+        self.check(fast.take(), "APPLIED", 3, -1.5)
+        fast.send("PUSH", 0, 3, self.ones)
+        self.check(fast.ask("PULL", 0, 4), "VERSION", 4, -2)
+        self.stubs[0].Leave(self.pb.LeaveRequest(member=1, incarnation=8),
+                            timeout=10 * harness.SLOWNESS)
+        self.check(fast.take(), "APPLIED", 4, -2)  # nobody waits for one that has left
+        fast.close()
+        slow.close()
+        self.end()
+
+
+if __name__ == "__main__":
+    harness.main()
