@@ -39,7 +39,7 @@ enum mode { MODE_PUSH, MODE_PULL };
 static const char *opt_ps_hosts = "", *opt_watch_pids = "";
 static int64_t opt_first = 0, opt_n = 1, opt_workers = 1, opt_model_bytes = 1 << 20;
 static int64_t opt_chunk_bytes = CHUNKS_DEFAULT_BYTES, opt_tensors = 1, opt_steps = 20;
-static int64_t opt_warm_up = 3, opt_deadline_s = 120, opt_seed = 1;
+static int64_t opt_warm_up = 8, opt_deadline_s = 120, opt_seed = 1;
 static double opt_compute_ms = 0, opt_jitter_ms = 0, opt_straggler_ms = 0;
 static int opt_mode = MODE_PUSH, opt_primitives = 0, opt_log_level = LOG_LEVEL_WARN;
 

@@ -2,31 +2,30 @@
 """A discrete-event simulation of one Weir job in sync mode: how long a step takes with W workers,
 S servers, links of a given rate, and given costs of the programs (measured by bench/scale).
 
-What is simulated, chunk by chunk:
+What is simulated, frame by frame (one chunk or several, as net/outq.h makes them):
 
   worker  computes (a constant, jitter, a straggler), then pushes all chunks in order; the step ends
           when all new versions are in. CPU: checksum and send of a push, receipt of a version.
-  link    full duplex, one each way per host, FIFO by chunk, cut-through: a chunk's first byte goes
+  link    full duplex, one each way per host, FIFO by frame, cut-through: a frame's first byte goes
           on at once, its last one leaves the slower of the two links it crosses. FIFO and not fair
-          share, because both keep a link equally busy (so the time of the last chunk, which ends a
-          step, is the same) and FIFO needs one event a chunk where fair share has to redo all flows
+          share, because both keep a link equally busy (so the time of the last frame, which ends a
+          step, is the same) and FIFO needs one event a frame where fair share has to redo all flows
           of a link at each start and end. What the network buffers is not bounded.
-  server  receives and checks a contribution; sums it if it is the next in member order, and all
-          those that had waited for it; else copies it aside. After the last one: one update, one
-          checksum, then an answer to each member, in member order. Chunks are balanced over
-          servers as net/chunks.h does it.
+  server  receives a whole frame and checks it; sums a contribution if it is the next in member
+          order, and all those that had waited for it; else copies it aside. After the last one: one
+          update, one checksum, then an answer to each member, in member order, chunk by chunk.
+          Chunks are balanced over servers as net/chunks.h does it.
   CPU     a pool of cores per host (or one for all: everything on one machine). Tasks wait in one
-          FIFO queue and are not interrupted; those of one stream and direction come one after the
-          other, as one connection's do.
+          FIFO queue and are not interrupted; those of one connection and side come one after the
+          other, as gRPC does them.
 
-Left out: frames of several chunks, loss, slow start, the locks of chunks, memory bandwidth as a
-resource of its own (it is in the measured costs, see `cold` in Costs).
+Left out: loss, slow start, the locks of chunks, what threads cost by waking each other, memory
+bandwidth as a resource of its own (it is in the measured costs, see `cold` in Costs).
 
-Where it is exact to do so, events are merged: a worker with two cores or more of its own never
-waits for one (one thread pushes, one receives), and its uplink and its receiving thread are each
-fed in order by one source, so their FIFO queues are computed without events. That leaves five
-events per contribution: two at the server's downlink and CPU queue, two at the end of its CPU
-tasks, one at the worker's downlink.
+Where nothing is lost by it, events are merged: a worker on a host of its own is given a core for
+sending and one for receiving, each fed in order by one source, so that their FIFO queues are
+computed without events. That leaves five events per frame up and chunk down: two at the server's
+downlink and CPU queue, two at the end of its CPU tasks, one at the worker's downlink.
 
     bench/simulate.py --costs=FILE --workers=1000 --servers=100 --gbit=25 --model_bytes=13100000
 """
@@ -39,6 +38,7 @@ import random
 import statistics
 
 DEFAULT_CHUNK_BYTES = 1 << 20  # as in net/chunks.h
+GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # as in net/outq.h
 
 
 class Costs:
@@ -87,6 +87,22 @@ def shard(chunks, n_servers):
     return server
 
 
+def make_frames(chunks, server):
+    """Tuples of chunks that go out together: small ones gather; the first frame of a server goes as
+    soon as there is enough, and what is pushed while it is under way fills the next ones."""
+    frames, later, open_frames = [], set(), {}
+    for c, s in enumerate(server):
+        frame = open_frames.setdefault(s, [])
+        most = FRAME_BYTES if s in later else GATHER_BYTES
+        if frame and (sum(chunks[k] for k in frame) + chunks[c] > most or
+                      len(frame) == FRAME_PIECES):
+            frames.append(tuple(frame))
+            later.add(s)
+            frame = open_frames[s] = []
+        frame.append(c)
+    return sorted(frames + [tuple(f) for f in open_frames.values() if f])
+
+
 DEFAULTS = {
     "workers": 1, "servers": 1, "chunks": None, "model_bytes": 1 << 20,
     "chunk_bytes": DEFAULT_CHUNK_BYTES, "tensors": 1,
@@ -122,6 +138,8 @@ class Simulation:
         self.W, self.S = p["workers"], p["servers"]
         self.chunks = p["chunks"] or chunk_table(p["model_bytes"], p["chunk_bytes"], p["tensors"])
         self.server_of = shard(self.chunks, self.S)
+        self.frames = make_frames(self.chunks, self.server_of)
+        self.frame_bytes = {f: sum(self.chunks[c] for c in f) for f in self.frames}
         self.random = random.Random(p["seed"])
         rate = lambda gbit: gbit * 1e9 / 8 if gbit else None
         self.worker_rate = rate(p["gbit"])
@@ -175,7 +193,8 @@ class Simulation:
     # ---- cores ----
 
     def submit(self, now, pool, lane, task):
-        """task: (pool, lane, kind, worker, chunk, seconds)."""
+        """task: (pool, lane, kind, worker, chunk or frame, seconds). A lane is one side of a
+        connection."""
         if lane in self.lane_busy:
             self.lane_waiting.setdefault(lane, collections.deque()).append(task)
             return
@@ -187,10 +206,12 @@ class Simulation:
             pool.ready.append(task)
 
     def start(self, now, task):
-        kind, w, c, seconds = task[2:]
-        if kind == TAKE and w != self.next_member[c]:  # the copy, and the sum when its turn comes
-            seconds += self.cost_copy[c] - self.cost_add[c]
-            self.parked[c].add(w)
+        kind, w, frame, seconds = task[2:]
+        if kind == TAKE:
+            for c in frame:
+                if w != self.next_member[c]:  # the copy now, and the sum when its turn comes
+                    seconds += self.cost_copy[c] - self.cost_add[c]
+                    self.parked[c].add(w)
         task[0].busy_s += seconds
         heapq.heappush(self.events, (now + seconds, next(self.number), TASK_DONE, task, None))
 
@@ -231,21 +252,22 @@ class Simulation:
         self.at(now + seconds, COMPUTED, w, None)
 
     def computed(self, now, w, _):
-        for c in range(len(self.chunks)):
+        for frame in self.frames:
+            seconds = sum(self.cost_push[c] for c in frame)
             if self.shared:
-                self.submit(now, self.shared, (PUSH, w), (self.shared, (PUSH, w), PUSH, w, c,
-                                                          self.cost_push[c]))
+                lane = (GET, w, self.server_of[frame[0]])
+                self.submit(now, self.shared, lane, (self.shared, lane, PUSH, w, frame, seconds))
             else:
-                now += self.cost_push[c]
-                self.pushed(now, w, c)
+                now += seconds
+                self.pushed(now, w, frame)
 
-    def pushed(self, now, w, c):
+    def pushed(self, now, w, frame):
         if self.worker_rate:
             start = max(now, self.worker_up[w])
-            self.worker_up[w] = start + self.chunks[c] / self.worker_rate
-            self.at(start + self.latency, AT_SERVER_LINK, w, c)
+            self.worker_up[w] = start + self.frame_bytes[frame] / self.worker_rate
+            self.at(start + self.latency, AT_SERVER_LINK, w, frame)
         else:
-            self.at(now + self.latency, AT_SERVER, w, c)
+            self.at(now + self.latency, AT_SERVER, w, frame)
 
     def at_worker_link(self, now, w, c):
         n = self.chunks[c]
@@ -262,8 +284,8 @@ class Simulation:
             self.at(self.receiver[w], STEP_DONE, w, None)
 
     def at_worker(self, now, w, c):
-        self.submit(now, self.shared, (GET, w), (self.shared, (GET, w), GET, w, c,
-                                                 self.cost_get[c]))
+        lane = (GET, w, self.server_of[c])
+        self.submit(now, self.shared, lane, (self.shared, lane, GET, w, c, self.cost_get[c]))
 
     def got(self, now, w, _):
         self.left[w] -= 1
@@ -280,47 +302,47 @@ class Simulation:
 
     # ---- server ----
 
-    def at_server_link(self, now, w, c):
-        s, n = self.server_of[c], self.chunks[c]
+    def at_server_link(self, now, w, frame):
+        s, n = self.server_of[frame[0]], self.frame_bytes[frame]
         free = max(now, self.server_down[s]) + n / self.server_rate
         self.server_down[s] = free
-        self.at(max(free, now + n / self.worker_rate), AT_SERVER, w, c)
+        self.at(max(free, now + n / self.worker_rate), AT_SERVER, w, frame)
 
-    def at_server(self, now, w, c):
-        s = self.server_of[c]
-        lane = (TAKE, w, s)
-        self.submit(now, self.pools[s], lane, (self.pools[s], lane, TAKE, w, c,
-                                               self.cost_take[c]))
+    def at_server(self, now, w, frame):
+        s = self.server_of[frame[0]]
+        lane, pool = (TAKE, w, s), self.pools[s]
+        seconds = sum(self.cost_take[c] for c in frame)
+        self.submit(now, pool, lane, (pool, lane, TAKE, w, frame, seconds))
 
-    def taken(self, now, task, w, c):
-        """The core goes on with those that had waited for this one, and with the update."""
-        seconds = 0.0
-        self.counted[c] += 1
-        if w == self.next_member[c]:
-            self.parked[c].discard(w)
-            n = self.next_member[c] + 1
-            while n in self.parked[c]:
-                self.parked[c].discard(n)
-                seconds += self.cost_add[c]
-                n += 1
-            self.next_member[c] = n
-        last = self.counted[c] == self.W
-        if last:  # whose turn came while another was being taken
-            seconds += self.cost_add[c] * len(self.parked[c]) + self.cost_update[c]
-            self.parked[c].clear()
-            self.next_member[c] = self.counted[c] = 0
+    def taken(self, now, task, w, frame):
+        """The core goes on with those that had waited for these, and with updates."""
+        seconds, full = 0.0, []
+        for c in frame:
+            self.counted[c] += 1
+            if w == self.next_member[c]:
+                self.parked[c].discard(w)
+                n = self.next_member[c] + 1
+                while n in self.parked[c]:
+                    self.parked[c].discard(n)
+                    seconds += self.cost_add[c]
+                    n += 1
+                self.next_member[c] = n
+            if self.counted[c] == self.W:  # what is left had its turn while another was taken
+                seconds += self.cost_add[c] * len(self.parked[c]) + self.cost_update[c]
+                self.parked[c].clear()
+                self.next_member[c] = self.counted[c] = 0
+                full.append(c)
         task[0].busy_s += seconds
-        self.at(now + seconds, VERSION_MADE, task, last)
+        self.at(now + seconds, VERSION_MADE, task, full)
 
-    def version_made(self, now, task, last):
-        pool, lane, _, _, c, _ = task
+    def version_made(self, now, task, full):
+        pool, lane = task[:2]
         self.release(now, pool, lane)
-        if not last:
-            return
-        s = self.server_of[c]
-        for w in range(self.W):
-            lane = (SEND, w, s)
-            self.submit(now, pool, lane, (pool, lane, SEND, w, c, self.cost_send[c]))
+        for c in full:
+            s = self.server_of[c]
+            for w in range(self.W):
+                lane = (TAKE, w, s)
+                self.submit(now, pool, lane, (pool, lane, SEND, w, c, self.cost_send[c]))
 
     def sent(self, now, w, c):
         s = self.server_of[c]

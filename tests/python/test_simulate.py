@@ -3,6 +3,7 @@
 import os
 import sys
 import unittest
+import unittest.mock
 
 SOURCE = os.environ.get("WEIR_SOURCE") or os.path.abspath(os.path.join(__file__, "../../.."))
 sys.path.insert(0, os.path.join(SOURCE, "bench"))
@@ -68,6 +69,11 @@ class Links(unittest.TestCase):
             # keeps the link busy while the others get theirs
             want = (workers * n + 1) * MB / RATE + 2 * LATENCY
             self.assertAlmostEqual(got, want, delta=1e-9)
+
+    def test_a_first_step_is_all_up_then_all_down(self):
+        for workers in (2, 16):
+            got = step_s(FREE, workers=workers, model_bytes=MB, gbit=GBIT, steps=1)
+            self.assertAlmostEqual(got, 2 * workers * MB / RATE, delta=1e-9)
 
     def test_many_chunks_go_up_while_others_come_down(self):
         """At best the link's one direction is never idle; at worst all go up and then all down."""
@@ -138,10 +144,27 @@ class Cores(unittest.TestCase):
         self.assertLess(r["step_s"], 1.1 * work)
         self.assertEqual(r["bottleneck"], "the machine's cores")
 
+    def test_a_connection_keeps_one_core_busy_and_two_keep_two(self):
+        n, costs = 64, Costs(server={"bytes_in": 3e-10})
+        for workers, streams in ((1, 1), (2, 1), (4, 2)):
+            got = step_s(costs, workers=workers, model_bytes=n * MB, server_cores=2)
+            self.assertAlmostEqual(got, streams * n * MB * 3e-10, delta=2 * MB * 3e-10)
+
     def test_slowdown_is_of_cpu_alone(self):
         once = step_s(COSTS, workers=4, model_bytes=MB, shared_cores=2)
         self.assertAlmostEqual(step_s(COSTS, workers=4, model_bytes=MB, shared_cores=2,
                                       slowdown=2.0), 2 * once, delta=1e-9)
+
+    def test_others_take_only_what_the_machine_lacks(self):
+        """Two cores: a job that uses both loses what others use; one that waits loses nothing."""
+        run = dict(scale.POINT, workers=16, model_bytes=4 * MB, others_cores=0.0)
+        with unittest.mock.patch("os.cpu_count", return_value=2):
+            alone = scale.predict_run(COSTS, 0.0, run)["step_s"]
+            beside = scale.predict_run(COSTS, 0.0, dict(run, others_cores=1.0))["step_s"]
+            self.assertAlmostEqual(beside / alone, 2.0, delta=0.1)
+            waits = dict(run, workers=1, compute_ms=100.0)
+            self.assertEqual(scale.predict_run(COSTS, 0.0, waits),
+                             scale.predict_run(COSTS, 0.0, dict(waits, others_cores=1.0)))
 
     def test_bytes_beyond_the_cache_cost_more(self):
         costs = Costs(server={"bytes_in": 1e-10, "cold": 1e-10}, cache_bytes=MB)
@@ -155,6 +178,22 @@ class Tables(unittest.TestCase):
         self.assertEqual(chunk_table(2 * MB + 8), [MB, MB, 8])
         self.assertEqual(chunk_table(4096, tensors=4), [1024] * 4)
         self.assertEqual(sum(chunk_table(13100000)), 13100000)
+
+    def test_frames(self):
+        self.assertEqual(simulate.make_frames([4, 4, 4], [0, 1, 0]), [(0, 2), (1,)])
+        kb = [256 << 10] * 6
+        self.assertEqual(simulate.make_frames(kb, [0] * 6), [(0,), (1, 2, 3, 4), (5,)])
+        small = [1 << 10] * 900
+        self.assertEqual([len(f) for f in simulate.make_frames(small, [0] * 900)], [128, 512, 260])
+        small = [16 << 10] * 64
+        self.assertEqual([len(f) for f in simulate.make_frames(small, [0] * 64)], [8, 56])
+
+    def test_a_frame_is_handled_when_all_of_it_has_come(self):
+        """Two frames: the second one's chunks wait for each other."""
+        costs = Costs(worker={"bytes_out": 4e-10}, server={"bytes_in": 3e-10})
+        n = 256 << 10
+        got = step_s(costs, model_bytes=4 * n, chunk_bytes=n)
+        self.assertAlmostEqual(got, 4 * n * 4e-10 + 3 * n * 3e-10, delta=1e-9)
 
     def test_shards_as_the_servers_make_them(self):
         self.assertEqual(shard([5, 9, 5, 7], 2), [1, 0, 0, 1])
