@@ -16,14 +16,17 @@ from test_wire import WHY_NOT, Stream, crc32c
 N_CHUNKS = 2  # of softmax: weights and biases
 QUICK = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1"]
 SLOW = "--fault_push_delay_ms=60"  # each of a step's pushes waits up to this
+BRISK = "--fault_push_delay_ms=3"  # so that a job lasts longer than its processes' starts
 
 
 class Modes(harness.Test):
-    def start_job(self, flags, n_workers=3, n_ps=1, slow=None, ps_flags=()):
+    def start_job(self, flags, n_workers=3, n_ps=1, slow=None, first=0, ps_flags=()):
+        """The slow worker starts first, or `first` does: it must not come when all is over."""
         job = self.job(n_ps=n_ps, n_workers=n_workers, flags=[*QUICK, *flags])
         for i in range(n_ps):
             job.start_ps(i, *ps_flags)
-        for i in range(n_workers):
+        first = first if slow is None else slow
+        for i in sorted(range(n_workers), key=lambda i: i != first):
             job.start_worker(i, *([SLOW] if i == slow else []))
         return job
 
@@ -42,7 +45,7 @@ class Modes(harness.Test):
 
     def steps_apart(self, *flags):
         """How many steps the fastest worker took more than the slow one."""
-        job = self.start_job([*flags, "--train_steps=300"], slow=2)
+        job = self.start_job([*flags, "--train_steps=300", BRISK], slow=2)
         taken = [s["local_steps"] for s in self.check(job, 300, applied=1)]
         return max(taken[:2]) - taken[2]
 
@@ -74,7 +77,7 @@ class Modes(harness.Test):
 
     def test_backup_workers(self):
         """Nobody waits for the slow one; each step is made of two gradients exactly."""
-        job = self.start_job(["--replicas_to_aggregate=2", "--train_steps=150"], slow=2)
+        job = self.start_job(["--replicas_to_aggregate=2", "--train_steps=150", BRISK], slow=2)
         summaries = self.check(job, 150, applied=2)
         slow, fast = summaries[2], max(s["local_steps"] for s in summaries[:2])
         self.assertGreater(fast, 140)
@@ -96,7 +99,7 @@ class Modes(harness.Test):
                      ["--replicas_to_aggregate=2"]):
             with self.subTest(mode=mode):
                 job = self.start_job([*mode, "--train_steps=300", "--log_every=5",
-                                      "--fault_push_delay_ms=10"])
+                                      "--fault_push_delay_ms=10"], first=1)
                 job.workers[1].wait_line("training step 5 done")
                 job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
                 job.start_worker(1)
