@@ -102,18 +102,18 @@ def scale(args):
             runs.append(dict(got, stated_mb=stated_mb(got)))
             print("bench: %d workers, %d servers: %.1f steps/s" %
                   (workers, servers, got["steps_s"]), file=sys.stderr)
-    head = ["servers", "workers", "steps/s", "GB/s", "p50 ms", "p99 ms", "server peak MB",
-            "stated MB", "MB/worker", "server CPU s/GB", "workers' CPU s/GB", "all joined s", "others' cores"]
-    table(head, [["%d" % r["servers"], "%d" % r["workers"], "%.1f" % r["steps_s"],
-                  "%.2f" % r["gb_s"], "%.2f" % r["p50_ms"], "%.2f" % r["p99_ms"],
-                  "%.0f" % r["server_peak_mb"], "%.0f" % r["stated_mb"],
-                  "%.2f" % r["server_mb_per_worker"],
-                  "%.2f" % r["server_s_gb"], "%.2f" % r["client_s_gb"], "%.2f" % r["join_s"],
-                  "%.2f" % r["others_cores"]] for r in runs])
-    print("\nServer peak: of the server with most, all of its process. Stated: what ps/store.h says "
-          "that the store takes (sgd: 2 versions, 1 sum, up to workers - 1 copies); the rest is "
-          "gRPC's, with what it has received and sent. MB/worker: growth over the idle server, by "
-          "worker.")
+    columns = [("servers", "%d", "servers"), ("workers", "%d", "workers"),
+               ("steps/s", "%.1f", "steps_s"), ("GB/s", "%.2f", "gb_s"),
+               ("p50 ms", "%.2f", "p50_ms"), ("p99 ms", "%.2f", "p99_ms"),
+               ("server peak MB", "%.0f", "server_peak_mb"), ("stated MB", "%.0f", "stated_mb"),
+               ("MB/worker", "%.2f", "server_mb_per_worker"),
+               ("server CPU s/GB", "%.2f", "server_s_gb"),
+               ("workers' CPU s/GB", "%.2f", "client_s_gb"), ("all joined s", "%.2f", "join_s"),
+               ("others' cores", "%.2f", "others_cores")]
+    table([c[0] for c in columns], [[form % r[key] for _, form, key in columns] for r in runs])
+    print("\nServer peak: of the server with most, its whole process. Stated: what the store takes "
+          "by ps/store.h\n(sgd: 2 versions, 1 sum, up to workers - 1 copies); the rest is gRPC's, "
+          "with what it has received\nand sent. MB/worker: growth over the idle server, by worker.")
     return {"runs": runs}
 
 
@@ -291,8 +291,8 @@ def cluster(costs, args):
                           CLUSTER_LATENCY_S * 1e6))
     table(["model", "chunk", "server cores", "step ms", "steps/s", "GB/s in all", "bottleneck",
            "busy"], rows)
-    print("\nBusy: the busiest of each kind; up and down take turns where no kind is near 100%. CPU "
-          "costs are those of loopback: a network card's interrupts and loss are not in them.")
+    print("\nBusy: the busiest of each kind; up and down take turns where no kind is near 100%.\n"
+          "CPU costs are those of loopback: a network card's interrupts and loss are not in them.")
     return results
 
 

@@ -70,6 +70,12 @@ class Links(unittest.TestCase):
             want = (workers * n + 1) * MB / RATE + 2 * LATENCY
             self.assertAlmostEqual(got, want, delta=1e-9)
 
+    def test_answers_that_come_at_once_queue_at_the_workers_link(self):
+        """Chunks 1 to 3 are one frame; a server with a hundredfold link answers them at once."""
+        n = 256 << 10
+        got = step_s(FREE, model_bytes=4 * n, chunk_bytes=n, gbit=GBIT, server_gbit=100 * GBIT)
+        self.assertAlmostEqual(got, (4 + 3) * n / RATE, delta=1e-9)
+
     def test_a_first_step_is_all_up_then_all_down(self):
         for workers in (2, 16):
             got = step_s(FREE, workers=workers, model_bytes=MB, gbit=GBIT, steps=1)
