@@ -6,6 +6,8 @@
 #include "ps/store.h"
 #include "tests/capture.h"
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +33,9 @@ struct seen {
     int64_t step;
 };
 
+struct race;
 struct fixture {
+    struct race *race; /* NULL: answers go into seen */
     struct chunks *chunks;
     int server[N_CHUNKS];
     struct ps_store *store;
@@ -39,10 +43,29 @@ struct fixture {
     int n_seen;
 };
 
+/* What members that run in threads of their own hold, and wait for. */
+struct race {
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t answered;
+    int64_t held[MEMBERS][N_CHUNKS]; /* the version; -1: waits for its answer */
+};
+
+static void race_answer(struct race *r, uint32_t member, uint32_t chunk, uint64_t step)
+{
+    pthread_mutex_lock(&r->lock);
+    r->held[member][chunk] = (int64_t)step;
+    pthread_cond_broadcast(&r->answered);
+    pthread_mutex_unlock(&r->lock);
+}
+
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
                       const struct ps_answer *a)
 {
     struct fixture *f = ctx;
+    if (f->race) {
+        race_answer(f->race, head->member, a->chunk, a->step);
+        return;
+    }
     assert_in_range(f->n_seen, 0, MAX_SEEN - 1);
     f->seen[f->n_seen++] = (struct seen){(int)head->member, a->kind, a->chunk, (int64_t)a->step};
     assert_int_equal(digest_crc32c(0, a->payload->data, a->payload->bytes), a->crc32c);
@@ -82,11 +105,11 @@ static float value(int who, int64_t step, int64_t elem)
     return rng_uniform(rng_key((uint64_t)who, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
 }
 
-/* Of member's process number `life`. The payload is value(member, seed, element of the chunk). */
+/* By member's process number `life`. The payload is value(member, step, element of the chunk). */
 static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, int life, int chunk,
                            int64_t step)
 {
-    static float data[1024];
+    float data[1024];
     size_t n = kind == PIECE_PULL ? 0 : (size_t)f->chunks->chunks[chunk].n_elems;
     for (size_t i = 0; i < n; i++)
         data[i] = value(member, kind == PIECE_INIT ? -1 : step, (int64_t)i);
@@ -102,6 +125,8 @@ static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, 
     struct ps_answer a;
     ps_store_piece(f->store, &head, &piece, 9, &a);
     buf_unref(a.payload);
+    if (f->race && a.kind != PIECE_NONE)
+        race_answer(f->race, (uint32_t)member, (uint32_t)chunk, a.step);
     return a.kind;
 }
 
@@ -415,6 +440,84 @@ static void test_no_base_no_compensation(void **state)
     teardown(&f);
 }
 
+struct racer {
+    struct fixture *f;
+    int member;
+    int64_t train_steps;
+};
+
+/* A worker: pushes every chunk that is not at its end, waits for all answers, again. */
+static void *race_main(void *arg)
+{
+    struct racer *w = arg;
+    struct race *r = w->f->race;
+    for (int64_t lowest = 0; lowest < w->train_steps;) {
+        int64_t base[N_CHUNKS];
+        lowest = INT64_MAX;
+        for (int c = 0; c < N_CHUNKS; c++) {
+            pthread_mutex_lock(&r->lock);
+            while (r->held[w->member][c] < 0)
+                pthread_cond_wait(&r->answered, &r->lock);
+            base[c] = r->held[w->member][c];
+            r->held[w->member][c] = base[c] < w->train_steps ? -1 : base[c];
+            pthread_mutex_unlock(&r->lock);
+            lowest = base[c] < lowest ? base[c] : lowest;
+        }
+        for (int c = 0; c < N_CHUNKS; c++) {
+            if (base[c] < w->train_steps)
+                act(w->f, PIECE_PUSH, w->member, 0, c, base[c]);
+            if ((lowest + w->member) % 3 == 0)
+                sched_yield();
+        }
+    }
+    return NULL;
+}
+
+static void race_in(const struct net_job *job)
+{
+    struct fixture f;
+    struct race race = {.held = {{0}}};
+    pthread_t thread[MEMBERS];
+    struct racer racer[MEMBERS];
+    pthread_mutex_init(&race.lock, NULL);
+    pthread_cond_init(&race.answered, NULL);
+    setup(&f, *job);
+    init_all(&f);
+    f.race = &race;
+    for (int m = 0; m < MEMBERS; m++) {
+        racer[m] = (struct racer){&f, m, job->train_steps};
+        assert_int_equal(pthread_create(&thread[m], NULL, race_main, &racer[m]), 0);
+    }
+    for (int m = 0; m < MEMBERS; m++) {
+        pthread_join(thread[m], NULL);
+        ps_store_leave(f.store, m);
+    }
+    for (int c = 0; c < N_CHUNKS; c++)
+        assert_int_equal(version_of(&f, c), job->train_steps);
+    teardown(&f);
+    pthread_cond_destroy(&race.answered);
+    pthread_mutex_destroy(&race.lock);
+}
+
+/* Everybody comes to the end, in every mode, whatever the order: nobody waits for ever. */
+static void test_races(void **state)
+{
+    static const struct net_job jobs[] = {
+        {.n_workers = MEMBERS, .aggregate = 3, .train_steps = 200},
+        {.n_workers = MEMBERS, .aggregate = 1, .train_steps = 200},
+        {.n_workers = MEMBERS, .sync_mode = JOB_ASYNC, .train_steps = 400},
+        {.n_workers = MEMBERS, .sync_mode = JOB_ASYNC, .delay_compensation = 1, .train_steps = 400},
+        {.n_workers = MEMBERS, .sync_mode = JOB_SSP, .staleness = 0, .train_steps = 401},
+        {.n_workers = MEMBERS,
+         .sync_mode = JOB_SSP,
+         .staleness = 2,
+         .delay_compensation = 1,
+         .train_steps = 401},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
+        race_in(&jobs[i]);
+}
+
 static void sleep_ms(long ms)
 {
     struct timespec ts = {0, ms * 1000000};
@@ -461,6 +564,7 @@ int main(void)
         cmocka_unit_test(test_ssp_restarts),
         cmocka_unit_test(test_delay_compensation),
         cmocka_unit_test(test_no_base_no_compensation),
+        cmocka_unit_test(test_races),
         cmocka_unit_test(test_stragglers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -202,6 +202,81 @@ static void test_each_sample_once_a_pass(void **state)
             assert_int_equal(seen[pass][i], 1);
 }
 
+/* Servers at which others push too: chunk c moves on by c + 1 versions at each push, up to 15. */
+static struct {
+    int64_t version[16];
+    int n_pushes[16];
+    int late;
+} apart;
+
+static enum status apart_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+{
+    (void)ctx, (void)data, (void)weight;
+    assert_int_equal(step, apart.version[chunk]); /* the chunk's own version */
+    apart.late += step >= 15;
+    apart.n_pushes[chunk]++;
+    apart.version[chunk] += chunk + 1;
+    if (apart.version[chunk] > 15)
+        apart.version[chunk] = 15;
+    return ST_OK;
+}
+
+static enum status apart_wait(void *ctx, int first, int n, int64_t step)
+{
+    (void)ctx;
+    for (int c = first; c < first + n; c++)
+        assert_true(apart.version[c] >= step); /* else it would never return */
+    return ST_OK;
+}
+
+static int64_t apart_version(void *ctx, int chunk)
+{
+    (void)ctx;
+    return apart.version[chunk];
+}
+
+static void apart_flush(void *ctx)
+{
+    (void)ctx;
+}
+
+static void apart_cancel(void *ctx)
+{
+    (void)ctx;
+}
+
+/* Each chunk at its own pace: until the last has all its versions, and none is pushed after that.
+ */
+static void test_own_pace(void **state)
+{
+    (void)state;
+    static const struct exchange_ops ops = {.push = apart_push,
+                                            .wait = apart_wait,
+                                            .version = apart_version,
+                                            .flush = apart_flush,
+                                            .cancel = apart_cancel};
+    for (int n_towers = 1; n_towers <= 3; n_towers++) {
+        struct rig r;
+        struct trainer_result result;
+        rig_make(&r, 0, 2, n_towers, 6);
+        trainer_destroy(r.trainer);
+        struct exchange fake_exchange = {&ops, NULL};
+        r.cfg.exchange = &fake_exchange;
+        r.cfg.own_pace = 1;
+        assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+        memset(&apart, 0, sizeof apart);
+        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(result.global_step, 15);
+        assert_int_equal(result.local_steps, 15);
+        assert_int_equal(apart.late, 0);
+        for (int c = 0; c < r.chunks->n_chunks; c++) {
+            assert_int_equal(apart.version[c], 15);
+            assert_int_equal(apart.n_pushes[c], (15 + c) / (c + 1));
+        }
+        rig_free(&r);
+    }
+}
+
 static int ascending(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
@@ -320,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_sample_once_a_pass),
+        cmocka_unit_test(test_own_pace),
         cmocka_unit_test(test_towers_share_the_batch),
         cmocka_unit_test(test_towers_are_deterministic),
         cmocka_unit_test(test_resumes_at_a_step),
