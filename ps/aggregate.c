@@ -4,13 +4,13 @@
 #include "kernels/vector/vector.h"
 #include <stdlib.h>
 
-enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf, size_t n,
-                              int n_members)
+enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf)
 {
-    *a = (struct ps_aggregate){.pool = pool, .shelf = shelf, .n = n, .n_members = n_members};
-    a->sum = malloc(n * sizeof *a->sum);
-    a->parked = calloc((size_t)n_members, sizeof *a->parked);
-    if (a->sum && a->parked)
+    a->pool = pool;
+    a->shelf = shelf;
+    a->sum = a->n_members > 1 ? malloc(a->n * sizeof *a->sum) : NULL;
+    a->parked = calloc((size_t)a->n_members, sizeof *a->parked);
+    if ((a->sum || a->n_members == 1) && a->parked)
         return ST_OK;
     ps_aggregate_free(a);
     return ST_NOMEM;
@@ -30,39 +30,59 @@ int ps_aggregate_has(const struct ps_aggregate *a, int member)
     return member < a->next || a->parked[member].copy != NULL;
 }
 
+enum { BLOCK = 2048 }; /* elements that are decoded at once, to stay in cache */
+
 struct run {
     float *sum;
     float weight;
+    enum dtype dtype;
+    int is_first; /* overwrites the last step's sum */
 };
 
-static void scale_run(void *ctx, size_t first, const void *src, size_t n)
+static void add_floats(const struct run *r, size_t first, const void *src, size_t n)
 {
-    const struct run *r = ctx;
-    vector_scale(r->sum + first, src, r->weight, n);
+    if (r->is_first)
+        vector_scale(r->sum + first, src, r->weight, n);
+    else
+        vector_add_scaled(r->sum + first, src, r->weight, n);
 }
 
 static void add_run(void *ctx, size_t first, const void *src, size_t n)
 {
     const struct run *r = ctx;
-    vector_add_scaled(r->sum + first, src, r->weight, n);
+    float decoded[BLOCK];
+    if (r->dtype == DTYPE_F32) {
+        add_floats(r, first, src, n);
+        return;
+    }
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t now = n - at < BLOCK ? n - at : BLOCK;
+        dtype_decode(r->dtype, decoded, (const char *)src + at * dtype_size(r->dtype), now);
+        add_floats(r, first + at, decoded, now);
+    }
 }
 
-/* The first contribution overwrites the last step's sum. */
-static void add_next(struct ps_aggregate *a, const struct net_payload *payload, float weight)
+static void take_next(struct ps_aggregate *a, const struct net_payload *payload, float weight)
 {
-    struct run r = {a->sum, weight};
-    payload_each_run(payload, sizeof(float), a->next == 0 ? scale_run : add_run, &r);
+    struct run r = {a->sum, weight, a->dtype, a->next == 0};
     a->weight += (double)weight;
-    a->next++;
+    if (++a->next < a->n_members) {
+        payload_each_run(payload, dtype_size(a->dtype), add_run, &r);
+    } else {
+        a->last = *payload;
+        a->last_weight = weight;
+    }
 }
 
-static void add_those_whose_turn_came(struct ps_aggregate *a)
+static void take_those_whose_turn_came(struct ps_aggregate *a)
 {
     while (a->next < a->n_members && a->parked[a->next].copy) {
         struct ps_parked *p = &a->parked[a->next];
-        struct net_span span = {p->copy->data, p->copy->bytes};
-        struct net_payload payload = {&span, 0, p->copy->bytes};
-        add_next(a, &payload, p->weight);
+        a->last_span = (struct net_span){p->copy->data, a->n * dtype_size(a->dtype)};
+        struct net_payload payload = {&a->last_span, 0, a->last_span.n};
+        take_next(a, &payload, p->weight);
+        if (a->next == a->n_members)
+            break; /* its bytes are still needed */
         buf_unref(p->copy);
         p->copy = NULL;
     }
@@ -72,8 +92,8 @@ enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct ne
                              float weight)
 {
     if (member == a->next) {
-        add_next(a, payload, weight);
-        add_those_whose_turn_came(a);
+        take_next(a, payload, weight);
+        take_those_whose_turn_came(a);
     } else {
         struct ps_parked *p = &a->parked[member];
         enum status st = ps_pool_take(a->pool, a->shelf, a->n * sizeof *a->sum, &p->copy);
@@ -92,6 +112,11 @@ int ps_aggregate_full(const struct ps_aggregate *a)
     return a->next == a->n_members;
 }
 
+const float *ps_aggregate_sum(const struct ps_aggregate *a)
+{
+    return a->n_members > 1 ? a->sum : NULL;
+}
+
 float ps_aggregate_scale(const struct ps_aggregate *a)
 {
     return (float)(1.0 / a->weight);
@@ -99,6 +124,9 @@ float ps_aggregate_scale(const struct ps_aggregate *a)
 
 void ps_aggregate_reset(struct ps_aggregate *a)
 {
+    struct ps_parked *last = &a->parked[a->n_members - 1];
+    buf_unref(last->copy);
+    last->copy = NULL;
     a->next = 0;
     a->n_counted = 0;
     a->weight = 0;

@@ -1,6 +1,7 @@
 /* ps/aggregate.h - the contributions to one chunk at the step under way (invariant I2): summed in
  * member order whatever the arrival. The next in order is added straight from the network's bytes;
- * those ahead of their turn wait as copies, at most n_members - 1.
+ * those ahead of their turn wait as copies, at most n_members - 1. The very last is not added: the
+ * pass that makes the new version takes it from where it lies (update.h).
  * Owns:    the sum and the copies that wait.
  * Threads: none; under the chunk's lock. Errors: ST_NOMEM. */
 #ifndef PS_AGGREGATE_H
@@ -18,26 +19,33 @@ struct ps_aggregate {
     struct ps_pool *pool; /* borrowed */
     int shelf;            /* of the pool, borrowed likewise */
     int n_members;
+    enum dtype dtype;         /* of the contributions */
     size_t n;                 /* elements */
     float *sum;               /* n; meaningful while next > 0 */
     int next;                 /* the member whose turn it is; those below are in the sum */
     int n_counted;            /* in the sum or waiting */
-    double weight;            /* total of those in the sum */
+    double weight;            /* total of those whose turn has come */
     int64_t since_ns;         /* when the first contribution of this step came */
     struct ps_parked *parked; /* n_members */
+    /* When all are there: the last one. It borrows the payload given to add, or last_span. */
+    struct net_payload last;
+    float last_weight;
+    struct net_span last_span;
 };
 
-enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf, size_t n,
-                              int n_members);
+/* a->n, n_members, dtype: set by the caller. */
+enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf);
 void ps_aggregate_free(struct ps_aggregate *a);
 /* 1 if the member's contribution to this step is here already. */
 int ps_aggregate_has(const struct ps_aggregate *a, int member);
-/* Counts a contribution of n floats that is not here yet. On ST_NOMEM nothing has changed. */
+/* Counts a contribution of n elements that is not here yet. On ST_NOMEM nothing has changed. */
 enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
                              float weight);
-/* 1 when all members are in the sum. */
+/* 1 when all members are there; then sum + last_weight * last is the sum of all. */
 int ps_aggregate_full(const struct ps_aggregate *a);
-/* The factor that makes the sum a weighted mean. */
+/* The sum of all but the last; NULL: there was but one. */
+const float *ps_aggregate_sum(const struct ps_aggregate *a);
+/* The factor that makes the sum of all a weighted mean. */
 float ps_aggregate_scale(const struct ps_aggregate *a);
 /* The step is over; the sum's memory is used for the next. */
 void ps_aggregate_reset(struct ps_aggregate *a);

@@ -5,6 +5,7 @@
 #define PS_CELL_H
 #include "ps/aggregate.h"
 #include "ps/store.h"
+#include "ps/version.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -17,6 +18,7 @@ struct asker {
     uint64_t puller; /* incarnation that waits for version pull_step; 0: none */
     uint64_t pull_from;
     int64_t pull_step;
+    enum dtype pull_dtype;
     uint64_t counted_by;  /* async, ssp: identity of the last contribution that counted */
     int64_t counted_step; /* likewise; backup workers: the last step it counted for; -1: none */
     int64_t clock;        /* ssp: contributions that counted, of all incarnations */
@@ -31,9 +33,8 @@ struct cell {
     const struct net_param *param;
     pthread_mutex_t lock; /* guards all below */
     int64_t version;      /* -1 before the first */
-    struct buf *now, *before;
-    uint32_t now_crc, before_crc; /* each version is summed up once, not once for each answer */
-    float *slots;                 /* n_slots * n */
+    struct ps_version now, before;
+    float *slots; /* n_slots * n; NULL: there are none */
     struct ps_aggregate sum;
     struct asker *askers; /* n_workers */
     int64_t arrived_ns;   /* sync: when the last contribution came */
@@ -61,7 +62,7 @@ struct ps_store {
 /* An answer that says why a piece is none. */
 void ps_cell_refuse(struct ps_answer *now, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* An answer that carries the present version. */
+/* An answer that carries the present version, in the job's dtype. */
 void ps_cell_give(struct cell *c, enum piece_kind kind, struct ps_answer *now);
 /* Adds a contribution as number `slot` of those that make a version; the last one makes it. Returns
  * 1 if there is a new version. Without memory *now is a refusal and nothing has changed. */

@@ -169,7 +169,7 @@ void ps_modes_sent(const struct ps_store *s, struct cell *c, int member)
     if (s->job.delay_compensation <= 0 || c->param->rule == PARAM_AVERAGE)
         return;
     buf_unref(a->base);
-    a->base = buf_ref(c->now);
+    a->base = buf_ref(c->now.value);
     a->base_version = c->version;
 }
 

@@ -73,8 +73,11 @@ static void run_unref(struct run *r)
 
 static struct net_piece piece_of(const struct ps_answer *a)
 {
-    return (struct net_piece){
-        .kind = a->kind, .chunk = a->chunk, .step = a->step, .crc32c = a->crc32c};
+    return (struct net_piece){.kind = a->kind,
+                              .chunk = a->chunk,
+                              .step = a->step,
+                              .dtype = a->dtype,
+                              .crc32c = a->crc32c};
 }
 
 static void count_sent(struct ps_service *s, const struct ps_answer *a)

@@ -5,8 +5,8 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "kernels/vector/compensate.h"
 #include "ps/cell.h"
+#include "ps/update.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -49,12 +49,16 @@ static enum status cell_init(struct ps_store *s, struct cell *c, int chunk)
         n_slots = 0;
     pthread_mutex_init(&c->lock, NULL);
     c->askers = calloc((size_t)s->job.n_workers, sizeof *c->askers);
-    c->slots = calloc(n_slots * c->n + 1, sizeof *c->slots);
-    if (!c->askers || !c->slots)
+    if (n_slots > 0)
+        c->slots = calloc(n_slots * c->n, sizeof *c->slots);
+    if (!c->askers || (n_slots > 0 && !c->slots))
         return ST_NOMEM;
     for (int m = 0; m < s->job.n_workers; m++)
         c->askers[m].counted_step = c->askers[m].base_version = -1;
-    return ps_aggregate_init(&c->sum, s->pool, c->shelf, c->n, job_aggregate(&s->job));
+    c->sum.n = c->n;
+    c->sum.n_members = job_aggregate(&s->job);
+    c->sum.dtype = s->job.push_dtype;
+    return ps_aggregate_init(&c->sum, s->pool, c->shelf);
 }
 
 enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store **out)
@@ -69,8 +73,9 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
     s->job = *cfg->job;
     s->cfg.job = NULL;
     s->cfg.server = NULL;
-    /* three versions turn over; in sync mode copies that wait come from the same shelf */
-    TRY(ps_pool_create(n_cells, 3 + s->job.n_workers, &s->pool));
+    /* Three versions turn over; in sync mode copies that wait come from the same shelf. What is
+     * sent of versions that do not go out as they are stands on shelves of its own, behind. */
+    TRY(ps_pool_create(2 * n_cells, 3 + s->job.n_workers, &s->pool));
     s->cells = calloc((size_t)n_cells + 1, sizeof *s->cells);
     s->cell_of = malloc((size_t)n_chunks * sizeof *s->cell_of);
     s->incarnation = calloc((size_t)s->job.n_workers, sizeof *s->incarnation);
@@ -102,8 +107,8 @@ void ps_store_destroy(struct ps_store *s)
     for (int i = 0; i < s->n_cells; i++) {
         struct cell *c = &s->cells[i];
         ps_aggregate_free(&c->sum);
-        buf_unref(c->now);
-        buf_unref(c->before);
+        ps_version_drop(&c->now);
+        ps_version_drop(&c->before);
         for (int m = 0; c->askers && m < s->job.n_workers; m++)
             buf_unref(c->askers[m].base);
         free(c->slots);
@@ -136,12 +141,21 @@ void ps_cell_refuse(struct ps_answer *now, const char *fmt, ...)
     now->why = now->text;
 }
 
+/* What a member is sent of a version; `dtype`: as members are, or fp32 for those that want all. */
+static void give_version(const struct ps_version *v, int64_t step, enum dtype dtype,
+                         struct ps_answer *now)
+{
+    int whole = dtype != v->dtype;
+    now->step = (uint64_t)step;
+    now->payload = buf_ref(whole ? v->value : v->wire);
+    now->dtype = whole ? DTYPE_F32 : v->dtype;
+    now->crc32c = whole ? digest_crc32c(0, v->value->data, v->value->bytes) : v->crc32c;
+}
+
 void ps_cell_give(struct cell *c, enum piece_kind kind, struct ps_answer *now)
 {
     now->kind = kind;
-    now->step = (uint64_t)c->version;
-    now->payload = buf_ref(c->now);
-    now->crc32c = c->now_crc;
+    give_version(&c->now, c->version, c->now.dtype, now);
 }
 
 /* 1 if the member may speak; else *now says why not. */
@@ -169,14 +183,19 @@ static int check_sender(struct ps_store *s, const struct net_frame_head *head,
 }
 
 /* 1 if what the piece carries fits the chunk; else *now says why not. */
-static int check_content(const struct cell *c, const struct net_piece *piece, struct ps_answer *now)
+static int check_content(const struct ps_store *s, const struct cell *c,
+                         const struct net_piece *piece, struct ps_answer *now)
 {
-    size_t want = piece->kind == PIECE_PULL ? 0 : c->n * sizeof(float);
+    enum dtype dtype = piece->kind == PIECE_PUSH ? s->job.push_dtype
+                       : piece->kind == PIECE_PULL && piece->dtype != DTYPE_F32
+                           ? s->job.version_dtype
+                           : DTYPE_F32;
+    size_t want = piece->kind == PIECE_PULL ? 0 : c->n * dtype_size(dtype);
     if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
         ps_cell_refuse(now, "piece kind %d is none that a server takes", (int)piece->kind);
-    else if (piece->dtype != DTYPE_F32)
-        ps_cell_refuse(now, "chunk %" PRIu32 ": dtype %d is not this job's", piece->chunk,
-                       (int)piece->dtype);
+    else if (piece->dtype != dtype)
+        ps_cell_refuse(now, "chunk %" PRIu32 ": dtype %d, not %s", piece->chunk, (int)piece->dtype,
+                       dtype_name(dtype));
     else if (piece->payload.bytes != want)
         ps_cell_refuse(now, "chunk %" PRIu32 ": payload of %zu bytes, not %zu", piece->chunk,
                        piece->payload.bytes, want);
@@ -191,48 +210,75 @@ static int check_content(const struct cell *c, const struct net_piece *piece, st
     return now->kind == PIECE_NONE;
 }
 
-/* The version after this one, in `next`. Under the chunk's lock. */
-static void make_version(struct ps_store *s, struct cell *c, struct buf *next)
+/* Buffers for a version that is to be made; ST_NOMEM leaves *v empty. */
+static enum status take_version(struct ps_store *s, const struct cell *c, struct ps_version *v)
 {
-    float scale = ps_aggregate_scale(&c->sum);
-    int64_t begin = trace_begin();
-    if (c->base)
-        optim_compensate(s->job.delay_compensation, c->n, c->now->data, c->base->data, c->sum.sum);
-    if (c->param->rule == PARAM_AVERAGE)
-        optim_average(c->param->keep, c->n, c->sum.sum, scale, c->now->data, next->data);
+    enum dtype dtype = s->job.version_dtype;
+    *v = (struct ps_version){.dtype = dtype};
+    enum status st = ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), &v->value);
+    if (st != ST_OK)
+        return st;
+    if (dtype == DTYPE_F32)
+        v->wire = buf_ref(v->value);
     else
-        optim_apply(&s->job.optim, (uint64_t)c->version + 1, c->n, c->sum.sum, scale, c->now->data,
-                    c->slots, next->data);
-    buf_unref(c->before);
+        st = ps_pool_take(s->pool, s->n_cells + c->shelf, c->n * dtype_size(dtype), &v->wire);
+    if (st != ST_OK)
+        ps_version_drop(v);
+    return st;
+}
+
+/* Makes the version after this one, in `next`. Under the chunk's lock. */
+static void make_version(struct ps_store *s, struct cell *c, struct ps_version *next)
+{
+    int64_t begin = trace_begin();
+    struct ps_update u = {
+        .param = c->param,
+        .n = c->n,
+        .sum = ps_aggregate_sum(&c->sum),
+        .last = &c->sum.last,
+        .last_dtype = c->sum.dtype,
+        .last_weight = c->sum.last_weight,
+        .scale = ps_aggregate_scale(&c->sum),
+        .old = c->now.value->data,
+        .slots = c->slots,
+        .compensation = s->job.delay_compensation,
+        .base = c->base ? c->base->data : NULL,
+        .value = next->value->data,
+        .wire_dtype = next->dtype,
+        .wire = next->wire == next->value ? NULL : next->wire->data,
+    };
+    if (c->param->rule != PARAM_AVERAGE)
+        optim_begin(&s->job.optim, (uint64_t)c->version + 1, &u.step);
+    next->crc32c = ps_update_run(&u);
+    ps_version_drop(&c->before);
     c->before = c->now;
-    c->before_crc = c->now_crc;
-    c->now = next;
-    c->now_crc = digest_crc32c(0, next->data, next->bytes);
+    c->now = *next;
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     c->version++;
     ps_aggregate_reset(&c->sum);
 }
 
-/* The new version's buffer is taken before anything changes. */
+/* The new version's buffers are taken before anything changes. */
 int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
                        const struct net_payload *payload, float weight, struct ps_answer *now)
 {
-    struct buf *next = NULL;
+    struct ps_version next = {NULL, NULL, DTYPE_F32, 0};
     enum status st = ST_OK;
     int64_t begin = trace_begin();
     if (c->sum.n_counted + 1 == c->sum.n_members)
-        st = ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), &next);
+        st = take_version(s, c, &next);
     if (st == ST_OK)
         st = ps_aggregate_add(&c->sum, slot, payload, weight);
     if (st != ST_OK) {
-        buf_unref(next);
+        ps_version_drop(&next);
         ps_cell_refuse(now, "chunk %d: the server is out of memory", c->chunk);
         return 0;
     }
     trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
-    if (next)
-        make_version(s, c, next);
-    return next != NULL;
+    if (!next.value)
+        return 0;
+    make_version(s, c, &next);
+    return 1;
 }
 
 /* The step that was asked for, where it is still held: a worker that has to redo a step needs all
@@ -244,14 +290,12 @@ static void pull(struct ps_store *s, struct cell *c, const struct net_frame_head
     if (c->version < 0 || step > c->version) {
         c->askers[head->member].puller = head->incarnation;
         c->askers[head->member].pull_step = step;
-    } else if (s->job.sync_mode == JOB_SYNC && step > 0 && step == c->version - 1) {
-        now->kind = PIECE_VERSION;
-        now->step = piece->step;
-        now->payload = buf_ref(c->before);
-        now->crc32c = c->before_crc;
-    } else {
-        ps_cell_give(c, PIECE_VERSION, now);
+        c->askers[head->member].pull_dtype = piece->dtype;
+        return;
     }
+    int older = s->job.sync_mode == JOB_SYNC && step > 0 && step == c->version - 1;
+    now->kind = PIECE_VERSION;
+    give_version(older ? &c->before : &c->now, older ? step : c->version, piece->dtype, now);
 }
 
 static int init(struct ps_store *s, struct cell *c, const struct net_piece *piece,
@@ -259,14 +303,16 @@ static int init(struct ps_store *s, struct cell *c, const struct net_piece *piec
 {
     int first = c->version < 0;
     if (first) {
-        struct buf *b;
-        if (ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), &b) != ST_OK) {
+        struct ps_version v;
+        if (take_version(s, c, &v) != ST_OK) {
             ps_cell_refuse(now, "chunk %d: the server is out of memory", c->chunk);
             return 0;
         }
-        payload_copy(&piece->payload, b->data);
-        c->now = b;
-        c->now_crc = piece->crc32c;
+        payload_copy(&piece->payload, v.value->data);
+        if (v.wire != v.value)
+            dtype_encode(v.dtype, v.wire->data, v.value->data, c->n);
+        v.crc32c = digest_crc32c(0, v.wire->data, v.wire->bytes);
+        c->now = v;
         c->version = 0;
     }
     ps_cell_give(c, PIECE_VERSION, now);
@@ -277,6 +323,7 @@ struct target {
     int member;
     uint64_t incarnation, from;
     enum piece_kind kind;
+    int whole; /* fp32 where versions are not */
 };
 
 /* Takes down who is owed the present version, from member *from on. Under the chunk's lock. */
@@ -288,11 +335,12 @@ static int collect_owed(struct ps_store *s, struct cell *c, int *from, struct ta
         struct asker *a = &c->askers[*from];
         int before = n;
         if (a->pusher && a->push_step < c->version && !ps_modes_held(s, c, *from, limit)) {
-            t[n++] = (struct target){*from, a->pusher, a->push_from, PIECE_APPLIED};
+            t[n++] = (struct target){*from, a->pusher, a->push_from, PIECE_APPLIED, 0};
             a->pusher = 0;
         }
         if (a->puller && a->pull_step <= c->version) {
-            t[n++] = (struct target){*from, a->puller, a->pull_from, PIECE_VERSION};
+            t[n++] = (struct target){*from, a->puller, a->pull_from, PIECE_VERSION,
+                                     a->pull_dtype != c->now.dtype};
             a->puller = 0;
         }
         if (n > before)
@@ -305,19 +353,22 @@ static void answer_owed(struct ps_store *s, struct cell *c)
 {
     struct target t[ANSWER_BATCH];
     for (int from = 0; from < s->job.n_workers;) {
-        struct ps_answer a = {.chunk = (uint32_t)c->chunk};
+        struct ps_answer a[2] = {{.chunk = (uint32_t)c->chunk}, {.chunk = (uint32_t)c->chunk}};
         pthread_mutex_lock(&c->lock);
         int n = collect_owed(s, c, &from, t);
-        if (n > 0)
-            ps_cell_give(c, PIECE_NONE, &a);
+        for (int i = 0; i < n; i++)
+            if (!a[t[i].whole].payload)
+                give_version(&c->now, c->version, t[i].whole ? DTYPE_F32 : c->now.dtype,
+                             &a[t[i].whole]);
         pthread_mutex_unlock(&c->lock);
         for (int i = 0; i < n; i++) {
             const struct net_frame_head head = {s->cfg.generation, (uint32_t)t[i].member,
                                                 t[i].incarnation};
-            a.kind = t[i].kind;
-            s->cfg.answer(s->cfg.ctx, &head, t[i].from, &a);
+            a[t[i].whole].kind = t[i].kind;
+            s->cfg.answer(s->cfg.ctx, &head, t[i].from, &a[t[i].whole]);
         }
-        buf_unref(a.payload);
+        buf_unref(a[0].payload);
+        buf_unref(a[1].payload);
     }
 }
 
@@ -348,7 +399,7 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
         return;
     }
     struct cell *c = &s->cells[s->cell_of[piece->chunk]];
-    if (!check_content(c, piece, now))
+    if (!check_content(s, c, piece, now))
         return;
     int new_version = 0;
     pthread_mutex_lock(&c->lock);
@@ -421,8 +472,8 @@ struct buf *ps_store_read(struct ps_store *s, int chunk, int64_t *version)
         return NULL;
     struct cell *c = &s->cells[s->cell_of[chunk]];
     pthread_mutex_lock(&c->lock);
-    if (c->now) {
-        b = buf_ref(c->now);
+    if (c->now.value) {
+        b = buf_ref(c->now.value);
         *version = c->version;
     }
     pthread_mutex_unlock(&c->lock);

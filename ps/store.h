@@ -24,7 +24,8 @@ struct ps_answer {
     uint32_t chunk;
     uint64_t step;
     struct buf *payload; /* the whole buffer goes out; NULL: no payload */
-    uint32_t crc32c;     /* of the payload */
+    enum dtype dtype;    /* of the payload */
+    uint32_t crc32c;     /* likewise */
     const char *why;     /* REFUSED: points to static text or into `text` */
     char text[160];
 };

@@ -48,6 +48,12 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
     return ST_OK;
 }
 
+static enum status local_pull(void *ctx, int chunk, int64_t step)
+{
+    (void)ctx, (void)chunk, (void)step;
+    return ST_OK;
+}
+
 static void local_flush(void *ctx)
 {
     (void)ctx;
@@ -103,6 +109,7 @@ static void local_destroy(void *ctx)
 static const struct exchange_ops local_ops = {
     .start = local_start,
     .push = local_push,
+    .pull = local_pull,
     .flush = local_flush,
     .wait = local_wait,
     .version = local_version,
@@ -144,6 +151,11 @@ static enum status remote_push(void *ctx, int chunk, int64_t step, const float *
     return net_exchange_push(ctx, chunk, step, data, weight);
 }
 
+static enum status remote_pull(void *ctx, int chunk, int64_t step)
+{
+    return net_exchange_pull(ctx, chunk, step);
+}
+
 static void remote_flush(void *ctx)
 {
     net_exchange_flush(ctx);
@@ -182,6 +194,7 @@ static void remote_destroy(void *ctx)
 static const struct exchange_ops remote_ops = {
     .start = remote_start,
     .push = remote_push,
+    .pull = remote_pull,
     .flush = remote_flush,
     .wait = remote_wait,
     .version = remote_version,

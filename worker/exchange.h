@@ -9,6 +9,7 @@
 struct exchange_ops {
     enum status (*start)(void *ctx, int64_t *step);
     enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
+    enum status (*pull)(void *ctx, int chunk, int64_t step); /* in full precision */
     void (*flush)(void *ctx);
     enum status (*wait)(void *ctx, int first, int n, int64_t step);
     int64_t (*version)(void *ctx, int chunk);

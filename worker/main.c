@@ -112,10 +112,6 @@ static enum status make_exchange(struct worker *w)
         .params = w->params,
         .join = {.member = o->task_index, .job = options_job(o, w->train->n), .chunks = w->chunks},
     };
-    if (o->ps_hosts.n > 0 && (o->push_dtype != DTYPE_F32 || o->version_dtype != DTYPE_F32)) {
-        LOG_E("--wire_dtype: this build sends fp32 alone; leave the flag out");
-        return ST_UNSUPPORTED;
-    }
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
             cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
@@ -143,6 +139,7 @@ static enum status make_trainer(struct worker *w)
         .n_towers = (int)o->towers,
         .batch = (int)o->batch_size,
         .n_threads = n_threads > 0 ? n_threads : 1,
+        .version_dtype = job.version_dtype,
         .train_steps = job.train_steps,
         .eval_every = o->eval_every,
         .log_every = o->log_every,

@@ -290,11 +290,20 @@ static void *tower_main(void *arg)
     return NULL;
 }
 
-/* After the last step: all chunks at their final version, in this process. */
+/* After the last step: all chunks at their final version, in this process and in full precision. */
 static enum status collect(struct trainer *t)
 {
     struct exchange *x = t->cfg.exchange;
-    return x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.train_steps);
+    enum status st = ST_OK;
+    int n = t->cfg.chunks->n_chunks;
+    TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
+    if (t->cfg.version_dtype == DTYPE_F32)
+        return ST_OK;
+    for (int c = 0; c < n; c++)
+        TRY(x->ops->pull(x->ctx, c, t->cfg.train_steps));
+    TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
+done:
+    return st;
 }
 
 static enum status run_towers(struct trainer *t)

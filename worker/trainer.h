@@ -20,11 +20,12 @@ struct trainer_config {
     const float *params; /* flat block, kept up to date by the exchange */
     int own_pace; /* async, ssp, backup workers: each chunk goes at its own pace; steps are local */
     int task_index, n_workers;
-    int n_towers;        /* CPU towers, each with its part of the batch */
-    int batch;           /* samples of one worker's step, >= n_towers */
-    int n_threads;       /* inside one operation of one tower */
-    int64_t train_steps; /* global steps */
-    int64_t eval_every;  /* steps; 0: only at the end */
+    int n_towers;             /* CPU towers, each with its part of the batch */
+    int batch;                /* samples of one worker's step, >= n_towers */
+    int n_threads;            /* inside one operation of one tower */
+    enum dtype version_dtype; /* of the versions on the wire */
+    int64_t train_steps;      /* global steps */
+    int64_t eval_every;       /* steps; 0: only at the end */
     int64_t log_every;
     enum progress_style progress;
     uint64_t seed;

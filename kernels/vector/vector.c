@@ -28,6 +28,15 @@ VECTOR_CLONES void vector_add_scaled(float *dst, const void *src, float weight, 
         dst[i] += weight * s[i].v;
 }
 
+VECTOR_CLONES void vector_sum_scaled(float *dst, const float *a, const void *src, float weight,
+                                     size_t n)
+{
+    const struct packed_float *s = src;
+    VECTOR_INDEPENDENT
+    for (size_t i = 0; i < n; i++)
+        dst[i] = a[i] + weight * s[i].v;
+}
+
 void vector_copy(float *dst, const void *src, size_t n)
 {
     if (n)

@@ -9,6 +9,8 @@
 void vector_scale(float *dst, const void *src, float weight, size_t n);
 /* dst[i] += weight * src[i], product rounded before the sum */
 void vector_add_scaled(float *dst, const void *src, float weight, size_t n);
+/* dst[i] = a[i] + weight * src[i], likewise; dst may be a */
+void vector_sum_scaled(float *dst, const float *a, const void *src, float weight, size_t n);
 /* dst[i] = src[i] */
 void vector_copy(float *dst, const void *src, size_t n);
 /* 1 if every element is finite */

@@ -1,0 +1,34 @@
+/* ps/update.h - a chunk's next version, made in one pass over memory: the last contribution is
+ * added to the sum of the others, the optimizer runs, the new value is written, encoded for the
+ * wire and summed up, block by block while it lies in cache. The same bits as the steps one after
+ * the other. Owns: nothing. Threads: any; the outputs are the caller's alone. Errors: none. */
+#ifndef PS_UPDATE_H
+#define PS_UPDATE_H
+#include "kernels/vector/optim.h"
+#include "net/chunks.h"
+#include "net/frame.h"
+
+struct ps_update {
+    const struct net_param *param; /* whose rule decides: optimizer or average */
+    struct optim_step step;        /* from optim_begin; not read for averages */
+    size_t n;                      /* elements of the chunk */
+    const float *sum;              /* of the other contributions, weighted; NULL: there are none */
+    const struct net_payload *last;
+    enum dtype last_dtype;
+    float last_weight;
+    float scale;      /* makes the sum a mean: 1 / total weight */
+    const float *old; /* the version before */
+    float *slots;     /* the optimizer's, in and out; NULL if it has none */
+
+    float compensation; /* DC-ASGD's lambda */
+    const float *base;  /* the version that the contribution was computed on; NULL: none of that */
+
+    float *value;          /* out: the new version */
+    enum dtype wire_dtype; /* of what members get */
+    void *wire;            /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
+};
+
+/* Returns the CRC-32C of what members get. */
+uint32_t ps_update_run(struct ps_update *u);
+
+#endif

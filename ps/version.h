@@ -1,0 +1,25 @@
+/* ps/version.h - one version of a chunk: its value, which the optimizer goes on from, and what
+ * members are sent. In an fp32 job the two are one buffer.
+ * Owns:    a reference to each buffer; they are immutable (I1).
+ * Threads: none of its own; the store keeps it under its chunk's lock. Errors: none. */
+#ifndef PS_VERSION_H
+#define PS_VERSION_H
+#include "base/buf.h"
+#include "kernels/vector/dtype.h"
+#include <stdint.h>
+
+struct ps_version {
+    struct buf *value; /* fp32; NULL: there is no such version */
+    struct buf *wire;  /* of `dtype` */
+    enum dtype dtype;
+    uint32_t crc32c; /* of wire: summed up once, not once for each answer */
+};
+
+static inline void ps_version_drop(struct ps_version *v)
+{
+    buf_unref(v->value);
+    buf_unref(v->wire);
+    v->value = v->wire = NULL;
+}
+
+#endif
