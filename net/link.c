@@ -9,7 +9,9 @@
 #include "base/trace.h"
 #include "net/exchange_impl.h"
 #include "net/message.h"
+#include "net/socket.h"
 #include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,6 +273,13 @@ static void on_recv(struct net_op *op, int ok)
     op_finished(l);
 }
 
+static void tune_socket(grpc_call *call)
+{
+    char *peer = grpc_call_get_peer(call);
+    net_socket_tune(peer);
+    gpr_free(peer);
+}
+
 static void open_stream(struct link *l)
 {
     struct net_exchange *x = l->x;
@@ -368,6 +377,8 @@ static void on_join(struct net_op *op, int ok)
     l->incoming = NULL;
     net_slice_text(l->details, text, sizeof text);
     grpc_byte_buffer_destroy(l->outgoing);
+    if (code == GRPC_STATUS_OK)
+        tune_socket(l->call);
     forget_call(l);
     if (code == GRPC_STATUS_OK && message) {
         handle_reply(l, message);
