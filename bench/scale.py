@@ -102,6 +102,8 @@ def scale(args):
             runs.append(dict(got, stated_mb=stated_mb(got)))
             print("bench: %d workers, %d servers: %.1f steps/s" %
                   (workers, servers, got["steps_s"]), file=sys.stderr)
+    if not runs:
+        sys.exit("bench: no run gave figures")
     columns = [("servers", "%d", "servers"), ("workers", "%d", "workers"),
                ("steps/s", "%.1f", "steps_s"), ("GB/s", "%.2f", "gb_s"),
                ("p50 ms", "%.2f", "p50_ms"), ("p99 ms", "%.2f", "p99_ms"),

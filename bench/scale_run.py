@@ -20,7 +20,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
-FILES_PER_WORKER, FILES_BESIDE = 16, 512
+FILES_BESIDE = 128  # of a process, beside one per connection and worker
 READY_S, END_S = 30, 30
 
 
@@ -32,9 +32,10 @@ def die_with_parent():
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def raise_file_limit(n_workers):
+def raise_file_limit(point):
     """The soft limit of descriptors up to the hard one; a failure if that is still too low."""
-    need = FILES_BESIDE + FILES_PER_WORKER * n_workers
+    n_workers = point["workers"]
+    need = FILES_BESIDE + (point["servers"] + 2) * n_workers
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < need:
         raise Failure("%d workers want up to %d open files, the hard limit is %d: raise it "
@@ -147,7 +148,7 @@ def run(point, steps, per_process, deadline_s):
     """point: workers, servers, model_bytes, chunk_bytes, tensors, mode, compute_ms, jitter_ms,
     straggler_ms. The figures of one run, or a Failure."""
     n = point["workers"]
-    raise_file_limit(n)
+    raise_file_limit(point)
     ps_hosts = ",".join("127.0.0.1:%d" % p for p in free_ports(point["servers"]))
     worker_hosts = ",".join("localhost:%d" % (10000 + i) for i in range(n))
     deadline = time.monotonic() + deadline_s
