@@ -113,15 +113,17 @@ static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, 
     size_t n = kind == PIECE_PULL ? 0 : (size_t)f->chunks->chunks[chunk].n_elems;
     for (size_t i = 0; i < n; i++)
         data[i] = value(member, kind == PIECE_INIT ? -1 : step, (int64_t)i);
-    const struct net_span span = {(const uint8_t *)data, n * sizeof *data};
+    size_t bytes = n * sizeof *data, cut = bytes > 1001 ? 1001 : bytes; /* in a float's middle */
+    const struct net_span spans[2] = {{(const uint8_t *)data, cut},
+                                      {(const uint8_t *)data + cut, bytes - cut}};
     const struct net_frame_head head = {GENERATION, (uint32_t)member,
                                         100 + (uint64_t)member + 10 * (uint64_t)life};
     struct net_piece piece = {.kind = kind,
                               .chunk = (uint32_t)chunk,
                               .step = (uint64_t)step,
                               .weight = kind == PIECE_PUSH ? 1.0f + (float)member : 0,
-                              .crc32c = digest_crc32c(0, data, span.n),
-                              .payload = {&span, 0, span.n}};
+                              .crc32c = digest_crc32c(0, data, bytes),
+                              .payload = {spans, 0, bytes}};
     struct ps_answer a;
     ps_store_piece(f->store, &head, &piece, 9, &a);
     buf_unref(a.payload);

@@ -84,6 +84,13 @@ class Modes(harness.Test):
         self.assertLess(slow["local_steps"], 0.75 * fast)
         self.assertGreater(slow["exchange"]["stale"], 0)
 
+    def test_all_in_16_bits(self):
+        """Gradients in bf16, parameters in fp16: every mode trains, and ends with the same bits."""
+        for mode in (["--sync_mode=async", "--delay_compensation=0.5"],
+                     ["--sync_mode=ssp", "--staleness=2"], ["--replicas_to_aggregate=2"]):
+            job = self.start_job([*mode, "--train_steps=240", "--wire_dtype=bf16,fp16"], n_ps=2)
+            self.check(job, 240)
+
     def test_a_worker_alone(self):
         """Without servers the modes are all the same."""
         digests = set()
