@@ -19,8 +19,8 @@ What is simulated, frame by frame (one chunk or several, as net/outq.h makes the
           FIFO queue and are not interrupted; those of one connection and side come one after the
           other, as gRPC does them.
 
-Left out: loss, slow start, the locks of chunks, what threads cost by waking each other, memory
-bandwidth as a resource of its own (it is in the measured costs, see `cold` in Costs).
+Left out: loss, slow start, the locks of chunks. What threads cost by waking each other, and memory
+by missing the caches, is in the measured costs (see `crowd` in Costs).
 
 Where nothing is lost by it, events are merged: a worker on a host of its own is given a core for
 sending and one for receiving, each fed in order by one source, so that their FIFO queues are
@@ -42,30 +42,31 @@ GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # as in net/o
 
 
 class Costs:
-    """CPU seconds. bytes_*: per byte of one direction; cold: added per byte, either direction, for
-    the share of a step's bytes that no cache holds; chunk: per chunk in and out together; stream:
-    per step and (worker, server) pair, in and out together. add, copy, update, crc: per byte of a
-    server's loops; add is part of bytes_in."""
-    KEYS = ("bytes_in", "bytes_out", "cold", "chunk", "stream")
+    """CPU seconds. bytes_*: per byte of one direction; crowd: added per byte, either direction, in
+    so far as a host's cores have more than crowd_from connections to turn to (what they find in
+    their caches is another's, and each turn brings fewer bytes); chunk: per chunk in and out
+    together; stream: per step and connection, in and out together. add, copy, update, crc: per byte
+    of a server's loops; add is part of bytes_in."""
+    KEYS = ("bytes_in", "bytes_out", "crowd", "chunk", "stream")
 
-    def __init__(self, server=None, worker=None, loops=None, cache_bytes=0):
+    def __init__(self, server=None, worker=None, loops=None, crowd_from=1):
         self.server = dict(dict.fromkeys(self.KEYS, 0.0), **(server or {}))
         self.worker = dict(dict.fromkeys(self.KEYS, 0.0), **(worker or {}))
         self.loops = dict(dict.fromkeys(("add", "copy", "update", "crc"), 0.0), **(loops or {}))
-        self.cache_bytes = cache_bytes
+        self.crowd_from = crowd_from
 
     def as_dict(self):
         return {"server": self.server, "worker": self.worker, "loops": self.loops,
-                "cache_bytes": self.cache_bytes}
+                "crowd_from": self.crowd_from}
 
-    def cold_share(self, step_bytes):
-        """Of the bytes that a host handles in a step, those that it does not find in its caches."""
-        return max(0.0, 1 - self.cache_bytes / step_bytes) if step_bytes > 0 else 0.0
+    def crowd_share(self, connections):
+        """Of the bytes that a host handles, those that are taken up in a crowd."""
+        return max(0.0, 1 - self.crowd_from / connections)
 
     def task(self, side, way, n_bytes, first, share):
-        """One chunk, one direction; first: of its stream in this step; share: cold_share."""
+        """One chunk, one direction; first: of its stream in this step; share: crowd_share."""
         c = self.server if side == "server" else self.worker
-        return ((c["bytes_" + way] + c["cold"] * share) * n_bytes + c["chunk"] / 2 +
+        return ((c["bytes_" + way] + c["crowd"] * share) * n_bytes + c["chunk"] / 2 +
                 (c["stream"] / 2 if first else 0))
 
 
@@ -169,16 +170,15 @@ class Simulation:
     def _set_costs(self, costs):
         """Seconds of each task, by chunk."""
         slow, n = self.p["slowdown"], len(self.chunks)
-        model = sum(self.chunks)
         seen, first = set(), []
         for s in self.server_of:
             first.append(s not in seen)
             seen.add(s)
+        used = len(seen)  # servers that own a chunk
         if self.p["shared_cores"]:
-            worker_share = server_share = costs.cold_share(model * self.W)
+            worker_share = server_share = costs.crowd_share(self.W * used)
         else:
-            worker_share = costs.cold_share(model)
-            server_share = costs.cold_share(model * self.W / self.S)
+            worker_share, server_share = costs.crowd_share(used), costs.crowd_share(self.W)
         make = lambda side, way, share: [
             slow * costs.task(side, way, self.chunks[c], first[c], share) for c in range(n)]
         self.cost_push, self.cost_get = (make("worker", way, worker_share) for way in

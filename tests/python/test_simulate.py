@@ -172,12 +172,13 @@ class Cores(unittest.TestCase):
             self.assertEqual(scale.predict_run(COSTS, 0.0, waits),
                              scale.predict_run(COSTS, 0.0, dict(waits, others_cores=1.0)))
 
-    def test_bytes_beyond_the_cache_cost_more(self):
-        costs = Costs(server={"bytes_in": 1e-10, "cold": 1e-10}, cache_bytes=MB)
-        self.assertAlmostEqual(step_s(costs, model_bytes=MB), 1e-10 * MB, delta=1e-12)
-        got = step_s(costs, model_bytes=4 * MB, chunk_bytes=4 * MB)
-        self.assertAlmostEqual(got, 4 * MB * (1e-10 + 2 * 0.75e-10), delta=1e-12)
-
+    def test_bytes_cost_more_in_a_crowd(self):
+        costs = Costs(server={"bytes_in": 1e-10, "crowd": 1e-10}, crowd_from=2)
+        self.assertAlmostEqual(step_s(costs, workers=2, model_bytes=MB), 1e-10 * MB, delta=1e-12)
+        sim = simulate.Simulation(costs, workers=8, model_bytes=MB, steps=1)
+        sim.run()
+        work = 8 * MB * (1e-10 + 2 * 0.75e-10)  # either direction
+        self.assertAlmostEqual(sim.pools[0].busy_s, work, delta=1e-12)
 
 class Tables(unittest.TestCase):
     def test_chunks(self):
