@@ -24,6 +24,7 @@ enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS };
 #define LOOPS(X)                                                                                   \
     X(vector_scale)                                                                                \
     X(vector_add_scaled)                                                                           \
+    X(vector_sum_scaled)                                                                           \
     X(vector_all_finite)                                                                           \
     X(optim_begin)                                                                                 \
     X(optim_run)                                                                                   \
@@ -44,7 +45,7 @@ static const struct form own = {
 struct work {
     char unaligned[N * sizeof(float) + 1];
     float sum[N], old[N];
-    float scaled[N], added[N], averaged[N];
+    float scaled[N], added[N], summed[N], averaged[N];
     float new_[N_OPTIMIZERS][N], slots[N_OPTIMIZERS][2 * N];
     struct optim_step step[N_OPTIMIZERS];
     float any[N]; /* any bits at all */
@@ -107,6 +108,7 @@ static void run(const struct form *f, struct work *w)
     fill(w);
     f->vector_scale(w->scaled, w->unaligned + 1, 0.7f, N);
     f->vector_add_scaled(w->added, w->unaligned + 1, 0.3f, N);
+    f->vector_sum_scaled(w->summed, w->old, w->unaligned + 1, 0.9f, N);
     f->optim_average(0.99f, N, w->sum, 0.5f, w->old, w->averaged);
     for (int k = 0; k < N_OPTIMIZERS; k++)
         run_optimizer(f, w, k);
@@ -126,6 +128,7 @@ static void compare(const char *march, const struct work *a, const struct work *
     fail_msg(#field " differs between %s and the chosen form, %s", march, vector_description())
     SAME(scaled);
     SAME(added);
+    SAME(summed);
     SAME(averaged);
     for (int k = 0; k < N_OPTIMIZERS; k++) {
         print_message("%s%s", k ? ", " : "", optim_name((enum optim_kind)(k % OPTIM_N_KINDS)));

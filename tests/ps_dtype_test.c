@@ -1,0 +1,360 @@
+/* tests/ps_dtype_test.c - a job whose numbers cross the wire in 16 bits, in the store: what is
+ * rounded and what is not, against a reference in double precision that rounds by itself; the same
+ * bits whatever the order of arrival; who gets which precision. */
+#include "base/digest.h"
+#include "base/rng.h"
+#include "ps/store.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum {
+    N_MEMBERS = 3,
+    GENERATION = 4,
+    TRAINED = 1324,
+    N_ELEMS = TRAINED + 5,
+    N_CHUNKS = 3,
+    STEPS = 5,
+    MAX_SEEN = 16,
+};
+static const double keep = 0.9, rate = 0.125;
+
+static const struct net_param model[] = {
+    {.name = "w", .shape = {2, {331, 4}}}, /* chunks of 1024 and 300 */
+    {.name = "mean", .shape = {1, {5}}, .rule = PARAM_AVERAGE, .keep = 0.9f},
+};
+static const double weights[N_MEMBERS] = {64, 30.5, 7};
+
+struct seen {
+    uint32_t member, chunk, crc;
+    enum piece_kind kind;
+    uint64_t step;
+    enum dtype dtype;
+    struct buf *payload; /* a reference */
+};
+
+struct fixture {
+    struct chunks *chunks;
+    struct net_job job;
+    int server[N_CHUNKS];
+    struct ps_store *store;
+    struct seen seen[MAX_SEEN]; /* answers that came later, those of one test's step */
+    int n_seen;
+};
+
+static void check_payload(const struct buf *payload, enum dtype dtype, uint32_t crc,
+                          const struct net_chunk *chunk)
+{
+    assert_non_null(payload);
+    assert_int_equal(payload->bytes, (size_t)chunk->n_elems * dtype_size(dtype));
+    assert_int_equal(digest_crc32c(0, payload->data, payload->bytes), crc);
+}
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    struct fixture *f = ctx;
+    assert_int_equal(from, 1 + head->member);
+    check_payload(a->payload, a->dtype, a->crc32c, &f->chunks->chunks[a->chunk]);
+    assert_in_range(f->n_seen, 0, MAX_SEEN - 1);
+    f->seen[f->n_seen++] = (struct seen){head->member, a->chunk, a->crc32c,          a->kind,
+                                         a->step,      a->dtype, buf_ref(a->payload)};
+}
+
+static void forget_seen(struct fixture *f)
+{
+    for (int i = 0; i < f->n_seen; i++)
+        buf_unref(f->seen[i].payload);
+    f->n_seen = 0;
+}
+
+static void setup(struct fixture *f, enum dtype push, enum dtype version)
+{
+    *f = (struct fixture){.n_seen = 0};
+    assert_int_equal(chunks_create(model, 2, 4096, &f->chunks), ST_OK);
+    assert_int_equal(f->chunks->n_chunks, N_CHUNKS);
+    f->job = (struct net_job){
+        .n_workers = N_MEMBERS, .train_steps = 100, .push_dtype = push, .version_dtype = version};
+    optim_defaults(OPTIM_SGD, &f->job.optim);
+    f->job.optim.learning_rate = (float)rate;
+    struct ps_store_config cfg = {.chunks = f->chunks,
+                                  .job = &f->job,
+                                  .server = f->server,
+                                  .generation = GENERATION,
+                                  .max_bytes = 1 << 20,
+                                  .answer = on_answer,
+                                  .ctx = f};
+    assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
+    for (int m = 0; m < N_MEMBERS; m++)
+        ps_store_admit(f->store, m, 100 + (uint64_t)m);
+}
+
+static void teardown(struct fixture *f)
+{
+    forget_seen(f);
+    ps_store_destroy(f->store);
+    chunks_destroy(f->chunks);
+}
+
+/* Contributions; step -1: the first values. Some are far below fp16's normal range. */
+static float number(int member, int64_t step, int64_t elem)
+{
+    float u =
+        rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
+    return elem % 50 ? u : u * 1e-5f;
+}
+
+/* Sends a piece of `dtype`; payload: floats to encode, NULL: none. The direct answer, whose payload
+ * is the caller's. */
+static struct ps_answer send_piece(struct fixture *f, enum piece_kind kind, int member, int chunk,
+                                   int64_t step, enum dtype dtype)
+{
+    const struct net_chunk *c = &f->chunks->chunks[chunk];
+    size_t n = (size_t)c->n_elems, bytes = kind == PIECE_PULL ? 0 : n * dtype_size(dtype);
+    float values[1024] = {0};
+    uint8_t encoded[1024 * sizeof(float)];
+    for (size_t i = 0; i < n; i++)
+        values[i] = number(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i);
+    dtype_encode(dtype, encoded, values, n);
+    size_t cut = bytes / 2 | 1; /* inside an element */
+    struct net_span spans[2] = {{encoded, bytes ? cut : 0}, {encoded + cut, bytes - cut}};
+    struct net_frame_head head = {GENERATION, (uint32_t)member, 100 + (uint64_t)member};
+    struct net_piece piece = {.kind = kind,
+                              .chunk = (uint32_t)chunk,
+                              .step = (uint64_t)step,
+                              .weight = (float)weights[member],
+                              .dtype = dtype,
+                              .crc32c = digest_crc32c(0, encoded, bytes),
+                              .payload = {spans, 0, bytes}};
+    struct ps_answer now;
+    ps_store_piece(f->store, &head, &piece, 1 + (uint64_t)member, &now);
+    if (now.payload)
+        check_payload(now.payload, now.dtype, now.crc32c, c);
+    return now;
+}
+
+/* A piece whose answer comes later. */
+static void send_and_wait(struct fixture *f, enum piece_kind kind, int member, int chunk,
+                          int64_t step, enum dtype dtype)
+{
+    struct ps_answer now = send_piece(f, kind, member, chunk, step, dtype);
+    assert_int_equal(now.kind, PIECE_NONE);
+    assert_null(now.payload);
+}
+
+static void init_all(struct fixture *f)
+{
+    for (int c = 0; c < N_CHUNKS; c++) {
+        struct ps_answer now = send_piece(f, PIECE_INIT, 0, c, 0, DTYPE_F32);
+        assert_int_equal(now.kind, PIECE_VERSION);
+        assert_int_equal(now.dtype, f->job.version_dtype);
+        buf_unref(now.payload);
+    }
+}
+
+/* x rounded to d's precision, ties to even; not beyond its largest value. */
+static double rounded(enum dtype d, double x)
+{
+    static const int bits[] = {24, 8, 11}, lowest[] = {-149, -133, -24};
+    int e;
+    frexp(x, &e);
+    int quantum = e - bits[d] > lowest[d] ? e - bits[d] : lowest[d];
+    return ldexp(nearbyint(ldexp(x, -quantum)), quantum);
+}
+
+/* The whole training in double precision; the contributions are rounded to `push` or, fp32, not. */
+static void reference(enum dtype push, int n_steps, double *p)
+{
+    double total = weights[0] + weights[1] + weights[2];
+    for (int64_t i = 0; i < N_ELEMS; i++) {
+        p[i] = (double)number(0, -1, i);
+        for (int64_t step = 0; step < n_steps; step++) {
+            double mean = 0;
+            for (int m = 0; m < N_MEMBERS; m++)
+                mean += weights[m] * rounded(push, (double)number(m, step, i)) / total;
+            p[i] = i < TRAINED ? p[i] - rate * mean : keep * p[i] + (1 - keep) * mean;
+        }
+    }
+}
+
+static void read_all(struct fixture *f, float *out, int64_t version)
+{
+    for (int c = 0; c < N_CHUNKS; c++) {
+        int64_t v = -1;
+        struct buf *b = ps_store_read(f->store, c, &v);
+        assert_non_null(b);
+        assert_int_equal(v, version);
+        memcpy(out + f->chunks->chunks[c].first, b->data, b->bytes);
+        buf_unref(b);
+    }
+}
+
+/* What members were sent is the full value, rounded once. */
+static void check_sent(struct fixture *f, int chunk, int64_t step)
+{
+    float decoded[1024];
+    int64_t v;
+    struct buf *whole = ps_store_read(f->store, chunk, &v);
+    const float *value = whole->data;
+    assert_int_equal(f->n_seen, N_MEMBERS);
+    for (int m = 0; m < N_MEMBERS; m++) {
+        const struct seen *s = &f->seen[m];
+        assert_int_equal(s->member, m);
+        assert_int_equal(s->kind, PIECE_APPLIED);
+        assert_int_equal(s->step, step);
+        assert_int_equal(s->dtype, f->job.version_dtype);
+        assert_ptr_equal(s->payload, f->seen[0].payload); /* one buffer for all */
+        dtype_decode(s->dtype, decoded, s->payload->data, whole->bytes / sizeof(float));
+        for (size_t i = 0; i < whole->bytes / sizeof(float); i++)
+            if ((double)decoded[i] != rounded(s->dtype, (double)value[i]))
+                fail_msg("chunk %d, element %zu: sent as %.9g, is %.9g", chunk, i,
+                         (double)decoded[i], (double)value[i]);
+    }
+    buf_unref(whole);
+}
+
+/* Trains with the members' pushes in an order that changes from chunk to chunk and step to step. */
+static void train(struct fixture *f, int n_steps, int first)
+{
+    static const int orders[6][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0},
+                                     {2, 0, 1}, {0, 2, 1}, {1, 0, 2}};
+    for (int step = 0; step < n_steps; step++)
+        for (int c = 0; c < N_CHUNKS; c++) {
+            forget_seen(f);
+            for (int k = 0; k < N_MEMBERS; k++)
+                send_and_wait(f, PIECE_PUSH, orders[(first + step * (c + 1)) % 6][k], c, step,
+                              f->job.push_dtype);
+            check_sent(f, c, step + 1);
+        }
+}
+
+static const struct {
+    enum dtype push, version;
+} jobs[] = {{DTYPE_BF16, DTYPE_BF16}, {DTYPE_F16, DTYPE_F16},  {DTYPE_F16, DTYPE_F32},
+            {DTYPE_F32, DTYPE_BF16},  {DTYPE_BF16, DTYPE_F16}, {DTYPE_F32, DTYPE_F32}};
+enum { N_JOBS = sizeof jobs / sizeof *jobs };
+
+static void test_against_doubles(void **state)
+{
+    static const double unit[] = {0x1p-24, 0x1p-8, 0x1p-11}; /* of rounding, by dtype */
+    static double own[N_ELEMS], exact[N_ELEMS];
+    static float first[N_ELEMS], got[N_ELEMS];
+    for (int j = 0; j < N_JOBS; j++) {
+        reference(jobs[j].push, STEPS, own);
+        reference(DTYPE_F32, STEPS, exact);
+        for (int order = 0; order < 6; order++) {
+            struct fixture f;
+            setup(&f, jobs[j].push, jobs[j].version);
+            init_all(&f);
+            train(&f, STEPS, order);
+            read_all(&f, got, STEPS);
+            teardown(&f);
+            if (order == 0)
+                memcpy(first, got, sizeof got);
+            assert_memory_equal(got, first, sizeof got);
+        }
+        for (int i = 0; i < N_ELEMS; i++) {
+            /* fp32 arithmetic alone, and the rounding of the contributions besides */
+            double bound = STEPS * (0.5 * unit[jobs[j].push] + 4 * 0x1p-24);
+            if (fabs((double)got[i] - own[i]) > STEPS * 4 * 0x1p-24 ||
+                fabs((double)got[i] - exact[i]) > bound)
+                fail_msg("%s in, %s out, element %d: %.9g, not %.9g (exactly %.9g)",
+                         dtype_name(jobs[j].push), dtype_name(jobs[j].version), i, (double)got[i],
+                         own[i], exact[i]);
+        }
+    }
+}
+
+/* PULL in fp32: the present version, the one before, one that is waited for. */
+static void test_full_precision(void **state)
+{
+    for (int j = 0; j < N_JOBS; j++) {
+        struct fixture f;
+        struct ps_answer now;
+        int64_t v;
+        enum dtype dtype = jobs[j].version;
+        setup(&f, jobs[j].push, dtype);
+        init_all(&f);
+        train(&f, 1, 0);
+        struct buf *before = ps_store_read(f.store, 0, &v);
+        for (int m = 0; m < N_MEMBERS; m++)
+            send_and_wait(&f, PIECE_PUSH, m, 0, 1, jobs[j].push);
+        forget_seen(&f);
+        struct buf *present = ps_store_read(f.store, 0, &v);
+        assert_int_equal(v, 2);
+        for (int64_t step = 0; step <= 2; step++) {
+            struct buf *value = step == 1 ? before : present;
+            now = send_piece(&f, PIECE_PULL, 1, 0, step, DTYPE_F32);
+            assert_int_equal(now.kind, PIECE_VERSION);
+            assert_int_equal(now.dtype, DTYPE_F32);
+            assert_int_equal(now.step, step == 1 ? 1 : 2);
+            assert_ptr_equal(now.payload, value);
+            buf_unref(now.payload);
+            now = send_piece(&f, PIECE_PULL, 1, 0, step, dtype);
+            assert_int_equal(now.dtype, dtype);
+            assert_int_equal(now.payload == value, dtype == DTYPE_F32);
+            buf_unref(now.payload);
+        }
+        /* member 1 waits for it in fp32, member 2 as it comes; each also pushes */
+        send_and_wait(&f, PIECE_PULL, 1, 0, 3, DTYPE_F32);
+        send_and_wait(&f, PIECE_PULL, 2, 0, 3, dtype);
+        for (int m = 0; m < N_MEMBERS; m++)
+            send_and_wait(&f, PIECE_PUSH, m, 0, 2, jobs[j].push);
+        struct buf *waited = ps_store_read(f.store, 0, &v);
+        assert_int_equal(f.n_seen, N_MEMBERS + 2);
+        for (int i = 0; i < f.n_seen; i++) {
+            int whole = f.seen[i].kind == PIECE_VERSION && f.seen[i].member == 1;
+            assert_int_equal(f.seen[i].step, 3);
+            assert_int_equal(f.seen[i].dtype, whole ? DTYPE_F32 : dtype);
+            assert_int_equal(f.seen[i].payload == waited, whole || dtype == DTYPE_F32);
+        }
+        buf_unref(before);
+        buf_unref(present);
+        buf_unref(waited);
+        teardown(&f);
+    }
+}
+
+static void refused(struct fixture *f, enum piece_kind kind, enum dtype dtype, const char *name)
+{
+    struct ps_answer now = send_piece(f, kind, 1, 1, 0, dtype);
+    assert_int_equal(now.kind, PIECE_REFUSED);
+    assert_null(now.payload);
+    if (!strstr(now.why, "chunk 1") || !strstr(now.why, name))
+        fail_msg("'%s' does not name chunk 1 and %s", now.why, name);
+}
+
+static void test_wrong_dtype(void **state)
+{
+    struct fixture f;
+    setup(&f, DTYPE_BF16, DTYPE_F16);
+    refused(&f, PIECE_INIT, DTYPE_BF16, "fp32");
+    refused(&f, PIECE_INIT, DTYPE_F16, "fp32");
+    init_all(&f);
+    refused(&f, PIECE_PUSH, DTYPE_F32, "bf16");
+    refused(&f, PIECE_PUSH, DTYPE_F16, "bf16"); /* as long as the right one */
+    refused(&f, PIECE_PULL, DTYPE_BF16, "fp16");
+    train(&f, 2, 3); /* no harm was done */
+    teardown(&f);
+    setup(&f, DTYPE_F32, DTYPE_F32);
+    init_all(&f);
+    refused(&f, PIECE_PUSH, DTYPE_BF16, "fp32");
+    refused(&f, PIECE_PULL, DTYPE_BF16, "fp32");
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_doubles),
+        cmocka_unit_test(test_full_precision),
+        cmocka_unit_test(test_wrong_dtype),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,267 @@
+/* tests/ps_update_test.c - the pass that makes a version gives the bits of its steps done one after
+ * the other over the whole chunk: decode, weigh and add, compensate, optimizer or average, encode,
+ * checksum. Every optimizer, dtype and mode of a contribution, chunks of lengths around the pass'
+ * block, payloads in spans cut anywhere; each array a block of its own, so that a sanitizer sees
+ * whoever reads or writes past its end. */
+#include "base/digest.h"
+#include "base/rng.h"
+#include "kernels/vector/compensate.h"
+#include "kernels/vector/vector.h"
+#include "ps/update.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { MAX_SPANS = 40, N_RULES = OPTIM_N_KINDS + 3 };
+
+struct spans {
+    struct net_span span[MAX_SPANS];
+    struct net_payload payload;
+};
+
+/* One case, and what it reads. */
+struct input {
+    struct net_param param;
+    struct optim_config optim;
+    int n_slots, has_sum, has_base;
+    enum dtype push, wire;
+    size_t n;
+    float *old, *sum, *base, *slots; /* slots: before the update */
+    uint8_t *bytes;                  /* of the contribution */
+};
+
+/* What it gives. */
+struct output {
+    float *value, *slots;
+    uint8_t *wire; /* NULL in fp32 */
+    uint32_t crc;
+};
+
+static float *numbers(size_t n, uint64_t stream)
+{
+    float *out = malloc(n * sizeof *out);
+    for (size_t i = 0; i < n; i++)
+        out[i] = rng_uniform(rng_key(stream, RNG_TEST, n), i) - 0.5f;
+    return out;
+}
+
+/* Rules 0 to OPTIM_N_KINDS - 1: the optimizers; then rmsprop with momentum, sgd with decay, and
+ * the average. */
+static void set_rule(struct input *in, int rule)
+{
+    static const enum optim_kind more[] = {OPTIM_RMSPROP, OPTIM_SGD, OPTIM_ADAM};
+    optim_defaults(rule < OPTIM_N_KINDS ? (enum optim_kind)rule : more[rule - OPTIM_N_KINDS],
+                   &in->optim);
+    if (rule == OPTIM_N_KINDS)
+        in->optim.momentum = 0.8f;
+    if (rule == OPTIM_N_KINDS + 1)
+        in->optim.weight_decay = 0.01f;
+    in->param = (struct net_param){.name = "w"};
+    in->n_slots = optim_n_slots(&in->optim);
+    if (rule == OPTIM_N_KINDS + 2) {
+        in->param.rule = PARAM_AVERAGE;
+        in->param.keep = 0.9f;
+        in->n_slots = 0;
+    }
+}
+
+static void input_make(struct input *in, size_t n)
+{
+    in->n = n;
+    in->old = numbers(n, 1);
+    in->sum = numbers(n, 2);
+    in->base = numbers(n, 3);
+    in->slots = numbers(2 * n, 4);
+    for (size_t i = 0; i < 2 * n; i++)
+        in->slots[i] += 0.6f; /* what a root is taken of is above 0 */
+    float *last = numbers(n, 5);
+    in->bytes = malloc(n * dtype_size(in->push));
+    dtype_encode(in->push, in->bytes, last, n);
+    free(last);
+}
+
+static void input_free(struct input *in)
+{
+    free(in->old);
+    free(in->sum);
+    free(in->base);
+    free(in->slots);
+    free(in->bytes);
+}
+
+static void output_make(struct output *out, const struct input *in)
+{
+    *out = (struct output){.value = malloc(in->n * sizeof(float))};
+    if (in->wire != DTYPE_F32)
+        out->wire = malloc(in->n * dtype_size(in->wire));
+    if (in->n_slots) {
+        size_t bytes = (size_t)in->n_slots * in->n * sizeof(float);
+        out->slots = malloc(bytes);
+        memcpy(out->slots, in->slots, bytes);
+    }
+}
+
+static void output_free(struct output *out)
+{
+    free(out->value);
+    free(out->wire);
+    free(out->slots);
+}
+
+static const float weight = 30.5f, scale = 1 / 94.5f, lambda = 0.4f;
+static const uint64_t step = 7;
+
+static void one_after_the_other(const struct input *in, struct output *out)
+{
+    float *g = malloc(in->n * sizeof *g), *last = malloc(in->n * sizeof *last);
+    dtype_decode(in->push, last, in->bytes, in->n);
+    if (in->has_sum) {
+        memcpy(g, in->sum, in->n * sizeof *g);
+        vector_add_scaled(g, last, weight, in->n);
+    } else {
+        vector_scale(g, last, weight, in->n);
+    }
+    if (in->has_base)
+        optim_compensate(lambda, in->n, in->old, in->base, g);
+    if (in->param.rule == PARAM_AVERAGE)
+        optim_average(in->param.keep, in->n, g, scale, in->old, out->value);
+    else
+        optim_apply(&in->optim, step, in->n, g, scale, in->old, out->slots, out->value);
+    if (out->wire)
+        dtype_encode(in->wire, out->wire, out->value, in->n);
+    const void *sent = out->wire ? (const void *)out->wire : out->value;
+    out->crc = digest_crc32c(0, sent, in->n * dtype_size(in->wire));
+    free(g);
+    free(last);
+}
+
+/* Cuts the bytes at any places into blocks of their own, some of them empty; the first begins with
+ * bytes that do not belong to it. */
+static void cut(struct spans *s, const uint8_t *bytes, size_t n, uint64_t seed)
+{
+    uint64_t key = rng_key(seed, RNG_TEST, n), draw = 0;
+    size_t at = 0;
+    int i = 0;
+    s->payload = (struct net_payload){s->span, (size_t)rng_below(key, draw++, 4), n};
+    for (; at < n || i == 0; i++) {
+        static const size_t most[] = {1, 3, 9, 4096, 9000, 20000};
+        size_t skip = i == 0 ? s->payload.skip : 0;
+        size_t longest = most[rng_below(key, draw++, 6)];
+        size_t len = (size_t)rng_below(key, draw++, longest + 1);
+        if (len > n - at || i == MAX_SPANS - 1)
+            len = n - at;
+        uint8_t *block = malloc(skip + len + 1);
+        memcpy(block + skip, bytes + at, len);
+        s->span[i] = (struct net_span){block, skip + len};
+        at += len;
+    }
+    for (; i < MAX_SPANS; i++)
+        s->span[i] = (struct net_span){NULL, 0};
+}
+
+static void cut_free(struct spans *s)
+{
+    for (int i = 0; i < MAX_SPANS; i++)
+        free((void *)(uintptr_t)s->span[i].data);
+}
+
+static void in_one_pass(const struct input *in, struct output *out, uint64_t seed)
+{
+    struct spans s;
+    cut(&s, in->bytes, in->n * dtype_size(in->push), seed);
+    struct ps_update u = {
+        .param = &in->param,
+        .n = in->n,
+        .sum = in->has_sum ? in->sum : NULL,
+        .last = &s.payload,
+        .last_dtype = in->push,
+        .last_weight = weight,
+        .scale = scale,
+        .old = in->old,
+        .slots = out->slots,
+        .compensation = lambda,
+        .base = in->has_base ? in->base : NULL,
+        .value = out->value,
+        .wire_dtype = in->wire,
+        .wire = out->wire,
+    };
+    if (in->param.rule != PARAM_AVERAGE)
+        optim_begin(&in->optim, step, &u.step);
+    out->crc = ps_update_run(&u);
+    cut_free(&s);
+}
+
+static void check(struct input *in, size_t n, int rule, uint64_t seed)
+{
+    struct output expect, got;
+    set_rule(in, rule);
+    input_make(in, n);
+    output_make(&expect, in);
+    output_make(&got, in);
+    one_after_the_other(in, &expect);
+    in_one_pass(in, &got, seed);
+    int same = memcmp(got.value, expect.value, n * sizeof(float)) == 0 && got.crc == expect.crc;
+    if (got.slots)
+        same &= memcmp(got.slots, expect.slots, (size_t)in->n_slots * n * sizeof(float)) == 0;
+    if (got.wire)
+        same &= memcmp(got.wire, expect.wire, n * dtype_size(in->wire)) == 0;
+    if (!same)
+        fail_msg("rule %d, %zu elements, %s in, %s out, sum %d, base %d, cut %u: other bits", rule,
+                 n, dtype_name(in->push), dtype_name(in->wire), in->has_sum, in->has_base,
+                 (unsigned)seed);
+    output_free(&expect);
+    output_free(&got);
+    input_free(in);
+}
+
+static const size_t lengths[] = {1, 7, 2047, 2048, 2049, 4095, 4096, 4097, 6161};
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
+
+static void test_every_rule(void **state)
+{
+    uint64_t seed = 1;
+    for (int rule = 0; rule < N_RULES; rule++)
+        for (int mode = 0; mode < 4; mode++)
+            for (size_t i = 0; i < N_LENGTHS; i++) {
+                struct input in = {.has_sum = mode & 1, .has_base = mode >> 1};
+                check(&in, lengths[i], rule, seed++);
+            }
+}
+
+static void test_every_dtype(void **state)
+{
+    static const int rules[] = {OPTIM_SGD, OPTIM_ADAM, N_RULES - 1};
+    uint64_t seed = 1000;
+    for (int d = 0; d < DTYPE_N_KINDS * DTYPE_N_KINDS; d++)
+        for (int k = 0; k < 6; k++)
+            for (size_t i = 0; i < N_LENGTHS; i++) {
+                struct input in = {.has_sum = k & 1,
+                                   .push = (enum dtype)(d / DTYPE_N_KINDS),
+                                   .wire = (enum dtype)(d % DTYPE_N_KINDS)};
+                check(&in, lengths[i], rules[k / 2], seed++);
+            }
+}
+
+/* Many cuts of one payload. */
+static void test_every_cut(void **state)
+{
+    for (uint64_t seed = 2000; seed < 2600; seed++) {
+        struct input in = {.has_sum = (int)(seed & 1), .push = (enum dtype)(seed % DTYPE_N_KINDS)};
+        check(&in, 4100, OPTIM_MOMENTUM, seed);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_rule),
+        cmocka_unit_test(test_every_dtype),
+        cmocka_unit_test(test_every_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
