@@ -40,6 +40,9 @@ HELD_OUT = [{"workers": 2}, {"workers": 8}, {"workers": 32}, {"workers": 256},
             {"workers": 2, "model_bytes": 13100000, "chunk_bytes": MB},
             {"workers": 4, "model_bytes": 13100000, "chunk_bytes": MB, "servers": 2},
             {"workers": 16, "servers": 2}, {"workers": 64, "servers": 2},
+            {"workers": 12, "model_bytes": 512 * KB, "chunk_bytes": 128 * KB},
+            {"workers": 6, "servers": 2, "model_bytes": 2 * MB},
+            {"workers": 24, "model_bytes": 4 * MB, "chunk_bytes": MB},
             {"workers": 8, "compute_ms": 20.0, "jitter_ms": 10.0},
             {"workers": 16, "compute_ms": 10.0, "straggler_ms": 50.0}]
 
@@ -182,8 +185,8 @@ def loops_of(run, loops):
 
 def fit_costs(runs, loops):
     best = None
-    for crowd_from in (1, 2, 4, 8, 16):
-        probe = simulate.Costs(crowd_from=crowd_from)
+    for crowd_half in (1, 2, 4, 8, 16, 32):
+        probe = simulate.Costs(crowd_half=crowd_half)
         costs, error = {}, 0.0
         for side, key in (("server", "server_cpu_s"), ("worker", "client_cpu_s")):
             rows, ys = [], []
@@ -195,7 +198,7 @@ def fit_costs(runs, loops):
             x, e = least_squares(rows, ys)
             costs[side], error = dict(zip(simulate.Costs.KEYS, x)), error + e
         if best is None or error < best[1]:
-            best = (dict(costs, loops=loops, crowd_from=crowd_from), error,
+            best = (dict(costs, loops=loops, crowd_half=crowd_half), error,
                     (error / (2 * len(runs))) ** 0.5)
     return simulate.Costs(**best[0]), best[2]
 
@@ -223,8 +226,8 @@ def measure(args):
         latency = max(0.0, smallest["p50_ms"] * 1e-3 - alone["step_s"]) / 2
     result = {"machine": machine(), "costs": costs.as_dict(), "latency_s": latency,
               "rms_error": rms, "runs": runs}
-    print("\nFitted CPU costs (relative error of a run's CPU seconds: %.0f%% rms; a crowd "
-          "from %d connections on):" % (rms * 100, costs.crowd_from))
+    print("\nFitted CPU costs (relative error of a run's CPU seconds: %.0f%% rms; half of "
+          "a crowd: %d connections beside the first):" % (rms * 100, costs.crowd_half))
     table(["side"] + ["s/GB in", "s/GB out", "s/GB crowd", "us/chunk", "us/stream and step"],
           [[side] + ["%.3f" % (c[k] * 1e9) for k in simulate.Costs.KEYS[:3]] +
            ["%.1f" % (c[k] * 1e6) for k in simulate.Costs.KEYS[3:]]

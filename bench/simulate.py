@@ -43,25 +43,25 @@ GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # as in net/o
 
 class Costs:
     """CPU seconds. bytes_*: per byte of one direction; crowd: added per byte, either direction, in
-    so far as a host's cores have more than crowd_from connections to turn to (what they find in
-    their caches is another's, and each turn brings fewer bytes); chunk: per chunk in and out
-    together; stream: per step and connection, in and out together. add, copy, update, crc: per byte
-    of a server's loops; add is part of bytes_in."""
+    a crowd of connections (what a core finds in its caches is another's, and each turn to a
+    connection brings fewer bytes), half of it with crowd_half connections beside the first; chunk:
+    per chunk in and out together; stream: per step and connection, in and out together. add, copy,
+    update, crc: per byte of a server's loops; add is part of bytes_in."""
     KEYS = ("bytes_in", "bytes_out", "crowd", "chunk", "stream")
 
-    def __init__(self, server=None, worker=None, loops=None, crowd_from=1):
+    def __init__(self, server=None, worker=None, loops=None, crowd_half=1):
         self.server = dict(dict.fromkeys(self.KEYS, 0.0), **(server or {}))
         self.worker = dict(dict.fromkeys(self.KEYS, 0.0), **(worker or {}))
         self.loops = dict(dict.fromkeys(("add", "copy", "update", "crc"), 0.0), **(loops or {}))
-        self.crowd_from = crowd_from
+        self.crowd_half = crowd_half
 
     def as_dict(self):
         return {"server": self.server, "worker": self.worker, "loops": self.loops,
-                "crowd_from": self.crowd_from}
+                "crowd_half": self.crowd_half}
 
     def crowd_share(self, connections):
-        """Of the bytes that a host handles, those that are taken up in a crowd."""
-        return max(0.0, 1 - self.crowd_from / connections)
+        """How much of `crowd` the bytes of a host with so many connections cost."""
+        return (connections - 1) / (connections - 1 + self.crowd_half)
 
     def task(self, side, way, n_bytes, first, share):
         """One chunk, one direction; first: of its stream in this step; share: crowd_share."""

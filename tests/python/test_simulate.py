@@ -173,11 +173,11 @@ class Cores(unittest.TestCase):
                              scale.predict_run(COSTS, 0.0, dict(waits, others_cores=1.0)))
 
     def test_bytes_cost_more_in_a_crowd(self):
-        costs = Costs(server={"bytes_in": 1e-10, "crowd": 1e-10}, crowd_from=2)
-        self.assertAlmostEqual(step_s(costs, workers=2, model_bytes=MB), 1e-10 * MB, delta=1e-12)
+        costs = Costs(server={"bytes_in": 1e-10, "crowd": 1e-10}, crowd_half=7)
+        self.assertAlmostEqual(step_s(costs, model_bytes=MB), 1e-10 * MB, delta=1e-12)
         sim = simulate.Simulation(costs, workers=8, model_bytes=MB, steps=1)
         sim.run()
-        work = 8 * MB * (1e-10 + 2 * 0.75e-10)  # either direction
+        work = 8 * MB * (1e-10 + 2 * 0.5e-10)  # either direction
         self.assertAlmostEqual(sim.pools[0].busy_s, work, delta=1e-12)
 
 class Tables(unittest.TestCase):
