@@ -1,5 +1,6 @@
-/* net/chunks.c - see chunks.h. A parameter is cut into full chunks and a rest, in order. Every size
- * is checked before memory is taken: the signature may come from a hostile peer. */
+/* net/chunks.c - see chunks.h. A parameter is cut into full chunks and a rest, in order, or joins
+ * the chunk of those before it. Every size is checked before memory is taken: the signature may
+ * come from a hostile peer. */
 #include "net/chunks.h"
 #include "base/log.h"
 #include <stdio.h>
@@ -47,7 +48,7 @@ static enum status check_param(const struct net_param *p, int index)
     return ST_OK;
 }
 
-/* Checks everything and counts; nothing is allocated. */
+/* Checks everything and counts chunks, at most; nothing is allocated. */
 static enum status check_signature(const struct net_param *params, int n_params,
                                    int64_t chunk_bytes, int64_t *n_chunks)
 {
@@ -102,10 +103,42 @@ static enum status check_unique_names(const struct net_param *params, int n_para
     return st;
 }
 
-static enum status fill_table(struct chunks *c, const struct net_param *params, int n_params)
+static int same_rule(const struct net_param *a, const struct net_param *b)
+{
+    return a->rule == b->rule && (a->rule == PARAM_TRAINED || a->keep == b->keep);
+}
+
+/* 1 if the parameter, which comes next, goes into the last chunk with those before it. */
+static int joins_last(const struct chunks *c, const struct net_param *p)
+{
+    int64_t cap = (c->chunk_bytes < CHUNKS_PACK_BYTES ? c->chunk_bytes : CHUNKS_PACK_BYTES) / 4;
+    if (c->n_chunks == 0)
+        return 0;
+    const struct net_chunk *last = &c->chunks[c->n_chunks - 1];
+    const struct net_param *first = &c->params[last->param];
+    return last->first == first->first && last->n_elems + p->n_elems <= cap && same_rule(first, p);
+}
+
+static void add_chunks(struct chunks *c, struct net_param *p, int index)
 {
     int64_t cap = c->chunk_bytes / 4;
-    int next = 0;
+    if (joins_last(c, p)) {
+        p->first_chunk = c->n_chunks - 1;
+        p->n_chunks = 1;
+        c->chunks[p->first_chunk].n_elems += p->n_elems;
+        return;
+    }
+    p->first_chunk = c->n_chunks;
+    for (int64_t at = 0; at < p->n_elems; at += cap) {
+        int64_t n = p->n_elems - at < cap ? p->n_elems - at : cap;
+        c->chunks[c->n_chunks++] =
+            (struct net_chunk){.param = index, .first = p->first + at, .n_elems = n};
+    }
+    p->n_chunks = c->n_chunks - p->first_chunk;
+}
+
+static enum status fill_table(struct chunks *c, const struct net_param *params, int n_params)
+{
     for (int i = 0; i < n_params; i++) {
         struct net_param *p = &c->params[i];
         *p = params[i];
@@ -115,16 +148,9 @@ static enum status fill_table(struct chunks *c, const struct net_param *params, 
             return ST_NOMEM;
         p->n_elems = shape_elems(&p->shape);
         p->first = c->n_elems;
-        p->first_chunk = next;
-        for (int64_t at = 0; at < p->n_elems; at += cap) {
-            int64_t n = p->n_elems - at < cap ? p->n_elems - at : cap;
-            c->chunks[next++] =
-                (struct net_chunk){.param = i, .first = p->first + at, .n_elems = n};
-        }
-        p->n_chunks = next - p->first_chunk;
+        add_chunks(c, p, i);
         c->n_elems += p->n_elems;
     }
-    c->n_chunks = next;
     return ST_OK;
 }
 

@@ -1,6 +1,9 @@
 /* net/chunks.h - what is trained, cut into chunks: the same table on every side (invariant I5).
- * A chunk is a run of one parameter's elements, at most chunk_bytes long. The table is a function
- * of the signature and chunk_bytes alone; the shard map (chunk -> server) of the table and the
+ * A chunk is a run of one parameter's elements, at most chunk_bytes long; or several whole
+ * parameters that follow each other, have the same rule, and are together at most CHUNKS_PACK_BYTES
+ * (and chunk_bytes) long: each takes the next in as long as it fits, so that many small tensors
+ * move like few large ones. The table is a function of the signature and chunk_bytes alone; the
+ * shard map (chunk -> server) of the table and the
  * number of servers: chunks in order of falling size, each to the server with fewest bytes so far,
  * lowest number first. Owns: its copies of the names. Threads: immutable once made. Errors:
  * ST_INVALID (no parameters, a bad name, an empty or too large shape, bounds), ST_NOMEM. */
@@ -18,6 +21,7 @@ enum {
     CHUNKS_MIN_BYTES = 4096, /* bounds of chunk_bytes; a multiple of 4 */
     CHUNKS_MAX_BYTES = 4 << 20,
     CHUNKS_DEFAULT_BYTES = 1 << 20,
+    CHUNKS_PACK_BYTES = 64 << 10,
 };
 
 enum net_param_rule {
@@ -32,11 +36,11 @@ struct net_param {
     float keep;      /* PARAM_AVERAGE: share of the old value kept, 0..1 */
     int64_t n_elems; /* filled by chunks_create */
     int64_t first;   /* element offset in the flat block of all parameters; filled likewise */
-    int first_chunk, n_chunks;
+    int first_chunk, n_chunks; /* that hold it, alone or with others */
 };
 
 struct net_chunk {
-    int param;
+    int param;     /* the first it holds elements of */
     int64_t first; /* element offset in the flat block of all parameters */
     int64_t n_elems;
 };

@@ -30,27 +30,70 @@ static struct chunks *make(const struct net_param *p, int n, int64_t chunk_bytes
     return c;
 }
 
-/* Every element of the flat block lies in exactly one chunk, in order. */
+/* Every element of the flat block lies in exactly one chunk, in order; a parameter's chunks hold it
+ * and nothing else, or it shares one, whole, with neighbours of its rule. */
 static void check_cover(const struct chunks *c)
 {
     int64_t at = 0;
-    int chunk = 0;
+    for (int i = 0; i < c->n_chunks; i++) {
+        assert_int_equal(c->chunks[i].first, at);
+        assert_true(c->chunks[i].n_elems > 0);
+        assert_true(c->chunks[i].n_elems * 4 <= c->chunk_bytes);
+        at += c->chunks[i].n_elems;
+    }
+    assert_int_equal(at, c->n_elems);
+    at = 0;
     for (int i = 0; i < c->n_params; i++) {
         const struct net_param *p = &c->params[i];
         assert_int_equal(p->first, at);
-        assert_int_equal(p->first_chunk, chunk);
         assert_int_equal(p->n_elems, shape_elems(&p->shape));
-        for (int k = 0; k < p->n_chunks; k++, chunk++) {
-            assert_int_equal(c->chunks[chunk].param, i);
-            assert_int_equal(c->chunks[chunk].first, at);
-            assert_true(c->chunks[chunk].n_elems > 0);
-            assert_true(c->chunks[chunk].n_elems * 4 <= c->chunk_bytes);
-            at += c->chunks[chunk].n_elems;
+        at += p->n_elems;
+        const struct net_chunk *first = &c->chunks[p->first_chunk];
+        const struct net_chunk *last = first + p->n_chunks - 1;
+        assert_true(p->n_chunks > 0 && p->first_chunk + p->n_chunks <= c->n_chunks);
+        assert_true(first->first <= p->first && last->first + last->n_elems >= at);
+        if (first->param == i) {
+            assert_int_equal(first->first, p->first);
+        } else {
+            assert_int_equal(p->n_chunks, 1);
+            assert_true(first->n_elems * 4 <= CHUNKS_PACK_BYTES);
+            assert_int_equal(c->params[first->param].rule, p->rule);
         }
-        assert_int_equal(at, p->first + p->n_elems);
     }
     assert_int_equal(at, c->n_elems);
-    assert_int_equal(chunk, c->n_chunks);
+}
+
+/* Small neighbours share chunks; what is large, or of another rule, does not. */
+static void test_pack(void **state)
+{
+    struct net_param p[1000];
+    char names[1000][8];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(names[i], sizeof names[i], "p%d", i);
+        p[i] = (struct net_param){.name = names[i], .shape = {1, {256}}};
+    }
+    struct chunks *c = make(p, 1000, CHUNKS_DEFAULT_BYTES);
+    check_cover(c);
+    assert_int_equal(c->n_chunks, 16); /* 64 of 1 KB in each */
+    chunks_destroy(c);
+    c = make(p, 1000, 8192);
+    check_cover(c);
+    assert_int_equal(c->n_chunks, 125);
+    chunks_destroy(c);
+    p[1].rule = PARAM_AVERAGE;
+    p[1].keep = 0.9f;
+    p[2].rule = PARAM_AVERAGE;
+    p[2].keep = 0.8f;
+    p[4].shape.dim[0] = 100000;
+    c = make(p, 6, CHUNKS_DEFAULT_BYTES);
+    check_cover(c);
+    const int first_chunk[] = {0, 1, 2, 3, 4, 5};
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(c->params[i].first_chunk, first_chunk[i]);
+    chunks_destroy(c);
+    c = make(p + 5, 3, CHUNKS_DEFAULT_BYTES);
+    assert_int_equal(c->n_chunks, 1);
+    chunks_destroy(c);
 }
 
 static void test_cover(void **state)
@@ -190,9 +233,9 @@ static void test_hostile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),      cmocka_unit_test(test_balance),
-        cmocka_unit_test(test_shard_rule), cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_cover),   cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_balance), cmocka_unit_test(test_shard_rule),
+        cmocka_unit_test(test_compare), cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

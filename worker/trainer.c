@@ -73,18 +73,17 @@ void trainer_stop(struct trainer *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* The chunks of a layer's parameters are neighbours: parameters are numbered in layer order. */
+/* The chunks that hold a layer's parameters are neighbours: parameters are numbered in layer order.
+ * The first and the last may hold parameters of other layers, too. */
 static void layer_chunks(const struct trainer *t, int layer, int *first, int *n)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
-    *first = 0;
-    *n = 0;
-    for (int i = 0; i < l->n_params; i++) {
-        const struct net_param *p = &t->cfg.chunks->params[l->param[i]];
-        if (i == 0)
-            *first = p->first_chunk;
-        *n += p->n_chunks;
-    }
+    *first = *n = 0;
+    if (l->n_params == 0)
+        return;
+    const struct net_param *last = &t->cfg.chunks->params[l->param[l->n_params - 1]];
+    *first = t->cfg.chunks->params[l->param[0]].first_chunk;
+    *n = last->first_chunk + last->n_chunks - *first;
 }
 
 /* Waits until the layer holds the version that local step `step` computes on, and loads it. */
@@ -142,6 +141,8 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
     int first, n;
     layer_chunks(t, layer, &first, &n);
     for (int c = first; c < first + n; c++) {
+        if (t->cfg.chunks->chunks[c].param < l->param[0])
+            continue; /* it goes with the layer where it begins, whose backward comes later */
         int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
         if (version >= t->cfg.train_steps) /* at its own pace: it has had all its updates */
             continue;

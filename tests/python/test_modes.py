@@ -13,8 +13,9 @@ import harness
 import test_wire
 from test_wire import WHY_NOT, Stream, crc32c
 
-N_CHUNKS = 2  # of softmax: weights and biases
-QUICK = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1"]
+N_CHUNKS = 2  # of softmax: the weights fill one, the biases have no room in it
+QUICK = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1",
+         "--chunk_bytes=%d" % (7840 * 4)]
 SLOW = "--fault_push_delay_ms=60"  # each of a step's pushes waits up to this
 BRISK = "--fault_push_delay_ms=3"  # so that a job lasts longer than its processes' starts
 
