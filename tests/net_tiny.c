@@ -79,6 +79,8 @@ static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
         renew(t, c, &p->payload);
     if (p->kind != PIECE_PUSH)
         return PIECE_VERSION;
+    if (t->n_push < TINY_ORDER)
+        t->order[t->n_push] = p->chunk;
     t->n_push++;
     if (payload_crc32c(&p->payload) != p->crc32c)
         abort();

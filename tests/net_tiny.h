@@ -6,7 +6,7 @@
 #include "net/server.h"
 #include <pthread.h>
 
-enum { TINY_CHUNKS = 64 };
+enum { TINY_CHUNKS = 1024, TINY_ORDER = 4096 };
 
 struct tiny {
     struct net_server *server;
@@ -17,12 +17,13 @@ struct tiny {
     struct buf *value[TINY_CHUNKS];
     int64_t version[TINY_CHUNKS]; /* -1: none */
     uint64_t incarnation[TINY_CHUNKS];
-    int answer;     /* enum join_answer */
-    int hold;       /* swallow requests */
-    int retries;    /* joins to answer by RETRY */
-    int bad_crc;    /* answers to spoil */
-    int bad_length; /* likewise */
-    int kind;       /* a piece_kind; not 0: answer PUSH by this kind, with `why` */
+    int answer;                 /* enum join_answer */
+    int hold;                   /* swallow requests */
+    int retries;                /* joins to answer by RETRY */
+    int bad_crc;                /* answers to spoil */
+    int bad_length;             /* likewise */
+    int kind;                   /* a piece_kind; not 0: answer PUSH by this kind, with `why` */
+    uint32_t order[TINY_ORDER]; /* chunks of the first n_push pushes, as they came */
     int n_join, n_push, n_duplicate, n_leave, n_closed, n_piece;
 };
 

@@ -1,0 +1,231 @@
+/* tests/net_batch_test.c - how an exchange's requests become frames: chunks with low numbers
+ * overtake others that wait, many small ones share few frames, payloads around the length up to
+ * which they are copied arrive whole. The program stands between outq_frame and its callers
+ * (--wrap), where it counts frames and can hold the one that a client is about to send, so that all
+ * that is pushed meanwhile waits. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/exchange.h"
+#include "net/outq.h"
+#include "tests/net_tiny.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_PARAMS = 1000 };
+
+static struct {
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t changed;
+    int closed, n_held;                                           /* frames of pushes wait here */
+    int n_frames[PIECE_REFUSED + 1], n_pieces[PIECE_REFUSED + 1]; /* by their first piece's kind */
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+grpc_byte_buffer *__real_outq_frame(const struct outq_batch *batch);
+grpc_byte_buffer *__wrap_outq_frame(const struct outq_batch *batch);
+
+grpc_byte_buffer *__wrap_outq_frame(const struct outq_batch *batch)
+{
+    enum piece_kind kind = batch->items[0]->kind;
+    pthread_mutex_lock(&gate.lock);
+    gate.n_frames[kind]++;
+    gate.n_pieces[kind] += batch->n;
+    int64_t deadline = clock_deadline_ns(20000);
+    if (kind == PIECE_PUSH && gate.closed) {
+        gate.n_held++;
+        pthread_cond_broadcast(&gate.changed);
+        while (gate.closed && clock_cond_wait(&gate.changed, &gate.lock, deadline) == 0)
+            ;
+        gate.n_held--;
+    }
+    pthread_mutex_unlock(&gate.lock);
+    return __real_outq_frame(batch);
+}
+
+static void gate_set(int closed)
+{
+    pthread_mutex_lock(&gate.lock);
+    gate.closed = closed;
+    if (closed) {
+        memset(gate.n_frames, 0, sizeof gate.n_frames);
+        memset(gate.n_pieces, 0, sizeof gate.n_pieces);
+    }
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_await_held(void)
+{
+    int64_t deadline = clock_deadline_ns(20000);
+    pthread_mutex_lock(&gate.lock);
+    while (gate.n_held == 0 && clock_cond_wait(&gate.changed, &gate.lock, deadline) == 0)
+        ;
+    int held = gate.n_held;
+    pthread_mutex_unlock(&gate.lock);
+    assert_int_equal(held, 1);
+}
+
+struct rig {
+    struct chunks *chunks;
+    struct tiny tiny;
+    char addr[32], *addrs[1];
+    struct hosts hosts;
+    float *params, *gradient;
+    struct net_exchange *x;
+};
+
+/* A model of n parameters with the given numbers of elements, and a client that has started. */
+static void rig_open(struct rig *r, const int *n_elems, int n, int64_t chunk_bytes)
+{
+    static struct net_param params[MAX_PARAMS];
+    static char names[MAX_PARAMS][16];
+    int64_t step;
+    memset(r, 0, sizeof *r);
+    for (int i = 0; i < n; i++) {
+        snprintf(names[i], sizeof names[i], "p%d", i);
+        params[i] = (struct net_param){.name = names[i], .shape = {1, {n_elems[i]}}};
+        if (i % 2) { /* neighbours of unlike rules never share a chunk */
+            params[i].rule = PARAM_AVERAGE;
+            params[i].keep = 0.5f;
+        }
+    }
+    assert_int_equal(chunks_create(params, n, chunk_bytes, &r->chunks), ST_OK);
+    size_t total = (size_t)r->chunks->n_elems;
+    r->params = malloc(total * sizeof(float));
+    r->gradient = calloc(total, sizeof(float));
+    for (size_t i = 0; i < total; i++)
+        r->params[i] = (float)(i % 100000);
+    tiny_init(&r->tiny, r->chunks, 0, 1);
+    tiny_start(&r->tiny);
+    snprintf(r->addr, sizeof r->addr, "127.0.0.1:%d", r->tiny.port);
+    r->addrs[0] = r->addr;
+    r->hosts = (struct hosts){1, r->addrs};
+    struct net_exchange_config cfg = {.ps_hosts = &r->hosts,
+                                      .join = {.incarnation = 99, .chunks = r->chunks},
+                                      .params = r->params};
+    cfg.join.job = (struct net_job){.n_workers = 1, .train_steps = 10};
+    optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
+    assert_int_equal(net_exchange_create(&cfg, &r->x), ST_OK);
+    assert_int_equal(net_exchange_start(r->x, &step), ST_OK);
+}
+
+static void rig_close(struct rig *r)
+{
+    net_exchange_destroy(r->x);
+    tiny_free(&r->tiny);
+    chunks_destroy(r->chunks);
+    free(r->params);
+    free(r->gradient);
+}
+
+static void push(struct rig *r, int chunk, int64_t step)
+{
+    const float *data = r->gradient + r->chunks->chunks[chunk].first;
+    assert_int_equal(net_exchange_push(r->x, chunk, step, data, 1), ST_OK);
+}
+
+static void wait_all(struct rig *r, int64_t step)
+{
+    assert_int_equal(net_exchange_wait(r->x, 0, r->chunks->n_chunks, step), ST_OK);
+    for (int64_t i = 0; i < r->chunks->n_elems; i++)
+        if (r->params[i] != (float)(i % 100000 + step))
+            fail_msg("params[%d] is %g, not %g", (int)i, (double)r->params[i],
+                     (double)(i % 100000 + step));
+}
+
+static int first_chunk;
+
+/* Sends one chunk by itself; blocks at the gate. */
+static void *push_first(void *arg)
+{
+    struct rig *r = arg;
+    push(r, first_chunk, 0);
+    net_exchange_flush(r->x);
+    return NULL;
+}
+
+/* Pushes the chunk `first` alone and, while its frame is under way, all others from the last to
+ * the first. */
+static void push_behind(struct rig *r, int first)
+{
+    pthread_t thread;
+    first_chunk = first;
+    gate_set(1);
+    pthread_create(&thread, NULL, push_first, r);
+    gate_await_held();
+    for (int i = r->chunks->n_chunks - 1; i >= 0; i--)
+        if (i != first)
+            push(r, i, 0);
+    net_exchange_flush(r->x);
+    gate_set(0);
+    pthread_join(thread, NULL);
+    wait_all(r, 1);
+}
+
+static void test_first_layers_first(void **state)
+{
+    enum { N = 150 };
+    const int n_elems = N * 16384; /* chunks of 64 KB */
+    struct rig r;
+    rig_open(&r, &n_elems, 1, 65536);
+    assert_int_equal(r.chunks->n_chunks, N);
+    push_behind(&r, N - 1);
+    assert_int_equal(r.tiny.n_push, N);
+    assert_int_equal(r.tiny.order[0], N - 1);
+    for (int i = 1; i < N; i++)
+        assert_int_equal(r.tiny.order[i], i - 1);
+    rig_close(&r);
+}
+
+static void test_small_ones_share_frames(void **state)
+{
+    static int n_elems[MAX_PARAMS];
+    struct rig r;
+    for (int i = 0; i < MAX_PARAMS; i++)
+        n_elems[i] = 256;
+    rig_open(&r, n_elems, MAX_PARAMS, 4096);
+    assert_int_equal(r.chunks->n_chunks, MAX_PARAMS);
+    push_behind(&r, 0);
+    /* one, then as many as a frame takes, then the rest */
+    assert_int_equal(gate.n_pieces[PIECE_PUSH], MAX_PARAMS);
+    assert_in_range(gate.n_frames[PIECE_PUSH], 1, 3);
+    /* the server answers a frame with few */
+    assert_int_equal(gate.n_pieces[PIECE_APPLIED], MAX_PARAMS);
+    assert_in_range(gate.n_frames[PIECE_APPLIED], 1, 12);
+    rig_close(&r);
+}
+
+/* A chunk of 2 KB is copied into its frame, a longer one goes by reference. */
+static void test_around_the_copied_length(void **state)
+{
+    enum { EDGE = OUTQ_COPY_BYTES / (int)sizeof(float), N = 120 };
+    int n_elems[N];
+    struct rig r;
+    for (int i = 0; i < N; i++)
+        n_elems[i] = i < 60 ? EDGE : EDGE - 1 + i % 3;
+    n_elems[N - 1] = 1;
+    rig_open(&r, n_elems, N, 4096);
+    for (int64_t step = 0; step < 3; step++) {
+        for (int i = 0; i < N; i++)
+            push(&r, i, step);
+        wait_all(&r, step + 1);
+    }
+    rig_close(&r);
+}
+
+int main(void)
+{
+    log_init("test", -1, LOG_LEVEL_INFO);
+    clock_cond_init(&gate.changed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first_layers_first),
+        cmocka_unit_test(test_small_ones_share_frames),
+        cmocka_unit_test(test_around_the_copied_length),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,248 @@
+/* tests/ps_noalloc_test.c - between steps nothing of ours takes memory: the store in every mode and
+ * order of arrival, the exchange of a worker alone, and client, service and store over loopback.
+ * The program stands between the allocating functions and our libraries (--wrap), which are linked
+ * into it; what gRPC takes for itself is not seen here. */
+#include "base/digest.h"
+#include "base/log.h"
+#include "ps/service.h"
+#include "ps/store.h"
+#include "worker/exchange.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_ELEMS = 5000, N_CHUNKS = 5, WARM_UP = 4, STEPS = 60, GENERATION = 1 };
+
+static _Atomic long n_taken;
+
+#define COUNTED(result, name, params, args)                                                        \
+    result __real_##name params;                                                                   \
+    result __wrap_##name params;                                                                   \
+    result __wrap_##name params                                                                    \
+    {                                                                                              \
+        atomic_fetch_add(&n_taken, 1);                                                             \
+        return __real_##name args;                                                                 \
+    }
+COUNTED(void *, malloc, (size_t n), (n))
+COUNTED(void *, calloc, (size_t n, size_t size), (n, size))
+COUNTED(void *, realloc, (void *p, size_t n), (p, n))
+COUNTED(void *, aligned_alloc, (size_t alignment, size_t n), (alignment, n))
+COUNTED(int, posix_memalign, (void **out, size_t alignment, size_t n), (out, alignment, n))
+COUNTED(char *, strdup, (const char *s), (s))
+COUNTED(char *, strndup, (const char *s, size_t n), (s, n))
+
+static const struct net_param param = {.name = "w", .shape = {1, {N_ELEMS}}};
+
+static struct chunks *make_chunks(void)
+{
+    struct chunks *c;
+    assert_int_equal(chunks_create(&param, 1, 4096, &c), ST_OK);
+    assert_int_equal(c->n_chunks, N_CHUNKS);
+    return c;
+}
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    *(int *)ctx += a->payload != NULL;
+}
+
+/* One contribution, all ones, to each chunk. */
+static void contribute(struct ps_store *s, const struct chunks *chunks, const struct net_job *job,
+                       int member, int64_t step)
+{
+    static const uint8_t bytes[4096]; /* zeros in every dtype */
+    for (int c = 0; c < N_CHUNKS; c++) {
+        size_t n = (size_t)chunks->chunks[c].n_elems * dtype_size(job->push_dtype);
+        struct net_span spans[2] = {{bytes, n / 2 | 1}, {bytes, n - (n / 2 | 1)}};
+        struct net_frame_head head = {GENERATION, (uint32_t)member, 5};
+        struct net_piece piece = {.kind = PIECE_PUSH,
+                                  .chunk = (uint32_t)c,
+                                  .step = (uint64_t)step,
+                                  .weight = 1,
+                                  .dtype = job->push_dtype,
+                                  .crc32c = digest_crc32c(0, bytes, n),
+                                  .payload = {spans, 0, n}};
+        struct ps_answer now;
+        ps_store_piece(s, &head, &piece, 1, &now);
+        assert_int_not_equal(now.kind, PIECE_REFUSED);
+        buf_unref(now.payload);
+        piece = (struct net_piece){.kind = PIECE_PULL, .chunk = (uint32_t)c};
+        ps_store_piece(s, &head, &piece, 1, &now);
+        assert_int_equal(now.kind, PIECE_VERSION);
+        buf_unref(now.payload);
+    }
+}
+
+static void run_store(const struct net_job *job)
+{
+    struct chunks *chunks = make_chunks();
+    struct ps_store *s;
+    int server[N_CHUNKS] = {0}, n_answers = 0;
+    static const float zeros[1024];
+    struct ps_store_config cfg = {.chunks = chunks,
+                                  .job = job,
+                                  .server = server,
+                                  .generation = GENERATION,
+                                  .max_bytes = 1 << 20,
+                                  .answer = on_answer,
+                                  .ctx = &n_answers};
+    assert_int_equal(ps_store_create(&cfg, &s), ST_OK);
+    for (int m = 0; m < job->n_workers; m++)
+        ps_store_admit(s, m, 5);
+    for (int c = 0; c < N_CHUNKS; c++) {
+        struct net_span span = {(const uint8_t *)zeros, (size_t)chunks->chunks[c].n_elems * 4};
+        struct net_frame_head head = {GENERATION, 0, 5};
+        struct net_piece piece = {.kind = PIECE_INIT,
+                                  .chunk = (uint32_t)c,
+                                  .crc32c = digest_crc32c(0, zeros, span.n),
+                                  .payload = {&span, 0, span.n}};
+        struct ps_answer now;
+        ps_store_piece(s, &head, &piece, 1, &now);
+        assert_int_equal(now.kind, PIECE_VERSION);
+        buf_unref(now.payload);
+    }
+    long before = 0;
+    for (int64_t step = 0; step < STEPS; step++) {
+        if (step == WARM_UP)
+            before = atomic_load(&n_taken);
+        for (int k = 0; k < job->n_workers; k++) { /* in order, and out of order */
+            int m = step % 2 ? job->n_workers - 1 - k : k;
+            contribute(s, chunks, job, m, step);
+        }
+    }
+    long after = atomic_load(&n_taken);
+    assert_true(before > 0); /* the counting works */
+    assert_in_range(ps_store_step(s), STEPS, 2 * STEPS);
+    assert_true(n_answers > 0 || job->sync_mode == JOB_ASYNC);
+    assert_int_equal(after - before, 0);
+    ps_store_destroy(s);
+    chunks_destroy(chunks);
+}
+
+static void test_store(void **state)
+{
+    static const struct net_job jobs[] = {
+        {.sync_mode = JOB_SYNC},
+        {.sync_mode = JOB_SYNC, .push_dtype = DTYPE_BF16, .version_dtype = DTYPE_BF16},
+        {.sync_mode = JOB_SYNC, .push_dtype = DTYPE_F16},
+        {.sync_mode = JOB_SYNC, .aggregate = 1},
+        {.sync_mode = JOB_ASYNC},
+        {.sync_mode = JOB_ASYNC, .delay_compensation = 0.5f, .version_dtype = DTYPE_BF16},
+        {.sync_mode = JOB_SSP, .staleness = 1},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        struct net_job job = jobs[i];
+        print_message("job %zu\n", i);
+        job.n_workers = 2;
+        job.train_steps = 1000;
+        optim_defaults(OPTIM_ADAM, &job.optim);
+        run_store(&job);
+    }
+}
+
+static struct net_exchange_config client_config(const struct hosts *hosts, int member,
+                                                const struct chunks *chunks, float *params)
+{
+    struct net_exchange_config cfg = {
+        .ps_hosts = hosts,
+        .join = {.member = member, .incarnation = 7 + (uint64_t)member, .chunks = chunks},
+        .params = params};
+    cfg.join.job = (struct net_job){.n_workers = 2, .train_steps = 1000};
+    optim_defaults(OPTIM_MOMENTUM, &cfg.join.job.optim);
+    return cfg;
+}
+
+static void push_all(const struct exchange *x, int64_t step, const float *gradient)
+{
+    for (int c = 0; c < N_CHUNKS; c++)
+        assert_int_equal(x->ops->push(x->ctx, c, step, gradient, 1), ST_OK);
+    x->ops->flush(x->ctx);
+}
+
+static void test_alone(void **state)
+{
+    static float params[N_ELEMS];
+    static const float gradient[1024];
+    struct chunks *chunks = make_chunks();
+    const struct hosts none = {0, NULL};
+    struct exchange x;
+    struct net_exchange_config cfg = client_config(&none, 0, chunks, params);
+    assert_int_equal(exchange_create(&cfg, &x), ST_OK);
+    long before = atomic_load(&n_taken);
+    for (int64_t step = 0; step < STEPS; step++) {
+        push_all(&x, step, gradient);
+        assert_int_equal(x.ops->wait(x.ctx, 0, N_CHUNKS, step + 1), ST_OK);
+    }
+    assert_int_equal(atomic_load(&n_taken) - before, 0);
+    exchange_destroy(&x);
+    chunks_destroy(chunks);
+}
+
+static void on_done(void *ctx)
+{
+}
+
+/* A stream takes memory for an answer that waits while more wait than ever before, so that what it
+ * takes in its life is bounded by the number of chunks, however many steps there are. */
+static void test_over_the_network(void **state)
+{
+    static float params[2][N_ELEMS];
+    static const float gradient[1024];
+    char addr[32], *addrs[1] = {addr};
+    struct hosts hosts = {1, addrs}, workers = {0, NULL};
+    struct chunks *chunks = make_chunks();
+    struct ps_service_config service_cfg = {
+        .n_servers = 1, .worker_hosts = &workers, .max_model_bytes = 1 << 20, .done = on_done};
+    struct ps_service *service;
+    struct net_server *server;
+    struct exchange x[2];
+    int64_t step;
+    assert_int_equal(ps_service_create(&service_cfg, &service), ST_OK);
+    struct net_server_config server_cfg = {.addr = "127.0.0.1:0",
+                                           .handler = ps_service_handler(service)};
+    assert_int_equal(net_server_create(&server_cfg, &server), ST_OK);
+    snprintf(addr, sizeof addr, "127.0.0.1:%d", net_server_port(server));
+    for (int m = 0; m < 2; m++) {
+        struct net_exchange_config cfg = client_config(&hosts, m, chunks, params[m]);
+        assert_int_equal(exchange_create(&cfg, &x[m]), ST_OK);
+        assert_int_equal(x[m].ops->start(x[m].ctx, &step), ST_OK);
+    }
+    long before = 0;
+    for (step = 0; step < 10 * STEPS; step++) {
+        if (step == STEPS)
+            before = atomic_load(&n_taken);
+        for (int k = 0; k < 2; k++)
+            push_all(&x[(step + k) % 2], step, gradient);
+        for (int m = 0; m < 2; m++)
+            assert_int_equal(x[m].ops->wait(x[m].ctx, 0, N_CHUNKS, step + 1), ST_OK);
+    }
+    long taken = atomic_load(&n_taken) - before;
+    print_message("%ld allocations of ours in %d steps\n", taken, 9 * STEPS);
+    assert_in_range(taken, 0, 2 * N_CHUNKS);
+    for (int m = 0; m < 2; m++) {
+        assert_int_equal(x[m].ops->leave(x[m].ctx, 1), ST_OK);
+        exchange_destroy(&x[m]);
+    }
+    net_server_destroy(server);
+    ps_service_destroy(service);
+    chunks_destroy(chunks);
+}
+
+int main(void)
+{
+    log_init("test", -1, LOG_LEVEL_WARN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_over_the_network),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
