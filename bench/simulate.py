@@ -37,7 +37,7 @@ import json
 import random
 import statistics
 
-DEFAULT_CHUNK_BYTES = 1 << 20  # as in net/chunks.h
+DEFAULT_CHUNK_BYTES, PACK_BYTES = 1 << 20, 64 << 10  # as in net/chunks.h
 GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # as in net/outq.h
 
 
@@ -73,8 +73,11 @@ class Costs:
 def chunk_table(model_bytes, chunk_bytes=DEFAULT_CHUNK_BYTES, tensors=1):
     """Sizes of a model's chunks, as chunks_create and the synthetic workers make them."""
     each = max(1, model_bytes // 4 // tensors) * 4
-    one = [min(chunk_bytes, each - at) for at in range(0, each, chunk_bytes)]
-    return one * tensors
+    packed = min(chunk_bytes, PACK_BYTES) // each  # whole tensors that share a chunk
+    if packed > 1:
+        full, rest = divmod(tensors, packed)
+        return [packed * each] * full + ([rest * each] if rest else [])
+    return [min(chunk_bytes, each - at) for at in range(0, each, chunk_bytes)] * tensors
 
 
 def shard(chunks, n_servers):

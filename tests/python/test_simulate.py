@@ -183,7 +183,10 @@ class Cores(unittest.TestCase):
 class Tables(unittest.TestCase):
     def test_chunks(self):
         self.assertEqual(chunk_table(2 * MB + 8), [MB, MB, 8])
-        self.assertEqual(chunk_table(4096, tensors=4), [1024] * 4)
+        self.assertEqual(chunk_table(4 * 65536, tensors=4), [65536] * 4)
+        self.assertEqual(chunk_table(100 * 1024, tensors=100), [65536, 36864])
+        self.assertEqual(chunk_table(100 * 1024, tensors=100, chunk_bytes=4096), [4096] * 25)
+        self.assertEqual(chunk_table(3 * (MB + 4), tensors=3), [MB, 4] * 3)
         self.assertEqual(sum(chunk_table(13100000)), 13100000)
 
     def test_frames(self):
