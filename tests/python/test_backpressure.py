@@ -1,0 +1,187 @@
+"""A slow peer bounds itself: what a server keeps for clients that do not read, and a worker while
+its server stands still, stays under docs/exchange.md's formulas. A client that reads late loses
+nothing; one that asks without end and never reads is cut off, and the job goes on."""
+# label: cluster
+import os
+import signal
+import time
+import unittest
+
+import harness
+import test_wire
+from test_wire import WHY_NOT, Stream, crc32c
+
+MB = 1 << 20
+N_CHUNKS = 16  # of 1 MB
+MODEL = N_CHUNKS * MB
+FRAME = 12 * MB  # the longest message in, and the longest out
+WINDOW = 4 * MB  # what gRPC may hold of a connection besides, measured
+SLACK = 8 * MB  # threads' stacks, tables, the heap's seams
+
+
+def memory(process, field):
+    """A line of /proc/PID/status, in bytes: VmRSS, or VmHWM, its highest value."""
+    with open("/proc/%d/status" % process.popen.pid, encoding="ascii") as f:
+        for line in f:
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+    raise harness.Failure("%s: no %s" % (process.name, field))
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+@unittest.skipIf(harness.SANITIZE, "a sanitizer's memory is not the program's")
+class Server(harness.Test):
+    @classmethod
+    def setUpClass(cls):
+        cls.pb, cls.pb_grpc = test_wire.generate("weir")
+
+    def start_job(self, n_workers, optimizer="sgd", **changes):
+        self.cluster = self.job(n_workers=n_workers)
+        self.ps = self.cluster.start_ps(0)
+        self.before = memory(self.ps, "VmHWM")
+        pb = self.pb
+        job = pb.Job(n_workers=n_workers, sync_mode="async", train_steps=1000000, seed=1,
+                     chunk_bytes=MB,
+                     optimizer=pb.Optimizer(name=optimizer, learning_rate=0.5, beta1=0.9,
+                                            beta2=0.999, epsilon=1e-8))
+        job.parameters.add(name="w", dims=[MODEL // 4])
+        for name, value in changes.items():
+            setattr(job, name, value)
+        streams = []
+        for member in range(n_workers):
+            import grpc
+            channel = grpc.insecure_channel(self.cluster.ps_hosts[0],
+                                            options=[("grpc.use_local_subchannel_pool", 1)])
+            self.addCleanup(channel.close)
+            stub = self.pb_grpc.WeirStub(channel)
+            reply = stub.Join(pb.JoinRequest(protocol=1, member=member, incarnation=7 + member,
+                                             job=job), timeout=10 * harness.SLOWNESS)
+            self.assertIn(reply.answer, (pb.JoinReply.WELCOME, pb.JoinReply.INIT), reply)
+            streams.append(Stream(self, stub, generation=reply.generation, member=member,
+                                  incarnation=7 + member))
+        return streams
+
+    def each(self, stream, kind, step=0, **piece):
+        """The same request for every chunk."""
+        for c in range(N_CHUNKS):
+            stream.out.put(self.pb.Frame(pieces=[self.pb.Piece(
+                kind=self.pb.Piece.Kind.Value(kind), chunk=c, step=step, **piece)], **stream.head))
+
+    def take_each(self, stream):
+        """One answer for every chunk, by chunk."""
+        answers = sorted((stream.take() for _ in range(N_CHUNKS)), key=lambda a: a.chunk)
+        self.assertEqual([a.chunk for a in answers], list(range(N_CHUNKS)))
+        return answers
+
+    def test_slow_reader_and_flooder(self):
+        import grpc
+        pusher, slow, late, flooder = self.start_job(4)
+        zeros = bytes(MB)
+        crc = crc32c(zeros)
+        self.each(pusher, "INIT", payload=zeros, crc32c=crc)
+        self.take_each(pusher)
+        self.each(slow, "PULL")
+        for step in range(40):
+            self.each(pusher, "PUSH", step, payload=zeros, crc32c=crc, weight=1)
+            for answer in self.take_each(pusher):
+                self.assertEqual((answer.kind, answer.step), (self.pb.Piece.APPLIED, step + 1))
+            if step == 20:
+                self.each(late, "PULL", 10)
+            if flooder.call.is_active():
+                self.each(flooder, "PULL")
+        most = memory(self.ps, "VmHWM") - self.before
+        # two versions and the one in the making; four streams; sgd, async: no slots, sums, copies
+        bound = 3 * MODEL + 4 * (2 * MODEL + FRAME + WINDOW) + SLACK
+        print("\nserver: %.1f MB, at most %.1f, for a model of %.1f" %
+              (most / MB, bound / MB, MODEL / MB), flush=True)
+        self.assertLessEqual(most, bound)
+        m = self.ps.wait_line(r"asks for more than it reads: (\d+) bytes wait for it; "
+                              "its stream ends")
+        self.assertLessEqual(int(m.group(1)), 2 * MODEL)
+        self.assertEqual(self.ps.output().count("asks for more than it reads"), 1)
+        with self.assertRaises(grpc.RpcError):  # after what was on its way already
+            while True:
+                flooder.take()
+        # they read at last: the versions that were there when they asked
+        for stream, first in ((slow, 0), (late, 21)):
+            answers = self.take_each(stream)
+            for answer in answers:
+                self.assertEqual(answer.kind, self.pb.Piece.VERSION)
+                self.assertIn(answer.step, (first, first + 1))
+                self.assertEqual(answer.payload, zeros)
+                self.assertEqual(answer.crc32c, crc)
+            self.each(stream, "PULL")
+            self.assertEqual([a.step for a in self.take_each(stream)], [40] * N_CHUNKS)
+            stream.close()
+        pusher.close()
+        self.ps.stop()
+
+    def test_sync_at_its_worst(self):
+        """Everybody but the first waits its turn; two slots; both dtypes of versions."""
+        streams = self.start_job(4, "adam", sync_mode="sync", push_dtype="bf16",
+                                 version_dtype="bf16")
+        zeros = bytes(MB)
+        self.each(streams[0], "INIT", payload=zeros, crc32c=crc32c(zeros))
+        self.take_each(streams[0])
+        half = {"payload": zeros[:MB // 2], "crc32c": crc32c(zeros[:MB // 2]), "weight": 1,
+                "dtype": self.pb.Piece.BF16}
+        for step in range(6):
+            for stream in streams[:0:-1]:
+                self.each(stream, "PUSH", step, **half)
+                stream.ask("PULL", 0, step, dtype=self.pb.Piece.BF16)  # all before is there
+            self.each(streams[0], "PUSH", step, **half)
+            for stream in streams:
+                for answer in self.take_each(stream):
+                    self.assertEqual((answer.kind, answer.step), (self.pb.Piece.APPLIED, step + 1))
+        most = memory(self.ps, "VmHWM") - self.before
+        # values, versions in bf16, the sum, two slots, copies of three contributions
+        bound = (3 + 1.5 + 1 + 2 + 3) * MODEL + 4 * (FRAME + WINDOW) + SLACK
+        print("\nserver: %.1f MB, at most %.1f, for a model of %.1f" %
+              (most / MB, bound / MB, MODEL / MB), flush=True)
+        self.assertLessEqual(most, bound)
+        for stream in streams:
+            stream.close()
+        self.ps.stop()
+
+
+@unittest.skipIf(harness.SANITIZE, "a sanitizer's memory is not the program's")
+class Client(harness.Test):
+    STEPS = 20
+
+    def highest(self, worker, step):
+        """Its highest memory after so many steps."""
+        worker.wait_line(r"training step %d done" % step, 90)
+        return memory(worker, "VmHWM")
+
+    def test_server_stands_still(self):
+        """A worker whose server is stopped waits, and takes nothing meanwhile."""
+        flags = ["--batch_size=8", "--learning_rate=0.01", "--intra_op_threads=1",
+                 "--log_every=1", "--train_steps=100000"]
+        alone = self.start("alone", [os.path.join(harness.BIN, "worker"), *flags,
+                                     "--models_dir=" + harness.MODELS, "--model=deep_mnist",
+                                     "--progress=lines", "--data_dir=" + self.data()])
+        least = self.highest(alone, self.STEPS)
+        alone.stop()
+        job = self.job(n_workers=1, model="deep_mnist", flags=[*flags, "--wire_dtype=bf16"])
+        job.start()
+        worker, ps = job.workers[0], job.ps[0]
+        before = self.highest(worker, self.STEPS)
+        ps.popen.send_signal(signal.SIGSTOP)
+        time.sleep(3 * harness.SLOWNESS)
+        stopped = memory(worker, "VmHWM")
+        n_lines = len(worker.lines)
+        time.sleep(1)
+        self.assertEqual(len(worker.lines), n_lines)  # it does wait
+        ps.popen.send_signal(signal.SIGCONT)
+        after = self.highest(worker, 3 * self.STEPS)
+        print("\nworker: alone %.1f MB; with a server %.1f, %.1f while that was stopped, "
+              "%.1f later" % (least / MB, before / MB, stopped / MB, after / MB), flush=True)
+        self.assertLessEqual(stopped - before, MB)
+        # what went out in bf16 is kept aside: half of 13.1 MB
+        self.assertLessEqual(after - least, 13.1 * MB / 2 + FRAME + WINDOW + SLACK)
+        worker.stop()
+        ps.stop()
+
+
+if __name__ == "__main__":
+    harness.main()
