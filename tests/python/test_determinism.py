@@ -9,8 +9,8 @@ TOLERANCE = 1e-5
 
 
 class Determinism(harness.Test):
-    def digest(self, model, flags, n_ps=1, extra=()):
-        job = self.job(n_ps=n_ps, model=model, flags=[*flags, *extra])
+    def digest(self, model, flags, n_ps=1, extra=(), n_workers=2):
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model=model, flags=[*flags, *extra])
         job.start()
         summaries = job.finish(180)
         self.assertEqual(summaries[0]["parameters_sha256"], summaries[1]["parameters_sha256"])
@@ -55,6 +55,20 @@ class Determinism(harness.Test):
             job.start()
             digests.add(job.finish(120)[0]["parameters_sha256"])
         self.assertEqual(len(digests), 1)
+
+    def test_same_bits_in_16_bits(self):
+        """What is rounded is rounded once, wherever it goes and whenever it comes."""
+        digests = {}
+        for dtypes in ("bf16", "fp16,fp32"):
+            flags = ["--batch_size=12", "--train_steps=25", "--seed=11", "--chunk_bytes=16384",
+                     "--optimizer=momentum", "--intra_op_threads=1", "--wire_dtype=" + dtypes]
+            digests[dtypes] = self.digest("mlp", flags, n_workers=3)
+            self.assertEqual(self.digest("mlp", flags, n_workers=3), digests[dtypes], "again")
+            self.assertEqual(self.digest("mlp", flags, n_ps=2, n_workers=3,
+                                         extra=["--fault_push_delay_ms=10"]), digests[dtypes],
+                             "two ps, disturbed")
+        digests["fp32"] = self.digest("mlp", flags[:-1], n_workers=3)
+        self.assertEqual(len(set(digests.values())), 3, "a dtype is not used")
 
     def compare_towers(self, model, steps, batch, optimizer):
         """Exports of two workers and of one worker with two towers and twice the batch."""

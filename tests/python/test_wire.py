@@ -60,6 +60,18 @@ def crc32c(data):
     return crc ^ 0xffffffff
 
 
+def to_bf16(values):
+    """Rounded to the nearest, ties to even; no infinities here."""
+    bits = struct.unpack("<%dI" % len(values), struct.pack("<%df" % len(values), *values))
+    return struct.pack("<%dH" % len(values), *((b + 0x7fff + (b >> 16 & 1)) >> 16 for b in bits))
+
+
+def from_bf16(data):
+    halves = struct.unpack("<%dH" % (len(data) // 2), data)
+    return struct.unpack("<%df" % len(halves), struct.pack("<%dI" % len(halves),
+                                                           *(h << 16 for h in halves)))
+
+
 class Stream:
     """One Exchange call: pieces out one by one, pieces in one by one."""
 
@@ -117,21 +129,22 @@ class Wire(harness.Test):
         self.channel = channel
         return self.pb_grpc.WeirStub(channel)
 
-    def join_request(self, member=0, incarnation=7, n_workers=1):
+    def join_request(self, member=0, incarnation=7, n_workers=1, **changes):
         pb = self.pb
         job = pb.Job(n_workers=n_workers, sync_mode="sync", train_steps=2, seed=1,
                      chunk_bytes=CHUNK_BYTES,
                      optimizer=pb.Optimizer(name="sgd", learning_rate=RATE))
         job.parameters.add(name="w", dims=[50, 50])
+        job.MergeFrom(pb.Job(**changes))
         return pb.JoinRequest(protocol=1, member=member, incarnation=incarnation, job=job)
 
-    def join(self, n_workers=1):
+    def join(self, n_workers=1, **changes):
         if n_workers != 1:
             self.ps.stop()
             self.server_job = self.job(n_workers=n_workers)
             self.ps = self.server_job.start_ps(0)
             self.stub = self.connect()
-        reply = self.stub.Join(self.join_request(n_workers=n_workers),
+        reply = self.stub.Join(self.join_request(n_workers=n_workers, **changes),
                                timeout=10 * harness.SLOWNESS)
         self.assertEqual(reply.answer, self.pb.JoinReply.INIT, reply)
         self.assertEqual(reply.step, -1)
@@ -201,6 +214,37 @@ class Wire(harness.Test):
         other.close()
         stub.Leave(pb.LeaveRequest(member=1, incarnation=8, done=True),
                    timeout=10 * harness.SLOWNESS)
+        self.finish(stream, 2)
+
+    def test_a_job_in_bf16(self):
+        """The servers' value stays in fp32; what is sent of it is rounded once."""
+        stream = self.join(push_dtype="bf16", version_dtype="bf16")
+        bf16, f32 = self.pb.Piece.BF16, self.pb.Piece.F32
+        gradient = [[0.3 + i / 7919 for i in range(n)] for n in LENGTHS]
+        sent = [to_bf16(g) for g in gradient]
+        whole = self.raw  # the server's values, exactly
+        for step in range(3):
+            for c in range(3):
+                if step == 0:
+                    kind, answer = "VERSION", stream.ask("INIT", c, 0, self.raw[c])
+                else:
+                    kind, answer = "APPLIED", stream.ask("PUSH", c, step - 1, sent[c], dtype=bf16)
+                pulled = stream.ask("PULL", c, step, dtype=f32)
+                self.assertEqual(self.pb.Piece.Kind.Name(answer.kind), kind, answer.why)
+                self.assertEqual((answer.chunk, answer.step, answer.dtype), (c, step, bf16))
+                self.assertEqual(answer.crc32c, crc32c(answer.payload))
+                self.assertEqual((pulled.chunk, pulled.step, pulled.dtype), (c, step, f32))
+                self.assertEqual(pulled.crc32c, crc32c(pulled.payload))
+                now = struct.unpack("<%df" % LENGTHS[c], pulled.payload)
+                self.assertEqual(answer.payload, to_bf16(now))
+                again = stream.ask("PULL", c, step, dtype=bf16)
+                self.assertEqual((again.dtype, again.payload), (bf16, answer.payload))
+                for a, first, g in zip(now, self.values[c], from_bf16(sent[c])):
+                    self.assertAlmostEqual(a, first - step * RATE * g, delta=1e-6)
+                self.assertEqual(step == 0, pulled.payload == whole[c])
+        self.generation = stream.head["generation"]
+        self.bad(dtype=f32)  # a PUSH as in fp32
+        self.bad(payload=sent[0], dtype=self.pb.Piece.F16)  # as long, but another
         self.finish(stream, 2)
 
     def bad(self, **piece):
