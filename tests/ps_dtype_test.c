@@ -110,8 +110,8 @@ static float number(int member, int64_t step, int64_t elem)
     return elem % 50 ? u : u * 1e-5f;
 }
 
-/* Sends a piece of `dtype`; payload: floats to encode, NULL: none. The direct answer, whose payload
- * is the caller's. */
+/* Sends a piece of `dtype`. The direct answer, whose payload is the caller's; its `why` has gone.
+ */
 static struct ps_answer send_piece(struct fixture *f, enum piece_kind kind, int member, int chunk,
                                    int64_t step, enum dtype dtype)
 {
@@ -122,8 +122,8 @@ static struct ps_answer send_piece(struct fixture *f, enum piece_kind kind, int 
     for (size_t i = 0; i < n; i++)
         values[i] = number(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i);
     dtype_encode(dtype, encoded, values, n);
-    size_t cut = bytes / 2 | 1; /* inside an element */
-    struct net_span spans[2] = {{encoded, bytes ? cut : 0}, {encoded + cut, bytes - cut}};
+    size_t cut = bytes ? bytes / 2 | 1 : 0; /* inside an element */
+    struct net_span spans[2] = {{encoded, cut}, {encoded + cut, bytes - cut}};
     struct net_frame_head head = {GENERATION, (uint32_t)member, 100 + (uint64_t)member};
     struct net_piece piece = {.kind = kind,
                               .chunk = (uint32_t)chunk,
@@ -134,6 +134,7 @@ static struct ps_answer send_piece(struct fixture *f, enum piece_kind kind, int 
                               .payload = {spans, 0, bytes}};
     struct ps_answer now;
     ps_store_piece(f->store, &head, &piece, 1 + (uint64_t)member, &now);
+    now.why = NULL; /* may point into this function's `now` */
     if (now.payload)
         check_payload(now.payload, now.dtype, now.crc32c, c);
     return now;
@@ -326,8 +327,8 @@ static void refused(struct fixture *f, enum piece_kind kind, enum dtype dtype, c
     struct ps_answer now = send_piece(f, kind, 1, 1, 0, dtype);
     assert_int_equal(now.kind, PIECE_REFUSED);
     assert_null(now.payload);
-    if (!strstr(now.why, "chunk 1") || !strstr(now.why, name))
-        fail_msg("'%s' does not name chunk 1 and %s", now.why, name);
+    if (!strstr(now.text, "chunk 1") || !strstr(now.text, name))
+        fail_msg("'%s' does not name chunk 1 and %s", now.text, name);
 }
 
 static void test_wrong_dtype(void **state)
