@@ -50,6 +50,7 @@ struct link {
     grpc_slice details;
     struct net_span *spans;
     size_t spans_room;
+    int local; /* the connection stays within this host; set before the stream opens */
 
     enum link_state state; /* this and the following: x->lock */
     grpc_call *call;       /* join or stream; NULL between them */

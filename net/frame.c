@@ -269,6 +269,7 @@ static enum status read_piece(struct reader *r, struct cursor *c, struct net_pie
     p->step = 0;
     p->weight = 0;
     p->dtype = DTYPE_F32;
+    p->unsummed = 0;
     p->why[0] = 0;
     p->payload = (struct net_payload){NULL, 0, 0};
     size_t n = 0;

@@ -54,6 +54,8 @@ struct net_piece {
     uint64_t step;
     float weight;
     uint32_t crc32c;
+    int unsummed; /* not from the wire: crc32c is 0, and the peer, on this host, need not give one
+                   */
     enum dtype dtype; /* of the payload; PULL: of the one wanted; from the wire: unchecked */
     char why[FRAME_MAX_WHY + 1];
     struct net_payload payload;
@@ -85,9 +87,10 @@ uint32_t payload_crc32c(const struct net_payload *p);
  * put together. */
 void payload_each_run(const struct net_payload *p, size_t size,
                       void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx);
-/* Copies all of it to dst; returns its CRC-32C, worked out while the bytes are in cache. */
-uint32_t payload_copy(const struct net_payload *p, void *dst);
-/* Decodes all of it, of dtype d, to dst; returns the payload's CRC-32C. */
-uint32_t payload_decode(const struct net_payload *p, enum dtype d, float *dst);
+/* Copies all of it to dst. */
+void payload_copy(const struct net_payload *p, void *dst);
+/* Decodes all of it, of dtype d, to dst. crc: NULL, or where its CRC-32C goes, worked out while the
+ * bytes are in cache. */
+void payload_decode(const struct net_payload *p, enum dtype d, float *dst, uint32_t *crc);
 
 #endif

@@ -5,6 +5,7 @@
  * last operation of the old stream has ended, so a link's callbacks never overlap with those of an
  * earlier life. */
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/exchange_impl.h"
@@ -213,6 +214,8 @@ void link_pump(struct link *l, int eager)
     l->send_begin_ns = trace_begin();
     l->send_chunk = items[0].chunk;
     l->send_step = (int64_t)items[0].step;
+    for (int i = 0; i < batch.n && !l->local; i++)
+        items[i].crc32c = digest_crc32c(0, items[i].data, items[i].bytes);
     l->outgoing = outq_frame(&batch);
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
     op.data.send_message.send_message = l->outgoing;
@@ -273,10 +276,10 @@ static void on_recv(struct net_op *op, int ok)
     op_finished(l);
 }
 
-static void tune_socket(grpc_call *call)
+static void look_at_socket(struct link *l)
 {
-    char *peer = grpc_call_get_peer(call);
-    net_socket_tune(peer);
+    char *peer = grpc_call_get_peer(l->call);
+    l->local = net_socket_tune(peer);
     gpr_free(peer);
 }
 
@@ -378,7 +381,7 @@ static void on_join(struct net_op *op, int ok)
     net_slice_text(l->details, text, sizeof text);
     grpc_byte_buffer_destroy(l->outgoing);
     if (code == GRPC_STATUS_OK)
-        tune_socket(l->call);
+        look_at_socket(l);
     forget_call(l);
     if (code == GRPC_STATUS_OK && message) {
         handle_reply(l, message);

@@ -71,24 +71,33 @@ static void decode_run(void *ctx, size_t first, const void *src, size_t n)
     dtype_decode(d->dtype, d->dst + first, src, n);
 }
 
-uint32_t payload_decode(const struct net_payload *p, enum dtype d, float *dst)
-{
-    struct decoding to = {d, dst};
-    if (d == DTYPE_F32)
-        return payload_copy(p, dst);
-    payload_each_run(p, dtype_size(d), decode_run, &to);
-    return payload_crc32c(p);
-}
-
-uint32_t payload_copy(const struct net_payload *p, void *dst)
+static void copy(const struct net_payload *p, void *dst, uint32_t *crc)
 {
     struct walk w = {p->span, p->skip, p->bytes};
     const uint8_t *data;
     uint8_t *to = dst;
-    uint32_t crc = 0;
     for (size_t n; (n = next_run(&w, &data)) > 0; to += n) {
-        crc = digest_crc32c(crc, data, n);
+        if (crc)
+            *crc = digest_crc32c(*crc, data, n);
         memcpy(to, data, n);
     }
-    return crc;
+}
+
+void payload_copy(const struct net_payload *p, void *dst)
+{
+    copy(p, dst, NULL);
+}
+
+void payload_decode(const struct net_payload *p, enum dtype d, float *dst, uint32_t *crc)
+{
+    struct decoding to = {d, dst};
+    if (crc)
+        *crc = 0;
+    if (d == DTYPE_F32) {
+        copy(p, dst, crc);
+        return;
+    }
+    if (crc)
+        *crc = payload_crc32c(p);
+    payload_each_run(p, dtype_size(d), decode_run, &to);
 }

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "net/message.h"
 #include "net/server_impl.h"
-#include "net/socket.h"
 #include <errno.h>
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
@@ -122,7 +121,6 @@ static void serve_join(struct server_call *c, const uint8_t *data, size_t bytes)
         return;
     }
     char *peer = grpc_call_get_peer(c->call);
-    net_socket_tune(peer);
     if (st == ST_OK) {
         c->server->handler.join(c->server->handler.ctx, &join, peer, &answer);
     } else {

@@ -51,6 +51,8 @@ void net_stream_set_limit(struct net_stream *stream, size_t bytes);
 /* Sends REFUSED with `why`, then ends the stream. */
 void net_stream_fail(struct net_stream *stream, const struct net_frame_head *head, uint32_t chunk,
                      const char *why);
+/* 1: the peer is on this host, and payloads to it need no checksum (crc32c 0). */
+int net_stream_is_local(const struct net_stream *stream);
 const char *net_stream_peer(const struct net_stream *stream);
 /* A place for the handler's own pointer (the member it belongs to); NULL at first. */
 void net_stream_set_user(struct net_stream *stream, void *user);

@@ -53,7 +53,8 @@ static void unescape(const char *peer, char out[NAME_BYTES])
     out[n] = 0;
 }
 
-static void tune(int fd, const char *peer)
+/* 1 if it is a connection to the peer, within this host. */
+static int tune(int fd, const char *peer)
 {
     struct sockaddr_storage there, here;
     socklen_t n = sizeof there, m = sizeof here;
@@ -62,30 +63,31 @@ static void tune(int fd, const char *peer)
     socklen_t k = sizeof algorithm - 1;
     if (getpeername(fd, (struct sockaddr *)&there, &n) < 0 ||
         getsockname(fd, (struct sockaddr *)&here, &m) < 0)
-        return;
+        return 0;
     if (!name_of(&there, name, host) || !name_of(&here, own, own_host) || strcmp(name, peer) ||
         strcmp(host, own_host))
-        return;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm, &k) < 0 ||
-        strncmp(algorithm, "bbr", 3))
-        return;
-    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) < 0)
-        return;
-    LOG_D("%s is on this host: Reno instead of %s", peer, algorithm);
+        return 0;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm, &k) == 0 &&
+        !strncmp(algorithm, "bbr", 3) &&
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) == 0)
+        LOG_D("%s is on this host: Reno instead of %s", peer, algorithm);
+    return 1;
 }
 
-void net_socket_tune(const char *peer)
+int net_socket_tune(const char *peer)
 {
+    int local = 0;
     char wanted[NAME_BYTES];
     unescape(peer, wanted);
     DIR *dir = opendir("/proc/self/fd");
     if (!dir)
-        return;
+        return 0;
     for (const struct dirent *e; (e = readdir(dir));) {
         char *end;
         long fd = strtol(e->d_name, &end, 10);
         if (end != e->d_name && !*end && fd != dirfd(dir))
-            tune((int)fd, wanted);
+            local |= tune((int)fd, wanted);
     }
     closedir(dir);
+    return local;
 }

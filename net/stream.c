@@ -14,6 +14,7 @@
 #include "base/trace.h"
 #include "net/outq.h"
 #include "net/server_impl.h"
+#include "net/socket.h"
 #include <grpc/support/alloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ struct net_stream {
     struct net_op recv_op, send_op, close_op, status_op;
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
+    int local; /* the peer is on this host */
     struct net_span *spans;
     size_t spans_room;
     struct net_frame_head last_head;              /* of the frame being handled */
@@ -229,6 +231,12 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     pthread_mutex_unlock(&s->lock);
     if (over)
         return ST_CANCELLED;
+    struct net_piece unsummed;
+    if (s->local && piece->crc32c == 0 && piece->payload.bytes > 0) {
+        unsummed = *piece;
+        unsummed.unsummed = 1;
+        piece = &unsummed;
+    }
     int64_t begin = trace_begin();
     s->server->handler.piece(s->server->handler.ctx, s, head, piece);
     trace_end(begin, TRACE_RECEIVE, "receive chunk", NULL, piece->chunk, (int64_t)piece->step);
@@ -290,6 +298,7 @@ void net_stream_open(struct net_server *server, grpc_call *call)
     s->server = server;
     s->call = call;
     s->peer = grpc_call_get_peer(call);
+    s->local = net_socket_tune(s->peer);
     atomic_init(&s->refs, 2); /* the operations', and ours until the end of this function */
     s->n_ops = 3;
     s->code = GRPC_STATUS_OK;
@@ -442,6 +451,11 @@ void net_stream_fail(struct net_stream *s, const struct net_frame_head *head, ui
     net_stream_send(s, head ? head : &none, &piece, NULL, 0, 0);
     net_stream_end(s, GRPC_STATUS_INVALID_ARGUMENT, why);
     net_stream_unref(s);
+}
+
+int net_stream_is_local(const struct net_stream *s)
+{
+    return s->local;
 }
 
 const char *net_stream_peer(const struct net_stream *s)

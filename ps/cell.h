@@ -54,6 +54,7 @@ struct ps_store {
     int *cell_of;                  /* chunk -> index in cells, or -1 */
     _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
     _Atomic int *left;             /* by member: has left once; never cleared */
+    _Atomic int sums;              /* 1: a member needs versions' checksums */
     _Atomic int n_restarts;        /* members that came again without having left */
 };
 
@@ -63,7 +64,7 @@ struct ps_store {
 void ps_cell_refuse(struct ps_answer *now, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* An answer that carries the present version, in the job's dtype. */
-void ps_cell_give(struct cell *c, enum piece_kind kind, struct ps_answer *now);
+void ps_cell_give(struct ps_store *s, struct cell *c, enum piece_kind kind, struct ps_answer *now);
 /* Adds a contribution as number `slot` of those that make a version; the last one makes it. Returns
  * 1 if there is a new version. Without memory *now is a refusal and nothing has changed. */
 int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,

@@ -50,7 +50,7 @@ static int push_sync(struct ps_store *s, struct cell *c, const struct net_frame_
     int64_t step = (int64_t)piece->step;
     int member = (int)head->member, made = 0;
     if (step < c->version || step >= s->job.train_steps) {
-        ps_cell_give(c, step == c->version - 1 ? PIECE_DUPLICATE : PIECE_STALE, now);
+        ps_cell_give(s, c, step == c->version - 1 ? PIECE_DUPLICATE : PIECE_STALE, now);
         return 0;
     }
     if (!ps_aggregate_has(&c->sum, member))
@@ -68,7 +68,7 @@ static int push_first(struct ps_store *s, struct cell *c, const struct net_frame
     struct asker *a = &c->askers[head->member];
     int made = 0;
     if (step < c->version || step >= s->job.train_steps) {
-        ps_cell_give(c, a->counted_step == step ? PIECE_DUPLICATE : PIECE_STALE, now);
+        ps_cell_give(s, c, a->counted_step == step ? PIECE_DUPLICATE : PIECE_STALE, now);
         return 0;
     }
     if (a->counted_step != step) {
@@ -100,11 +100,11 @@ static int push_free(struct ps_store *s, struct cell *c, const struct net_frame_
     if (a->counted_by == head->incarnation && step <= a->counted_step) {
         int counted = step == a->counted_step;
         if (!counted || a->pusher != head->incarnation) /* else its answer is held still */
-            ps_cell_give(c, counted ? PIECE_DUPLICATE : PIECE_STALE, now);
+            ps_cell_give(s, c, counted ? PIECE_DUPLICATE : PIECE_STALE, now);
         return 0;
     }
     if (c->version >= s->job.train_steps) {
-        ps_cell_give(c, PIECE_STALE, now);
+        ps_cell_give(s, c, PIECE_STALE, now);
         return 0;
     }
     c->base = base_of(s, c, a, step);
@@ -119,7 +119,7 @@ static int push_free(struct ps_store *s, struct cell *c, const struct net_frame_
         wait_for_answer(c, head, step);
         a->push_ns = clock_now_ns();
     } else {
-        ps_cell_give(c, PIECE_APPLIED, now);
+        ps_cell_give(s, c, PIECE_APPLIED, now);
     }
     return 1;
 }

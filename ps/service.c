@@ -124,6 +124,8 @@ static struct run *enter_run(struct ps_service *s, const struct net_frame_head *
     c->run = r;
     c->head = *head;
     pthread_mutex_unlock(&s->lock);
+    if (r && !net_stream_is_local(stream))
+        ps_store_sum(r->store);
     if (r) /* of each chunk, an answer to a PUSH and one to a PULL may be on their way */
         net_stream_set_limit(stream, 2 * r->n_bytes);
     run_unref(old);

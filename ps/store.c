@@ -141,21 +141,34 @@ void ps_cell_refuse(struct ps_answer *now, const char *fmt, ...)
     now->why = now->text;
 }
 
-/* What a member is sent of a version; `dtype`: as members are, or fp32 for those that want all. */
-static void give_version(const struct ps_version *v, int64_t step, enum dtype dtype,
-                         struct ps_answer *now)
+/* What a member is sent of a version; `dtype`: as members are, or fp32 for those that want all.
+ * Versions are summed up as they are made; those from before the first member that needs it, here.
+ * Under the chunk's lock. */
+static void give_version(const struct ps_store *s, struct ps_version *v, int64_t step,
+                         enum dtype dtype, struct ps_answer *now)
 {
     int whole = dtype != v->dtype;
+    struct buf *payload = whole ? v->value : v->wire;
     now->step = (uint64_t)step;
-    now->payload = buf_ref(whole ? v->value : v->wire);
+    now->payload = buf_ref(payload);
     now->dtype = whole ? DTYPE_F32 : v->dtype;
-    now->crc32c = whole ? digest_crc32c(0, v->value->data, v->value->bytes) : v->crc32c;
+    now->crc32c = 0;
+    if (!atomic_load(&s->sums))
+        return;
+    if (whole) {
+        now->crc32c = digest_crc32c(0, payload->data, payload->bytes);
+        return;
+    }
+    if (!v->summed)
+        v->crc32c = digest_crc32c(0, payload->data, payload->bytes);
+    v->summed = 1;
+    now->crc32c = v->crc32c;
 }
 
-void ps_cell_give(struct cell *c, enum piece_kind kind, struct ps_answer *now)
+void ps_cell_give(struct ps_store *s, struct cell *c, enum piece_kind kind, struct ps_answer *now)
 {
     now->kind = kind;
-    give_version(&c->now, c->version, c->now.dtype, now);
+    give_version(s, &c->now, c->version, c->now.dtype, now);
 }
 
 /* 1 if the member may speak; else *now says why not. */
@@ -205,7 +218,7 @@ static int check_content(const struct ps_store *s, const struct cell *c,
     else if (piece->kind == PIECE_PUSH && !(isfinite(piece->weight) && piece->weight > 0))
         ps_cell_refuse(now, "chunk %" PRIu32 ": weight %g is not finite and above 0", piece->chunk,
                        (double)piece->weight);
-    else if (want && payload_crc32c(&piece->payload) != piece->crc32c)
+    else if (want && !piece->unsummed && payload_crc32c(&piece->payload) != piece->crc32c)
         ps_cell_refuse(now, "chunk %" PRIu32 ": payload does not match its crc32c", piece->chunk);
     return now->kind == PIECE_NONE;
 }
@@ -246,10 +259,12 @@ static void make_version(struct ps_store *s, struct cell *c, struct ps_version *
         .value = next->value->data,
         .wire_dtype = next->dtype,
         .wire = next->wire == next->value ? NULL : next->wire->data,
+        .sums = atomic_load(&s->sums),
     };
     if (c->param->rule != PARAM_AVERAGE)
         optim_begin(&s->job.optim, (uint64_t)c->version + 1, &u.step);
     next->crc32c = ps_update_run(&u);
+    next->summed = u.sums;
     ps_version_drop(&c->before);
     c->before = c->now;
     c->now = *next;
@@ -262,7 +277,7 @@ static void make_version(struct ps_store *s, struct cell *c, struct ps_version *
 int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
                        const struct net_payload *payload, float weight, struct ps_answer *now)
 {
-    struct ps_version next = {NULL, NULL, DTYPE_F32, 0};
+    struct ps_version next = {.value = NULL};
     enum status st = ST_OK;
     int64_t begin = trace_begin();
     if (c->sum.n_counted + 1 == c->sum.n_members)
@@ -295,7 +310,7 @@ static void pull(struct ps_store *s, struct cell *c, const struct net_frame_head
     }
     int older = s->job.sync_mode == JOB_SYNC && step > 0 && step == c->version - 1;
     now->kind = PIECE_VERSION;
-    give_version(older ? &c->before : &c->now, older ? step : c->version, piece->dtype, now);
+    give_version(s, older ? &c->before : &c->now, older ? step : c->version, piece->dtype, now);
 }
 
 static int init(struct ps_store *s, struct cell *c, const struct net_piece *piece,
@@ -311,11 +326,10 @@ static int init(struct ps_store *s, struct cell *c, const struct net_piece *piec
         payload_copy(&piece->payload, v.value->data);
         if (v.wire != v.value)
             dtype_encode(v.dtype, v.wire->data, v.value->data, c->n);
-        v.crc32c = digest_crc32c(0, v.wire->data, v.wire->bytes);
         c->now = v;
         c->version = 0;
     }
-    ps_cell_give(c, PIECE_VERSION, now);
+    ps_cell_give(s, c, PIECE_VERSION, now);
     return first;
 }
 
@@ -358,7 +372,7 @@ static void answer_owed(struct ps_store *s, struct cell *c)
         int n = collect_owed(s, c, &from, t);
         for (int i = 0; i < n; i++)
             if (!a[t[i].whole].payload)
-                give_version(&c->now, c->version, t[i].whole ? DTYPE_F32 : c->now.dtype,
+                give_version(s, &c->now, c->version, t[i].whole ? DTYPE_F32 : c->now.dtype,
                              &a[t[i].whole]);
         pthread_mutex_unlock(&c->lock);
         for (int i = 0; i < n; i++) {
@@ -421,6 +435,11 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     /* ssp: a member's pull may be its first word after a restart, which moves the bound */
     if (new_version || (piece->kind == PIECE_PULL && s->job.sync_mode == JOB_SSP))
         answer_owed(s, c);
+}
+
+void ps_store_sum(struct ps_store *s)
+{
+    atomic_store(&s->sums, 1);
 }
 
 void ps_store_leave(struct ps_store *s, int member)

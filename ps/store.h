@@ -57,6 +57,10 @@ void ps_store_admit(struct ps_store *s, int member, uint64_t incarnation);
  */
 void ps_store_leave(struct ps_store *s, int member);
 
+/* From now on answers carry checksums; at first they do not, which members on this host can do
+ * without. */
+void ps_store_sum(struct ps_store *s);
+
 /* Handles one piece. from: the caller's number for the stream it came on; of a repeated piece the
  * last stream gets the answer. *now: the answer that goes back on the same stream at once, or
  * PIECE_NONE; the caller unrefs its payload. Answers to other members (and to this one, when its

@@ -25,10 +25,11 @@ struct ps_update {
 
     float *value;          /* out: the new version */
     enum dtype wire_dtype; /* of what members get */
+    int sums;              /* 1: the checksum is wanted */
     void *wire;            /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
 };
 
-/* Returns the CRC-32C of what members get. */
+/* Returns the CRC-32C of what members get, or 0 if it is not wanted. */
 uint32_t ps_update_run(struct ps_update *u);
 
 #endif

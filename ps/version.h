@@ -12,7 +12,8 @@ struct ps_version {
     struct buf *value; /* fp32; NULL: there is no such version */
     struct buf *wire;  /* of `dtype` */
     enum dtype dtype;
-    uint32_t crc32c; /* of wire: summed up once, not once for each answer */
+    int summed;      /* 1: crc32c is known: once for all answers */
+    uint32_t crc32c; /* of wire */
 };
 
 static inline void ps_version_drop(struct ps_version *v)

@@ -91,6 +91,7 @@ static void setup(struct fixture *f, enum dtype push, enum dtype version)
                                   .answer = on_answer,
                                   .ctx = f};
     assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
+    ps_store_sum(f->store);
     for (int m = 0; m < N_MEMBERS; m++)
         ps_store_admit(f->store, m, 100 + (uint64_t)m);
 }

@@ -90,6 +90,7 @@ static void setup(struct fixture *f, struct net_job job)
                                   .ctx = f};
     assert_null(job_check_mode(&job));
     assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
+    ps_store_sum(f->store);
     for (int m = 0; m < job.n_workers; m++)
         ps_store_admit(f->store, m, 100 + (uint64_t)m);
 }

@@ -39,6 +39,7 @@ struct seen {
 };
 
 struct fixture {
+    int unsummed; /* answers carry no checksum */
     struct chunks *chunks;
     struct net_job job;
     int server[N_CHUNKS];
@@ -59,7 +60,8 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
             (int)head->member, head->incarnation, from, a->kind, a->chunk, a->step, a->crc32c};
     pthread_mutex_unlock(&f->lock);
     assert_non_null(a->payload);
-    assert_int_equal(digest_crc32c(0, a->payload->data, a->payload->bytes), a->crc32c);
+    uint32_t crc = digest_crc32c(0, a->payload->data, a->payload->bytes);
+    assert_int_equal(a->crc32c, f->unsummed ? 0 : crc);
 }
 
 static uint64_t incarnation_of(int member)
@@ -94,6 +96,7 @@ static void setup(struct fixture *f, enum job_sync_mode mode, enum optim_kind op
                                   .answer = on_answer,
                                   .ctx = f};
     assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
+    ps_store_sum(f->store);
     for (int m = 0; m < n_members; m++)
         ps_store_admit(f->store, m, incarnation_of(m));
 }
@@ -501,6 +504,7 @@ static void test_shards_and_limits(void **state)
                                   .answer = on_answer,
                                   .ctx = &f};
     assert_int_equal(ps_store_create(&cfg, &f.store), ST_OK);
+    ps_store_sum(f.store);
     ps_store_admit(f.store, 0, incarnation_of(0));
     assert_int_equal(act(&f, PIECE_INIT, 0, 0, 0, NULL), PIECE_VERSION);
     assert_int_equal(act(&f, PIECE_INIT, 0, 1, 0, NULL), PIECE_WRONG_SHARD);
@@ -577,14 +581,63 @@ static void test_race(void **state)
     teardown(&f);
 }
 
+/* Members on this host get no checksums, until somebody comes who needs them: then all versions
+ * that are still held get theirs, the one before, too. */
+static void test_sums_when_needed(void **state)
+{
+    struct fixture f;
+    setup(&f, JOB_SYNC, OPTIM_SGD, 1);
+    struct ps_store *summing = f.store;
+    struct ps_store_config cfg = {.chunks = f.chunks,
+                                  .job = &f.job,
+                                  .server = f.server,
+                                  .generation = GENERATION,
+                                  .max_bytes = 1 << 20,
+                                  .answer = on_answer,
+                                  .ctx = &f};
+    assert_int_equal(ps_store_create(&cfg, &f.store), ST_OK);
+    ps_store_admit(f.store, 0, incarnation_of(0));
+    f.unsummed = 1;
+    struct sent s;
+    struct ps_answer a;
+    const struct {
+        enum piece_kind kind;
+        int64_t step;
+    } pieces[] = {{PIECE_INIT, 0}, {PIECE_PUSH, 0}, {PIECE_PUSH, 1}, {PIECE_PULL, 1}};
+    for (int sum = 0; sum < 2; sum++) {
+        for (int i = sum ? 3 : 0; i < 4; i++) {
+            make_piece(&f, &s, pieces[i].kind, 0, 0, pieces[i].step);
+            s.piece.payload.span = s.spans;
+            ps_store_piece(f.store, &s.head, &s.piece, f.from, &a);
+            free(s.bytes);
+            if (i == 1 || i == 2) /* answered through on_answer, which checks sums */
+                continue;
+            assert_non_null(a.payload);
+            uint32_t crc = digest_crc32c(0, a.payload->data, a.payload->bytes);
+            assert_int_equal(a.crc32c, sum ? crc : 0);
+            buf_unref(a.payload);
+        }
+        ps_store_sum(f.store);
+    }
+    ps_store_destroy(f.store);
+    f.store = summing;
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arrival_orders), cmocka_unit_test(test_versions_are_immutable),
-        cmocka_unit_test(test_counted_once),   cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_pull_and_init),  cmocka_unit_test(test_async),
-        cmocka_unit_test(test_bad_pieces),     cmocka_unit_test(test_shards_and_limits),
-        cmocka_unit_test(test_missing),        cmocka_unit_test(test_race),
+        cmocka_unit_test(test_sums_when_needed),
+        cmocka_unit_test(test_arrival_orders),
+        cmocka_unit_test(test_versions_are_immutable),
+        cmocka_unit_test(test_counted_once),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_pull_and_init),
+        cmocka_unit_test(test_async),
+        cmocka_unit_test(test_bad_pieces),
+        cmocka_unit_test(test_shards_and_limits),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_race),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -175,6 +175,7 @@ static void in_one_pass(const struct input *in, struct output *out, uint64_t see
     struct spans s;
     cut(&s, in->bytes, in->n * dtype_size(in->push), seed);
     struct ps_update u = {
+        .sums = 1,
         .param = &in->param,
         .n = in->n,
         .sum = in->has_sum ? in->sum : NULL,
