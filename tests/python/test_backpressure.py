@@ -15,7 +15,7 @@ MB = 1 << 20
 N_CHUNKS = 16  # of 1 MB
 MODEL = N_CHUNKS * MB
 FRAME = 12 * MB  # the longest message in, and the longest out
-WINDOW = 4 * MB  # what gRPC may hold of a connection besides, measured
+WINDOW = 4 * MB  # what gRPC holds of a connection besides, with clients as slow as these
 SLACK = 8 * MB  # threads' stacks, tables, the heap's seams
 
 
