@@ -3,6 +3,9 @@
   weir       1 ps and 2 workers over gRPC on loopback, --intra_op_threads=1
   ddp        PyTorch's DistributedDataParallel on gloo, 2 ranks, one thread each
   torch      2 PyTorch processes that do not talk: what DDP could reach at most (--alone)
+  free2      2 Weir workers that train alone at the same time, without a server (--cost)
+  free1      1 Weir worker alone (--cost)
+  ps1        1 ps and 1 worker (--cost)
 
 The network is the same on both sides, layer by layer (examples/models/deep_mnist.json: convolution
 5x5x32, relu, max pool, convolution 5x5x64, relu, max pool, dense 1024, relu, dropout 0.5, dense 10,
@@ -135,21 +138,23 @@ def run_torch(args, ddp):
     return sum(r["images"] for r in results) / max(r["seconds"] for r in results)
 
 
-def run_weir(args):
-    ports = free_ports(1 + WORKERS)
+def run_weir(args, n_workers, with_ps):
+    """Images/s of n_workers with one server, or of as many that train alone at the same time."""
+    ports = free_ports(1 + n_workers)
     hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
              "--worker_hosts=" + ",".join("127.0.0.1:%d" % p for p in ports[1:])]
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
-        paths = [os.path.join(folder, "%d.json" % i) for i in range(WORKERS)]
-        argvs = [[os.path.join(args.bin, "ps"), *hosts, "--task_index=0"]]
+        paths = [os.path.join(folder, "%d.json" % i) for i in range(n_workers)]
+        argvs = [[os.path.join(args.bin, "ps"), *hosts, "--task_index=0", *args.ps_flag]] * with_ps
         for i, path in enumerate(paths):
-            argvs.append([os.path.join(args.bin, "worker"), *hosts, "--task_index=%d" % i,
+            member = [*hosts, "--task_index=%d" % i] if with_ps else ["--seed=%d" % i]
+            argvs.append([os.path.join(args.bin, "worker"), *member,
                           "--model=deep_mnist", "--optimizer=" + args.optimizer,
                           "--learning_rate=%g" % args.learning_rate,
                           "--models_dir=" + os.path.join(SOURCE, "examples/models"),
                           "--data_dir=" + args.data_dir, "--batch_size=%d" % args.batch_size,
                           "--train_steps=%d" % args.steps, "--intra_op_threads=1",
-                          "--summary_json=" + path, "--progress=lines"])
+                          "--summary_json=" + path, "--progress=lines", *args.worker_flag])
         processes = [subprocess.Popen(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       text=True) for a in argvs]
         wait_all(processes, "Weir", args.limit)
@@ -183,6 +188,10 @@ def parse():
     p.add_argument("--optimizer", choices=("adam", "sgd"), default="adam", help="on both sides")
     p.add_argument("--learning_rate", type=float, default=0.001)
     p.add_argument("--alone", action="store_true", help="also PyTorch processes that do not talk")
+    p.add_argument("--cost", action="store_true", help="also Weir with fewer workers or servers")
+    p.add_argument("--no_torch", action="store_true", help="leave PyTorch out")
+    p.add_argument("--ps_flag", action="append", default=[], help="passed on to ps")
+    p.add_argument("--worker_flag", action="append", default=[], help="passed on to worker")
     p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
     p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"))
     p.add_argument("--json", metavar="FILE", help="also write the figures here")
@@ -198,8 +207,18 @@ def main():
     if args.rank is not None:
         torch_rank(args)
         return
-    import torch
-    contestants = {"weir": lambda: run_weir(args), "ddp": lambda: run_torch(args, True)}
+    version = None
+    if not args.no_torch:
+        import torch
+        version = torch.__version__
+    contestants = {"weir": lambda: run_weir(args, WORKERS, True),
+                   "ddp": lambda: run_torch(args, True)}
+    if args.cost:
+        contestants["free2"] = lambda: run_weir(args, WORKERS, False)
+        contestants["free1"] = lambda: run_weir(args, 1, False)
+        contestants["ps1"] = lambda: run_weir(args, 1, True)
+    if args.no_torch:
+        del contestants["ddp"]
     if args.alone:
         contestants["torch"] = lambda: run_torch(args, False)
     figures = {name: [] for name in contestants}
@@ -209,23 +228,36 @@ def main():
             figures[name].append(contestants[name]())
             print("round %d of %d: %-5s %7.0f images/s" %
                   (i + 1, args.rounds, name, figures[name][-1]), file=sys.stderr, flush=True)
-    report(args, figures, torch.__version__)
+    report(args, figures, version)
 
 
 def report(args, figures, version):
     names = {"weir": "Weir, 1 ps and 2 workers",
+             "free2": "Weir, 2 workers alone at the same time",
+             "free1": "Weir, 1 worker alone",
+             "ps1": "Weir, 1 ps and 1 worker",
              "ddp": "PyTorch %s, DDP on gloo, 2 ranks" % version,
              "torch": "PyTorch %s, 2 processes that do not talk" % version}
     median = {name: statistics.median(values) for name, values in figures.items()}
     print("\n%s; batch %d per worker, %s, %d steps, median of %d interleaved rounds:\n" %
           (machine(), args.batch_size, args.optimizer, args.steps, args.rounds))
-    print("| | images/s | lowest to highest | against DDP |\n| --- | --- | --- | --- |")
+    base = median.get("ddp", median["weir"])
+    print("| | images/s | lowest to highest | against %s |\n| --- | --- | --- | --- |" %
+          ("DDP" if "ddp" in median else "1 ps and 2 workers"))
     for name, values in figures.items():
         print("| %s | %.0f | %.0f to %.0f | %.2f |" %
-              (names[name], median[name], min(values), max(values), median[name] / median["ddp"]))
+              (names[name], median[name], min(values), max(values), median[name] / base))
+    ratios = {}
+    if args.cost:
+        # Round by round: what one round's neighbours on the machine cost, both sides paid.
+        ratios = {"kept by 2 workers": [a / b for a, b in zip(figures["weir"], figures["free2"])],
+                  "kept by 1 worker": [a / b for a, b in zip(figures["ps1"], figures["free1"])]}
+        for name, values in ratios.items():
+            print("\n%s with a server, of what they reach alone: median %.3f (%.3f to %.3f)" %
+                  (name, statistics.median(values), min(values), max(values)))
     result = {"machine": machine(), "torch": version, "batch_size": args.batch_size,
               "optimizer": args.optimizer, "steps": args.steps, "images_per_second": figures,
-              "median": median, "ratio": median["weir"] / median["ddp"]}
+              "median": median, "ratio": median["weir"] / base, "kept": ratios}
     print("\n" + json.dumps(result))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
