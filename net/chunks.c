@@ -187,6 +187,15 @@ void chunks_destroy(struct chunks *c)
     free(c);
 }
 
+int64_t chunks_default_bytes(int64_t n_elems, int n_servers)
+{
+    int64_t share = n_elems / n_servers; /* a quarter of it in elements is as much in bytes */
+    share -= share % 4;
+    if (n_servers == 1 || share > CHUNKS_DEFAULT_BYTES)
+        return CHUNKS_DEFAULT_BYTES;
+    return share < CHUNKS_PACK_BYTES ? CHUNKS_PACK_BYTES : share;
+}
+
 static int larger_first(const void *a, const void *b, void *table)
 {
     const struct chunks *c = table;

@@ -59,6 +59,10 @@ enum status chunks_create(const struct net_param *params, int n_params, int64_t 
                           struct chunks **out);
 void chunks_destroy(struct chunks *c); /* NULL is fine */
 
+/* A good chunk_bytes: CHUNKS_DEFAULT_BYTES, or less, down to CHUNKS_PACK_BYTES, where a model would
+ * not fall into about four chunks for each server. */
+int64_t chunks_default_bytes(int64_t n_elems, int n_servers);
+
 /* Fills server[n_chunks] with numbers from 0 to n_servers - 1. */
 enum status chunks_shard(const struct chunks *c, int n_servers, int *server);
 

@@ -230,12 +230,28 @@ static void test_hostile(void **state)
     assert_int_equal(chunks_create(twice, CHUNKS_MAX_PARAMS + 1, 1 << 20, &c), ST_INVALID);
 }
 
+static void test_default_bytes(void **state)
+{
+    assert_int_equal(chunks_default_bytes(3274634, 1), CHUNKS_DEFAULT_BYTES);
+    assert_int_equal(chunks_default_bytes(3274634, 2), CHUNKS_DEFAULT_BYTES);
+    assert_int_equal(chunks_default_bytes(3274634, 4), 818656);
+    assert_int_equal(chunks_default_bytes(3274634, 100), CHUNKS_PACK_BYTES);
+    assert_int_equal(chunks_default_bytes(1, 1), CHUNKS_DEFAULT_BYTES);
+    assert_int_equal(chunks_default_bytes(1, 7), CHUNKS_PACK_BYTES);
+    assert_int_equal(chunks_default_bytes((int64_t)1 << 40, 100), CHUNKS_DEFAULT_BYTES);
+    for (int n = 2; n < 40; n++) { /* always fit for chunks_create */
+        int64_t bytes = chunks_default_bytes(1000003 + n, n);
+        assert_true(bytes % 4 == 0 && bytes >= CHUNKS_MIN_BYTES && bytes <= CHUNKS_MAX_BYTES);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),   cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_balance), cmocka_unit_test(test_shard_rule),
-        cmocka_unit_test(test_compare), cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_cover),         cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_default_bytes), cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_shard_rule),    cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,18 @@ static void block_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
+static enum status cut_model(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    int64_t n_elems = 0;
+    for (int i = 0; i < w->model->n_params; i++)
+        n_elems += shape_elems(&w->model->params[i].shape);
+    int n_servers = o->ps_hosts.n > 0 ? o->ps_hosts.n : 1;
+    return chunks_create(
+        w->model->params, w->model->n_params,
+        o->chunk_bytes > 0 ? o->chunk_bytes : chunks_default_bytes(n_elems, n_servers), &w->chunks);
+}
+
 static enum status read_inputs(struct worker *w)
 {
     enum status st = ST_OK;
@@ -74,7 +86,7 @@ static enum status read_inputs(struct worker *w)
     setenv("OMP_WAIT_POLICY", "passive", 0);
     TRY(backend_open("cpu", o->backend_dir, &w->backend));
     TRY(model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model));
-    TRY(chunks_create(w->model->params, w->model->n_params, o->chunk_bytes, &w->chunks));
+    TRY(cut_model(w));
     TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
     TRY(dataset_read(o->data_dir, "t10k", w->model->classes, &w->test));
     const struct shape *in = &w->model->input;

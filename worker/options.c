@@ -27,7 +27,6 @@ static const struct raw raw_defaults = {
     .train_steps = 0,
     .batch_size = 100,
     .log_every = 100,
-    .chunk_bytes = CHUNKS_DEFAULT_BYTES,
     .towers = 1,
     .learning_rate = -1,
     .momentum = -1,
@@ -89,8 +88,9 @@ static const struct flag table[] = {
         "number format of gradients, and of parameters (left out: the same), on their "
         "way: " DTYPE_NAMES,
         NULL),
-    INT("chunk_bytes", chunk_bytes, CHUNKS_MIN_BYTES, CHUNKS_MAX_BYTES,
-        "largest piece of a parameter that is sent and sharded as one; equal on all workers"),
+    INT("chunk_bytes", chunk_bytes, 0, CHUNKS_MAX_BYTES,
+        "largest piece of a parameter that is sent and sharded as one; equal on all workers; 0: "
+        "1 MB, less if so many servers would not get about four pieces each"),
     STR("model", model, "FILE|NAME", "JSON file, or a name in the models folder",
         "Model and data:"),
     STR("models_dir", models_dir, "DIR", "models folder; left out, the one that came with Weir",
@@ -257,8 +257,9 @@ static enum status check_training(struct options *o)
               (long long)raw.batch_size);
         return ST_INVALID;
     }
-    if (raw.chunk_bytes % 4 != 0) {
-        LOG_E("--chunk_bytes: %lld is no multiple of 4", (long long)raw.chunk_bytes);
+    if (raw.chunk_bytes != 0 && (raw.chunk_bytes % 4 || raw.chunk_bytes < CHUNKS_MIN_BYTES)) {
+        LOG_E("--chunk_bytes: %lld is no multiple of 4, or below %d", (long long)raw.chunk_bytes,
+              CHUNKS_MIN_BYTES);
         return ST_INVALID;
     }
     return ST_OK;
