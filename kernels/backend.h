@@ -37,6 +37,9 @@ enum layer_kind {
 
 enum { LAYER_MAX_PARAMS = 4 };
 
+/* What products are rounded to on the way in; sums are always in float. */
+enum backend_precision { BACKEND_FP32, BACKEND_TF32, BACKEND_BF16 };
+
 /* One layer, shapes worked out (without the batch). Layer i reads layer i-1's output; layer 0 the
  * image. A value. */
 struct layer {
@@ -65,6 +68,10 @@ struct backend_plan_config {
                             running mean and variance: the batch's own (variance with n-1) */
     uint64_t seed;       /* dropout masks */
     int inference_only;  /* no backward: less memory */
+    /* Zero is the default of all that follow; a backend refuses what it does not have. */
+    uint64_t memory_limit_bytes;      /* GPU: the most that this plan takes; 0: what is free */
+    enum backend_precision precision; /* CPU: FP32 alone */
+    int deterministic;                /* same bits on every run; the CPU always gives them */
 };
 
 struct plan; /* opaque, the backend's */
@@ -76,8 +83,8 @@ struct backend {
     enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);
     void (*plan_destroy)(struct plan *p); /* NULL is fine */
     size_t (*plan_memory_bytes)(const struct plan *p);
-    /* The host value of parameter `param` is new: read it (it may be overwritten again only after
-     * the backward of its layer, or after the forward if there is none). */
+    /* The host value of parameter `param` is new: read it (it may be overwritten again only when
+     * the gradients of its layer are there, or after `result` if there is no backward). */
     enum status (*load_param)(struct plan *p, int param);
     /* n <= batch images of 8-bit pixels, rows of `pixels` bytes each (C,H,W), scaled to value/255;
      * labels 0..classes-1, or NULL. position[i]: the sample's global position, the dropout mask's
@@ -86,13 +93,18 @@ struct backend {
                              const uint64_t *position, int n);
     /* train: dropout and batch statistics in use. Layers in order 0 .. n_layers-1. */
     enum status (*forward)(struct plan *p, int layer, int train);
-    /* Layers from the last to 0; afterwards grads of the layer's parameters are those of the mean
-     * loss over the n samples. */
+    /* Layers from the last to 0; afterwards (see wait_grads) grads of the layer's parameters are
+     * those of the mean loss over the n samples. */
     enum status (*backward)(struct plan *p, int layer);
-    /* After the last layer's forward: mean cross-entropy and number of argmax == label. */
+    /* After the last layer's forward and until the next set_input: mean cross-entropy and number of
+     * argmax == label. Where work is queued, it costs least after the backwards were called. */
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
     /* Optional (NULL: not offered): layer's output in canonical layout, n x elems(out) floats. */
     enum status (*read_output)(struct plan *p, int layer, float *dst);
+    /* Optional. NULL: grads are there when backward returns. Else backward may return when its work
+     * is queued, and this waits until grads of the layer's parameters are on the host: call it once
+     * for each layer with parameters, before they are read and before the next set_input. */
+    enum status (*wait_grads)(struct plan *p, int layer);
 };
 
 /* Loads backend `name`; dir NULL: ../lib beside the running program. Never unloaded.

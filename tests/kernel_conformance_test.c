@@ -211,9 +211,10 @@ static void bench_batch(struct bench *b)
     }
 }
 
-static enum status bench_plan(struct bench *b, int n_threads, int inference_only)
+static struct backend_plan_config bench_config(const struct bench *b, int n_threads,
+                                               int inference_only)
 {
-    struct backend_plan_config cfg = {
+    return (struct backend_plan_config){
         .layers = b->r->layers,
         .n_layers = b->r->n_layers,
         .batch = BATCH,
@@ -223,7 +224,13 @@ static enum status bench_plan(struct bench *b, int n_threads, int inference_only
         .grads = b->grads,
         .seed = SEED,
         .inference_only = inference_only,
+        .deterministic = 1,
     };
+}
+
+static enum status bench_plan(struct bench *b, int n_threads, int inference_only)
+{
+    struct backend_plan_config cfg = bench_config(b, n_threads, inference_only);
     return backend->plan_create(&cfg, &b->plan);
 }
 
@@ -271,6 +278,8 @@ static void bench_backward(struct bench *b)
 {
     for (int i = b->r->n_layers - 1; i >= 0; i--)
         assert_int_equal(backend->backward(b->plan, i), ST_OK);
+    for (int i = b->r->n_layers - 1; i >= 0 && backend->wait_grads != NULL; i--)
+        assert_int_equal(backend->wait_grads(b->plan, i), ST_OK);
 }
 
 static void compare(const struct net *net, const char *what, int index, const float *got,
@@ -535,6 +544,30 @@ static void test_what_is_wrong_is_refused(void **state)
     bench_destroy(b);
 }
 
+/* A limit is either refused, or held and said to be too low; bf16 is refused until it is there. */
+static void test_limits_are_kept_or_refused(void **state)
+{
+    struct bench *b = bench_create(&nets[DEEP]);
+    assert_int_equal(bench_plan(b, 1, 0), ST_OK);
+    uint64_t bytes = backend->plan_memory_bytes(b->plan);
+    struct backend_plan_config cfg = bench_config(b, 1, 0);
+    struct plan *p = NULL;
+    cfg.memory_limit_bytes = 65536;
+    enum status st = backend->plan_create(&cfg, &p);
+    assert_true(st == ST_NOMEM || st == ST_UNSUPPORTED);
+    assert_null(p);
+    cfg.memory_limit_bytes = bytes;
+    if (st == ST_NOMEM) {
+        assert_int_equal(backend->plan_create(&cfg, &p), ST_OK);
+        assert_true(backend->plan_memory_bytes(p) <= bytes);
+        backend->plan_destroy(p);
+    }
+    cfg.memory_limit_bytes = 0;
+    cfg.precision = BACKEND_BF16;
+    assert_int_equal(backend->plan_create(&cfg, &p), ST_UNSUPPORTED);
+    bench_destroy(b);
+}
+
 /* Without labels there are probabilities, but no loss. */
 static void test_labels_may_be_missing(void **state)
 {
@@ -566,6 +599,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_runs_are_bit_identical),
         cmocka_unit_test(test_plans_run_at_once),
         cmocka_unit_test(test_what_is_wrong_is_refused),
+        cmocka_unit_test(test_limits_are_kept_or_refused),
         cmocka_unit_test(test_labels_may_be_missing),
     };
     /* Threads that spin for one another starve on a busy machine; read when OpenMP is loaded. */
@@ -577,6 +611,10 @@ int main(int argc, char **argv)
     if (backend_open(backend_name, WEIR_TEST_BACKEND_DIR, &backend) != ST_OK) {
         printf("SKIP: backend '%s' is not in this build\n", backend_name);
         return argc > 1 || getenv("WEIR_TEST_BACKEND") != NULL ? 1 : 77;
+    }
+    if (backend->n_devices() == 0) {
+        printf("SKIP: backend '%s' (%s) has no device here\n", backend_name, backend->description);
+        return 77;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,6 +209,20 @@ static void step_done(struct trainer *t, int64_t step)
     progress_update(t->progress, &at);
 }
 
+/* The gradients of a layer whose backward was called, to the host and onwards. */
+static enum status layer_hand_out(struct trainer *t, struct tower *w, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    int last;
+    if (t->cfg.backend->wait_grads != NULL)
+        TRY(t->cfg.backend->wait_grads(w->plan, layer));
+    TRY(layer_arrive(t, layer, step, &last));
+    if (layer == 0 && last)
+        step_done(t, step);
+done:
+    return st;
+}
+
 static enum status evaluate_now(struct trainer *t, int64_t step)
 {
     double accuracy, loss;
@@ -238,15 +252,19 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
         trace_end(begin, TRACE_COMPUTE, "forward", layers[i].name, i, step);
     }
     struct step_share *share = &t->share[w->index][step & 1];
-    TRY(b->result(w->plan, &share->loss, &share->n_correct));
-    for (int i = n_layers - 1; i >= 0; i--) {
-        int last;
-        begin = trace_begin();
-        TRY(b->backward(w->plan, i));
-        trace_end(begin, TRACE_COMPUTE, "backward", layers[i].name, i, step);
-        TRY(layer_arrive(t, i, step, &last));
-        if (i == 0 && last)
-            step_done(t, step);
+    /* where backward only queues its work, a layer's gradients travel while the next one computes:
+     * they are handed out one layer later */
+    int lag = b->wait_grads != NULL;
+    for (int i = n_layers - 1; i >= -lag; i--) {
+        if (i >= 0) {
+            begin = trace_begin();
+            TRY(b->backward(w->plan, i));
+            trace_end(begin, TRACE_COMPUTE, "backward", layers[i].name, i, step);
+        }
+        if (i == 0)
+            TRY(b->result(w->plan, &share->loss, &share->n_correct));
+        if (i + lag < n_layers)
+            TRY(layer_hand_out(t, w, i + lag, step));
     }
 done:
     return st;

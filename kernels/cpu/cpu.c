@@ -30,6 +30,11 @@ static enum status config_check(const struct backend_plan_config *cfg)
               cfg->n_layers, cfg->batch, cfg->n_threads, cfg->device);
         return ST_UNSUPPORTED;
     }
+    if (cfg->precision != BACKEND_FP32 || cfg->memory_limit_bytes != 0) {
+        LOG_E(
+            "CPU backend: it computes in fp32 alone, and has no limit of memory; ask for neither");
+        return ST_UNSUPPORTED;
+    }
     for (int i = 0; i < cfg->n_layers; i++) {
         const struct layer *l = &cfg->layers[i];
         if ((unsigned)l->kind >= LAYER_N_KINDS) {

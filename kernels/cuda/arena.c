@@ -1,0 +1,76 @@
+/* kernels/cuda/arena.c - see the header. */
+#include "kernels/cuda/arena.h"
+#include "base/log.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cuda_arena_record {
+    const char *layer, *what;
+    uint64_t at, bytes;
+    void *where; /* a pointer of any type, to be set */
+};
+
+void cuda_arena_init(struct cuda_arena *a, uint64_t limit)
+{
+    *a = (struct cuda_arena){.limit = limit};
+}
+
+void cuda_arena_free(struct cuda_arena *a)
+{
+    free(a->records);
+    *a = (struct cuda_arena){.limit = 0};
+}
+
+uint64_t cuda_arena_left(const struct cuda_arena *a)
+{
+    return a->limit - a->bytes;
+}
+
+enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char *what,
+                            uint64_t bytes, void *where)
+{
+    uint64_t left = cuda_arena_left(a);
+    uint64_t rounded = bytes + (CUDA_ARENA_ALIGN - bytes % CUDA_ARENA_ALIGN) % CUDA_ARENA_ALIGN;
+    if (rounded < bytes || rounded > left) {
+        LOG_E("layer '%s': out of GPU memory: its %s needs %" PRIu64 " bytes, but of the %" PRIu64
+              " bytes that this plan may take %" PRIu64 " are left; take a smaller batch, or give "
+              "it more memory",
+              layer, what, bytes, a->limit, left);
+        return ST_NOMEM;
+    }
+    if (a->n_records == a->cap_records) {
+        int cap = a->cap_records * 2 + 64;
+        struct cuda_arena_record *more = realloc(a->records, (size_t)cap * sizeof *more);
+        if (more == NULL) {
+            LOG_E("CUDA backend: no memory left on the host for its own records");
+            return ST_NOMEM;
+        }
+        a->records = more;
+        a->cap_records = cap;
+    }
+    a->records[a->n_records++] = (struct cuda_arena_record){layer, what, a->bytes, rounded, where};
+    a->bytes += rounded;
+    return ST_OK;
+}
+
+void cuda_arena_bind(const struct cuda_arena *a, void *base)
+{
+    for (int i = 0; i < a->n_records; i++) {
+        void *at = (char *)base + a->records[i].at;
+        memcpy(a->records[i].where, &at, sizeof at);
+    }
+}
+
+void cuda_arena_largest(const struct cuda_arena *a, const char **layer, const char **what,
+                        uint64_t *bytes)
+{
+    *layer = *what = "";
+    *bytes = 0;
+    for (int i = 0; i < a->n_records; i++)
+        if (a->records[i].bytes > *bytes) {
+            *layer = a->records[i].layer;
+            *what = a->records[i].what;
+            *bytes = a->records[i].bytes;
+        }
+}

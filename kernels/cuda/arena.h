@@ -1,0 +1,37 @@
+/* kernels/cuda/arena.h - the book of a plan's device memory: who asked for how much, under a cap.
+ * All is asked for first, then one block is taken from the device and dealt out, so that a plan
+ * either has all its memory or none, and nothing is taken while it runs.
+ * Knows no CUDA, so that it is tested on machines without.
+ * Owns:    its records; not the block.
+ * Threads: one at a time.
+ * Errors:  ST_NOMEM, logged with the layer, the tensor, and the bytes wanted and left. */
+#ifndef KERNELS_CUDA_ARENA_H
+#define KERNELS_CUDA_ARENA_H
+#include "base/status.h"
+#include <stdint.h>
+
+enum { CUDA_ARENA_ALIGN = 256 };
+
+struct cuda_arena_record;
+struct cuda_arena {
+    uint64_t limit; /* bytes; UINT64_MAX: none */
+    uint64_t bytes; /* asked for, rounded up */
+    struct cuda_arena_record *records;
+    int n_records, cap_records;
+};
+
+void cuda_arena_init(struct cuda_arena *a, uint64_t limit);
+void cuda_arena_free(struct cuda_arena *a);
+
+/* Asks for `bytes`; *where gets their place when the arena is bound and must stay valid until then.
+ * layer and what are borrowed while the arena lives. */
+enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char *what,
+                            uint64_t bytes, void *where);
+uint64_t cuda_arena_left(const struct cuda_arena *a);
+/* base: a->bytes of memory, aligned to CUDA_ARENA_ALIGN. */
+void cuda_arena_bind(const struct cuda_arena *a, void *base);
+/* The largest thing asked for, for a message; "" if there is none. */
+void cuda_arena_largest(const struct cuda_arena *a, const char **layer, const char **what,
+                        uint64_t *bytes);
+
+#endif

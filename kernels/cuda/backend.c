@@ -1,0 +1,313 @@
+/* kernels/cuda/backend.c - the CUDA backend's table: checks what it is asked, and runs the layers
+ * of the pass that fits the number of samples. Each entry names the device first: CUDA keeps the
+ * current one per thread. */
+#include "base/log.h"
+#include "kernels/cuda/plan.h"
+#include <stdio.h>
+#include <string.h>
+
+static struct cuda_plan *cuda_plan_of(struct plan *p)
+{
+    return (struct cuda_plan *)p;
+}
+
+static int n_devices(void)
+{
+    int n = 0;
+    cudaError_t code = cudaGetDeviceCount(&n);
+    if (code == cudaSuccess)
+        return n;
+    LOG_I("CUDA backend: no device: %s (%s)", cudaGetErrorString(code), cudaGetErrorName(code));
+    (void)cudaGetLastError();
+    return 0;
+}
+
+static const int n_params_of[LAYER_N_KINDS] = {
+    [LAYER_CONV2D] = 2, [LAYER_DENSE] = 2, [LAYER_BATCH_NORM] = 4};
+
+static enum status layer_check(const struct backend_plan_config *cfg, int i)
+{
+    const struct layer *l = &cfg->layers[i];
+    if ((unsigned)l->kind >= LAYER_N_KINDS) {
+        LOG_E("layer '%s': the CUDA backend does not know kind %d", l->name, (int)l->kind);
+        return ST_UNSUPPORTED;
+    }
+    if ((l->kind == LAYER_SOFTMAX_XENT) != (i == cfg->n_layers - 1) &&
+        (l->kind == LAYER_SOFTMAX_XENT || !cfg->inference_only)) {
+        LOG_E("layer '%s': softmax_xent must be the last layer, and the only one", l->name);
+        return ST_UNSUPPORTED;
+    }
+    if (l->n_params != n_params_of[l->kind]) {
+        LOG_E("layer '%s': %d parameters, but its kind has %d", l->name, l->n_params,
+              n_params_of[l->kind]);
+        return ST_UNSUPPORTED;
+    }
+    for (int k = 0; k < l->n_params; k++)
+        if (l->param[k] < 0 || l->param[k] >= cfg->n_params) {
+            LOG_E("layer '%s': parameter %d of %d", l->name, l->param[k], cfg->n_params);
+            return ST_RANGE;
+        }
+    return ST_OK;
+}
+
+static enum status config_check(const struct backend_plan_config *cfg)
+{
+    enum status st = ST_OK;
+    if (cfg->n_layers < 1 || cfg->batch < 1) {
+        LOG_E("CUDA backend: %d layers, batch %d: both must be above 0", cfg->n_layers, cfg->batch);
+        return ST_UNSUPPORTED;
+    }
+    if (cfg->precision != BACKEND_FP32 && cfg->precision != BACKEND_TF32) {
+        LOG_E("CUDA backend: precision bf16 is not supported yet; take fp32 or tf32");
+        return ST_UNSUPPORTED;
+    }
+    for (int i = 0; i < cfg->n_layers; i++)
+        TRY(layer_check(cfg, i));
+    int n = n_devices();
+    if (cfg->device < 0 || cfg->device >= n) {
+        LOG_E("CUDA backend: there is no device %d, only %d", cfg->device, n);
+        return ST_NOT_FOUND;
+    }
+done:
+    return st;
+}
+
+static enum status plan_create(const struct backend_plan_config *cfg, struct plan **out)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan;
+    TRY(config_check(cfg));
+    TRY(cuda_plan_create(cfg, &plan));
+    *out = (struct plan *)plan;
+done:
+    return st;
+}
+
+static void plan_destroy(struct plan *p)
+{
+    cuda_plan_destroy(cuda_plan_of(p));
+}
+
+static size_t plan_memory_bytes(const struct plan *p)
+{
+    return (size_t)((const struct cuda_plan *)p)->arena.bytes;
+}
+
+static enum status device_select(const struct cuda_plan *plan)
+{
+    return cuda_check(NULL, "cudaSetDevice", cudaSetDevice(plan->cfg.device));
+}
+
+static enum status load_param(struct plan *p, int param)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    CHECK(param >= 0 && param < plan->cfg.n_params);
+    TRY(device_select(plan));
+    TRY(cuda_upload(plan, param));
+done:
+    return st;
+}
+
+/* The pass for n samples; made now if it is not there. */
+static enum status pass_select(struct cuda_plan *plan, int n)
+{
+    enum status st = ST_OK;
+    struct cuda_pass *fresh;
+    if (n == plan->cfg.batch) {
+        plan->now = plan->pass[0];
+        return ST_OK;
+    }
+    if (plan->pass[1] == NULL || plan->pass[1]->n != n) {
+        TRY(cuda_pass_create(plan, n, &fresh));
+        cuda_pass_destroy(plan->pass[1]);
+        plan->pass[1] = fresh;
+    }
+    plan->now = plan->pass[1];
+done:
+    return st;
+}
+
+static enum status labels_check(const struct cuda_plan *plan, const uint8_t *labels, int n)
+{
+    const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
+    if (last->kind != LAYER_SOFTMAX_XENT)
+        return ST_OK;
+    for (int i = 0; i < n; i++)
+        if (labels[i] >= shape_elems(&last->in)) {
+            LOG_E("layer '%s': label %d, but there are only %lld classes; the model does not fit "
+                  "the data",
+                  last->name, labels[i], (long long)shape_elems(&last->in));
+            return ST_RANGE;
+        }
+    return ST_OK;
+}
+
+/* Positions, labels and pixels go over in one copy, and the pixels become floats on the device. */
+static enum status set_input(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
+                             const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    size_t batch = (size_t)plan->cfg.batch;
+    int64_t pixels = shape_elems(&plan->cfg.layers[0].in);
+    if (n < 1 || n > plan->cfg.batch) {
+        LOG_E("CUDA backend: %d samples for a plan of 1 to %d", n, plan->cfg.batch);
+        return ST_RANGE;
+    }
+    if (labels != NULL)
+        TRY(labels_check(plan, labels, n));
+    TRY(device_select(plan));
+    TRY(pass_select(plan, n));
+    TRY(cuda_check(NULL, "cudaEventSynchronize", cudaEventSynchronize(plan->input_read)));
+    for (int i = 0; i < n; i++) {
+        uint64_t at = position != NULL ? position[i] : (uint64_t)i;
+        memcpy(plan->host_in + 8 * (size_t)i, &at, sizeof at);
+        memcpy(plan->host_in + 9 * batch + (size_t)(i * pixels), images[i], (size_t)pixels);
+    }
+    plan->has_labels = labels != NULL;
+    if (labels != NULL)
+        memcpy(plan->host_in + 8 * batch, labels, (size_t)n);
+    TRY(cuda_check(NULL, "cudaMemcpyAsync",
+                   cudaMemcpyAsync(plan->d_in, plan->host_in, 9 * batch + (size_t)(n * pixels),
+                                   cudaMemcpyHostToDevice, plan->compute)));
+    TRY(cuda_check(NULL, "cudaEventRecord", cudaEventRecord(plan->input_read, plan->compute)));
+    TRY(cuda_check_kernel(
+        NULL, "pixel kernel",
+        cuda_scale_pixels(plan->compute, plan->d_in + 9 * batch, plan->input, n * pixels)));
+done:
+    return st;
+}
+
+static enum status forward(struct plan *p, int layer, int train)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    const struct cuda_op *op = &plan->ops[layer];
+    TRY(device_select(plan));
+    TRY(cuda_params_wait(plan, layer));
+    TRY(op->kind->forward(plan->now, layer, train));
+    if (op->layer->n_params > 0)
+        TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->used[layer], plan->compute)));
+done:
+    return st;
+}
+
+static enum status backward(struct plan *p, int layer)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    const struct cuda_op *op = &plan->ops[layer];
+    if (plan->cfg.inference_only || (op->layer->kind == LAYER_SOFTMAX_XENT && !plan->has_labels)) {
+        LOG_E("layer '%s': a backward needs a plan for training, and labels", op->layer->name);
+        return ST_UNSUPPORTED;
+    }
+    if (!op->needs_backward)
+        return ST_OK;
+    TRY(device_select(plan));
+    if (op->layer->n_params > 0)
+        TRY(cuda_check(op, "cudaStreamWaitEvent",
+                       cudaStreamWaitEvent(plan->compute, plan->copied[layer], 0)));
+    TRY(op->kind->backward(plan->now, layer));
+    if (op->layer->n_params > 0)
+        TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->used[layer], plan->compute)));
+    TRY(cuda_download(plan, layer));
+done:
+    return st;
+}
+
+static enum status wait_grads(struct plan *p, int layer)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    TRY(device_select(plan));
+    TRY(cuda_download_wait(plan, layer));
+done:
+    return st;
+}
+
+static enum status result(struct plan *p, float *loss, int *n_correct)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
+    if (last->kind != LAYER_SOFTMAX_XENT || !plan->has_labels) {
+        LOG_E("layer '%s': a loss needs softmax_xent as the last layer, and labels", last->name);
+        return ST_UNSUPPORTED;
+    }
+    TRY(device_select(plan));
+    TRY(cuda_check(&plan->ops[plan->cfg.n_layers - 1], "cudaEventSynchronize",
+                   cudaEventSynchronize(plan->result_ready)));
+    const int32_t *hit = (const int32_t *)(plan->host_result + plan->now->n);
+    double sum = 0.0;
+    int hits = 0;
+    for (int i = 0; i < plan->now->n; i++) {
+        sum += plan->host_result[i];
+        hits += hit[i];
+    }
+    *loss = (float)(sum / plan->now->n);
+    *n_correct = hits;
+done:
+    return st;
+}
+
+/* A relu writes over the output of the layer before it, flattens between them or not. */
+static int output_is_kept(const struct cuda_plan *plan, int layer)
+{
+    int next = layer + 1;
+    while (next < plan->cfg.n_layers && plan->cfg.layers[next].kind == LAYER_FLATTEN)
+        next++;
+    return next >= plan->cfg.n_layers || plan->cfg.layers[next].kind != LAYER_RELU;
+}
+
+static enum status read_output(struct plan *p, int layer, float *dst)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    const struct cuda_op *op = &plan->ops[layer];
+    size_t bytes = (size_t)(plan->now->n * shape_elems(&op->layer->out)) * sizeof(float);
+    if (!output_is_kept(plan, layer)) {
+        LOG_E("layer '%s': its output is gone, the relu behind writes over it; read that one's",
+              op->layer->name);
+        return ST_UNSUPPORTED;
+    }
+    TRY(device_select(plan));
+    TRY(cuda_check(op, "cudaMemcpyAsync",
+                   cudaMemcpyAsync(dst, *op->y, bytes, cudaMemcpyDeviceToHost, plan->compute)));
+    TRY(cuda_check(op, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
+done:
+    return st;
+}
+
+/* Filled once when the object is loaded: the libraries and their versions. */
+static char description[96];
+
+__attribute__((constructor)) static void description_fill(void)
+{
+    size_t dnn = cudnnGetVersion();
+    int runtime = 0;
+    (void)cudaRuntimeGetVersion(&runtime);
+    snprintf(description, sizeof description, "CUDA %d.%d, cuDNN %zu.%zu.%zu", runtime / 1000,
+             runtime % 1000 / 10, dnn / 10000, dnn / 100 % 100, dnn % 100);
+}
+
+extern const struct backend weir_backend;
+const struct backend weir_backend = {
+    .name = "cuda",
+    .description = description,
+    .n_devices = n_devices,
+    .plan_create = plan_create,
+    .plan_destroy = plan_destroy,
+    .plan_memory_bytes = plan_memory_bytes,
+    .load_param = load_param,
+    .set_input = set_input,
+    .forward = forward,
+    .backward = backward,
+    .result = result,
+    .read_output = read_output,
+    .wait_grads = wait_grads,
+};

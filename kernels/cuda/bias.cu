@@ -1,0 +1,22 @@
+/* kernels/cuda/bias.cu - adds each channel's bias, and a relu behind in the same pass. */
+#include "kernels/cuda/grid.cuh"
+
+enum { THREADS = 256 };
+
+static __global__ void bias_add(float *y, const float *bias, struct cuda_planes shape, int relu)
+{
+    int64_t n = shape.n * shape.channels * shape.plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        float v = y[k] + bias[k / shape.plane % shape.channels];
+        y[k] = relu && !(v > 0.0f) ? 0.0f : v;
+    }
+}
+
+int cuda_bias_add(struct CUstream_st *stream, float *y, const float *bias, struct cuda_planes shape,
+                  int relu)
+{
+    if (y == nullptr || bias == nullptr || shape.n < 1 || shape.channels < 1 || shape.plane < 1)
+        return CUDA_KERNEL_REFUSED;
+    int64_t n = shape.n * shape.channels * shape.plane;
+    return LAUNCH(bias_add, cuda_blocks(n, THREADS), THREADS, stream, y, bias, shape, relu);
+}

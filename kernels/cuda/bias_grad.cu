@@ -1,0 +1,82 @@
+/* kernels/cuda/bias_grad.cu - the gradient of a bias: dy summed over samples and plane.
+ * The items of a channel are cut into `splits` runs of fixed bounds, each summed by one block (rows
+ * of single values: by one thread, neighbours reading neighbours); then the runs' sums are added in
+ * their order. */
+#include "kernels/cuda/grid.cuh"
+
+static const int THREADS = 128;
+static const int64_t MAX_SPLITS = 32, ITEMS_PER_SPLIT = 4096, ROWS_PER_SPLIT = 32;
+
+static int64_t splits_of(struct cuda_planes shape)
+{
+    int64_t splits =
+        shape.plane == 1 ? shape.n / ROWS_PER_SPLIT : shape.n * shape.plane / ITEMS_PER_SPLIT;
+    return splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : splits;
+}
+
+int64_t cuda_bias_grad_scratch(struct cuda_planes shape)
+{
+    return MAX_SPLITS * shape.channels;
+}
+
+/* Block (channel, split). */
+static __global__ void sum_planes(const float *dy, float *sums, struct cuda_planes shape)
+{
+    __shared__ float part[THREADS];
+    int64_t items = shape.n * shape.plane, channel = blockIdx.x, split = blockIdx.y;
+    int64_t end = items * (split + 1) / gridDim.y;
+    float sum = 0.0f;
+    for (int64_t k = items * split / gridDim.y + threadIdx.x; k < end; k += THREADS)
+        sum += dy[(k / shape.plane * shape.channels + channel) * shape.plane + k % shape.plane];
+    part[threadIdx.x] = sum;
+    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            part[threadIdx.x] += part[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0)
+        sums[split * shape.channels + channel] = part[0];
+}
+
+/* Block (group of channels, split). */
+static __global__ void sum_rows(const float *dy, float *sums, struct cuda_planes shape)
+{
+    int64_t channel = grid_first(), split = blockIdx.y;
+    int64_t end = shape.n * (split + 1) / gridDim.y;
+    float sum = 0.0f;
+    if (channel >= shape.channels)
+        return;
+    for (int64_t row = shape.n * split / gridDim.y; row < end; row++)
+        sum += dy[row * shape.channels + channel];
+    sums[split * shape.channels + channel] = sum;
+}
+
+static __global__ void sum_splits(const float *sums, float *db, int64_t channels, int64_t splits)
+{
+    for (int64_t channel = grid_first(); channel < channels; channel += grid_stride()) {
+        float sum = 0.0f;
+        for (int64_t split = 0; split < splits; split++)
+            sum += sums[split * channels + channel];
+        db[channel] = sum;
+    }
+}
+
+int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
+                   struct cuda_planes shape)
+{
+    if (dy == nullptr || db == nullptr || scratch == nullptr || shape.n < 1 || shape.channels < 1 ||
+        shape.plane < 1)
+        return CUDA_KERNEL_REFUSED;
+    int64_t splits = splits_of(shape);
+    float *to = splits == 1 ? db : scratch;
+    unsigned groups = (unsigned)((shape.channels + THREADS - 1) / THREADS);
+    int code;
+    if (shape.plane == 1)
+        code = LAUNCH(sum_rows, dim3(groups, (unsigned)splits), THREADS, stream, dy, to, shape);
+    else
+        code = LAUNCH(sum_planes, dim3((unsigned)shape.channels, (unsigned)splits), THREADS, stream,
+                      dy, to, shape);
+    if (code != 0 || splits == 1)
+        return code;
+    return LAUNCH(sum_splits, groups, THREADS, stream, scratch, db, shape.channels, splits);
+}

@@ -1,0 +1,270 @@
+/* kernels/cuda/conv.c - 2-D convolution by cuDNN, on canonical images and weights; bias and a relu
+ * behind it by one kernel of ours. Padding that is not the same on both sides is written out. */
+#include "base/log.h"
+#include "kernels/cuda/algo.h"
+#include "kernels/cuda/plan.h"
+#include <inttypes.h>
+
+enum { MAX_ALGOS = 16 };
+static const uint64_t workspace_most = (uint64_t)1 << 30;
+
+struct conv {
+    int relu;
+    int framed;              /* padding is written out */
+    struct cuda_frame frame; /* of one sample's images; planes: channels */
+    float *padded;
+};
+
+struct conv_pass {
+    cudnnTensorDescriptor_t x, y; /* x: framed, if it is */
+    cudnnFilterDescriptor_t w;
+    cudnnConvolutionDescriptor_t forward, backward_w, backward_x; /* one each for its math */
+    cudnnConvolutionFwdAlgo_t algo;
+    cudnnConvolutionBwdFilterAlgo_t algo_w;
+    cudnnConvolutionBwdDataAlgo_t algo_x;
+    size_t workspace[3];
+};
+
+static const float one = 1.0f, zero = 0.0f;
+
+static enum status conv_plan(struct cuda_plan *plan, int i)
+{
+    enum status st = ST_OK;
+    struct cuda_op *op = &plan->ops[i];
+    const struct layer *l = op->layer;
+    struct conv *c;
+    if (l->in.n_dims != 3 || l->out.n_dims != 3) {
+        LOG_E("layer '%s': a convolution needs images (C,H,W)", l->name);
+        return ST_UNSUPPORTED;
+    }
+    TRY(cuda_state_create(op, sizeof *c, &c));
+    c->relu = cuda_relu_fuse(plan, i);
+    c->framed = l->pad_lo[0] != l->pad_hi[0] || l->pad_lo[1] != l->pad_hi[1];
+    c->frame = (struct cuda_frame){.planes = l->in.dim[0],
+                                   .h = (int)l->in.dim[1],
+                                   .w = (int)l->in.dim[2],
+                                   .padded_h = (int)l->in.dim[1] + l->pad_lo[0] + l->pad_hi[0],
+                                   .padded_w = (int)l->in.dim[2] + l->pad_lo[1] + l->pad_hi[1],
+                                   .lo_h = l->pad_lo[0],
+                                   .lo_w = l->pad_lo[1]};
+    TRY(cuda_output_take(plan, op));
+    cuda_scratch_want(plan, cuda_planes_of(&l->out, plan->cfg.batch));
+    if (c->framed) {
+        int64_t elems = plan->cfg.batch * c->frame.planes * c->frame.padded_h * c->frame.padded_w;
+        TRY(cuda_arena_take(&plan->arena, l->name, "padded input", (uint64_t)elems * sizeof(float),
+                            &c->padded));
+        if (op->needs_dx && elems > plan->padded_diff_elems)
+            plan->padded_diff_elems = elems;
+    }
+done:
+    return st;
+}
+
+/* Workspace that one algorithm may use. */
+static uint64_t workspace_limit(const struct cuda_plan *plan)
+{
+    if (!plan->planning)
+        return plan->workspace_bytes;
+    uint64_t left = cuda_arena_left(&plan->arena) / CUDA_ARENA_ALIGN * CUDA_ARENA_ALIGN;
+    return left < workspace_most ? left : workspace_most;
+}
+
+/* The index of the algorithm to take. */
+static enum status choose(struct cuda_plan *plan, const struct cuda_op *op, const char *what,
+                          const struct cuda_algo *list, int n, int *out)
+{
+    struct cuda_algo_wish wish = {workspace_limit(plan), plan->cfg.deterministic,
+                                  plan->cfg.precision == BACKEND_TF32};
+    int k = cuda_algo_choose(list, n, &wish);
+    if (k < 0) {
+        LOG_E("layer '%s': cuDNN has no %salgorithm for this convolution's %s within %" PRIu64
+              " bytes of workspace; give the GPU more memory%s",
+              op->layer->name, wish.deterministic ? "deterministic " : "", what,
+              wish.workspace_limit, wish.deterministic ? " or do not ask for determinism" : "");
+        return wish.workspace_limit < workspace_most ? ST_NOMEM : ST_UNSUPPORTED;
+    }
+    if (plan->planning && list[k].workspace_bytes > plan->workspace_bytes)
+        plan->workspace_bytes = list[k].workspace_bytes;
+    *out = k;
+    return ST_OK;
+}
+
+/* cuDNN's three kinds of proposals have the same members in three types. */
+#define ALGO_OF(perf)                                                                              \
+    (struct cuda_algo)                                                                             \
+    {                                                                                              \
+        .usable = (perf).status == CUDNN_STATUS_SUCCESS,                                           \
+        .deterministic = (perf).determinism == CUDNN_DETERMINISTIC,                                \
+        .tf32 = (perf).mathType != CUDNN_FMA_MATH, .workspace_bytes = (perf).memory                \
+    }
+
+static enum status prepare_forward(struct cuda_pass *pass, struct cuda_op *op, struct conv_pass *c)
+{
+    enum status st = ST_OK;
+    cudnnConvolutionFwdAlgoPerf_t perf[MAX_ALGOS];
+    struct cuda_algo list[MAX_ALGOS];
+    int n, k;
+    TRY(cuda_check_dnn(op, "cudnnGetConvolutionForwardAlgorithm_v7",
+                       cudnnGetConvolutionForwardAlgorithm_v7(
+                           pass->plan->cudnn, c->x, c->w, c->forward, c->y, MAX_ALGOS, &n, perf)));
+    for (k = 0; k < n; k++)
+        list[k] = ALGO_OF(perf[k]);
+    TRY(choose(pass->plan, op, "forward", list, n, &k));
+    c->algo = perf[k].algo;
+    c->workspace[0] = perf[k].memory;
+    TRY(cuda_check_dnn(op, "cudnnSetConvolutionMathType",
+                       cudnnSetConvolutionMathType(c->forward, perf[k].mathType)));
+done:
+    return st;
+}
+
+static enum status prepare_backward_w(struct cuda_pass *pass, struct cuda_op *op,
+                                      struct conv_pass *c)
+{
+    enum status st = ST_OK;
+    cudnnConvolutionBwdFilterAlgoPerf_t perf[MAX_ALGOS];
+    struct cuda_algo list[MAX_ALGOS];
+    int n, k;
+    TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
+                       cudnnGetConvolutionBackwardFilterAlgorithm_v7(pass->plan->cudnn, c->x, c->y,
+                                                                     c->backward_w, c->w, MAX_ALGOS,
+                                                                     &n, perf)));
+    for (k = 0; k < n; k++)
+        list[k] = ALGO_OF(perf[k]);
+    TRY(choose(pass->plan, op, "weights' gradient", list, n, &k));
+    c->algo_w = perf[k].algo;
+    c->workspace[1] = perf[k].memory;
+    TRY(cuda_check_dnn(op, "cudnnSetConvolutionMathType",
+                       cudnnSetConvolutionMathType(c->backward_w, perf[k].mathType)));
+done:
+    return st;
+}
+
+static enum status prepare_backward_x(struct cuda_pass *pass, struct cuda_op *op,
+                                      struct conv_pass *c)
+{
+    enum status st = ST_OK;
+    cudnnConvolutionBwdDataAlgoPerf_t perf[MAX_ALGOS];
+    struct cuda_algo list[MAX_ALGOS];
+    int n, k;
+    TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardDataAlgorithm_v7",
+                       cudnnGetConvolutionBackwardDataAlgorithm_v7(pass->plan->cudnn, c->w, c->y,
+                                                                   c->backward_x, c->x, MAX_ALGOS,
+                                                                   &n, perf)));
+    for (k = 0; k < n; k++)
+        list[k] = ALGO_OF(perf[k]);
+    TRY(choose(pass->plan, op, "input's gradient", list, n, &k));
+    c->algo_x = perf[k].algo;
+    c->workspace[2] = perf[k].memory;
+    TRY(cuda_check_dnn(op, "cudnnSetConvolutionMathType",
+                       cudnnSetConvolutionMathType(c->backward_x, perf[k].mathType)));
+done:
+    return st;
+}
+
+static enum status conv_prepare(struct cuda_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cuda_op *op = &pass->plan->ops[i];
+    const struct layer *l = op->layer;
+    const struct conv *s = op->state;
+    struct conv_pass *c;
+    const int none[2] = {0, 0}, *pad = s->framed ? none : l->pad_lo;
+    int x[4] = {pass->n, (int)l->in.dim[0], s->framed ? s->frame.padded_h : s->frame.h,
+                s->framed ? s->frame.padded_w : s->frame.w};
+    int y[4] = {pass->n, (int)l->out.dim[0], (int)l->out.dim[1], (int)l->out.dim[2]};
+    int w[4] = {(int)l->out.dim[0], (int)l->in.dim[0], l->kernel[0], l->kernel[1]};
+    TRY(cuda_pass_state(pass, i, sizeof *c, &c));
+    TRY(cuda_desc_tensor(pass, op, x, &c->x));
+    TRY(cuda_desc_tensor(pass, op, y, &c->y));
+    TRY(cuda_desc_filter(pass, op, w, &c->w));
+    TRY(cuda_desc_conv(pass, op, pad, &c->forward));
+    TRY(prepare_forward(pass, op, c));
+    if (pass->plan->cfg.inference_only)
+        return ST_OK;
+    TRY(cuda_desc_conv(pass, op, pad, &c->backward_w));
+    TRY(prepare_backward_w(pass, op, c));
+    if (op->needs_dx) {
+        TRY(cuda_desc_conv(pass, op, pad, &c->backward_x));
+        TRY(prepare_backward_x(pass, op, c));
+    }
+done:
+    return st;
+}
+
+/* The frame for all images of the pass. */
+static struct cuda_frame frame_of(const struct conv *s, int n)
+{
+    struct cuda_frame f = s->frame;
+    f.planes *= n;
+    return f;
+}
+
+static enum status conv_forward(struct cuda_pass *pass, int i, int train)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = pass->plan;
+    const struct cuda_op *op = &plan->ops[i];
+    const struct layer *l = op->layer;
+    const struct conv *s = op->state;
+    const struct conv_pass *c = pass->state[i];
+    const float *x = s->framed ? s->padded : *op->x;
+    struct cuda_frame frame = frame_of(s, pass->n);
+    if (s->framed)
+        TRY(cuda_check_kernel(op, "pad kernel",
+                              cuda_pad_set(plan->compute, *op->x, s->padded, &frame)));
+    TRY(cuda_check_dnn(op, "cudnnConvolutionForward",
+                       cudnnConvolutionForward(plan->cudnn, &one, c->x, x, c->w,
+                                               plan->params[l->param[0]].d, c->forward, c->algo,
+                                               plan->workspace, c->workspace[0], &zero, c->y,
+                                               *op->y)));
+    TRY(cuda_check_kernel(op, "bias kernel",
+                          cuda_bias_add(plan->compute, *op->y, plan->params[l->param[1]].d,
+                                        cuda_planes_of(&l->out, pass->n), s->relu)));
+done:
+    return st;
+}
+
+static enum status backward_x(struct cuda_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = pass->plan;
+    const struct cuda_op *op = &plan->ops[i];
+    const struct conv *s = op->state;
+    const struct conv_pass *c = pass->state[i];
+    struct cuda_frame frame = frame_of(s, pass->n);
+    float *to = s->framed ? plan->padded_diff : *op->dx;
+    TRY(cuda_check_dnn(
+        op, "cudnnConvolutionBackwardData",
+        cudnnConvolutionBackwardData(plan->cudnn, &one, c->w, plan->params[op->layer->param[0]].d,
+                                     c->y, *op->dy, c->backward_x, c->algo_x, plan->workspace,
+                                     c->workspace[2], &zero, c->x, to)));
+    if (s->framed)
+        TRY(cuda_check_kernel(op, "cut kernel", cuda_pad_cut(plan->compute, to, *op->dx, &frame)));
+done:
+    return st;
+}
+
+static enum status conv_backward(struct cuda_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = pass->plan;
+    const struct cuda_op *op = &plan->ops[i];
+    const struct layer *l = op->layer;
+    const struct conv *s = op->state;
+    const struct conv_pass *c = pass->state[i];
+    TRY(cuda_check_kernel(op, "bias gradient kernel",
+                          cuda_bias_grad(plan->compute, *op->dy, plan->params[l->param[1]].d_grad,
+                                         plan->scratch, cuda_planes_of(&l->out, pass->n))));
+    TRY(cuda_check_dnn(op, "cudnnConvolutionBackwardFilter",
+                       cudnnConvolutionBackwardFilter(
+                           plan->cudnn, &one, c->x, s->framed ? s->padded : *op->x, c->y, *op->dy,
+                           c->backward_w, c->algo_w, plan->workspace, c->workspace[1], &zero, c->w,
+                           plan->params[l->param[0]].d_grad)));
+    if (op->needs_dx)
+        TRY(backward_x(pass, i));
+done:
+    return st;
+}
+
+const struct cuda_kind cuda_conv = {conv_plan, conv_prepare, conv_forward, conv_backward, 0, 0};

@@ -1,0 +1,66 @@
+/* kernels/cuda/error.c - CUDA's, cuDNN's and cuBLAS's codes as ours. */
+#include "base/log.h"
+#include "kernels/cuda/plan.h"
+
+static const char *op_name(const struct cuda_op *op)
+{
+    return op != NULL ? op->layer->name : "(all)";
+}
+
+enum status cuda_check(const struct cuda_op *op, const char *call, cudaError_t code)
+{
+    if (code == cudaSuccess)
+        return ST_OK;
+    LOG_E("layer '%s': %s: %s (%s)", op_name(op), call, cudaGetErrorString(code),
+          cudaGetErrorName(code));
+    (void)cudaGetLastError(); /* the next call shall not report it again */
+    return code == cudaErrorMemoryAllocation ? ST_NOMEM : ST_INTERNAL;
+}
+
+enum status cuda_check_kernel(const struct cuda_op *op, const char *kernel, int code)
+{
+    return cuda_check(op, kernel, (cudaError_t)code);
+}
+
+enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStatus_t code)
+{
+    if (code == CUDNN_STATUS_SUCCESS)
+        return ST_OK;
+    char why[256] = "";
+    cudnnGetLastErrorString(why, sizeof why);
+    LOG_E("layer '%s': %s: %s%s%s", op_name(op), call, cudnnGetErrorString(code),
+          why[0] != '\0' ? ": " : "", why);
+    switch (CUDNN_STATUS_CATEGORY(code)) {
+    case CUDNN_STATUS_NOT_SUPPORTED:
+    case CUDNN_STATUS_BAD_PARAM:
+        return ST_UNSUPPORTED;
+    default:
+        return code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+                       code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED
+                   ? ST_NOMEM
+                   : ST_INTERNAL;
+    }
+}
+
+enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasStatus_t code)
+{
+    if (code == CUBLAS_STATUS_SUCCESS)
+        return ST_OK;
+    LOG_E("layer '%s': %s: %s", op_name(op), call, cublasGetStatusString(code));
+    switch (code) {
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return ST_NOMEM;
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+    case CUBLAS_STATUS_INVALID_VALUE:
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+        return ST_UNSUPPORTED;
+    default:
+        return ST_INTERNAL;
+    }
+}
+
+enum status cuda_no_host_memory(void)
+{
+    LOG_E("CUDA backend: no memory left on the host for its own records");
+    return ST_NOMEM;
+}

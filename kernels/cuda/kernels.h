@@ -1,0 +1,110 @@
+/* kernels/cuda/kernels.h - our own kernels, one operation a file: each function queues its kernel
+ * on a stream and returns at once. Pointers are the device's; tensors are canonical rows.
+ * No sum depends on the order in which threads run.
+ * Needs no CUDA header: the tests compile the same .cu files for the CPU (tests/emulation).
+ * Errors: 0, or the cudaError_t of the launch; CUDA_KERNEL_REFUSED (cudaErrorInvalidValue) for
+ * arguments that make no sense. */
+#ifndef KERNELS_CUDA_KERNELS_H
+#define KERNELS_CUDA_KERNELS_H
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st; /* what a cudaStream_t points to */
+enum { CUDA_KERNEL_REFUSED = 1 };
+
+/* scale.cu: dst[k] = src[k] / 255, n values. */
+int cuda_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst, int64_t n);
+
+/* A tensor of n samples, each with `channels` planes of `plane` values. */
+struct cuda_planes {
+    int64_t n, channels, plane;
+};
+
+/* bias.cu: y += bias of its channel, then max(y, 0) if relu. */
+int cuda_bias_add(struct CUstream_st *stream, float *y, const float *bias, struct cuda_planes shape,
+                  int relu);
+/* bias_grad.cu: db[c] = sum of dy over samples and plane. scratch: cuda_bias_grad_scratch floats.
+ */
+int64_t cuda_bias_grad_scratch(struct cuda_planes shape);
+int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
+                   struct cuda_planes shape);
+
+/* relu.cu: in place; backward: dy = 0 where y is not above 0. */
+int cuda_relu_forward(struct CUstream_st *stream, float *y, int64_t n);
+int cuda_relu_backward(struct CUstream_st *stream, const float *y, float *dy, int64_t n);
+
+/* pool.cu: planes: samples times channels. Cells outside the image do not count. */
+struct cuda_window {
+    int64_t planes;
+    int in_h, in_w, out_h, out_w;
+    int kernel_h, kernel_w, stride_h, stride_w;
+    int pad_h, pad_w; /* before the image */
+};
+/* winner[k]: the maximum's cell in its plane; the first if there are several. */
+int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
+                          const struct cuda_window *w);
+int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
+                           float *dx, const struct cuda_window *w);
+int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
+                          const struct cuda_window *w);
+int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
+                           const struct cuda_window *w);
+
+/* softmax.cu: probabilities; with labels also each sample's cross-entropy and hit, and, unless dx
+ * is NULL, the gradient of the mean cross-entropy by x. */
+struct cuda_softmax {
+    int64_t n, classes;
+    const float *x;
+    const uint8_t *labels; /* [n] or NULL */
+    float *y, *dx;         /* [n][classes] */
+    double *loss;          /* [n] */
+    int32_t *hit;          /* [n] */
+};
+int cuda_softmax_run(struct CUstream_st *stream, const struct cuda_softmax *s);
+
+/* dropout.cu: unit j of sample i is dropped if the top 24 bits of rng_u64(key, position[i] * elems
+ * + j) are below threshold, else multiplied by scale; y may be x. Its own backward. */
+struct cuda_dropout {
+    int64_t n, elems;
+    const uint64_t *position; /* [n] */
+    uint64_t key, threshold;
+    float scale;
+};
+int cuda_dropout_apply(struct CUstream_st *stream, const float *x, float *y,
+                       const struct cuda_dropout *d);
+
+/* pad.cu: images set into larger ones of zeros, and cut out again. */
+struct cuda_frame {
+    int64_t planes;
+    int h, w, padded_h, padded_w;
+    int lo_h, lo_w; /* rows and columns of padding before the image */
+};
+int cuda_pad_set(struct CUstream_st *stream, const float *x, float *padded,
+                 const struct cuda_frame *f);
+int cuda_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
+                 const struct cuda_frame *f);
+
+/* norm_stats.cu: from what cuDNN saves of a batch (mean, 1 / sqrt(variance + epsilon)) to what we
+ * hand out: mean, and the variance with n - 1 for `cells` values per channel. */
+struct cuda_norm_stats {
+    int64_t channels, cells;
+    double epsilon;
+    const float *saved_mean, *saved_inverse;
+    float *mean, *variance;
+};
+int cuda_norm_stats_hand_out(struct CUstream_st *stream, const struct cuda_norm_stats *s);
+
+/* Blocks for n items, `threads` at a time; kernels go on in strides of the grid. */
+static inline unsigned cuda_blocks(int64_t n, int threads)
+{
+    int64_t blocks = (n + threads - 1) / threads;
+    return (unsigned)(blocks < 32768 ? blocks : 32768);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

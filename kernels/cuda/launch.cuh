@@ -1,0 +1,12 @@
+/* kernels/cuda/launch.cuh - how a kernel is queued. tests/emulation has a header of the same name
+ * that runs kernels on the CPU instead. */
+#ifndef KERNELS_CUDA_LAUNCH_CUH
+#define KERNELS_CUDA_LAUNCH_CUH
+#include "kernels/cuda/kernels.h"
+#include <cuda_runtime.h>
+
+/* The launch's cudaError_t, as int. */
+#define LAUNCH(kernel, grid, threads, stream, ...)                                                 \
+    (kernel<<<(grid), (threads), 0, (stream)>>>(__VA_ARGS__), (int)cudaGetLastError())
+
+#endif

@@ -1,0 +1,51 @@
+/* kernels/cuda/pad.cu - explicit padding for convolutions that pad one side more than the other,
+ * which cuDNN's descriptors cannot say. */
+#include "kernels/cuda/grid.cuh"
+
+enum { THREADS = 256 };
+
+static __global__ void pad_set(const float *x, float *padded, struct cuda_frame f)
+{
+    int64_t plane = (int64_t)f.padded_h * f.padded_w, n = f.planes * plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int cell = (int)(k % plane);
+        int iy = cell / f.padded_w - f.lo_h, ix = cell % f.padded_w - f.lo_w;
+        int inside = iy >= 0 && iy < f.h && ix >= 0 && ix < f.w;
+        padded[k] = inside ? x[(k / plane * f.h + iy) * f.w + ix] : 0.0f;
+    }
+}
+
+static __global__ void pad_cut(const float *padded, float *x, struct cuda_frame f)
+{
+    int64_t plane = (int64_t)f.h * f.w, n = f.planes * plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int cell = (int)(k % plane);
+        int64_t row = k / plane * f.padded_h + cell / f.w + f.lo_h;
+        x[k] = padded[row * f.padded_w + cell % f.w + f.lo_w];
+    }
+}
+
+static int frame_is_sound(const struct cuda_frame *f)
+{
+    return f->planes > 0 && f->h > 0 && f->w > 0 && f->lo_h >= 0 && f->lo_w >= 0 &&
+           f->padded_h >= f->h + f->lo_h && f->padded_w >= f->w + f->lo_w &&
+           (int64_t)f->padded_h * f->padded_w <= INT32_MAX;
+}
+
+int cuda_pad_set(struct CUstream_st *stream, const float *x, float *padded,
+                 const struct cuda_frame *f)
+{
+    if (x == nullptr || padded == nullptr || !frame_is_sound(f))
+        return CUDA_KERNEL_REFUSED;
+    int64_t n = f->planes * f->padded_h * f->padded_w;
+    return LAUNCH(pad_set, cuda_blocks(n, THREADS), THREADS, stream, x, padded, *f);
+}
+
+int cuda_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
+                 const struct cuda_frame *f)
+{
+    if (padded == nullptr || x == nullptr || !frame_is_sound(f))
+        return CUDA_KERNEL_REFUSED;
+    int64_t n = f->planes * f->h * f->w;
+    return LAUNCH(pad_cut, cuda_blocks(n, THREADS), THREADS, stream, padded, x, *f);
+}

@@ -1,0 +1,135 @@
+/* kernels/cuda/pass.c - what depends on the number of samples: cuDNN's descriptors, owned here, so
+ * that a kind has no destructor. */
+#include "kernels/cuda/plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void owned_free(const struct cuda_owned *o)
+{
+    switch (o->what) {
+    case CUDA_OWNED_TENSOR:
+        cudnnDestroyTensorDescriptor(o->thing);
+        break;
+    case CUDA_OWNED_FILTER:
+        cudnnDestroyFilterDescriptor(o->thing);
+        break;
+    case CUDA_OWNED_CONV:
+        cudnnDestroyConvolutionDescriptor(o->thing);
+        break;
+    }
+}
+
+/* Notes a thing to be freed; frees it at once if that cannot be. */
+static enum status own(struct cuda_pass *pass, struct cuda_owned thing)
+{
+    if (pass->n_owned == pass->cap_owned) {
+        int cap = pass->cap_owned * 2 + 64;
+        struct cuda_owned *more = realloc(pass->owned, (size_t)cap * sizeof *more);
+        if (more == NULL) {
+            owned_free(&thing);
+            return cuda_no_host_memory();
+        }
+        pass->owned = more;
+        pass->cap_owned = cap;
+    }
+    pass->owned[pass->n_owned++] = thing;
+    return ST_OK;
+}
+
+enum status cuda_desc_tensor(struct cuda_pass *pass, const struct cuda_op *op, const int dims[4],
+                             cudnnTensorDescriptor_t *out)
+{
+    enum status st = ST_OK;
+    cudnnTensorDescriptor_t d;
+    TRY(cuda_check_dnn(op, "cudnnCreateTensorDescriptor", cudnnCreateTensorDescriptor(&d)));
+    TRY(own(pass, (struct cuda_owned){CUDA_OWNED_TENSOR, d}));
+    TRY(cuda_check_dnn(op, "cudnnSetTensor4dDescriptor",
+                       cudnnSetTensor4dDescriptor(d, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, dims[0],
+                                                  dims[1], dims[2], dims[3])));
+    *out = d;
+done:
+    return st;
+}
+
+enum status cuda_desc_filter(struct cuda_pass *pass, const struct cuda_op *op, const int dims[4],
+                             cudnnFilterDescriptor_t *out)
+{
+    enum status st = ST_OK;
+    cudnnFilterDescriptor_t d;
+    TRY(cuda_check_dnn(op, "cudnnCreateFilterDescriptor", cudnnCreateFilterDescriptor(&d)));
+    TRY(own(pass, (struct cuda_owned){CUDA_OWNED_FILTER, d}));
+    TRY(cuda_check_dnn(op, "cudnnSetFilter4dDescriptor",
+                       cudnnSetFilter4dDescriptor(d, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, dims[0],
+                                                  dims[1], dims[2], dims[3])));
+    *out = d;
+done:
+    return st;
+}
+
+enum status cuda_desc_conv(struct cuda_pass *pass, const struct cuda_op *op, const int pad[2],
+                           cudnnConvolutionDescriptor_t *out)
+{
+    enum status st = ST_OK;
+    const struct layer *l = op->layer;
+    cudnnConvolutionDescriptor_t d;
+    TRY(cuda_check_dnn(op, "cudnnCreateConvolutionDescriptor",
+                       cudnnCreateConvolutionDescriptor(&d)));
+    TRY(own(pass, (struct cuda_owned){CUDA_OWNED_CONV, d}));
+    TRY(cuda_check_dnn(op, "cudnnSetConvolution2dDescriptor",
+                       cudnnSetConvolution2dDescriptor(d, pad[0], pad[1], l->stride[0],
+                                                       l->stride[1], 1, 1, CUDNN_CROSS_CORRELATION,
+                                                       CUDNN_DATA_FLOAT)));
+    /* cuDNN's default math rounds to TF32 where it likes; FMA math never does */
+    TRY(cuda_check_dnn(op, "cudnnSetConvolutionMathType",
+                       cudnnSetConvolutionMathType(d, pass->plan->cfg.precision == BACKEND_TF32
+                                                          ? CUDNN_DEFAULT_MATH
+                                                          : CUDNN_FMA_MATH)));
+    *out = d;
+done:
+    return st;
+}
+
+enum status cuda_pass_state(struct cuda_pass *pass, int i, size_t bytes, void *out)
+{
+    pass->state[i] = calloc(1, bytes);
+    if (pass->state[i] == NULL)
+        return cuda_no_host_memory();
+    memcpy(out, &pass->state[i], sizeof pass->state[i]);
+    return ST_OK;
+}
+
+enum status cuda_pass_create(struct cuda_plan *plan, int n, struct cuda_pass **out)
+{
+    enum status st = ST_OK;
+    struct cuda_pass *pass = calloc(1, sizeof *pass);
+    if (pass == NULL)
+        return cuda_no_host_memory();
+    pass->plan = plan;
+    pass->n = n;
+    pass->state = calloc((size_t)plan->cfg.n_layers, sizeof *pass->state);
+    if (pass->state == NULL) {
+        st = cuda_no_host_memory();
+        goto done;
+    }
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        if (plan->ops[i].kind->prepare != NULL)
+            TRY(plan->ops[i].kind->prepare(pass, i));
+    *out = pass;
+done:
+    if (st != ST_OK)
+        cuda_pass_destroy(pass);
+    return st;
+}
+
+void cuda_pass_destroy(struct cuda_pass *pass)
+{
+    if (pass == NULL)
+        return;
+    for (int k = pass->n_owned - 1; k >= 0; k--)
+        owned_free(&pass->owned[k]);
+    for (int i = 0; pass->state != NULL && i < pass->plan->cfg.n_layers; i++)
+        free(pass->state[i]);
+    free(pass->state);
+    free(pass->owned);
+    free(pass);
+}

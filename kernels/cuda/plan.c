@@ -1,0 +1,353 @@
+/* kernels/cuda/plan.c - plans the network on one device: who needs which memory, then one block for
+ * all of it. */
+#include "kernels/cuda/plan.h"
+#include "base/log.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What cuBLAS may use for itself: its own default on Hopper, and on cards before it. */
+static const uint64_t blas_workspace_most = (uint64_t)32 << 20,
+                      blas_workspace_least = (uint64_t)4 << 20;
+
+enum status cuda_state_create(struct cuda_op *op, size_t bytes, void *out)
+{
+    op->state = calloc(1, bytes);
+    if (op->state == NULL)
+        return cuda_no_host_memory();
+    memcpy(out, &op->state, sizeof op->state);
+    return ST_OK;
+}
+
+enum status cuda_output_take(struct cuda_plan *plan, struct cuda_op *op)
+{
+    op->y = &op->own_y;
+    return cuda_arena_take(&plan->arena, op->layer->name, "output",
+                           (uint64_t)plan->cfg.batch * (uint64_t)shape_elems(&op->layer->out) *
+                               sizeof(float),
+                           &op->own_y);
+}
+
+void cuda_scratch_want(struct cuda_plan *plan, struct cuda_planes shape)
+{
+    int64_t elems = cuda_bias_grad_scratch(shape);
+    if (elems > plan->scratch_elems)
+        plan->scratch_elems = elems;
+}
+
+int cuda_relu_fuse(struct cuda_plan *plan, int i)
+{
+    if (i + 1 >= plan->cfg.n_layers || plan->cfg.layers[i + 1].kind != LAYER_RELU)
+        return 0;
+    plan->ops[i + 1].relu_done = 1;
+    return 1;
+}
+
+struct cuda_planes cuda_planes_of(const struct shape *s, int n)
+{
+    return (struct cuda_planes){n, s->dim[0], shape_elems(s) / s->dim[0]};
+}
+
+static const struct cuda_kind *const kinds[LAYER_N_KINDS] = {
+    [LAYER_CONV2D] = &cuda_conv,
+    [LAYER_MAX_POOL] = &cuda_pool,
+    [LAYER_AVG_POOL] = &cuda_pool,
+    [LAYER_DENSE] = &cuda_dense,
+    [LAYER_RELU] = &cuda_relu,
+    [LAYER_DROPOUT] = &cuda_dropout,
+    [LAYER_BATCH_NORM] = &cuda_batch_norm,
+    [LAYER_FLATTEN] = &cuda_flatten,
+    [LAYER_SOFTMAX_XENT] = &cuda_softmax_xent,
+};
+
+/* Values of a layer's k-th parameter. */
+static int64_t param_elems(const struct layer *l, int k)
+{
+    if (l->kind == LAYER_BATCH_NORM)
+        return l->in.dim[0];
+    if (k == 1)
+        return l->out.dim[0];
+    if (l->kind == LAYER_DENSE)
+        return l->out.dim[0] * l->in.dim[0];
+    return l->out.dim[0] * l->in.dim[0] * l->kernel[0] * l->kernel[1];
+}
+
+static enum status shapes_check(const struct cuda_plan *plan)
+{
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        const struct shape *both[] = {&plan->cfg.layers[i].in, &plan->cfg.layers[i].out};
+        for (int k = 0; k < 2; k++) {
+            int64_t elems = shape_elems(both[k]);
+            if ((both[k]->n_dims != 3 && both[k]->n_dims != 1) || elems < 1 || elems > INT32_MAX) {
+                LOG_E("layer '%s': a tensor of %d dimensions and %" PRId64 " values is not "
+                      "supported, only (C,H,W) and (F) of at most 2^31 values",
+                      plan->cfg.layers[i].name, both[k]->n_dims, elems);
+                return ST_UNSUPPORTED;
+            }
+        }
+    }
+    return ST_OK;
+}
+
+static enum status params_take(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    static const char *const names[] = {"weights", "bias"}, *const grad_names[] = {
+                                                                "weights' gradient",
+                                                                "bias' gradient"};
+    for (int k = 0; k < plan->cfg.n_params; k++)
+        plan->params[k].layer = -1;
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        const struct layer *l = &plan->cfg.layers[i];
+        int norm = l->kind == LAYER_BATCH_NORM;
+        for (int k = 0; k < l->n_params; k++) {
+            struct cuda_param *p = &plan->params[l->param[k]];
+            if (p->layer >= 0) {
+                LOG_E("layer '%s': shares parameter %d with layer '%s', which the CUDA backend "
+                      "does not support",
+                      l->name, l->param[k], plan->cfg.layers[p->layer].name);
+                return ST_UNSUPPORTED;
+            }
+            p->layer = i;
+            p->elems = param_elems(l, k);
+            uint64_t bytes = (uint64_t)p->elems * sizeof(float);
+            TRY(cuda_arena_take(&plan->arena, l->name, norm ? "statistics" : names[k], bytes,
+                                &p->d));
+            if (!plan->cfg.inference_only)
+                TRY(cuda_arena_take(&plan->arena, l->name,
+                                    norm ? "statistics' gradient" : grad_names[k], bytes,
+                                    &p->d_grad));
+        }
+    }
+done:
+    return st;
+}
+
+static void ops_init(struct cuda_plan *plan)
+{
+    int has_params = 0;
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        struct cuda_op *op = &plan->ops[i];
+        op->layer = &plan->cfg.layers[i];
+        op->kind = kinds[op->layer->kind];
+        op->needs_dx = has_params;
+        has_params |= op->layer->n_params > 0;
+        op->needs_backward = has_params;
+    }
+}
+
+/* From the last layer down: which of the two buffers holds each gradient. */
+static void diffs_assign(struct cuda_plan *plan)
+{
+    int now = 1;
+    for (int i = plan->cfg.n_layers - 1; i >= 0; i--) {
+        struct cuda_op *op = &plan->ops[i];
+        if (!op->needs_dx && !(op->needs_backward && op->kind->wants_dx))
+            return;
+        if (!op->kind->in_place)
+            now = !now;
+        int64_t elems = plan->cfg.batch * shape_elems(&op->layer->in);
+        if (elems > plan->diff_elems[now])
+            plan->diff_elems[now] = elems;
+        op->dx = &plan->diff[now];
+        if (i > 0)
+            plan->ops[i - 1].dy = op->dx;
+    }
+}
+
+/* Where the parts of d_in and host_in begin. */
+static size_t input_bytes(const struct cuda_plan *plan)
+{
+    size_t batch = (size_t)plan->cfg.batch;
+    return batch * 9 + batch * (size_t)shape_elems(&plan->cfg.layers[0].in);
+}
+
+static size_t result_bytes(const struct cuda_plan *plan)
+{
+    return (size_t)plan->cfg.batch * (sizeof(double) + sizeof(int32_t));
+}
+
+/* What all layers share, and the first pass, which says how much workspace cuDNN wants. */
+static enum status shared_take(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    struct cuda_arena *a = &plan->arena;
+    uint64_t blas = cuda_arena_left(a) / 8 / CUDA_ARENA_ALIGN * CUDA_ARENA_ALIGN;
+    if (blas > blas_workspace_most)
+        blas = blas_workspace_most;
+    if (blas < blas_workspace_least)
+        blas = blas_workspace_least;
+    plan->blas_workspace_bytes = blas;
+    for (int k = 0; k < 2; k++)
+        TRY(cuda_arena_take(a, "(all)", "gradients of activations",
+                            (uint64_t)plan->diff_elems[k] * sizeof(float), &plan->diff[k]));
+    TRY(cuda_arena_take(a, "(all)", "gradient of a padded image",
+                        (uint64_t)plan->padded_diff_elems * sizeof(float), &plan->padded_diff));
+    TRY(cuda_arena_take(a, "(all)", "sums of bias gradients",
+                        (uint64_t)plan->scratch_elems * sizeof(float), &plan->scratch));
+    TRY(cuda_arena_take(a, "(all)", "cuBLAS workspace", blas, &plan->blas_workspace));
+    plan->planning = 1;
+    TRY(cuda_pass_create(plan, plan->cfg.batch, &plan->pass[0]));
+    plan->planning = 0;
+    plan->now = plan->pass[0];
+    TRY(cuda_arena_take(a, "(all)", "cuDNN workspace", plan->workspace_bytes, &plan->workspace));
+done:
+    return st;
+}
+
+/* The one block on the device, and the pinned ones on the host. */
+static enum status memory_take(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    const struct cuda_arena *a = &plan->arena;
+    const char *layer, *what;
+    uint64_t bytes;
+    cudaError_t code = cudaMalloc(&plan->block, a->bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        cuda_arena_largest(a, &layer, &what, &bytes);
+        LOG_E("out of GPU memory: device %d has no %" PRIu64 " bytes in one piece for this plan; "
+              "the largest part is layer '%s': its %s, %" PRIu64 " bytes; take a smaller batch",
+              plan->cfg.device, a->bytes, layer, what, bytes);
+        (void)cudaGetLastError();
+        plan->block = NULL;
+        return ST_NOMEM;
+    }
+    TRY(cuda_check(NULL, "cudaMalloc", code));
+    cuda_arena_bind(a, plan->block);
+    TRY(cuda_check_blas(
+        NULL, "cublasSetWorkspace",
+        cublasSetWorkspace(plan->cublas, plan->blas_workspace, plan->blas_workspace_bytes)));
+    TRY(cuda_check(
+        NULL, "cudaHostAlloc",
+        cudaHostAlloc((void **)&plan->host_in, input_bytes(plan), cudaHostAllocDefault)));
+    TRY(cuda_check(
+        NULL, "cudaHostAlloc",
+        cudaHostAlloc((void **)&plan->host_result, result_bytes(plan), cudaHostAllocDefault)));
+done:
+    return st;
+}
+
+static enum status memory_plan(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    struct cuda_arena *a = &plan->arena;
+    const struct layer *first = &plan->cfg.layers[0];
+    int64_t pixels = plan->cfg.batch * shape_elems(&first->in);
+    TRY(shapes_check(plan));
+    TRY(params_take(plan));
+    TRY(cuda_arena_take(a, first->name, "input's bytes", input_bytes(plan), &plan->d_in));
+    TRY(cuda_arena_take(a, first->name, "input", (uint64_t)pixels * sizeof(float), &plan->input));
+    TRY(cuda_arena_take(a, "(all)", "losses", result_bytes(plan), &plan->d_result));
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        plan->ops[i].x = i > 0 ? plan->ops[i - 1].y : &plan->input;
+        TRY(plan->ops[i].kind->plan(plan, i));
+    }
+    if (!plan->cfg.inference_only)
+        diffs_assign(plan);
+    TRY(shared_take(plan));
+    TRY(memory_take(plan));
+done:
+    return st;
+}
+
+static enum status device_open(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    size_t free_bytes, all_bytes;
+    TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(plan->cfg.device)));
+    TRY(cuda_check(NULL, "cudaStreamCreateWithFlags",
+                   cudaStreamCreateWithFlags(&plan->compute, cudaStreamNonBlocking)));
+    TRY(cuda_check(NULL, "cudaStreamCreateWithFlags",
+                   cudaStreamCreateWithFlags(&plan->up, cudaStreamNonBlocking)));
+    TRY(cuda_check(NULL, "cudaStreamCreateWithFlags",
+                   cudaStreamCreateWithFlags(&plan->down, cudaStreamNonBlocking)));
+    TRY(cuda_check_dnn(NULL, "cudnnCreate", cudnnCreate(&plan->cudnn)));
+    TRY(cuda_check_dnn(NULL, "cudnnSetStream", cudnnSetStream(plan->cudnn, plan->compute)));
+    TRY(cuda_check_blas(NULL, "cublasCreate", cublasCreate(&plan->cublas)));
+    TRY(cuda_check_blas(NULL, "cublasSetStream", cublasSetStream(plan->cublas, plan->compute)));
+    TRY(cuda_check_blas(NULL, "cublasSetMathMode",
+                        cublasSetMathMode(plan->cublas, plan->cfg.precision == BACKEND_TF32
+                                                            ? CUBLAS_TF32_TENSOR_OP_MATH
+                                                            : CUBLAS_DEFAULT_MATH)));
+    TRY(cuda_check(NULL, "cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &all_bytes)));
+    uint64_t limit = plan->cfg.memory_limit_bytes;
+    cuda_arena_init(&plan->arena, limit == 0 || limit > free_bytes ? free_bytes : limit);
+done:
+    return st;
+}
+
+static enum status records_create(struct cuda_plan *plan)
+{
+    size_t n_layers = (size_t)plan->cfg.n_layers, n_params = (size_t)plan->cfg.n_params;
+    plan->ops = calloc(n_layers, sizeof *plan->ops);
+    plan->used = calloc(n_layers, sizeof(*plan->used));
+    plan->ready = calloc(n_layers, sizeof(*plan->ready));
+    plan->copied = calloc(n_layers, sizeof(*plan->copied));
+    plan->params = calloc(n_params + 1, sizeof *plan->params);
+    if (!plan->ops || !plan->used || !plan->ready || !plan->copied || !plan->params)
+        return cuda_no_host_memory();
+    return ST_OK;
+}
+
+enum status cuda_plan_create(const struct backend_plan_config *cfg, struct cuda_plan **out)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = calloc(1, sizeof *plan);
+    if (plan == NULL)
+        return cuda_no_host_memory();
+    plan->cfg = *cfg;
+    TRY(records_create(plan));
+    TRY(device_open(plan));
+    ops_init(plan);
+    TRY(memory_plan(plan));
+    TRY(cuda_transfer_create(plan));
+    for (int k = 0; k < cfg->n_params; k++)
+        TRY(cuda_upload(plan, k));
+    TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->up)));
+    *out = plan;
+done:
+    if (st != ST_OK)
+        cuda_plan_destroy(plan);
+    return st;
+}
+
+void cuda_plan_destroy(struct cuda_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    (void)cudaSetDevice(plan->cfg.device);
+    if (plan->compute != NULL)
+        cudaStreamSynchronize(plan->compute);
+    if (plan->up != NULL)
+        cudaStreamSynchronize(plan->up);
+    if (plan->down != NULL)
+        cudaStreamSynchronize(plan->down);
+    cuda_transfer_destroy(plan);
+    cuda_pass_destroy(plan->pass[1]);
+    cuda_pass_destroy(plan->pass[0]);
+    if (plan->host_result != NULL)
+        cudaFreeHost(plan->host_result);
+    if (plan->host_in != NULL)
+        cudaFreeHost(plan->host_in);
+    if (plan->cublas != NULL)
+        cublasDestroy(plan->cublas);
+    if (plan->cudnn != NULL)
+        cudnnDestroy(plan->cudnn);
+    if (plan->block != NULL)
+        cudaFree(plan->block);
+    cuda_arena_free(&plan->arena);
+    if (plan->down != NULL)
+        cudaStreamDestroy(plan->down);
+    if (plan->up != NULL)
+        cudaStreamDestroy(plan->up);
+    if (plan->compute != NULL)
+        cudaStreamDestroy(plan->compute);
+    for (int i = 0; plan->ops != NULL && i < plan->cfg.n_layers; i++)
+        free(plan->ops[i].state);
+    free(plan->params);
+    free(plan->copied);
+    free(plan->ready);
+    free(plan->used);
+    free(plan->ops);
+    free(plan);
+}

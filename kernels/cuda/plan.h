@@ -1,0 +1,154 @@
+/* kernels/cuda/plan.h - inside the CUDA backend: a plan, its passes, and what an operation gets.
+ *
+ * A plan takes all its memory once, for its largest batch, in one block (arena.h). A pass is what
+ * depends on the number of samples: cuDNN's descriptors and chosen algorithms. A plan has one for
+ * its batch, and makes a second when it first meets another number of samples.
+ * All tensors are canonical rows. Work is queued on the stream `compute`; parameters come by the
+ * stream `up`, gradients leave by the stream `down`, each layer's as soon as its backward has
+ * ended, while the next one computes; events keep them in order.
+ * - relu works in place, and is part of the convolution or dense layer before it;
+ * - gradients by activations live in two buffers that take turns;
+ * - no gradient is worked out for layers below the first one with parameters.
+ *
+ * Threads: one at a time. Errors: logged here with the layer's name and the call that failed. */
+#ifndef KERNELS_CUDA_PLAN_H
+#define KERNELS_CUDA_PLAN_H
+#include "kernels/backend.h"
+#include "kernels/cuda/arena.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/pieces.h"
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+struct cuda_plan;
+struct cuda_pass;
+struct cuda_op;
+struct cuda_kind {
+    /* Asks the arena for what the layer needs; sets op->y. */
+    enum status (*plan)(struct cuda_plan *plan, int i);
+    /* Makes the pass's descriptors; NULL: there are none. */
+    enum status (*prepare)(struct cuda_pass *pass, int i);
+    enum status (*forward)(struct cuda_pass *pass, int i, int train);
+    enum status (*backward)(struct cuda_pass *pass, int i);
+    int in_place; /* backward turns the gradient by y into that by x where it lies */
+    int wants_dx; /* works it out even if nobody needs it */
+};
+extern const struct cuda_kind cuda_conv, cuda_pool, cuda_dense, cuda_relu, cuda_dropout,
+    cuda_batch_norm, cuda_flatten, cuda_softmax_xent;
+
+struct cuda_op {
+    const struct cuda_kind *kind;
+    const struct layer *layer;
+    float **x, **y; /* where the pointers to input and output are; y may be x */
+    float *own_y;   /* what y points to if the output is not the input */
+    float **dx;     /* gradient by x, one of the plan's `diff`; NULL: none */
+    float **dy;     /* that of the layer above */
+    int needs_backward, needs_dx;
+    int relu_done; /* relu: its forward is part of the layer before */
+    void *state;   /* the kind's, freed with the plan */
+};
+
+/* One parameter on the device, and its way from and to the host. */
+struct cuda_param {
+    int layer; /* whose; -1: nobody's */
+    int64_t elems;
+    float *d, *d_grad; /* d_grad NULL: inference only */
+    struct cuda_pieces in, out;
+    float *staged_in, *staged_out; /* pinned: head, then tail */
+    cudaEvent_t loaded;            /* the last copy to the device has ended */
+};
+
+struct cuda_range_list {
+    struct cuda_range *ranges; /* pinned, this plan holds a reference to each */
+    int n;
+};
+
+struct cuda_plan {
+    struct backend_plan_config cfg;
+    cudnnHandle_t cudnn;
+    cublasHandle_t cublas;
+    cudaStream_t compute, up, down;
+    struct cuda_arena arena;
+    void *block; /* the device's memory */
+    struct cuda_op *ops;
+    struct cuda_param *params;   /* [cfg.n_params] */
+    cudaEvent_t *used;           /* [n_layers] compute is through with the layer's parameters */
+    cudaEvent_t *ready, *copied; /* [n_layers] gradients on the device; on the host */
+    struct cuda_range_list pins;
+    void *staging; /* pinned: all parameters' heads and tails */
+    struct cuda_pass *pass[2], *now;
+
+    uint8_t *host_in, *d_in; /* positions, labels, pixels; pinned, and on the device */
+    cudaEvent_t input_read;  /* host_in may be written again */
+    float *input;            /* the images as floats */
+    int has_labels;
+    double *host_result, *d_result; /* the pass's n losses, then n hits (int32) */
+    cudaEvent_t result_ready;
+
+    float *diff[2], *padded_diff;
+    int64_t diff_elems[2], padded_diff_elems;
+    float *scratch; /* of the bias gradients */
+    int64_t scratch_elems;
+    void *workspace, *blas_workspace;
+    uint64_t blas_workspace_bytes;
+    uint64_t workspace_bytes; /* largest that a pass may use; while planning: has asked for */
+    int planning;
+};
+
+struct cuda_owned {
+    enum { CUDA_OWNED_TENSOR, CUDA_OWNED_FILTER, CUDA_OWNED_CONV } what;
+    void *thing;
+};
+
+struct cuda_pass {
+    struct cuda_plan *plan;
+    int n;        /* samples */
+    void **state; /* [n_layers] the kind's, freed with the pass */
+    struct cuda_owned *owned;
+    int n_owned, cap_owned;
+};
+
+/* error.c: the library's code as ours; a failure is logged with the layer (op NULL: the plan's own
+ * work) and the call. */
+enum status cuda_check(const struct cuda_op *op, const char *call, cudaError_t code);
+enum status cuda_check_kernel(const struct cuda_op *op, const char *kernel, int code);
+enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStatus_t code);
+enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasStatus_t code);
+enum status cuda_no_host_memory(void);
+
+/* plan.c */
+enum status cuda_plan_create(const struct backend_plan_config *cfg, struct cuda_plan **out);
+void cuda_plan_destroy(struct cuda_plan *plan); /* NULL is fine */
+enum status cuda_state_create(struct cuda_op *op, size_t bytes, void *out);
+enum status cuda_output_take(struct cuda_plan *plan, struct cuda_op *op); /* own_y */
+void cuda_scratch_want(struct cuda_plan *plan, struct cuda_planes shape);
+int cuda_relu_fuse(struct cuda_plan *plan, int i); /* the next layer is a relu: marks it done */
+/* (n, C, H*W), or (n, F, 1). */
+struct cuda_planes cuda_planes_of(const struct shape *s, int n);
+
+/* pass.c */
+enum status cuda_pass_create(struct cuda_plan *plan, int n, struct cuda_pass **out);
+void cuda_pass_destroy(struct cuda_pass *pass);
+enum status cuda_pass_state(struct cuda_pass *pass, int i, size_t bytes, void *out);
+enum status cuda_desc_tensor(struct cuda_pass *pass, const struct cuda_op *op, const int dims[4],
+                             cudnnTensorDescriptor_t *out);
+enum status cuda_desc_filter(struct cuda_pass *pass, const struct cuda_op *op, const int dims[4],
+                             cudnnFilterDescriptor_t *out);
+enum status cuda_desc_conv(struct cuda_pass *pass, const struct cuda_op *op, const int pad[2],
+                           cudnnConvolutionDescriptor_t *out);
+
+/* transfer.c */
+enum status cuda_transfer_create(struct cuda_plan *plan);
+void cuda_transfer_destroy(struct cuda_plan *plan);
+enum status cuda_upload(struct cuda_plan *plan, int param);
+enum status cuda_params_wait(struct cuda_plan *plan, int layer); /* compute waits, not the caller */
+enum status cuda_download(struct cuda_plan *plan, int layer);
+enum status cuda_download_wait(struct cuda_plan *plan, int layer);
+
+/* pin.c: pins whole pages of the ranges, shared with other plans that pin the same; what cannot be
+ * pinned is left out. */
+enum status cuda_pin(struct cuda_range *ranges, int n, struct cuda_range_list *out);
+void cuda_unpin(struct cuda_range_list *pins);
+
+#endif

@@ -1,0 +1,162 @@
+/* kernels/cuda/pool.cu - max and average pooling with any padding, which cuDNN's own pools do not
+ * have: TensorFlow's SAME may pad only behind the image.
+ * Backward gathers: each input cell adds up what the windows over it give, in their order, so that
+ * no two threads write to one place. */
+#include "kernels/cuda/grid.cuh"
+
+enum { THREADS = 256 };
+
+/* Where an output cell's window lies in the image; the bounds behind it. */
+struct window {
+    int y0, y1, x0, x1;
+};
+
+static __device__ inline struct window window_at(const struct cuda_window &w, int oy, int ox)
+{
+    int y0 = oy * w.stride_h - w.pad_h, x0 = ox * w.stride_w - w.pad_w;
+    int y1 = y0 + w.kernel_h, x1 = x0 + w.kernel_w;
+    struct window at = {y0 < 0 ? 0 : y0, y1 > w.in_h ? w.in_h : y1, x0 < 0 ? 0 : x0,
+                        x1 > w.in_w ? w.in_w : x1};
+    return at;
+}
+
+/* First and last window along one axis that covers cell i. */
+static __device__ inline int window_first(int i, int pad, int kernel, int stride)
+{
+    int before = i + pad - kernel + 1; /* the first window starts here or behind */
+    return before > 0 ? (before + stride - 1) / stride : 0;
+}
+
+static __device__ inline int window_last(int i, int pad, int stride, int n_windows)
+{
+    int last = (i + pad) / stride;
+    return last < n_windows ? last : n_windows - 1;
+}
+
+static __global__ void max_forward(const float *x, float *y, int32_t *winner, struct cuda_window w)
+{
+    int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
+    int64_t n = w.planes * out_plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int cell = (int)(k % out_plane);
+        const float *image = x + k / out_plane * in_plane;
+        struct window at = window_at(w, cell / w.out_w, cell % w.out_w);
+        int best = at.y0 * w.in_w + at.x0;
+        for (int iy = at.y0; iy < at.y1; iy++)
+            for (int ix = at.x0; ix < at.x1; ix++)
+                best = image[iy * w.in_w + ix] > image[best] ? iy * w.in_w + ix : best;
+        y[k] = image[best];
+        winner[k] = best;
+    }
+}
+
+static __global__ void max_backward(const float *dy, const int32_t *winner, float *dx,
+                                    struct cuda_window w)
+{
+    int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
+    int64_t n = w.planes * in_plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int cell = (int)(k % in_plane), iy = cell / w.in_w, ix = cell % w.in_w;
+        int64_t first = k / in_plane * out_plane;
+        int oy1 = window_last(iy, w.pad_h, w.stride_h, w.out_h);
+        int ox1 = window_last(ix, w.pad_w, w.stride_w, w.out_w);
+        float sum = 0.0f;
+        for (int oy = window_first(iy, w.pad_h, w.kernel_h, w.stride_h); oy <= oy1; oy++)
+            for (int ox = window_first(ix, w.pad_w, w.kernel_w, w.stride_w); ox <= ox1; ox++) {
+                int64_t at = first + (int64_t)oy * w.out_w + ox;
+                sum += winner[at] == cell ? dy[at] : 0.0f;
+            }
+        dx[k] = sum;
+    }
+}
+
+static __global__ void avg_forward(const float *x, float *y, struct cuda_window w)
+{
+    int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
+    int64_t n = w.planes * out_plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int cell = (int)(k % out_plane);
+        const float *image = x + k / out_plane * in_plane;
+        struct window at = window_at(w, cell / w.out_w, cell % w.out_w);
+        float sum = 0.0f;
+        for (int iy = at.y0; iy < at.y1; iy++)
+            for (int ix = at.x0; ix < at.x1; ix++)
+                sum += image[iy * w.in_w + ix];
+        y[k] = sum / (float)((at.y1 - at.y0) * (at.x1 - at.x0));
+    }
+}
+
+static __global__ void avg_backward(const float *dy, float *dx, struct cuda_window w)
+{
+    int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
+    int64_t n = w.planes * in_plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int cell = (int)(k % in_plane), iy = cell / w.in_w, ix = cell % w.in_w;
+        int64_t first = k / in_plane * out_plane;
+        int oy1 = window_last(iy, w.pad_h, w.stride_h, w.out_h);
+        int ox1 = window_last(ix, w.pad_w, w.stride_w, w.out_w);
+        float sum = 0.0f;
+        for (int oy = window_first(iy, w.pad_h, w.kernel_h, w.stride_h); oy <= oy1; oy++)
+            for (int ox = window_first(ix, w.pad_w, w.kernel_w, w.stride_w); ox <= ox1; ox++) {
+                struct window at = window_at(w, oy, ox);
+                sum += dy[first + (int64_t)oy * w.out_w + ox] /
+                       (float)((at.y1 - at.y0) * (at.x1 - at.x0));
+            }
+        dx[k] = sum;
+    }
+}
+
+/* Each window holds at least one cell of the image, and a plane's cells fit 31 bits. */
+static int window_is_sound(const struct cuda_window *w)
+{
+    return w->planes > 0 && w->in_h > 0 && w->in_w > 0 && w->out_h > 0 && w->out_w > 0 &&
+           w->kernel_h > 0 && w->kernel_w > 0 && w->stride_h > 0 && w->stride_w > 0 &&
+           w->pad_h >= 0 && w->pad_w >= 0 && w->pad_h < w->kernel_h && w->pad_w < w->kernel_w &&
+           (int64_t)(w->out_h - 1) * w->stride_h - w->pad_h < w->in_h &&
+           (int64_t)(w->out_w - 1) * w->stride_w - w->pad_w < w->in_w &&
+           (int64_t)w->in_h * w->in_w <= INT32_MAX && (int64_t)w->out_h * w->out_w <= INT32_MAX;
+}
+
+static int64_t in_cells(const struct cuda_window *w)
+{
+    return w->planes * w->in_h * w->in_w;
+}
+
+static int64_t out_cells(const struct cuda_window *w)
+{
+    return w->planes * w->out_h * w->out_w;
+}
+
+int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
+                          const struct cuda_window *w)
+{
+    if (x == nullptr || y == nullptr || winner == nullptr || !window_is_sound(w))
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(max_forward, cuda_blocks(out_cells(w), THREADS), THREADS, stream, x, y, winner,
+                  *w);
+}
+
+int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
+                           float *dx, const struct cuda_window *w)
+{
+    if (dy == nullptr || winner == nullptr || dx == nullptr || !window_is_sound(w))
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(max_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, winner, dx,
+                  *w);
+}
+
+int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
+                          const struct cuda_window *w)
+{
+    if (x == nullptr || y == nullptr || !window_is_sound(w))
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(avg_forward, cuda_blocks(out_cells(w), THREADS), THREADS, stream, x, y, *w);
+}
+
+int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
+                           const struct cuda_window *w)
+{
+    if (dy == nullptr || dx == nullptr || !window_is_sound(w))
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(avg_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, dx, *w);
+}

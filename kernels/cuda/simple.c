@@ -1,0 +1,243 @@
+/* kernels/cuda/simple.c - layers that are one kernel of ours or none: relu, flatten, dropout,
+ * pools, softmax with cross-entropy. */
+#include "base/log.h"
+#include "base/rng.h"
+#include "kernels/cuda/plan.h"
+#include <math.h>
+
+/* ---- relu ---- */
+
+static enum status in_place_plan(struct cuda_plan *plan, int i)
+{
+    plan->ops[i].y = plan->ops[i].x;
+    return ST_OK;
+}
+
+static enum status relu_forward(struct cuda_pass *pass, int i, int train)
+{
+    const struct cuda_op *op = &pass->plan->ops[i];
+    if (op->relu_done)
+        return ST_OK;
+    return cuda_check_kernel(
+        op, "relu kernel",
+        cuda_relu_forward(pass->plan->compute, *op->y, pass->n * shape_elems(&op->layer->out)));
+}
+
+static enum status relu_backward(struct cuda_pass *pass, int i)
+{
+    const struct cuda_op *op = &pass->plan->ops[i];
+    if (!op->needs_dx)
+        return ST_OK;
+    return cuda_check_kernel(op, "relu gradient kernel",
+                             cuda_relu_backward(pass->plan->compute, *op->y, *op->dy,
+                                                pass->n * shape_elems(&op->layer->out)));
+}
+
+const struct cuda_kind cuda_relu = {in_place_plan, NULL, relu_forward, relu_backward, 1, 0};
+
+/* ---- flatten: a change of name ---- */
+
+static enum status flatten_forward(struct cuda_pass *pass, int i, int train)
+{
+    return ST_OK;
+}
+
+static enum status flatten_backward(struct cuda_pass *pass, int i)
+{
+    return ST_OK;
+}
+
+const struct cuda_kind cuda_flatten = {in_place_plan,    NULL, flatten_forward,
+                                       flatten_backward, 1,    0};
+
+/* ---- dropout ---- */
+
+struct dropout {
+    struct cuda_dropout mask; /* n and position: the pass's */
+    int trained;              /* the last forward dropped */
+};
+
+static enum status dropout_plan(struct cuda_plan *plan, int i)
+{
+    enum status st = ST_OK;
+    struct cuda_op *op = &plan->ops[i];
+    struct dropout *c;
+    float rate = op->layer->rate;
+    if (!(rate >= 0.0f && rate < 1.0f)) {
+        LOG_E("layer '%s': the rate of a dropout must be at least 0 and below 1, not %g",
+              op->layer->name, (double)rate);
+        return ST_UNSUPPORTED;
+    }
+    TRY(cuda_state_create(op, sizeof *c, &c));
+    c->mask.elems = shape_elems(&op->layer->in);
+    c->mask.key = rng_key(plan->cfg.seed, RNG_DROPOUT, (uint64_t)i);
+    /* k * 2^-24 < rate, without the product: exact, as both sides are */
+    c->mask.threshold = (uint64_t)ceil((double)rate * 0x1p24);
+    c->mask.scale = 1.0f / (1.0f - rate);
+    if (plan->cfg.inference_only)
+        op->y = op->x;
+    else
+        TRY(cuda_output_take(plan, op));
+done:
+    return st;
+}
+
+static struct cuda_dropout mask_of(const struct cuda_pass *pass, const struct dropout *c)
+{
+    struct cuda_dropout mask = c->mask;
+    mask.n = pass->n;
+    mask.position = (const uint64_t *)pass->plan->d_in;
+    return mask;
+}
+
+static enum status dropout_forward(struct cuda_pass *pass, int i, int train)
+{
+    struct cuda_plan *plan = pass->plan;
+    const struct cuda_op *op = &plan->ops[i];
+    struct dropout *c = op->state;
+    struct cuda_dropout mask = mask_of(pass, c);
+    if (op->y == op->x)
+        return ST_OK;
+    c->trained = train;
+    if (train)
+        return cuda_check_kernel(op, "dropout kernel",
+                                 cuda_dropout_apply(plan->compute, *op->x, *op->y, &mask));
+    return cuda_check(op, "cudaMemcpyAsync",
+                      cudaMemcpyAsync(*op->y, *op->x,
+                                      (size_t)(pass->n * mask.elems) * sizeof(float),
+                                      cudaMemcpyDeviceToDevice, plan->compute));
+}
+
+static enum status dropout_backward(struct cuda_pass *pass, int i)
+{
+    const struct cuda_op *op = &pass->plan->ops[i];
+    const struct dropout *c = op->state;
+    struct cuda_dropout mask = mask_of(pass, c);
+    if (!op->needs_dx || !c->trained)
+        return ST_OK;
+    return cuda_check_kernel(op, "dropout gradient kernel",
+                             cuda_dropout_apply(pass->plan->compute, *op->dy, *op->dx, &mask));
+}
+
+const struct cuda_kind cuda_dropout = {dropout_plan, NULL, dropout_forward, dropout_backward, 1, 0};
+
+/* ---- pools ---- */
+
+struct pool {
+    struct cuda_window window; /* of one sample; planes: channels */
+    int32_t *winner;           /* max: [batch][elems(out)] */
+};
+
+static enum status pool_plan(struct cuda_plan *plan, int i)
+{
+    enum status st = ST_OK;
+    struct cuda_op *op = &plan->ops[i];
+    const struct layer *l = op->layer;
+    struct pool *c;
+    if (l->in.n_dims != 3 || l->out.n_dims != 3) {
+        LOG_E("layer '%s': a pool needs images (C,H,W)", l->name);
+        return ST_UNSUPPORTED;
+    }
+    TRY(cuda_state_create(op, sizeof *c, &c));
+    c->window = (struct cuda_window){.planes = l->in.dim[0],
+                                     .in_h = (int)l->in.dim[1],
+                                     .in_w = (int)l->in.dim[2],
+                                     .out_h = (int)l->out.dim[1],
+                                     .out_w = (int)l->out.dim[2],
+                                     .kernel_h = l->kernel[0],
+                                     .kernel_w = l->kernel[1],
+                                     .stride_h = l->stride[0],
+                                     .stride_w = l->stride[1],
+                                     .pad_h = l->pad_lo[0],
+                                     .pad_w = l->pad_lo[1]};
+    TRY(cuda_output_take(plan, op));
+    if (l->kind == LAYER_MAX_POOL)
+        TRY(cuda_arena_take(&plan->arena, l->name, "places of maxima",
+                            (uint64_t)plan->cfg.batch * (uint64_t)shape_elems(&l->out) *
+                                sizeof(int32_t),
+                            &c->winner));
+done:
+    return st;
+}
+
+static struct cuda_window window_of(const struct cuda_pass *pass, const struct pool *c)
+{
+    struct cuda_window w = c->window;
+    w.planes *= pass->n;
+    return w;
+}
+
+static enum status pool_forward(struct cuda_pass *pass, int i, int train)
+{
+    cudaStream_t stream = pass->plan->compute;
+    const struct cuda_op *op = &pass->plan->ops[i];
+    const struct pool *c = op->state;
+    struct cuda_window w = window_of(pass, c);
+    int code = op->layer->kind == LAYER_MAX_POOL
+                   ? cuda_pool_max_forward(stream, *op->x, *op->y, c->winner, &w)
+                   : cuda_pool_avg_forward(stream, *op->x, *op->y, &w);
+    return cuda_check_kernel(op, "pool kernel", code);
+}
+
+static enum status pool_backward(struct cuda_pass *pass, int i)
+{
+    cudaStream_t stream = pass->plan->compute;
+    const struct cuda_op *op = &pass->plan->ops[i];
+    const struct pool *c = op->state;
+    struct cuda_window w = window_of(pass, c);
+    if (!op->needs_dx)
+        return ST_OK;
+    int code = op->layer->kind == LAYER_MAX_POOL
+                   ? cuda_pool_max_backward(stream, *op->dy, c->winner, *op->dx, &w)
+                   : cuda_pool_avg_backward(stream, *op->dy, *op->dx, &w);
+    return cuda_check_kernel(op, "pool gradient kernel", code);
+}
+
+const struct cuda_kind cuda_pool = {pool_plan, NULL, pool_forward, pool_backward, 0, 0};
+
+/* ---- softmax with cross-entropy: its gradient is worked out by the forward ---- */
+
+static enum status softmax_plan(struct cuda_plan *plan, int i)
+{
+    struct cuda_op *op = &plan->ops[i];
+    if (op->layer->in.n_dims != 1) {
+        LOG_E("layer '%s': softmax_xent needs a flat input; put a flatten before it",
+              op->layer->name);
+        return ST_UNSUPPORTED;
+    }
+    return cuda_output_take(plan, op);
+}
+
+static enum status softmax_forward(struct cuda_pass *pass, int i, int train)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = pass->plan;
+    const struct cuda_op *op = &plan->ops[i];
+    size_t batch = (size_t)plan->cfg.batch;
+    struct cuda_softmax s = {.n = pass->n,
+                             .classes = op->layer->in.dim[0],
+                             .x = *op->x,
+                             .labels = plan->has_labels ? plan->d_in + batch * 8 : NULL,
+                             .y = *op->y,
+                             .dx = op->dx != NULL ? *op->dx : NULL,
+                             .loss = plan->d_result,
+                             .hit = (int32_t *)(plan->d_result + pass->n)};
+    TRY(cuda_check_kernel(op, "softmax kernel", cuda_softmax_run(plan->compute, &s)));
+    if (!plan->has_labels)
+        return ST_OK;
+    TRY(cuda_check(op, "cudaMemcpyAsync",
+                   cudaMemcpyAsync(plan->host_result, plan->d_result,
+                                   (size_t)pass->n * (sizeof(double) + sizeof(int32_t)),
+                                   cudaMemcpyDeviceToHost, plan->compute)));
+    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->result_ready, plan->compute)));
+done:
+    return st;
+}
+
+static enum status softmax_backward(struct cuda_pass *pass, int i)
+{
+    return ST_OK;
+}
+
+const struct cuda_kind cuda_softmax_xent = {softmax_plan,     NULL, softmax_forward,
+                                            softmax_backward, 0,    0};

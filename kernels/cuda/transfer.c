@@ -1,0 +1,222 @@
+/* kernels/cuda/transfer.c - parameters to the device, gradients to the host.
+ *
+ * DESIGN. What lies in pinned pages is copied by the device alone; heads and tails of a tensor go
+ * through staging memory (pieces.h), so that no copy ever makes the caller wait.
+ * In:  `up` waits until compute is through with the old value (used), copies, and marks it loaded;
+ *      compute waits for that before the layer's forward.
+ * Out: at the end of a layer's backward compute marks its gradients ready; `down` waits for that,
+ *      copies, and marks them copied. The caller waits for copied, and the staged parts are put in
+ *      place then. Compute waits for it before it writes the next step's. */
+#include "kernels/cuda/plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+static struct cuda_range pinned_part(const struct cuda_plan *plan, const float *host, int64_t elems)
+{
+    uintptr_t first = (uintptr_t)host, end = first + (uintptr_t)elems * sizeof(float);
+    for (int i = 0; i < plan->pins.n; i++)
+        if (plan->pins.ranges[i].first < end && plan->pins.ranges[i].end > first)
+            return plan->pins.ranges[i];
+    return (struct cuda_range){0, 0};
+}
+
+static enum status blocks_pin(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    int n = 0;
+    struct cuda_range *ranges = calloc(2 * (size_t)plan->cfg.n_params + 1, sizeof *ranges);
+    if (ranges == NULL)
+        return cuda_no_host_memory();
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        const struct cuda_param *p = &plan->params[k];
+        uintptr_t bytes = (uintptr_t)p->elems * sizeof(float);
+        if (p->layer < 0)
+            continue;
+        uintptr_t in = (uintptr_t)plan->cfg.params[k];
+        ranges[n++] = (struct cuda_range){in, in + bytes};
+        if (plan->cfg.inference_only)
+            continue;
+        uintptr_t out = (uintptr_t)plan->cfg.grads[k];
+        ranges[n++] = (struct cuda_range){out, out + bytes};
+    }
+    TRY(cuda_pin(ranges, n, &plan->pins));
+done:
+    free(ranges);
+    return st;
+}
+
+static int64_t staged_elems(struct cuda_pieces p)
+{
+    return p.head + p.tail;
+}
+
+static enum status staging_create(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    int64_t elems = 0;
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        struct cuda_param *p = &plan->params[k];
+        if (p->layer < 0)
+            continue;
+        const float *in = plan->cfg.params[k];
+        p->in = cuda_pieces_of(in, p->elems, pinned_part(plan, in, p->elems));
+        elems += staged_elems(p->in);
+        if (plan->cfg.inference_only)
+            continue;
+        const float *out = plan->cfg.grads[k];
+        p->out = cuda_pieces_of(out, p->elems, pinned_part(plan, out, p->elems));
+        elems += staged_elems(p->out);
+    }
+    if (elems == 0)
+        return ST_OK;
+    TRY(cuda_check(
+        NULL, "cudaHostAlloc",
+        cudaHostAlloc(&plan->staging, (size_t)elems * sizeof(float), cudaHostAllocDefault)));
+    float *at = plan->staging;
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        struct cuda_param *p = &plan->params[k];
+        p->staged_in = at;
+        p->staged_out = at + staged_elems(p->in);
+        at = p->staged_out + staged_elems(p->out);
+    }
+done:
+    return st;
+}
+
+static enum status event_create(cudaEvent_t *out)
+{
+    return cuda_check(NULL, "cudaEventCreateWithFlags",
+                      cudaEventCreateWithFlags(out, cudaEventDisableTiming));
+}
+
+enum status cuda_transfer_create(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    TRY(event_create(&plan->input_read));
+    TRY(event_create(&plan->result_ready));
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        TRY(event_create(&plan->used[i]));
+        TRY(event_create(&plan->ready[i]));
+        TRY(event_create(&plan->copied[i]));
+    }
+    for (int k = 0; k < plan->cfg.n_params; k++)
+        TRY(event_create(&plan->params[k].loaded));
+    TRY(blocks_pin(plan));
+    TRY(staging_create(plan));
+done:
+    return st;
+}
+
+static void event_destroy(cudaEvent_t event)
+{
+    if (event != NULL)
+        cudaEventDestroy(event);
+}
+
+void cuda_transfer_destroy(struct cuda_plan *plan)
+{
+    for (int k = 0; plan->params != NULL && k < plan->cfg.n_params; k++)
+        event_destroy(plan->params[k].loaded);
+    for (int i = 0; plan->used != NULL && i < plan->cfg.n_layers; i++)
+        event_destroy(plan->used[i]);
+    for (int i = 0; plan->ready != NULL && i < plan->cfg.n_layers; i++)
+        event_destroy(plan->ready[i]);
+    for (int i = 0; plan->copied != NULL && i < plan->cfg.n_layers; i++)
+        event_destroy(plan->copied[i]);
+    event_destroy(plan->result_ready);
+    event_destroy(plan->input_read);
+    if (plan->staging != NULL)
+        cudaFreeHost(plan->staging);
+    if (plan->pins.n > 0 || plan->pins.ranges != NULL)
+        cuda_unpin(&plan->pins);
+}
+
+static enum status copy(const struct cuda_op *op, void *to, const void *from, int64_t elems,
+                        enum cudaMemcpyKind way, cudaStream_t stream)
+{
+    if (elems == 0)
+        return ST_OK;
+    return cuda_check(op, "cudaMemcpyAsync",
+                      cudaMemcpyAsync(to, from, (size_t)elems * sizeof(float), way, stream));
+}
+
+enum status cuda_upload(struct cuda_plan *plan, int param)
+{
+    enum status st = ST_OK;
+    struct cuda_param *p = &plan->params[param];
+    if (p->layer < 0)
+        return ST_OK;
+    const struct cuda_op *op = &plan->ops[p->layer];
+    const float *host = plan->cfg.params[param];
+    struct cuda_pieces s = p->in;
+    size_t head = (size_t)s.head * sizeof(float), tail = (size_t)s.tail * sizeof(float);
+    TRY(cuda_check(op, "cudaStreamWaitEvent",
+                   cudaStreamWaitEvent(plan->up, plan->used[p->layer], 0)));
+    if (head + tail > 0) {
+        TRY(cuda_check(op, "cudaEventSynchronize", cudaEventSynchronize(p->loaded)));
+        memcpy(p->staged_in, host, head);
+        memcpy(p->staged_in + s.head, host + s.head + s.middle, tail);
+    }
+    TRY(copy(op, p->d, p->staged_in, s.head, cudaMemcpyHostToDevice, plan->up));
+    TRY(copy(op, p->d + s.head, host + s.head, s.middle, cudaMemcpyHostToDevice, plan->up));
+    TRY(copy(op, p->d + s.head + s.middle, p->staged_in + s.head, s.tail, cudaMemcpyHostToDevice,
+             plan->up));
+    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(p->loaded, plan->up)));
+done:
+    return st;
+}
+
+enum status cuda_params_wait(struct cuda_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    const struct layer *l = &plan->cfg.layers[layer];
+    for (int k = 0; k < l->n_params; k++)
+        TRY(cuda_check(&plan->ops[layer], "cudaStreamWaitEvent",
+                       cudaStreamWaitEvent(plan->compute, plan->params[l->param[k]].loaded, 0)));
+done:
+    return st;
+}
+
+enum status cuda_download(struct cuda_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    const struct cuda_op *op = &plan->ops[layer];
+    const struct layer *l = op->layer;
+    if (l->n_params == 0)
+        return ST_OK;
+    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->ready[layer], plan->compute)));
+    TRY(cuda_check(op, "cudaStreamWaitEvent",
+                   cudaStreamWaitEvent(plan->down, plan->ready[layer], 0)));
+    for (int k = 0; k < l->n_params; k++) {
+        const struct cuda_param *p = &plan->params[l->param[k]];
+        float *host = plan->cfg.grads[l->param[k]];
+        struct cuda_pieces s = p->out;
+        TRY(copy(op, p->staged_out, p->d_grad, s.head, cudaMemcpyDeviceToHost, plan->down));
+        TRY(copy(op, host + s.head, p->d_grad + s.head, s.middle, cudaMemcpyDeviceToHost,
+                 plan->down));
+        TRY(copy(op, p->staged_out + s.head, p->d_grad + s.head + s.middle, s.tail,
+                 cudaMemcpyDeviceToHost, plan->down));
+    }
+    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->copied[layer], plan->down)));
+done:
+    return st;
+}
+
+enum status cuda_download_wait(struct cuda_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    const struct cuda_op *op = &plan->ops[layer];
+    const struct layer *l = op->layer;
+    if (l->n_params == 0)
+        return ST_OK;
+    TRY(cuda_check(op, "cudaEventSynchronize", cudaEventSynchronize(plan->copied[layer])));
+    for (int k = 0; k < l->n_params; k++) {
+        const struct cuda_param *p = &plan->params[l->param[k]];
+        float *host = plan->cfg.grads[l->param[k]];
+        memcpy(host, p->staged_out, (size_t)p->out.head * sizeof(float));
+        memcpy(host + p->out.head + p->out.middle, p->staged_out + p->out.head,
+               (size_t)p->out.tail * sizeof(float));
+    }
+done:
+    return st;
+}

@@ -1,0 +1,466 @@
+/* tests/kernel_cuda_emulated_test.c - the CUDA backend's own kernels, run on the CPU (see
+ * tests/emulation), against the double-precision reference: each layer gets the reference's own
+ * input and gradient, so that an error shows where it is made.
+ * What this cannot show: cuDNN and cuBLAS, streams, and what only a GPU does; that is the
+ * conformance suite's, label gpu. */
+#include "base/rng.h"
+#include "kernels/cuda/kernels.h"
+#include "tests/kernel_reference.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BATCH = 6, SEED = 99 };
+
+/* ---- nets ---- */
+
+static void end(struct reference *r)
+{
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 45); /* more classes than threads in a block of the softmax */
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+static void build_same_pools(struct reference *r)
+{
+    reference_conv(r, 5, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 3, 2, -1); /* pads on both sides */
+    reference_conv(r, 4, 3, 1, -1);
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1); /* pads behind alone */
+    end(r);
+}
+
+static void build_overlapping_pools(struct reference *r)
+{
+    reference_conv(r, 3, 2, 1, -1);
+    reference_pool(r, LAYER_AVG_POOL, 4, 1, -1);
+    reference_pool(r, LAYER_MAX_POOL, 2, 1, -1);
+    reference_pool(r, LAYER_MAX_POOL, 2, 3, 0); /* cells that no window covers */
+    reference_pool(r, LAYER_AVG_POOL, 1, 2, 0);
+    end(r);
+}
+
+static void build_norms(struct reference *r)
+{
+    reference_conv(r, 7, 3, 1, -1);
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_layer(r, LAYER_RELU);
+    reference_dropout(r, 0.3f); /* on (C,H,W) */
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 150); /* more features than threads in a block of the bias gradient */
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_layer(r, LAYER_RELU);
+    reference_dropout(r, 0.6f);
+    end(r);
+}
+
+static const struct net {
+    const char *name;
+    int c, h, w;
+    void (*build)(struct reference *r);
+} nets[] = {
+    {"same pools", 2, 11, 8, build_same_pools},
+    {"overlapping pools", 3, 9, 12, build_overlapping_pools},
+    {"norms", 2, 7, 6, build_norms},
+};
+enum { N_NETS = sizeof nets / sizeof nets[0] };
+
+/* ---- values ---- */
+
+static float noise(uint64_t use, uint64_t counter)
+{
+    return rng_uniform(rng_key(SEED, RNG_TEST, use), counter) * 2 - 1;
+}
+
+static float *floats(int64_t n)
+{
+    float *f = malloc((size_t)(n > 0 ? n : 1) * sizeof *f);
+    assert_non_null(f);
+    for (int64_t k = 0; k < n; k++)
+        f[k] = NAN; /* all must be written */
+    return f;
+}
+
+static float *floats_of(const double *d, int64_t n)
+{
+    float *f = floats(n);
+    for (int64_t k = 0; k < n; k++)
+        f[k] = (float)d[k];
+    return f;
+}
+
+static void compare(const char *net, int layer, const char *what, const float *got,
+                    const double *want, int64_t n)
+{
+    double largest = 0, worst = 0;
+    for (int64_t k = 0; k < n; k++) {
+        double error = fabs((double)got[k] - want[k]);
+        largest = fmax(largest, fabs(want[k]));
+        worst = error <= worst ? worst : error; /* a NaN gets through */
+    }
+    if (!(worst <= 1e-5 * largest + 1e-6))
+        fail_msg("net '%s', layer %d, %s: off by %g, largest value %g", net, layer, what, worst,
+                 largest);
+}
+
+/* One net after the reference's forward and backward. */
+struct run {
+    const char *net;
+    struct reference *r;
+    uint8_t labels[BATCH];
+    uint64_t position[BATCH];
+    uint8_t *pixels;
+};
+
+static void run_make(struct run *u, const struct net *net, int n)
+{
+    u->net = net->name;
+    u->r = reference_create(net->c, net->h, net->w, BATCH, SEED);
+    net->build(u->r);
+    for (int i = 0; i < u->r->n_params; i++)
+        for (int64_t k = 0; k < u->r->param_elems[i]; k++)
+            u->r->param[i][k] = (double)(noise((uint64_t)i, (uint64_t)k) * 0.5f + 0.1f);
+    int64_t pixels = (int64_t)net->c * net->h * net->w;
+    u->pixels = malloc((size_t)(BATCH * pixels));
+    assert_non_null(u->pixels);
+    for (int64_t k = 0; k < BATCH * pixels; k++)
+        u->pixels[k] = (uint8_t)rng_u64(rng_key(SEED, RNG_TEST, 50), (uint64_t)k);
+    for (int s = 0; s < BATCH; s++) {
+        u->labels[s] = (uint8_t)rng_below(rng_key(SEED, RNG_TEST, 51), (uint64_t)s, 45);
+        u->position[s] = 7000000019u * (uint64_t)s + 3; /* beyond 32 bits */
+    }
+    reference_forward(u->r, u->pixels, u->labels, u->position, n, 1);
+    reference_backward(u->r);
+}
+
+static void run_free(struct run *u)
+{
+    reference_destroy(u->r);
+    free(u->pixels);
+}
+
+static struct cuda_planes planes_of(const struct shape *s, int n)
+{
+    return (struct cuda_planes){n, s->dim[0], shape_elems(s) / s->dim[0]};
+}
+
+/* ---- one layer each ---- */
+
+static void check_bias(const struct run *u, int i)
+{
+    struct reference *r = u->r;
+    const struct layer *l = &r->layers[i];
+    struct cuda_planes shape = planes_of(&l->out, r->n);
+    int64_t n = r->n * shape_elems(&l->out);
+    int relu = r->layers[i + 1].kind == LAYER_RELU;
+    const double *bias = r->param[l->param[1]];
+    float *dy = floats_of(r->d[i], n), *db = floats(shape.channels), *b = floats(shape.channels);
+    float *scratch = floats(cuda_bias_grad_scratch(shape)), *y = floats(n);
+    assert_int_equal(cuda_bias_grad(NULL, dy, db, scratch, shape), 0);
+    compare(u->net, i, "bias gradient", db, r->grad[l->param[1]], shape.channels);
+    for (int64_t k = 0; k < n; k++)
+        y[k] = (float)(r->y[i][k] - bias[k / shape.plane % shape.channels]);
+    for (int64_t k = 0; k < shape.channels; k++)
+        b[k] = (float)bias[k];
+    assert_int_equal(cuda_bias_add(NULL, y, b, shape, relu), 0);
+    compare(u->net, i, "bias", y, r->y[i + relu], n);
+    free(dy);
+    free(db);
+    free(b);
+    free(scratch);
+    free(y);
+}
+
+static void check_relu(const struct run *u, int i)
+{
+    struct reference *r = u->r;
+    int64_t n = r->n * shape_elems(&r->layers[i].out);
+    float *y = floats_of(r->y[i - 1], n), *dy = floats_of(r->d[i], n);
+    assert_int_equal(cuda_relu_forward(NULL, y, n), 0);
+    compare(u->net, i, "relu", y, r->y[i], n);
+    assert_int_equal(cuda_relu_backward(NULL, y, dy, n), 0);
+    compare(u->net, i, "relu gradient", dy, r->d[i - 1], n);
+    free(y);
+    free(dy);
+}
+
+static void check_pool(const struct run *u, int i)
+{
+    struct reference *r = u->r;
+    const struct layer *l = &r->layers[i];
+    int64_t n_in = r->n * shape_elems(&l->in), n_out = r->n * shape_elems(&l->out);
+    struct cuda_window w = {.planes = r->n * l->in.dim[0],
+                            .in_h = (int)l->in.dim[1],
+                            .in_w = (int)l->in.dim[2],
+                            .out_h = (int)l->out.dim[1],
+                            .out_w = (int)l->out.dim[2],
+                            .kernel_h = l->kernel[0],
+                            .kernel_w = l->kernel[1],
+                            .stride_h = l->stride[0],
+                            .stride_w = l->stride[1],
+                            .pad_h = l->pad_lo[0],
+                            .pad_w = l->pad_lo[1]};
+    float *x = floats_of(r->y[i - 1], n_in), *y = floats(n_out);
+    float *dy = floats_of(r->d[i], n_out), *dx = floats(n_in);
+    int32_t *winner = calloc((size_t)n_out, sizeof *winner);
+    assert_non_null(winner);
+    if (l->kind == LAYER_MAX_POOL) {
+        assert_int_equal(cuda_pool_max_forward(NULL, x, y, winner, &w), 0);
+        assert_int_equal(cuda_pool_max_backward(NULL, dy, winner, dx, &w), 0);
+    } else {
+        assert_int_equal(cuda_pool_avg_forward(NULL, x, y, &w), 0);
+        assert_int_equal(cuda_pool_avg_backward(NULL, dy, dx, &w), 0);
+    }
+    compare(u->net, i, "pool", y, r->y[i], n_out);
+    compare(u->net, i, "pool gradient", dx, r->d[i - 1], n_in);
+    w.pad_h = w.kernel_h; /* a window of nothing but padding */
+    assert_int_equal(cuda_pool_avg_forward(NULL, x, y, &w), CUDA_KERNEL_REFUSED);
+    free(winner);
+    free(x);
+    free(y);
+    free(dy);
+    free(dx);
+}
+
+static void check_dropout(const struct run *u, int i)
+{
+    struct reference *r = u->r;
+    const struct layer *l = &r->layers[i];
+    struct cuda_dropout d = {.n = r->n,
+                             .elems = shape_elems(&l->in),
+                             .position = r->position,
+                             .key = rng_key(r->seed, RNG_DROPOUT, (uint64_t)i),
+                             .threshold = (uint64_t)ceil((double)l->rate * 0x1p24),
+                             .scale = 1.0f / (1.0f - l->rate)};
+    int64_t n = d.n * d.elems;
+    float *x = floats_of(r->y[i - 1], n), *y = floats(n), *dy = floats_of(r->d[i], n);
+    assert_int_equal(cuda_dropout_apply(NULL, x, y, &d), 0);
+    compare(u->net, i, "dropout", y, r->y[i], n);
+    for (int64_t k = 0; k < n; k++) { /* the very bits that base/rng.h gives */
+        uint64_t counter = r->position[k / d.elems] * (uint64_t)d.elems + (uint64_t)(k % d.elems);
+        int dropped = (rng_u64(d.key, counter) >> 40) < d.threshold;
+        float want = x[k] * (dropped ? 0.0f : d.scale);
+        assert_true(y[k] == want);
+    }
+    assert_int_equal(cuda_dropout_apply(NULL, dy, dy, &d), 0);
+    compare(u->net, i, "dropout gradient", dy, r->d[i - 1], n);
+    free(x);
+    free(y);
+    free(dy);
+}
+
+/* The kernel gets what cuDNN saves, worked out here. */
+static void check_norm(const struct run *u, int i)
+{
+    struct reference *r = u->r;
+    const struct layer *l = &r->layers[i];
+    struct cuda_planes shape = planes_of(&l->in, r->n);
+    int64_t cells = shape.n * shape.plane;
+    float *saved_mean = floats(shape.channels), *saved_inverse = floats(shape.channels);
+    float *mean = floats(shape.channels), *variance = floats(shape.channels);
+    for (int64_t c = 0; c < shape.channels; c++) {
+        double sum = 0, squares = 0;
+        for (int64_t k = 0; k < cells; k++)
+            sum +=
+                r->y[i - 1][(k / shape.plane * shape.channels + c) * shape.plane + k % shape.plane];
+        for (int64_t k = 0; k < cells; k++) {
+            double off = r->y[i - 1][(k / shape.plane * shape.channels + c) * shape.plane +
+                                     k % shape.plane] -
+                         sum / (double)cells;
+            squares += off * off;
+        }
+        saved_mean[c] = (float)(sum / (double)cells);
+        saved_inverse[c] = (float)(1 / sqrt(squares / (double)cells + (double)l->epsilon));
+    }
+    struct cuda_norm_stats s = {
+        shape.channels, cells, (double)l->epsilon, saved_mean, saved_inverse, mean, variance};
+    assert_int_equal(cuda_norm_stats_hand_out(NULL, &s), 0);
+    compare(u->net, i, "mean", mean, r->grad[l->param[2]], shape.channels);
+    compare(u->net, i, "variance", variance, r->grad[l->param[3]], shape.channels);
+    free(saved_mean);
+    free(saved_inverse);
+    free(mean);
+    free(variance);
+}
+
+static void check_softmax(const struct run *u, int i)
+{
+    struct reference *r = u->r;
+    int64_t classes = r->layers[i].in.dim[0], n = r->n * classes;
+    float *x = floats_of(r->y[i - 1], n), *y = floats(n), *dx = floats(n);
+    double loss[BATCH], sum = 0;
+    int32_t hit[BATCH];
+    int hits = 0;
+    struct cuda_softmax s = {.n = r->n,
+                             .classes = classes,
+                             .x = x,
+                             .labels = u->labels,
+                             .y = y,
+                             .dx = dx,
+                             .loss = loss,
+                             .hit = hit};
+    assert_int_equal(cuda_softmax_run(NULL, &s), 0);
+    compare(u->net, i, "probabilities", y, r->y[i], n);
+    compare(u->net, i, "softmax gradient", dx, r->d[i - 1], n);
+    for (int k = 0; k < r->n; k++) {
+        sum += loss[k];
+        hits += hit[k];
+    }
+    float mean = (float)(sum / r->n);
+    compare(u->net, i, "loss", &mean, &r->loss, 1);
+    assert_int_equal(hits, r->n_correct);
+    s.labels = NULL;
+    s.dx = NULL;
+    s.loss = NULL;
+    s.hit = NULL;
+    y[0] = NAN;
+    assert_int_equal(cuda_softmax_run(NULL, &s), 0);
+    compare(u->net, i, "probabilities without labels", y, r->y[i], n);
+    free(x);
+    free(y);
+    free(dx);
+}
+
+static void check_net(const struct net *net, int n)
+{
+    struct run u;
+    run_make(&u, net, n);
+    for (int i = 0; i < u.r->n_layers; i++) {
+        switch (u.r->layers[i].kind) {
+        case LAYER_CONV2D:
+        case LAYER_DENSE:
+            check_bias(&u, i);
+            break;
+        case LAYER_RELU:
+            check_relu(&u, i);
+            break;
+        case LAYER_MAX_POOL:
+        case LAYER_AVG_POOL:
+            check_pool(&u, i);
+            break;
+        case LAYER_DROPOUT:
+            check_dropout(&u, i);
+            break;
+        case LAYER_BATCH_NORM:
+            check_norm(&u, i);
+            break;
+        case LAYER_SOFTMAX_XENT:
+            check_softmax(&u, i);
+            break;
+        default:
+            break;
+        }
+    }
+    run_free(&u);
+}
+
+/* ---- tests ---- */
+
+static void test_layers(void **state)
+{
+    for (int k = 0; k < N_NETS; k++) {
+        check_net(&nets[k], BATCH);
+        check_net(&nets[k], 1);
+    }
+}
+
+/* Enough samples and cells that the sums are split. */
+static void test_bias_gradient_is_split(void **state)
+{
+    static const struct cuda_planes shapes[] = {{37, 3, 300}, {300, 5, 1}, {65, 130, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct cuda_planes s = shapes[i];
+        int64_t n = s.n * s.channels * s.plane;
+        float *dy = floats(n), *db = floats(s.channels), *again = floats(s.channels);
+        float *scratch = floats(cuda_bias_grad_scratch(s));
+        double *want = calloc((size_t)s.channels, sizeof *want);
+        assert_non_null(want);
+        for (int64_t k = 0; k < n; k++) {
+            dy[k] = noise(200 + i, (uint64_t)k);
+            want[k / s.plane % s.channels] += (double)dy[k];
+        }
+        assert_int_equal(cuda_bias_grad(NULL, dy, db, scratch, s), 0);
+        compare("split", (int)i, "bias gradient", db, want, s.channels);
+        assert_int_equal(cuda_bias_grad(NULL, dy, again, scratch, s), 0);
+        assert_memory_equal(db, again, (size_t)s.channels * sizeof *db);
+        free(dy);
+        free(db);
+        free(again);
+        free(scratch);
+        free(want);
+    }
+}
+
+static void test_pixels(void **state)
+{
+    uint8_t src[1000];
+    float dst[1000];
+    for (int k = 0; k < 1000; k++)
+        src[k] = (uint8_t)(k * 7);
+    assert_int_equal(cuda_scale_pixels(NULL, src, dst, 1000), 0);
+    for (int k = 0; k < 1000; k++)
+        assert_true(dst[k] == (float)src[k] / 255.0f);
+    assert_int_equal(cuda_scale_pixels(NULL, src, dst, 0), CUDA_KERNEL_REFUSED);
+    assert_int_equal(cuda_scale_pixels(NULL, NULL, dst, 9), CUDA_KERNEL_REFUSED);
+}
+
+static void test_padding(void **state)
+{
+    static const struct cuda_frame frames[] = {
+        {3, 5, 7, 6, 8, 0, 0}, {2, 4, 3, 7, 9, 1, 2}, {4, 6, 6, 6, 6, 0, 0}};
+    for (size_t i = 0; i < sizeof frames / sizeof frames[0]; i++) {
+        struct cuda_frame f = frames[i];
+        int64_t n = f.planes * f.h * f.w, n_padded = f.planes * f.padded_h * f.padded_w;
+        float *x = floats(n), *padded = floats(n_padded), *back = floats(n);
+        for (int64_t k = 0; k < n; k++)
+            x[k] = noise(300 + i, (uint64_t)k);
+        assert_int_equal(cuda_pad_set(NULL, x, padded, &f), 0);
+        const float *at = padded;
+        for (int64_t p = 0; p < f.planes; p++)
+            for (int y = -f.lo_h; y < f.padded_h - f.lo_h; y++)
+                for (int c = -f.lo_w; c < f.padded_w - f.lo_w; c++, at++) {
+                    int inside = y >= 0 && y < f.h && c >= 0 && c < f.w;
+                    assert_true(*at == (inside ? x[(p * f.h + y) * f.w + c] : 0.0f));
+                }
+        assert_int_equal(cuda_pad_cut(NULL, padded, back, &f), 0);
+        assert_memory_equal(back, x, (size_t)n * sizeof *x);
+        f.padded_h = f.h - 1;
+        assert_int_equal(cuda_pad_set(NULL, x, padded, &f), CUDA_KERNEL_REFUSED);
+        free(x);
+        free(padded);
+        free(back);
+    }
+}
+
+/* Of equal maxima the lowest class wins, whichever thread holds it. */
+static void test_softmax_ties(void **state)
+{
+    enum { CLASSES = 70 };
+    static const int tops[][2] = {{3, 66}, {34, 2}, {31, 32}, {0, 69}, {33, 1}};
+    for (size_t i = 0; i < sizeof tops / sizeof tops[0]; i++) {
+        float x[CLASSES] = {0}, y[CLASSES], dx[CLASSES];
+        int low = tops[i][0] < tops[i][1] ? tops[i][0] : tops[i][1];
+        uint8_t label = (uint8_t)low;
+        double loss;
+        int32_t hit;
+        x[tops[i][0]] = x[tops[i][1]] = 5.0f;
+        struct cuda_softmax s = {1, CLASSES, x, &label, y, dx, &loss, &hit};
+        assert_int_equal(cuda_softmax_run(NULL, &s), 0);
+        assert_int_equal(hit, 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers),       cmocka_unit_test(test_bias_gradient_is_split),
+        cmocka_unit_test(test_pixels),       cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_softmax_ties),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

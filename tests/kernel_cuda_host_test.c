@@ -1,0 +1,209 @@
+/* tests/kernel_cuda_host_test.c - what the CUDA backend decides without a GPU: the book of its
+ * memory and the error when it is full, the choice of algorithms, the cutting of copies. */
+#include "kernels/cuda/algo.h"
+#include "kernels/cuda/arena.h"
+#include "kernels/cuda/pieces.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- what a failure logs: stderr goes into a pipe meanwhile ---- */
+
+static int log_pipe[2], kept_stderr;
+
+static void log_capture(void)
+{
+    assert_int_equal(pipe(log_pipe), 0);
+    kept_stderr = dup(2);
+    assert_true(kept_stderr >= 0 && dup2(log_pipe[1], 2) == 2);
+}
+
+static void log_release(char *out, size_t size)
+{
+    assert_int_equal(dup2(kept_stderr, 2), 2);
+    close(kept_stderr);
+    close(log_pipe[1]);
+    ssize_t n = read(log_pipe[0], out, size - 1);
+    assert_true(n >= 0);
+    out[n] = '\0';
+    close(log_pipe[0]);
+}
+
+/* ---- arena ---- */
+
+static void test_arena_deals_out_apart(void **state)
+{
+    enum { N = 100 };
+    static char block[N * 512] __attribute__((aligned(256)));
+    struct cuda_arena a;
+    char *where[N];
+    cuda_arena_init(&a, sizeof block);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(cuda_arena_take(&a, "l", "t", (uint64_t)(i * 5 + 1), &where[i]), ST_OK);
+    assert_true(a.bytes <= sizeof block);
+    assert_int_equal(cuda_arena_left(&a), sizeof block - a.bytes);
+    cuda_arena_bind(&a, block);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal((uintptr_t)where[i] % CUDA_ARENA_ALIGN, 0);
+        const char *end = i + 1 < N ? where[i + 1] : block + a.bytes;
+        assert_true(where[i] >= block && where[i] + i * 5 + 1 <= end);
+    }
+    cuda_arena_free(&a);
+}
+
+static void test_arena_limit_is_hard(void **state)
+{
+    struct cuda_arena a;
+    void *p, *q = NULL;
+    char log[1024];
+    cuda_arena_init(&a, 10 * CUDA_ARENA_ALIGN + 100);
+    assert_int_equal(cuda_arena_take(&a, "conv1", "weights", 7 * CUDA_ARENA_ALIGN, &p), ST_OK);
+    log_capture();
+    enum status st =
+        cuda_arena_take(&a, "fc1", "output", 3 * CUDA_ARENA_ALIGN + 50, &q); /* not rounded */
+    log_release(log, sizeof log);
+    assert_int_equal(st, ST_NOMEM);
+    assert_non_null(strstr(log, "'fc1'"));
+    assert_non_null(strstr(log, "output"));
+    assert_non_null(strstr(log, "818 bytes"));  /* wanted */
+    assert_non_null(strstr(log, "2660 bytes")); /* the limit */
+    assert_non_null(strstr(log, "868 are left"));
+    assert_int_equal(a.bytes, 7 * CUDA_ARENA_ALIGN); /* nothing was taken */
+    assert_int_equal(cuda_arena_take(&a, "fc1", "output", 3 * CUDA_ARENA_ALIGN, &q), ST_OK);
+    assert_int_equal(cuda_arena_left(&a), 100);
+    assert_int_equal(cuda_arena_take(&a, "fc1", "nothing", 0, &q), ST_OK);
+    assert_int_equal(cuda_arena_take(&a, "fc1", "bias", 1, &q), ST_NOMEM);
+    cuda_arena_free(&a);
+}
+
+static void test_arena_does_not_wrap(void **state)
+{
+    struct cuda_arena a;
+    void *p;
+    cuda_arena_init(&a, UINT64_MAX);
+    assert_int_equal(cuda_arena_take(&a, "l", "t", 300, &p), ST_OK);
+    assert_int_equal(cuda_arena_take(&a, "l", "t", UINT64_MAX, &p), ST_NOMEM);
+    assert_int_equal(cuda_arena_take(&a, "l", "t", UINT64_MAX - 300, &p), ST_NOMEM);
+    assert_int_equal(a.bytes, 512);
+    cuda_arena_free(&a);
+}
+
+static void test_arena_names_the_largest(void **state)
+{
+    struct cuda_arena a;
+    void *p;
+    const char *layer, *what;
+    uint64_t bytes;
+    cuda_arena_init(&a, UINT64_MAX);
+    cuda_arena_largest(&a, &layer, &what, &bytes);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(cuda_arena_take(&a, "conv1", "output", 1000, &p), ST_OK);
+    assert_int_equal(cuda_arena_take(&a, "fc1", "weights", 4096, &p), ST_OK);
+    assert_int_equal(cuda_arena_take(&a, "fc2", "bias", 40, &p), ST_OK);
+    cuda_arena_largest(&a, &layer, &what, &bytes);
+    assert_string_equal(layer, "fc1");
+    assert_string_equal(what, "weights");
+    assert_int_equal(bytes, 4096);
+    cuda_arena_free(&a);
+}
+
+/* ---- algorithms ---- */
+
+static void test_first_algorithm_that_fits(void **state)
+{
+    static const struct cuda_algo list[] = {
+        {.usable = 0, .deterministic = 1, .workspace_bytes = 0},
+        {.usable = 1, .deterministic = 1, .tf32 = 1, .workspace_bytes = 10},
+        {.usable = 1, .deterministic = 0, .workspace_bytes = 1000},
+        {.usable = 1, .deterministic = 0, .workspace_bytes = 50},
+        {.usable = 1, .deterministic = 1, .workspace_bytes = 2000},
+        {.usable = 1, .deterministic = 1, .workspace_bytes = 0},
+    };
+    enum { N = sizeof list / sizeof list[0] };
+    const struct {
+        struct cuda_algo_wish wish;
+        int n, want;
+    } cases[] = {
+        {{.workspace_limit = 4000, .tf32 = 1}, N, 1},
+        {{.workspace_limit = 9, .tf32 = 1}, N, 5},
+        {{.workspace_limit = 4000}, N, 2},
+        {{.workspace_limit = 1000}, N, 2}, /* the limit itself is within */
+        {{.workspace_limit = 999}, N, 3},
+        {{.workspace_limit = 4000, .deterministic = 1}, N, 4},
+        {{.workspace_limit = 1999, .deterministic = 1}, N, 5},
+        {{.workspace_limit = 0}, N, 5},
+        {{.workspace_limit = 49}, 5, -1},
+        {{.workspace_limit = 4000}, 1, -1},
+        {{.workspace_limit = 4000}, 0, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(cuda_algo_choose(list, cases[i].n, &cases[i].wish), cases[i].want);
+}
+
+/* ---- copies ---- */
+
+static void test_only_whole_pages_are_pinned(void **state)
+{
+    struct cuda_range r = cuda_range_pages((struct cuda_range){4097, 12288}, 4096);
+    assert_true(r.first == 8192 && r.end == 12288);
+    r = cuda_range_pages((struct cuda_range){4096, 12287}, 4096);
+    assert_true(r.first == 4096 && r.end == 8192);
+    r = cuda_range_pages((struct cuda_range){4097, 8191}, 4096);
+    assert_true(r.first == r.end);
+    r = cuda_range_pages((struct cuda_range){4097, 12287}, 4096);
+    assert_true(r.first == r.end);
+}
+
+static void test_neighbours_are_joined(void **state)
+{
+    struct cuda_range r[] = {{500, 600}, {100, 200}, {200, 300}, {310, 400}, {120, 130}};
+    assert_int_equal(cuda_range_join(r, 5, 10), 2);
+    assert_true(r[0].first == 100 && r[0].end == 400);
+    assert_true(r[1].first == 500 && r[1].end == 600);
+    struct cuda_range apart[] = {{311, 400}, {100, 300}};
+    assert_int_equal(cuda_range_join(apart, 2, 10), 2);
+    assert_true(apart[0].first == 100 && apart[1].first == 311);
+    assert_int_equal(cuda_range_join(apart, 0, 10), 0);
+}
+
+static void assert_pieces(uintptr_t host, int64_t elems, struct cuda_range pinned,
+                          struct cuda_pieces want)
+{
+    struct cuda_pieces got = cuda_pieces_of((const float *)host, elems, pinned);
+    assert_int_equal(got.head, want.head);
+    assert_int_equal(got.middle, want.middle);
+    assert_int_equal(got.tail, want.tail);
+    assert_int_equal(got.head + got.middle + got.tail, elems);
+}
+
+static void test_copies_are_cut_at_the_pins(void **state)
+{
+    struct cuda_range pinned = {8192, 16384};
+    assert_pieces(8192, 2048, pinned, (struct cuda_pieces){0, 2048, 0});
+    assert_pieces(8000, 2048, pinned, (struct cuda_pieces){48, 2000, 0});
+    assert_pieces(9000, 2048, pinned, (struct cuda_pieces){0, 1846, 202});
+    assert_pieces(4096, 4096, pinned, (struct cuda_pieces){1024, 2048, 1024});
+    assert_pieces(100, 20, pinned, (struct cuda_pieces){20, 0, 0});
+    assert_pieces(16384, 20, pinned, (struct cuda_pieces){20, 0, 0});
+    assert_pieces(8192, 20, (struct cuda_range){0, 0}, (struct cuda_pieces){20, 0, 0});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arena_deals_out_apart),
+        cmocka_unit_test(test_arena_limit_is_hard),
+        cmocka_unit_test(test_arena_does_not_wrap),
+        cmocka_unit_test(test_arena_names_the_largest),
+        cmocka_unit_test(test_first_algorithm_that_fits),
+        cmocka_unit_test(test_only_whole_pages_are_pinned),
+        cmocka_unit_test(test_neighbours_are_joined),
+        cmocka_unit_test(test_copies_are_cut_at_the_pins),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
