@@ -70,6 +70,10 @@ static char *value_text(const struct flag *f)
         break;
     case FLAG_BOOL:
         return strdup(*(int *)f->target ? "true" : "false");
+    case FLAG_MAYBE:
+        if (*(int *)f->target < 0)
+            return strdup("");
+        /* fall through */
     case FLAG_CHOICE:
         n = choice_word(f->choices, *(int *)f->target, &word);
         n = asprintf(&text, "%.*s", n < 0 ? 0 : n, word);
@@ -138,6 +142,11 @@ static const struct flag *find_flag(const struct flags_program *prog, const char
     return NULL;
 }
 
+static int stands_alone(const struct flag *f)
+{
+    return f->type == FLAG_BOOL || f->type == FLAG_MAYBE;
+}
+
 /* Spells one argument canonically as --name or --name=value. *i moves past a separate value. */
 static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
                                  char **out)
@@ -163,7 +172,7 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
             return ST_INVALID;
         }
         name = f->name;
-        if (!value && f->type != FLAG_BOOL) {
+        if (!value && !stands_alone(f)) {
             if (*i + 1 >= argc) {
                 LOG_E("--%s: a value is missing; write --%s=VALUE", name, name);
                 return ST_INVALID;
@@ -286,6 +295,12 @@ static enum status set_flag(const struct flag *f, char *arg)
         return set_number(f, arg);
     case FLAG_BOOL:
         return set_bool(f, arg);
+    case FLAG_MAYBE:
+        if (!arg) {
+            *(int *)f->target = 0;
+            return ST_OK;
+        }
+        /* fall through */
     case FLAG_CHOICE:
         return set_choice(f, arg);
     }
@@ -316,8 +331,8 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 
 static const char *arg_name(const struct flag *f)
 {
-    static const char *const names[] = {"TEXT", "N", "X", "BOOL", NULL};
-    return f->arg ? f->arg : f->type == FLAG_CHOICE ? f->choices : names[f->type];
+    static const char *const names[] = {"TEXT", "N", "X", "BOOL"};
+    return f->arg ? f->arg : f->choices ? f->choices : names[f->type];
 }
 
 /* The option table for argp; docs owns the help texts, one per flag. */
@@ -340,7 +355,7 @@ static struct argp_option *make_options(const struct flags_program *prog, char *
         opts[n++] = (struct argp_option){.name = f->name,
                                          .key = KEY_FIRST + (int)i,
                                          .arg = arg_name(f),
-                                         .flags = f->type == FLAG_BOOL ? OPTION_ARG_OPTIONAL : 0,
+                                         .flags = stands_alone(f) ? OPTION_ARG_OPTIONAL : 0,
                                          .doc = docs[i],
                                          .group = group};
     }

@@ -1,6 +1,6 @@
 /* base/flags.h - one table of options per program: it feeds argp, --help and the start-up dump.
  * Underscores and dashes are the same in names (--ps_hosts, --ps-hosts); a boolean takes nothing,
- * or =true, =false, =1, =0.
+ * or =true, =false, =1, =0; FLAG_MAYBE takes nothing, or =word.
  * Threads: none; parse before the first thread starts.
  * Errors:  ST_INVALID, logged with the flag, what it got and what it wants. */
 #ifndef BASE_FLAGS_H
@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include <stddef.h>
 
-enum flag_type { FLAG_STRING, FLAG_INT, FLAG_DOUBLE, FLAG_BOOL, FLAG_CHOICE };
+enum flag_type { FLAG_STRING, FLAG_INT, FLAG_DOUBLE, FLAG_BOOL, FLAG_CHOICE, FLAG_MAYBE };
 
 struct flag {
     const char *name;
@@ -17,7 +17,8 @@ struct flag {
                             holds the default before parsing */
     double min, max;     /* bounds of a number, both ends allowed */
     const char *arg;     /* the value's name in --help; NULL: by type */
-    const char *choices; /* FLAG_CHOICE: "sync|async" */
+    const char *choices; /* FLAG_CHOICE: "sync|async"; FLAG_MAYBE: likewise, and the flag alone is
+                            the first of them, its target's default -1: not given */
     const char *help;    /* one sentence; the default is added */
     const char *group;   /* headline in --help, on the first flag of a group; else NULL */
 };

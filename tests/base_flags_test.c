@@ -15,7 +15,7 @@
 static const char *hosts;
 static int64_t task, steps;
 static double rate;
-static int sync_on, mode;
+static int sync_on, mode, list;
 
 static const struct flag flags[] = {
     {"ps_hosts", FLAG_STRING, &hosts, 0, 0, "HOSTS", NULL, "Servers", "Cluster:"},
@@ -24,6 +24,7 @@ static const struct flag flags[] = {
     {"learning_rate", FLAG_DOUBLE, &rate, 1e-9, 1e3, NULL, NULL, "Step size", NULL},
     {"sync_replicas", FLAG_BOOL, &sync_on, 0, 0, NULL, NULL, "Together", NULL},
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
+    {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
 };
 static const struct flags_program prog = {"worker", "Trains.", flags, sizeof flags / sizeof *flags};
 
@@ -38,6 +39,7 @@ static enum status parse(int n, const char *const *args)
     steps = 100;
     rate = 0.01;
     sync_on = mode = 0;
+    list = -1;
     for (int i = 0; i < n; i++)
         argv[i + 1] = (char *)args[i];
     FILE *f = tmpfile();
@@ -85,6 +87,19 @@ static void test_values(void **state)
     assert_string_equal(hosts, "");
 }
 
+static void test_value_left_out(void **state)
+{
+    assert_int_equal(PARSE("--task_index=1"), ST_OK);
+    assert_int_equal(list, -1);
+    assert_int_equal(PARSE("--list", "--task_index=1"), ST_OK);
+    assert_int_equal(list, 0);
+    assert_int_equal(task, 1);
+    assert_int_equal(PARSE("--list=json"), ST_OK);
+    assert_int_equal(list, 1);
+    assert_int_equal(PARSE("--list=text"), ST_OK);
+    assert_int_equal(list, 0);
+}
+
 static void test_bad_values(void **state)
 {
     assert_int_equal(PARSE("--task_index=x"), ST_INVALID);
@@ -105,6 +120,9 @@ static void test_bad_values(void **state)
     says("neither true nor false");
     assert_int_equal(PARSE("--sync_mode=syn"), ST_INVALID);
     says("'syn' is none of sync|async");
+    assert_int_equal(PARSE("--list=xml"), ST_INVALID);
+    says("'xml' is none of text|json");
+    assert_int_equal(PARSE("--list", "json"), ST_INVALID);
     assert_int_equal(PARSE("--ps_hosts"), ST_INVALID);
     says("--ps_hosts: a value is missing");
 }
@@ -137,6 +155,7 @@ static void test_help(void **state)
     says("--ps_hosts=HOSTS");
     says("Number of this task [0]");
     says("--sync_mode=sync|async");
+    says("--list[=text|json]");
     assert_int_equal(PARSE("--version"), ST_OK);
     assert_int_equal(exit_now, 1);
     assert_int_equal(strncmp(output, "worker (Weir) ", 14), 0);
@@ -165,7 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),  cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_unknown), cmocka_unit_test(test_help),
-        cmocka_unit_test(test_dump),
+        cmocka_unit_test(test_dump),    cmocka_unit_test(test_value_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

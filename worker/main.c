@@ -5,6 +5,8 @@
 #include "base/rng.h"
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
+#include "worker/device_list.h"
+#include "worker/devices.h"
 #include "worker/options.h"
 #include "worker/safetensors.h"
 #include "worker/summary.h"
@@ -19,6 +21,7 @@
 
 struct worker {
     struct options opt;
+    struct devices gpus; /* reserved while they are in here */
     struct model *model;
     struct chunks *chunks;
     struct dataset *train, *test;
@@ -76,6 +79,41 @@ static enum status cut_model(struct worker *w)
     return chunks_create(
         w->model->params, w->model->n_params,
         o->chunk_bytes > 0 ? o->chunk_bytes : chunks_default_bytes(n_elems, n_servers), &w->chunks);
+}
+
+/* Sleeps in the time before the signal thread is there: a signal ends the sleep and the run. */
+static int pause_for_signal(void *arg, int ms)
+{
+    struct worker *w = arg;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    int sig = sigtimedwait(&set, NULL, &(struct timespec){ms / 1000, ms % 1000 * 1000000L});
+    if (sig > 0)
+        atomic_store(&w->signal, sig);
+    return sig > 0;
+}
+
+/* The one place where the GPUs that were chosen meet what could compute on them. */
+static enum status choose_gpus(struct worker *w)
+{
+    struct devices_request request = {
+        .gpus = w->opt.gpus,
+        .wait_seconds = w->opt.gpu_wait,
+        .lock_dir = w->opt.gpu_lock_dir,
+        .pause = pause_for_signal,
+        .ctx = w,
+    };
+    enum status st = devices_choose(&request, &w->gpus);
+    if (st == ST_OK && w->gpus.n > 0) {
+        LOG_W("this worker does not compute on GPUs yet; training on the CPU, and the reservation "
+              "of %d "
+              "%s is given back",
+              w->gpus.n, w->gpus.n == 1 ? "GPU" : "GPUs");
+        devices_release(&w->gpus);
+    }
+    return st;
 }
 
 static enum status read_inputs(struct worker *w)
@@ -209,6 +247,7 @@ static enum status run(struct worker *w)
     int64_t step;
     if (w->opt.trace)
         TRY(trace_open(w->opt.trace, "worker", w->opt.task_index));
+    TRY(choose_gpus(w));
     TRY(read_inputs(w));
     TRY(make_exchange(w));
     TRY(make_trainer(w));
@@ -237,6 +276,7 @@ static enum status clean_up(struct worker *w)
     }
     exchange_destroy(&w->exchange);
     trainer_destroy(w->trainer);
+    devices_release(&w->gpus);
     enum status st = trace_close();
     dataset_destroy(w->train);
     dataset_destroy(w->test);
@@ -257,6 +297,11 @@ int main(int argc, char **argv)
         return 2;
     if (exit_now)
         return 0;
+    if (w.opt.list_devices >= 0) {
+        enum status listed = device_list_print(w.opt.list_devices, w.opt.gpu_lock_dir);
+        options_free(&w.opt);
+        return listed == ST_OK ? 0 : 1;
+    }
     enum status st = run(&w);
     int sig = atomic_load(&w.signal);
     enum status closed = clean_up(&w);

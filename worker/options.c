@@ -4,6 +4,8 @@
 #include "worker/options.h"
 #include "base/flags.h"
 #include "worker/dataset.h"
+#include "worker/device_lock.h"
+#include "worker/devices.h"
 #include <math.h>
 #include <string.h>
 
@@ -12,12 +14,12 @@ static struct raw {
     const char *ps_hosts, *worker_hosts, *job_name;
     int64_t task_index;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
-    const char *wire_dtype;
+    const char *wire_dtype, *gpus, *gpu_lock_dir;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
-    int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms, staleness;
+    int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms, staleness, gpu_wait;
     double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay,
         compensation;
-    int sync_replicas, sync_mode, optimizer, schedule, progress, log_level;
+    int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices;
 } raw;
 
 static const struct raw raw_defaults = {
@@ -40,6 +42,8 @@ static const struct raw raw_defaults = {
     .staleness = -1,
     .wire_dtype = "fp32",
     .optimizer = OPTIM_ADAM,
+    .gpus = "auto",
+    .list_devices = -1,
     .log_level = LOG_LEVEL_INFO,
 };
 
@@ -118,6 +122,18 @@ static const struct flag table[] = {
      "copies of the model in this worker, each computing its part of the batch", "Computing:"},
     INT("intra_op_threads", intra_op_threads, 0, 4096,
         "threads inside one operation of one tower; 0: the cores divided by the towers"),
+    STR("gpus", gpus, "auto[:N]|all|none|LIST",
+        "auto: a GPU (or up to N) that nobody uses, among those that CUDA shows, reserved for this "
+        "process, else the CPU; all: each that CUDA shows; LIST: CUDA's numbers or UUIDs, or "
+        "beginnings of UUIDs, as in 0,2 or GPU-8932f937",
+        NULL),
+    INT("gpu_wait", gpu_wait, 0, 30 * 24 * 3600, "--gpus=auto: seconds to wait until one is free"),
+    STR("gpu_lock_dir", gpu_lock_dir, "DIR",
+        "where GPUs are reserved; the same for all who share the machine; left out, /run/lock, or "
+        "/tmp where not everybody may write there",
+        NULL),
+    {"list_devices", FLAG_MAYBE, &raw.list_devices, 0, 0, NULL, "text|json",
+     "print the devices of this machine and exit", NULL},
     STR("backend_dir", backend_dir, "DIR", "where backends lie; left out, lib beside the program",
         NULL),
     {"eval_every", FLAG_INT, &raw.eval_every, 0, 1e15, NULL, NULL,
@@ -287,6 +303,10 @@ static void copy_plain(struct options *o)
     o->progress = (enum progress_style)raw.progress;
     o->log_level = (enum log_level)raw.log_level;
     o->push_delay_ms = raw.push_delay_ms;
+    o->gpus = raw.gpus;
+    o->gpu_lock_dir = raw.gpu_lock_dir ? raw.gpu_lock_dir : device_lock_default_dir();
+    o->gpu_wait = (int)raw.gpu_wait;
+    o->list_devices = raw.list_devices;
 }
 
 enum status options_read(int argc, char **argv, struct options *out, int *exit_now)
@@ -304,6 +324,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(check_mode(&o));
     TRY(check_dtypes(&o));
     TRY(check_training(&o));
+    TRY(devices_check(o.gpus, o.gpu_wait));
     log_init("worker", o.task_index, o.log_level);
     flags_dump(&program);
 done:

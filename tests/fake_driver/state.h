@@ -1,0 +1,114 @@
+/* tests/fake_driver/state.h - the machine that the fake libcuda.so.1 and libnvidia-ml.so.1 show.
+ * It is read from the text file named by WEIR_FAKE_GPUS. A line is one word, then KEY=VALUE pairs;
+ * '_' in a name stands for a space, sizes are in MB:
+ *     cuda init=100                        what cuInit answers
+ *     nvml init=9                          what nvmlInit answers
+ *     gpu uuid=GPU-... pci=0000:3b:00.0 name=NVIDIA_H200 cc=9.0 total=143771 used=600 busy=0
+ *         procs=12,13 speed=2 lost=1       (one line; cards in the order of NVML, which is by bus)
+ *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
+ * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still. */
+#ifndef TESTS_FAKE_DRIVER_STATE_H
+#define TESTS_FAKE_DRIVER_STATE_H
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAKE_MAX = 16, FAKE_MAX_PROCS = 16 };
+
+struct fake_part {
+    char uuid[64];
+    unsigned long long total_mb, used_mb;
+    unsigned proc[FAKE_MAX_PROCS];
+    int n_procs;
+};
+
+struct fake_gpu {
+    struct fake_part own;
+    char name[64];
+    unsigned pci[4];
+    int cc[2], busy, speed, lost;
+    struct fake_part mig[FAKE_MAX];
+    int n_migs;
+};
+
+struct fake_state {
+    int cuda_init, nvml_init, n;
+    struct fake_gpu gpu[FAKE_MAX];
+};
+
+static inline void fake_read_part(struct fake_part *p, const char *key, const char *value)
+{
+    if (strcmp(key, "uuid") == 0)
+        snprintf(p->uuid, sizeof p->uuid, "%s", value);
+    else if (strcmp(key, "total") == 0)
+        p->total_mb = strtoull(value, NULL, 10);
+    else if (strcmp(key, "used") == 0)
+        p->used_mb = strtoull(value, NULL, 10);
+    else if (strcmp(key, "procs") == 0)
+        for (char *at = (char *)value; *at && p->n_procs < FAKE_MAX_PROCS; at += *at == ',')
+            p->proc[p->n_procs++] = (unsigned)strtoul(at, &at, 10);
+}
+
+static inline void fake_read_gpu(struct fake_gpu *g, const char *key, const char *value)
+{
+    fake_read_part(&g->own, key, value);
+    if (strcmp(key, "name") == 0) {
+        snprintf(g->name, sizeof g->name, "%s", value);
+        for (char *c = g->name; *c; c++)
+            *c = *c == '_' ? ' ' : *c;
+    } else if (strcmp(key, "pci") == 0) {
+        sscanf(value, "%x:%x:%x.%x", &g->pci[0], &g->pci[1], &g->pci[2], &g->pci[3]);
+    } else if (strcmp(key, "cc") == 0) {
+        sscanf(value, "%d.%d", &g->cc[0], &g->cc[1]);
+    } else if (strcmp(key, "busy") == 0) {
+        g->busy = atoi(value);
+    } else if (strcmp(key, "speed") == 0) {
+        g->speed = atoi(value);
+    } else if (strcmp(key, "lost") == 0) {
+        g->lost = atoi(value);
+    }
+}
+
+static inline void fake_read_line(struct fake_state *s, char *line)
+{
+    char *save = NULL, *word = strtok_r(line, " \n", &save), *pair;
+    if (word == NULL)
+        return;
+    struct fake_gpu *g = s->n > 0 ? &s->gpu[s->n - 1] : NULL;
+    struct fake_part *mig = NULL;
+    if (strcmp(word, "gpu") == 0 && s->n < FAKE_MAX)
+        g = &s->gpu[s->n++];
+    else if (strcmp(word, "mig") == 0 && g != NULL && g->n_migs < FAKE_MAX)
+        mig = &g->mig[g->n_migs++];
+    while ((pair = strtok_r(NULL, " \n", &save)) != NULL) {
+        char *value = strchr(pair, '=');
+        if (value == NULL)
+            continue;
+        *value++ = '\0';
+        if (strcmp(word, "cuda") == 0)
+            s->cuda_init = atoi(value);
+        else if (strcmp(word, "nvml") == 0)
+            s->nvml_init = atoi(value);
+        else if (mig != NULL)
+            fake_read_part(mig, pair, value);
+        else if (g != NULL)
+            fake_read_gpu(g, pair, value);
+    }
+}
+
+/* 0: there is no such file. */
+static inline int fake_read(struct fake_state *s)
+{
+    char line[1024];
+    const char *path = getenv("WEIR_FAKE_GPUS");
+    FILE *f = path ? fopen(path, "re") : NULL;
+    memset(s, 0, sizeof *s);
+    if (f == NULL)
+        return 0;
+    while (fgets(line, sizeof line, f) != NULL)
+        fake_read_line(s, line);
+    fclose(f);
+    return 1;
+}
+
+#endif

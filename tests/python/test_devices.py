@@ -1,0 +1,251 @@
+"""--list_devices, --gpus and --gpu_wait of the real worker, which loads fakes of the driver's two
+libraries (tests/fake_driver) as it would load NVIDIA's. Choosing itself, and processes that race
+for a card: tests/worker_devices_test.c."""
+# label: cluster sanitize
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import time
+
+import harness
+
+FAKES = os.environ.get("WEIR_FAKES") or os.path.join(harness.SOURCE, "build/tests")
+IDLE = "total=81559 used=500 busy=0"
+USAGE, PERMANENT = 2, 1
+
+
+def uuid(i):
+    return "GPU-%s-0000-4000-8000-%012d" % (str(i) * 8, i)
+
+
+def card(i, load=IDLE, more=""):
+    """A line of the fakes' file. Card 1 is the fastest, so CUDA counts it first."""
+    return ("gpu uuid=%s pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 speed=%d %s %s\n" %
+            (uuid(i), 0x3a + i, i == 1, load, more))
+
+
+def there(library):
+    """Whether this machine has the real one."""
+    try:
+        ctypes.CDLL(library)
+        return True
+    except OSError:
+        return False
+
+
+class Devices(harness.Test):
+    def machine(self, *lines):
+        path = os.path.join(self.dir(), "state")
+        with open(path + ".new", "w", encoding="ascii") as f:
+            f.write("".join(lines))
+        os.rename(path + ".new", path)
+
+    def env(self, fakes=("fake_cuda", "fake_nvml"), **more):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
+        env["LD_LIBRARY_PATH"] = ":".join(os.path.join(FAKES, f) for f in fakes)
+        env["WEIR_FAKE_GPUS"] = os.path.join(self.dir(), "state")
+        env.update(more)
+        return env
+
+    def locks(self):
+        path = os.path.join(self.dir(), "locks")
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    def reserve(self, i):
+        f = open(os.path.join(self.locks(), "weir-gpu-%s.lock" % uuid(i)), "w", encoding="ascii")
+        self.addCleanup(f.close)
+        fcntl.flock(f, fcntl.LOCK_EX)
+
+    def worker(self, *flags, env=None):
+        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+                "--model=softmax", "--train_steps=1", "--batch_size=4", "--data_dir=" + self.data(),
+                "--gpu_lock_dir=" + self.locks(), *flags]
+        return self.start("worker", argv, env=env or self.env())
+
+    def listed(self, *flags, env=None):
+        """(stdout, stderr) of a worker that lists."""
+        argv = [os.path.join(harness.BIN, "worker"), "--gpu_lock_dir=" + self.locks(), *flags]
+        done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE, check=True,
+                              stderr=subprocess.PIPE, text=True, timeout=20 * harness.SLOWNESS)
+        return done.stdout, done.stderr
+
+    def json(self, **kwargs):
+        return json.loads(self.listed("--list_devices=json", **kwargs)[0])
+
+    def gpus(self, **kwargs):
+        return [d for d in self.json(**kwargs)["devices"] if d["device_type"] == "GPU"]
+
+
+class Listing(Devices):
+    def test_as_tensorflow_prints_it(self):
+        self.machine(card(0), card(1))
+        out, err = self.listed("--list_devices")
+        self.assertEqual(err, "")
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+        gpu = ('name: "/device:GPU:%d"\ndevice_type: "GPU"\nmemory_limit: 85520809984\n'
+               'locality {\n}\nphysical_device_desc: "device: %d, name: NVIDIA H200, '
+               'pci bus id: %s, compute capability: 9.0"\n')
+        self.assertEqual(out, ('name: "/device:CPU:0"\ndevice_type: "CPU"\nmemory_limit: %d\n'
+                               'locality {\n}\n' % memory) +
+                         "\n" + gpu % (0, 0, "0000:3b:00.0") + "\n" + gpu % (1, 1, "0000:3a:00.0"))
+        self.assertEqual(self.listed("--list_devices=text")[0], out)
+
+    def test_everything_as_json(self):
+        me = os.getpid()
+        self.machine(card(0, "total=81559 used=40000 busy=93 procs=%d,77" % me), card(1), card(2),
+                     card(3, more="lost=2"))
+        self.reserve(2)
+        everything = self.json()
+        self.assertEqual([d["name"] for d in everything["devices"]],
+                         ["/device:CPU:0"] + ["/device:GPU:%d" % i for i in range(4)])
+        self.assertEqual(everything["gpus_of_machine"], 4)
+        self.assertEqual(everything["lock_dir"], self.locks())
+        fast, busy, reserved, lost = everything["devices"][1:]
+        self.assertEqual(fast, {
+            "name": "/device:GPU:0", "device_type": "GPU", "product": "NVIDIA H200",
+            "uuid": uuid(1), "pci_bus_id": "0000:3b:00.0", "compute_capability": "9.0",
+            "mig": False, "memory_bytes": 81559 << 20, "free_bytes": 81059 << 20,
+            "used_bytes": 500 << 20, "utilization_percent": 0, "n_processes": 0, "processes": [],
+            "auto": True, "auto_refuses": None})
+        self.assertEqual((busy["uuid"], busy["utilization_percent"], busy["n_processes"],
+                          busy["processes"], busy["auto"]), (uuid(0), 93, 2, [me, 77], False))
+        self.assertRegex(busy["auto_refuses"], r"2 processes compute on it, process %d \(" % me)
+        self.assertRegex(reserved["auto_refuses"], "process %d has reserved it" % me)
+        self.assertEqual((lost["free_bytes"], lost["auto"]), (None, False))
+        self.assertIn("GPU is lost", lost["auto_refuses"])
+
+    def test_visible_devices(self):
+        self.machine(*(card(i) for i in range(4)))
+        for visible, order, cards in ((None, None, [1, 0, 2, 3]), ("0,3", None, [1, 3]),
+                                      ("3,-1,0", None, [3]), ("0,3", "PCI_BUS_ID", [0, 3]),
+                                      (uuid(2) + "," + uuid(0), None, [2, 0]), ("", None, []),
+                                      ("2,2", None, [])):
+            more = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": order}
+            env = self.env(**{k: v for k, v in more.items() if v is not None})
+            self.assertEqual([g["uuid"] for g in self.gpus(env=env)], [uuid(i) for i in cards],
+                             (visible, order))
+
+    def test_mig(self):
+        parts = ["MIG-%s-0000-4000-8000-000000000000" % (c * 8) for c in "ab"]
+        self.machine(card(0), "mig uuid=%s total=18000 used=9000 procs=5\n" % parts[0],
+                     "mig uuid=%s total=18000 used=12\n" % parts[1])
+        (gpu,) = self.gpus()
+        self.assertEqual((gpu["uuid"], gpu["processes"], gpu["auto"]), (parts[0], [5], False))
+        (gpu,) = self.gpus(env=self.env(CUDA_VISIBLE_DEVICES=parts[1]))
+        self.assertEqual((gpu["uuid"], gpu["mig"], gpu["auto"], gpu["memory_bytes"],
+                          gpu["utilization_percent"]), (parts[1], True, True, 18000 << 20, None))
+
+    def test_old_driver(self):
+        self.machine(card(0, IDLE + " procs=5,6,7"))
+        (gpu,) = self.gpus(env=self.env(("fake_cuda", "fake_nvml_old")))
+        self.assertEqual(gpu["processes"], [5, 6, 7])
+
+    def test_no_driver(self):
+        if there("libcuda.so.1"):
+            self.skipTest("this machine has a driver")
+        out, err = self.listed("--list_devices", env=self.env(()))
+        self.assertEqual(out.count("name:"), 1)
+        self.assertIn("no GPU: there is no NVIDIA driver (libcuda.so.1: ", err)
+        everything = self.json(env=self.env(()))
+        self.assertEqual(len(everything["devices"]), 1)
+        self.assertIn("no NVIDIA driver", everything["why_no_gpu"])
+
+
+class Choosing(Devices):
+    def refused(self, process, status, *words):
+        process.wait(30, status)
+        lines = [l for l in process.lines if not l.startswith("I ")]
+        self.assertEqual(len(lines), 1, process.lines)
+        for word in words:
+            self.assertIn(word, lines[0])
+
+    def test_usage(self):
+        for flags, word in ((["--gpus=most"], "'most' is none of"), (["--gpus="], "''"),
+                            (["--gpus=auto:0"], "'auto:0'"), (["--gpu_wait=-1"], "below 0"),
+                            (["--gpus=0", "--gpu_wait=3"], "only --gpus=auto waits"),
+                            (["--list_devices=xml"], "none of text|json")):
+            self.refused(self.worker(*flags), USAGE, word)
+
+    def test_no_driver_is_the_cpu_with_one_line(self):
+        if there("libcuda.so.1"):
+            self.skipTest("this machine has a driver")
+        for flags in ((), ("--gpus=auto:3", "--gpu_wait=60")):
+            p = self.worker(*flags, env=self.env(()))
+            p.wait(30)
+            self.assertEqual(p.output().count("training on the CPU"), 1)
+            self.assertIn("there is no NVIDIA driver", p.output())
+        p = self.worker("--gpus=none", env=self.env(()))
+        p.wait(30)
+        self.assertNotIn("GPU", p.output())
+        for gpus in ("all", "0", uuid(0)):
+            self.refused(self.worker("--gpus=" + gpus, env=self.env(())), PERMANENT,
+                         "there is no GPU, only the CPU: there is no NVIDIA driver")
+
+    def test_driver_that_fails(self):
+        self.machine("cuda init=803\n", card(0))
+        p = self.worker()
+        p.wait(30)
+        self.assertIn("training on the CPU: CUDA shows none (cuInit: 803, ", p.output())
+
+    def test_driver_without_nvml(self):
+        self.machine("nvml init=18\n", card(0, "total=81559 used=70000 procs=5"))
+        cases = [self.env()]
+        if not there("libnvidia-ml.so.1"):
+            cases.append(self.env(("fake_cuda",)))
+        for env in cases:
+            p = self.worker(env=env)
+            p.wait(30)
+            self.assertRegex(p.output(), r"GPU 0 \(NVIDIA H200, %s, 0000:3a:00.0\): reserved" %
+                             uuid(0))
+            self.assertIn("whether others use it is not known", p.output())
+            (gpu,) = self.gpus(env=env)
+            self.assertEqual((gpu["free_bytes"], gpu["n_processes"], gpu["processes"],
+                              gpu["utilization_percent"], gpu["auto"]), (None,) * 4 + (True,))
+
+    def test_the_card_is_given_back(self):
+        self.machine(card(0), card(1))
+        p = self.worker("--gpus=all", "--train_steps=1000000")
+        self.assertTrue(p.wait_line(r"W .*does not compute on GPUs yet; training on the CPU"))
+        self.assertEqual([g["auto"] for g in self.gpus()], [True, True])
+        p.stop()
+
+    def test_names_that_are_not_there(self):
+        self.machine(*(card(i) for i in range(3)))
+        self.refused(self.worker("--gpus=0,7", env=self.env(CUDA_VISIBLE_DEVICES="1,2")), PERMANENT,
+                     "'7' is no GPU that CUDA shows; there are GPU 0 (NVIDIA H200, " + uuid(0),
+                     "GPU 1 (NVIDIA H200, " + uuid(2), "'1,2' shows 2 of this machine's 3")
+
+    def test_none_free(self):
+        self.machine(card(0, "total=81559 used=60000 busy=99"), card(1))
+        self.reserve(1)
+        p = self.worker()
+        p.wait(30)
+        self.assertRegex(p.output(), r"no GPU is free, training on the CPU: GPU 0: process %d has "
+                         r"reserved it; GPU 1: 62.9 of its 85.5 GB of memory are in use" %
+                         os.getpid())
+
+    def test_wait(self):
+        busy = "total=81559 used=60000 procs=5"
+        self.machine(card(0, busy), card(1, busy))
+        p = self.worker("--gpu_wait=600")
+        p.wait_line("waiting for 1 of 1 GPUs, at most 600 s more: GPU 0: process 5")
+        self.machine(card(0), card(1, busy))
+        p.wait_line("GPU 1 .*: reserved")
+        p.wait(30)
+
+    def test_a_signal_ends_the_wait(self):
+        self.machine(card(0, "total=81559 used=60000 procs=5"))
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            p = self.worker("--gpu_wait=600")
+            p.wait_line("waiting for")
+            begin = time.monotonic()
+            p.stop(signum, status=128 + signum)
+            self.assertLess(time.monotonic() - begin, 2 * harness.SLOWNESS)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,649 @@
+/* tests/worker_devices_test.c - choosing and reserving GPUs, on machines that fakes of the driver's
+ * two libraries show (tests/fake_driver). Processes that compete are forked. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "tests/capture.h"
+#include "worker/device_lock.h"
+#include "worker/device_scan.h"
+#include "worker/devices.h"
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { MAX_CARDS = 8, FASTEST = 5 };
+
+static char dir[64], lock_dir[80], state_path[80];
+
+struct card {
+    int used_mb, busy, lost, gone;
+    const char *procs; /* NULL: none */
+    const char *migs;  /* further lines */
+};
+
+/* Card i is named by eight digits i and sits on bus 0x10 + i; card 5 is the fastest, so that CUDA
+ * counts 5, 0, 1, 2, 3, 4, 6, 7. */
+static void machine(const struct card *cards, int n)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s.new", state_path);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < n; i++) {
+        if (cards[i].gone)
+            continue;
+        fprintf(f,
+                "gpu uuid=GPU-%d%d%d%d%d%d%d%d-0000-4000-8000-000000000000 pci=0000:%02x:00.0 "
+                "name=NVIDIA_H200 cc=9.0 total=143771 used=%d busy=%d speed=%d lost=%d procs=%s\n",
+                i, i, i, i, i, i, i, i, 0x10 + i, cards[i].used_mb, cards[i].busy, i == FASTEST,
+                cards[i].lost, cards[i].procs ? cards[i].procs : "");
+        if (cards[i].migs)
+            fputs(cards[i].migs, f);
+    }
+    fclose(f);
+    assert_int_equal(rename(path, state_path), 0);
+}
+
+static void idle_machine(int n)
+{
+    struct card cards[MAX_CARDS] = {{0}};
+    machine(cards, n);
+}
+
+/* The card (not CUDA's number) that a device is. */
+static int card_of(const struct device_info *d)
+{
+    return d->uuid[4] - '0';
+}
+
+static struct devices got;
+static int wait_seconds;
+static int (*pausing)(void *ctx, int ms);
+
+static enum status choose(const char *gpus)
+{
+    struct devices_request r = {
+        .gpus = gpus, .lock_dir = lock_dir, .wait_seconds = wait_seconds, .pause = pausing};
+    devices_release(&got);
+    return CAPTURE(devices_choose(&r, &got));
+}
+
+static void says(const char *text)
+{
+    if (!strstr(capture_text, text))
+        fail_msg("'%s' is not in:\n%s", text, capture_text);
+}
+
+/* The cards that were chosen, in order, as "5,0". */
+static void expect_cards(const char *expected)
+{
+    char text[64] = "";
+    for (int i = 0; i < got.n; i++)
+        sprintf(text + strlen(text), "%s%d", i ? "," : "", card_of(&got.gpu[i]));
+    if (strcmp(text, expected) != 0)
+        fail_msg("cards '%s', expected '%s'; log:\n%s", text, expected, capture_text);
+}
+
+static int setup(void **unused)
+{
+    (void)unused;
+    snprintf(dir, sizeof dir, "/tmp/weir-devices-XXXXXX");
+    if (!mkdtemp(dir) || chmod(dir, 0755) != 0)
+        return 1;
+    snprintf(lock_dir, sizeof lock_dir, "%s/locks", dir);
+    snprintf(state_path, sizeof state_path, "%s/state", dir);
+    mkdir(lock_dir, 0777);
+    chmod(lock_dir, 01777);
+    setenv("WEIR_FAKE_GPUS", state_path, 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    unsetenv("CUDA_DEVICE_ORDER");
+    wait_seconds = 0;
+    pausing = NULL;
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    char command[128];
+    devices_release(&got);
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+static void forms_of_the_flag(void **unused)
+{
+    static const char *const good[] = {
+        "auto", "auto:1",    "auto:64",           "all", "none",           "0",
+        "0,2",  "GPU-89,11", "GPU-8932F937-d72c", "3,1", "MIG-8932f937-d7"};
+    static const char *const bad[] = {
+        "",     "auto:",  "auto:0", "auto:65", "auto:x", "auto:-1",  "-1",  "0,",         ",0",
+        "0,,1", " 0",     "0 ,1",   "gpu",     "GPU-",   "GPU-xyz",  "All", "12345",      "0x1",
+        "1.5",  "none,0", "all,0",  "GPU",     "0;1",    "auto:1,2", "+1",  "GPU-../../x"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (CAPTURE(devices_check(good[i], 0)) != ST_OK)
+            fail_msg("'%s' refused: %s", good[i], capture_text);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (CAPTURE(devices_check(bad[i], 0)) != ST_INVALID)
+            fail_msg("'%s' accepted", bad[i]);
+        assert_int_equal(capture_lines(), 1);
+    }
+    assert_int_equal(CAPTURE(devices_check("auto:2", 9)), ST_OK);
+    assert_int_equal(CAPTURE(devices_check("all", 9)), ST_INVALID);
+    says("--gpu_wait");
+}
+
+static void what_counts_as_idle(void **unused)
+{
+    char why[DEVICE_WHY_SIZE];
+    const uint64_t mb = 1 << 20;
+    struct device_load l = {.total_bytes = 24000 * mb, .used_bytes = 1024 * mb, .percent = 10};
+    assert_true(device_scan_is_idle(&l, why));
+    l.used_bytes++;
+    assert_false(device_scan_is_idle(&l, why));
+    assert_non_null(strstr(why, "memory"));
+    l.total_bytes = 100000 * mb; /* 2 % of it is more than 1024 MB */
+    assert_true(device_scan_is_idle(&l, why));
+    l.percent = 11;
+    assert_false(device_scan_is_idle(&l, why));
+    assert_non_null(strstr(why, "11 %"));
+    l.percent = -1;
+    l.n_processes = -1;
+    assert_true(device_scan_is_idle(&l, why));
+    l.n_processes = 1;
+    l.n_pids = 1;
+    l.pid[0] = getpid();
+    assert_false(device_scan_is_idle(&l, why));
+    assert_non_null(strstr(why, "(worker_devices"));
+    l = (struct device_load){.state = DEVICE_LOAD_NO_NVML};
+    assert_true(device_scan_is_idle(&l, why));
+    l.state = DEVICE_LOAD_UNKNOWN;
+    assert_false(device_scan_is_idle(&l, why));
+    l.state = DEVICE_LOAD_LOST;
+    assert_false(device_scan_is_idle(&l, why));
+}
+
+/* Idle are 2, 4 and 7. NVML's number of a card is never CUDA's here, but for 6 and 7. */
+static void mixed_load(void **unused)
+{
+    struct card cards[8] = {
+        {.procs = "11", .used_mb = 30000, .busy = 97},
+        {.procs = "12,13", .used_mb = 900},
+        {.used_mb = 620},
+        {.used_mb = 9000}, /* a process that the container hides */
+        {.used_mb = 620, .busy = 3},
+        {.used_mb = 620, .busy = 60},
+        {.lost = 1},
+        {.used_mb = 0},
+    };
+    machine(cards, 8);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("2");
+    assert_int_equal(got.gpu[0].ordinal, 3);
+    assert_string_equal(got.gpu[0].pci, "0000:12:00.0");
+    assert_int_equal(choose("auto:2"), ST_OK);
+    expect_cards("2,4");
+    assert_int_equal(choose("auto:5"), ST_OK);
+    expect_cards("2,4,7");
+    says("3 of the 5");
+    says("GPU 0: it is busy for 60 %");
+    says("GPU 2: 2 processes compute on it");
+    says("GPU 4: 9.4 of its 150.8 GB");
+    says("GPU 6: it is lost");
+    assert_int_equal(choose("all"), ST_NOT_FOUND);
+    says("GPU is lost");
+    assert_int_equal(choose("none"), ST_OK);
+    expect_cards("");
+    assert_int_equal(capture_lines(), 0);
+    cards[2].busy = cards[4].busy = cards[7].busy = 99;
+    machine(cards, 8);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("");
+    assert_int_equal(capture_lines(), 1);
+    says("no GPU is free, training on the CPU");
+}
+
+/* One process that chooses when it is told (when the last writer of the pipe `start` is gone), says
+ * what it got, and holds it until it is told. */
+struct rival {
+    pid_t pid;
+    int result, hold;
+};
+
+struct result {
+    int n, card[MAX_CARDS];
+};
+
+static struct rival rival_start(const char *gpus, int start, int start_end)
+{
+    int result[2], hold[2];
+    char byte;
+    assert_int_equal(pipe2(result, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(hold, O_CLOEXEC), 0);
+    struct rival r = {.pid = fork(), .result = result[0], .hold = hold[1]};
+    assert_true(r.pid >= 0);
+    if (r.pid == 0) {
+        struct result out = {0};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(hold[1]);
+        if (start_end >= 0)
+            close(start_end);
+        if (start >= 0 && read(start, &byte, 1) != 0)
+            _exit(2);
+        if (choose(gpus) != ST_OK)
+            _exit(3);
+        for (out.n = 0; out.n < got.n; out.n++)
+            out.card[out.n] = card_of(&got.gpu[out.n]);
+        if (write(result[1], &out, sizeof out) != sizeof out || read(hold[0], &byte, 1) != 1)
+            _exit(4);
+        _exit(0);
+    }
+    close(result[1]);
+    close(hold[0]);
+    return r;
+}
+
+static struct result rival_result(struct rival *r)
+{
+    struct result out = {0};
+    assert_int_equal(read(r->result, &out, sizeof out), sizeof out);
+    return out;
+}
+
+static void rival_end(struct rival *r, int sig)
+{
+    int status = 0;
+    if (sig)
+        kill(r->pid, sig);
+    else
+        assert_int_equal(write(r->hold, "", 1), 1);
+    close(r->hold);
+    assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
+    close(r->result);
+    if (sig)
+        assert_true(WIFSIGNALED(status));
+    else
+        assert_int_equal(status, 0);
+}
+
+/* n processes that want `gpus` at the same moment; how often each card was given, n's in total. */
+static void race(const char *gpus, int n, int *given, int *totals)
+{
+    int start[2];
+    struct rival r[MAX_CARDS];
+    assert_int_equal(pipe2(start, O_CLOEXEC), 0);
+    for (int i = 0; i < n; i++)
+        r[i] = rival_start(gpus, start[0], start[1]);
+    memset(given, 0, MAX_CARDS * sizeof *given);
+    close(start[0]);
+    close(start[1]);
+    for (int i = 0; i < n; i++) {
+        struct result out = rival_result(&r[i]);
+        totals[i] = out.n;
+        for (int k = 0; k < out.n; k++)
+            given[out.card[k]]++;
+    }
+    for (int i = 0; i < n; i++)
+        rival_end(&r[i], 0);
+}
+
+static void races(void **unused)
+{
+    int given[MAX_CARDS], totals[MAX_CARDS];
+    idle_machine(1);
+    for (int round = 0; round < 20; round++) {
+        race("auto", 2, given, totals);
+        assert_int_equal(given[0], 1);
+        race("auto", 8, given, totals);
+        assert_int_equal(given[0], 1);
+    }
+    idle_machine(8);
+    for (int round = 0; round < 5; round++) {
+        race("auto", 8, given, totals);
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(given[i], 1);
+    }
+    /* Not two and two: those that choose do it one after the other. */
+    idle_machine(4);
+    for (int round = 0; round < 20; round++) {
+        race("auto:3", 2, given, totals);
+        assert_int_equal(totals[0] + totals[1], 4);
+        assert_int_equal(totals[0] * totals[1], 3);
+    }
+}
+
+static void a_crash_frees_the_card(void **unused)
+{
+    idle_machine(1);
+    struct rival r = rival_start("auto", -1, -1);
+    assert_int_equal(rival_result(&r).n, 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("");
+    char text[64];
+    snprintf(text, sizeof text, "process %d has reserved it", (int)r.pid);
+    says(text);
+    /* Who names a card gets it, and is told. */
+    assert_int_equal(choose("0"), ST_OK);
+    expect_cards("0");
+    says(text);
+    assert_int_equal(got.lock[0], -1);
+    rival_end(&r, SIGKILL);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("0");
+    /* What is named is reserved, too. */
+    assert_int_equal(choose("GPU-0"), ST_OK);
+    r = rival_start("auto", -1, -1);
+    assert_int_equal(rival_result(&r).n, 0);
+    rival_end(&r, 0);
+}
+
+static int n_pauses;
+
+/* Card 1 falls off the bus, then card 2 gets free. */
+static int change_machine(void *ctx, int ms)
+{
+    (void)ctx;
+    assert_true(ms > 0 && ms <= 500);
+    struct card cards[3] = {{.procs = "11"}, {.procs = "12"}, {.procs = "13"}};
+    n_pauses++;
+    cards[1].lost = n_pauses >= 1;
+    if (n_pauses >= 2)
+        cards[2].procs = NULL;
+    machine(cards, 3);
+    return n_pauses > 50;
+}
+
+static int give_up(void *ctx, int ms)
+{
+    (void)ctx, (void)ms;
+    return 1;
+}
+
+static void waiting(void **unused)
+{
+    struct card cards[3] = {{.procs = "11"}, {.procs = "12"}, {.procs = "13"}};
+    n_pauses = 0;
+    wait_seconds = 600;
+    pausing = change_machine;
+    machine(cards, 3);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("2");
+    assert_int_equal(n_pauses, 2);
+    says("waiting for 1 of 1 GPUs, at most 600 s more: GPU 0: process 11");
+    pausing = give_up;
+    machine(cards, 3);
+    assert_int_equal(choose("auto"), ST_CANCELLED);
+    /* The deadline ends it, on time, on the CPU. */
+    wait_seconds = 1;
+    pausing = NULL;
+    int64_t begin = clock_now_ns();
+    assert_int_equal(choose("auto"), ST_OK);
+    double s = (double)(clock_now_ns() - begin) / 1e9;
+    expect_cards("");
+    says("no GPU is free");
+    assert_true(s >= 1 && s < 1.5 * 12);
+    /* Nothing can become free where there is nothing. */
+    machine(cards, 0);
+    pausing = give_up;
+    assert_int_equal(choose("auto"), ST_OK);
+    says("training on the CPU: CUDA shows none (cuInit: 100");
+    assert_int_equal(capture_lines(), 1);
+}
+
+static void names(void **unused)
+{
+    idle_machine(8);
+    assert_int_equal(choose("0,2"), ST_OK);
+    expect_cards("5,1");
+    assert_int_equal(choose("GPU-33,gPU-0"), ST_INVALID);
+    assert_int_equal(choose("GPU-77777777-0000-4000,GPU-3,0"), ST_OK);
+    expect_cards("7,3,5");
+    assert_int_equal(choose("8"), ST_NOT_FOUND);
+    assert_int_equal(capture_lines(), 1);
+    says("'8' is no GPU that CUDA shows; there are GPU 0 (NVIDIA H200, GPU-55555555-0000-4000-8000-"
+         "000000000000, 0000:15:00.0), GPU 1 (");
+    assert_int_equal(choose("0,0"), ST_INVALID);
+    assert_int_equal(choose("1,GPU-00"), ST_INVALID);
+    says("names GPU 1 a second time");
+    assert_int_equal(choose("GPU-9"), ST_NOT_FOUND);
+    setenv("CUDA_VISIBLE_DEVICES", "2,3", 1);
+    assert_int_equal(choose("2"), ST_NOT_FOUND);
+    says("CUDA_VISIBLE_DEVICES='2,3' shows 2 of this machine's 8");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    struct card twins[2] = {{0}};
+    machine(twins, 2);
+    FILE *f = fopen(state_path, "a");
+    fputs("gpu uuid=GPU-00000000-1111-4000-8000-000000000000 pci=0000:20:00.0 name=X cc=9.0 "
+          "total=1000\n",
+          f);
+    fclose(f);
+    assert_int_equal(choose("GPU-0000"), ST_NOT_FOUND);
+    says("beginning of several");
+    assert_int_equal(choose("GPU-00000000-1"), ST_OK);
+    machine(twins, 0);
+    assert_int_equal(choose("all"), ST_NOT_FOUND);
+    says("there is no GPU, only the CPU");
+    assert_int_equal(choose("0"), ST_NOT_FOUND);
+}
+
+static void visible_devices(void **unused)
+{
+    static const struct {
+        const char *visible, *order, *cards;
+    } forms[] = {
+        {NULL, NULL, "5,0,1,2,3,4,6,7"},
+        {NULL, "FASTEST_FIRST", "5,0,1,2,3,4,6,7"},
+        {NULL, "PCI_BUS_ID", "0,1,2,3,4,5,6,7"},
+        {"", NULL, ""},
+        {"-1", NULL, ""},
+        {"NoDevFiles", NULL, ""},
+        {"0", NULL, "5"},
+        {"0", "PCI_BUS_ID", "0"},
+        {"2,1", NULL, "1,0"},
+        {" 2, 1", NULL, "1,0"},
+        {"0,2,-1,1", NULL, "5,1"},
+        {"1,8,2", NULL, "0"},
+        {"8", NULL, ""},
+        {"1,1", NULL, ""},
+        {"0,1,0", NULL, ""},
+        {"1gpu,2", NULL, "0,1"},
+        {"GPU-33333333-0000-4000-8000-000000000000", NULL, "3"},
+        {"GPU-33,GPU-7", NULL, "3,7"},
+        {"GPU-7,GPU-33", "PCI_BUS_ID", "7,3"},
+        {"GPU-7,GPU-9,GPU-3", NULL, "7"},
+        {"GPU-7,2", NULL, "7"},
+        {"2,GPU-7", NULL, "1"},
+        {"GPU-3,GPU-33", NULL, ""},
+        {"GPU-", NULL, ""},
+        {"MIG-1", NULL, ""},
+    };
+    idle_machine(8);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        unsetenv("CUDA_VISIBLE_DEVICES");
+        unsetenv("CUDA_DEVICE_ORDER");
+        if (forms[i].visible)
+            setenv("CUDA_VISIBLE_DEVICES", forms[i].visible, 1);
+        if (forms[i].order)
+            setenv("CUDA_DEVICE_ORDER", forms[i].order, 1);
+        assert_int_equal(choose("auto:64"), ST_OK);
+        expect_cards(forms[i].cards);
+        assert_int_equal(choose("all"), forms[i].cards[0] ? ST_OK : ST_NOT_FOUND);
+        if (forms[i].cards[0])
+            expect_cards(forms[i].cards);
+    }
+    setenv("CUDA_VISIBLE_DEVICES", "1,8,2", 1);
+    unsetenv("CUDA_DEVICE_ORDER");
+    assert_int_equal(choose("auto"), ST_OK);
+    says("CUDA_VISIBLE_DEVICES='1,8,2' has 3 entries, CUDA shows 1 GPU:");
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    says("CUDA_VISIBLE_DEVICES='' shows 0 of this machine's 8");
+    assert_int_equal(capture_lines(), 1);
+}
+
+#define MIG_A "MIG-aaaaaaaa-0000-4000-8000-000000000000"
+#define MIG_B "MIG-bbbbbbbb-0000-4000-8000-000000000000"
+
+static void mig(void **unused)
+{
+    struct card cards[2] = {{.used_mb = 50000,
+                             .migs = "mig uuid=" MIG_A " total=18000 used=9000 procs=21\n"
+                                     "mig uuid=" MIG_B " total=18000 used=10\n"}};
+    machine(cards, 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    assert_int_equal(got.n, 0);
+    says("GPU 0: process 21 ");
+    setenv("CUDA_VISIBLE_DEVICES", MIG_B, 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    assert_int_equal(got.n, 1);
+    assert_string_equal(got.gpu[0].uuid, MIG_B);
+    assert_true(got.gpu[0].is_mig);
+    assert_int_equal(got.gpu[0].memory_bytes, 18000ULL << 20);
+    /* One instance's reservation leaves the other alone. */
+    cards[0].migs = "mig uuid=" MIG_A " total=18000 used=10\nmig uuid=" MIG_B " total=18000\n";
+    machine(cards, 1);
+    setenv("CUDA_VISIBLE_DEVICES", "MIG-aaaa", 1);
+    struct rival r = rival_start("auto", -1, -1);
+    assert_int_equal(rival_result(&r).n, 1);
+    rival_end(&r, 0);
+    setenv("CUDA_VISIBLE_DEVICES", "MIG-b", 1);
+    r = rival_start("auto", -1, -1);
+    assert_int_equal(rival_result(&r).n, 0);
+    rival_end(&r, 0);
+    assert_int_equal(choose("MIG-bbbb"), ST_OK);
+    assert_int_equal(got.n, 1);
+}
+
+static void lock_path(char *out, const char *key)
+{
+    sprintf(out, "%s/weir-gpu-%s.lock", lock_dir, key);
+}
+
+static void files_of_the_lock(void **unused)
+{
+    char path[160], why[DEVICE_WHY_SIZE];
+    struct stat s;
+    int fd, other;
+    mode_t old = umask(077);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);
+    assert_int_equal(umask(old), 077);
+    lock_path(path, "GPU-1");
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 07777, 0444);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &other, why), ST_BUSY);
+    assert_int_equal(device_lock_wait(lock_dir, "GPU-1", 50, &other), ST_BUSY);
+    device_lock_drop(fd);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);
+    device_lock_drop(fd);
+    assert_int_equal(device_lock_take(lock_dir, "MIG-GPU-1/2/0", &fd, why), ST_OK);
+    device_lock_drop(fd);
+    lock_path(path, "MIG-GPU-1_2_0");
+    assert_int_equal(stat(path, &s), 0);
+
+    char target[160];
+    snprintf(target, sizeof target, "%s/target", dir);
+    lock_path(path, "GPU-2");
+    assert_int_equal(symlink(target, path), 0);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-2", &fd, why), ST_IO);
+    assert_int_not_equal(access(target, F_OK), 0);
+    close(open(target, O_CREAT | O_WRONLY, 0644));
+    assert_int_equal(device_lock_take(lock_dir, "GPU-2", &fd, why), ST_IO);
+    lock_path(path, "GPU-3");
+    assert_int_equal(mkfifo(path, 0666), 0);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-3", &fd, why), ST_IO);
+    assert_non_null(strstr(why, "no plain file"));
+    lock_path(path, "GPU-4");
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-4", &fd, why), ST_IO);
+    assert_int_equal(device_lock_take("/nonexistent/dir", "GPU-5", &fd, why), ST_IO);
+    assert_non_null(strstr(why, "No such file"));
+}
+
+/* A folder in which nothing can be reserved: auto stays off, a name is obeyed. */
+static void folder_that_does_not_serve(void **unused)
+{
+    idle_machine(1);
+    snprintf(lock_dir, sizeof lock_dir, "%s/nowhere", dir);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("");
+    says("GPU 0: it cannot be reserved");
+    assert_int_equal(choose("0"), ST_OK);
+    expect_cards("0");
+    says("W ");
+}
+
+/* As user `uid`: what taking this key gives. */
+static int take_as(uid_t uid, const char *key)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char why[DEVICE_WHY_SIZE];
+        int fd;
+        umask(077);
+        if (setresuid(uid, uid, uid) != 0)
+            _exit(99);
+        _exit((int)device_lock_take(lock_dir, key, &fd, why));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void other_users(void **unused)
+{
+    char path[160], why[DEVICE_WHY_SIZE];
+    int fd;
+    if (geteuid() != 0) {
+        print_message("not root: two users cannot be played\n");
+        skip();
+    }
+    assert_int_equal(take_as(65533, "GPU-1"), ST_OK);
+    assert_int_equal(take_as(65534, "GPU-1"), ST_OK);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);
+    assert_int_equal(take_as(65534, "GPU-1"), ST_BUSY);
+    device_lock_drop(fd);
+    lock_path(path, "GPU-2");
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    assert_int_equal(take_as(65534, "GPU-2"), ST_IO);
+    chmod(lock_dir, 0755);
+    assert_int_equal(take_as(65534, "GPU-3"), ST_IO);
+    assert_int_equal(take_as(65534, "GPU-1"), ST_OK);
+}
+
+int main(void)
+{
+    log_init("worker", -1, LOG_LEVEL_INFO);
+    /* The programs' own dlopen then finds these, by their sonames. */
+    if (!dlopen(WEIR_TEST_FAKES_DIR "/fake_cuda/libcuda.so.1", RTLD_NOW | RTLD_LOCAL) ||
+        !dlopen(WEIR_TEST_FAKES_DIR "/fake_nvml/libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(forms_of_the_flag),
+        TEST(what_counts_as_idle),
+        TEST(mixed_load),
+        TEST(races),
+        TEST(a_crash_frees_the_card),
+        TEST(waiting),
+        TEST(names),
+        TEST(visible_devices),
+        TEST(mig),
+        TEST(files_of_the_lock),
+        TEST(folder_that_does_not_serve),
+        TEST(other_users),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
