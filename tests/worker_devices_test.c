@@ -378,7 +378,7 @@ static void waiting(void **unused)
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("2");
     assert_int_equal(n_pauses, 2);
-    says("waiting for 1 of 1 GPUs, at most 600 s more: GPU 0: process 11");
+    says("waiting for 1 more GPU, at most 600 s: GPU 0: process 11");
     pausing = give_up;
     machine(cards, 3);
     assert_int_equal(choose("auto"), ST_CANCELLED);

@@ -90,7 +90,8 @@ static enum status print_json(const struct device_scan *s, const char *lock_dir)
 {
     /* A glance at a lock must not make another process, that is choosing, pass a card by. */
     int choosing = -1;
-    device_lock_wait(lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);
+    if (s->n > 0)
+        device_lock_wait(lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);
     json_t *list = json_array();
     json_array_append_new(list, json_pack("{ss ss sI}", "name", "/device:CPU:0", "device_type",
                                           "CPU", "memory_bytes", (json_int_t)host_memory_bytes()));

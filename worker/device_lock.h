@@ -6,6 +6,8 @@
  * readable for all and are only ever opened for reading: that is enough for flock, and nothing can
  * be written to them. A link, a pipe or a folder at a file's place is refused, not followed.
  *
+ * If a file is removed while its lock is held (a cleaner of /tmp), the next process makes and locks
+ * a new one: then only the load of the card tells that it is taken.
  * Processes that do not share the folder (containers) do not see each other's reservations.
  * Owns:    nothing; the descriptor is the caller's, closed by device_lock_drop.
  * Threads: none; the umask is changed for a moment.

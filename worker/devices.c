@@ -175,8 +175,8 @@ static enum status choose_auto(const struct devices_request *r, const struct dev
         if (out->n == most || left_ms <= 0)
             break;
         if (clock_now_ns() >= next_line) {
-            LOG_I("waiting for %d of %d GPUs, at most %d s more: %s", most - out->n, most,
-                  (int)((left_ms + 999) / 1000), reasons.s);
+            LOG_I("waiting for %d more %s, at most %d s: %s", most - out->n,
+                  most - out->n == 1 ? "GPU" : "GPUs", (int)((left_ms + 999) / 1000), reasons.s);
             next_line = clock_deadline_ns(SAY_EVERY_MS);
         }
         devices_release(out);

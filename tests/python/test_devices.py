@@ -153,6 +153,7 @@ class Listing(Devices):
         everything = self.json(env=self.env(()))
         self.assertEqual(len(everything["devices"]), 1)
         self.assertIn("no NVIDIA driver", everything["why_no_gpu"])
+        self.assertEqual(os.listdir(self.locks()), [])
 
 
 class Choosing(Devices):
@@ -232,7 +233,7 @@ class Choosing(Devices):
         busy = "total=81559 used=60000 procs=5"
         self.machine(card(0, busy), card(1, busy))
         p = self.worker("--gpu_wait=600")
-        p.wait_line("waiting for 1 of 1 GPUs, at most 600 s more: GPU 0: process 5")
+        p.wait_line("waiting for 1 more GPU, at most 600 s: GPU 0: process 5")
         self.machine(card(0), card(1, busy))
         p.wait_line("GPU 1 .*: reserved")
         p.wait(30)
