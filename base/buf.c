@@ -19,6 +19,19 @@ enum status buf_create(size_t bytes, struct buf **out)
     return ST_OK;
 }
 
+enum status buf_create_shared(void *data, size_t bytes, uint64_t shared, struct buf **out)
+{
+    struct buf *b = calloc(1, sizeof *b);
+    if (!b)
+        return ST_NOMEM;
+    b->data = data;
+    b->bytes = bytes;
+    b->shared = shared;
+    atomic_init(&b->refs, 1);
+    *out = b;
+    return ST_OK;
+}
+
 struct buf *buf_ref(struct buf *b)
 {
     atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
@@ -27,7 +40,8 @@ struct buf *buf_ref(struct buf *b)
 
 void buf_free(struct buf *b)
 {
-    free(b->data);
+    if (!b->shared)
+        free(b->data);
     free(b);
 }
 

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct buf {
     void *data;   /* 64-byte aligned */
@@ -14,12 +15,16 @@ struct buf {
     _Atomic int refs;
     void (*recycle)(struct buf *b, void *ctx); /* called instead of freeing at the last unref */
     void *recycle_ctx;
+    uint64_t shared; /* 1 + where data lies in a segment that others can read, which is not this
+                        block's own to free (net/shared.h); 0: data is its own */
 };
 
 /* A block of `bytes` (may be 0), not cleared, with one reference. */
 enum status buf_create(size_t bytes, struct buf **out);
 struct buf *buf_ref(struct buf *b); /* returns b */
 void buf_unref(struct buf *b);      /* NULL is fine */
-void buf_free(struct buf *b);       /* for a recycler: frees for good, whatever the count */
+/* As buf_create, of memory that somebody else owns; shared: as in struct buf, not 0. */
+enum status buf_create_shared(void *data, size_t bytes, uint64_t shared, struct buf **out);
+void buf_free(struct buf *b); /* for a recycler: frees for good, whatever the count */
 
 #endif

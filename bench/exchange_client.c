@@ -31,7 +31,7 @@ static const char *opt_ps_hosts = "", *opt_cpu_of = "";
 static int64_t opt_task_index = 0, opt_workers = 1, opt_params = 1, opt_param_bytes = 1 << 20;
 static int64_t opt_chunk_bytes = CHUNKS_DEFAULT_BYTES, opt_warmup = 3, opt_steps = 100;
 static int64_t opt_limit_s = 120;
-static int opt_log_level = LOG_LEVEL_WARN;
+static int opt_log_level = LOG_LEVEL_WARN, opt_shared_memory = 0; /* the latter: auto */
 
 static const struct flag flags[] = {
     {"ps_hosts", FLAG_STRING, &opt_ps_hosts, 0, 0, "HOST:PORT,...", NULL, "Servers of the job",
@@ -45,6 +45,8 @@ static const struct flag flags[] = {
      "Size of each parameter, a multiple of 4", NULL},
     {"chunk_bytes", FLAG_INT, &opt_chunk_bytes, CHUNKS_MIN_BYTES, CHUNKS_MAX_BYTES, NULL, NULL,
      "Largest piece of a parameter that is sent as one", NULL},
+    {"shared_memory", FLAG_CHOICE, &opt_shared_memory, 0, 0, NULL, "auto|off",
+     "As program worker's", NULL},
     {"warmup", FLAG_INT, &opt_warmup, 1, 1e9, NULL, NULL, "Steps before the clock", "Measuring:"},
     {"steps", FLAG_INT, &opt_steps, 1, 1e7, NULL, NULL, "Timed steps", NULL},
     {"cpu_of", FLAG_STRING, &opt_cpu_of, 0, 0, "PID,...", NULL,
@@ -64,7 +66,9 @@ static const struct flags_program program = {
 struct client {
     struct hosts ps;
     struct chunks *chunks;
-    float *params, *gradient;
+    float *params, *own_gradient;
+    float *gradient; /* own_gradient, or the segment's data */
+    struct net_shared *segment;
     struct net_exchange *x;
     int64_t *step_ns; /* opt_steps */
     clockid_t clocks[MAX_PIDS];
@@ -135,14 +139,11 @@ static enum status make_model(struct client *c)
     }
     TRY(chunks_create(params, (int)opt_params, opt_chunk_bytes, &c->chunks));
     c->params = floats(c->chunks->n_elems);
-    c->gradient = floats(c->chunks->n_elems);
+    c->own_gradient = floats(c->chunks->n_elems);
     c->step_ns = calloc((size_t)opt_steps, sizeof *c->step_ns);
-    if (!c->params || !c->gradient || !c->step_ns)
+    if (!c->params || !c->own_gradient || !c->step_ns)
         goto no_memory;
-    for (int64_t k = 0; k < c->chunks->n_elems; k++) {
-        c->params[k] = 0;
-        c->gradient[k] = gradient_at(opt_task_index, k);
-    }
+    memset(c->params, 0, (size_t)c->chunks->n_elems * sizeof *c->params);
 done:
     free(params);
     free(names);
@@ -158,6 +159,7 @@ static enum status make_exchange(struct client *c)
     struct net_exchange_config cfg = {
         .ps_hosts = &c->ps,
         .params = c->params,
+        .shared_memory = opt_shared_memory == 0,
         .join = {.member = (int)opt_task_index,
                  .incarnation = ((uint64_t)clock_now_ns() << 20) | (uint64_t)getpid(),
                  .job = {.n_workers = (int)opt_workers,
@@ -167,7 +169,14 @@ static enum status make_exchange(struct client *c)
     };
     optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
     cfg.join.job.optim.total_steps = (uint64_t)cfg.join.job.train_steps;
-    return net_exchange_create(&cfg, &c->x);
+    enum status st = net_exchange_create(&cfg, &c->x);
+    if (st != ST_OK)
+        return st;
+    c->segment = net_exchange_gradients(c->x);
+    c->gradient = c->segment ? net_shared_data(c->segment) : c->own_gradient;
+    for (int64_t k = 0; k < c->chunks->n_elems; k++)
+        c->gradient[k] = gradient_at(opt_task_index, k);
+    return ST_OK;
 }
 
 static enum status one_step(struct client *c, int64_t step)
@@ -292,7 +301,8 @@ int main(int argc, char **argv)
     chunks_destroy(c.chunks);
     hosts_free(&c.ps);
     free(c.params);
-    free(c.gradient);
+    free(c.own_gradient);
+    net_shared_unref(c.segment);
     free(c.step_ns);
     return st == ST_OK ? 0 : EXIT_PERMANENT;
 }

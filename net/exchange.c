@@ -80,6 +80,35 @@ enum status exchange_take_map(struct net_exchange *x, int *server, int n_chunks)
     return ST_PROTOCOL;
 }
 
+/* Memory that servers on this host can read contributions from; without it they go by TCP. */
+static void make_segment(struct net_exchange *x)
+{
+    char why[SHARED_WHY_BYTES];
+    size_t bytes = (size_t)x->cfg.join.chunks->n_elems * dtype_size(x->push_dtype);
+    if (!x->cfg.shared_memory)
+        return;
+    if (net_shared_create(bytes, &x->segment, why) == ST_OK)
+        net_shared_name_of(x->segment, &x->cfg.join.segment);
+    else
+        LOG_D("no shared memory: %s", why);
+}
+
+static enum status make_staged(struct net_exchange *x)
+{
+    if (x->push_dtype == DTYPE_F32)
+        return ST_OK;
+    if (x->segment)
+        x->staged = net_shared_data(x->segment);
+    else
+        x->staged = malloc((size_t)x->cfg.join.chunks->n_elems * dtype_size(x->push_dtype));
+    return x->staged ? ST_OK : ST_NOMEM;
+}
+
+struct net_shared *net_exchange_gradients(struct net_exchange *x)
+{
+    return x->segment && x->push_dtype == DTYPE_F32 ? net_shared_ref(x->segment) : NULL;
+}
+
 static enum status check_config(const struct net_exchange_config *cfg)
 {
     if (cfg->ps_hosts && cfg->ps_hosts->n > 0 && cfg->join.chunks && cfg->params &&
@@ -109,17 +138,16 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
     x->n_chunks = cfg->join.chunks->n_chunks;
     x->push_dtype = cfg->join.job.push_dtype;
     x->version_dtype = cfg->join.job.version_dtype;
-    if (x->push_dtype != DTYPE_F32)
-        x->staged = malloc((size_t)cfg->join.chunks->n_elems * dtype_size(x->push_dtype));
+    make_segment(x);
+    TRY(make_staged(x));
     x->links = calloc((size_t)n_links, sizeof *x->links);
     x->chunks = calloc((size_t)x->n_chunks, sizeof *x->chunks);
-    if (!x->links || !x->chunks || (x->push_dtype != DTYPE_F32 && !x->staged))
-        TRY(ST_NOMEM);
+    TRY(x->links && x->chunks ? ST_OK : ST_NOMEM);
     for (int i = 0; i < x->n_chunks; i++) {
         x->chunks[i].x = x;
         x->chunks[i].version = -1;
     }
-    TRY(message_pack_join(&cfg->join, &x->join_bytes, &x->n_join_bytes));
+    TRY(message_pack_join(&x->cfg.join, &x->join_bytes, &x->n_join_bytes));
     TRY(net_pollers_create(1, &x->pollers));
     for (; x->n_links < n_links; x->n_links++)
         TRY(link_open(x, x->n_links));
@@ -175,7 +203,9 @@ void net_exchange_destroy(struct net_exchange *x)
     }
     for (int i = 0; x->chunks && i < x->n_chunks; i++)
         buf_unref(x->chunks[i].init_bytes);
-    free(x->staged);
+    if (!x->segment)
+        free(x->staged);
+    net_shared_unref(x->segment);
     free(x->server);
     free(x->join_bytes);
     free(x->chunks);

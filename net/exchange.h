@@ -23,16 +23,23 @@ struct net_exchange_config {
     float *params;                /* flat block, chunks->n_elems floats; in: initial values (sent if
                                      the servers ask this member for INIT); out: versions */
     int64_t wait_line_ms;         /* how often a missing server is named; 0: 5000 */
+    int shared_memory; /* with servers on this host, payloads cross by reference (shared.h) */
 };
 
 struct net_exchange_stats {
     uint64_t sent_bytes, received_bytes; /* payload */
+    uint64_t shared_bytes;               /* of these, through shared memory */
     uint64_t applied, duplicate, stale, reconnects;
 };
 
 struct net_exchange;
 enum status net_exchange_create(const struct net_exchange_config *cfg, struct net_exchange **out);
 void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
+
+/* Where contributions may be made so that nothing of them is copied on their way to a server on
+ * this host: its data are a flat block of chunks->n_elems floats, zeros at first. With a reference
+ * for the caller, who may outlive the exchange; NULL: there is no such place. */
+struct net_shared *net_exchange_gradients(struct net_exchange *x);
 
 /* Waits for all servers (without end, or until cancel), joins, sends or fetches the first version.
  * *step: the step to go on from. Member 0 is asked for INIT; others wait until it has come. */

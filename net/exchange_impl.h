@@ -44,6 +44,8 @@ struct link {
     grpc_channel *channel;
     struct net_op join_op, meta_op, recv_op, send_op, status_op;
     grpc_byte_buffer *incoming, *outgoing;
+    struct net_shared *arena; /* the server's versions, if it is on this host; NULL */
+    int is_near, told;        /* it may be on this host; that it is has been logged */
     int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
     grpc_metadata_array initial, trailing;
     grpc_status_code code;
@@ -56,6 +58,7 @@ struct link {
     grpc_call *call;       /* join or stream; NULL between them */
     int n_ops;             /* of the stream */
     int sending, broken, joined, fetched, lost;
+    int lends; /* the server has opened our segment */
     int64_t retry_ns, backoff_ms, line_ns, down_ns;
     struct net_frame_head head;
     struct request_queue queue;
@@ -65,8 +68,9 @@ struct net_exchange {
     struct net_exchange_config cfg;
     int n_links, n_chunks;
     enum dtype push_dtype, version_dtype;
-    uint8_t *staged; /* contributions as they cross the wire, n_elems of push_dtype; NULL: fp32,
-                        which goes out from where the caller has it */
+    struct net_shared *segment; /* contributions that servers on this host read in place; NULL */
+    uint8_t *staged; /* contributions as they cross the wire, n_elems of push_dtype, in the segment
+                        if there is one; NULL: fp32, which goes out from where the caller has it */
     struct link *links;
     struct chunk_state *chunks;
     struct net_pollers *pollers;

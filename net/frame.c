@@ -25,6 +25,10 @@ enum {
     PIECE_F_CRC = 5,
     PIECE_F_WHY = 6,
     PIECE_F_DTYPE = 7,
+    PIECE_F_SHARED_OFFSET = 8,
+    PIECE_F_SHARED_BYTES = 9,
+    PIECE_F_SHARED = 10,
+    PIECE_F_SHARED_STAMP = 11,
     PIECE_F_PAYLOAD = 15,
 };
 
@@ -254,6 +258,18 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
         st = read_number(r, c, field, wire, INT32_MAX, &v);
         p->dtype = (enum dtype)v;
         return st;
+    case PIECE_F_SHARED_OFFSET:
+        return read_number(r, c, field, wire, UINT64_MAX, &p->shared_offset);
+    case PIECE_F_SHARED_BYTES:
+        st = read_number(r, c, field, wire, UINT32_MAX, &v);
+        p->shared_bytes = (uint32_t)v;
+        return st;
+    case PIECE_F_SHARED:
+        st = read_number(r, c, field, wire, UINT64_MAX, &v);
+        p->shared = v != 0;
+        return st;
+    case PIECE_F_SHARED_STAMP:
+        return read_number(r, c, field, wire, UINT64_MAX, &p->shared_stamp);
     case PIECE_F_PAYLOAD:
         return read_payload(r, c, wire, &p->payload);
     default:
@@ -272,6 +288,10 @@ static enum status read_piece(struct reader *r, struct cursor *c, struct net_pie
     p->unsummed = 0;
     p->why[0] = 0;
     p->payload = (struct net_payload){NULL, 0, 0};
+    p->shared_offset = 0;
+    p->shared_bytes = 0;
+    p->shared_stamp = 0;
+    p->shared = 0;
     size_t n = 0;
     enum status st = read_length(r, c, &n);
     if (st != ST_OK)
@@ -414,6 +434,10 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
         p += why_bytes;
     }
     p = put_number(p, PIECE_F_DTYPE, (uint64_t)piece->dtype);
+    p = put_number(p, PIECE_F_SHARED_OFFSET, piece->shared_offset);
+    p = put_number(p, PIECE_F_SHARED_BYTES, piece->shared_bytes);
+    p = put_number(p, PIECE_F_SHARED, piece->shared != 0);
+    p = put_number(p, PIECE_F_SHARED_STAMP, piece->shared_stamp);
     if (payload_bytes)
         p = put_varint(put_tag(p, PIECE_F_PAYLOAD, WIRE_BYTES), payload_bytes);
     size_t n = (size_t)(p - fields);

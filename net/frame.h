@@ -19,7 +19,7 @@ enum {
     FRAME_MAX_BYTES = 8 << 20,
     FRAME_MAX_WHY = 511,
     FRAME_HEAD_MAX = 64, /* bytes of an encoded frame head at most */
-    PIECE_HEAD_MAX = 64 + FRAME_MAX_WHY + 8,
+    PIECE_HEAD_MAX = 80 + FRAME_MAX_WHY + 8,
 };
 
 enum piece_kind {
@@ -41,6 +41,8 @@ struct net_span {
     size_t n;
 };
 
+struct net_shared;
+
 /* A run of bytes inside a list of spans. */
 struct net_payload {
     const struct net_span *span; /* first span */
@@ -54,11 +56,17 @@ struct net_piece {
     uint64_t step;
     float weight;
     uint32_t crc32c;
-    int unsummed; /* not from the wire: crc32c is 0, and the peer, on this host, need not give one
-                   */
+    int unsummed; /* not from the wire: crc32c is 0, and the peer, on this host, need not give one;
+                     or the payload crossed by reference */
     enum dtype dtype; /* of the payload; PULL: of the one wanted; from the wire: unchecked */
     char why[FRAME_MAX_WHY + 1];
     struct net_payload payload;
+    /* Instead of a payload, where it lies in the sender's segment (shared.h): 1 + offset, 0: it
+     * does not; from the wire: unchecked. */
+    uint64_t shared_offset;
+    uint32_t shared_bytes;
+    uint64_t shared_stamp; /* down: it was stamped so */
+    int shared;            /* up: the answer may come so */
 };
 
 struct net_frame_head {
@@ -80,6 +88,9 @@ size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out);
  * (payload_bytes of them, from elsewhere). Returns the length, at most PIECE_HEAD_MAX. */
 size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_bytes, uint8_t *out);
 
+/* Gives a piece whose payload lies in the sender's segment that payload, by way of *span. 0: it is
+ * not inside, or the piece carries a payload as well; NULL has no inside. */
+int payload_find(const struct net_shared *segment, struct net_piece *piece, struct net_span *span);
 /* CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);
 /* Calls fn for runs of whole elements of `size` bytes (2 or 4), in order: src has any alignment,

@@ -6,6 +6,7 @@
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
 #include "net/chunks.h"
+#include "net/shared.h"
 #include <stdint.h>
 
 enum { JOB_MAX_WORKERS = 4096 };
@@ -38,7 +39,8 @@ struct net_join {
     int member;           /* --task_index */
     uint64_t incarnation; /* random at process start, never 0 */
     struct net_job job;
-    const struct chunks *chunks; /* decoded on the server: owned by net, valid for the call */
+    const struct chunks *chunks;    /* decoded on the server: owned by net, valid for the call */
+    struct net_shared_name segment; /* that the contributions may lie in */
 };
 
 enum join_answer {
@@ -56,6 +58,7 @@ struct net_join_reply {
     int *server;  /* shard map, n_chunks numbers; from ps 0 alone, else NULL; malloc'd, given
                      to the receiver of the reply */
     int n_chunks;
+    struct net_shared_name segment; /* that versions may lie in */
 };
 
 #endif

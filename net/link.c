@@ -215,7 +215,8 @@ void link_pump(struct link *l, int eager)
     l->send_chunk = items[0].chunk;
     l->send_step = (int64_t)items[0].step;
     for (int i = 0; i < batch.n && !l->local; i++)
-        items[i].crc32c = digest_crc32c(0, items[i].data, items[i].bytes);
+        if (!items[i].shared_offset)
+            items[i].crc32c = digest_crc32c(0, items[i].data, items[i].bytes);
     l->outgoing = outq_frame(&batch);
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
     op.data.send_message.send_message = l->outgoing;
@@ -233,8 +234,22 @@ static void start_recv(struct link *l)
 static enum status on_piece(void *ctx, const struct net_frame_head *head,
                             const struct net_piece *piece)
 {
+    struct link *l = ctx;
+    struct net_piece there;
+    struct net_span span;
     int64_t begin = trace_begin();
-    enum status st = request_answer(ctx, piece);
+    if (piece->shared_offset) {
+        there = *piece;
+        piece = &there;
+        if (there.shared_offset <= SHARED_STAMP_BYTES ||
+            (there.shared_offset - 1) % SHARED_STAMP_BYTES ||
+            !payload_find(l->arena, &there, &span)) {
+            LOG_E("ps:%d (%s) names %u bytes for chunk %u that do not lie in its memory", l->index,
+                  l->addr, there.shared_bytes, there.chunk);
+            return ST_PROTOCOL;
+        }
+    }
+    enum status st = request_answer(l, piece);
     trace_end(begin, TRACE_RECEIVE, "receive chunk", NULL, piece->chunk, (int64_t)piece->step);
     return st;
 }
@@ -280,6 +295,7 @@ static void look_at_socket(struct link *l)
 {
     char *peer = grpc_call_get_peer(l->call);
     l->local = net_socket_tune(peer);
+    l->is_near = l->local || net_socket_is_loopback(peer);
     gpr_free(peer);
 }
 
@@ -317,6 +333,24 @@ static void open_stream(struct link *l)
     op_finished(l);
 }
 
+/* A server that names its memory has opened ours. */
+static void open_arena(struct link *l, const struct net_shared_name *name)
+{
+    struct net_exchange *x = l->x;
+    char why[SHARED_WHY_BYTES];
+    int lends = x->segment && l->is_near && name->bytes > 0;
+    net_shared_unref(l->arena);
+    l->arena = NULL;
+    if (lends && net_shared_open(name, &l->arena, why) != ST_OK)
+        LOG_D("ps:%d (%s): its memory cannot be read here: %s", l->index, l->addr, why);
+    pthread_mutex_lock(&x->lock);
+    l->lends = lends;
+    pthread_mutex_unlock(&x->lock);
+    if (l->arena && !l->told)
+        LOG_I("ps:%d (%s) is on this host: payloads through shared memory", l->index, l->addr);
+    l->told |= l->arena != NULL;
+}
+
 static void accept_join(struct link *l, struct net_join_reply *reply)
 {
     struct net_exchange *x = l->x;
@@ -330,6 +364,7 @@ static void accept_join(struct link *l, struct net_join_reply *reply)
     l->head = (struct net_frame_head){reply->generation, (uint32_t)x->cfg.join.member,
                                       x->cfg.join.incarnation};
     pthread_mutex_unlock(&x->lock);
+    open_arena(l, &reply->segment);
     if (st == ST_OK && fetched && (reply->step < 0 || reply->answer == JOIN_INIT)) {
         LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
               l->index, l->addr);
@@ -547,6 +582,8 @@ void link_close(struct link *l)
     if (l->channel)
         grpc_channel_destroy(l->channel);
     l->channel = NULL;
+    net_shared_unref(l->arena);
+    l->arena = NULL;
     free(l->spans);
     l->spans = NULL;
     free(l->queue.bits);

@@ -91,6 +91,29 @@ static void job_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
 }
 
+static void segment_to_wire(const struct net_shared_name *from, Weir__V1__Segment *to)
+{
+    weir__v1__segment__init(to);
+    to->pid = from->pid;
+    to->fd = from->fd;
+    to->bytes = from->bytes;
+    to->nonce.data = (uint8_t *)(uintptr_t)from->nonce;
+    to->nonce.len = sizeof from->nonce;
+}
+
+/* One that is malformed is none: who sent it is served without. */
+static struct net_shared_name segment_from_wire(const Weir__V1__Segment *from)
+{
+    struct net_shared_name to = {.bytes = 0};
+    if (!from || from->nonce.len != sizeof to.nonce)
+        return to;
+    to.pid = from->pid;
+    to.fd = from->fd;
+    to.bytes = from->bytes;
+    memcpy(to.nonce, from->nonce.data, sizeof to.nonce);
+    return to;
+}
+
 enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes)
 {
     enum status st = ST_NOMEM;
@@ -114,6 +137,9 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
     request.member = (uint32_t)join->member;
     request.incarnation = join->incarnation;
     request.job = &job;
+    Weir__V1__Segment segment;
+    segment_to_wire(&join->segment, &segment);
+    request.segment = join->segment.bytes ? &segment : NULL;
     st = pack(&request.base, data, bytes);
 done:
     free(dims);
@@ -288,7 +314,8 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
     *to = (struct net_join){.member = (int)from->member,
                             .incarnation = from->incarnation,
                             .job = plain,
-                            .chunks = *chunks};
+                            .chunks = *chunks,
+                            .segment = segment_from_wire(from->segment)};
     return ST_OK;
 }
 
@@ -319,6 +346,9 @@ enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **dat
     wire.why = (char *)(uintptr_t)reply->why;
     wire.generation = reply->generation;
     wire.step = reply->step;
+    Weir__V1__Segment segment;
+    segment_to_wire(&reply->segment, &segment);
+    wire.segment = reply->segment.bytes ? &segment : NULL;
     uint32_t *server = NULL;
     if (reply->server && reply->n_chunks > 0) {
         wire.n_server = (size_t)reply->n_chunks;
@@ -361,7 +391,9 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
         return ST_PROTOCOL;
     }
     enum status st = ST_OK;
-    struct net_join_reply r = {.generation = wire->generation, .step = wire->step};
+    struct net_join_reply r = {.generation = wire->generation,
+                               .step = wire->step,
+                               .segment = segment_from_wire(wire->segment)};
     snprintf(r.why, sizeof r.why, "%s", wire->why);
     switch (wire->answer) {
     case WEIR__V1__JOIN_REPLY__ANSWER__WELCOME:

@@ -70,6 +70,12 @@ int outq_take(struct outq *q, struct outq_batch *batch)
     return batch->n;
 }
 
+/* Of the payload, those that go with the frame. */
+static size_t bytes_along(const struct net_out *item)
+{
+    return item->shared_offset ? 0 : item->bytes;
+}
+
 static size_t encode(const struct net_out *item, uint8_t *out)
 {
     struct net_piece piece;
@@ -80,9 +86,13 @@ static size_t encode(const struct net_out *item, uint8_t *out)
     piece.weight = item->weight;
     piece.crc32c = item->crc32c;
     piece.why[0] = 0;
+    piece.shared_offset = item->shared_offset;
+    piece.shared_bytes = item->shared_offset ? (uint32_t)item->bytes : 0;
+    piece.shared_stamp = item->shared_stamp;
+    piece.shared = item->shared;
     if (item->why)
         snprintf(piece.why, sizeof piece.why, "%s", item->why);
-    return frame_encode_piece_head(&piece, item->bytes, out);
+    return frame_encode_piece_head(&piece, bytes_along(item), out);
 }
 
 static size_t room_for_heads(const struct outq_batch *batch)
@@ -91,7 +101,7 @@ static size_t room_for_heads(const struct outq_batch *batch)
     for (int i = 0; i < batch->n; i++) {
         const struct net_out *item = batch->items[i];
         n += item->why ? PIECE_HEAD_MAX : PIECE_HEAD_MAX - FRAME_MAX_WHY;
-        n += item->bytes <= OUTQ_COPY_BYTES ? item->bytes : 0;
+        n += bytes_along(item) <= OUTQ_COPY_BYTES ? bytes_along(item) : 0;
     }
     return n;
 }
@@ -106,11 +116,12 @@ grpc_byte_buffer *outq_frame(const struct outq_batch *batch)
     at = frame_encode_head(&batch->items[0]->head, heads);
     for (int i = 0; i < batch->n; i++) {
         const struct net_out *item = batch->items[i];
+        size_t bytes = bytes_along(item);
         at += encode(item, heads + at);
-        if (item->bytes <= OUTQ_COPY_BYTES) {
-            if (item->bytes)
-                memcpy(heads + at, item->data, item->bytes);
-            at += item->bytes;
+        if (bytes <= OUTQ_COPY_BYTES) {
+            if (bytes)
+                memcpy(heads + at, item->data, bytes);
+            at += bytes;
             if (item->release)
                 item->release(item->owner);
             continue;
@@ -118,8 +129,8 @@ grpc_byte_buffer *outq_frame(const struct outq_batch *batch)
         slices[n_slices++] = grpc_slice_sub(block, from, at);
         from = at;
         /* gRPC only reads the bytes; its signature is older than const. */
-        slices[n_slices++] = grpc_slice_new_with_user_data((void *)(uintptr_t)item->data,
-                                                           item->bytes, item->release, item->owner);
+        slices[n_slices++] = grpc_slice_new_with_user_data((void *)(uintptr_t)item->data, bytes,
+                                                           item->release, item->owner);
     }
     if (at > from)
         slices[n_slices++] = grpc_slice_sub(block, from, at);

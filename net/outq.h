@@ -28,7 +28,11 @@ struct net_out {
     float weight;
     char *why;                    /* owned by the caller; NULL: none */
     const void *data;             /* payload, or NULL */
-    size_t bytes;                 /* of data */
+    size_t bytes;                 /* of data, also where it goes by reference */
+    uint64_t shared_offset;       /* 1 + its place in this program's segment: the piece says so and
+                                     data is not looked at; 0: it goes as it is */
+    uint64_t shared_stamp;        /* likewise */
+    int shared;                   /* as in net_piece */
     void (*release)(void *owner); /* once gRPC no longer looks at data; from any thread */
     void *owner;
 };

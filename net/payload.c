@@ -1,6 +1,7 @@
 /* net/payload.c - reading a payload where it lies, in spans cut anywhere; see frame.h. */
 #include "base/digest.h"
 #include "net/frame.h"
+#include "net/shared.h"
 #include <string.h>
 
 /* Gives the payload's next run of bytes; 0 at its end. */
@@ -23,6 +24,16 @@ static size_t next_run(struct walk *w, const uint8_t **data)
             return n;
     }
     return 0;
+}
+
+int payload_find(const struct net_shared *segment, struct net_piece *piece, struct net_span *span)
+{
+    if (piece->shared_offset == 0 || piece->payload.bytes > 0)
+        return 0;
+    span->data = net_shared_at(segment, piece->shared_offset - 1, piece->shared_bytes);
+    span->n = piece->shared_bytes;
+    piece->payload = (struct net_payload){span, 0, span->n};
+    return span->data != NULL;
 }
 
 uint32_t payload_crc32c(const struct net_payload *p)

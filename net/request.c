@@ -41,7 +41,9 @@ static void hold(struct net_exchange *x, struct net_out *item)
     struct chunk_state *c = &x->chunks[item->chunk];
     x->stats.sent_bytes += item->bytes;
     item->release = NULL;
-    if (item->bytes == 0)
+    if (item->shared_offset)
+        x->stats.shared_bytes += item->bytes;
+    if (item->bytes == 0 || item->shared_offset)
         return;
     if (item->kind == PIECE_INIT) {
         item->owner = buf_ref(c->init_bytes);
@@ -87,6 +89,15 @@ static int lowest_queued(struct request_queue *q)
     return q->lowest * 64 + __builtin_ctzll(q->bits[q->lowest]);
 }
 
+/* Says how the item's payload crosses to this server. */
+static void choose_way(struct link *l, struct net_out *item)
+{
+    item->head = l->head;
+    item->shared = l->arena != NULL;
+    if (item->kind == PIECE_PUSH && l->lends)
+        item->shared_offset = net_shared_find(l->x->segment, item->data, item->bytes);
+}
+
 int request_take(struct link *l, struct outq_batch *batch, struct net_out *items)
 {
     struct net_exchange *x = l->x;
@@ -97,7 +108,7 @@ int request_take(struct link *l, struct outq_batch *batch, struct net_out *items
             break;
         struct net_out *copy = &items[batch->n];
         *copy = x->chunks[i].item;
-        copy->head = l->head;
+        choose_way(l, copy);
         if (!outq_batch_add(batch, copy))
             break;
         unqueue_chunk(x, l, i);
@@ -227,6 +238,8 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     c->version = (int64_t)p->step;
     c->item.kind = PIECE_NONE;
     x->stats.received_bytes += p->payload.bytes;
+    if (p->shared_offset)
+        x->stats.shared_bytes += p->payload.bytes;
     x->stats.applied += p->kind == PIECE_APPLIED;
     x->stats.duplicate += p->kind == PIECE_DUPLICATE;
     x->stats.stale += p->kind == PIECE_STALE;
@@ -273,9 +286,14 @@ enum status request_answer(struct link *l, const struct net_piece *p)
     /* Nobody reads the chunk before its answer is complete, so a copy that turns out wrong harms
      * nothing: the right one will follow. */
     float *value = x->cfg.params + chunk_of(x, (int)p->chunk)->first;
-    int summed = p->crc32c != 0 || !l->local;
-    uint32_t crc = 0;
+    int summed = !p->shared_offset && (p->crc32c != 0 || !l->local);
+    uint32_t crc = p->crc32c;
     payload_decode(&p->payload, p->dtype, value, summed ? &crc : NULL);
+    if (p->shared_offset && net_shared_stamp(p->payload.span->data) != p->shared_stamp) {
+        LOG_W("ps:%d (%s) took chunk %u, step %llu, back before it was read; asking again",
+              l->index, l->addr, p->chunk, (unsigned long long)p->step);
+        return ST_CORRUPT;
+    }
     if (crc != p->crc32c) {
         LOG_W("ps:%d (%s): checksum of chunk %u, step %llu is wrong; asking again", l->index,
               l->addr, p->chunk, (unsigned long long)p->step);

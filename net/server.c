@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "net/message.h"
 #include "net/server_impl.h"
+#include "net/socket.h"
 #include <errno.h>
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
@@ -107,6 +108,25 @@ static void refuse(struct server_call *c, const char *why)
     reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, why);
 }
 
+/* Opens what a member on this host lends, if the handler offers its own memory in return, of which
+ * the answer speaks only then. */
+static void share(struct net_server *s, const struct net_join *join, const char *peer,
+                  struct net_join_reply *answer)
+{
+    const size_t want = (size_t)join->chunks->n_elems * dtype_size(join->job.push_dtype);
+    const struct net_shared_name nothing = {.bytes = 0};
+    char why[SHARED_WHY_BYTES];
+    int asked = answer->segment.bytes && join->segment.bytes == want &&
+                (answer->answer == JOIN_WELCOME || answer->answer == JOIN_INIT) &&
+                (net_socket_is_loopback(peer) || net_socket_tune(peer));
+    if (lenders_put(&s->lenders, join->member, join->incarnation, asked ? &join->segment : &nothing,
+                    why))
+        return;
+    answer->segment = nothing;
+    if (asked)
+        LOG_D("worker %d at %s: its memory cannot be read here: %s", join->member, peer, why);
+}
+
 static void serve_join(struct server_call *c, const uint8_t *data, size_t bytes)
 {
     struct net_join join;
@@ -123,6 +143,7 @@ static void serve_join(struct server_call *c, const uint8_t *data, size_t bytes)
     char *peer = grpc_call_get_peer(c->call);
     if (st == ST_OK) {
         c->server->handler.join(c->server->handler.ctx, &join, peer, &answer);
+        share(c->server, &join, peer, &answer);
     } else {
         LOG_W("join from %s refused: %s", peer, why);
         answer.answer = st == ST_NOMEM ? JOIN_RETRY : JOIN_REFUSED;
@@ -147,6 +168,7 @@ static void serve_leave(struct server_call *c, const uint8_t *data, size_t bytes
         return;
     }
     c->server->handler.leave(c->server->handler.ctx, leave.member, leave.incarnation, leave.done);
+    lenders_leave(&c->server->lenders, leave.member, leave.incarnation);
     uint8_t *empty = calloc(1, 1); /* LeaveReply has no fields: zero bytes */
     reply(c, empty, 0, empty ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED, "");
 }
@@ -423,6 +445,7 @@ enum status net_server_create(const struct net_server_config *cfg, struct net_se
         return ST_NOMEM;
     net_rt_init();
     s->handler = cfg->handler;
+    lenders_init(&s->lenders);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->changed);
     net_op_init(&s->shutdown_op, on_shutdown);
@@ -517,6 +540,7 @@ void net_server_destroy(struct net_server *s)
     net_pollers_destroy(s->pollers);
     if (s->server)
         grpc_server_destroy(s->server);
+    lenders_free(&s->lenders);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s);

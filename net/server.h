@@ -3,7 +3,8 @@
  * stop and destroy. Frames of one stream are handed over one at a time, in order.
  * Owns:    its threads, streams, and a reference to each buffer queued for sending.
  * Memory:  per stream one decoded frame (FRAME_MAX_BYTES) and at most net_stream_set_limit's bytes
- *          of payload by reference.
+ *          of payload by reference; with a member that reads this host's memory, of each chunk the
+ *          payload of the last answer, by reference.
  * Threads: net_stream_send and net_stream_fail from any.
  * Errors:  ST_BUSY port in use, ST_INVALID address; logged with the address. */
 #ifndef NET_SERVER_H
@@ -16,11 +17,13 @@ struct net_stream; /* one Exchange call; alive until stream_closed returned */
 
 struct net_server_handler {
     void *ctx;
-    /* Fills *reply; refusals are answers, not errors. peer: "ipv4:10.0.0.7:51234". */
+    /* Fills *reply; refusals are answers, not errors. peer: "ipv4:10.0.0.7:51234". With
+     * reply->segment, payloads go through shared memory where the member is on this host. */
     void (*join)(void *ctx, const struct net_join *req, const char *peer,
                  struct net_join_reply *reply);
     void (*leave)(void *ctx, int member, uint64_t incarnation, int done);
-    /* One piece of a frame; piece and payload are valid for the call. The crc was NOT checked. */
+    /* One piece of a frame; piece and payload are valid for the call. The crc was NOT checked. With
+     * piece->shared_offset the payload lies in the member's memory, has no crc, and may change. */
     void (*piece)(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                   const struct net_piece *piece);
     /* Nothing more comes from or goes to the stream; forget it. */
@@ -41,7 +44,8 @@ void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
 
 /* Queues one answer. head/piece: copied (payload field ignored). payload: NULL, or a buffer of
- * which a reference is taken until the bytes are sent; [offset, offset + bytes) of it goes out.
+ * which a reference is taken until the bytes are sent (or read, if it lies in the segment of the
+ * join's reply); [offset, offset + bytes) of it goes out.
  * After the stream broke it is dropped silently. */
 void net_stream_send(struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece, struct buf *payload, size_t offset,

@@ -1,6 +1,7 @@
 /* net/server_impl.h - what server.c and stream.c share. Private to them. */
 #ifndef NET_SERVER_IMPL_H
 #define NET_SERVER_IMPL_H
+#include "net/lenders.h"
 #include "net/rt.h"
 #include "net/server.h"
 #include <pthread.h>
@@ -13,6 +14,7 @@ struct net_server {
     struct net_pollers *pollers;
     struct net_op shutdown_op;
     int port;
+    struct lenders lenders;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;

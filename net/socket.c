@@ -74,6 +74,13 @@ static int tune(int fd, const char *peer)
     return 1;
 }
 
+int net_socket_is_loopback(const char *peer)
+{
+    char name[NAME_BYTES];
+    unescape(peer, name);
+    return !strncmp(name, "ipv4:127.", 9) || !strncmp(name, "ipv6:[::1]:", 11);
+}
+
 int net_socket_tune(const char *peer)
 {
     int local = 0;

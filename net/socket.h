@@ -10,5 +10,8 @@
  * BBR paces every segment by a timer: on loopback that costs a third of the bandwidth and half as
  * much CPU time again. Sets Reno instead on those connections if they have BBR. */
 int net_socket_tune(const char *peer);
+/* 1 if the address is one of loopback: the peer is in this host's network namespace, though the two
+ * ends may have different addresses. */
+int net_socket_is_loopback(const char *peer);
 
 #endif

@@ -9,7 +9,12 @@
  *
  * A peer that asks and does not read is not read from either: above STREAM_MAX_QUEUE answers the
  * next message is not fetched until half of them have gone out. And what waits for it is bounded
- * (net_stream_set_limit): a peer that has one request per chunk under way cannot come so far. */
+ * (net_stream_set_limit): a peer that has one request per chunk under way cannot come so far.
+ *
+ * Where the member and this server read each other's memory (shared.h), payloads cross by
+ * reference. What the member sends so lies in its segment, which the stream looks up by
+ * incarnation. What it is sent so is lent: the stream holds a reference to each chunk's last answer
+ * until the next one, for by its next request the member says that it has read it. */
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/outq.h"
@@ -38,6 +43,8 @@ struct net_stream {
     struct net_span *spans;
     size_t spans_room;
     struct net_frame_head last_head;              /* of the frame being handled */
+    struct net_shared *segment;                   /* of the member in `lender`; NULL: none known */
+    struct net_frame_head lender;                 /* likewise */
     int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
     int send_member;                              /* likewise */
 
@@ -47,6 +54,10 @@ struct net_stream {
     int n_ops;
     long n_unanswered;
     size_t limit; /* bytes of payload that may wait in the queue */
+    enum { READER_NONE, READER_ONE, READER_MIXED } reads; /* who reads this server's segment */
+    struct net_frame_head reader;                         /* READER_ONE: that member */
+    struct buf **lent;                                    /* by chunk: references, n_lent of them */
+    size_t n_lent;
     int sending, half_closed, paused, corked, ending, dead;
     grpc_status_code code;
     char text[FRAME_MAX_WHY + 1];
@@ -88,6 +99,20 @@ static void drop_item(struct net_out *item)
     free(item);
 }
 
+/* Nobody sends or reads any more. */
+static void give_back(struct net_stream *s)
+{
+    for (size_t i = 0; i < s->n_lent; i++)
+        buf_unref(s->lent[i]);
+    free(s->lent);
+    s->lent = NULL;
+    s->n_lent = 0;
+    if (s->segment)
+        lenders_drop(&s->server->lenders, s->lender.member, s->segment);
+    net_shared_unref(s->segment);
+    s->segment = NULL;
+}
+
 static void finish(struct net_stream *s)
 {
     struct net_server *server = s->server;
@@ -101,6 +126,7 @@ static void finish(struct net_stream *s)
         if (item)
             drop_item(item);
     } while (item);
+    give_back(s);
     grpc_call_unref(s->call);
     net_stream_unref(s);
     net_server_call_gone(server);
@@ -220,24 +246,69 @@ static void on_close(struct net_op *op, int ok)
     op_finished(s);
 }
 
+static int same_member(const struct net_frame_head *a, const struct net_frame_head *b)
+{
+    return a->member == b->member && a->incarnation == b->incarnation;
+}
+
+/* The sender reads this server's segment. If two do on one stream, neither is lent anything more:
+ * an answer to one says nothing of what the other has read. Under the lock. */
+static void note_reader(struct net_stream *s, const struct net_frame_head *head)
+{
+    if (s->reads == READER_NONE) {
+        s->reads = READER_ONE;
+        s->reader = *head;
+    } else if (!same_member(head, &s->reader)) {
+        s->reads = READER_MIXED;
+    }
+}
+
+/* Finds the payload in the sender's segment; 0 if there is none: the stream ends. */
+static int find_payload(struct net_stream *s, const struct net_frame_head *head,
+                        struct net_piece *piece, struct net_span *span)
+{
+    static const char outside[] = "shared_offset and shared_bytes do not lie in the segment";
+    if (!s->segment || !same_member(head, &s->lender)) {
+        net_shared_unref(s->segment);
+        s->segment = lenders_find(&s->server->lenders, head->member, head->incarnation);
+        s->lender = *head;
+    }
+    if (!s->segment) { /* by mishap: the member joined twice at once */
+        net_stream_end(s, GRPC_STATUS_FAILED_PRECONDITION,
+                       "no segment of this member is open here; join again");
+        return 0;
+    }
+    if (payload_find(s->segment, piece, span))
+        return 1;
+    LOG_W("piece from member %u at %s refused, its stream ends: %s", head->member, s->peer,
+          outside);
+    net_stream_fail(s, head, piece->chunk, outside);
+    return 0;
+}
+
 static enum status on_piece(void *ctx, const struct net_frame_head *head,
                             const struct net_piece *piece)
 {
     struct net_stream *s = ctx;
+    struct net_piece there;
+    struct net_span span;
     s->last_head = *head;
     pthread_mutex_lock(&s->lock);
     int over = s->ending || s->dead;
     s->n_unanswered++;
+    if (piece->shared)
+        note_reader(s, head);
     pthread_mutex_unlock(&s->lock);
     if (over)
         return ST_CANCELLED;
-    struct net_piece unsummed;
-    if (s->local && piece->crc32c == 0 && piece->payload.bytes > 0) {
-        unsummed = *piece;
-        unsummed.unsummed = 1;
-        piece = &unsummed;
-    }
     int64_t begin = trace_begin();
+    if (piece->shared_offset || (s->local && piece->crc32c == 0 && piece->payload.bytes > 0)) {
+        there = *piece;
+        there.unsummed = 1;
+        piece = &there;
+        if (there.shared_offset && !find_payload(s, head, &there, &span))
+            return ST_CANCELLED;
+    }
     s->server->handler.piece(s->server->handler.ctx, s, head, piece);
     trace_end(begin, TRACE_RECEIVE, "receive chunk", NULL, piece->chunk, (int64_t)piece->step);
     return ST_OK;
@@ -392,11 +463,42 @@ static void refuse_flood(struct net_stream *s, const struct net_frame_head *head
     grpc_call_cancel(s->call, NULL);
 }
 
+/* Fills in where the payload lies. It goes by reference if the member reads the segment in which it
+ * lies; then *lent is what the chunk's place in s->lent held before, to be let go. Else the item
+ * holds a reference. Under the lock. */
+static void add_payload(struct net_stream *s, struct net_out *item, struct buf *payload,
+                        size_t offset, struct buf **lent)
+{
+    if (payload->shared && offset == 0 && s->reads == READER_ONE &&
+        same_member(&item->head, &s->reader)) {
+        size_t n = item->chunk + (size_t)1;
+        if (n > s->n_lent) {
+            n = n > 2 * s->n_lent ? n : 2 * s->n_lent;
+            struct buf **more = realloc(s->lent, n * sizeof(struct buf *));
+            for (; more && s->n_lent < n; s->n_lent++)
+                more[s->n_lent] = NULL;
+            s->lent = more ? more : s->lent;
+        }
+        if (item->chunk < s->n_lent) {
+            *lent = s->lent[item->chunk];
+            s->lent[item->chunk] = buf_ref(payload);
+            item->shared_offset = payload->shared + offset;
+            item->shared_stamp = net_shared_stamp(payload->data);
+            item->crc32c = 0;
+            return;
+        }
+    }
+    item->data = (const char *)payload->data + offset;
+    item->owner = buf_ref(payload);
+    item->release = release_buf;
+}
+
 void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
                      const struct net_piece *piece, struct buf *payload, size_t offset,
                      size_t bytes)
 {
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    struct buf *lent = NULL;
     struct net_out *item = new_item(s);
     if (!item) {
         LOG_E("an answer to %s was dropped and its stream ended: out of memory", s->peer);
@@ -412,19 +514,18 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     item->weight = piece->weight;
     item->crc32c = piece->crc32c;
     item->why = piece->why[0] ? strndup(piece->why, FRAME_MAX_WHY) : NULL;
-    if (payload && bytes > 0) {
-        item->data = (const char *)payload->data + offset;
-        item->bytes = bytes;
-        item->owner = buf_ref(payload);
-        item->release = release_buf;
-    }
+    item->bytes = payload ? bytes : 0;
     pthread_mutex_lock(&s->lock);
     int drop = s->dead || s->ending;
     int full = !drop && bytes > 0 && s->queue.bytes + bytes > s->limit;
     s->n_unanswered--;
-    if (!drop && !full)
+    if (!drop && !full) {
+        if (item->bytes > 0)
+            add_payload(s, item, payload, offset, &lent);
         outq_put(&s->queue, item);
+    }
     pthread_mutex_unlock(&s->lock);
+    buf_unref(lent);
     if (drop || full)
         drop_item(item);
     if (full)

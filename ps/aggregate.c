@@ -96,7 +96,7 @@ enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct ne
         take_those_whose_turn_came(a);
     } else {
         struct ps_parked *p = &a->parked[member];
-        enum status st = ps_pool_take(a->pool, a->shelf, a->n * sizeof *a->sum, &p->copy);
+        enum status st = ps_pool_take(a->pool, a->shelf, a->n * sizeof *a->sum, 0, &p->copy);
         if (st != ST_OK)
             return st;
         payload_copy(payload, p->copy->data);

@@ -48,6 +48,8 @@ struct ps_store {
     struct ps_store_config cfg;
     struct net_job job;
     struct ps_pool *pool;
+    struct net_shared
+        *segment; /* versions as they are sent, for members on this host; NULL: none */
     struct ps_stragglers *stragglers;
     int n_cells;
     struct cell *cells;

@@ -25,6 +25,7 @@ static const char *opt_ps_hosts = "", *opt_worker_hosts = "", *opt_job_name = "p
 static const char *opt_summary_json;
 static int64_t opt_task_index = 0, opt_ready_fd = -1, opt_threads = 0;
 static int64_t opt_max_model_bytes = (int64_t)8 << 30, opt_straggler_ms = 10;
+static int opt_shared_memory = 0; /* of the choices: auto */
 static int opt_serve = 0, opt_log_stragglers = 0, opt_log_level = LOG_LEVEL_INFO;
 
 static const struct flag flags[] = {
@@ -39,6 +40,8 @@ static const struct flag flags[] = {
      "Stay up when the job is done: give out its parameters, take the next job", "Server:"},
     {"inter_op_threads", FLAG_INT, &opt_threads, 0, 256, NULL, NULL,
      "Threads that handle what workers send; 0: half the cores, 1 to 8", NULL},
+    {"shared_memory", FLAG_CHOICE, &opt_shared_memory, 0, 0, NULL, "auto|off",
+     "Payloads of workers on this host through shared memory", NULL},
     {"max_model_bytes", FLAG_INT, &opt_max_model_bytes, 4, 1e15, "BYTES", NULL,
      "Largest model taken, in bytes of parameters on this server", NULL},
     {"log_stragglers", FLAG_BOOL, &opt_log_stragglers, 0, 0, NULL, NULL,
@@ -185,6 +188,7 @@ static int serve(struct cluster *c, int signal_fd, int done_fd)
         .worker_hosts = &c->workers,
         .max_model_bytes = opt_max_model_bytes,
         .serve = opt_serve,
+        .shared_memory = opt_shared_memory == 0,
         .straggler_ms = opt_log_stragglers ? opt_straggler_ms : 0,
         .done = on_done,
         .ctx = &done_fd,

@@ -1,4 +1,5 @@
-/* ps/pool.c - see pool.h. The pool counts its owner and every buffer that is out. */
+/* ps/pool.c - see pool.h. The pool counts its owner and every buffer that is out. Buffers in the
+ * segment are made when they are first needed and kept for good, which a shelf has room for. */
 #include "ps/pool.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,6 +9,8 @@ struct shelf {
     pthread_mutex_t lock;
     struct buf *idle[PS_POOL_MAX_KEEP]; /* guarded by lock, as n_idle */
     int n_idle;
+    size_t offset, stride; /* of those in the segment */
+    int n_places, n_made;  /* how many can be there, and are; n_made: guarded by lock */
 };
 
 struct ps_pool {
@@ -15,6 +18,7 @@ struct ps_pool {
     int keep, n_shelves;
     _Atomic int closed; /* the owner has gone: nothing is kept any more */
     struct shelf *shelves;
+    struct net_shared *segment; /* NULL: none */
 };
 
 static void pool_unref(struct ps_pool *pool)
@@ -27,21 +31,41 @@ static void pool_unref(struct ps_pool *pool)
             buf_free(s->idle[k]);
         pthread_mutex_destroy(&s->lock);
     }
+    net_shared_unref(pool->segment);
     free(pool->shelves);
     free(pool);
+}
+
+/* Takes out the idle buffer that came back last, of those in the segment or of the others; NULL:
+ * there is none. Under the lock. */
+static struct buf *take_idle(struct shelf *s, int in_segment)
+{
+    int k = s->n_idle - 1;
+    while (k >= 0 && !s->idle[k]->shared != !in_segment)
+        k--;
+    if (k < 0)
+        return NULL;
+    struct buf *b = s->idle[k];
+    s->idle[k] = s->idle[--s->n_idle];
+    return b;
 }
 
 static void put_back(struct buf *b, void *ctx)
 {
     struct shelf *s = ctx;
     struct ps_pool *pool = s->pool;
+    struct buf *surplus = b;
     pthread_mutex_lock(&s->lock);
-    int kept = s->n_idle < pool->keep && !atomic_load(&pool->closed);
-    if (kept)
+    int open = !atomic_load(&pool->closed);
+    if (open && b->shared && s->n_idle == pool->keep)
+        surplus = take_idle(s, 0);
+    else if (open && s->n_idle < pool->keep)
+        surplus = NULL;
+    if (surplus != b)
         s->idle[s->n_idle++] = b;
     pthread_mutex_unlock(&s->lock);
-    if (!kept)
-        buf_free(b);
+    if (surplus)
+        buf_free(surplus);
     pool_unref(pool);
 }
 
@@ -65,21 +89,55 @@ enum status ps_pool_create(int n_shelves, int keep, struct ps_pool **out)
     return ST_OK;
 }
 
-enum status ps_pool_take(struct ps_pool *pool, int shelf, size_t bytes, struct buf **out)
+void ps_pool_share(struct ps_pool *pool, int shelf, struct net_shared *segment, size_t offset,
+                   size_t stride, int n)
 {
     struct shelf *s = &pool->shelves[shelf];
-    struct buf *b = NULL;
+    if (!pool->segment)
+        pool->segment = net_shared_ref(segment);
+    s->offset = offset;
+    s->stride = stride;
+    s->n_places = n < pool->keep ? n : pool->keep;
+}
+
+/* The number of the shelf's next new place in the segment, or -1; under the lock. */
+static int next_place(struct shelf *s)
+{
+    return s->n_made < s->n_places ? s->n_made++ : -1;
+}
+
+static enum status make_buf(struct ps_pool *pool, const struct shelf *s, int place, size_t bytes,
+                            struct buf **out)
+{
+    if (place < 0)
+        return buf_create(bytes, out);
+    size_t at = s->offset + (size_t)place * s->stride + SHARED_STAMP_BYTES;
+    char *data = net_shared_data(pool->segment);
+    return buf_create_shared(data + at, bytes, at + 1, out);
+}
+
+enum status ps_pool_take(struct ps_pool *pool, int shelf, size_t bytes, int to_lend,
+                         struct buf **out)
+{
+    struct shelf *s = &pool->shelves[shelf];
+    int place = -1;
     pthread_mutex_lock(&s->lock);
-    if (s->n_idle > 0)
-        b = s->idle[--s->n_idle];
+    struct buf *b = take_idle(s, to_lend);
+    if (!b && to_lend) {
+        place = next_place(s);
+        if (place < 0)
+            b = take_idle(s, 0);
+    }
     pthread_mutex_unlock(&s->lock);
     if (!b) {
-        enum status st = buf_create(bytes, &b);
+        enum status st = make_buf(pool, s, place, bytes, &b);
         if (st != ST_OK)
             return st;
         b->recycle = put_back;
         b->recycle_ctx = s;
     }
+    if (b->shared)
+        net_shared_restamp(b->data);
     atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&pool->refs, 1, memory_order_relaxed);
     *out = b;

@@ -232,6 +232,7 @@ static enum status make_run(struct ps_service *s, const struct net_join *req, ui
         .max_bytes = s->cfg.max_model_bytes,
         .worker_hosts = s->cfg.worker_hosts,
         .straggler_ms = s->cfg.straggler_ms,
+        .shared_memory = s->cfg.shared_memory,
         .answer = on_answer,
         .ctx = s,
     };
@@ -313,6 +314,7 @@ static void fill_reply(struct ps_service *s, struct run *r, const struct net_joi
     size_t bytes = (size_t)r->chunks->n_chunks * sizeof *reply->server;
     reply->generation = r->generation;
     reply->step = ps_store_step(r->store);
+    ps_store_segment(r->store, &reply->segment);
     if (reply->step < 0 && req->member == 0)
         reply->answer = JOIN_INIT;
     if (s->cfg.self != 0)

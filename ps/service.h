@@ -15,6 +15,7 @@ struct ps_service_config {
     const struct hosts *worker_hosts; /* borrowed for ever; n = 0: whoever comes */
     int64_t max_model_bytes;          /* of parameters held here */
     int serve;                        /* a job that is done may be followed by another */
+    int shared_memory;                /* with workers on this host */
     int64_t straggler_ms;             /* a step that waited longer gets a line; 0: none */
     int64_t wait_line_ms;             /* how often those waited for are named; 0: 5000 */
     void (*done)(void *ctx);          /* all members have left, done; called once a job */

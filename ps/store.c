@@ -61,6 +61,37 @@ static enum status cell_init(struct ps_store *s, struct cell *c, int chunk)
     return ps_aggregate_init(&c->sum, s->pool, c->shelf);
 }
 
+/* Bytes from one of a cell's places in the segment to the next. */
+static size_t place_bytes(const struct ps_store *s, const struct cell *c)
+{
+    return SHARED_STAMP_BYTES + ((c->n * dtype_size(s->job.version_dtype) + 63) & ~(size_t)63);
+}
+
+/* Lays out places for versions in a segment that members on this host read. In lockstep those that
+ * a member still reads are the present ones, so that the three that turn over and one to spare are
+ * enough; else each member may read another. Versions that find no place go by TCP. */
+static void share_versions(struct ps_store *s)
+{
+    char why[SHARED_WHY_BYTES];
+    size_t bytes = 0, at = 0;
+    int n_places = job_in_lockstep(&s->job) ? 4 : 3 + s->job.n_workers;
+    int shelf = s->job.version_dtype == DTYPE_F32 ? 0 : s->n_cells;
+    n_places = n_places < PS_POOL_MAX_KEEP ? n_places : PS_POOL_MAX_KEEP;
+    for (int i = 0; i < s->n_cells; i++)
+        bytes += place_bytes(s, &s->cells[i]) * (size_t)n_places;
+    if (!s->cfg.shared_memory || bytes == 0)
+        return;
+    if (net_shared_create(bytes, &s->segment, why) != ST_OK) {
+        LOG_D("no shared memory: %s", why);
+        return;
+    }
+    for (int i = 0; i < s->n_cells; i++) {
+        size_t stride = place_bytes(s, &s->cells[i]);
+        ps_pool_share(s->pool, shelf + i, s->segment, at, stride, n_places);
+        at += stride * (size_t)n_places;
+    }
+}
+
 enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store **out)
 {
     enum status st = ST_OK;
@@ -91,6 +122,7 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
         s->n_cells++;
         TRY(cell_init(s, &s->cells[s->n_cells - 1], i));
     }
+    share_versions(s);
     *out = s;
     return ST_OK;
 done:
@@ -116,6 +148,7 @@ void ps_store_destroy(struct ps_store *s)
         pthread_mutex_destroy(&c->lock);
     }
     ps_pool_destroy(s->pool);
+    net_shared_unref(s->segment);
     ps_stragglers_destroy(s->stragglers);
     free(s->cells);
     free(s->cell_of);
@@ -228,13 +261,14 @@ static enum status take_version(struct ps_store *s, const struct cell *c, struct
 {
     enum dtype dtype = s->job.version_dtype;
     *v = (struct ps_version){.dtype = dtype};
-    enum status st = ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), &v->value);
+    enum status st =
+        ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), dtype == DTYPE_F32, &v->value);
     if (st != ST_OK)
         return st;
     if (dtype == DTYPE_F32)
         v->wire = buf_ref(v->value);
     else
-        st = ps_pool_take(s->pool, s->n_cells + c->shelf, c->n * dtype_size(dtype), &v->wire);
+        st = ps_pool_take(s->pool, s->n_cells + c->shelf, c->n * dtype_size(dtype), 1, &v->wire);
     if (st != ST_OK)
         ps_version_drop(v);
     return st;
@@ -454,6 +488,11 @@ void ps_store_leave(struct ps_store *s, int member)
 const struct ps_stragglers *ps_store_stragglers(const struct ps_store *s)
 {
     return s->stragglers;
+}
+
+void ps_store_segment(const struct ps_store *s, struct net_shared_name *out)
+{
+    net_shared_name_of(s->segment, out);
 }
 
 int64_t ps_store_step(struct ps_store *s)

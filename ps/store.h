@@ -10,6 +10,9 @@
  * Memory:  per owned element 4 bytes times (2 versions + 1 sum + the optimizer's slots), and up to
  *          n_workers - 1 copies; async or ssp with delay compensation: up to n_workers versions
  *          more, those that the members compute on, instead of the copies.
+ *          With shared memory versions lie in a segment, which takes memory as it is used; a
+ * version that a member reads there is held until its next answer for the chunk. In lockstep that
+ *          is one of the two kept anyway; else as many more as members read, at most 13.
  * Threads: any; each chunk has its own lock; `answer` is called with none held.
  * Errors:  ST_NOMEM, ST_RANGE (above max_bytes; logged). */
 #ifndef PS_STORE_H
@@ -39,6 +42,7 @@ struct ps_store_config {
     int64_t max_bytes;                /* limit of all that create takes */
     const struct hosts *worker_hosts; /* to name workers in the log; borrowed; NULL: by number */
     int64_t straggler_ms; /* a step that waited longer for one worker gets a line; 0: none */
+    int shared_memory;    /* versions lie where members on this host can read them */
     /* An answer to a member's earlier piece, for the stream `from`; the payload is borrowed for
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
@@ -67,6 +71,9 @@ void ps_store_sum(struct ps_store *s);
  * piece completes a step) go through cfg.answer before the return. */
 void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
                     const struct net_piece *piece, uint64_t from, struct ps_answer *now);
+
+/* Where versions lie; none without shared memory. */
+void ps_store_segment(const struct ps_store *s, struct net_shared_name *out);
 
 /* Lowest version of the owned chunks, -1 before all have their first; without any owned chunk,
  * the job's last step. */

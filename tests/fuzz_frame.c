@@ -26,6 +26,8 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     struct digest *d = ctx;
     d->sum = d->sum * 31 + (uint64_t)piece->kind + piece->chunk + piece->step + piece->crc32c;
     d->sum = d->sum * 31 + payload_crc32c(&piece->payload) + strlen(piece->why);
+    d->sum = d->sum * 31 + piece->shared_offset + piece->shared_bytes + (uint64_t)piece->shared +
+             piece->shared_stamp;
     if (piece->payload.bytes % sizeof(float) == 0) {
         payload_each_run(&piece->payload, sizeof(float), add_run, d);
         if (d->runs != piece->payload.bytes / sizeof(float) && piece->payload.bytes > 0)

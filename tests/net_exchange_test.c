@@ -20,10 +20,11 @@ struct rig {
     char addr[2][32], *addrs[2];
     struct hosts hosts;
     float *params, *gradient;
+    struct net_shared *segment; /* in which gradient lies; NULL: none */
     struct net_exchange *x;
 };
 
-static void rig_open(struct rig *r, int n_servers)
+static void rig_open_as(struct rig *r, int n_servers, int shared)
 {
     const struct net_param param = {.name = "w", .shape = {1, {N_ELEMS}}};
     memset(r, 0, sizeof *r);
@@ -38,6 +39,8 @@ static void rig_open(struct rig *r, int n_servers)
     }
     for (int i = 0; i < n_servers; i++) {
         tiny_init(&r->tiny[i], r->chunks, i, n_servers);
+        if (shared)
+            tiny_share(&r->tiny[i]);
         tiny_start(&r->tiny[i]);
         snprintf(r->addr[i], sizeof r->addr[i], "127.0.0.1:%d", r->tiny[i].port);
         r->addrs[i] = r->addr[i];
@@ -46,20 +49,43 @@ static void rig_open(struct rig *r, int n_servers)
     struct net_exchange_config cfg = {.ps_hosts = &r->hosts,
                                       .join = {.incarnation = 99, .chunks = r->chunks},
                                       .params = r->params,
-                                      .wait_line_ms = 200};
+                                      .wait_line_ms = 200,
+                                      .shared_memory = shared};
     cfg.join.job = (struct net_job){.n_workers = 1, .train_steps = 10};
     optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
     assert_int_equal(net_exchange_create(&cfg, &r->x), ST_OK);
 }
 
+static void rig_open(struct rig *r, int n_servers)
+{
+    rig_open_as(r, n_servers, 0);
+}
+
+/* Payloads by reference, both ways: the gradient lies where the exchange offers it. */
+static void rig_open_shared(struct rig *r, int n_servers)
+{
+    rig_open_as(r, n_servers, 1);
+    r->segment = net_exchange_gradients(r->x);
+    assert_non_null(r->segment);
+    float *gradient = net_shared_data(r->segment);
+    assert_ptr_equal((uintptr_t)gradient % 64, 0);
+    memcpy(gradient, r->gradient, N_ELEMS * sizeof(float));
+    free(r->gradient);
+    r->gradient = gradient;
+}
+
 static void rig_close(struct rig *r)
 {
     net_exchange_destroy(r->x);
+    if (r->segment)
+        r->gradient[0] = 0; /* the caller's, still */
+    else
+        free(r->gradient);
+    net_shared_unref(r->segment);
     for (int i = 0; i < r->n; i++)
         tiny_free(&r->tiny[i]);
     chunks_destroy(r->chunks);
     free(r->params);
-    free(r->gradient);
 }
 
 static void push_all(struct rig *r, int64_t step)
@@ -272,14 +298,122 @@ static void test_server_forgot(void **state)
     rig_close(&r);
 }
 
+static void step_all(struct rig *r, int64_t s)
+{
+    push_all(r, s);
+    assert_int_equal(net_exchange_wait(r->x, 0, N_CHUNKS, s + 1), ST_OK);
+    assert_params(r, (float)(s + 1));
+}
+
+static uint64_t shared_bytes(struct rig *r)
+{
+    struct net_exchange_stats stats;
+    net_exchange_stats(r->x, &stats);
+    return stats.shared_bytes;
+}
+
+static void test_shared(void **state)
+{
+    for (int n = 1; n <= 2; n++) {
+        struct rig r;
+        int64_t step;
+        rig_open_shared(&r, n);
+        assert_int_equal(CAPTURE(net_exchange_start(r.x, &step)), ST_OK);
+        assert_int_equal(capture_lines(), n);
+        assert_non_null(strstr(capture_text, ") is on this host: payloads through shared memory"));
+        for (int64_t s = 0; s < 10; s++)
+            step_all(&r, s);
+        /* all but the first values, of which a member sends copies */
+        assert_int_equal(shared_bytes(&r), 21 * N_ELEMS * sizeof(float));
+        rig_close(&r);
+    }
+}
+
+/* Gradients that lie elsewhere go by TCP, versions come by reference all the same. */
+static void test_shared_one_way(void **state)
+{
+    struct rig r;
+    int64_t step;
+    rig_open_as(&r, 1, 1);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    step_all(&r, 0);
+    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_shared), 0);
+    assert_int_equal(shared_bytes(&r), 2 * N_ELEMS * sizeof(float));
+    rig_close(&r);
+}
+
+/* A server that comes back without shared memory gets what was pushed already by TCP; and the other
+ * way round. */
+static void test_shared_then_not(void **state)
+{
+    struct rig r;
+    int64_t step;
+    rig_open_shared(&r, 1);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    step_all(&r, 0);
+    struct net_shared *segment = r.tiny[0].segment;
+    for (int64_t s = 1; s < 5; s++) {
+        int before = tiny_get(&r.tiny[0], &r.tiny[0].n_push);
+        tiny_set(&r.tiny[0], &r.tiny[0].hold, 1);
+        push_all(&r, s);
+        tiny_await(&r.tiny[0], &r.tiny[0].n_push, before + N_CHUNKS);
+        tiny_stop(&r.tiny[0]);
+        r.tiny[0].hold = 0;
+        r.tiny[0].segment = s % 2 ? NULL : segment;
+        before = r.tiny[0].n_shared;
+        tiny_start(&r.tiny[0]);
+        assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, s + 1), ST_OK);
+        assert_params(&r, (float)(s + 1));
+        assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_shared) - before, s % 2 ? 0 : N_CHUNKS);
+    }
+    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_duplicate), 4 * N_CHUNKS);
+    tiny_stop(&r.tiny[0]);
+    r.tiny[0].segment = segment;
+    rig_close(&r);
+}
+
+/* Bytes that were taken back under the reader are not what it asked for: it asks again. */
+static void test_shared_torn(void **state)
+{
+    struct rig r;
+    int64_t step;
+    rig_open_shared(&r, 1);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    tiny_set(&r.tiny[0], &r.tiny[0].bad_stamp, 3);
+    step_all(&r, 0);
+    struct net_exchange_stats stats;
+    net_exchange_stats(r.x, &stats);
+    assert_in_range(stats.reconnects, 1, 3);
+    rig_close(&r);
+}
+
+static void test_shared_lie(void **state)
+{
+    struct rig r;
+    int64_t step;
+    rig_open_shared(&r, 1);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    tiny_set(&r.tiny[0], &r.tiny[0].bad_place, 1);
+    capture_begin();
+    push_all(&r, 0);
+    enum status st = net_exchange_wait(r.x, 0, N_CHUNKS, 1);
+    capture_end();
+    assert_int_equal(st, ST_PROTOCOL);
+    assert_non_null(strstr(capture_text, "that do not lie in its memory"));
+    rig_close(&r);
+}
+
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),        cmocka_unit_test(test_resend),
-        cmocka_unit_test(test_bad_checksum), cmocka_unit_test(test_fatal_answers),
-        cmocka_unit_test(test_refused_join), cmocka_unit_test(test_waits_for_server),
-        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_server_forgot),
+        cmocka_unit_test(test_steps),           cmocka_unit_test(test_resend),
+        cmocka_unit_test(test_bad_checksum),    cmocka_unit_test(test_fatal_answers),
+        cmocka_unit_test(test_refused_join),    cmocka_unit_test(test_waits_for_server),
+        cmocka_unit_test(test_cancel),          cmocka_unit_test(test_server_forgot),
+        cmocka_unit_test(test_shared),          cmocka_unit_test(test_shared_one_way),
+        cmocka_unit_test(test_shared_then_not), cmocka_unit_test(test_shared_torn),
+        cmocka_unit_test(test_shared_lie),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

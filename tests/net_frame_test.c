@@ -88,6 +88,10 @@ static size_t encode_by_protobuf(const struct net_frame_head *head, const struct
     p.crc32c = piece->crc32c;
     p.why = (char *)(uintptr_t)piece->why;
     p.dtype = (Weir__V1__Piece__Dtype)piece->dtype;
+    p.shared_offset = piece->shared_offset;
+    p.shared_bytes = piece->shared_bytes;
+    p.shared = piece->shared;
+    p.shared_stamp = piece->shared_stamp;
     p.payload.data = (uint8_t *)(uintptr_t)payload;
     p.payload.len = payload_bytes;
     Weir__V1__Frame f = WEIR__V1__FRAME__INIT;
@@ -120,6 +124,12 @@ static void test_same_bytes_as_protobuf(void **state)
                                   .weight = weights[pick(1, &n) % 5],
                                   .crc32c = (uint32_t)pick(1, &n),
                                   .dtype = (enum dtype)(pick(1, &n) & 0x7fffffff)};
+        if (pick(1, &n) % 2) {
+            piece.shared_offset = pick(1, &n);
+            piece.shared_bytes = (uint32_t)pick(1, &n);
+            piece.shared = (int)(pick(1, &n) % 2);
+            piece.shared_stamp = pick(1, &n);
+        }
         size_t why = pick(1, &n) % (FRAME_MAX_WHY + 1);
         memset(piece.why, 'w', pick(1, &n) % 2 ? why : 0);
         struct net_frame_head head = {pick(1, &n), (uint32_t)pick(1, &n), pick(1, &n)};
@@ -141,6 +151,10 @@ static void test_same_bytes_as_protobuf(void **state)
         assert_true(seen.piece[0].weight == piece.weight);
         assert_int_equal(seen.piece[0].crc32c, piece.crc32c);
         assert_int_equal(seen.piece[0].dtype, piece.dtype);
+        assert_true(seen.piece[0].shared_offset == piece.shared_offset);
+        assert_int_equal(seen.piece[0].shared_bytes, piece.shared_bytes);
+        assert_int_equal(seen.piece[0].shared, piece.shared);
+        assert_true(seen.piece[0].shared_stamp == piece.shared_stamp);
         assert_string_equal(seen.piece[0].why, piece.why);
         assert_int_equal(seen.payload_bytes[0], bytes);
     }

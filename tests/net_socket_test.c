@@ -70,10 +70,10 @@ static void check_family(int family)
     open_pair(&p, family);
     set(p.client, "bbr");
     set(p.server, "bbr");
-    net_socket_tune("ipv4:127.0.0.1:1"); /* nobody */
-    net_socket_tune("");
+    assert_int_equal(net_socket_tune("ipv4:127.0.0.1:1"), 0); /* nobody */
+    assert_int_equal(net_socket_tune(""), 0);
     assert_is(p.client, "bbr");
-    net_socket_tune(p.server_name); /* as the client sees it */
+    assert_int_equal(net_socket_tune(p.server_name), 1); /* as the client sees it */
     assert_is(p.client, "reno");
     assert_is(p.server, "bbr");
     net_socket_tune(p.client_name);
@@ -96,9 +96,21 @@ static void test_others_stay(void **state)
     struct pair p;
     open_pair(&p, AF_INET);
     set(p.client, "cubic");
-    net_socket_tune(p.server_name);
+    assert_int_equal(net_socket_tune(p.server_name), 1);
     assert_is(p.client, "cubic");
     close_pair(&p);
+}
+
+static void test_loopback_addresses(void **state)
+{
+    static const char *const near[] = {"ipv4:127.0.0.1:5", "ipv4:127.3.4.5:66", "ipv6:[::1]:7",
+                                       "ipv6:%5B::1%5D:7"};
+    static const char *const far[] = {"",          "ipv4:128.0.0.1:5", "ipv4:12.7.0.1:5",
+                                      "127.0.0.1", "ipv6:[::2]:7",     "unix:127."};
+    for (size_t i = 0; i < sizeof near / sizeof *near; i++)
+        assert_int_equal(net_socket_is_loopback(near[i]), 1);
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++)
+        assert_int_equal(net_socket_is_loopback(far[i]), 0);
 }
 
 int main(void)
@@ -107,6 +119,7 @@ int main(void)
         cmocka_unit_test(test_ipv4),
         cmocka_unit_test(test_ipv6),
         cmocka_unit_test(test_others_stay),
+        cmocka_unit_test(test_loopback_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

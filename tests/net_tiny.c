@@ -37,6 +37,7 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     reply->generation = 1;
+    net_shared_name_of(t->segment, &reply->segment);
     snprintf(reply->why, sizeof reply->why, "tiny says %d", (int)reply->answer);
     if (t->index > 0)
         return;
@@ -55,12 +56,26 @@ static void on_leave(void *ctx, int member, uint64_t incarnation, int done)
     pthread_mutex_unlock(&t->lock);
 }
 
+#define PLACE_BYTES(t) ((size_t)(t)->chunks->chunk_bytes + SHARED_STAMP_BYTES)
+
+/* A chunk has two places in the segment, for versions in turn. */
+static enum status new_buf(struct tiny *t, int chunk, size_t bytes, struct buf **out)
+{
+    if (!t->segment)
+        return buf_create(bytes, out);
+    size_t place = 2 * (size_t)chunk + (size_t)(t->version[chunk] + 1) % 2;
+    size_t at = place * PLACE_BYTES(t) + SHARED_STAMP_BYTES;
+    char *data = (char *)net_shared_data(t->segment) + at;
+    net_shared_restamp(data);
+    return buf_create_shared(data, bytes, at + 1, out);
+}
+
 /* A new value of the chunk: `from` bytes of the payload, or the old value plus one. */
 static void renew(struct tiny *t, int chunk, const struct net_payload *from)
 {
     struct buf *b = NULL, *old = t->value[chunk];
     size_t bytes = from ? from->bytes : old->bytes;
-    if (buf_create(bytes, &b) != ST_OK)
+    if (new_buf(t, chunk, bytes, &b) != ST_OK)
         abort();
     if (from)
         payload_copy(from, b->data);
@@ -82,6 +97,7 @@ static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
     if (t->n_push < TINY_ORDER)
         t->order[t->n_push] = p->chunk;
     t->n_push++;
+    t->n_shared += p->shared_offset != 0;
     if (!p->unsummed && payload_crc32c(&p->payload) != p->crc32c)
         abort();
     if (t->incarnation[c] && t->incarnation[c] != head->incarnation)
@@ -125,14 +141,22 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         t->bad_length--;
         bytes -= 4;
     }
+    if (t->bad_place > 0 && !hold && value->shared) {
+        t->bad_place--;
+        value->shared += (uint64_t)1 << 40;
+    }
     if (t->kind != PIECE_NONE && piece->kind == PIECE_PUSH) {
         answer.kind = (enum piece_kind)t->kind;
         snprintf(answer.why, sizeof answer.why, "tiny does not like it");
     }
+    int take_back = t->bad_stamp > 0 && !hold;
+    t->bad_stamp -= take_back;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     if (!hold)
         net_stream_send(stream, head, &answer, value, 0, bytes);
+    if (take_back) /* the client gets its frame when all of its own is handled */
+        net_shared_restamp(value->data);
     buf_unref(value);
 }
 
@@ -160,6 +184,13 @@ void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_ser
         t->version[i] = -1;
 }
 
+void tiny_share(struct tiny *t)
+{
+    char why[SHARED_WHY_BYTES];
+    size_t bytes = 2 * (size_t)t->n_chunks * PLACE_BYTES(t);
+    assert_int_equal(net_shared_create(bytes, &t->segment, why), ST_OK);
+}
+
 void tiny_start(struct tiny *t)
 {
     char addr[32];
@@ -182,6 +213,7 @@ void tiny_free(struct tiny *t)
     tiny_stop(t);
     for (int i = 0; i < TINY_CHUNKS; i++)
         buf_unref(t->value[i]);
+    net_shared_unref(t->segment);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
 }

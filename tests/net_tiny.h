@@ -22,12 +22,17 @@ struct tiny {
     int retries;                /* joins to answer by RETRY */
     int bad_crc;                /* answers to spoil */
     int bad_length;             /* likewise */
+    int bad_place, bad_stamp;   /* likewise: of those by reference */
+    struct net_shared *segment; /* NULL: no shared memory; by tiny_share */
     int kind;                   /* a piece_kind; not 0: answer PUSH by this kind, with `why` */
     uint32_t order[TINY_ORDER]; /* chunks of the first n_push pushes, as they came */
     int n_join, n_push, n_duplicate, n_leave, n_closed, n_piece;
+    int n_shared; /* pushes by reference */
 };
 
 void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_servers);
+/* From now on versions lie in a segment, which members are offered. */
+void tiny_share(struct tiny *t);
 /* Listens on t->port of loopback (0: any, then kept). */
 void tiny_start(struct tiny *t);
 void tiny_stop(struct tiny *t);

@@ -192,15 +192,18 @@ static void on_done(void *ctx)
 
 /* A stream takes memory for an answer that waits while more wait than ever before, so that what it
  * takes in its life is bounded by the number of chunks, however many steps there are. */
-static void test_over_the_network(void **state)
+static void run_over_the_network(int shared)
 {
     static float params[2][N_ELEMS];
-    static const float gradient[1024];
+    static const float zeros[1024];
+    const float *gradient[2];
+    struct net_shared *segment[2];
     char addr[32], *addrs[1] = {addr};
     struct hosts hosts = {1, addrs}, workers = {0, NULL};
     struct chunks *chunks = make_chunks();
     struct ps_service_config service_cfg = {
         .n_servers = 1, .worker_hosts = &workers, .max_model_bytes = 1 << 20, .done = on_done};
+    service_cfg.shared_memory = shared;
     struct ps_service *service;
     struct net_server *server;
     struct exchange x[2];
@@ -212,7 +215,11 @@ static void test_over_the_network(void **state)
     snprintf(addr, sizeof addr, "127.0.0.1:%d", net_server_port(server));
     for (int m = 0; m < 2; m++) {
         struct net_exchange_config cfg = client_config(&hosts, m, chunks, params[m]);
+        cfg.shared_memory = shared;
         assert_int_equal(exchange_create(&cfg, &x[m]), ST_OK);
+        segment[m] = x[m].ops->gradients(x[m].ctx);
+        assert_int_equal(segment[m] != NULL, shared);
+        gradient[m] = shared ? net_shared_data(segment[m]) : zeros;
         assert_int_equal(x[m].ops->start(x[m].ctx, &step), ST_OK);
     }
     long before = 0;
@@ -220,7 +227,7 @@ static void test_over_the_network(void **state)
         if (step == STEPS)
             before = atomic_load(&n_taken);
         for (int k = 0; k < 2; k++)
-            push_all(&x[(step + k) % 2], step, gradient);
+            push_all(&x[(step + k) % 2], step, gradient[(step + k) % 2]);
         for (int m = 0; m < 2; m++)
             assert_int_equal(x[m].ops->wait(x[m].ctx, 0, N_CHUNKS, step + 1), ST_OK);
     }
@@ -228,12 +235,23 @@ static void test_over_the_network(void **state)
     print_message("%ld allocations of ours in %d steps\n", taken, 9 * STEPS);
     assert_in_range(taken, 0, 2 * N_CHUNKS);
     for (int m = 0; m < 2; m++) {
+        struct net_exchange_stats stats;
+        x[m].ops->stats(x[m].ctx, &stats);
+        assert_in_range(stats.shared_bytes, shared ? 10 * STEPS * 2 * N_ELEMS * 4 : 0,
+                        shared ? stats.sent_bytes + stats.received_bytes : 0);
         assert_int_equal(x[m].ops->leave(x[m].ctx, 1), ST_OK);
         exchange_destroy(&x[m]);
+        net_shared_unref(segment[m]);
     }
     net_server_destroy(server);
     ps_service_destroy(service);
     chunks_destroy(chunks);
+}
+
+static void test_over_the_network(void **state)
+{
+    run_over_the_network(0);
+    run_over_the_network(1);
 }
 
 int main(void)

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -23,7 +24,7 @@ void __wrap_buf_free(struct buf *b)
 static void take(struct ps_pool *pool, struct buf **b, int n)
 {
     for (int i = 0; i < n; i++)
-        assert_int_equal(ps_pool_take(pool, 0, BYTES, &b[i]), ST_OK);
+        assert_int_equal(ps_pool_take(pool, 0, BYTES, 0, &b[i]), ST_OK);
 }
 
 static void give_back(struct buf **b, int n)
@@ -68,11 +69,56 @@ static void test_outlives_owner(void **state)
     assert_int_equal(n_freed, 2);
 }
 
+static int in_segment(struct net_shared *segment, const struct buf *b)
+{
+    uint64_t at = net_shared_find(segment, b->data, b->bytes);
+    assert_true(at == b->shared);
+    return at != 0;
+}
+
+/* Places in the segment are for what is lent, each stamped anew when it is taken; there are so many
+ * and no more, they are never lost, and all lie apart. */
+static void test_segment(void **state)
+{
+    enum { PLACES = 3, STRIDE = SHARED_STAMP_BYTES + BYTES, FIRST = 128 };
+    struct ps_pool *pool;
+    struct net_shared *segment;
+    struct buf *b[6];
+    char why[SHARED_WHY_BYTES];
+    uint64_t stamp = 0;
+    assert_int_equal(net_shared_create(FIRST + PLACES * STRIDE, &segment, why), ST_OK);
+    assert_int_equal(ps_pool_create(1, 4, &pool), ST_OK);
+    ps_pool_share(pool, 0, segment, FIRST, STRIDE, PLACES);
+    for (int round = 0; round < 4; round++) {
+        take(pool, b, 2);
+        for (int i = 2; i < 6; i++)
+            assert_int_equal(ps_pool_take(pool, 0, BYTES, 1, &b[i]), ST_OK);
+        for (int i = 0; i < 6; i++) {
+            assert_int_equal(in_segment(segment, b[i]), i >= 2 && i < 2 + PLACES);
+            memset(b[i]->data, i, BYTES);
+        }
+        for (int i = 0; i < 6; i++)
+            assert_true(((char *)b[i]->data)[0] == i && ((char *)b[i]->data)[BYTES - 1] == i);
+        for (int i = 2; i < 2 + PLACES; i++)
+            assert_true(net_shared_stamp(b[i]->data) == stamp + 1);
+        stamp++;
+        n_freed = 0;
+        give_back(b, 6); /* four are kept: those in the segment, and one */
+        assert_int_equal(n_freed, 2);
+    }
+    assert_int_equal(ps_pool_take(pool, 0, BYTES, 1, &b[0]), ST_OK);
+    ps_pool_destroy(pool);
+    net_shared_unref(segment); /* the buffer holds pool and segment */
+    memset(b[0]->data, 1, BYTES);
+    buf_unref(b[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_outlives_owner),
+        cmocka_unit_test(test_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

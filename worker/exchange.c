@@ -141,6 +141,11 @@ static enum status local_create(const struct net_exchange_config *cfg, struct ex
     return ST_OK;
 }
 
+static struct net_shared *remote_gradients(void *ctx)
+{
+    return net_exchange_gradients(ctx);
+}
+
 static enum status remote_start(void *ctx, int64_t *step)
 {
     return net_exchange_start(ctx, step);
@@ -192,6 +197,7 @@ static void remote_destroy(void *ctx)
 }
 
 static const struct exchange_ops remote_ops = {
+    .gradients = remote_gradients,
     .start = remote_start,
     .push = remote_push,
     .pull = remote_pull,

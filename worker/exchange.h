@@ -7,6 +7,8 @@
 #include "net/exchange.h"
 
 struct exchange_ops {
+    /* Where gradients are best made (net_exchange_gradients); NULL, or returns NULL: nowhere. */
+    struct net_shared *(*gradients)(void *ctx);
     enum status (*start)(void *ctx, int64_t *step);
     enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
     enum status (*pull)(void *ctx, int chunk, int64_t step); /* in full precision */

@@ -160,6 +160,7 @@ static enum status make_exchange(struct worker *w)
     struct net_exchange_config cfg = {
         .ps_hosts = &w->opt.ps_hosts,
         .params = w->params,
+        .shared_memory = o->shared_memory,
         .join = {.member = o->task_index, .job = options_job(o, w->train->n), .chunks = w->chunks},
     };
     while (cfg.join.incarnation == 0)

@@ -20,6 +20,7 @@ static struct raw {
     double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay,
         compensation;
     int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices;
+    int shared_memory; /* 0: auto */
 } raw;
 
 static const struct raw raw_defaults = {
@@ -91,6 +92,9 @@ static const struct flag table[] = {
     STR("wire_dtype", wire_dtype, "DTYPE[,DTYPE]",
         "number format of gradients, and of parameters (left out: the same), on their "
         "way: " DTYPE_NAMES,
+        NULL),
+    ONE("shared_memory", shared_memory, "auto|off",
+        "gradients and parameters through shared memory, with servers on this host (default auto)",
         NULL),
     INT("chunk_bytes", chunk_bytes, 0, CHUNKS_MAX_BYTES,
         "largest piece of a parameter that is sent and sharded as one; equal on all workers; 0: "
@@ -307,6 +311,7 @@ static void copy_plain(struct options *o)
     o->gpu_lock_dir = raw.gpu_lock_dir ? raw.gpu_lock_dir : device_lock_default_dir();
     o->gpu_wait = (int)raw.gpu_wait;
     o->list_devices = raw.list_devices;
+    o->shared_memory = raw.shared_memory == 0;
 }
 
 enum status options_read(int argc, char **argv, struct options *out, int *exit_now)

@@ -28,6 +28,7 @@ struct options {
     enum progress_style progress;
     enum log_level log_level;
     int64_t push_delay_ms;
+    int shared_memory;
     const char *gpus, *gpu_lock_dir; /* see worker/devices.h */
     int gpu_wait;                    /* seconds */
     int list_devices;                /* -1: no, 0: as text, 1: as JSON */

@@ -25,16 +25,16 @@ enum status summary_write(const char *path, const struct summary *s)
     double rate = r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0;
     json_t *j = json_pack(
         "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:{s:I, s:I, s:I, s:I, "
-        "s:I, s:I}}",
+        "s:I, s:I, s:I}}",
         "role", "worker", "model", s->model, "task_index", s->task_index, "global_step",
         (json_int_t)r->global_step, "local_steps", (json_int_t)r->local_steps, "images",
         (json_int_t)r->images, "elapsed_seconds", r->elapsed_seconds, "images_per_second", rate,
         "loss", (double)r->loss, "test_accuracy", s->test_accuracy, "test_loss", s->test_loss,
         "parameters", (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256,
         "exchange", "sent_bytes", (json_int_t)s->stats.sent_bytes, "received_bytes",
-        (json_int_t)s->stats.received_bytes, "applied", (json_int_t)s->stats.applied, "duplicate",
-        (json_int_t)s->stats.duplicate, "stale", (json_int_t)s->stats.stale, "reconnects",
-        (json_int_t)s->stats.reconnects);
+        (json_int_t)s->stats.received_bytes, "shared_bytes", (json_int_t)s->stats.shared_bytes,
+        "applied", (json_int_t)s->stats.applied, "duplicate", (json_int_t)s->stats.duplicate,
+        "stale", (json_int_t)s->stats.stale, "reconnects", (json_int_t)s->stats.reconnects);
     if (!j) {
         LOG_E("--summary_json: a figure is not finite or memory ran out; nothing is written");
         return ST_NOMEM;

@@ -6,7 +6,13 @@ static enum status alloc_grads(struct tower *t)
 {
     const struct chunks *c = t->cfg->chunks;
     size_t bytes = ((size_t)c->n_elems * sizeof(float) + 63) & ~(size_t)63;
-    t->grads = aligned_alloc(64, bytes);
+    const struct exchange *x = t->cfg->exchange;
+    if (t->index == 0 && x && x->ops->gradients)
+        t->segment = x->ops->gradients(x->ctx);
+    if (t->segment)
+        t->grads = net_shared_data(t->segment);
+    if (!t->grads)
+        t->grads = t->own_grads = aligned_alloc(64, bytes);
     t->grad_of = calloc((size_t)c->n_params, sizeof *t->grad_of);
     if (!t->grads || !t->grad_of)
         return ST_NOMEM;
@@ -74,7 +80,8 @@ void tower_destroy(struct tower *t)
     if (t->plan)
         t->cfg->backend->plan_destroy(t->plan);
     dataset_order_destroy(t->order);
-    free(t->grads);
+    free(t->own_grads);
+    net_shared_unref(t->segment);
     free(t->grad_of);
     free(t->param_of);
     free(t->images);

@@ -1,5 +1,6 @@
 /* worker/tower.h - the model's copy on one device: a plan, its gradients, its part of the batch.
- * Owns:    the plan and the gradients.
+ * Owns:    the plan and the gradients; the first tower's lie in the exchange's segment if it has
+ *          one.
  * Threads: one at a time.
  * Errors:  the backend's; ST_NOMEM. */
 #ifndef WORKER_TOWER_H
@@ -11,9 +12,12 @@ struct tower {
     int index;
     int first, n; /* its samples of the worker's batch: [first, first + n) */
     struct plan *plan;
-    float *grads;           /* flat block, as params */
-    float **grad_of;        /* [n_params] into grads */
-    const float **param_of; /* [n_params] into params */
+    float *grads;               /* flat block, as params */
+    float *own_grads;           /* the same if they are the tower's own, else NULL */
+    struct net_shared *segment; /* in which they lie, else NULL: a reference, because a device may
+                                   hold on to them until the plan is gone */
+    float **grad_of;            /* [n_params] into grads */
+    const float **param_of;     /* [n_params] into params */
     struct dataset_order *order;
     const uint8_t **images; /* [n] of the step */
     uint8_t *labels;        /* [n] */

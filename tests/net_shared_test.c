@@ -1,0 +1,300 @@
+/* tests/net_shared_test.c - segments: what is written is read, in this process and another; what a
+ * peer may name instead is refused without being opened; and the table of those that lend. */
+#include "net/lenders.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { BYTES = 10000, HEAD = 4096 };
+
+static char why[SHARED_WHY_BYTES];
+
+static int count_fds(void)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static struct net_shared *make(struct net_shared_name *name)
+{
+    struct net_shared *s;
+    assert_int_equal(net_shared_create(BYTES, &s, why), ST_OK);
+    net_shared_name_of(s, name);
+    assert_int_equal(name->bytes, BYTES);
+    return s;
+}
+
+static void test_read(void **state)
+{
+    int before = count_fds();
+    struct net_shared_name name;
+    struct net_shared *s = make(&name), *peer;
+    uint8_t *data = net_shared_data(s);
+    assert_int_equal((uintptr_t)data % 64, 0);
+    assert_int_equal(net_shared_open(&name, &peer, why), ST_OK);
+    for (int i = 0; i < BYTES; i++)
+        data[i] = (uint8_t)(i * 7);
+    assert_memory_equal(net_shared_at(peer, 0, BYTES), data, BYTES);
+    net_shared_unref(s); /* the owner's end is not the reader's */
+    const uint8_t *seen = net_shared_at(peer, 4, 8);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(seen[i], (uint8_t)((i + 4) * 7));
+    assert_int_equal(net_shared_open(&name, &s, why), ST_MISMATCH);
+    net_shared_unref(net_shared_ref(peer));
+    net_shared_unref(peer);
+    net_shared_unref(NULL);
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_bounds(void **state)
+{
+    struct net_shared_name name;
+    struct net_shared *s = make(&name);
+    const char *data = net_shared_data(s);
+    assert_non_null(net_shared_at(s, 0, BYTES));
+    assert_non_null(net_shared_at(s, BYTES - 4, 4));
+    assert_null(net_shared_at(s, BYTES - 4, 5));
+    assert_null(net_shared_at(s, BYTES + 4, 0));
+    assert_null(net_shared_at(s, 3, 4));
+    assert_non_null(net_shared_at(s, 2, 4));
+    assert_null(net_shared_at(s, UINT64_MAX - 3, 8));
+    assert_null(net_shared_at(s, 4, SIZE_MAX));
+    assert_null(net_shared_at(NULL, 0, 0));
+    assert_int_equal(net_shared_find(s, data, BYTES), 1);
+    assert_int_equal(net_shared_find(s, data + 8, BYTES - 8), 9);
+    assert_int_equal(net_shared_find(s, data + 8, BYTES - 7), 0);
+    assert_int_equal(net_shared_find(s, data + 7, 4), 0);
+    assert_int_equal(net_shared_find(s, data - 4, 4), 0);
+    assert_int_equal(net_shared_find(s, data + BYTES + 4, 4), 0);
+    assert_int_equal(net_shared_find(s, why, 4), 0);
+    assert_int_equal(net_shared_find(NULL, data, 4), 0);
+    net_shared_unref(s);
+    assert_int_not_equal(net_shared_create(0, &s, why), ST_OK);
+    assert_int_not_equal(net_shared_create(SIZE_MAX, &s, why), ST_OK);
+}
+
+static void test_stamps(void **state)
+{
+    struct net_shared_name name;
+    struct net_shared *s = make(&name), *peer;
+    char *data = (char *)net_shared_data(s) + SHARED_STAMP_BYTES;
+    assert_int_equal(net_shared_open(&name, &peer, why), ST_OK);
+    const char *seen = net_shared_at(peer, SHARED_STAMP_BYTES, 8);
+    for (uint64_t i = 1; i < 4; i++) {
+        net_shared_restamp(data);
+        assert_true(net_shared_stamp(data) == i);
+        assert_true(net_shared_stamp(seen) == i);
+    }
+    *(uint64_t *)(data - SHARED_STAMP_BYTES) = UINT64_MAX;
+    net_shared_restamp(data);
+    assert_true(net_shared_stamp(seen) == 1); /* 0 is none */
+    net_shared_unref(s);
+    net_shared_unref(peer);
+}
+
+/* In a process of its own, that knows the name alone. */
+static int read_elsewhere(const struct net_shared_name *name)
+{
+    struct net_shared *s;
+    pid_t pid = fork();
+    if (pid == 0) {
+        close((int)name->fd);
+        int right = net_shared_open(name, &s, why) == ST_OK &&
+                    !memcmp(net_shared_at(s, 400, 6), "hello", 6);
+        _exit(right ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status == 0;
+}
+
+static void test_another_process(void **state)
+{
+    struct net_shared_name name;
+    struct net_shared *s = make(&name);
+    assert_false(read_elsewhere(&name));
+    memcpy((char *)net_shared_data(s) + 400, "hello", 6);
+    assert_true(read_elsewhere(&name));
+    net_shared_unref(s);
+}
+
+static void refuse(struct net_shared_name name, uint32_t fd)
+{
+    struct net_shared *s = NULL;
+    int before = count_fds();
+    name.fd = fd;
+    why[0] = 0;
+    assert_int_equal(net_shared_open(&name, &s, why), ST_MISMATCH);
+    assert_null(s);
+    assert_true(strlen(why) > 10);
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_wrong_names(void **state)
+{
+    struct net_shared_name name, wrong;
+    struct net_shared *s = make(&name);
+    wrong = name;
+    wrong.nonce[15] ^= 1;
+    refuse(wrong, name.fd);
+    static const uint64_t sizes[] = {0, 4, BYTES - 1, BYTES + 1, (uint64_t)1 << 40, UINT64_MAX};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        wrong = name;
+        wrong.bytes = sizes[i];
+        refuse(wrong, name.fd);
+    }
+    refuse(name, 99999);
+    wrong = name;
+    wrong.pid = 0x7fffffff;
+    refuse(wrong, name.fd);
+    wrong.pid = 0;
+    refuse(wrong, name.fd);
+    net_shared_unref(s);
+}
+
+/* A file in memory that says of itself what the name says. */
+static int forge(const struct net_shared_name *name, const char *label, unsigned flags, int seals,
+                 off_t bytes)
+{
+    int fd = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    if (fd < 0)
+        return fd;
+    assert_int_equal(ftruncate(fd, bytes), 0);
+    if (!(flags & MFD_HUGETLB)) {
+        assert_int_equal(pwrite(fd, name->nonce, sizeof name->nonce, 0), sizeof name->nonce);
+        assert_int_equal(pwrite(fd, &name->bytes, 8, sizeof name->nonce), 8);
+    }
+    if (seals)
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+static void test_forged_files(void **state)
+{
+    struct net_shared_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
+    struct net_shared *s;
+    int good = forge(&name, "weir-payloads", 0, F_SEAL_SHRINK, HEAD + BYTES);
+    name.fd = (uint32_t)good;
+    assert_int_equal(net_shared_open(&name, &s, why), ST_OK);
+    net_shared_unref(s);
+    int bad[] = {forge(&name, "weir-payloads", 0, 0, HEAD + BYTES),
+                 forge(&name, "weir-payloads", 0, F_SEAL_GROW, HEAD + BYTES),
+                 forge(&name, "weir-payloads", 0, F_SEAL_SHRINK, HEAD + BYTES - 1),
+                 forge(&name, "weir-payloads", 0, F_SEAL_SHRINK, 10),
+                 forge(&name, "other", 0, F_SEAL_SHRINK, HEAD + BYTES)};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        refuse(name, (uint32_t)bad[i]);
+        close(bad[i]);
+    }
+    int huge = forge(&name, "weir-payloads", MFD_HUGETLB, F_SEAL_SHRINK, 2 << 20);
+    name.bytes = (2 << 20) - HEAD;
+    if (huge >= 0) { /* its pages may be missing when they are touched */
+        refuse(name, (uint32_t)huge);
+        assert_non_null(strstr(why, "no segment"));
+        close(huge);
+    }
+    close(good);
+}
+
+/* Never opened, let alone read: the FIFO would get a reader, or wait for a writer. */
+static void test_what_is_no_file(void **state)
+{
+    struct net_shared_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
+    char path[] = "/tmp/weir-test-XXXXXX", fifo[64];
+    int pair[2], ends[2];
+    assert_non_null(mkdtemp(path));
+    snprintf(fifo, sizeof fifo, "%s/memfd:weir-payloads", path);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    int fds[] = {open("/dev/zero", O_RDWR),
+                 open("/dev/null", O_RDONLY),
+                 open("/", O_RDONLY | O_DIRECTORY),
+                 open(fifo, O_RDWR),
+                 0,
+                 0,
+                 0};
+    assert_int_equal(pipe(pair), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    fds[4] = pair[0];
+    fds[5] = pair[1];
+    fds[6] = ends[0];
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        assert_true(fds[i] >= 0);
+        refuse(name, (uint32_t)fds[i]);
+        assert_non_null(strstr(why, "no segment"));
+        close(fds[i]);
+    }
+    close(ends[1]);
+    unlink(fifo);
+    rmdir(path);
+}
+
+static void test_lenders(void **state)
+{
+    const struct net_shared_name none = {.bytes = 0};
+    struct net_shared_name name[2], wrong;
+    struct net_shared *s[2] = {make(&name[0]), make(&name[1])}, *found;
+    struct lenders l;
+    int before = count_fds();
+    lenders_init(&l);
+    assert_null(lenders_find(&l, 0, 7));
+    assert_int_equal(lenders_put(&l, 5, 7, &name[0], why), 1);
+    assert_null(lenders_find(&l, 5, 8));
+    assert_null(lenders_find(&l, 4, 7));
+    assert_null(lenders_find(&l, UINT32_MAX, 7));
+    found = lenders_find(&l, 5, 7);
+    assert_non_null(found);
+    assert_int_equal(lenders_put(&l, 5, 8, &name[1], why), 1); /* joined again */
+    assert_null(lenders_find(&l, 5, 7));
+    lenders_drop(&l, 5, found); /* the old stream's end is not the new one's */
+    net_shared_unref(found);
+    found = lenders_find(&l, 5, 8);
+    assert_non_null(found);
+    lenders_leave(&l, 5, 7);
+    lenders_leave(&l, -1, 7);
+    net_shared_unref(lenders_find(&l, 5, 8));
+    lenders_drop(&l, 5, found);
+    net_shared_unref(found);
+    assert_null(lenders_find(&l, 5, 8));
+    assert_int_equal(lenders_put(&l, 0, 9, &name[0], why), 1);
+    lenders_leave(&l, 0, 9);
+    assert_null(lenders_find(&l, 0, 9));
+    assert_int_equal(lenders_put(&l, 0, 9, &name[0], why), 1);
+    wrong = name[0];
+    wrong.nonce[0] ^= 1;
+    assert_int_equal(lenders_put(&l, 0, 9, &wrong, why), 0);
+    assert_null(lenders_find(&l, 0, 9));
+    assert_int_equal(lenders_put(&l, 900, 9, &none, why), 0);
+    assert_int_equal(l.n, 6);
+    assert_int_equal(lenders_put(&l, 3, 9, &name[1], why), 1);
+    lenders_free(&l);
+    assert_int_equal(count_fds(), before);
+    net_shared_unref(s[0]);
+    net_shared_unref(s[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_read),         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_wrong_names),  cmocka_unit_test(test_another_process),
+        cmocka_unit_test(test_forged_files), cmocka_unit_test(test_what_is_no_file),
+        cmocka_unit_test(test_stamps),       cmocka_unit_test(test_lenders),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

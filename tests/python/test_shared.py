@@ -1,0 +1,398 @@
+"""Payloads through shared memory: the same bits with and without, in every mode; nothing is left of
+a process that is killed; and what a ps makes of clients, not ours, that lend memory, lie about it,
+or read slowly."""
+# label: cluster sanitize
+import fcntl
+import mmap
+import os
+import random
+import re
+import signal
+import socket
+import struct
+import tempfile
+import unittest
+
+import harness
+import test_wire
+from test_wire import WHY_NOT, Stream, crc32c
+
+ON = r"ps:%d \(\S+\) is on this host: payloads through shared memory"
+HEAD, N = 4096, 1024  # of a segment; floats of a chunk
+
+
+def segments_in(process):
+    """How many segments a process has mapped."""
+    with open("/proc/%d/maps" % process.popen.pid, encoding="utf-8") as f:
+        return sum("/memfd:weir" in line for line in f)
+
+
+class Programs(harness.Test):
+    def run_job(self, choice, flags, n_ps=1, n_workers=2, ps_choice=None):
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="mlp", flags=[
+            "--hidden_units=32", "--batch_size=20", "--seed=3", "--chunk_bytes=16384",
+            "--intra_op_threads=1", "--shared_memory=" + choice, *flags])
+        job.start(["--shared_memory=" + (ps_choice or choice)])
+        summaries = job.finish()
+        for s in summaries:
+            self.assertEqual(s["exchange"]["reconnects"], 0)
+            self.assertEqual(s["parameters_sha256"], summaries[0]["parameters_sha256"])
+        return job, summaries
+
+    def moved(self, summary):
+        e = summary["exchange"]
+        return e["shared_bytes"], e["sent_bytes"] + e["received_bytes"]
+
+    def test_same_bits(self):
+        for flags, n_ps in ((["--optimizer=adam"], 1), (["--optimizer=momentum"], 2),
+                            (["--towers=2"], 1), (["--wire_dtype=bf16"], 2),
+                            (["--wire_dtype=fp16,fp32"], 1), (["--wire_dtype=fp32,bf16"], 1),
+                            (["--fault_push_delay_ms=3"], 2)):
+            with self.subTest(flags=flags, n_ps=n_ps):
+                flags = flags + ["--train_steps=25"]
+                job, on = self.run_job("auto", flags, n_ps=n_ps)
+                other, off = self.run_job("off", flags, n_ps=n_ps)
+                self.assertEqual(on[0]["parameters_sha256"], off[0]["parameters_sha256"])
+                for i in range(2):
+                    for k in range(n_ps):
+                        self.assertEqual(len(re.findall(ON % k, job.workers[i].output())), 1)
+                    self.assertNotIn("shared memory", other.workers[i].output())
+                    # by TCP: first values, and the last versions where they are wanted in fp32
+                    shared, both = self.moved(on[i])
+                    model = 4 * on[i]["parameters"]
+                    self.assertGreaterEqual(shared, both - 3 * model)
+                    self.assertGreater(shared, 0.8 * both)
+                    self.assertEqual(self.moved(off[i])[0], 0)
+
+    def test_one_side_does_not_want(self):
+        for choice, ps_choice in (("auto", "off"), ("off", "auto")):
+            job, summaries = self.run_job(choice, ["--train_steps=5"], ps_choice=ps_choice)
+            for i in range(2):
+                self.assertEqual(self.moved(summaries[i])[0], 0)
+                self.assertNotIn("shared memory", job.workers[i].output())
+
+    def test_modes(self):
+        """Nobody reads what is being written: a wrong checksum would show as a reconnect."""
+        for mode in (["--sync_mode=async"], ["--sync_mode=async", "--delay_compensation=0.5"],
+                     ["--sync_mode=ssp", "--staleness=2"], ["--replicas_to_aggregate=2"],
+                     ["--sync_mode=async", "--wire_dtype=bf16"]):
+            with self.subTest(mode=mode):
+                _, summaries = self.run_job("auto", [*mode, "--train_steps=300"], n_ps=2,
+                                            n_workers=3)
+                for s in summaries:
+                    shared, both = self.moved(s)
+                    self.assertGreaterEqual(shared, both - 3 * 4 * s["parameters"])
+
+    def start_long(self, n_workers):
+        job = self.job(n_workers=n_workers, model="mlp", flags=[
+            "--batch_size=20", "--train_steps=100000", "--log_every=5", "--intra_op_threads=1"])
+        job.start()
+        for w in job.workers:
+            w.wait_line(ON % 0)
+            w.wait_line("training step 5 done")
+        return job
+
+    def test_a_worker_is_killed(self):
+        """Of its memory nothing stays at the ps; the next one in its place shares again."""
+        left = os.listdir("/dev/shm")
+        job = self.start_long(2)
+        self.assertEqual(segments_in(job.ps[0]), 3)
+        for _ in range(3):
+            job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            self.wait_for(lambda: segments_in(job.ps[0]) == 2)
+            job.start_worker(1)
+            job.workers[1].wait_line(ON % 0)
+            job.workers[1].wait_line("training step [0-9]+ done")
+            self.assertEqual(segments_in(job.ps[0]), 3)
+        job.workers[0].stop()
+        job.workers[1].stop()
+        self.wait_for(lambda: segments_in(job.ps[0]) == 1)
+        job.ps[0].stop()
+        self.assertEqual(os.listdir("/dev/shm"), left)
+
+    def test_a_ps_is_killed(self):
+        left = os.listdir("/dev/shm")
+        job = self.start_long(1)
+        self.assertEqual(segments_in(job.workers[0]), 2)
+        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[0].wait_line("connection to ps:0 .* lost")
+        job.workers[0].stop()
+        self.assertEqual(os.listdir("/dev/shm"), left)
+
+    def wait_for(self, condition):
+        import time
+        deadline = time.monotonic() + 20 * harness.SLOWNESS
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+
+class Segment:
+    """A client's own: n floats after the head, in a sealed file in memory."""
+
+    def __init__(self, test, n, name="weir-payloads", seals=None, size=None):
+        self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        test.addCleanup(os.close, self.fd)
+        self.nonce, self.bytes = os.urandom(16), 4 * n
+        os.ftruncate(self.fd, HEAD + self.bytes if size is None else size)
+        os.pwrite(self.fd, self.nonce + struct.pack("<Q", self.bytes), 0)
+        self.map = mmap.mmap(self.fd, 0)
+        test.addCleanup(self.map.close)
+        if seals is None:
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+        if seals:
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
+
+    def name(self, pb, **changes):
+        values = dict(pid=os.getpid(), fd=self.fd, nonce=self.nonce, bytes=self.bytes)
+        return pb.Segment(**{**values, **changes})
+
+    def write(self, at, floats):
+        self.map[HEAD + at:HEAD + at + 4 * len(floats)] = struct.pack("<%df" % len(floats), *floats)
+
+
+class Arena:
+    """The server's segment, opened as net/weir.proto says."""
+
+    def __init__(self, test, name):
+        fd = os.open("/proc/%d/fd/%d" % (name.pid, name.fd), os.O_RDONLY)
+        self.map = mmap.mmap(fd, HEAD + name.bytes, prot=mmap.PROT_READ)
+        os.close(fd)
+        test.addCleanup(self.map.close)
+        test.assertEqual(self.map[:16], name.nonce)
+
+    def read(self, answer):
+        """The payload, and whether it is still what the server meant."""
+        at = HEAD + answer.shared_offset - 1
+        data = self.map[at:at + answer.shared_bytes]
+        return data, struct.unpack("<Q", self.map[at - 64:at - 56])[0] == answer.shared_stamp
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Clients(harness.Test):
+    """Members that are not ours; two chunks of 1024 floats."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.pb, cls.pb_grpc = test_wire.generate("weir")
+
+    def open(self, **job):
+        import grpc
+        self.grpc = grpc
+        pb = self.pb
+        self.wire = pb.Job(n_workers=1, sync_mode="sync", train_steps=1000, chunk_bytes=4 * N,
+                           optimizer=pb.Optimizer(name="sgd", learning_rate=0.5))
+        self.wire.parameters.add(name="w", dims=[2 * N])
+        self.wire.MergeFrom(pb.Job(**job))
+        self.cluster = self.job(n_workers=self.wire.n_workers)
+        self.cluster.start_ps(0)
+        channel = grpc.insecure_channel(self.cluster.ps_hosts[0])
+        self.addCleanup(channel.close)
+        self.stub = self.pb_grpc.WeirStub(channel)
+
+    def join(self, segment=None, member=0):
+        request = self.pb.JoinRequest(protocol=1, member=member, incarnation=7 + member,
+                                      job=self.wire, segment=segment)
+        reply = self.stub.Join(request, timeout=10 * harness.SLOWNESS)
+        self.assertIn(reply.answer, (self.pb.JoinReply.WELCOME, self.pb.JoinReply.INIT), reply)
+        self.generation = reply.generation
+        return reply
+
+    def stream(self, member=0):
+        return Stream(self, self.stub, generation=self.generation, member=member,
+                      incarnation=7 + member)
+
+    def init(self, s):
+        for c in range(2):
+            self.check(s.ask("INIT", c, 0, bytes(4 * N)), "VERSION", 0, [0] * N)
+
+    def check(self, answer, kind, step, values, arena=None):
+        self.assertEqual(self.pb.Piece.Kind.Name(answer.kind), kind, answer)
+        self.assertEqual(answer.step, step)
+        if arena is None:
+            self.assertEqual((answer.shared_offset, answer.shared_bytes), (0, 0))
+            data = answer.payload
+        else:
+            self.assertEqual(answer.payload, b"")
+            self.assertGreater(answer.shared_offset, 0)
+            data, good = arena.read(answer)
+            self.assertTrue(good)
+        self.assertEqual(answer.crc32c, 0 if arena else crc32c(data))
+        self.assertEqual(list(struct.unpack("<%df" % N, data)), values)
+
+    def test_by_reference_both_ways(self):
+        self.open()
+        segment = Segment(self, 2 * N)
+        arena = Arena(self, self.join(segment.name(self.pb)).segment)
+        s = self.stream()
+        self.init(s)
+        for step in range(20):
+            for c in range(2):
+                segment.write(4 * N * c, [step + c + i % 3 for i in range(N)])
+                answer = s.ask("PUSH", c, step, shared_offset=1 + 4 * N * c, shared_bytes=4 * N,
+                               shared=True, crc32c=0)
+                want = [-0.5 * sum(k + c + i % 3 for k in range(step + 1)) for i in range(N)]
+                self.check(answer, "APPLIED", step + 1, want, arena)
+        self.check(s.ask("PULL", 0, shared=True), "VERSION", 20, want[:0] + [
+            -0.5 * sum(k + i % 3 for k in range(20)) for i in range(N)], arena)
+        s.close()
+        plain = self.stream()  # who does not say that it reads there gets all of it
+        self.check(plain.ask("PULL", 1), "VERSION", 20, want)
+        plain.close()
+        self.cluster.ps[0].stop()
+
+    def test_without_a_segment(self):
+        self.open()
+        self.assertFalse(self.join().HasField("segment"))
+        s = self.stream()
+        self.init(s)
+        self.check(s.ask("PUSH", 0, 0, struct.pack("<%df" % N, *[1] * N)), "APPLIED", 1, [-0.5] * N)
+        s.close()
+        self.cluster.ps[0].stop()
+
+    def liars(self):
+        """Names of what is no segment, or not the one that is meant."""
+        segment = Segment(self, 2 * N)
+        yield segment.name(self.pb, nonce=os.urandom(16))
+        for nonce in (b"", b"abc", bytes(17), bytes(1 << 16)):
+            yield segment.name(self.pb, nonce=nonce)
+        for size in (1, 4 * N, 1 << 40, (1 << 64) - 1):
+            yield segment.name(self.pb, bytes=size)
+        for pid in (0, 1, 0x7fffffff, 0xffffffff, self.cluster.ps[0].popen.pid):
+            yield segment.name(self.pb, pid=pid)
+        for fd in (999999, 0xffffffff):
+            yield segment.name(self.pb, fd=fd)
+        for forged in (Segment(self, 2 * N, seals=0), Segment(self, 2 * N, name="weird"),
+                       Segment(self, 2 * N, size=HEAD + 4), Segment(self, 3 * N)):
+            yield forged.name(self.pb, bytes=8 * N)
+        yield Segment(self, 3 * N).name(self.pb)  # as it says, but not the model's size
+        with tempfile.TemporaryDirectory() as folder, socket.socket() as sock:
+            fifo = os.path.join(folder, "memfd:weir-payloads")
+            os.mkfifo(fifo)
+            for fd in (os.open("/dev/zero", os.O_RDWR), os.open(fifo, os.O_RDWR),
+                       os.open(folder, os.O_RDONLY), os.dup(sock.fileno())):
+                yield segment.name(self.pb, fd=fd)
+                os.close(fd)
+
+    def test_liars_are_served_by_tcp(self):
+        self.open()
+        ones = struct.pack("<%df" % N, *[1] * N)
+        self.join()
+        s = self.stream()
+        self.init(s)
+        s.close()
+        for step, name in enumerate(self.liars()):
+            self.assertFalse(self.join(name).HasField("segment"), name)
+            s = self.stream()
+            self.check(s.ask("PUSH", 0, step, ones, shared=True), "APPLIED", step + 1,
+                       [-0.5 * (step + 1)] * N, Arena(self, self.arena()))
+            s.close()
+        self.assertGreater(step, 15)
+        self.assertEqual(segments_in(self.cluster.ps[0]), 1)
+        self.cluster.ps[0].stop()
+
+    def arena(self):
+        """The server's segment's name, found out by joining as an honest member does."""
+        segment = Segment(self, 2 * N)
+        name = self.join(segment.name(self.pb)).segment
+        self.join()
+        return name
+
+    def ends(self, *words, segment=None, **piece):
+        """A push that is wrong; its stream ends, with the words."""
+        self.join(segment.name(self.pb) if segment else None)
+        s = self.stream()
+        values = {"crc32c": 0, "payload": b"", **piece}
+        s.send("PUSH", 0, 0, values.pop("payload"), **values)
+        text = ""
+        try:
+            answer = s.take()
+            self.assertEqual(answer.kind, self.pb.Piece.REFUSED)
+            text = answer.why
+            s.take()
+            self.fail("the stream goes on")
+        except self.grpc.RpcError as e:
+            text += e.details()
+        for word in words:
+            self.assertIn(word, text)
+
+    def test_references_to_nowhere(self):
+        self.open()
+        segment = Segment(self, 2 * N)
+        self.join()
+        s = self.stream()
+        self.init(s)
+        whole = dict(shared_bytes=4 * N, segment=segment)
+        self.ends("join again", shared_offset=1, shared_bytes=4 * N)
+        for offset in (2, 4, 4 * N + 5, 8 * N + 1, 1 << 40, (1 << 64) - 1, (1 << 64) - 4 * N + 1):
+            self.ends("segment", shared_offset=offset, **whole)
+        self.ends("segment", shared_offset=1, shared_bytes=0xffffffff, segment=segment)
+        self.ends("segment", shared_offset=1, payload=bytes(4 * N), **whole)
+        for n in (0, 4, 4 * N - 4, 4 * N + 4):
+            self.ends("bytes", shared_offset=1, shared_bytes=n, segment=segment)
+        rng = random.Random(1)
+        for _ in range(20):
+            self.ends(shared_offset=rng.getrandbits(rng.randint(1, 64)) & ~1 | 2,
+                      shared_bytes=rng.getrandbits(32), segment=segment)
+        self.check(s.ask("PULL", 0), "VERSION", 0, [0] * N)  # the others go on, nothing has counted
+        s.close()
+        self.cluster.ps[0].stop()
+
+    def test_a_slow_reader_sees_nothing_torn(self):
+        """What was lent stays as it was until the next answer, however far the others go; when no
+        place is left, answers come by TCP."""
+        self.open(n_workers=3, sync_mode="async")
+        segments = [Segment(self, 2 * N) for _ in range(3)]
+        arenas = [Arena(self, self.join(segments[m].name(self.pb), m).segment) for m in range(3)]
+        s = [self.stream(m) for m in range(3)]
+        self.init(s[0])
+        for segment in segments:
+            segment.write(0, [1] * N)
+        push = dict(shared_offset=1, shared_bytes=4 * N, shared=True, crc32c=0)
+        version = 0
+        for rounds in range(5):
+            slow = [s[m].ask("PULL", 0, shared=True) for m in (1, 2)]
+            for _ in range(40):
+                answer = s[0].ask("PUSH", 0, version, **push)
+                version += 1
+                self.check(answer, "APPLIED", version, [-0.5 * version] * N, arenas[0])
+            for m in (1, 2):
+                self.check(slow[m - 1], "VERSION", rounds * 41, [-0.5 * rounds * 41] * N, arenas[m])
+            self.check(s[1].ask("PUSH", 0, rounds * 41, **push), "APPLIED", version + 1,
+                       [-0.5 * (version + 1)] * N, arenas[1])
+            version += 1
+        more, held = [], []
+        for m in range(12):  # each stream holds what it got last
+            more.append(self.stream(2))
+            held.append(more[m].ask("PULL", 0, shared=True))
+            answer = s[0].ask("PUSH", 0, version, **push)
+            version += 1
+        plain = [a for a in held if not a.shared_offset]
+        self.assertGreater(len(plain), 2)
+        self.assertGreater(len(held) - len(plain), 1)
+        for k, answer in enumerate(held):
+            at = version - 12 + k
+            self.check(answer, "VERSION", at, [-0.5 * at] * N,
+                       arenas[2] if answer.shared_offset else None)
+        for one in s + more:
+            one.close()
+        self.cluster.ps[0].stop()
+
+    def test_two_members_on_one_stream(self):
+        """An answer to one says nothing of what the other has read: neither is lent anything."""
+        self.open(n_workers=2, sync_mode="async")
+        for m in range(2):
+            self.join(Segment(self, 2 * N).name(self.pb), m)
+        s = self.stream(0)
+        self.init(s)
+        self.assertGreater(s.ask("PULL", 0, shared=True).shared_offset, 0)
+        s.head["member"], s.head["incarnation"] = 1, 8
+        self.check(s.ask("PULL", 0, shared=True), "VERSION", 0, [0] * N)
+        s.head["member"], s.head["incarnation"] = 0, 7
+        self.check(s.ask("PULL", 0, shared=True), "VERSION", 0, [0] * N)
+        s.close()
+        self.cluster.ps[0].stop()
+
+
+if __name__ == "__main__":
+    harness.main()
