@@ -3,6 +3,7 @@
  * is the mean of the samples' numbers, so that what was read shows in the parameters. */
 #include "worker/exchange.h"
 #include "worker/trainer.h"
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,6 +113,37 @@ static const struct backend fake_backend = {
     .backward = fake_backward,
     .result = fake_result,
 };
+
+/* A backend whose gradients come late: backward only notes that it was called, and wait_grads
+ * writes them; until then they are NaN, which would show in the parameters. */
+static struct {
+    _Atomic int queued[3];  /* backwards minus waits, per layer */
+    _Atomic int overlapped; /* waits for layer 1 when layer 0's backward was called already */
+    _Atomic int results_before_backward;
+} late;
+
+static enum status late_backward(struct plan *p, int layer)
+{
+    if (layer == 0)
+        for (int i = 0; i < N_ELEMS; i++)
+            p->cfg.grads[0][i] = NAN;
+    late.queued[layer]++;
+    return ST_OK;
+}
+
+static enum status late_wait(struct plan *p, int layer)
+{
+    assert_int_equal(late.queued[layer], 1); /* once, after its backward */
+    late.overlapped += layer == 1 && late.queued[0] == 1;
+    late.queued[layer]--;
+    return fake_backward(p, layer);
+}
+
+static enum status late_result(struct plan *p, float *loss, int *n_correct)
+{
+    late.results_before_backward += !p->cfg.inference_only && late.queued[0] == 0;
+    return fake_result(p, loss, n_correct);
+}
 
 struct rig {
     struct layer layers[2];
@@ -309,6 +341,35 @@ static void test_towers_share_the_batch(void **state)
 }
 
 /* The towers' sum does not depend on who comes last. */
+/* The same parameters as with gradients that come at once; each layer handed out one later. */
+static void test_gradients_that_come_late(void **state)
+{
+    (void)state;
+    float params[2][N_ELEMS];
+    struct backend backend = fake_backend;
+    backend.backward = late_backward;
+    backend.wait_grads = late_wait;
+    backend.result = late_result;
+    memset(&late, 0, sizeof late);
+    for (int k = 0; k < 2; k++) {
+        struct rig r;
+        struct trainer_result result;
+        rig_make(&r, 0, 1, 1, 4);
+        if (k == 1) {
+            trainer_destroy(r.trainer);
+            r.cfg.backend = &backend;
+            assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+        }
+        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        memcpy(params[k], r.params, sizeof params[k]);
+        rig_free(&r);
+    }
+    assert_memory_equal(params[0], params[1], sizeof params[0]);
+    assert_int_equal(late.overlapped, 15);
+    assert_int_equal(late.queued[0] + late.queued[1], 0);
+    assert_int_equal(late.results_before_backward, 0);
+}
+
 static void test_towers_are_deterministic(void **state)
 {
     (void)state;
@@ -397,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_each_sample_once_a_pass),
         cmocka_unit_test(test_own_pace),
         cmocka_unit_test(test_towers_share_the_batch),
+        cmocka_unit_test(test_gradients_that_come_late),
         cmocka_unit_test(test_towers_are_deterministic),
         cmocka_unit_test(test_resumes_at_a_step),
         cmocka_unit_test(test_a_failing_tower_ends_the_run),

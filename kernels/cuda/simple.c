@@ -57,6 +57,15 @@ struct dropout {
     int trained;              /* the last forward dropped */
 };
 
+/* A relu behind, flattens between them or not, would write over what it is given. */
+static int relu_follows(const struct cuda_plan *plan, int i)
+{
+    do
+        i++;
+    while (i < plan->cfg.n_layers && plan->cfg.layers[i].kind == LAYER_FLATTEN);
+    return i < plan->cfg.n_layers && plan->cfg.layers[i].kind == LAYER_RELU;
+}
+
 static enum status dropout_plan(struct cuda_plan *plan, int i)
 {
     enum status st = ST_OK;
@@ -74,7 +83,7 @@ static enum status dropout_plan(struct cuda_plan *plan, int i)
     /* k * 2^-24 < rate, without the product: exact, as both sides are */
     c->mask.threshold = (uint64_t)ceil((double)rate * 0x1p24);
     c->mask.scale = 1.0f / (1.0f - rate);
-    if (plan->cfg.inference_only)
+    if (plan->cfg.inference_only && !relu_follows(plan, i))
         op->y = op->x;
     else
         TRY(cuda_output_take(plan, op));

@@ -1,16 +1,19 @@
 /* tests/emulation/kernels/cuda/launch.cuh - runs CUDA kernels on the CPU: this header stands in for
  * the real one of the same name, so that the .cu files compile as plain C++ and their index
  * arithmetic is tested without a GPU.
- * A block's threads are real threads and its blocks run one after the other: __shared__ is static,
- * __syncthreads is a barrier, and ThreadSanitizer finds a barrier that is missing. A kernel that
- * leaves before a barrier which others wait at hangs, and the test's time runs out.
+ * A block's threads run one after the other, each until it ends or meets a barrier; those that wait
+ * at one are contexts of their own (ucontext), and go on, in the other order each time, when all
+ * have come. So a barrier that is missing shows as wrong values, and a thread that leaves while
+ * others wait ends the program. Blocks run one after the other, __shared__ is static.
  * What it is not: warps, memory spaces, limits of registers and shared memory. */
 #ifndef TESTS_EMULATION_LAUNCH_CUH
 #define TESTS_EMULATION_LAUNCH_CUH
 #include "kernels/cuda/kernels.h"
 #include <cmath>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <ucontext.h>
 
 #define __global__
 #define __device__
@@ -23,58 +26,108 @@ struct dim3 {
     }
 };
 
-static thread_local dim3 threadIdx, blockIdx;
-static dim3 gridDim, blockDim;
-static pthread_barrier_t emulation_sync, emulation_block;
+enum { EMULATION_MAX_THREADS = 256, EMULATION_STACK_BYTES = 65536 };
+
+struct emulation_fiber {
+    ucontext_t context;
+    int done;
+    char stack[EMULATION_STACK_BYTES];
+};
+
+/* One launch at a time in a file: the lock guards all of these. */
+static pthread_mutex_t emulation_lock = PTHREAD_MUTEX_INITIALIZER;
+static dim3 threadIdx, blockIdx, gridDim, blockDim;
+static struct emulation_fiber *emulation_fibers, *emulation_now;
+static ucontext_t emulation_main;
+static unsigned emulation_next, emulation_ended;
+static void (*emulation_call)(const void *kernel);
+static const void *emulation_kernel;
+
+/* A test program may have streams whose work comes first. */
+extern "C" __attribute__((weak)) void emulation_before_launch(struct CUstream_st *stream);
 
 static inline void __syncthreads()
 {
-    pthread_barrier_wait(&emulation_sync);
+    struct emulation_fiber *me = emulation_now;
+    dim3 thread = threadIdx;
+    swapcontext(&me->context, &emulation_main);
+    threadIdx = thread;
 }
 
-template <class Kernel> struct emulation_thread {
-    const Kernel *kernel;
-    unsigned index;
-};
-
-template <class Kernel> static void *emulation_main(void *arg)
+/* One thread after the other, as long as none waits. */
+static void emulation_fiber_main()
 {
-    const auto *t = (const emulation_thread<Kernel> *)arg;
-    threadIdx = dim3(t->index, 0, 0);
-    for (unsigned y = 0; y < gridDim.y; y++)
-        for (unsigned x = 0; x < gridDim.x; x++) {
-            blockIdx = dim3(x, y, 0);
-            (*t->kernel)();
-            pthread_barrier_wait(&emulation_block);
+    struct emulation_fiber *me = emulation_now;
+    while (emulation_next < blockDim.x) {
+        threadIdx = dim3(emulation_next++, 0, 0);
+        emulation_call(emulation_kernel);
+        emulation_ended++;
+    }
+    me->done = 1;
+}
+
+static void emulation_enter(struct emulation_fiber *f)
+{
+    emulation_now = f;
+    swapcontext(&emulation_main, &f->context);
+}
+
+static void emulation_block()
+{
+    unsigned n = 0;
+    emulation_next = emulation_ended = 0;
+    while (emulation_next < blockDim.x) {
+        struct emulation_fiber *f = &emulation_fibers[n++];
+        f->done = 0;
+        getcontext(&f->context);
+        f->context.uc_stack.ss_sp = f->stack;
+        f->context.uc_stack.ss_size = sizeof f->stack;
+        f->context.uc_link = &emulation_main;
+        makecontext(&f->context, emulation_fiber_main, 0);
+        emulation_enter(f);
+    }
+    for (unsigned round = 1; emulation_ended < blockDim.x; round++) {
+        if (emulation_ended > 0) {
+            fprintf(stderr, "emulation: %u threads left before a barrier where others wait\n",
+                    emulation_ended);
+            abort();
         }
-    return nullptr;
+        for (unsigned i = 0; i < n; i++)
+            emulation_enter(&emulation_fibers[round % 2 ? n - 1 - i : i]);
+    }
 }
 
-template <class Kernel> static int emulation_run(dim3 grid, unsigned threads, const Kernel &kernel)
+template <class Kernel> static void emulation_run_kernel(const void *kernel)
 {
-    auto *args = (emulation_thread<Kernel> *)calloc(threads, sizeof(emulation_thread<Kernel>));
-    auto *ids = (pthread_t *)calloc(threads, sizeof(pthread_t));
-    if (args == nullptr || ids == nullptr)
+    (*(const Kernel *)kernel)();
+}
+
+template <class Kernel>
+static int emulation_run(struct CUstream_st *stream, dim3 grid, unsigned threads,
+                         const Kernel &kernel)
+{
+    if (emulation_before_launch != nullptr)
+        emulation_before_launch(stream);
+    pthread_mutex_lock(&emulation_lock);
+    if (emulation_fibers == nullptr)
+        emulation_fibers =
+            (struct emulation_fiber *)calloc(EMULATION_MAX_THREADS, sizeof *emulation_fibers);
+    if (emulation_fibers == nullptr || threads > EMULATION_MAX_THREADS)
         abort();
     gridDim = grid;
     blockDim = dim3(threads);
-    pthread_barrier_init(&emulation_sync, nullptr, threads);
-    pthread_barrier_init(&emulation_block, nullptr, threads);
-    for (unsigned i = 0; i < threads; i++) {
-        args[i] = emulation_thread<Kernel>{&kernel, i};
-        if (pthread_create(&ids[i], nullptr, emulation_main<Kernel>, &args[i]) != 0)
-            abort();
-    }
-    for (unsigned i = 0; i < threads; i++)
-        pthread_join(ids[i], nullptr);
-    pthread_barrier_destroy(&emulation_sync);
-    pthread_barrier_destroy(&emulation_block);
-    free(ids);
-    free(args);
+    emulation_call = emulation_run_kernel<Kernel>;
+    emulation_kernel = &kernel;
+    for (unsigned y = 0; y < grid.y; y++)
+        for (unsigned x = 0; x < grid.x; x++) {
+            blockIdx = dim3(x, y, 0);
+            emulation_block();
+        }
+    pthread_mutex_unlock(&emulation_lock);
     return 0;
 }
 
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                 \
-    ((void)(stream), emulation_run((grid), (threads), [&] { kernel(__VA_ARGS__); }))
+    emulation_run((stream), (grid), (threads), [&] { kernel(__VA_ARGS__); })
 
 #endif

@@ -1,0 +1,168 @@
+/* bench/backend.c - training steps a second of a model on one backend, through kernels/backend.h as
+ * the worker calls it: pixels in, all layers forward, all backward, loss, gradients to the host,
+ * new parameters in; no optimizer, no servers. The pixels are random, the gradients are not
+ * applied. bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round]]]]
+ *     bench_backend BACKEND --devices      says what it is; exit 77 without a device
+ * precision: fp32, tf32. Prints the median of the rounds in images/s, and the same as JSON. */
+#include "kernels/backend.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "worker/model.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROUNDS = 200, SEED = 5, NO_DEVICE = 77 };
+
+struct bench {
+    const struct backend *backend;
+    struct model *model;
+    struct plan *plan;
+    float **params, **grads; /* [n_params] */
+    uint8_t *pixels, *labels;
+    const uint8_t **images;
+    uint64_t *position;
+    int batch;
+    float loss;
+};
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bench_backend: %s\n", what);
+    exit(1);
+}
+
+static void ok(const char *what, enum status st)
+{
+    if (st != ST_OK)
+        die(what);
+}
+
+static void *take(size_t bytes)
+{
+    void *p = calloc(1, bytes > 0 ? bytes : 1);
+    if (p == NULL)
+        die("no memory");
+    return p;
+}
+
+/* One flat block, as the worker has it, so that its pages can be pinned. */
+static float *params_take(struct bench *b, float ***out)
+{
+    size_t n_params = (size_t)b->model->n_params, n = 0;
+    for (size_t k = 0; k < n_params; k++)
+        n += (size_t)shape_elems(&b->model->params[k].shape);
+    float *flat = take(n * sizeof *flat), *at = flat;
+    *out = take(n_params * sizeof(**out));
+    for (size_t k = 0; k < n_params; k++) {
+        (*out)[k] = at;
+        at += shape_elems(&b->model->params[k].shape);
+    }
+    return flat;
+}
+
+static void batch_take(struct bench *b)
+{
+    size_t n = (size_t)b->batch, pixels = (size_t)shape_elems(&b->model->input);
+    b->pixels = take(n * pixels);
+    b->labels = take(n);
+    b->images = take(n * sizeof(*b->images));
+    b->position = take(n * sizeof *b->position);
+    for (size_t i = 0; i < n; i++) {
+        b->images[i] = b->pixels + i * pixels;
+        b->labels[i] = (uint8_t)(i % (size_t)b->model->classes);
+        b->position[i] = i;
+        for (size_t k = 0; k < pixels; k++)
+            b->pixels[i * pixels + k] = (uint8_t)rng_u64(SEED, i * pixels + k);
+    }
+}
+
+static void step(struct bench *b)
+{
+    const struct backend *k = b->backend;
+    int n_correct, n = b->model->n_layers;
+    for (int i = 0; i < b->model->n_params; i++)
+        ok("load_param", k->load_param(b->plan, i));
+    ok("set_input", k->set_input(b->plan, b->images, b->labels, b->position, b->batch));
+    for (int i = 0; i < n; i++)
+        ok("forward", k->forward(b->plan, i, 1));
+    for (int i = n - 1; i >= 0; i--)
+        ok("backward", k->backward(b->plan, i));
+    ok("result", k->result(b->plan, &b->loss, &n_correct));
+    for (int i = n - 1; i >= 0 && k->wait_grads != NULL; i--)
+        ok("wait_grads", k->wait_grads(b->plan, i));
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median_images_per_second(struct bench *b, int n_rounds, int n_steps)
+{
+    static double rate[MAX_ROUNDS];
+    for (int k = 0; k < 3; k++)
+        step(b);
+    for (int k = 0; k < n_rounds; k++) {
+        int64_t begin = clock_now_ns();
+        for (int s = 0; s < n_steps; s++)
+            step(b);
+        rate[k] = (double)n_steps * b->batch * 1e9 / (double)(clock_now_ns() - begin);
+    }
+    qsort(rate, (size_t)n_rounds, sizeof *rate, ascending);
+    return rate[n_rounds / 2];
+}
+
+static void plan_make(struct bench *b, enum backend_precision precision)
+{
+    float *flat = params_take(b, &b->params);
+    params_take(b, &b->grads);
+    model_init_params(b->model, SEED, flat);
+    struct backend_plan_config cfg = {.layers = b->model->layers,
+                                      .n_layers = b->model->n_layers,
+                                      .batch = b->batch,
+                                      .n_threads = 1,
+                                      .n_params = b->model->n_params,
+                                      .params = (const float *const *)b->params,
+                                      .grads = b->grads,
+                                      .seed = SEED,
+                                      .precision = precision};
+    ok("plan_create", b->backend->plan_create(&cfg, &b->plan));
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.batch = argc > 3 ? atoi(argv[3]) : 512};
+    const char *precision = argc > 4 ? argv[4] : "fp32";
+    int n_rounds = argc > 5 ? atoi(argv[5]) : 9, n_steps = argc > 6 ? atoi(argv[6]) : 20;
+    int tf32 = strcmp(precision, "tf32") == 0;
+    if (argc < 3 || b.batch < 1 || n_rounds < 1 || n_rounds > MAX_ROUNDS || n_steps < 1 ||
+        (!tf32 && strcmp(precision, "fp32") != 0)) {
+        fprintf(stderr, "usage: bench_backend BACKEND MODEL|--devices [batch [fp32|tf32 [rounds "
+                        "[steps]]]]\n");
+        return 2;
+    }
+    ok("no such backend in this build", backend_open(argv[1], NULL, &b.backend));
+    int n_devices = b.backend->n_devices();
+    if (n_devices == 0 || strcmp(argv[2], "--devices") == 0) {
+        printf("backend '%s' (%s): %d devices\n", b.backend->name, b.backend->description,
+               n_devices);
+        return n_devices > 0 ? 0 : NO_DEVICE;
+    }
+    ok("cannot read the model", model_read(argv[2], NULL, 0, &b.model));
+    batch_take(&b);
+    plan_make(&b, tf32 ? BACKEND_TF32 : BACKEND_FP32);
+    double rate = median_images_per_second(&b, n_rounds, n_steps);
+    size_t bytes = b.backend->plan_memory_bytes(b.plan);
+    printf("backend '%s' (%s), model '%s', batch %d, %s: %.0f images/s, loss %.5f, %zu bytes\n",
+           b.backend->name, b.backend->description, b.model->name, b.batch, precision, rate,
+           (double)b.loss, bytes);
+    printf("{\"bench\": \"backend\", \"backend\": \"%s\", \"model\": \"%s\", \"batch\": %d, "
+           "\"precision\": \"%s\", \"images_s\": %.1f, \"loss\": %.6f, \"bytes\": %zu, "
+           "\"rounds\": %d}\n",
+           b.backend->name, b.model->name, b.batch, precision, rate, (double)b.loss, bytes,
+           n_rounds);
+    b.backend->plan_destroy(b.plan);
+    return 0;
+}

@@ -1,0 +1,547 @@
+/* tests/emulation/libraries.c - what of cuDNN and cuBLAS the backend calls, by the definitions in
+ * plain loops. Strict where the real ones are vague: arguments must be device memory of the size
+ * that the descriptors say, a workspace is overwritten with NaN as far as it was asked for, and the
+ * algorithm and its math must be those that were proposed. */
+#include "tests/emulation/runtime.h"
+#include <cublas_v2.h>
+#include <cudnn.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cudnnContext {
+    cudaStream_t stream;
+};
+struct cudnnTensorStruct {
+    int d[4];
+};
+struct cudnnFilterStruct {
+    int d[4];
+};
+struct cudnnConvolutionStruct {
+    int pad[2], stride[2];
+    cudnnMathType_t math;
+};
+struct cublasContext {
+    cudaStream_t stream;
+};
+
+static size_t elems(const int d[4])
+{
+    return (size_t)d[0] * (size_t)d[1] * (size_t)d[2] * (size_t)d[3];
+}
+
+static void check_floats(const char *what, const void *at, size_t n)
+{
+    emulation_check_device(what, at, n * sizeof(float));
+}
+
+static void check_scale(const void *alpha, const void *beta)
+{
+    if (*(const float *)alpha != 1.0f || *(const float *)beta != 0.0f)
+        emulation_fail("a factor that is not 1 and 0");
+}
+
+/* ---- cuDNN: handles and descriptors ---- */
+
+size_t cudnnGetVersion(void)
+{
+    return 0;
+}
+
+const char *cudnnGetErrorString(cudnnStatus_t status)
+{
+    return status == CUDNN_STATUS_SUCCESS ? "success" : "emulated cuDNN error";
+}
+
+void cudnnGetLastErrorString(char *out, size_t size)
+{
+    if (size > 0)
+        out[0] = '\0';
+}
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t *out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
+}
+
+cudnnStatus_t cudnnDestroy(cudnnHandle_t h)
+{
+    free(h);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetStream(cudnnHandle_t h, cudaStream_t stream)
+{
+    h->stream = stream;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
+}
+
+cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t d)
+{
+    free(d);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t t, cudnnTensorFormat_t format,
+                                         cudnnDataType_t type, int n, int c, int h, int w)
+{
+    if (format != CUDNN_TENSOR_NCHW || type != CUDNN_DATA_FLOAT || n < 1 || c < 1 || h < 1 || w < 1)
+        return CUDNN_STATUS_BAD_PARAM;
+    int d[4] = {n, c, h, w};
+    memcpy(t->d, d, sizeof d);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
+}
+
+cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t d)
+{
+    free(d);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t f, cudnnDataType_t type,
+                                         cudnnTensorFormat_t format, int k, int c, int h, int w)
+{
+    if (format != CUDNN_TENSOR_NCHW || type != CUDNN_DATA_FLOAT)
+        return CUDNN_STATUS_BAD_PARAM;
+    int d[4] = {k, c, h, w};
+    memcpy(f->d, d, sizeof d);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
+}
+
+cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t d)
+{
+    free(d);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t c, int pad_h, int pad_w,
+                                              int u, int v, int dilation_h, int dilation_w,
+                                              cudnnConvolutionMode_t mode, cudnnDataType_t type)
+{
+    if (mode != CUDNN_CROSS_CORRELATION || type != CUDNN_DATA_FLOAT || dilation_h != 1 ||
+        dilation_w != 1)
+        return CUDNN_STATUS_BAD_PARAM;
+    c->pad[0] = pad_h;
+    c->pad[1] = pad_w;
+    c->stride[0] = u;
+    c->stride[1] = v;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnMathType_t math)
+{
+    c->math = math;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* ---- cuDNN: convolution ---- */
+
+/* Proposals, fastest first: one that cannot be used, one in TF32, one without a fixed order, one
+ * with a fixed order and workspace, one with neither. An algorithm's number is its place. */
+enum { N_ALGOS = 5, ALGO_BROKEN = 0, ALGO_TF32, ALGO_LOOSE, ALGO_FIXED, ALGO_PLAIN };
+
+static size_t algo_bytes(int algo, const struct cudnnTensorStruct *y)
+{
+    return algo == ALGO_PLAIN ? 0 : elems(y->d) * (size_t)(algo + 1);
+}
+
+static cudnnMathType_t algo_math(int algo)
+{
+    return algo == ALGO_TF32 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
+}
+
+#define PROPOSE(type)                                                                              \
+    static void propose_##type(const struct cudnnTensorStruct *y,                                  \
+                               cudnnConvolution##type##Perf_t *p)                                  \
+    {                                                                                              \
+        for (int i = 0; i < N_ALGOS; i++) {                                                        \
+            memset(&p[i], 0, sizeof p[i]);                                                         \
+            p[i].algo = (cudnnConvolution##type##_t)i;                                             \
+            p[i].status = i == ALGO_BROKEN ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;    \
+            p[i].memory = algo_bytes(i, y);                                                        \
+            p[i].determinism = i == ALGO_LOOSE ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;    \
+            p[i].mathType = algo_math(i);                                                          \
+        }                                                                                          \
+    }
+PROPOSE(FwdAlgo)
+PROPOSE(BwdFilterAlgo)
+PROPOSE(BwdDataAlgo)
+
+/* The output that fits; what the real one refuses. */
+static cudnnStatus_t conv_check(const struct cudnnTensorStruct *x,
+                                const struct cudnnFilterStruct *w,
+                                const struct cudnnConvolutionStruct *c,
+                                const struct cudnnTensorStruct *y)
+{
+    int fits = y->d[0] == x->d[0] && y->d[1] == w->d[0] && x->d[1] == w->d[1];
+    for (int k = 0; k < 2; k++)
+        fits &= y->d[2 + k] == 1 + (x->d[2 + k] + 2 * c->pad[k] - w->d[2 + k]) / c->stride[k];
+    return fits ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+}
+
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
+    cudnnHandle_t h, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
+    const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t y, const int asked, int *n,
+    cudnnConvolutionFwdAlgoPerf_t *perf)
+{
+    if (asked < N_ALGOS)
+        emulation_fail("room for few algorithms");
+    propose_FwdAlgo(y, perf);
+    *n = N_ALGOS;
+    return conv_check(x, w, c, y);
+}
+
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+    cudnnHandle_t h, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw, const int asked, int *n,
+    cudnnConvolutionBwdFilterAlgoPerf_t *perf)
+{
+    if (asked < N_ALGOS)
+        emulation_fail("room for few algorithms");
+    propose_BwdFilterAlgo(dy, perf);
+    *n = N_ALGOS;
+    return conv_check(x, dw, c, dy);
+}
+
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
+    cudnnHandle_t h, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx, const int asked, int *n,
+    cudnnConvolutionBwdDataAlgoPerf_t *perf)
+{
+    if (asked < N_ALGOS)
+        emulation_fail("room for few algorithms");
+    propose_BwdDataAlgo(dy, perf);
+    *n = N_ALGOS;
+    return conv_check(dx, w, c, dy);
+}
+
+struct conv {
+    const struct cudnnTensorStruct *x, *y;
+    const struct cudnnFilterStruct *w;
+    const struct cudnnConvolutionStruct *c;
+};
+
+static void conv_begin(cudnnHandle_t h, const struct conv *v, int algo, void *work, size_t bytes)
+{
+    emulation_before_launch(h->stream);
+    if (algo == ALGO_BROKEN || v->c->math != algo_math(algo))
+        emulation_fail("not the algorithm and math that were proposed");
+    if (bytes < algo_bytes(algo, v->y))
+        emulation_fail("too little workspace");
+    emulation_check_device("workspace", work, algo_bytes(algo, v->y));
+    if (algo_bytes(algo, v->y) > 0)
+        memset(work, 0xff, algo_bytes(algo, v->y));
+}
+
+/* Calls f for all (output, input, weight) that meet. */
+static void conv_walk(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void *ctx)
+{
+    const int *x = v->x->d, *y = v->y->d, *w = v->w->d;
+    for (int n = 0; n < y[0]; n++)
+        for (int o = 0; o < y[1]; o++)
+            for (int at = 0; at < y[2] * y[3]; at++)
+                for (int k = 0; k < w[1] * w[2] * w[3]; k++) {
+                    int c = k / (w[2] * w[3]), ky = k / w[3] % w[2], kx = k % w[3];
+                    int iy = at / y[3] * v->c->stride[0] + ky - v->c->pad[0];
+                    int ix = at % y[3] * v->c->stride[1] + kx - v->c->pad[1];
+                    if (iy < 0 || iy >= x[2] || ix < 0 || ix >= x[3])
+                        continue;
+                    f(ctx, (size_t)((n * y[1] + o) * y[2] * y[3] + at),
+                      (size_t)(((n * x[1] + c) * x[2] + iy) * x[3] + ix),
+                      (size_t)(o * w[1] * w[2] * w[3] + k));
+                }
+}
+
+struct conv_sums {
+    const float *x, *w, *dy;
+    double *sum;
+};
+
+static void add_y(void *ctx, size_t y, size_t x, size_t w)
+{
+    struct conv_sums *s = ctx;
+    s->sum[y] += (double)s->x[x] * (double)s->w[w];
+}
+
+static void add_dw(void *ctx, size_t y, size_t x, size_t w)
+{
+    struct conv_sums *s = ctx;
+    s->sum[w] += (double)s->x[x] * (double)s->dy[y];
+}
+
+static void add_dx(void *ctx, size_t y, size_t x, size_t w)
+{
+    struct conv_sums *s = ctx;
+    s->sum[x] += (double)s->w[w] * (double)s->dy[y];
+}
+
+static void conv_run(const struct conv *v, void (*f)(void *, size_t, size_t, size_t),
+                     struct conv_sums s, float *out, size_t n)
+{
+    s.sum = calloc(n, sizeof *s.sum);
+    if (s.sum == NULL)
+        emulation_fail("no memory");
+    conv_walk(v, f, &s);
+    for (size_t k = 0; k < n; k++)
+        out[k] = (float)s.sum[k];
+    free(s.sum);
+}
+
+cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
+                                      const cudnnTensorDescriptor_t xd, const void *x,
+                                      const cudnnFilterDescriptor_t wd, const void *w,
+                                      const cudnnConvolutionDescriptor_t c,
+                                      cudnnConvolutionFwdAlgo_t algo, void *work, size_t bytes,
+                                      const void *beta, const cudnnTensorDescriptor_t yd, void *y)
+{
+    struct conv v = {xd, yd, wd, c};
+    check_scale(alpha, beta);
+    check_floats("x", x, elems(xd->d));
+    check_floats("w", w, elems(wd->d));
+    check_floats("y", y, elems(yd->d));
+    conv_begin(h, &v, (int)algo, work, bytes);
+    conv_run(&v, add_y, (struct conv_sums){.x = x, .w = w}, y, elems(yd->d));
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
+                                             const cudnnTensorDescriptor_t xd, const void *x,
+                                             const cudnnTensorDescriptor_t yd, const void *dy,
+                                             const cudnnConvolutionDescriptor_t c,
+                                             cudnnConvolutionBwdFilterAlgo_t algo, void *work,
+                                             size_t bytes, const void *beta,
+                                             const cudnnFilterDescriptor_t wd, void *dw)
+{
+    struct conv v = {xd, yd, wd, c};
+    check_scale(alpha, beta);
+    check_floats("x", x, elems(xd->d));
+    check_floats("dw", dw, elems(wd->d));
+    check_floats("dy", dy, elems(yd->d));
+    conv_begin(h, &v, (int)algo, work, bytes);
+    conv_run(&v, add_dw, (struct conv_sums){.x = x, .dy = dy}, dw, elems(wd->d));
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
+                                           const cudnnFilterDescriptor_t wd, const void *w,
+                                           const cudnnTensorDescriptor_t yd, const void *dy,
+                                           const cudnnConvolutionDescriptor_t c,
+                                           cudnnConvolutionBwdDataAlgo_t algo, void *work,
+                                           size_t bytes, const void *beta,
+                                           const cudnnTensorDescriptor_t xd, void *dx)
+{
+    struct conv v = {xd, yd, wd, c};
+    check_scale(alpha, beta);
+    check_floats("dx", dx, elems(xd->d));
+    check_floats("w", w, elems(wd->d));
+    check_floats("dy", dy, elems(yd->d));
+    if (dx == dy)
+        emulation_fail("a convolution in place");
+    conv_begin(h, &v, (int)algo, work, bytes);
+    conv_run(&v, add_dx, (struct conv_sums){.w = w, .dy = dy}, dx, elems(xd->d));
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* ---- cuDNN: batch normalization ---- */
+
+/* Value k of channel c's n * h * w. */
+static size_t norm_at(const int d[4], int c, int k)
+{
+    int plane = d[2] * d[3];
+    return (size_t)((k / plane * d[1] + c) * plane + k % plane);
+}
+
+static void norm_begin(cudnnHandle_t h, cudnnBatchNormMode_t mode, const int d[4],
+                       const int params[4])
+{
+    emulation_before_launch(h->stream);
+    if (mode == CUDNN_BATCHNORM_PER_ACTIVATION ? d[2] != 1 || d[3] != 1
+                                               : mode != CUDNN_BATCHNORM_SPATIAL)
+        emulation_fail("a mode of batch norm that is not emulated");
+    if (params[0] != 1 || params[1] != d[1] || params[2] != 1 || params[3] != 1)
+        emulation_fail("batch norm's parameters have another shape");
+}
+
+cudnnStatus_t cudnnBatchNormalizationForwardTraining(
+    cudnnHandle_t h, cudnnBatchNormMode_t mode, const void *alpha, const void *beta,
+    const cudnnTensorDescriptor_t xd, const void *x, const cudnnTensorDescriptor_t yd, void *y,
+    const cudnnTensorDescriptor_t pd, const void *scale, const void *bias, double factor,
+    void *running_mean, void *running_variance, double epsilon, void *mean, void *inverse)
+{
+    int cells = xd->d[0] * xd->d[2] * xd->d[3];
+    const float *in = x;
+    float *out = y;
+    check_scale(alpha, beta);
+    check_floats("x", x, elems(xd->d));
+    check_floats("y", y, elems(yd->d));
+    check_floats("mean", mean, elems(pd->d));
+    check_floats("inverse", inverse, elems(pd->d));
+    if (running_mean != NULL || running_variance != NULL)
+        emulation_fail("running statistics are the caller's");
+    norm_begin(h, mode, xd->d, pd->d);
+    for (int c = 0; c < xd->d[1]; c++) {
+        double sum = 0, squares = 0;
+        for (int k = 0; k < cells; k++)
+            sum += (double)in[norm_at(xd->d, c, k)];
+        for (int k = 0; k < cells; k++)
+            squares += pow((double)in[norm_at(xd->d, c, k)] - sum / cells, 2);
+        double inv = 1 / sqrt(squares / cells + epsilon);
+        ((float *)mean)[c] = (float)(sum / cells);
+        ((float *)inverse)[c] = (float)inv;
+        for (int k = 0; k < cells; k++) {
+            size_t at = norm_at(xd->d, c, k);
+            out[at] =
+                (float)(((double)in[at] - sum / cells) * inv * (double)((const float *)scale)[c] +
+                        (double)((const float *)bias)[c]);
+        }
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBatchNormalizationForwardInference(
+    cudnnHandle_t h, cudnnBatchNormMode_t mode, const void *alpha, const void *beta,
+    const cudnnTensorDescriptor_t xd, const void *x, const cudnnTensorDescriptor_t yd, void *y,
+    const cudnnTensorDescriptor_t pd, const void *scale, const void *bias, const void *mean,
+    const void *variance, double epsilon)
+{
+    int cells = xd->d[0] * xd->d[2] * xd->d[3];
+    const float *in = x, *g = scale, *b = bias, *m = mean, *v = variance;
+    float *out = y;
+    check_scale(alpha, beta);
+    check_floats("x", x, elems(xd->d));
+    check_floats("y", y, elems(yd->d));
+    norm_begin(h, mode, xd->d, pd->d);
+    for (int c = 0; c < xd->d[1]; c++)
+        for (int k = 0; k < cells; k++) {
+            size_t at = norm_at(xd->d, c, k);
+            out[at] = (float)(((double)in[at] - (double)m[c]) / sqrt((double)v[c] + epsilon) *
+                                  (double)g[c] +
+                              (double)b[c]);
+        }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMode_t mode,
+                                              const void *alpha, const void *beta,
+                                              const void *alpha_params, const void *beta_params,
+                                              const cudnnTensorDescriptor_t xd, const void *x,
+                                              const cudnnTensorDescriptor_t yd, const void *dy,
+                                              const cudnnTensorDescriptor_t dxd, void *dx,
+                                              const cudnnTensorDescriptor_t pd, const void *scale,
+                                              void *dscale, void *dbias, double epsilon,
+                                              const void *mean, const void *inverse)
+{
+    int cells = xd->d[0] * xd->d[2] * xd->d[3];
+    const float *in = x, *d = dy, *g = scale, *m = mean, *inv = inverse;
+    float *out = dx;
+    check_scale(alpha, beta);
+    check_scale(alpha_params, beta_params);
+    check_floats("dx", dx, elems(dxd->d));
+    check_floats("dscale", dscale, elems(pd->d));
+    check_floats("dbias", dbias, elems(pd->d));
+    if (dx == dy || dx == x)
+        emulation_fail("batch norm's gradient in place");
+    norm_begin(h, mode, xd->d, pd->d);
+    for (int c = 0; c < xd->d[1]; c++) {
+        double sum = 0, product = 0;
+        for (int k = 0; k < cells; k++) {
+            size_t at = norm_at(xd->d, c, k);
+            sum += (double)d[at];
+            product += (double)d[at] * ((double)in[at] - (double)m[c]) * (double)inv[c];
+        }
+        ((float *)dscale)[c] = (float)product;
+        ((float *)dbias)[c] = (float)sum;
+        for (int k = 0; k < cells; k++) {
+            size_t at = norm_at(xd->d, c, k);
+            double normal = ((double)in[at] - (double)m[c]) * (double)inv[c];
+            out[at] = (float)((double)g[c] * (double)inv[c] *
+                              ((double)d[at] - sum / cells - normal * product / cells));
+        }
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* ---- cuBLAS ---- */
+
+const char *cublasGetStatusString(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_SUCCESS ? "success" : "emulated cuBLAS error";
+}
+
+cublasStatus_t cublasCreate_v2(cublasHandle_t *out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+cublasStatus_t cublasDestroy_v2(cublasHandle_t h)
+{
+    free(h);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream)
+{
+    h->stream = stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t mode)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void *work, size_t bytes)
+{
+    emulation_check_device("cuBLAS workspace", work, bytes);
+    if ((uintptr_t)work % 256 != 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memset(work, 0xff, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* By columns: C(m, n) = op(A)(m, k) op(B)(k, n). */
+cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t op_a, cublasOperation_t op_b,
+                              int m, int n, int k, const float *alpha, const float *a, int lda,
+                              const float *b, int ldb, const float *beta, float *c, int ldc)
+{
+    int a_rows = op_a == CUBLAS_OP_N ? m : k, a_columns = op_a == CUBLAS_OP_N ? k : m;
+    int b_rows = op_b == CUBLAS_OP_N ? k : n, b_columns = op_b == CUBLAS_OP_N ? n : k;
+    check_scale(alpha, beta);
+    if (lda < a_rows || ldb < b_rows || ldc < m)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    check_floats("a", a, (size_t)lda * (size_t)a_columns);
+    check_floats("b", b, (size_t)ldb * (size_t)b_columns);
+    check_floats("c", c, (size_t)ldc * (size_t)n);
+    emulation_before_launch(h->stream);
+    for (int j = 0; j < n; j++)
+        for (int i = 0; i < m; i++) {
+            double sum = 0;
+            for (int l = 0; l < k; l++)
+                sum += (double)a[op_a == CUBLAS_OP_N ? i + (size_t)l * lda : l + (size_t)i * lda] *
+                       (double)b[op_b == CUBLAS_OP_N ? l + (size_t)j * ldb : j + (size_t)l * ldb];
+            c[i + (size_t)j * (size_t)ldc] = (float)sum;
+        }
+    return CUBLAS_STATUS_SUCCESS;
+}

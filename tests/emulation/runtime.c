@@ -1,0 +1,327 @@
+/* tests/emulation/runtime.c - see the header: what of CUDA's runtime the backend calls. */
+#include "tests/emulation/runtime.h"
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_DEVICES = 2, DEVICE_BYTES = 1 << 30, MAX_BLOCKS = 512 };
+
+void emulation_fail(const char *what)
+{
+    fprintf(stderr, "emulation: %s\n", what);
+    abort();
+}
+
+/* ---- memory ---- */
+
+enum kind { DEVICE, PINNED, REGISTERED };
+
+static struct block {
+    uintptr_t first, end;
+    enum kind kind;
+} blocks[MAX_BLOCKS];
+static int n_blocks;
+static size_t device_bytes;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the above */
+static __thread int current_device;
+
+static void block_add(void *at, size_t bytes, enum kind kind)
+{
+    pthread_mutex_lock(&lock);
+    if (n_blocks == MAX_BLOCKS)
+        emulation_fail("too many blocks of memory");
+    blocks[n_blocks++] = (struct block){(uintptr_t)at, (uintptr_t)at + bytes, kind};
+    if (kind == DEVICE)
+        device_bytes += bytes;
+    pthread_mutex_unlock(&lock);
+}
+
+static int block_remove(const void *at, enum kind kind)
+{
+    int found = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_blocks && !found; i++)
+        if (blocks[i].first == (uintptr_t)at && blocks[i].kind == kind) {
+            if (kind == DEVICE)
+                device_bytes -= blocks[i].end - blocks[i].first;
+            blocks[i] = blocks[--n_blocks];
+            found = 1;
+        }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* How many of the bytes are of this kind (two blocks that touch count together). */
+static size_t bytes_of_kind(const void *at, size_t bytes, int device)
+{
+    uintptr_t first = (uintptr_t)at, end = first + bytes;
+    size_t n = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_blocks; i++) {
+        uintptr_t from = blocks[i].first > first ? blocks[i].first : first;
+        uintptr_t to = blocks[i].end < end ? blocks[i].end : end;
+        if ((blocks[i].kind == DEVICE) == device && from < to)
+            n += to - from;
+    }
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+void emulation_check_device(const char *what, const void *at, size_t bytes)
+{
+    if (bytes_of_kind(at, bytes, 1) != bytes) {
+        fprintf(stderr, "emulation: %s: %zu bytes at %p are not all device memory\n", what, bytes,
+                at);
+        abort();
+    }
+}
+
+static size_t free_bytes_now(void)
+{
+    pthread_mutex_lock(&lock);
+    size_t n = DEVICE_BYTES - device_bytes;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    if (bytes > free_bytes_now())
+        return cudaErrorMemoryAllocation;
+    void *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (at == NULL)
+        return cudaErrorMemoryAllocation;
+    memset(at, 0xff, bytes); /* NaN */
+    block_add(at, bytes, DEVICE);
+    *out = at;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *at)
+{
+    if (!block_remove(at, DEVICE))
+        return cudaErrorInvalidValue;
+    free(at);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *out = malloc(bytes);
+    if (*out == NULL)
+        return cudaErrorMemoryAllocation;
+    memset(*out, 0xff, bytes);
+    block_add(*out, bytes, PINNED);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *at)
+{
+    if (!block_remove(at, PINNED))
+        return cudaErrorInvalidValue;
+    free(at);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    if (bytes_of_kind(at, bytes, 0) != 0)
+        return cudaErrorHostMemoryAlreadyRegistered;
+    block_add(at, bytes, REGISTERED);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *at)
+{
+    return block_remove(at, REGISTERED) ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all)
+{
+    *all = DEVICE_BYTES;
+    *free_bytes = free_bytes_now();
+    return cudaSuccess;
+}
+
+/* ---- streams and events ---- */
+
+struct task {
+    void *to;
+    const void *from;
+    size_t bytes;
+    struct CUstream_st *wait_for; /* NULL: a copy */
+    uint64_t mark;
+};
+
+struct CUstream_st {
+    struct task *tasks; /* tasks[0] is number `done` */
+    uint64_t done, issued;
+    size_t cap;
+    int device;
+};
+
+struct CUevent_st {
+    struct CUstream_st *stream; /* NULL: never recorded */
+    uint64_t mark;
+};
+
+static void stream_run(struct CUstream_st *s, uint64_t mark)
+{
+    uint64_t n = 0, waiting = s->issued - s->done;
+    while (s->done + n < mark) {
+        const struct task *t = &s->tasks[n++];
+        if (t->wait_for != NULL && t->wait_for != s)
+            stream_run(t->wait_for, t->mark);
+        else if (t->wait_for == NULL)
+            memcpy(t->to, t->from, t->bytes);
+    }
+    s->done += n;
+    if (n > 0 && waiting > n)
+        memmove(s->tasks, s->tasks + n, (size_t)(waiting - n) * sizeof *s->tasks);
+}
+
+static void stream_add(struct CUstream_st *s, struct task task)
+{
+    size_t n = (size_t)(s->issued - s->done);
+    if (n == s->cap) {
+        s->cap = s->cap * 2 + 16;
+        s->tasks = realloc(s->tasks, s->cap * sizeof *s->tasks);
+        if (s->tasks == NULL)
+            emulation_fail("no memory");
+    }
+    s->tasks[n] = task;
+    s->issued++;
+}
+
+void emulation_before_launch(struct CUstream_st *s)
+{
+    if (s == NULL)
+        emulation_fail("a launch on the default stream");
+    if (s->device != current_device)
+        emulation_fail("a launch on a stream of another device than the current one");
+    stream_run(s, s->issued);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    (void)flags;
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL)
+        return cudaErrorMemoryAllocation;
+    (*out)->device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    if (s->done != s->issued)
+        emulation_fail("a stream is destroyed with work in it");
+    free(s->tasks);
+    free(s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    stream_run(s, s->issued);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    (void)flags;
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    free(e);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    e->stream = s;
+    e->mark = s->issued;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    if (e->stream != NULL)
+        stream_run(e->stream, e->mark);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    (void)flags;
+    if (e->stream != NULL)
+        stream_add(s, (struct task){.wait_for = e->stream, .mark = e->mark});
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind way,
+                            cudaStream_t s)
+{
+    const void *host = way == cudaMemcpyHostToDevice ? from : to;
+    const void *device = way == cudaMemcpyHostToDevice ? to : from;
+    emulation_check_device("cudaMemcpyAsync", device, bytes);
+    if (way == cudaMemcpyDeviceToDevice) {
+        emulation_check_device("cudaMemcpyAsync", to, bytes);
+        stream_add(s, (struct task){to, from, bytes, NULL, 0});
+        return cudaSuccess;
+    }
+    if (bytes_of_kind(host, bytes, 1) != 0)
+        emulation_fail("cudaMemcpyAsync: device memory given as the host's");
+    size_t pinned = bytes_of_kind(host, bytes, 0);
+    if (pinned != 0 && pinned != bytes)
+        return cudaErrorInvalidValue;
+    stream_add(s, (struct task){to, from, bytes, NULL, 0});
+    if (pinned == 0) /* the caller waits for a copy of memory that is not pinned */
+        stream_run(s, s->issued);
+    return cudaSuccess;
+}
+
+/* ---- the rest ---- */
+
+cudaError_t cudaGetDeviceCount(int *out)
+{
+    *out = N_DEVICES;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (device < 0 || device >= N_DEVICES)
+        return cudaErrorInvalidDevice;
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *out)
+{
+    *out = 0;
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation ? "out of memory" : "emulated error";
+}
+
+const char *cudaGetErrorName(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "emulated";
+}

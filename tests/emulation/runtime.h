@@ -1,0 +1,25 @@
+/* tests/emulation/runtime.h - a machine without a GPU playing CUDA's runtime, so that the whole
+ * CUDA backend runs the conformance suite on the CPU (libweir_emulated.so). Device memory is the
+ * host's, filled with NaN. Kernels and library calls run at once; copies and waits are put off as
+ * long as their events allow, so that a wait that is missing shows as old values. A copy whose host
+ * side is partly pinned is refused, as CUDA does. Threads: a stream belongs to one thread at a
+ * time. */
+#ifndef TESTS_EMULATION_RUNTIME_H
+#define TESTS_EMULATION_RUNTIME_H
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+void emulation_before_launch(struct CUstream_st *stream); /* its copies and waits are done now */
+/* Ends the program unless [at, at + bytes) is device memory. */
+void emulation_check_device(const char *what, const void *at, size_t bytes);
+/* Ends the program with a message. */
+void emulation_fail(const char *what) __attribute__((noreturn));
+
+#ifdef __cplusplus
+}
+#endif
+#endif
