@@ -6,7 +6,8 @@
 #include <inttypes.h>
 
 enum { MAX_ALGOS = 16 };
-static const uint64_t workspace_most = (uint64_t)1 << 30;
+/* A pass of other size, made later, must find an algorithm within the plan's workspace, too. */
+static const uint64_t workspace_most = (uint64_t)1 << 30, workspace_least = (uint64_t)8 << 20;
 
 struct conv {
     int relu;
@@ -83,37 +84,57 @@ static enum status choose(struct cuda_plan *plan, const struct cuda_op *op, cons
               wish.workspace_limit, wish.deterministic ? " or do not ask for determinism" : "");
         return wish.workspace_limit < workspace_most ? ST_NOMEM : ST_UNSUPPORTED;
     }
-    if (plan->planning && list[k].workspace_bytes > plan->workspace_bytes)
-        plan->workspace_bytes = list[k].workspace_bytes;
+    uint64_t least =
+        wish.workspace_limit < workspace_least ? wish.workspace_limit : workspace_least;
+    uint64_t want = list[k].workspace_bytes > least ? list[k].workspace_bytes : least;
+    if (plan->planning && want > plan->workspace_bytes)
+        plan->workspace_bytes = want;
     *out = k;
     return ST_OK;
 }
 
-/* cuDNN's three kinds of proposals have the same members in three types. */
-#define ALGO_OF(perf)                                                                              \
+/* In fp32 the descriptor stays at FMA math whatever a proposal says, as cuDNN's default math may
+ * round to TF32; else the proposal's own math is taken. */
+static enum status math_set(const struct cuda_plan *plan, const struct cuda_op *op,
+                            cudnnConvolutionDescriptor_t d, cudnnMathType_t math)
+{
+    if (plan->cfg.precision != BACKEND_TF32)
+        return ST_OK;
+    return cuda_check_dnn(op, "cudnnSetConvolutionMathType", cudnnSetConvolutionMathType(d, math));
+}
+
+/* cuDNN's three kinds of proposals have the same members in three types. The workspace is asked for
+ * anew: what the proposal says is for its own math. */
+#define ALGO_OF(perf, asked, bytes)                                                                \
     (struct cuda_algo)                                                                             \
     {                                                                                              \
-        .usable = (perf).status == CUDNN_STATUS_SUCCESS,                                           \
+        .usable = (perf).status == CUDNN_STATUS_SUCCESS && (asked) == CUDNN_STATUS_SUCCESS,        \
         .deterministic = (perf).determinism == CUDNN_DETERMINISTIC,                                \
-        .tf32 = (perf).mathType != CUDNN_FMA_MATH, .workspace_bytes = (perf).memory                \
+        .tf32 = (perf).mathType != CUDNN_FMA_MATH && (perf).mathType != CUDNN_DEFAULT_MATH,        \
+        .workspace_bytes = (bytes)                                                                 \
     }
 
 static enum status prepare_forward(struct cuda_pass *pass, struct cuda_op *op, struct conv_pass *c)
 {
     enum status st = ST_OK;
+    const struct cuda_plan *plan = pass->plan;
     cudnnConvolutionFwdAlgoPerf_t perf[MAX_ALGOS];
     struct cuda_algo list[MAX_ALGOS];
     int n, k;
     TRY(cuda_check_dnn(op, "cudnnGetConvolutionForwardAlgorithm_v7",
-                       cudnnGetConvolutionForwardAlgorithm_v7(
-                           pass->plan->cudnn, c->x, c->w, c->forward, c->y, MAX_ALGOS, &n, perf)));
-    for (k = 0; k < n; k++)
-        list[k] = ALGO_OF(perf[k]);
+                       cudnnGetConvolutionForwardAlgorithm_v7(plan->cudnn, c->x, c->w, c->forward,
+                                                              c->y, MAX_ALGOS, &n, perf)));
+    for (k = 0; k < n; k++) {
+        size_t bytes = 0;
+        TRY(math_set(plan, op, c->forward, perf[k].mathType));
+        cudnnStatus_t asked = cudnnGetConvolutionForwardWorkspaceSize(
+            plan->cudnn, c->x, c->w, c->forward, c->y, perf[k].algo, &bytes);
+        list[k] = ALGO_OF(perf[k], asked, bytes);
+    }
     TRY(choose(pass->plan, op, "forward", list, n, &k));
     c->algo = perf[k].algo;
-    c->workspace[0] = perf[k].memory;
-    TRY(cuda_check_dnn(op, "cudnnSetConvolutionMathType",
-                       cudnnSetConvolutionMathType(c->forward, perf[k].mathType)));
+    c->workspace[0] = list[k].workspace_bytes;
+    TRY(math_set(plan, op, c->forward, perf[k].mathType));
 done:
     return st;
 }
@@ -122,20 +143,24 @@ static enum status prepare_backward_w(struct cuda_pass *pass, struct cuda_op *op
                                       struct conv_pass *c)
 {
     enum status st = ST_OK;
+    const struct cuda_plan *plan = pass->plan;
     cudnnConvolutionBwdFilterAlgoPerf_t perf[MAX_ALGOS];
     struct cuda_algo list[MAX_ALGOS];
     int n, k;
     TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
-                       cudnnGetConvolutionBackwardFilterAlgorithm_v7(pass->plan->cudnn, c->x, c->y,
-                                                                     c->backward_w, c->w, MAX_ALGOS,
-                                                                     &n, perf)));
-    for (k = 0; k < n; k++)
-        list[k] = ALGO_OF(perf[k]);
+                       cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+                           plan->cudnn, c->x, c->y, c->backward_w, c->w, MAX_ALGOS, &n, perf)));
+    for (k = 0; k < n; k++) {
+        size_t bytes = 0;
+        TRY(math_set(plan, op, c->backward_w, perf[k].mathType));
+        cudnnStatus_t asked = cudnnGetConvolutionBackwardFilterWorkspaceSize(
+            plan->cudnn, c->x, c->y, c->backward_w, c->w, perf[k].algo, &bytes);
+        list[k] = ALGO_OF(perf[k], asked, bytes);
+    }
     TRY(choose(pass->plan, op, "weights' gradient", list, n, &k));
     c->algo_w = perf[k].algo;
-    c->workspace[1] = perf[k].memory;
-    TRY(cuda_check_dnn(op, "cudnnSetConvolutionMathType",
-                       cudnnSetConvolutionMathType(c->backward_w, perf[k].mathType)));
+    c->workspace[1] = list[k].workspace_bytes;
+    TRY(math_set(plan, op, c->backward_w, perf[k].mathType));
 done:
     return st;
 }
@@ -144,20 +169,24 @@ static enum status prepare_backward_x(struct cuda_pass *pass, struct cuda_op *op
                                       struct conv_pass *c)
 {
     enum status st = ST_OK;
+    const struct cuda_plan *plan = pass->plan;
     cudnnConvolutionBwdDataAlgoPerf_t perf[MAX_ALGOS];
     struct cuda_algo list[MAX_ALGOS];
     int n, k;
     TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardDataAlgorithm_v7",
-                       cudnnGetConvolutionBackwardDataAlgorithm_v7(pass->plan->cudnn, c->w, c->y,
-                                                                   c->backward_x, c->x, MAX_ALGOS,
-                                                                   &n, perf)));
-    for (k = 0; k < n; k++)
-        list[k] = ALGO_OF(perf[k]);
+                       cudnnGetConvolutionBackwardDataAlgorithm_v7(
+                           plan->cudnn, c->w, c->y, c->backward_x, c->x, MAX_ALGOS, &n, perf)));
+    for (k = 0; k < n; k++) {
+        size_t bytes = 0;
+        TRY(math_set(plan, op, c->backward_x, perf[k].mathType));
+        cudnnStatus_t asked = cudnnGetConvolutionBackwardDataWorkspaceSize(
+            plan->cudnn, c->w, c->y, c->backward_x, c->x, perf[k].algo, &bytes);
+        list[k] = ALGO_OF(perf[k], asked, bytes);
+    }
     TRY(choose(pass->plan, op, "input's gradient", list, n, &k));
     c->algo_x = perf[k].algo;
-    c->workspace[2] = perf[k].memory;
-    TRY(cuda_check_dnn(op, "cudnnSetConvolutionMathType",
-                       cudnnSetConvolutionMathType(c->backward_x, perf[k].mathType)));
+    c->workspace[2] = list[k].workspace_bytes;
+    TRY(math_set(plan, op, c->backward_x, perf[k].mathType));
 done:
     return st;
 }

@@ -25,6 +25,7 @@ struct cudnnConvolutionStruct {
 };
 struct cublasContext {
     cudaStream_t stream;
+    cublasMath_t math;
 };
 
 static size_t elems(const int d[4])
@@ -41,6 +42,17 @@ static void check_scale(const void *alpha, const void *beta)
 {
     if (*(const float *)alpha != 1.0f || *(const float *)beta != 0.0f)
         emulation_fail("a factor that is not 1 and 0");
+}
+
+/* A factor as it goes into a product: TF32 keeps ten bits behind the point. */
+static double factor(float value, int tf32)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (tf32)
+        bits = (bits + 0x1000) & ~(uint32_t)0x1fff;
+    memcpy(&value, &bits, sizeof bits);
+    return (double)value;
 }
 
 /* ---- cuDNN: handles and descriptors ---- */
@@ -168,7 +180,7 @@ static size_t algo_bytes(int algo, const struct cudnnTensorStruct *y)
 
 static cudnnMathType_t algo_math(int algo)
 {
-    return algo == ALGO_TF32 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
+    return algo == ALGO_TF32 ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
 }
 
 #define PROPOSE(type)                                                                              \
@@ -179,7 +191,7 @@ static cudnnMathType_t algo_math(int algo)
             memset(&p[i], 0, sizeof p[i]);                                                         \
             p[i].algo = (cudnnConvolution##type##_t)i;                                             \
             p[i].status = i == ALGO_BROKEN ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;    \
-            p[i].memory = algo_bytes(i, y);                                                        \
+            p[i].memory = 1; /* not to be relied on */                                             \
             p[i].determinism = i == ALGO_LOOSE ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;    \
             p[i].mathType = algo_math(i);                                                          \
         }                                                                                          \
@@ -236,6 +248,39 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     return conv_check(dx, w, c, dy);
 }
 
+/* As with the real one, what was proposed for another math may not run. */
+static cudnnStatus_t workspace_of(int algo, const struct cudnnTensorStruct *y, size_t *bytes)
+{
+    *bytes = algo_bytes(algo, y);
+    return algo == ALGO_BROKEN ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t h,
+                                                      const cudnnTensorDescriptor_t x,
+                                                      const cudnnFilterDescriptor_t w,
+                                                      const cudnnConvolutionDescriptor_t c,
+                                                      const cudnnTensorDescriptor_t y,
+                                                      cudnnConvolutionFwdAlgo_t algo, size_t *bytes)
+{
+    return workspace_of((int)algo, y, bytes);
+}
+
+cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
+    cudnnHandle_t h, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw,
+    cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes)
+{
+    return workspace_of((int)algo, dy, bytes);
+}
+
+cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
+    cudnnHandle_t h, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx,
+    cudnnConvolutionBwdDataAlgo_t algo, size_t *bytes)
+{
+    return workspace_of((int)algo, dy, bytes);
+}
+
 struct conv {
     const struct cudnnTensorStruct *x, *y;
     const struct cudnnFilterStruct *w;
@@ -245,8 +290,10 @@ struct conv {
 static void conv_begin(cudnnHandle_t h, const struct conv *v, int algo, void *work, size_t bytes)
 {
     emulation_before_launch(h->stream);
-    if (algo == ALGO_BROKEN || v->c->math != algo_math(algo))
+    if (algo == ALGO_BROKEN || (v->c->math != algo_math(algo) && v->c->math != CUDNN_FMA_MATH))
         emulation_fail("not the algorithm and math that were proposed");
+    if (algo == ALGO_TF32 && v->c->math == CUDNN_FMA_MATH)
+        emulation_fail("TF32 asked for under FMA math");
     if (bytes < algo_bytes(algo, v->y))
         emulation_fail("too little workspace");
     emulation_check_device("workspace", work, algo_bytes(algo, v->y));
@@ -276,24 +323,25 @@ static void conv_walk(const struct conv *v, void (*f)(void *, size_t, size_t, si
 struct conv_sums {
     const float *x, *w, *dy;
     double *sum;
+    int tf32; /* any math but FMA rounds */
 };
 
 static void add_y(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[y] += (double)s->x[x] * (double)s->w[w];
+    s->sum[y] += factor(s->x[x], s->tf32) * factor(s->w[w], s->tf32);
 }
 
 static void add_dw(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[w] += (double)s->x[x] * (double)s->dy[y];
+    s->sum[w] += factor(s->x[x], s->tf32) * factor(s->dy[y], s->tf32);
 }
 
 static void add_dx(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[x] += (double)s->w[w] * (double)s->dy[y];
+    s->sum[x] += factor(s->w[w], s->tf32) * factor(s->dy[y], s->tf32);
 }
 
 static void conv_run(const struct conv *v, void (*f)(void *, size_t, size_t, size_t),
@@ -302,6 +350,7 @@ static void conv_run(const struct conv *v, void (*f)(void *, size_t, size_t, siz
     s.sum = calloc(n, sizeof *s.sum);
     if (s.sum == NULL)
         emulation_fail("no memory");
+    s.tf32 = v->c->math != CUDNN_FMA_MATH;
     conv_walk(v, f, &s);
     for (size_t k = 0; k < n; k++)
         out[k] = (float)s.sum[k];
@@ -509,6 +558,7 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream)
 
 cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t mode)
 {
+    h->math = mode;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -528,6 +578,7 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t op_a, cublasOp
 {
     int a_rows = op_a == CUBLAS_OP_N ? m : k, a_columns = op_a == CUBLAS_OP_N ? k : m;
     int b_rows = op_b == CUBLAS_OP_N ? k : n, b_columns = op_b == CUBLAS_OP_N ? n : k;
+    int tf32 = h->math == CUBLAS_TF32_TENSOR_OP_MATH;
     check_scale(alpha, beta);
     if (lda < a_rows || ldb < b_rows || ldc < m)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -538,9 +589,11 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t op_a, cublasOp
     for (int j = 0; j < n; j++)
         for (int i = 0; i < m; i++) {
             double sum = 0;
-            for (int l = 0; l < k; l++)
-                sum += (double)a[op_a == CUBLAS_OP_N ? i + (size_t)l * lda : l + (size_t)i * lda] *
-                       (double)b[op_b == CUBLAS_OP_N ? l + (size_t)j * ldb : j + (size_t)l * ldb];
+            for (int l = 0; l < k; l++) {
+                size_t at_a = op_a == CUBLAS_OP_N ? i + (size_t)l * lda : l + (size_t)i * lda;
+                size_t at_b = op_b == CUBLAS_OP_N ? l + (size_t)j * ldb : j + (size_t)l * ldb;
+                sum += factor(a[at_a], tf32) * factor(b[at_b], tf32);
+            }
             c[i + (size_t)j * (size_t)ldc] = (float)sum;
         }
     return CUBLAS_STATUS_SUCCESS;
