@@ -116,7 +116,7 @@ static enum status read_fixed(struct reader *r, struct cursor *c, int bytes, uin
 
 static enum status read_length(struct reader *r, struct cursor *c, size_t *out)
 {
-    uint64_t n;
+    uint64_t n = 0;
     enum status st = read_varint(r, c, &n);
     if (st != ST_OK)
         return st;
@@ -129,7 +129,7 @@ static enum status read_length(struct reader *r, struct cursor *c, size_t *out)
 
 static enum status read_tag(struct reader *r, struct cursor *c, uint32_t *field, uint32_t *wire)
 {
-    uint64_t tag;
+    uint64_t tag = 0;
     enum status st = read_varint(r, c, &tag);
     if (st != ST_OK)
         return st;
