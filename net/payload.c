@@ -66,7 +66,7 @@ void payload_each_run(const struct net_payload *p, size_t size,
         if (whole > 0)
             fn(ctx, first, data, whole);
         first += whole;
-        for (size_t i = whole * size; i < n; i++)
+        for (size_t i = whole * size; i < n && n_cut < sizeof cut; i++)
             cut[n_cut++] = data[i];
     }
 }
