@@ -54,7 +54,7 @@ void payload_each_run(const struct net_payload *p, size_t size,
     uint8_t cut[sizeof(float)];
     size_t n_cut = 0, first = 0;
     for (size_t n; (n = next_run(&w, &data)) > 0;) {
-        while (n_cut > 0 && n_cut < size && n > 0) {
+        while (n_cut > 0 && n_cut < size && n_cut < sizeof cut && n > 0) {
             cut[n_cut++] = *data++;
             n--;
         }
