@@ -13,11 +13,16 @@ static struct cuda_plan *cuda_plan_of(struct plan *p)
 
 static int n_devices(void)
 {
-    int n = 0;
+    int n = 0, driver = 0;
     cudaError_t code = cudaGetDeviceCount(&n);
     if (code == cudaSuccess)
         return n;
-    LOG_I("CUDA backend: no device: %s (%s)", cudaGetErrorString(code), cudaGetErrorName(code));
+    /* without a driver CUDA calls it too old */
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
+        LOG_I("CUDA backend: no device: there is no NVIDIA driver on this machine");
+    else
+        LOG_I("CUDA backend: no device: %s (%s; the driver serves CUDA up to %d.%d)",
+              cudaGetErrorString(code), cudaGetErrorName(code), driver / 1000, driver % 1000 / 10);
     (void)cudaGetLastError();
     return 0;
 }

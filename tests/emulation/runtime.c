@@ -310,6 +310,12 @@ cudaError_t cudaGetLastError(void)
     return cudaSuccess;
 }
 
+cudaError_t cudaDriverGetVersion(int *out)
+{
+    *out = 0;
+    return cudaSuccess;
+}
+
 cudaError_t cudaRuntimeGetVersion(int *out)
 {
     *out = 0;
