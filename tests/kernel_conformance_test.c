@@ -520,6 +520,45 @@ static void test_plans_run_at_once(void **state)
     bench_destroy(alone);
 }
 
+/* One thread, two plans, the first device and the last, layer by layer in turns. */
+static void test_plans_take_turns_on_devices(void **state)
+{
+    struct bench *b[2];
+    for (int k = 0; k < 2; k++) {
+        b[k] = bench_create(&nets[NORM]);
+        struct backend_plan_config cfg = bench_config(b[k], 1, 0);
+        cfg.device = k == 0 ? 0 : backend->n_devices() - 1;
+        assert_int_equal(backend->plan_create(&cfg, &b[k]->plan), ST_OK);
+    }
+    int n = b[0]->r->n_layers;
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(
+            backend->set_input(b[k]->plan, b[k]->image, b[k]->labels, b[k]->position, BATCH),
+            ST_OK);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(backend->forward(b[k]->plan, i, 1), ST_OK);
+    for (int i = n - 1; i >= 0; i--)
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(backend->backward(b[k]->plan, i), ST_OK);
+    for (int i = 0; i < n && backend->wait_grads != NULL; i++)
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(backend->wait_grads(b[k]->plan, i), ST_OK);
+    reference_forward(b[0]->r, b[0]->images, b[0]->labels, b[0]->position, BATCH, 1);
+    reference_backward(b[0]->r);
+    for (int k = 0; k < 2; k++)
+        for (int p = 0; p < b[0]->r->n_params; p++)
+            compare(&nets[NORM], "gradient of parameter", p, b[k]->grads[p], b[0]->r->grad[p],
+                    b[0]->r->param_elems[p]);
+    struct backend_plan_config cfg = bench_config(b[0], 1, 0);
+    struct plan *none = NULL;
+    cfg.device = backend->n_devices();
+    assert_int_not_equal(backend->plan_create(&cfg, &none), ST_OK);
+    assert_null(none);
+    bench_destroy(b[0]);
+    bench_destroy(b[1]);
+}
+
 static void test_what_is_wrong_is_refused(void **state)
 {
     struct bench *b = bench_create(&nets[0]);
@@ -626,6 +665,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_dropout_ignores_batch_splits),
         cmocka_unit_test(test_runs_are_bit_identical),
         cmocka_unit_test(test_plans_run_at_once),
+        cmocka_unit_test(test_plans_take_turns_on_devices),
         cmocka_unit_test(test_what_is_wrong_is_refused),
         cmocka_unit_test(test_limits_are_kept_or_refused),
         cmocka_unit_test(test_tf32_is_close_or_refused),
