@@ -7,7 +7,8 @@ static __global__ void bias_add(float *y, const float *bias, struct cuda_planes 
 {
     int64_t n = shape.n * shape.channels * shape.plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        float v = y[k] + bias[k / shape.plane % shape.channels];
+        int64_t plane = quotient(k, shape.plane);
+        float v = y[k] + bias[plane - quotient(plane, shape.channels) * shape.channels];
         y[k] = relu && !(v > 0.0f) ? 0.0f : v;
     }
 }

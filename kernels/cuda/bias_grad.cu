@@ -26,8 +26,10 @@ static __global__ void sum_planes(const float *dy, float *sums, struct cuda_plan
     int64_t items = shape.n * shape.plane, channel = blockIdx.x, split = blockIdx.y;
     int64_t end = items * (split + 1) / gridDim.y;
     float sum = 0.0f;
-    for (int64_t k = items * split / gridDim.y + threadIdx.x; k < end; k += THREADS)
-        sum += dy[(k / shape.plane * shape.channels + channel) * shape.plane + k % shape.plane];
+    for (int64_t k = items * split / gridDim.y + threadIdx.x; k < end; k += THREADS) {
+        int64_t sample = quotient(k, shape.plane), cell = k - sample * shape.plane;
+        sum += dy[(sample * shape.channels + channel) * shape.plane + cell];
+    }
     part[threadIdx.x] = sum;
     for (unsigned half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();

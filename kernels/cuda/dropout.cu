@@ -18,7 +18,8 @@ static __global__ void dropout_apply(const float *x, float *y, struct cuda_dropo
 {
     int64_t n = d.n * d.elems;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        uint64_t counter = d.position[k / d.elems] * (uint64_t)d.elems + (uint64_t)(k % d.elems);
+        int64_t sample = quotient(k, d.elems), unit = k - sample * d.elems;
+        uint64_t counter = d.position[sample] * (uint64_t)d.elems + (uint64_t)unit;
         uint64_t number = mix(d.key ^ mix(counter)) >> 40;
         y[k] = x[k] * (number < d.threshold ? 0.0f : d.scale);
     }

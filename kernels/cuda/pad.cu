@@ -8,10 +8,11 @@ static __global__ void pad_set(const float *x, float *padded, struct cuda_frame 
 {
     int64_t plane = (int64_t)f.padded_h * f.padded_w, n = f.planes * plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        int cell = (int)(k % plane);
+        int64_t image = quotient(k, plane);
+        int cell = (int)(k - image * plane);
         int iy = cell / f.padded_w - f.lo_h, ix = cell % f.padded_w - f.lo_w;
         int inside = iy >= 0 && iy < f.h && ix >= 0 && ix < f.w;
-        padded[k] = inside ? x[(k / plane * f.h + iy) * f.w + ix] : 0.0f;
+        padded[k] = inside ? x[(image * f.h + iy) * f.w + ix] : 0.0f;
     }
 }
 
@@ -19,8 +20,9 @@ static __global__ void pad_cut(const float *padded, float *x, struct cuda_frame 
 {
     int64_t plane = (int64_t)f.h * f.w, n = f.planes * plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        int cell = (int)(k % plane);
-        int64_t row = k / plane * f.padded_h + cell / f.w + f.lo_h;
+        int64_t image = quotient(k, plane);
+        int cell = (int)(k - image * plane);
+        int64_t row = image * f.padded_h + cell / f.w + f.lo_h;
         x[k] = padded[row * f.padded_w + cell % f.w + f.lo_w];
     }
 }

@@ -38,8 +38,9 @@ static __global__ void max_forward(const float *x, float *y, int32_t *winner, st
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * out_plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        int cell = (int)(k % out_plane);
-        const float *image = x + k / out_plane * in_plane;
+        int64_t plane = quotient(k, out_plane);
+        int cell = (int)(k - plane * out_plane);
+        const float *image = x + plane * in_plane;
         struct window at = window_at(w, cell / w.out_w, cell % w.out_w);
         int best = at.y0 * w.in_w + at.x0;
         for (int iy = at.y0; iy < at.y1; iy++)
@@ -56,8 +57,8 @@ static __global__ void max_backward(const float *dy, const int32_t *winner, floa
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * in_plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        int cell = (int)(k % in_plane), iy = cell / w.in_w, ix = cell % w.in_w;
-        int64_t first = k / in_plane * out_plane;
+        int64_t plane = quotient(k, in_plane), first = plane * out_plane;
+        int cell = (int)(k - plane * in_plane), iy = cell / w.in_w, ix = cell % w.in_w;
         int oy1 = window_last(iy, w.pad_h, w.stride_h, w.out_h);
         int ox1 = window_last(ix, w.pad_w, w.stride_w, w.out_w);
         float sum = 0.0f;
@@ -75,8 +76,9 @@ static __global__ void avg_forward(const float *x, float *y, struct cuda_window 
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * out_plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        int cell = (int)(k % out_plane);
-        const float *image = x + k / out_plane * in_plane;
+        int64_t plane = quotient(k, out_plane);
+        int cell = (int)(k - plane * out_plane);
+        const float *image = x + plane * in_plane;
         struct window at = window_at(w, cell / w.out_w, cell % w.out_w);
         float sum = 0.0f;
         for (int iy = at.y0; iy < at.y1; iy++)
@@ -91,8 +93,8 @@ static __global__ void avg_backward(const float *dy, float *dx, struct cuda_wind
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * in_plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        int cell = (int)(k % in_plane), iy = cell / w.in_w, ix = cell % w.in_w;
-        int64_t first = k / in_plane * out_plane;
+        int64_t plane = quotient(k, in_plane), first = plane * out_plane;
+        int cell = (int)(k - plane * in_plane), iy = cell / w.in_w, ix = cell % w.in_w;
         int oy1 = window_last(iy, w.pad_h, w.stride_h, w.out_h);
         int ox1 = window_last(ix, w.pad_w, w.stride_w, w.out_w);
         float sum = 0.0f;
