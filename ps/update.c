@@ -12,26 +12,40 @@ struct pass {
     uint32_t crc;
 };
 
-static void run_block(struct pass *p, size_t first, const void *src, size_t n)
+/* The block's gradient, weight * result * scale, where it lies or in `sum`. */
+static const void *add_last(const struct ps_update *u, size_t first, const void *src, size_t n,
+                            float *weight, float *sum)
 {
-    struct ps_update *u = p->u;
-    float sum[BLOCK], decoded[BLOCK];
-    if (u->last_dtype != DTYPE_F32) {
-        dtype_decode(u->last_dtype, decoded, src, n);
-        src = decoded;
+    if (!u->sum && !u->base && u->param->rule == PARAM_TRAINED) {
+        *weight = u->last_weight; /* the only one: the optimizer reads it */
+        return src;
     }
+    *weight = 1;
     if (u->sum)
         vector_sum_scaled(sum, u->sum + first, src, u->last_weight, n);
     else
         vector_scale(sum, src, u->last_weight, n);
     if (u->base)
         optim_compensate(u->compensation, n, u->old + first, u->base + first, sum);
+    return sum;
+}
+
+static void run_block(struct pass *p, size_t first, const void *src, size_t n)
+{
+    struct ps_update *u = p->u;
+    float sum[BLOCK], decoded[BLOCK], weight;
+    if (u->last_dtype != DTYPE_F32) {
+        dtype_decode(u->last_dtype, decoded, src, n);
+        src = decoded;
+    }
+    const void *gradient = add_last(u, first, src, n, &weight, sum);
     float *value = u->value + first;
     if (u->param->rule == PARAM_AVERAGE) {
-        optim_average(u->param->keep, n, sum, u->scale, u->old + first, value);
+        optim_average(u->param->keep, n, gradient, u->scale, u->old + first, value);
     } else {
         struct optim_run r = {.n = n,
-                              .sum = sum,
+                              .sum = gradient,
+                              .weight = weight,
                               .scale = u->scale,
                               .old = u->old + first,
                               .slots = u->slots ? u->slots + first : NULL,

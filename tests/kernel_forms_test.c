@@ -95,6 +95,7 @@ static void run_optimizer(const struct form *f, struct work *w, int k)
     f->optim_begin(&cfg, 1 + 5 * (uint64_t)k, &w->step[k]);
     struct optim_run run = {.n = N,
                             .sum = w->sum,
+                            .weight = 0.75f,
                             .scale = 0.37f,
                             .old = w->old,
                             .slots = w->slots[k],

@@ -195,6 +195,7 @@ static void test_runs(void **state)
         for (size_t i = 0; i < N; i += length, length = length % 97 + 1) {
             struct optim_run run = {.n = length < N - i ? length : N - i,
                                     .sum = sum + i,
+                                    .weight = 1,
                                     .scale = 0.3f,
                                     .old = old + i,
                                     .slots = optim_n_slots(&cfg) ? cut_slots + i : NULL,

@@ -3,6 +3,7 @@
 #include "kernels/vector/optim.h"
 #include "base/log.h"
 #include "kernels/vector/clones.h"
+#include "kernels/vector/packed.h"
 #include <math.h>
 
 const char *optim_name(enum optim_kind kind)
@@ -101,9 +102,10 @@ VECTOR_CLONES static void run_sgd(const struct optim_step *step, const struct op
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
+    const struct packed_float *x = r.sum;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         r.new_[i] = r.old[i] - k.rate * g;
     }
 }
@@ -113,10 +115,11 @@ VECTOR_CLONES static void run_momentum(const struct optim_step *step, const stru
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
+    const struct packed_float *x = r.sum;
     float *v = r.slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float vi = k.momentum * v[i] + g;
         v[i] = vi;
         r.new_[i] = r.old[i] - k.rate * vi;
@@ -128,10 +131,11 @@ VECTOR_CLONES static void run_nesterov(const struct optim_step *step, const stru
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
+    const struct packed_float *x = r.sum;
     float *v = r.slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float vi = k.momentum * v[i] + g;
         v[i] = vi;
         r.new_[i] = r.old[i] - k.rate * (g + k.momentum * vi);
@@ -143,10 +147,11 @@ VECTOR_CLONES static void run_adagrad(const struct optim_step *step, const struc
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
+    const struct packed_float *x = r.sum;
     float *s = r.slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float si = s[i] + g * g;
         s[i] = si;
         r.new_[i] = r.old[i] - k.rate * (g / (sqrtf(si) + k.epsilon));
@@ -158,10 +163,11 @@ VECTOR_CLONES static void run_rmsprop(const struct optim_step *step, const struc
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
+    const struct packed_float *x = r.sum;
     float *s = r.slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float si = k.keep2 * s[i] + k.rest2 * (g * g);
         s[i] = si;
         r.new_[i] = r.old[i] - k.rate * (g / (sqrtf(si) + k.epsilon));
@@ -174,10 +180,11 @@ VECTOR_CLONES static void run_rmsprop_momentum(const struct optim_step *step,
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
+    const struct packed_float *x = r.sum;
     float *s = r.slots, *v = r.slots + r.slot_stride;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float si = k.keep2 * s[i] + k.rest2 * (g * g);
         float vi = k.momentum * v[i] + g / (sqrtf(si) + k.epsilon);
         s[i] = si;
@@ -192,10 +199,11 @@ VECTOR_CLONES static void run_adam(const struct optim_step *step, const struct o
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
+    const struct packed_float *x = r.sum;
     float *m = r.slots, *v = r.slots + r.slot_stride;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.sum[i] * r.scale + k.added_decay * r.old[i];
+        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float mi = k.keep1 * m[i] + k.rest1 * g;
         float vi = k.keep2 * v[i] + k.rest2 * (g * g);
         m[i] = mi;
@@ -274,6 +282,7 @@ void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const 
     optim_begin(cfg, step, &scalars);
     optim_run(&scalars, &(struct optim_run){.n = n,
                                             .sum = sum,
+                                            .weight = 1,
                                             .scale = scale,
                                             .old = old,
                                             .slots = slots,
@@ -284,14 +293,16 @@ void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const 
 VECTOR_CLONES static void run_average(const struct optim_run *run, float keep, float rest)
 {
     const struct optim_run r = *run;
+    const struct packed_float *x = r.sum;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++)
-        r.new_[i] = keep * r.old[i] + rest * (r.sum[i] * r.scale);
+        r.new_[i] = keep * r.old[i] + rest * (r.weight * x[i].v * r.scale);
 }
 
 void optim_average(float keep, size_t n, const float *sum, float scale, const float *old,
                    float *new_)
 {
-    struct optim_run r = {.n = n, .sum = sum, .scale = scale, .old = old, .new_ = new_};
+    struct optim_run r = {
+        .n = n, .sum = sum, .weight = 1, .scale = scale, .old = old, .new_ = new_};
     run_average(&r, keep, (float)(1.0 - (double)keep));
 }

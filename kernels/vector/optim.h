@@ -77,8 +77,8 @@ struct optim_step { /* the scalars of one update, for optim_run alone */
 };
 struct optim_run {
     size_t n;
-    const float *sum;
-    float scale;
+    const void *sum; /* floats of any alignment; the gradient is weight * sum * scale */
+    float weight, scale;
     const float *old;
     float *slots;       /* this run's part of the first slot; NULL is fine if there are no slots */
     size_t slot_stride; /* its part of the second slot lies so many elements further */

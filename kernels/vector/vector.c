@@ -2,12 +2,10 @@
  * machines that load vectors from any address. */
 #include "kernels/vector/vector.h"
 #include "kernels/vector/clones.h"
+#include "kernels/vector/packed.h"
 #include <stdint.h>
 #include <string.h>
 
-struct __attribute__((packed, may_alias)) packed_float {
-    float v;
-};
 struct __attribute__((packed, may_alias)) packed_bits {
     uint32_t v;
 };

@@ -1,0 +1,10 @@
+/* kernels/vector/packed.h - a float at any address, as it comes out of a network buffer. Costs
+ * nothing on machines that load vectors from any address. */
+#ifndef KERNELS_VECTOR_PACKED_H
+#define KERNELS_VECTOR_PACKED_H
+
+struct __attribute__((packed, may_alias)) packed_float {
+    float v;
+};
+
+#endif
