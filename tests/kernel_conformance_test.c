@@ -147,6 +147,15 @@ static void build_norm_first(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
+/* Weights of many pages that begin and end within one: a GPU copies them in parts. */
+static void build_pages(struct reference *r)
+{
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 48);
+    reference_layer(r, LAYER_RELU);
+    end(r);
+}
+
 static const struct net nets[] = {
     {"softmax regression", 1, 9, 9, build_softmax},
     {"hidden layers", 1, 9, 7, build_hidden},
@@ -158,6 +167,7 @@ static const struct net nets[] = {
     {"pools first", 3, 8, 9, build_pools_first},
     {"batch norm", 1, 10, 10, build_norm},
     {"batch norm first", 3, 7, 7, build_norm_first},
+    {"many pages", 1, 40, 40, build_pages},
 };
 enum { N_NETS = sizeof nets / sizeof nets[0], DEEP = 2, NORM = 8 };
 
@@ -245,8 +255,9 @@ static struct bench *bench_create(const struct net *net)
     b->images = malloc((size_t)(BATCH * b->pixels));
     assert_non_null(b->images);
     for (int k = 0; k < b->r->n_params; k++) {
-        b->params[k] = calloc((size_t)b->r->param_elems[k], sizeof(float));
-        b->grads[k] = calloc((size_t)b->r->param_elems[k], sizeof(float));
+        /* some floats apart, so that none shares a run of pages with the next */
+        b->params[k] = calloc((size_t)b->r->param_elems[k] + 64, sizeof(float));
+        b->grads[k] = calloc((size_t)b->r->param_elems[k] + 64, sizeof(float));
         assert_true(b->params[k] != NULL && b->grads[k] != NULL);
     }
     bench_batch(b);
