@@ -109,15 +109,18 @@ static void refuse(struct server_call *c, const char *why)
 }
 
 /* Opens what a member on this host lends, if the handler offers its own memory in return, of which
- * the answer speaks only then. */
+ * the answer speaks only then. Who is not let in changes nothing of what the member lends. */
 static void share(struct net_server *s, const struct net_join *join, const char *peer,
                   struct net_join_reply *answer)
 {
     const size_t want = (size_t)join->chunks->n_elems * dtype_size(join->job.push_dtype);
     const struct net_shared_name nothing = {.bytes = 0};
     char why[SHARED_WHY_BYTES];
+    if (answer->answer != JOIN_WELCOME && answer->answer != JOIN_INIT) {
+        answer->segment = nothing;
+        return;
+    }
     int asked = answer->segment.bytes && join->segment.bytes == want &&
-                (answer->answer == JOIN_WELCOME || answer->answer == JOIN_INIT) &&
                 (net_socket_is_loopback(peer) || net_socket_tune(peer));
     if (lenders_put(&s->lenders, join->member, join->incarnation, asked ? &join->segment : &nothing,
                     why))

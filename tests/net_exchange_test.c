@@ -329,6 +329,34 @@ static void test_shared(void **state)
     }
 }
 
+/* Somebody else asks for the member's place and is refused: the member's memory stays known. */
+static void test_shared_beside_refused(void **state)
+{
+    struct rig r;
+    int64_t step;
+    rig_open_shared(&r, 1);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    float *params = malloc(N_ELEMS * sizeof *params);
+    struct net_exchange_config cfg = {.ps_hosts = &r.hosts,
+                                      .join = {.incarnation = 100, .chunks = r.chunks},
+                                      .params = params,
+                                      .shared_memory = 1};
+    struct net_exchange *intruder;
+    cfg.join.job = (struct net_job){.n_workers = 1, .train_steps = 10};
+    optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
+    tiny_set(&r.tiny[0], &r.tiny[0].answer, JOIN_REFUSED);
+    assert_int_equal(net_exchange_create(&cfg, &intruder), ST_OK);
+    assert_int_equal(CAPTURE(net_exchange_start(intruder, &step)), ST_REFUSED);
+    net_exchange_destroy(intruder);
+    tiny_set(&r.tiny[0], &r.tiny[0].answer, JOIN_WELCOME);
+    step_all(&r, 0);
+    struct net_exchange_stats stats;
+    net_exchange_stats(r.x, &stats);
+    assert_int_equal(stats.reconnects, 0);
+    free(params);
+    rig_close(&r);
+}
+
 /* Gradients that lie elsewhere go by TCP, versions come by reference all the same. */
 static void test_shared_one_way(void **state)
 {
@@ -407,12 +435,19 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),           cmocka_unit_test(test_resend),
-        cmocka_unit_test(test_bad_checksum),    cmocka_unit_test(test_fatal_answers),
-        cmocka_unit_test(test_refused_join),    cmocka_unit_test(test_waits_for_server),
-        cmocka_unit_test(test_cancel),          cmocka_unit_test(test_server_forgot),
-        cmocka_unit_test(test_shared),          cmocka_unit_test(test_shared_one_way),
-        cmocka_unit_test(test_shared_then_not), cmocka_unit_test(test_shared_torn),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_resend),
+        cmocka_unit_test(test_bad_checksum),
+        cmocka_unit_test(test_fatal_answers),
+        cmocka_unit_test(test_refused_join),
+        cmocka_unit_test(test_waits_for_server),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_server_forgot),
+        cmocka_unit_test(test_shared_beside_refused),
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_shared_one_way),
+        cmocka_unit_test(test_shared_then_not),
+        cmocka_unit_test(test_shared_torn),
         cmocka_unit_test(test_shared_lie),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
