@@ -75,6 +75,13 @@ struct net_frame_head {
     uint64_t incarnation;
 };
 
+/* 1: the same member speaks, in the same generation. */
+static inline int frame_same_head(const struct net_frame_head *a, const struct net_frame_head *b)
+{
+    return a->generation == b->generation && a->member == b->member &&
+           a->incarnation == b->incarnation;
+}
+
 /* Decodes a frame. Head first (wherever it stands), then each piece is given to on_piece, in order,
  * until one returns other than ST_OK (passed on). why: at least 128 bytes. */
 enum status frame_decode(const struct net_span *spans, size_t n_spans, struct net_frame_head *head,

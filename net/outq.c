@@ -43,18 +43,12 @@ struct net_out *outq_pop(struct outq *q)
     return item;
 }
 
-static int same_head(const struct net_frame_head *a, const struct net_frame_head *b)
-{
-    return a->generation == b->generation && a->member == b->member &&
-           a->incarnation == b->incarnation;
-}
-
 int outq_batch_add(struct outq_batch *batch, struct net_out *item)
 {
     if (batch->n == OUTQ_FRAME_PIECES)
         return 0;
     if (batch->n > 0 && (batch->bytes + item->bytes > OUTQ_FRAME_BYTES ||
-                         !same_head(&item->head, &batch->items[0]->head)))
+                         !frame_same_head(&item->head, &batch->items[0]->head)))
         return 0;
     batch->bytes += item->bytes;
     batch->items[batch->n++] = item;

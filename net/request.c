@@ -333,11 +333,6 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
         return ST_RANGE;
     const struct net_chunk *c = chunk_of(x, chunk);
     size_t size = dtype_size(x->push_dtype);
-    pthread_mutex_lock(&x->lock);
-    int busy = x->chunks[chunk].item.kind != PIECE_NONE;
-    pthread_mutex_unlock(&x->lock);
-    if (busy)
-        return ST_BUSY;
     struct net_out item = {.kind = PIECE_PUSH,
                            .chunk = (uint32_t)chunk,
                            .step = (uint64_t)step,
@@ -346,6 +341,11 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
                            .data = data,
                            .bytes = (size_t)c->n_elems * size};
     if (x->staged) {
+        pthread_mutex_lock(&x->lock);
+        int busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */
+        pthread_mutex_unlock(&x->lock);
+        if (busy)
+            return ST_BUSY;
         uint8_t *staged = x->staged + (size_t)c->first * size;
         dtype_encode(x->push_dtype, staged, data, (size_t)c->n_elems);
         item.data = staged;

@@ -113,12 +113,9 @@ static void give_back(struct net_stream *s)
     s->segment = NULL;
 }
 
-static void finish(struct net_stream *s)
+static void drop_queue(struct net_stream *s)
 {
-    struct net_server *server = s->server;
     struct net_out *item;
-    list_remove(s);
-    server->handler.stream_closed(server->handler.ctx, s);
     do {
         pthread_mutex_lock(&s->lock);
         item = outq_pop(&s->queue);
@@ -126,6 +123,14 @@ static void finish(struct net_stream *s)
         if (item)
             drop_item(item);
     } while (item);
+}
+
+static void finish(struct net_stream *s)
+{
+    struct net_server *server = s->server;
+    list_remove(s);
+    server->handler.stream_closed(server->handler.ctx, s);
+    drop_queue(s);
     give_back(s);
     grpc_call_unref(s->call);
     net_stream_unref(s);
@@ -447,18 +452,11 @@ static struct net_out *new_item(struct net_stream *s)
 /* What waits is let go first: a peer that does not read would hold it for ever. */
 static void refuse_flood(struct net_stream *s, const struct net_frame_head *head)
 {
-    struct net_out *item;
     pthread_mutex_lock(&s->lock);
     size_t waits = s->queue.bytes;
     pthread_mutex_unlock(&s->lock);
     LOG_W("%s asks for more than it reads: %zu bytes wait for it; its stream ends", s->peer, waits);
-    do {
-        pthread_mutex_lock(&s->lock);
-        item = outq_pop(&s->queue);
-        pthread_mutex_unlock(&s->lock);
-        if (item)
-            drop_item(item);
-    } while (item);
+    drop_queue(s);
     net_stream_fail(s, head, 0, "more was asked for than is read; one request per chunk at a time");
     grpc_call_cancel(s->call, NULL);
 }

@@ -107,11 +107,6 @@ enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct ne
     return ST_OK;
 }
 
-int ps_aggregate_full(const struct ps_aggregate *a)
-{
-    return a->next == a->n_members;
-}
-
 const float *ps_aggregate_sum(const struct ps_aggregate *a)
 {
     return a->n_members > 1 ? a->sum : NULL;

@@ -41,9 +41,8 @@ int ps_aggregate_has(const struct ps_aggregate *a, int member);
 /* Counts a contribution of n elements that is not here yet. On ST_NOMEM nothing has changed. */
 enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
                              float weight);
-/* 1 when all members are there; then sum + last_weight * last is the sum of all. */
-int ps_aggregate_full(const struct ps_aggregate *a);
-/* The sum of all but the last; NULL: there was but one. */
+/* Of all but the last, once all are there; NULL: there was but one. The sum of all is this plus
+ * last_weight * last. */
 const float *ps_aggregate_sum(const struct ps_aggregate *a);
 /* The factor that makes the sum of all a weighted mean. */
 float ps_aggregate_scale(const struct ps_aggregate *a);

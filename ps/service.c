@@ -96,19 +96,13 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
     ps_streams_send(s->streams, from, head, &piece, a->payload);
 }
 
-static int same_head(const struct net_frame_head *a, const struct net_frame_head *b)
-{
-    return a->generation == b->generation && a->member == b->member &&
-           a->incarnation == b->incarnation;
-}
-
 /* The run that the caller's piece belongs to; the caller keeps a reference. Notes over which stream
  * a member speaks. NULL: no job yet. Without a lock where nothing has changed since the last piece:
  * the caller's reference keeps its run's address from being used again. */
 static struct run *enter_run(struct ps_service *s, const struct net_frame_head *head,
                              struct net_stream *stream, struct caller *c)
 {
-    if (c->run && c->run == s->run && same_head(head, &c->head))
+    if (c->run && c->run == s->run && frame_same_head(head, &c->head))
         return c->run;
     struct run *old = c->run;
     pthread_mutex_lock(&s->lock);
