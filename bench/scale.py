@@ -90,7 +90,7 @@ def stated_mb(run):
     owned = [0] * run["servers"]
     for n, server in zip(chunks, simulate.shard(chunks, run["servers"])):
         owned[server] += n
-    return max(owned) * (2 + 1 + run["workers"] - 1) / MB
+    return max(owned) * (3 + 1 + run["workers"] - 1) / MB
 
 
 def numbers(text):
