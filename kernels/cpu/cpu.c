@@ -4,6 +4,7 @@
  * thread), so that plans with different numbers live side by side and one thread means one. */
 #include "kernels/cpu/cpu.h"
 #include "base/log.h"
+#include "kernels/plan_check.h"
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +20,6 @@ static int n_devices(void)
     return 1;
 }
 
-static const int n_params_of[LAYER_N_KINDS] = {
-    [LAYER_CONV2D] = 2, [LAYER_DENSE] = 2, [LAYER_BATCH_NORM] = 4};
-
 static enum status config_check(const struct backend_plan_config *cfg)
 {
     if (cfg->n_layers < 1 || cfg->batch < 1 || cfg->n_threads < 1 || cfg->device != 0) {
@@ -35,29 +33,7 @@ static enum status config_check(const struct backend_plan_config *cfg)
             "CPU backend: it computes in fp32 alone, and has no limit of memory; ask for neither");
         return ST_UNSUPPORTED;
     }
-    for (int i = 0; i < cfg->n_layers; i++) {
-        const struct layer *l = &cfg->layers[i];
-        if ((unsigned)l->kind >= LAYER_N_KINDS) {
-            LOG_E("layer '%s': the CPU backend does not know kind %d", l->name, (int)l->kind);
-            return ST_UNSUPPORTED;
-        }
-        if ((l->kind == LAYER_SOFTMAX_XENT) != (i == cfg->n_layers - 1) &&
-            (l->kind == LAYER_SOFTMAX_XENT || !cfg->inference_only)) {
-            LOG_E("layer '%s': softmax_xent must be the last layer, and the only one", l->name);
-            return ST_UNSUPPORTED;
-        }
-        if (l->n_params != n_params_of[l->kind]) {
-            LOG_E("layer '%s': %d parameters, but its kind has %d", l->name, l->n_params,
-                  n_params_of[l->kind]);
-            return ST_UNSUPPORTED;
-        }
-        for (int k = 0; k < l->n_params; k++)
-            if (l->param[k] < 0 || l->param[k] >= cfg->n_params) {
-                LOG_E("layer '%s': parameter %d of %d", l->name, l->param[k], cfg->n_params);
-                return ST_RANGE;
-            }
-    }
-    return ST_OK;
+    return plan_check_layers(cfg, "CPU");
 }
 
 static void plan_destroy(struct plan *p)

@@ -3,6 +3,7 @@
  * current one per thread. */
 #include "base/log.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/plan_check.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -27,34 +28,6 @@ static int n_devices(void)
     return 0;
 }
 
-static const int n_params_of[LAYER_N_KINDS] = {
-    [LAYER_CONV2D] = 2, [LAYER_DENSE] = 2, [LAYER_BATCH_NORM] = 4};
-
-static enum status layer_check(const struct backend_plan_config *cfg, int i)
-{
-    const struct layer *l = &cfg->layers[i];
-    if ((unsigned)l->kind >= LAYER_N_KINDS) {
-        LOG_E("layer '%s': the CUDA backend does not know kind %d", l->name, (int)l->kind);
-        return ST_UNSUPPORTED;
-    }
-    if ((l->kind == LAYER_SOFTMAX_XENT) != (i == cfg->n_layers - 1) &&
-        (l->kind == LAYER_SOFTMAX_XENT || !cfg->inference_only)) {
-        LOG_E("layer '%s': softmax_xent must be the last layer, and the only one", l->name);
-        return ST_UNSUPPORTED;
-    }
-    if (l->n_params != n_params_of[l->kind]) {
-        LOG_E("layer '%s': %d parameters, but its kind has %d", l->name, l->n_params,
-              n_params_of[l->kind]);
-        return ST_UNSUPPORTED;
-    }
-    for (int k = 0; k < l->n_params; k++)
-        if (l->param[k] < 0 || l->param[k] >= cfg->n_params) {
-            LOG_E("layer '%s': parameter %d of %d", l->name, l->param[k], cfg->n_params);
-            return ST_RANGE;
-        }
-    return ST_OK;
-}
-
 static enum status config_check(const struct backend_plan_config *cfg)
 {
     enum status st = ST_OK;
@@ -63,11 +36,10 @@ static enum status config_check(const struct backend_plan_config *cfg)
         return ST_UNSUPPORTED;
     }
     if (cfg->precision != BACKEND_FP32 && cfg->precision != BACKEND_TF32) {
-        LOG_E("CUDA backend: precision bf16 is not supported yet; take fp32 or tf32");
+        LOG_E("CUDA backend: precision bf16 is not supported; take fp32 or tf32");
         return ST_UNSUPPORTED;
     }
-    for (int i = 0; i < cfg->n_layers; i++)
-        TRY(layer_check(cfg, i));
+    TRY(plan_check_layers(cfg, "CUDA"));
     int n = n_devices();
     if (cfg->device < 0 || cfg->device >= n) {
         LOG_E("CUDA backend: there is no device %d, only %d", cfg->device, n);

@@ -1,0 +1,10 @@
+/* kernels/plan_check.h - what every backend checks of a network before it plans it.
+ * Owns: nothing. Threads: any. Errors: ST_UNSUPPORTED, ST_RANGE; logged with the layer's name. */
+#ifndef KERNELS_PLAN_CHECK_H
+#define KERNELS_PLAN_CHECK_H
+#include "kernels/backend.h"
+
+/* Kinds, numbers of parameters, and the loss in its place. backend: its name in the log. */
+enum status plan_check_layers(const struct backend_plan_config *cfg, const char *backend);
+
+#endif
