@@ -26,16 +26,16 @@ import ctypes
 import datetime
 import json
 import os
-import platform
 import select
 import shlex
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+from common import free_ports, machine
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SIZES = {"13.1M": 4 * 3274634}
@@ -139,16 +139,6 @@ class Children:
             error.args = ("%s\n%s" % (error, "\n".join(c.report() for c in self.all)),)
         for c in self.all:
             c.close()
-
-
-def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 class Shape:
@@ -317,19 +307,6 @@ class Contest:
                     row["%s_to_%s" % (field, base)] = row[field] / self.median(base, field)
             result["exchange"].append(row)
         return result
-
-
-def machine():
-    model, memory = "unknown CPU", 0
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-        for line in f:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    with open("/proc/meminfo", encoding="utf-8") as f:
-        memory = int(f.readline().split()[1]) / 1e6
-    return "%d cores of %s, %.0f GB, Linux %s" % (os.cpu_count(), model, memory,
-                                                  platform.release())
 
 
 def commit():

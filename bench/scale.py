@@ -22,6 +22,7 @@ import platform
 import sys
 
 import scale_run
+import common
 import simulate
 
 KB, MB = 1 << 10, 1 << 20
@@ -79,9 +80,7 @@ def table(head, rows):
 
 
 def machine():
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-        model = next((l.split(":")[1].strip() for l in f if l.startswith("model name")), "?")
-    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release()}
+    return {"cpu": common.cpu_model(), "cores": os.cpu_count(), "kernel": platform.release()}
 
 
 def stated_mb(run):

@@ -11,10 +11,11 @@ import os
 import resource
 import select
 import signal
-import socket
 import subprocess
 import tempfile
 import time
+
+from common import free_ports
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
@@ -42,16 +43,6 @@ def raise_file_limit(point):
                       "(ulimit -Hn), or give fewer --workers" % (n_workers, need, hard))
     if soft != resource.RLIM_INFINITY and soft < need:
         resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
-
-
-def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def status_kb(pid, key):

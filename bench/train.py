@@ -21,14 +21,14 @@ import argparse
 import gzip
 import json
 import os
-import platform
-import socket
 import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
+
+from common import free_ports, machine
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARAMETERS = 3274634
@@ -90,16 +90,6 @@ def torch_rank(args):
     steps(args.steps)
     print(json.dumps({"images": args.steps * args.batch_size,
                       "seconds": time.monotonic() - start}))
-
-
-def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def wait_all(processes, what, seconds):
@@ -166,16 +156,6 @@ def run_weir(args, n_workers, with_ps):
         if s["parameters"] != PARAMETERS or s["images"] != args.steps * args.batch_size:
             sys.exit("bench: Weir trained something else: %s" % s)
     return sum(s["images"] for s in summaries) / max(s["elapsed_seconds"] for s in summaries)
-
-
-def machine():
-    model = "unknown CPU"
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-        for line in f:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return "%d cores of %s, Linux %s" % (os.cpu_count(), model, platform.release())
 
 
 def parse():
