@@ -106,7 +106,7 @@ static enum status choose_gpus(struct worker *w)
         .ctx = w,
     };
     enum status st = devices_choose(&request, &w->gpus);
-    if (st == ST_OK && w->gpus.n > 0) {
+    if (st == ST_OK && w->gpus.n > 0) { /* until issue 4 is done */
         LOG_W("this worker does not compute on GPUs yet; training on the CPU, and the reservation "
               "of %d "
               "%s is given back",
