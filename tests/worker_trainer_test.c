@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { N_ITEMS = 60, N_ELEMS = 2500, SIDE = 2, MAX_READS = 4096 };
+enum { N_ITEMS = 60, N_ELEMS = 2500, SIDE = 2, MAX_READS = 4096, MAX_TOWERS = 4 };
 
 /* What the fake saw; one test at a time. */
 static struct {
@@ -155,6 +155,7 @@ struct rig {
     struct hosts no_hosts;
     float params[N_ELEMS];
     struct exchange exchange;
+    struct tower_spec towers[MAX_TOWERS];
     struct trainer_config cfg;
     struct trainer *trainer;
 };
@@ -180,19 +181,21 @@ static void rig_make(struct rig *r, int task, int n_workers, int n_towers, int b
         .join = {.incarnation = 1, .job = {.n_workers = 1}, .chunks = r->chunks}};
     optim_defaults(OPTIM_SGD, &xc.join.job.optim);
     assert_int_equal(exchange_create(&xc, &r->exchange), ST_OK);
+    for (int i = 0; i < n_towers; i++)
+        r->towers[i] = (struct tower_spec){.backend = &fake_backend, .n_threads = 1};
+    towers_share(r->towers, n_towers, batch);
     r->cfg = (struct trainer_config){
         .model = &r->model,
         .chunks = r->chunks,
-        .backend = &fake_backend,
         .train = &r->data,
         .test = &r->data,
         .exchange = &r->exchange,
         .params = r->params,
         .task_index = task,
         .n_workers = n_workers,
+        .towers = r->towers,
         .n_towers = n_towers,
         .batch = batch,
-        .n_threads = 1,
         .train_steps = 15,
         .log_every = 1000000,
         .progress = PROGRESS_LINES,
@@ -357,7 +360,7 @@ static void test_gradients_that_come_late(void **state)
         rig_make(&r, 0, 1, 1, 4);
         if (k == 1) {
             trainer_destroy(r.trainer);
-            r.cfg.backend = &backend;
+            r.towers[0].backend = &backend;
             assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         }
         assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
@@ -368,6 +371,37 @@ static void test_gradients_that_come_late(void **state)
     assert_int_equal(late.overlapped, 15);
     assert_int_equal(late.queued[0] + late.queued[1], 0);
     assert_int_equal(late.results_before_backward, 0);
+}
+
+/* A tower whose gradients come late beside one whose come at once, with parts of unlike size: the
+ * parameters are those of one tower with the whole batch. */
+static void test_towers_of_two_backends(void **state)
+{
+    (void)state;
+    float params[2][N_ELEMS];
+    struct backend backend = fake_backend;
+    backend.backward = late_backward;
+    backend.wait_grads = late_wait;
+    memset(&late, 0, sizeof late);
+    for (int k = 0; k < 2; k++) {
+        struct rig r;
+        struct trainer_result result;
+        double accuracy, loss;
+        rig_make(&r, 0, 1, k + 1, 8);
+        if (k == 1) {
+            trainer_destroy(r.trainer);
+            r.towers[0] = (struct tower_spec){.backend = &fake_backend, .n_threads = 1, .n = 7};
+            r.towers[1] = (struct tower_spec){.backend = &backend, .first = 7, .n = 1};
+            assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+        }
+        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(trainer_evaluate(r.trainer, &accuracy, &loss), ST_OK);
+        memcpy(params[k], r.params, sizeof params[k]);
+        rig_free(&r);
+    }
+    assert_int_equal(late.overlapped, 15);
+    for (int i = 0; i < N_ELEMS; i++)
+        assert_float_equal(params[0][i], params[1][i], 1e-5f * fabsf(params[0][i]));
 }
 
 static void test_towers_are_deterministic(void **state)
@@ -459,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_own_pace),
         cmocka_unit_test(test_towers_share_the_batch),
         cmocka_unit_test(test_gradients_that_come_late),
+        cmocka_unit_test(test_towers_of_two_backends),
         cmocka_unit_test(test_towers_are_deterministic),
         cmocka_unit_test(test_resumes_at_a_step),
         cmocka_unit_test(test_a_failing_tower_ends_the_run),

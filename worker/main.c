@@ -26,6 +26,8 @@ struct worker {
     struct chunks *chunks;
     struct dataset *train, *test;
     const struct backend *backend;
+    struct tower_spec tower[TOWERS_MAX];
+    int n_towers;
     float *params;
     struct exchange exchange;
     struct trainer *trainer;
@@ -169,17 +171,26 @@ static enum status make_exchange(struct worker *w)
     return exchange_create(&cfg, &w->exchange);
 }
 
-static enum status make_trainer(struct worker *w)
+static void make_towers(struct worker *w)
 {
     const struct options *o = &w->opt;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int n_threads = o->intra_op_threads > 0 ? (int)o->intra_op_threads
-                                            : (int)((cores > 0 ? cores : 1) / o->towers);
+    int64_t n_threads = o->intra_op_threads > 0 ? o->intra_op_threads : cores / o->towers;
+    w->n_towers = (int)o->towers;
+    for (int i = 0; i < w->n_towers; i++)
+        w->tower[i] = (struct tower_spec){.backend = w->backend,
+                                          .n_threads = n_threads > 0 ? (int)n_threads : 1};
+    towers_share(w->tower, w->n_towers, (int)o->batch_size);
+}
+
+static enum status make_trainer(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    make_towers(w);
     struct net_job job = options_job(o, w->train->n);
     struct trainer_config cfg = {
         .model = w->model,
         .chunks = w->chunks,
-        .backend = w->backend,
         .train = w->train,
         .test = w->test,
         .exchange = &w->exchange,
@@ -187,9 +198,9 @@ static enum status make_trainer(struct worker *w)
         .own_pace = !job_in_lockstep(&job),
         .task_index = o->task_index,
         .n_workers = o->n_workers,
-        .n_towers = (int)o->towers,
+        .towers = w->tower,
+        .n_towers = w->n_towers,
         .batch = (int)o->batch_size,
-        .n_threads = n_threads > 0 ? n_threads : 1,
         .version_dtype = job.version_dtype,
         .train_steps = job.train_steps,
         .eval_every = o->eval_every,
@@ -204,9 +215,9 @@ static enum status make_trainer(struct worker *w)
     LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %s; %d %s of %d %s, %.0f MB; "
           "%" PRId64 " training images from %s",
           w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->backend->description,
-          cfg.n_towers, cfg.n_towers == 1 ? "tower" : "towers", cfg.n_threads,
-          cfg.n_threads == 1 ? "thread" : "threads", (double)trainer_memory_bytes(w->trainer) / 1e6,
-          w->train->n, o->data_dir);
+          cfg.n_towers, cfg.n_towers == 1 ? "tower" : "towers", w->tower[0].n_threads,
+          w->tower[0].n_threads == 1 ? "thread" : "threads",
+          (double)trainer_memory_bytes(w->trainer) / 1e6, w->train->n, o->data_dir);
     LOG_I("vector loops: %s", vector_description());
     return ST_OK;
 }

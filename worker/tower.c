@@ -23,14 +23,14 @@ static enum status alloc_grads(struct tower *t)
 
 static enum status alloc_batch(struct tower *t)
 {
-    size_t n = (size_t)t->n;
+    size_t n = (size_t)t->spec.n;
     t->images = calloc(n, sizeof *t->images);
     t->labels = calloc(n, sizeof *t->labels);
     t->position = calloc(n, sizeof *t->position);
     return t->images && t->labels && t->position ? ST_OK : ST_NOMEM;
 }
 
-enum status tower_create(const struct trainer_config *cfg, int index, int first, int n,
+enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
                          int inference, struct tower **out)
 {
     enum status st = ST_OK;
@@ -38,9 +38,9 @@ enum status tower_create(const struct trainer_config *cfg, int index, int first,
     if (!t)
         return ST_NOMEM;
     t->cfg = cfg;
+    t->spec = *spec;
+    t->backend = spec->backend;
     t->index = index;
-    t->first = first;
-    t->n = n;
     t->param_of = calloc((size_t)cfg->chunks->n_params, sizeof *t->param_of);
     if (!t->param_of) {
         st = ST_NOMEM;
@@ -56,15 +56,16 @@ enum status tower_create(const struct trainer_config *cfg, int index, int first,
     struct backend_plan_config pc = {
         .layers = cfg->model->layers,
         .n_layers = cfg->model->n_layers,
-        .batch = n,
-        .n_threads = cfg->n_threads,
+        .batch = spec->n,
+        .device = spec->device,
+        .n_threads = spec->n_threads,
         .n_params = cfg->chunks->n_params,
         .params = t->param_of,
         .grads = t->grad_of,
         .seed = cfg->seed,
         .inference_only = inference,
     };
-    TRY(cfg->backend->plan_create(&pc, &t->plan));
+    TRY(t->backend->plan_create(&pc, &t->plan));
 done:
     if (st == ST_OK)
         *out = t;
@@ -78,7 +79,7 @@ void tower_destroy(struct tower *t)
     if (!t)
         return;
     if (t->plan)
-        t->cfg->backend->plan_destroy(t->plan);
+        t->backend->plan_destroy(t->plan);
     dataset_order_destroy(t->order);
     free(t->own_grads);
     net_shared_unref(t->segment);
@@ -99,12 +100,12 @@ enum status tower_load_batch(struct tower *t, int64_t local_step)
      * of one worker and two workers read the same. */
     uint64_t at = ((uint64_t)local_step * (uint64_t)cfg->n_workers + (uint64_t)cfg->task_index) *
                       (uint64_t)cfg->batch +
-                  (uint64_t)t->first;
-    for (int i = 0; i < t->n; i++) {
+                  (uint64_t)t->spec.first;
+    for (int i = 0; i < t->spec.n; i++) {
         int64_t item = dataset_order_item(t->order, at + (uint64_t)i);
         t->position[i] = at + (uint64_t)i;
         t->images[i] = d->images + (size_t)item * pixels;
         t->labels[i] = d->labels[item];
     }
-    return cfg->backend->set_input(t->plan, t->images, t->labels, t->position, t->n);
+    return t->backend->set_input(t->plan, t->images, t->labels, t->position, t->spec.n);
 }

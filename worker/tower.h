@@ -9,8 +9,9 @@
 
 struct tower {
     const struct trainer_config *cfg;
+    struct tower_spec spec;
+    const struct backend *backend; /* spec's */
     int index;
-    int first, n; /* its samples of the worker's batch: [first, first + n) */
     struct plan *plan;
     float *grads;               /* flat block, as params */
     float *own_grads;           /* the same if they are the tower's own, else NULL */
@@ -19,13 +20,13 @@ struct tower {
     float **grad_of;            /* [n_params] into grads */
     const float **param_of;     /* [n_params] into params */
     struct dataset_order *order;
-    const uint8_t **images; /* [n] of the step */
-    uint8_t *labels;        /* [n] */
-    uint64_t *position;     /* [n] */
+    const uint8_t **images; /* [spec.n] of the step */
+    uint8_t *labels;        /* [spec.n] */
+    uint64_t *position;     /* [spec.n] */
 };
 
-/* n: samples of a pass; inference: no gradients, no order. */
-enum status tower_create(const struct trainer_config *cfg, int index, int first, int n,
+/* inference: no gradients, no order. */
+enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
                          int inference, struct tower **out);
 void tower_destroy(struct tower *t); /* NULL is fine */
 /* Puts this tower's samples of the worker's local step in place (I6). */

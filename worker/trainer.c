@@ -3,9 +3,10 @@
  * DESIGN. Each tower is a thread that takes the same steps. Before a layer's forward it waits until
  * all towers' gradients of that layer's last step have been handed out and the new version is in
  * params. After a layer's backward it arrives at that layer; the last tower to arrive adds the
- * towers' gradients in the towers' order, whoever came last, and pushes the layer's chunks. A
- * layer's gradients and parameters are touched again only after the exchange's answer, so one copy
- * of each suffices and nothing else is locked. */
+ * summands in their order, whoever came last, and pushes the layer's chunks. A summand is one block
+ * of gradients on the host, with its weight in the sum: a tower's. A layer's gradients and
+ * parameters are touched again only after the exchange's answer, so one copy of each suffices and
+ * nothing else is locked. */
 #include "worker/trainer.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,9 +26,16 @@ struct step_share {
     int n_correct;
 };
 
+struct summand {
+    const struct tower *tower; /* in whose gradients it lies */
+    float weight;
+};
+
 struct trainer {
     struct trainer_config cfg;
     struct tower **towers;
+    struct summand *summands; /* the first one's block becomes the sum */
+    int n_summands;
     struct tower *eval;
     struct progress *progress;
     int64_t first_step; /* global and local step that run starts from */
@@ -104,22 +112,30 @@ static enum status layer_ready(struct trainer *t, struct tower *w, int layer, in
     struct exchange *x = t->cfg.exchange;
     enum status st = x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step);
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
-        st = t->cfg.backend->load_param(w->plan, l->param[i]);
+        st = w->backend->load_param(w->plan, l->param[i]);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
     return st;
 }
 
-/* Adds the towers' gradients of one parameter, weighted by samples, into the first tower's. */
+/* Each tower's gradients, weighted by its samples. */
+static void summands_list(struct trainer *t)
+{
+    for (int i = 0; i < t->cfg.n_towers; i++) {
+        const struct tower *w = t->towers[i];
+        t->summands[t->n_summands++] = (struct summand){w, (float)w->spec.n / (float)t->cfg.batch};
+    }
+}
+
+/* Adds the summands of one parameter into the first one's block. */
 static void reduce_param(struct trainer *t, int param)
 {
     size_t n = (size_t)t->cfg.chunks->params[param].n_elems;
-    float *sum = t->towers[0]->grad_of[param];
-    float all = (float)t->cfg.batch;
-    if (t->cfg.n_towers == 1)
-        return;
-    vector_scale(sum, sum, (float)t->towers[0]->n / all, n);
-    for (int i = 1; i < t->cfg.n_towers; i++)
-        vector_add_scaled(sum, t->towers[i]->grad_of[param], (float)t->towers[i]->n / all, n);
+    const struct summand *s = t->summands;
+    float *sum = s[0].tower->grad_of[param];
+    if (s[0].weight != 1)
+        vector_scale(sum, sum, s[0].weight, n);
+    for (int i = 1; i < t->n_summands; i++)
+        vector_add_scaled(sum, s[i].tower->grad_of[param], s[i].weight, n);
 }
 
 static void fault_delay(const struct trainer *t, int chunk, int64_t step)
@@ -147,7 +163,7 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
         if (version >= t->cfg.train_steps) /* at its own pace: it has had all its updates */
             continue;
         fault_delay(t, c, step);
-        const float *g = t->towers[0]->grads + t->cfg.chunks->chunks[c].first;
+        const float *g = t->summands[0].tower->grads + t->cfg.chunks->chunks[c].first;
         enum status st = x->ops->push(x->ctx, c, version, g, (float)t->cfg.batch);
         if (st != ST_OK)
             return st;
@@ -196,7 +212,7 @@ static void step_done(struct trainer *t, int64_t step)
 {
     double loss = 0;
     for (int i = 0; i < t->cfg.n_towers; i++)
-        loss += (double)t->share[i][step & 1].loss * t->towers[i]->n / t->cfg.batch;
+        loss += (double)t->share[i][step & 1].loss * t->towers[i]->spec.n / t->cfg.batch;
     struct trainer_result *r = &t->result;
     r->loss = (float)loss;
     r->local_steps = step + 1 - t->first_step;
@@ -214,8 +230,8 @@ static enum status layer_hand_out(struct trainer *t, struct tower *w, int layer,
 {
     enum status st = ST_OK;
     int last;
-    if (t->cfg.backend->wait_grads != NULL)
-        TRY(t->cfg.backend->wait_grads(w->plan, layer));
+    if (w->backend->wait_grads != NULL)
+        TRY(w->backend->wait_grads(w->plan, layer));
     TRY(layer_arrive(t, layer, step, &last));
     if (layer == 0 && last)
         step_done(t, step);
@@ -239,7 +255,7 @@ static enum status evaluate_now(struct trainer *t, int64_t step)
 static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
 {
     enum status st = ST_OK;
-    const struct backend *b = t->cfg.backend;
+    const struct backend *b = w->backend;
     int n_layers = t->cfg.model->n_layers;
     const struct layer *layers = t->cfg.model->layers;
     int64_t begin = trace_begin();
@@ -376,25 +392,26 @@ enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
 {
     enum status st = ST_OK;
     const struct dataset *d = t->cfg.test;
-    const struct backend *b = t->cfg.backend;
+    const struct tower *e = t->eval;
+    const struct backend *b = e->backend;
     size_t pixels = (size_t)d->rows * (size_t)d->columns;
     int64_t right = 0;
     double sum = 0;
     int64_t begin = trace_begin();
     for (int i = 0; i < t->cfg.chunks->n_params; i++)
-        TRY(b->load_param(t->eval->plan, i));
-    for (int64_t at = 0; at < d->n; at += t->eval->n) {
-        int n = d->n - at < t->eval->n ? (int)(d->n - at) : t->eval->n;
+        TRY(b->load_param(e->plan, i));
+    for (int64_t at = 0; at < d->n; at += e->spec.n) {
+        int n = d->n - at < e->spec.n ? (int)(d->n - at) : e->spec.n;
         for (int i = 0; i < n; i++) {
-            t->eval->images[i] = d->images + (size_t)(at + i) * pixels;
-            t->eval->position[i] = (uint64_t)(at + i);
+            e->images[i] = d->images + (size_t)(at + i) * pixels;
+            e->position[i] = (uint64_t)(at + i);
         }
-        TRY(b->set_input(t->eval->plan, t->eval->images, d->labels + at, t->eval->position, n));
+        TRY(b->set_input(e->plan, e->images, d->labels + at, e->position, n));
         for (int i = 0; i < t->cfg.model->n_layers; i++)
-            TRY(b->forward(t->eval->plan, i, 0));
+            TRY(b->forward(e->plan, i, 0));
         float part_loss;
         int part_right;
-        TRY(b->result(t->eval->plan, &part_loss, &part_right));
+        TRY(b->result(e->plan, &part_loss, &part_right));
         right += part_right;
         sum += (double)part_loss * n;
     }
@@ -409,8 +426,8 @@ size_t trainer_memory_bytes(const struct trainer *t)
 {
     size_t n = 0;
     for (int i = 0; i < t->cfg.n_towers; i++)
-        n += t->cfg.backend->plan_memory_bytes(t->towers[i]->plan);
-    return n + t->cfg.backend->plan_memory_bytes(t->eval->plan);
+        n += t->towers[i]->backend->plan_memory_bytes(t->towers[i]->plan);
+    return n + t->eval->backend->plan_memory_bytes(t->eval->plan);
 }
 
 enum status trainer_create(const struct trainer_config *cfg, struct trainer **out)
@@ -427,17 +444,18 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     t->arrived = calloc(n_layers, sizeof *t->arrived);
     t->pushed = calloc(n_layers, sizeof *t->pushed);
     t->share = calloc(n_towers, sizeof *t->share);
-    if (!t->towers || !t->arrived || !t->pushed || !t->share) {
+    t->summands = calloc(n_towers, sizeof *t->summands);
+    if (!t->towers || !t->arrived || !t->pushed || !t->share || !t->summands) {
         st = ST_NOMEM;
         goto done;
     }
-    for (int i = 0; i < cfg->n_towers; i++) {
-        int first = (int)((int64_t)cfg->batch * i / cfg->n_towers);
-        int end = (int)((int64_t)cfg->batch * (i + 1) / cfg->n_towers);
-        TRY(tower_create(&t->cfg, i, first, end - first, 0, &t->towers[i]));
-    }
-    int n_eval = cfg->test->n < EVAL_BATCH ? (int)cfg->test->n : EVAL_BATCH;
-    TRY(tower_create(&t->cfg, 0, 0, n_eval, 1, &t->eval));
+    for (int i = 0; i < cfg->n_towers; i++)
+        TRY(tower_create(&t->cfg, &cfg->towers[i], i, 0, &t->towers[i]));
+    summands_list(t);
+    struct tower_spec eval = cfg->towers[0];
+    eval.first = 0;
+    eval.n = cfg->test->n < EVAL_BATCH ? (int)cfg->test->n : EVAL_BATCH;
+    TRY(tower_create(&t->cfg, &eval, 0, 1, &t->eval));
 done:
     if (st == ST_OK)
         *out = t;
@@ -459,5 +477,6 @@ void trainer_destroy(struct trainer *t)
     free(t->arrived);
     free(t->pushed);
     free(t->share);
+    free(t->summands);
     free(t);
 }

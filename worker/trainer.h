@@ -5,24 +5,24 @@
  * Errors:  the exchange's and the backend's; ST_CANCELLED after stop. */
 #ifndef WORKER_TRAINER_H
 #define WORKER_TRAINER_H
-#include "kernels/backend.h"
 #include "worker/dataset.h"
 #include "worker/exchange.h"
 #include "worker/model.h"
 #include "worker/progress.h"
+#include "worker/towers.h"
 
 struct trainer_config {
     const struct model *model; /* all borrowed while the trainer lives */
     const struct chunks *chunks;
-    const struct backend *backend;
     const struct dataset *train, *test;
     struct exchange *exchange;
     const float *params; /* flat block, kept up to date by the exchange */
     int own_pace; /* async, ssp, backup workers: each chunk goes at its own pace; steps are local */
     int task_index, n_workers;
-    int n_towers;             /* CPU towers, each with its part of the batch */
-    int batch;                /* samples of one worker's step, >= n_towers */
-    int n_threads;            /* inside one operation of one tower */
+    const struct tower_spec *towers; /* [n_towers] which share the batch among them in their order;
+                                        the test set is evaluated where the first one computes */
+    int n_towers;
+    int batch;                /* samples of one worker's step */
     enum dtype version_dtype; /* of the versions on the wire */
     int64_t train_steps;      /* global steps */
     int64_t eval_every;       /* steps; 0: only at the end */
