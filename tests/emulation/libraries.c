@@ -55,6 +55,12 @@ static double factor(float value, int tf32)
     return (double)value;
 }
 
+/* 1, or on a card that a test made wrong a factor on all products. */
+static double soundness(void)
+{
+    return emulation_current_is_wrong() ? 1.001 : 1.0;
+}
+
 /* ---- cuDNN: handles and descriptors ---- */
 
 size_t cudnnGetVersion(void)
@@ -352,8 +358,9 @@ static void conv_run(const struct conv *v, void (*f)(void *, size_t, size_t, siz
         emulation_fail("no memory");
     s.tf32 = v->c->math != CUDNN_FMA_MATH;
     conv_walk(v, f, &s);
+    double sound = soundness();
     for (size_t k = 0; k < n; k++)
-        out[k] = (float)s.sum[k];
+        out[k] = (float)(s.sum[k] * sound);
     free(s.sum);
 }
 
@@ -579,6 +586,7 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t op_a, cublasOp
     int a_rows = op_a == CUBLAS_OP_N ? m : k, a_columns = op_a == CUBLAS_OP_N ? k : m;
     int b_rows = op_b == CUBLAS_OP_N ? k : n, b_columns = op_b == CUBLAS_OP_N ? n : k;
     int tf32 = h->math == CUBLAS_TF32_TENSOR_OP_MATH;
+    double sound = soundness();
     check_scale(alpha, beta);
     if (lda < a_rows || ldb < b_rows || ldc < m)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -594,7 +602,7 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t op_a, cublasOp
                 size_t at_b = op_b == CUBLAS_OP_N ? l + (size_t)j * ldb : j + (size_t)l * ldb;
                 sum += factor(a[at_a], tf32) * factor(b[at_b], tf32);
             }
-            c[i + (size_t)j * (size_t)ldc] = (float)sum;
+            c[i + (size_t)j * (size_t)ldc] = (float)(sum * sound);
         }
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,5 +1,6 @@
 /* tests/emulation/runtime.c - see the header: what of CUDA's runtime the backend calls. */
 #include "tests/emulation/runtime.h"
+#include "tests/emulation/machine.h"
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_DEVICES = 2, DEVICE_BYTES = 1 << 30, MAX_BLOCKS = 512 };
+enum { MAX_BLOCKS = 512 };
 
 void emulation_fail(const char *what)
 {
@@ -22,9 +23,9 @@ enum kind { DEVICE, PINNED, REGISTERED };
 static struct block {
     uintptr_t first, end;
     enum kind kind;
+    int device; /* on which it was taken */
 } blocks[MAX_BLOCKS];
 static int n_blocks;
-static size_t device_bytes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the above */
 static __thread int current_device;
 
@@ -33,9 +34,9 @@ static void block_add(void *at, size_t bytes, enum kind kind)
     pthread_mutex_lock(&lock);
     if (n_blocks == MAX_BLOCKS)
         emulation_fail("too many blocks of memory");
-    blocks[n_blocks++] = (struct block){(uintptr_t)at, (uintptr_t)at + bytes, kind};
+    blocks[n_blocks++] = (struct block){(uintptr_t)at, (uintptr_t)at + bytes, kind, current_device};
     if (kind == DEVICE)
-        device_bytes += bytes;
+        emulation_book(current_device, (long long)bytes);
     pthread_mutex_unlock(&lock);
 }
 
@@ -46,7 +47,8 @@ static int block_remove(const void *at, enum kind kind)
     for (int i = 0; i < n_blocks && !found; i++)
         if (blocks[i].first == (uintptr_t)at && blocks[i].kind == kind) {
             if (kind == DEVICE)
-                device_bytes -= blocks[i].end - blocks[i].first;
+                emulation_book(blocks[i].device,
+                               -(long long)(blocks[i].end - blocks[i].first));
             blocks[i] = blocks[--n_blocks];
             found = 1;
         }
@@ -82,7 +84,7 @@ void emulation_check_device(const char *what, const void *at, size_t bytes)
 static size_t free_bytes_now(void)
 {
     pthread_mutex_lock(&lock);
-    size_t n = DEVICE_BYTES - device_bytes;
+    size_t n = emulation_free_bytes(current_device);
     pthread_mutex_unlock(&lock);
     return n;
 }
@@ -143,7 +145,7 @@ cudaError_t cudaHostUnregister(void *at)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all)
 {
-    *all = DEVICE_BYTES;
+    *all = emulation_total_bytes(current_device);
     *free_bytes = free_bytes_now();
     return cudaSuccess;
 }
@@ -293,16 +295,23 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 
 cudaError_t cudaGetDeviceCount(int *out)
 {
-    *out = N_DEVICES;
-    return cudaSuccess;
+    *out = emulation_n_devices();
+    if (emulation_driver_error() != 0)
+        return (cudaError_t)emulation_driver_error();
+    return *out > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    if (device < 0 || device >= N_DEVICES)
+    if (device < 0 || device >= emulation_n_devices())
         return cudaErrorInvalidDevice;
     current_device = device;
-    return cudaSuccess;
+    return (cudaError_t)emulation_error(device);
+}
+
+int emulation_current_is_wrong(void)
+{
+    return emulation_is_wrong(current_device);
 }
 
 cudaError_t cudaGetLastError(void)
@@ -312,7 +321,7 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaDriverGetVersion(int *out)
 {
-    *out = 0;
+    *out = emulation_driver_version();
     return cudaSuccess;
 }
 

@@ -16,6 +16,8 @@ struct CUstream_st;
 void emulation_before_launch(struct CUstream_st *stream); /* its copies and waits are done now */
 /* Ends the program unless [at, at + bytes) is device memory. */
 void emulation_check_device(const char *what, const void *at, size_t bytes);
+/* 1: products on the current device shall come out wrong. */
+int emulation_current_is_wrong(void);
 /* Ends the program with a message. */
 void emulation_fail(const char *what) __attribute__((noreturn));
 

@@ -23,6 +23,7 @@ int cuDeviceGetPCIBusId(char *id, int size, int device);
 int cuDeviceGetUuid(struct uuid *uuid, int device);
 int cuDeviceGetUuid_v2(struct uuid *uuid, int device);
 int cuGetErrorString(int error, const char **text);
+const struct fake_state *fake_cuda_card(int ordinal, int *card);
 
 static struct fake_state state;
 static struct visible {
@@ -214,4 +215,11 @@ int cuGetErrorString(int error, const char **text)
 {
     *text = error == NO_DEVICE ? "no CUDA-capable device is detected" : "an error of the fake";
     return SUCCESS;
+}
+
+/* For tests/emulation: the machine, and which of its cards has CUDA's number; -1: none has. */
+const struct fake_state *fake_cuda_card(int ordinal, int *card)
+{
+    *card = ordinal >= 0 && ordinal < n_visible ? (int)(visible[ordinal].card - state.gpu) : -1;
+    return &state;
 }

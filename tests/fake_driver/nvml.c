@@ -65,6 +65,23 @@ static struct handle *handle_of(unsigned card, unsigned part)
     return (struct handle *)(size_t)(1 + card + 256 * part);
 }
 
+/* What processes of tests/emulation took of a card, beside what the state says. */
+static void add_usage(struct fake_state *s)
+{
+    struct fake_usage *u = fake_usage_open(0);
+    for (int i = 0; u != NULL && i < FAKE_MAX_USERS; i++)
+        for (int c = 0; c < s->n; c++) {
+            struct fake_part *own = &s->gpu[c].own;
+            unsigned long long bytes = fake_usage_of(u, i, c);
+            if (bytes == 0)
+                continue;
+            own->used_mb += (bytes + (1 << 20) - 1) >> 20;
+            if (own->n_procs < FAKE_MAX_PROCS)
+                own->proc[own->n_procs++] = (unsigned)u->user[i].pid;
+        }
+    fake_usage_close(u);
+}
+
 struct found {
     struct fake_state state;
     const struct fake_gpu *card;
@@ -77,6 +94,7 @@ static int find(struct handle *h, struct found *f)
     if (n_init <= 0)
         return UNINITIALIZED;
     fake_read(&f->state);
+    add_usage(&f->state);
     if (card >= (size_t)f->state.n)
         return INVALID_ARGUMENT;
     f->card = &f->state.gpu[card];

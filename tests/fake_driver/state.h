@@ -2,18 +2,27 @@
  * It is read from the text file named by WEIR_FAKE_GPUS. A line is one word, then KEY=VALUE pairs;
  * '_' in a name stands for a space, sizes are in MB:
  *     cuda init=100                        what cuInit answers
+ *     cuda version=12040 runtime=35        the CUDA that it serves; what the runtime says to it
  *     nvml init=9                          what nvmlInit answers
  *     gpu uuid=GPU-... pci=0000:3b:00.0 name=NVIDIA_H200 cc=9.0 total=143771 used=600 busy=0
  *         procs=12,13 speed=2 lost=1       (one line; cards in the order of NVML, which is by bus)
+ *         error=46 wrong=1                 (for tests/emulation: what CUDA answers; wrong products)
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
- * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still. */
+ * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still.
+ * Beside it, in WEIR_FAKE_GPUS.usage, processes that compute by tests/emulation book what they take
+ * of the cards; a process that is gone takes nothing any more. */
 #ifndef TESTS_FAKE_DRIVER_STATE_H
 #define TESTS_FAKE_DRIVER_STATE_H
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-enum { FAKE_MAX = 16, FAKE_MAX_PROCS = 16 };
+enum { FAKE_MAX = 16, FAKE_MAX_PROCS = 16, FAKE_MAX_USERS = 32 };
 
 struct fake_part {
     char uuid[64];
@@ -26,13 +35,13 @@ struct fake_gpu {
     struct fake_part own;
     char name[64];
     unsigned pci[4];
-    int cc[2], busy, speed, lost;
+    int cc[2], busy, speed, lost, error, wrong;
     struct fake_part mig[FAKE_MAX];
     int n_migs;
 };
 
 struct fake_state {
-    int cuda_init, nvml_init, n;
+    int cuda_init, cuda_version, runtime_error, nvml_init, n;
     struct fake_gpu gpu[FAKE_MAX];
 };
 
@@ -66,6 +75,10 @@ static inline void fake_read_gpu(struct fake_gpu *g, const char *key, const char
         g->speed = atoi(value);
     } else if (strcmp(key, "lost") == 0) {
         g->lost = atoi(value);
+    } else if (strcmp(key, "error") == 0) {
+        g->error = atoi(value);
+    } else if (strcmp(key, "wrong") == 0) {
+        g->wrong = atoi(value);
     }
 }
 
@@ -85,7 +98,11 @@ static inline void fake_read_line(struct fake_state *s, char *line)
         if (value == NULL)
             continue;
         *value++ = '\0';
-        if (strcmp(word, "cuda") == 0)
+        if (strcmp(word, "cuda") == 0 && strcmp(pair, "version") == 0)
+            s->cuda_version = atoi(value);
+        else if (strcmp(word, "cuda") == 0 && strcmp(pair, "runtime") == 0)
+            s->runtime_error = atoi(value);
+        else if (strcmp(word, "cuda") == 0)
             s->cuda_init = atoi(value);
         else if (strcmp(word, "nvml") == 0)
             s->nvml_init = atoi(value);
@@ -109,6 +126,53 @@ static inline int fake_read(struct fake_state *s)
         fake_read_line(s, line);
     fclose(f);
     return 1;
+}
+
+struct fake_usage {
+    struct {
+        int pid; /* 0: free */
+        unsigned long long bytes[FAKE_MAX];
+    } user[FAKE_MAX_USERS];
+    int fd; /* of the process that has it open; locked */
+};
+
+/* Locked until it is closed. make: if it is not there. NULL: it is not there. */
+static inline struct fake_usage *fake_usage_open(int make)
+{
+    char path[4096];
+    const char *state = getenv("WEIR_FAKE_GPUS");
+    struct fake_usage *u = MAP_FAILED;
+    snprintf(path, sizeof path, "%s.usage", state ? state : "");
+    int fd = state ? open(path, O_RDWR | O_CLOEXEC | (make ? O_CREAT : 0), 0666) : -1;
+    if (fd < 0)
+        return NULL;
+    if (flock(fd, LOCK_EX) == 0 && ftruncate(fd, sizeof *u) == 0)
+        u = mmap(NULL, sizeof *u, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (u == MAP_FAILED) {
+        close(fd);
+        return NULL;
+    }
+    u->fd = fd;
+    return u;
+}
+
+static inline void fake_usage_close(struct fake_usage *u)
+{
+    if (u == NULL)
+        return;
+    int fd = u->fd;
+    munmap(u, sizeof *u);
+    close(fd);
+}
+
+static inline int fake_usage_lives(const struct fake_usage *u, int user)
+{
+    return u->user[user].pid > 0 && kill(u->user[user].pid, 0) == 0;
+}
+
+static inline unsigned long long fake_usage_of(const struct fake_usage *u, int user, int card)
+{
+    return fake_usage_lives(u, user) ? u->user[user].bytes[card] : 0;
 }
 
 #endif

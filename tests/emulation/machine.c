@@ -1,0 +1,111 @@
+/* tests/emulation/machine.c - see the header. */
+#include "tests/emulation/machine.h"
+#include "tests/fake_driver/state.h"
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_DEVICES = 2 };
+static const size_t device_bytes = (size_t)1 << 30;
+static size_t own_bytes[EMULATION_MAX_DEVICES]; /* without the fake driver */
+
+/* The card behind CUDA's number; its place in the state in *card. NULL: there is no fake driver. */
+static const struct fake_state *fake_card(int device, int *card)
+{
+    void *so = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    const struct fake_state *(*look)(int, int *);
+    if (so == NULL)
+        return NULL;
+    void *f = dlsym(so, "fake_cuda_card");
+    dlclose(so);
+    if (f == NULL)
+        return NULL;
+    memcpy(&look, &f, sizeof look);
+    return look(device, card);
+}
+
+static const struct fake_gpu *fake_gpu_of(int device)
+{
+    int card;
+    const struct fake_state *s = fake_card(device, &card);
+    return s != NULL && card >= 0 ? &s->gpu[card] : NULL;
+}
+
+int emulation_n_devices(void)
+{
+    int card, n = 0;
+    if (fake_card(0, &card) == NULL)
+        return N_DEVICES;
+    while (n < EMULATION_MAX_DEVICES && fake_card(n, &card) != NULL && card >= 0)
+        n++;
+    return n;
+}
+
+size_t emulation_total_bytes(int device)
+{
+    const struct fake_gpu *g = fake_gpu_of(device);
+    return g != NULL ? (size_t)g->own.total_mb << 20 : device_bytes;
+}
+
+size_t emulation_free_bytes(int device)
+{
+    int card;
+    const struct fake_state *s = fake_card(device, &card);
+    if (s == NULL || card < 0)
+        return device_bytes - own_bytes[device];
+    const struct fake_part *own = &s->gpu[card].own;
+    unsigned long long used = own->used_mb << 20, total = own->total_mb << 20;
+    struct fake_usage *u = fake_usage_open(1);
+    for (int i = 0; u != NULL && i < FAKE_MAX_USERS; i++)
+        used += fake_usage_of(u, i, card);
+    fake_usage_close(u);
+    return used < total ? (size_t)(total - used) : 0;
+}
+
+void emulation_book(int device, long long bytes)
+{
+    int card, mine = -1;
+    if (fake_card(device, &card) == NULL || card < 0) {
+        own_bytes[device] = (size_t)((long long)own_bytes[device] + bytes);
+        return;
+    }
+    struct fake_usage *u = fake_usage_open(1);
+    for (int i = 0; u != NULL && i < FAKE_MAX_USERS; i++)
+        if (u->user[i].pid == (int)getpid())
+            mine = i;
+    for (int i = 0; u != NULL && mine < 0 && i < FAKE_MAX_USERS; i++)
+        if (!fake_usage_lives(u, i)) {
+            memset(&u->user[i], 0, sizeof u->user[i]);
+            u->user[i].pid = (int)getpid();
+            mine = i;
+        }
+    if (mine >= 0)
+        u->user[mine].bytes[card] += bytes;
+    fake_usage_close(u);
+}
+
+int emulation_error(int device)
+{
+    const struct fake_gpu *g = fake_gpu_of(device);
+    return g != NULL ? g->error : 0;
+}
+
+int emulation_is_wrong(int device)
+{
+    const struct fake_gpu *g = fake_gpu_of(device);
+    return g != NULL && g->wrong;
+}
+
+int emulation_driver_version(void)
+{
+    int card;
+    const struct fake_state *s = fake_card(0, &card);
+    return s != NULL ? s->cuda_version : 0;
+}
+
+int emulation_driver_error(void)
+{
+    int card;
+    const struct fake_state *s = fake_card(0, &card);
+    return s != NULL ? s->runtime_error : 0;
+}

@@ -1,0 +1,25 @@
+/* tests/emulation/machine.h - which cards the emulated CUDA has: those that the fake libcuda.so.1
+ * (tests/fake_driver) shows, in its order, if the program has loaded it; else two of 1 GiB.
+ * With the fake driver, what each process takes of a card is booked in a file beside the fake's
+ * (state.h), so that processes share a card's memory, and the fake NVML lists them on it.
+ * Threads: the caller's lock. Errors: none. */
+#ifndef TESTS_EMULATION_MACHINE_H
+#define TESTS_EMULATION_MACHINE_H
+#include <stddef.h>
+
+enum { EMULATION_MAX_DEVICES = 16 };
+
+int emulation_n_devices(void);
+size_t emulation_total_bytes(int device);
+size_t emulation_free_bytes(int device);
+/* This process takes bytes of the device, or gives them back (by a negative number). */
+void emulation_book(int device, long long bytes);
+/* The CUDA error with which the device answers; 0: it works. */
+int emulation_error(int device);
+/* 1: its products are wrong. */
+int emulation_is_wrong(int device);
+/* The driver: the CUDA version that it serves, and what the runtime says to it; 0: all is well. */
+int emulation_driver_version(void);
+int emulation_driver_error(void);
+
+#endif
