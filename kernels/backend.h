@@ -55,6 +55,16 @@ struct layer {
                                     batch norm: gamma, beta, running mean, running variance */
 };
 
+/* Plans of one network, each on its samples of one batch, whose gradients are added on the devices
+ * and come to the host as one sum. Each is driven by a thread of its own. */
+struct backend_group; /* opaque, the backend's */
+struct backend_group_config {
+    int n;               /* plans; each has a rank 0 .. n-1 */
+    const int *device;   /* [n] of the ranks' plans; several may share one */
+    const float *weight; /* [n] what a rank's gradients count for: its samples / the batch's */
+    int deterministic;   /* same bits on every run on the same devices */
+};
+
 struct backend_plan_config {
     const struct layer *layers; /* borrowed while the plan lives */
     int n_layers;
@@ -72,6 +82,9 @@ struct backend_plan_config {
     uint64_t memory_limit_bytes;      /* GPU: the most that this plan takes; 0: what is free */
     enum backend_precision precision; /* CPU: FP32 alone */
     int deterministic;                /* same bits on every run; the CPU always gives them */
+    struct backend_group *group; /* the plan is its rank `rank`, `grads` are the same memory in all
+                                    its plans, and get the sum over ranks of weight x gradient */
+    int rank;
 };
 
 struct plan; /* opaque, the backend's */
@@ -105,6 +118,14 @@ struct backend {
      * is queued, and this waits until grads of the layer's parameters are on the host: call it once
      * for each layer with parameters, before they are read and before the next set_input. */
     enum status (*wait_grads)(struct plan *p, int layer);
+    /* Optional, all three or none (NULL: not offered). A group is created before its plans and
+     * destroyed after them, and starts when all ranks are there. In a group wait_grads returns when
+     * this plan's part of the sum is on the host: all of it is when it has returned in all ranks.
+     * It waits for ranks whose backward of the layer has not been called yet; cancel (any thread;
+     * for good) makes this and later calls return ST_CANCELLED: for when a rank will not come. */
+    enum status (*group_create)(const struct backend_group_config *cfg, struct backend_group **out);
+    void (*group_destroy)(struct backend_group *g); /* NULL is fine */
+    void (*group_cancel)(struct backend_group *g);
 };
 
 /* Loads backend `name`; dir NULL: ../lib beside the running program. Never unloaded.
