@@ -1,6 +1,6 @@
 /* tests/emulation/machine.c - see the header. */
 #include "tests/emulation/machine.h"
-#include "tests/fake_driver/state.h"
+#include "tests/fake_driver/usage.h"
 #include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>

@@ -47,8 +47,7 @@ static int block_remove(const void *at, enum kind kind)
     for (int i = 0; i < n_blocks && !found; i++)
         if (blocks[i].first == (uintptr_t)at && blocks[i].kind == kind) {
             if (kind == DEVICE)
-                emulation_book(blocks[i].device,
-                               -(long long)(blocks[i].end - blocks[i].first));
+                emulation_book(blocks[i].device, -(long long)(blocks[i].end - blocks[i].first));
             blocks[i] = blocks[--n_blocks];
             found = 1;
         }

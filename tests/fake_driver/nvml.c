@@ -3,7 +3,7 @@
  * card's load, or take a card away, while a program runs. Structs and results are laid out as
  * NVML's documentation has them. FAKE_OLD: as a driver before MIG and before the third form of the
  * list of processes. */
-#include "tests/fake_driver/state.h"
+#include "tests/fake_driver/usage.h"
 
 enum {
     SUCCESS = 0,

@@ -8,21 +8,15 @@
  *         procs=12,13 speed=2 lost=1       (one line; cards in the order of NVML, which is by bus)
  *         error=46 wrong=1                 (for tests/emulation: what CUDA answers; wrong products)
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
- * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still.
- * Beside it, in WEIR_FAKE_GPUS.usage, processes that compute by tests/emulation book what they take
- * of the cards; a process that is gone takes nothing any more. */
+ * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still. */
+
 #ifndef TESTS_FAKE_DRIVER_STATE_H
 #define TESTS_FAKE_DRIVER_STATE_H
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-enum { FAKE_MAX = 16, FAKE_MAX_PROCS = 16, FAKE_MAX_USERS = 32 };
+enum { FAKE_MAX = 16, FAKE_MAX_PROCS = 16 };
 
 struct fake_part {
     char uuid[64];
@@ -126,53 +120,6 @@ static inline int fake_read(struct fake_state *s)
         fake_read_line(s, line);
     fclose(f);
     return 1;
-}
-
-struct fake_usage {
-    struct {
-        int pid; /* 0: free */
-        unsigned long long bytes[FAKE_MAX];
-    } user[FAKE_MAX_USERS];
-    int fd; /* of the process that has it open; locked */
-};
-
-/* Locked until it is closed. make: if it is not there. NULL: it is not there. */
-static inline struct fake_usage *fake_usage_open(int make)
-{
-    char path[4096];
-    const char *state = getenv("WEIR_FAKE_GPUS");
-    struct fake_usage *u = MAP_FAILED;
-    snprintf(path, sizeof path, "%s.usage", state ? state : "");
-    int fd = state ? open(path, O_RDWR | O_CLOEXEC | (make ? O_CREAT : 0), 0666) : -1;
-    if (fd < 0)
-        return NULL;
-    if (flock(fd, LOCK_EX) == 0 && ftruncate(fd, sizeof *u) == 0)
-        u = mmap(NULL, sizeof *u, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (u == MAP_FAILED) {
-        close(fd);
-        return NULL;
-    }
-    u->fd = fd;
-    return u;
-}
-
-static inline void fake_usage_close(struct fake_usage *u)
-{
-    if (u == NULL)
-        return;
-    int fd = u->fd;
-    munmap(u, sizeof *u);
-    close(fd);
-}
-
-static inline int fake_usage_lives(const struct fake_usage *u, int user)
-{
-    return u->user[user].pid > 0 && kill(u->user[user].pid, 0) == 0;
-}
-
-static inline unsigned long long fake_usage_of(const struct fake_usage *u, int user, int card)
-{
-    return fake_usage_lives(u, user) ? u->user[user].bytes[card] : 0;
 }
 
 #endif

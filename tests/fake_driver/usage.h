@@ -1,0 +1,62 @@
+/* tests/fake_driver/usage.h - what processes take of the fake cards' memory: in a file beside the
+ * fakes' state, WEIR_FAKE_GPUS.usage, processes that compute by tests/emulation book it, and the
+ * fake NVML reads it. A process that is gone takes nothing any more. */
+#ifndef TESTS_FAKE_DRIVER_USAGE_H
+#define TESTS_FAKE_DRIVER_USAGE_H
+#include "tests/fake_driver/state.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { FAKE_MAX_USERS = 32 };
+
+struct fake_usage {
+    struct {
+        int pid; /* 0: free */
+        unsigned long long bytes[FAKE_MAX];
+    } user[FAKE_MAX_USERS];
+    int fd; /* of the process that has it open; locked */
+};
+
+/* Locked until it is closed. make: if it is not there. NULL: it is not there. */
+static inline struct fake_usage *fake_usage_open(int make)
+{
+    char path[4096];
+    const char *state = getenv("WEIR_FAKE_GPUS");
+    struct fake_usage *u = MAP_FAILED;
+    snprintf(path, sizeof path, "%s.usage", state ? state : "");
+    int fd = state ? open(path, O_RDWR | O_CLOEXEC | (make ? O_CREAT : 0), 0666) : -1;
+    if (fd < 0)
+        return NULL;
+    if (flock(fd, LOCK_EX) == 0 && ftruncate(fd, sizeof *u) == 0)
+        u = mmap(NULL, sizeof *u, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (u == MAP_FAILED) {
+        close(fd);
+        return NULL;
+    }
+    u->fd = fd;
+    return u;
+}
+
+static inline void fake_usage_close(struct fake_usage *u)
+{
+    if (u == NULL)
+        return;
+    int fd = u->fd;
+    munmap(u, sizeof *u);
+    close(fd);
+}
+
+static inline int fake_usage_lives(const struct fake_usage *u, int user)
+{
+    return u->user[user].pid > 0 && kill(u->user[user].pid, 0) == 0;
+}
+
+static inline unsigned long long fake_usage_of(const struct fake_usage *u, int user, int card)
+{
+    return fake_usage_lives(u, user) ? u->user[user].bytes[card] : 0;
+}
+
+#endif
