@@ -8,6 +8,7 @@
 #include "worker/device_list.h"
 #include "worker/devices.h"
 #include "worker/options.h"
+#include "worker/placement.h"
 #include "worker/safetensors.h"
 #include "worker/summary.h"
 #include <inttypes.h>
@@ -23,6 +24,7 @@ struct worker {
     struct options opt;
     struct devices gpus; /* reserved while they are in here */
     struct model *model;
+    struct placement *placement;
     struct chunks *chunks;
     struct dataset *train, *test;
     const struct backend *backend;
@@ -118,6 +120,21 @@ static enum status choose_gpus(struct worker *w)
     return st;
 }
 
+static enum status place_layers(struct worker *w)
+{
+    const struct placement_request request = {
+        .layers = w->model->layers,
+        .n_layers = w->model->n_layers,
+        .rules = w->opt.placement,
+        .n_gpus = w->gpus.n,
+        .soft = w->opt.soft_placement,
+    };
+    enum status st = placement_create(&request, &w->placement);
+    for (int i = 0; st == ST_OK && w->opt.log_placement && i < w->opt.towers; i++)
+        placement_log(w->placement, i, (int)w->opt.towers, PLACEMENT_CPU);
+    return st;
+}
+
 static enum status read_inputs(struct worker *w)
 {
     enum status st = ST_OK;
@@ -126,6 +143,7 @@ static enum status read_inputs(struct worker *w)
     setenv("OMP_WAIT_POLICY", "passive", 0);
     TRY(backend_open("cpu", o->backend_dir, &w->backend));
     TRY(model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model));
+    TRY(place_layers(w));
     TRY(cut_model(w));
     TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
     TRY(dataset_read(o->data_dir, "t10k", w->model->classes, &w->test));
@@ -293,6 +311,7 @@ static enum status clean_up(struct worker *w)
     dataset_destroy(w->train);
     dataset_destroy(w->test);
     chunks_destroy(w->chunks);
+    placement_destroy(w->placement);
     model_destroy(w->model);
     free(w->params);
     options_free(&w->opt);

@@ -6,6 +6,7 @@
 #include "worker/dataset.h"
 #include "worker/device_lock.h"
 #include "worker/devices.h"
+#include "worker/placement.h"
 #include <math.h>
 #include <string.h>
 
@@ -14,12 +15,13 @@ static struct raw {
     const char *ps_hosts, *worker_hosts, *job_name;
     int64_t task_index;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
-    const char *wire_dtype, *gpus, *gpu_lock_dir;
+    const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
     int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms, staleness, gpu_wait;
     double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay,
         compensation;
     int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices;
+    int soft_placement, log_placement;
     int shared_memory; /* 0: auto */
 } raw;
 
@@ -136,6 +138,17 @@ static const struct flag table[] = {
         "where GPUs are reserved; the same for all who share the machine; left out, /run/lock, or "
         "/tmp where not everybody may write there",
         NULL),
+    STR("placement", placement, "RULE,...",
+        "which device computes which layer, as in fc*=cpu:0,conv*=gpu:1: layers by name (* ? "
+        "[a-c]), "
+        "the first rule that fits counts, and before the model file; devices are cpu, gpu (the "
+        "tower's own), gpu:K (of those chosen by --gpus; the worker is then one tower over them) "
+        "and round_robin",
+        NULL),
+    {"allow_soft_placement", FLAG_BOOL, &raw.soft_placement, 0, 0, NULL, NULL,
+     "a layer whose device is not there goes to its tower's own, instead of an error", NULL},
+    {"log_device_placement", FLAG_BOOL, &raw.log_placement, 0, 0, NULL, NULL,
+     "say of each layer where it lies, and why", NULL},
     {"list_devices", FLAG_MAYBE, &raw.list_devices, 0, 0, NULL, "text|json",
      "print the devices of this machine and exit", NULL},
     STR("backend_dir", backend_dir, "DIR", "where backends lie; left out, lib beside the program",
@@ -310,6 +323,9 @@ static void copy_plain(struct options *o)
     o->gpus = raw.gpus;
     o->gpu_lock_dir = raw.gpu_lock_dir ? raw.gpu_lock_dir : device_lock_default_dir();
     o->gpu_wait = (int)raw.gpu_wait;
+    o->placement = raw.placement;
+    o->soft_placement = raw.soft_placement;
+    o->log_placement = raw.log_placement;
     o->list_devices = raw.list_devices;
     o->shared_memory = raw.shared_memory == 0;
 }
@@ -330,6 +346,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(check_dtypes(&o));
     TRY(check_training(&o));
     TRY(devices_check(o.gpus, o.gpu_wait));
+    TRY(placement_check(o.placement));
     log_init("worker", o.task_index, o.log_level);
     flags_dump(&program);
 done:

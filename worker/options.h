@@ -31,7 +31,9 @@ struct options {
     int shared_memory;
     const char *gpus, *gpu_lock_dir; /* see worker/devices.h */
     int gpu_wait;                    /* seconds */
-    int list_devices;                /* -1: no, 0: as text, 1: as JSON */
+    const char *placement;           /* see worker/placement.h; NULL: none */
+    int soft_placement, log_placement;
+    int list_devices; /* -1: no, 0: as text, 1: as JSON */
 };
 
 /* *exit_now: --help or --version was printed. */

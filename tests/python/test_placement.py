@@ -1,0 +1,59 @@
+"""Which device computes which layer: --placement and its companions, by the real worker."""
+# label: cluster sanitize
+import os
+
+import harness
+
+
+class Placement(harness.Test):
+    def worker(self, *flags):
+        return self.start("worker", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS, "--model=mlp",
+            "--train_steps=2", "--batch_size=4", "--data_dir=" + self.data(), *flags])
+
+    def refused(self, status, *words, flags):
+        process = self.worker(*flags)
+        process.wait(30, status)
+        errors = [l for l in process.lines if l.startswith("E ")]
+        self.assertEqual(len(errors), 1, process.output())
+        for word in words:
+            self.assertIn(word, errors[0])
+
+    def test_log(self):
+        process = self.worker("--placement=hid=cpu:0", "--log_device_placement")
+        process.wait(30)
+        output = process.output()
+        self.assertIn(" hid/weights: /device:CPU:0 (rule 'hid=cpu:0')", output)
+        self.assertIn(" relu1: /device:CPU:0 (default: where 'hid' lies)", output)
+        self.assertIn(" sm/weights: /device:CPU:0 (default)", output)
+
+    def test_log_of_two_towers(self):
+        process = self.worker("--towers=2", "--log_device_placement")
+        process.wait(30)
+        for tower in range(2):
+            self.assertIn(" tower_%d/hid/weights: /device:CPU:0 (default)" % tower,
+                          process.output())
+
+    def test_quiet_unless_asked(self):
+        process = self.worker("--placement=hid=cpu:0")
+        process.wait(30)
+        self.assertNotIn("/device:", process.output())
+
+    def test_errors(self):
+        self.refused(1, "layer 'hid'", "gpu:1", "there are /device:CPU:0;",
+                     flags=["--placement=[hs]*[dm]=gpu:1"])
+        self.refused(1, "'fc*=cpu' fits no layer", "flatten1, hid, relu1, sm",
+                     flags=["--placement=fc*=cpu"])
+        self.refused(2, "'gpu;1'", "no device", flags=["--placement=[hs]*[dm]=gpu;1"])
+
+    def test_soft(self):
+        process = self.worker("--placement=[hs]*[dm]=gpu:1", "--allow_soft_placement", "--towers=2")
+        process.wait(30)
+        warnings = [l for l in process.lines if l.startswith("W ")]
+        self.assertEqual(len(warnings), 2, process.output())
+        self.assertIn("layer 'hid' cannot be placed on gpu:1", warnings[0])
+        self.assertIn("layer 'sm' cannot be placed on gpu:1", warnings[1])
+
+
+if __name__ == "__main__":
+    harness.main()

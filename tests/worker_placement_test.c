@@ -1,0 +1,336 @@
+/* tests/worker_placement_test.c - which device gets which layer: the rules, the model file, the
+ * defaults, what is not there, and spellings good and bad. */
+#include "base/log.h"
+#include "tests/capture.h"
+#include "worker/placement.h"
+#include "worker/placement_rules.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { N = 9, SOMEBODY = 7 }; /* the tower's own device, when asked for it */
+
+/* conv1 relu1 conv2 relu2 flatten fc1 relu3 fc2 loss */
+static const struct layer layers[N] = {
+    {.kind = LAYER_CONV2D, .name = "conv1", .n_params = 2},
+    {.kind = LAYER_RELU, .name = "relu1"},
+    {.kind = LAYER_CONV2D, .name = "conv2", .n_params = 2},
+    {.kind = LAYER_RELU, .name = "relu2"},
+    {.kind = LAYER_FLATTEN, .name = "flatten"},
+    {.kind = LAYER_DENSE, .name = "fc1", .n_params = 2},
+    {.kind = LAYER_RELU, .name = "relu3"},
+    {.kind = LAYER_DENSE, .name = "fc2", .n_params = 2},
+    {.kind = LAYER_SOFTMAX_XENT, .name = "loss"},
+};
+
+struct row {
+    const char *rules;
+    const char *device[N]; /* the model file's */
+    int n_gpus, cpu_towers, soft;
+    const char *spots; /* a letter a layer: c CPU, o the tower's own, 0.. a GPU; NULL: an error */
+    const char *words[4]; /* what the log must say; with soft: n_lines lines */
+    int n_lines;
+    int spans;
+};
+
+static const struct row rows[] = {
+    /* nothing is said */
+    {.spots = "ooooooooo"},
+    {.n_gpus = 2, .spots = "ooooooooo"},
+    /* rules; what has no parameters stays with what it reads */
+    {"fc*=cpu:0", {0}, 2, .spots = "ooooocccc"},
+    {"conv*=cpu", {0}, 1, .spots = "cccccoooo"},
+    {"conv*=cpu", {0}, 0, .spots = "cccccoooo"},
+    {"fc?=cpu,relu3=gpu", {0}, 1, .spots = "ooooococc"},
+    {"conv[2-9]=CPU", {0}, 1, .spots = "oocccoooo"},
+    {" conv1 = /cpu:0 , loss=/device:CPU:0 ", {0}, 1, .spots = "ccooooooc"},
+    {"*=gpu", {0}, 3, .spots = "ooooooooo"},
+    /* a GPU by number: one tower over several devices */
+    {"fc*=cpu:0,conv*=gpu:1", {0}, 2, .spots = "11111cccc", .spans = 1},
+    {"fc*=/device:GPU:1", {0}, 2, .spots = "ooooo1111", .spans = 1},
+    {"fc2=/Gpu:0", {0}, 1, .spots = "ooooooo00", .spans = 1},
+    {"conv1=gpu:12,conv2=gpu:3", {0}, 13, .spots = "<<333oooo", .spans = 1},
+    /* the first that fits counts */
+    {"fc1=cpu,fc*=gpu:1", {0}, 2, .spots = "ooooocc11", .spans = 1},
+    /* round robin: only layers with parameters count */
+    {"*=round_robin", {0}, 2, .spots = "001110011", .spans = 1},
+    {"*=Round_Robin", {0}, 3, .spots = "001112200", .spans = 1},
+    {"*=round_robin", {0}, 1, .spots = "ooooooooo"},
+    {"*=round_robin", {0}, 0, .spots = "ooooooooo"},
+    {"conv1=cpu,*=round_robin", {0}, 2, .spots = "cc0001100", .spans = 1},
+    {"fc*=round_robin", {0}, 2, .spots = "ooooo0011", .spans = 1},
+    /* the model file; the flag wins */
+    {NULL, {[5] = "cpu:0"}, 1, .spots = "oooooccoo"},
+    {NULL, {[0] = "gpu:1", [5] = "cpu"}, 2, .spots = "11oooccoo", .spans = 1},
+    {"conv1=cpu", {[0] = "gpu:9"}, 1, .spots = "ccooooooo"},
+    {"conv*=gpu", {[0] = "cpu", [2] = "cpu"}, 1, .spots = "ooooooooo"},
+    /* what is not there */
+    {"fc*=gpu:2",
+     {0},
+     2,
+     .words = {"layer 'fc1'", "gpu:2", "rule 'fc*=gpu:2'",
+               "/device:CPU:0, /device:GPU:0, /device:GPU:1;"}},
+    {"fc*=gpu:0", {0}, 0, .words = {"layer 'fc1'", "gpu:0", "there are /device:CPU:0;", "--gpus"}},
+    {"fc*=gpu", {0}, 0, .words = {"layer 'fc1'", "there are /device:CPU:0;"}},
+    {"fc2=cpu:1", {0}, 1, .words = {"layer 'fc2'", "cpu:1", "/device:CPU:0, /device:GPU:0;"}},
+    {NULL, {[2] = "/gpu:4"}, 1, .words = {"layer 'conv2'", "/gpu:4", "model file"}},
+    {"fc1=gpu", {0}, 1, .cpu_towers = 1, .words = {"layer 'fc1'", "no GPU of its own"}},
+    {"fc1=gpu:0,fc2=gpu", {0}, 1, .cpu_towers = 1, .spots = "ooooo00oo", .spans = 1},
+    /* ... and goes where it can */
+    {"fc*=gpu:2", {0}, 2, 0, 1, "ooooooooo", {"layer 'fc1'", "layer 'fc2'", "gpu:2"}, .n_lines = 2},
+    {"fc*=gpu:2,conv1=gpu:1", {0}, 2, 0, 1, "11ooooooo", {"layer 'fc1'"}, .n_lines = 2, .spans = 1},
+    {"*=gpu:0", {0}, 0, 0, 1, "ooooooooo", {"layer 'conv1'", "layer 'loss'"}, .n_lines = 9},
+    {"fc2=cpu:3", {0}, 1, 0, 1, "ooooooooo", {"layer 'fc2'", "cpu:3"}, .n_lines = 1},
+    {"fc1=gpu", {0}, 1, 1, 1, "ooooooooo", {"layer 'fc1'"}, .n_lines = 1},
+    {NULL, {[2] = "/gpu:4"}, 1, 0, 1, "ooooooooo", {"layer 'conv2'", "model file"}, .n_lines = 1},
+    /* rules that decide nothing */
+    {"fcc*=cpu",
+     {0},
+     .soft = 1,
+     .words = {"'fcc*=cpu' fits no layer", "conv1, relu1, conv2", "loss"}},
+    {"Conv1=cpu", {0}, .words = {"'Conv1=cpu' fits no layer"}},
+    {"*=cpu,fc1=gpu:1", {0}, 2, .words = {"'fc1=gpu:1' decides nothing", "'*' takes 'fc1'"}},
+    {"fc1=cpu,fc1=cpu", {0}, .words = {"'fc1=cpu' decides nothing"}},
+    /* a device that cannot be read is no matter of soft placement */
+    {NULL, {[2] = "gpuu"}, 1, .soft = 1, .words = {"layer 'conv2'", "\"gpuu\"", "model file"}},
+    {"fc1=tpu:0", {0}, 1, .soft = 1, .words = {"'tpu:0'", "'fc1'", "no device"}},
+};
+
+static void check_spots(const struct placement *p, const char *spots)
+{
+    for (int i = 0; i < N; i++) {
+        int device = placement_device(p, i, SOMEBODY);
+        int want = spots[i] == 'c' ? PLACEMENT_CPU : spots[i] == 'o' ? SOMEBODY : spots[i] - '0';
+        if (device != want)
+            print_error("layer %s lies on %d instead of %d\n", layers[i].name, device, want);
+        assert_int_equal(device, want);
+    }
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        struct placement_request r = {
+            layers, N, row->device, row->rules, row->n_gpus, row->cpu_towers, row->soft};
+        struct placement *p = NULL;
+        enum status st = CAPTURE(placement_create(&r, &p));
+        print_message("%s: %s", row->rules ? row->rules : "-", *capture_text ? capture_text : "\n");
+        assert_int_equal(st, row->spots ? ST_OK : ST_INVALID);
+        assert_int_equal(capture_lines(), row->spots ? row->n_lines : 1);
+        for (int k = 0; k < 4 && row->words[k]; k++)
+            assert_non_null(strstr(capture_text, row->words[k]));
+        if (!row->spots) {
+            assert_null(p);
+            continue;
+        }
+        check_spots(p, row->spots);
+        assert_int_equal(placement_spans(p), row->spans);
+        placement_destroy(p);
+    }
+}
+
+static void test_spellings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum placement_kind kind;
+        int index;
+    } good[] = {
+        {"cpu", PLACEMENT_ON_CPU, 0},
+        {"CPU:0", PLACEMENT_ON_CPU, 0},
+        {"/cpu:0", PLACEMENT_ON_CPU, 0},
+        {"/device:cpu:1", PLACEMENT_ON_CPU, 1},
+        {"gpu", PLACEMENT_ON_OWN_GPU, 0},
+        {"/gpu", PLACEMENT_ON_OWN_GPU, 0},
+        {"/Device:GPU", PLACEMENT_ON_OWN_GPU, 0},
+        {"gpu:0", PLACEMENT_ON_GPU, 0},
+        {"/GPU:1", PLACEMENT_ON_GPU, 1},
+        {"/device:GPU:17", PLACEMENT_ON_GPU, 17},
+        {"gpu:9999", PLACEMENT_ON_GPU, 9999},
+        {"round_robin", PLACEMENT_ROUND_ROBIN, 0},
+    };
+    static const char *const bad[] = {
+        "",
+        "/",
+        "gpu:",
+        "gpu:-1",
+        "gpu:10000",
+        "gpu:1x",
+        "gpu: 1",
+        "gpu1",
+        "gpus",
+        "//gpu:1",
+        "/device:",
+        "/device:/gpu",
+        "device:GPU:1",
+        "gpu:99999999999999999999",
+        "gpu:*",
+        "gpu:0x1",
+        "gpu::1",
+        "gpu:1:1",
+        "/round_robin",
+        "/job:worker/gpu:0",
+        "cp",
+        "\xff\xfe",
+        "gpu:\xd9\xa1",
+        "%s%n",
+        "round robin",
+    };
+    struct placement_want want;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        print_message("%s\n", good[i].text);
+        assert_true(placement_want_read(good[i].text, &want));
+        assert_int_equal(want.kind, good[i].kind);
+        assert_int_equal(want.index, good[i].index);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        print_message("%s\n", bad[i]);
+        assert_false(placement_want_read(bad[i], &want));
+    }
+}
+
+static void test_bad_rules(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "",         " ",
+        ",",        "=",
+        "=cpu",     "fc1",
+        "fc1=",     "fc1=cpu,",
+        ",fc1=cpu", "fc1=cpu,,fc2=cpu",
+        "fc1==cpu", "fc1=cpu=gpu",
+        " =cpu",    "fc1=cpu;fc2=gpu",
+        "fc1 cpu",
+    };
+    assert_int_equal(placement_check(NULL), ST_OK);
+    assert_int_equal(placement_check("a=cpu, b* = gpu:3 ,[x=]*=round_robin"), ST_INVALID);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(CAPTURE(placement_check(bad[i])), ST_INVALID);
+        assert_int_equal(capture_lines(), 1);
+        assert_non_null(strstr(capture_text, "--placement: '"));
+    }
+    char *text = malloc(PLACEMENT_MAX_TEXT + 2);
+    assert_non_null(text);
+    memset(text, ',', PLACEMENT_MAX_TEXT + 1);
+    text[PLACEMENT_MAX_TEXT + 1] = '\0';
+    assert_int_equal(CAPTURE(placement_check(text)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "at most 65536"));
+    free(text);
+}
+
+/* Whatever the text is made of: a verdict, with one line if it is a bad one, in little time. */
+static void test_any_text(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {
+        "conv1",
+        "fc*",
+        "*",
+        "[",
+        "]",
+        "[!a-",
+        "?",
+        "=",
+        ",",
+        "cpu",
+        "gpu",
+        ":",
+        "/",
+        "1",
+        "99",
+        "device",
+        " ",
+        "\\",
+        "\x80\xff",
+        "%n",
+        "=cpu,",
+        "*=gpu:1",
+        "*a*a*a*a*a*a*a*a*a*a*a*b",
+        "round_robin",
+        "[[:alpha:]]",
+        "\n",
+        "+(a|b)",
+        "[[.",
+    };
+    uint32_t x = 12345;
+    int n_good = 0;
+    for (int round = 0; round < 20000; round++) {
+        char text[256] = "";
+        x = x * 1664525u + 1013904223u;
+        for (uint32_t n = 1 + (x >> 8) % 7; n > 0; n--) {
+            x = x * 1664525u + 1013904223u;
+            strcat(text, parts[(x >> 8) % (sizeof parts / sizeof *parts)]);
+        }
+        struct placement_request r = {layers, N, NULL, text, (int)(x >> 30), 0, (int)(x >> 29 & 1)};
+        struct placement *p = NULL;
+        enum status st = CAPTURE(placement_create(&r, &p));
+        assert_true(st == ST_OK ? p != NULL : st == ST_INVALID && p == NULL);
+        if (st != ST_OK)
+            assert_true(strstr(capture_text, "E ") != NULL);
+        n_good += st == ST_OK;
+        placement_destroy(p);
+    }
+    assert_true(n_good > 50);
+}
+
+/* Patterns that a careless matcher tries for ever. */
+static void test_many_stars(void **state)
+{
+    (void)state;
+    struct layer l = {.kind = LAYER_DENSE, .n_params = 2};
+    memset(l.name, 'a', 63);
+    char rule[128] = "";
+    for (int i = 0; i < 30; i++)
+        strcat(rule, "*a");
+    strcat(rule, "*b=cpu");
+    struct placement_request r = {.layers = &l, .n_layers = 1, .rules = rule};
+    struct placement *p;
+    clock_t begin = clock();
+    assert_int_equal(CAPTURE(placement_create(&r, &p)), ST_INVALID);
+    assert_true(clock() - begin < CLOCKS_PER_SEC * 5);
+}
+
+static void test_log(void **state)
+{
+    (void)state;
+    const char *device[N] = {[0] = "cpu"};
+    struct placement_request r = {layers, N, device, "fc1=gpu,fc2=gpu:8", 1, 0, 1};
+    struct placement *p;
+    assert_int_equal(CAPTURE(placement_create(&r, &p)), ST_OK);
+    capture_begin();
+    placement_log(p, 0, 1, 0);
+    capture_end();
+    assert_int_equal(capture_lines(), N);
+    static const char *const lines[] = {
+        " conv1/weights: /device:CPU:0 (model file)\n",
+        " relu1: /device:CPU:0 (default: where 'conv1' lies)\n",
+        " conv2/weights: /device:GPU:0 (default)\n",
+        " fc1/weights: /device:GPU:0 (rule 'fc1=gpu')\n",
+        " fc2/weights: /device:GPU:0 (rule 'fc2=gpu:8'; by --allow_soft_placement)\n",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        assert_non_null(strstr(capture_text, lines[i]));
+    capture_begin();
+    placement_log(p, 1, 2, 1);
+    capture_end();
+    assert_non_null(strstr(capture_text, " tower_1/fc1/weights: /device:GPU:1 (rule"));
+    placement_destroy(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),       cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_bad_rules),  cmocka_unit_test(test_any_text),
+        cmocka_unit_test(test_many_stars), cmocka_unit_test(test_log),
+    };
+    log_init("worker", 0, LOG_LEVEL_INFO);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
