@@ -13,8 +13,8 @@
  * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_INTERNAL; logged by the backend with the layer's name. */
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
-#include "base/shape.h"
 #include "base/status.h"
+#include "kernels/layer.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,38 +22,8 @@
 extern "C" {
 #endif
 
-enum layer_kind {
-    LAYER_CONV2D,
-    LAYER_MAX_POOL,
-    LAYER_AVG_POOL, /* divides by the cells inside the image (TensorFlow's SAME) */
-    LAYER_DENSE,
-    LAYER_RELU,
-    LAYER_DROPOUT,
-    LAYER_BATCH_NORM, /* per channel of (C,H,W), per feature of (F) */
-    LAYER_FLATTEN,
-    LAYER_SOFTMAX_XENT, /* last; mean cross-entropy over the batch */
-    LAYER_N_KINDS
-};
-
-enum { LAYER_MAX_PARAMS = 4 };
-
 /* What products are rounded to on the way in; sums are always in float. */
 enum backend_precision { BACKEND_FP32, BACKEND_TF32, BACKEND_BF16 };
-
-/* One layer, shapes worked out (without the batch). Layer i reads layer i-1's output; layer 0 the
- * image. A value. */
-struct layer {
-    enum layer_kind kind;
-    char name[64];
-    struct shape in, out;     /* (C,H,W) or (F); no batch dimension */
-    int kernel[2], stride[2]; /* conv, pools: height, width */
-    int pad_lo[2], pad_hi[2]; /* conv, pools: zeros (pools: nothing) before and after */
-    float rate;               /* dropout: share of units set to 0; the others divided by 1-rate */
-    float epsilon;            /* batch norm */
-    int n_params;
-    int param[LAYER_MAX_PARAMS]; /* indices: conv, dense: weights, bias;
-                                    batch norm: gamma, beta, running mean, running variance */
-};
 
 /* Plans of one network, each on its samples of one batch, whose gradients are added on the devices
  * and come to the host as one sum. Each is driven by a thread of its own. */
@@ -85,6 +55,9 @@ struct backend_plan_config {
     struct backend_group *group; /* the plan is its rank `rank`, `grads` are the same memory in all
                                     its plans, and get the sum over ranks of weight x gradient */
     int rank;
+    const uint8_t *mine; /* [n_layers] 1: this plan computes the layer; forward and backward are
+                            called for these alone; other plans have the others. NULL: all.
+                            Borrowed while the plan lives */
 };
 
 struct plan; /* opaque, the backend's */
@@ -101,7 +74,8 @@ struct backend {
     enum status (*load_param)(struct plan *p, int param);
     /* n <= batch images of 8-bit pixels, rows of `pixels` bytes each (C,H,W), scaled to value/255;
      * labels 0..classes-1, or NULL. position[i]: the sample's global position, the dropout mask's
-     * counter, so that masks do not depend on how samples are split over towers and workers. */
+     * counter, so that masks do not depend on how samples are split over towers and workers.
+     * images may be NULL if no layer of mine reads the image. */
     enum status (*set_input)(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
                              const uint64_t *position, int n);
     /* train: dropout and batch statistics in use. Layers in order 0 .. n_layers-1. */
@@ -114,6 +88,18 @@ struct backend {
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
     /* Optional (NULL: not offered): layer's output in canonical layout, n x elems(out) floats. */
     enum status (*read_output)(struct plan *p, int layer, float *dst);
+    /* Optional, for plans with `mine`; n x elems(out) floats, not needed any more on return.
+     * Between set_input and the forwards that read it: the output of a layer that is not mine. */
+    enum status (*set_output)(struct plan *p, int layer, const float *src);
+    /* After set_input and before the backward of a layer of mine that others read: adds what
+     * another plan's read_output_grad gave, behind what earlier calls gave; the sum is added to
+     * that of my own readers. Only where the layer or one that it follows from has parameters. */
+    enum status (*set_output_grad)(struct plan *p, int layer, const float *src);
+    /* After the backwards of all layers of mine that read the output of a layer that is not mine:
+     * the gradient by that output, summed over them. Where there is one, see set_output_grad. */
+    enum status (*read_output_grad)(struct plan *p, int layer, float *dst);
+    /* Optional (NULL: nothing is ever queued): waits until all queued work is done. */
+    enum status (*finish)(struct plan *p);
     /* Optional. NULL: grads are there when backward returns. Else backward may return when its work
      * is queued, and this waits until grads of the layer's parameters are on the host: call it once
      * for each layer with parameters, before they are read and before the next set_input. */

@@ -59,6 +59,8 @@ static struct layer *layer_begin(struct reference *r, enum layer_kind kind, cons
     if (r->n_layers > 0)
         l->in = r->layers[r->n_layers - 1].out;
     l->kind = kind;
+    l->n_inputs = 1;
+    l->input[0] = r->n_layers - 1;
     l->out = l->in;
     snprintf(l->name, sizeof l->name, "%s%d", name, r->n_layers);
     return l;

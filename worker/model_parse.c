@@ -124,6 +124,8 @@ static enum status read_layers(struct model_reader *r)
         r->obj = json_array_get(layers, (size_t)r->layer);
         r->type = json_string_value(json_object_get(r->obj, "type"));
         l->in = shape;
+        l->n_inputs = 1;
+        l->input[0] = r->layer - 1;
         TRY(model_layers_read(r, l));
         shape = l->out;
     }

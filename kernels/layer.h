@@ -1,0 +1,47 @@
+/* kernels/layer.h - what a network is made of: layers, and which reads whose output. Values. */
+#ifndef KERNELS_LAYER_H
+#define KERNELS_LAYER_H
+#include "base/shape.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum layer_kind {
+    LAYER_CONV2D,
+    LAYER_MAX_POOL,
+    LAYER_AVG_POOL, /* divides by the cells inside the image (TensorFlow's SAME) */
+    LAYER_DENSE,
+    LAYER_RELU,
+    LAYER_DROPOUT,
+    LAYER_BATCH_NORM, /* per channel of (C,H,W), per feature of (F) */
+    LAYER_FLATTEN,
+    LAYER_SOFTMAX_XENT, /* last; mean cross-entropy over the batch */
+    LAYER_ADD,          /* sum of two or more inputs of one shape */
+    LAYER_CONCAT,       /* two or more inputs, one behind the other along channels or features */
+    LAYER_N_KINDS
+};
+
+enum { LAYER_MAX_PARAMS = 4, LAYER_MAX_INPUTS = 16, LAYER_INPUT_IMAGE = -1 };
+
+/* One layer, shapes worked out (without the batch). Layers stand in an order in which each reads
+ * only those before it. A value. */
+struct layer {
+    enum layer_kind kind;
+    char name[64];
+    struct shape in, out;     /* (C,H,W) or (F); no batch dimension; in: of the first input */
+    int kernel[2], stride[2]; /* conv, pools: height, width */
+    int pad_lo[2], pad_hi[2]; /* conv, pools: zeros (pools: nothing) before and after */
+    float rate;               /* dropout: share of units set to 0; the others divided by 1-rate */
+    float epsilon;            /* batch norm */
+    int n_params;
+    int param[LAYER_MAX_PARAMS]; /* indices: conv, dense: weights, bias;
+                                    batch norm: gamma, beta, running mean, running variance */
+    int n_inputs;                /* one; add, concat: at least two */
+    int input[LAYER_MAX_INPUTS]; /* whose output it reads: layers, or LAYER_INPUT_IMAGE */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
