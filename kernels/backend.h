@@ -61,6 +61,7 @@ struct backend_plan_config {
 };
 
 struct plan; /* opaque, the backend's */
+struct backend_data;
 
 struct backend {
     const char *name;        /* "cpu" */
@@ -112,6 +113,14 @@ struct backend {
     enum status (*group_create)(const struct backend_group_config *cfg, struct backend_group **out);
     void (*group_destroy)(struct backend_group *g); /* NULL is fine */
     void (*group_cancel)(struct backend_group *g);
+    /* Optional, all three: a data set in the device's own memory, n images of `pixels` bytes with
+     * their labels, so that a step's images need not travel. ST_NOMEM, logged: it does not fit. */
+    enum status (*data_create)(int device, const uint8_t *images, const uint8_t *labels, int64_t n,
+                               int64_t pixels, struct backend_data **out);
+    void (*data_destroy)(struct backend_data *d); /* after the plans that read it; NULL is fine */
+    /* set_input with the images and labels of these items of a data set on the plan's device. */
+    enum status (*set_items)(struct plan *p, const struct backend_data *d, const uint32_t *item,
+                             const uint64_t *position, int n);
 };
 
 /* Loads backend `name`; dir NULL: ../lib beside the running program. Never unloaded.

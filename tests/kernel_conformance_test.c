@@ -646,6 +646,47 @@ static void test_tf32_is_close_or_refused(void **state)
     tolerance = tolerance_f32;
 }
 
+/* Items of a data set on the device give the bits that the same images give. */
+static void test_items_are_images(void **state)
+{
+    static const uint32_t item[] = {5, 0, 7, 7, 2};
+    enum { N = sizeof item / sizeof *item };
+    struct bench *b = bench_create(&nets[DEEP]);
+    struct backend_data *d = NULL;
+    uint8_t labels[N];
+    const uint8_t *images[N];
+    float loss[2], out[2][N * 10];
+    int n_correct[2], last = b->r->n_layers - 1;
+    if (backend->data_create == NULL)
+        goto done;
+    for (int i = 0; i < N; i++) {
+        images[i] = b->image[item[i]];
+        labels[i] = b->labels[item[i]];
+    }
+    assert_int_equal(bench_plan(b, 1, 0), ST_OK);
+    assert_int_equal(backend->data_create(0, b->images, b->labels, BATCH, b->pixels, &d), ST_OK);
+    for (int k = 0; k < 2; k++) {
+        enum status st = k == 0 ? backend->set_input(b->plan, images, labels, b->position, N)
+                                : backend->set_items(b->plan, d, item, b->position, N);
+        assert_int_equal(st, ST_OK);
+        for (int i = 0; i <= last; i++)
+            assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
+        assert_int_equal(backend->result(b->plan, &loss[k], &n_correct[k]), ST_OK);
+        assert_int_equal(backend->read_output(b->plan, last, out[k]), ST_OK);
+    }
+    assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    assert_int_equal(n_correct[0], n_correct[1]);
+    uint32_t beyond = BATCH;
+    assert_int_equal(backend->set_items(b->plan, d, &beyond, b->position, 1), ST_RANGE);
+    assert_int_equal(backend->set_items(b->plan, d, item, b->position, BATCH + 1), ST_RANGE);
+    backend->plan_destroy(b->plan);
+    b->plan = NULL;
+    backend->data_destroy(d);
+done:
+    bench_destroy(b);
+}
+
 /* Without labels there are probabilities, but no loss. */
 static void test_labels_may_be_missing(void **state)
 {
@@ -680,6 +721,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_is_wrong_is_refused),
         cmocka_unit_test(test_limits_are_kept_or_refused),
         cmocka_unit_test(test_tf32_is_close_or_refused),
+        cmocka_unit_test(test_items_are_images),
         cmocka_unit_test(test_labels_may_be_missing),
     };
     /* Threads that spin for one another starve on a busy machine; read when OpenMP is loaded. */

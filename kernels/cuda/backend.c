@@ -86,72 +86,22 @@ done:
     return st;
 }
 
-/* The pass for n samples; made now if it is not there. */
-static enum status pass_select(struct cuda_plan *plan, int n)
-{
-    enum status st = ST_OK;
-    struct cuda_pass *fresh;
-    if (n == plan->cfg.batch) {
-        plan->now = plan->pass[0];
-        return ST_OK;
-    }
-    if (plan->pass[1] == NULL || plan->pass[1]->n != n) {
-        TRY(cuda_pass_create(plan, n, &fresh));
-        cuda_pass_destroy(plan->pass[1]);
-        plan->pass[1] = fresh;
-    }
-    plan->now = plan->pass[1];
-done:
-    return st;
-}
-
-static enum status labels_check(const struct cuda_plan *plan, const uint8_t *labels, int n)
-{
-    const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
-    if (last->kind != LAYER_SOFTMAX_XENT)
-        return ST_OK;
-    for (int i = 0; i < n; i++)
-        if (labels[i] >= shape_elems(&last->in)) {
-            LOG_E("layer '%s': label %d, but there are only %lld classes; the model does not fit "
-                  "the data",
-                  last->name, labels[i], (long long)shape_elems(&last->in));
-            return ST_RANGE;
-        }
-    return ST_OK;
-}
-
-/* Positions, labels and pixels go over in one copy, and the pixels become floats on the device. */
 static enum status set_input(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
                              const uint64_t *position, int n)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
-    size_t batch = (size_t)plan->cfg.batch;
-    int64_t pixels = shape_elems(&plan->cfg.layers[0].in);
-    if (n < 1 || n > plan->cfg.batch) {
-        LOG_E("CUDA backend: %d samples for a plan of 1 to %d", n, plan->cfg.batch);
-        return ST_RANGE;
-    }
-    if (labels != NULL)
-        TRY(labels_check(plan, labels, n));
-    TRY(device_select(plan));
-    TRY(pass_select(plan, n));
-    TRY(cuda_check(NULL, "cudaEventSynchronize", cudaEventSynchronize(plan->input_read)));
-    for (int i = 0; i < n; i++) {
-        uint64_t at = position != NULL ? position[i] : (uint64_t)i;
-        memcpy(plan->host_in + 8 * (size_t)i, &at, sizeof at);
-        memcpy(plan->host_in + 9 * batch + (size_t)(i * pixels), images[i], (size_t)pixels);
-    }
-    plan->has_labels = labels != NULL;
-    if (labels != NULL)
-        memcpy(plan->host_in + 8 * batch, labels, (size_t)n);
-    TRY(cuda_check(NULL, "cudaMemcpyAsync",
-                   cudaMemcpyAsync(plan->d_in, plan->host_in, 9 * batch + (size_t)(n * pixels),
-                                   cudaMemcpyHostToDevice, plan->compute)));
-    TRY(cuda_check(NULL, "cudaEventRecord", cudaEventRecord(plan->input_read, plan->compute)));
-    TRY(cuda_check_kernel(
-        NULL, "pixel kernel",
-        cuda_scale_pixels(plan->compute, plan->d_in + 9 * batch, plan->input, n * pixels)));
+    TRY(device_select(cuda_plan_of(p)));
+    TRY(cuda_input_images(cuda_plan_of(p), images, labels, position, n));
+done:
+    return st;
+}
+
+static enum status set_items(struct plan *p, const struct backend_data *d, const uint32_t *item,
+                             const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    TRY(device_select(cuda_plan_of(p)));
+    TRY(cuda_input_items(cuda_plan_of(p), (const struct cuda_data *)d, item, position, n));
 done:
     return st;
 }
@@ -287,4 +237,7 @@ const struct backend weir_backend = {
     .result = result,
     .read_output = read_output,
     .wait_grads = wait_grads,
+    .data_create = cuda_data_create,
+    .data_destroy = cuda_data_destroy,
+    .set_items = set_items,
 };

@@ -133,3 +133,21 @@ void cuda_pass_destroy(struct cuda_pass *pass)
     free(pass->owned);
     free(pass);
 }
+
+enum status cuda_pass_select(struct cuda_plan *plan, int n)
+{
+    enum status st = ST_OK;
+    struct cuda_pass *fresh;
+    if (n == plan->cfg.batch) {
+        plan->now = plan->pass[0];
+        return ST_OK;
+    }
+    if (plan->pass[1] == NULL || plan->pass[1]->n != n) {
+        TRY(cuda_pass_create(plan, n, &fresh));
+        cuda_pass_destroy(plan->pass[1]);
+        plan->pass[1] = fresh;
+    }
+    plan->now = plan->pass[1];
+done:
+    return st;
+}

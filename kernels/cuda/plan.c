@@ -155,11 +155,19 @@ static void diffs_assign(struct cuda_plan *plan)
     }
 }
 
-/* Where the parts of d_in and host_in begin. */
 static size_t input_bytes(const struct cuda_plan *plan)
 {
-    size_t batch = (size_t)plan->cfg.batch;
-    return batch * 9 + batch * (size_t)shape_elems(&plan->cfg.layers[0].in);
+    size_t sample = sizeof(uint64_t) + sizeof(uint32_t) + sizeof(uint8_t);
+    return (size_t)plan->cfg.batch * (sample + (size_t)shape_elems(&plan->cfg.layers[0].in));
+}
+
+static struct cuda_input input_parts(void *block, int batch)
+{
+    struct cuda_input in = {.position = block};
+    in.item = (uint32_t *)(in.position + batch);
+    in.label = (uint8_t *)(in.item + batch);
+    in.pixels = in.label + batch;
+    return in;
 }
 
 static size_t result_bytes(const struct cuda_plan *plan)
@@ -223,6 +231,8 @@ static enum status memory_take(struct cuda_plan *plan)
     TRY(cuda_check(
         NULL, "cudaHostAlloc",
         cudaHostAlloc((void **)&plan->host_result, result_bytes(plan), cudaHostAllocDefault)));
+    plan->d = input_parts(plan->d_in, plan->cfg.batch);
+    plan->host = input_parts(plan->host_in, plan->cfg.batch);
 done:
     return st;
 }

@@ -15,6 +15,7 @@
 #define KERNELS_CUDA_PLAN_H
 #include "kernels/backend.h"
 #include "kernels/cuda/arena.h"
+#include "kernels/cuda/input.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/pieces.h"
 #include <cublas_v2.h>
@@ -79,9 +80,10 @@ struct cuda_plan {
     void *staging; /* pinned: all parameters' heads and tails */
     struct cuda_pass *pass[2], *now;
 
-    uint8_t *host_in, *d_in; /* positions, labels, pixels; pinned, and on the device */
-    cudaEvent_t input_read;  /* host_in may be written again */
-    float *input;            /* the images as floats */
+    uint8_t *host_in, *d_in;   /* pinned, and on the device, */
+    struct cuda_input host, d; /* and their parts */
+    cudaEvent_t input_read;    /* host_in may be written again */
+    float *input;              /* the images as floats */
     int has_labels;
     double *host_result, *d_result; /* the pass's n losses, then n hits (int32) */
     cudaEvent_t result_ready;
@@ -129,6 +131,7 @@ struct cuda_planes cuda_planes_of(const struct shape *s, int n);
 
 /* pass.c */
 enum status cuda_pass_create(struct cuda_plan *plan, int n, struct cuda_pass **out);
+enum status cuda_pass_select(struct cuda_plan *plan, int n); /* now; made if it is not there */
 void cuda_pass_destroy(struct cuda_pass *pass);
 enum status cuda_pass_state(struct cuda_pass *pass, int i, size_t bytes, void *out);
 enum status cuda_desc_tensor(struct cuda_pass *pass, const struct cuda_op *op, const int dims[4],

@@ -95,7 +95,7 @@ static struct cuda_dropout mask_of(const struct cuda_pass *pass, const struct dr
 {
     struct cuda_dropout mask = c->mask;
     mask.n = pass->n;
-    mask.position = (const uint64_t *)pass->plan->d_in;
+    mask.position = pass->plan->d.position;
     return mask;
 }
 
@@ -222,11 +222,10 @@ static enum status softmax_forward(struct cuda_pass *pass, int i, int train)
     enum status st = ST_OK;
     struct cuda_plan *plan = pass->plan;
     const struct cuda_op *op = &plan->ops[i];
-    size_t batch = (size_t)plan->cfg.batch;
     struct cuda_softmax s = {.n = pass->n,
                              .classes = op->layer->in.dim[0],
                              .x = *op->x,
-                             .labels = plan->has_labels ? plan->d_in + batch * 8 : NULL,
+                             .labels = plan->has_labels ? plan->d.label : NULL,
                              .y = *op->y,
                              .dx = op->dx != NULL ? *op->dx : NULL,
                              .loss = plan->d_result,

@@ -1,0 +1,180 @@
+/* kernels/cuda/input.c - see the header. */
+#include "kernels/cuda/input.h"
+#include "base/log.h"
+#include "kernels/cuda/plan.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The number of classes; INT_MAX where labels do not matter. */
+static int classes_of(const struct cuda_plan *plan)
+{
+    const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
+    return last->kind == LAYER_SOFTMAX_XENT ? (int)shape_elems(&last->in) : INT32_MAX;
+}
+
+static enum status label_check(const struct cuda_plan *plan, int label)
+{
+    if (label < classes_of(plan))
+        return ST_OK;
+    LOG_E("layer '%s': label %d, but there are only %d classes; the model does not fit the data",
+          plan->cfg.layers[plan->cfg.n_layers - 1].name, label, classes_of(plan));
+    return ST_RANGE;
+}
+
+static enum status samples_check(const struct cuda_plan *plan, int n)
+{
+    if (n >= 1 && n <= plan->cfg.batch)
+        return ST_OK;
+    LOG_E("CUDA backend: %d samples for a plan of 1 to %d", n, plan->cfg.batch);
+    return ST_RANGE;
+}
+
+/* Waits until the host's block may be written again, and writes the positions. */
+static enum status begin(struct cuda_plan *plan, const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    TRY(cuda_pass_select(plan, n));
+    TRY(cuda_check(NULL, "cudaEventSynchronize", cudaEventSynchronize(plan->input_read)));
+    for (int i = 0; i < n; i++)
+        plan->host.position[i] = position != NULL ? position[i] : (uint64_t)i;
+done:
+    return st;
+}
+
+/* The first `bytes` of the host's block, in one copy. */
+static enum status send(struct cuda_plan *plan, size_t bytes)
+{
+    enum status st = ST_OK;
+    TRY(cuda_check(
+        NULL, "cudaMemcpyAsync",
+        cudaMemcpyAsync(plan->d_in, plan->host_in, bytes, cudaMemcpyHostToDevice, plan->compute)));
+    TRY(cuda_check(NULL, "cudaEventRecord", cudaEventRecord(plan->input_read, plan->compute)));
+done:
+    return st;
+}
+
+enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *images,
+                              const uint8_t *labels, const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    size_t pixels = (size_t)shape_elems(&plan->cfg.layers[0].in);
+    TRY(samples_check(plan, n));
+    for (int i = 0; labels != NULL && i < n; i++)
+        TRY(label_check(plan, labels[i]));
+    TRY(begin(plan, position, n));
+    for (int i = 0; i < n; i++)
+        memcpy(plan->host.pixels + (size_t)i * pixels, images[i], pixels);
+    plan->has_labels = labels != NULL;
+    if (labels != NULL)
+        memcpy(plan->host.label, labels, (size_t)n);
+    TRY(send(plan, (size_t)(plan->host.pixels - plan->host_in) + (size_t)n * pixels));
+    TRY(cuda_check_kernel(
+        NULL, "pixel kernel",
+        cuda_scale_pixels(plan->compute, plan->d.pixels, plan->input, n * (int64_t)pixels)));
+done:
+    return st;
+}
+
+enum status cuda_data_check(const struct cuda_plan *plan, const struct cuda_data *d)
+{
+    int64_t pixels = shape_elems(&plan->cfg.layers[0].in);
+    if (d->device == plan->cfg.device && d->pixels == pixels)
+        return label_check(plan, d->largest_label);
+    LOG_E("CUDA backend: a data set of %" PRId64 " pixels on device %d for a plan of %" PRId64
+          " pixels on device %d",
+          d->pixels, d->device, pixels, plan->cfg.device);
+    return ST_MISMATCH;
+}
+
+enum status cuda_input_items(struct cuda_plan *plan, const struct cuda_data *d,
+                             const uint32_t *item, const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    TRY(samples_check(plan, n));
+    TRY(cuda_data_check(plan, d));
+    for (int i = 0; i < n; i++)
+        if (item[i] >= d->n) {
+            LOG_E("CUDA backend: item %" PRIu32 " of a data set of %" PRId64, item[i], d->n);
+            return ST_RANGE;
+        }
+    TRY(begin(plan, position, n));
+    memcpy(plan->host.item, item, (size_t)n * sizeof *item);
+    plan->has_labels = 1;
+    TRY(send(plan, (size_t)(plan->host.label - plan->host_in)));
+    struct cuda_gather g = {.n = n,
+                            .pixels = d->pixels,
+                            .images = d->images,
+                            .labels = d->labels,
+                            .item = plan->d.item,
+                            .x = plan->input,
+                            .label = plan->d.label};
+    TRY(cuda_check_kernel(NULL, "gather kernel", cuda_gather_items(plan->compute, &g)));
+done:
+    return st;
+}
+
+/* ---- the data set ---- */
+
+static enum status data_fill(struct cuda_data *d, const uint8_t *images, const uint8_t *labels)
+{
+    enum status st = ST_OK;
+    size_t bytes = (size_t)d->n * (size_t)d->pixels;
+    cudaStream_t stream = NULL;
+    TRY(cuda_check(NULL, "cudaStreamCreateWithFlags",
+                   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
+    TRY(cuda_check(NULL, "cudaMemcpyAsync",
+                   cudaMemcpyAsync(d->images, images, bytes, cudaMemcpyHostToDevice, stream)));
+    TRY(cuda_check(
+        NULL, "cudaMemcpyAsync",
+        cudaMemcpyAsync(d->labels, labels, (size_t)d->n, cudaMemcpyHostToDevice, stream)));
+    TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(stream)));
+    for (int64_t i = 0; i < d->n; i++)
+        if (labels[i] > d->largest_label)
+            d->largest_label = labels[i];
+done:
+    if (stream != NULL)
+        cudaStreamDestroy(stream);
+    return st;
+}
+
+enum status cuda_data_create(int device, const uint8_t *images, const uint8_t *labels, int64_t n,
+                             int64_t pixels, struct backend_data **out)
+{
+    enum status st = ST_OK;
+    struct cuda_data *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return cuda_no_host_memory();
+    *d = (struct cuda_data){.device = device, .n = n, .pixels = pixels};
+    size_t bytes = (size_t)n * (size_t)(pixels + 1);
+    TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(device)));
+    cudaError_t code = cudaMalloc((void **)&d->images, bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        LOG_I("the data set of %zu bytes does not fit the memory of device %d beside the network: "
+              "each step's images are sent",
+              bytes, device);
+        (void)cudaGetLastError();
+        d->images = NULL;
+        st = ST_NOMEM;
+        goto done;
+    }
+    TRY(cuda_check(NULL, "cudaMalloc", code));
+    d->labels = d->images + (size_t)n * (size_t)pixels;
+    TRY(data_fill(d, images, labels));
+    *out = (struct backend_data *)d;
+done:
+    if (st != ST_OK)
+        cuda_data_destroy((struct backend_data *)d);
+    return st;
+}
+
+void cuda_data_destroy(struct backend_data *data)
+{
+    struct cuda_data *d = (struct cuda_data *)data;
+    if (d == NULL)
+        return;
+    (void)cudaSetDevice(d->device);
+    if (d->images != NULL)
+        cudaFree(d->images);
+    free(d);
+}

@@ -1,0 +1,36 @@
+/* kernels/cuda/input.h - a pass's samples: bytes that the caller sends, or items of a data set that
+ * lies on the device as a whole. Pixels become floats on the device.
+ * Threads: as the plan's. Errors: ST_RANGE, ST_MISMATCH, ST_NOMEM, logged. */
+#ifndef KERNELS_CUDA_INPUT_H
+#define KERNELS_CUDA_INPUT_H
+#include "kernels/backend.h"
+
+struct cuda_plan;
+
+/* A pass's input as bytes: where its parts lie in one block for `batch` samples. */
+struct cuda_input {
+    uint64_t *position; /* [batch] */
+    uint32_t *item;     /* [batch] of a data set on the device */
+    uint8_t *label;     /* [batch] */
+    uint8_t *pixels;    /* [batch][pixels] */
+};
+
+/* A data set on one device, images and labels in one block. */
+struct cuda_data {
+    int device;
+    int64_t n, pixels;
+    int largest_label;
+    uint8_t *images, *labels;
+};
+
+enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *images,
+                              const uint8_t *labels, const uint64_t *position, int n);
+enum status cuda_input_items(struct cuda_plan *plan, const struct cuda_data *d,
+                             const uint32_t *item, const uint64_t *position, int n);
+/* Does the data set fit the plan's images, classes and device? */
+enum status cuda_data_check(const struct cuda_plan *plan, const struct cuda_data *d);
+enum status cuda_data_create(int device, const uint8_t *images, const uint8_t *labels, int64_t n,
+                             int64_t pixels, struct backend_data **out);
+void cuda_data_destroy(struct backend_data *d); /* NULL is fine */
+
+#endif
