@@ -49,7 +49,7 @@ struct backend_plan_config {
     uint64_t seed;       /* dropout masks */
     int inference_only;  /* no backward: less memory */
     /* Zero is the default of all that follow; a backend refuses what it does not have. */
-    uint64_t memory_limit_bytes;      /* GPU: the most that this plan takes; 0: what is free */
+    uint64_t memory_limit_bytes;      /* GPU: the most that this plan takes; 0: see set_memory */
     enum backend_precision precision; /* CPU: FP32 alone */
     int deterministic;                /* same bits on every run; the CPU always gives them */
     struct backend_group *group; /* the plan is its rank `rank`, `grads` are the same memory in all
@@ -58,6 +58,14 @@ struct backend_plan_config {
     const uint8_t *mine; /* [n_layers] 1: this plan computes the layer; forward and backward are
                             called for these alone; other plans have the others. NULL: all.
                             Borrowed while the plan lives */
+};
+
+/* Which device it is. A value. */
+struct backend_device {
+    char name[96];    /* "NVIDIA H200" */
+    uint8_t uuid[16]; /* of the card */
+    int pci[3];       /* domain, bus, device */
+    uint64_t memory_bytes;
 };
 
 struct plan; /* opaque, the backend's */
@@ -121,6 +129,12 @@ struct backend {
     /* set_input with the images and labels of these items of a data set on the plan's device. */
     enum status (*set_items)(struct plan *p, const struct backend_data *d, const uint32_t *item,
                              const uint64_t *position, int n);
+    /* Optional. Takes no memory of the device. */
+    enum status (*device_info)(int device, struct backend_device *out);
+    /* Optional. The most that all plans of this process take on the device together; 0: what is
+     * free. reserve: takes it all at once and keeps it until the process ends, so that others see
+     * it as used. Before the device's first plan (ST_BUSY). */
+    enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
 };
 
 /* Loads backend `name`; dir NULL: ../lib beside the running program. Never unloaded.

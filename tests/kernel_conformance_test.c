@@ -619,6 +619,44 @@ static void test_limits_are_kept_or_refused(void **state)
     bench_destroy(b);
 }
 
+/* Two plans under one limit that is just enough for both, taken as needed and at once: a third is
+ * refused, and fits when one is gone. */
+static void test_plans_share_a_limit(void **state)
+{
+    struct bench *b = bench_create(&nets[DEEP]);
+    struct backend_plan_config cfg = bench_config(b, 1, 0);
+    struct backend_device device;
+    struct plan *p[3];
+    if (backend->set_memory == NULL) {
+        bench_destroy(b);
+        skip();
+    }
+    assert_int_equal(backend->device_info(0, &device), ST_OK);
+    assert_int_not_equal(backend->device_info(backend->n_devices(), &device), ST_OK);
+    for (int reserve = 0; reserve < 2; reserve++) {
+        assert_int_equal(backend->set_memory(0, 0, 0), ST_OK);
+        uint64_t bytes = 0, before = 1;
+        while (bytes != before) { /* a plan makes do with less, down to its least */
+            before = cfg.memory_limit_bytes = bytes;
+            assert_int_equal(backend->plan_create(&cfg, &p[0]), ST_OK);
+            bytes = backend->plan_memory_bytes(p[0]);
+            assert_int_equal(backend->set_memory(0, 2 * bytes, 0), ST_BUSY);
+            backend->plan_destroy(p[0]);
+        }
+        assert_int_equal(backend->set_memory(0, 2 * bytes, reserve), ST_OK);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(backend->plan_create(&cfg, &p[k]), ST_OK);
+        assert_int_equal(backend->plan_create(&cfg, &p[2]), ST_NOMEM);
+        backend->plan_destroy(p[0]);
+        assert_int_equal(backend->plan_create(&cfg, &p[2]), ST_OK);
+        backend->plan_destroy(p[1]);
+        backend->plan_destroy(p[2]);
+    }
+    assert_int_equal(backend->set_memory(0, 2 * device.memory_bytes, 1), ST_NOMEM);
+    assert_int_equal(backend->set_memory(0, 0, 0), ST_OK);
+    bench_destroy(b);
+}
+
 /* TF32 keeps 11 bits of each factor. Outputs and loss only: a maximum or a relu may turn over, and
  * its gradient then goes another way. Without asking for determinism, for once. */
 static void test_tf32_is_close_or_refused(void **state)
@@ -720,6 +758,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_plans_take_turns_on_devices),
         cmocka_unit_test(test_what_is_wrong_is_refused),
         cmocka_unit_test(test_limits_are_kept_or_refused),
+        cmocka_unit_test(test_plans_share_a_limit),
         cmocka_unit_test(test_tf32_is_close_or_refused),
         cmocka_unit_test(test_items_are_images),
         cmocka_unit_test(test_labels_may_be_missing),

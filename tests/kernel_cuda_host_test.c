@@ -2,6 +2,7 @@
  * memory and the error when it is full, the choice of algorithms, the cutting of copies. */
 #include "kernels/cuda/algo.h"
 #include "kernels/cuda/arena.h"
+#include "kernels/cuda/budget.h"
 #include "kernels/cuda/pieces.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,6 +113,69 @@ static void test_arena_names_the_largest(void **state)
     cuda_arena_free(&a);
 }
 
+/* ---- budget: several plans under one limit ---- */
+
+static void test_budget_counts(void **state)
+{
+    struct cuda_budget b;
+    uint64_t at;
+    cuda_budget_init(&b, 1000, 0);
+    assert_int_equal(cuda_budget_left(&b), 1000);
+    assert_int_equal(cuda_budget_take(&b, 600, &at), ST_OK);
+    assert_int_equal(cuda_budget_take(&b, 401, &at), ST_NOMEM);
+    assert_int_equal(cuda_budget_left(&b), 400);
+    assert_int_equal(cuda_budget_take(&b, 400, &at), ST_OK);
+    assert_int_equal(cuda_budget_take(&b, 1, &at), ST_NOMEM);
+    cuda_budget_give(&b, 0, 600);
+    assert_int_equal(cuda_budget_left(&b), 600);
+    assert_int_equal(b.taken, 400);
+    cuda_budget_free(&b);
+    cuda_budget_init(&b, UINT64_MAX, 0);
+    assert_int_equal(cuda_budget_take(&b, 300, &at), ST_OK);
+    assert_int_equal(cuda_budget_take(&b, UINT64_MAX - 299, &at), ST_NOMEM);
+    cuda_budget_free(&b);
+}
+
+/* Takes and gives at random: no two share a place, all lie in the block, and what is left is the
+ * widest gap. */
+static void test_budget_deals_out_a_block(void **state)
+{
+    enum { N = 200, LIMIT = 100000 };
+    struct cuda_budget b;
+    uint64_t at[N], bytes[N], taken = 0;
+    unsigned seed = 1;
+    int n = 0, refused = 0;
+    cuda_budget_init(&b, LIMIT, 1);
+    for (int round = 0; round < 3000; round++) {
+        uint64_t left = cuda_budget_left(&b), wish = (uint64_t)(rand_r(&seed) % 3000);
+        if (n < N && rand_r(&seed) % 5 < 3) {
+            enum status st = cuda_budget_take(&b, wish, &at[n]);
+            assert_int_equal(st, wish <= left ? ST_OK : ST_NOMEM);
+            refused += st != ST_OK;
+            if (st != ST_OK)
+                continue;
+            bytes[n] = wish < 1 ? 256 : (wish + 255) / 256 * 256;
+            assert_true(at[n] % CUDA_ARENA_ALIGN == 0 && at[n] + bytes[n] <= LIMIT);
+            for (int k = 0; k < n; k++)
+                assert_true(at[k] + bytes[k] <= at[n] || at[n] + bytes[n] <= at[k]);
+            taken += bytes[n++];
+        } else if (n > 0) {
+            int k = rand_r(&seed) % n;
+            cuda_budget_give(&b, at[k], bytes[k]);
+            taken -= bytes[k];
+            at[k] = at[--n];
+            bytes[k] = bytes[n];
+        }
+        assert_int_equal(b.taken, taken);
+    }
+    assert_true(refused > 10);
+    while (n-- > 0)
+        cuda_budget_give(&b, at[n], bytes[n]);
+    assert_int_equal(cuda_budget_left(&b), LIMIT / 256 * 256);
+    assert_int_equal(b.taken, 0);
+    cuda_budget_free(&b);
+}
+
 /* ---- algorithms ---- */
 
 static void test_first_algorithm_that_fits(void **state)
@@ -200,6 +264,8 @@ int main(void)
         cmocka_unit_test(test_arena_limit_is_hard),
         cmocka_unit_test(test_arena_does_not_wrap),
         cmocka_unit_test(test_arena_names_the_largest),
+        cmocka_unit_test(test_budget_counts),
+        cmocka_unit_test(test_budget_deals_out_a_block),
         cmocka_unit_test(test_first_algorithm_that_fits),
         cmocka_unit_test(test_only_whole_pages_are_pinned),
         cmocka_unit_test(test_neighbours_are_joined),

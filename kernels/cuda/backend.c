@@ -2,6 +2,7 @@
  * of the pass that fits the number of samples. Each entry names the device first: CUDA keeps the
  * current one per thread. */
 #include "base/log.h"
+#include "kernels/cuda/memory.h"
 #include "kernels/cuda/plan.h"
 #include "kernels/plan_check.h"
 #include <stdio.h>
@@ -28,6 +29,42 @@ static int n_devices(void)
     return 0;
 }
 
+static enum status device_check(int device)
+{
+    int n = n_devices();
+    if (device >= 0 && device < n)
+        return ST_OK;
+    LOG_E("CUDA backend: there is no device %d, only %d", device, n);
+    return ST_NOT_FOUND;
+}
+
+static enum status device_info(int device, struct backend_device *out)
+{
+    enum status st = ST_OK;
+    struct cudaDeviceProp prop;
+    TRY(device_check(device));
+    TRY(cuda_check(NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&prop, device)));
+    *out = (struct backend_device){
+        .pci = {prop.pciDomainID, prop.pciBusID, prop.pciDeviceID},
+        .memory_bytes = prop.totalGlobalMem,
+    };
+    _Static_assert(sizeof out->uuid == sizeof prop.uuid, "both have 16 bytes");
+    memcpy(out->uuid, &prop.uuid, sizeof out->uuid);
+    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, prop.name);
+done:
+    return st;
+}
+
+static enum status set_memory(int device, uint64_t limit_bytes, int reserve)
+{
+    enum status st = ST_OK;
+    TRY(device_check(device));
+    TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(device)));
+    TRY(cuda_memory_set(device, limit_bytes, reserve));
+done:
+    return st;
+}
+
 static enum status config_check(const struct backend_plan_config *cfg)
 {
     enum status st = ST_OK;
@@ -40,11 +77,7 @@ static enum status config_check(const struct backend_plan_config *cfg)
         return ST_UNSUPPORTED;
     }
     TRY(plan_check_layers(cfg, "CUDA"));
-    int n = n_devices();
-    if (cfg->device < 0 || cfg->device >= n) {
-        LOG_E("CUDA backend: there is no device %d, only %d", cfg->device, n);
-        return ST_NOT_FOUND;
-    }
+    TRY(device_check(cfg->device));
 done:
     return st;
 }
@@ -240,4 +273,6 @@ const struct backend weir_backend = {
     .data_create = cuda_data_create,
     .data_destroy = cuda_data_destroy,
     .set_items = set_items,
+    .device_info = device_info,
+    .set_memory = set_memory,
 };

@@ -2,17 +2,20 @@
 #include "base/log.h"
 #include "kernels/cuda/plan.h"
 
-static const char *op_name(const struct cuda_op *op)
+/* Of all three libraries, so that the line always names the layer and the device. */
+static void say(const struct cuda_op *op, const char *call, const char *what, const char *more)
 {
-    return op != NULL ? op->layer->name : "(all)";
+    int device = -1;
+    (void)cudaGetDevice(&device);
+    LOG_E("layer '%s': CUDA device %d: %s: %s%s%s", op != NULL ? op->layer->name : "(all)", device,
+          call, what, more[0] != '\0' ? ": " : "", more);
 }
 
 enum status cuda_check(const struct cuda_op *op, const char *call, cudaError_t code)
 {
     if (code == cudaSuccess)
         return ST_OK;
-    LOG_E("layer '%s': %s: %s (%s)", op_name(op), call, cudaGetErrorString(code),
-          cudaGetErrorName(code));
+    say(op, call, cudaGetErrorString(code), cudaGetErrorName(code));
     (void)cudaGetLastError(); /* the next call shall not report it again */
     return code == cudaErrorMemoryAllocation ? ST_NOMEM : ST_INTERNAL;
 }
@@ -28,8 +31,7 @@ enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStat
         return ST_OK;
     char why[256] = "";
     cudnnGetLastErrorString(why, sizeof why);
-    LOG_E("layer '%s': %s: %s%s%s", op_name(op), call, cudnnGetErrorString(code),
-          why[0] != '\0' ? ": " : "", why);
+    say(op, call, cudnnGetErrorString(code), why);
     switch (CUDNN_STATUS_CATEGORY(code)) {
     case CUDNN_STATUS_NOT_SUPPORTED:
     case CUDNN_STATUS_BAD_PARAM:
@@ -46,7 +48,7 @@ enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasSt
 {
     if (code == CUBLAS_STATUS_SUCCESS)
         return ST_OK;
-    LOG_E("layer '%s': %s: %s", op_name(op), call, cublasGetStatusString(code));
+    say(op, call, cublasGetStatusString(code), "");
     switch (code) {
     case CUBLAS_STATUS_ALLOC_FAILED:
         return ST_NOMEM;

@@ -1,6 +1,7 @@
 /* kernels/cuda/input.c - see the header. */
 #include "kernels/cuda/input.h"
 #include "base/log.h"
+#include "kernels/cuda/memory.h"
 #include "kernels/cuda/plan.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -146,19 +147,15 @@ enum status cuda_data_create(int device, const uint8_t *images, const uint8_t *l
     if (d == NULL)
         return cuda_no_host_memory();
     *d = (struct cuda_data){.device = device, .n = n, .pixels = pixels};
-    size_t bytes = (size_t)n * (size_t)(pixels + 1);
+    d->bytes = (uint64_t)n * (uint64_t)(pixels + 1);
     TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(device)));
-    cudaError_t code = cudaMalloc((void **)&d->images, bytes);
-    if (code == cudaErrorMemoryAllocation) {
-        LOG_I("the data set of %zu bytes does not fit the memory of device %d beside the network: "
+    st = cuda_memory_take(device, d->bytes, (void **)&d->images);
+    if (st == ST_NOMEM)
+        LOG_I("the data set of %" PRIu64
+              " bytes does not fit the memory of device %d beside the network: "
               "each step's images are sent",
-              bytes, device);
-        (void)cudaGetLastError();
-        d->images = NULL;
-        st = ST_NOMEM;
-        goto done;
-    }
-    TRY(cuda_check(NULL, "cudaMalloc", code));
+              d->bytes, device);
+    TRY(st);
     d->labels = d->images + (size_t)n * (size_t)pixels;
     TRY(data_fill(d, images, labels));
     *out = (struct backend_data *)d;
@@ -174,7 +171,6 @@ void cuda_data_destroy(struct backend_data *data)
     if (d == NULL)
         return;
     (void)cudaSetDevice(d->device);
-    if (d->images != NULL)
-        cudaFree(d->images);
+    cuda_memory_give(d->device, d->images, d->bytes);
     free(d);
 }

@@ -20,6 +20,7 @@ struct cuda_data {
     int device;
     int64_t n, pixels;
     int largest_label;
+    uint64_t bytes; /* of both */
     uint8_t *images, *labels;
 };
 

@@ -1,7 +1,8 @@
 /* kernels/cuda/plan.c - plans the network on one device: who needs which memory, then one block for
- * all of it. */
+ * all of it, within what this process may take of the device (memory.h). */
 #include "kernels/cuda/plan.h"
 #include "base/log.h"
+#include "kernels/cuda/memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,17 +211,14 @@ static enum status memory_take(struct cuda_plan *plan)
     const struct cuda_arena *a = &plan->arena;
     const char *layer, *what;
     uint64_t bytes;
-    cudaError_t code = cudaMalloc(&plan->block, a->bytes);
-    if (code == cudaErrorMemoryAllocation) {
+    st = cuda_memory_take(plan->cfg.device, a->bytes, &plan->block);
+    if (st == ST_NOMEM) {
         cuda_arena_largest(a, &layer, &what, &bytes);
         LOG_E("out of GPU memory: device %d has no %" PRIu64 " bytes in one piece for this plan; "
               "the largest part is layer '%s': its %s, %" PRIu64 " bytes; take a smaller batch",
               plan->cfg.device, a->bytes, layer, what, bytes);
-        (void)cudaGetLastError();
-        plan->block = NULL;
-        return ST_NOMEM;
     }
-    TRY(cuda_check(NULL, "cudaMalloc", code));
+    TRY(st);
     cuda_arena_bind(a, plan->block);
     TRY(cuda_check_blas(
         NULL, "cublasSetWorkspace",
@@ -263,7 +261,7 @@ done:
 static enum status device_open(struct cuda_plan *plan)
 {
     enum status st = ST_OK;
-    size_t free_bytes, all_bytes;
+    uint64_t left;
     TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(plan->cfg.device)));
     TRY(cuda_check(NULL, "cudaStreamCreateWithFlags",
                    cudaStreamCreateWithFlags(&plan->compute, cudaStreamNonBlocking)));
@@ -279,9 +277,9 @@ static enum status device_open(struct cuda_plan *plan)
                         cublasSetMathMode(plan->cublas, plan->cfg.precision == BACKEND_TF32
                                                             ? CUBLAS_TF32_TENSOR_OP_MATH
                                                             : CUBLAS_DEFAULT_MATH)));
-    TRY(cuda_check(NULL, "cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &all_bytes)));
+    TRY(cuda_memory_left(plan->cfg.device, &left));
     uint64_t limit = plan->cfg.memory_limit_bytes;
-    cuda_arena_init(&plan->arena, limit == 0 || limit > free_bytes ? free_bytes : limit);
+    cuda_arena_init(&plan->arena, limit == 0 || limit > left ? left : limit);
 done:
     return st;
 }
@@ -343,8 +341,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
         cublasDestroy(plan->cublas);
     if (plan->cudnn != NULL)
         cudnnDestroy(plan->cudnn);
-    if (plan->block != NULL)
-        cudaFree(plan->block);
+    cuda_memory_give(plan->cfg.device, plan->block, plan->arena.bytes);
     cuda_arena_free(&plan->arena);
     if (plan->down != NULL)
         cudaStreamDestroy(plan->down);

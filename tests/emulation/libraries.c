@@ -293,9 +293,11 @@ struct conv {
     const struct cudnnConvolutionStruct *c;
 };
 
-static void conv_begin(cudnnHandle_t h, const struct conv *v, int algo, void *work, size_t bytes)
+static cudnnStatus_t conv_begin(cudnnHandle_t h, const struct conv *v, int algo, void *work,
+                                size_t bytes)
 {
-    emulation_before_launch(h->stream);
+    if (emulation_before_launch(h->stream) != 0)
+        return CUDNN_STATUS_EXECUTION_FAILED;
     if (algo == ALGO_BROKEN || (v->c->math != algo_math(algo) && v->c->math != CUDNN_FMA_MATH))
         emulation_fail("not the algorithm and math that were proposed");
     if (algo == ALGO_TF32 && v->c->math == CUDNN_FMA_MATH)
@@ -305,6 +307,7 @@ static void conv_begin(cudnnHandle_t h, const struct conv *v, int algo, void *wo
     emulation_check_device("workspace", work, algo_bytes(algo, v->y));
     if (algo_bytes(algo, v->y) > 0)
         memset(work, 0xff, algo_bytes(algo, v->y));
+    return CUDNN_STATUS_SUCCESS;
 }
 
 /* Calls f for all (output, input, weight) that meet. */
@@ -376,7 +379,9 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
     check_floats("x", x, elems(xd->d));
     check_floats("w", w, elems(wd->d));
     check_floats("y", y, elems(yd->d));
-    conv_begin(h, &v, (int)algo, work, bytes);
+    cudnnStatus_t begun = conv_begin(h, &v, (int)algo, work, bytes);
+    if (begun != CUDNN_STATUS_SUCCESS)
+        return begun;
     conv_run(&v, add_y, (struct conv_sums){.x = x, .w = w}, y, elems(yd->d));
     return CUDNN_STATUS_SUCCESS;
 }
@@ -394,7 +399,9 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
     check_floats("x", x, elems(xd->d));
     check_floats("dw", dw, elems(wd->d));
     check_floats("dy", dy, elems(yd->d));
-    conv_begin(h, &v, (int)algo, work, bytes);
+    cudnnStatus_t begun = conv_begin(h, &v, (int)algo, work, bytes);
+    if (begun != CUDNN_STATUS_SUCCESS)
+        return begun;
     conv_run(&v, add_dw, (struct conv_sums){.x = x, .dy = dy}, dw, elems(wd->d));
     return CUDNN_STATUS_SUCCESS;
 }
@@ -414,7 +421,9 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
     check_floats("dy", dy, elems(yd->d));
     if (dx == dy)
         emulation_fail("a convolution in place");
-    conv_begin(h, &v, (int)algo, work, bytes);
+    cudnnStatus_t begun = conv_begin(h, &v, (int)algo, work, bytes);
+    if (begun != CUDNN_STATUS_SUCCESS)
+        return begun;
     conv_run(&v, add_dx, (struct conv_sums){.w = w, .dy = dy}, dx, elems(xd->d));
     return CUDNN_STATUS_SUCCESS;
 }
@@ -428,15 +437,17 @@ static size_t norm_at(const int d[4], int c, int k)
     return (size_t)((k / plane * d[1] + c) * plane + k % plane);
 }
 
-static void norm_begin(cudnnHandle_t h, cudnnBatchNormMode_t mode, const int d[4],
-                       const int params[4])
+static cudnnStatus_t norm_begin(cudnnHandle_t h, cudnnBatchNormMode_t mode, const int d[4],
+                                const int params[4])
 {
-    emulation_before_launch(h->stream);
+    if (emulation_before_launch(h->stream) != 0)
+        return CUDNN_STATUS_EXECUTION_FAILED;
     if (mode == CUDNN_BATCHNORM_PER_ACTIVATION ? d[2] != 1 || d[3] != 1
                                                : mode != CUDNN_BATCHNORM_SPATIAL)
         emulation_fail("a mode of batch norm that is not emulated");
     if (params[0] != 1 || params[1] != d[1] || params[2] != 1 || params[3] != 1)
         emulation_fail("batch norm's parameters have another shape");
+    return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnBatchNormalizationForwardTraining(
@@ -455,7 +466,9 @@ cudnnStatus_t cudnnBatchNormalizationForwardTraining(
     check_floats("inverse", inverse, elems(pd->d));
     if (running_mean != NULL || running_variance != NULL)
         emulation_fail("running statistics are the caller's");
-    norm_begin(h, mode, xd->d, pd->d);
+    cudnnStatus_t begun = norm_begin(h, mode, xd->d, pd->d);
+    if (begun != CUDNN_STATUS_SUCCESS)
+        return begun;
     for (int c = 0; c < xd->d[1]; c++) {
         double sum = 0, squares = 0;
         for (int k = 0; k < cells; k++)
@@ -487,7 +500,9 @@ cudnnStatus_t cudnnBatchNormalizationForwardInference(
     check_scale(alpha, beta);
     check_floats("x", x, elems(xd->d));
     check_floats("y", y, elems(yd->d));
-    norm_begin(h, mode, xd->d, pd->d);
+    cudnnStatus_t begun = norm_begin(h, mode, xd->d, pd->d);
+    if (begun != CUDNN_STATUS_SUCCESS)
+        return begun;
     for (int c = 0; c < xd->d[1]; c++)
         for (int k = 0; k < cells; k++) {
             size_t at = norm_at(xd->d, c, k);
@@ -518,7 +533,9 @@ cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMod
     check_floats("dbias", dbias, elems(pd->d));
     if (dx == dy || dx == x)
         emulation_fail("batch norm's gradient in place");
-    norm_begin(h, mode, xd->d, pd->d);
+    cudnnStatus_t begun = norm_begin(h, mode, xd->d, pd->d);
+    if (begun != CUDNN_STATUS_SUCCESS)
+        return begun;
     for (int c = 0; c < xd->d[1]; c++) {
         double sum = 0, product = 0;
         for (int k = 0; k < cells; k++) {
@@ -593,7 +610,8 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t op_a, cublasOp
     check_floats("a", a, (size_t)lda * (size_t)a_columns);
     check_floats("b", b, (size_t)ldb * (size_t)b_columns);
     check_floats("c", c, (size_t)ldc * (size_t)n);
-    emulation_before_launch(h->stream);
+    if (emulation_before_launch(h->stream) != 0)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     for (int j = 0; j < n; j++)
         for (int i = 0; i < m; i++) {
             double sum = 0;

@@ -96,6 +96,23 @@ int emulation_is_wrong(int device)
     return g != NULL && g->wrong;
 }
 
+int emulation_launches(int device)
+{
+    const struct fake_gpu *g = fake_gpu_of(device);
+    return g != NULL ? g->launches : 0;
+}
+
+void emulation_identity(int device, char *name, size_t size, unsigned char uuid[16], int pci[3])
+{
+    const struct fake_gpu *g = fake_gpu_of(device);
+    snprintf(name, size, "%s", g != NULL ? g->name : "emulated");
+    memset(uuid, device, 16);
+    if (g != NULL)
+        fake_uuid_bytes(&g->own, uuid);
+    for (int i = 0; i < 3; i++)
+        pci[i] = g != NULL ? (int)g->pci[i] : device * (i == 1);
+}
+
 int emulation_driver_version(void)
 {
     int card;

@@ -18,6 +18,10 @@ void emulation_book(int device, long long bytes);
 int emulation_error(int device);
 /* 1: its products are wrong. */
 int emulation_is_wrong(int device);
+/* How many launches succeed; 0: all. */
+int emulation_launches(int device);
+/* Its name, UUID and place on the bus, as the driver tells them. */
+void emulation_identity(int device, char *name, size_t size, unsigned char uuid[16], int pci[3]);
 /* The driver: the CUDA version that it serves, and what the runtime says to it; 0: all is well. */
 int emulation_driver_version(void);
 int emulation_driver_error(void);

@@ -199,13 +199,18 @@ static void stream_add(struct CUstream_st *s, struct task task)
     s->issued++;
 }
 
-void emulation_before_launch(struct CUstream_st *s)
+int emulation_before_launch(struct CUstream_st *s)
 {
+    static _Atomic int n_launches[EMULATION_MAX_DEVICES];
+    int most = emulation_launches(current_device);
     if (s == NULL)
         emulation_fail("a launch on the default stream");
     if (s->device != current_device)
         emulation_fail("a launch on a stream of another device than the current one");
+    if (most > 0 && n_launches[current_device]++ >= most)
+        return cudaErrorIllegalAddress;
     stream_run(s, s->issued);
+    return 0;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
@@ -306,6 +311,26 @@ cudaError_t cudaSetDevice(int device)
         return cudaErrorInvalidDevice;
     current_device = device;
     return (cudaError_t)emulation_error(device);
+}
+
+cudaError_t cudaGetDevice(int *out)
+{
+    *out = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
+{
+    int pci[3];
+    if (device < 0 || device >= emulation_n_devices())
+        return cudaErrorInvalidDevice;
+    memset(out, 0, sizeof *out);
+    emulation_identity(device, out->name, sizeof out->name, (unsigned char *)out->uuid.bytes, pci);
+    out->pciDomainID = pci[0];
+    out->pciBusID = pci[1];
+    out->pciDeviceID = pci[2];
+    out->totalGlobalMem = emulation_total_bytes(device);
+    return cudaSuccess;
 }
 
 int emulation_current_is_wrong(void)

@@ -13,7 +13,8 @@ extern "C" {
 #endif
 
 struct CUstream_st;
-void emulation_before_launch(struct CUstream_st *stream); /* its copies and waits are done now */
+/* Its copies and waits are done now. 0, or CUDA's error: the launch fails. */
+int emulation_before_launch(struct CUstream_st *stream);
 /* Ends the program unless [at, at + bytes) is device memory. */
 void emulation_check_device(const char *what, const void *at, size_t bytes);
 /* 1: products on the current device shall come out wrong. */

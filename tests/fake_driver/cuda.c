@@ -5,7 +5,6 @@
  * MIG instance is shown, the first one that is named, else a card's first.
  * Unlike the real one it reads everything anew at each cuInit. */
 #include "tests/fake_driver/state.h"
-#include <ctype.h>
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DEVICE = 100, INVALID_DEVICE = 101 };
 
@@ -187,16 +186,7 @@ int cuDeviceGetPCIBusId(char *id, int size, int device)
 
 static int uuid_of(const struct fake_part *part, struct uuid *out)
 {
-    const char *s = part->uuid + 4;
-    for (int i = 0; i < 16; i++) {
-        unsigned byte = 0;
-        s += *s == '-';
-        if (!isxdigit((unsigned char)*s) || sscanf(s, "%2x", &byte) != 1)
-            return INVALID_VALUE;
-        out->bytes[i] = (unsigned char)byte;
-        s += 2;
-    }
-    return SUCCESS;
+    return fake_uuid_bytes(part, out->bytes) ? SUCCESS : INVALID_VALUE;
 }
 
 int cuDeviceGetUuid(struct uuid *uuid, int device)

@@ -6,12 +6,13 @@
  *     nvml init=9                          what nvmlInit answers
  *     gpu uuid=GPU-... pci=0000:3b:00.0 name=NVIDIA_H200 cc=9.0 total=143771 used=600 busy=0
  *         procs=12,13 speed=2 lost=1       (one line; cards in the order of NVML, which is by bus)
- *         error=46 wrong=1                 (for tests/emulation: what CUDA answers; wrong products)
+ *         error=46 wrong=1 launches=200    (for tests/emulation: what CUDA answers; wrong products;
+ *                                          what is launched after so many launches fails)
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
  * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still. */
-
 #ifndef TESTS_FAKE_DRIVER_STATE_H
 #define TESTS_FAKE_DRIVER_STATE_H
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ struct fake_gpu {
     struct fake_part own;
     char name[64];
     unsigned pci[4];
-    int cc[2], busy, speed, lost, error, wrong;
+    int cc[2], busy, speed, lost, error, wrong, launches;
     struct fake_part mig[FAKE_MAX];
     int n_migs;
 };
@@ -50,6 +51,21 @@ static inline void fake_read_part(struct fake_part *p, const char *key, const ch
     else if (strcmp(key, "procs") == 0)
         for (char *at = (char *)value; *at && p->n_procs < FAKE_MAX_PROCS; at += *at == ',')
             p->proc[p->n_procs++] = (unsigned)strtoul(at, &at, 10);
+}
+
+/* 0: it is none. */
+static inline int fake_uuid_bytes(const struct fake_part *part, unsigned char out[16])
+{
+    const char *s = part->uuid + 4;
+    for (int i = 0; i < 16; i++) {
+        unsigned byte = 0;
+        s += *s == '-';
+        if (!isxdigit((unsigned char)*s) || sscanf(s, "%2x", &byte) != 1)
+            return 0;
+        out[i] = (unsigned char)byte;
+        s += 2;
+    }
+    return 1;
 }
 
 static inline void fake_read_gpu(struct fake_gpu *g, const char *key, const char *value)
@@ -73,6 +89,8 @@ static inline void fake_read_gpu(struct fake_gpu *g, const char *key, const char
         g->error = atoi(value);
     } else if (strcmp(key, "wrong") == 0) {
         g->wrong = atoi(value);
+    } else if (strcmp(key, "launches") == 0) {
+        g->launches = atoi(value);
     }
 }
 

@@ -44,7 +44,7 @@ static void (*emulation_call)(const void *kernel);
 static const void *emulation_kernel;
 
 /* A test program may have streams whose work comes first. */
-extern "C" __attribute__((weak)) void emulation_before_launch(struct CUstream_st *stream);
+extern "C" __attribute__((weak)) int emulation_before_launch(struct CUstream_st *stream);
 
 static inline void __syncthreads()
 {
@@ -106,8 +106,9 @@ template <class Kernel>
 static int emulation_run(struct CUstream_st *stream, dim3 grid, unsigned threads,
                          const Kernel &kernel)
 {
-    if (emulation_before_launch != nullptr)
-        emulation_before_launch(stream);
+    int code = emulation_before_launch != nullptr ? emulation_before_launch(stream) : 0;
+    if (code != 0)
+        return code;
     pthread_mutex_lock(&emulation_lock);
     if (emulation_fibers == nullptr)
         emulation_fibers =

@@ -1,0 +1,144 @@
+/* kernels/cuda/memory.c - see the header. */
+#include "kernels/cuda/memory.h"
+#include "base/log.h"
+#include "kernels/cuda/budget.h"
+#include "kernels/cuda/plan.h"
+#include <inttypes.h>
+#include <pthread.h>
+
+enum { MAX_DEVICES = 128 };
+
+static struct {
+    int is_set;
+    struct cuda_budget budget;
+    char *block; /* NULL: each take is a cudaMalloc */
+} devices[MAX_DEVICES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards devices */
+
+static enum status device_check(int device)
+{
+    if (device >= 0 && device < MAX_DEVICES)
+        return ST_OK;
+    LOG_E("CUDA backend: device %d: only %d devices are supported", device, MAX_DEVICES);
+    return ST_UNSUPPORTED;
+}
+
+/* Under the lock. Without a set limit there is one budget that nothing exceeds. */
+static struct cuda_budget *budget_of(int device)
+{
+    if (!devices[device].is_set) {
+        cuda_budget_init(&devices[device].budget, UINT64_MAX, 0);
+        devices[device].is_set = 1;
+    }
+    return &devices[device].budget;
+}
+
+/* cudaMalloc that only tells whether it worked. */
+static enum status malloc_try(uint64_t bytes, void **out)
+{
+    cudaError_t code = cudaMalloc(out, bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        *out = NULL;
+        return ST_NOMEM;
+    }
+    return cuda_check(NULL, "cudaMalloc", code);
+}
+
+static void say_not_free(int device, uint64_t limit)
+{
+    size_t free_bytes = 0, all = 0;
+    if (cudaMemGetInfo(&free_bytes, &all) != cudaSuccess)
+        (void)cudaGetLastError();
+    LOG_E("CUDA device %d: %.1f MB of its memory shall be taken at once, but only %.1f MB of its "
+          "%.1f MB are free, other programs have the rest (nvidia-smi names them); take a smaller "
+          "--gpu_memory_fraction, another card, or --gpu_allow_growth, which takes only what is "
+          "needed",
+          device, (double)limit / 1e6, (double)free_bytes / 1e6, (double)all / 1e6);
+}
+
+enum status cuda_memory_set(int device, uint64_t limit, int reserve)
+{
+    enum status st = ST_OK;
+    void *block = NULL;
+    TRY(device_check(device));
+    pthread_mutex_lock(&lock);
+    struct cuda_budget *b = budget_of(device);
+    if (b->taken > 0) {
+        LOG_E("CUDA device %d: its memory's limit is set before its first plan is made", device);
+        st = ST_BUSY;
+        goto unlock;
+    }
+    if (devices[device].block != NULL)
+        cudaFree(devices[device].block);
+    devices[device].block = NULL;
+    cuda_budget_free(b);
+    devices[device].is_set = 0;
+    if (limit == 0)
+        goto unlock;
+    if (reserve)
+        st = malloc_try(limit, &block);
+    if (st == ST_NOMEM)
+        say_not_free(device, limit);
+    if (st != ST_OK)
+        goto unlock;
+    cuda_budget_init(b, limit, reserve);
+    devices[device].block = block;
+    devices[device].is_set = 1;
+unlock:
+    pthread_mutex_unlock(&lock);
+done:
+    return st;
+}
+
+enum status cuda_memory_left(int device, uint64_t *out)
+{
+    enum status st = ST_OK;
+    size_t free_bytes, all;
+    TRY(device_check(device));
+    TRY(cuda_check(NULL, "cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &all)));
+    pthread_mutex_lock(&lock);
+    const struct cuda_budget *b = budget_of(device);
+    *out = cuda_budget_left(b);
+    if (!b->has_block && *out > free_bytes)
+        *out = free_bytes;
+    pthread_mutex_unlock(&lock);
+done:
+    return st;
+}
+
+enum status cuda_memory_take(int device, uint64_t bytes, void **out)
+{
+    uint64_t at;
+    *out = NULL;
+    enum status st = device_check(device);
+    if (st != ST_OK)
+        return st;
+    pthread_mutex_lock(&lock);
+    struct cuda_budget *b = budget_of(device);
+    st = cuda_budget_take(b, bytes, &at);
+    if (st == ST_OK && b->has_block) {
+        *out = devices[device].block + at;
+    } else if (st == ST_OK) {
+        st = malloc_try(bytes, out);
+        if (st != ST_OK)
+            cuda_budget_give(b, at, bytes);
+    }
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+void cuda_memory_give(int device, void *at, uint64_t bytes)
+{
+    if (at == NULL)
+        return;
+    pthread_mutex_lock(&lock);
+    struct cuda_budget *b = budget_of(device);
+    if (b->has_block) {
+        cuda_budget_give(b, (uint64_t)((char *)at - devices[device].block), bytes);
+    } else {
+        cudaFree(at);
+        cuda_budget_give(b, 0, bytes);
+    }
+    pthread_mutex_unlock(&lock);
+}

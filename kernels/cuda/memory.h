@@ -1,0 +1,21 @@
+/* kernels/cuda/memory.h - the one place where this process takes and gives back device memory. Each
+ * device has a budget (budget.h) that all plans on it share; set, it is a hard cap, and can be
+ * taken from the device at once, so that other processes see it as used.
+ * Owns:    the block of a device whose budget was taken at once, until it is set anew or the
+ *          process ends.
+ * Threads: any; name the device first (cudaSetDevice). Errors: see each. */
+#ifndef KERNELS_CUDA_MEMORY_H
+#define KERNELS_CUDA_MEMORY_H
+#include "base/status.h"
+#include <stdint.h>
+
+/* limit 0: none. ST_BUSY while memory of it is taken; ST_NOMEM if `reserve` cannot be had; logged.
+ */
+enum status cuda_memory_set(int device, uint64_t limit, int reserve);
+/* The most that one take could get now; the backend's errors are logged. */
+enum status cuda_memory_left(int device, uint64_t *out);
+/* Aligned as cudaMalloc does. ST_NOMEM is not logged: the caller knows for which layer. */
+enum status cuda_memory_take(int device, uint64_t bytes, void **out);
+void cuda_memory_give(int device, void *at, uint64_t bytes); /* at NULL is fine */
+
+#endif
