@@ -21,6 +21,7 @@ enum { TRACE_EVENTS = 1 << 16, TRACE_MAX_THREADS = 256 };
 /* Category, its name in the file, what `item` numbers. */
 #define TRACE_MAP(X)                                                                               \
     X(TRACE_COMPUTE, "compute", "layer")                                                           \
+    X(TRACE_CROSS, "cross", "layer") /* from one device of a tower to another */                   \
     X(TRACE_WAIT, "wait", "layer")                                                                 \
     X(TRACE_PUSH, "push", "layer") /* sum of the towers, checksums, handing out */                 \
     X(TRACE_EXCHANGE, "exchange", "chunk")                                                         \

@@ -182,7 +182,7 @@ static void rig_make(struct rig *r, int task, int n_workers, int n_towers, int b
     optim_defaults(OPTIM_SGD, &xc.join.job.optim);
     assert_int_equal(exchange_create(&xc, &r->exchange), ST_OK);
     for (int i = 0; i < n_towers; i++)
-        r->towers[i] = (struct tower_spec){.backend = &fake_backend, .n_threads = 1};
+        r->towers[i] = (struct tower_spec){.own = {.backend = &fake_backend, .n_threads = 1}};
     towers_share(r->towers, n_towers, batch);
     r->cfg = (struct trainer_config){
         .model = &r->model,
@@ -360,7 +360,7 @@ static void test_gradients_that_come_late(void **state)
         rig_make(&r, 0, 1, 1, 4);
         if (k == 1) {
             trainer_destroy(r.trainer);
-            r.towers[0].backend = &backend;
+            r.towers[0].own.backend = &backend;
             assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         }
         assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
@@ -390,8 +390,8 @@ static void test_towers_of_two_backends(void **state)
         rig_make(&r, 0, 1, k + 1, 8);
         if (k == 1) {
             trainer_destroy(r.trainer);
-            r.towers[0] = (struct tower_spec){.backend = &fake_backend, .n_threads = 1, .n = 7};
-            r.towers[1] = (struct tower_spec){.backend = &backend, .first = 7, .n = 1};
+            r.towers[0] = (struct tower_spec){.own = {.backend = &fake_backend}, .n = 7};
+            r.towers[1] = (struct tower_spec){.own = {.backend = &backend}, .first = 7, .n = 1};
             assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         }
         assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);

@@ -196,8 +196,8 @@ static void make_towers(struct worker *w)
     int64_t n_threads = o->intra_op_threads > 0 ? o->intra_op_threads : cores / o->towers;
     w->n_towers = (int)o->towers;
     for (int i = 0; i < w->n_towers; i++)
-        w->tower[i] = (struct tower_spec){.backend = w->backend,
-                                          .n_threads = n_threads > 0 ? (int)n_threads : 1};
+        w->tower[i].own = (struct tower_device){.backend = w->backend,
+                                                .n_threads = n_threads > 0 ? (int)n_threads : 1};
     towers_share(w->tower, w->n_towers, (int)o->batch_size);
 }
 
@@ -233,8 +233,8 @@ static enum status make_trainer(struct worker *w)
     LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %s; %d %s of %d %s, %.0f MB; "
           "%" PRId64 " training images from %s",
           w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->backend->description,
-          cfg.n_towers, cfg.n_towers == 1 ? "tower" : "towers", w->tower[0].n_threads,
-          w->tower[0].n_threads == 1 ? "thread" : "threads",
+          cfg.n_towers, cfg.n_towers == 1 ? "tower" : "towers", w->tower[0].own.n_threads,
+          w->tower[0].own.n_threads == 1 ? "thread" : "threads",
           (double)trainer_memory_bytes(w->trainer) / 1e6, w->train->n, o->data_dir);
     LOG_I("vector loops: %s", vector_description());
     return ST_OK;

@@ -30,6 +30,39 @@ static enum status alloc_batch(struct tower *t)
     return t->images && t->labels && t->position ? ST_OK : ST_NOMEM;
 }
 
+static enum status make_stages(struct tower *t, int inference)
+{
+    enum status st = ST_OK;
+    const struct trainer_config *cfg = t->cfg;
+    const struct tower_spec *spec = &t->spec;
+    struct stages_config sc = {
+        .plan =
+            {
+                .layers = cfg->model->layers,
+                .n_layers = cfg->model->n_layers,
+                .batch = spec->n,
+                .n_params = cfg->chunks->n_params,
+                .params = t->param_of,
+                .grads = t->grad_of,
+                .seed = cfg->seed,
+                .inference_only = inference,
+            },
+        .n = 1 + spec->n_others,
+        .stage_of = spec->stage_of,
+    };
+    struct tower_device *devices = calloc((size_t)sc.n, sizeof *devices);
+    if (!devices)
+        return ST_NOMEM;
+    devices[0] = spec->own;
+    for (int i = 0; i < spec->n_others; i++)
+        devices[1 + i] = spec->others[i];
+    sc.device = devices;
+    TRY(stages_create(&sc, &t->stages));
+done:
+    free(devices);
+    return st;
+}
+
 enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
                          int inference, struct tower **out)
 {
@@ -39,7 +72,6 @@ enum status tower_create(const struct trainer_config *cfg, const struct tower_sp
         return ST_NOMEM;
     t->cfg = cfg;
     t->spec = *spec;
-    t->backend = spec->backend;
     t->index = index;
     t->param_of = calloc((size_t)cfg->chunks->n_params, sizeof *t->param_of);
     if (!t->param_of) {
@@ -53,19 +85,7 @@ enum status tower_create(const struct trainer_config *cfg, const struct tower_sp
         TRY(dataset_order_create(cfg->train->n, cfg->seed, &t->order));
     }
     TRY(alloc_batch(t));
-    struct backend_plan_config pc = {
-        .layers = cfg->model->layers,
-        .n_layers = cfg->model->n_layers,
-        .batch = spec->n,
-        .device = spec->device,
-        .n_threads = spec->n_threads,
-        .n_params = cfg->chunks->n_params,
-        .params = t->param_of,
-        .grads = t->grad_of,
-        .seed = cfg->seed,
-        .inference_only = inference,
-    };
-    TRY(t->backend->plan_create(&pc, &t->plan));
+    TRY(make_stages(t, inference));
 done:
     if (st == ST_OK)
         *out = t;
@@ -78,8 +98,7 @@ void tower_destroy(struct tower *t)
 {
     if (!t)
         return;
-    if (t->plan)
-        t->backend->plan_destroy(t->plan);
+    stages_destroy(t->stages);
     dataset_order_destroy(t->order);
     free(t->own_grads);
     net_shared_unref(t->segment);
@@ -107,5 +126,5 @@ enum status tower_load_batch(struct tower *t, int64_t local_step)
         t->images[i] = d->images + (size_t)item * pixels;
         t->labels[i] = d->labels[item];
     }
-    return t->backend->set_input(t->plan, t->images, t->labels, t->position, t->spec.n);
+    return stages_set_input(t->stages, t->images, t->labels, t->position, t->spec.n);
 }

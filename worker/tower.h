@@ -1,22 +1,23 @@
-/* worker/tower.h - the model's copy on one device: a plan, its gradients, its part of the batch.
- * Owns:    the plan and the gradients; the first tower's lie in the exchange's segment if it has
+/* worker/tower.h - a copy of the model, on one device or spread over several: what computes it, its
+ * gradients, its part of the batch.
+ * Owns:    the stages and the gradients; the first tower's lie in the exchange's segment if it has
  *          one.
  * Threads: one at a time.
  * Errors:  the backend's; ST_NOMEM. */
 #ifndef WORKER_TOWER_H
 #define WORKER_TOWER_H
+#include "worker/stages.h"
 #include "worker/trainer.h"
 
 struct tower {
     const struct trainer_config *cfg;
     struct tower_spec spec;
-    const struct backend *backend; /* spec's */
     int index;
-    struct plan *plan;
+    struct stages *stages;
     float *grads;               /* flat block, as params */
     float *own_grads;           /* the same if they are the tower's own, else NULL */
     struct net_shared *segment; /* in which they lie, else NULL: a reference, because a device may
-                                   hold on to them until the plan is gone */
+                                   hold on to them until its plan is gone */
     float **grad_of;            /* [n_params] into grads */
     const float **param_of;     /* [n_params] into params */
     struct dataset_order *order;

@@ -7,11 +7,18 @@
 
 enum { TOWERS_MAX = 256 };
 
-struct tower_spec {
+struct tower_device {
     const struct backend *backend; /* borrowed while the tower lives */
     int device;                    /* the backend's number */
     int n_threads;                 /* CPU: inside one operation */
-    int first, n;                  /* its samples of the batch: [first, first + n) */
+};
+
+struct tower_spec {
+    struct tower_device own;
+    const struct tower_device *others; /* [n_others] for the layers that are placed there */
+    int n_others;
+    const uint8_t *stage_of; /* [n_layers] 0: its own device, k: others[k-1]; NULL: all its own */
+    int first, n;            /* its samples of the batch: [first, first + n) */
 };
 
 /* Deals `batch` samples out to the towers in their order, in parts that differ by at most one. */

@@ -112,7 +112,7 @@ static enum status layer_ready(struct trainer *t, struct tower *w, int layer, in
     struct exchange *x = t->cfg.exchange;
     enum status st = x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step);
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
-        st = w->backend->load_param(w->plan, l->param[i]);
+        st = stages_load_param(w->stages, l->param[i]);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
     return st;
 }
@@ -230,8 +230,7 @@ static enum status layer_hand_out(struct trainer *t, struct tower *w, int layer,
 {
     enum status st = ST_OK;
     int last;
-    if (w->backend->wait_grads != NULL)
-        TRY(w->backend->wait_grads(w->plan, layer));
+    TRY(stages_wait_grads(w->stages, layer));
     TRY(layer_arrive(t, layer, step, &last));
     if (layer == 0 && last)
         step_done(t, step);
@@ -255,30 +254,23 @@ static enum status evaluate_now(struct trainer *t, int64_t step)
 static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
 {
     enum status st = ST_OK;
-    const struct backend *b = w->backend;
     int n_layers = t->cfg.model->n_layers;
-    const struct layer *layers = t->cfg.model->layers;
     int64_t begin = trace_begin();
     TRY(tower_load_batch(w, step));
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_ready(t, w, i, step));
-        begin = trace_begin();
-        TRY(b->forward(w->plan, i, 1));
-        trace_end(begin, TRACE_COMPUTE, "forward", layers[i].name, i, step);
+        TRY(stages_forward(w->stages, i, step));
     }
     struct step_share *share = &t->share[w->index][step & 1];
     /* where backward only queues its work, a layer's gradients travel while the next one computes:
      * they are handed out one layer later */
-    int lag = b->wait_grads != NULL;
+    int lag = stages_grads_are_late(w->stages);
     for (int i = n_layers - 1; i >= -lag; i--) {
-        if (i >= 0) {
-            begin = trace_begin();
-            TRY(b->backward(w->plan, i));
-            trace_end(begin, TRACE_COMPUTE, "backward", layers[i].name, i, step);
-        }
+        if (i >= 0)
+            TRY(stages_backward(w->stages, i, step));
         if (i == 0)
-            TRY(b->result(w->plan, &share->loss, &share->n_correct));
+            TRY(stages_result(w->stages, &share->loss, &share->n_correct));
         if (i + lag < n_layers)
             TRY(layer_hand_out(t, w, i + lag, step));
     }
@@ -393,25 +385,24 @@ enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
     enum status st = ST_OK;
     const struct dataset *d = t->cfg.test;
     const struct tower *e = t->eval;
-    const struct backend *b = e->backend;
     size_t pixels = (size_t)d->rows * (size_t)d->columns;
     int64_t right = 0;
     double sum = 0;
     int64_t begin = trace_begin();
     for (int i = 0; i < t->cfg.chunks->n_params; i++)
-        TRY(b->load_param(e->plan, i));
+        TRY(stages_load_param(e->stages, i));
     for (int64_t at = 0; at < d->n; at += e->spec.n) {
         int n = d->n - at < e->spec.n ? (int)(d->n - at) : e->spec.n;
         for (int i = 0; i < n; i++) {
             e->images[i] = d->images + (size_t)(at + i) * pixels;
             e->position[i] = (uint64_t)(at + i);
         }
-        TRY(b->set_input(e->plan, e->images, d->labels + at, e->position, n));
+        TRY(stages_set_input(e->stages, e->images, d->labels + at, e->position, n));
         for (int i = 0; i < t->cfg.model->n_layers; i++)
-            TRY(b->forward(e->plan, i, 0));
+            TRY(stages_forward_inference(e->stages, i));
         float part_loss;
         int part_right;
-        TRY(b->result(e->plan, &part_loss, &part_right));
+        TRY(stages_result(e->stages, &part_loss, &part_right));
         right += part_right;
         sum += (double)part_loss * n;
     }
@@ -426,8 +417,8 @@ size_t trainer_memory_bytes(const struct trainer *t)
 {
     size_t n = 0;
     for (int i = 0; i < t->cfg.n_towers; i++)
-        n += t->towers[i]->backend->plan_memory_bytes(t->towers[i]->plan);
-    return n + t->eval->backend->plan_memory_bytes(t->eval->plan);
+        n += stages_memory_bytes(t->towers[i]->stages);
+    return n + stages_memory_bytes(t->eval->stages);
 }
 
 enum status trainer_create(const struct trainer_config *cfg, struct trainer **out)

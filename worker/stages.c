@@ -1,0 +1,290 @@
+/* worker/stages.c - see stages.h.
+ *
+ * DESIGN. Layers are called in their order, whichever stage has them, by one thread; what a device
+ * only queues goes on while the thread calls another. An output is fetched when the first layer
+ * that needs it elsewhere is about to run, not when it is queued, so that devices whose layers do
+ * not depend on each other compute at once. Gradients come back before the giver's backward, from
+ * the stages in their order, so that sums are the same in every run. */
+#include "worker/stages.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct stage {
+    const struct backend *backend;
+    struct plan *plan; /* NULL: no layer lies here */
+    int n_layers;      /* of mine */
+    uint8_t *mine;     /* [n_layers of the network] */
+    uint8_t *reads;    /* likewise: outputs of other stages that layers of mine read */
+    uint8_t *has;      /* likewise: those of them that were given in this step */
+};
+
+struct stages {
+    struct stages_config cfg; /* stage_of: see stage_of() */
+    struct stage *stage;      /* [cfg.n] */
+    float **crossing;         /* [n_layers] batch x elems: the output, later a gradient; NULL where
+                                 none crosses */
+    uint8_t *is_fetched;      /* [n_layers] the output of this step is in crossing */
+    uint8_t *trains;          /* [n_layers] it or one that it follows from has parameters */
+    int *layer_of_param;      /* [n_params] */
+};
+
+static int stage_of(const struct stages *s, int layer)
+{
+    return s->cfg.stage_of ? s->cfg.stage_of[layer] : 0;
+}
+
+static struct stage *stage_at(const struct stages *s, int layer)
+{
+    return &s->stage[stage_of(s, layer)];
+}
+
+/* Who has what, reads what, and has something to learn. */
+static void note_layers(struct stages *s)
+{
+    for (int i = 0; i < s->cfg.plan.n_layers; i++) {
+        const struct layer *l = &s->cfg.plan.layers[i];
+        struct stage *g = stage_at(s, i);
+        g->mine[i] = 1;
+        g->n_layers++;
+        s->trains[i] = l->n_params > 0;
+        for (int k = 0; k < l->n_params; k++)
+            s->layer_of_param[l->param[k]] = i;
+        for (int k = 0; k < l->n_inputs; k++) {
+            int input = l->input[k];
+            if (input == LAYER_INPUT_IMAGE)
+                continue;
+            s->trains[i] |= s->trains[input];
+            g->reads[input] |= stage_at(s, input) != g;
+        }
+    }
+}
+
+static enum status take_memory(struct stages *s)
+{
+    size_t n_layers = (size_t)s->cfg.plan.n_layers, n_params = (size_t)s->cfg.plan.n_params;
+    s->stage = calloc((size_t)s->cfg.n, sizeof *s->stage);
+    s->crossing = calloc(n_layers, sizeof *s->crossing);
+    s->is_fetched = calloc(n_layers, 1);
+    s->trains = calloc(n_layers, 1);
+    s->layer_of_param = calloc(n_params, sizeof *s->layer_of_param);
+    if (!s->stage || !s->crossing || !s->is_fetched || !s->trains || !s->layer_of_param)
+        return ST_NOMEM;
+    for (int i = 0; i < s->cfg.n; i++) {
+        struct stage *g = &s->stage[i];
+        g->backend = s->cfg.device[i].backend;
+        g->mine = calloc(n_layers, 1);
+        g->reads = calloc(n_layers, 1);
+        g->has = calloc(n_layers, 1);
+        if (!g->mine || !g->reads || !g->has)
+            return ST_NOMEM;
+    }
+    return ST_OK;
+}
+
+static enum status take_crossings(struct stages *s)
+{
+    for (int i = 0; i < s->cfg.plan.n_layers; i++) {
+        const struct layer *l = &s->cfg.plan.layers[i];
+        size_t elems = (size_t)s->cfg.plan.batch * (size_t)shape_elems(&l->out);
+        for (int k = 0; k < s->cfg.n && !s->crossing[i]; k++) {
+            if (!s->stage[k].reads[i])
+                continue;
+            s->crossing[i] = aligned_alloc(64, (elems * sizeof(float) + 63) & ~(size_t)63);
+            if (!s->crossing[i])
+                return ST_NOMEM;
+        }
+    }
+    return ST_OK;
+}
+
+/* A backend that cannot share a network is a matter of the placement. */
+static enum status check_backends(const struct stages *s)
+{
+    int trains = !s->cfg.plan.inference_only;
+    for (int i = 0; i < s->cfg.n; i++) {
+        const struct backend *b = s->stage[i].backend;
+        int n_mine = s->stage[i].n_layers;
+        if (n_mine == 0 || n_mine == s->cfg.plan.n_layers)
+            continue;
+        if (b->read_output && b->set_output &&
+            (!trains || (b->set_output_grad && b->read_output_grad)))
+            continue;
+        LOG_E("backend %s cannot compute a part of a network; place all layers on one device",
+              b->name);
+        return ST_UNSUPPORTED;
+    }
+    return ST_OK;
+}
+
+enum status stages_create(const struct stages_config *cfg, struct stages **out)
+{
+    enum status st = ST_OK;
+    struct stages *s = calloc(1, sizeof *s);
+    if (!s)
+        return ST_NOMEM;
+    s->cfg = *cfg;
+    TRY(take_memory(s));
+    note_layers(s);
+    TRY(check_backends(s));
+    TRY(take_crossings(s));
+    for (int i = 0; i < cfg->n; i++) {
+        if (s->stage[i].n_layers == 0)
+            continue;
+        struct backend_plan_config pc = cfg->plan;
+        pc.device = cfg->device[i].device;
+        pc.n_threads = cfg->device[i].n_threads;
+        pc.mine = s->stage[i].n_layers < pc.n_layers ? s->stage[i].mine : NULL;
+        TRY(s->stage[i].backend->plan_create(&pc, &s->stage[i].plan));
+    }
+done:
+    if (st == ST_OK)
+        *out = s;
+    else
+        stages_destroy(s);
+    return st;
+}
+
+void stages_destroy(struct stages *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; s->stage && i < s->cfg.n; i++) {
+        struct stage *g = &s->stage[i];
+        if (g->plan)
+            g->backend->plan_destroy(g->plan);
+        free(g->mine);
+        free(g->reads);
+        free(g->has);
+    }
+    for (int i = 0; s->crossing && i < s->cfg.plan.n_layers; i++)
+        free(s->crossing[i]);
+    free(s->stage);
+    free(s->crossing);
+    free(s->is_fetched);
+    free(s->trains);
+    free(s->layer_of_param);
+    free(s);
+}
+
+size_t stages_memory_bytes(const struct stages *s)
+{
+    size_t n = 0;
+    for (int i = 0; i < s->cfg.n; i++)
+        n += !s->stage[i].plan ? 0 : s->stage[i].backend->plan_memory_bytes(s->stage[i].plan);
+    return n;
+}
+
+enum status stages_load_param(struct stages *s, int param)
+{
+    struct stage *g = stage_at(s, s->layer_of_param[param]);
+    return g->backend->load_param(g->plan, param);
+}
+
+enum status stages_set_input(struct stages *s, const uint8_t *const *images, const uint8_t *labels,
+                             const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < s->cfg.n; i++) {
+        struct stage *g = &s->stage[i];
+        memset(g->has, 0, (size_t)s->cfg.plan.n_layers);
+        if (g->plan)
+            st = g->backend->set_input(g->plan, images, labels, position, n);
+    }
+    memset(s->is_fetched, 0, (size_t)s->cfg.plan.n_layers);
+    return st;
+}
+
+/* Brings the output of `layer` to a stage that reads it, unless it is there. */
+static enum status bring_output(struct stages *s, struct stage *to, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    struct stage *from = stage_at(s, layer);
+    if (to->has[layer])
+        return ST_OK;
+    int64_t begin = trace_begin();
+    if (!s->is_fetched[layer])
+        TRY(from->backend->read_output(from->plan, layer, s->crossing[layer]));
+    s->is_fetched[layer] = 1;
+    TRY(to->backend->set_output(to->plan, layer, s->crossing[layer]));
+    to->has[layer] = 1;
+    trace_end(begin, TRACE_CROSS, "output of", s->cfg.plan.layers[layer].name, layer, step);
+done:
+    return st;
+}
+
+static enum status forward(struct stages *s, int layer, int train, int64_t step)
+{
+    enum status st = ST_OK;
+    const struct layer *l = &s->cfg.plan.layers[layer];
+    struct stage *g = stage_at(s, layer);
+    for (int k = 0; k < l->n_inputs; k++)
+        if (l->input[k] != LAYER_INPUT_IMAGE && g->reads[l->input[k]])
+            TRY(bring_output(s, g, l->input[k], step));
+    int64_t begin = train ? trace_begin() : 0;
+    TRY(g->backend->forward(g->plan, layer, train));
+    trace_end(begin, TRACE_COMPUTE, "forward", l->name, layer, step);
+done:
+    return st;
+}
+
+enum status stages_forward(struct stages *s, int layer, int64_t step)
+{
+    return forward(s, layer, 1, step);
+}
+
+enum status stages_forward_inference(struct stages *s, int layer)
+{
+    return forward(s, layer, 0, -1);
+}
+
+/* What the other stages that read the output of `layer` say of its gradient. */
+static enum status bring_gradients(struct stages *s, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    struct stage *to = stage_at(s, layer);
+    for (int i = 0; i < s->cfg.n && s->trains[layer]; i++) {
+        struct stage *from = &s->stage[i];
+        if (!from->reads[layer])
+            continue;
+        int64_t begin = trace_begin();
+        TRY(from->backend->read_output_grad(from->plan, layer, s->crossing[layer]));
+        TRY(to->backend->set_output_grad(to->plan, layer, s->crossing[layer]));
+        trace_end(begin, TRACE_CROSS, "gradient of", s->cfg.plan.layers[layer].name, layer, step);
+    }
+done:
+    return st;
+}
+
+enum status stages_backward(struct stages *s, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    struct stage *g = stage_at(s, layer);
+    TRY(bring_gradients(s, layer, step));
+    int64_t begin = trace_begin();
+    TRY(g->backend->backward(g->plan, layer));
+    trace_end(begin, TRACE_COMPUTE, "backward", s->cfg.plan.layers[layer].name, layer, step);
+done:
+    return st;
+}
+
+enum status stages_result(struct stages *s, float *loss, int *n_correct)
+{
+    struct stage *g = stage_at(s, s->cfg.plan.n_layers - 1);
+    return g->backend->result(g->plan, loss, n_correct);
+}
+
+int stages_grads_are_late(const struct stages *s)
+{
+    int late = 0;
+    for (int i = 0; i < s->cfg.n; i++)
+        late |= s->stage[i].plan && s->stage[i].backend->wait_grads;
+    return late;
+}
+
+enum status stages_wait_grads(struct stages *s, int layer)
+{
+    struct stage *g = stage_at(s, layer);
+    return g->backend->wait_grads ? g->backend->wait_grads(g->plan, layer) : ST_OK;
+}
