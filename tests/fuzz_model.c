@@ -4,6 +4,7 @@
 #include "worker/model.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -20,6 +21,30 @@ static void require(int cond)
         abort();
 }
 
+/* Each layer reads what is there before it; all but the last are read; parameters are numbered in
+ * the order of layers. */
+static void require_graph(const struct model *m)
+{
+    int read[MODEL_MAX_LAYERS] = {0}, next = 0;
+    for (int i = 0; i < m->n_layers; i++) {
+        const struct layer *l = &m->layers[i];
+        require(l->n_inputs >= 1 && l->n_inputs <= LAYER_MAX_INPUTS);
+        for (int k = 0; k < l->n_inputs; k++) {
+            require(l->input[k] >= LAYER_INPUT_IMAGE && l->input[k] < i);
+            if (l->input[k] >= 0)
+                read[l->input[k]] = 1;
+        }
+        for (int k = 0; k < l->n_params; k++)
+            require(l->param[k] == next++);
+        require(m->device[i] == NULL || strlen(m->device[i]) < MODEL_DEVICE_SIZE);
+    }
+    for (int i = 0; i < m->n_layers - 1; i++)
+        require(read[i]);
+    for (int k = 0; k < m->n_after; k++)
+        require(m->after[k].first >= 0 && m->after[k].first < m->after[k].then &&
+                m->after[k].then < m->n_layers);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct model *m = NULL;
@@ -30,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     require(m->n_layers > 0 && m->n_layers <= MODEL_MAX_LAYERS && m->n_params > 0);
+    require_graph(m);
     for (int i = 0; i < m->n_params; i++)
         n += shape_elems(&m->params[i].shape);
     require(n > 0 && n <= (int64_t)1 << 31);

@@ -381,6 +381,169 @@ static void shapes_that_do_not_fit_are_refused(void **state)
         check_bad(&list[i]);
 }
 
+/* ---- layers that name what they read ---- */
+
+#define LAYER(type, rest) "{\"type\": \"" type "\"" rest "},\n"
+#define NAMED(type, name, rest) LAYER(type, ", \"name\": \"" name "\"" rest)
+#define FROM(name) ", \"input\": \"" name "\""
+#define LOSS "{\"type\": \"softmax_cross_entropy\"}]}"
+#define DENSE_10 LAYER("flatten", "") LAYER("dense", ", \"units\": 10")
+
+static void assert_order(const struct model *m, const char *const *names, int n)
+{
+    assert_int_equal(m->n_layers, n);
+    for (int i = 0; i < n; i++)
+        assert_string_equal(m->layers[i].name, names[i]);
+}
+
+/* A file that names layers before they come; parameters are numbered as layers are executed. */
+static void layers_are_put_in_order(void **state)
+{
+    static const char text[] = HEAD LAYER("flatten", FROM("sum")) LAYER(
+        "dense", ", \"units\": 10") NAMED("add", "sum",
+                                          ", \"inputs\": [\"b\", \"image\", \"a\", \"b\"]")
+        NAMED("conv2d", "b", FROM("a") ", \"filters\": 1, \"kernel\": 1") NAMED(
+            "conv2d", "a",
+            FROM(
+                "image") ", \"filters\": 1, \"kernel\": 1") "{\"type\": \"softmax_cross_entropy\", "
+                                                            "\"input\": \"dense1\"}]}";
+    static const char *const order[] = {"a",        "b",      "sum",
+                                        "flatten1", "dense1", "softmax_cross_entropy1"};
+    struct model *m = NULL;
+    assert_int_equal(parse(text, &m), ST_OK);
+    assert_order(m, order, 6);
+    assert_int_equal(m->layers[0].n_inputs, 1);
+    assert_int_equal(m->layers[0].input[0], LAYER_INPUT_IMAGE);
+    assert_int_equal(m->layers[2].kind, LAYER_ADD);
+    assert_int_equal(m->layers[2].n_inputs, 4);
+    static const int inputs[] = {1, LAYER_INPUT_IMAGE, 0, 1};
+    assert_memory_equal(m->layers[2].input, inputs, sizeof inputs);
+    assert_string_equal(m->params[0].name, "a/weights");
+    assert_string_equal(m->params[2].name, "b/weights");
+    assert_string_equal(m->params[4].name, "dense1/weights");
+    for (int i = 0, next = 0; i < m->n_layers; i++)
+        for (int k = 0; k < m->layers[i].n_params; k++)
+            assert_int_equal(m->layers[i].param[k], next++);
+    assert_int_equal(m->n_after, 0);
+    assert_null(m->device[0]);
+    model_destroy(m);
+}
+
+static void concat_adds_up_channels(void **state)
+{
+    static const char text[] = HEAD LAYER("conv2d", ", \"filters\": 3, \"kernel\": 1")
+        NAMED("conv2d", "c", FROM("image") ", \"filters\": 5, \"kernel\": 3, \"padding\": \"same\"")
+            NAMED("concat", "j", ", \"inputs\": [\"conv2d1\", \"image\", \"c\"]")
+                DENSE_10 NAMED("concat", "j2", ", \"inputs\": [\"dense1\", \"flatten1\"]")
+                    LAYER("dense", ", \"units\": 10") LOSS;
+    struct model *m = NULL;
+    assert_int_equal(parse(text, &m), ST_OK);
+    assert_int_equal(m->layers[2].in.dim[0], 3);
+    assert_int_equal(m->layers[2].out.dim[0], 9);
+    assert_int_equal(m->layers[2].out.dim[1], 28);
+    assert_int_equal(m->layers[2].out.n_dims, 3);
+    assert_int_equal(m->layers[5].out.n_dims, 1);
+    assert_int_equal(m->layers[5].out.dim[0], 10 + 9 * 784);
+    model_destroy(m);
+}
+
+/* `after` moves a layer behind others that it does not read, and is kept with `device`. */
+static void after_and_device_are_kept(void **state)
+{
+    static const char text[] =
+        HEAD NAMED("relu", "a", ", \"after\": [\"b\", \"c\"], \"device\": \"cpu:0\"")
+            NAMED("relu", "b", FROM("image"))
+                NAMED("relu", "c", FROM("image") ", \"after\": [\"b\"]")
+                    NAMED("add", "d", ", \"inputs\": [\"a\", \"b\", \"c\"], \"device\": \"gpu:1\"")
+                        DENSE_10 LOSS;
+    static const char *const order[] = {
+        "b", "c", "a", "d", "flatten1", "dense1", "softmax_cross_entropy1"};
+    struct model *m = NULL;
+    assert_int_equal(parse(text, &m), ST_OK);
+    assert_order(m, order, 7);
+    assert_int_equal(m->n_after, 3);
+    static const struct model_after after[] = {{0, 1}, {0, 2}, {1, 2}};
+    assert_memory_equal(m->after, after, sizeof after);
+    assert_null(m->device[1]);
+    assert_string_equal(m->device[2], "cpu:0");
+    assert_string_equal(m->device[3], "gpu:1");
+    model_destroy(m);
+}
+
+static void circles_name_their_layers(void **state)
+{
+    static const struct bad list[] = {
+        {HEAD NAMED("relu", "a", FROM("c")) NAMED("relu", "b", FROM("a"))
+             NAMED("add", "c", ", \"inputs\": [\"image\", \"b\"]") DENSE_10 LOSS,
+         {"test.json, line 4, layer 1 'a' (relu): waits for itself: a reads c, c reads b, b reads "
+          "a, take one of these away"}},
+        {HEAD NAMED("relu", "x", "") NAMED("relu", "a", ", \"after\": [\"b\"]")
+             NAMED("relu", "b", "") DENSE_10 LOSS,
+         {"line 5, layer 2 'a' (relu): waits for itself: a is after b, b reads a, take"}},
+        {HEAD NAMED("relu", "a", FROM("a")) DENSE_10 LOSS, {"line 4", "itself: a reads a, take"}},
+        {HEAD NAMED("relu", "a", ", \"after\": [\"softmax_cross_entropy1\"]") DENSE_10 LOSS,
+         {"a is after softmax_cross_entropy1, softmax_cross_entropy1 reads dense1, dense1 reads "
+          "flatten1, flatten1 reads a, take"}},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        check_bad(&list[i]);
+}
+
+static void bad_inputs_name_line_and_layer(void **state)
+{
+    static const struct bad list[] = {
+        {HEAD NAMED("relu", "first", "") LAYER("flatten", ",\n\"input\": \"frist\"")
+             LAYER("dense", ", \"units\": 10") LOSS,
+         {"line 6, layer 2 'flatten1'", "\"input\": there is no layer \"frist\", did you mean "
+                                        "\"first\"?"}},
+        {HEAD NAMED("relu", "a", ", \"after\": [\"nobody\"]") DENSE_10 LOSS,
+         {"line 4, layer 1 'a'", "\"after\": there is no layer \"nobody\" (layers go by"}},
+        {HEAD NAMED("relu", "a", ", \"after\": [\"image\"]") DENSE_10 LOSS,
+         {"the image is always there"}},
+        {HEAD NAMED("relu", "a", ", \"after\": \"flatten1\"") DENSE_10 LOSS,
+         {"\"after\" must be a list of 1 to 16 names"}},
+        {HEAD NAMED("relu", "a", "") NAMED("relu", "b", FROM("image")) DENSE_10 LOSS,
+         {"line 4, layer 1 'a' (relu): no layer reads what it gives", "or take it away"}},
+        {HEAD NAMED("relu", "a", "") NAMED("relu", "b", ", \"input\": [\"a\"]") DENSE_10 LOSS,
+         {"line 5, layer 2 'b'", "\"input\" is a list of 1, but must be a string"}},
+        {HEAD NAMED("relu", "a", ", \"inputs\": [\"image\"]") DENSE_10 LOSS,
+         {"unknown key \"inputs\", did you mean \"input\"?"}},
+        {HEAD NAMED("add", "a", FROM("image")) DENSE_10 LOSS,
+         {"unknown key \"input\", did you mean \"inputs\"? (an add knows"}},
+        {HEAD NAMED("add", "a", "") DENSE_10 LOSS,
+         {"line 4, layer 1 'a' (add): \"inputs\" must be a list of 2 to 16 names"}},
+        {HEAD NAMED("concat", "a", ", \"inputs\": [\"image\"]") DENSE_10 LOSS,
+         {"\"inputs\" must be a list of 2 to 16 names"}},
+        {HEAD NAMED("concat", "a", ", \"inputs\": [\"image\", 3]") DENSE_10 LOSS,
+         {"\"inputs\" must be a list of 2 to 16 names"}},
+        {HEAD NAMED("relu", "image", "") DENSE_10 LOSS, {"take another name"}},
+        {HEAD NAMED("max_pool", "p", ", \"kernel\": 2")
+             NAMED("add", "a", ", \"inputs\": [\"p\", \"image\"]") DENSE_10 LOSS,
+         {"line 5, layer 2 'a' (add): layer 1 'p' gives (1, 14, 14), but the input gives (1, 28, "
+          "28): add needs inputs of one shape"}},
+        {HEAD NAMED("max_pool", "p", ", \"kernel\": 2")
+             NAMED("concat", "a", ", \"inputs\": [\"image\", \"p\"]") DENSE_10 LOSS,
+         {"(concat): the input gives (1, 28, 28), but layer 1 'p' gives (1, 14, 14): concat "
+          "needs"}},
+        {HEAD NAMED("flatten", "f", "") NAMED("concat", "a", ", \"inputs\": [\"image\", \"f\"]")
+             DENSE_10 LOSS,
+         {"layer 1 'f' gives (784): concat needs"}},
+        {HEAD NAMED("flatten", "f", "") NAMED("dense", "d", ", \"units\": 10")
+             LAYER("softmax_cross_entropy", FROM("d"))
+                 NAMED("dense", "e", FROM("f") ", \"units\": 10") LOSS,
+         {"line 6, layer 3", "no layer reads what it gives"}},
+        {HEAD DENSE_10 "{\"type\": \"softmax_cross_entropy\", \"device\": \"\"}]}",
+         {"\"device\" must be a device such as \"cpu:0\""}},
+        {HEAD DENSE_10 "{\"type\": \"softmax_cross_entropy\", \"device\": 0}]}",
+         {"\"device\" is 0, but must be a string"}},
+        {HEAD DENSE_10 "{\"type\": \"softmax_cross_entropy\", \"device\": "
+                       "\"/job:worker/task:10/device:GPU:0\"}]}",
+         {"at most 31 plain characters"}},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        check_bad(&list[i]);
+}
+
 static void bad_top_level_is_refused(void **state)
 {
     static const struct bad list[] = {
@@ -486,6 +649,11 @@ int main(void)
         cmocka_unit_test(bad_layers_name_line_and_layer),
         cmocka_unit_test(bad_initialisers_are_refused),
         cmocka_unit_test(shapes_that_do_not_fit_are_refused),
+        cmocka_unit_test(layers_are_put_in_order),
+        cmocka_unit_test(concat_adds_up_channels),
+        cmocka_unit_test(after_and_device_are_kept),
+        cmocka_unit_test(circles_name_their_layers),
+        cmocka_unit_test(bad_inputs_name_line_and_layer),
         cmocka_unit_test(bad_top_level_is_refused),
         cmocka_unit_test(too_many_layers_are_refused),
         cmocka_unit_test(files_are_found_or_named),

@@ -161,6 +161,10 @@ void model_destroy(struct model *m)
         return;
     for (int i = 0; i < m->n_params; i++)
         free((char *)m->params[i].name);
+    for (int i = 0; m->device && i < m->n_layers; i++)
+        free((char *)m->device[i]);
+    free(m->device);
+    free(m->after);
     free(m->layers);
     free(m->params);
     free(m->inits);

@@ -16,19 +16,28 @@
 #include "kernels/backend.h"
 #include "net/chunks.h"
 
-enum { MODEL_MAX_LAYERS = 1024 };
+enum { MODEL_MAX_LAYERS = 1024, MODEL_DEVICE_SIZE = 32 };
 
 struct model_init; /* how a parameter starts; private */
+
+/* The forward of layer `then` starts only when that of `first` has ended, although it does not read
+ * what `first` gives. */
+struct model_after {
+    int first, then;
+};
 
 struct model {
     char name[64];
     struct shape input; /* (C,H,W) */
     int classes;
     int n_layers;
-    struct layer *layers;
-    int n_params;
-    struct net_param *params; /* name, shape, rule, keep */
-    struct model_init *inits; /* [n_params] */
+    struct layer *layers; /* in the order of execution; the last is the loss */
+    const char **device;  /* [n_layers] "cpu:0", as the file says; NULL: it says nothing */
+    int n_after;
+    struct model_after *after; /* first < then */
+    int n_params;              /* in the order of their layers */
+    struct net_param *params;  /* name, shape, rule, keep */
+    struct model_init *inits;  /* [n_params] */
 };
 
 /* file: a path, or the name of a model in the models folder ("lenet5"); models_dir NULL: the folder

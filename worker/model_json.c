@@ -134,10 +134,10 @@ enum status model_json_fail(const struct model_reader *r, const char *key, const
     va_end(args);
     int line = model_json_line(r, r->layer, r->within ? r->within : key);
     if (r->layer >= 0) {
-        const char *name = r->m->layers[r->layer].name;
-        snprintf(where, sizeof where, ", layer %d%s%s%s%s%s%s", r->layer + 1, *name ? " '" : "",
-                 name, *name ? "'" : "", r->type ? " (" : "", r->type ? r->type : "",
-                 r->type ? ")" : "");
+        const struct model_node *node = &r->nodes[r->layer];
+        snprintf(where, sizeof where, ", layer %d%s%s%s%s%s%s", r->layer + 1,
+                 *node->name ? " '" : "", node->name, *node->name ? "'" : "",
+                 node->type ? " (" : "", node->type ? node->type : "", node->type ? ")" : "");
     }
     if (r->within)
         snprintf(inside, sizeof inside, "\"%s\": ", r->within);

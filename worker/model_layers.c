@@ -22,13 +22,20 @@ static const char *shape_text(const struct shape *s, char *dst, size_t bytes)
     return dst;
 }
 
-static const char *giver_text(const struct model_reader *r, char *dst, size_t bytes)
+/* Whose output the layer's k-th input is. */
+static const char *giver_text(const struct model_reader *r, int k, char *dst, size_t bytes)
 {
-    if (r->layer == 0)
+    int giver = r->nodes[r->layer].input[k];
+    if (giver < 0)
         snprintf(dst, bytes, "the input");
     else
-        snprintf(dst, bytes, "layer %d '%s'", r->layer, r->m->layers[r->layer - 1].name);
+        snprintf(dst, bytes, "layer %d '%s'", giver + 1, r->nodes[giver].name);
     return dst;
+}
+
+static const struct shape *input_shape(const struct model_reader *r, const struct layer *l, int k)
+{
+    return l->input[k] < 0 ? &r->m->input : &r->m->layers[l->input[k]].out;
 }
 
 /* n_dims: 1 for a flat input, 3 for (C, H, W). */
@@ -39,7 +46,7 @@ static enum status need_dims(const struct model_reader *r, const struct layer *l
         return ST_OK;
     return model_json_fail(r, NULL, "needs %s, but %s gives %s: %s",
                            n_dims == 1 ? "a flat input" : "an input of (channels, height, width)",
-                           giver_text(r, giver, sizeof giver),
+                           giver_text(r, 0, giver, sizeof giver),
                            shape_text(&l->in, shape, sizeof shape),
                            n_dims == 1 ? "put a flatten before it" : "put it before the flatten");
 }
@@ -224,47 +231,92 @@ static enum status build_softmax(struct model_reader *r, struct layer *l)
         return model_json_fail(r, NULL,
                                "%s gives %lld values, but \"classes\" is %d: give the last dense "
                                "layer %d units",
-                               giver_text(r, giver, sizeof giver), (long long)l->in.dim[0],
+                               giver_text(r, 0, giver, sizeof giver), (long long)l->in.dim[0],
                                r->m->classes, r->m->classes);
     l->out = l->in;
 done:
     return st;
 }
 
-#define COMMON "type name comment"
+/* The inputs of add and concat: of one number of dimensions, and from the `from`-th on of one
+ * size. */
+static enum status need_same(const struct model_reader *r, const struct layer *l, int from)
+{
+    char shapes[2][96], givers[2][96];
+    for (int k = 1; k < l->n_inputs; k++) {
+        const struct shape *s = input_shape(r, l, k);
+        int same = s->n_dims == l->in.n_dims;
+        for (int i = from; same && i < s->n_dims; i++)
+            same = s->dim[i] == l->in.dim[i];
+        if (!same)
+            return model_json_fail(r, "inputs", "%s gives %s, but %s gives %s: %s",
+                                   giver_text(r, 0, givers[0], sizeof givers[0]),
+                                   shape_text(&l->in, shapes[0], sizeof shapes[0]),
+                                   giver_text(r, k, givers[1], sizeof givers[1]),
+                                   shape_text(s, shapes[1], sizeof shapes[1]),
+                                   from == 0 ? "add needs inputs of one shape"
+                                             : "concat needs inputs of one height and width");
+    }
+    return ST_OK;
+}
+
+static enum status build_add(struct model_reader *r, struct layer *l)
+{
+    l->out = l->in;
+    return need_same(r, l, 0);
+}
+
+static enum status build_concat(struct model_reader *r, struct layer *l)
+{
+    l->out = l->in;
+    for (int k = 1; k < l->n_inputs; k++)
+        l->out.dim[0] += input_shape(r, l, k)->dim[0];
+    return need_same(r, l, 1);
+}
+
+#define COMMON "type name comment device after"
+#define ONE COMMON " input"
 static const struct layer_type layer_types[LAYER_N_KINDS] = {
-    [LAYER_CONV2D] = {"conv2d", COMMON " filters kernel stride padding init bias_init",
-                      build_conv2d},
-    [LAYER_MAX_POOL] = {"max_pool", COMMON " kernel stride padding", build_pool},
-    [LAYER_AVG_POOL] = {"avg_pool", COMMON " kernel stride padding", build_pool},
-    [LAYER_DENSE] = {"dense", COMMON " units init bias_init", build_dense},
-    [LAYER_RELU] = {"relu", COMMON, build_same_shape},
-    [LAYER_DROPOUT] = {"dropout", COMMON " rate", build_dropout},
-    [LAYER_BATCH_NORM] = {"batch_norm", COMMON " epsilon momentum", build_batch_norm},
-    [LAYER_FLATTEN] = {"flatten", COMMON, build_flatten},
-    [LAYER_SOFTMAX_XENT] = {"softmax_cross_entropy", COMMON, build_softmax},
+    [LAYER_CONV2D] = {"conv2d", ONE " filters kernel stride padding init bias_init", build_conv2d},
+    [LAYER_MAX_POOL] = {"max_pool", ONE " kernel stride padding", build_pool},
+    [LAYER_AVG_POOL] = {"avg_pool", ONE " kernel stride padding", build_pool},
+    [LAYER_DENSE] = {"dense", ONE " units init bias_init", build_dense},
+    [LAYER_RELU] = {"relu", ONE, build_same_shape},
+    [LAYER_DROPOUT] = {"dropout", ONE " rate", build_dropout},
+    [LAYER_BATCH_NORM] = {"batch_norm", ONE " epsilon momentum", build_batch_norm},
+    [LAYER_FLATTEN] = {"flatten", ONE, build_flatten},
+    [LAYER_SOFTMAX_XENT] = {"softmax_cross_entropy", ONE, build_softmax},
+    [LAYER_ADD] = {"add", COMMON " inputs", build_add},
+    [LAYER_CONCAT] = {"concat", COMMON " inputs", build_concat},
 };
 
 enum layer_kind model_layers_kind(const char *type)
 {
     enum layer_kind kind = 0;
-    while (kind < LAYER_N_KINDS &&
-           (!layer_types[kind].name || strcmp(type, layer_types[kind].name) != 0))
+    while (kind < LAYER_N_KINDS && strcmp(type, layer_types[kind].name) != 0)
         kind++;
     return kind;
 }
 
 const char *model_layers_types(void)
 {
-    return "conv2d max_pool avg_pool dense relu dropout batch_norm flatten softmax_cross_entropy";
+    return "conv2d max_pool avg_pool dense relu dropout batch_norm flatten softmax_cross_entropy "
+           "add concat";
+}
+
+enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind)
+{
+    char owner[64];
+    const char *name = layer_types[kind].name;
+    snprintf(owner, sizeof owner, "%s %s", strchr("aeiou", name[0]) ? "an" : "a", name);
+    return model_json_check_keys(r, owner, layer_types[kind].keys);
 }
 
 enum status model_layers_read(struct model_reader *r, struct layer *l)
 {
-    char owner[64], shape[96];
+    char shape[96];
     enum status st;
-    snprintf(owner, sizeof owner, "a %s", layer_types[l->kind].name);
-    TRY(model_json_check_keys(r, owner, layer_types[l->kind].keys));
+    l->in = *input_shape(r, l, 0);
     TRY(layer_types[l->kind].build(r, l));
     int64_t n = shape_elems(&l->out);
     if (n < 0 || n > MODEL_MAX_OUTPUT)

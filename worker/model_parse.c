@@ -1,33 +1,11 @@
-/* worker/model_parse.c - from JSON text to a struct model: the top level, names, order of layers.
- * The text is checked by jansson first (syntax, UTF-8, duplicate keys), then from the top down;
- * the first mistake ends it with one line. */
+/* worker/model_parse.c - from JSON text to a struct model: the top level, and the layers one by
+ * one. The text is checked by jansson first (syntax, UTF-8, duplicate keys), then from the top
+ * down; the first mistake ends it with one line. */
 #include "base/log.h"
 #include "worker/model_private.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int is_name(const char *s, size_t bytes)
-{
-    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
-    return n > 0 && n < bytes && s[n] == 0;
-}
-
-static enum status read_name(const struct model_reader *r, const char *fallback, char dst[64])
-{
-    const char *name;
-    char shown[80];
-    enum status st;
-    TRY(model_json_string(r, "name", fallback, &name));
-    if (!is_name(name, 64))
-        return model_json_fail(r, "name",
-                               "\"name\" is \"%s\", but must be 1 to 63 letters, digits, '_', '.' "
-                               "or '-'",
-                               model_json_printable(shown, sizeof shown, name));
-    snprintf(dst, 64, "%s", name);
-done:
-    return st;
-}
 
 static enum status read_input(const struct model_reader *r, struct shape *out)
 {
@@ -53,53 +31,56 @@ static enum status read_input(const struct model_reader *r, struct shape *out)
     return ST_OK;
 }
 
-static enum status take_memory(struct model *m, size_t n_layers)
+static enum status take_memory(struct model_reader *r, size_t n_layers)
 {
+    struct model *m = r->m;
+    r->nodes = calloc(n_layers, sizeof *r->nodes);
+    m->device = calloc(n_layers, sizeof *m->device);
+    m->after = calloc(n_layers * MODEL_MAX_AFTER, sizeof *m->after);
     m->layers = calloc(n_layers, sizeof *m->layers);
     m->params = calloc(n_layers * LAYER_MAX_PARAMS, sizeof *m->params);
     m->inits = calloc(n_layers * LAYER_MAX_PARAMS, sizeof *m->inits);
-    if (m->layers && m->params && m->inits)
+    if (r->nodes && m->device && m->after && m->layers && m->params && m->inits)
         return ST_OK;
     LOG_E("model: no memory for %zu layers", n_layers);
     return ST_NOMEM;
 }
 
-/* The type and the name of every layer, before any is built, so that errors can name others. */
-static enum status name_layers(struct model_reader *r, const json_t *layers)
+/* Device and order of r->obj, which placement and the loop ask for. */
+static enum status read_place(struct model_reader *r, int place)
 {
+    const struct model_node *node = &r->nodes[r->layer];
     struct model *m = r->m;
-    int count[LAYER_N_KINDS] = {0};
-    enum status st = ST_OK;
-    for (r->layer = 0; r->layer < m->n_layers; r->layer++) {
-        struct layer *l = &m->layers[r->layer];
-        char fallback[64], shown[64], hint[96];
-        const char *type;
-        r->type = NULL;
-        r->obj = json_array_get(layers, (size_t)r->layer);
-        if (!json_is_object(r->obj))
-            return model_json_fail(r, NULL, "must be an object such as {\"type\": \"relu\"}");
-        TRY(model_json_string(r, "type", NULL, &type));
-        l->kind = model_layers_kind(type);
-        if (l->kind == LAYER_N_KINDS)
-            return model_json_fail(
-                r, "type", "unknown layer type \"%s\"%s (known: %s)",
-                model_json_printable(shown, sizeof shown, type),
-                model_json_suggest(type, model_layers_types(), hint, sizeof hint),
-                model_layers_types());
-        r->type = type;
-        snprintf(fallback, sizeof fallback, "%s%d", type, ++count[l->kind]);
-        TRY(read_name(r, fallback, l->name));
-        for (int i = 0; i < r->layer; i++) {
-            if (strcmp(m->layers[i].name, l->name) == 0)
-                return model_json_fail(r, "name", "layer %d in line %d has this name already",
-                                       i + 1, model_json_line(r, i, "name"));
-        }
-    }
-    if (r->hidden_units > 0 && count[LAYER_DENSE] < 2) {
-        LOG_E("model %s has no hidden dense layer whose units --hidden_units=%d could set",
-              r->label, r->hidden_units);
-        st = ST_INVALID;
-    }
+    const char *device;
+    char shown[MODEL_DEVICE_SIZE];
+    enum status st;
+    TRY(model_json_string(r, "device", "", &device));
+    size_t n = strlen(device);
+    if (json_object_get(r->obj, "device") &&
+        (n < 1 || strcmp(model_json_printable(shown, sizeof shown, device), device) != 0))
+        return model_json_fail(r, "device",
+                               "\"device\" must be a device such as \"cpu:0\" or \"gpu:1\", of at "
+                               "most %d plain characters",
+                               MODEL_DEVICE_SIZE - 1);
+    if (n > 0 && !(m->device[place] = strdup(device)))
+        return ST_NOMEM;
+    for (int k = 0; k < node->n_after; k++)
+        m->after[m->n_after++] = (struct model_after){r->nodes[node->after[k]].place, place};
+done:
+    return st;
+}
+
+static enum status read_layer(struct model_reader *r, struct layer *l)
+{
+    const struct model_node *node = &r->nodes[r->layer];
+    enum status st;
+    l->kind = node->kind;
+    memcpy(l->name, node->name, sizeof l->name);
+    l->n_inputs = node->n_inputs;
+    for (int k = 0; k < node->n_inputs; k++)
+        l->input[k] = node->input[k] < 0 ? LAYER_INPUT_IMAGE : r->nodes[node->input[k]].place;
+    TRY(read_place(r, (int)(l - r->m->layers)));
+    TRY(model_layers_read(r, l));
 done:
     return st;
 }
@@ -115,22 +96,19 @@ static enum status read_layers(struct model_reader *r)
     if (n < 1 || n > MODEL_MAX_LAYERS)
         return model_json_fail(r, "layers", "\"layers\" must be a list of 1 to %d layers",
                                MODEL_MAX_LAYERS);
-    TRY(take_memory(m, n));
-    m->n_layers = (int)n;
-    TRY(name_layers(r, layers));
-    struct shape shape = m->input;
-    for (r->layer = 0; r->layer < m->n_layers; r->layer++) {
-        struct layer *l = &m->layers[r->layer];
+    TRY(take_memory(r, n));
+    m->n_layers = r->n_nodes = (int)n;
+    TRY(model_graph_read(r, layers));
+    TRY(model_graph_sort(r));
+    for (int place = 0; place < m->n_layers; place++) {
+        r->layer = 0;
+        while (r->nodes[r->layer].place != place)
+            r->layer++;
         r->obj = json_array_get(layers, (size_t)r->layer);
-        r->type = json_string_value(json_object_get(r->obj, "type"));
-        l->in = shape;
-        l->n_inputs = 1;
-        l->input[0] = r->layer - 1;
-        TRY(model_layers_read(r, l));
-        shape = l->out;
+        TRY(read_layer(r, &m->layers[place]));
     }
     r->layer = m->n_layers - 1;
-    if (m->layers[r->layer].kind != LAYER_SOFTMAX_XENT)
+    if (r->nodes[r->layer].kind != LAYER_SOFTMAX_XENT)
         return model_json_fail(r, NULL,
                                "is the last layer, but that must be a softmax_cross_entropy: add "
                                "{\"type\": \"softmax_cross_entropy\"} behind it");
@@ -150,7 +128,7 @@ static enum status read_root(struct model_reader *r)
                                "the file must hold one object with \"input\", \"classes\" and "
                                "\"layers\"");
     TRY(model_json_check_keys(r, "a model", "name comment input classes layers"));
-    TRY(read_name(r, "model", r->m->name));
+    TRY(model_graph_name(r, "model", r->m->name));
     TRY(read_input(r, &r->m->input));
     TRY(model_json_int(r, "classes", bounds, NULL, &classes));
     r->m->classes = (int)classes;
@@ -195,6 +173,7 @@ enum status model_parse(const char *text, size_t bytes, const char *label, int h
     r.m = NULL;
 done:
     json_decref(root);
+    free(r.nodes);
     model_destroy(r.m);
     return st;
 }

@@ -13,6 +13,7 @@ enum {
     MODEL_MAX_BYTES = 1 << 20,  /* of a model file */
     MODEL_MAX_OUTPUT = 1 << 28, /* elements of one layer's output, one sample */
     MODEL_MAX_CLASSES = 256,    /* labels are bytes */
+    MODEL_MAX_AFTER = 16,       /* names in one layer's "after" */
 };
 #define MODEL_MAX_PARAM_ELEMS ((int64_t)1 << 31)
 
@@ -24,6 +25,19 @@ struct model_init {
     double scale; /* constant: the value; uniform: the limit; normals: the standard deviation */
 };
 
+/* A layer as the file has it: its name, and the layers that come before it. Layers are meant by
+ * their positions in the file here, as in errors; in a struct model by their places in the order of
+ * execution. */
+struct model_node {
+    char name[64];
+    const char *type; /* borrowed from the tree */
+    enum layer_kind kind;
+    int n_inputs, input[LAYER_MAX_INPUTS]; /* or LAYER_INPUT_IMAGE */
+    int n_after, after[MODEL_MAX_AFTER];
+    int n_readers;
+    int place; /* in the order of execution; -1: none yet */
+};
+
 struct model_reader {
     const char *text;
     size_t bytes;
@@ -31,8 +45,9 @@ struct model_reader {
     int hidden_units;
     json_t *obj;        /* the object being read: the root, a layer, or an initialiser */
     const char *within; /* key of obj when it is an initialiser; else NULL */
-    int layer;          /* index of the layer being read; -1: the top */
-    const char *type;   /* of that layer; NULL: not known yet */
+    int layer;          /* position in the file of the layer being read; -1: the top */
+    int n_nodes;
+    struct model_node *nodes; /* [n_nodes] by position in the file */
     struct model *m;
 };
 
@@ -66,8 +81,18 @@ enum status model_json_string(const struct model_reader *r, const char *key, con
 enum status model_init_read(struct model_reader *r, const char *key, double fan_in, double fan_out,
                             struct model_init *out);
 
-/* model_layers.c: reads r->obj, a layer, into l; l->name and l->in are set; adds its parameters. */
+/* model_graph.c: fills r->nodes from the list of layers: names, types, keys, who reads whom; then
+ * puts them in the order of execution: each as early as it can be, the file's order else. */
+enum status model_graph_read(struct model_reader *r, const json_t *layers);
+enum status model_graph_sort(struct model_reader *r);
+/* 1 to 63 letters, digits, '_', '.', '-'. */
+enum status model_graph_name(const struct model_reader *r, const char *fallback, char dst[64]);
+
+/* model_layers.c: reads r->obj, a layer, into l; its name and inputs are set, and the layers that
+ * it reads are there; adds its parameters. */
 enum status model_layers_read(struct model_reader *r, struct layer *l);
+/* Fails on a key of r->obj that a layer of this kind does not have. */
+enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind);
 /* Kind of a type's name, or LAYER_N_KINDS; all names, "conv2d max_pool ...". */
 enum layer_kind model_layers_kind(const char *type);
 const char *model_layers_types(void);
