@@ -7,9 +7,9 @@
 #include "kernels/vector/vector.h"
 #include "worker/device_list.h"
 #include "worker/devices.h"
+#include "worker/export.h"
 #include "worker/options.h"
 #include "worker/placement.h"
-#include "worker/safetensors.h"
 #include "worker/summary.h"
 #include <inttypes.h>
 #include <signal.h>
@@ -261,7 +261,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
         char step[32];
         snprintf(step, sizeof step, "%" PRId64, r->global_step);
         const char *meta[2][2] = {{"model", w->model->name}, {"global_step", step}};
-        TRY(safetensors_write(o->export_file, w->chunks, w->params, meta, 2));
+        TRY(export_write(o->export_file, w->chunks, w->params, meta, 2));
         LOG_I("exported %" PRId64 " parameters to %s", w->chunks->n_elems, o->export_file);
     }
     if (o->summary_json)

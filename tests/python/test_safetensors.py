@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What worker/safetensors.c writes is opened with Python: by the format's own library where it is
+"""What files/safetensors.c writes is opened with Python: by the format's own library where it is
 installed (pip install safetensors numpy), else by its layout."""
 # label: cluster
 import json
@@ -17,7 +17,7 @@ except ImportError as missing:
 
 SOURCE = os.environ.get("WEIR_SOURCE") or os.path.join(os.path.dirname(__file__), "../..")
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
-WRITER = os.path.join(BIN, "../tests/worker_safetensors_test")
+WRITER = os.path.join(BIN, "../tests/files_safetensors_test")
 SHAPES = {"conv1/weights": [2, 1, 3, 4], "bn/moving_mean": [4], "scale": []}
 METADATA = {"model": "lenet5", "quote": "a \"b\" \\ \n c"}
 
@@ -29,13 +29,20 @@ class Safetensors(unittest.TestCase):
         self.path = os.path.join(folder.name, "sample.safetensors")
         subprocess.run([WRITER, "--write", self.path], check=True, timeout=60)
 
+    def check_metadata(self, metadata):
+        sums = {key: metadata.pop(key) for key in list(metadata) if key.startswith("crc32c ")}
+        self.assertEqual(metadata, METADATA)
+        self.assertEqual(set(sums), {"crc32c " + name for name in SHAPES})
+        for value in sums.values():
+            self.assertRegex(value, "^[0-9a-f]{8}$")
+
     def test_layout(self):
         with open(self.path, "rb") as f:
             data = f.read()
         length, = struct.unpack_from("<Q", data)
         header = json.loads(data[8:8 + length])
         self.assertEqual(length % 8, 0)
-        self.assertEqual(header.pop("__metadata__"), METADATA)
+        self.check_metadata(header.pop("__metadata__"))
         self.assertEqual({n: e["shape"] for n, e in header.items()}, SHAPES)
         at = 0
         for entry in header.values():
@@ -52,7 +59,7 @@ class Safetensors(unittest.TestCase):
             self.skipTest("the format's own library is not installed: " + why)
         at = 0
         with safe_open(self.path, framework="numpy") as f:
-            self.assertEqual(f.metadata(), METADATA)
+            self.check_metadata(f.metadata())
             self.assertEqual(set(f.keys()), set(SHAPES))
             for name, shape in SHAPES.items():
                 tensor = f.get_tensor(name)

@@ -1,0 +1,34 @@
+/* files/durable.h - files that are there whole or not at all, whenever the process or the machine
+ * stops: written under another name in the same folder, synced, renamed, the folder synced.
+ * Owns:    its temporary file, which goes away unless it is committed.
+ * Threads: an object belongs to one.
+ * Errors:  ST_IO, logged with the path and errno's text. */
+#ifndef FILES_DURABLE_H
+#define FILES_DURABLE_H
+#include "base/status.h"
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct durable {
+    int fd;          /* -1: nothing is open */
+    int made;        /* the temporary file is there */
+    uint64_t bytes;  /* written so far */
+    uint32_t crc32c; /* of them */
+    char path[PATH_MAX], temporary[PATH_MAX];
+};
+
+/* On failure there is nothing to end. */
+enum status durable_begin(struct durable *f, const char *path);
+enum status durable_write(struct durable *f, const void *data, size_t bytes);
+/* Afterwards the file stands under its own name, in the place of an older one. */
+enum status durable_commit(struct durable *f);
+/* After begin, whatever came of the rest; without a commit the temporary file is removed. */
+void durable_end(struct durable *f);
+
+/* A small file in one call. */
+enum status durable_put(const char *path, const void *data, size_t bytes);
+/* Takes the file away, for good; one that is not there is fine. */
+enum status durable_remove(const char *path);
+
+#endif

@@ -1,0 +1,71 @@
+/* files/safetensors.h - float32 tensors in files that Python's `safetensors` opens.
+ * Layout: u64 little-endian N | N bytes of JSON, padded with spaces to a multiple of 8 | data.
+ *     {"__metadata__":{key:text,...}, name:{"dtype":"F32","shape":[..],"data_offsets":[begin,end]}}
+ * The data are little-endian numbers, tensor after tensor in the header's order without gaps. The
+ * metadata hold, for each tensor, "crc32c NAME": 8 hex digits of the CRC-32C of its bytes. A file
+ * of another make has none; then nothing is compared. What the reader is given decides over no
+ * memory but the header's, of at most SAFETENSORS_MAX_HEADER bytes and never more than the file
+ * has.
+ * Owns:    an open file owns its descriptor and table.
+ * Threads: an open file may be read by any.
+ * Errors:  writing: ST_IO, ST_NOMEM, ST_UNSUPPORTED; logged with the path and errno's text.
+ *          Reading: ST_NOT_FOUND, ST_IO, ST_CORRUPT, ST_UNSUPPORTED (another dtype), ST_NOMEM; not
+ *          logged, a sentence in `why`: the caller knows what the file is to it. */
+#ifndef FILES_SAFETENSORS_H
+#define FILES_SAFETENSORS_H
+#include "base/shape.h"
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SAFETENSORS_MAX_HEADER = 32 << 20, SAFETENSORS_WHY_BYTES = 512 };
+
+struct safetensors_tensor {
+    const char *name; /* printable, not "__metadata__", none twice */
+    struct shape shape;
+    const float *data;
+};
+
+struct safetensors_content {
+    const struct safetensors_tensor *tensors; /* all borrowed for the call */
+    int n_tensors;
+    const char *const (*metadata)[2]; /* key, value */
+    int n_metadata;
+};
+
+struct safetensors_written {
+    uint64_t bytes;
+    uint32_t crc32c; /* of the whole file */
+};
+
+/* A durable file. out: NULL is fine. */
+enum status safetensors_write(const char *path, const struct safetensors_content *content,
+                              struct safetensors_written *out);
+
+struct safetensors_entry {
+    const char *name;
+    struct shape shape;
+    int64_t n_elems;
+    uint64_t offset; /* in the file */
+    int has_crc;
+    uint32_t crc32c;
+};
+
+struct safetensors_file;
+enum status safetensors_open(const char *path, struct safetensors_file **out,
+                             char why[SAFETENSORS_WHY_BYTES]);
+void safetensors_close(struct safetensors_file *f); /* NULL is fine */
+/* In the order of their data. */
+const struct safetensors_entry *safetensors_entries(const struct safetensors_file *f, int *n);
+/* NULL: there is no such key. */
+const char *safetensors_metadata(const struct safetensors_file *f, const char *key);
+/* n elements of the entry, from `first` on. */
+enum status safetensors_read(const struct safetensors_file *f, const struct safetensors_entry *e,
+                             int64_t first, int64_t n, float *dst, char why[SAFETENSORS_WHY_BYTES]);
+/* Reads the whole file: every tensor against its checksum. whole: the size and the checksum that
+ * the file is said to have; NULL: nothing is known. ST_CORRUPT names what is wrong. */
+enum status safetensors_check(const struct safetensors_file *f,
+                              const struct safetensors_written *whole,
+                              char why[SAFETENSORS_WHY_BYTES]);
+
+#endif

@@ -1,0 +1,290 @@
+/* files/safetensors_read.c - reads what safetensors.h says. Every size is compared with the file's
+ * own before it decides over memory, and every entry with its neighbours, so that the tensors cover
+ * the data exactly. JSON takes more memory than its text: at most about twenty times as much, since
+ * the number of containers is bounded before it is parsed. */
+#include "base/digest.h"
+#include "files/safetensors.h"
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { KEY_BYTES = 1024, READ_BYTES = 1 << 20, LEAST_ENTRY = 16 };
+
+struct safetensors_file {
+    int fd;
+    uint64_t bytes, data; /* the file's size; where the data begin */
+    json_t *root;         /* keeps the entries' names */
+    struct safetensors_entry *entries;
+    int n_entries;
+};
+
+static enum status corrupt(char why[SAFETENSORS_WHY_BYTES], const char *text)
+{
+    snprintf(why, SAFETENSORS_WHY_BYTES, "%s", text);
+    return ST_CORRUPT;
+}
+
+static enum status read_at(const struct safetensors_file *f, uint64_t at, void *dst, size_t bytes,
+                           char why[SAFETENSORS_WHY_BYTES])
+{
+    char *p = dst;
+    while (bytes > 0) {
+        ssize_t n = pread(f->fd, p, bytes, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            snprintf(why, SAFETENSORS_WHY_BYTES, "cannot be read: %s", strerror(errno));
+            return ST_IO;
+        }
+        if (n == 0)
+            return corrupt(why, "ends too early");
+        p += n;
+        at += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return ST_OK;
+}
+
+/* 1 if so short a text cannot hold so many containers, were they entries. */
+static int too_dense(const char *text, size_t n)
+{
+    size_t containers = 0;
+    for (size_t i = 0; i < n; i++)
+        containers += text[i] == '{' || text[i] == '[';
+    return containers > 64 + n / LEAST_ENTRY;
+}
+
+static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_WHY_BYTES])
+{
+    uint64_t length;
+    if (f->bytes < sizeof length)
+        return corrupt(why, "is too short for a safetensors file");
+    enum status st = read_at(f, 0, &length, sizeof length, why);
+    if (st != ST_OK)
+        return st;
+    length = le64toh(length);
+    if (length > f->bytes - sizeof length || length > SAFETENSORS_MAX_HEADER || length < 2)
+        return corrupt(why, "the length of its header is out of bounds: torn, or no safetensors "
+                            "file");
+    char *text = malloc((size_t)length);
+    if (!text)
+        return ST_NOMEM;
+    f->data = sizeof length + length;
+    TRY(read_at(f, sizeof length, text, (size_t)length, why));
+    if (text[0] != '{' || too_dense(text, (size_t)length))
+        TRY(corrupt(why, "its header is not that of a safetensors file"));
+    f->root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(f->root))
+        TRY(corrupt(why, "its header does not parse as JSON"));
+done:
+    free(text);
+    return st;
+}
+
+const char *safetensors_metadata(const struct safetensors_file *f, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(f->root, "__metadata__"), key));
+}
+
+static int read_offset(const json_t *offsets, size_t i, uint64_t *out)
+{
+    const json_t *number = json_array_get(offsets, i);
+    json_int_t value = json_integer_value(number);
+    *out = (uint64_t)value;
+    return json_is_integer(number) && value >= 0;
+}
+
+static int read_shape(const json_t *json, struct shape *shape)
+{
+    if (!json_is_array(json) || json_array_size(json) > SHAPE_MAX_DIMS)
+        return 0;
+    shape->n_dims = (int)json_array_size(json);
+    for (int i = 0; i < shape->n_dims; i++) {
+        const json_t *dim = json_array_get(json, (size_t)i);
+        if (!json_is_integer(dim))
+            return 0;
+        shape->dim[i] = json_integer_value(dim);
+    }
+    return shape_elems(shape) >= 0;
+}
+
+static enum status bad_entry(char why[SAFETENSORS_WHY_BYTES], const char *name, const char *what)
+{
+    snprintf(why, SAFETENSORS_WHY_BYTES, "tensor '%.200s' %s", name, what);
+    return ST_CORRUPT;
+}
+
+static enum status read_entry(const struct safetensors_file *f, const char *name,
+                              const json_t *json, struct safetensors_entry *e,
+                              char why[SAFETENSORS_WHY_BYTES])
+{
+    uint64_t begin, end, room = f->bytes - f->data;
+    const char *dtype = json_string_value(json_object_get(json, "dtype"));
+    const json_t *offsets = json_object_get(json, "data_offsets");
+    *e = (struct safetensors_entry){.name = name};
+    if (!dtype || !read_shape(json_object_get(json, "shape"), &e->shape) ||
+        !json_is_array(offsets) || json_array_size(offsets) != 2 ||
+        !read_offset(offsets, 0, &begin) || !read_offset(offsets, 1, &end))
+        return bad_entry(why, name, "has a malformed entry");
+    if (strcmp(dtype, "F32") != 0) {
+        snprintf(why, SAFETENSORS_WHY_BYTES, "tensor '%.200s' is of dtype %.20s, not F32", name,
+                 dtype);
+        return ST_UNSUPPORTED;
+    }
+    e->n_elems = shape_elems(&e->shape);
+    if (begin > end || end > room || end - begin != (uint64_t)e->n_elems * sizeof(float))
+        return bad_entry(why, name, "does not lie where the file has room for it");
+    e->offset = f->data + begin;
+    char key[KEY_BYTES];
+    if ((size_t)snprintf(key, sizeof key, "crc32c %s", name) >= sizeof key)
+        return ST_OK;
+    const char *crc = safetensors_metadata(f, key);
+    char *rest = NULL;
+    e->has_crc = crc != NULL;
+    e->crc32c = crc ? (uint32_t)strtoul(crc, &rest, 16) : 0;
+    if (crc && (strlen(crc) != 8 || *rest))
+        return bad_entry(why, name, "has a malformed checksum");
+    return ST_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct safetensors_entry *x = a, *y = b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return x->n_elems < y->n_elems ? -1 : x->n_elems > y->n_elems;
+}
+
+static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS_WHY_BYTES])
+{
+    const char *name;
+    json_t *json;
+    f->entries = calloc(json_object_size(f->root) + 1, sizeof *f->entries);
+    if (!f->entries)
+        return ST_NOMEM;
+    json_object_foreach(f->root, name, json)
+    {
+        if (strcmp(name, "__metadata__") == 0)
+            continue;
+        enum status st = read_entry(f, name, json, &f->entries[f->n_entries++], why);
+        if (st != ST_OK)
+            return st;
+    }
+    qsort(f->entries, (size_t)f->n_entries, sizeof *f->entries, by_place);
+    uint64_t at = f->data;
+    for (int i = 0; i < f->n_entries; i++) {
+        if (f->entries[i].offset != at)
+            return bad_entry(why, f->entries[i].name, "overlaps another, or leaves a gap");
+        at += (uint64_t)f->entries[i].n_elems * sizeof(float);
+    }
+    return at == f->bytes ? ST_OK : corrupt(why, "is not as long as its header says");
+}
+
+static enum status open_file(struct safetensors_file *f, const char *path,
+                             char why[SAFETENSORS_WHY_BYTES])
+{
+    struct stat s;
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (f->fd < 0 || fstat(f->fd, &s) != 0) {
+        snprintf(why, SAFETENSORS_WHY_BYTES, "cannot be opened: %s", strerror(errno));
+        return f->fd < 0 && errno == ENOENT ? ST_NOT_FOUND : ST_IO;
+    }
+    if (!S_ISREG(s.st_mode))
+        return corrupt(why, "is not a regular file");
+    f->bytes = (uint64_t)s.st_size;
+    return ST_OK;
+}
+
+enum status safetensors_open(const char *path, struct safetensors_file **out,
+                             char why[SAFETENSORS_WHY_BYTES])
+{
+    enum status st = ST_OK;
+    struct safetensors_file *f = calloc(1, sizeof *f);
+    snprintf(why, SAFETENSORS_WHY_BYTES, "%s", status_text(ST_NOMEM));
+    if (!f)
+        return ST_NOMEM;
+    TRY(open_file(f, path, why));
+    TRY(read_header(f, why));
+    TRY(read_entries(f, why));
+    *out = f;
+    f = NULL;
+done:
+    safetensors_close(f);
+    return st;
+}
+
+void safetensors_close(struct safetensors_file *f)
+{
+    if (!f)
+        return;
+    if (f->fd >= 0)
+        close(f->fd);
+    json_decref(f->root);
+    free(f->entries);
+    free(f);
+}
+
+const struct safetensors_entry *safetensors_entries(const struct safetensors_file *f, int *n)
+{
+    *n = f->n_entries;
+    return f->entries;
+}
+
+enum status safetensors_read(const struct safetensors_file *f, const struct safetensors_entry *e,
+                             int64_t first, int64_t n, float *dst, char why[SAFETENSORS_WHY_BYTES])
+{
+    if (first < 0 || n < 0 || first > e->n_elems || n > e->n_elems - first)
+        return corrupt(why, "has no such elements");
+    return read_at(f, e->offset + (uint64_t)first * sizeof(float), dst, (size_t)n * sizeof(float),
+                   why);
+}
+
+/* Checksums of one run of bytes: the file's, moved on, and the run's own. */
+static enum status sum_run(const struct safetensors_file *f, uint64_t at, uint64_t bytes,
+                           uint32_t *whole, uint32_t *own, char why[SAFETENSORS_WHY_BYTES])
+{
+    enum status st = ST_OK;
+    char *block = malloc(READ_BYTES);
+    *own = 0;
+    if (!block)
+        return ST_NOMEM;
+    while (bytes > 0) {
+        size_t n = bytes < READ_BYTES ? (size_t)bytes : READ_BYTES;
+        TRY(read_at(f, at, block, n, why));
+        *whole = digest_crc32c(*whole, block, n);
+        *own = digest_crc32c(*own, block, n);
+        at += n;
+        bytes -= n;
+    }
+done:
+    free(block);
+    return st;
+}
+
+enum status safetensors_check(const struct safetensors_file *f,
+                              const struct safetensors_written *whole,
+                              char why[SAFETENSORS_WHY_BYTES])
+{
+    uint32_t all = 0, own;
+    if (whole && whole->bytes != f->bytes) {
+        snprintf(why, SAFETENSORS_WHY_BYTES, "has %llu bytes, not %llu",
+                 (unsigned long long)f->bytes, (unsigned long long)whole->bytes);
+        return ST_CORRUPT;
+    }
+    enum status st = sum_run(f, 0, f->data, &all, &own, why);
+    for (int i = 0; i < f->n_entries && st == ST_OK; i++) {
+        const struct safetensors_entry *e = &f->entries[i];
+        st = sum_run(f, e->offset, (uint64_t)e->n_elems * sizeof(float), &all, &own, why);
+        if (st == ST_OK && e->has_crc && own != e->crc32c)
+            return bad_entry(why, e->name, "does not match its checksum");
+    }
+    if (st == ST_OK && whole && all != whole->crc32c)
+        return corrupt(why, "does not match its checksum");
+    return st;
+}

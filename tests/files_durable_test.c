@@ -1,0 +1,211 @@
+/* tests/files_durable_test.c - durable files, with every system call made to fail or to be the last
+ * one before the process is killed or the power goes: the old file or the new one is there, whole;
+ * and once commit has returned, the new one. */
+#include "files/durable.h"
+#include "tests/capture.h"
+#include "tests/fault_io.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_BYTES = 3000, MOST_CALLS = 40 };
+
+static char folder[64], path[96];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/weir_durable_XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/file", folder);
+    return 0;
+}
+
+/* Removes all that lies there; returns how many temporary files there were. */
+static int empty_folder(void)
+{
+    int n_left = 0;
+    char name[512];
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        if (e->d_name[0] == '.' && (!e->d_name[1] || e->d_name[1] == '.'))
+            continue;
+        n_left += strstr(e->d_name, ".tmp") != NULL;
+        snprintf(name, sizeof name, "%s/%s", folder, e->d_name);
+        assert_int_equal(unlink(name), 0);
+    }
+    closedir(d);
+    return n_left;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fault_io_set(NULL, FAULT_NONE, 0, 0);
+    empty_folder();
+    return rmdir(folder);
+}
+
+static enum status put(char fill)
+{
+    char data[N_BYTES];
+    memset(data, fill, sizeof data);
+    struct durable f;
+    enum status st = durable_begin(&f, path);
+    if (st != ST_OK)
+        return st;
+    TRY(durable_write(&f, data, 1000));
+    TRY(durable_write(&f, data + 1000, sizeof data - 1000));
+    TRY(durable_commit(&f));
+done:
+    durable_end(&f);
+    return st;
+}
+
+/* What the file is full of; 0: it is not there; '?': it is damaged. */
+static char content(void)
+{
+    char data[N_BYTES + 1];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t n = read(fd, data, sizeof data);
+    close(fd);
+    for (int i = 1; i < N_BYTES && n == N_BYTES; i++)
+        if (data[i] != data[0])
+            return '?';
+    return n == N_BYTES ? data[0] : '?';
+}
+
+static void an_error_anywhere_leaves_the_old_file(void **state)
+{
+    (void)state;
+    fault_io_set(folder, FAULT_NONE, 0, 0);
+    assert_int_equal(put('a'), ST_OK);
+    int n_calls = fault_io_count();
+    assert_in_range(n_calls, 7, MOST_CALLS);
+    for (int at = 1; at <= n_calls; at++) {
+        fault_io_set(folder, FAULT_ERROR, at, at % 2 ? ENOSPC : EIO);
+        enum status st = CAPTURE(put('b'));
+        fault_io_set(folder, FAULT_NONE, 0, 0);
+        if (st == ST_OK) { /* closing the folder: nothing depends on it */
+            assert_int_equal(at, n_calls);
+            continue;
+        }
+        assert_int_equal(st, ST_IO);
+        assert_int_equal(capture_lines(), 1);
+        assert_non_null(strstr(capture_text, folder));
+        assert_non_null(strstr(capture_text, strerror(at % 2 ? ENOSPC : EIO)));
+        /* after the rename the new file may be there, but it was not promised */
+        assert_true(content() == 'a' || at >= n_calls - 2);
+        assert_int_equal(put('a'), ST_OK);
+        assert_int_equal(empty_folder(), 0);
+        assert_int_equal(put('a'), ST_OK);
+    }
+}
+
+/* Runs put('b') over 'a' in a child that dies at the call; 0: there are not so many calls. */
+static int die_at(enum fault_kind kind, int at)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        fault_io_set(folder, kind, at, 0);
+        _exit(put('b') == ST_OK ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_true(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == FAULT_EXIT);
+    return WEXITSTATUS(status) == FAULT_EXIT;
+}
+
+static void a_stop_anywhere_leaves_a_whole_file(void **state)
+{
+    (void)state;
+    for (enum fault_kind kind = FAULT_KILLED; kind <= FAULT_POWER_2; kind++) {
+        int seen_new = 0;
+        for (int at = 1;; at++) {
+            assert_in_range(at, 1, MOST_CALLS);
+            fault_io_set(NULL, FAULT_NONE, 0, 0);
+            empty_folder();
+            assert_int_equal(put('a'), ST_OK);
+            int stopped = die_at(kind, at);
+            char c = content();
+            assert_true(c == 'a' || c == 'b');
+            seen_new |= c == 'b';
+            if (!stopped)
+                break;
+        }
+        assert_true(seen_new);
+    }
+}
+
+/* The power goes right after commit has returned. */
+static void what_was_committed_stays(void **state)
+{
+    (void)state;
+    for (enum fault_kind kind = FAULT_POWER; kind <= FAULT_POWER_2; kind++) {
+        assert_int_equal(put('a'), ST_OK);
+        pid_t pid = fork();
+        if (pid == 0) {
+            fault_io_set(folder, kind, 0, 0);
+            if (put('b') != ST_OK || durable_remove(path) != ST_OK || put('c') != ST_OK)
+                _exit(1);
+            fault_io_stop();
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == FAULT_EXIT);
+        assert_int_equal(content(), 'c');
+    }
+}
+
+static void a_full_disk_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(put('a'), ST_OK);
+    struct rlimit before, small = {2000, RLIM_INFINITY};
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    char data[N_BYTES] = "b";
+    enum status st = CAPTURE(durable_put(path, data, sizeof data));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(st, ST_IO);
+    assert_non_null(strstr(capture_text, "File too large"));
+    assert_int_equal(content(), 'a');
+    assert_int_equal(empty_folder(), 0);
+}
+
+static void a_missing_file_is_removed(void **state)
+{
+    (void)state;
+    assert_int_equal(durable_remove(path), ST_OK);
+    assert_int_equal(put('a'), ST_OK);
+    assert_int_equal(durable_remove(path), ST_OK);
+    assert_int_equal(content(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_error_anywhere_leaves_the_old_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stop_anywhere_leaves_a_whole_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_committed_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_disk_is_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_missing_file_is_removed, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,296 @@
+/* tests/files_safetensors_test.c - the file's layout, read back by a parser of our own and by the
+ * room's reader, what the reader says to every kind of damage, and what happens when a file cannot
+ * be written. With `--write FILE` it only writes its sample, which
+ * tests/python/test_safetensors.py then opens with the format's own library. */
+#include "base/digest.h"
+#include "base/log.h"
+#include "files/safetensors.h"
+#include "tests/capture.h"
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+enum { N_TENSORS = 3, N_ELEMS = 24 + 4 + 1, MAX_BYTES = 4096 };
+
+static float flat[N_ELEMS];
+static const struct safetensors_tensor tensors[N_TENSORS] = {
+    {"conv1/weights", {4, {2, 1, 3, 4}}, flat},
+    {"bn/moving_mean", {1, {4}}, flat + 24},
+    {"scale", {0, {0}}, flat + 28},
+};
+static const char *const metadata[][2] = {{"model", "lenet5"}, {"quote", "a \"b\" \\ \n c"}};
+
+static enum status write_sample(const char *path, struct safetensors_written *out)
+{
+    for (int i = 0; i < N_ELEMS; i++)
+        flat[i] = (float)i * 0.5f - 3;
+    struct safetensors_content content = {tensors, N_TENSORS, metadata, 2};
+    return safetensors_write(path, &content, out);
+}
+
+static int setup(void **state)
+{
+    char *dir = strdup("/tmp/weir_st_XXXXXX");
+    *state = dir;
+    return dir && mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    int st = rmdir(*state); /* fails if a temporary file was left behind */
+    free(*state);
+    return st;
+}
+
+/* The value of an entry `"name":{...}` up to its closing brace; NULL if it is not there. */
+static char *find_entry(const char *json, const char *name, char *dst, size_t bytes)
+{
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\":{", name);
+    const char *start = strstr(json, key);
+    if (!start)
+        return NULL;
+    start += strlen(key);
+    snprintf(dst, bytes, "%.*s", (int)strcspn(start, "}"), start);
+    return dst;
+}
+
+static void file_has_the_layout(void **state)
+{
+    static const struct {
+        const char *name, *shape;
+        int begin, end;
+    } want[N_TENSORS] = {{"conv1/weights", "\"shape\":[2,1,3,4]", 0, 96},
+                         {"bn/moving_mean", "\"shape\":[4]", 96, 112},
+                         {"scale", "\"shape\":[]", 112, 116}};
+    char path[64], entry[256], offsets[64];
+    uint8_t data[4096];
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    assert_int_equal(write_sample(path, NULL), ST_OK);
+    assert_int_equal(write_sample(path, NULL), ST_OK); /* over an old one */
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(data, 1, sizeof data, f);
+    fclose(f);
+    assert_true(n > 8);
+    uint64_t length = 0;
+    for (int i = 0; i < 8; i++)
+        length |= (uint64_t)data[i] << 8 * i;
+    assert_int_equal(length % 8, 0);
+    assert_int_equal(n, 8 + length + N_ELEMS * 4);
+    char json[2048];
+    assert_true(length < sizeof json);
+    memcpy(json, data + 8, length);
+    json[length] = 0;
+    assert_int_equal(json[0], '{');
+    for (int i = 0; i < N_TENSORS; i++) {
+        assert_non_null(find_entry(json, want[i].name, entry, sizeof entry));
+        assert_non_null(strstr(entry, "\"dtype\":\"F32\""));
+        assert_non_null(strstr(entry, want[i].shape));
+        snprintf(offsets, sizeof offsets, "\"data_offsets\":[%d,%d]", want[i].begin, want[i].end);
+        assert_non_null(strstr(entry, offsets));
+    }
+    assert_non_null(find_entry(json, "__metadata__", entry, sizeof entry));
+    assert_non_null(strstr(entry, "\"model\":\"lenet5\""));
+    assert_non_null(strstr(entry, "\"quote\":\"a \\\"b\\\" \\\\ \\n c\""));
+    for (int i = 0; i < N_ELEMS; i++) {
+        float value;
+        memcpy(&value, data + 8 + length + 4 * i, 4);
+        assert_true(value == (float)i * 0.5f - 3);
+    }
+    unlink(path);
+}
+
+static void failures_name_the_file_and_leave_nothing(void **state)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/none/out.safetensors", (char *)*state);
+    assert_int_equal(CAPTURE(write_sample(path, NULL)), ST_IO);
+    assert_non_null(strstr(capture_text, path));
+    assert_non_null(strstr(capture_text, "No such file or directory"));
+    assert_int_equal(capture_lines(), 1);
+    /* The target is a folder: the rename fails after all was written. */
+    snprintf(path, sizeof path, "%s/folder", (char *)*state);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(CAPTURE(write_sample(path, NULL)), ST_IO);
+    assert_non_null(strstr(capture_text, path));
+    assert_int_equal(capture_lines(), 1);
+    assert_int_equal(rmdir(path), 0);
+}
+
+/* Reads the whole file into data; its length. */
+static size_t slurp(const char *path, uint8_t data[MAX_BYTES])
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(data, 1, MAX_BYTES, f);
+    fclose(f);
+    return n;
+}
+
+static void spill(const char *path, const void *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    fclose(f);
+}
+
+/* Opens and checks; the first thing that is wrong. */
+static enum status read_all(const char *path, const struct safetensors_written *whole, char *why)
+{
+    struct safetensors_file *f = NULL;
+    enum status st = safetensors_open(path, &f, why);
+    if (st == ST_OK)
+        st = safetensors_check(f, whole, why);
+    safetensors_close(f);
+    return st;
+}
+
+static void what_was_written_is_read(void **state)
+{
+    char path[64], why[SAFETENSORS_WHY_BYTES];
+    struct safetensors_written written;
+    struct safetensors_file *f;
+    uint8_t data[MAX_BYTES];
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    assert_int_equal(write_sample(path, &written), ST_OK);
+    size_t n_bytes = slurp(path, data);
+    assert_int_equal(written.bytes, n_bytes);
+    assert_int_equal(written.crc32c, digest_crc32c(0, data, n_bytes));
+    assert_int_equal(safetensors_open(path, &f, why), ST_OK);
+    assert_int_equal(safetensors_check(f, &written, why), ST_OK);
+    assert_string_equal(safetensors_metadata(f, "quote"), metadata[1][1]);
+    assert_null(safetensors_metadata(f, "none"));
+    int n;
+    const struct safetensors_entry *e = safetensors_entries(f, &n);
+    assert_int_equal(n, N_TENSORS);
+    for (int i = 0, at = 0; i < n; at += (int)e[i++].n_elems) {
+        float values[N_ELEMS];
+        assert_string_equal(e[i].name, tensors[i].name);
+        assert_memory_equal(&e[i].shape, &tensors[i].shape, sizeof e[i].shape);
+        assert_true(e[i].has_crc);
+        assert_int_equal(safetensors_read(f, &e[i], 0, e[i].n_elems, values, why), ST_OK);
+        assert_memory_equal(values, flat + at, (size_t)e[i].n_elems * sizeof *values);
+        assert_int_equal(safetensors_read(f, &e[i], 0, e[i].n_elems + 1, values, why), ST_CORRUPT);
+        assert_int_equal(safetensors_read(f, &e[i], -1, 1, values, why), ST_CORRUPT);
+        assert_int_equal(safetensors_read(f, &e[i], INT64_MAX, 1, values, why), ST_CORRUPT);
+    }
+    float last;
+    assert_int_equal(safetensors_read(f, &e[0], 23, 1, &last, why), ST_OK);
+    assert_true(last == flat[23]);
+    safetensors_close(f);
+    unlink(path);
+}
+
+static void every_damaged_byte_is_seen(void **state)
+{
+    char path[64], why[SAFETENSORS_WHY_BYTES];
+    struct safetensors_written written;
+    uint8_t data[MAX_BYTES];
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    assert_int_equal(write_sample(path, &written), ST_OK);
+    size_t n = slurp(path, data);
+    for (size_t i = 0; i < n; i++) {
+        uint8_t bit = (uint8_t)(1 << i % 8);
+        data[i] ^= bit;
+        spill(path, data, n);
+        data[i] ^= bit;
+        why[0] = 0;
+        enum status st = read_all(path, &written, why);
+        assert_true(st == ST_CORRUPT || st == ST_UNSUPPORTED);
+        assert_true(strlen(why) > 0);
+        if (i >= n - N_ELEMS * sizeof(float)) { /* the data: without the manifest's word, too */
+            assert_int_equal(read_all(path, NULL, why), ST_CORRUPT);
+            assert_non_null(strstr(why, "does not match its checksum"));
+        }
+    }
+    for (size_t cut = 0; cut < n; cut++) {
+        spill(path, data, cut);
+        assert_int_equal(read_all(path, NULL, why), ST_CORRUPT);
+    }
+    data[n] = 0;
+    spill(path, data, n + 1);
+    assert_int_equal(read_all(path, NULL, why), ST_CORRUPT);
+    unlink(path);
+    assert_int_equal(read_all(path, NULL, why), ST_NOT_FOUND);
+    assert_int_equal(read_all(*state, NULL, why), ST_CORRUPT); /* a folder */
+}
+
+static void headers_that_lie_are_refused(void **state)
+{
+    static const struct {
+        enum status st;
+        const char *json;
+    } headers[] = {
+        {ST_OK, "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"},
+        {ST_OK, "{\"a\":{\"dtype\":\"F32\",\"shape\":[0,5],\"data_offsets\":[0,0]},"
+                "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"},
+        {ST_UNSUPPORTED, "{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[8,0]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387905,4],"
+                     "\"data_offsets\":[0,8]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                     "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                     "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                     "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}"},
+        {ST_CORRUPT, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,2],"
+                     "\"data_offsets\":[0,8]}}"},
+        {ST_CORRUPT, "{\"a\":7}"},
+        {ST_CORRUPT, "{}"},
+        {ST_CORRUPT, "[]"},
+        {ST_CORRUPT, "{\"a\":"},
+    };
+    char path[64], why[SAFETENSORS_WHY_BYTES];
+    uint8_t file[1024];
+    snprintf(path, sizeof path, "%s/lie.safetensors", (char *)*state);
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        size_t n = strlen(headers[i].json);
+        uint64_t length = n;
+        memcpy(file, &length, 8); /* little-endian, as all machines that this runs on */
+        memcpy(file + 8, headers[i].json, n);
+        memset(file + 8 + n, 0, 8);
+        spill(path, file, 8 + n + 8);
+        assert_int_equal(read_all(path, NULL, why), headers[i].st);
+    }
+    /* more containers than so short a text can have honestly: not even parsed */
+    size_t n = sizeof file - 8;
+    uint64_t length = n;
+    memcpy(file, &length, 8);
+    memset(file + 8, '[', n);
+    file[8] = '{';
+    spill(path, file, sizeof file);
+    assert_int_equal(read_all(path, NULL, why), ST_CORRUPT);
+    assert_non_null(strstr(why, "not that of a safetensors file"));
+    length = UINT64_MAX - 4;
+    memcpy(file, &length, 8);
+    spill(path, file, sizeof file);
+    assert_int_equal(read_all(path, NULL, why), ST_CORRUPT);
+    unlink(path);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--write") == 0)
+        return write_sample(argv[2], NULL) == ST_OK ? 0 : 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(file_has_the_layout, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_written_is_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_damaged_byte_is_seen, setup, teardown),
+        cmocka_unit_test_setup_teardown(headers_that_lie_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(failures_name_the_file_and_leave_nothing, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

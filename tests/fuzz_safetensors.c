@@ -1,0 +1,61 @@
+/* tests/fuzz_safetensors.c - libFuzzer target: any bytes as a safetensors file; what opens must
+ * have room for all that its entries say. Corpus: tests/corpus/safetensors. */
+#include "base/log.h"
+#include "files/safetensors.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    log_init("fuzz", -1, LOG_LEVEL_ERROR + 1);
+    return 0;
+}
+
+static void require(int cond)
+{
+    if (!cond)
+        abort();
+}
+
+static void read_all(const struct safetensors_file *f, size_t size)
+{
+    char why[SAFETENSORS_WHY_BYTES];
+    size_t sum = 0;
+    int n;
+    const struct safetensors_entry *e = safetensors_entries(f, &n);
+    for (int i = 0; i < n; i++) {
+        size_t bytes = (size_t)e[i].n_elems * sizeof(float);
+        require(bytes <= size && strlen(e[i].name) <= size);
+        float *values = malloc(bytes + 1);
+        require(values != NULL);
+        require(safetensors_read(f, &e[i], 0, e[i].n_elems, values, why) == ST_OK);
+        require(safetensors_read(f, &e[i], 1, e[i].n_elems, values, why) != ST_OK);
+        free(values);
+        sum += bytes;
+    }
+    require(sum <= size);
+    enum status st = safetensors_check(f, NULL, why);
+    require(st == ST_OK || st == ST_CORRUPT);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char path[64], why[SAFETENSORS_WHY_BYTES] = "";
+    struct safetensors_file *f = NULL;
+    int fd = memfd_create("safetensors", MFD_CLOEXEC);
+    require(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (safetensors_open(path, &f, why) == ST_OK)
+        read_all(f, size);
+    else
+        require(why[0] != 0);
+    safetensors_close(f);
+    close(fd);
+    return 0;
+}

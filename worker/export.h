@@ -1,0 +1,11 @@
+/* worker/export.h - the trained parameters as one safetensors file, with the model's own shapes.
+ * Errors: as safetensors_write. */
+#ifndef WORKER_EXPORT_H
+#define WORKER_EXPORT_H
+#include "net/chunks.h"
+
+/* flat: all parameters, as in chunks; metadata: n_meta pairs key, value. */
+enum status export_write(const char *path, const struct chunks *chunks, const float *flat,
+                         const char *const (*metadata)[2], int n_meta);
+
+#endif
