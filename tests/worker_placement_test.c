@@ -14,17 +14,17 @@
 
 enum { N = 9, SOMEBODY = 7 }; /* the tower's own device, when asked for it */
 
-/* conv1 relu1 conv2 relu2 flatten fc1 relu3 fc2 loss */
+/* In the order in which they lie in the rows' spots. */
 static const struct layer layers[N] = {
-    {.kind = LAYER_CONV2D, .name = "conv1", .n_params = 2},
-    {.kind = LAYER_RELU, .name = "relu1"},
-    {.kind = LAYER_CONV2D, .name = "conv2", .n_params = 2},
-    {.kind = LAYER_RELU, .name = "relu2"},
-    {.kind = LAYER_FLATTEN, .name = "flatten"},
-    {.kind = LAYER_DENSE, .name = "fc1", .n_params = 2},
-    {.kind = LAYER_RELU, .name = "relu3"},
-    {.kind = LAYER_DENSE, .name = "fc2", .n_params = 2},
-    {.kind = LAYER_SOFTMAX_XENT, .name = "loss"},
+    {.kind = LAYER_CONV2D, .name = "conv1", .n_params = 2, .n_inputs = 1, .input = {-1}},
+    {.kind = LAYER_RELU, .name = "relu1", .n_inputs = 1, .input = {0}},
+    {.kind = LAYER_CONV2D, .name = "conv2", .n_params = 2, .n_inputs = 1, .input = {1}},
+    {.kind = LAYER_RELU, .name = "relu2", .n_inputs = 1, .input = {2}},
+    {.kind = LAYER_FLATTEN, .name = "flatten", .n_inputs = 1, .input = {3}},
+    {.kind = LAYER_DENSE, .name = "fc1", .n_params = 2, .n_inputs = 1, .input = {4}},
+    {.kind = LAYER_RELU, .name = "relu3", .n_inputs = 1, .input = {5}},
+    {.kind = LAYER_DENSE, .name = "fc2", .n_params = 2, .n_inputs = 1, .input = {6}},
+    {.kind = LAYER_SOFTMAX_XENT, .name = "loss", .n_inputs = 1, .input = {7}},
 };
 
 struct row {
@@ -297,6 +297,29 @@ static void test_many_stars(void **state)
     assert_true(clock() - begin < CLOCKS_PER_SEC * 5);
 }
 
+/* image -> a -> (b on 0, c) -> d = b + c -> e = d + c -> loss: what has no parameters stays with
+ * what it reads first, whatever stands before it. */
+static void test_graph(void **state)
+{
+    (void)state;
+    static const struct layer graph[] = {
+        {.kind = LAYER_FLATTEN, .name = "a", .n_inputs = 1, .input = {LAYER_INPUT_IMAGE}},
+        {.kind = LAYER_DENSE, .name = "b", .n_params = 2, .n_inputs = 1, .input = {0}},
+        {.kind = LAYER_DENSE, .name = "c", .n_params = 2, .n_inputs = 1, .input = {0}},
+        {.kind = LAYER_ADD, .name = "d", .n_inputs = 2, .input = {1, 2}},
+        {.kind = LAYER_ADD, .name = "e", .n_inputs = 3, .input = {LAYER_INPUT_IMAGE, 2, 3}},
+        {.kind = LAYER_SOFTMAX_XENT, .name = "loss", .n_inputs = 1, .input = {4}},
+    };
+    static const int device[] = {SOMEBODY, PLACEMENT_CPU, 1, PLACEMENT_CPU, 1, 1};
+    struct placement_request r = {
+        .layers = graph, .n_layers = 6, .rules = "b=cpu,c=gpu:1", .n_gpus = 2};
+    struct placement *p;
+    assert_int_equal(placement_create(&r, &p), ST_OK);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(placement_device(p, i, SOMEBODY), device[i]);
+    placement_destroy(p);
+}
+
 static void test_log(void **state)
 {
     (void)state;
@@ -330,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_rows),       cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_bad_rules),  cmocka_unit_test(test_any_text),
         cmocka_unit_test(test_many_stars), cmocka_unit_test(test_log),
+        cmocka_unit_test(test_graph),
     };
     log_init("worker", 0, LOG_LEVEL_INFO);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,6 +125,7 @@ static enum status place_layers(struct worker *w)
     const struct placement_request request = {
         .layers = w->model->layers,
         .n_layers = w->model->n_layers,
+        .device = w->model->device,
         .rules = w->opt.placement,
         .n_gpus = w->gpus.n,
         .soft = w->opt.soft_placement,

@@ -47,11 +47,14 @@ enum status placement_check(const char *rules)
     return st;
 }
 
-/* The layer that `layer` reads first; -1: the image. */
+/* The first layer that `layer` reads; -1: none, only the image. */
 static int first_input(const struct placement *p, int layer)
 {
-    (void)p;
-    return layer - 1;
+    const struct layer *l = &p->r.layers[layer];
+    for (int k = 0; k < l->n_inputs; k++)
+        if (l->input[k] != LAYER_INPUT_IMAGE)
+            return l->input[k];
+    return -1;
 }
 
 static const char *devices_text(const struct placement *p, char *dst, size_t bytes)

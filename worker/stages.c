@@ -214,6 +214,24 @@ done:
     return st;
 }
 
+/* Waits for what must end before `layer` starts and lies elsewhere; a device does its own work in
+ * the order in which it is called. */
+static enum status wait_for_earlier(struct stages *s, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < s->cfg.n_after; i++) {
+        const struct model_after *a = &s->cfg.after[i];
+        const struct stage *g = stage_at(s, a->first);
+        if (a->then != layer || g == stage_at(s, layer) || !g->backend->finish)
+            continue;
+        int64_t begin = trace_begin();
+        TRY(g->backend->finish(g->plan));
+        trace_end(begin, TRACE_CROSS, "end of", s->cfg.plan.layers[a->first].name, a->first, step);
+    }
+done:
+    return st;
+}
+
 static enum status forward(struct stages *s, int layer, int train, int64_t step)
 {
     enum status st = ST_OK;
@@ -222,6 +240,7 @@ static enum status forward(struct stages *s, int layer, int train, int64_t step)
     for (int k = 0; k < l->n_inputs; k++)
         if (l->input[k] != LAYER_INPUT_IMAGE && g->reads[l->input[k]])
             TRY(bring_output(s, g, l->input[k], step));
+    TRY(wait_for_earlier(s, layer, step));
     int64_t begin = train ? trace_begin() : 0;
     TRY(g->backend->forward(g->plan, layer, train));
     trace_end(begin, TRACE_COMPUTE, "forward", l->name, layer, step);

@@ -6,13 +6,15 @@
  * Errors:  the backends'; ST_UNSUPPORTED, ST_NOMEM, logged. */
 #ifndef WORKER_STAGES_H
 #define WORKER_STAGES_H
-#include "kernels/backend.h"
+#include "worker/model.h"
 #include "worker/towers.h"
 
 struct stages_config {
     struct backend_plan_config plan;   /* of all stages, but for what a device has of its own */
     const struct tower_device *device; /* [n]; borrowed for the call */
     int n;
+    const struct model_after *after; /* [n_after] borrowed while they live */
+    int n_after;
     const uint8_t
         *stage_of; /* [n_layers] into device; borrowed while they live; NULL: all on device[0] */
 };

@@ -48,6 +48,8 @@ static enum status make_stages(struct tower *t, int inference)
                 .inference_only = inference,
             },
         .n = 1 + spec->n_others,
+        .after = cfg->model->after,
+        .n_after = cfg->model->n_after,
         .stage_of = spec->stage_of,
     };
     struct tower_device *devices = calloc((size_t)sc.n, sizeof *devices);
