@@ -225,6 +225,40 @@ static int all_joined(const struct net_exchange *x)
     return 1;
 }
 
+static int64_t lowest_version(struct net_exchange *x)
+{
+    int64_t lowest = INT64_MAX;
+    pthread_mutex_lock(&x->lock);
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->chunks[i].version < lowest)
+            lowest = x->chunks[i].version;
+    pthread_mutex_unlock(&x->lock);
+    return lowest;
+}
+
+/* In lockstep this member's last life may have ended in the middle of a step: chunks for which it
+ * had pushed have gone on since. The step is redone from its beginning, so these are read again as
+ * they were then (I4); nobody gets further than that without this member. */
+static enum status go_back(struct net_exchange *x, int64_t step)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (net_exchange_version(x, i) > step)
+            TRY(request_version(x, i, step, x->version_dtype));
+    TRY(net_exchange_wait(x, 0, x->n_chunks, step));
+    for (int i = 0; i < x->n_chunks; i++) {
+        int64_t version = net_exchange_version(x, i);
+        if (version == step)
+            continue;
+        LOG_E("chunk %d came at step %lld, not %lld, from which this worker has to go on; start "
+              "all programs again",
+              i, (long long)version, (long long)step);
+        return ST_PROTOCOL;
+    }
+done:
+    return st;
+}
+
 enum status net_exchange_start(struct net_exchange *x, int64_t *step)
 {
     pthread_mutex_lock(&x->lock);
@@ -239,14 +273,8 @@ enum status net_exchange_start(struct net_exchange *x, int64_t *step)
     enum status st = net_exchange_wait(x, 0, x->n_chunks, 0);
     if (st != ST_OK)
         return st;
-    int64_t lowest = INT64_MAX;
-    pthread_mutex_lock(&x->lock);
-    for (int i = 0; i < x->n_chunks; i++)
-        if (x->chunks[i].version < lowest)
-            lowest = x->chunks[i].version;
-    pthread_mutex_unlock(&x->lock);
-    *step = lowest;
-    return ST_OK;
+    *step = lowest_version(x);
+    return job_in_lockstep(&x->cfg.join.job) ? go_back(x, *step) : ST_OK;
 }
 
 void net_exchange_flush(struct net_exchange *x)

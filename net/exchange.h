@@ -42,7 +42,8 @@ void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
 struct net_shared *net_exchange_gradients(struct net_exchange *x);
 
 /* Waits for all servers (without end, or until cancel), joins, sends or fetches the first version.
- * *step: the step to go on from. Member 0 is asked for INIT; others wait until it has come. */
+ * *step: the step to go on from; in lockstep all chunks are at it, also where this member's last
+ * life ended in the middle of a step. Member 0 is asked for INIT; others wait until it has come. */
 enum status net_exchange_start(struct net_exchange *x, int64_t *step);
 
 /* Contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats. Chunks

@@ -111,6 +111,8 @@ enum status exchange_take_map(struct net_exchange *x, int *server, int n_chunks)
 enum status request_answer(struct link *l, const struct net_piece *piece);
 /* Sets the first request of each chunk of the link. */
 enum status request_first(struct link *l, int init);
+/* Asks for version `step` of a chunk, or a later one if that is gone. */
+enum status request_version(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype);
 /* Puts every unanswered request of the link in its queue; under x->lock. */
 void request_queue_all(struct link *l);
 /* Takes the requests of the next frame: copies to `items`, to which the batch points, each with a

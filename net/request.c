@@ -184,7 +184,7 @@ static int is_answer(const struct chunk_state *c, const struct net_piece *p)
         return 0;
     switch (p->kind) {
     case PIECE_VERSION:
-        return (c->item.kind == PIECE_PULL && p->step >= c->item.step) ||
+        return (c->item.kind == PIECE_PULL && p->step + 1 >= c->item.step) ||
                c->item.kind == PIECE_INIT;
     case PIECE_APPLIED:
     case PIECE_DUPLICATE:
@@ -353,9 +353,14 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
     return request(x, chunk, &item);
 }
 
-enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
+enum status request_version(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype)
 {
     struct net_out item = {
-        .kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step, .dtype = DTYPE_F32};
-    return request(x, chunk, &item);
+        .kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step + 1, .dtype = dtype};
+    return step < 0 ? ST_RANGE : request(x, chunk, &item);
+}
+
+enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
+{
+    return request_version(x, chunk, step, DTYPE_F32);
 }

@@ -330,19 +330,19 @@ int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
     return 1;
 }
 
-/* The step that was asked for, where it is still held: a worker that has to redo a step needs all
- * chunks at that step (I4). Step 0 asks for whatever is newest. */
+/* The version that was asked for, where it is still held: a worker that has to redo a step needs
+ * all chunks at that version (I4). */
 static void pull(struct ps_store *s, struct cell *c, const struct net_frame_head *head,
                  const struct net_piece *piece, struct ps_answer *now)
 {
-    int64_t step = (int64_t)piece->step;
+    int64_t step = (int64_t)piece->step - 1; /* -1: the newest */
     if (c->version < 0 || step > c->version) {
         c->askers[head->member].puller = head->incarnation;
-        c->askers[head->member].pull_step = step;
+        c->askers[head->member].pull_step = step > 0 ? step : 0; /* there is none before */
         c->askers[head->member].pull_dtype = piece->dtype;
         return;
     }
-    int older = s->job.sync_mode == JOB_SYNC && step > 0 && step == c->version - 1;
+    int older = s->job.sync_mode == JOB_SYNC && step >= 0 && step == c->version - 1;
     now->kind = PIECE_VERSION;
     give_version(s, older ? &c->before : &c->now, older ? step : c->version, piece->dtype, now);
 }

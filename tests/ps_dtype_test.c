@@ -290,22 +290,24 @@ static void test_full_precision(void **state)
         forget_seen(&f);
         struct buf *present = ps_store_read(f.store, 0, &v);
         assert_int_equal(v, 2);
-        for (int64_t step = 0; step <= 2; step++) {
+        for (int64_t step = -1; step <= 2; step++) {
+            if (step == 0) /* gone */
+                continue;
             struct buf *value = step == 1 ? before : present;
-            now = send_piece(&f, PIECE_PULL, 1, 0, step, DTYPE_F32);
+            now = send_piece(&f, PIECE_PULL, 1, 0, step + 1, DTYPE_F32);
             assert_int_equal(now.kind, PIECE_VERSION);
             assert_int_equal(now.dtype, DTYPE_F32);
             assert_int_equal(now.step, step == 1 ? 1 : 2);
             assert_ptr_equal(now.payload, value);
             buf_unref(now.payload);
-            now = send_piece(&f, PIECE_PULL, 1, 0, step, dtype);
+            now = send_piece(&f, PIECE_PULL, 1, 0, step + 1, dtype);
             assert_int_equal(now.dtype, dtype);
             assert_int_equal(now.payload == value, dtype == DTYPE_F32);
             buf_unref(now.payload);
         }
         /* member 1 waits for it in fp32, member 2 as it comes; each also pushes */
-        send_and_wait(&f, PIECE_PULL, 1, 0, 3, DTYPE_F32);
-        send_and_wait(&f, PIECE_PULL, 2, 0, 3, dtype);
+        send_and_wait(&f, PIECE_PULL, 1, 0, 4, DTYPE_F32);
+        send_and_wait(&f, PIECE_PULL, 2, 0, 4, dtype);
         for (int m = 0; m < N_MEMBERS; m++)
             send_and_wait(&f, PIECE_PUSH, m, 0, 2, jobs[j].push);
         struct buf *waited = ps_store_read(f.store, 0, &v);

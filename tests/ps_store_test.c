@@ -331,7 +331,7 @@ static void test_restart(void **state)
     step_all(&f, 0);
     /* member 1 has pushed chunk 0 of step 1 and pulled ahead, then comes back as another process */
     act(&f, PIECE_PUSH, 1, 0, 1, NULL);
-    act(&f, PIECE_PULL, 1, 0, 2, NULL);
+    act(&f, PIECE_PULL, 1, 0, 3, NULL);
     ps_store_admit(f.store, 1, 77);
     assert_int_equal(act(&f, PIECE_PUSH, 1, 0, 1, NULL), PIECE_REFUSED); /* the old one is over */
     make_piece(&f, &s, PIECE_PUSH, 1, 0, 1);
@@ -346,7 +346,7 @@ static void test_restart(void **state)
         n_new += f.seen[i].member == 1 && f.seen[i].incarnation == 77;
     assert_int_equal(n_new, 1);
     /* the step to be redone is still there for chunk 0, which has gone on (I4) */
-    make_piece(&f, &s, PIECE_PULL, 1, 0, 1);
+    make_piece(&f, &s, PIECE_PULL, 1, 0, 2);
     s.head.incarnation = 77;
     assert_int_equal(send_piece(&f, &s, &step), PIECE_VERSION);
     assert_int_equal(step, 1);
@@ -379,15 +379,15 @@ static void test_pull_and_init(void **state)
     step_all(&f, 0);
     assert_int_equal(act(&f, PIECE_INIT, 0, 0, 0, &step), PIECE_VERSION); /* changes nothing */
     assert_int_equal(step, 1);
-    for (int64_t ask = 0; ask < 2; ask++) { /* 0: the newest */
+    for (int64_t ask = 0; ask < 3; ask++) { /* 0: the newest; else 1 + the version */
         assert_int_equal(act(&f, PIECE_PULL, 0, 0, ask, &step), PIECE_VERSION);
-        assert_int_equal(step, 1);
+        assert_int_equal(step, ask == 1 ? 0 : 1);
     }
     f.n_seen = 0;
     f.from = 1;
-    assert_int_equal(act(&f, PIECE_PULL, 0, 0, 2, NULL), PIECE_NONE);
+    assert_int_equal(act(&f, PIECE_PULL, 0, 0, 3, NULL), PIECE_NONE);
     f.from = 2;
-    assert_int_equal(act(&f, PIECE_PULL, 0, 0, 2, NULL), PIECE_NONE); /* one waits, not two */
+    assert_int_equal(act(&f, PIECE_PULL, 0, 0, 3, NULL), PIECE_NONE); /* one waits, not two */
     f.from = 3;
     assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 1, NULL), PIECE_NONE);
     f.from = 4;
@@ -603,7 +603,7 @@ static void test_sums_when_needed(void **state)
     const struct {
         enum piece_kind kind;
         int64_t step;
-    } pieces[] = {{PIECE_INIT, 0}, {PIECE_PUSH, 0}, {PIECE_PUSH, 1}, {PIECE_PULL, 1}};
+    } pieces[] = {{PIECE_INIT, 0}, {PIECE_PUSH, 0}, {PIECE_PUSH, 1}, {PIECE_PULL, 2}};
     for (int sum = 0; sum < 2; sum++) {
         for (int i = sum ? 3 : 0; i < 4; i++) {
             make_piece(&f, &s, pieces[i].kind, 0, 0, pieces[i].step);

@@ -86,7 +86,7 @@ class Server(harness.Test):
             for answer in self.take_each(pusher):
                 self.assertEqual((answer.kind, answer.step), (self.pb.Piece.APPLIED, step + 1))
             if step == 20:
-                self.each(late, "PULL", 10)
+                self.each(late, "PULL", 11)
             if flooder.call.is_active():
                 self.each(flooder, "PULL")
         most = memory(self.ps, "VmHWM") - self.before
@@ -128,7 +128,7 @@ class Server(harness.Test):
         for step in range(6):
             for stream in streams[:0:-1]:
                 self.each(stream, "PUSH", step, **half)
-                stream.ask("PULL", 0, step, dtype=self.pb.Piece.BF16)  # all before is there
+                stream.ask("PULL", 0, step + 1, dtype=self.pb.Piece.BF16)  # all before is there
             self.each(streams[0], "PUSH", step, **half)
             for stream in streams:
                 for answer in self.take_each(stream):

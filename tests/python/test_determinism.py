@@ -2,6 +2,9 @@
 and one worker with two towers and twice the batch computes what two workers do."""
 # label: cluster
 import os
+import random
+import signal
+import time
 
 import harness
 
@@ -55,6 +58,24 @@ class Determinism(harness.Test):
             job.start()
             digests.add(job.finish(120)[0]["parameters_sha256"])
         self.assertEqual(len(digests), 1)
+
+    def test_same_bits_whatever_dies(self):
+        """A worker that is killed in the middle of a step and comes back redoes it (I8)."""
+        flags = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=32768",
+                 "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+        delay = random.Random(7)
+        for extra in ([], ["--wire_dtype=bf16"]):
+            undisturbed = self.digest("lenet5", [*flags, *extra], n_ps=2)
+            job = self.job(n_ps=2, model="lenet5", flags=[
+                *flags, *extra, "--fault_push_delay_ms=8"])
+            job.start()
+            for step in range(1, 41, 4):
+                job.workers[1].wait_line("training step %d done" % step)
+                time.sleep(delay.uniform(0, 0.04))
+                job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.start_worker(1)
+            for s in job.finish(120):
+                self.assertEqual(s["parameters_sha256"], undisturbed, extra)
 
     def test_same_bits_in_16_bits(self):
         """What is rounded is rounded once, wherever it goes and whenever it comes."""

@@ -264,15 +264,15 @@ class TypedAnswers(harness.Test):
         self.check(slow.ask("PULL", 0), "VERSION", 0, 0)
         self.check(fast.ask("PUSH", 0, 0, self.ones), "APPLIED", 1, -0.5)
         fast.send("PUSH", 0, 1, self.ones)  # two ahead: counted, not answered
-        self.check(fast.ask("PULL", 0, 2), "VERSION", 2, -1)
+        self.check(fast.ask("PULL", 0, 3), "VERSION", 2, -1)
         fast.call.cancel()
         fast = self.stream(0)
         fast.send("PUSH", 0, 1, self.ones)  # nor when it is repeated
-        self.check(fast.ask("PULL", 0, 2), "VERSION", 2, -1)
+        self.check(fast.ask("PULL", 0, 3), "VERSION", 2, -1)
         self.check(slow.ask("PUSH", 0, 0, self.ones), "APPLIED", 3, -1.5)
         self.check(fast.take(), "APPLIED", 3, -1.5)
         fast.send("PUSH", 0, 3, self.ones)
-        self.check(fast.ask("PULL", 0, 4), "VERSION", 4, -2)
+        self.check(fast.ask("PULL", 0, 5), "VERSION", 4, -2)
         self.stubs[0].Leave(self.pb.LeaveRequest(member=1, incarnation=8),
                             timeout=10 * harness.SLOWNESS)
         self.check(fast.take(), "APPLIED", 4, -2)  # nobody waits for one that has left

@@ -184,7 +184,7 @@ class Wire(harness.Test):
             self.check(stream.ask("PUSH", c, 0, self.gradient[c]), "APPLIED", c, 1, 1)
         for c in range(3):
             self.check(stream.ask("PUSH", c, 0, self.gradient[c]), "DUPLICATE", c, 1, 1)
-        self.check(stream.ask("PULL", 1, 1), "VERSION", 1, 1, 1)
+        self.check(stream.ask("PULL", 1, 2), "VERSION", 1, 1, 1)
         for c in range(3):
             self.check(stream.ask("PUSH", c, 1, self.gradient[c]), "APPLIED", c, 2, 2)
         self.check(stream.ask("PUSH", 1, 0, self.gradient[1]), "STALE", 1, 2, 2)
@@ -229,7 +229,7 @@ class Wire(harness.Test):
                     kind, answer = "VERSION", stream.ask("INIT", c, 0, self.raw[c])
                 else:
                     kind, answer = "APPLIED", stream.ask("PUSH", c, step - 1, sent[c], dtype=bf16)
-                pulled = stream.ask("PULL", c, step, dtype=f32)
+                pulled = stream.ask("PULL", c, step + 1, dtype=f32)
                 self.assertEqual(self.pb.Piece.Kind.Name(answer.kind), kind, answer.why)
                 self.assertEqual((answer.chunk, answer.step, answer.dtype), (c, step, bf16))
                 self.assertEqual(answer.crc32c, crc32c(answer.payload))
@@ -237,7 +237,7 @@ class Wire(harness.Test):
                 self.assertEqual(pulled.crc32c, crc32c(pulled.payload))
                 now = struct.unpack("<%df" % LENGTHS[c], pulled.payload)
                 self.assertEqual(answer.payload, to_bf16(now))
-                again = stream.ask("PULL", c, step, dtype=bf16)
+                again = stream.ask("PULL", c, step + 1, dtype=bf16)
                 self.assertEqual((again.dtype, again.payload), (bf16, answer.payload))
                 for a, first, g in zip(now, self.values[c], from_bf16(sent[c])):
                     self.assertAlmostEqual(a, first - step * RATE * g, delta=1e-6)
