@@ -173,6 +173,13 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnM
     return CUDNN_STATUS_SUCCESS;
 }
 
+static cudnnStatus_t dnn_do(cudnnHandle_t h, void (*run)(const void *), const void *args,
+                            size_t bytes)
+{
+    return emulation_do(h->stream, run, args, bytes) == 0 ? CUDNN_STATUS_SUCCESS
+                                                          : CUDNN_STATUS_EXECUTION_FAILED;
+}
+
 /* ---- cuDNN: convolution ---- */
 
 /* Proposals, fastest first: one that cannot be used, one in TF32, one without a fixed order, one
@@ -293,11 +300,8 @@ struct conv {
     const struct cudnnConvolutionStruct *c;
 };
 
-static cudnnStatus_t conv_begin(cudnnHandle_t h, const struct conv *v, int algo, void *work,
-                                size_t bytes)
+static void conv_check_algo(const struct conv *v, int algo, void *work, size_t bytes)
 {
-    if (emulation_before_launch(h->stream) != 0)
-        return CUDNN_STATUS_EXECUTION_FAILED;
     if (algo == ALGO_BROKEN || (v->c->math != algo_math(algo) && v->c->math != CUDNN_FMA_MATH))
         emulation_fail("not the algorithm and math that were proposed");
     if (algo == ALGO_TF32 && v->c->math == CUDNN_FMA_MATH)
@@ -305,9 +309,6 @@ static cudnnStatus_t conv_begin(cudnnHandle_t h, const struct conv *v, int algo,
     if (bytes < algo_bytes(algo, v->y))
         emulation_fail("too little workspace");
     emulation_check_device("workspace", work, algo_bytes(algo, v->y));
-    if (algo_bytes(algo, v->y) > 0)
-        memset(work, 0xff, algo_bytes(algo, v->y));
-    return CUDNN_STATUS_SUCCESS;
 }
 
 /* Calls f for all (output, input, weight) that meet. */
@@ -353,18 +354,38 @@ static void add_dx(void *ctx, size_t y, size_t x, size_t w)
     s->sum[x] += factor(s->w[w], s->tf32) * factor(s->dy[y], s->tf32);
 }
 
-static void conv_run(const struct conv *v, void (*f)(void *, size_t, size_t, size_t),
-                     struct conv_sums s, float *out, size_t n)
+struct conv_call {
+    struct conv v;
+    void (*f)(void *, size_t, size_t, size_t);
+    struct conv_sums s;
+    float *out;
+    size_t n; /* values of out */
+    int algo;
+    void *work;
+    size_t work_bytes;
+};
+
+static void conv_run(const void *args)
 {
-    s.sum = calloc(n, sizeof *s.sum);
-    if (s.sum == NULL)
+    struct conv_call c = *(const struct conv_call *)args;
+    size_t used = algo_bytes(c.algo, c.v.y);
+    if (used > 0)
+        memset(c.work, 0xff, used);
+    c.s.sum = calloc(c.n, sizeof *c.s.sum);
+    if (c.s.sum == NULL)
         emulation_fail("no memory");
-    s.tf32 = v->c->math != CUDNN_FMA_MATH;
-    conv_walk(v, f, &s);
+    c.s.tf32 = c.v.c->math != CUDNN_FMA_MATH;
+    conv_walk(&c.v, c.f, &c.s);
     double sound = soundness();
-    for (size_t k = 0; k < n; k++)
-        out[k] = (float)(s.sum[k] * sound);
-    free(s.sum);
+    for (size_t k = 0; k < c.n; k++)
+        c.out[k] = (float)(c.s.sum[k] * sound);
+    free(c.s.sum);
+}
+
+static cudnnStatus_t conv_do(cudnnHandle_t h, const struct conv_call *c)
+{
+    conv_check_algo(&c->v, c->algo, c->work, c->work_bytes);
+    return dnn_do(h, conv_run, c, sizeof *c);
 }
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
@@ -379,11 +400,8 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
     check_floats("x", x, elems(xd->d));
     check_floats("w", w, elems(wd->d));
     check_floats("y", y, elems(yd->d));
-    cudnnStatus_t begun = conv_begin(h, &v, (int)algo, work, bytes);
-    if (begun != CUDNN_STATUS_SUCCESS)
-        return begun;
-    conv_run(&v, add_y, (struct conv_sums){.x = x, .w = w}, y, elems(yd->d));
-    return CUDNN_STATUS_SUCCESS;
+    struct conv_call call = {v, add_y, {.x = x, .w = w}, y, elems(yd->d), (int)algo, work, bytes};
+    return conv_do(h, &call);
 }
 
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
@@ -399,11 +417,9 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
     check_floats("x", x, elems(xd->d));
     check_floats("dw", dw, elems(wd->d));
     check_floats("dy", dy, elems(yd->d));
-    cudnnStatus_t begun = conv_begin(h, &v, (int)algo, work, bytes);
-    if (begun != CUDNN_STATUS_SUCCESS)
-        return begun;
-    conv_run(&v, add_dw, (struct conv_sums){.x = x, .dy = dy}, dw, elems(wd->d));
-    return CUDNN_STATUS_SUCCESS;
+    struct conv_call call = {v,    add_dw, {.x = x, .dy = dy}, dw, elems(wd->d), (int)algo,
+                             work, bytes};
+    return conv_do(h, &call);
 }
 
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
@@ -421,11 +437,9 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
     check_floats("dy", dy, elems(yd->d));
     if (dx == dy)
         emulation_fail("a convolution in place");
-    cudnnStatus_t begun = conv_begin(h, &v, (int)algo, work, bytes);
-    if (begun != CUDNN_STATUS_SUCCESS)
-        return begun;
-    conv_run(&v, add_dx, (struct conv_sums){.w = w, .dy = dy}, dx, elems(xd->d));
-    return CUDNN_STATUS_SUCCESS;
+    struct conv_call call = {v,    add_dx, {.w = w, .dy = dy}, dx, elems(xd->d), (int)algo,
+                             work, bytes};
+    return conv_do(h, &call);
 }
 
 /* ---- cuDNN: batch normalization ---- */
@@ -437,17 +451,77 @@ static size_t norm_at(const int d[4], int c, int k)
     return (size_t)((k / plane * d[1] + c) * plane + k % plane);
 }
 
-static cudnnStatus_t norm_begin(cudnnHandle_t h, cudnnBatchNormMode_t mode, const int d[4],
-                                const int params[4])
+static void norm_check(cudnnBatchNormMode_t mode, const int d[4], const int params[4])
 {
-    if (emulation_before_launch(h->stream) != 0)
-        return CUDNN_STATUS_EXECUTION_FAILED;
     if (mode == CUDNN_BATCHNORM_PER_ACTIVATION ? d[2] != 1 || d[3] != 1
                                                : mode != CUDNN_BATCHNORM_SPATIAL)
         emulation_fail("a mode of batch norm that is not emulated");
     if (params[0] != 1 || params[1] != d[1] || params[2] != 1 || params[3] != 1)
         emulation_fail("batch norm's parameters have another shape");
-    return CUDNN_STATUS_SUCCESS;
+}
+
+struct norm_call {
+    const int *d;
+    const float *x, *dy, *scale, *bias;
+    float *y, *mean, *inverse; /* inference: the variance */
+    float *dx, *dscale, *dbias;
+    double epsilon;
+};
+
+static void norm_train(const void *args)
+{
+    const struct norm_call *b = args;
+    int cells = b->d[0] * b->d[2] * b->d[3];
+    for (int c = 0; c < b->d[1]; c++) {
+        double sum = 0, squares = 0;
+        for (int k = 0; k < cells; k++)
+            sum += (double)b->x[norm_at(b->d, c, k)];
+        for (int k = 0; k < cells; k++)
+            squares += pow((double)b->x[norm_at(b->d, c, k)] - sum / cells, 2);
+        double inv = 1 / sqrt(squares / cells + b->epsilon);
+        b->mean[c] = (float)(sum / cells);
+        b->inverse[c] = (float)inv;
+        for (int k = 0; k < cells; k++) {
+            size_t at = norm_at(b->d, c, k);
+            b->y[at] = (float)(((double)b->x[at] - sum / cells) * inv * (double)b->scale[c] +
+                               (double)b->bias[c]);
+        }
+    }
+}
+
+static void norm_infer(const void *args)
+{
+    const struct norm_call *b = args;
+    int cells = b->d[0] * b->d[2] * b->d[3];
+    for (int c = 0; c < b->d[1]; c++)
+        for (int k = 0; k < cells; k++) {
+            size_t at = norm_at(b->d, c, k);
+            b->y[at] = (float)(((double)b->x[at] - (double)b->mean[c]) /
+                                   sqrt((double)b->inverse[c] + b->epsilon) * (double)b->scale[c] +
+                               (double)b->bias[c]);
+        }
+}
+
+static void norm_back(const void *args)
+{
+    const struct norm_call *b = args;
+    int cells = b->d[0] * b->d[2] * b->d[3];
+    for (int c = 0; c < b->d[1]; c++) {
+        double sum = 0, product = 0, mean = (double)b->mean[c], inv = (double)b->inverse[c];
+        for (int k = 0; k < cells; k++) {
+            size_t at = norm_at(b->d, c, k);
+            sum += (double)b->dy[at];
+            product += (double)b->dy[at] * ((double)b->x[at] - mean) * inv;
+        }
+        b->dscale[c] = (float)product;
+        b->dbias[c] = (float)sum;
+        for (int k = 0; k < cells; k++) {
+            size_t at = norm_at(b->d, c, k);
+            double normal = ((double)b->x[at] - mean) * inv;
+            b->dx[at] = (float)((double)b->scale[c] * inv *
+                                ((double)b->dy[at] - sum / cells - normal * product / cells));
+        }
+    }
 }
 
 cudnnStatus_t cudnnBatchNormalizationForwardTraining(
@@ -456,9 +530,14 @@ cudnnStatus_t cudnnBatchNormalizationForwardTraining(
     const cudnnTensorDescriptor_t pd, const void *scale, const void *bias, double factor,
     void *running_mean, void *running_variance, double epsilon, void *mean, void *inverse)
 {
-    int cells = xd->d[0] * xd->d[2] * xd->d[3];
-    const float *in = x;
-    float *out = y;
+    struct norm_call call = {.d = xd->d,
+                             .x = x,
+                             .scale = scale,
+                             .bias = bias,
+                             .y = y,
+                             .mean = mean,
+                             .inverse = inverse,
+                             .epsilon = epsilon};
     check_scale(alpha, beta);
     check_floats("x", x, elems(xd->d));
     check_floats("y", y, elems(yd->d));
@@ -466,26 +545,8 @@ cudnnStatus_t cudnnBatchNormalizationForwardTraining(
     check_floats("inverse", inverse, elems(pd->d));
     if (running_mean != NULL || running_variance != NULL)
         emulation_fail("running statistics are the caller's");
-    cudnnStatus_t begun = norm_begin(h, mode, xd->d, pd->d);
-    if (begun != CUDNN_STATUS_SUCCESS)
-        return begun;
-    for (int c = 0; c < xd->d[1]; c++) {
-        double sum = 0, squares = 0;
-        for (int k = 0; k < cells; k++)
-            sum += (double)in[norm_at(xd->d, c, k)];
-        for (int k = 0; k < cells; k++)
-            squares += pow((double)in[norm_at(xd->d, c, k)] - sum / cells, 2);
-        double inv = 1 / sqrt(squares / cells + epsilon);
-        ((float *)mean)[c] = (float)(sum / cells);
-        ((float *)inverse)[c] = (float)inv;
-        for (int k = 0; k < cells; k++) {
-            size_t at = norm_at(xd->d, c, k);
-            out[at] =
-                (float)(((double)in[at] - sum / cells) * inv * (double)((const float *)scale)[c] +
-                        (double)((const float *)bias)[c]);
-        }
-    }
-    return CUDNN_STATUS_SUCCESS;
+    norm_check(mode, xd->d, pd->d);
+    return dnn_do(h, norm_train, &call, sizeof call);
 }
 
 cudnnStatus_t cudnnBatchNormalizationForwardInference(
@@ -494,23 +555,19 @@ cudnnStatus_t cudnnBatchNormalizationForwardInference(
     const cudnnTensorDescriptor_t pd, const void *scale, const void *bias, const void *mean,
     const void *variance, double epsilon)
 {
-    int cells = xd->d[0] * xd->d[2] * xd->d[3];
-    const float *in = x, *g = scale, *b = bias, *m = mean, *v = variance;
-    float *out = y;
+    struct norm_call call = {.d = xd->d,
+                             .x = x,
+                             .scale = scale,
+                             .bias = bias,
+                             .y = y,
+                             .mean = (float *)mean,
+                             .inverse = (float *)variance,
+                             .epsilon = epsilon};
     check_scale(alpha, beta);
     check_floats("x", x, elems(xd->d));
     check_floats("y", y, elems(yd->d));
-    cudnnStatus_t begun = norm_begin(h, mode, xd->d, pd->d);
-    if (begun != CUDNN_STATUS_SUCCESS)
-        return begun;
-    for (int c = 0; c < xd->d[1]; c++)
-        for (int k = 0; k < cells; k++) {
-            size_t at = norm_at(xd->d, c, k);
-            out[at] = (float)(((double)in[at] - (double)m[c]) / sqrt((double)v[c] + epsilon) *
-                                  (double)g[c] +
-                              (double)b[c]);
-        }
-    return CUDNN_STATUS_SUCCESS;
+    norm_check(mode, xd->d, pd->d);
+    return dnn_do(h, norm_infer, &call, sizeof call);
 }
 
 cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMode_t mode,
@@ -523,9 +580,16 @@ cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMod
                                               void *dscale, void *dbias, double epsilon,
                                               const void *mean, const void *inverse)
 {
-    int cells = xd->d[0] * xd->d[2] * xd->d[3];
-    const float *in = x, *d = dy, *g = scale, *m = mean, *inv = inverse;
-    float *out = dx;
+    struct norm_call call = {.d = xd->d,
+                             .x = x,
+                             .dy = dy,
+                             .scale = scale,
+                             .mean = (float *)mean,
+                             .inverse = (float *)inverse,
+                             .dx = dx,
+                             .dscale = dscale,
+                             .dbias = dbias,
+                             .epsilon = epsilon};
     check_scale(alpha, beta);
     check_scale(alpha_params, beta_params);
     check_floats("dx", dx, elems(dxd->d));
@@ -533,26 +597,8 @@ cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMod
     check_floats("dbias", dbias, elems(pd->d));
     if (dx == dy || dx == x)
         emulation_fail("batch norm's gradient in place");
-    cudnnStatus_t begun = norm_begin(h, mode, xd->d, pd->d);
-    if (begun != CUDNN_STATUS_SUCCESS)
-        return begun;
-    for (int c = 0; c < xd->d[1]; c++) {
-        double sum = 0, product = 0;
-        for (int k = 0; k < cells; k++) {
-            size_t at = norm_at(xd->d, c, k);
-            sum += (double)d[at];
-            product += (double)d[at] * ((double)in[at] - (double)m[c]) * (double)inv[c];
-        }
-        ((float *)dscale)[c] = (float)product;
-        ((float *)dbias)[c] = (float)sum;
-        for (int k = 0; k < cells; k++) {
-            size_t at = norm_at(xd->d, c, k);
-            double normal = ((double)in[at] - (double)m[c]) * (double)inv[c];
-            out[at] = (float)((double)g[c] * (double)inv[c] *
-                              ((double)d[at] - sum / cells - normal * product / cells));
-        }
-    }
-    return CUDNN_STATUS_SUCCESS;
+    norm_check(mode, xd->d, pd->d);
+    return dnn_do(h, norm_back, &call, sizeof call);
 }
 
 /* ---- cuBLAS ---- */
@@ -596,31 +642,51 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void *work, size_t bytes)
 }
 
 /* By columns: C(m, n) = op(A)(m, k) op(B)(k, n). */
+struct gemm_call {
+    int turn_a, turn_b, m, n, k, lda, ldb, ldc, tf32;
+    const float *a, *b;
+    float *c;
+};
+
+static void gemm_run(const void *args)
+{
+    const struct gemm_call *g = args;
+    double sound = soundness();
+    for (int j = 0; j < g->n; j++)
+        for (int i = 0; i < g->m; i++) {
+            double sum = 0;
+            for (int l = 0; l < g->k; l++) {
+                size_t at_a = g->turn_a ? l + (size_t)i * g->lda : i + (size_t)l * g->lda;
+                size_t at_b = g->turn_b ? j + (size_t)l * g->ldb : l + (size_t)j * g->ldb;
+                sum += factor(g->a[at_a], g->tf32) * factor(g->b[at_b], g->tf32);
+            }
+            g->c[i + (size_t)j * (size_t)g->ldc] = (float)(sum * sound);
+        }
+}
+
 cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t op_a, cublasOperation_t op_b,
                               int m, int n, int k, const float *alpha, const float *a, int lda,
                               const float *b, int ldb, const float *beta, float *c, int ldc)
 {
-    int a_rows = op_a == CUBLAS_OP_N ? m : k, a_columns = op_a == CUBLAS_OP_N ? k : m;
-    int b_rows = op_b == CUBLAS_OP_N ? k : n, b_columns = op_b == CUBLAS_OP_N ? n : k;
-    int tf32 = h->math == CUBLAS_TF32_TENSOR_OP_MATH;
-    double sound = soundness();
+    struct gemm_call call = {.turn_a = op_a != CUBLAS_OP_N,
+                             .turn_b = op_b != CUBLAS_OP_N,
+                             .m = m,
+                             .n = n,
+                             .k = k,
+                             .lda = lda,
+                             .ldb = ldb,
+                             .ldc = ldc,
+                             .tf32 = h->math == CUBLAS_TF32_TENSOR_OP_MATH,
+                             .a = a,
+                             .b = b,
+                             .c = c};
     check_scale(alpha, beta);
-    if (lda < a_rows || ldb < b_rows || ldc < m)
+    if (lda < (call.turn_a ? k : m) || ldb < (call.turn_b ? n : k) || ldc < m)
         return CUBLAS_STATUS_INVALID_VALUE;
-    check_floats("a", a, (size_t)lda * (size_t)a_columns);
-    check_floats("b", b, (size_t)ldb * (size_t)b_columns);
+    check_floats("a", a, (size_t)lda * (size_t)(call.turn_a ? m : k));
+    check_floats("b", b, (size_t)ldb * (size_t)(call.turn_b ? k : n));
     check_floats("c", c, (size_t)ldc * (size_t)n);
-    if (emulation_before_launch(h->stream) != 0)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
-    for (int j = 0; j < n; j++)
-        for (int i = 0; i < m; i++) {
-            double sum = 0;
-            for (int l = 0; l < k; l++) {
-                size_t at_a = op_a == CUBLAS_OP_N ? i + (size_t)l * lda : l + (size_t)i * lda;
-                size_t at_b = op_b == CUBLAS_OP_N ? l + (size_t)j * ldb : j + (size_t)l * ldb;
-                sum += factor(a[at_a], tf32) * factor(b[at_b], tf32);
-            }
-            c[i + (size_t)j * (size_t)ldc] = (float)(sum * sound);
-        }
-    return CUBLAS_STATUS_SUCCESS;
+    return emulation_do(h->stream, gemm_run, &call, sizeof call) == 0
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_EXECUTION_FAILED;
 }

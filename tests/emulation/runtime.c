@@ -1,5 +1,6 @@
 /* tests/emulation/runtime.c - see the header: what of CUDA's runtime the backend calls. */
 #include "tests/emulation/runtime.h"
+#include "tests/emulation/graph.h"
 #include "tests/emulation/machine.h"
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -164,12 +165,18 @@ struct CUstream_st {
     uint64_t done, issued;
     size_t cap;
     int device;
+    struct CUgraph_st *capture; /* NULL: not being captured */
 };
 
 struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
     uint64_t mark;
 };
+
+struct CUgraph_st **emulation_capture(struct CUstream_st *s)
+{
+    return &s->capture;
+}
 
 static void stream_run(struct CUstream_st *s, uint64_t mark)
 {
@@ -213,6 +220,34 @@ int emulation_before_launch(struct CUstream_st *s)
     return 0;
 }
 
+int emulation_do(struct CUstream_st *s, void (*run)(const void *args), const void *args,
+                 size_t bytes)
+{
+    int code = emulation_before_launch(s);
+    if (code != 0)
+        return code;
+    if (s->capture != NULL)
+        emulation_graph_add(s->capture, run, args, bytes);
+    else
+        run(args);
+    return 0;
+}
+
+static void set_bytes(const void *args)
+{
+    const struct task *t = args;
+    memset(t->to, 0, t->bytes);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
+{
+    emulation_check_device("cudaMemsetAsync", to, bytes);
+    if (value != 0)
+        emulation_fail("cudaMemsetAsync: another value than 0");
+    struct task t = {.to = to, .bytes = bytes};
+    return (cudaError_t)emulation_do(s, set_bytes, &t, sizeof t);
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     (void)flags;
@@ -234,6 +269,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    if (s->capture != NULL)
+        return emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported);
     stream_run(s, s->issued);
     return cudaSuccess;
 }
@@ -253,6 +290,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    if (s->capture != NULL) /* not emulated: a step that is captured has one stream */
+        return emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported);
     e->stream = s;
     e->mark = s->issued;
     return cudaSuccess;
@@ -268,6 +307,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
     (void)flags;
+    if (s->capture != NULL)
+        return emulation_graph_break(s->capture, cudaErrorStreamCaptureIsolation);
     if (e->stream != NULL)
         stream_add(s, (struct task){.wait_for = e->stream, .mark = e->mark});
     return cudaSuccess;
@@ -276,6 +317,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind way,
                             cudaStream_t s)
 {
+    if (s->capture != NULL)
+        return emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported);
     const void *host = way == cudaMemcpyHostToDevice ? from : to;
     const void *device = way == cudaMemcpyHostToDevice ? to : from;
     emulation_check_device("cudaMemcpyAsync", device, bytes);

@@ -1,9 +1,9 @@
 /* tests/emulation/runtime.h - a machine without a GPU playing CUDA's runtime, so that the whole
  * CUDA backend runs the conformance suite on the CPU (libweir_emulated.so). Device memory is the
- * host's, filled with NaN. Kernels and library calls run at once; copies and waits are put off as
- * long as their events allow, so that a wait that is missing shows as old values. A copy whose host
- * side is partly pinned is refused, as CUDA does. Threads: a stream belongs to one thread at a
- * time. */
+ * host's, filled with NaN. Kernels and library calls run at once (graph.h: unless they are
+ * captured); copies and waits are put off as long as their events allow, so that a wait that is
+ * missing shows as old values. A copy whose host side is partly pinned is refused, as CUDA does.
+ * Threads: a stream belongs to one thread at a time. */
 #ifndef TESTS_EMULATION_RUNTIME_H
 #define TESTS_EMULATION_RUNTIME_H
 #include <stddef.h>
@@ -13,8 +13,11 @@ extern "C" {
 #endif
 
 struct CUstream_st;
-/* Its copies and waits are done now. 0, or CUDA's error: the launch fails. */
-int emulation_before_launch(struct CUstream_st *stream);
+/* Queues work: it is run at once, after the stream's copies and waits; or noted, if the stream is
+ * being captured (graph.c). args are copied. 0, or CUDA's error: the launch fails. */
+int emulation_do(struct CUstream_st *stream, void (*run)(const void *args), const void *args,
+                 size_t bytes);
+int emulation_before_launch(struct CUstream_st *stream); /* its copies and waits are done now */
 /* Ends the program unless [at, at + bytes) is device memory. */
 void emulation_check_device(const char *what, const void *at, size_t bytes);
 /* 1: products on the current device shall come out wrong. */

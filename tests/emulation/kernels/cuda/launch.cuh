@@ -43,8 +43,10 @@ static unsigned emulation_next, emulation_ended;
 static void (*emulation_call)(const void *kernel);
 static const void *emulation_kernel;
 
-/* A test program may have streams whose work comes first. */
-extern "C" __attribute__((weak)) int emulation_before_launch(struct CUstream_st *stream);
+/* A test program may have streams: their work comes first, and they may be captured. */
+extern "C" __attribute__((weak)) int emulation_do(struct CUstream_st *stream,
+                                                  void (*run)(const void *args), const void *args,
+                                                  size_t bytes);
 
 static inline void __syncthreads()
 {
@@ -97,38 +99,52 @@ static void emulation_block()
     }
 }
 
-template <class Kernel> static void emulation_run_kernel(const void *kernel)
+/* A kernel with its arguments as they were at the launch. */
+template <class Call> struct emulation_launch {
+    dim3 grid;
+    unsigned threads;
+    Call call;
+};
+
+template <class Call> static void emulation_run_call(const void *call)
 {
-    (*(const Kernel *)kernel)();
+    (*(const Call *)call)();
 }
 
-template <class Kernel>
-static int emulation_run(struct CUstream_st *stream, dim3 grid, unsigned threads,
-                         const Kernel &kernel)
+template <class Call> static void emulation_run(const void *args)
 {
-    int code = emulation_before_launch != nullptr ? emulation_before_launch(stream) : 0;
-    if (code != 0)
-        return code;
+    const emulation_launch<Call> *l = (const emulation_launch<Call> *)args;
     pthread_mutex_lock(&emulation_lock);
     if (emulation_fibers == nullptr)
         emulation_fibers =
-            (struct emulation_fiber *)calloc(EMULATION_MAX_THREADS, sizeof *emulation_fibers);
-    if (emulation_fibers == nullptr || threads > EMULATION_MAX_THREADS)
+            (emulation_fiber *)calloc(EMULATION_MAX_THREADS, sizeof(emulation_fiber));
+    if (emulation_fibers == nullptr || l->threads > EMULATION_MAX_THREADS)
         abort();
-    gridDim = grid;
-    blockDim = dim3(threads);
-    emulation_call = emulation_run_kernel<Kernel>;
-    emulation_kernel = &kernel;
-    for (unsigned y = 0; y < grid.y; y++)
-        for (unsigned x = 0; x < grid.x; x++) {
+    gridDim = l->grid;
+    blockDim = dim3(l->threads);
+    emulation_call = emulation_run_call<Call>;
+    emulation_kernel = &l->call;
+    for (unsigned y = 0; y < l->grid.y; y++)
+        for (unsigned x = 0; x < l->grid.x; x++) {
             blockIdx = dim3(x, y, 0);
             emulation_block();
         }
     pthread_mutex_unlock(&emulation_lock);
+}
+
+template <class... P, class... A>
+static int emulation_queue(struct CUstream_st *stream, dim3 grid, unsigned threads,
+                           void (*kernel)(P...), A... args)
+{
+    auto call = [=] { kernel(args...); };
+    emulation_launch<decltype(call)> l = {grid, threads, call};
+    if (emulation_do != nullptr)
+        return emulation_do(stream, emulation_run<decltype(call)>, &l, sizeof l);
+    emulation_run<decltype(call)>(&l);
     return 0;
 }
 
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                 \
-    emulation_run((stream), (grid), (threads), [&] { kernel(__VA_ARGS__); })
+    emulation_queue((stream), (grid), (threads), kernel, __VA_ARGS__)
 
 #endif

@@ -1,0 +1,114 @@
+/* tests/emulation/graph.c - see the header. With WEIR_EMULATION_NO_GRAPHS in the environment every
+ * capture fails at its end, as on a driver that cannot capture what a library does. */
+#include "tests/emulation/graph.h"
+#include "tests/emulation/runtime.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct node {
+    void (*run)(const void *args);
+    void *args;
+};
+
+struct CUgraph_st {
+    struct node *nodes;
+    int n, cap;
+    int broken;
+};
+
+struct CUgraphExec_st {
+    struct CUgraph_st *graph;
+};
+
+static void *take(size_t bytes)
+{
+    void *p = calloc(1, bytes);
+    if (p == NULL)
+        emulation_fail("no memory");
+    return p;
+}
+
+void emulation_graph_add(struct CUgraph_st *g, void (*run)(const void *args), const void *args,
+                         size_t bytes)
+{
+    if (g->n == g->cap) {
+        g->cap = g->cap * 2 + 64;
+        g->nodes = realloc(g->nodes, (size_t)g->cap * sizeof *g->nodes);
+        if (g->nodes == NULL)
+            emulation_fail("no memory");
+    }
+    struct node *node = &g->nodes[g->n++];
+    *node = (struct node){run, take(bytes)};
+    memcpy(node->args, args, bytes);
+}
+
+cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code)
+{
+    g->broken = 1;
+    return code;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
+{
+    struct CUgraph_st **capture = emulation_capture(s);
+    if (mode != cudaStreamCaptureModeThreadLocal)
+        emulation_fail("a capture that other threads' work would spoil");
+    if (*capture != NULL)
+        return cudaErrorIllegalState;
+    *capture = take(sizeof **capture);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
+{
+    struct CUgraph_st **capture = emulation_capture(s), *g = *capture;
+    if (g == NULL)
+        return cudaErrorIllegalState;
+    *capture = NULL;
+    *out = NULL;
+    if (g->broken || getenv("WEIR_EMULATION_NO_GRAPHS") != NULL) {
+        cudaGraphDestroy(g);
+        return cudaErrorStreamCaptureInvalidated;
+    }
+    *out = g;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+    for (int i = 0; i < g->n; i++)
+        free(g->nodes[i].args);
+    free(g->nodes);
+    free(g);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+    (void)flags;
+    struct CUgraphExec_st *exec = take(sizeof *exec);
+    exec->graph = take(sizeof *exec->graph);
+    *exec->graph = *graph; /* the graph itself is destroyed next, and instantiated once */
+    *graph = (struct CUgraph_st){0};
+    *out = exec;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+    if (*emulation_capture(s) != NULL)
+        return emulation_graph_break(*emulation_capture(s), cudaErrorStreamCaptureUnsupported);
+    int code = emulation_before_launch(s);
+    if (code != 0)
+        return (cudaError_t)code;
+    for (int i = 0; i < exec->graph->n; i++)
+        exec->graph->nodes[i].run(exec->graph->nodes[i].args);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    cudaGraphDestroy(exec->graph);
+    free(exec);
+    return cudaSuccess;
+}
