@@ -196,6 +196,13 @@ enum status stages_set_input(struct stages *s, const uint8_t *const *images, con
     return st;
 }
 
+enum status stages_set_items(struct stages *s, const struct backend_data *data,
+                             const uint32_t *item, const uint64_t *position, int n)
+{
+    CHECK(s->cfg.n == 1); /* nothing crosses */
+    return s->stage[0].backend->set_items(s->stage[0].plan, data, item, position, n);
+}
+
 /* Brings the output of `layer` to a stage that reads it, unless it is there. */
 static enum status bring_output(struct stages *s, struct stage *to, int layer, int64_t step)
 {

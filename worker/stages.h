@@ -27,6 +27,9 @@ size_t stages_memory_bytes(const struct stages *s);
 enum status stages_load_param(struct stages *s, int param);
 enum status stages_set_input(struct stages *s, const uint8_t *const *images, const uint8_t *labels,
                              const uint64_t *position, int n);
+/* Of one device alone. */
+enum status stages_set_items(struct stages *s, const struct backend_data *data,
+                             const uint32_t *item, const uint64_t *position, int n);
 enum status stages_forward(struct stages *s, int layer, int64_t step);
 enum status stages_forward_inference(struct stages *s, int layer);
 enum status stages_backward(struct stages *s, int layer, int64_t step);

@@ -24,10 +24,11 @@ static enum status alloc_grads(struct tower *t)
 static enum status alloc_batch(struct tower *t)
 {
     size_t n = (size_t)t->spec.n;
+    t->item = calloc(n, sizeof *t->item);
     t->images = calloc(n, sizeof *t->images);
     t->labels = calloc(n, sizeof *t->labels);
     t->position = calloc(n, sizeof *t->position);
-    return t->images && t->labels && t->position ? ST_OK : ST_NOMEM;
+    return t->item && t->images && t->labels && t->position ? ST_OK : ST_NOMEM;
 }
 
 static enum status make_stages(struct tower *t, int inference)
@@ -106,27 +107,51 @@ void tower_destroy(struct tower *t)
     net_shared_unref(t->segment);
     free(t->grad_of);
     free(t->param_of);
+    free(t->item);
     free(t->images);
     free(t->labels);
     free(t->position);
     free(t);
 }
 
-enum status tower_load_batch(struct tower *t, int64_t local_step)
+uint64_t tower_position(const struct tower *t, int64_t local_step)
 {
     const struct trainer_config *cfg = t->cfg;
-    const struct dataset *d = cfg->train;
-    size_t pixels = (size_t)d->rows * (size_t)d->columns;
     /* The step's samples of all workers lie side by side, a worker's in one run, so that two towers
      * of one worker and two workers read the same. */
-    uint64_t at = ((uint64_t)local_step * (uint64_t)cfg->n_workers + (uint64_t)cfg->task_index) *
-                      (uint64_t)cfg->batch +
-                  (uint64_t)t->spec.first;
-    for (int i = 0; i < t->spec.n; i++) {
-        int64_t item = dataset_order_item(t->order, at + (uint64_t)i);
-        t->position[i] = at + (uint64_t)i;
-        t->images[i] = d->images + (size_t)item * pixels;
-        t->labels[i] = d->labels[item];
+    return ((uint64_t)local_step * (uint64_t)cfg->n_workers + (uint64_t)cfg->task_index) *
+               (uint64_t)cfg->batch +
+           (uint64_t)t->spec.first;
+}
+
+/* The n items and positions that are noted, of this data set. */
+static enum status load_items(struct tower *t, const struct dataset *d, int n)
+{
+    size_t pixels = (size_t)d->rows * (size_t)d->columns;
+    if (t->data)
+        return stages_set_items(t->stages, t->data, t->item, t->position, n);
+    for (int i = 0; i < n; i++) {
+        t->images[i] = d->images + (size_t)t->item[i] * pixels;
+        t->labels[i] = d->labels[t->item[i]];
     }
-    return stages_set_input(t->stages, t->images, t->labels, t->position, t->spec.n);
+    return stages_set_input(t->stages, t->images, t->labels, t->position, n);
+}
+
+enum status tower_load_batch(struct tower *t, int64_t local_step)
+{
+    uint64_t at = tower_position(t, local_step);
+    for (int i = 0; i < t->spec.n; i++) {
+        t->position[i] = at + (uint64_t)i;
+        t->item[i] = (uint32_t)dataset_order_item(t->order, t->position[i]);
+    }
+    return load_items(t, t->cfg->train, t->spec.n);
+}
+
+enum status tower_load_test(struct tower *t, int64_t first, int n)
+{
+    for (int i = 0; i < n; i++) {
+        t->position[i] = (uint64_t)(first + i);
+        t->item[i] = (uint32_t)(first + i);
+    }
+    return load_items(t, t->cfg->test, n);
 }

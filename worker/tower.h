@@ -21,7 +21,10 @@ struct tower {
     float **grad_of;            /* [n_params] into grads */
     const float **param_of;     /* [n_params] into params */
     struct dataset_order *order;
-    const uint8_t **images; /* [spec.n] of the step */
+    const struct backend_data
+        *data;              /* the data set that it reads, on its device; NULL: it is not */
+    uint32_t *item;         /* [spec.n] of the step */
+    const uint8_t **images; /* [spec.n] */
     uint8_t *labels;        /* [spec.n] */
     uint64_t *position;     /* [spec.n] */
 };
@@ -30,7 +33,11 @@ struct tower {
 enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
                          int inference, struct tower **out);
 void tower_destroy(struct tower *t); /* NULL is fine */
+/* The global position of its first sample of the worker's local step. */
+uint64_t tower_position(const struct tower *t, int64_t local_step);
 /* Puts this tower's samples of the worker's local step in place (I6). */
 enum status tower_load_batch(struct tower *t, int64_t local_step);
+/* Puts n items of the test set in place, from item `first` on. */
+enum status tower_load_test(struct tower *t, int64_t first, int n);
 
 #endif

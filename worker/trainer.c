@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
+#include "worker/device_data.h"
 #include "worker/tower.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -37,6 +38,7 @@ struct trainer {
     struct summand *summands; /* the first one's block becomes the sum */
     int n_summands;
     struct tower *eval;
+    struct device_data *data;
     struct progress *progress;
     int64_t first_step; /* global and local step that run starts from */
     int64_t start_ns;
@@ -384,8 +386,7 @@ enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
 {
     enum status st = ST_OK;
     const struct dataset *d = t->cfg.test;
-    const struct tower *e = t->eval;
-    size_t pixels = (size_t)d->rows * (size_t)d->columns;
+    struct tower *e = t->eval;
     int64_t right = 0;
     double sum = 0;
     int64_t begin = trace_begin();
@@ -393,11 +394,7 @@ enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
         TRY(stages_load_param(e->stages, i));
     for (int64_t at = 0; at < d->n; at += e->spec.n) {
         int n = d->n - at < e->spec.n ? (int)(d->n - at) : e->spec.n;
-        for (int i = 0; i < n; i++) {
-            e->images[i] = d->images + (size_t)(at + i) * pixels;
-            e->position[i] = (uint64_t)(at + i);
-        }
-        TRY(stages_set_input(e->stages, e->images, d->labels + at, e->position, n));
+        TRY(tower_load_test(e, at, n));
         for (int i = 0; i < t->cfg.model->n_layers; i++)
             TRY(stages_forward_inference(e->stages, i));
         float part_loss;
@@ -419,6 +416,18 @@ size_t trainer_memory_bytes(const struct trainer *t)
     for (int i = 0; i < t->cfg.n_towers; i++)
         n += stages_memory_bytes(t->towers[i]->stages);
     return n + stages_memory_bytes(t->eval->stages);
+}
+
+/* When all networks have their memory: what is left is for the data. */
+static enum status data_place(struct trainer *t)
+{
+    enum status st = ST_OK;
+    TRY(device_data_create(&t->data));
+    for (int i = 0; i < t->cfg.n_towers; i++)
+        TRY(device_data_get(t->data, &t->towers[i]->spec, t->cfg.train, &t->towers[i]->data));
+    TRY(device_data_get(t->data, &t->eval->spec, t->cfg.test, &t->eval->data));
+done:
+    return st;
 }
 
 enum status trainer_create(const struct trainer_config *cfg, struct trainer **out)
@@ -447,6 +456,7 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     eval.first = 0;
     eval.n = cfg->test->n < EVAL_BATCH ? (int)cfg->test->n : EVAL_BATCH;
     TRY(tower_create(&t->cfg, &eval, 0, 1, &t->eval));
+    TRY(data_place(t));
 done:
     if (st == ST_OK)
         *out = t;
@@ -462,6 +472,7 @@ void trainer_destroy(struct trainer *t)
     for (int i = 0; t->towers && i < t->cfg.n_towers; i++)
         tower_destroy(t->towers[i]);
     tower_destroy(t->eval);
+    device_data_destroy(t->data);
     pthread_cond_destroy(&t->handed_out);
     pthread_mutex_destroy(&t->lock);
     free(t->towers);

@@ -3,6 +3,7 @@ where the CPU backend ends: pinned copies, gradients that come late, two towers,
 # label: cluster
 import json
 import os
+import re
 import shutil
 import subprocess
 import unittest
@@ -31,8 +32,12 @@ class CudaEmulated(harness.Test):
         # the worker of this test asks for "cpu"; what lies under that name is the test's choice
         shutil.copy(source, os.path.join(folder, "libweir_cpu.so"))
         summary = os.path.join(folder, "summary.json")
-        self.run_worker("--backend_dir=" + folder, "--summary_json=" + summary, "--seed=3",
-                        "--learning_rate=0.01", "--intra_op_threads=1", *flags, model="mlp")
+        worker = self.run_worker("--backend_dir=" + folder, "--summary_json=" + summary,
+                                 "--seed=3", "--learning_rate=0.01", "--intra_op_threads=1",
+                                 *flags, model="mlp")
+        # the whole data set lies on the device, one copy for all its towers
+        self.assertEqual(len(re.findall(r"cuda:0 holds \d+ images", worker.output())),
+                         2 if name == "cuda" else 0)
         with open(summary, encoding="utf-8") as f:
             return json.load(f)
 
