@@ -2,8 +2,8 @@
  * of the pass that fits the number of samples. Each entry names the device first: CUDA keeps the
  * current one per thread. */
 #include "base/log.h"
+#include "kernels/cuda/group.h"
 #include "kernels/cuda/memory.h"
-#include "kernels/cuda/plan.h"
 #include "kernels/plan_check.h"
 #include <stdio.h>
 #include <string.h>
@@ -173,7 +173,7 @@ static enum status backward(struct plan *p, int layer)
     TRY(op->kind->backward(plan->now, layer));
     if (op->layer->n_params > 0)
         TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->used[layer], plan->compute)));
-    TRY(cuda_download(plan, layer));
+    TRY(plan->member != NULL ? cuda_group_arrive(plan, layer) : cuda_download(plan, layer));
 done:
     return st;
 }
@@ -184,7 +184,7 @@ static enum status wait_grads(struct plan *p, int layer)
     struct cuda_plan *plan = cuda_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers);
     TRY(device_select(plan));
-    TRY(cuda_download_wait(plan, layer));
+    TRY(plan->member != NULL ? cuda_group_wait(plan, layer) : cuda_download_wait(plan, layer));
 done:
     return st;
 }
@@ -212,6 +212,32 @@ static enum status result(struct plan *p, float *loss, int *n_correct)
     *n_correct = hits;
 done:
     return st;
+}
+
+static enum status group_create(const struct backend_group_config *cfg, struct backend_group **out)
+{
+    enum status st = ST_OK;
+    struct cuda_group *g;
+    int n = n_devices();
+    for (int r = 0; r < cfg->n; r++)
+        if (cfg->device[r] < 0 || cfg->device[r] >= n) {
+            LOG_E("CUDA backend: there is no device %d, only %d", cfg->device[r], n);
+            return ST_NOT_FOUND;
+        }
+    TRY(cuda_group_create(cfg, &g));
+    *out = (struct backend_group *)g;
+done:
+    return st;
+}
+
+static void group_destroy(struct backend_group *g)
+{
+    cuda_group_destroy((struct cuda_group *)g);
+}
+
+static void group_cancel(struct backend_group *g)
+{
+    cuda_group_cancel((struct cuda_group *)g);
 }
 
 /* A relu writes over the output of the layer before it, flattens between them or not. */
@@ -275,4 +301,7 @@ const struct backend weir_backend = {
     .set_items = set_items,
     .device_info = device_info,
     .set_memory = set_memory,
+    .group_create = group_create,
+    .group_destroy = group_destroy,
+    .group_cancel = group_cancel,
 };

@@ -107,6 +107,15 @@ struct cuda_norm_stats {
 };
 int cuda_norm_stats_hand_out(struct CUstream_st *stream, const struct cuda_norm_stats *s);
 
+/* sum.cu: dst[k] = weight[0] * src[0][k] + weight[1] * src[1][k] + ..., added in this order. */
+enum { CUDA_SUM_MOST = 16 };
+struct cuda_sum {
+    int n; /* 1 .. CUDA_SUM_MOST */
+    const float *src[CUDA_SUM_MOST];
+    float weight[CUDA_SUM_MOST];
+};
+int cuda_sum_weighted(struct CUstream_st *stream, const struct cuda_sum *s, float *dst, int64_t n);
+
 /* Blocks for n items, `threads` at a time; kernels go on in strides of the grid. */
 static inline unsigned cuda_blocks(int64_t n, int threads)
 {

@@ -2,6 +2,7 @@
  * all of it, within what this process may take of the device (memory.h). */
 #include "kernels/cuda/plan.h"
 #include "base/log.h"
+#include "kernels/cuda/group.h"
 #include "kernels/cuda/memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -243,6 +244,8 @@ static enum status memory_plan(struct cuda_plan *plan)
     int64_t pixels = plan->cfg.batch * shape_elems(&first->in);
     TRY(shapes_check(plan));
     TRY(params_take(plan));
+    if (plan->cfg.group != NULL)
+        TRY(cuda_group_plan(plan));
     TRY(cuda_arena_take(a, first->name, "input's bytes", input_bytes(plan), &plan->d_in));
     TRY(cuda_arena_take(a, first->name, "input", (uint64_t)pixels * sizeof(float), &plan->input));
     TRY(cuda_arena_take(a, "(all)", "losses", result_bytes(plan), &plan->d_result));
@@ -312,6 +315,8 @@ enum status cuda_plan_create(const struct backend_plan_config *cfg, struct cuda_
     for (int k = 0; k < cfg->n_params; k++)
         TRY(cuda_upload(plan, k));
     TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->up)));
+    if (plan->member != NULL)
+        TRY(cuda_group_join(plan));
     *out = plan;
 done:
     if (st != ST_OK)
@@ -324,6 +329,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
     if (plan == NULL)
         return;
     (void)cudaSetDevice(plan->cfg.device);
+    cuda_group_leave(plan);
     if (plan->compute != NULL)
         cudaStreamSynchronize(plan->compute);
     if (plan->up != NULL)

@@ -25,6 +25,7 @@
 struct cuda_plan;
 struct cuda_pass;
 struct cuda_op;
+struct cuda_member;
 struct cuda_kind {
     /* Asks the arena for what the layer needs; sets op->y. */
     enum status (*plan)(struct cuda_plan *plan, int i);
@@ -67,6 +68,7 @@ struct cuda_range_list {
 
 struct cuda_plan {
     struct backend_plan_config cfg;
+    struct cuda_member *member; /* of cfg.group (group.h); NULL: alone */
     cudnnHandle_t cudnn;
     cublasHandle_t cublas;
     cudaStream_t compute, up, down;
@@ -148,6 +150,11 @@ enum status cuda_upload(struct cuda_plan *plan, int param);
 enum status cuda_params_wait(struct cuda_plan *plan, int layer); /* compute waits, not the caller */
 enum status cuda_download(struct cuda_plan *plan, int layer);
 enum status cuda_download_wait(struct cuda_plan *plan, int layer);
+/* The elements [lo, hi) of a gradient, whose element 0 lies, or would, at d, to where they belong
+ * on the host, behind what `down` has to do; then, when it is through, those that were staged. */
+enum status cuda_download_part(struct cuda_plan *plan, int param, const float *d, int64_t lo,
+                               int64_t hi);
+void cuda_download_place(struct cuda_plan *plan, int param, int64_t lo, int64_t hi);
 
 /* pin.c: pins whole pages of the ranges, shared with other plans that pin the same; what cannot be
  * pinned is left out. */

@@ -177,6 +177,49 @@ done:
     return st;
 }
 
+/* [lo, hi) without what lies before `first` and behind `end`. */
+struct cut {
+    int64_t lo, n;
+};
+
+static struct cut cut_to(int64_t lo, int64_t hi, int64_t first, int64_t end)
+{
+    lo = lo > first ? lo : first;
+    hi = hi < end ? hi : end;
+    return (struct cut){lo, hi > lo ? hi - lo : 0};
+}
+
+enum status cuda_download_part(struct cuda_plan *plan, int param, const float *d, int64_t lo,
+                               int64_t hi)
+{
+    enum status st = ST_OK;
+    const struct cuda_param *p = &plan->params[param];
+    const struct cuda_op *op = &plan->ops[p->layer];
+    int64_t behind = p->out.head + p->out.middle;
+    struct cut head = cut_to(lo, hi, 0, p->out.head), tail = cut_to(lo, hi, behind, p->elems);
+    struct cut middle = cut_to(lo, hi, p->out.head, behind);
+    TRY(copy(op, p->staged_out + head.lo, d + head.lo, head.n, cudaMemcpyDeviceToHost, plan->down));
+    TRY(copy(op, plan->cfg.grads[param] + middle.lo, d + middle.lo, middle.n,
+             cudaMemcpyDeviceToHost, plan->down));
+    TRY(copy(op, p->staged_out + tail.lo - p->out.middle, d + tail.lo, tail.n,
+             cudaMemcpyDeviceToHost, plan->down));
+done:
+    return st;
+}
+
+void cuda_download_place(struct cuda_plan *plan, int param, int64_t lo, int64_t hi)
+{
+    const struct cuda_param *p = &plan->params[param];
+    float *host = plan->cfg.grads[param];
+    struct cut head = cut_to(lo, hi, 0, p->out.head),
+               tail = cut_to(lo, hi, p->out.head + p->out.middle, p->elems);
+    if (head.n > 0)
+        memcpy(host + head.lo, p->staged_out + head.lo, (size_t)head.n * sizeof(float));
+    if (tail.n > 0)
+        memcpy(host + tail.lo, p->staged_out + tail.lo - p->out.middle,
+               (size_t)tail.n * sizeof(float));
+}
+
 enum status cuda_download(struct cuda_plan *plan, int layer)
 {
     enum status st = ST_OK;
@@ -189,13 +232,7 @@ enum status cuda_download(struct cuda_plan *plan, int layer)
                    cudaStreamWaitEvent(plan->down, plan->ready[layer], 0)));
     for (int k = 0; k < l->n_params; k++) {
         const struct cuda_param *p = &plan->params[l->param[k]];
-        float *host = plan->cfg.grads[l->param[k]];
-        struct cuda_pieces s = p->out;
-        TRY(copy(op, p->staged_out, p->d_grad, s.head, cudaMemcpyDeviceToHost, plan->down));
-        TRY(copy(op, host + s.head, p->d_grad + s.head, s.middle, cudaMemcpyDeviceToHost,
-                 plan->down));
-        TRY(copy(op, p->staged_out + s.head, p->d_grad + s.head + s.middle, s.tail,
-                 cudaMemcpyDeviceToHost, plan->down));
+        TRY(cuda_download_part(plan, l->param[k], p->d_grad, 0, p->elems));
     }
     TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->copied[layer], plan->down)));
 done:
@@ -210,13 +247,8 @@ enum status cuda_download_wait(struct cuda_plan *plan, int layer)
     if (l->n_params == 0)
         return ST_OK;
     TRY(cuda_check(op, "cudaEventSynchronize", cudaEventSynchronize(plan->copied[layer])));
-    for (int k = 0; k < l->n_params; k++) {
-        const struct cuda_param *p = &plan->params[l->param[k]];
-        float *host = plan->cfg.grads[l->param[k]];
-        memcpy(host, p->staged_out, (size_t)p->out.head * sizeof(float));
-        memcpy(host + p->out.head + p->out.middle, p->staged_out + p->out.head,
-               (size_t)p->out.tail * sizeof(float));
-    }
+    for (int k = 0; k < l->n_params; k++)
+        cuda_download_place(plan, l->param[k], 0, plan->params[l->param[k]].elems);
 done:
     return st;
 }

@@ -156,8 +156,19 @@ struct task {
     void *to;
     const void *from;
     size_t bytes;
-    struct CUstream_st *wait_for; /* NULL: a copy */
+    struct CUstream_st *wait_for; /* instead of a copy */
     uint64_t mark;
+    int (*work)(void *arg); /* instead of a copy */
+    void *arg;
+};
+
+struct host_call {
+    cudaHostFn_t call;
+    void *arg;
+    struct CUstream_st *stream;
+    uint64_t mark;
+    pthread_t thread;
+    struct host_call *next;
 };
 
 struct CUstream_st {
@@ -166,6 +177,7 @@ struct CUstream_st {
     size_t cap;
     int device;
     struct CUgraph_st *capture; /* NULL: not being captured */
+    struct host_call *host_calls;
 };
 
 struct CUevent_st {
@@ -178,19 +190,27 @@ struct CUgraph_st **emulation_capture(struct CUstream_st *s)
     return &s->capture;
 }
 
+/* Guards all streams and events; given back while a piece of work waits for another thread. */
+pthread_mutex_t emulation_streams = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t emulation_changed = PTHREAD_COND_INITIALIZER;
+
+/* With the lock held. Another thread may run the same stream while the lock is given back. */
 static void stream_run(struct CUstream_st *s, uint64_t mark)
 {
-    uint64_t n = 0, waiting = s->issued - s->done;
-    while (s->done + n < mark) {
-        const struct task *t = &s->tasks[n++];
-        if (t->wait_for != NULL && t->wait_for != s)
-            stream_run(t->wait_for, t->mark);
-        else if (t->wait_for == NULL)
-            memcpy(t->to, t->from, t->bytes);
+    while (s->done < mark) {
+        uint64_t number = s->done;
+        struct task t = s->tasks[0];
+        if (t.wait_for != NULL && t.wait_for != s)
+            stream_run(t.wait_for, t.mark);
+        else if (t.work != NULL && !t.work(t.arg))
+            emulation_fail("a collective that not all ranks came to");
+        if (s->done != number)
+            continue;
+        if (t.from != NULL)
+            memcpy(t.to, t.from, t.bytes);
+        s->done++;
+        memmove(s->tasks, s->tasks + 1, (size_t)(s->issued - s->done) * sizeof *s->tasks);
     }
-    s->done += n;
-    if (n > 0 && waiting > n)
-        memmove(s->tasks, s->tasks + n, (size_t)(waiting - n) * sizeof *s->tasks);
 }
 
 static void stream_add(struct CUstream_st *s, struct task task)
@@ -206,6 +226,37 @@ static void stream_add(struct CUstream_st *s, struct task task)
     s->issued++;
 }
 
+/* Runs up to the mark, or all that was issued. */
+static void stream_sync(struct CUstream_st *s, uint64_t mark)
+{
+    pthread_mutex_lock(&emulation_streams);
+    stream_run(s, mark < s->issued ? mark : s->issued);
+    pthread_mutex_unlock(&emulation_streams);
+}
+
+static void stream_queue(struct CUstream_st *s, struct task task)
+{
+    pthread_mutex_lock(&emulation_streams);
+    stream_add(s, task);
+    pthread_mutex_unlock(&emulation_streams);
+}
+
+uint64_t emulation_queue(struct CUstream_st *s, int (*work)(void *arg), void *arg)
+{
+    stream_add(s, (struct task){.work = work, .arg = arg});
+    return s->issued - 1;
+}
+
+void emulation_run_before(struct CUstream_st *s, uint64_t mark)
+{
+    stream_run(s, mark);
+}
+
+int emulation_stream_device(const struct CUstream_st *s)
+{
+    return s->device;
+}
+
 int emulation_before_launch(struct CUstream_st *s)
 {
     static _Atomic int n_launches[EMULATION_MAX_DEVICES];
@@ -216,7 +267,7 @@ int emulation_before_launch(struct CUstream_st *s)
         emulation_fail("a launch on a stream of another device than the current one");
     if (most > 0 && n_launches[current_device]++ >= most)
         return cudaErrorIllegalAddress;
-    stream_run(s, s->issued);
+    stream_sync(s, UINT64_MAX);
     return 0;
 }
 
@@ -260,6 +311,12 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
+    while (s->host_calls != NULL) {
+        struct host_call *h = s->host_calls;
+        s->host_calls = h->next;
+        pthread_join(h->thread, NULL);
+        free(h);
+    }
     if (s->done != s->issued)
         emulation_fail("a stream is destroyed with work in it");
     free(s->tasks);
@@ -271,7 +328,29 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     if (s->capture != NULL)
         return emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported);
-    stream_run(s, s->issued);
+    stream_sync(s, UINT64_MAX);
+    return cudaSuccess;
+}
+
+static void *host_call_main(void *arg)
+{
+    struct host_call *h = arg;
+    stream_sync(h->stream, h->mark);
+    h->call(h->arg);
+    return NULL;
+}
+
+/* Only until the stream is destroyed, which waits for it; what is queued behind does not. */
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void *arg)
+{
+    struct host_call *h = calloc(1, sizeof *h);
+    if (h == NULL)
+        return cudaErrorMemoryAllocation;
+    *h = (struct host_call){.call = call, .arg = arg, .stream = s, .mark = s->issued};
+    h->next = s->host_calls;
+    if (pthread_create(&h->thread, NULL, host_call_main, h) != 0)
+        emulation_fail("no thread");
+    s->host_calls = h;
     return cudaSuccess;
 }
 
@@ -292,15 +371,19 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     if (s->capture != NULL) /* not emulated: a step that is captured has one stream */
         return emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported);
+    pthread_mutex_lock(&emulation_streams);
     e->stream = s;
     e->mark = s->issued;
+    pthread_mutex_unlock(&emulation_streams);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+    pthread_mutex_lock(&emulation_streams);
     if (e->stream != NULL)
         stream_run(e->stream, e->mark);
+    pthread_mutex_unlock(&emulation_streams);
     return cudaSuccess;
 }
 
@@ -309,8 +392,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
     (void)flags;
     if (s->capture != NULL)
         return emulation_graph_break(s->capture, cudaErrorStreamCaptureIsolation);
+    pthread_mutex_lock(&emulation_streams);
     if (e->stream != NULL)
         stream_add(s, (struct task){.wait_for = e->stream, .mark = e->mark});
+    pthread_mutex_unlock(&emulation_streams);
     return cudaSuccess;
 }
 
@@ -324,7 +409,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     emulation_check_device("cudaMemcpyAsync", device, bytes);
     if (way == cudaMemcpyDeviceToDevice) {
         emulation_check_device("cudaMemcpyAsync", to, bytes);
-        stream_add(s, (struct task){to, from, bytes, NULL, 0});
+        stream_queue(s, (struct task){.to = to, .from = from, .bytes = bytes});
         return cudaSuccess;
     }
     if (bytes_of_kind(host, bytes, 1) != 0)
@@ -332,9 +417,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     size_t pinned = bytes_of_kind(host, bytes, 0);
     if (pinned != 0 && pinned != bytes)
         return cudaErrorInvalidValue;
-    stream_add(s, (struct task){to, from, bytes, NULL, 0});
+    stream_queue(s, (struct task){.to = to, .from = from, .bytes = bytes});
     if (pinned == 0) /* the caller waits for a copy of memory that is not pinned */
-        stream_run(s, s->issued);
+        stream_sync(s, UINT64_MAX);
     return cudaSuccess;
 }
 

@@ -1,0 +1,242 @@
+/* kernels/cuda/comm.c - see the header. */
+#include "kernels/cuda/comm.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/plan.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { TRIAL_SHARE = 64, TRIAL_MS = 30000 };
+
+struct cuda_comm {
+    const struct cuda_nccl *nccl;
+    int n;
+    int *device;
+    ncclComm_t *member; /* [n]; NULL: gone */
+};
+
+static enum status fail(const struct cuda_comm *c, const char *call, ncclResult_t code)
+{
+    LOG_E("NCCL between %d cards: %s: %s: %s", c->n, call, c->nccl->get_error_string(code),
+          c->nccl->get_last_error(NULL));
+    return ST_INTERNAL;
+}
+
+enum status cuda_comm_reduce_scatter(struct cuda_comm *c, float *const *buffers, int64_t share,
+                                     const cudaStream_t *streams)
+{
+    ncclResult_t code = c->nccl->group_start(), end;
+    if (code != ncclSuccess)
+        return fail(c, "ncclGroupStart", code);
+    for (int i = 0; i < c->n && code == ncclSuccess; i++)
+        code = c->nccl->reduce_scatter(buffers[i], buffers[i] + i * share, (size_t)share, ncclFloat,
+                                       ncclSum, c->member[i], streams[i]);
+    end = c->nccl->group_end();
+    if (code != ncclSuccess)
+        return fail(c, "ncclReduceScatter", code);
+    return end == ncclSuccess ? ST_OK : fail(c, "ncclGroupEnd", end);
+}
+
+enum status cuda_comm_check(const struct cuda_comm *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        ncclResult_t noticed = ncclSuccess;
+        ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &noticed);
+        if (code != ncclSuccess || noticed != ncclSuccess)
+            return fail(c, "ncclCommGetAsyncError", code != ncclSuccess ? code : noticed);
+    }
+    return ST_OK;
+}
+
+void cuda_comm_abort(struct cuda_comm *c)
+{
+    for (int i = 0; i < c->n; i++)
+        if (c->member[i] != NULL) {
+            (void)c->nccl->comm_abort(c->member[i]);
+            c->member[i] = NULL;
+        }
+}
+
+void cuda_comm_destroy(struct cuda_comm *c)
+{
+    if (c == NULL)
+        return;
+    for (int i = 0; c->member != NULL && i < c->n; i++)
+        if (c->member[i] != NULL)
+            (void)c->nccl->comm_destroy(c->member[i]);
+    free(c->member);
+    free(c->device);
+    free(c);
+}
+
+/* ---- the first sum ---- */
+
+struct trial {
+    float **buffer; /* [n] on the cards */
+    cudaStream_t *stream;
+    float *host;          /* pinned */
+    pthread_mutex_t lock; /* guards ended */
+    pthread_cond_t changed;
+    int ended; /* cards */
+};
+
+static void CUDART_CB trial_ended(void *arg)
+{
+    struct trial *t = arg;
+    pthread_mutex_lock(&t->lock);
+    t->ended++;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Card i's buffer: i + 1 all over. */
+static enum status trial_fill(struct cuda_comm *c, struct trial *t, int i)
+{
+    enum status st = ST_OK;
+    size_t n = (size_t)TRIAL_SHARE * (size_t)c->n, bytes = n * sizeof(float);
+    TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
+    TRY(cuda_check(NULL, "cudaMalloc", cudaMalloc((void **)&t->buffer[i], bytes)));
+    TRY(cuda_check(NULL, "cudaStreamCreateWithFlags",
+                   cudaStreamCreateWithFlags(&t->stream[i], cudaStreamNonBlocking)));
+    for (size_t k = 0; k < n; k++)
+        t->host[k] = (float)(i + 1);
+    TRY(cuda_check(
+        NULL, "cudaMemcpyAsync",
+        cudaMemcpyAsync(t->buffer[i], t->host, bytes, cudaMemcpyHostToDevice, t->stream[i])));
+    TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(t->stream[i])));
+done:
+    return st;
+}
+
+static enum status trial_wait(struct cuda_comm *c, struct trial *t)
+{
+    int64_t deadline = clock_deadline_ns(TRIAL_MS);
+    int late = 0;
+    pthread_mutex_lock(&t->lock);
+    while (t->ended < c->n && !late)
+        late = clock_cond_wait(&t->changed, &t->lock, deadline) != 0 && t->ended < c->n;
+    pthread_mutex_unlock(&t->lock);
+    if (!late)
+        return ST_OK;
+    cuda_comm_abort(c);
+    LOG_W("NCCL between %d cards: the first sum has not ended after %d s; the cards cannot reach "
+          "each other (IOMMU or ACS in the way of PCIe, or a container without shared memory?)",
+          c->n, TRIAL_MS / 1000);
+    return ST_DEADLINE;
+}
+
+/* Queues the sum and waits for it, but not for ever. */
+static enum status trial_sum(struct cuda_comm *c, struct trial *t)
+{
+    enum status st = ST_OK;
+    int n_asked = 0;
+    TRY(cuda_comm_reduce_scatter(c, t->buffer, TRIAL_SHARE, t->stream));
+    for (int i = 0; i < c->n; i++, n_asked++) {
+        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
+        TRY(cuda_check(NULL, "cudaLaunchHostFunc",
+                       cudaLaunchHostFunc(t->stream[i], trial_ended, t)));
+    }
+    TRY(trial_wait(c, t));
+    for (int i = 0; i < c->n; i++) {
+        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
+        TRY(cuda_check(NULL, "cudaMemcpyAsync",
+                       cudaMemcpyAsync(t->host, t->buffer[i] + i * TRIAL_SHARE,
+                                       TRIAL_SHARE * sizeof(float), cudaMemcpyDeviceToHost,
+                                       t->stream[i])));
+        TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(t->stream[i])));
+        for (int k = 0; k < TRIAL_SHARE; k++)
+            if (t->host[k] != (float)(c->n * (c->n + 1) / 2)) {
+                LOG_W("NCCL between %d cards: adds wrongly: %g instead of %d", c->n,
+                      (double)t->host[k], c->n * (c->n + 1) / 2);
+                return ST_INTERNAL;
+            }
+    }
+done:
+    if (st != ST_OK)
+        cuda_comm_abort(c); /* so that the streams come to an end */
+    return st;
+}
+
+static void trial_free(struct cuda_comm *c, struct trial *t)
+{
+    for (int i = 0; i < c->n; i++) {
+        (void)cudaSetDevice(c->device[i]);
+        if (t->stream != NULL && t->stream[i] != NULL) {
+            cudaStreamSynchronize(t->stream[i]);
+            cudaStreamDestroy(t->stream[i]);
+        }
+        if (t->buffer != NULL && t->buffer[i] != NULL)
+            cudaFree(t->buffer[i]);
+    }
+    if (t->host != NULL)
+        cudaFreeHost(t->host);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+    free(t->buffer);
+    free(t->stream);
+}
+
+static enum status trial(struct cuda_comm *c)
+{
+    enum status st = ST_OK;
+    struct trial t = {.ended = 0};
+    pthread_mutex_init(&t.lock, NULL);
+    clock_cond_init(&t.changed);
+    t.buffer = calloc((size_t)c->n, sizeof(*t.buffer));
+    t.stream = calloc((size_t)c->n, sizeof(*t.stream));
+    if (t.buffer == NULL || t.stream == NULL) {
+        st = cuda_no_host_memory();
+        goto done;
+    }
+    TRY(cuda_check(NULL, "cudaHostAlloc",
+                   cudaHostAlloc((void **)&t.host, (size_t)c->n * TRIAL_SHARE * sizeof(float),
+                                 cudaHostAllocPortable)));
+    for (int i = 0; i < c->n; i++)
+        TRY(trial_fill(c, &t, i));
+    TRY(trial_sum(c, &t));
+done:
+    trial_free(c, &t);
+    return st;
+}
+
+enum status cuda_comm_create(const int *devices, int n, int deterministic, struct cuda_comm **out)
+{
+    enum status st = ST_OK;
+    int version = 0;
+    struct cuda_comm *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return cuda_no_host_memory();
+    c->n = n;
+    c->nccl = cuda_nccl_load();
+    if (c->nccl == NULL) {
+        st = ST_UNSUPPORTED;
+        goto done;
+    }
+    c->device = calloc((size_t)n, sizeof *c->device);
+    c->member = calloc((size_t)n, sizeof(*c->member));
+    if (c->device == NULL || c->member == NULL) {
+        st = cuda_no_host_memory();
+        goto done;
+    }
+    for (int i = 0; i < n; i++)
+        c->device[i] = devices[i];
+    if (deterministic) { /* NCCL has no other way to be told */
+        setenv("NCCL_ALGO", "Ring", 0);
+        setenv("NCCL_PROTO", "Simple", 0);
+    }
+    ncclResult_t code = c->nccl->comm_init_all(c->member, n, devices);
+    if (code != ncclSuccess) {
+        st = fail(c, "ncclCommInitAll", code);
+        goto done;
+    }
+    TRY(trial(c));
+    (void)c->nccl->get_version(&version);
+    LOG_I("NCCL %d.%d.%d adds the gradients of %d cards", version / 10000, version / 100 % 100,
+          version % 100, n);
+    *out = c;
+done:
+    if (st != ST_OK)
+        cuda_comm_destroy(c);
+    return st;
+}

@@ -1,0 +1,32 @@
+/* kernels/cuda/comm.h - sums across cards: NCCL's communicators of one process, one a card.
+ * comm.c, or comm_absent.c where the build had no nccl.h.
+ *
+ * All cards' parts of a sum are queued by one call of one thread: a card never waits for a sum that
+ * another was not asked for, whatever becomes of the thread that drives the other.
+ *
+ * Threads: calls follow one another.
+ * Errors:  logged here. ST_INTERNAL: NCCL's or CUDA's. */
+#ifndef KERNELS_CUDA_COMM_H
+#define KERNELS_CUDA_COMM_H
+#include "base/status.h"
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+struct cuda_comm;
+/* devices: n different ones. Has added one small sum when it returns, so that all connections are
+ * made. deterministic: NCCL's ring and its simple protocol, unless NCCL_ALGO and NCCL_PROTO say
+ * otherwise. ST_UNSUPPORTED (there is no NCCL), ST_DEADLINE, ST_INTERNAL. The current device is
+ * another one afterwards. */
+enum status cuda_comm_create(const int *devices, int n, int deterministic, struct cuda_comm **out);
+void cuda_comm_destroy(struct cuda_comm *comm); /* NULL is fine */
+
+/* Queues: part i (`share` floats) of the sum of all cards' buffers (n parts each) comes to be where
+ * part i of the i-th card's buffer lies. streams: one a card. */
+enum status cuda_comm_reduce_scatter(struct cuda_comm *comm, float *const *buffers, int64_t share,
+                                     const cudaStream_t *streams);
+/* What NCCL noticed since; called when the sums are through. */
+enum status cuda_comm_check(const struct cuda_comm *comm);
+/* Ends what is queued, done or not; nothing but destroy may follow. */
+void cuda_comm_abort(struct cuda_comm *comm);
+
+#endif

@@ -1,0 +1,35 @@
+/* kernels/cuda/comm_absent.c - in place of comm.c and nccl_load.c in a build without nccl.h: there
+ * are no sums across cards, and whoever asks for them is told so. */
+#include "base/log.h"
+#include "kernels/cuda/comm.h"
+
+enum status cuda_comm_create(const int *devices, int n, int deterministic, struct cuda_comm **out)
+{
+    (void)devices, (void)deterministic, (void)out;
+    LOG_W("NCCL between %d cards: this build has none; build again where nccl.h is", n);
+    return ST_UNSUPPORTED;
+}
+
+/* Never called: there is no struct cuda_comm. */
+void cuda_comm_destroy(struct cuda_comm *comm)
+{
+    (void)comm;
+}
+
+enum status cuda_comm_reduce_scatter(struct cuda_comm *comm, float *const *buffers, int64_t share,
+                                     const cudaStream_t *streams)
+{
+    (void)comm, (void)buffers, (void)share, (void)streams;
+    return ST_UNSUPPORTED;
+}
+
+enum status cuda_comm_check(const struct cuda_comm *comm)
+{
+    (void)comm;
+    return ST_UNSUPPORTED;
+}
+
+void cuda_comm_abort(struct cuda_comm *comm)
+{
+    (void)comm;
+}

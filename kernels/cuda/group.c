@@ -1,0 +1,543 @@
+/* kernels/cuda/group.c - the gradients of several plans become one sum on the way to the host.
+ *
+ * DESIGN. A layer's gradients are a bucket. When the last member's backward of the layer has been
+ * queued, its thread queues what follows for all of them, each card's work on the stream `down` of
+ * its first member (the leader), behind the backwards and beside those of the layers below:
+ * 1. On each card: the sum of its members' gradients, weighted, in the order of their ranks, into
+ *    the leader's bucket.
+ * 2. Between cards: NCCL's reduce-scatter. Not all-reduce and one card that copies: this way half
+ *    as much goes from card to card, and every card's own link to the host carries its share.
+ * 3. Each leader copies its share to the host.
+ * Without NCCL each leader copies its whole bucket, and adds its share of all cards' buckets, in
+ * the cards' order, when its thread asks for it.
+ *
+ * That one thread queues a layer's work of all cards is why nobody can hang: nothing is queued that
+ * needs something that is not, and all events are recorded before they are waited for. What waits
+ * for members that have not come is threads alone, here, and a cancel wakes them; it also ends what
+ * NCCL has under way. A member whose queueing fails cancels the others.
+ *
+ * Locks: `issue` is held over calls to CUDA and NCCL, which do not wait for other members: it gives
+ * all cards' streams one order of layers, and none of them a communicator that is being aborted.
+ * `lock` is never held over a call. They are not held together. */
+#include "kernels/cuda/group.h"
+#include "base/log.h"
+#include "kernels/cuda/comm.h"
+#include "kernels/vector/vector.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+/* Where tensors begin in a bucket: a multiple of so many floats. */
+enum { TENSOR_ALIGN = 64 };
+
+struct cuda_card {
+    int device;
+    int n, rank[CUDA_SUM_MOST]; /* members; the first one leads */
+};
+
+struct cuda_group {
+    int n, n_cards;
+    float *weight;          /* [n] */
+    struct cuda_card *card; /* [n_cards], in the order of their leaders' ranks */
+
+    pthread_mutex_t issue;
+    /* under issue: */
+    struct cuda_comm *comm; /* NULL: one card, or no NCCL; then or not: */
+    int comm_aborted;
+    float **buffer; /* [n_cards] a call's arguments */
+    cudaStream_t *stream;
+
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t changed;
+    struct cuda_plan **plan; /* [n]; NULL: not there. Fixed while layers are under way */
+    int n_layers;            /* of the first that came */
+    int *arrived;            /* [n_layers] members whose backward is queued */
+    int64_t *queued;         /* [n_layers] sums queued so far */
+    enum status failed;      /* why there will be no more sums */
+};
+
+struct cuda_bucket {
+    float *d;        /* on the card; NULL: no parameters */
+    int64_t share;   /* floats for each card */
+    int64_t at_host; /* where it begins in the leader's `host` */
+};
+
+struct cuda_member {
+    struct cuda_group *group;
+    int rank, card;
+    int leads;
+    int64_t *asked;             /* [n_layers] backwards so far */
+    struct cuda_bucket *bucket; /* [n_layers], if it leads */
+    float *host;                /* pinned, all buckets, if it leads and there is no NCCL */
+};
+
+/* ---- the group ---- */
+
+static struct cuda_card *card_of(struct cuda_group *g, int device)
+{
+    for (int i = 0; i < g->n_cards; i++)
+        if (g->card[i].device == device)
+            return &g->card[i];
+    g->card[g->n_cards].device = device;
+    return &g->card[g->n_cards++];
+}
+
+static enum status cards_fill(struct cuda_group *g, const struct backend_group_config *cfg)
+{
+    for (int r = 0; r < cfg->n; r++) {
+        struct cuda_card *card = card_of(g, cfg->device[r]);
+        if (card->n == CUDA_SUM_MOST) {
+            LOG_E("CUDA backend: more than %d towers on device %d; take fewer", CUDA_SUM_MOST,
+                  card->device);
+            return ST_UNSUPPORTED;
+        }
+        card->rank[card->n++] = r;
+        g->weight[r] = cfg->weight[r];
+    }
+    return ST_OK;
+}
+
+/* Without NCCL the group works, too. */
+static enum status comm_open(struct cuda_group *g, int deterministic)
+{
+    int *device = calloc((size_t)g->n_cards, sizeof *device);
+    if (device == NULL)
+        return cuda_no_host_memory();
+    for (int i = 0; i < g->n_cards; i++)
+        device[i] = g->card[i].device;
+    if (cuda_comm_create(device, g->n_cards, deterministic, &g->comm) != ST_OK)
+        LOG_W("CUDA backend: the gradients of the %d cards are added on the host, which is slower",
+              g->n_cards);
+    free(device);
+    return ST_OK;
+}
+
+enum status cuda_group_create(const struct backend_group_config *cfg, struct cuda_group **out)
+{
+    enum status st = ST_OK;
+    struct cuda_group *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return cuda_no_host_memory();
+    pthread_mutex_init(&g->issue, NULL);
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->changed, NULL);
+    g->n = cfg->n;
+    g->weight = calloc((size_t)g->n, sizeof *g->weight);
+    g->card = calloc((size_t)g->n, sizeof *g->card);
+    g->plan = calloc((size_t)g->n, sizeof *g->plan);
+    g->buffer = calloc((size_t)g->n, sizeof *g->buffer);
+    g->stream = calloc((size_t)g->n, sizeof *g->stream);
+    if (!g->weight || !g->card || !g->plan || !g->buffer || !g->stream) {
+        st = cuda_no_host_memory();
+        goto done;
+    }
+    TRY(cards_fill(g, cfg));
+    if (g->n_cards > 1)
+        TRY(comm_open(g, cfg->deterministic));
+    *out = g;
+done:
+    if (st != ST_OK)
+        cuda_group_destroy(g);
+    return st;
+}
+
+void cuda_group_destroy(struct cuda_group *g)
+{
+    if (g == NULL)
+        return;
+    cuda_comm_destroy(g->comm);
+    pthread_cond_destroy(&g->changed);
+    pthread_mutex_destroy(&g->lock);
+    pthread_mutex_destroy(&g->issue);
+    free(g->queued);
+    free(g->arrived);
+    free(g->stream);
+    free(g->buffer);
+    free(g->plan);
+    free(g->card);
+    free(g->weight);
+    free(g);
+}
+
+static void group_fail(struct cuda_group *g, enum status why)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->failed == ST_OK)
+        g->failed = why;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    pthread_mutex_lock(&g->issue);
+    if (g->comm != NULL && !g->comm_aborted)
+        cuda_comm_abort(g->comm);
+    g->comm_aborted = 1;
+    pthread_mutex_unlock(&g->issue);
+}
+
+void cuda_group_cancel(struct cuda_group *g)
+{
+    group_fail(g, ST_CANCELLED);
+}
+
+/* ---- members ---- */
+
+static int has_bucket(const struct cuda_plan *plan, int layer)
+{
+    const struct layer *l = &plan->cfg.layers[layer];
+    return l->n_params > 0 && plan->params[l->param[0]].layer == layer;
+}
+
+static int64_t rounded(int64_t elems)
+{
+    return (elems + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
+}
+
+static enum status member_create(struct cuda_plan *plan)
+{
+    struct cuda_group *g = (struct cuda_group *)plan->cfg.group;
+    struct cuda_member *m = calloc(1, sizeof *m);
+    size_t n_layers = (size_t)plan->cfg.n_layers;
+    if (m == NULL)
+        return cuda_no_host_memory();
+    plan->member = m;
+    m->group = g;
+    m->rank = plan->cfg.rank;
+    m->asked = calloc(n_layers, sizeof *m->asked);
+    m->bucket = calloc(n_layers, sizeof *m->bucket);
+    if (m->asked == NULL || m->bucket == NULL)
+        return cuda_no_host_memory();
+    m->card = -1;
+    for (int i = 0; i < g->n_cards; i++)
+        for (int k = 0; k < g->card[i].n; k++)
+            if (g->card[i].rank[k] == m->rank && g->card[i].device == plan->cfg.device) {
+                m->card = i;
+                m->leads = k == 0;
+            }
+    if (m->card < 0 || plan->cfg.inference_only) {
+        LOG_E("CUDA backend: a plan on device %d is not rank %d of its group of %d, or not for "
+              "training",
+              plan->cfg.device, m->rank, g->n);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+enum status cuda_group_plan(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    int64_t at = 0;
+    TRY(member_create(plan));
+    struct cuda_member *m = plan->member;
+    for (int i = 0; i < plan->cfg.n_layers && m->leads; i++) {
+        const struct layer *l = &plan->cfg.layers[i];
+        struct cuda_bucket *b = &m->bucket[i];
+        int64_t elems = 0;
+        if (!has_bucket(plan, i))
+            continue;
+        for (int k = 0; k < l->n_params; k++)
+            elems += rounded(plan->params[l->param[k]].elems);
+        b->share = rounded((elems + m->group->n_cards - 1) / m->group->n_cards);
+        b->at_host = at;
+        at += b->share * m->group->n_cards;
+        TRY(cuda_arena_take(&plan->arena, l->name, "sum of gradients",
+                            (uint64_t)(at - b->at_host) * sizeof(float), &b->d));
+    }
+done:
+    return st;
+}
+
+/* Zeros once what lies between the tensors, for nothing else writes it. */
+static enum status buckets_clear(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    struct cuda_member *m = plan->member;
+    int64_t elems = 0;
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        const struct cuda_bucket *b = &m->bucket[i];
+        int64_t all = b->share * m->group->n_cards;
+        elems += all;
+        if (all > 0)
+            TRY(cuda_check(&plan->ops[i], "cudaMemsetAsync",
+                           cudaMemsetAsync(b->d, 0, (size_t)all * sizeof(float), plan->down)));
+    }
+    if (m->leads && m->group->n_cards > 1 && m->group->comm == NULL && elems > 0)
+        TRY(cuda_check(NULL, "cudaHostAlloc",
+                       cudaHostAlloc((void **)&m->host, (size_t)elems * sizeof(float),
+                                     cudaHostAllocPortable)));
+    TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->down)));
+done:
+    return st;
+}
+
+/* With the lock held: whether both copy the same parameters to the same memory. */
+static int fits(const struct cuda_plan *a, const struct cuda_plan *b)
+{
+    int same = a->cfg.n_layers == b->cfg.n_layers && a->cfg.n_params == b->cfg.n_params;
+    for (int k = 0; same && k < a->cfg.n_params; k++)
+        same = a->params[k].layer == b->params[k].layer &&
+               a->params[k].elems == b->params[k].elems &&
+               (a->params[k].layer < 0 || a->cfg.grads[k] == b->cfg.grads[k]);
+    return same;
+}
+
+/* With the lock held. */
+static enum status counters_create(struct cuda_group *g, int n_layers)
+{
+    if (g->arrived != NULL)
+        return ST_OK;
+    g->arrived = calloc((size_t)n_layers, sizeof *g->arrived);
+    g->queued = calloc((size_t)n_layers, sizeof *g->queued);
+    g->n_layers = n_layers;
+    return g->arrived != NULL && g->queued != NULL ? ST_OK : cuda_no_host_memory();
+}
+
+enum status cuda_group_join(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    struct cuda_group *g = plan->member->group;
+    TRY(buckets_clear(plan));
+    pthread_mutex_lock(&g->lock);
+    int ok = g->plan[plan->member->rank] == NULL &&
+             (g->arrived == NULL || g->n_layers == plan->cfg.n_layers);
+    for (int r = 0; r < g->n; r++)
+        ok = ok && (g->plan[r] == NULL || fits(g->plan[r], plan));
+    st = ok ? counters_create(g, plan->cfg.n_layers) : ST_INVALID;
+    if (st == ST_OK)
+        g->plan[plan->member->rank] = plan;
+    pthread_mutex_unlock(&g->lock);
+    if (st == ST_INVALID)
+        LOG_E("CUDA backend: rank %d of a group is taken, or has another network or other memory "
+              "for gradients than the others",
+              plan->member->rank);
+done:
+    return st;
+}
+
+void cuda_group_leave(struct cuda_plan *plan)
+{
+    struct cuda_member *m = plan->member;
+    if (m == NULL)
+        return;
+    struct cuda_group *g = m->group;
+    /* what the others have queued may still read this plan's gradients */
+    for (int i = 0; i < g->n_cards; i++) {
+        const struct cuda_plan *leader = g->plan[g->card[i].rank[0]];
+        if (leader != NULL)
+            cudaStreamSynchronize(leader->down);
+    }
+    pthread_mutex_lock(&g->lock);
+    if (m->rank >= 0 && m->rank < g->n && g->plan[m->rank] == plan)
+        g->plan[m->rank] = NULL;
+    pthread_mutex_unlock(&g->lock);
+    if (m->host != NULL)
+        cudaFreeHost(m->host);
+    free(m->bucket);
+    free(m->asked);
+    free(m);
+    plan->member = NULL;
+}
+
+/* ---- a layer's sum: queued, with `issue` held ---- */
+
+static struct cuda_plan *leader_of(const struct cuda_group *g, int card)
+{
+    return g->plan[g->card[card].rank[0]];
+}
+
+/* Step 1. */
+static enum status card_sum(struct cuda_group *g, int card, int layer)
+{
+    enum status st = ST_OK;
+    const struct cuda_card *c = &g->card[card];
+    struct cuda_plan *leader = leader_of(g, card);
+    const struct cuda_op *op = &leader->ops[layer];
+    float *to = leader->member->bucket[layer].d;
+    struct cuda_sum sum = {.n = c->n};
+    for (int i = 0; i < c->n; i++) {
+        TRY(cuda_check(op, "cudaStreamWaitEvent",
+                       cudaStreamWaitEvent(leader->down, g->plan[c->rank[i]]->ready[layer], 0)));
+        sum.weight[i] = g->weight[c->rank[i]];
+    }
+    for (int k = 0; k < op->layer->n_params; k++) {
+        int param = op->layer->param[k];
+        int64_t elems = leader->params[param].elems;
+        for (int i = 0; i < c->n; i++)
+            sum.src[i] = g->plan[c->rank[i]]->params[param].d_grad;
+        TRY(cuda_check_kernel(op, "sum kernel", cuda_sum_weighted(leader->down, &sum, to, elems)));
+        to += rounded(elems);
+    }
+    for (int i = 1; i < c->n; i++)
+        TRY(cuda_check(op, "cudaEventRecord",
+                       cudaEventRecord(g->plan[c->rank[i]]->copied[layer], leader->down)));
+done:
+    return st;
+}
+
+/* Step 2. */
+static enum status cards_sum(struct cuda_group *g, int layer)
+{
+    if (g->comm == NULL)
+        return ST_OK;
+    for (int i = 0; i < g->n_cards; i++) {
+        g->buffer[i] = leader_of(g, i)->member->bucket[layer].d;
+        g->stream[i] = leader_of(g, i)->down;
+    }
+    int64_t share = leader_of(g, 0)->member->bucket[layer].share;
+    return cuda_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
+}
+
+/* What of a tensor lies in a leader's share: its elements [lo, hi). */
+struct part {
+    int param;
+    int64_t at; /* of the tensor, in the bucket */
+    int64_t lo, hi;
+};
+
+/* The layer's k-th tensor; at: where it begins. */
+static struct part part_of(const struct cuda_plan *leader, int layer, int k, int64_t at)
+{
+    int param = leader->cfg.layers[layer].param[k];
+    int64_t share = leader->member->bucket[layer].share, first = share * leader->member->card;
+    struct part p = {param, at, first - at, first + share - at};
+    p.lo = p.lo > 0 ? p.lo : 0;
+    p.hi = p.hi < leader->params[param].elems ? p.hi : leader->params[param].elems;
+    p.hi = p.hi > p.lo ? p.hi : p.lo;
+    return p;
+}
+
+/* Step 3. */
+static enum status card_copy(struct cuda_group *g, int card, int layer)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *leader = leader_of(g, card);
+    const struct cuda_op *op = &leader->ops[layer];
+    const struct cuda_bucket *b = &leader->member->bucket[layer];
+    int64_t at = 0;
+    if (leader->member->host != NULL)
+        TRY(cuda_check(op, "cudaMemcpyAsync",
+                       cudaMemcpyAsync(leader->member->host + b->at_host, b->d,
+                                       (size_t)(b->share * g->n_cards) * sizeof(float),
+                                       cudaMemcpyDeviceToHost, leader->down)));
+    for (int k = 0; k < op->layer->n_params && leader->member->host == NULL; k++) {
+        struct part p = part_of(leader, layer, k, at);
+        TRY(cuda_download_part(leader, p.param, b->d + at, p.lo, p.hi));
+        at += rounded(leader->params[p.param].elems);
+    }
+    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(leader->copied[layer], leader->down)));
+done:
+    return st;
+}
+
+static enum status layer_queue(struct cuda_group *g, int layer)
+{
+    enum status st = ST_OK;
+    pthread_mutex_lock(&g->issue);
+    if (g->comm_aborted) {
+        st = ST_CANCELLED;
+        goto done;
+    }
+    for (int i = 0; i < g->n_cards; i++) {
+        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
+        TRY(card_sum(g, i, layer));
+    }
+    TRY(cards_sum(g, layer));
+    for (int i = 0; i < g->n_cards; i++) {
+        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
+        TRY(card_copy(g, i, layer));
+    }
+done:
+    pthread_mutex_unlock(&g->issue);
+    return st;
+}
+
+/* ---- a member's steps ---- */
+
+enum status cuda_group_arrive(struct cuda_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    struct cuda_member *m = plan->member;
+    struct cuda_group *g = m->group;
+    if (!has_bucket(plan, layer))
+        return ST_OK;
+    TRY(cuda_check(&plan->ops[layer], "cudaEventRecord",
+                   cudaEventRecord(plan->ready[layer], plan->compute)));
+    m->asked[layer]++;
+    pthread_mutex_lock(&g->lock);
+    st = g->failed;
+    int last = st == ST_OK && ++g->arrived[layer] == g->n;
+    if (last)
+        g->arrived[layer] = 0;
+    pthread_mutex_unlock(&g->lock);
+    if (!last)
+        return st;
+    st = layer_queue(g, layer);
+    if (st != ST_OK)
+        group_fail(g, st);
+    pthread_mutex_lock(&g->lock);
+    g->queued[layer]++;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+done:
+    return st;
+}
+
+/* What the copy left in staging memory, or what the cards' buckets on the host come to. */
+static void share_finish(struct cuda_plan *plan, int layer)
+{
+    const struct cuda_member *m = plan->member;
+    const struct cuda_group *g = m->group;
+    const struct layer *l = &plan->cfg.layers[layer];
+    int64_t at = 0;
+    for (int k = 0; k < l->n_params; k++) {
+        struct part p = part_of(plan, layer, k, at);
+        float *to = plan->cfg.grads[p.param] + p.lo;
+        int64_t from = m->bucket[layer].at_host + at + p.lo;
+        if (m->host == NULL)
+            cuda_download_place(plan, p.param, p.lo, p.hi);
+        for (int i = 0; i < g->n_cards && m->host != NULL; i++) {
+            const float *host = leader_of(g, i)->member->host + from;
+            if (i == 0)
+                vector_copy(to, host, (size_t)(p.hi - p.lo));
+            else
+                vector_add_scaled(to, host, 1, (size_t)(p.hi - p.lo));
+        }
+        at += rounded(plan->params[p.param].elems);
+    }
+}
+
+/* Has NCCL noticed anything? Has anyone cancelled, so that the sum is none? */
+static enum status sum_check(struct cuda_group *g)
+{
+    enum status st = ST_OK;
+    pthread_mutex_lock(&g->issue);
+    if (g->comm_aborted)
+        st = ST_CANCELLED;
+    else if (g->comm != NULL)
+        st = cuda_comm_check(g->comm);
+    pthread_mutex_unlock(&g->issue);
+    return st;
+}
+
+enum status cuda_group_wait(struct cuda_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    struct cuda_member *m = plan->member;
+    struct cuda_group *g = m->group;
+    if (!has_bucket(plan, layer))
+        return ST_OK;
+    pthread_mutex_lock(&g->lock);
+    while (g->failed == ST_OK && g->queued[layer] < m->asked[layer])
+        pthread_cond_wait(&g->changed, &g->lock);
+    st = g->failed;
+    pthread_mutex_unlock(&g->lock);
+    if (st != ST_OK || !m->leads)
+        return st;
+    for (int i = 0; i < g->n_cards; i++)
+        if (i == m->card || m->host != NULL)
+            TRY(cuda_check(&plan->ops[layer], "cudaEventSynchronize",
+                           cudaEventSynchronize(leader_of(g, i)->copied[layer])));
+    TRY(sum_check(g));
+    share_finish(plan, layer);
+done:
+    if (st != ST_OK)
+        group_fail(g, st);
+    return st;
+}

@@ -1,0 +1,21 @@
+/* kernels/cuda/sum.cu - weighted sum of some tensors, always in their order. */
+#include "kernels/cuda/grid.cuh"
+
+enum { THREADS = 256 };
+
+static __global__ void sum_weighted(struct cuda_sum s, float *dst, int64_t n)
+{
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        float sum = s.weight[0] * s.src[0][k];
+        for (int i = 1; i < s.n; i++)
+            sum += s.weight[i] * s.src[i][k];
+        dst[k] = sum;
+    }
+}
+
+int cuda_sum_weighted(struct CUstream_st *stream, const struct cuda_sum *s, float *dst, int64_t n)
+{
+    if (s->n < 1 || s->n > CUDA_SUM_MOST || dst == nullptr || n < 1)
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(sum_weighted, cuda_blocks(n, THREADS), THREADS, stream, *s, dst, n);
+}
