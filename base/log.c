@@ -12,9 +12,11 @@ static int log_task = -1;
 static enum log_level log_threshold = LOG_LEVEL_INFO;
 
 static pthread_mutex_t log_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the two below, orders lines */
+    PTHREAD_MUTEX_INITIALIZER; /* guards the four below, orders lines */
 static void (*log_hook)(void *ctx, int before);
 static void *log_hook_ctx;
+static void (*log_sink)(void *ctx, enum log_level level, const char *text);
+static void *log_sink_ctx;
 
 void log_init(const char *role, int task, enum log_level level)
 {
@@ -33,6 +35,14 @@ void log_set_hook(void (*hook)(void *ctx, int before), void *ctx)
     pthread_mutex_lock(&log_lock);
     log_hook = hook;
     log_hook_ctx = ctx;
+    pthread_mutex_unlock(&log_lock);
+}
+
+void log_divert(void (*sink)(void *ctx, enum log_level level, const char *text), void *ctx)
+{
+    pthread_mutex_lock(&log_lock);
+    log_sink = sink;
+    log_sink_ctx = ctx;
     pthread_mutex_unlock(&log_lock);
 }
 
@@ -70,7 +80,10 @@ void log_write(enum log_level level, const char *fmt, ...)
     pthread_mutex_lock(&log_lock);
     if (log_hook)
         log_hook(log_hook_ctx, 1);
-    if (write(STDERR_FILENO, line, len) < 0) {
+    if (log_sink) {
+        line[len - 1] = '\0';
+        log_sink(log_sink_ctx, level, line + n);
+    } else if (write(STDERR_FILENO, line, len) < 0) {
         /* nowhere left to say it */
     }
     if (log_hook)

@@ -17,6 +17,11 @@ void log_write(enum log_level level, const char *fmt, ...) __attribute__((format
  * redraws. It runs with the log's lock held and must not log. NULL takes it away. */
 void log_set_hook(void (*hook)(void *ctx, int before), void *ctx);
 
+/* While a sink is set, lines go to it instead of to stderr, without time and role: for a program
+ * that reports an error in its own way. It runs with the log's lock held and must not log; text is
+ * borrowed for the call. NULL takes it away. */
+void log_divert(void (*sink)(void *ctx, enum log_level level, const char *text), void *ctx);
+
 #define LOG_AT(level, ...)                                                                         \
     do {                                                                                           \
         if ((level) >= log_level_get())                                                            \

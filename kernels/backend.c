@@ -39,6 +39,30 @@ static int name_is_plain(const char *name)
     return *name != '\0' && name[strspn(name, plain)] == '\0';
 }
 
+/* What the loader's message calls for. */
+static const char *mend_for(const char *message)
+{
+    static const struct {
+        const char *library, *mend;
+    } known[] = {
+        {"libweir_", "this build has no such backend: CMake says in one line what it needs"},
+        {"libcudnn", "install NVIDIA's package libcudnn9-cuda-13 (of your CUDA's number)"},
+        {"libcublas", "install NVIDIA's package libcublas-13-0 (of your CUDA's number)"},
+        {"libnccl", "install NVIDIA's package libnccl2"},
+        {"libdnnl", "install Debian's package libdnnl2"},
+        {"libgomp", "install Debian's package libgomp1"},
+    };
+    const char *file = message;
+    for (const char *p = message; *p != '\0' && *p != ':'; p++)
+        if (*p == '/')
+            file = p + 1;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(message, "cannot open shared object file") &&
+            strncmp(file, known[i].library, strlen(known[i].library)) == 0)
+            return known[i].mend;
+    return "build it, or install what it needs";
+}
+
 enum status backend_open(const char *name, const char *dir, const struct backend **out)
 {
     enum status st = ST_OK;
@@ -57,8 +81,8 @@ enum status backend_open(const char *name, const char *dir, const struct backend
     }
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (so == NULL) {
-        LOG_E("backend '%s' cannot be loaded: %s; build it, or install what it needs", name,
-              dlerror());
+        const char *message = dlerror();
+        LOG_E("backend '%s' cannot be loaded: %s; %s", name, message, mend_for(message));
         return ST_NOT_FOUND;
     }
     const struct backend *found = dlsym(so, "weir_backend");

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/shape.h"
+#include "tests/capture.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,6 +132,24 @@ static void hook(void *ctx, int before)
         hook_after++;
 }
 
+static void keep_line(void *ctx, enum log_level level, const char *text)
+{
+    snprintf(ctx, 64, "%d %s", (int)level, text);
+}
+
+static void test_log_diverted(void **state)
+{
+    char kept[64] = "";
+    log_divert(keep_line, kept);
+    capture_begin();
+    LOG_E("layer '%s'\n is gone", "conv1");
+    LOG_D("below the threshold");
+    capture_end();
+    log_divert(NULL, NULL);
+    assert_string_equal(capture_text, "");
+    assert_string_equal(kept, "3 layer 'conv1'? is gone");
+}
+
 static void test_log(void **state)
 {
     static char text[4096];
@@ -180,9 +199,13 @@ static void test_shape_and_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hosts), cmocka_unit_test(test_digest),
-        cmocka_unit_test(test_buf),   cmocka_unit_test(test_rng),
-        cmocka_unit_test(test_log),   cmocka_unit_test(test_shape_and_status),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_rng),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_diverted),
+        cmocka_unit_test(test_shape_and_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 enum {
     CUDA_SUCCESS = 0,
     CUDA_STUB_LIBRARY = 34,
+    CUDA_NO_DEVICE = 100,
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
     UUID_BYTES = 16
@@ -66,7 +67,8 @@ static int load(struct cuda_api *api, char *why)
     return 1;
 }
 
-static void explain(const struct cuda_api *api, const char *call, int error, char *why)
+/* What device_cuda_list then gives. */
+static int explain(const struct cuda_api *api, const char *call, int error, char *why)
 {
     const char *text = NULL;
     if (api->error_string == NULL || api->error_string(error, &text) != CUDA_SUCCESS)
@@ -75,6 +77,7 @@ static void explain(const struct cuda_api *api, const char *call, int error, cha
         text = "this is the toolkit's stub of libcuda.so.1, not the driver's; mend LD_LIBRARY_PATH";
     snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none (%s: %d, %.150s)", call, error,
              text ? text : "unknown error");
+    return error == CUDA_NO_DEVICE || error == CUDA_STUB_LIBRARY ? 0 : -2;
 }
 
 static void uuid_text(const struct cuda_uuid *u, int is_mig, char *out)
@@ -137,15 +140,11 @@ int device_cuda_list(struct device_info *list, char *why)
     if (!load(&api, why))
         return -1;
     int error = api.init(0);
-    if (error != CUDA_SUCCESS) {
-        explain(&api, "cuInit", error, why);
-        return 0;
-    }
+    if (error != CUDA_SUCCESS)
+        return explain(&api, "cuInit", error, why);
     error = api.count(&n);
-    if (error != CUDA_SUCCESS) {
-        explain(&api, "cuDeviceGetCount", error, why);
-        return 0;
-    }
+    if (error != CUDA_SUCCESS)
+        return explain(&api, "cuDeviceGetCount", error, why);
     if (n <= 0) {
         snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none");
         return 0;
@@ -158,8 +157,7 @@ int device_cuda_list(struct device_info *list, char *why)
         if (error != CUDA_SUCCESS) {
             char asked[64];
             snprintf(asked, sizeof asked, "asking GPU %d for its %s", i, call);
-            explain(&api, asked, error, why);
-            return 0;
+            return explain(&api, asked, error, why);
         }
     }
     return n;

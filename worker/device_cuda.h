@@ -8,7 +8,7 @@
 #include "worker/device_info.h"
 
 /* Fills in at most DEVICE_MAX; the number of them. 0: CUDA shows none, -1: there is no driver to
- * ask; why[DEVICE_WHY_SIZE] then says more. */
+ * ask, -2: there is one, and it fails; why[DEVICE_WHY_SIZE] then says more. */
 int device_cuda_list(struct device_info *list, char *why);
 
 #endif

@@ -41,12 +41,13 @@ void device_scan_open(struct device_scan *s)
     s->n_machine = -1;
     s->visible = getenv("CUDA_VISIBLE_DEVICES");
     int n = device_cuda_list(s->gpu, why);
-    if (n < 0) {
+    if (n == -1) {
         snprintf(s->why, sizeof s->why, "%s", why);
         snprintf(s->nvml_why, sizeof s->nvml_why, "%s", why);
         return;
     }
-    s->n = n;
+    s->n = n > 0 ? n : 0;
+    s->is_broken = n < 0;
     s->nvml = device_nvml_open(s->nvml_why);
     if (s->nvml != NULL)
         s->n_machine = device_nvml_count(s->nvml);

@@ -254,14 +254,13 @@ static enum status not_found(const struct device_scan *s, const char *entry, int
     return ST_NOT_FOUND;
 }
 
-static enum status choose_named(const struct devices_request *r, const struct device_scan *s,
-                                int all, struct devices *out)
+enum status devices_find(const char *gpus, const struct device_scan *s, int *chosen, int *n)
 {
-    enum status st = ST_OK;
-    int chosen[DEVICE_MAX], n = 0, is_chosen[DEVICE_MAX] = {0}, choosing = -1;
-    const char *entry, *list = all ? NULL : r->gpus;
-    if (s->n == 0) {
-        LOG_E("--gpus=%.100s: there is no GPU, only the CPU: %s", r->gpus, s->why);
+    int most, kind = kind_of(gpus, &most), is_chosen[DEVICE_MAX] = {0};
+    const char *entry, *list = kind == KIND_LIST ? gpus : NULL;
+    *n = 0;
+    if (s->n == 0 && (kind == KIND_ALL || kind == KIND_LIST)) {
+        LOG_E("--gpus=%.100s: there is no GPU, only the CPU: %s", gpus, s->why);
         return ST_NOT_FOUND;
     }
     for (int length; (length = next_entry(&list, &entry)) >= 0;) {
@@ -273,10 +272,19 @@ static enum status choose_named(const struct devices_request *r, const struct de
             return ST_INVALID;
         }
         is_chosen[i] = 1;
-        chosen[n++] = i;
+        chosen[(*n)++] = i;
     }
-    for (int i = 0; all && i < s->n; i++)
-        chosen[n++] = i;
+    for (int i = 0; (kind == KIND_ALL || kind == KIND_AUTO) && i < s->n; i++)
+        chosen[(*n)++] = i;
+    return ST_OK;
+}
+
+static enum status choose_named(const struct devices_request *r, const struct device_scan *s,
+                                struct devices *out)
+{
+    enum status st = ST_OK;
+    int chosen[DEVICE_MAX], n, choosing = -1;
+    TRY(devices_find(r->gpus, s, chosen, &n));
     for (int i = 0; i < n; i++)
         TRY(check_there(s, chosen[i]));
     device_lock_wait(r->lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);
@@ -303,7 +311,7 @@ enum status devices_choose(const struct devices_request *r, struct devices *out)
     else if (kind == KIND_AUTO)
         TRY(choose_auto(r, s, most, d));
     else if (kind != KIND_NONE)
-        TRY(choose_named(r, s, kind == KIND_ALL, d));
+        TRY(choose_named(r, s, d));
 done:
     if (st == ST_OK)
         *out = *d;

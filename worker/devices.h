@@ -38,4 +38,9 @@ enum status devices_check(const char *gpus, int wait_seconds);
 enum status devices_choose(const struct devices_request *request, struct devices *out);
 void devices_release(struct devices *d);
 
+struct device_scan;
+/* Which of s->gpu that is, reserved by nobody: all of them for all and auto (for which none is no
+ * error), none, or those of a list. chosen[DEVICE_MAX]. */
+enum status devices_find(const char *gpus, const struct device_scan *s, int *chosen, int *n);
+
 #endif

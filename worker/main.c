@@ -10,6 +10,7 @@
 #include "worker/export.h"
 #include "worker/options.h"
 #include "worker/placement.h"
+#include "worker/self_test.h"
 #include "worker/summary.h"
 #include <inttypes.h>
 #include <signal.h>
@@ -319,6 +320,20 @@ static enum status clean_up(struct worker *w)
     return st;
 }
 
+/* --list_devices, --self_test. */
+static enum status report_devices(const struct options *o)
+{
+    struct self_test_config test = {
+        .as_json = o->self_test,
+        .gpus = o->gpus,
+        .backend_dir = o->backend_dir,
+        .seconds = o->self_test_seconds,
+    };
+    if (o->list_devices >= 0)
+        return device_list_print(o->list_devices, o->gpu_lock_dir);
+    return self_test_print(&test);
+}
+
 int main(int argc, char **argv)
 {
     struct worker w = {0};
@@ -329,10 +344,10 @@ int main(int argc, char **argv)
         return 2;
     if (exit_now)
         return 0;
-    if (w.opt.list_devices >= 0) {
-        enum status listed = device_list_print(w.opt.list_devices, w.opt.gpu_lock_dir);
+    if (w.opt.list_devices >= 0 || w.opt.self_test >= 0) {
+        enum status reported = report_devices(&w.opt);
         options_free(&w.opt);
-        return listed == ST_OK ? 0 : 1;
+        return reported == ST_OK ? 0 : 1;
     }
     enum status st = run(&w);
     int sig = atomic_load(&w.signal);

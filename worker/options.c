@@ -17,10 +17,11 @@ static struct raw {
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
-    int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms, staleness, gpu_wait;
+    int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms, staleness, gpu_wait,
+        self_test_seconds;
     double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay,
         compensation;
-    int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices;
+    int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices, self_test;
     int soft_placement, log_placement;
     int shared_memory; /* 0: auto */
 } raw;
@@ -47,6 +48,8 @@ static const struct raw raw_defaults = {
     .optimizer = OPTIM_ADAM,
     .gpus = "auto",
     .list_devices = -1,
+    .self_test = -1,
+    .self_test_seconds = 120,
     .log_level = LOG_LEVEL_INFO,
 };
 
@@ -151,6 +154,12 @@ static const struct flag table[] = {
      "say of each layer where it lies, and why", NULL},
     {"list_devices", FLAG_MAYBE, &raw.list_devices, 0, 0, NULL, "text|json",
      "print the devices of this machine and exit", NULL},
+    {"self_test", FLAG_MAYBE, &raw.self_test, 0, 0, NULL, "text|json",
+     "take a small training step on each GPU (or those of --gpus) and on the CPU, compare, say "
+     "which device works or why not, and exit",
+     NULL},
+    INT("self_test_seconds", self_test_seconds, 1, 24 * 3600,
+        "longest time that --self_test gives one device"),
     STR("backend_dir", backend_dir, "DIR", "where backends lie; left out, lib beside the program",
         NULL),
     {"eval_every", FLAG_INT, &raw.eval_every, 0, 1e15, NULL, NULL,
@@ -327,6 +336,8 @@ static void copy_plain(struct options *o)
     o->soft_placement = raw.soft_placement;
     o->log_placement = raw.log_placement;
     o->list_devices = raw.list_devices;
+    o->self_test = raw.self_test;
+    o->self_test_seconds = (int)raw.self_test_seconds;
     o->shared_memory = raw.shared_memory == 0;
 }
 

@@ -33,7 +33,8 @@ struct options {
     int gpu_wait;                    /* seconds */
     const char *placement;           /* see worker/placement.h; NULL: none */
     int soft_placement, log_placement;
-    int list_devices; /* -1: no, 0: as text, 1: as JSON */
+    int list_devices, self_test; /* -1: no, 0: as text, 1: as JSON */
+    int self_test_seconds;
 };
 
 /* *exit_now: --help or --version was printed. */

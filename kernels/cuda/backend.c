@@ -20,11 +20,16 @@ static int n_devices(void)
     if (code == cudaSuccess)
         return n;
     /* without a driver CUDA calls it too old */
-    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
         LOG_I("CUDA backend: no device: there is no NVIDIA driver on this machine");
-    else
-        LOG_I("CUDA backend: no device: %s (%s; the driver serves CUDA up to %d.%d)",
-              cudaGetErrorString(code), cudaGetErrorName(code), driver / 1000, driver % 1000 / 10);
+    } else {
+        int runtime = 0;
+        (void)cudaRuntimeGetVersion(&runtime);
+        LOG_W("CUDA backend: no device: %s (%s; the driver serves CUDA up to %d.%d, this build has "
+              "%d.%d)%s",
+              cudaGetErrorString(code), cudaGetErrorName(code), driver / 1000, driver % 1000 / 10,
+              runtime / 1000, runtime % 1000 / 10, cuda_mend(code));
+    }
     (void)cudaGetLastError();
     return 0;
 }

@@ -116,6 +116,8 @@ struct cuda_pass {
 /* error.c: the library's code as ours; a failure is logged with the layer (op NULL: the plan's own
  * work) and the call. */
 enum status cuda_check(const struct cuda_op *op, const char *call, cudaError_t code);
+/* What to do about it, as a clause that begins with "; "; "" if nothing is sure to help. */
+const char *cuda_mend(cudaError_t code);
 enum status cuda_check_kernel(const struct cuda_op *op, const char *kernel, int code);
 enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStatus_t code);
 enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasStatus_t code);

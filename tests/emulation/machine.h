@@ -1,5 +1,5 @@
 /* tests/emulation/machine.h - which cards the emulated CUDA has: those that the fake libcuda.so.1
- * (tests/fake_driver) shows, in its order, if the program has loaded it; else WEIR_EMULATED_DEVICES
+ * (tests/fake_driver) shows, in its order, if it is there; else WEIR_EMULATED_DEVICES
  * (two) of 1 GiB. With the fake driver, what each process takes of a card is booked in a file
  * beside the fake's (usage.h), so that processes share a card's memory, and the fake NVML lists
  * them on it. Threads: the caller's lock. Errors: none. */

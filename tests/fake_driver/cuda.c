@@ -210,6 +210,8 @@ int cuGetErrorString(int error, const char **text)
 /* For tests/emulation: the machine, and which of its cards has CUDA's number; -1: none has. */
 const struct fake_state *fake_cuda_card(int ordinal, int *card)
 {
+    if (state.n == 0)
+        cuInit(0);
     *card = ordinal >= 0 && ordinal < n_visible ? (int)(visible[ordinal].card - state.gpu) : -1;
     return &state;
 }

@@ -6,8 +6,9 @@
  *     nvml init=9                          what nvmlInit answers
  *     gpu uuid=GPU-... pci=0000:3b:00.0 name=NVIDIA_H200 cc=9.0 total=143771 used=600 busy=0
  *         procs=12,13 speed=2 lost=1       (one line; cards in the order of NVML, which is by bus)
- *         error=46 wrong=1 launches=200    (for tests/emulation: what CUDA answers; wrong products;
- *                                          what is launched after so many launches fails)
+ *         error=46 wrong=1 launches=200    (for tests/emulation: what CUDA answers, -1: nothing
+ *                                          ever, -2: it crashes; wrong products; what is launched
+ *                                          after so many launches fails)
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
  * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still. */
 #ifndef TESTS_FAKE_DRIVER_STATE_H

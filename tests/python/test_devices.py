@@ -2,64 +2,20 @@
 libraries (tests/fake_driver) as it would load NVIDIA's. Choosing itself, and processes that race
 for a card: tests/worker_devices_test.c."""
 # label: cluster sanitize
-import ctypes
-import fcntl
 import json
 import os
 import signal
 import subprocess
 import time
 
+import fake_gpus
 import harness
+from fake_gpus import IDLE, card, there, uuid
 
-FAKES = os.environ.get("WEIR_FAKES") or os.path.join(harness.SOURCE, "build/tests")
-IDLE = "total=81559 used=500 busy=0"
 USAGE, PERMANENT = 2, 1
 
 
-def uuid(i):
-    return "GPU-%s-0000-4000-8000-%012d" % (str(i) * 8, i)
-
-
-def card(i, load=IDLE, more=""):
-    """A line of the fakes' file. Card 1 is the fastest, so CUDA counts it first."""
-    return ("gpu uuid=%s pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 speed=%d %s %s\n" %
-            (uuid(i), 0x3a + i, i == 1, load, more))
-
-
-def there(library):
-    """Whether this machine has the real one."""
-    try:
-        ctypes.CDLL(library)
-        return True
-    except OSError:
-        return False
-
-
-class Devices(harness.Test):
-    def machine(self, *lines):
-        path = os.path.join(self.dir(), "state")
-        with open(path + ".new", "w", encoding="ascii") as f:
-            f.write("".join(lines))
-        os.rename(path + ".new", path)
-
-    def env(self, fakes=("fake_cuda", "fake_nvml"), **more):
-        env = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
-        env["LD_LIBRARY_PATH"] = ":".join(os.path.join(FAKES, f) for f in fakes)
-        env["WEIR_FAKE_GPUS"] = os.path.join(self.dir(), "state")
-        env.update(more)
-        return env
-
-    def locks(self):
-        path = os.path.join(self.dir(), "locks")
-        os.makedirs(path, exist_ok=True)
-        return path
-
-    def reserve(self, i):
-        f = open(os.path.join(self.locks(), "weir-gpu-%s.lock" % uuid(i)), "w", encoding="ascii")
-        self.addCleanup(f.close)
-        fcntl.flock(f, fcntl.LOCK_EX)
-
+class Devices(fake_gpus.Machine):
     def worker(self, *flags, env=None):
         argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
                 "--model=softmax", "--train_steps=1", "--batch_size=4", "--data_dir=" + self.data(),

@@ -1,0 +1,70 @@
+"""A machine with GPUs that are not there: for tests of the real worker, which loads fakes of the
+driver's two libraries (tests/fake_driver) as it would load NVIDIA's, and as its CUDA backend the
+one that tests/emulation plays, with the fakes' cards."""
+import ctypes
+import fcntl
+import os
+
+import harness
+
+FAKES = os.environ.get("WEIR_FAKES") or os.path.join(harness.SOURCE, "build/tests")
+EMULATED = os.path.join(FAKES, "libweir_emulated.so")
+NO_EMULATION = "" if os.path.exists(EMULATED) else \
+    "skipped: the emulated CUDA backend is not in this build (no CUDA headers, or no C++ compiler)"
+IDLE = "total=81559 used=500 busy=0"
+
+
+def uuid(i):
+    return "GPU-%s-0000-4000-8000-%012d" % (str(i) * 8, i)
+
+
+def card(i, load=IDLE, more=""):
+    """A line of the fakes' file. Card 1 is the fastest, so CUDA counts it first."""
+    return ("gpu uuid=%s pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 speed=%d %s %s\n" %
+            (uuid(i), 0x3a + i, i == 1, load, more))
+
+
+def there(library):
+    """Whether this machine has the real one."""
+    try:
+        ctypes.CDLL(library)
+        return True
+    except OSError:
+        return False
+
+
+class Machine(harness.Test):
+    def machine(self, *lines):
+        path = os.path.join(self.dir(), "state")
+        with open(path + ".new", "w", encoding="ascii") as f:
+            f.write("".join(lines))
+        os.rename(path + ".new", path)
+
+    def env(self, fakes=("fake_cuda", "fake_nvml"), **more):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
+        env["LD_LIBRARY_PATH"] = ":".join(os.path.join(FAKES, f) for f in fakes)
+        env["WEIR_FAKE_GPUS"] = os.path.join(self.dir(), "state")
+        env.update(more)
+        return env
+
+    def locks(self):
+        path = os.path.join(self.dir(), "locks")
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    def reserve(self, i):
+        f = open(os.path.join(self.locks(), "weir-gpu-%s.lock" % uuid(i)), "w", encoding="ascii")
+        self.addCleanup(f.close)
+        fcntl.flock(f, fcntl.LOCK_EX)
+
+    def backends(self, cuda=EMULATED, cpu=os.path.join(harness.BIN, "../lib/libweir_cpu.so")):
+        """A folder for --backend_dir."""
+        path = os.path.join(self.dir(), "backends")
+        os.makedirs(path, exist_ok=True)
+        for name, file in (("cuda", cuda), ("cpu", cpu)):
+            at = os.path.join(path, "libweir_%s.so" % name)
+            if os.path.lexists(at):
+                os.unlink(at)
+            if file:
+                os.symlink(os.path.abspath(file), at)
+        return path

@@ -1,0 +1,190 @@
+"""worker --self_test on a machine with fake cards (tests/fake_driver) and an emulated CUDA: what it
+says of cards that work, and of each way in which one may not."""
+# label: cluster sanitize
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import fake_gpus
+import harness
+from fake_gpus import card, there, uuid
+
+PERMANENT = 1
+SMALL = "total=2 used=0 busy=0"
+LABEL = r"^GPU %d \(NVIDIA H200, %s, 0000:%02x:00.0\): "
+
+
+class SelfTest(fake_gpus.Machine):
+    def self_test(self, *flags, status=0, env=None, backends=None, seconds=60):
+        """What it prints, line by line."""
+        argv = [os.path.join(harness.BIN, "worker"), "--gpu_lock_dir=" + self.locks(),
+                "--backend_dir=" + (backends or self.backends()),
+                "--self_test_seconds=%d" % (seconds * harness.SLOWNESS), *flags]
+        done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=120 * harness.SLOWNESS)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.assertEqual(os.listdir(self.locks()), [])
+        self.errors = done.stderr
+        return done.stdout.splitlines()
+
+    def one(self, more="", load=fake_gpus.IDLE, machine="", **kwargs):
+        """The line of a single card that does not work, between two that do."""
+        self.machine(machine, card(0), card(2, load, more), card(3))
+        lines = self.self_test("--self_test", status=PERMANENT, **kwargs)
+        self.assertEqual(len(lines), 4, lines)
+        for i in (1, 3):
+            self.assertIn(": GPU is running! ", lines[i])
+        self.assertIn(": GPU is NOT running: ", lines[2])
+        return lines[2]
+
+
+class WithoutGpu(SelfTest):
+    def test_no_driver(self):
+        if there("libcuda.so.1"):
+            self.skipTest("this machine has a driver")
+        lines = self.self_test("--self_test", env=self.env(()))
+        self.assertRegex(lines[0], r"^CPU \(.*\): CPU is running! \S+ ms a step, \S+ MB of memory")
+        self.assertRegex(lines[1], r"^no GPU: there is no NVIDIA driver \(libcuda.so.1: ")
+        self.assertEqual(len(lines), 2)
+        everything = json.loads("".join(self.self_test("--self_test=json", env=self.env(()))))
+        self.assertTrue(everything["passed"])
+        self.assertIn("no NVIDIA driver", everything["why_no_gpu"])
+        for gpus in ("all", "0"):
+            self.assertEqual(self.self_test("--self_test", "--gpus=" + gpus, status=PERMANENT,
+                                            env=self.env(())), [])
+            self.assertIn("--gpus=%s: there is no GPU, only the CPU: there is no NVIDIA" % gpus,
+                          self.errors)
+
+    def test_driver_that_fails(self):
+        self.machine("cuda init=803\n", card(0))
+        lines = self.self_test("--self_test", status=PERMANENT)
+        self.assertIn("CPU is running!", lines[0])
+        self.assertIn("no GPU: CUDA shows none (cuInit: 803, ", lines[1])
+
+    def test_none_shown_or_asked_for(self):
+        self.machine(card(0))
+        lines = self.self_test("--self_test", env=self.env(CUDA_VISIBLE_DEVICES=""))
+        self.assertIn("CUDA_VISIBLE_DEVICES='' shows 0 of this machine's 1", lines[1])
+        self.assertEqual(self.self_test("--self_test", "--gpus=none")[1:], ["no GPU: --gpus=none"])
+
+    def test_library_that_is_missing(self):
+        self.machine(card(0))
+        lines = self.self_test("--self_test", status=PERMANENT, backends=self.backends(cuda=None))
+        self.assertIn("CPU is running!", lines[0])
+        self.assertIn("libweir_cuda.so: cannot open shared object file", lines[1])
+        self.assertIn("CMake says in one line what it needs", lines[1])
+
+    def test_library_that_lacks_another(self):
+        cc = shutil.which("cc") or shutil.which("gcc")
+        if not cc:
+            self.skipTest("there is no C compiler")
+        build = os.path.join(self.dir(), "lacking")
+        os.mkdir(build)
+        lacked, cuda = (os.path.join(build, f) for f in ("libcudnn_lacked.so.9", "libweir_cuda.so"))
+        for argv in (["-Wl,-soname,libcudnn_lacked.so.9", "-o", lacked],
+                     ["-Wl,--no-as-needed", "-o", cuda, lacked]):
+            subprocess.run([cc, "-shared", "-x", "c", "/dev/null", "-x", "none", *argv], check=True)
+        os.unlink(lacked)
+        self.machine(card(0))
+        lines = self.self_test("--self_test", status=PERMANENT, backends=self.backends(cuda=cuda))
+        self.assertIn("NOT running: backend 'cuda' cannot be loaded: libcudnn_lacked.so.9: cannot "
+                      "open",
+                      lines[1])
+        self.assertIn("install NVIDIA's package libcudnn9-cuda-13", lines[1])
+
+
+@unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+class WithGpus(SelfTest):
+    def test_eight_cards(self):
+        self.machine(*(card(i) for i in range(8)))
+        self.reserve(3)
+        for f in os.listdir(self.locks()):  # another's, that is there before and afterwards
+            os.unlink(os.path.join(self.locks(), f))
+        lines = self.self_test("--self_test")
+        self.assertEqual(len(lines), 9)
+        for line, (i, c) in zip(lines[1:], enumerate([1, 0, 2, 3, 4, 5, 6, 7])):
+            self.assertRegex(line, LABEL % (i, uuid(c), 0x3a + c) + r"GPU is running! \S+ ms a "
+                             r"step, \S+ MB of memory, off by \S+ \(5e-05 is allowed\)$")
+
+    def test_chosen_cards(self):
+        self.machine(*(card(i) for i in range(4)))
+        env = self.env(CUDA_VISIBLE_DEVICES="2,3")
+        lines = self.self_test("--self_test", env=env)
+        self.assertRegex(lines[1], LABEL % (0, uuid(2), 0x3c))
+        self.assertRegex(lines[2], LABEL % (1, uuid(3), 0x3d))
+        self.assertEqual(lines[3:], ["not tested; CUDA_VISIBLE_DEVICES='2,3' shows 2 of this "
+                                     "machine's 4"])
+        (line,) = self.self_test("--self_test", "--gpus=1", env=env)[1:-1]
+        self.assertRegex(line, LABEL % (1, uuid(3), 0x3d) + "GPU is running!")
+        self.self_test("--self_test", "--gpus=1,4", env=env, status=PERMANENT)
+        self.assertIn("'4' is no GPU that CUDA shows", self.errors)
+
+    def test_json(self):
+        self.machine(card(0), card(1, more="wrong=1"))
+        everything = json.loads("".join(self.self_test("--self_test=json", status=PERMANENT)))
+        self.assertEqual((everything["passed"], everything["why_no_gpu"]), (False, None))
+        cpu, wrong, right = everything["devices"]
+        self.assertEqual((cpu["device_type"], cpu["running"], cpu["difference"]), ("CPU", True, 0))
+        self.assertEqual((wrong["gpu"], wrong["uuid"], wrong["running"]), (0, uuid(1), False))
+        self.assertIn("it computes wrongly: ", wrong["why"])
+        self.assertEqual((right["gpu"], right["uuid"], right["pci_bus_id"], right["running"],
+                          right["compute_capability"], right["product"], right["why"]),
+                         (1, uuid(0), "0000:3a:00.0", True, "9.0", "NVIDIA H200", None))
+        self.assertLess(0, right["step_ms"])
+        self.assertLess(100000, right["memory_bytes"])
+        self.assertLess(right["difference"], right["difference_allowed"])
+
+    def test_card_that_computes_wrongly(self):
+        self.assertRegex(self.one("wrong=1"), r"it computes wrongly: the gradient of \S+/\S+ is "
+                         r"off by \S+ of its largest value, of which 5e-05 is allowed")
+
+    def test_out_of_memory(self):
+        self.assertRegex(self.one(load=SMALL), r"out of GPU memory.*'conv2d1'|layer '\S+'.* bytes")
+
+    def test_full_of_another(self):
+        line = self.one(load="total=2000 used=1999 busy=9 procs=%d" % os.getpid())
+        self.assertRegex(line, r" bytes.* \(2.1 of its 2.1 GB of memory were in use, process %d "
+                         r"\(\S+\) computes on it\)$" % os.getpid())
+
+    def test_exclusive(self):
+        line = self.one("error=46", load="total=81559 used=700 procs=%d" % os.getpid())
+        self.assertIn("the card lets in one process alone", line)
+        self.assertIn("process %d (" % os.getpid(), line)
+
+    def test_kernels_for_other_cards(self):
+        self.assertIn("no kernels for this card's compute capability: add it to CMake's "
+                      "-DWEIR_CUDA_ARCHITECTURES", self.one("error=209"))
+
+    def test_lost(self):
+        self.assertIn("the card is lost (NVML: 15, GPU is lost): reset it, or reboot",
+                      self.one("lost=1"))
+
+    def test_crash(self):
+        self.assertIn("the driver or a library crashed (signal 6, Aborted)", self.one("error=-2"))
+
+    def test_hang(self):
+        self.assertIn("it does not answer within %d s" % (5 * harness.SLOWNESS),
+                      self.one("error=-1", seconds=5))
+
+    def test_driver_too_old(self):
+        self.machine("cuda version=12040 runtime=35\n", card(0))
+        lines = self.self_test("--self_test", status=PERMANENT)
+        self.assertIn("the driver serves CUDA up to 12.4, this build has ", lines[1])
+        self.assertIn("; the NVIDIA driver is too old for this build: update it", lines[1])
+
+    def test_a_signal_ends_it(self):
+        self.machine(card(0, more="error=-1"))
+        p = self.start("worker", [os.path.join(harness.BIN, "worker"), "--self_test",
+                                  "--backend_dir=" + self.backends()], env=self.env())
+        p.wait_line("CPU is running!")
+        begin = time.monotonic()
+        p.stop(signal.SIGINT, status=-signal.SIGINT)
+        self.assertLess(time.monotonic() - begin, 2 * harness.SLOWNESS)
+
+
+if __name__ == "__main__":
+    harness.main()

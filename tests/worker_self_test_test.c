@@ -1,0 +1,189 @@
+/* tests/worker_self_test_test.c - the step of --self_test against the double-precision reference,
+ * its tolerance, and processes that crash or hang. What the worker prints of cards:
+ * tests/python/test_self_test.py. */
+#include "tests/capture.h"
+#include "tests/kernel_reference.h"
+#include "worker/self_test_child.h"
+#include "worker/self_test_net.h"
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const struct backend *cpu;
+
+static struct reference *reference_of(const struct self_test_net *t)
+{
+    struct reference *r = reference_create(1, 12, 12, SELF_TEST_BATCH, SELF_TEST_SEED);
+    reference_conv(r, 8, 5, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, 0);
+    reference_conv(r, 16, 3, 2, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_AVG_POOL, 3, 1, -1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 32);
+    reference_layer(r, LAYER_RELU);
+    reference_dropout(r, 0.25f);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+    assert_int_equal(r->n_layers, t->model->n_layers);
+    assert_int_equal(r->n_params, t->model->n_params);
+    for (int i = 0; i < r->n_layers; i++) {
+        assert_int_equal(r->layers[i].kind, t->model->layers[i].kind);
+        r->layers[i].epsilon = t->model->layers[i].epsilon;
+    }
+    for (int k = 0; k < r->n_params; k++) {
+        assert_int_equal(r->param_elems[k], shape_elems(&t->model->params[k].shape));
+        for (int64_t i = 0; i < r->param_elems[k]; i++)
+            r->param[k][i] = (double)t->params[k][i];
+    }
+    reference_forward(r, t->pixels, t->labels, t->position, SELF_TEST_BATCH, 1);
+    reference_backward(r);
+    return r;
+}
+
+/* How near a unit comes to relu's kink, as a part of the layer's root mean square. */
+static double nearest_to_kink(const struct reference *r, int relu)
+{
+    const double *x = r->y[relu - 1];
+    int64_t n = SELF_TEST_BATCH * shape_elems(&r->layers[relu].in);
+    double squares = 0, least = INFINITY;
+    for (int64_t k = 0; k < n; k++) {
+        squares += x[k] * x[k];
+        least = fmin(least, fabs(x[k]));
+    }
+    return least / sqrt(squares / (double)n);
+}
+
+/* How near the two largest of a max pool's window come, likewise, if they are not the same: the
+ * same are zeros that relu made, and it does not matter which of them is chosen. */
+static double nearest_in_window(const struct reference *r, int pool)
+{
+    const struct layer *l = &r->layers[pool];
+    int64_t planes = SELF_TEST_BATCH * l->in.dim[0], h = l->in.dim[1], w = l->in.dim[2];
+    double least = INFINITY, squares = 0;
+    for (int64_t k = 0; k < planes * (h / 2) * (w / 2); k++) {
+        int64_t plane = k / (h / 2 * (w / 2)), y = k / (w / 2) % (h / 2), x = k % (w / 2);
+        const double *at = r->y[pool - 1] + plane * h * w + y * 2 * w + x * 2;
+        double v[4] = {at[0], at[1], at[w], at[w + 1]}, first = -INFINITY, second = -INFINITY;
+        for (int i = 0; i < 4; i++) {
+            second = fmax(second, fmin(first, v[i]));
+            first = fmax(first, v[i]);
+        }
+        if (first > second)
+            least = fmin(least, first - second);
+        squares += first * first;
+    }
+    return least / sqrt(squares / (double)(planes * (h / 2) * (w / 2)));
+}
+
+static void test_against_the_reference(void **state)
+{
+    struct self_test_net t;
+    struct self_test_values want, got;
+    struct self_test_difference d;
+    assert_int_equal(self_test_net_create(&t), ST_OK);
+    assert_int_equal(self_test_net_run(&t, cpu, 0, &got), ST_OK);
+    struct reference *r = reference_of(&t);
+    for (int i = 0; i < r->n_layers; i++) {
+        if (r->layers[i].kind == LAYER_RELU)
+            assert_true(nearest_to_kink(r, i) > 1e-4);
+        if (r->layers[i].kind == LAYER_MAX_POOL)
+            assert_true(nearest_in_window(r, i) > 1e-5);
+    }
+    want = (struct self_test_values){.loss = (float)r->loss,
+                                     .flat = calloc((size_t)t.n_elems, sizeof *want.flat)};
+    for (int k = 0; k < r->n_params; k++)
+        for (int64_t i = 0; i < r->param_elems[k]; i++)
+            want.flat[t.params[k] - t.flat + i] = (float)r->grad[k][i];
+    self_test_compare(&t, &want, &got, &d);
+    print_message("off by %.2g at the %s\n", d.worst, d.name);
+    assert_false(d.differs);
+    assert_true(got.memory_bytes > 0 && got.step_ms > 0);
+    reference_destroy(r);
+    self_test_values_free(&want);
+    self_test_values_free(&got);
+    self_test_net_destroy(&t);
+}
+
+static void test_what_differs_is_named(void **state)
+{
+    struct self_test_net t;
+    struct self_test_values want, got;
+    struct self_test_difference d;
+    assert_int_equal(self_test_net_create(&t), ST_OK);
+    assert_int_equal(self_test_net_run(&t, cpu, 0, &want), ST_OK);
+    assert_int_equal(self_test_net_run(&t, cpu, 0, &got), ST_OK);
+    self_test_compare(&t, &want, &got, &d);
+    assert_true(d.worst == 0 && !d.differs);
+    got.loss *= 1.001f;
+    self_test_compare(&t, &want, &got, &d);
+    assert_true(d.differs);
+    assert_string_equal(d.name, "loss");
+    got.loss = want.loss;
+    for (int k = 0; k < t.model->n_params; k++) {
+        float *g = &got.flat[t.params[k] - t.flat], saved = *g;
+        char name[96];
+        snprintf(name, sizeof name, "gradient of %s", t.model->params[k].name);
+        for (int i = 0; i < 2; i++) {
+            *g = i ? NAN : saved + 0.1f;
+            self_test_compare(&t, &want, &got, &d);
+            assert_true(d.differs);
+            assert_string_equal(d.name, name);
+        }
+        *g = saved;
+    }
+    self_test_values_free(&want);
+    self_test_values_free(&got);
+    self_test_net_destroy(&t);
+}
+
+static void child(const void *arg, void *result)
+{
+    const char *what = arg;
+    strcpy(result, what);
+    if (*what == 'c')
+        raise(SIGKILL);
+    if (*what == 'e')
+        _exit(3);
+    while (*what == 'h')
+        pause();
+}
+
+static enum status run_child(const char *what, char *result, char *why)
+{
+    return self_test_child_run(child, what, result, 16, *what == 'h' ? 1 : 60, why);
+}
+
+static void test_processes(void **state)
+{
+    char result[16] = "", why[SELF_TEST_WHY_SIZE];
+    assert_int_equal(run_child("works", result, why), ST_OK);
+    assert_string_equal(result, "works");
+    strcpy(result, "as it was");
+    assert_int_equal(run_child("crashes", result, why), ST_INTERNAL);
+    assert_string_equal(why, "the driver or a library crashed (signal 9, Killed)");
+    assert_int_equal(run_child("ends", result, why), ST_INTERNAL);
+    assert_string_equal(why, "the process that tested it ended (status 3)");
+    assert_int_equal(run_child("hangs", result, why), ST_DEADLINE);
+    assert_string_equal(why, "it does not answer within 1 s");
+    assert_string_equal(result, "as it was");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_against_the_reference),
+        cmocka_unit_test(test_what_differs_is_named),
+    };
+    if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
