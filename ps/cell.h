@@ -1,5 +1,5 @@
-/* ps/cell.h - a chunk inside the store: what store.c (pieces, answers) and modes.c (what a
- * contribution does in each mode) share. Private to them.
+/* ps/cell.h - a chunk inside the store: what store.c (pieces, answers), modes.c (what a
+ * contribution does in each mode) and capture.c (checkpoints) share. Private to them.
  * Threads: a cell's fields are guarded by its lock; what is atomic or set by create is not. */
 #ifndef PS_CELL_H
 #define PS_CELL_H
@@ -42,6 +42,7 @@ struct cell {
     /* Delay compensation: the version that the contribution at hand was computed on, borrowed from
      * its asker while it is applied; NULL: none, or it is the present one. */
     const struct buf *base;
+    struct ps_capture *capture; /* that waits for one of the next versions; NULL: none */
 };
 
 struct ps_store {
@@ -56,6 +57,7 @@ struct ps_store {
     int *cell_of;                  /* chunk -> index in cells, or -1 */
     _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
     _Atomic int *left;             /* by member: has left once; never cleared */
+    _Atomic int hold;              /* 1: versions are made, but no push or pull is told of them */
     _Atomic int sums;              /* 1: a member needs versions' checksums */
     _Atomic int n_restarts;        /* members that came again without having left */
 };
@@ -71,6 +73,9 @@ void ps_cell_give(struct ps_store *s, struct cell *c, enum piece_kind kind, stru
  * 1 if there is a new version. Without memory *now is a refusal and nothing has changed. */
 int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
                        const struct net_payload *payload, float weight, struct ps_answer *now);
+
+/* The cell, which has a capture, has made a version: takes it if it is the one. */
+void ps_cell_capture(struct ps_store *s, struct cell *c);
 
 /* What a PUSH does, by the job's mode. 1: there is a new version. *now stays PIECE_NONE if the
  * answer is to come later. */

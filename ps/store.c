@@ -304,6 +304,8 @@ static void make_version(struct ps_store *s, struct cell *c, struct ps_version *
     c->now = *next;
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     c->version++;
+    if (c->capture)
+        ps_cell_capture(s, c);
     ps_aggregate_reset(&c->sum);
 }
 
@@ -342,7 +344,8 @@ static void pull(struct ps_store *s, struct cell *c, const struct net_frame_head
         c->askers[head->member].pull_dtype = piece->dtype;
         return;
     }
-    int older = s->job.sync_mode == JOB_SYNC && step >= 0 && step == c->version - 1;
+    int older = s->job.sync_mode == JOB_SYNC && step >= 0 && step == c->version - 1 &&
+                c->before.value; /* the first after a restore has none before it */
     now->kind = PIECE_VERSION;
     give_version(s, older ? &c->before : &c->now, older ? step : c->version, piece->dtype, now);
 }
@@ -379,6 +382,8 @@ static int collect_owed(struct ps_store *s, struct cell *c, int *from, struct ta
 {
     int n = 0;
     int64_t limit = ps_modes_limit(s, c);
+    if (atomic_load_explicit(&s->hold, memory_order_relaxed))
+        *from = s->job.n_workers; /* ps_store_hold comes back to them */
     for (; *from < s->job.n_workers && n + 2 <= ANSWER_BATCH; (*from)++) {
         struct asker *a = &c->askers[*from];
         int before = n;
@@ -506,6 +511,50 @@ int64_t ps_store_step(struct ps_store *s)
         pthread_mutex_unlock(&c->lock);
     }
     return lowest;
+}
+
+int64_t ps_store_highest(struct ps_store *s)
+{
+    int64_t highest = -1;
+    for (int i = 0; i < s->n_cells; i++) {
+        struct cell *c = &s->cells[i];
+        pthread_mutex_lock(&c->lock);
+        if (c->version > highest)
+            highest = c->version;
+        pthread_mutex_unlock(&c->lock);
+    }
+    return highest;
+}
+
+/* Whoever looks at `hold` does so under a chunk's lock: either before its version was read by
+ * ps_store_highest, or knowing that it is on. */
+void ps_store_hold(struct ps_store *s, int on)
+{
+    atomic_store(&s->hold, on);
+    for (int i = 0; i < s->n_cells && !on; i++)
+        answer_owed(s, &s->cells[i]);
+}
+
+enum status ps_store_load(struct ps_store *s,
+                          enum status (*load)(void *ctx, int chunk, float *value, float *slots,
+                                              int64_t *version),
+                          void *ctx)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < s->n_cells; i++) {
+        struct cell *c = &s->cells[i];
+        struct ps_version v;
+        TRY(take_version(s, c, &v));
+        st = load(ctx, c->chunk, v.value->data, c->slots, &c->version);
+        if (st == ST_OK && v.wire != v.value)
+            dtype_encode(v.dtype, v.wire->data, v.value->data, c->n);
+        pthread_mutex_lock(&c->lock);
+        c->now = v;
+        pthread_mutex_unlock(&c->lock);
+        TRY(st);
+    }
+done:
+    return st;
 }
 
 int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t *step)

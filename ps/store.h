@@ -80,6 +80,21 @@ void ps_store_segment(const struct ps_store *s, struct net_shared_name *out);
  * the job's last step. */
 int64_t ps_store_step(struct ps_store *s);
 
+/* Highest version of the owned chunks; -1: there is none. */
+int64_t ps_store_highest(struct ps_store *s);
+
+/* While it is on, answers that pieces wait for are held back; ends with all of them sent. In
+ * lockstep no chunk of the job, on whatever server, then gets further than 1 above the highest
+ * version that this server has after the call. */
+void ps_store_hold(struct ps_store *s, int on);
+
+/* Before the first piece: each chunk's version, value and slots (NULL: it has none) as `load` gives
+ * them; it logs what it fails for. */
+enum status ps_store_load(struct ps_store *s,
+                          enum status (*load)(void *ctx, int chunk, float *value, float *slots,
+                                              int64_t *version),
+                          void *ctx);
+
 /* For each chunk at which somebody has waited since before `since_ns`: adds 1 to missing[member]
  * for every member whose contribution is waited for. Returns the number of such chunks; *step is
  * the lowest of their steps. */

@@ -111,7 +111,7 @@ static struct file *add_file(int fd, const char *path, int is_folder)
 {
     struct file *f = NULL;
     for (int i = 0; i < s.n_files && !f; i++)
-        if (strcmp(s.files[i].path, path) == 0)
+        if (strcmp(s.files[i].path, path) == 0 || (s.kind < FAULT_POWER && s.files[i].fd < 0))
             f = &s.files[i];
     if (!f && s.n_files == MAX_FILES)
         abort();

@@ -1,0 +1,57 @@
+/* tests/fuzz_manifest.c - libFuzzer target: any text as a checkpoint's manifest, as it stands and
+ * with the checksum that it would need. Corpus: tests/corpus/manifest. */
+#include "base/digest.h"
+#include "base/log.h"
+#include "ps/manifest.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    log_init("fuzz", -1, LOG_LEVEL_ERROR + 1);
+    return 0;
+}
+
+static void require(int cond)
+{
+    if (!cond)
+        abort();
+}
+
+/* What is read must be a job that can be, with as many files as it says. */
+static void read_one(const uint8_t *data, size_t size, const char *tail)
+{
+    char path[64], why[MANIFEST_WHY_BYTES] = "";
+    struct ps_manifest *m = NULL;
+    size_t n = strlen(tail);
+    int fd = memfd_create("manifest", MFD_CLOEXEC);
+    require(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    require(write(fd, tail, n) == (ssize_t)n);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (ps_manifest_read(path, &m, why) == ST_OK) {
+        require(m->step >= 0 && m->generation >= 1 && m->chunks->n_params >= 1);
+        require(m->n_files >= 1 && m->job.n_workers >= 1 && optim_check(&m->job.optim) == ST_OK);
+        for (int i = 0; i < m->n_files; i++)
+            require(m->files[i].bytes <= INT64_MAX);
+    } else {
+        require(why[0] != 0);
+    }
+    ps_manifest_free(m);
+    close(fd);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char tail[32];
+    size_t n = size > 0 ? size - 1 : 0; /* without the last brace */
+    snprintf(tail, sizeof tail, ",\"crc32c\":\"%08x\"}\n", digest_crc32c(0, data, n));
+    read_one(data, size, "");
+    read_one(data, n, tail);
+    return 0;
+}

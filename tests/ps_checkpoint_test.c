@@ -1,0 +1,495 @@
+/* tests/ps_checkpoint_test.c - captures, a server's file, manifests, and restoring: with other
+ * servers and chunks, after damage to any byte, and with any system call failing or being the last
+ * one (tests/fault_io.h). Without a network. */
+#include "base/rng.h"
+#include "files/durable.h"
+#include "ps/checkpoint.h"
+#include "ps/manifest.h"
+#include "ps/restore.h"
+#include "tests/capture.h"
+#include "tests/fault_io.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_PARAMS = 4, N_ELEMS = 1324 + 5 + 1100 + 3, MAX_SERVERS = 3, MAX_CALLS = 200 };
+
+static const struct net_param model[N_PARAMS] = {
+    {.name = "w", .shape = {2, {331, 4}}}, /* chunks of 1024 and 300 */
+    {.name = "bn/mean", .shape = {1, {5}}, .rule = PARAM_AVERAGE, .keep = 0.9f},
+    {.name = "v", .shape = {1, {1100}}},
+    {.name = "b", .shape = {1, {3}}},
+};
+
+static char folder[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/weir_ckpt_XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    fault_io_set(folder, FAULT_NONE, 0, 0); /* no need to wait for a real disk */
+    return 0;
+}
+
+static void empty_folder(void)
+{
+    char name[512];
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        snprintf(name, sizeof name, "%s/%s", folder, e->d_name);
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            assert_int_equal(unlink(name), 0);
+    }
+    closedir(d);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fault_io_set(NULL, FAULT_NONE, 0, 0);
+    empty_folder();
+    return rmdir(folder);
+}
+
+/* A job on n servers, all in this process. */
+struct cluster {
+    struct net_job job;
+    struct chunks *chunks;
+    int n, server[16];
+    struct ps_store *store[MAX_SERVERS];
+    struct ps_capture *capture[MAX_SERVERS];
+    int n_done;
+};
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    (void)ctx, (void)head, (void)from, (void)a;
+}
+
+static void on_done(void *ctx)
+{
+    ((struct cluster *)ctx)->n_done++;
+}
+
+static void start(struct cluster *c, int n, int64_t chunk_bytes, enum optim_kind optim)
+{
+    *c = (struct cluster){.n = n};
+    c->job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3, .aggregate = 1};
+    optim_defaults(optim, &c->job.optim);
+    c->job.optim.total_steps = 100;
+    assert_int_equal(chunks_create(model, N_PARAMS, chunk_bytes, &c->chunks), ST_OK);
+    assert_in_range(c->chunks->n_chunks, 1, 16);
+    assert_int_equal(chunks_shard(c->chunks, n, c->server), ST_OK);
+    for (int i = 0; i < n; i++) {
+        struct ps_store_config cfg = {.chunks = c->chunks,
+                                      .job = &c->job,
+                                      .server = c->server,
+                                      .self = i,
+                                      .generation = 1,
+                                      .max_bytes = 1 << 20,
+                                      .answer = on_answer};
+        assert_int_equal(ps_store_create(&cfg, &c->store[i]), ST_OK);
+        ps_store_admit(c->store[i], 0, 1);
+        assert_int_equal(ps_capture_create(c->store[i], on_done, c, &c->capture[i]), ST_OK);
+    }
+}
+
+static void end(struct cluster *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        ps_capture_destroy(c->capture[i]);
+        ps_store_destroy(c->store[i]);
+    }
+    chunks_destroy(c->chunks);
+}
+
+/* The worker's contribution to a chunk at a step, a function of both alone; step -1: INIT. */
+static void send(struct cluster *c, int chunk, int64_t step)
+{
+    const struct net_chunk *spec = &c->chunks->chunks[chunk];
+    float data[2048];
+    for (int64_t i = 0; i < spec->n_elems; i++)
+        data[i] =
+            rng_uniform(rng_key(7, RNG_TEST, (uint64_t)step), (uint64_t)(spec->first + i)) - 0.5f;
+    struct net_frame_head head = {1, 0, 1};
+    struct net_span span = {(const uint8_t *)data, (size_t)spec->n_elems * sizeof *data};
+    struct net_piece piece = {.kind = step < 0 ? PIECE_INIT : PIECE_PUSH,
+                              .chunk = (uint32_t)chunk,
+                              .step = step < 0 ? 0 : (uint64_t)step,
+                              .weight = step < 0 ? 0 : 32,
+                              .unsummed = 1,
+                              .payload = {&span, 0, span.n}};
+    struct ps_answer now;
+    ps_store_piece(c->store[c->server[chunk]], &head, &piece, 1, &now);
+    assert_int_not_equal(now.kind, PIECE_REFUSED);
+    buf_unref(now.payload);
+}
+
+static void train(struct cluster *c, int64_t from, int64_t to)
+{
+    for (int64_t step = from; step < to; step++)
+        for (int i = 0; i < c->chunks->n_chunks; i++)
+            send(c, i, step);
+}
+
+static void values(struct cluster *c, float flat[N_ELEMS])
+{
+    for (int i = 0; i < c->chunks->n_chunks; i++) {
+        int64_t version;
+        struct buf *b = ps_store_read(c->store[c->server[i]], i, &version);
+        assert_non_null(b);
+        memcpy(flat + c->chunks->chunks[i].first, b->data, b->bytes);
+        buf_unref(b);
+    }
+}
+
+static enum status write_files(struct cluster *c, int64_t step, uint64_t generation, int keep)
+{
+    enum status st = ST_OK;
+    struct safetensors_written files[MAX_SERVERS];
+    for (int i = 0; i < c->n; i++) {
+        struct ps_checkpoint_file f = {folder, step, generation, i, c->n, &c->job, c->chunks};
+        TRY(ps_checkpoint_write(&f, c->capture[i], &files[i]));
+    }
+    struct ps_manifest m = {step, generation, c->job, c->chunks, c->n, files};
+    TRY(ps_manifest_write(folder, &m));
+    TRY(ps_manifest_tidy(folder, keep));
+done:
+    return st;
+}
+
+/* Trains from `from` to `to`, with a checkpoint at `step`. */
+static enum status train_and_save(struct cluster *c, int64_t from, int64_t step, int64_t to)
+{
+    c->n_done = 0;
+    for (int i = 0; i < c->n; i++)
+        assert_int_equal(ps_capture_begin(c->capture[i], step), ST_OK);
+    train(c, from, to);
+    assert_int_equal(c->n_done, c->n);
+    enum status st = write_files(c, step, 1, 0);
+    for (int i = 0; i < c->n; i++)
+        ps_capture_end(c->capture[i]);
+    return st;
+}
+
+static enum status load_chunk(void *ctx, int chunk, float *value, float *slots, int64_t *version)
+{
+    void **both = ctx;
+    const struct chunks *chunks = both[1];
+    return ps_restore_read(both[0], chunks->chunks[chunk].first, chunks->chunks[chunk].n_elems,
+                           value, slots, version);
+}
+
+static void restore(struct cluster *c, const char *path, int64_t step)
+{
+    struct ps_restore *r = NULL;
+    assert_int_equal(ps_restore_find(path, &r), ST_OK);
+    assert_int_equal(ps_restore_manifest(r)->step, step);
+    void *both[2] = {r, c->chunks};
+    for (int i = 0; i < c->n; i++) {
+        assert_int_equal(ps_store_load(c->store[i], load_chunk, both), ST_OK);
+        assert_true(ps_store_step(c->store[i]) == step);
+    }
+    ps_restore_close(r);
+}
+
+/* Whatever the optimizer, stopping at step 5 (while training went on to 8) and going on with other
+ * servers and chunks ends as if nothing had happened. */
+static void a_restored_job_ends_with_the_same_bits(void **state)
+{
+    static const struct {
+        int n_before, n_after;
+        int64_t bytes_before, bytes_after;
+    } cases[] = {{1, 1, 4096, 4096}, {2, 2, 4096, 4096}, {2, 3, 4096, 8192}, {3, 1, 8192, 4100}};
+    (void)state;
+    for (int optim = 0; optim < OPTIM_N_KINDS; optim++) {
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct cluster c;
+            float want[N_ELEMS], got[N_ELEMS];
+            start(&c, cases[i].n_before, cases[i].bytes_before, (enum optim_kind)optim);
+            train(&c, -1, 3);
+            assert_int_equal(train_and_save(&c, 3, 5, 8), ST_OK);
+            train(&c, 8, 12);
+            values(&c, want);
+            end(&c);
+            start(&c, cases[i].n_after, cases[i].bytes_after, (enum optim_kind)optim);
+            restore(&c, folder, 5);
+            train(&c, 5, 12);
+            values(&c, got);
+            end(&c);
+            assert_memory_equal(want, got, sizeof want);
+            empty_folder();
+        }
+    }
+}
+
+static void captures_hold_one_step_and_let_go(void **state)
+{
+    (void)state;
+    struct cluster c;
+    int n;
+    start(&c, 1, 4096, OPTIM_ADAM);
+    train(&c, -1, 2);
+    assert_int_equal(ps_capture_begin(c.capture[0], 4), ST_OK);
+    train(&c, 2, 3);
+    send(&c, 0, 3);
+    assert_int_equal(c.n_done, 0); /* one chunk is there, the others are not */
+    for (int i = 1; i < c.chunks->n_chunks; i++)
+        send(&c, i, 3);
+    assert_int_equal(c.n_done, 1);
+    float at_4[N_ELEMS];
+    values(&c, at_4);
+    train(&c, 4, 9);
+    assert_int_equal(c.n_done, 1);
+    const struct ps_captured *list = ps_capture_chunks(c.capture[0], &n);
+    assert_int_equal(n, c.chunks->n_chunks);
+    for (int i = 0; i < n; i++) {
+        const struct net_chunk *spec = &c.chunks->chunks[list[i].chunk];
+        assert_true(list[i].version == 4);
+        assert_memory_equal(list[i].value->data, at_4 + spec->first, list[i].value->bytes);
+    }
+    ps_capture_end(c.capture[0]);
+    assert_null(ps_capture_chunks(c.capture[0], &n)[0].value);
+    assert_int_equal(CAPTURE(ps_capture_begin(c.capture[0], 5)), ST_RANGE); /* long past */
+    assert_non_null(strstr(capture_text, "at step 9 already"));
+    train(&c, 9, 10);
+    assert_int_equal(c.n_done, 1);
+    assert_int_equal(ps_capture_begin(c.capture[0], 10), ST_OK); /* it is there */
+    assert_int_equal(c.n_done, 2);
+    end(&c);
+}
+
+static void chunks_at_their_own_pace_keep_their_versions(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct ps_restore *r;
+    start(&c, 1, 4096, OPTIM_ADAM);
+    ps_capture_destroy(c.capture[0]);
+    ps_store_destroy(c.store[0]);
+    c.job.sync_mode = JOB_ASYNC;
+    struct ps_store_config cfg = {.chunks = c.chunks,
+                                  .job = &c.job,
+                                  .server = c.server,
+                                  .generation = 1,
+                                  .max_bytes = 1 << 20,
+                                  .answer = on_answer};
+    assert_int_equal(ps_store_create(&cfg, &c.store[0]), ST_OK);
+    ps_store_admit(c.store[0], 0, 1);
+    assert_int_equal(ps_capture_create(c.store[0], on_done, &c, &c.capture[0]), ST_OK);
+    train(&c, -1, 2);
+    send(&c, 0, 2);
+    send(&c, 0, 3); /* chunk 0 is at 4, the others at 2 */
+    assert_int_equal(ps_capture_begin(c.capture[0], 3), ST_OK);
+    for (int i = 1; i < c.chunks->n_chunks; i++)
+        send(&c, i, 2);
+    assert_int_equal(c.n_done, 1);
+    assert_int_equal(write_files(&c, 3, 1, 0), ST_OK);
+    assert_int_equal(ps_restore_find(folder, &r), ST_OK);
+    float value[2048], slots[2 * 2048];
+    int64_t version;
+    assert_int_equal(ps_restore_read(r, 0, 1024, value, slots, &version), ST_OK);
+    assert_true(version == 4);
+    assert_int_equal(ps_restore_read(r, 0, 1324, value, slots, &version), ST_OK);
+    assert_true(version == 3);
+    ps_restore_close(r);
+    end(&c);
+}
+
+static int64_t newest(void)
+{
+    struct ps_restore *r = NULL;
+    int64_t step = -1;
+    capture_begin();
+    if (ps_restore_find(folder, &r) == ST_OK)
+        step = ps_restore_manifest(r)->step;
+    capture_end();
+    ps_restore_close(r);
+    return step;
+}
+
+static void flip(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, at, SEEK_SET);
+    int c = getc(f);
+    fseek(f, at, SEEK_SET);
+    putc(c ^ (1 << at % 8), f);
+    fclose(f);
+}
+
+/* Every byte of the manifest, a sample of the files' (headers and data), and files cut or gone. */
+static void damage_falls_back_to_the_one_before(void **state)
+{
+    (void)state;
+    struct cluster c;
+    start(&c, 2, 4096, OPTIM_MOMENTUM);
+    train(&c, -1, 1);
+    assert_int_equal(train_and_save(&c, 1, 4, 5), ST_OK);
+    assert_int_equal(train_and_save(&c, 5, 8, 9), ST_OK);
+    assert_int_equal(newest(), 8);
+    static const char *const names[] = {"weir-8.json", "weir-8-0-of-2.safetensors",
+                                        "weir-8-1-of-2.safetensors"};
+    for (int k = 0; k < 3; k++) {
+        char path[256], aside[280];
+        struct stat s;
+        snprintf(path, sizeof path, "%s/%s", folder, names[k]);
+        snprintf(aside, sizeof aside, "%s.aside", path);
+        assert_int_equal(stat(path, &s), 0);
+        for (long at = 0; at < s.st_size - (k == 0); at += k == 0 || at < 32 ? 1 : 97) {
+            flip(path, at);
+            assert_int_equal(newest(), 4);
+            assert_non_null(strstr(capture_text, "weir-8.json: not restored"));
+            assert_null(strstr(capture_text, "weir-4"));
+            flip(path, at);
+        }
+        assert_int_equal(newest(), 8);
+        assert_int_equal(rename(path, aside), 0);
+        assert_int_equal(newest(), 4);
+        assert_int_equal(rename(aside, path), 0);
+        assert_int_equal(truncate(path, s.st_size - 2), 0);
+        assert_int_equal(newest(), 4);
+        empty_folder();
+        end(&c);
+        start(&c, 2, 4096, OPTIM_MOMENTUM);
+        train(&c, -1, 1);
+        assert_int_equal(train_and_save(&c, 1, 4, 5), ST_OK);
+        assert_int_equal(train_and_save(&c, 5, 8, 9), ST_OK);
+    }
+    /* a whole file of another step in its place: foreign */
+    char from[256], to[256];
+    snprintf(from, sizeof from, "%s/weir-4-0-of-2.safetensors", folder);
+    snprintf(to, sizeof to, "%s/weir-8-0-of-2.safetensors", folder);
+    assert_int_equal(rename(from, to), 0);
+    assert_int_equal(newest(), -1);
+    assert_non_null(strstr(capture_text, "none of its checkpoints is whole"));
+    end(&c);
+}
+
+static int exists(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static void only_so_many_are_kept(void **state)
+{
+    (void)state;
+    struct cluster c;
+    char text[512] = "", path[256];
+    start(&c, 1, 8192, OPTIM_SGD);
+    train(&c, -1, 1);
+    for (int64_t step = 2; step <= 5; step++) {
+        assert_int_equal(ps_capture_begin(c.capture[0], step), ST_OK);
+        train(&c, step - 1, step);
+        assert_int_equal(write_files(&c, step, 1, 2), ST_OK);
+        ps_capture_end(c.capture[0]);
+    }
+    assert_false(exists("weir-3.json") || exists("weir-3-0-of-1.safetensors"));
+    assert_true(exists("weir-4.json") && exists("weir-4-0-of-1.safetensors"));
+    snprintf(path, sizeof path, "%s/checkpoint", folder);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+    fclose(f);
+    assert_string_equal(text, "model_checkpoint_path: \"weir-5\"\n"
+                              "all_model_checkpoint_paths: \"weir-4\"\n"
+                              "all_model_checkpoint_paths: \"weir-5\"\n");
+    /* a newer generation counts more than a higher step; strangers and their like are left alone */
+    assert_int_equal(durable_put(path, "x", 1), ST_OK);
+    snprintf(path, sizeof path, "%s/weir-notes.txt", folder);
+    assert_int_equal(durable_put(path, "x", 1), ST_OK);
+    snprintf(path, sizeof path, "%s/weir-1-0-of-1.safetensors.99.tmp", folder);
+    assert_int_equal(durable_put(path, "x", 1), ST_OK);
+    assert_int_equal(ps_capture_begin(c.capture[0], 6), ST_OK);
+    train(&c, 5, 6);
+    assert_int_equal(write_files(&c, 3, 2, 2), ST_OK);
+    assert_true(exists("weir-3.json") && exists("weir-5.json") && exists("weir-notes.txt"));
+    assert_false(exists("weir-4.json") || exists("weir-1-0-of-1.safetensors.99.tmp"));
+    assert_int_equal(newest(), 3);
+    end(&c);
+}
+
+/* A whole checkpoint over an older one, with call number `at` failing or being the last. */
+static int save_with_fault(struct cluster *c, enum fault_kind kind, int at)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        dup2(null, STDERR_FILENO);
+        fault_io_set(folder, kind, at, ENOSPC);
+        enum status st = write_files(c, 8, 1, 1);
+        _exit(at > fault_io_count() ? 3 : st == ST_OK ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
+{
+    (void)state;
+    struct cluster c;
+    start(&c, 2, 4096, OPTIM_MOMENTUM);
+    train(&c, -1, 1);
+    for (enum fault_kind kind = FAULT_ERROR; kind <= FAULT_POWER_2; kind++) {
+        int seen_old = 0, seen_new = 0;
+        for (int at = 1;; at++) {
+            assert_in_range(at, 1, MAX_CALLS);
+            empty_folder();
+            for (int i = 0; i < c.n; i++)
+                assert_int_equal(ps_capture_begin(c.capture[i], ps_store_step(c.store[i])), ST_OK);
+            assert_int_equal(write_files(&c, 4, 1, 1), ST_OK);
+            int exit_code = save_with_fault(&c, kind, at);
+            int64_t step = newest();
+            assert_true(step == 4 || step == 8);
+            seen_old |= step == 4;
+            seen_new |= step == 8;
+            assert_true(exit_code != 0 || step == 8);
+            /* a manifest goes before its files */
+            assert_true(!exists("weir-4.json") || (exists("weir-4-0-of-2.safetensors") &&
+                                                   exists("weir-4-1-of-2.safetensors")));
+            /* whatever was left, the next checkpoint is written over it */
+            assert_int_equal(write_files(&c, 8, 1, 1), ST_OK);
+            assert_int_equal(newest(), 8);
+            assert_false(exists("weir-4.json") || exists("weir-4-0-of-2.safetensors"));
+            for (int i = 0; i < c.n; i++)
+                ps_capture_end(c.capture[i]);
+            if (exit_code == 3)
+                break;
+        }
+        assert_true(seen_old && seen_new);
+    }
+    end(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_restored_job_ends_with_the_same_bits, setup, teardown),
+        cmocka_unit_test_setup_teardown(captures_hold_one_step_and_let_go, setup, teardown),
+        cmocka_unit_test_setup_teardown(chunks_at_their_own_pace_keep_their_versions, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(damage_falls_back_to_the_one_before, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_so_many_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_fault_at_any_call_leaves_a_whole_checkpoint, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
