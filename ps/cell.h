@@ -34,7 +34,9 @@ struct cell {
     pthread_mutex_t lock; /* guards all below */
     int64_t version;      /* -1 before the first */
     struct ps_version now, before;
-    float *slots; /* n_slots * n; NULL: there are none */
+    size_t n_slots;    /* of the optimizer, for each element */
+    struct buf *slots; /* of the present version, n_slots * n; whoever holds a reference besides
+                          keeps them as they are; NULL: there are none */
     struct ps_aggregate sum;
     struct asker *askers; /* n_workers */
     int64_t arrived_ns;   /* sync: when the last contribution came */

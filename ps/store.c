@@ -49,8 +49,9 @@ static enum status cell_init(struct ps_store *s, struct cell *c, int chunk)
         n_slots = 0;
     pthread_mutex_init(&c->lock, NULL);
     c->askers = calloc((size_t)s->job.n_workers, sizeof *c->askers);
-    if (n_slots > 0)
-        c->slots = calloc(n_slots * c->n, sizeof *c->slots);
+    c->n_slots = n_slots;
+    if (n_slots > 0 && buf_create(n_slots * c->n * sizeof(float), &c->slots) == ST_OK)
+        memset(c->slots->data, 0, c->slots->bytes);
     if (!c->askers || (n_slots > 0 && !c->slots))
         return ST_NOMEM;
     for (int m = 0; m < s->job.n_workers; m++)
@@ -105,8 +106,9 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
     s->cfg.job = NULL;
     s->cfg.server = NULL;
     /* Three versions turn over; in sync mode copies that wait come from the same shelf. What is
-     * sent of versions that do not go out as they are stands on shelves of its own, behind. */
-    TRY(ps_pool_create(2 * n_cells, 3 + s->job.n_workers, &s->pool));
+     * sent of versions that do not go out as they are stands on shelves of its own, behind, and
+     * behind those the slots that take over from some that are held. */
+    TRY(ps_pool_create(3 * n_cells, 3 + s->job.n_workers, &s->pool));
     s->cells = calloc((size_t)n_cells + 1, sizeof *s->cells);
     s->cell_of = malloc((size_t)n_chunks * sizeof *s->cell_of);
     s->incarnation = calloc((size_t)s->job.n_workers, sizeof *s->incarnation);
@@ -143,7 +145,7 @@ void ps_store_destroy(struct ps_store *s)
         ps_version_drop(&c->before);
         for (int m = 0; c->askers && m < s->job.n_workers; m++)
             buf_unref(c->askers[m].base);
-        free(c->slots);
+        buf_unref(c->slots);
         free(c->askers);
         pthread_mutex_destroy(&c->lock);
     }
@@ -256,6 +258,19 @@ static int check_content(const struct ps_store *s, const struct cell *c,
     return now->kind == PIECE_NONE;
 }
 
+/* Room for the next version's slots: those of the present one, unless somebody else reads them. */
+static enum status take_slots(struct ps_store *s, const struct cell *c, struct buf **slots)
+{
+    if (c->n_slots == 0)
+        return ST_OK;
+    if (atomic_load(&c->slots->refs) == 1) {
+        *slots = buf_ref(c->slots);
+        return ST_OK;
+    }
+    return ps_pool_take(s->pool, 2 * s->n_cells + c->shelf, c->n_slots * c->n * sizeof(float), 0,
+                        slots);
+}
+
 /* Buffers for a version that is to be made; ST_NOMEM leaves *v empty. */
 static enum status take_version(struct ps_store *s, const struct cell *c, struct ps_version *v)
 {
@@ -274,8 +289,9 @@ static enum status take_version(struct ps_store *s, const struct cell *c, struct
     return st;
 }
 
-/* Makes the version after this one, in `next`. Under the chunk's lock. */
-static void make_version(struct ps_store *s, struct cell *c, struct ps_version *next)
+/* Makes the version after this one, in `next` and `slots`. Under the chunk's lock. */
+static void make_version(struct ps_store *s, struct cell *c, struct ps_version *next,
+                         struct buf *slots)
 {
     int64_t begin = trace_begin();
     struct ps_update u = {
@@ -287,10 +303,11 @@ static void make_version(struct ps_store *s, struct cell *c, struct ps_version *
         .last_weight = c->sum.last_weight,
         .scale = ps_aggregate_scale(&c->sum),
         .old = c->now.value->data,
-        .slots = c->slots,
+        .slots = c->slots ? c->slots->data : NULL,
         .compensation = s->job.delay_compensation,
         .base = c->base ? c->base->data : NULL,
         .value = next->value->data,
+        .new_slots = slots ? slots->data : NULL,
         .wire_dtype = next->dtype,
         .wire = next->wire == next->value ? NULL : next->wire->data,
         .sums = atomic_load(&s->sums),
@@ -302,6 +319,8 @@ static void make_version(struct ps_store *s, struct cell *c, struct ps_version *
     ps_version_drop(&c->before);
     c->before = c->now;
     c->now = *next;
+    buf_unref(c->slots);
+    c->slots = slots;
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     c->version++;
     if (c->capture)
@@ -314,13 +333,18 @@ int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
                        const struct net_payload *payload, float weight, struct ps_answer *now)
 {
     struct ps_version next = {.value = NULL};
+    struct buf *slots = NULL;
     enum status st = ST_OK;
     int64_t begin = trace_begin();
-    if (c->sum.n_counted + 1 == c->sum.n_members)
+    if (c->sum.n_counted + 1 == c->sum.n_members) {
         st = take_version(s, c, &next);
+        if (st == ST_OK)
+            st = take_slots(s, c, &slots);
+    }
     if (st == ST_OK)
         st = ps_aggregate_add(&c->sum, slot, payload, weight);
     if (st != ST_OK) {
+        buf_unref(slots);
         ps_version_drop(&next);
         ps_cell_refuse(now, "chunk %d: the server is out of memory", c->chunk);
         return 0;
@@ -328,7 +352,7 @@ int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
     trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
     if (!next.value)
         return 0;
-    make_version(s, c, &next);
+    make_version(s, c, &next, slots);
     return 1;
 }
 

@@ -49,6 +49,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
                               .scale = u->scale,
                               .old = u->old + first,
                               .slots = u->slots ? u->slots + first : NULL,
+                              .new_slots = u->slots ? u->new_slots + first : NULL,
                               .slot_stride = u->n,
                               .new_ = value};
         optim_run(&u->step, &r);

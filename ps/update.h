@@ -16,14 +16,15 @@ struct ps_update {
     const struct net_payload *last;
     enum dtype last_dtype;
     float last_weight;
-    float scale;      /* makes the sum a mean: 1 / total weight */
-    const float *old; /* the version before */
-    float *slots;     /* the optimizer's, in and out; NULL if it has none */
+    float scale;        /* makes the sum a mean: 1 / total weight */
+    const float *old;   /* the version before */
+    const float *slots; /* the optimizer's, of the version before; NULL if it has none */
 
     float compensation; /* DC-ASGD's lambda */
     const float *base;  /* the version that the contribution was computed on; NULL: none of that */
 
     float *value;          /* out: the new version */
+    float *new_slots;      /* out: its slots; may be `slots` */
     enum dtype wire_dtype; /* of what members get */
     int sums;              /* 1: the checksum is wanted */
     void *wire;            /* out: encoded; NULL where wire_dtype is fp32: members get `value` */

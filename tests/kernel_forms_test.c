@@ -99,6 +99,7 @@ static void run_optimizer(const struct form *f, struct work *w, int k)
                             .scale = 0.37f,
                             .old = w->old,
                             .slots = w->slots[k],
+                            .new_slots = w->slots[k],
                             .slot_stride = N,
                             .new_ = w->new_[k]};
     f->optim_run(&w->step[k], &run);

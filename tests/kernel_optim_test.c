@@ -170,11 +170,11 @@ static void test_bit_identity(void **state)
     }
 }
 
-/* A chunk in runs of any lengths gives the bits of one call, slots and all. */
+/* A chunk in runs of any lengths, whose slots go elsewhere, gives the bits of one call in place. */
 static void test_runs(void **state)
 {
     enum { N = 2053 };
-    static float old[N], sum[N], whole[N], cut[N], slots[2 * N], cut_slots[2 * N];
+    static float old[N], sum[N], whole[N], cut[N], slots[2 * N], from[2 * N], cut_slots[2 * N];
     for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) { /* the last: rmsprop with momentum */
         struct optim_config cfg;
         optim_defaults((enum optim_kind)(kind % OPTIM_N_KINDS), &cfg);
@@ -185,8 +185,8 @@ static void test_runs(void **state)
         for (size_t i = 0; i < N; i++) {
             old[i] = number(12, i);
             sum[i] = number(13, i);
-            slots[i] = cut_slots[i] = fabsf(number(14, i));
-            slots[N + i] = cut_slots[N + i] = fabsf(number(15, i));
+            slots[i] = from[i] = cut_slots[i] = fabsf(number(14, i));
+            slots[N + i] = from[N + i] = cut_slots[N + i] = fabsf(number(15, i));
         }
         struct optim_step step;
         optim_apply(&cfg, 7, N, sum, 0.3f, old, slots, whole);
@@ -198,7 +198,8 @@ static void test_runs(void **state)
                                     .weight = 1,
                                     .scale = 0.3f,
                                     .old = old + i,
-                                    .slots = optim_n_slots(&cfg) ? cut_slots + i : NULL,
+                                    .slots = optim_n_slots(&cfg) ? from + i : NULL,
+                                    .new_slots = optim_n_slots(&cfg) ? cut_slots + i : NULL,
                                     .slot_stride = N,
                                     .new_ = cut + i};
             optim_run(&step, &run);

@@ -184,10 +184,11 @@ static void in_one_pass(const struct input *in, struct output *out, uint64_t see
         .last_weight = weight,
         .scale = scale,
         .old = in->old,
-        .slots = out->slots,
+        .slots = out->slots ? in->slots : NULL,
         .compensation = lambda,
         .base = in->has_base ? in->base : NULL,
         .value = out->value,
+        .new_slots = out->slots,
         .wire_dtype = in->wire,
         .wire = out->wire,
     };

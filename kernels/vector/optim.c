@@ -116,12 +116,13 @@ VECTOR_CLONES static void run_momentum(const struct optim_step *step, const stru
     const struct optim_step k = *step;
     const struct optim_run r = *run;
     const struct packed_float *x = r.sum;
-    float *v = r.slots;
+    const float *v = r.slots;
+    float *new_v = r.new_slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
         float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float vi = k.momentum * v[i] + g;
-        v[i] = vi;
+        new_v[i] = vi;
         r.new_[i] = r.old[i] - k.rate * vi;
     }
 }
@@ -132,12 +133,13 @@ VECTOR_CLONES static void run_nesterov(const struct optim_step *step, const stru
     const struct optim_step k = *step;
     const struct optim_run r = *run;
     const struct packed_float *x = r.sum;
-    float *v = r.slots;
+    const float *v = r.slots;
+    float *new_v = r.new_slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
         float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float vi = k.momentum * v[i] + g;
-        v[i] = vi;
+        new_v[i] = vi;
         r.new_[i] = r.old[i] - k.rate * (g + k.momentum * vi);
     }
 }
@@ -148,12 +150,13 @@ VECTOR_CLONES static void run_adagrad(const struct optim_step *step, const struc
     const struct optim_step k = *step;
     const struct optim_run r = *run;
     const struct packed_float *x = r.sum;
-    float *s = r.slots;
+    const float *s = r.slots;
+    float *new_s = r.new_slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
         float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float si = s[i] + g * g;
-        s[i] = si;
+        new_s[i] = si;
         r.new_[i] = r.old[i] - k.rate * (g / (sqrtf(si) + k.epsilon));
     }
 }
@@ -164,12 +167,13 @@ VECTOR_CLONES static void run_rmsprop(const struct optim_step *step, const struc
     const struct optim_step k = *step;
     const struct optim_run r = *run;
     const struct packed_float *x = r.sum;
-    float *s = r.slots;
+    const float *s = r.slots;
+    float *new_s = r.new_slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
         float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float si = k.keep2 * s[i] + k.rest2 * (g * g);
-        s[i] = si;
+        new_s[i] = si;
         r.new_[i] = r.old[i] - k.rate * (g / (sqrtf(si) + k.epsilon));
     }
 }
@@ -181,14 +185,15 @@ VECTOR_CLONES static void run_rmsprop_momentum(const struct optim_step *step,
     const struct optim_step k = *step;
     const struct optim_run r = *run;
     const struct packed_float *x = r.sum;
-    float *s = r.slots, *v = r.slots + r.slot_stride;
+    const float *s = r.slots, *v = r.slots + r.slot_stride;
+    float *new_s = r.new_slots, *new_v = r.new_slots + r.slot_stride;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
         float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float si = k.keep2 * s[i] + k.rest2 * (g * g);
         float vi = k.momentum * v[i] + g / (sqrtf(si) + k.epsilon);
-        s[i] = si;
-        v[i] = vi;
+        new_s[i] = si;
+        new_v[i] = vi;
         r.new_[i] = r.old[i] - k.rate * vi;
     }
 }
@@ -200,14 +205,15 @@ VECTOR_CLONES static void run_adam(const struct optim_step *step, const struct o
     const struct optim_step k = *step;
     const struct optim_run r = *run;
     const struct packed_float *x = r.sum;
-    float *m = r.slots, *v = r.slots + r.slot_stride;
+    const float *m = r.slots, *v = r.slots + r.slot_stride;
+    float *new_m = r.new_slots, *new_v = r.new_slots + r.slot_stride;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
         float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
         float mi = k.keep1 * m[i] + k.rest1 * g;
         float vi = k.keep2 * v[i] + k.rest2 * (g * g);
-        m[i] = mi;
-        v[i] = vi;
+        new_m[i] = mi;
+        new_v[i] = vi;
         r.new_[i] = k.keep * r.old[i] - k.rate * (mi / (sqrtf(vi) * k.root + k.epsilon));
     }
 }
@@ -286,6 +292,7 @@ void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const 
                                             .scale = scale,
                                             .old = old,
                                             .slots = slots,
+                                            .new_slots = slots,
                                             .slot_stride = n,
                                             .new_ = new_});
 }

@@ -1,7 +1,7 @@
 /* kernels/vector/optim.h - the optimizers that servers (and a worker alone) apply to one chunk.
  * One fused pass reads the gradient sum, the parameters and the slots, and writes the new
- * parameters and the slots in place: no other memory, any thread, bit-identical for equal input
- * whatever instructions the machine has (no fused multiply-add, no reordering).
+ * parameters and slots, in place or elsewhere: no other memory, any thread, bit-identical for
+ * equal input whatever instructions the machine has (no fused multiply-add, no reordering).
  * Formulas are those of PyTorch 2's torch.optim (TensorFlow 1's where PyTorch has no such thing);
  * each stands above its loop.
  * Errors: ST_INVALID for a bad config, logged with the field. */
@@ -80,8 +80,9 @@ struct optim_run {
     const void *sum; /* floats of any alignment; the gradient is weight * sum * scale */
     float weight, scale;
     const float *old;
-    float *slots;       /* this run's part of the first slot; NULL is fine if there are no slots */
-    size_t slot_stride; /* its part of the second slot lies so many elements further */
+    const float *slots; /* this run's part of the first slot; NULL is fine if there are no slots */
+    float *new_slots;   /* where it goes; may be slots */
+    size_t slot_stride; /* its part of the second slot lies so many elements further, in both */
     float *new_;        /* may be old */
 };
 void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_step *out);
