@@ -145,6 +145,91 @@ static enum status late_result(struct plan *p, float *loss, int *n_correct)
     return fake_result(p, loss, n_correct);
 }
 
+/* A backend whose plans add up their gradients themselves: the last rank that comes writes the sum
+ * into the memory that they share. */
+struct backend_group {
+    int n, arrived;
+    uint64_t sums;
+    float weight[MAX_TOWERS], mean[MAX_TOWERS];
+    pthread_mutex_t lock; /* guards the others */
+    pthread_cond_t changed;
+    int cancelled;
+};
+static _Atomic int n_groups;
+
+static enum status group_create(const struct backend_group_config *cfg, struct backend_group **out)
+{
+    struct backend_group *g = calloc(1, sizeof *g);
+    assert_non_null(g);
+    g->n = cfg->n;
+    memcpy(g->weight, cfg->weight, (size_t)cfg->n * sizeof *g->weight);
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->changed, NULL);
+    n_groups++;
+    *out = g;
+    return ST_OK;
+}
+
+static void group_destroy(struct backend_group *g)
+{
+    pthread_cond_destroy(&g->changed);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+static void group_cancel(struct backend_group *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->cancelled = 1;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static enum status group_backward(struct plan *p, int layer)
+{
+    return layer == 0 && p->cfg.group == NULL ? fake_backward(p, layer) : ST_OK;
+}
+
+static void group_sum(struct backend_group *g, struct plan *p)
+{
+    for (int i = 0; i < N_ELEMS; i++) {
+        p->cfg.grads[0][i] = 0;
+        for (int r = 0; r < g->n; r++)
+            p->cfg.grads[0][i] += g->weight[r] * (g->mean[r] + p->cfg.params[0][i] * 0.25f);
+    }
+    g->arrived = 0;
+    g->sums++;
+    pthread_cond_broadcast(&g->changed);
+}
+
+static enum status group_wait(struct plan *p, int layer)
+{
+    struct backend_group *g = p->cfg.group;
+    if (layer != 0 || g == NULL)
+        return ST_OK;
+    pthread_mutex_lock(&g->lock);
+    uint64_t before = g->sums;
+    g->mean[p->cfg.rank] = p->mean;
+    if (++g->arrived == g->n)
+        group_sum(g, p);
+    while (g->sums == before && !g->cancelled)
+        pthread_cond_wait(&g->changed, &g->lock);
+    enum status st = g->cancelled ? ST_CANCELLED : ST_OK;
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+static struct backend group_backend(void)
+{
+    struct backend b = fake_backend;
+    b.backward = group_backward;
+    b.wait_grads = group_wait;
+    b.group_create = group_create;
+    b.group_destroy = group_destroy;
+    b.group_cancel = group_cancel;
+    return b;
+}
+
 struct rig {
     struct layer layers[2];
     struct net_param param;
@@ -404,6 +489,53 @@ static void test_towers_of_two_backends(void **state)
         assert_float_equal(params[0][i], params[1][i], 1e-5f * fabsf(params[0][i]));
 }
 
+/* Two towers whose backend adds their gradients, alone and with a third one before or behind them:
+ * the parameters are those of one tower. One such tower alone makes no group. */
+static void test_towers_of_a_group(void **state)
+{
+    (void)state;
+    float params[5][N_ELEMS];
+    struct backend backend = group_backend();
+    static const int in_group[5][3] = {{0}, {1}, {1, 1}, {0, 1, 1}, {1, 0, 1}};
+    static const int n_towers[] = {1, 1, 2, 3, 3}, groups[] = {0, 0, 1, 1, 1};
+    for (int k = 0; k < 5; k++) {
+        struct rig r;
+        struct trainer_result result;
+        rig_make(&r, 0, 1, n_towers[k], 8);
+        trainer_destroy(r.trainer);
+        for (int i = 0; i < n_towers[k]; i++)
+            r.towers[i].own.backend = in_group[k][i] ? &backend : &fake_backend;
+        n_groups = 0;
+        assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+        assert_int_equal(n_groups, groups[k]);
+        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        memcpy(params[k], r.params, sizeof params[k]);
+        rig_free(&r);
+    }
+    for (int k = 1; k < 5; k++)
+        for (int i = 0; i < N_ELEMS; i++)
+            assert_float_equal(params[0][i], params[k][i], 1e-5f * fabsf(params[0][i]));
+}
+
+/* The others wait in the group for the one that fails, or for the one that saw the stop. */
+static void test_a_group_ends_with_a_tower(void **state)
+{
+    (void)state;
+    struct backend backend = group_backend();
+    for (int k = 0; k < 20; k++) {
+        struct rig r;
+        struct trainer_result result;
+        rig_make(&r, 0, 1, 3, 6);
+        trainer_destroy(r.trainer);
+        for (int i = 0; i < 3; i++)
+            r.towers[i].own.backend = &backend;
+        assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+        atomic_store(&fake.fail_at_forward, 20 + k);
+        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_INTERNAL);
+        rig_free(&r);
+    }
+}
+
 static void test_towers_are_deterministic(void **state)
 {
     (void)state;
@@ -458,20 +590,29 @@ static void *stop_main(void *arg)
     return NULL;
 }
 
-static void test_stop_ends_the_run(void **state)
+static void check_stop(const struct backend *backend)
 {
-    (void)state;
     struct rig r;
     struct trainer_result result;
     pthread_t thread;
     rig_make(&r, 0, 1, 2, 4);
     trainer_destroy(r.trainer);
+    r.towers[0].own.backend = r.towers[1].own.backend = backend;
     r.cfg.train_steps = (int64_t)1 << 50;
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
     assert_int_equal(pthread_create(&thread, NULL, stop_main, &r), 0);
     assert_int_equal(trainer_run(r.trainer, 0, &result), ST_CANCELLED);
     pthread_join(thread, NULL);
     rig_free(&r);
+}
+
+static void test_stop_ends_the_run(void **state)
+{
+    (void)state;
+    struct backend backend = group_backend();
+    check_stop(&fake_backend);
+    for (int k = 0; k < 20; k++)
+        check_stop(&backend);
 }
 
 static void test_evaluate_counts_all(void **state)
@@ -494,6 +635,8 @@ int main(void)
         cmocka_unit_test(test_towers_share_the_batch),
         cmocka_unit_test(test_gradients_that_come_late),
         cmocka_unit_test(test_towers_of_two_backends),
+        cmocka_unit_test(test_towers_of_a_group),
+        cmocka_unit_test(test_a_group_ends_with_a_tower),
         cmocka_unit_test(test_towers_are_deterministic),
         cmocka_unit_test(test_resumes_at_a_step),
         cmocka_unit_test(test_a_failing_tower_ends_the_run),

@@ -2,12 +2,14 @@
 #include "worker/tower.h"
 #include <stdlib.h>
 
-static enum status alloc_grads(struct tower *t)
+static enum status alloc_grads(struct tower *t, const struct tower *of)
 {
     const struct chunks *c = t->cfg->chunks;
     size_t bytes = ((size_t)c->n_elems * sizeof(float) + 63) & ~(size_t)63;
     const struct exchange *x = t->cfg->exchange;
-    if (t->index == 0 && x && x->ops->gradients)
+    if (of)
+        t->grads = of->grads;
+    else if (t->index == 0 && x && x->ops->gradients)
         t->segment = x->ops->gradients(x->ctx);
     if (t->segment)
         t->grads = net_shared_data(t->segment);
@@ -31,7 +33,8 @@ static enum status alloc_batch(struct tower *t)
     return t->item && t->images && t->labels && t->position ? ST_OK : ST_NOMEM;
 }
 
-static enum status make_stages(struct tower *t, int inference)
+/* member: see tower_create; training alone. */
+static enum status make_stages(struct tower *t, const struct tower_member *member, int inference)
 {
     enum status st = ST_OK;
     const struct trainer_config *cfg = t->cfg;
@@ -47,6 +50,8 @@ static enum status make_stages(struct tower *t, int inference)
                 .grads = t->grad_of,
                 .seed = cfg->seed,
                 .inference_only = inference,
+                .group = member ? member->group : NULL,
+                .rank = member ? member->rank : 0,
             },
         .n = 1 + spec->n_others,
         .after = cfg->model->after,
@@ -66,8 +71,9 @@ done:
     return st;
 }
 
-enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
-                         int inference, struct tower **out)
+static enum status create(const struct trainer_config *cfg, const struct tower_spec *spec,
+                          int index, const struct tower_member *member, int inference,
+                          struct tower **out)
 {
     enum status st = ST_OK;
     struct tower *t = calloc(1, sizeof *t);
@@ -84,17 +90,29 @@ enum status tower_create(const struct trainer_config *cfg, const struct tower_sp
     for (int i = 0; i < cfg->chunks->n_params; i++)
         t->param_of[i] = cfg->params + cfg->chunks->params[i].first;
     if (!inference) {
-        TRY(alloc_grads(t));
+        TRY(alloc_grads(t, member ? member->first : NULL));
         TRY(dataset_order_create(cfg->train->n, cfg->seed, &t->order));
     }
     TRY(alloc_batch(t));
-    TRY(make_stages(t, inference));
+    TRY(make_stages(t, member, inference));
 done:
     if (st == ST_OK)
         *out = t;
     else
         tower_destroy(t);
     return st;
+}
+
+enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
+                         const struct tower_member *member, struct tower **out)
+{
+    return create(cfg, spec, index, member, 0, out);
+}
+
+enum status tower_create_inference(const struct trainer_config *cfg, const struct tower_spec *spec,
+                                   struct tower **out)
+{
+    return create(cfg, spec, 0, NULL, 1, out);
 }
 
 void tower_destroy(struct tower *t)

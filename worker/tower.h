@@ -1,7 +1,7 @@
 /* worker/tower.h - a copy of the model, on one device or spread over several: what computes it, its
  * gradients, its part of the batch.
  * Owns:    the stages and the gradients; the first tower's lie in the exchange's segment if it has
- *          one.
+ *          one. Towers of a group have the first one's, so that this one is destroyed last.
  * Threads: one at a time.
  * Errors:  the backend's; ST_NOMEM. */
 #ifndef WORKER_TOWER_H
@@ -29,9 +29,19 @@ struct tower {
     uint64_t *position;     /* [spec.n] */
 };
 
-/* inference: no gradients, no order. */
+/* A tower's place in a group. */
+struct tower_member {
+    struct backend_group *group;
+    int rank;
+    const struct tower *first; /* that of rank 0, whose gradients it shares; NULL: it is the one */
+};
+
+/* The index-th tower; member: NULL: not in a group. */
 enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
-                         int inference, struct tower **out);
+                         const struct tower_member *member, struct tower **out);
+/* No gradients, no order. */
+enum status tower_create_inference(const struct trainer_config *cfg, const struct tower_spec *spec,
+                                   struct tower **out);
 void tower_destroy(struct tower *t); /* NULL is fine */
 /* The global position of its first sample of the worker's local step. */
 uint64_t tower_position(const struct tower *t, int64_t local_step);

@@ -4,7 +4,8 @@
  * all towers' gradients of that layer's last step have been handed out and the new version is in
  * params. After a layer's backward it arrives at that layer; the last tower to arrive adds the
  * summands in their order, whoever came last, and pushes the layer's chunks. A summand is one block
- * of gradients on the host, with its weight in the sum: a tower's. A layer's gradients and
+ * of gradients on the host, with its weight in the sum: a tower's, or the sum of all towers of a
+ * group (tower_group.h), which is weighted already. A layer's gradients and
  * parameters are touched again only after the exchange's answer, so one copy of each suffices and
  * nothing else is locked. */
 #include "worker/trainer.h"
@@ -15,6 +16,7 @@
 #include "kernels/vector/vector.h"
 #include "worker/device_data.h"
 #include "worker/tower.h"
+#include "worker/tower_group.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,7 +37,8 @@ struct summand {
 struct trainer {
     struct trainer_config cfg;
     struct tower **towers;
-    struct summand *summands; /* the first one's block becomes the sum */
+    struct tower_group *group; /* NULL: none */
+    struct summand *summands;  /* the first one's block becomes the sum */
     int n_summands;
     struct tower *eval;
     struct device_data *data;
@@ -70,6 +73,7 @@ static void fail(struct trainer *t, enum status st)
     int none = ST_OK;
     if (atomic_compare_exchange_strong(&t->failed, &none, (int)st))
         t->cfg.exchange->ops->cancel(t->cfg.exchange->ctx);
+    tower_group_cancel(t->group);
     pthread_mutex_lock(&t->lock);
     pthread_cond_broadcast(&t->handed_out);
     pthread_mutex_unlock(&t->lock);
@@ -78,6 +82,7 @@ static void fail(struct trainer *t, enum status st)
 void trainer_stop(struct trainer *t)
 {
     atomic_store(&t->stopped, 1);
+    tower_group_cancel(t->group);
     pthread_mutex_lock(&t->lock);
     pthread_cond_broadcast(&t->handed_out);
     pthread_mutex_unlock(&t->lock);
@@ -119,12 +124,15 @@ static enum status layer_ready(struct trainer *t, struct tower *w, int layer, in
     return st;
 }
 
-/* Each tower's gradients, weighted by its samples. */
+/* Each tower's gradients, weighted by its samples; a group's once, as they are. */
 static void summands_list(struct trainer *t)
 {
     for (int i = 0; i < t->cfg.n_towers; i++) {
         const struct tower *w = t->towers[i];
-        t->summands[t->n_summands++] = (struct summand){w, (float)w->spec.n / (float)t->cfg.batch};
+        int rank = tower_group_rank(t->group, i);
+        float weight = rank < 0 ? (float)w->spec.n / (float)t->cfg.batch : 1;
+        if (rank <= 0)
+            t->summands[t->n_summands++] = (struct summand){w, weight};
     }
 }
 
@@ -418,6 +426,24 @@ size_t trainer_memory_bytes(const struct trainer *t)
     return n + stages_memory_bytes(t->eval->stages);
 }
 
+static enum status towers_make(struct trainer *t)
+{
+    enum status st = ST_OK;
+    struct tower_member member = {.first = NULL};
+    TRY(tower_group_create(&t->cfg, &t->group));
+    member.group = tower_group_backend(t->group);
+    for (int i = 0; i < t->cfg.n_towers; i++) {
+        member.rank = tower_group_rank(t->group, i);
+        TRY(tower_create(&t->cfg, &t->cfg.towers[i], i, member.rank >= 0 ? &member : NULL,
+                         &t->towers[i]));
+        if (member.rank == 0)
+            member.first = t->towers[i];
+    }
+    summands_list(t);
+done:
+    return st;
+}
+
 /* When all networks have their memory: what is left is for the data. */
 static enum status data_place(struct trainer *t)
 {
@@ -449,13 +475,11 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
         st = ST_NOMEM;
         goto done;
     }
-    for (int i = 0; i < cfg->n_towers; i++)
-        TRY(tower_create(&t->cfg, &cfg->towers[i], i, 0, &t->towers[i]));
-    summands_list(t);
+    TRY(towers_make(t));
     struct tower_spec eval = cfg->towers[0];
     eval.first = 0;
     eval.n = cfg->test->n < EVAL_BATCH ? (int)cfg->test->n : EVAL_BATCH;
-    TRY(tower_create(&t->cfg, &eval, 0, 1, &t->eval));
+    TRY(tower_create_inference(&t->cfg, &eval, &t->eval));
     TRY(data_place(t));
 done:
     if (st == ST_OK)
@@ -469,8 +493,9 @@ void trainer_destroy(struct trainer *t)
 {
     if (!t)
         return;
-    for (int i = 0; t->towers && i < t->cfg.n_towers; i++)
+    for (int i = t->cfg.n_towers - 1; t->towers && i >= 0; i--)
         tower_destroy(t->towers[i]);
+    tower_group_destroy(t->group);
     tower_destroy(t->eval);
     device_data_destroy(t->data);
     pthread_cond_destroy(&t->handed_out);

@@ -1,0 +1,80 @@
+/* worker/tower_group.c - see tower_group.h. */
+#include "worker/tower_group.h"
+#include <stdlib.h>
+
+struct tower_group {
+    const struct backend *backend;
+    struct backend_group *group;
+    int n;
+    int rank[TOWERS_MAX]; /* by tower */
+    int device[TOWERS_MAX];
+    float weight[TOWERS_MAX];
+};
+
+static int may_join(const struct tower_spec *spec, const struct backend *backend)
+{
+    return spec->n_others == 0 && spec->own.backend == backend && backend->group_create != NULL;
+}
+
+/* The towers of one backend, in their order. */
+static void members_note(struct tower_group *g, const struct trainer_config *cfg,
+                         const struct backend *backend)
+{
+    g->backend = backend;
+    g->n = 0;
+    for (int i = 0; i < cfg->n_towers; i++) {
+        const struct tower_spec *spec = &cfg->towers[i];
+        g->rank[i] = -1;
+        if (!may_join(spec, backend))
+            continue;
+        g->rank[i] = g->n;
+        g->device[g->n] = spec->own.device;
+        g->weight[g->n++] = (float)spec->n / (float)cfg->batch;
+    }
+}
+
+enum status tower_group_create(const struct trainer_config *cfg, struct tower_group **out)
+{
+    enum status st = ST_OK;
+    struct tower_group *g = calloc(1, sizeof *g);
+    if (!g)
+        return ST_NOMEM;
+    for (int i = 0; i < cfg->n_towers && g->n < 2; i++)
+        members_note(g, cfg, cfg->towers[i].own.backend);
+    if (g->n < 2) {
+        free(g);
+        *out = NULL;
+        return ST_OK;
+    }
+    struct backend_group_config gc = {.n = g->n, .device = g->device, .weight = g->weight};
+    TRY(g->backend->group_create(&gc, &g->group));
+    *out = g;
+done:
+    if (st != ST_OK)
+        free(g);
+    return st;
+}
+
+void tower_group_destroy(struct tower_group *g)
+{
+    if (!g)
+        return;
+    g->backend->group_destroy(g->group);
+    free(g);
+}
+
+void tower_group_cancel(struct tower_group *g)
+{
+    if (g)
+        g->backend->group_cancel(g->group);
+}
+
+int tower_group_rank(const struct tower_group *g, int tower)
+{
+    return g ? g->rank[tower] : -1;
+}
+
+struct backend_group *tower_group_backend(const struct tower_group *g)
+{
+    return g ? g->group : NULL;
+}
