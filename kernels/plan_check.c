@@ -1,20 +1,39 @@
 /* kernels/plan_check.c - see plan_check.h. */
 #include "kernels/plan_check.h"
 #include "base/log.h"
+#include "kernels/graph.h"
+#include <stdlib.h>
 
 static const int n_params_of[LAYER_N_KINDS] = {
     [LAYER_CONV2D] = 2, [LAYER_DENSE] = 2, [LAYER_BATCH_NORM] = 4};
 
-/* What the backends do not have yet: they compute chains, and all of it. */
-static enum status check_chain(const struct backend_plan_config *cfg, int i, const char *backend)
+static int shape_is(const struct shape *a, const struct shape *b, int from)
+{
+    int same = a->n_dims == b->n_dims;
+    for (int k = from; same && k < a->n_dims; k++)
+        same = a->dim[k] == b->dim[k];
+    return same;
+}
+
+/* What a layer takes is what the one that it reads gives. */
+static enum status check_shapes(const struct backend_plan_config *cfg, int i)
 {
     const struct layer *l = &cfg->layers[i];
-    if (cfg->mine == NULL && l->kind != LAYER_ADD && l->kind != LAYER_CONCAT && l->n_inputs == 1 &&
-        l->input[0] == i - 1)
+    int64_t channels = 0;
+    int fits = 1;
+    for (int k = 0; k < l->n_inputs; k++) {
+        const struct shape *s =
+            l->input[k] < 0 ? &cfg->layers[0].in : &cfg->layers[l->input[k]].out;
+        fits &= shape_is(&l->in, s, l->kind == LAYER_CONCAT && k > 0);
+        channels += s->dim[0];
+    }
+    if (l->kind == LAYER_ADD || l->kind == LAYER_CONCAT)
+        fits &= shape_is(&l->in, &l->out, l->kind == LAYER_CONCAT);
+    if (l->kind == LAYER_CONCAT)
+        fits &= l->out.n_dims > 0 && l->out.dim[0] == channels;
+    if (fits)
         return ST_OK;
-    LOG_E("layer '%s': the %s backend only computes whole networks in which each layer reads the "
-          "one before",
-          l->name, backend);
+    LOG_E("layer '%s': its shapes are not those of what it reads", l->name);
     return ST_UNSUPPORTED;
 }
 
@@ -32,7 +51,7 @@ static enum status check_inputs(const struct backend_plan_config *cfg, int i)
             LOG_E("layer '%s': is layer %d, and cannot read layer %d", l->name, i, l->input[k]);
             return ST_RANGE;
         }
-    return ST_OK;
+    return check_shapes(cfg, i);
 }
 
 static enum status check_layer(const struct backend_plan_config *cfg, int i, const char *backend)
@@ -57,8 +76,26 @@ static enum status check_layer(const struct backend_plan_config *cfg, int i, con
             LOG_E("layer '%s': parameter %d of %d", l->name, l->param[k], cfg->n_params);
             return ST_RANGE;
         }
-    enum status st = check_inputs(cfg, i);
-    return st == ST_OK ? check_chain(cfg, i, backend) : st;
+    return check_inputs(cfg, i);
+}
+
+/* A gradient by an output that nobody reads would be nobody's. */
+static enum status check_readers(const struct backend_plan_config *cfg)
+{
+    enum status st = ST_OK;
+    struct graph_node *node = calloc((size_t)cfg->n_layers, sizeof *node);
+    if (node == NULL) {
+        LOG_E("no memory left to plan %d layers", cfg->n_layers);
+        return ST_NOMEM;
+    }
+    graph_fill(cfg, node);
+    for (int i = 0; i < cfg->n_layers - 1 && st == ST_OK && !cfg->inference_only; i++)
+        if (node[i].n_readers == 0) {
+            LOG_E("layer '%s': no layer reads its output", cfg->layers[i].name);
+            st = ST_UNSUPPORTED;
+        }
+    free(node);
+    return st;
 }
 
 enum status plan_check_layers(const struct backend_plan_config *cfg, const char *backend)
@@ -66,5 +103,19 @@ enum status plan_check_layers(const struct backend_plan_config *cfg, const char 
     enum status st = ST_OK;
     for (int i = 0; i < cfg->n_layers && st == ST_OK; i++)
         st = check_layer(cfg, i, backend);
-    return st;
+    return st == ST_OK ? check_readers(cfg) : st;
+}
+
+enum status plan_check_chain(const struct backend_plan_config *cfg, const char *backend)
+{
+    for (int i = 0; i < cfg->n_layers; i++) {
+        const struct layer *l = &cfg->layers[i];
+        if (cfg->mine == NULL && l->n_inputs == 1 && l->input[0] == i - 1)
+            continue;
+        LOG_E("layer '%s': the %s backend only computes whole networks in which each layer reads "
+              "the one before",
+              l->name, backend);
+        return ST_UNSUPPORTED;
+    }
+    return ST_OK;
 }

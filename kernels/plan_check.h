@@ -4,7 +4,10 @@
 #define KERNELS_PLAN_CHECK_H
 #include "kernels/backend.h"
 
-/* Kinds, numbers of parameters, and the loss in its place. backend: its name in the log. */
+/* Kinds, numbers of parameters, inputs and their shapes, the loss in its place, readers. backend:
+ * its name in the log. */
 enum status plan_check_layers(const struct backend_plan_config *cfg, const char *backend);
+/* Besides: all layers are computed, each from the one before. */
+enum status plan_check_chain(const struct backend_plan_config *cfg, const char *backend);
 
 #endif

@@ -30,6 +30,7 @@ struct reference *reference_create(int c, int h, int w, int max_n, uint64_t seed
     r->seed = seed;
     r->n = max_n;
     r->layers[0].in = (struct shape){3, {c, h, w}};
+    r->from = LAYER_INPUT_IMAGE;
     r->x = take_doubles((int64_t)max_n * c * h * w);
     r->labels = take((size_t)max_n);
     r->position = take((size_t)max_n * sizeof *r->position);
@@ -52,15 +53,23 @@ void reference_destroy(struct reference *r)
     free(r);
 }
 
+static const struct shape *output_shape(const struct reference *r, int layer)
+{
+    return layer < 0 ? &r->layers[0].in : &r->layers[layer].out;
+}
+
 /* The next layer, its input set. */
 static struct layer *layer_begin(struct reference *r, enum layer_kind kind, const char *name)
 {
     struct layer *l = &r->layers[r->n_layers];
-    if (r->n_layers > 0)
-        l->in = r->layers[r->n_layers - 1].out;
+    if (r->n_layers == REFERENCE_MAX_LAYERS) {
+        fprintf(stderr, "the reference has no room for another layer\n");
+        exit(99);
+    }
+    l->in = *output_shape(r, r->from);
     l->kind = kind;
     l->n_inputs = 1;
-    l->input[0] = r->n_layers - 1;
+    l->input[0] = r->from;
     l->out = l->in;
     snprintf(l->name, sizeof l->name, "%s%d", name, r->n_layers);
     return l;
@@ -71,7 +80,7 @@ static void layer_end(struct reference *r, struct layer *l)
     int64_t elems = r->n * shape_elems(&l->out);
     r->y[r->n_layers] = take_doubles(elems);
     r->d[r->n_layers] = take_doubles(elems);
-    r->n_layers++;
+    r->from = r->n_layers++;
 }
 
 static void param_add(struct reference *r, struct layer *l, int64_t elems)
@@ -142,6 +151,29 @@ void reference_layer(struct reference *r, enum layer_kind kind)
             param_add(r, l, l->in.dim[0]);
     }
     layer_end(r, l);
+}
+
+void reference_join(struct reference *r, enum layer_kind kind, int n, const int *inputs)
+{
+    r->from = inputs[0];
+    struct layer *l = layer_begin(r, kind, "join");
+    l->n_inputs = n;
+    for (int k = 0; k < n; k++) {
+        l->input[k] = inputs[k];
+        if (kind == LAYER_CONCAT && k > 0)
+            l->out.dim[0] += output_shape(r, inputs[k])->dim[0];
+    }
+    layer_end(r, l);
+}
+
+void reference_from(struct reference *r, int layer)
+{
+    r->from = layer;
+}
+
+int reference_last(const struct reference *r)
+{
+    return r->n_layers - 1;
 }
 
 /* ---- convolution and pools: one walk over all (output cell, input cell) pairs ---- */
@@ -391,7 +423,8 @@ static void norm_backward(struct reference *r, const struct layer *l, const doub
             for (int64_t p = 0; p < plane; p++) {
                 int64_t k = (s * n_channels + c) * plane + p;
                 double norm = (x[k] - ch.mean) * scale;
-                dx[k] = r->param[l->param[0]][c] * scale * (dy[k] - sum / ch.n - norm * dot / ch.n);
+                dx[k] +=
+                    r->param[l->param[0]][c] * scale * (dy[k] - sum / ch.n - norm * dot / ch.n);
             }
     }
 }
@@ -413,6 +446,37 @@ static void softmax_forward(struct reference *r, const struct layer *l, const do
             y[s * n_classes + k] = exp(row[k] - row[best]) / sum;
         r->loss += (log(sum) + row[best] - row[r->labels[s]]) / r->n;
         r->n_correct += best == r->labels[s];
+    }
+}
+
+/* ---- layers with several inputs ---- */
+
+static const double *output_of(const struct reference *r, int layer)
+{
+    return layer < 0 ? r->x : r->y[layer];
+}
+
+static void join_forward(struct reference *r, const struct layer *l, double *y)
+{
+    int64_t row = shape_elems(&l->out), at = 0;
+    memset(y, 0, (size_t)(r->n * row) * sizeof *y);
+    for (int j = 0; j < l->n_inputs; j++) {
+        int64_t elems = shape_elems(output_shape(r, l->input[j]));
+        const double *x = output_of(r, l->input[j]);
+        for (int64_t k = 0; k < r->n * elems; k++)
+            y[k / elems * row + at + k % elems] += x[k];
+        at += l->kind == LAYER_CONCAT ? elems : 0;
+    }
+}
+
+static void join_backward(struct reference *r, const struct layer *l, const double *dy)
+{
+    int64_t row = shape_elems(&l->out), at = 0;
+    for (int j = 0; j < l->n_inputs; j++) {
+        int64_t elems = shape_elems(output_shape(r, l->input[j]));
+        for (int64_t k = 0; k < r->n * elems && l->input[j] >= 0; k++)
+            r->d[l->input[j]][k] += dy[k / elems * row + at + k % elems];
+        at += l->kind == LAYER_CONCAT ? elems : 0;
     }
 }
 
@@ -439,6 +503,10 @@ static void layer_forward(struct reference *r, int i, const double *x, double *y
     case LAYER_SOFTMAX_XENT:
         softmax_forward(r, l, x, y);
         break;
+    case LAYER_ADD:
+    case LAYER_CONCAT:
+        join_forward(r, l, y);
+        break;
     case LAYER_RELU:
         for (int64_t k = 0; k < r->n * elems; k++)
             y[k] = x[k] > 0 ? x[k] : 0;
@@ -463,9 +531,10 @@ void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t
     memcpy(r->labels, labels, (size_t)n);
     memcpy(r->position, position, (size_t)n * sizeof *position);
     for (int i = 0; i < r->n_layers; i++)
-        layer_forward(r, i, i > 0 ? r->y[i - 1] : r->x, r->y[i]);
+        layer_forward(r, i, output_of(r, r->layers[i].input[0]), r->y[i]);
 }
 
+/* Adds to the gradients by its inputs. */
 static void layer_backward(struct reference *r, int i, const double *x, const double *dy,
                            double *dx)
 {
@@ -481,6 +550,10 @@ static void layer_backward(struct reference *r, int i, const double *x, const do
     case LAYER_BATCH_NORM:
         norm_backward(r, l, x, dy, dx);
         return;
+    case LAYER_ADD:
+    case LAYER_CONCAT:
+        join_backward(r, l, dy);
+        return;
     case LAYER_MAX_POOL:
     case LAYER_AVG_POOL:
         if (dx != NULL)
@@ -492,13 +565,13 @@ static void layer_backward(struct reference *r, int i, const double *x, const do
     for (int64_t k = 0; k < r->n * elems && dx != NULL; k++) {
         int s = (int)(k / elems);
         if (l->kind == LAYER_RELU)
-            dx[k] = x[k] > 0 ? dy[k] : 0;
+            dx[k] += x[k] > 0 ? dy[k] : 0;
         else if (l->kind == LAYER_DROPOUT)
-            dx[k] = dy[k] * dropout_factor(r, i, elems, s, k % elems);
+            dx[k] += dy[k] * dropout_factor(r, i, elems, s, k % elems);
         else if (l->kind == LAYER_SOFTMAX_XENT)
-            dx[k] = (r->y[i][k] - (k % elems == r->labels[s])) / r->n;
+            dx[k] += (r->y[i][k] - (k % elems == r->labels[s])) / r->n;
         else
-            dx[k] = dy[k];
+            dx[k] += dy[k];
     }
 }
 
@@ -506,10 +579,10 @@ void reference_backward(struct reference *r)
 {
     for (int k = 0; k < r->n_params; k++)
         memset(r->grad[k], 0, (size_t)r->param_elems[k] * sizeof(double));
+    for (int i = 0; i < r->n_layers; i++)
+        memset(r->d[i], 0, (size_t)(r->n * shape_elems(&r->layers[i].out)) * sizeof(double));
     for (int i = r->n_layers - 1; i >= 0; i--) {
-        double *dx = i > 0 ? r->d[i - 1] : NULL;
-        if (dx != NULL)
-            memset(dx, 0, (size_t)(r->n * shape_elems(&r->layers[i].in)) * sizeof *dx);
-        layer_backward(r, i, i > 0 ? r->y[i - 1] : r->x, r->d[i], dx);
+        int from = r->layers[i].input[0];
+        layer_backward(r, i, output_of(r, from), r->d[i], from < 0 ? NULL : r->d[from]);
     }
 }

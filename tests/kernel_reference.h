@@ -6,11 +6,12 @@
 #define TESTS_KERNEL_REFERENCE_H
 #include "kernels/backend.h"
 
-enum { REFERENCE_MAX_LAYERS = 16, REFERENCE_MAX_PARAMS = 24 };
+enum { REFERENCE_MAX_LAYERS = 24, REFERENCE_MAX_PARAMS = 32 };
 
 struct reference {
     struct layer layers[REFERENCE_MAX_LAYERS];
     int n_layers;
+    int from; /* what the next layer reads */
     int n_params;
     int64_t param_elems[REFERENCE_MAX_PARAMS];
     double *param[REFERENCE_MAX_PARAMS]; /* set by the test */
@@ -27,8 +28,8 @@ struct reference {
     int n_correct;
 };
 
-/* Building: an empty net for images (c,h,w), then layer after layer; each takes the output of the
- * one before. A padding of -1 means SAME as TensorFlow does it, 0 means none. */
+/* Building: an empty net for images (c,h,w), then layer after layer; each reads the one before, or
+ * what reference_from says. A padding of -1 means SAME as TensorFlow does it, 0 means none. */
 struct reference *reference_create(int c, int h, int w, int max_n, uint64_t seed);
 void reference_destroy(struct reference *r);
 void reference_conv(struct reference *r, int filters, int kernel, int stride, int padding);
@@ -37,6 +38,12 @@ void reference_dense(struct reference *r, int units);
 void reference_dropout(struct reference *r, float rate);
 /* Relu, batch norm, flatten, softmax_xent. */
 void reference_layer(struct reference *r, enum layer_kind kind);
+/* Add, concat. */
+void reference_join(struct reference *r, enum layer_kind kind, int n, const int *inputs);
+/* The next layer reads this one, or LAYER_INPUT_IMAGE. */
+void reference_from(struct reference *r, int layer);
+/* The last one added. */
+int reference_last(const struct reference *r);
 
 /* pixels: n images of bytes. */
 void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t *labels,

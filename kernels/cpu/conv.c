@@ -103,11 +103,11 @@ static enum status plan_backward_data(struct cpu_pass *pass, int i, const struct
     TRY(cpu_tensor_match(pass, op, dy, cpu_desc_md(pd, dnnl_query_diff_dst_md), &diff, &c->diff_x));
     TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(pd, dnnl_query_weights_md), &packed,
                          &c->load_back));
-    TRY(cpu_tensor_create(pass, op, cpu_desc_md(pd, dnnl_query_diff_src_md), NULL, &op->dx));
+    TRY(cpu_tensor_create(pass, op, cpu_desc_md(pd, dnnl_query_diff_src_md), NULL, op->dx));
     TRY(cpu_call_create(pass, op, pd, &c->backward_x));
     cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_DST, &diff);
     cpu_call_arg(&c->backward_x, DNNL_ARG_WEIGHTS, &packed);
-    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_SRC, &op->dx);
+    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_SRC, op->dx);
 done:
     return st;
 }
@@ -117,7 +117,7 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct conv *c = op->state;
-    const struct cpu_tensor *dy = &pass->ops[i + 1].dx;
+    const struct cpu_tensor *dy = &op->dy;
     dnnl_dims_t kernel, stride, lo, hi;
     dnnl_convolution_desc_t d;
     dnnl_primitive_desc_t pd;

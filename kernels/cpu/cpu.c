@@ -2,8 +2,8 @@
  * the layers of the pass that fits the number of samples.
  * The number of threads is set on the calling thread before each entry (OpenMP keeps it per
  * thread), so that plans with different numbers live side by side and one thread means one. */
-#include "kernels/cpu/cpu.h"
 #include "base/log.h"
+#include "kernels/cpu/edges.h"
 #include "kernels/plan_check.h"
 #include <omp.h>
 #include <stdio.h>
@@ -47,6 +47,7 @@ static void plan_destroy(struct plan *p)
         dnnl_stream_destroy(plan->stream);
     if (plan->engine != NULL)
         dnnl_engine_destroy(plan->engine);
+    free(plan->node);
     free(plan->position);
     free(plan->labels);
     free(plan);
@@ -61,14 +62,17 @@ static enum status plan_create(const struct backend_plan_config *cfg, struct pla
     plan = calloc(1, sizeof *plan);
     if (plan != NULL) {
         plan->cfg = *cfg;
+        plan->node = calloc((size_t)cfg->n_layers, sizeof *plan->node);
         plan->labels = calloc((size_t)cfg->batch, sizeof *plan->labels);
         plan->position = calloc((size_t)cfg->batch, sizeof *plan->position);
     }
-    if (plan == NULL || plan->labels == NULL || plan->position == NULL) {
+    if (plan == NULL || plan->node == NULL || plan->labels == NULL || plan->position == NULL) {
         LOG_E("CPU backend: no memory left for a plan of batch %d", cfg->batch);
         st = ST_NOMEM;
         goto done;
     }
+    graph_fill(cfg, plan->node);
+    plan->image_readers = graph_image_readers(cfg);
     TRY(cpu_status(NULL, "start", dnnl_engine_create(&plan->engine, dnnl_cpu, 0)));
     TRY(cpu_status(NULL, "start",
                    dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
@@ -94,10 +98,10 @@ static enum status load_param(struct plan *p, int param)
     omp_set_num_threads(plan->cfg.n_threads);
     for (int i = 0; i < plan->cfg.n_layers; i++) {
         const struct layer *l = &plan->cfg.layers[i];
-        int mine = 0;
+        int has_it = 0;
         for (int k = 0; k < l->n_params; k++)
-            mine |= l->param[k] == param;
-        for (int s = 0; mine && s < 2; s++) {
+            has_it |= l->param[k] == param;
+        for (int s = 0; has_it && plan->node[i].mine && s < 2; s++) {
             struct cpu_pass *pass = plan->pass[s];
             if (pass != NULL && pass->ops[i].kind->load != NULL)
                 TRY(pass->ops[i].kind->load(pass, i));
@@ -161,8 +165,11 @@ static enum status set_input(struct plan *p, const uint8_t *const *images, const
         TRY(labels_check(plan, labels, n));
     TRY(pass_select(plan, n));
     int64_t pixels = shape_elems(&plan->cfg.layers[0].in);
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        plan->now->ops[i].n_given = 0;
     for (int i = 0; i < n; i++) {
-        pixels_scale(images[i], plan->now->input.data + i * pixels, pixels);
+        if (plan->image_readers > 0)
+            pixels_scale(images[i], plan->now->input.data + i * pixels, pixels);
         plan->position[i] = position != NULL ? position[i] : (uint64_t)i;
     }
     plan->has_labels = labels != NULL;
@@ -175,77 +182,72 @@ done:
 static enum status forward(struct plan *p, int layer, int train)
 {
     struct cpu_plan *plan = cpu_plan_of(p);
-    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
     omp_set_num_threads(plan->cfg.n_threads);
     return plan->now->ops[layer].kind->forward(plan->now, layer, train);
 }
 
 static enum status backward(struct plan *p, int layer)
 {
+    enum status st = ST_OK;
     struct cpu_plan *plan = cpu_plan_of(p);
-    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
     const struct cpu_op *op = &plan->now->ops[layer];
     if (plan->cfg.inference_only || (op->layer->kind == LAYER_SOFTMAX_XENT && !plan->has_labels)) {
         LOG_E("layer '%s': a backward needs a plan for training, and labels", op->layer->name);
         return ST_UNSUPPORTED;
     }
+    if (!op->needs_backward)
+        return ST_OK;
     omp_set_num_threads(plan->cfg.n_threads);
-    return op->needs_backward ? op->kind->backward(plan->now, layer) : ST_OK;
+    TRY(cpu_dy_run(plan->now, layer));
+    TRY(op->kind->backward(plan->now, layer));
+done:
+    return st;
 }
 
 static enum status result(struct plan *p, float *loss, int *n_correct)
 {
     struct cpu_plan *plan = cpu_plan_of(p);
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
-    if (last->kind != LAYER_SOFTMAX_XENT || !plan->has_labels) {
-        LOG_E("layer '%s': a loss needs softmax_xent as the last layer, and labels", last->name);
+    if (last->kind != LAYER_SOFTMAX_XENT || !plan->has_labels ||
+        !plan->node[plan->cfg.n_layers - 1].mine) {
+        LOG_E("layer '%s': a loss needs softmax_xent as the last layer, in this plan, and labels",
+              last->name);
         return ST_UNSUPPORTED;
     }
     cpu_softmax_result(plan->now, loss, n_correct);
     return ST_OK;
 }
 
-/* A relu writes over the output of the layer before it, flattens between them or not. */
-static int output_is_kept(const struct cpu_plan *plan, int layer)
-{
-    int next = layer + 1;
-    while (next < plan->cfg.n_layers && plan->cfg.layers[next].kind == LAYER_FLATTEN)
-        next++;
-    return next >= plan->cfg.n_layers || plan->cfg.layers[next].kind != LAYER_RELU;
-}
-
 static enum status read_output(struct plan *p, int layer, float *dst)
 {
-    enum status st = ST_OK;
     struct cpu_plan *plan = cpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers);
-    const struct cpu_op *op = &plan->now->ops[layer];
-    dnnl_memory_desc_t md;
-    dnnl_memory_t to = NULL;
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_primitive_t prim = NULL;
-    if (!output_is_kept(plan, layer)) {
-        LOG_E("layer '%s': its output is gone, the relu behind writes over it; read that one's",
-              op->layer->name);
-        return ST_UNSUPPORTED;
-    }
     omp_set_num_threads(plan->cfg.n_threads);
-    TRY(cpu_md_plain(op, plan->now->n, &op->layer->out, &md));
-    TRY(cpu_status(op, "read it out", dnnl_memory_create(&to, &md, plan->engine, dst)));
-    TRY(cpu_status(
-        op, "read it out",
-        dnnl_reorder_primitive_desc_create(&pd, &op->y.md, plan->engine, &md, plan->engine, NULL)));
-    TRY(cpu_status(op, "read it out", dnnl_primitive_create(&prim, pd)));
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, op->y.mem}, {DNNL_ARG_TO, to}};
-    TRY(cpu_status(op, "read it out", dnnl_primitive_execute(prim, plan->stream, 2, args)));
-done:
-    if (prim != NULL)
-        dnnl_primitive_destroy(prim);
-    if (pd != NULL)
-        dnnl_primitive_desc_destroy(pd);
-    if (to != NULL)
-        dnnl_memory_destroy(to);
-    return st;
+    return cpu_output_read(plan, layer, dst);
+}
+
+static enum status set_output(struct plan *p, int layer, const float *src)
+{
+    struct cpu_plan *plan = cpu_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_imported(&plan->node[layer]));
+    return cpu_output_set(plan, layer, src);
+}
+
+static enum status set_output_grad(struct plan *p, int layer, const float *src)
+{
+    struct cpu_plan *plan = cpu_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_exported(&plan->node[layer]));
+    return cpu_output_grad_set(plan, layer, src);
+}
+
+static enum status read_output_grad(struct plan *p, int layer, float *dst)
+{
+    struct cpu_plan *plan = cpu_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_imported(&plan->node[layer]));
+    omp_set_num_threads(plan->cfg.n_threads);
+    return cpu_output_grad_read(plan, layer, dst);
 }
 
 /* Filled once when the object is loaded: library, version, and the instructions it will use. */
@@ -279,4 +281,7 @@ const struct backend weir_backend = {
     .backward = backward,
     .result = result,
     .read_output = read_output,
+    .set_output = set_output,
+    .set_output_grad = set_output_grad,
+    .read_output_grad = read_output_grad,
 };

@@ -7,17 +7,18 @@
  * oneDNN is noted in the pass and freed with it, so that a kind has no destructor.
  *
  * Where memory traffic is saved:
- * - relu works in place: it is part of the convolution or dense layer before it, and its backward
- *   masks the gradient where the output is 0 (before a max pool: the pooled gradient, which is the
- *   same gradient, cells that lose the pool having none);
+ * - relu works in place if nobody else reads what it reads: it is part of the convolution, dense
+ *   layer or sum before it, and its backward masks the gradient where the output is 0 (where a max
+ *   pool alone reads it: the pooled gradient, which is the same gradient, cells that lose the pool
+ *   having none);
  * - dense weights and their gradients stay in the caller's layout: repacking them each step costs
  *   more than oneDNN's packed kernels save;
- * - no gradient is worked out for layers below the first one with parameters.
+ * - no gradient is worked out for layers that follow from none with parameters.
  *
  * Threads: one at a time. Errors: logged here with the layer's name. */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
-#include "kernels/backend.h"
+#include "kernels/graph.h"
 #include <oneapi/dnnl/dnnl.h>
 
 /* Loops that gain from wide vectors are compiled for several CPUs and chosen at load time; not
@@ -27,8 +28,6 @@
     __has_feature(memory_sanitizer)
 #define CPU_SANITIZED 1
 #endif
-#endif
-#if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define CPU_THREAD_SANITIZED 1
 #endif
@@ -49,6 +48,7 @@ struct cpu_tensor {
     dnnl_memory_desc_t md;
     dnnl_memory_t mem; /* the pass's; NULL: there is no such tensor */
     float *data;       /* the pass's, or the caller's parameter or gradient */
+    int shared;        /* has other readers: must not be written over */
 };
 
 /* A primitive with its arguments; prim NULL: nothing to do. */
@@ -62,7 +62,7 @@ struct cpu_pass;
 struct cpu_op;
 struct cpu_kind {
     /* Sets op->y from op->x; then, from the last layer down and only if op->needs_backward, op->dx
-     * (if op->needs_dx) from the dx of the layer above. */
+     * (where op->needs_dx) from op->dy. */
     enum status (*plan_forward)(struct cpu_pass *pass, int i);
     enum status (*plan_backward)(struct cpu_pass *pass, int i);
     enum status (*load)(struct cpu_pass *pass, int i); /* NULL: parameters are read in place */
@@ -70,22 +70,29 @@ struct cpu_kind {
     enum status (*backward)(struct cpu_pass *pass, int i);
 };
 extern const struct cpu_kind cpu_conv, cpu_pool, cpu_dense, cpu_relu, cpu_dropout, cpu_batch_norm,
-    cpu_flatten, cpu_softmax_xent;
+    cpu_flatten, cpu_softmax_xent, cpu_add, cpu_concat;
 
 struct cpu_op {
     const struct cpu_kind *kind;
     const struct layer *layer;
-    struct cpu_tensor x, y; /* input and output; (n,C,H,W) or (n,F) */
-    struct cpu_tensor dx;   /* gradient of the loss by x, in any format */
-    int needs_backward;     /* this layer or one before has parameters */
-    int needs_dx;           /* one before has */
-    int relu_done;          /* relu: its forward is part of the layer before */
-    int relu_masked;        /* relu: its backward is done by the max pool behind */
-    void *state;            /* the kind's, zeroed by cpu_state_create */
+    struct cpu_tensor x, y;  /* first input, and output; (n,C,H,W) or (n,F) */
+    struct cpu_tensor dy;    /* gradient of the loss by y, in any format: all its readers' dx */
+    struct cpu_tensor *dx;   /* [n_inputs] by the inputs, likewise */
+    struct cpu_sum *sum;     /* how dy is made; NULL: it is its only reader's dx */
+    int needs_backward;      /* this layer or one that it follows from has parameters */
+    int needs_dx;            /* one that its first input follows from has */
+    int relu_done;           /* relu: its forward is part of the layer before */
+    int relu_masked;         /* relu: its backward is done by the max pool behind */
+    int overwritten;         /* y is: a relu works on it in place */
+    struct cpu_tensor given; /* exported: what other plans add to dy, as rows */
+    int n_given;             /* times that it was given in this step */
+    void *state;             /* the kind's, zeroed by cpu_state_create */
 };
 
 struct cpu_plan {
     struct backend_plan_config cfg;
+    struct graph_node *node; /* [n_layers] */
+    int image_readers;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct cpu_pass *pass[2]; /* for cfg.batch samples; for the other number last met, or NULL */
@@ -152,12 +159,21 @@ enum status cpu_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
 enum status cpu_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
                              const struct cpu_tensor *from, const dnnl_memory_desc_t *md,
                              struct cpu_tensor *out, struct cpu_call *call);
-/* The next layer is a relu: marks it as done by this one. */
+/* `from` itself if nobody else reads it and its format is md, else a copy that `call` makes. */
+enum status cpu_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
+                           const struct cpu_tensor *from, const dnnl_memory_desc_t *md,
+                           struct cpu_tensor *out, struct cpu_call *call);
+/* The output has one reader, a relu: marks it as done by this layer. */
 int cpu_relu_fuse(struct cpu_pass *pass, int i);
+/* What layer i gets as its k-th input. */
+const struct cpu_tensor *cpu_input(const struct cpu_pass *pass, int i, int k);
 
 /* simple.c: dy[k] = 0 where y[k] is not above 0. */
 void cpu_relu_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
                    const struct cpu_tensor *dy);
+/* dst = a + b, then max(dst, 0) if relu; dst may be one of them. All of one format. */
+void cpu_tensors_add(const struct cpu_pass *pass, const struct cpu_tensor *a,
+                     const struct cpu_tensor *b, const struct cpu_tensor *dst, int relu);
 /* Mean cross-entropy and hits of the last forward. */
 void cpu_softmax_result(const struct cpu_pass *pass, float *loss, int *n_correct);
 

@@ -62,11 +62,11 @@ static enum status plan_backward_data(struct cpu_pass *pass, struct cpu_op *op,
         op, "describe this layer's gradient",
         dnnl_inner_product_backward_data_desc_init(&d, &c->src.md, &c->w.md, &op->y.md)));
     TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
-    TRY(cpu_tensor_create(pass, op, &c->src.md, NULL, &op->dx));
+    TRY(cpu_tensor_create(pass, op, &c->src.md, NULL, op->dx));
     TRY(cpu_call_create(pass, op, pd, &c->backward_x));
     cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_DST, dy);
     cpu_call_arg(&c->backward_x, DNNL_ARG_WEIGHTS, &c->w);
-    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_SRC, &op->dx);
+    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_SRC, op->dx);
 done:
     return st;
 }
@@ -80,7 +80,7 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     dnnl_inner_product_desc_t d;
     dnnl_primitive_desc_t pd;
     struct cpu_tensor dy, dw, db;
-    TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &dy, &c->diff));
+    TRY(cpu_tensor_match(pass, op, &op->dy, &op->y.md, &dy, &c->diff));
     TRY(cpu_tensor_create(pass, op, &c->w.md, grads[op->layer->param[0]], &dw));
     TRY(cpu_tensor_create(pass, op, &c->b.md, grads[op->layer->param[1]], &db));
     TRY(cpu_status(op, "describe this layer's gradient",

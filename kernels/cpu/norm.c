@@ -124,10 +124,10 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     dnnl_primitive_desc_t pd;
     struct cpu_tensor dy, dx;
     /* gamma and beta need the same sums as dx does, so dx is always worked out */
-    TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &dy, &c->diff));
+    TRY(cpu_tensor_match(pass, op, &op->dy, &op->y.md, &dy, &c->diff));
     TRY(as_image(pass, op, &dy, &dy));
-    TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, &op->dx));
-    TRY(as_image(pass, op, &op->dx, &dx));
+    TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, op->dx));
+    TRY(as_image(pass, op, op->dx, &dx));
     TRY(scale_shift_create(pass, op, &c->diff_scale_shift));
     TRY(cpu_status(op, "describe this normalization's gradient",
                    dnnl_batch_normalization_backward_desc_init(&d, dnnl_backward, &c->x.md,

@@ -3,7 +3,7 @@
  * writes; then backwards from the last. All primitives run one after the other, so they share one
  * scratchpad. */
 #include "base/log.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/edges.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -275,12 +275,34 @@ done:
     return st;
 }
 
+enum status cpu_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
+                           const struct cpu_tensor *from, const dnnl_memory_desc_t *md,
+                           struct cpu_tensor *out, struct cpu_call *call)
+{
+    enum status st = ST_OK;
+    struct cpu_tensor to;
+    if (!from->shared)
+        return cpu_tensor_match(pass, op, from, md, out, call);
+    TRY(cpu_tensor_create(pass, op, md, NULL, &to));
+    TRY(cpu_reorder_create(pass, op, from, &to, call));
+    *out = to;
+done:
+    return st;
+}
+
 int cpu_relu_fuse(struct cpu_pass *pass, int i)
 {
-    if (i + 1 >= pass->plan->cfg.n_layers || pass->ops[i + 1].layer->kind != LAYER_RELU)
+    int reader = pass->plan->node[i].reader;
+    if (reader < 0 || pass->plan->cfg.layers[reader].kind != LAYER_RELU)
         return 0;
-    pass->ops[i + 1].relu_done = 1;
+    pass->ops[reader].relu_done = 1;
     return 1;
+}
+
+const struct cpu_tensor *cpu_input(const struct cpu_pass *pass, int i, int k)
+{
+    int from = pass->plan->cfg.layers[i].input[k];
+    return from < 0 ? &pass->input : &pass->ops[from].y;
 }
 
 static const struct cpu_kind *const kinds[LAYER_N_KINDS] = {
@@ -293,6 +315,8 @@ static const struct cpu_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_BATCH_NORM] = &cpu_batch_norm,
     [LAYER_FLATTEN] = &cpu_flatten,
     [LAYER_SOFTMAX_XENT] = &cpu_softmax_xent,
+    [LAYER_ADD] = &cpu_add,
+    [LAYER_CONCAT] = &cpu_concat,
 };
 
 static enum status scratch_bind(struct cpu_pass *pass)
@@ -307,33 +331,57 @@ done:
     return st;
 }
 
+/* The output of a layer: this plan's, or one that another plan computes and we are given. */
+static enum status output_plan(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    const struct graph_node *node = &pass->plan->node[i];
+    const struct layer *l = op->layer;
+    dnnl_memory_desc_t md;
+    if (node->mine) {
+        void *dx;
+        TRY(cpu_block_create(pass, (size_t)l->n_inputs * sizeof *op->dx, &dx));
+        op->dx = dx;
+        op->kind = kinds[l->kind];
+        op->needs_dx = graph_input_trained(pass->plan->node, l, 0);
+        op->needs_backward = node->trained;
+        op->x = *cpu_input(pass, i, 0);
+        TRY(op->kind->plan_forward(pass, i));
+    } else if (graph_imported(node)) {
+        TRY(cpu_md_plain(op, pass->n, &l->out, &md));
+        TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
+    }
+    op->y.shared |= node->n_readers > 1 || graph_exported(node);
+done:
+    return st;
+}
+
 static enum status ops_plan(struct cpu_pass *pass)
 {
     enum status st = ST_OK;
     const struct backend_plan_config *cfg = &pass->plan->cfg;
+    const struct graph_node *node = pass->plan->node;
     dnnl_memory_desc_t md;
-    int has_params = 0;
-    TRY(cpu_md_plain(NULL, pass->n, &cfg->layers[0].in, &md));
-    TRY(cpu_tensor_create(pass, NULL, &md, NULL, &pass->input));
-    for (int i = 0; i < cfg->n_layers; i++) {
-        struct cpu_op *op = &pass->ops[i];
-        op->layer = &cfg->layers[i];
-        op->kind = kinds[op->layer->kind];
-        op->needs_dx = has_params;
-        has_params |= op->layer->n_params > 0;
-        op->needs_backward = has_params;
+    if (pass->plan->image_readers > 0) {
+        TRY(cpu_md_plain(NULL, pass->n, &cfg->layers[0].in, &md));
+        TRY(cpu_tensor_create(pass, NULL, &md, NULL, &pass->input));
+        pass->input.shared = pass->plan->image_readers > 1;
     }
     for (int i = 0; i < cfg->n_layers; i++) {
-        struct cpu_op *op = &pass->ops[i];
-        op->x = i > 0 ? pass->ops[i - 1].y : pass->input;
-        TRY(op->kind->plan_forward(pass, i));
+        pass->ops[i].layer = &cfg->layers[i];
+        TRY(output_plan(pass, i));
     }
-    for (int i = cfg->n_layers - 1; i >= 0 && !cfg->inference_only; i--)
-        if (pass->ops[i].needs_backward)
+    for (int i = cfg->n_layers - 1; i >= 0 && !cfg->inference_only; i--) {
+        if (!node[i].trained || (!node[i].mine && node[i].own_readers == 0))
+            continue;
+        TRY(cpu_dy_plan(pass, i));
+        if (node[i].mine)
             TRY(pass->ops[i].kind->plan_backward(pass, i));
+    }
     TRY(scratch_bind(pass));
     for (int i = 0; i < cfg->n_layers; i++)
-        if (pass->ops[i].kind->load != NULL)
+        if (node[i].mine && pass->ops[i].kind->load != NULL)
             TRY(pass->ops[i].kind->load(pass, i));
 done:
     return st;

@@ -7,7 +7,7 @@ struct pool {
     struct cpu_tensor work; /* where each maximum came from */
     struct cpu_tensor dy;   /* in y's format */
     struct cpu_call forward, diff, backward;
-    int masks; /* the layer before is a relu whose backward is done here */
+    int masks; /* the layer that it reads is a relu whose backward is done here */
 };
 
 static dnnl_alg_kind_t pool_kind(const struct cpu_op *op)
@@ -72,17 +72,19 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
                    dnnl_pooling_backward_desc_init(&d, pool_kind(op), &op->x.md, &op->y.md, stride,
                                                    kernel, lo, hi)));
     TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
-    TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &c->dy, &c->diff));
-    TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, &op->dx));
+    int from = op->layer->input[0]; /* a layer: there is a gradient by its output */
+    c->masks = op->layer->kind == LAYER_MAX_POOL && pass->plan->node[from].reader == i &&
+               pass->ops[from].layer->kind == LAYER_RELU;
+    if (c->masks)
+        pass->ops[from].relu_masked = 1;
+    TRY((c->masks ? cpu_tensor_own : cpu_tensor_match)(pass, op, &op->dy, &op->y.md, &c->dy,
+                                                       &c->diff));
+    TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, op->dx));
     TRY(cpu_call_create(pass, op, pd, &c->backward));
     cpu_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &c->dy);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, &op->dx);
-    if (op->layer->kind == LAYER_MAX_POOL) {
+    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, op->dx);
+    if (op->layer->kind == LAYER_MAX_POOL)
         cpu_call_arg(&c->backward, DNNL_ARG_WORKSPACE, &c->work);
-        c->masks = i > 0 && pass->ops[i - 1].layer->kind == LAYER_RELU;
-        if (c->masks)
-            pass->ops[i - 1].relu_masked = 1;
-    }
 done:
     return st;
 }

@@ -21,10 +21,11 @@ static int loop_threads(const struct cpu_pass *pass)
 
 /* ---- relu ---- */
 
-CPU_CLONES static void relu_block(float *x, int64_t n)
+/* y may be x */
+CPU_CLONES static void relu_block(const float *x, float *y, int64_t n)
 {
     for (int64_t k = 0; k < n; k++)
-        x[k] = x[k] > 0.0f ? x[k] : 0.0f;
+        y[k] = x[k] > 0.0f ? x[k] : 0.0f;
 }
 
 CPU_CLONES static void mask_block(const float *y, float *dy, int64_t n)
@@ -50,15 +51,56 @@ void cpu_relu_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
         mask_block(y->data + b * BLOCK_FLOATS, dy->data + b * BLOCK_FLOATS, block_floats(n, b));
 }
 
+CPU_CLONES static void add_block(const float *a, const float *b, float *dst, int64_t n, int relu)
+{
+    if (relu)
+        for (int64_t k = 0; k < n; k++)
+            dst[k] = a[k] + b[k] > 0.0f ? a[k] + b[k] : 0.0f;
+    else
+        for (int64_t k = 0; k < n; k++)
+            dst[k] = a[k] + b[k];
+}
+
+void cpu_tensors_add(const struct cpu_pass *pass, const struct cpu_tensor *a,
+                     const struct cpu_tensor *b, const struct cpu_tensor *dst, int relu)
+{
+    int64_t n = cpu_tensor_floats(dst);
+    int64_t n_blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS;
+    int threads = loop_threads(pass);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int64_t k = 0; k < n_blocks; k++)
+        add_block(a->data + k * BLOCK_FLOATS, b->data + k * BLOCK_FLOATS,
+                  dst->data + k * BLOCK_FLOATS, block_floats(n, k), relu);
+}
+
 struct relu {
     struct cpu_call diff;
 };
 
+/* Notes whose outputs a relu in place writes over: that of the layer which it reads, and those that
+ * are this one under another name. */
+static void overwrite(struct cpu_pass *pass, int from)
+{
+    while (from >= 0) {
+        struct cpu_op *op = &pass->ops[from];
+        op->overwritten = 1;
+        from = op->kind != NULL && op->y.data == op->x.data ? op->layer->input[0] : -1;
+    }
+}
+
 static enum status relu_plan_forward(struct cpu_pass *pass, int i)
 {
+    enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
+    TRY(cpu_block_create(pass, sizeof(struct relu), &op->state));
+    if (op->x.shared) {
+        TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, &op->y));
+        return ST_OK;
+    }
     op->y = op->x;
-    return cpu_block_create(pass, sizeof(struct relu), &op->state);
+    overwrite(pass, op->layer->input[0]);
+done:
+    return st;
 }
 
 static enum status relu_plan_backward(struct cpu_pass *pass, int i)
@@ -66,9 +108,9 @@ static enum status relu_plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct relu *c = op->state;
-    op->dx = pass->ops[i + 1].dx;
+    *op->dx = op->dy;
     if (op->needs_dx && !op->relu_masked)
-        TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &op->dx, &c->diff));
+        TRY(cpu_tensor_own(pass, op, &op->dy, &op->y.md, op->dx, &c->diff));
 done:
     return st;
 }
@@ -83,7 +125,8 @@ static enum status relu_forward(struct cpu_pass *pass, int i, int train)
     int threads = loop_threads(pass);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t b = 0; b < n_blocks; b++)
-        relu_block(op->y.data + b * BLOCK_FLOATS, block_floats(n, b));
+        relu_block(op->x.data + b * BLOCK_FLOATS, op->y.data + b * BLOCK_FLOATS,
+                   block_floats(n, b));
     return ST_OK;
 }
 
@@ -95,7 +138,7 @@ static enum status relu_backward(struct cpu_pass *pass, int i)
     if (!op->needs_dx || op->relu_masked)
         return ST_OK;
     TRY(cpu_call_run(pass, op, &c->diff));
-    cpu_relu_mask(pass, &op->y, &op->dx);
+    cpu_relu_mask(pass, &op->y, op->dx);
 done:
     return st;
 }
@@ -138,6 +181,7 @@ static enum status dropout_plan_forward(struct cpu_pass *pass, int i)
     TRY(cpu_tensor_match(pass, op, &op->x, &md, &c->rows, &c->to_rows));
     if (cfg->inference_only) {
         op->y = c->rows;
+        op->y.shared = 1; /* what it reads must stay, too */
         return ST_OK;
     }
     TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
@@ -152,8 +196,8 @@ static enum status dropout_plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct dropout *c = op->state;
-    TRY(cpu_tensor_match(pass, op, &pass->ops[i + 1].dx, &op->y.md, &c->dy, &c->diff));
-    op->dx = c->dy;
+    TRY(cpu_tensor_own(pass, op, &op->dy, &op->y.md, &c->dy, &c->diff));
+    *op->dx = c->dy;
 done:
     return st;
 }
@@ -223,7 +267,7 @@ const struct cpu_kind cpu_dropout = {dropout_plan_forward, dropout_plan_backward
 /* ---- flatten: a change of name, once the input is in canonical order ---- */
 
 struct flatten {
-    struct cpu_call to_rows;
+    struct cpu_call to_rows, diff;
 };
 
 static enum status flatten_plan_forward(struct cpu_pass *pass, int i)
@@ -238,6 +282,7 @@ static enum status flatten_plan_forward(struct cpu_pass *pass, int i)
     TRY(cpu_md_plain(op, pass->n, &op->layer->out, &out));
     TRY(cpu_tensor_match(pass, op, &op->x, &in, &rows, &c->to_rows));
     TRY(cpu_tensor_create(pass, op, &out, rows.data, &op->y));
+    op->y.shared = rows.shared;
 done:
     return st;
 }
@@ -246,13 +291,15 @@ static enum status flatten_plan_backward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
+    struct flatten *c = op->state;
     dnnl_memory_desc_t in;
+    struct cpu_tensor rows;
     if (!op->needs_dx)
         return ST_OK;
-    /* whoever is above a flatten works on plain rows, so its gradient is plain too */
-    CHECK(dnnl_memory_desc_equal(&pass->ops[i + 1].dx.md, &op->y.md));
+    TRY(cpu_tensor_match(pass, op, &op->dy, &op->y.md, &rows, &c->diff));
     TRY(cpu_md_plain(op, pass->n, &op->layer->in, &in));
-    TRY(cpu_tensor_create(pass, op, &in, pass->ops[i + 1].dx.data, &op->dx));
+    TRY(cpu_tensor_create(pass, op, &in, rows.data, op->dx));
+    op->dx->shared = rows.shared;
 done:
     return st;
 }
@@ -265,7 +312,8 @@ static enum status flatten_forward(struct cpu_pass *pass, int i, int train)
 
 static enum status flatten_backward(struct cpu_pass *pass, int i)
 {
-    return ST_OK;
+    const struct flatten *c = pass->ops[i].state;
+    return cpu_call_run(pass, &pass->ops[i], &c->diff);
 }
 
 const struct cpu_kind cpu_flatten = {flatten_plan_forward, flatten_plan_backward, NULL,
@@ -307,7 +355,7 @@ done:
 static enum status softmax_plan_backward(struct cpu_pass *pass, int i)
 {
     struct cpu_op *op = &pass->ops[i];
-    return op->needs_dx ? cpu_tensor_create(pass, op, &op->y.md, NULL, &op->dx) : ST_OK;
+    return op->needs_dx ? cpu_tensor_create(pass, op, &op->y.md, NULL, op->dx) : ST_OK;
 }
 
 /* Probabilities of one sample; returns log of the sum of exp(x - max), *max its largest x. */
@@ -358,7 +406,7 @@ static enum status softmax_backward(struct cpu_pass *pass, int i)
         return ST_OK;
     float scale = 1.0f / (float)pass->n;
     for (int s = 0; s < pass->n; s++) {
-        float *dx = op->dx.data + s * n;
+        float *dx = op->dx->data + s * n;
         for (int64_t k = 0; k < n; k++)
             dx[k] = op->y.data[s * n + k] * scale;
         dx[pass->plan->labels[s]] -= scale;

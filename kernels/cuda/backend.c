@@ -82,6 +82,7 @@ static enum status config_check(const struct backend_plan_config *cfg)
         return ST_UNSUPPORTED;
     }
     TRY(plan_check_layers(cfg, "CUDA"));
+    TRY(plan_check_chain(cfg, "CUDA"));
     TRY(device_check(cfg->device));
 done:
     return st;

@@ -48,6 +48,12 @@ class Determinism(harness.Test):
                                             "--optimizer=adam", "--learning_rate=0.001",
                                             "--intra_op_threads=1"])
 
+    def test_same_bits_resnet_mini(self):
+        """A graph: gradients of outputs with several readers are added in a fixed order."""
+        self.check_same_bits("resnet_mini", ["--batch_size=8", "--train_steps=6",
+                                             "--optimizer=momentum", "--learning_rate=0.01",
+                                             "--chunk_bytes=16384", "--intra_op_threads=1"])
+
     def test_same_bits_three_workers(self):
         """With three contributions the order of the sum shows in the bits."""
         digests = set()

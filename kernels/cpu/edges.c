@@ -1,0 +1,167 @@
+/* kernels/cpu/edges.c - see edges.h.
+ * Each reader of an output leaves its part of the gradient in a tensor of its own. Before the
+ * backward of the layer whose output it is they are added, from the last reader to the first, and
+ * then what other plans gave: the same sum in every run, whoever ran when. */
+#include "kernels/cpu/edges.h"
+#include "base/log.h"
+#include <string.h>
+
+struct cpu_sum {
+    int n;
+    struct part {
+        struct cpu_call match; /* into the format of the output */
+        struct cpu_tensor t;
+    } part[];
+};
+
+static enum status part_add(struct cpu_pass *pass, struct cpu_op *op, const struct cpu_tensor *dx)
+{
+    struct part *part = &op->sum->part[op->sum->n++];
+    return cpu_tensor_match(pass, op, dx, &op->y.md, &part->t, &part->match);
+}
+
+/* The gradients that other plans give, as rows. */
+static enum status given_plan(struct cpu_pass *pass, struct cpu_op *op)
+{
+    enum status st = ST_OK;
+    dnnl_memory_desc_t md;
+    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &md));
+    TRY(cpu_tensor_create(pass, op, &md, NULL, &op->given));
+done:
+    return st;
+}
+
+enum status cpu_dy_plan(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    const struct cpu_plan *plan = pass->plan;
+    int exported = graph_exported(&plan->node[i]), n = plan->node[i].own_readers + exported;
+    void *sum;
+    if (exported)
+        TRY(given_plan(pass, op));
+    if (n > 1) {
+        TRY(cpu_block_create(pass, sizeof *op->sum + (size_t)n * sizeof op->sum->part[0], &sum));
+        op->sum = sum;
+        TRY(cpu_tensor_create(pass, op, &op->y.md, NULL, &op->dy));
+    }
+    for (int r = plan->cfg.n_layers - 1; r > i; r--) {
+        const struct layer *reader = &plan->cfg.layers[r];
+        for (int k = 0; k < reader->n_inputs && plan->node[r].mine; k++) {
+            if (reader->input[k] != i)
+                continue;
+            if (n > 1)
+                TRY(part_add(pass, op, &pass->ops[r].dx[k]));
+            else
+                op->dy = pass->ops[r].dx[k];
+        }
+    }
+    if (exported && n > 1)
+        TRY(part_add(pass, op, &op->given));
+    else if (exported)
+        op->dy = op->given;
+done:
+    return st;
+}
+
+enum status cpu_dy_run(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    const struct cpu_sum *s = op->sum;
+    if (graph_exported(&pass->plan->node[i]) && op->n_given == 0) {
+        LOG_E("layer '%s': other devices read its output, but none gave its gradient",
+              op->layer->name);
+        return ST_UNSUPPORTED;
+    }
+    op->n_given = 0;
+    for (int k = 0; s != NULL && k < s->n; k++) {
+        TRY(cpu_call_run(pass, op, &s->part[k].match));
+        if (k > 0)
+            cpu_tensors_add(pass, k > 1 ? &op->dy : &s->part[0].t, &s->part[k].t, &op->dy, 0);
+    }
+done:
+    return st;
+}
+
+/* A tensor as rows in the caller's memory. */
+static enum status read_out(struct cpu_plan *plan, const struct cpu_op *op,
+                            const struct cpu_tensor *t, float *dst)
+{
+    enum status st = ST_OK;
+    dnnl_memory_desc_t md;
+    dnnl_memory_t to = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_t prim = NULL;
+    TRY(cpu_md_plain(op, plan->now->n, &op->layer->out, &md));
+    TRY(cpu_status(op, "read it out", dnnl_memory_create(&to, &md, plan->engine, dst)));
+    TRY(cpu_status(
+        op, "read it out",
+        dnnl_reorder_primitive_desc_create(&pd, &t->md, plan->engine, &md, plan->engine, NULL)));
+    TRY(cpu_status(op, "read it out", dnnl_primitive_create(&prim, pd)));
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, t->mem}, {DNNL_ARG_TO, to}};
+    TRY(cpu_status(op, "read it out", dnnl_primitive_execute(prim, plan->stream, 2, args)));
+done:
+    if (prim != NULL)
+        dnnl_primitive_destroy(prim);
+    if (pd != NULL)
+        dnnl_primitive_desc_destroy(pd);
+    if (to != NULL)
+        dnnl_memory_destroy(to);
+    return st;
+}
+
+enum status cpu_output_read(struct cpu_plan *plan, int layer, float *dst)
+{
+    const struct cpu_op *op = &plan->now->ops[layer];
+    if (op->overwritten || op->y.mem == NULL) {
+        LOG_E("layer '%s': its output is not here: %s", op->layer->name,
+              op->overwritten ? "a relu behind it writes over it; read that one's"
+                              : "it is another plan's");
+        return ST_UNSUPPORTED;
+    }
+    return read_out(plan, op, &op->y, dst);
+}
+
+enum status cpu_output_set(struct cpu_plan *plan, int layer, const float *src)
+{
+    const struct cpu_op *op = &plan->now->ops[layer];
+    memcpy(op->y.data, src, (size_t)cpu_tensor_floats(&op->y) * sizeof *src);
+    return ST_OK;
+}
+
+/* Is there a gradient by the layer's output? */
+static enum status trained_check(const struct cpu_plan *plan, int layer)
+{
+    if (!plan->cfg.inference_only && plan->node[layer].trained)
+        return ST_OK;
+    LOG_E("layer '%s': there is no gradient by its output: %s", plan->cfg.layers[layer].name,
+          plan->cfg.inference_only ? "the plan is for inference" : "it follows from no parameters");
+    return ST_UNSUPPORTED;
+}
+
+enum status cpu_output_grad_set(struct cpu_plan *plan, int layer, const float *src)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &plan->now->ops[layer];
+    struct cpu_tensor from = op->given;
+    TRY(trained_check(plan, layer));
+    if (op->n_given++ > 0) {
+        from.data = (float *)src;
+        cpu_tensors_add(plan->now, &op->given, &from, &op->given, 0);
+    } else {
+        memcpy(op->given.data, src, (size_t)cpu_tensor_floats(&op->given) * sizeof *src);
+    }
+done:
+    return st;
+}
+
+enum status cpu_output_grad_read(struct cpu_plan *plan, int layer, float *dst)
+{
+    enum status st = ST_OK;
+    TRY(trained_check(plan, layer));
+    TRY(cpu_dy_run(plan->now, layer));
+    TRY(read_out(plan, &plan->now->ops[layer], &plan->now->ops[layer].dy, dst));
+done:
+    return st;
+}

@@ -1,0 +1,19 @@
+/* kernels/cpu/edges.h - the gradient by an output, which all its readers have a part in, and what
+ * crosses from plan to plan (backend.h's set_output and its kin).
+ * Threads: as the plan's. Errors: logged with the layer's name; ST_UNSUPPORTED for what is not
+ * there. */
+#ifndef KERNELS_CPU_EDGES_H
+#define KERNELS_CPU_EDGES_H
+#include "kernels/cpu/cpu.h"
+
+/* op->dy; after the backwards of the layer's readers are planned. */
+enum status cpu_dy_plan(struct cpu_pass *pass, int i);
+/* Works it out; after the backwards of the readers. */
+enum status cpu_dy_run(struct cpu_pass *pass, int i);
+
+enum status cpu_output_set(struct cpu_plan *plan, int layer, const float *src);
+enum status cpu_output_read(struct cpu_plan *plan, int layer, float *dst);
+enum status cpu_output_grad_set(struct cpu_plan *plan, int layer, const float *src);
+enum status cpu_output_grad_read(struct cpu_plan *plan, int layer, float *dst);
+
+#endif

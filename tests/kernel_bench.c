@@ -1,0 +1,239 @@
+/* tests/kernel_bench.c - see the header. */
+#include "tests/kernel_bench.h"
+#include "base/rng.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+const struct backend *backend;
+double bench_tolerance = BENCH_TOLERANCE_F32;
+static const double floor_f32 = 1e-6;
+
+/* ---- a net, its reference, a plan and a batch ---- */
+
+static float noise(uint64_t round, uint64_t index, uint64_t counter)
+{
+    return rng_uniform(rng_key(BENCH_SEED + round, RNG_TEST, index), counter) * 2 - 1;
+}
+
+/* Sets parameters of both sides; `round` makes other values. */
+void bench_params(struct bench *b, int round)
+{
+    struct reference *r = b->r;
+    for (int i = 0; i < r->n_layers; i++) {
+        const struct layer *l = &r->layers[i];
+        for (int k = 0; k < l->n_params; k++) {
+            int id = l->param[k];
+            double fan = (double)(r->param_elems[id] / l->out.dim[0]);
+            for (int64_t j = 0; j < r->param_elems[id]; j++) {
+                float v = noise((uint64_t)round, (uint64_t)id, (uint64_t)j);
+                if (l->kind == LAYER_BATCH_NORM)
+                    v = k == 0 || k == 3 ? 1.0f + 0.5f * v : 0.3f * v;
+                else
+                    v *= k == 0 ? (float)sqrt(3 / fan) : 0.2f;
+                b->params[id][j] = v;
+                r->param[id][j] = (double)v;
+            }
+        }
+    }
+}
+
+static void bench_batch(struct bench *b)
+{
+    for (int s = 0; s < BENCH_BATCH; s++) {
+        b->image[s] = b->images + s * b->pixels;
+        b->labels[s] = (uint8_t)rng_below(rng_key(BENCH_SEED, RNG_TEST, 500), (uint64_t)s, 10);
+        b->position[s] = 1000003u * (uint64_t)s + 17;
+        for (int64_t k = 0; k < b->pixels; k++)
+            b->images[s * b->pixels + k] =
+                (uint8_t)rng_u64(rng_key(BENCH_SEED, RNG_TEST, 501 + (uint64_t)s), (uint64_t)k);
+    }
+}
+
+struct backend_plan_config bench_config(const struct bench *b, int n_threads, int inference_only)
+{
+    return (struct backend_plan_config){
+        .layers = b->r->layers,
+        .n_layers = b->r->n_layers,
+        .batch = BENCH_BATCH,
+        .n_threads = n_threads,
+        .n_params = b->r->n_params,
+        .params = (const float *const *)b->params,
+        .grads = b->grads,
+        .seed = BENCH_SEED,
+        .inference_only = inference_only,
+        .deterministic = 1,
+    };
+}
+
+enum status bench_plan(struct bench *b, int n_threads, int inference_only)
+{
+    struct backend_plan_config cfg = bench_config(b, n_threads, inference_only);
+    return backend->plan_create(&cfg, &b->plan);
+}
+
+struct bench *bench_create(const struct net *net)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->r = reference_create(net->c, net->h, net->w, BENCH_BATCH, BENCH_SEED);
+    net->build(b->r);
+    b->pixels = (int64_t)net->c * net->h * net->w;
+    b->images = malloc((size_t)(BENCH_BATCH * b->pixels));
+    assert_non_null(b->images);
+    for (int k = 0; k < b->r->n_params; k++) {
+        /* some floats apart, so that none shares a run of pages with the next */
+        b->params[k] = calloc((size_t)b->r->param_elems[k] + 64, sizeof(float));
+        b->grads[k] = calloc((size_t)b->r->param_elems[k] + 64, sizeof(float));
+        assert_true(b->params[k] != NULL && b->grads[k] != NULL);
+    }
+    bench_batch(b);
+    bench_params(b, 0);
+    return b;
+}
+
+void bench_destroy(struct bench *b)
+{
+    backend->plan_destroy(b->plan);
+    for (int k = 0; k < b->r->n_params; k++) {
+        free(b->params[k]);
+        free(b->grads[k]);
+    }
+    reference_destroy(b->r);
+    free(b->images);
+    free(b);
+}
+
+void bench_forward(struct bench *b, int first, int n, int train)
+{
+    assert_int_equal(
+        backend->set_input(b->plan, b->image + first, b->labels + first, b->position + first, n),
+        ST_OK);
+    for (int i = 0; i < b->r->n_layers; i++)
+        assert_int_equal(backend->forward(b->plan, i, train), ST_OK);
+}
+
+void bench_backward(struct bench *b)
+{
+    for (int i = b->r->n_layers - 1; i >= 0; i--)
+        assert_int_equal(backend->backward(b->plan, i), ST_OK);
+    for (int i = b->r->n_layers - 1; i >= 0 && backend->wait_grads != NULL; i--)
+        assert_int_equal(backend->wait_grads(b->plan, i), ST_OK);
+}
+
+void bench_compare(const struct net *net, const char *what, int index, const float *got,
+                   const double *want, int64_t n)
+{
+    double largest = 0, worst = 0;
+    for (int64_t k = 0; k < n; k++) {
+        double error = fabs((double)got[k] - want[k]);
+        largest = fmax(largest, fabs(want[k]));
+        worst = error <= worst ? worst : error; /* a NaN gets through */
+    }
+    if (!(worst <= bench_tolerance * largest + floor_f32))
+        fail_msg("net '%s', %s %d: off by %g, largest value %g", net->name, what, index, worst,
+                 largest);
+}
+
+/* The layer that alone reads the output of i; -1: there is none, or there are several. */
+static int only_reader(const struct reference *r, int i)
+{
+    int reader = -1, n = 0;
+    for (int k = i + 1; k < r->n_layers; k++)
+        for (int j = 0; j < r->layers[k].n_inputs; j++)
+            if (r->layers[k].input[j] == i) {
+                reader = k;
+                n++;
+            }
+    return n == 1 ? reader : -1;
+}
+
+/* What a relu alone reads, flattened in between or not, may be overwritten by it. */
+static int output_is_readable(const struct reference *r, int i)
+{
+    int reader = only_reader(r, i);
+    while (reader >= 0 && r->layers[reader].kind == LAYER_FLATTEN)
+        reader = only_reader(r, reader);
+    return reader < 0 || r->layers[reader].kind != LAYER_RELU;
+}
+
+void bench_compare_outputs(const struct net *net, struct bench *b)
+{
+    for (int i = 0; i < b->r->n_layers && backend->read_output != NULL; i++) {
+        int64_t n = b->r->n * shape_elems(&b->r->layers[i].out);
+        if (!output_is_readable(b->r, i))
+            continue;
+        float *got = malloc((size_t)n * sizeof *got);
+        assert_non_null(got);
+        assert_int_equal(backend->read_output(b->plan, i, got), ST_OK);
+        bench_compare(net, "output of layer", i, got, b->r->y[i], n);
+        free(got);
+    }
+}
+
+void bench_check_pass(const struct net *net, struct bench *b, int n, int train)
+{
+    float loss;
+    int n_correct;
+    reference_forward(b->r, b->images, b->labels, b->position, n, train);
+    bench_forward(b, 0, n, train);
+    assert_int_equal(backend->result(b->plan, &loss, &n_correct), ST_OK);
+    bench_compare_outputs(net, b);
+    bench_compare(net, "loss", 0, &loss, &b->r->loss, 1);
+    assert_int_equal(n_correct, b->r->n_correct);
+    if (!train)
+        return;
+    for (int k = 0; k < b->r->n_params; k++)
+        for (int64_t j = 0; j < b->r->param_elems[k]; j++)
+            b->grads[k][j] = NAN; /* all must be written */
+    reference_backward(b->r);
+    bench_backward(b);
+    for (int k = 0; k < b->r->n_params; k++)
+        bench_compare(net, "gradient of parameter", k, b->grads[k], b->r->grad[k],
+                      b->r->param_elems[k]);
+}
+
+void bench_check_net(const struct net *net, int n_threads)
+{
+    static const int sizes[] = {BENCH_BATCH, 5, BENCH_BATCH, 1, 5};
+    struct bench *b = bench_create(net);
+    assert_int_equal(bench_plan(b, n_threads, 0), ST_OK);
+    assert_true(backend->plan_memory_bytes(b->plan) > 0);
+    for (int round = 0; round < 2; round++) {
+        bench_params(b, round); /* in the second round: new values must be seen */
+        for (int k = 0; k < b->r->n_params; k++)
+            assert_int_equal(backend->load_param(b->plan, k), ST_OK);
+        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
+            for (int train = 0; train < 2; train++)
+                bench_check_pass(net, b, sizes[k], train);
+    }
+    bench_destroy(b);
+}
+
+int bench_open(int argc, char **argv)
+{
+    const char *name = "cpu";
+    /* Threads that spin for one another starve on a busy machine; read when OpenMP is loaded. */
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+    if (getenv("WEIR_TEST_BACKEND") != NULL)
+        name = getenv("WEIR_TEST_BACKEND");
+    if (argc > 1)
+        name = argv[1];
+    const char *dir = argc > 2 ? argv[2] : WEIR_TEST_BACKEND_DIR;
+    if (backend_open(name, dir, &backend) != ST_OK) {
+        printf("SKIP: backend '%s' is not in this build\n", name);
+        return argc > 1 || getenv("WEIR_TEST_BACKEND") != NULL ? 1 : 77;
+    }
+    if (backend->n_devices() == 0) {
+        printf("SKIP: backend '%s' (%s) has no device here\n", name, backend->description);
+        return 77;
+    }
+    if (backend->set_output == NULL)
+        bench_n_nets = BENCH_N_CHAINS;
+    return 0;
+}

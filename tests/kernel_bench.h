@@ -1,0 +1,58 @@
+/* tests/kernel_bench.h - nets for the tests of backends, each with its double-precision reference,
+ * a plan of a backend and a batch, and the comparison of the two. Tolerance for float32: the
+ * largest error of a tensor is at most 5e-5 of its largest value (sums of up to 1000 terms, several
+ * layers deep), plus 1e-6. Threads: one at a time. Errors: fail the test that runs. */
+#ifndef TESTS_KERNEL_BENCH_H
+#define TESTS_KERNEL_BENCH_H
+#include "kernels/backend.h"
+#include "tests/kernel_reference.h"
+
+enum { BENCH_BATCH = 8, BENCH_SEED = 77 };
+#define BENCH_TOLERANCE_F32 5e-5
+
+struct net {
+    const char *name;
+    int c, h, w;
+    void (*build)(struct reference *r);
+};
+
+/* Chains first, then graphs. */
+extern const struct net bench_nets[];
+extern int bench_n_nets;
+enum { BENCH_DEEP = 2, BENCH_NORM = 8, BENCH_N_CHAINS = 11 }; /* some of them */
+
+struct bench {
+    struct reference *r;
+    struct plan *plan;
+    float *params[REFERENCE_MAX_PARAMS], *grads[REFERENCE_MAX_PARAMS];
+    int64_t pixels;
+    uint8_t *images, labels[BENCH_BATCH];
+    const uint8_t *image[BENCH_BATCH];
+    uint64_t position[BENCH_BATCH];
+};
+
+extern const struct backend *backend; /* that is tested */
+extern double bench_tolerance;        /* of the test that runs */
+
+/* Backend: argv[1], or WEIR_TEST_BACKEND, or "cpu"; its folder: argv[2], or the build's. Returns
+ * what main is to return if there is none, else 0. */
+int bench_open(int argc, char **argv);
+
+struct bench *bench_create(const struct net *net);
+void bench_destroy(struct bench *b);
+/* Sets the parameters of both sides; `round` makes other values. */
+void bench_params(struct bench *b, int round);
+struct backend_plan_config bench_config(const struct bench *b, int n_threads, int inference_only);
+enum status bench_plan(struct bench *b, int n_threads, int inference_only);
+void bench_forward(struct bench *b, int first, int n, int train);
+void bench_backward(struct bench *b);
+
+/* Fails naming net, what and index. */
+void bench_compare(const struct net *net, const char *what, int index, const float *got,
+                   const double *want, int64_t n);
+void bench_compare_outputs(const struct net *net, struct bench *b);
+/* One pass against the reference: outputs, loss, and if train the gradients. */
+void bench_check_pass(const struct net *net, struct bench *b, int n, int train);
+void bench_check_net(const struct net *net, int n_threads);
+
+#endif

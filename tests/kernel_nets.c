@@ -1,0 +1,304 @@
+/* tests/kernel_nets.c - the nets on which backends are tested. */
+#include "tests/kernel_bench.h"
+
+static void end(struct reference *r)
+{
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+static void build_softmax(struct reference *r)
+{
+    end(r);
+}
+
+static void build_hidden(struct reference *r)
+{
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 37);
+    reference_layer(r, LAYER_RELU);
+    reference_dense(r, 21);
+    end(r);
+}
+
+static void build_deep(struct reference *r)
+{
+    reference_conv(r, 8, 5, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
+    reference_conv(r, 16, 5, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 48);
+    reference_layer(r, LAYER_RELU);
+    reference_dropout(r, 0.5f);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+/* 16 and 32 channels: the blocked formats of wide vector units. */
+static void build_wide(struct reference *r)
+{
+    reference_conv(r, 16, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_conv(r, 32, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1);
+    end(r);
+}
+
+static void build_strided(struct reference *r)
+{
+    reference_conv(r, 5, 3, 2, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_conv(r, 7, 2, 1, 0);
+    end(r);
+}
+
+static void build_valid(struct reference *r)
+{
+    reference_conv(r, 6, 4, 1, 0);
+    reference_conv(r, 19, 1, 1, 0);
+    reference_layer(r, LAYER_RELU);
+    end(r);
+}
+
+static void build_overlapping_pools(struct reference *r)
+{
+    reference_conv(r, 9, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 3, 2, -1);
+    reference_conv(r, 16, 3, 1, -1);
+    reference_pool(r, LAYER_MAX_POOL, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_AVG_POOL, 3, 2, -1);
+    end(r);
+}
+
+static void build_pools_first(struct reference *r)
+{
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 2, 1, 0);
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, 0);
+    end(r);
+}
+
+static void build_norm(struct reference *r)
+{
+    reference_conv(r, 16, 3, 1, -1);
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
+    reference_conv(r, 5, 3, 1, -1);
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 30);
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_layer(r, LAYER_RELU);
+    reference_dropout(r, 0.25f);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+static void build_norm_first(struct reference *r)
+{
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_conv(r, 16, 3, 1, -1);
+    reference_dropout(r, 0.3f); /* on (C,H,W) */
+    reference_layer(r, LAYER_RELU);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_layer(r, LAYER_RELU);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+/* Weights of many pages that begin and end within one: a GPU copies them in parts. */
+static void build_pages(struct reference *r)
+{
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 48);
+    reference_layer(r, LAYER_RELU);
+    end(r);
+}
+
+/* Graphs. */
+
+static void build_residual(struct reference *r)
+{
+    reference_conv(r, 16, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    int skip = reference_last(r);
+    reference_conv(r, 16, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_conv(r, 16, 3, 1, -1);
+    reference_join(r, LAYER_ADD, 2, (int[]){reference_last(r), skip});
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1);
+    end(r);
+}
+
+/* Two blocks; the second one's shortcut is a convolution, and it drops. */
+static void build_residual_norms(struct reference *r)
+{
+    reference_conv(r, 8, 3, 1, -1);
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_layer(r, LAYER_RELU);
+    int skip = reference_last(r);
+    reference_conv(r, 8, 3, 1, -1);
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_join(r, LAYER_ADD, 2, (int[]){skip, reference_last(r)});
+    int outer = reference_last(r);
+    reference_conv(r, 16, 3, 2, -1);
+    reference_layer(r, LAYER_BATCH_NORM);
+    int inner = reference_last(r);
+    reference_from(r, outer);
+    reference_conv(r, 16, 1, 2, -1);
+    reference_dropout(r, 0.2f);
+    reference_join(r, LAYER_ADD, 2, (int[]){inner, reference_last(r)});
+    reference_layer(r, LAYER_RELU);
+    end(r);
+}
+
+/* Different kernels side by side, each with numbers of channels of its own. */
+static void build_branches(struct reference *r)
+{
+    reference_conv(r, 6, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    int from = reference_last(r);
+    reference_conv(r, 5, 1, 1, 0);
+    reference_layer(r, LAYER_RELU);
+    int a = reference_last(r);
+    reference_from(r, from);
+    reference_conv(r, 16, 3, 1, -1);
+    int b = reference_last(r);
+    reference_from(r, from);
+    reference_pool(r, LAYER_MAX_POOL, 3, 1, -1);
+    reference_conv(r, 9, 5, 1, -1);
+    int c = reference_last(r);
+    reference_join(r, LAYER_CONCAT, 3, (int[]){a, b, c});
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
+    end(r);
+}
+
+static void build_read_by_three(struct reference *r)
+{
+    reference_conv(r, 7, 3, 1, -1);
+    int from = reference_last(r);
+    reference_conv(r, 7, 3, 1, -1);
+    int a = reference_last(r);
+    reference_from(r, from);
+    reference_layer(r, LAYER_RELU);
+    int b = reference_last(r);
+    reference_from(r, from);
+    reference_pool(r, LAYER_AVG_POOL, 3, 1, -1);
+    reference_join(r, LAYER_ADD, 3, (int[]){a, b, reference_last(r)});
+    end(r);
+}
+
+/* The mask of the relu must not be left to the max pool, which sees but a part of its gradient. */
+static void build_relu_read_by_two(struct reference *r)
+{
+    reference_conv(r, 6, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    int from = reference_last(r);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
+    int a = reference_last(r);
+    reference_from(r, from);
+    reference_conv(r, 6, 2, 2, 0);
+    reference_join(r, LAYER_ADD, 2, (int[]){a, reference_last(r)});
+    end(r);
+}
+
+/* The relu must not work in place, nor as part of the convolution. */
+static void build_read_beside_relu(struct reference *r)
+{
+    reference_conv(r, 5, 3, 1, -1);
+    int from = reference_last(r);
+    reference_layer(r, LAYER_RELU);
+    int a = reference_last(r);
+    reference_join(r, LAYER_CONCAT, 2, (int[]){from, a});
+    reference_layer(r, LAYER_FLATTEN);
+    int flat = reference_last(r);
+    reference_layer(r, LAYER_RELU);
+    reference_join(r, LAYER_ADD, 2, (int[]){reference_last(r), flat});
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+static void build_flat_graph(struct reference *r)
+{
+    reference_layer(r, LAYER_FLATTEN);
+    int flat = reference_last(r);
+    reference_dense(r, 20);
+    reference_layer(r, LAYER_RELU);
+    reference_dropout(r, 0.3f);
+    int a = reference_last(r);
+    reference_from(r, flat);
+    reference_dense(r, 20);
+    reference_layer(r, LAYER_BATCH_NORM);
+    int b = reference_last(r);
+    reference_join(r, LAYER_ADD, 2, (int[]){a, b});
+    reference_layer(r, LAYER_RELU);
+    reference_join(r, LAYER_CONCAT, 3, (int[]){reference_last(r), b, flat});
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+static void build_twice(struct reference *r)
+{
+    reference_conv(r, 4, 3, 1, -1);
+    int a = reference_last(r);
+    reference_join(r, LAYER_ADD, 3, (int[]){a, a, a});
+    reference_layer(r, LAYER_RELU);
+    int b = reference_last(r);
+    reference_join(r, LAYER_CONCAT, 4, (int[]){b, a, b, LAYER_INPUT_IMAGE});
+    reference_layer(r, LAYER_BATCH_NORM);
+    end(r);
+}
+
+/* Gradients are wanted by some inputs alone; the image has three readers, one a relu. */
+static void build_untrained_branch(struct reference *r)
+{
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 3, 1, -1);
+    int plain = reference_last(r);
+    reference_from(r, LAYER_INPUT_IMAGE);
+    reference_conv(r, 3, 3, 1, -1);
+    int learns = reference_last(r);
+    reference_join(r, LAYER_ADD, 3, (int[]){plain, learns, LAYER_INPUT_IMAGE});
+    int sum = reference_last(r);
+    reference_from(r, plain);
+    reference_pool(r, LAYER_AVG_POOL, 3, 1, -1);
+    reference_join(r, LAYER_CONCAT, 3, (int[]){reference_last(r), sum, plain});
+    reference_dropout(r, 0.25f);
+    reference_layer(r, LAYER_RELU);
+    end(r);
+}
+
+const struct net bench_nets[] = {
+    {"softmax regression", 1, 9, 9, build_softmax},
+    {"hidden layers", 1, 9, 7, build_hidden},
+    {"deep", 1, 12, 12, build_deep},
+    {"wide", 3, 8, 8, build_wide},
+    {"strided", 3, 11, 8, build_strided},
+    {"valid", 2, 9, 10, build_valid},
+    {"overlapping pools", 2, 11, 11, build_overlapping_pools},
+    {"pools first", 3, 8, 9, build_pools_first},
+    {"batch norm", 1, 10, 10, build_norm},
+    {"batch norm first", 3, 7, 7, build_norm_first},
+    {"many pages", 1, 40, 40, build_pages},
+    {"residual", 2, 8, 8, build_residual},
+    {"residual with norms", 1, 9, 9, build_residual_norms},
+    {"branches", 2, 9, 8, build_branches},
+    {"read by three", 3, 8, 8, build_read_by_three},
+    {"relu read by two", 2, 8, 8, build_relu_read_by_two},
+    {"read beside its relu", 2, 7, 7, build_read_beside_relu},
+    {"flat graph", 1, 6, 6, build_flat_graph},
+    {"one thing twice", 3, 6, 6, build_twice},
+    {"nothing to learn below", 3, 8, 8, build_untrained_branch},
+};
+int bench_n_nets = sizeof bench_nets / sizeof bench_nets[0];

@@ -1,0 +1,317 @@
+/* tests/kernel_split_test.c - a network computed by several plans, each of which owns some of its
+ * layers: outputs and gradients are carried from one to the other through the host, and loss and
+ * gradients are what one plan gives. Also with the CPU backend as the other device.
+ * On one backend the bits are the same, but for two things: a gradient of three or more readers is
+ * added in another order if a cut goes between them, and the CPU's norms add in an order that
+ * depends on the format of their input, which is rows where it comes from another plan. */
+#include "base/rng.h"
+#include "tests/kernel_bench.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_PARTS = 3 };
+
+struct part {
+    const struct backend *backend;
+    struct plan *plan;
+    uint8_t mine[REFERENCE_MAX_LAYERS];
+    uint8_t has[REFERENCE_MAX_LAYERS]; /* outputs of others that it was given in this pass */
+};
+
+struct split {
+    const struct net *net;
+    struct bench *b;
+    int n;
+    int of[REFERENCE_MAX_LAYERS]; /* the part that has each layer */
+    struct part part[MAX_PARTS];
+    uint8_t trained[REFERENCE_MAX_LAYERS];
+};
+
+static struct split *split_create(const struct net *net, int n,
+                                  const struct backend *const *backends,
+                                  int (*place)(int layer, int n_layers, int n))
+{
+    struct split *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    s->net = net;
+    s->b = bench_create(net);
+    s->n = n;
+    const struct reference *r = s->b->r;
+    for (int i = 0; i < r->n_layers; i++) {
+        s->of[i] = place(i, r->n_layers, n);
+        s->part[s->of[i]].mine[i] = 1;
+        s->trained[i] = r->layers[i].n_params > 0;
+        for (int k = 0; k < r->layers[i].n_inputs; k++)
+            if (r->layers[i].input[k] >= 0)
+                s->trained[i] |= s->trained[r->layers[i].input[k]];
+    }
+    for (int p = 0; p < n; p++) {
+        struct backend_plan_config cfg = bench_config(s->b, 1, 0);
+        cfg.mine = s->part[p].mine;
+        s->part[p].backend = backends[p];
+        assert_int_equal(backends[p]->plan_create(&cfg, &s->part[p].plan), ST_OK);
+    }
+    return s;
+}
+
+static void split_destroy(struct split *s)
+{
+    for (int p = 0; p < s->n; p++)
+        s->part[p].backend->plan_destroy(s->part[p].plan);
+    bench_destroy(s->b);
+    free(s);
+}
+
+static float *crossing(const struct split *s, int layer)
+{
+    size_t elems = (size_t)shape_elems(&s->b->r->layers[layer].out) * BENCH_BATCH;
+    float *f = malloc(elems * sizeof *f);
+    assert_non_null(f);
+    return f;
+}
+
+static void split_forward(struct split *s, int n, int train)
+{
+    struct bench *b = s->b;
+    const struct reference *r = b->r;
+    for (int p = 0; p < s->n; p++) {
+        memset(s->part[p].has, 0, sizeof s->part[p].has);
+        assert_int_equal(
+            s->part[p].backend->set_input(s->part[p].plan, b->image, b->labels, b->position, n),
+            ST_OK);
+    }
+    for (int i = 0; i < r->n_layers; i++) {
+        struct part *to = &s->part[s->of[i]];
+        for (int k = 0; k < r->layers[i].n_inputs; k++) {
+            int from = r->layers[i].input[k];
+            if (from < 0 || to->mine[from] || to->has[from])
+                continue;
+            const struct part *giver = &s->part[s->of[from]];
+            float *f = crossing(s, from);
+            assert_int_equal(giver->backend->read_output(giver->plan, from, f), ST_OK);
+            assert_int_equal(to->backend->set_output(to->plan, from, f), ST_OK);
+            to->has[from] = 1;
+            free(f); /* not needed any more */
+        }
+        assert_int_equal(to->backend->forward(to->plan, i, train), ST_OK);
+    }
+}
+
+static void split_backward(struct split *s)
+{
+    const struct reference *r = s->b->r;
+    for (int i = r->n_layers - 1; i >= 0; i--) {
+        const struct part *to = &s->part[s->of[i]];
+        for (int p = 0; p < s->n && s->trained[i]; p++) {
+            const struct part *from = &s->part[p];
+            if (!from->has[i])
+                continue;
+            float *f = crossing(s, i);
+            assert_int_equal(from->backend->read_output_grad(from->plan, i, f), ST_OK);
+            assert_int_equal(to->backend->set_output_grad(to->plan, i, f), ST_OK);
+            free(f);
+        }
+        assert_int_equal(to->backend->backward(to->plan, i), ST_OK);
+    }
+    for (int i = r->n_layers - 1; i >= 0; i--) {
+        const struct part *p = &s->part[s->of[i]];
+        if (p->backend->wait_grads != NULL)
+            assert_int_equal(p->backend->wait_grads(p->plan, i), ST_OK);
+    }
+    for (int p = 0; p < s->n; p++)
+        if (s->part[p].backend->finish != NULL)
+            assert_int_equal(s->part[p].backend->finish(s->part[p].plan), ST_OK);
+}
+
+static float split_loss(const struct split *s)
+{
+    const struct part *last = &s->part[s->of[s->b->r->n_layers - 1]];
+    float loss;
+    int n_correct;
+    assert_int_equal(last->backend->result(last->plan, &loss, &n_correct), ST_OK);
+    assert_int_equal(n_correct, s->b->r->n_correct);
+    return loss;
+}
+
+/* Against the reference; several passes of different sizes, new parameters in between. */
+static void check_split(struct split *s)
+{
+    static const int sizes[] = {BENCH_BATCH, 5, BENCH_BATCH};
+    struct bench *b = s->b;
+    for (int round = 0; round < 3; round++) {
+        bench_params(b, round % 2);
+        for (int k = 0; k < b->r->n_params; k++)
+            for (int p = 0; p < s->n; p++)
+                assert_int_equal(s->part[p].backend->load_param(s->part[p].plan, k), ST_OK);
+        reference_forward(b->r, b->images, b->labels, b->position, sizes[round], 1);
+        reference_backward(b->r);
+        split_forward(s, sizes[round], 1);
+        split_backward(s);
+        float loss = split_loss(s);
+        bench_compare(s->net, "loss of a split", round, &loss, &b->r->loss, 1);
+        for (int k = 0; k < b->r->n_params; k++)
+            bench_compare(s->net, "gradient by a split of parameter", k, b->grads[k], b->r->grad[k],
+                          b->r->param_elems[k]);
+    }
+}
+
+/* Where a cut goes: blocks of layers, layers in turns, or by lot. */
+static int in_blocks(int layer, int n_layers, int n)
+{
+    return layer * n / n_layers;
+}
+
+static int in_turns(int layer, int n_layers, int n)
+{
+    return layer % n;
+}
+
+static uint64_t lot;
+static int by_lot(int layer, int n_layers, int n)
+{
+    /* each part has a layer */
+    return layer < n
+               ? layer
+               : (int)rng_below(rng_key(BENCH_SEED, RNG_TEST, lot), (uint64_t)layer, (uint64_t)n);
+}
+
+static void check_cuts(const struct net *net, const struct backend *const *backends)
+{
+    for (int n = 1; n <= MAX_PARTS; n++) {
+        int (*const places[])(int, int, int) = {in_blocks, in_turns, by_lot, by_lot, by_lot};
+        for (size_t k = 0; k < sizeof places / sizeof places[0]; k++) {
+            lot = k;
+            struct split *s = split_create(net, n, backends, places[k]);
+            check_split(s);
+            split_destroy(s);
+        }
+    }
+}
+
+static void test_cuts_of_all_nets(void **state)
+{
+    const struct backend *const same[MAX_PARTS] = {backend, backend, backend};
+    for (int k = 0; k < bench_n_nets; k++)
+        check_cuts(&bench_nets[k], same);
+}
+
+static void test_cuts_between_backends(void **state)
+{
+    const struct backend *cpu;
+    if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
+        skip();
+    const struct backend *const mixed[2][MAX_PARTS] = {{backend, cpu, backend},
+                                                       {cpu, backend, cpu}};
+    for (int k = 0; k < bench_n_nets; k++)
+        for (int m = 0; m < 2; m++)
+            check_cuts(&bench_nets[k], mixed[m]);
+}
+
+/* See the top. */
+static int may_differ(const struct split *s)
+{
+    const struct reference *r = s->b->r;
+    int readers[REFERENCE_MAX_LAYERS] = {0}, crosses[REFERENCE_MAX_LAYERS] = {0}, differ = 0;
+    for (int i = 0; i < r->n_layers; i++) {
+        differ |= r->layers[i].kind == LAYER_BATCH_NORM && strcmp(backend->name, "cpu") == 0;
+        for (int k = 0; k < r->layers[i].n_inputs; k++) {
+            int from = r->layers[i].input[k];
+            if (from < 0)
+                continue;
+            readers[from]++;
+            crosses[from] |= s->of[from] != s->of[i];
+        }
+    }
+    for (int i = 0; i < r->n_layers; i++)
+        differ |= crosses[i] && readers[i] > 2;
+    return differ;
+}
+
+/* Loss and gradients of one pass are those of one plan; returns whether they had to be. */
+static int check_bits(const struct net *net, int n, int (*place)(int, int, int))
+{
+    const struct backend *const same[MAX_PARTS] = {backend, backend, backend};
+    struct bench *one = bench_create(net);
+    struct split *s = split_create(net, n, same, place);
+    float loss[2];
+    int n_correct;
+    assert_int_equal(bench_plan(one, 1, 0), ST_OK);
+    bench_forward(one, 0, BENCH_BATCH, 1);
+    bench_backward(one);
+    assert_int_equal(backend->result(one->plan, &loss[0], &n_correct), ST_OK);
+    s->b->r->n_correct = n_correct;
+    split_forward(s, BENCH_BATCH, 1);
+    split_backward(s);
+    loss[1] = split_loss(s);
+    int must = !may_differ(s), same_all = memcmp(&loss[0], &loss[1], sizeof loss[0]) == 0;
+    for (int k = 0; k < one->r->n_params; k++)
+        same_all &= memcmp(one->grads[k], s->b->grads[k],
+                           (size_t)one->r->param_elems[k] * sizeof(float)) == 0;
+    if (must && !same_all)
+        fail_msg("net '%s' in %d parts: other bits than in one", net->name, n);
+    bench_destroy(one);
+    split_destroy(s);
+    return must;
+}
+
+static void test_cuts_keep_the_bits(void **state)
+{
+    int (*const places[])(int, int, int) = {in_blocks, in_turns, by_lot, by_lot, by_lot};
+    int n_places = sizeof places / sizeof places[0], checked = 0;
+    for (int k = 0; k < bench_n_nets; k++)
+        for (int n = 2; n <= MAX_PARTS; n++)
+            for (int p = 0; p < n_places; p++) {
+                lot = (uint64_t)p;
+                checked += check_bits(&bench_nets[k], n, places[p]);
+            }
+    assert_true(checked * 2 > bench_n_nets * (MAX_PARTS - 1) * n_places);
+}
+
+/* What belongs to others, or is missing, is an error. */
+static void test_wrong_uses_are_refused(void **state)
+{
+    const struct backend *const same[MAX_PARTS] = {backend, backend, backend};
+    struct split *s = split_create(&bench_nets[BENCH_DEEP], 2, same, in_blocks);
+    const struct part *first = &s->part[0], *last = &s->part[1];
+    int cut = 0, n = s->b->r->n_layers;
+    float loss, *f;
+    int n_correct;
+    while (s->of[cut + 1] == 0)
+        cut++;
+    split_forward(s, BENCH_BATCH, 1);
+    f = crossing(s, cut);
+    assert_int_equal(first->backend->result(first->plan, &loss, &n_correct), ST_UNSUPPORTED);
+    assert_int_equal(first->backend->read_output(first->plan, n - 1, f), ST_UNSUPPORTED);
+    /* nobody gave the gradient by what crosses */
+    assert_int_equal(first->backend->backward(first->plan, cut), ST_UNSUPPORTED);
+    for (int i = n - 1; i > cut; i--)
+        assert_int_equal(last->backend->backward(last->plan, i), ST_OK);
+    assert_int_equal(last->backend->read_output_grad(last->plan, cut, f), ST_OK);
+    assert_int_equal(first->backend->set_output_grad(first->plan, cut, f), ST_OK);
+    assert_int_equal(first->backend->backward(first->plan, cut), ST_OK);
+    free(f);
+    split_destroy(s);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuts_of_all_nets),
+        cmocka_unit_test(test_cuts_between_backends),
+        cmocka_unit_test(test_cuts_keep_the_bits),
+        cmocka_unit_test(test_wrong_uses_are_refused),
+    };
+    int skip = bench_open(argc, argv);
+    if (skip)
+        return skip;
+    if (backend->set_output == NULL) {
+        printf("SKIP: backend '%s' computes whole networks alone\n", backend->name);
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
