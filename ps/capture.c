@@ -5,7 +5,6 @@
 #include "ps/cell.h"
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct ps_capture {
     struct ps_store *store;
@@ -13,40 +12,25 @@ struct ps_capture {
     void *ctx;
     int64_t step;
     _Atomic int n_left;        /* chunks that are still to come */
-    float *slots;              /* of all chunks */
     struct ps_captured *chunk; /* as the store's cells; each guarded by its cell's lock */
 };
-
-static size_t slots_of(const struct ps_store *s, const struct cell *c)
-{
-    return c->slots ? (size_t)optim_n_slots(&s->job.optim) * c->n : 0;
-}
 
 enum status ps_capture_create(struct ps_store *store, void (*done)(void *ctx), void *ctx,
                               struct ps_capture **out)
 {
-    size_t n_slots = 0;
-    for (int i = 0; i < store->n_cells; i++)
-        n_slots += slots_of(store, &store->cells[i]);
     struct ps_capture *c = calloc(1, sizeof *c);
-    if (c) {
+    if (c)
         c->chunk = calloc((size_t)store->n_cells + 1, sizeof *c->chunk);
-        c->slots = malloc((n_slots + 1) * sizeof *c->slots);
-    }
-    if (!c || !c->chunk || !c->slots) {
-        LOG_E("no memory for a copy of %zu optimizer slots, which checkpoints need", n_slots);
+    if (!c || !c->chunk) {
+        LOG_E("no memory for a table of %d chunks, which checkpoints need", store->n_cells);
         ps_capture_destroy(c);
         return ST_NOMEM;
     }
     c->store = store;
     c->done = done;
     c->ctx = ctx;
-    float *at = c->slots;
-    for (int i = 0; i < store->n_cells; i++) {
-        size_t n = slots_of(store, &store->cells[i]);
-        c->chunk[i] = (struct ps_captured){.chunk = store->cells[i].chunk, .slots = n ? at : NULL};
-        at += n;
-    }
+    for (int i = 0; i < store->n_cells; i++)
+        c->chunk[i].chunk = store->cells[i].chunk;
     *out = c;
     return ST_OK;
 }
@@ -57,12 +41,11 @@ void ps_capture_destroy(struct ps_capture *c)
         return;
     if (c->store)
         ps_capture_end(c);
-    free(c->slots);
     free(c->chunk);
     free(c);
 }
 
-void ps_cell_capture(struct ps_store *s, struct cell *cell)
+void ps_cell_capture(struct cell *cell)
 {
     struct ps_capture *c = cell->capture;
     struct ps_captured *to = &c->chunk[cell->shelf];
@@ -71,8 +54,7 @@ void ps_cell_capture(struct ps_store *s, struct cell *cell)
     cell->capture = NULL;
     to->version = cell->version;
     to->value = buf_ref(cell->now.value);
-    if (to->slots)
-        memcpy(to->slots, cell->slots, slots_of(s, cell) * sizeof *to->slots);
+    to->slots = cell->slots ? buf_ref(cell->slots) : NULL;
     if (atomic_fetch_sub(&c->n_left, 1) == 1)
         c->done(c->ctx);
 }
@@ -90,7 +72,7 @@ enum status ps_capture_begin(struct ps_capture *c, int64_t step)
             past = cell->version;
         cell->capture = c;
         if (past < 0 && cell->version >= step)
-            ps_cell_capture(s, cell);
+            ps_cell_capture(cell);
         pthread_mutex_unlock(&cell->lock);
     }
     if (past >= 0) {
@@ -110,10 +92,11 @@ void ps_capture_end(struct ps_capture *c)
         struct cell *cell = &c->store->cells[i];
         pthread_mutex_lock(&cell->lock);
         cell->capture = NULL;
-        struct buf *value = c->chunk[i].value;
-        c->chunk[i].value = NULL;
+        struct buf *value = c->chunk[i].value, *slots = c->chunk[i].slots;
+        c->chunk[i].value = c->chunk[i].slots = NULL;
         pthread_mutex_unlock(&cell->lock);
         buf_unref(value);
+        buf_unref(slots);
     }
 }
 

@@ -1,8 +1,8 @@
 /* ps/capture.h - one version of every chunk of a store, with the optimizer's slots that belong to
- * it, taken while training goes on: values by reference (I1); slots, which are changed in place, as
- * copies made at the moment the version is.
- * Owns:    memory for the slots (taken by create), references to values from begin to end.
- * Memory:  as much again as the store's slots; while a capture lasts, each chunk's value.
+ * it, taken while training goes on: both by reference (I1); the next version of a chunk whose slots
+ * are held writes its own elsewhere.
+ * Owns:    references to values and slots from begin to end.
+ * Memory:  while a capture lasts, each chunk's value and slots.
  * Threads: one at a time calls these; `done` comes from whatever thread makes the last version,
  *          under its chunk's lock, or from begin, and may take no lock but one that is never held
  *          while these or a store's functions are called.
@@ -16,7 +16,7 @@ struct ps_captured {
     int chunk;
     int64_t version;   /* the step; where chunks go each at its own pace, maybe a later one */
     struct buf *value; /* NULL: not there yet */
-    float *slots;      /* the slots one after the other; NULL: there are none */
+    struct buf *slots; /* the slots one after the other; NULL: there are none */
 };
 
 struct ps_capture;

@@ -77,7 +77,7 @@ int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
                        const struct net_payload *payload, float weight, struct ps_answer *now);
 
 /* The cell, which has a capture, has made a version: takes it if it is the one. */
-void ps_cell_capture(struct ps_store *s, struct cell *c);
+void ps_cell_capture(struct cell *c);
 
 /* What a PUSH does, by the job's mode. 1: there is a new version. *now stays PIECE_NONE if the
  * answer is to come later. */

@@ -111,7 +111,7 @@ static void fill_tensors(struct table *t, const struct ps_checkpoint_file *cp,
             if (slot >= 0 && !list[i].slots)
                 continue;
             if (slot >= 0)
-                data = list[i].slots + slot * c->n_elems;
+                data = (const float *)list[i].slots->data + slot * c->n_elems;
             int64_t version = list[i].version == cp->step ? -1 : list[i].version;
             for (int k = c->param; part_of(cp->chunks, c, k, &p); k++)
                 add_tensor(t, &p, slot, data, version);

@@ -324,7 +324,7 @@ static void make_version(struct ps_store *s, struct cell *c, struct ps_version *
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     c->version++;
     if (c->capture)
-        ps_cell_capture(s, c);
+        ps_cell_capture(c);
     ps_aggregate_reset(&c->sum);
 }
 
@@ -569,7 +569,7 @@ enum status ps_store_load(struct ps_store *s,
         struct cell *c = &s->cells[i];
         struct ps_version v;
         TRY(take_version(s, c, &v));
-        st = load(ctx, c->chunk, v.value->data, c->slots, &c->version);
+        st = load(ctx, c->chunk, v.value->data, c->slots ? c->slots->data : NULL, &c->version);
         if (st == ST_OK && v.wire != v.value)
             dtype_encode(v.dtype, v.wire->data, v.value->data, c->n);
         pthread_mutex_lock(&c->lock);
