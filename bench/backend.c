@@ -3,7 +3,8 @@
  * new parameters in; no optimizer, no servers. The pixels are random, the gradients are not
  * applied. bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round]]]]
  *     bench_backend BACKEND --devices      says what it is; exit 77 without a device
- * precision: fp32, tf32. Prints the median of the rounds in images/s, and the same as JSON. */
+ * precision: fp32, tf32; WEIR_BACKEND_DIR: where backends lie, if not in ../lib. Prints the median
+ * of the rounds in images/s, and the same as JSON. */
 #include "kernels/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -143,7 +144,8 @@ int main(int argc, char **argv)
                         "[steps]]]]\n");
         return 2;
     }
-    ok("no such backend in this build", backend_open(argv[1], NULL, &b.backend));
+    ok("no such backend in this build",
+       backend_open(argv[1], getenv("WEIR_BACKEND_DIR"), &b.backend));
     int n_devices = b.backend->n_devices();
     if (n_devices == 0 || strcmp(argv[2], "--devices") == 0) {
         printf("backend '%s' (%s): %d devices\n", b.backend->name, b.backend->description,
