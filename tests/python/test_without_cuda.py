@@ -1,0 +1,52 @@
+"""Nothing but libweir_cuda.so needs CUDA: a worker runs on a machine that has neither driver nor
+CUDA libraries, whatever it was built with. (Tried by hand, too, in a tree of Debian 12 without
+them.)"""
+# label: cluster
+import os
+import re
+import subprocess
+
+import fake_gpus
+import harness
+
+CUDA = re.compile(r"lib(cuda|cudart|cudnn|cublas|nccl|nvrtc|nvidia|nvml)[\w.-]*", re.IGNORECASE)
+LIB = os.path.join(harness.BIN, "../lib")
+
+
+def cuda_names(text):
+    return sorted({m.group(0) for m in CUDA.finditer(text)})
+
+
+class WithoutCuda(fake_gpus.Machine):
+    def test_no_program_links_to_it(self):
+        for path in (os.path.join(harness.BIN, "worker"), os.path.join(harness.BIN, "ps"),
+                     os.path.join(LIB, "libweir_cpu.so")):
+            linked = subprocess.run(["ldd", path], check=True, stdout=subprocess.PIPE, text=True)
+            self.assertIn("libc.so", linked.stdout)
+            self.assertEqual(cuda_names(linked.stdout), [], path)
+
+    def looked_for(self, *flags):
+        """Libraries of CUDA's that the dynamic linker was asked for by a worker that trains."""
+        env = self.env((), LD_DEBUG="files", LD_DEBUG_OUTPUT=os.path.join(self.dir(), "loads"))
+        process = self.start("worker", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS, "--model=mlp",
+            "--train_steps=2", "--batch_size=4", "--data_dir=" + self.data(),
+            "--gpu_lock_dir=" + self.locks(), *flags], env=env)
+        process.wait(60)
+        path = "%s.%d" % (env["LD_DEBUG_OUTPUT"], process.popen.pid)
+        with open(path, encoding="utf-8", errors="replace") as f:
+            asked = re.findall(r"file=(\S+) \[0\];  (?:needed|dynamically loaded)", f.read())
+        self.assertTrue(any("libweir_cpu.so" in a for a in asked), asked[:50])
+        return cuda_names("\n".join(asked))
+
+    def test_training_on_the_cpu_asks_for_none_of_it(self):
+        self.assertEqual(self.looked_for("--gpus=none"), [])
+
+    def test_without_a_driver_it_asks_for_the_driver_alone(self):
+        if fake_gpus.there("libcuda.so.1"):
+            self.skipTest("this machine has a driver")
+        self.assertEqual(self.looked_for(), ["libcuda.so.1"])
+
+
+if __name__ == "__main__":
+    harness.main()
