@@ -3,9 +3,11 @@
 #include "base/log.h"
 #include "worker/device_cuda.h"
 #include "worker/device_nvml.h"
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void device_scan_hidden(const struct device_scan *s, char *out, size_t size)
 {
@@ -74,18 +76,27 @@ void device_scan_load(const struct device_scan *s, int i, struct device_load *ou
     snprintf(out->why, sizeof out->why, "%s", s->nvml_why);
 }
 
-/* "1234 (python3)" */
+/* "1234 (python3 of anna)": whom to ask. Both are left out where /proc does not tell. */
 static void process_text(int pid, char *out, size_t size)
 {
-    char path[64], name[64] = "";
+    char path[64], name[64] = "", buffer[1024];
+    struct stat st;
+    struct passwd user, *found = NULL;
     snprintf(path, sizeof path, "/proc/%d/comm", pid);
     FILE *f = fopen(path, "re");
     if (f != NULL) {
         if (fgets(name, sizeof name, f) != NULL)
             name[strcspn(name, "\n")] = '\0';
+        if (fstat(fileno(f), &st) == 0)
+            getpwuid_r(st.st_uid, &user, buffer, sizeof buffer, &found);
         fclose(f);
     }
-    snprintf(out, size, name[0] ? "%d (%s)" : "%d", pid, name);
+    if (name[0] == '\0')
+        snprintf(out, size, "%d", pid);
+    else if (found == NULL)
+        snprintf(out, size, "%d (%s)", pid, name);
+    else
+        snprintf(out, size, "%d (%s of %.32s)", pid, name, user.pw_name);
 }
 
 int device_scan_is_idle(const struct device_load *load, char *why)
@@ -102,7 +113,7 @@ int device_scan_is_idle(const struct device_load *load, char *why)
                  load->state == DEVICE_LOAD_LOST ? "it is lost" : "its load is not known",
                  load->why);
     } else if (load->n_processes > 0) {
-        char first[96] = "of another container";
+        char first[128] = "of another container";
         if (load->n_pids > 0 && load->pid[0] > 0)
             process_text(load->pid[0], first, sizeof first);
         if (load->n_processes == 1)

@@ -3,6 +3,7 @@ says of cards that work, and of each way in which one may not."""
 # label: cluster sanitize
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -148,7 +149,8 @@ class WithGpus(SelfTest):
     def test_full_of_another(self):
         line = self.one(load="total=2000 used=1999 busy=9 procs=%d" % os.getpid())
         self.assertRegex(line, r" bytes.* \(2.1 of its 2.1 GB of memory were in use, process %d "
-                         r"\(\S+\) computes on it\)$" % os.getpid())
+                         r"\(\S+ of %s\) computes on it\)$" %
+                         (os.getpid(), pwd.getpwuid(os.getuid()).pw_name))
 
     def test_exclusive(self):
         line = self.one("error=46", load="total=81559 used=700 procs=%d" % os.getpid())
