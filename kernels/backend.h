@@ -70,6 +70,7 @@ struct backend_device {
 
 struct plan; /* opaque, the backend's */
 struct backend_data;
+struct resident_ops;
 
 struct backend {
     const char *name;        /* "cpu" */
@@ -135,6 +136,7 @@ struct backend {
      * free. reserve: takes it all at once and keeps it until the process ends, so that others see
      * it as used. Before the device's first plan (ST_BUSY). */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
+    const struct resident_ops *resident; /* optional: kernels/resident.h */
 };
 
 /* Loads backend `name`; dir NULL: ../lib beside the running program. Never unloaded.

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/plan.h"
+#include "kernels/cuda/resident.h"
 #include "kernels/plan_check.h"
 #include <stdio.h>
 #include <string.h>
@@ -106,7 +108,8 @@ static void plan_destroy(struct plan *p)
 
 static size_t plan_memory_bytes(const struct plan *p)
 {
-    return (size_t)((const struct cuda_plan *)p)->arena.bytes;
+    const struct cuda_plan *plan = (const struct cuda_plan *)p;
+    return (size_t)(plan->arena.bytes + cuda_resident_bytes(plan->resident));
 }
 
 static enum status device_select(const struct cuda_plan *plan)
@@ -145,6 +148,19 @@ done:
     return st;
 }
 
+/* Losses and hits to the host, behind the forward that made them. */
+static enum status result_send(struct cuda_plan *plan, const struct cuda_op *op)
+{
+    enum status st = ST_OK;
+    TRY(cuda_check(op, "cudaMemcpyAsync",
+                   cudaMemcpyAsync(plan->host_result, plan->d_result,
+                                   (size_t)plan->now->n * (sizeof(double) + sizeof(int32_t)),
+                                   cudaMemcpyDeviceToHost, plan->compute)));
+    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->result_ready, plan->compute)));
+done:
+    return st;
+}
+
 static enum status forward(struct plan *p, int layer, int train)
 {
     enum status st = ST_OK;
@@ -154,6 +170,8 @@ static enum status forward(struct plan *p, int layer, int train)
     TRY(device_select(plan));
     TRY(cuda_params_wait(plan, layer));
     TRY(op->kind->forward(plan->now, layer, train));
+    if (op->layer->kind == LAYER_SOFTMAX_XENT && plan->has_labels)
+        TRY(result_send(plan, op));
     if (op->layer->n_params > 0)
         TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->used[layer], plan->compute)));
 done:
@@ -275,6 +293,53 @@ done:
     return st;
 }
 
+/* ---- kernels/resident.h ---- */
+
+static enum status resident_begin(struct plan *p, const struct resident_config *cfg)
+{
+    enum status st = device_select(cuda_plan_of(p));
+    return st == ST_OK ? cuda_resident_begin(cuda_plan_of(p), cfg) : st;
+}
+
+static enum status resident_order(struct plan *p, uint64_t pass, const uint32_t *item)
+{
+    enum status st = device_select(cuda_plan_of(p));
+    return st == ST_OK ? cuda_resident_order(cuda_plan_of(p), pass, item) : st;
+}
+
+static enum status resident_run(struct plan *p, int n)
+{
+    enum status st = device_select(cuda_plan_of(p));
+    return st == ST_OK ? cuda_resident_run(cuda_plan_of(p), n) : st;
+}
+
+static enum status resident_wait(struct plan *p, struct resident_result *out)
+{
+    enum status st = device_select(cuda_plan_of(p));
+    return st == ST_OK ? cuda_resident_wait(cuda_plan_of(p), out) : st;
+}
+
+static enum status read_param(struct plan *p, int param, float *dst)
+{
+    enum status st = device_select(cuda_plan_of(p));
+    CHECK(param >= 0 && param < cuda_plan_of(p)->cfg.n_params);
+    return st == ST_OK ? cuda_param_read(cuda_plan_of(p), param, dst) : st;
+}
+
+static int is_graph(const struct plan *p)
+{
+    return cuda_resident_is_graph((const struct cuda_plan *)p);
+}
+
+static const struct resident_ops resident = {
+    .begin = resident_begin,
+    .order = resident_order,
+    .run = resident_run,
+    .wait = resident_wait,
+    .read_param = read_param,
+    .is_graph = is_graph,
+};
+
 /* Filled once when the object is loaded: the libraries and their versions. */
 static char description[96];
 
@@ -310,4 +375,5 @@ const struct backend weir_backend = {
     .group_create = group_create,
     .group_destroy = group_destroy,
     .group_cancel = group_cancel,
+    .resident = &resident,
 };

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/steps.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,10 +108,10 @@ enum status cuda_input_items(struct cuda_plan *plan, const struct cuda_data *d,
                             .pixels = d->pixels,
                             .images = d->images,
                             .labels = d->labels,
-                            .item = plan->d.item,
                             .x = plan->input,
                             .label = plan->d.label};
-    TRY(cuda_check_kernel(NULL, "gather kernel", cuda_gather_items(plan->compute, &g)));
+    TRY(cuda_check_kernel(NULL, "gather kernel",
+                          cuda_gather_items(plan->compute, &g, plan->d.item)));
 done:
     return st;
 }

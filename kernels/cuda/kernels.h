@@ -18,16 +18,6 @@ enum { CUDA_KERNEL_REFUSED = 1 };
 /* scale.cu: dst[k] = src[k] / 255, n values. */
 int cuda_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst, int64_t n);
 
-/* gather.cu: n images of a data set on the device as floats from 0 to 1, and their labels. */
-struct cuda_gather {
-    int64_t n, pixels;
-    const uint8_t *images, *labels; /* of all items */
-    const uint32_t *item;           /* [n] */
-    float *x;                       /* [n][pixels] */
-    uint8_t *label;                 /* [n] */
-};
-int cuda_gather_items(struct CUstream_st *stream, const struct cuda_gather *g);
-
 /* A tensor of n samples, each with `channels` planes of `plane` values. */
 struct cuda_planes {
     int64_t n, channels, plane;

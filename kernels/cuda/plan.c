@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/resident.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,6 +337,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
         cudaStreamSynchronize(plan->up);
     if (plan->down != NULL)
         cudaStreamSynchronize(plan->down);
+    cuda_resident_destroy(plan, plan->resident);
     cuda_transfer_destroy(plan);
     cuda_pass_destroy(plan->pass[1]);
     cuda_pass_destroy(plan->pass[0]);

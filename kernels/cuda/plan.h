@@ -98,6 +98,7 @@ struct cuda_plan {
     uint64_t blas_workspace_bytes;
     uint64_t workspace_bytes; /* largest that a pass may use; while planning: has asked for */
     int planning;
+    struct cuda_resident *resident; /* NULL: the caller takes the steps */
 };
 
 struct cuda_owned {
@@ -157,6 +158,7 @@ enum status cuda_download_wait(struct cuda_plan *plan, int layer);
 enum status cuda_download_part(struct cuda_plan *plan, int param, const float *d, int64_t lo,
                                int64_t hi);
 void cuda_download_place(struct cuda_plan *plan, int param, int64_t lo, int64_t hi);
+enum status cuda_param_read(struct cuda_plan *plan, int param, float *dst);
 
 /* pin.c: pins whole pages of the ranges, shared with other plans that pin the same; what cannot be
  * pinned is left out. */

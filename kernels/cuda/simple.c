@@ -219,7 +219,6 @@ static enum status softmax_plan(struct cuda_plan *plan, int i)
 
 static enum status softmax_forward(struct cuda_pass *pass, int i, int train)
 {
-    enum status st = ST_OK;
     struct cuda_plan *plan = pass->plan;
     const struct cuda_op *op = &plan->ops[i];
     struct cuda_softmax s = {.n = pass->n,
@@ -230,16 +229,7 @@ static enum status softmax_forward(struct cuda_pass *pass, int i, int train)
                              .dx = op->dx != NULL ? *op->dx : NULL,
                              .loss = plan->d_result,
                              .hit = (int32_t *)(plan->d_result + pass->n)};
-    TRY(cuda_check_kernel(op, "softmax kernel", cuda_softmax_run(plan->compute, &s)));
-    if (!plan->has_labels)
-        return ST_OK;
-    TRY(cuda_check(op, "cudaMemcpyAsync",
-                   cudaMemcpyAsync(plan->host_result, plan->d_result,
-                                   (size_t)pass->n * (sizeof(double) + sizeof(int32_t)),
-                                   cudaMemcpyDeviceToHost, plan->compute)));
-    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->result_ready, plan->compute)));
-done:
-    return st;
+    return cuda_check_kernel(op, "softmax kernel", cuda_softmax_run(plan->compute, &s));
 }
 
 static enum status softmax_backward(struct cuda_pass *pass, int i)

@@ -252,3 +252,21 @@ enum status cuda_download_wait(struct cuda_plan *plan, int layer)
 done:
     return st;
 }
+
+/* After all that is queued. dst may be pinned in part: each piece is copied by itself. */
+enum status cuda_param_read(struct cuda_plan *plan, int param, float *dst)
+{
+    enum status st = ST_OK;
+    const struct cuda_param *p = &plan->params[param];
+    if (p->layer < 0)
+        return ST_OK;
+    const struct cuda_op *op = &plan->ops[p->layer];
+    struct cuda_pieces s = cuda_pieces_of(dst, p->elems, pinned_part(plan, dst, p->elems));
+    TRY(copy(op, dst, p->d, s.head, cudaMemcpyDeviceToHost, plan->compute));
+    TRY(copy(op, dst + s.head, p->d + s.head, s.middle, cudaMemcpyDeviceToHost, plan->compute));
+    TRY(copy(op, dst + s.head + s.middle, p->d + s.head + s.middle, s.tail, cudaMemcpyDeviceToHost,
+             plan->compute));
+    TRY(cuda_check(op, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
+done:
+    return st;
+}

@@ -11,6 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum optim_kind {
     OPTIM_SGD,
     OPTIM_MOMENTUM, /* v = m v + g; p -= lr v */
@@ -93,4 +97,7 @@ void optim_run(const struct optim_step *step, const struct optim_run *run);
 void optim_average(float keep, size_t n, const float *sum, float scale, const float *old,
                    float *new_);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

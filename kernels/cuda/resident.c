@@ -1,0 +1,375 @@
+/* kernels/cuda/resident.c - kernels/resident.h for CUDA.
+ *
+ * DESIGN. The device counts the steps itself (cuda_tally): from the count the gather kernel works
+ * out which samples are next, and the update kernel which scalars of the optimizer, so that a step
+ * is the same launches each time and can be captured as one graph. The host sends ahead what
+ * changes: each pass's order, and each run's scalars, in a ring as long as all runs that can be
+ * queued. A run ends with a copy of the count, the loss and the hits to the host.
+ * The first step of all is launched kernel by kernel, because libraries set themselves up in it;
+ * then the step is captured. What cannot be captured goes on kernel by kernel. */
+#include "kernels/resident.h"
+#include "base/log.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/plan.h"
+#include "kernels/cuda/resident.h"
+#include "kernels/cuda/steps.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { N_SCALARS = RESIDENT_RUNS * RESIDENT_STEPS };
+
+struct cuda_resident {
+    struct optim_config optim;
+    struct cuda_gather gather;
+    struct cuda_order order;
+    struct cuda_update update;
+    struct cuda_tally *d_tally;
+    uint32_t *d_item[2];
+    struct optim_step *d_scalars;
+    struct cuda_update_part *d_parts;
+    float *d_slots;
+    struct cuda_arena arena; /* of all these */
+    void *block;
+
+    struct cuda_update_part *parts; /* while begin works them out */
+    void *pinned;                   /* the three below */
+    uint32_t *item;                 /* [n_items] */
+    struct optim_step *scalars;     /* [N_SCALARS] */
+    struct cuda_tally *tallies;     /* [RESIDENT_RUNS] */
+    cudaEvent_t item_sent, run_done[RESIDENT_RUNS];
+
+    uint64_t step;           /* updates queued */
+    uint64_t n_runs, n_over; /* queued; waited for */
+    int has_begun;           /* a step was taken */
+    int graphs;              /* steps may be graphs */
+    cudaGraphExec_t graph;   /* NULL: there is none */
+};
+
+/* ---- begin ---- */
+
+static int64_t n_parts_of(int64_t elems)
+{
+    return (elems + CUDA_UPDATE_ELEMS - 1) / CUDA_UPDATE_ELEMS;
+}
+
+/* All parts of all parameters; their slots lie one after the other. */
+static void parts_list(const struct cuda_plan *plan, struct cuda_resident *r,
+                       const struct resident_config *cfg, int64_t n_elems)
+{
+    int n = 0;
+    int64_t before = 0;
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        const struct cuda_param *p = &plan->params[k];
+        for (int64_t at = 0; p->layer >= 0 && at < p->elems; at += CUDA_UPDATE_ELEMS) {
+            int64_t left = p->elems - at;
+            r->parts[n++] = (struct cuda_update_part){
+                .p = p->d + at,
+                .g = p->d_grad + at,
+                .slot = {r->d_slots + before + at, r->d_slots + n_elems + before + at},
+                .n = (int32_t)(left < CUDA_UPDATE_ELEMS ? left : CUDA_UPDATE_ELEMS),
+                .keep = cfg->keep[k],
+            };
+        }
+        before += p->layer >= 0 ? p->elems : 0;
+    }
+}
+
+static enum status memory_take(struct cuda_plan *plan, struct cuda_resident *r, int64_t n_elems)
+{
+    enum status st = ST_OK;
+    struct cuda_arena *a = &r->arena;
+    const char *who = "(training on the device)";
+    uint64_t n_slots = (uint64_t)optim_n_slots(&r->optim), pass = (uint64_t)r->order.n_items * 4;
+    cuda_arena_init(a, UINT64_MAX);
+    TRY(cuda_arena_take(a, who, "optimizer's slots", n_slots * (uint64_t)n_elems * sizeof(float),
+                        &r->d_slots));
+    TRY(cuda_arena_take(a, who, "parts", (uint64_t)r->update.n_parts * sizeof *r->d_parts,
+                        &r->d_parts));
+    for (int k = 0; k < 2; k++)
+        TRY(cuda_arena_take(a, who, "order", pass, &r->d_item[k]));
+    TRY(cuda_arena_take(a, who, "scalars", N_SCALARS * sizeof *r->d_scalars, &r->d_scalars));
+    TRY(cuda_arena_take(a, who, "tally", sizeof *r->d_tally, &r->d_tally));
+    st = cuda_memory_take(plan->cfg.device, a->bytes, &r->block);
+    if (st == ST_NOMEM)
+        LOG_W("the optimizer's %" PRIu64 " bytes do not fit the memory of device %d beside the "
+              "network and the data set",
+              a->bytes, plan->cfg.device);
+    TRY(st);
+    cuda_arena_bind(a, r->block);
+    size_t scalars = N_SCALARS * sizeof *r->scalars, tallies = RESIDENT_RUNS * sizeof *r->tallies;
+    TRY(cuda_check(
+        NULL, "cudaHostAlloc",
+        cudaHostAlloc(&r->pinned, tallies + scalars + (size_t)pass, cudaHostAllocDefault)));
+    r->tallies = r->pinned;
+    r->scalars = (struct optim_step *)(r->tallies + RESIDENT_RUNS);
+    r->item = (uint32_t *)(r->scalars + N_SCALARS);
+done:
+    return st;
+}
+
+static enum status event_create(cudaEvent_t *out)
+{
+    return cuda_check(NULL, "cudaEventCreateWithFlags",
+                      cudaEventCreateWithFlags(out, cudaEventDisableTiming));
+}
+
+/* What the device starts from. Parts and tally are copied before this returns. */
+static enum status memory_fill(struct cuda_plan *plan, struct cuda_resident *r, int64_t n_elems)
+{
+    enum status st = ST_OK;
+    struct cuda_tally start = {.step = r->step};
+    size_t slots = (size_t)optim_n_slots(&r->optim) * (size_t)n_elems * sizeof(float);
+    TRY(event_create(&r->item_sent));
+    for (int k = 0; k < RESIDENT_RUNS; k++)
+        TRY(event_create(&r->run_done[k]));
+    if (slots > 0)
+        TRY(cuda_check(NULL, "cudaMemsetAsync",
+                       cudaMemsetAsync(r->d_slots, 0, slots, plan->compute)));
+    TRY(cuda_check(NULL, "cudaMemcpyAsync",
+                   cudaMemcpyAsync(r->d_parts, r->parts,
+                                   (size_t)r->update.n_parts * sizeof *r->parts,
+                                   cudaMemcpyHostToDevice, plan->compute)));
+    TRY(cuda_check(
+        NULL, "cudaMemcpyAsync",
+        cudaMemcpyAsync(r->d_tally, &start, sizeof start, cudaMemcpyHostToDevice, plan->compute)));
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        TRY(cuda_params_wait(plan, i));
+    TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
+done:
+    return st;
+}
+
+/* What every step's kernels are told. */
+static void kernels_tell(struct cuda_plan *plan, struct cuda_resident *r,
+                         const struct resident_config *cfg)
+{
+    const struct cuda_data *d = (const struct cuda_data *)cfg->data;
+    r->gather = (struct cuda_gather){.n = plan->cfg.batch,
+                                     .pixels = d->pixels,
+                                     .images = d->images,
+                                     .labels = d->labels,
+                                     .x = plan->input,
+                                     .label = plan->d.label};
+    r->order = (struct cuda_order){.n_items = d->n,
+                                   .item = {r->d_item[0], r->d_item[1]},
+                                   .step = &r->d_tally->step,
+                                   .first = cfg->first,
+                                   .stride = cfg->stride,
+                                   .position = plan->d.position};
+    r->update.parts = r->d_parts;
+    r->update.kind = r->optim.kind;
+    r->update.second_slot = optim_n_slots(&r->optim) > 1;
+    r->update.scalar = r->d_scalars;
+    r->update.n_scalars = N_SCALARS;
+    r->update.step = &r->d_tally->step;
+    /* one contribution, weighed and divided as the servers do it */
+    r->update.weight = (float)plan->cfg.batch;
+    r->update.scale = (float)(1.0 / (double)plan->cfg.batch);
+}
+
+static enum status can_begin(const struct cuda_plan *plan, const struct resident_config *cfg)
+{
+    int last = plan->cfg.n_layers - 1;
+    if (plan->cfg.inference_only || plan->cfg.layers[last].kind != LAYER_SOFTMAX_XENT ||
+        plan->cfg.mine != NULL || plan->cfg.group != NULL) {
+        LOG_E("CUDA backend: only a plan that trains a whole network alone can stay on the device");
+        return ST_UNSUPPORTED;
+    }
+    return cuda_data_check(plan, (const struct cuda_data *)cfg->data);
+}
+
+enum status cuda_resident_begin(struct cuda_plan *plan, const struct resident_config *cfg)
+{
+    enum status st = ST_OK;
+    int64_t n_elems = 0, n_parts = 0;
+    struct cuda_resident *r = NULL;
+    CHECK(plan->resident == NULL);
+    TRY(can_begin(plan, cfg));
+    TRY(cuda_pass_select(plan, plan->cfg.batch));
+    r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return cuda_no_host_memory();
+    r->optim = cfg->optim;
+    r->step = cfg->step;
+    r->graphs = cfg->graphs;
+    r->order.n_items = ((const struct cuda_data *)cfg->data)->n;
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        n_elems += plan->params[k].layer >= 0 ? plan->params[k].elems : 0;
+        n_parts += plan->params[k].layer >= 0 ? n_parts_of(plan->params[k].elems) : 0;
+    }
+    r->update.n_parts = (int)n_parts;
+    r->parts = calloc((size_t)n_parts + 1, sizeof *r->parts);
+    if (r->parts == NULL) {
+        st = cuda_no_host_memory();
+        goto done;
+    }
+    TRY(memory_take(plan, r, n_elems));
+    kernels_tell(plan, r, cfg);
+    parts_list(plan, r, cfg, n_elems);
+    TRY(memory_fill(plan, r, n_elems));
+    plan->resident = r;
+    plan->has_labels = 1;
+done:
+    if (st != ST_OK)
+        cuda_resident_destroy(plan, r);
+    return st;
+}
+
+void cuda_resident_destroy(struct cuda_plan *plan, struct cuda_resident *r)
+{
+    if (r == NULL)
+        return;
+    if (r->graph != NULL)
+        cudaGraphExecDestroy(r->graph);
+    for (int k = 0; k < RESIDENT_RUNS; k++)
+        if (r->run_done[k] != NULL)
+            cudaEventDestroy(r->run_done[k]);
+    if (r->item_sent != NULL)
+        cudaEventDestroy(r->item_sent);
+    if (r->pinned != NULL)
+        cudaFreeHost(r->pinned);
+    cuda_memory_give(plan->cfg.device, r->block, r->arena.bytes);
+    cuda_arena_free(&r->arena);
+    free(r->parts);
+    free(r);
+}
+
+uint64_t cuda_resident_bytes(const struct cuda_resident *r)
+{
+    return r != NULL ? r->arena.bytes : 0;
+}
+
+/* ---- steps ---- */
+
+enum status cuda_resident_order(struct cuda_plan *plan, uint64_t pass, const uint32_t *item)
+{
+    enum status st = ST_OK;
+    struct cuda_resident *r = plan->resident;
+    size_t n = (size_t)r->order.n_items;
+    TRY(cuda_check(NULL, "cudaEventSynchronize", cudaEventSynchronize(r->item_sent)));
+    for (size_t i = 0; i < n; i++) {
+        if (item[i] >= n) {
+            LOG_E("CUDA backend: item %" PRIu32 " of a data set of %zu", item[i], n);
+            return ST_RANGE;
+        }
+        r->item[i] = item[i];
+    }
+    TRY(cuda_check(NULL, "cudaMemcpyAsync",
+                   cudaMemcpyAsync(r->d_item[pass & 1], r->item, n * sizeof *item,
+                                   cudaMemcpyHostToDevice, plan->compute)));
+    TRY(cuda_check(NULL, "cudaEventRecord", cudaEventRecord(r->item_sent, plan->compute)));
+done:
+    return st;
+}
+
+/* One step, kernel by kernel. */
+static enum status step_launch(struct cuda_plan *plan)
+{
+    enum status st = ST_OK;
+    struct cuda_resident *r = plan->resident;
+    TRY(cuda_check_kernel(NULL, "gather kernel",
+                          cuda_gather_step(plan->compute, &r->gather, &r->order)));
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        TRY(plan->ops[i].kind->forward(plan->now, i, 1));
+    for (int i = plan->cfg.n_layers - 1; i >= 0; i--)
+        if (plan->ops[i].needs_backward)
+            TRY(plan->ops[i].kind->backward(plan->now, i));
+    TRY(cuda_check_kernel(NULL, "update kernel", cuda_update_run(plan->compute, &r->update)));
+    const int32_t *hit = (const int32_t *)(plan->d_result + plan->now->n);
+    TRY(cuda_check_kernel(
+        NULL, "tally kernel",
+        cuda_tally_step(plan->compute, plan->d_result, hit, plan->now->n, r->d_tally)));
+done:
+    return st;
+}
+
+/* The step as a graph; without one if the device or a library cannot. */
+static void step_capture(struct cuda_plan *plan)
+{
+    struct cuda_resident *r = plan->resident;
+    cudaGraph_t graph = NULL;
+    cudaError_t code = cudaStreamBeginCapture(plan->compute, cudaStreamCaptureModeThreadLocal);
+    r->graphs = 0;
+    if (code == cudaSuccess) {
+        enum status st = step_launch(plan);
+        code = cudaStreamEndCapture(plan->compute, &graph);
+        if (code == cudaSuccess && st != ST_OK)
+            code = cudaErrorStreamCaptureInvalidated;
+    }
+    if (code == cudaSuccess)
+        code = cudaGraphInstantiate(&r->graph, graph, 0);
+    if (graph != NULL)
+        cudaGraphDestroy(graph);
+    if (code == cudaSuccess)
+        return;
+    r->graph = NULL;
+    (void)cudaGetLastError();
+    LOG_W("a step cannot be one CUDA graph here (%s): it is launched kernel by kernel",
+          cudaGetErrorString(code));
+}
+
+static enum status step_run(struct cuda_plan *plan)
+{
+    struct cuda_resident *r = plan->resident;
+    if (r->has_begun && r->graphs)
+        step_capture(plan);
+    r->has_begun = 1;
+    if (r->graph == NULL)
+        return step_launch(plan);
+    return cuda_check(NULL, "cudaGraphLaunch", cudaGraphLaunch(r->graph, plan->compute));
+}
+
+/* The scalars of the updates first + 1 .. first + n, which do not wrap. */
+static enum status scalars_send(struct cuda_plan *plan, uint64_t first, uint64_t n)
+{
+    struct cuda_resident *r = plan->resident;
+    size_t at = (size_t)(first % N_SCALARS);
+    for (uint64_t k = 0; k < n; k++)
+        optim_begin(&r->optim, first + k + 1, &r->scalars[at + k]);
+    return cuda_check(NULL, "cudaMemcpyAsync",
+                      cudaMemcpyAsync(r->d_scalars + at, r->scalars + at,
+                                      (size_t)n * sizeof *r->scalars, cudaMemcpyHostToDevice,
+                                      plan->compute));
+}
+
+enum status cuda_resident_run(struct cuda_plan *plan, int n)
+{
+    enum status st = ST_OK;
+    struct cuda_resident *r = plan->resident;
+    CHECK(n >= 1 && n <= RESIDENT_STEPS && r->n_runs - r->n_over < RESIDENT_RUNS);
+    uint64_t until_end = N_SCALARS - r->step % N_SCALARS, steps = (uint64_t)n;
+    uint64_t now = steps < until_end ? steps : until_end;
+    TRY(scalars_send(plan, r->step, now));
+    if (now < steps)
+        TRY(scalars_send(plan, r->step + now, steps - now));
+    for (int k = 0; k < n; k++)
+        TRY(step_run(plan));
+    int slot = (int)(r->n_runs % RESIDENT_RUNS);
+    TRY(cuda_check(NULL, "cudaMemcpyAsync",
+                   cudaMemcpyAsync(&r->tallies[slot], r->d_tally, sizeof *r->tallies,
+                                   cudaMemcpyDeviceToHost, plan->compute)));
+    TRY(cuda_check(NULL, "cudaEventRecord", cudaEventRecord(r->run_done[slot], plan->compute)));
+    r->step += steps;
+    r->n_runs++;
+done:
+    return st;
+}
+
+enum status cuda_resident_wait(struct cuda_plan *plan, struct resident_result *out)
+{
+    enum status st = ST_OK;
+    struct cuda_resident *r = plan->resident;
+    CHECK(r->n_over < r->n_runs);
+    int slot = (int)(r->n_over % RESIDENT_RUNS);
+    TRY(cuda_check(NULL, "cudaEventSynchronize", cudaEventSynchronize(r->run_done[slot])));
+    r->n_over++;
+    const struct cuda_tally *t = &r->tallies[slot];
+    *out = (struct resident_result){t->step, (float)t->loss, (int)t->hits};
+done:
+    return st;
+}
+
+int cuda_resident_is_graph(const struct cuda_plan *plan)
+{
+    return plan->resident->graph != NULL;
+}

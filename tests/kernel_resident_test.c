@@ -1,0 +1,350 @@
+/* tests/kernel_resident_test.c - training that stays on the device (kernels/resident.h), of any
+ * backend that offers it, against the same steps taken from outside: set_items, forward, backward
+ * and kernels/vector/optim. Over the emulation the bits must be the same; on a card the largest
+ * difference of a tensor is at most 1e-3 of its largest value, because 30 updates by the root of
+ * small numbers carry a last bit far.
+ * Backend: argv[1], or "cpu"; its folder: argv[2], or the build's. */
+#include "base/rng.h"
+#include "kernels/resident.h"
+#include "tests/kernel_reference.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BATCH = 6, ITEMS = 40, STEPS = 30, SIDE = 8, PIXELS = SIDE * SIDE, SEED = 31 };
+static const uint64_t first = 3, stride = BATCH + 2; /* the second of two workers, say */
+static const struct backend *backend;
+static int is_emulated;
+
+/* A net with its values, on device `device`. */
+struct bench {
+    struct reference *r;
+    struct plan *plan;
+    struct backend_data *data;
+    float *params[REFERENCE_MAX_PARAMS], *grads[REFERENCE_MAX_PARAMS];
+    float *slots[REFERENCE_MAX_PARAMS], keep[REFERENCE_MAX_PARAMS];
+    uint8_t images[ITEMS * PIXELS], labels[ITEMS];
+    float loss;
+    int n_correct;
+};
+
+/* Each pass has its order. */
+static uint32_t item_at(uint64_t position)
+{
+    return (uint32_t)((position % ITEMS * 7 + position / ITEMS * 11) % ITEMS);
+}
+
+static void build(struct reference *r)
+{
+    reference_conv(r, 5, 3, 1, -1);
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 70); /* 5600 weights: more than one part */
+    reference_layer(r, LAYER_RELU);
+    reference_dropout(r, 0.3f);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+static void values_set(struct bench *b)
+{
+    const struct reference *r = b->r;
+    for (int i = 0; i < r->n_layers; i++) {
+        const struct layer *l = &r->layers[i];
+        for (int k = 0; k < l->n_params; k++) {
+            int id = l->param[k], norm = l->kind == LAYER_BATCH_NORM;
+            b->keep[id] = norm && k >= 2 ? 0.9f : -1.0f;
+            for (int64_t j = 0; j < r->param_elems[id]; j++) {
+                float v = rng_uniform(rng_key(SEED, RNG_TEST, (uint64_t)id), (uint64_t)j) - 0.5f;
+                b->params[id][j] = norm ? 1.0f + v : 0.4f * v;
+            }
+        }
+    }
+    for (int k = 0; k < ITEMS * PIXELS; k++)
+        b->images[k] = (uint8_t)rng_u64(rng_key(SEED, RNG_TEST, 100), (uint64_t)k);
+    for (uint64_t k = 0; k < ITEMS; k++)
+        b->labels[k] = (uint8_t)rng_below(rng_key(SEED, RNG_TEST, 101), k, 10);
+}
+
+static struct bench *bench_create(int device)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->r = reference_create(1, SIDE, SIDE, BATCH, SEED);
+    build(b->r);
+    for (int k = 0; k < b->r->n_params; k++) {
+        size_t n = (size_t)b->r->param_elems[k];
+        b->params[k] = calloc(n, sizeof(float));
+        b->grads[k] = calloc(n, sizeof(float));
+        b->slots[k] = calloc(2 * n, sizeof(float));
+        assert_true(b->params[k] != NULL && b->grads[k] != NULL && b->slots[k] != NULL);
+    }
+    values_set(b);
+    struct backend_plan_config cfg = {.layers = b->r->layers,
+                                      .n_layers = b->r->n_layers,
+                                      .batch = BATCH,
+                                      .device = device,
+                                      .n_threads = 1,
+                                      .n_params = b->r->n_params,
+                                      .params = (const float *const *)b->params,
+                                      .grads = b->grads,
+                                      .seed = SEED,
+                                      .deterministic = 1};
+    assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
+    assert_int_equal(backend->data_create(device, b->images, b->labels, ITEMS, PIXELS, &b->data),
+                     ST_OK);
+    return b;
+}
+
+static void bench_destroy(struct bench *b)
+{
+    backend->plan_destroy(b->plan);
+    backend->data_destroy(b->data);
+    for (int k = 0; k < b->r->n_params; k++) {
+        free(b->params[k]);
+        free(b->grads[k]);
+        free(b->slots[k]);
+    }
+    reference_destroy(b->r);
+    free(b);
+}
+
+/* ---- steps from outside ---- */
+
+static void update(struct bench *b, const struct optim_config *optim, uint64_t step, int k)
+{
+    size_t n = (size_t)b->r->param_elems[k];
+    float scale = (float)(1.0 / (double)BATCH), *p = b->params[k], *g = b->grads[k];
+    for (size_t j = 0; j < n; j++)
+        g[j] *= (float)BATCH;
+    if (b->keep[k] >= 0)
+        optim_average(b->keep[k], n, g, scale, p, p);
+    else
+        optim_apply(optim, step + 1, n, g, scale, p, b->slots[k], p);
+    assert_int_equal(backend->load_param(b->plan, k), ST_OK);
+}
+
+static void step_outside(struct bench *b, const struct optim_config *optim, uint64_t step)
+{
+    uint64_t position[BATCH];
+    uint32_t item[BATCH];
+    int n = b->r->n_layers;
+    for (uint64_t i = 0; i < BATCH; i++) {
+        position[i] = first + step * stride + i;
+        item[i] = item_at(position[i]);
+    }
+    assert_int_equal(backend->set_items(b->plan, b->data, item, position, BATCH), ST_OK);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
+    for (int i = n - 1; i >= 0; i--)
+        assert_int_equal(backend->backward(b->plan, i), ST_OK);
+    assert_int_equal(backend->result(b->plan, &b->loss, &b->n_correct), ST_OK);
+    for (int i = n - 1; i >= 0 && backend->wait_grads != NULL; i--)
+        assert_int_equal(backend->wait_grads(b->plan, i), ST_OK);
+    for (int k = 0; k < b->r->n_params; k++)
+        update(b, optim, step, k);
+}
+
+/* ---- steps inside ---- */
+
+/* Until pass `upto` all orders are there. */
+static void orders_give(struct bench *b, uint64_t *n_given, uint64_t upto)
+{
+    uint32_t item[ITEMS];
+    for (; *n_given <= upto; ++*n_given) {
+        for (uint64_t k = 0; k < ITEMS; k++)
+            item[k] = item_at(*n_given * ITEMS + k);
+        assert_int_equal(backend->resident->order(b->plan, *n_given, item), ST_OK);
+    }
+}
+
+/* Updates of runs of 1, 2, 3, 4 steps, with up to RESIDENT_RUNS queued. */
+static void train_inside(struct bench *b, const struct optim_config *optim, int graphs)
+{
+    const struct resident_ops *ops = backend->resident;
+    struct resident_config cfg = {.data = b->data,
+                                  .optim = *optim,
+                                  .keep = b->keep,
+                                  .first = first,
+                                  .stride = stride,
+                                  .graphs = graphs};
+    struct resident_result result = {0};
+    uint64_t queued = 0, n_given = 0;
+    int n_waiting = 0;
+    assert_int_equal(ops->begin(b->plan, &cfg), ST_OK);
+    for (int run = 0; queued < STEPS; run++) {
+        int n = 1 + run % 4;
+        n = queued + (uint64_t)n > STEPS ? (int)(STEPS - queued) : n;
+        uint64_t last = first + (queued + (uint64_t)n - 1) * stride + BATCH - 1;
+        orders_give(b, &n_given, last / ITEMS);
+        if (n_waiting == RESIDENT_RUNS) {
+            assert_int_equal(ops->wait(b->plan, &result), ST_OK);
+            n_waiting--;
+        }
+        assert_int_equal(ops->run(b->plan, n), ST_OK);
+        queued += (uint64_t)n;
+        n_waiting++;
+    }
+    for (; n_waiting > 0; n_waiting--)
+        assert_int_equal(ops->wait(b->plan, &result), ST_OK);
+    assert_int_equal(result.step, STEPS);
+    b->loss = result.loss;
+    b->n_correct = result.n_correct;
+    for (int k = 0; k < b->r->n_params; k++)
+        assert_int_equal(ops->read_param(b->plan, k, b->params[k]), ST_OK);
+}
+
+/* ---- tests ---- */
+
+static void compare(const char *what, const struct bench *a, const struct bench *b, int exact)
+{
+    for (int k = 0; k < a->r->n_params; k++) {
+        double largest = 0, worst = 0;
+        for (int64_t j = 0; j < a->r->param_elems[k]; j++) {
+            double error = fabs((double)a->params[k][j] - (double)b->params[k][j]);
+            largest = fmax(largest, fabs((double)a->params[k][j]));
+            worst = error <= worst ? worst : error; /* a NaN gets through */
+        }
+        if (!(worst <= (exact ? 0 : 1e-3 * largest)))
+            fail_msg("%s: parameter %d off by %g, largest value %g", what, k, worst, largest);
+    }
+    if (!(fabsf(a->loss - b->loss) <= (exact ? 1e-6f : 1e-3f) * (1 + fabsf(a->loss))))
+        fail_msg("%s: loss %g, not %g", what, (double)b->loss, (double)a->loss);
+    if (exact)
+        assert_int_equal(a->n_correct, b->n_correct);
+}
+
+/* Every rule, a schedule and added decay among them, with graphs and without. */
+static void test_steps_are_those_from_outside(void **state)
+{
+    for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) {
+        struct optim_config optim;
+        optim_defaults((enum optim_kind)(kind < OPTIM_N_KINDS ? kind : OPTIM_RMSPROP), &optim);
+        optim.learning_rate = 0.01f;
+        optim.momentum = kind == OPTIM_N_KINDS ? 0.9f : optim.momentum;
+        optim.weight_decay = 0.05f;
+        optim.schedule = (enum optim_schedule)(kind % SCHEDULE_N_KINDS);
+        optim.total_steps = STEPS;
+        struct bench *outside = bench_create(0);
+        for (uint64_t step = 0; step < STEPS; step++)
+            step_outside(outside, &optim, step);
+        for (int graphs = 0; graphs < 2; graphs++) {
+            struct bench *inside = bench_create(0);
+            train_inside(inside, &optim, graphs);
+            compare(optim_name(optim.kind), outside, inside, is_emulated);
+            assert_int_equal(backend->resident->is_graph(inside->plan), graphs);
+            bench_destroy(inside);
+        }
+        bench_destroy(outside);
+    }
+}
+
+static void test_runs_are_bit_identical(void **state)
+{
+    struct optim_config optim;
+    struct bench *b[2];
+    optim_defaults(OPTIM_ADAM, &optim);
+    for (int k = 0; k < 2; k++) {
+        b[k] = bench_create(0);
+        train_inside(b[k], &optim, 1);
+    }
+    compare("second run", b[0], b[1], 1);
+    bench_destroy(b[0]);
+    bench_destroy(b[1]);
+}
+
+static void test_without_capture(void **state)
+{
+    struct optim_config optim;
+    struct bench *b[2];
+    if (!is_emulated)
+        skip();
+    optim_defaults(OPTIM_MOMENTUM, &optim);
+    for (int k = 0; k < 2; k++) {
+        b[k] = bench_create(0);
+        if (k == 1)
+            setenv("WEIR_EMULATION_NO_GRAPHS", "1", 1);
+        train_inside(b[k], &optim, 1);
+        assert_int_equal(backend->resident->is_graph(b[k]->plan), 1 - k);
+    }
+    unsetenv("WEIR_EMULATION_NO_GRAPHS");
+    compare("kernel by kernel", b[0], b[1], 1);
+    bench_destroy(b[0]);
+    bench_destroy(b[1]);
+}
+
+/* No memory for it, because a second data set has what is left: refused, and the plan is as
+ * before. */
+static void test_what_does_not_fit(void **state)
+{
+    enum { LIMIT = 64 << 20 };
+    struct optim_config optim;
+    int device = backend->n_devices() - 1;
+    struct backend_data *other = NULL;
+    if (device == 0 || backend->set_memory == NULL)
+        skip();
+    assert_int_equal(backend->set_memory(device, LIMIT, 0), ST_OK);
+    struct bench *b = bench_create(device);
+    int64_t left = LIMIT - (int64_t)backend->plan_memory_bytes(b->plan) - ITEMS * (PIXELS + 1);
+    uint8_t *images = calloc(1, LIMIT), label = 0;
+    assert_non_null(images);
+    assert_int_equal(backend->data_create(device, images, &label, 1, left - 8192, &other), ST_OK);
+    optim_defaults(OPTIM_ADAM, &optim);
+    struct resident_config cfg = {
+        .data = b->data, .optim = optim, .keep = b->keep, .stride = BATCH};
+    assert_int_equal(backend->resident->begin(b->plan, &cfg), ST_NOMEM);
+    step_outside(b, &optim, 0);
+    bench_destroy(b);
+    backend->data_destroy(other);
+    free(images);
+    assert_int_equal(backend->set_memory(device, 0, 0), ST_OK);
+}
+
+static void test_what_is_wrong_is_refused(void **state)
+{
+    struct bench *b = bench_create(0);
+    struct resident_config cfg = {.data = b->data, .keep = b->keep, .stride = BATCH};
+    uint32_t item[ITEMS] = {ITEMS};
+    optim_defaults(OPTIM_SGD, &cfg.optim);
+    struct backend_data *other;
+    assert_int_equal(backend->data_create(0, b->images, b->labels, ITEMS, PIXELS / 2, &other),
+                     ST_OK);
+    cfg.data = other;
+    assert_int_equal(backend->resident->begin(b->plan, &cfg), ST_MISMATCH);
+    cfg.data = b->data;
+    assert_int_equal(backend->resident->begin(b->plan, &cfg), ST_OK);
+    assert_int_equal(backend->resident->order(b->plan, 0, item), ST_RANGE);
+    backend->data_destroy(other);
+    bench_destroy(b);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps_are_those_from_outside),
+        cmocka_unit_test(test_runs_are_bit_identical),
+        cmocka_unit_test(test_without_capture),
+        cmocka_unit_test(test_what_does_not_fit),
+        cmocka_unit_test(test_what_is_wrong_is_refused),
+    };
+    const char *name = argc > 1 ? argv[1] : "cpu";
+    const char *dir = argc > 2 ? argv[2] : WEIR_TEST_BACKEND_DIR;
+    is_emulated = strcmp(name, "emulated") == 0;
+    if (backend_open(name, dir, &backend) != ST_OK) {
+        printf("SKIP: backend '%s' is not in this build\n", name);
+        return argc > 1 ? 1 : 77;
+    }
+    if (backend->n_devices() == 0 || backend->resident == NULL) {
+        printf("SKIP: backend '%s' (%s) has no device here, or trains from outside alone\n", name,
+               backend->description);
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
