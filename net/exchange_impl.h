@@ -15,6 +15,7 @@ struct chunk_state {
     struct net_exchange *x;
     struct net_out item;    /* kind PIECE_NONE: nothing under way */
     int queued;             /* waits in its link to be sent */
+    size_t flying;          /* bytes of it that count in the link's */
     int refs;               /* payload slices of it that gRPC still holds */
     int n_waiters;          /* threads that wait for it to become ready */
     int64_t begin_ns;       /* of the request, for the trace; 0: not traced */
@@ -62,6 +63,8 @@ struct link {
     int64_t retry_ns, backoff_ms, line_ns, down_ns;
     struct net_frame_head head;
     struct request_queue queue;
+    size_t flying; /* bytes sent that the server has neither answered nor said to have TAKEN */
+    int stalled;   /* requests wait for that to become less */
 };
 
 struct net_exchange {

@@ -29,6 +29,7 @@ enum {
     PIECE_F_SHARED_BYTES = 9,
     PIECE_F_SHARED = 10,
     PIECE_F_SHARED_STAMP = 11,
+    PIECE_F_ASK_TAKEN = 12,
     PIECE_F_PAYLOAD = 15,
 };
 
@@ -270,6 +271,10 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
         return st;
     case PIECE_F_SHARED_STAMP:
         return read_number(r, c, field, wire, UINT64_MAX, &p->shared_stamp);
+    case PIECE_F_ASK_TAKEN:
+        st = read_number(r, c, field, wire, UINT64_MAX, &v);
+        p->ask_taken = v != 0;
+        return st;
     case PIECE_F_PAYLOAD:
         return read_payload(r, c, wire, &p->payload);
     default:
@@ -292,6 +297,7 @@ static enum status read_piece(struct reader *r, struct cursor *c, struct net_pie
     p->shared_bytes = 0;
     p->shared_stamp = 0;
     p->shared = 0;
+    p->ask_taken = 0;
     size_t n = 0;
     enum status st = read_length(r, c, &n);
     if (st != ST_OK)
@@ -438,6 +444,7 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
     p = put_number(p, PIECE_F_SHARED_BYTES, piece->shared_bytes);
     p = put_number(p, PIECE_F_SHARED, piece->shared != 0);
     p = put_number(p, PIECE_F_SHARED_STAMP, piece->shared_stamp);
+    p = put_number(p, PIECE_F_ASK_TAKEN, piece->ask_taken != 0);
     if (payload_bytes)
         p = put_varint(put_tag(p, PIECE_F_PAYLOAD, WIRE_BYTES), payload_bytes);
     size_t n = (size_t)(p - fields);

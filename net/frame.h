@@ -34,6 +34,7 @@ enum piece_kind {
     PIECE_WRONG_SHARD = 20,
     PIECE_REBASE = 21,
     PIECE_REFUSED = 22,
+    PIECE_TAKEN = 23,
 };
 
 struct net_span {
@@ -67,6 +68,7 @@ struct net_piece {
     uint32_t shared_bytes;
     uint64_t shared_stamp; /* down: it was stamped so */
     int shared;            /* up: the answer may come so */
+    int ask_taken;         /* up: TAKEN is wanted */
 };
 
 struct net_frame_head {

@@ -283,7 +283,10 @@ static void on_recv(struct net_op *op, int ok)
     if (handle_message(l) == ST_OK) {
         pthread_mutex_lock(&l->x->lock);
         l->backoff_ms = LINK_BACKOFF_MS;
+        int stalled = l->stalled;
         pthread_mutex_unlock(&l->x->lock);
+        if (stalled)
+            link_pump(l, 1);
         start_recv(l);
         return;
     }

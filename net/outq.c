@@ -84,6 +84,7 @@ static size_t encode(const struct net_out *item, uint8_t *out)
     piece.shared_bytes = item->shared_offset ? (uint32_t)item->bytes : 0;
     piece.shared_stamp = item->shared_stamp;
     piece.shared = item->shared;
+    piece.ask_taken = item->ask_taken;
     if (item->why)
         snprintf(piece.why, sizeof piece.why, "%s", item->why);
     return frame_encode_piece_head(&piece, bytes_along(item), out);

@@ -32,7 +32,7 @@ struct net_out {
     uint64_t shared_offset;       /* 1 + its place in this program's segment: the piece says so and
                                      data is not looked at; 0: it goes as it is */
     uint64_t shared_stamp;        /* likewise */
-    int shared;                   /* as in net_piece */
+    int shared, ask_taken;        /* as in net_piece */
     void (*release)(void *owner); /* once gRPC no longer looks at data; from any thread */
     void *owner;
 };

@@ -9,6 +9,10 @@
 #include "net/exchange_impl.h"
 #include <string.h>
 
+/* gRPC takes in all that comes before it hands over any of it. Within a host a whole model would
+ * lie there, gone from the caches when its turn comes; so no more than this is under way. */
+enum { REQUEST_WINDOW_BYTES = 3 << 20 };
+
 static void wake_waiters(struct net_exchange *x, const struct chunk_state *c)
 {
     if (c->n_waiters > 0 && c->item.kind == PIECE_NONE && c->refs == 0)
@@ -98,13 +102,45 @@ static void choose_way(struct link *l, struct net_out *item)
         item->shared_offset = net_shared_find(l->x->segment, item->data, item->bytes);
 }
 
+/* Whether the next request has to wait until the server has caught up. Two always go, so that it
+ * has one to receive while it works on the other. */
+static int is_full(const struct link *l, size_t bytes)
+{
+    return l->local && l->flying > bytes && l->flying + bytes > REQUEST_WINDOW_BYTES;
+}
+
+/* What goes out counts until the server has it behind it. Frames of few bytes do not: a TAKEN for
+ * each would cost more than they do. */
+static void count_flying(struct link *l, struct outq_batch *batch)
+{
+    for (int i = 0; l->local && batch->bytes >= OUTQ_EAGER_BYTES && i < batch->n; i++) {
+        struct net_out *item = batch->items[i];
+        if (item->shared_offset)
+            continue;
+        item->ask_taken = item->kind == PIECE_PUSH;
+        l->x->chunks[item->chunk].flying = item->bytes;
+        l->flying += item->bytes;
+    }
+}
+
+/* The chunk's bytes are out of the server's way. */
+static void landed(struct link *l, struct chunk_state *c)
+{
+    l->flying -= c->flying;
+    c->flying = 0;
+}
+
 int request_take(struct link *l, struct outq_batch *batch, struct net_out *items)
 {
     struct net_exchange *x = l->x;
     batch->n = 0;
     batch->bytes = 0;
+    l->stalled = 0;
     for (int i; (i = lowest_queued(&l->queue)) >= 0;) {
         if (batch->n == OUTQ_FRAME_PIECES)
+            break;
+        l->stalled = batch->n == 0 && is_full(l, x->chunks[i].item.bytes);
+        if (l->stalled)
             break;
         struct net_out *copy = &items[batch->n];
         *copy = x->chunks[i].item;
@@ -114,6 +150,7 @@ int request_take(struct link *l, struct outq_batch *batch, struct net_out *items
         unqueue_chunk(x, l, i);
         hold(x, copy);
     }
+    count_flying(l, batch);
     return batch->n;
 }
 
@@ -127,8 +164,10 @@ void request_queue_all(struct link *l)
 {
     struct net_exchange *x = l->x;
     for (int i = 0; i < x->n_chunks; i++)
-        if (x->server[i] == l->index)
+        if (x->server[i] == l->index) {
+            landed(l, &x->chunks[i]);
             queue_chunk(x, l, &x->chunks[i]);
+        }
 }
 
 static const struct net_chunk *chunk_of(const struct net_exchange *x, int i)
@@ -237,6 +276,7 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
                (int64_t)c->item.step);
     c->version = (int64_t)p->step;
     c->item.kind = PIECE_NONE;
+    landed(l, c);
     x->stats.received_bytes += p->payload.bytes;
     if (p->shared_offset)
         x->stats.shared_bytes += p->payload.bytes;
@@ -248,6 +288,17 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     wake_waiters(x, c);
     pthread_mutex_unlock(&x->lock);
     buf_unref(sent);
+}
+
+/* The chunk's request will be answered later. */
+static void note_taken(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    pthread_mutex_lock(&x->lock);
+    struct chunk_state *c = &x->chunks[p->chunk];
+    if (!c->queued && c->item.kind == PIECE_PUSH && c->item.step == p->step)
+        landed(l, c);
+    pthread_mutex_unlock(&x->lock);
 }
 
 /* The dtype of the answer that the chunk waits for; under x->lock. */
@@ -267,6 +318,11 @@ static int fits_table(const struct link *l, const struct net_piece *p)
 enum status request_answer(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
+    if (p->kind == PIECE_TAKEN && p->chunk < (uint32_t)x->n_chunks &&
+        x->server[p->chunk] == l->index) {
+        note_taken(l, p);
+        return ST_OK;
+    }
     if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
         return refuse_answer(l, p);
     if (!fits_table(l, p)) {

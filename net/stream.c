@@ -516,7 +516,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     pthread_mutex_lock(&s->lock);
     int drop = s->dead || s->ending;
     int full = !drop && bytes > 0 && s->queue.bytes + bytes > s->limit;
-    s->n_unanswered--;
+    s->n_unanswered -= piece->kind != PIECE_TAKEN;
     if (!drop && !full) {
         if (item->bytes > 0)
             add_payload(s, item, payload, offset, &lent);

@@ -460,6 +460,18 @@ static void note_stream(struct cell *c, const struct net_frame_head *head,
         a->pull_from = from;
 }
 
+/* A push whose answer has to wait (new_version: not for other contributions) is answered TAKEN, if
+ * its sender asks for that. Under the chunk's lock. */
+static void say_taken(const struct ps_store *s, const struct cell *c, int member, int new_version,
+                      const struct net_piece *piece, struct ps_answer *now)
+{
+    if (piece->kind != PIECE_PUSH || !piece->ask_taken ||
+        (new_version && !ps_modes_held(s, c, member, ps_modes_limit(s, c))))
+        return;
+    now->kind = PIECE_TAKEN;
+    now->step = piece->step;
+}
+
 void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
                     const struct net_piece *piece, uint64_t from, struct ps_answer *now)
 {
@@ -486,10 +498,12 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
         new_version = init(s, c, piece, now);
     else
         pull(s, c, head, piece, now);
-    if (now->kind == PIECE_NONE)
+    if (now->kind == PIECE_NONE) {
         note_stream(c, head, piece, from);
-    else if (now->payload)
+        say_taken(s, c, (int)head->member, new_version, piece, now);
+    } else if (now->payload) {
         ps_modes_sent(s, c, (int)head->member);
+    }
     struct ps_late late = c->late;
     pthread_mutex_unlock(&c->lock);
     if (new_version && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&

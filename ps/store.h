@@ -68,8 +68,9 @@ void ps_store_sum(struct ps_store *s);
 
 /* Handles one piece. from: the caller's number for the stream it came on; of a repeated piece the
  * last stream gets the answer. *now: the answer that goes back on the same stream at once, or
- * PIECE_NONE; the caller unrefs its payload. Answers to other members (and to this one, when its
- * piece completes a step) go through cfg.answer before the return. */
+ * PIECE_NONE; the caller unrefs its payload. PIECE_TAKEN is none: that is still to come. Answers to
+ * other members (and to this one, when its piece completes a step) go through cfg.answer before the
+ * return. */
 void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
                     const struct net_piece *piece, uint64_t from, struct ps_answer *now);
 

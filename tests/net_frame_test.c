@@ -92,6 +92,7 @@ static size_t encode_by_protobuf(const struct net_frame_head *head, const struct
     p.shared_bytes = piece->shared_bytes;
     p.shared = piece->shared;
     p.shared_stamp = piece->shared_stamp;
+    p.ask_taken = piece->ask_taken;
     p.payload.data = (uint8_t *)(uintptr_t)payload;
     p.payload.len = payload_bytes;
     Weir__V1__Frame f = WEIR__V1__FRAME__INIT;
@@ -129,6 +130,7 @@ static void test_same_bytes_as_protobuf(void **state)
             piece.shared_bytes = (uint32_t)pick(1, &n);
             piece.shared = (int)(pick(1, &n) % 2);
             piece.shared_stamp = pick(1, &n);
+            piece.ask_taken = (int)(pick(1, &n) % 2);
         }
         size_t why = pick(1, &n) % (FRAME_MAX_WHY + 1);
         memset(piece.why, 'w', pick(1, &n) % 2 ? why : 0);
@@ -155,6 +157,7 @@ static void test_same_bytes_as_protobuf(void **state)
         assert_int_equal(seen.piece[0].shared_bytes, piece.shared_bytes);
         assert_int_equal(seen.piece[0].shared, piece.shared);
         assert_true(seen.piece[0].shared_stamp == piece.shared_stamp);
+        assert_int_equal(seen.piece[0].ask_taken, piece.ask_taken);
         assert_string_equal(seen.piece[0].why, piece.why);
         assert_int_equal(seen.payload_bytes[0], bytes);
     }

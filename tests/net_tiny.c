@@ -98,6 +98,7 @@ static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
         t->order[t->n_push] = p->chunk;
     t->n_push++;
     t->n_shared += p->shared_offset != 0;
+    t->n_asked += p->ask_taken;
     if (!p->unsummed && payload_crc32c(&p->payload) != p->crc32c)
         abort();
     if (t->incarnation[c] && t->incarnation[c] != head->incarnation)
@@ -149,10 +150,15 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         answer.kind = (enum piece_kind)t->kind;
         snprintf(answer.why, sizeof answer.why, "tiny does not like it");
     }
+    int say_taken = t->say_taken && piece->ask_taken;
     int take_back = t->bad_stamp > 0 && !hold;
     t->bad_stamp -= take_back;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
+    const struct net_piece taken = {
+        .kind = PIECE_TAKEN, .chunk = piece->chunk, .step = piece->step};
+    if (say_taken)
+        net_stream_send(stream, head, &taken, NULL, 0, 0);
     if (!hold)
         net_stream_send(stream, head, &answer, value, 0, bytes);
     if (take_back) /* the client gets its frame when all of its own is handled */

@@ -19,6 +19,7 @@ struct tiny {
     uint64_t incarnation[TINY_CHUNKS];
     int answer;                 /* enum join_answer */
     int hold;                   /* swallow requests */
+    int say_taken;              /* answer pushes that ask for it by TAKEN, first */
     int retries;                /* joins to answer by RETRY */
     int bad_crc;                /* answers to spoil */
     int bad_length;             /* likewise */
@@ -28,6 +29,7 @@ struct tiny {
     uint32_t order[TINY_ORDER]; /* chunks of the first n_push pushes, as they came */
     int n_join, n_push, n_duplicate, n_leave, n_closed, n_piece;
     int n_shared; /* pushes by reference */
+    int n_asked;  /* pushes that want to hear TAKEN */
 };
 
 void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_servers);

@@ -41,6 +41,7 @@ struct fixture {
     struct ps_store *store;
     struct seen seen[MAX_SEEN];
     int n_seen;
+    int ask_taken; /* by pushes */
 };
 
 /* What members that run in threads of their own hold, and wait for. */
@@ -124,6 +125,7 @@ static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, 
                               .step = (uint64_t)step,
                               .weight = kind == PIECE_PUSH ? 1.0f + (float)member : 0,
                               .crc32c = digest_crc32c(0, data, bytes),
+                              .ask_taken = f->ask_taken,
                               .payload = {spans, 0, bytes}};
     struct ps_answer a;
     ps_store_piece(f->store, &head, &piece, 9, &a);
@@ -320,7 +322,8 @@ static void test_ssp_leaving(void **state)
     init_all(&f);
     assert_int_equal(push(&f, 0, 0, 0), PIECE_NONE);
     assert_int_equal(f.n_seen, 1);
-    assert_int_equal(push(&f, 0, 0, 1), PIECE_NONE); /* now 2 ahead of both others */
+    f.ask_taken = 1;
+    assert_int_equal(push(&f, 0, 0, 1), PIECE_TAKEN); /* now 2 ahead of both others */
     assert_int_equal(f.n_seen, 1);
     int missing[3] = {0};
     int64_t step = -1;
@@ -332,7 +335,7 @@ static void test_ssp_leaving(void **state)
     ps_store_leave(f.store, 2);
     assert_int_equal(f.n_seen, 2);
     assert_int_equal(f.seen[1].step, 2);
-    for (int64_t i = 2; i < 10; i++) /* alone, it is free */
+    for (int64_t i = 2; i < 10; i++) /* alone, it is free: TAKEN would come after the answer */
         assert_int_equal(push(&f, 0, 0, i), PIECE_NONE);
     assert_int_equal(f.n_seen, 10);
     /* one that comes back is not waited for, and does not wait */

@@ -406,6 +406,43 @@ static void test_pull_and_init(void **state)
     teardown(&f);
 }
 
+static enum piece_kind push_asking(struct fixture *f, int member, int64_t step, uint64_t *answered)
+{
+    struct sent s;
+    make_piece(f, &s, PIECE_PUSH, member, 0, step);
+    s.piece.ask_taken = 1;
+    enum piece_kind got = send_piece(f, &s, answered);
+    free(s.bytes);
+    return got;
+}
+
+/* Who asks hears that a push is out of the way, where its answer has to wait; then gets that. */
+static void test_taken(void **state)
+{
+    struct fixture f;
+    uint64_t step = 99;
+    setup(&f, JOB_SYNC, OPTIM_SGD, 3);
+    init_all(&f);
+    for (int64_t s = 0; s < 2; s++) {
+        f.n_seen = 0;
+        assert_int_equal(push_asking(&f, 2, s, &step), PIECE_TAKEN); /* ahead of its turn */
+        assert_int_equal(step, s);
+        assert_int_equal(push_asking(&f, 2, s, &step), PIECE_TAKEN); /* a repeat */
+        assert_int_equal(act(&f, PIECE_PUSH, 0, 0, s, NULL), PIECE_NONE);
+        assert_int_equal(f.n_seen, 0);
+        assert_int_equal(push_asking(&f, 1, s, NULL), PIECE_NONE); /* the answer is on its way */
+        assert_int_equal(f.n_seen, 3);
+        for (int i = 0; i < 3; i++)
+            assert_true(f.seen[i].kind == PIECE_APPLIED && f.seen[i].step == (uint64_t)s + 1);
+        assert_int_equal(push_asking(&f, 1, s, &step), PIECE_DUPLICATE);
+    }
+    teardown(&f);
+    setup(&f, JOB_ASYNC, OPTIM_SGD, 2);
+    init_all(&f);
+    assert_int_equal(push_asking(&f, 1, 0, NULL), PIECE_APPLIED);
+    teardown(&f);
+}
+
 static void test_async(void **state)
 {
     struct fixture f;
@@ -633,6 +670,7 @@ int main(void)
         cmocka_unit_test(test_counted_once),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_pull_and_init),
+        cmocka_unit_test(test_taken),
         cmocka_unit_test(test_async),
         cmocka_unit_test(test_bad_pieces),
         cmocka_unit_test(test_shards_and_limits),

@@ -207,7 +207,12 @@ class Wire(harness.Test):
             self.check(answers[c], "VERSION", c, 0, 0)
         for step in range(2):
             for c in range(3):
-                other.send("PUSH", c, step, bytes(len(self.gradient[c])), weight=3)
+                other.send("PUSH", c, step, bytes(len(self.gradient[c])), weight=3, ask_taken=True)
+                taken = other.take()
+                self.assertEqual((taken.kind, taken.chunk, taken.step, taken.payload),
+                                 (pb.Piece.TAKEN, c, step, b""))
+                if (step, c) == (1, 2): # it says no more; TAKEN was not its answer
+                    other.out.put(None)
                 self.check(stream.ask("PUSH", c, step, self.gradient[c]), "APPLIED", c, step + 1,
                            (step + 1) / 4)
                 self.check(other.take(), "APPLIED", c, step + 1, (step + 1) / 4)
