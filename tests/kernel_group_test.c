@@ -56,7 +56,7 @@ static void end(struct reference *r)
 static void build_dense(struct reference *r)
 {
     reference_layer(r, LAYER_FLATTEN);
-    reference_dense(r, 41);
+    reference_dense(r, 14);
     reference_layer(r, LAYER_RELU);
     reference_dense(r, 3);
     end(r);

@@ -1,15 +1,9 @@
-/* kernels/cuda/group.c - the gradients of several plans become one sum on the way to the host.
+/* kernels/cuda/group.c - who is in a group, and what its members wait for; the sums themselves are
+ * group_sum.c's.
  *
  * DESIGN. A layer's gradients are a bucket. When the last member's backward of the layer has been
  * queued, its thread queues what follows for all of them, each card's work on the stream `down` of
- * its first member (the leader), behind the backwards and beside those of the layers below:
- * 1. On each card: the sum of its members' gradients, weighted, in the order of their ranks, into
- *    the leader's bucket.
- * 2. Between cards: NCCL's reduce-scatter. Not all-reduce and one card that copies: this way half
- *    as much goes from card to card, and every card's own link to the host carries its share.
- * 3. Each leader copies its share to the host.
- * Without NCCL each leader copies its whole bucket, and adds its share of all cards' buckets, in
- * the cards' order, when its thread asks for it.
+ * its first member (the leader), behind the backwards and beside those of the layers below.
  *
  * That one thread queues a layer's work of all cards is why nobody can hang: nothing is queued that
  * needs something that is not, and all events are recorded before they are waited for. What waits
@@ -22,53 +16,8 @@
 #include "kernels/cuda/group.h"
 #include "base/log.h"
 #include "kernels/cuda/comm.h"
-#include "kernels/vector/vector.h"
 #include <pthread.h>
 #include <stdlib.h>
-
-/* Where tensors begin in a bucket: a multiple of so many floats. */
-enum { TENSOR_ALIGN = 64 };
-
-struct cuda_card {
-    int device;
-    int n, rank[CUDA_SUM_MOST]; /* members; the first one leads */
-};
-
-struct cuda_group {
-    int n, n_cards;
-    float *weight;          /* [n] */
-    struct cuda_card *card; /* [n_cards], in the order of their leaders' ranks */
-
-    pthread_mutex_t issue;
-    /* under issue: */
-    struct cuda_comm *comm; /* NULL: one card, or no NCCL; then or not: */
-    int comm_aborted;
-    float **buffer; /* [n_cards] a call's arguments */
-    cudaStream_t *stream;
-
-    pthread_mutex_t lock; /* guards the rest */
-    pthread_cond_t changed;
-    struct cuda_plan **plan; /* [n]; NULL: not there. Fixed while layers are under way */
-    int n_layers;            /* of the first that came */
-    int *arrived;            /* [n_layers] members whose backward is queued */
-    int64_t *queued;         /* [n_layers] sums queued so far */
-    enum status failed;      /* why there will be no more sums */
-};
-
-struct cuda_bucket {
-    float *d;        /* on the card; NULL: no parameters */
-    int64_t share;   /* floats for each card */
-    int64_t at_host; /* where it begins in the leader's `host` */
-};
-
-struct cuda_member {
-    struct cuda_group *group;
-    int rank, card;
-    int leads;
-    int64_t *asked;             /* [n_layers] backwards so far */
-    struct cuda_bucket *bucket; /* [n_layers], if it leads */
-    float *host;                /* pinned, all buckets, if it leads and there is no NCCL */
-};
 
 /* ---- the group ---- */
 
@@ -185,11 +134,6 @@ static int has_bucket(const struct cuda_plan *plan, int layer)
     return l->n_params > 0 && plan->params[l->param[0]].layer == layer;
 }
 
-static int64_t rounded(int64_t elems)
-{
-    return (elems + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
-}
-
 static enum status member_create(struct cuda_plan *plan)
 {
     struct cuda_group *g = (struct cuda_group *)plan->cfg.group;
@@ -233,8 +177,8 @@ enum status cuda_group_plan(struct cuda_plan *plan)
         if (!has_bucket(plan, i))
             continue;
         for (int k = 0; k < l->n_params; k++)
-            elems += rounded(plan->params[l->param[k]].elems);
-        b->share = rounded((elems + m->group->n_cards - 1) / m->group->n_cards);
+            elems += cuda_bucket_rounded(plan->params[l->param[k]].elems);
+        b->share = cuda_bucket_rounded((elems + m->group->n_cards - 1) / m->group->n_cards);
         b->at_host = at;
         at += b->share * m->group->n_cards;
         TRY(cuda_arena_take(&plan->arena, l->name, "sum of gradients",
@@ -335,119 +279,6 @@ void cuda_group_leave(struct cuda_plan *plan)
     plan->member = NULL;
 }
 
-/* ---- a layer's sum: queued, with `issue` held ---- */
-
-static struct cuda_plan *leader_of(const struct cuda_group *g, int card)
-{
-    return g->plan[g->card[card].rank[0]];
-}
-
-/* Step 1. */
-static enum status card_sum(struct cuda_group *g, int card, int layer)
-{
-    enum status st = ST_OK;
-    const struct cuda_card *c = &g->card[card];
-    struct cuda_plan *leader = leader_of(g, card);
-    const struct cuda_op *op = &leader->ops[layer];
-    float *to = leader->member->bucket[layer].d;
-    struct cuda_sum sum = {.n = c->n};
-    for (int i = 0; i < c->n; i++) {
-        TRY(cuda_check(op, "cudaStreamWaitEvent",
-                       cudaStreamWaitEvent(leader->down, g->plan[c->rank[i]]->ready[layer], 0)));
-        sum.weight[i] = g->weight[c->rank[i]];
-    }
-    for (int k = 0; k < op->layer->n_params; k++) {
-        int param = op->layer->param[k];
-        int64_t elems = leader->params[param].elems;
-        for (int i = 0; i < c->n; i++)
-            sum.src[i] = g->plan[c->rank[i]]->params[param].d_grad;
-        TRY(cuda_check_kernel(op, "sum kernel", cuda_sum_weighted(leader->down, &sum, to, elems)));
-        to += rounded(elems);
-    }
-    for (int i = 1; i < c->n; i++)
-        TRY(cuda_check(op, "cudaEventRecord",
-                       cudaEventRecord(g->plan[c->rank[i]]->copied[layer], leader->down)));
-done:
-    return st;
-}
-
-/* Step 2. */
-static enum status cards_sum(struct cuda_group *g, int layer)
-{
-    if (g->comm == NULL)
-        return ST_OK;
-    for (int i = 0; i < g->n_cards; i++) {
-        g->buffer[i] = leader_of(g, i)->member->bucket[layer].d;
-        g->stream[i] = leader_of(g, i)->down;
-    }
-    int64_t share = leader_of(g, 0)->member->bucket[layer].share;
-    return cuda_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
-}
-
-/* What of a tensor lies in a leader's share: its elements [lo, hi). */
-struct part {
-    int param;
-    int64_t at; /* of the tensor, in the bucket */
-    int64_t lo, hi;
-};
-
-/* The layer's k-th tensor; at: where it begins. */
-static struct part part_of(const struct cuda_plan *leader, int layer, int k, int64_t at)
-{
-    int param = leader->cfg.layers[layer].param[k];
-    int64_t share = leader->member->bucket[layer].share, first = share * leader->member->card;
-    struct part p = {param, at, first - at, first + share - at};
-    p.lo = p.lo > 0 ? p.lo : 0;
-    p.hi = p.hi < leader->params[param].elems ? p.hi : leader->params[param].elems;
-    p.hi = p.hi > p.lo ? p.hi : p.lo;
-    return p;
-}
-
-/* Step 3. */
-static enum status card_copy(struct cuda_group *g, int card, int layer)
-{
-    enum status st = ST_OK;
-    struct cuda_plan *leader = leader_of(g, card);
-    const struct cuda_op *op = &leader->ops[layer];
-    const struct cuda_bucket *b = &leader->member->bucket[layer];
-    int64_t at = 0;
-    if (leader->member->host != NULL)
-        TRY(cuda_check(op, "cudaMemcpyAsync",
-                       cudaMemcpyAsync(leader->member->host + b->at_host, b->d,
-                                       (size_t)(b->share * g->n_cards) * sizeof(float),
-                                       cudaMemcpyDeviceToHost, leader->down)));
-    for (int k = 0; k < op->layer->n_params && leader->member->host == NULL; k++) {
-        struct part p = part_of(leader, layer, k, at);
-        TRY(cuda_download_part(leader, p.param, b->d + at, p.lo, p.hi));
-        at += rounded(leader->params[p.param].elems);
-    }
-    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(leader->copied[layer], leader->down)));
-done:
-    return st;
-}
-
-static enum status layer_queue(struct cuda_group *g, int layer)
-{
-    enum status st = ST_OK;
-    pthread_mutex_lock(&g->issue);
-    if (g->comm_aborted) {
-        st = ST_CANCELLED;
-        goto done;
-    }
-    for (int i = 0; i < g->n_cards; i++) {
-        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
-        TRY(card_sum(g, i, layer));
-    }
-    TRY(cards_sum(g, layer));
-    for (int i = 0; i < g->n_cards; i++) {
-        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
-        TRY(card_copy(g, i, layer));
-    }
-done:
-    pthread_mutex_unlock(&g->issue);
-    return st;
-}
-
 /* ---- a member's steps ---- */
 
 enum status cuda_group_arrive(struct cuda_plan *plan, int layer)
@@ -468,7 +299,7 @@ enum status cuda_group_arrive(struct cuda_plan *plan, int layer)
     pthread_mutex_unlock(&g->lock);
     if (!last)
         return st;
-    st = layer_queue(g, layer);
+    st = cuda_group_queue(g, layer);
     if (st != ST_OK)
         group_fail(g, st);
     pthread_mutex_lock(&g->lock);
@@ -477,30 +308,6 @@ enum status cuda_group_arrive(struct cuda_plan *plan, int layer)
     pthread_mutex_unlock(&g->lock);
 done:
     return st;
-}
-
-/* What the copy left in staging memory, or what the cards' buckets on the host come to. */
-static void share_finish(struct cuda_plan *plan, int layer)
-{
-    const struct cuda_member *m = plan->member;
-    const struct cuda_group *g = m->group;
-    const struct layer *l = &plan->cfg.layers[layer];
-    int64_t at = 0;
-    for (int k = 0; k < l->n_params; k++) {
-        struct part p = part_of(plan, layer, k, at);
-        float *to = plan->cfg.grads[p.param] + p.lo;
-        int64_t from = m->bucket[layer].at_host + at + p.lo;
-        if (m->host == NULL)
-            cuda_download_place(plan, p.param, p.lo, p.hi);
-        for (int i = 0; i < g->n_cards && m->host != NULL; i++) {
-            const float *host = leader_of(g, i)->member->host + from;
-            if (i == 0)
-                vector_copy(to, host, (size_t)(p.hi - p.lo));
-            else
-                vector_add_scaled(to, host, 1, (size_t)(p.hi - p.lo));
-        }
-        at += rounded(plan->params[p.param].elems);
-    }
 }
 
 /* Has NCCL noticed anything? Has anyone cancelled, so that the sum is none? */
@@ -533,9 +340,9 @@ enum status cuda_group_wait(struct cuda_plan *plan, int layer)
     for (int i = 0; i < g->n_cards; i++)
         if (i == m->card || m->host != NULL)
             TRY(cuda_check(&plan->ops[layer], "cudaEventSynchronize",
-                           cudaEventSynchronize(leader_of(g, i)->copied[layer])));
+                           cudaEventSynchronize(cuda_group_leader(g, i)->copied[layer])));
     TRY(sum_check(g));
-    share_finish(plan, layer);
+    cuda_group_finish(plan, layer);
 done:
     if (st != ST_OK)
         group_fail(g, st);
