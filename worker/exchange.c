@@ -20,6 +20,11 @@ struct local {
     struct net_exchange_stats stats;
 };
 
+static const struct optim_config *local_rule(void *ctx)
+{
+    return &((struct local *)ctx)->optim;
+}
+
 static enum status local_start(void *ctx, int64_t *step)
 {
     (void)ctx;
@@ -107,6 +112,7 @@ static void local_destroy(void *ctx)
 }
 
 static const struct exchange_ops local_ops = {
+    .rule = local_rule,
     .start = local_start,
     .push = local_push,
     .pull = local_pull,

@@ -7,6 +7,9 @@
 #include "net/exchange.h"
 
 struct exchange_ops {
+    /* The rule of the updates where they are this process's own, so that the caller may do them
+     * itself and never push; NULL: they are not. */
+    const struct optim_config *(*rule)(void *ctx);
     /* Where gradients are best made (net_exchange_gradients); NULL, or returns NULL: nowhere. */
     struct net_shared *(*gradients)(void *ctx);
     enum status (*start)(void *ctx, int64_t *step);

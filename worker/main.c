@@ -227,6 +227,7 @@ static enum status make_trainer(struct worker *w)
         .log_every = o->log_every,
         .progress = o->progress,
         .seed = (uint64_t)o->seed,
+        .cuda_graphs = o->cuda_graphs,
         .push_delay_ms = (int)o->push_delay_ms,
     };
     enum status st = trainer_create(&cfg, &w->trainer);

@@ -24,6 +24,7 @@ static struct raw {
     int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices, self_test;
     int soft_placement, log_placement;
     int shared_memory; /* 0: auto */
+    int cuda_graphs;   /* 0: on */
 } raw;
 
 static const struct raw raw_defaults = {
@@ -140,6 +141,11 @@ static const struct flag table[] = {
     STR("gpu_lock_dir", gpu_lock_dir, "DIR",
         "where GPUs are reserved; the same for all who share the machine; left out, /run/lock, or "
         "/tmp where not everybody may write there",
+        NULL),
+    ONE("cuda_graphs", cuda_graphs, "on|off",
+        "where training stays on a GPU (one tower, no servers): launch each step as one CUDA "
+        "graph, "
+        "or kernel by kernel",
         NULL),
     STR("placement", placement, "RULE,...",
         "which device computes which layer, as in fc*=cpu:0,conv*=gpu:1: layers by name (* ? "
@@ -339,6 +345,7 @@ static void copy_plain(struct options *o)
     o->self_test = raw.self_test;
     o->self_test_seconds = (int)raw.self_test_seconds;
     o->shared_memory = raw.shared_memory == 0;
+    o->cuda_graphs = raw.cuda_graphs == 0;
 }
 
 enum status options_read(int argc, char **argv, struct options *out, int *exit_now)

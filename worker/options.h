@@ -28,7 +28,7 @@ struct options {
     enum progress_style progress;
     enum log_level log_level;
     int64_t push_delay_ms;
-    int shared_memory;
+    int shared_memory, cuda_graphs;
     const char *gpus, *gpu_lock_dir; /* see worker/devices.h */
     int gpu_wait;                    /* seconds */
     const char *placement;           /* see worker/placement.h; NULL: none */

@@ -176,6 +176,11 @@ size_t stages_memory_bytes(const struct stages *s)
     return n;
 }
 
+struct plan *stages_only_plan(struct stages *s)
+{
+    return s->cfg.n == 1 ? s->stage[0].plan : NULL;
+}
+
 enum status stages_load_param(struct stages *s, int param)
 {
     struct stage *g = stage_at(s, s->layer_of_param[param]);

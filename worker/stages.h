@@ -23,6 +23,7 @@ struct stages;
 enum status stages_create(const struct stages_config *cfg, struct stages **out);
 void stages_destroy(struct stages *s); /* NULL is fine */
 size_t stages_memory_bytes(const struct stages *s);
+struct plan *stages_only_plan(struct stages *s); /* NULL: there are several devices */
 /* As those of struct backend. step: for the trace. */
 enum status stages_load_param(struct stages *s, int param);
 enum status stages_set_input(struct stages *s, const uint8_t *const *images, const uint8_t *labels,

@@ -17,6 +17,7 @@
 #include "worker/device_data.h"
 #include "worker/tower.h"
 #include "worker/tower_group.h"
+#include "worker/trainer_resident.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -367,9 +368,34 @@ static enum status run_towers(struct trainer *t)
     return st;
 }
 
+static int is_over(void *ctx)
+{
+    return over(ctx);
+}
+
+static enum status evaluate_at(void *ctx, int64_t step)
+{
+    return evaluate_now(ctx, step);
+}
+
+/* *taken: the device has done it all. */
+static enum status run_resident(struct trainer *t, int64_t step, int *taken)
+{
+    struct trainer_resident r = {.cfg = &t->cfg,
+                                 .tower = t->towers[0],
+                                 .progress = t->progress,
+                                 .ctx = t,
+                                 .over = is_over,
+                                 .evaluate = evaluate_at};
+    if (!trainer_resident_fits(&t->cfg, t->towers[0]))
+        return ST_OK;
+    return trainer_resident_run(&r, step, &t->result, taken);
+}
+
 enum status trainer_run(struct trainer *t, int64_t step, struct trainer_result *out)
 {
     enum status st = ST_OK;
+    int taken = 0;
     struct progress_config pc = {t->cfg.progress, t->cfg.task_index, step, t->cfg.train_steps,
                                  t->cfg.log_every};
     TRY(progress_create(&pc, &t->progress));
@@ -378,8 +404,11 @@ enum status trainer_run(struct trainer *t, int64_t step, struct trainer_result *
     t->result = (struct trainer_result){.global_step = step};
     for (int i = 0; i < t->cfg.model->n_layers; i++)
         t->pushed[i] = step;
-    TRY(run_towers(t));
-    TRY(collect(t));
+    TRY(run_resident(t, step, &taken));
+    if (!taken) {
+        TRY(run_towers(t));
+        TRY(collect(t));
+    }
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     if (t->cfg.own_pace)
         t->result.global_step = global_step(t, 0);

@@ -16,7 +16,8 @@ struct trainer_config {
     const struct chunks *chunks;
     const struct dataset *train, *test;
     struct exchange *exchange;
-    const float *params; /* flat block, kept up to date by the exchange */
+    float *params; /* flat block, kept up to date by the exchange, or by the trainer where training
+                      stays on a device */
     int own_pace; /* async, ssp, backup workers: each chunk goes at its own pace; steps are local */
     int task_index, n_workers;
     const struct tower_spec *towers; /* [n_towers] which share the batch among them in their order;
@@ -29,6 +30,7 @@ struct trainer_config {
     int64_t log_every;
     enum progress_style progress;
     uint64_t seed;
+    int cuda_graphs;   /* 1: where training stays on a device, each step is one graph */
     int push_delay_ms; /* fault injection: each push waits a random 0..this */
 };
 

@@ -1,5 +1,6 @@
 """The worker trains through the CUDA backend, over a CUDA that tests/emulation plays, and ends
-where the CPU backend ends: pinned copies, gradients that come late, two towers, evaluation."""
+where the CPU backend ends: pinned copies, gradients that come late, two towers, evaluation; and
+alone, where training stays on the device, with the bits that it has with a server."""
 # label: cluster
 import json
 import os
@@ -16,12 +17,16 @@ WHY_NOT = "" if os.path.exists(EMULATED) else \
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class CudaEmulated(harness.Test):
-    def run_on(self, name, *flags):
+    def backend_dir(self, name):
         folder = os.path.join(self.dir(), name)
         os.mkdir(folder)
         source = EMULATED if name == "cuda" else os.path.join(harness.BIN, "../lib/libweir_cpu.so")
         # the worker of this test asks for "cpu"; what lies under that name is the test's choice
         shutil.copy(source, os.path.join(folder, "libweir_cpu.so"))
+        return folder
+
+    def run_on(self, name, *flags):
+        folder = self.backend_dir(name)
         summary = os.path.join(folder, "summary.json")
         worker = self.run_worker("--backend_dir=" + folder, "--summary_json=" + summary,
                                  "--seed=3", "--learning_rate=0.01", "--intra_op_threads=1",
@@ -44,6 +49,45 @@ class CudaEmulated(harness.Test):
 
     def test_two_towers_and_evaluation(self):
         self.check("--batch_size=21", "--train_steps=20", "--towers=2", "--eval_every=10")
+
+
+    def model(self):
+        """One of every kind of parameter, and dropout, small enough for the emulation."""
+        path = os.path.join(self.dir(), "model.json")
+        layers = [{"type": "max_pool", "kernel": 4, "stride": 4, "padding": "same"},
+                  {"type": "conv2d", "filters": 4, "kernel": 3, "padding": "same"},
+                  {"type": "batch_norm"}, {"type": "relu"}, {"type": "flatten"},
+                  {"type": "dense", "units": 20}, {"type": "relu"},
+                  {"type": "dropout", "rate": 0.2}, {"type": "dense", "units": 10},
+                  {"type": "softmax_cross_entropy"}]
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"name": "all", "input": [1, 28, 28], "classes": 10, "layers": layers}, f)
+        return path
+
+    def test_alone_on_the_device_is_as_with_a_server(self):
+        """The data set is read more than once; a schedule, running averages and dropout count."""
+        folder = self.backend_dir("cuda")
+        flags = ["--backend_dir=" + folder, "--seed=4", "--batch_size=100", "--train_steps=60",
+                 "--eval_every=15", "--lr_schedule=cosine", "--log_every=7",
+                 "--learning_rate=0.01", "--intra_op_threads=1", "--model=" + self.model()]
+        job = self.job(n_ps=1, n_workers=1, flags=flags)
+        job.start()
+        job.finish()
+        want = job.summary(0)
+        accuracy = re.findall("test accuracy: ([0-9.]+)", job.workers[0].output())
+        self.assertEqual(len(accuracy), 4)
+        self.assertNotIn("training stays on", job.workers[0].output())
+        for graphs in ("on", "off"):
+            summary = os.path.join(self.dir(), graphs + ".json")
+            worker = self.run_worker("--summary_json=" + summary, "--cuda_graphs=" + graphs, *flags)
+            self.assertIn("training stays on cuda:0", worker.output())
+            with open(summary, encoding="utf-8") as f:
+                got = json.load(f)
+            self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
+            self.assertEqual(got["local_steps"], 60)
+            self.assertAlmostEqual(got["loss"], want["loss"], delta=1e-6)
+            self.assertEqual(re.findall("test accuracy: ([0-9.]+)", worker.output()), accuracy)
+            self.assertIn("training step 35 done", worker.output())
 
 
 if __name__ == "__main__":
