@@ -11,14 +11,15 @@
 #include <unistd.h>
 
 /* ../lib beside the running program. */
-static enum status default_dir(char *out, size_t size)
+static enum status default_dir(char *out, size_t size, char *why)
 {
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     if (n < 0) {
-        LOG_E("cannot find the program's own path for its backends (/proc/self/exe: %s); "
-              "name their folder by flag",
-              strerror(errno));
+        snprintf(why, BACKEND_WHY_SIZE,
+                 "cannot find the program's own path for its backends (/proc/self/exe: %s); "
+                 "name their folder by flag",
+                 strerror(errno));
         return ST_NOT_FOUND;
     }
     exe[n] = '\0';
@@ -26,7 +27,9 @@ static enum status default_dir(char *out, size_t size)
     if (slash != NULL)
         *slash = '\0';
     if ((size_t)snprintf(out, size, "%s/../lib", exe) >= size) {
-        LOG_E("the path of the backends beside %s is too long; name their folder by flag", exe);
+        snprintf(why, BACKEND_WHY_SIZE,
+                 "the path of the backends beside %.300s is too long; name their folder by flag",
+                 exe);
         return ST_NOT_FOUND;
     }
     return ST_OK;
@@ -63,35 +66,49 @@ static const char *mend_for(const char *message)
     return "build it, or install what it needs";
 }
 
-enum status backend_open(const char *name, const char *dir, const struct backend **out)
+enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why)
 {
     enum status st = ST_OK;
     char beside[PATH_MAX], path[PATH_MAX + 64];
     if (!name_is_plain(name) || strlen(name) > 32) {
-        LOG_E("'%s' is no backend's name; names are like 'cpu' or 'cuda'", name);
+        snprintf(why, BACKEND_WHY_SIZE,
+                 "'%.100s' is no backend's name; names are like 'cpu' or 'cuda'", name);
         return ST_NOT_FOUND;
     }
     if (dir == NULL) {
-        TRY(default_dir(beside, sizeof beside));
+        TRY(default_dir(beside, sizeof beside, why));
         dir = beside;
     }
     if ((size_t)snprintf(path, sizeof path, "%s/libweir_%s.so", dir, name) >= sizeof path) {
-        LOG_E("backend '%s': the folder's path is too long: %s", name, dir);
+        snprintf(why, BACKEND_WHY_SIZE, "backend '%s': the folder's path is too long: %.300s", name,
+                 dir);
         return ST_NOT_FOUND;
     }
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (so == NULL) {
         const char *message = dlerror();
-        LOG_E("backend '%s' cannot be loaded: %s; %s", name, message, mend_for(message));
+        snprintf(why, BACKEND_WHY_SIZE, "backend '%s' cannot be loaded: %.300s; %s", name, message,
+                 mend_for(message));
         return ST_NOT_FOUND;
     }
     const struct backend *found = dlsym(so, "weir_backend");
     if (found == NULL) {
-        LOG_E("backend '%s': %s exports no weir_backend; it is not a Weir backend", name, path);
+        snprintf(why, BACKEND_WHY_SIZE,
+                 "backend '%s': %.300s exports no weir_backend; it is not a Weir backend", name,
+                 path);
         dlclose(so);
         return ST_NOT_FOUND;
     }
     *out = found;
 done:
+    return st;
+}
+
+enum status backend_open(const char *name, const char *dir, const struct backend **out)
+{
+    char why[BACKEND_WHY_SIZE];
+    enum status st = backend_find(name, dir, out, why);
+    if (st != ST_OK)
+        LOG_E("%s", why);
     return st;
 }

@@ -60,11 +60,10 @@ struct backend_plan_config {
                             Borrowed while the plan lives */
 };
 
-/* Which device it is. A value. */
-struct backend_device {
-    char name[96];    /* "NVIDIA H200" */
-    uint8_t uuid[16]; /* of the card */
-    int pci[3];       /* domain, bus, device */
+struct backend_device { /* who it is; a value */
+    char name[96];      /* "NVIDIA H200" */
+    uint8_t uuid[16];   /* of the card */
+    int pci[3];         /* domain, bus, device */
     uint64_t memory_bytes;
 };
 
@@ -139,9 +138,11 @@ struct backend {
     const struct resident_ops *resident; /* optional: kernels/resident.h */
 };
 
-/* Loads backend `name`; dir NULL: ../lib beside the running program. Never unloaded.
- * ST_NOT_FOUND, logged with the loader's reason. */
+/* Loads a backend for good; dir NULL: ../lib beside the running program. ST_NOT_FOUND, with the
+ * loader's reason: open logs it, find tells it in why[BACKEND_WHY_SIZE]. */
+enum { BACKEND_WHY_SIZE = 512 };
 enum status backend_open(const char *name, const char *dir, const struct backend **out);
+enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why);
 
 #ifdef __cplusplus
 }

@@ -181,8 +181,9 @@ static const struct layer layers[N] = {
     {.kind = LAYER_ADD, .name = "e", .out = {1, {7}}, .n_inputs = 3, .input = {1, 2, 3}},
     {.kind = LAYER_SOFTMAX_XENT, .name = "loss", .out = {1, {7}}, .n_inputs = 1, .input = {4}},
 };
-static const struct tower_device devices[3] = {
-    {&queueing, 0, 1}, {&queueing, 1, 1}, {&prompt, 2, 4}};
+static const struct tower_device devices[3] = {{.backend = &queueing, .n_threads = 1},
+                                               {.backend = &queueing, .device = 1, .n_threads = 1},
+                                               {.backend = &prompt, .device = 2, .n_threads = 4}};
 static const uint8_t apart[N] = {0, 1, 1, 2, 0, 0};
 
 static struct stages_config config(const struct layer *net, const uint8_t *stage_of)
@@ -332,7 +333,8 @@ static void test_failures(void **state)
     (void)state;
     struct stages_config cfg = config(layers, apart);
     struct stages *s = NULL;
-    struct tower_device one_whole[3] = {devices[0], devices[1], {&whole, 2, 1}};
+    struct tower_device one_whole[3] = {
+        devices[0], devices[1], {.backend = &whole, .device = 2, .n_threads = 1}};
     for (int i = 0; i < 3; i++) { /* a plan that cannot be */
         fail_at = i;
         assert_int_equal(stages_create(&cfg, &s), ST_NOMEM);

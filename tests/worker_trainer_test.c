@@ -268,7 +268,7 @@ static void rig_make(struct rig *r, int task, int n_workers, int n_towers, int b
     assert_int_equal(exchange_create(&xc, &r->exchange), ST_OK);
     for (int i = 0; i < n_towers; i++)
         r->towers[i] = (struct tower_spec){.own = {.backend = &fake_backend, .n_threads = 1}};
-    towers_share(r->towers, n_towers, batch);
+    towers_share(r->towers, n_towers, 0, batch);
     r->cfg = (struct trainer_config){
         .model = &r->model,
         .chunks = r->chunks,

@@ -15,7 +15,7 @@ enum {
 };
 
 struct cuda_uuid {
-    unsigned char bytes[UUID_BYTES];
+    uint8_t bytes[UUID_BYTES];
 };
 
 /* In the order of `names`. */
@@ -80,12 +80,12 @@ static int explain(const struct cuda_api *api, const char *call, int error, char
     return error == CUDA_NO_DEVICE || error == CUDA_STUB_LIBRARY ? 0 : -2;
 }
 
-static void uuid_text(const struct cuda_uuid *u, int is_mig, char *out)
+void device_cuda_uuid(const uint8_t uuid[16], int is_mig, char *out)
 {
     int n = snprintf(out, DEVICE_UUID_SIZE, is_mig ? "MIG-" : "GPU-");
     for (int i = 0; i < UUID_BYTES; i++)
         n += snprintf(out + n, DEVICE_UUID_SIZE - (size_t)n, "%s%02x",
-                      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u->bytes[i]);
+                      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
 }
 
 static void pci_text(const char *id, char *out)
@@ -127,7 +127,7 @@ static int read_one(const struct cuda_api *api, int ordinal, struct device_info 
 #undef CALL
     d->memory_bytes = bytes;
     d->is_mig = memcmp(&card, &own, sizeof card) != 0;
-    uuid_text(&own, d->is_mig, d->uuid);
+    device_cuda_uuid(own.bytes, d->is_mig, d->uuid);
     pci_text(pci, d->pci);
     return CUDA_SUCCESS;
 }

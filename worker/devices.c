@@ -104,6 +104,12 @@ enum status devices_check(const char *gpus, int wait_seconds)
     return ST_OK;
 }
 
+int devices_may_be_none(const char *gpus)
+{
+    int n, kind = kind_of(gpus, &n);
+    return kind == KIND_AUTO || kind == KIND_NONE;
+}
+
 static void keep(struct devices *out, const struct device_info *gpu, int lock)
 {
     out->gpu[out->n] = *gpu;

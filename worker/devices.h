@@ -34,6 +34,8 @@ struct devices {
 
 /* The form alone. */
 enum status devices_check(const char *gpus, int wait_seconds);
+/* 1: `gpus` (of the right form) lets the CPU do it where there is no GPU. */
+int devices_may_be_none(const char *gpus);
 /* n = 0 on ST_OK: the CPU; one line has said why. */
 enum status devices_choose(const struct devices_request *request, struct devices *out);
 void devices_release(struct devices *d);

@@ -6,8 +6,8 @@
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
 #include "worker/device_list.h"
-#include "worker/devices.h"
 #include "worker/export.h"
+#include "worker/gpus.h"
 #include "worker/options.h"
 #include "worker/placement.h"
 #include "worker/self_test.h"
@@ -23,14 +23,12 @@
 
 struct worker {
     struct options opt;
-    struct devices gpus; /* reserved while they are in here */
+    struct gpus gpus;
+    struct towers towers;
     struct model *model;
     struct placement *placement;
     struct chunks *chunks;
     struct dataset *train, *test;
-    const struct backend *backend;
-    struct tower_spec tower[TOWERS_MAX];
-    int n_towers;
     float *params;
     struct exchange exchange;
     struct trainer *trainer;
@@ -100,24 +98,38 @@ static int pause_for_signal(void *arg, int ms)
     return sig > 0;
 }
 
-/* The one place where the GPUs that were chosen meet what could compute on them. */
-static enum status choose_gpus(struct worker *w)
+/* Which devices compute, and which part of the batch each has. */
+static enum status make_towers(struct worker *w)
 {
-    struct devices_request request = {
-        .gpus = w->opt.gpus,
-        .wait_seconds = w->opt.gpu_wait,
-        .lock_dir = w->opt.gpu_lock_dir,
-        .pause = pause_for_signal,
-        .ctx = w,
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    const struct gpus_request request = {
+        .choice = {.gpus = o->gpus,
+                   .wait_seconds = o->gpu_wait,
+                   .lock_dir = o->gpu_lock_dir,
+                   .pause = pause_for_signal,
+                   .ctx = w},
+        .backend_dir = o->backend_dir,
+        .memory_fraction = o->gpu_memory_fraction,
+        .allow_growth = gpus_growth(o->gpu_allow_growth, getenv("TF_FORCE_GPU_ALLOW_GROWTH")),
     };
-    enum status st = devices_choose(&request, &w->gpus);
-    if (st == ST_OK && w->gpus.n > 0) { /* until issue 4 is done */
-        LOG_W("this worker does not compute on GPUs yet; training on the CPU, and the reservation "
-              "of %d "
-              "%s is given back",
-              w->gpus.n, w->gpus.n == 1 ? "GPU" : "GPUs");
-        devices_release(&w->gpus);
-    }
+    struct towers_request towers = {
+        .gpus = &w->gpus,
+        .cpu_towers = o->towers,
+        .towers_per_gpu = o->towers_per_gpu,
+        .batch = (int)o->batch_size,
+        .cpu_batch = o->cpu_batch_size,
+        .n_threads = o->intra_op_threads,
+        .n_cores = (int)sysconf(_SC_NPROCESSORS_ONLN),
+        .precision = o->precision,
+        .deterministic = o->deterministic,
+    };
+    TRY(gpus_open(&request, &w->gpus));
+    /* OpenMP's threads must not spin while they wait: other workers share the cores. */
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+    TRY(backend_open("cpu", o->backend_dir, &towers.cpu));
+    TRY(towers_plan(&towers, &w->towers));
+done:
     return st;
 }
 
@@ -128,12 +140,13 @@ static enum status place_layers(struct worker *w)
         .n_layers = w->model->n_layers,
         .device = w->model->device,
         .rules = w->opt.placement,
-        .n_gpus = w->gpus.n,
+        .n_gpus = w->gpus.chosen.n,
+        .cpu_towers = w->towers.n > w->towers.n_gpu,
         .soft = w->opt.soft_placement,
     };
     enum status st = placement_create(&request, &w->placement);
-    for (int i = 0; st == ST_OK && w->opt.log_placement && i < w->opt.towers; i++)
-        placement_log(w->placement, i, (int)w->opt.towers, PLACEMENT_CPU);
+    for (int i = 0; st == ST_OK && w->opt.log_placement && i < w->towers.n; i++)
+        placement_log(w->placement, i, w->towers.n, w->towers.tower[i].own.gpu_index);
     return st;
 }
 
@@ -141,9 +154,6 @@ static enum status read_inputs(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    /* OpenMP's threads must not spin while they wait: other workers share the cores. */
-    setenv("OMP_WAIT_POLICY", "passive", 0);
-    TRY(backend_open("cpu", o->backend_dir, &w->backend));
     TRY(model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model));
     TRY(place_layers(w));
     TRY(cut_model(w));
@@ -191,22 +201,26 @@ static enum status make_exchange(struct worker *w)
     return exchange_create(&cfg, &w->exchange);
 }
 
-static void make_towers(struct worker *w)
+static void say_towers(const struct worker *w)
 {
-    const struct options *o = &w->opt;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t n_threads = o->intra_op_threads > 0 ? o->intra_op_threads : cores / o->towers;
-    w->n_towers = (int)o->towers;
-    for (int i = 0; i < w->n_towers; i++)
-        w->tower[i].own = (struct tower_device){.backend = w->backend,
-                                                .n_threads = n_threads > 0 ? (int)n_threads : 1};
-    towers_share(w->tower, w->n_towers, (int)o->batch_size);
+    char label[TOWERS_LABEL_SIZE];
+    for (int i = 0; i < w->towers.n; i++) {
+        const struct tower_spec *t = &w->towers.tower[i];
+        const struct tower_device *d = &t->own;
+        towers_label(d, label);
+        if (d->gpu)
+            LOG_I("tower %d: %s, %d of the %" PRId64 " samples; %s", i, label, t->n,
+                  w->opt.batch_size, d->backend->description);
+        else
+            LOG_I("tower %d: %s, %d %s, %d of the %" PRId64 " samples; %s", i, label, d->n_threads,
+                  d->n_threads == 1 ? "thread" : "threads", t->n, w->opt.batch_size,
+                  d->backend->description);
+    }
 }
 
 static enum status make_trainer(struct worker *w)
 {
     const struct options *o = &w->opt;
-    make_towers(w);
     struct net_job job = options_job(o, w->train->n);
     struct trainer_config cfg = {
         .model = w->model,
@@ -218,8 +232,8 @@ static enum status make_trainer(struct worker *w)
         .own_pace = !job_in_lockstep(&job),
         .task_index = o->task_index,
         .n_workers = o->n_workers,
-        .towers = w->tower,
-        .n_towers = w->n_towers,
+        .towers = w->towers.tower,
+        .n_towers = w->towers.n,
         .batch = (int)o->batch_size,
         .version_dtype = job.version_dtype,
         .train_steps = job.train_steps,
@@ -233,12 +247,12 @@ static enum status make_trainer(struct worker *w)
     enum status st = trainer_create(&cfg, &w->trainer);
     if (st != ST_OK)
         return st;
-    LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %s; %d %s of %d %s, %.0f MB; "
-          "%" PRId64 " training images from %s",
-          w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->backend->description,
-          cfg.n_towers, cfg.n_towers == 1 ? "tower" : "towers", w->tower[0].own.n_threads,
-          w->tower[0].own.n_threads == 1 ? "thread" : "threads",
-          (double)trainer_memory_bytes(w->trainer) / 1e6, w->train->n, o->data_dir);
+    LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %d %s, %.0f MB; %" PRId64
+          " training images from %s",
+          w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->towers.n,
+          w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
+          w->train->n, o->data_dir);
+    say_towers(w);
     LOG_I("vector loops: %s", vector_description());
     return ST_OK;
 }
@@ -252,6 +266,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
         .model = w->model->name,
         .result = *r,
         .n_params = w->chunks->n_elems,
+        .towers = &w->towers,
     };
     LOG_I("Training elapsed time: %f s (%" PRId64 " images, %.0f images/s)", r->elapsed_seconds,
           r->images, r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0);
@@ -280,7 +295,7 @@ static enum status run(struct worker *w)
     int64_t step;
     if (w->opt.trace)
         TRY(trace_open(w->opt.trace, "worker", w->opt.task_index));
-    TRY(choose_gpus(w));
+    TRY(make_towers(w));
     TRY(read_inputs(w));
     TRY(make_exchange(w));
     TRY(make_trainer(w));
@@ -309,7 +324,7 @@ static enum status clean_up(struct worker *w)
     }
     exchange_destroy(&w->exchange);
     trainer_destroy(w->trainer);
-    devices_release(&w->gpus);
+    gpus_release(&w->gpus);
     enum status st = trace_close();
     dataset_destroy(w->train);
     dataset_destroy(w->test);

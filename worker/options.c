@@ -7,6 +7,7 @@
 #include "worker/device_lock.h"
 #include "worker/devices.h"
 #include "worker/placement.h"
+#include "worker/towers.h"
 #include <math.h>
 #include <string.h>
 
@@ -17,12 +18,12 @@ static struct raw {
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
-    int64_t chunk_bytes, towers, intra_op_threads, push_delay_ms, staleness, gpu_wait,
-        self_test_seconds;
-    double epochs, learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay,
-        compensation;
+    int64_t chunk_bytes, towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;
+    int64_t staleness, gpu_wait, self_test_seconds;
+    double gpu_memory_fraction, epochs, learning_rate, momentum, decay, beta1, beta2, epsilon,
+        weight_decay, compensation;
     int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices, self_test;
-    int soft_placement, log_placement;
+    int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
     int shared_memory; /* 0: auto */
     int cuda_graphs;   /* 0: on */
 } raw;
@@ -34,7 +35,7 @@ static const struct raw raw_defaults = {
     .train_steps = 0,
     .batch_size = 100,
     .log_every = 100,
-    .towers = 1,
+    .towers_per_gpu = 1,
     .learning_rate = -1,
     .momentum = -1,
     .decay = -1,
@@ -48,6 +49,7 @@ static const struct raw raw_defaults = {
     .wire_dtype = "fp32",
     .optimizer = OPTIM_ADAM,
     .gpus = "auto",
+    .gpu_allow_growth = -1,
     .list_devices = -1,
     .self_test = -1,
     .self_test_seconds = 120,
@@ -128,16 +130,34 @@ static const struct flag table[] = {
     NUM("beta2", beta2, -1, 1, "adam, adamw; -1: the optimizer's own"),
     NUM("epsilon", epsilon, -1, 1, "adam*, adagrad, rmsprop; -1: the optimizer's own"),
     NUM("weight_decay", weight_decay, -1, 1e3, "-1: the optimizer's own"),
-    {"towers", FLAG_INT, &raw.towers, 1, 256, NULL, NULL,
-     "copies of the model in this worker, each computing its part of the batch", "Computing:"},
+    {"towers", FLAG_INT, &raw.towers, 0, TOWERS_MAX, NULL, NULL,
+     "copies of the model on the CPU, each computing its part of the batch; with GPUs: beside "
+     "theirs; 0: none beside GPUs, one without",
+     "Computing:"},
+    INT("towers_per_gpu", towers_per_gpu, 1, 16, "copies of the model on each GPU"),
+    INT("cpu_batch_size", cpu_batch_size, 0, 1 << 20,
+        "with GPUs, which share the rest: samples of --batch_size for the CPU's towers together; "
+        "0: all towers have equal parts"),
     INT("intra_op_threads", intra_op_threads, 0, 4096,
-        "threads inside one operation of one tower; 0: the cores divided by the towers"),
+        "threads inside one operation of one CPU tower; 0: the cores, less one for each GPU tower, "
+        "divided by the CPU towers"),
+    ONE("precision", precision, "fp32|tf32|bf16",
+        "what factors of products are rounded to, on GPUs; sums are in fp32 (default fp32)", NULL),
+    {"deterministic", FLAG_BOOL, &raw.deterministic, 0, 0, NULL, NULL,
+     "GPUs: the same bits on every run, at some cost; the CPU always does so", NULL},
     STR("gpus", gpus, "auto[:N]|all|none|LIST",
         "auto: a GPU (or up to N) that nobody uses, among those that CUDA shows, reserved for this "
         "process, else the CPU; all: each that CUDA shows; LIST: CUDA's numbers or UUIDs, or "
         "beginnings of UUIDs, as in 0,2 or GPU-8932f937",
         NULL),
     INT("gpu_wait", gpu_wait, 0, 30 * 24 * 3600, "--gpus=auto: seconds to wait until one is free"),
+    NUM("gpu_memory_fraction", gpu_memory_fraction, 0, 1,
+        "the most of each GPU's memory that this process takes, as in 0.4, and takes at once; 0: "
+        "no limit, and only what is needed is taken"),
+    {"gpu_allow_growth", FLAG_BOOL, &raw.gpu_allow_growth, 0, 0, NULL, NULL,
+     "of --gpu_memory_fraction only what is needed is taken; the environment's "
+     "TF_FORCE_GPU_ALLOW_GROWTH=true or false wins",
+     NULL},
     STR("gpu_lock_dir", gpu_lock_dir, "DIR",
         "where GPUs are reserved; the same for all who share the machine; left out, /run/lock, or "
         "/tmp where not everybody may write there",
@@ -305,6 +325,11 @@ static enum status check_training(struct options *o)
               (long long)raw.batch_size);
         return ST_INVALID;
     }
+    if (raw.cpu_batch_size > 0 && raw.towers == 0) {
+        LOG_E("--cpu_batch_size is the part of the CPU's towers beside those on GPUs; say how many "
+              "by --towers=N");
+        return ST_INVALID;
+    }
     if (raw.chunk_bytes != 0 && (raw.chunk_bytes % 4 || raw.chunk_bytes < CHUNKS_MIN_BYTES)) {
         LOG_E("--chunk_bytes: %lld is no multiple of 4, or below %d", (long long)raw.chunk_bytes,
               CHUNKS_MIN_BYTES);
@@ -330,14 +355,20 @@ static void copy_plain(struct options *o)
     o->log_every = raw.log_every;
     o->seed = raw.seed;
     o->chunk_bytes = raw.chunk_bytes;
-    o->towers = raw.towers;
-    o->intra_op_threads = raw.intra_op_threads;
+    o->towers = (int)raw.towers;
+    o->towers_per_gpu = (int)raw.towers_per_gpu;
+    o->cpu_batch_size = (int)raw.cpu_batch_size;
+    o->intra_op_threads = (int)raw.intra_op_threads;
+    o->precision = (enum backend_precision)raw.precision;
+    o->deterministic = raw.deterministic;
     o->progress = (enum progress_style)raw.progress;
     o->log_level = (enum log_level)raw.log_level;
     o->push_delay_ms = raw.push_delay_ms;
     o->gpus = raw.gpus;
     o->gpu_lock_dir = raw.gpu_lock_dir ? raw.gpu_lock_dir : device_lock_default_dir();
     o->gpu_wait = (int)raw.gpu_wait;
+    o->gpu_memory_fraction = raw.gpu_memory_fraction;
+    o->gpu_allow_growth = raw.gpu_allow_growth;
     o->placement = raw.placement;
     o->soft_placement = raw.soft_placement;
     o->log_placement = raw.log_placement;

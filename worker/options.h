@@ -5,6 +5,7 @@
 #define WORKER_OPTIONS_H
 #include "base/hosts.h"
 #include "base/log.h"
+#include "kernels/backend.h"
 #include "net/job.h"
 #include "worker/progress.h"
 
@@ -18,7 +19,9 @@ struct options {
     int64_t train_steps;                    /* 0: by epochs */
     double epochs;                          /* 0: by train_steps */
     int64_t batch_size, eval_every, log_every, seed, chunk_bytes;
-    int64_t towers, intra_op_threads; /* threads 0: cores / towers */
+    int towers, towers_per_gpu, intra_op_threads, cpu_batch_size; /* see worker/towers.h */
+    enum backend_precision precision;
+    int deterministic;
     enum job_sync_mode sync_mode;
     int aggregate; /* 1 to n_workers */
     int64_t staleness;
@@ -31,6 +34,8 @@ struct options {
     int shared_memory, cuda_graphs;
     const char *gpus, *gpu_lock_dir; /* see worker/devices.h */
     int gpu_wait;                    /* seconds */
+    double gpu_memory_fraction;      /* 0: no limit */
+    int gpu_allow_growth;            /* -1: not given */
     const char *placement;           /* see worker/placement.h; NULL: none */
     int soft_placement, log_placement;
     int list_devices, self_test; /* -1: no, 0: as text, 1: as JSON */

@@ -135,6 +135,8 @@ enum status stages_create(const struct stages_config *cfg, struct stages **out)
         struct backend_plan_config pc = cfg->plan;
         pc.device = cfg->device[i].device;
         pc.n_threads = cfg->device[i].n_threads;
+        pc.precision = cfg->device[i].precision;
+        pc.deterministic = cfg->device[i].deterministic;
         pc.mine = s->stage[i].n_layers < pc.n_layers ? s->stage[i].mine : NULL;
         TRY(s->stage[i].backend->plan_create(&pc, &s->stage[i].plan));
     }

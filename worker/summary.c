@@ -19,13 +19,33 @@ enum status summary_digest(const float *flat, int64_t n, char hex[65])
     return ST_OK;
 }
 
+/* What each tower computes on. NULL: no memory. */
+static json_t *devices_list(const struct towers *towers)
+{
+    json_t *list = json_array();
+    for (int i = 0; list && i < towers->n; i++) {
+        const struct tower_spec *t = &towers->tower[i];
+        const struct device_info *gpu = t->own.gpu;
+        json_t *one = gpu ? json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "device_type", "GPU",
+                                      "samples", t->n, "number", gpu->ordinal, "product", gpu->name,
+                                      "uuid", gpu->uuid, "pci_bus_id", gpu->pci)
+                          : json_pack("{s:s, s:i, s:i}", "device_type", "CPU", "samples", t->n,
+                                      "threads", t->own.n_threads);
+        if (json_array_append_new(list, one) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 enum status summary_write(const char *path, const struct summary *s)
 {
     const struct trainer_result *r = &s->result;
     double rate = r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0;
     json_t *j = json_pack(
         "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:{s:I, s:I, s:I, s:I, "
-        "s:I, s:I, s:I}}",
+        "s:I, s:I, s:I}, s:o}",
         "role", "worker", "model", s->model, "task_index", s->task_index, "global_step",
         (json_int_t)r->global_step, "local_steps", (json_int_t)r->local_steps, "images",
         (json_int_t)r->images, "elapsed_seconds", r->elapsed_seconds, "images_per_second", rate,
@@ -34,7 +54,8 @@ enum status summary_write(const char *path, const struct summary *s)
         "exchange", "sent_bytes", (json_int_t)s->stats.sent_bytes, "received_bytes",
         (json_int_t)s->stats.received_bytes, "shared_bytes", (json_int_t)s->stats.shared_bytes,
         "applied", (json_int_t)s->stats.applied, "duplicate", (json_int_t)s->stats.duplicate,
-        "stale", (json_int_t)s->stats.stale, "reconnects", (json_int_t)s->stats.reconnects);
+        "stale", (json_int_t)s->stats.stale, "reconnects", (json_int_t)s->stats.reconnects,
+        "towers", devices_list(s->towers));
     if (!j) {
         LOG_E("--summary_json: a figure is not finite or memory ran out; nothing is written");
         return ST_NOMEM;

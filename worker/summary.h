@@ -7,6 +7,7 @@
 struct summary {
     int task_index;
     const char *model;
+    const struct towers *towers;
     struct trainer_result result;
     double test_accuracy, test_loss;
     int64_t n_params;           /* elements */

@@ -1,16 +1,30 @@
 /* worker/towers.h - which towers a worker has: what each computes on, and which of the samples of
- * the worker's batch are its own. Values.
- * Threads: none. Errors: none. */
+ * the worker's batch are its own.
+ *
+ * Each GPU has `towers_per_gpu` towers; behind them come those on the CPU. Where there are both,
+ * the CPU's together have `cpu_batch` samples, and the GPUs' the others; within each kind, and
+ * where cpu_batch is 0 among all, the parts differ by at most one. Which samples the worker reads
+ * does not depend on any of this (I6).
+ * Threads: none.
+ * Errors:  ST_INVALID, logged with the flag and the mend. */
 #ifndef WORKER_TOWERS_H
 #define WORKER_TOWERS_H
 #include "kernels/backend.h"
+#include "worker/device_info.h"
 
-enum { TOWERS_MAX = 256 };
+enum { TOWERS_MAX = 256, TOWERS_LABEL_SIZE = 2 * DEVICE_NAME_SIZE };
 
+struct gpus;
+
+/* All borrowed while the tower lives. */
 struct tower_device {
-    const struct backend *backend; /* borrowed while the tower lives */
+    const struct backend *backend;
     int device;                    /* the backend's number */
+    const struct device_info *gpu; /* NULL: the CPU */
+    int gpu_index;                 /* its place among the GPUs chosen */
     int n_threads;                 /* CPU: inside one operation */
+    enum backend_precision precision;
+    int deterministic;
 };
 
 struct tower_spec {
@@ -21,7 +35,27 @@ struct tower_spec {
     int first, n;            /* its samples of the batch: [first, first + n) */
 };
 
-/* Deals `batch` samples out to the towers in their order, in parts that differ by at most one. */
-void towers_share(struct tower_spec *towers, int n_towers, int batch);
+struct towers_request {
+    const struct gpus *gpus; /* borrowed while the towers live */
+    const struct backend *cpu;
+    int cpu_towers; /* 0: none beside GPUs, one without */
+    int towers_per_gpu;
+    int batch, cpu_batch;
+    int n_threads; /* of a CPU tower; 0: the cores that GPU towers leave, divided by CPU towers */
+    int n_cores;
+    enum backend_precision precision; /* on GPUs; the CPU has fp32 */
+    int deterministic;
+};
+
+struct towers {
+    int n, n_gpu; /* GPU towers come first */
+    struct tower_spec tower[TOWERS_MAX];
+};
+
+enum status towers_plan(const struct towers_request *r, struct towers *out);
+/* Deals the samples [first, first + n) out to neighbours. */
+void towers_share(struct tower_spec *towers, int n_towers, int first, int n);
+/* "GPU 0 'NVIDIA H200' (GPU-8932f937-...)", "CPU"; out[TOWERS_LABEL_SIZE]. */
+void towers_label(const struct tower_device *d, char *out);
 
 #endif

@@ -3,7 +3,9 @@ driver's two libraries (tests/fake_driver) as it would load NVIDIA's, and as its
 one that tests/emulation plays, with the fakes' cards."""
 import ctypes
 import fcntl
+import json
 import os
+import subprocess
 
 import harness
 
@@ -34,6 +36,8 @@ def there(library):
 
 
 class Machine(harness.Test):
+    CUDA = None  # what worker() finds as its CUDA backend
+
     def machine(self, *lines):
         path = os.path.join(self.dir(), "state")
         with open(path + ".new", "w", encoding="ascii") as f:
@@ -63,8 +67,38 @@ class Machine(harness.Test):
         os.makedirs(path, exist_ok=True)
         for name, file in (("cuda", cuda), ("cpu", cpu)):
             at = os.path.join(path, "libweir_%s.so" % name)
+            if os.path.lexists(at) and file and os.readlink(at) == os.path.abspath(file):
+                continue
             if os.path.lexists(at):
                 os.unlink(at)
             if file:
                 os.symlink(os.path.abspath(file), at)
         return path
+
+    def worker(self, *flags, env=None):
+        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+                "--backend_dir=" + self.backends(self.CUDA),
+                "--model=softmax", "--train_steps=1", "--batch_size=4", "--data_dir=" + self.data(),
+                "--gpu_lock_dir=" + self.locks(), *flags]
+        return self.start("worker", argv, env=env or self.env())
+
+    def listed(self, *flags, env=None):
+        """(stdout, stderr) of a worker that lists."""
+        argv = [os.path.join(harness.BIN, "worker"), "--gpu_lock_dir=" + self.locks(), *flags]
+        done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE, check=True,
+                              stderr=subprocess.PIPE, text=True, timeout=20 * harness.SLOWNESS)
+        return done.stdout, done.stderr
+
+    def json(self, **kwargs):
+        return json.loads(self.listed("--list_devices=json", **kwargs)[0])
+
+    def gpus(self, **kwargs):
+        return [d for d in self.json(**kwargs)["devices"] if d["device_type"] == "GPU"]
+
+    def refused(self, process, status, *words):
+        """Ends with this status and one line that is more than information."""
+        process.wait(30, status)
+        lines = [l for l in process.lines if not l.startswith("I ")]
+        self.assertEqual(len(lines), 1, process.lines)
+        for word in words:
+            self.assertIn(word, lines[0])

@@ -2,10 +2,8 @@
 libraries (tests/fake_driver) as it would load NVIDIA's. Choosing itself, and processes that race
 for a card: tests/worker_devices_test.c."""
 # label: cluster sanitize
-import json
 import os
 import signal
-import subprocess
 import time
 
 import fake_gpus
@@ -15,28 +13,7 @@ from fake_gpus import IDLE, card, there, uuid
 USAGE, PERMANENT = 2, 1
 
 
-class Devices(fake_gpus.Machine):
-    def worker(self, *flags, env=None):
-        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-                "--model=softmax", "--train_steps=1", "--batch_size=4", "--data_dir=" + self.data(),
-                "--gpu_lock_dir=" + self.locks(), *flags]
-        return self.start("worker", argv, env=env or self.env())
-
-    def listed(self, *flags, env=None):
-        """(stdout, stderr) of a worker that lists."""
-        argv = [os.path.join(harness.BIN, "worker"), "--gpu_lock_dir=" + self.locks(), *flags]
-        done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE, check=True,
-                              stderr=subprocess.PIPE, text=True, timeout=20 * harness.SLOWNESS)
-        return done.stdout, done.stderr
-
-    def json(self, **kwargs):
-        return json.loads(self.listed("--list_devices=json", **kwargs)[0])
-
-    def gpus(self, **kwargs):
-        return [d for d in self.json(**kwargs)["devices"] if d["device_type"] == "GPU"]
-
-
-class Listing(Devices):
+class Listing(fake_gpus.Machine):
     def test_as_tensorflow_prints_it(self):
         self.machine(card(0), card(1))
         out, err = self.listed("--list_devices")
@@ -112,14 +89,7 @@ class Listing(Devices):
         self.assertEqual(os.listdir(self.locks()), [])
 
 
-class Choosing(Devices):
-    def refused(self, process, status, *words):
-        process.wait(30, status)
-        lines = [l for l in process.lines if not l.startswith("I ")]
-        self.assertEqual(len(lines), 1, process.lines)
-        for word in words:
-            self.assertIn(word, lines[0])
-
+class Choosing(fake_gpus.Machine):
     def test_usage(self):
         for flags, word in ((["--gpus=most"], "'most' is none of"), (["--gpus="], "''"),
                             (["--gpus=auto:0"], "'auto:0'"), (["--gpu_wait=-1"], "below 0"),
@@ -162,13 +132,6 @@ class Choosing(Devices):
             (gpu,) = self.gpus(env=env)
             self.assertEqual((gpu["free_bytes"], gpu["n_processes"], gpu["processes"],
                               gpu["utilization_percent"], gpu["auto"]), (None,) * 4 + (True,))
-
-    def test_the_card_is_given_back(self):
-        self.machine(card(0), card(1))
-        p = self.worker("--gpus=all", "--train_steps=1000000")
-        self.assertTrue(p.wait_line(r"W .*does not compute on GPUs yet; training on the CPU"))
-        self.assertEqual([g["auto"] for g in self.gpus()], [True, True])
-        p.stop()
 
     def test_names_that_are_not_there(self):
         self.machine(*(card(i) for i in range(3)))

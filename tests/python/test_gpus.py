@@ -1,0 +1,250 @@
+"""The worker trains on GPUs: on those of the fake driver (tests/fake_driver), by the CUDA backend
+over a CUDA that tests/emulation plays on the CPU. It must end where towers on the CPU end that have
+the same parts of the batch."""
+# label: cluster sanitize
+import json
+import os
+import unittest
+
+import fake_gpus
+import harness
+from fake_gpus import card, uuid
+
+USAGE, PERMANENT = 2, 1
+SMALL = "total=400 used=10"  # the emulated card's memory is the test machine's
+
+
+def machine_of(n, load=SMALL):
+    return [card(i, load) for i in range(n)]
+
+
+@unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+class Gpus(fake_gpus.Machine):
+    CUDA = fake_gpus.EMULATED
+
+    def train(self, name, *flags, model="mlp", env=None):
+        """(summary, parameters, output) of a run to its end."""
+        summary = os.path.join(self.dir(), name + ".json")
+        export = os.path.join(self.dir(), name + ".safetensors")
+        p = self.worker("--model=" + model, "--train_steps=20", "--batch_size=20", "--seed=3",
+                        "--intra_op_threads=1", "--summary_json=" + summary, "--export=" + export,
+                        *flags, env=env)
+        p.wait(60)
+        with open(summary, encoding="utf-8") as f:
+            return json.load(f), harness.read_safetensors(export), p.output()
+
+    def compare(self, a, b):
+        """Two runs of train() saw the same samples and computed the same, but for rounding."""
+        self.assertAlmostEqual(a[0]["loss"], b[0]["loss"], delta=1e-3)
+        self.assertAlmostEqual(a[0]["test_accuracy"], b[0]["test_accuracy"], delta=0.01)
+        self.assertEqual(a[1].keys(), b[1].keys())
+        for name, (_, values) in a[1].items():
+            furthest = max(abs(x - y) for x, y in zip(values, b[1][name][1]))
+            # Adam's first steps are as large for a small gradient as for a large one
+            self.assertLess(furthest, 2e-2, name)
+            off = sum(abs(x - y) for x, y in zip(values, b[1][name][1])) / len(values)
+            self.assertLess(off, 1e-4, name)
+
+    def test_one_of_eight(self):
+        self.machine(card(0, "total=400 used=390 procs=5"), *machine_of(8)[1:])
+        gpu = self.train("gpu")
+        self.assertRegex(gpu[2], r"tower 0: GPU 0 'NVIDIA H200' \(%s\), 20 of the 20 samples; "
+                         "CUDA" % uuid(1))
+        self.assertNotIn("tower 1", gpu[2])
+        self.assertEqual(gpu[0]["towers"], [{"device_type": "GPU", "samples": 20, "number": 0,
+                                             "product": "NVIDIA H200", "uuid": uuid(1),
+                                             "pci_bus_id": "0000:3b:00.0"}])
+        self.compare(gpu, self.train("cpu", "--gpus=none"))
+        self.assertGreater(gpu[0]["test_accuracy"], 0.5)
+
+    def test_four_of_eight(self):
+        self.machine(*machine_of(8))
+        gpus = self.train("gpus", "--gpus=auto:4", "--eval_every=10", model="lenet5")
+        cpu = self.train("cpu", "--gpus=none", "--towers=4", model="lenet5")
+        self.assertEqual([t["uuid"] for t in gpus[0]["towers"]], [uuid(i) for i in (1, 0, 2, 3)])
+        self.assertEqual([t["samples"] for t in gpus[0]["towers"]], [5] * 4)
+        self.assertEqual([t["samples"] for t in cpu[0]["towers"]], [5] * 4)
+        self.compare(gpus, cpu)
+
+    def test_mixed_towers(self):
+        self.machine(*machine_of(2))
+        mixed = self.train("mixed", "--gpus=all", "--towers_per_gpu=2", "--towers=2",
+                           "--cpu_batch_size=3")
+        self.assertEqual([(t["device_type"], t["samples"]) for t in mixed[0]["towers"]],
+                         [("GPU", 4), ("GPU", 4), ("GPU", 4), ("GPU", 5), ("CPU", 1), ("CPU", 2)])
+        self.assertEqual([t["number"] for t in mixed[0]["towers"][:4]], [0, 0, 1, 1])
+        self.assertRegex(mixed[2], r"tower 5: CPU, 1 thread, 2 of the 20 samples; oneDNN")
+        self.compare(mixed, self.train("cpu", "--gpus=none"))
+        even = self.train("even", "--gpus=0", "--towers=1")
+        self.assertEqual([t["samples"] for t in even[0]["towers"]], [10, 10])
+
+    def test_reserved_while_it_trains(self):
+        self.machine(*machine_of(2))
+        p = self.worker("--train_steps=1000000", "--log_every=5")
+        p.wait_line("training step 5 done")
+        (mine, other) = self.gpus()
+        self.assertEqual((mine["auto"], other["auto"]), (False, True))
+        self.assertIn("process %d has reserved it" % p.popen.pid, mine["auto_refuses"])
+        self.assertEqual(mine["processes"], [p.popen.pid])
+        p.stop()
+        self.assertEqual([g["auto"] for g in self.gpus()], [True, True])
+
+    def test_a_card_that_fails(self):
+        self.machine(card(0, SMALL), card(1, SMALL, "launches=300"), card(2, SMALL))
+        p = self.worker("--gpus=all", "--model=lenet5", "--train_steps=100000")
+        self.refused(p, PERMANENT, "layer '", "CUDA device 0: ")
+        self.assertIn("tower 2: GPU 2", p.output())
+
+    def test_precision(self):
+        self.machine(*machine_of(1))
+        exact, rounded = self.train("fp32"), self.train("tf32", "--precision=tf32")
+        self.assertNotEqual(exact[0]["parameters_sha256"], rounded[0]["parameters_sha256"])
+        self.assertAlmostEqual(exact[0]["loss"], rounded[0]["loss"], delta=0.05)
+        self.assertNotIn("computes in fp32", rounded[2])
+        cpu = self.train("cpu", "--gpus=none", "--precision=tf32", "--deterministic")
+        self.assertIn("--precision is for GPUs: the CPU computes in fp32", cpu[2])
+
+    def test_what_does_not_work_out(self):
+        self.machine(*machine_of(3))
+        for flags, status, words in (
+                (["--cpu_batch_size=2"], USAGE, ["--cpu_batch_size", "--towers=N"]),
+                (["--gpu_memory_fraction=1.5"], USAGE, ["--gpu_memory_fraction", "above 1"]),
+                (["--towers_per_gpu=0"], USAGE, ["--towers_per_gpu"]),
+                (["--gpus=auto:3", "--batch_size=2"], PERMANENT,
+                 ["3 towers (3 on GPUs, 0 on the CPU)", "--batch_size of 2"]),
+                (["--towers=2", "--cpu_batch_size=1"], PERMANENT,
+                 ["3 would be left for 1 GPU tower and 1 for 2 CPU towers"]),
+                (["--towers=2", "--cpu_batch_size=4"], PERMANENT,
+                 ["0 would be left for 1 GPU tower and 4 for 2 CPU towers"])):
+            self.refused(self.worker(*flags), status, *words)
+
+
+@unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+class Memory(fake_gpus.Machine):
+    CUDA = fake_gpus.EMULATED
+
+    def setUp(self):
+        super().setUp()
+        self.machine(*machine_of(1))
+
+    def holding(self, *flags):
+        """A worker that trains, and is stopped by the test."""
+        p = self.worker("--train_steps=1000000", "--log_every=5", *flags)
+        p.wait_line("training step 5 done")
+        return p
+
+    def used_mb(self):
+        return self.gpus()[0]["used_bytes"] / (1 << 20) - 10
+
+    def test_two_jobs_on_one_card(self):
+        first = self.holding("--gpu_memory_fraction=0.4")
+        self.assertAlmostEqual(self.used_mb(), 160, delta=1)
+        second = self.holding("--gpus=0", "--gpu_memory_fraction=0.4")
+        self.assertAlmostEqual(self.used_mb(), 320, delta=2)
+        first.stop()
+        second.stop()
+
+    def test_more_than_there_is(self):
+        first = self.holding("--gpu_memory_fraction=0.7")
+        second = self.worker("--gpus=0", "--gpu_memory_fraction=0.7")
+        second.wait(30, PERMANENT)
+        self.assertRegex(second.output(), r"E .*CUDA device 0: 293\.6 MB of its memory shall be "
+                         r"taken at once, but only 115\.3 MB of its 419\.4 MB are free, other "
+                         r"programs .*--gpu_memory_fraction")
+        first.stop()
+
+    def test_growth(self):
+        """With growth the fraction is a cap alone; the environment wins, as in TensorFlow."""
+        first = self.holding("--gpu_memory_fraction=0.7", "--gpu_allow_growth")
+        self.assertLess(self.used_mb(), 150)
+        for choice, value in (("true", None), ("false", "True")):
+            env = self.env(**({"TF_FORCE_GPU_ALLOW_GROWTH": value} if value else {}))
+            second = self.worker("--gpus=0", "--gpu_memory_fraction=0.7",
+                                 "--gpu_allow_growth=" + choice, env=env)
+            second.wait(30)
+            self.assertEqual("wins over --gpu_allow_growth=false" in second.output(),
+                             value is not None)
+        first.stop()
+        first = self.holding("--gpu_memory_fraction=0.7", "--gpu_allow_growth=true")
+        second = self.worker("--gpus=0", "--gpu_memory_fraction=0.9", "--gpu_allow_growth",
+                             env=self.env(TF_FORCE_GPU_ALLOW_GROWTH="0"))
+        second.wait(30, PERMANENT)
+        self.assertIn("TF_FORCE_GPU_ALLOW_GROWTH=0 wins over --gpu_allow_growth=true",
+                      second.output())
+        self.assertIn("377.5 MB of its memory shall be taken at once", second.output())
+        first.stop()
+
+    def test_the_cap_is_hard(self):
+        for growth in ("true", "false"): # of 400 MB
+            p = self.worker("--gpu_memory_fraction=0.01", "--gpu_allow_growth=" + growth)
+            self.refused(p, PERMANENT, "layer '", "out of GPU memory: its ", "4194304 bytes")
+        # all towers and the evaluation have to share it
+        one = self.worker("--gpu_memory_fraction=0.1")
+        one.wait(30)
+        self.refused(self.worker("--gpu_memory_fraction=0.1", "--towers_per_gpu=12",
+                                 "--batch_size=12"), PERMANENT,
+                     "layer '", "out of GPU memory: its ")
+
+    def test_without_flags_only_what_is_needed(self):
+        first = self.holding()
+        self.assertLess(self.used_mb(), 150)
+        first.stop()
+
+
+class WithoutLibraries(fake_gpus.Machine):
+    """A driver and a card, but the CUDA backend cannot be loaded."""
+
+    def broken(self):
+        """A backend that needs a library which is not there."""
+        path = os.path.join(self.dir(), "broken.so")
+        with open(fake_gpus.EMULATED, "rb") as f:
+            image = f.read()
+        self.assertIn(b"libc.so.6\0", image)
+        with open(path, "wb") as f:
+            f.write(image.replace(b"libc.so.6\0", b"libq.so.6\0"))
+        return path
+
+    def check(self, why):
+        self.machine(*machine_of(2))
+        for flags in ((), ("--gpus=auto:2", "--towers=2")):
+            p = self.worker(*flags)
+            p.wait(30)
+            warnings = [l for l in p.lines if l.startswith("W ")]
+            self.assertEqual(len(warnings), 1, p.lines)
+            self.assertRegex(warnings[0], "training on the CPU: backend 'cuda' cannot be loaded: " +
+                             why)
+            self.assertRegex(p.output(), "tower 0: CPU")
+        for gpus in ("all", "1"):
+            p = self.worker("--gpus=" + gpus)
+            self.refused(p, PERMANENT, "--gpus=%s: backend 'cuda' cannot be loaded: " % gpus)
+        self.assertEqual([g["auto"] for g in self.gpus()], [True, True])
+
+    def test_no_backend(self):
+        self.check(r".*libweir_cuda\.so: cannot open shared object file")
+
+    @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+    def test_a_library_is_missing(self):
+        self.CUDA = self.broken()
+        self.check(r"libq\.so\.6: cannot open shared object file")
+
+    def test_given_back_while_the_cpu_trains(self):
+        self.machine(*machine_of(1))
+        p = self.worker("--train_steps=1000000")
+        p.wait_line("tower 0: CPU")
+        self.assertEqual([g["auto"] for g in self.gpus()], [True])
+        p.stop()
+
+    @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+    def test_the_driver_is_too_old(self):
+        self.CUDA = fake_gpus.EMULATED
+        self.machine("cuda runtime=35 version=11040\n", *machine_of(1))
+        p = self.worker()
+        p.wait(30)
+        self.assertRegex(p.output(), "W .*driver is too old.*\n.*W .*training on the CPU: ")
+        p = self.worker("--gpus=0")
+        p.wait(30, PERMANENT)
+        self.assertRegex(p.output(), "E .*--gpus=0: the driver shows a GPU, but CUDA cannot use it")
+
+
+if __name__ == "__main__":
+    harness.main()
