@@ -11,6 +11,7 @@
 #include "worker/options.h"
 #include "worker/placement.h"
 #include "worker/self_test.h"
+#include "worker/spread.h"
 #include "worker/summary.h"
 #include <inttypes.h>
 #include <signal.h>
@@ -24,9 +25,11 @@
 struct worker {
     struct options opt;
     struct gpus gpus;
+    const struct backend *cpu;
     struct towers towers;
     struct model *model;
     struct placement *placement;
+    struct spread *spread;
     struct chunks *chunks;
     struct dataset *train, *test;
     float *params;
@@ -127,14 +130,17 @@ static enum status make_towers(struct worker *w)
     TRY(gpus_open(&request, &w->gpus));
     /* OpenMP's threads must not spin while they wait: other workers share the cores. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
-    TRY(backend_open("cpu", o->backend_dir, &towers.cpu));
+    TRY(backend_open("cpu", o->backend_dir, &w->cpu));
+    towers.cpu = w->cpu;
     TRY(towers_plan(&towers, &w->towers));
 done:
     return st;
 }
 
+/* Which layer lies where, and what that makes of the towers. */
 static enum status place_layers(struct worker *w)
 {
+    enum status st = ST_OK;
     const struct placement_request request = {
         .layers = w->model->layers,
         .n_layers = w->model->n_layers,
@@ -144,9 +150,19 @@ static enum status place_layers(struct worker *w)
         .cpu_towers = w->towers.n > w->towers.n_gpu,
         .soft = w->opt.soft_placement,
     };
-    enum status st = placement_create(&request, &w->placement);
-    for (int i = 0; st == ST_OK && w->opt.log_placement && i < w->towers.n; i++)
+    TRY(placement_create(&request, &w->placement));
+    const struct spread_request spread = {
+        .placement = w->placement,
+        .n_layers = w->model->n_layers,
+        .cpu = w->cpu,
+        .n_threads = w->opt.intra_op_threads,
+        .n_cores = (int)sysconf(_SC_NPROCESSORS_ONLN),
+        .batch = (int)w->opt.batch_size,
+    };
+    TRY(spread_create(&spread, &w->towers, &w->spread));
+    for (int i = 0; w->opt.log_placement && i < w->towers.n; i++)
         placement_log(w->placement, i, w->towers.n, w->towers.tower[i].own.gpu_index);
+done:
     return st;
 }
 
@@ -215,6 +231,10 @@ static void say_towers(const struct worker *w)
             LOG_I("tower %d: %s, %d %s, %d of the %" PRId64 " samples; %s", i, label, d->n_threads,
                   d->n_threads == 1 ? "thread" : "threads", t->n, w->opt.batch_size,
                   d->backend->description);
+        if (t->stage_of)
+            LOG_I("tower %d: %d of its %d layers lie on other devices; --log_device_placement says "
+                  "which",
+                  i, spread_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
     }
 }
 
@@ -329,6 +349,7 @@ static enum status clean_up(struct worker *w)
     dataset_destroy(w->train);
     dataset_destroy(w->test);
     chunks_destroy(w->chunks);
+    spread_destroy(w->spread);
     placement_destroy(w->placement);
     model_destroy(w->model);
     free(w->params);

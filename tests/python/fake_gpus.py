@@ -95,6 +95,29 @@ class Machine(harness.Test):
     def gpus(self, **kwargs):
         return [d for d in self.json(**kwargs)["devices"] if d["device_type"] == "GPU"]
 
+    def train(self, name, *flags, model="mlp", env=None):
+        """(summary, parameters, output) of a run to its end."""
+        summary = os.path.join(self.dir(), name + ".json")
+        export = os.path.join(self.dir(), name + ".safetensors")
+        p = self.worker("--model=" + model, "--train_steps=20", "--batch_size=20", "--seed=3",
+                        "--intra_op_threads=1", "--summary_json=" + summary, "--export=" + export,
+                        *flags, env=env)
+        p.wait(60)
+        with open(summary, encoding="utf-8") as f:
+            return json.load(f), harness.read_safetensors(export), p.output()
+
+    def compare(self, a, b):
+        """Two runs of train() saw the same samples and computed the same, but for rounding."""
+        self.assertAlmostEqual(a[0]["loss"], b[0]["loss"], delta=1e-3)
+        self.assertAlmostEqual(a[0]["test_accuracy"], b[0]["test_accuracy"], delta=0.01)
+        self.assertEqual(a[1].keys(), b[1].keys())
+        for name, (_, values) in a[1].items():
+            furthest = max(abs(x - y) for x, y in zip(values, b[1][name][1]))
+            # Adam's first steps are as large for a small gradient as for a large one
+            self.assertLess(furthest, 2e-2, name)
+            off = sum(abs(x - y) for x, y in zip(values, b[1][name][1])) / len(values)
+            self.assertLess(off, 1e-4, name)
+
     def refused(self, process, status, *words):
         """Ends with this status and one line that is more than information."""
         process.wait(30, status)

@@ -194,10 +194,11 @@ class Job:
         return os.path.join(self.test.dir(), "summary-%s-%d.json" %
                             (self.worker_hosts[task].split(":")[1], task))
 
-    def start_worker(self, task=0, *flags):
+    def start_worker(self, task=0, *flags, env=None):
         argv = [os.path.join(BIN, "worker"), *self.hosts(), "--job_name=worker",
                 "--task_index=%d" % task, "--summary_json=" + self.summary_path(task)]
-        self.workers[task] = self.test.start("worker:%d" % task, argv + self.flags + list(flags))
+        self.workers[task] = self.test.start("worker:%d" % task, argv + self.flags + list(flags),
+                                             env=env)
         return self.workers[task]
 
     def start(self, ps_flags=()):

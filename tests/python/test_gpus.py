@@ -22,29 +22,6 @@ def machine_of(n, load=SMALL):
 class Gpus(fake_gpus.Machine):
     CUDA = fake_gpus.EMULATED
 
-    def train(self, name, *flags, model="mlp", env=None):
-        """(summary, parameters, output) of a run to its end."""
-        summary = os.path.join(self.dir(), name + ".json")
-        export = os.path.join(self.dir(), name + ".safetensors")
-        p = self.worker("--model=" + model, "--train_steps=20", "--batch_size=20", "--seed=3",
-                        "--intra_op_threads=1", "--summary_json=" + summary, "--export=" + export,
-                        *flags, env=env)
-        p.wait(60)
-        with open(summary, encoding="utf-8") as f:
-            return json.load(f), harness.read_safetensors(export), p.output()
-
-    def compare(self, a, b):
-        """Two runs of train() saw the same samples and computed the same, but for rounding."""
-        self.assertAlmostEqual(a[0]["loss"], b[0]["loss"], delta=1e-3)
-        self.assertAlmostEqual(a[0]["test_accuracy"], b[0]["test_accuracy"], delta=0.01)
-        self.assertEqual(a[1].keys(), b[1].keys())
-        for name, (_, values) in a[1].items():
-            furthest = max(abs(x - y) for x, y in zip(values, b[1][name][1]))
-            # Adam's first steps are as large for a small gradient as for a large one
-            self.assertLess(furthest, 2e-2, name)
-            off = sum(abs(x - y) for x, y in zip(values, b[1][name][1])) / len(values)
-            self.assertLess(off, 1e-4, name)
-
     def test_one_of_eight(self):
         self.machine(card(0, "total=400 used=390 procs=5"), *machine_of(8)[1:])
         gpu = self.train("gpu")
