@@ -1,6 +1,7 @@
 /* tests/worker_trainer_test.c - the training loop over a fake backend: who reads which sample (I6),
  * how towers meet, and how a run ends. The fake's "network" has one parameter layer, whose gradient
  * is the mean of the samples' numbers, so that what was read shows in the parameters. */
+#include "tests/capture.h"
 #include "worker/exchange.h"
 #include "worker/trainer.h"
 #include <math.h>
@@ -88,7 +89,7 @@ static enum status fake_forward(struct plan *p, int layer, int train)
 
 static enum status fake_backward(struct plan *p, int layer)
 {
-    if (layer == 0)
+    if (p->cfg.layers[layer].n_params > 0)
         for (int i = 0; i < N_ELEMS; i++)
             p->cfg.grads[0][i] = p->mean + p->cfg.params[0][i] * 0.25f;
     return ST_OK;
@@ -231,7 +232,7 @@ static struct backend group_backend(void)
 }
 
 struct rig {
-    struct layer layers[2];
+    struct layer layers[3];
     struct net_param param;
     struct model model;
     struct chunks *chunks;
@@ -536,6 +537,56 @@ static void test_a_group_ends_with_a_tower(void **state)
     }
 }
 
+static enum status slow_at_the_bottom(struct plan *p, int layer)
+{
+    if (layer == 0)
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    return fake_backward(p, layer);
+}
+
+/* "training step N done ... loss L" lines of what was captured; their losses by step. */
+static int losses_read(double loss[16])
+{
+    int n = 0, step;
+    for (const char *at = capture_text; (at = strstr(at, "training step ")) != NULL; at++) {
+        assert_int_equal(sscanf(at, "training step %d done", &step), 1);
+        assert_int_equal(step, n + 1); /* in order, each once */
+        loss[n++] = atof(strstr(at, "loss ") + 5);
+    }
+    return n;
+}
+
+/* The lowest layer has no parameters, so a quick tower does not wait there for a slow one: still
+ * each step is reported once, with the loss of all its samples. */
+static void test_a_quick_and_a_slow_tower(void **state)
+{
+    (void)state;
+    double loss[2][16];
+    struct backend slow = fake_backend;
+    slow.backward = slow_at_the_bottom;
+    for (int k = 0; k < 2; k++) {
+        struct rig r;
+        struct trainer_result result;
+        rig_make(&r, 0, 1, k + 1, 8);
+        trainer_destroy(r.trainer);
+        r.layers[2] = r.layers[1];
+        r.layers[1] = r.layers[0];
+        r.layers[0] = (struct layer){.kind = LAYER_FLATTEN};
+        r.model.n_layers = 3;
+        r.cfg.log_every = 1;
+        r.towers[1].own.backend = &slow;
+        assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+        capture_begin();
+        enum status st = trainer_run(r.trainer, 0, &result);
+        capture_end();
+        assert_int_equal(st, ST_OK);
+        assert_int_equal(losses_read(loss[k]), 15);
+        rig_free(&r);
+    }
+    for (int i = 0; i < 15; i++)
+        assert_float_equal(loss[0][i], loss[1][i], 1e-3);
+}
+
 static void test_towers_are_deterministic(void **state)
 {
     (void)state;
@@ -637,6 +688,7 @@ int main(void)
         cmocka_unit_test(test_towers_of_two_backends),
         cmocka_unit_test(test_towers_of_a_group),
         cmocka_unit_test(test_a_group_ends_with_a_tower),
+        cmocka_unit_test(test_a_quick_and_a_slow_tower),
         cmocka_unit_test(test_towers_are_deterministic),
         cmocka_unit_test(test_resumes_at_a_step),
         cmocka_unit_test(test_a_failing_tower_ends_the_run),

@@ -49,6 +49,8 @@ struct trainer {
     _Atomic int stopped;
     _Atomic int failed; /* enum status of the first tower that failed */
 
+    int lowest; /* the first layer with parameters: nobody passes it before all were there */
+
     pthread_mutex_t lock; /* guards the three below */
     pthread_cond_t handed_out;
     int *arrived;    /* [n_layers] towers whose backward of the step is done */
@@ -243,7 +245,7 @@ static enum status layer_hand_out(struct trainer *t, struct tower *w, int layer,
     int last;
     TRY(stages_wait_grads(w->stages, layer));
     TRY(layer_arrive(t, layer, step, &last));
-    if (layer == 0 && last)
+    if (layer == t->lowest && last)
         step_done(t, step);
 done:
     return st;
@@ -280,7 +282,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     for (int i = n_layers - 1; i >= -lag; i--) {
         if (i >= 0)
             TRY(stages_backward(w->stages, i, step));
-        if (i == 0)
+        if (i == t->lowest)
             TRY(stages_result(w->stages, &share->loss, &share->n_correct));
         if (i + lag < n_layers)
             TRY(layer_hand_out(t, w, i + lag, step));
@@ -504,6 +506,8 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
         st = ST_NOMEM;
         goto done;
     }
+    while (t->lowest + 1 < cfg->model->n_layers && cfg->model->layers[t->lowest].n_params == 0)
+        t->lowest++;
     TRY(towers_make(t));
     struct tower_spec eval = cfg->towers[0];
     eval.first = 0;
