@@ -1,19 +1,22 @@
 /* bench/backend.c - training steps a second of a model on one backend, through kernels/backend.h as
  * the worker calls it: pixels in, all layers forward, all backward, loss, gradients to the host,
  * new parameters in; no optimizer, no servers. The pixels are random, the gradients are not
- * applied. bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round]]]]
+ * applied. Or, through kernels/resident.h, whole steps that stay on the device, Adam's update among
+ * them, as graphs or kernel by kernel.
+ *     bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round [how]]]]]
  *     bench_backend BACKEND --devices      says what it is; exit 77 without a device
- * precision: fp32, tf32; WEIR_BACKEND_DIR: where backends lie, if not in ../lib. Prints the median
- * of the rounds in images/s, and the same as JSON. */
+ * precision: fp32, tf32; how: host, graph, launches. WEIR_BACKEND_DIR: where backends lie, if not
+ * in ../lib. Prints the median of the rounds in images/s, and the same as JSON. */
 #include "kernels/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "kernels/resident.h"
 #include "worker/model.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROUNDS = 200, SEED = 5, NO_DEVICE = 77 };
+enum { MAX_ROUNDS = 200, SEED = 5, NO_DEVICE = 77, DATA_BATCHES = 64 };
 
 struct bench {
     const struct backend *backend;
@@ -25,6 +28,9 @@ struct bench {
     uint64_t *position;
     int batch;
     float loss;
+    struct backend_data *data; /* resident: DATA_BATCHES batches */
+    uint32_t *item;            /* [of the data set] their order */
+    uint64_t n_steps, n_passes;
 };
 
 static void die(const char *what)
@@ -94,6 +100,65 @@ static void step(struct bench *b)
         ok("wait_grads", k->wait_grads(b->plan, i));
 }
 
+/* ---- steps that stay on the device ---- */
+
+static void resident_begin(struct bench *b, int graphs)
+{
+    if (b->backend->resident == NULL)
+        die("this backend does not offer training that stays on the device");
+    size_t n = (size_t)b->batch * DATA_BATCHES, pixels = (size_t)shape_elems(&b->model->input);
+    uint8_t *images = take(n * pixels), *labels = take(n);
+    float *keep = take((size_t)b->model->n_params * sizeof *keep);
+    b->item = take(n * sizeof *b->item);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(images + i * pixels, b->images[i % (size_t)b->batch], pixels);
+        labels[i] = b->labels[i % (size_t)b->batch];
+        b->item[i] = (uint32_t)i;
+    }
+    for (int k = 0; k < b->model->n_params; k++)
+        keep[k] = -1.0f;
+    struct resident_config cfg = {.keep = keep, .stride = (uint64_t)b->batch, .graphs = graphs};
+    optim_defaults(OPTIM_ADAM, &cfg.optim);
+    ok("data_create",
+       b->backend->data_create(0, images, labels, (int64_t)n, (int64_t)pixels, &b->data));
+    cfg.data = b->data;
+    ok("begin", b->backend->resident->begin(b->plan, &cfg));
+    free(images);
+    free(labels);
+    free(keep);
+}
+
+/* n steps, to their end. */
+static void resident_steps(struct bench *b, int n)
+{
+    const struct resident_ops *ops = b->backend->resident;
+    struct resident_result got = {0};
+    int n_queued = 0;
+    while (n > 0 || n_queued > 0) {
+        if (n == 0 || n_queued == RESIDENT_RUNS) {
+            ok("wait", ops->wait(b->plan, &got));
+            n_queued--;
+            continue;
+        }
+        int now = n < RESIDENT_STEPS ? n : RESIDENT_STEPS;
+        for (; b->n_passes <= (b->n_steps + (uint64_t)now - 1) / DATA_BATCHES; b->n_passes++)
+            ok("order", ops->order(b->plan, b->n_passes, b->item));
+        ok("run", ops->run(b->plan, now));
+        b->n_steps += (uint64_t)now;
+        n -= now;
+        n_queued++;
+    }
+    b->loss = got.loss;
+}
+
+static void steps(struct bench *b, int n)
+{
+    if (b->data != NULL)
+        resident_steps(b, n);
+    for (int k = 0; k < n && b->data == NULL; k++)
+        step(b);
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -103,12 +168,10 @@ static int ascending(const void *a, const void *b)
 static double median_images_per_second(struct bench *b, int n_rounds, int n_steps)
 {
     static double rate[MAX_ROUNDS];
-    for (int k = 0; k < 3; k++)
-        step(b);
+    steps(b, 3);
     for (int k = 0; k < n_rounds; k++) {
         int64_t begin = clock_now_ns();
-        for (int s = 0; s < n_steps; s++)
-            step(b);
+        steps(b, n_steps);
         rate[k] = (double)n_steps * b->batch * 1e9 / (double)(clock_now_ns() - begin);
     }
     qsort(rate, (size_t)n_rounds, sizeof *rate, ascending);
@@ -137,11 +200,13 @@ int main(int argc, char **argv)
     struct bench b = {.batch = argc > 3 ? atoi(argv[3]) : 512};
     const char *precision = argc > 4 ? argv[4] : "fp32";
     int n_rounds = argc > 5 ? atoi(argv[5]) : 9, n_steps = argc > 6 ? atoi(argv[6]) : 20;
+    const char *how = argc > 7 ? argv[7] : "host";
+    int graphs = strcmp(how, "graph") == 0, inside = graphs || strcmp(how, "launches") == 0;
     int tf32 = strcmp(precision, "tf32") == 0;
     if (argc < 3 || b.batch < 1 || n_rounds < 1 || n_rounds > MAX_ROUNDS || n_steps < 1 ||
-        (!tf32 && strcmp(precision, "fp32") != 0)) {
+        (!tf32 && strcmp(precision, "fp32") != 0) || (!inside && strcmp(how, "host") != 0)) {
         fprintf(stderr, "usage: bench_backend BACKEND MODEL|--devices [batch [fp32|tf32 [rounds "
-                        "[steps]]]]\n");
+                        "[steps [host|graph|launches]]]]]\n");
         return 2;
     }
     ok("no such backend in this build",
@@ -155,16 +220,23 @@ int main(int argc, char **argv)
     ok("cannot read the model", model_read(argv[2], NULL, 0, &b.model));
     batch_take(&b);
     plan_make(&b, tf32 ? BACKEND_TF32 : BACKEND_FP32);
+    if (inside)
+        resident_begin(&b, graphs);
     double rate = median_images_per_second(&b, n_rounds, n_steps);
     size_t bytes = b.backend->plan_memory_bytes(b.plan);
-    printf("backend '%s' (%s), model '%s', batch %d, %s: %.0f images/s, loss %.5f, %zu bytes\n",
-           b.backend->name, b.backend->description, b.model->name, b.batch, precision, rate,
+    if (graphs && !b.backend->resident->is_graph(b.plan))
+        die("a step could not be captured as a graph");
+    printf("backend '%s' (%s), model '%s', batch %d, %s, %s: %.0f images/s, loss %.5f, %zu bytes\n",
+           b.backend->name, b.backend->description, b.model->name, b.batch, precision, how, rate,
            (double)b.loss, bytes);
     printf("{\"bench\": \"backend\", \"backend\": \"%s\", \"model\": \"%s\", \"batch\": %d, "
-           "\"precision\": \"%s\", \"images_s\": %.1f, \"loss\": %.6f, \"bytes\": %zu, "
+           "\"precision\": \"%s\", \"how\": \"%s\", \"images_s\": %.1f, \"loss\": %.6f, \"bytes\": "
+           "%zu, "
            "\"rounds\": %d}\n",
-           b.backend->name, b.model->name, b.batch, precision, rate, (double)b.loss, bytes,
+           b.backend->name, b.model->name, b.batch, precision, how, rate, (double)b.loss, bytes,
            n_rounds);
     b.backend->plan_destroy(b.plan);
+    if (b.data != NULL)
+        b.backend->data_destroy(b.data);
     return 0;
 }

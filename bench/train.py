@@ -244,4 +244,5 @@ def report(args, figures, version):
             json.dump(result, f, indent=2)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -44,19 +44,20 @@ class GpuCheck(harness.Test):
         self.assertIn("**Emulated: no card was there", report)
         for row in ("tests", "compute-sanitizer memcheck, conformance",
                     "compute-sanitizer racecheck, group", "self test",
-                    "bench_backend emulated mlp 8 tf32 1 1"):
+                    "bench_backend emulated mlp 8 tf32 1 1 graph"):
             self.assertRegex(report, r"\n\| %s \| passed \| \d+ \| `" % re.escape(row))
         self.assertEqual(report.count(": GPU is running! "), 4)
         self.assertRegex(report, r"\n    1/\d+ Test +#\d+: kernel_cuda_\w+ \.* +Passed")
-        self.assertRegex(report, r"\n\| mlp \| 8 \| fp32 \| \d+ \| \d+ \|\n")
+        self.assertRegex(report, r"\n\| mlp \| 8 \| fp32 \| host \| \d+ \| \d+ \|\n")
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
     def test_failure_is_reported(self):
         said, report = self.check("--emulated", status=1, FAKE_SANITIZER_FAILS="racecheck")
-        self.assertTrue(said.endswith("gpu_check: FAILED: compute-sanitizer racecheck, conformance"
-                                      "\ngpu_check: FAILED: compute-sanitizer racecheck, group\n"))
-        self.assertEqual(report.count("| FAILED |"), 2)
-        self.assertEqual(report.count("| passed |"), 8)
+        self.assertTrue(said.endswith("".join(
+            "gpu_check: FAILED: compute-sanitizer racecheck, %s\n" % suite
+            for suite in ("conformance", "group", "resident"))))
+        self.assertEqual(report.count("| FAILED |"), 3)
+        self.assertEqual(report.count("| passed |"), 12)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,285 @@
+"""Training the deep MNIST CNN on one GPU beside PyTorch, same card, same run, same network:
+
+  weir       one worker without servers: training stays on the card, each step one CUDA graph
+  launches   the same with --cuda_graphs=off (--more)
+  eager      PyTorch as it comes
+  compiled   PyTorch with torch.compile(mode="reduce-overhead"), that is with CUDA graphs, and its
+             fused Adam
+  ps1        one worker and one ps on this host, --local_steps=1 as is the default
+
+and, with the original MNIST, the seconds of training until 99% of the test set is right: a first
+run says after how many passes it is, a second one with the same seed is that long and is timed.
+
+The network, batch, optimizer and precision are the same on both sides (bench/train.py); PyTorch has
+its images on the card, too, and looks at no loss while the clock runs. PyTorch's warm-up steps are
+left out; Weir's clock runs from its first step to the last parameter on the host. Rounds are
+interleaved, every other one backwards; the median counts.
+
+What is not there (a card, PyTorch, PyTorch's CUDA, the original MNIST) is said and left out; exit 77
+if nothing can be measured. --cpu runs it all on CPUs, to try this program.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from common import free_ports, machine
+from train import PARAMETERS, SOURCE, network, read_idx, wait_all
+
+TARGET = 0.99
+
+
+def read_data(folder, part, torch, device):
+    """Images and labels as tensors on the device; plain files too."""
+    def one(kind):
+        path = os.path.join(folder, part + kind)
+        if os.path.exists(path):
+            with open(path, "rb") as f:
+                content = f.read()
+            n_dims = content[3]
+            dims = [int.from_bytes(content[4 + 4 * i:8 + 4 * i], "big") for i in range(n_dims)]
+            return dims, content[4 + 4 * n_dims:]
+        return read_idx(path + ".gz")
+    dims, pixels = one("-images-idx3-ubyte")
+    labels = one("-labels-idx1-ubyte")[1]
+    images = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(dims[0], 1, *dims[1:])
+    labels = torch.frombuffer(bytearray(labels), dtype=torch.uint8).long()
+    return images.to(device), labels.to(device)
+
+
+def torch_main(args):
+    """One PyTorch process; prints images, seconds and the last loss as JSON."""
+    import torch
+    device = "cpu" if args.cpu else "cuda"
+    torch.manual_seed(0)
+    if args.precision == "tf32":
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
+    else:
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    images, labels = read_data(args.data_dir, "train", torch, device)
+    model = network(torch).to(device)
+    assert sum(p.numel() for p in model.parameters()) == PARAMETERS
+    compiled = args.torch == "compiled"
+    more = {"fused": True, "capturable": True} if compiled and not args.cpu else {}
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate, **more)
+    loss_of = torch.nn.CrossEntropyLoss()
+    bf16 = torch.autocast(device, dtype=torch.bfloat16, enabled=args.precision == "bf16")
+
+    def forward(x, y):
+        with bf16:
+            return loss_of(model(x.float() / 255), y)
+
+    if compiled:
+        forward = torch.compile(forward, mode="reduce-overhead")
+    n = images.shape[0]
+    order = torch.randperm(n, device=device)
+
+    def steps(count):
+        for step in range(count):
+            first = step * args.batch_size % (n - args.batch_size)
+            index = order[first:first + args.batch_size]
+            loss = forward(images[index], labels[index])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+        return float(loss)  # waits for the device
+
+    steps(args.warm_up)
+    start = time.monotonic()
+    loss = steps(args.steps)
+    print(json.dumps({"images": args.steps * args.batch_size,
+                      "seconds": time.monotonic() - start, "loss": loss}))
+
+
+def run_torch(args, how):
+    argv = [args.python, "-B", os.path.abspath(__file__), "--torch=" + how,
+            "--steps=%d" % args.steps, "--warm_up=%d" % args.warm_up,
+            "--batch_size=%d" % args.batch_size, "--learning_rate=%g" % args.learning_rate,
+            "--precision=" + args.precision, "--data_dir=" + args.data_dir] + ["--cpu"] * args.cpu
+    process = subprocess.Popen(argv, text=True, stdout=subprocess.PIPE)
+    (output,) = wait_all([process], "PyTorch, " + how, args.limit)
+    result = json.loads(output.strip().split("\n")[-1])
+    return result["images"] / result["seconds"]
+
+
+def weir_argv(args, path, steps, data_dir):
+    device = ["--gpus=none"] if args.cpu else ["--gpus=auto:1", "--precision=" + args.precision]
+    return [os.path.join(args.bin, "worker"), "--model=deep_mnist", "--optimizer=adam",
+            "--learning_rate=%g" % args.learning_rate, "--data_dir=" + data_dir,
+            "--models_dir=" + os.path.join(SOURCE, "examples/models"),
+            "--batch_size=%d" % args.batch_size, "--train_steps=%d" % steps,
+            "--summary_json=" + path, "--progress=lines", "--log_every=1000", *device]
+
+
+def run_weir(args, *flags, ps=False, steps=None, data_dir=None):
+    """(The worker's summary, its lines.)"""
+    steps, data_dir = steps or args.steps, data_dir or args.data_dir
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
+        path = os.path.join(folder, "summary.json")
+        argvs = [weir_argv(args, path, steps, data_dir) + [*flags, *args.worker_flag]]
+        if ps:
+            ports = free_ports(2)
+            hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
+                     "--worker_hosts=127.0.0.1:%d" % ports[1], "--task_index=0"]
+            argvs = [argvs[0] + hosts, [os.path.join(args.bin, "ps"), *hosts]]
+        processes = [subprocess.Popen(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      text=True) for a in argvs]
+        lines = wait_all(processes, "Weir", args.limit)[0]
+        with open(path, encoding="utf-8") as f:
+            summary = json.load(f)
+    if summary["parameters"] != PARAMETERS or summary["images"] != steps * args.batch_size:
+        sys.exit("gpu_train: Weir trained something else: %s" % summary)
+    if not args.cpu and not ps and "training stays on cuda" not in lines:
+        sys.exit("gpu_train: Weir did not train on a card:\n" + lines)
+    return summary, lines
+
+
+def weir_rate(args, *flags, ps=False):
+    summary = run_weir(args, *flags, ps=ps)[0]
+    return summary["images"] / summary["elapsed_seconds"]
+
+
+def time_to_target(args):
+    """(Seconds of training, steps, accuracy) or (None, steps, best accuracy)."""
+    a_pass = 60000 // args.batch_size
+    flags = ["--seed=1", "--deterministic"] if not args.cpu else ["--seed=1"]
+    lines = run_weir(args, "--eval_every=%d" % a_pass, *flags, steps=args.passes * a_pass,
+                     data_dir=args.mnist_dir)[1]
+    found = [(int(s), float(a)) for s, a in
+             re.findall(r"global step (\d+): test accuracy: ([0-9.]+)", lines)]
+    steps = next((s for s, a in found if a >= TARGET), None)
+    if steps is None:
+        return None, args.passes * a_pass, max([a for _, a in found] + [0.0])
+    summary = run_weir(args, *flags, steps=steps, data_dir=args.mnist_dir)[0]
+    return summary["elapsed_seconds"], steps, summary["test_accuracy"]
+
+
+def what_is_there(args):
+    """What can be measured, with a line for each thing that is missing."""
+    def missing(what):
+        print("gpu_train: missing: " + what, file=sys.stderr)
+    there = set()
+    card = args.cpu or shutil.which("nvidia-smi") and subprocess.run(
+        ["nvidia-smi", "-L"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        check=False).returncode == 0
+    if not card:
+        missing("an NVIDIA card that nvidia-smi lists")
+        return there
+    if os.path.exists(os.path.join(args.bin, "worker")):
+        there.add("weir")
+    else:
+        missing("%s/worker; build first" % args.bin)
+    probe = "import torch; print(torch.__version__, torch.cuda.is_available() or %d, " \
+        "hasattr(torch, 'compile'))" % args.cpu
+    torch = subprocess.run([args.python, "-c", probe], text=True, stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, check=False)
+    if torch.returncode != 0:
+        missing("PyTorch for %s" % args.python)
+    elif torch.stdout.split()[1] in ("False", "0"):
+        missing("a PyTorch with CUDA that sees the card; %s has %s" %
+                (args.python, torch.stdout.split()[0]))
+    else:
+        there.add("eager")
+        if torch.stdout.split()[2] == "True":
+            there.add("compiled")
+        else:
+            missing("torch.compile: PyTorch %s has none" % torch.stdout.split()[0])
+    if any(os.path.exists(os.path.join(args.mnist_dir, "t10k-images-idx3-ubyte" + end))
+           for end in ("", ".gz")):
+        there.add("mnist")
+    else:
+        missing("the original MNIST in %s (scripts/get_mnist)" % args.mnist_dir)
+    return there
+
+
+def parse():
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    p = argparse.ArgumentParser(prog="bench/gpu_train.py", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--steps", type=int, default=2000)
+    p.add_argument("--warm_up", type=int, default=50, help="PyTorch's steps before the clock")
+    p.add_argument("--batch_size", type=int, default=512)
+    p.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
+    p.add_argument("--learning_rate", type=float, default=0.001)
+    p.add_argument("--passes", type=int, default=20, help="most passes until 99%%")
+    p.add_argument("--more", action="store_true", help="also Weir without graphs")
+    p.add_argument("--cpu", action="store_true", help="no card: only to try this program")
+    p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
+    p.add_argument("--mnist_dir", default=os.path.join(data, "weir/mnist"))
+    p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"))
+    p.add_argument("--python", default=sys.executable, help="one that has PyTorch")
+    p.add_argument("--worker_flag", action="append", default=[], help="passed on to worker")
+    p.add_argument("--limit", type=int, default=600, help="seconds for one run")
+    p.add_argument("--torch", choices=("eager", "compiled"), help=argparse.SUPPRESS)
+    return p.parse_args()
+
+
+def measure(args, there):
+    contestants = {}
+    if "weir" in there:
+        contestants["weir"] = lambda: weir_rate(args)
+        contestants["ps1"] = lambda: weir_rate(args, ps=True)
+        if args.more:
+            contestants["launches"] = lambda: weir_rate(args, "--cuda_graphs=off")
+    for how in ("eager", "compiled"):
+        if how in there:
+            contestants[how] = lambda how=how: run_torch(args, how)
+    figures = {name: [] for name in contestants}
+    for i in range(args.rounds):
+        for name in list(contestants)[::1 if i % 2 == 0 else -1]:
+            figures[name].append(contestants[name]())
+            print("round %d of %d: %-8s %9.0f images/s" %
+                  (i + 1, args.rounds, name, figures[name][-1]), file=sys.stderr, flush=True)
+    return figures
+
+
+def report(args, figures, reached):
+    median = {name: statistics.median(values) for name, values in figures.items()}
+    print("\n%s; batch %d, %s, %d steps, median of %d interleaved rounds%s:\n" %
+          (machine(), args.batch_size, args.precision, args.steps, args.rounds,
+           "; ON CPUS, to try the program" if args.cpu else ""))
+    print("| | images/s | lowest to highest | Weir is so many times |\n| --- | --- | --- | --- |")
+    for name, values in figures.items():
+        print("| %s | %.0f | %.0f to %.0f | %s |" %
+              (name, median[name], min(values), max(values),
+               "%.2f" % (median["weir"] / median[name]) if "weir" in median else "-"))
+    for name, what, wanted in (("eager", "times PyTorch eager", 2.0),
+                               ("compiled", "times torch.compile with CUDA graphs", 1.2)):
+        if name in median and "weir" in median:
+            print("\ntarget: at least %.1f %s: %.2f" %
+                  (wanted, what, median["weir"] / median[name]))
+    if "weir" in median:
+        print("\ntarget: with a server at least 0.60 of without: %.2f" %
+              (median["ps1"] / median["weir"]))
+    if reached:
+        print("\ntarget: original MNIST to 99%% in under 1 s of training: %s (%d steps, %.4f)" %
+              ("%.3f s" % reached[0] if reached[0] else "not reached", *reached[1:]))
+    print("\n" + json.dumps({"machine": machine(), "images_per_second": figures, "median": median,
+                             "batch_size": args.batch_size, "precision": args.precision,
+                             "to_99": reached, "cpu": args.cpu}))
+
+
+def main():
+    args = parse()
+    if args.torch:
+        torch_main(args)
+        return
+    there = what_is_there(args)
+    if not there & {"weir", "eager"}:
+        sys.exit(77)
+    reached = time_to_target(args) if {"weir", "mnist"} <= there else None
+    report(args, measure(args, there), reached)
+
+
+if __name__ == "__main__":
+    main()
