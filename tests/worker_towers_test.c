@@ -156,6 +156,9 @@ static void test_numbers_are_checked(void **state)
     struct gpus g;
     gpus_make(&g, 3);
     assert_int_equal(gpus_check(&g.chosen, &cuda), ST_OK);
+    cards[2].uuid[15] = 1; /* another card in the same place */
+    assert_int_equal(gpus_check(&g.chosen, &cuda), ST_MISMATCH);
+    cards[2].uuid[15] = 0;
     g.chosen.gpu[1].ordinal = 2; /* the backend counts the other way round */
     g.chosen.gpu[2].ordinal = 1;
     capture_begin();
