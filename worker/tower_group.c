@@ -5,7 +5,7 @@
 struct tower_group {
     const struct backend *backend;
     struct backend_group *group;
-    int n;
+    int n, deterministic;
     int rank[TOWERS_MAX]; /* by tower */
     int device[TOWERS_MAX];
     float weight[TOWERS_MAX];
@@ -29,6 +29,7 @@ static void members_note(struct tower_group *g, const struct trainer_config *cfg
             continue;
         g->rank[i] = g->n;
         g->device[g->n] = spec->own.device;
+        g->deterministic |= spec->own.deterministic;
         g->weight[g->n++] = (float)spec->n / (float)cfg->batch;
     }
 }
@@ -46,7 +47,8 @@ enum status tower_group_create(const struct trainer_config *cfg, struct tower_gr
         *out = NULL;
         return ST_OK;
     }
-    struct backend_group_config gc = {.n = g->n, .device = g->device, .weight = g->weight};
+    struct backend_group_config gc = {
+        .n = g->n, .device = g->device, .weight = g->weight, .deterministic = g->deterministic};
     TRY(g->backend->group_create(&gc, &g->group));
     *out = g;
 done:

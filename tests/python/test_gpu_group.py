@@ -1,0 +1,80 @@
+"""A worker's towers on two GPUs, two on each, hand out one sum of their gradients: with a server it
+ends where one tower on the CPU ends, with the same bits every time, with NCCL (as tests/emulation
+plays it) and without, and it ends when NCCL does not."""
+# label: cluster
+import json
+import os
+import unittest
+
+import fake_gpus
+import harness
+
+PERMANENT = 1
+TOWERS = ("--gpus=0,1", "--towers_per_gpu=2")
+
+
+@unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+class GpuGroup(fake_gpus.Machine):
+    CUDA = fake_gpus.EMULATED
+
+    def setUp(self):
+        super().setUp()
+        self.machine(*[fake_gpus.card(i, "total=400 used=10") for i in range(2)])
+
+    def train(self, name, *flags, nccl=""):
+        """(summary, parameters, output) of a worker that trained with a server."""
+        summary = os.path.join(self.dir(), name + ".json")
+        export = os.path.join(self.dir(), name + ".safetensors")
+        job = self.job(n_workers=1)
+        server = job.start_ps()
+        env = self.env(WEIR_EMULATED_NCCL=nccl)
+        p = self.worker(*job.hosts(), "--job_name=worker", "--task_index=0", "--model=mlp",
+                        "--train_steps=20", "--batch_size=22", "--seed=3", "--optimizer=sgd",
+                        "--learning_rate=0.1", "--intra_op_threads=1", "--deterministic",
+                        "--summary_json=" + summary, "--export=" + export, *flags, env=env)
+        p.wait(60)
+        server.wait(20)
+        with open(summary, encoding="utf-8") as f:
+            return json.load(f), harness.read_safetensors(export), p.output()
+
+    def compare(self, a, b):
+        self.assertAlmostEqual(a[0]["loss"], b[0]["loss"], delta=1e-4)
+        self.assertEqual(a[0]["test_accuracy"], b[0]["test_accuracy"])
+        self.assertEqual(a[1].keys(), b[1].keys())
+        for name, (_, values) in a[1].items():
+            largest = max(abs(x) for x in values)
+            furthest = max(abs(x - y) for x, y in zip(values, b[1][name][1]))
+            self.assertLess(furthest, 1e-4 * largest, name)
+
+    def test_ends_where_one_tower_ends(self):
+        cpu = self.train("cpu", "--gpus=none")
+        first, again = self.train("first", *TOWERS), self.train("again", *TOWERS)
+        self.assertEqual([t["samples"] for t in first[0]["towers"]], [5, 6, 5, 6])
+        self.assertIn("adds the gradients of 2 cards", first[2])
+        self.compare(first, cpu)
+        self.assertEqual(first[0]["parameters_sha256"], again[0]["parameters_sha256"])
+        mixed = self.train("mixed", *TOWERS, "--towers=1", "--cpu_batch_size=3")
+        self.compare(mixed, cpu)
+
+    def test_without_nccl(self):
+        cpu = self.train("cpu", "--gpus=none")
+        first = self.train("first", *TOWERS, nccl="absent")
+        again = self.train("again", *TOWERS, nccl="absent")
+        self.assertIn("gradients of the 2 cards are added on the host", first[2])
+        self.compare(first, cpu)
+        self.assertEqual(first[0]["parameters_sha256"], again[0]["parameters_sha256"])
+
+    def test_nccl_fails(self):
+        p = self.worker(*TOWERS, "--model=mlp", "--train_steps=1000000", "--batch_size=20",
+                        env=self.env(WEIR_EMULATED_NCCL="fail=30"))
+        self.refused(p, PERMANENT, "NCCL between 2 cards: ncclReduceScatter: ")
+
+    def test_nccl_hangs(self):
+        p = self.worker(*TOWERS, "--model=mlp", "--train_steps=1000000", "--batch_size=20",
+                        "--log_every=5", env=self.env(WEIR_EMULATED_NCCL="hang=16"))
+        p.wait_line("training step 5 done")
+        p.stop()
+
+
+if __name__ == "__main__":
+    harness.main()
