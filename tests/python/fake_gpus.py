@@ -1,6 +1,7 @@
 """A machine with GPUs that are not there: for tests of the real worker, which loads fakes of the
 driver's two libraries (tests/fake_driver) as it would load NVIDIA's, and as its CUDA backend the
-one that tests/emulation plays, with the fakes' cards."""
+one that tests/emulation plays, with the fakes' cards.
+With WEIR_TEST_GPU=real in the environment, tests that can take this machine's cards instead."""
 import ctypes
 import fcntl
 import json
@@ -13,6 +14,8 @@ FAKES = os.environ.get("WEIR_FAKES") or os.path.join(harness.SOURCE, "build/test
 EMULATED = os.path.join(FAKES, "libweir_emulated.so")
 NO_EMULATION = "" if os.path.exists(EMULATED) else \
     "skipped: the emulated CUDA backend is not in this build (no CUDA headers, or no C++ compiler)"
+REAL = os.environ.get("WEIR_TEST_GPU") == "real"
+CUDA = os.path.join(harness.BIN, "../lib/libweir_cuda.so") if REAL else EMULATED
 IDLE = "total=81559 used=500 busy=0"
 
 
@@ -33,6 +36,27 @@ def there(library):
         return True
     except OSError:
         return False
+
+
+def real_env():
+    """The environment in which this machine's cards are seen."""
+    env = dict(os.environ)
+    del env["CUDA_VISIBLE_DEVICES"]
+    if harness.CUDA_VISIBLE_DEVICES is not None:
+        env["CUDA_VISIBLE_DEVICES"] = harness.CUDA_VISIBLE_DEVICES
+    return env
+
+
+def why_no_cards():
+    """Why a test of cards, real or not, cannot run here; "" if it can."""
+    if not REAL:
+        return NO_EMULATION
+    if not os.path.exists(CUDA):
+        return "skipped: this build has no CUDA backend"
+    listed = subprocess.run([os.path.join(harness.BIN, "worker"), "--list_devices=json"],
+                            env=real_env(), stdout=subprocess.PIPE, check=True, text=True)
+    why = json.loads(listed.stdout)["why_no_gpu"]
+    return "skipped: no card here: " + why if why else ""
 
 
 class Machine(harness.Test):

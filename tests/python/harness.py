@@ -31,6 +31,7 @@ SLOWNESS = float(os.environ.get("WEIR_TEST_SLOWNESS") or 1)
 SANITIZE = os.environ.get("WEIR_SANITIZE", "")
 SKIPPED = 77
 # Tests of the CPU stay on it, whatever the machine has; tests of GPUs set an environment.
+CUDA_VISIBLE_DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1

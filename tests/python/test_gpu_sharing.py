@@ -1,0 +1,184 @@
+"""Several jobs on one card, and several towers on one and more cards. Without a card the cards are
+those of the fake driver, computed by the emulation; as test_gpu_sharing_cuda (label gpu) they are
+this machine's, which must be idle."""
+# label: cluster gpu
+import json
+import os
+import unittest
+
+import fake_gpus
+import harness
+from fake_gpus import card
+
+PERMANENT = 1
+MODEL = "lenet5" if fake_gpus.REAL else "mlp"  # convolutions take long in the emulation
+STEPS = 40
+WHY_NOT = fake_gpus.why_no_cards()
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Sharing(fake_gpus.Machine):
+    CUDA = fake_gpus.CUDA
+
+    def setUp(self):
+        super().setUp()
+        self.summaries = 0
+
+    def cards(self, n):
+        """n cards and nothing else; the test is skipped where there are fewer."""
+        if not fake_gpus.REAL:
+            self.machine(*(card(i, "total=400 used=10 busy=0") for i in range(n)))
+        there = self.gpus(env=self.here(None))
+        if len(there) < n:
+            self.skipTest("it needs %d cards, here are %d" % (n, len(there)))
+        self.visible = ",".join(g["uuid"] for g in there[:n])
+        for gpu in there[:n]:
+            self.assertTrue(gpu["auto"], "the card is not idle: %s" % gpu["auto_refuses"])
+        return [g["uuid"] for g in there[:n]], there[0]["memory_bytes"]
+
+    def here(self, visible):
+        """The environment in which a worker sees those cards."""
+        env = fake_gpus.real_env() if fake_gpus.REAL else self.env()
+        if visible is not None:
+            env["CUDA_VISIBLE_DEVICES"] = visible
+        return env
+
+    def job(self, *flags):
+        """A worker that trains; finish() gives its summary."""
+        self.summaries += 1
+        path = os.path.join(self.dir(), "summary-%d.json" % self.summaries)
+        p = self.worker("--model=" + MODEL, "--batch_size=24", "--seed=5", "--log_every=5",
+                        "--intra_op_threads=1", "--optimizer=sgd", "--learning_rate=0.05",
+                        "--train_steps=%d" % STEPS, "--summary_json=" + path, *flags,
+                        env=self.here(self.visible))
+        p.summary = path
+        return p
+
+    def finish(self, p, seconds=120):
+        p.wait(seconds)
+        with open(p.summary, encoding="utf-8") as f:
+            return json.load(f)
+
+    def run_job(self, *flags):
+        return self.finish(self.job(*flags))
+
+    def endless(self, *flags):
+        p = self.job("--train_steps=100000000", *flags)
+        p.wait_line("training step 5 done", 60)
+        return p
+
+    def same(self, got, want):
+        """Both saw the same samples, and computed the same but for rounding. SGD, unlike Adam,
+        does not forgive gradients that are all too small."""
+        self.assertEqual(got["global_step"], want["global_step"])
+        self.assertAlmostEqual(got["loss"], want["loss"], delta=2e-3)
+        self.assertAlmostEqual(got["test_accuracy"], want["test_accuracy"], delta=0.01)
+
+
+class TwoJobs(Sharing):
+    def test_fractions_share_a_card(self):
+        (uuid,), memory = self.cards(1)
+        alone = self.run_job("--gpus=0", "--gpu_memory_fraction=0.4")
+        first = self.endless("--gpus=0", "--gpu_memory_fraction=0.4")
+        second = self.run_job("--gpus=0", "--gpu_memory_fraction=0.4")
+        self.same(second, alone)
+        self.assertEqual([t["uuid"] for t in second["towers"]], [uuid])
+        self.assertIsNone(first.popen.poll())
+        third = self.endless("--gpus=0", "--gpu_memory_fraction=0.4")
+        (gpu,) = self.gpus(env=self.here(self.visible))
+        self.assertGreaterEqual(gpu["used_bytes"], 0.8 * memory * 0.99)
+        self.assertEqual(gpu["n_processes"], 2)
+        first.stop()
+        third.stop()
+
+    def test_more_than_the_card_has(self):
+        self.cards(1)
+        first = self.endless("--gpus=0", "--gpu_memory_fraction=0.7")
+        second = self.job("--gpus=0", "--gpu_memory_fraction=0.7")
+        second.wait(60, PERMANENT)
+        errors = [l for l in second.lines if l.startswith("E ")]
+        self.assertEqual(len(errors), 1, second.output())
+        self.assertRegex(errors[0], r"CUDA device 0: \d+\.\d MB of its memory shall be taken at "
+                         r"once, but only \d+\.\d MB of its \d+\.\d MB are free, .*take a smaller "
+                         r"--gpu_memory_fraction")
+        first.stop()
+
+    def test_auto_goes_elsewhere(self):
+        uuids, _ = self.cards(2)
+        first = self.endless()
+        second = self.run_job()
+        self.assertEqual([t["uuid"] for t in second["towers"]], uuids[1:])
+        first.stop()
+
+    def test_auto_takes_the_cpu(self):
+        self.cards(1)
+        first = self.endless()
+        second = self.job()
+        done = self.finish(second)
+        self.assertEqual([t["device_type"] for t in done["towers"]], ["CPU"])
+        self.assertRegex(second.output(), r"no GPU is free, training on the CPU: GPU 0: process "
+                         r"%d .*has reserved it" % first.popen.pid)
+        first.stop()
+
+    def test_auto_waits(self):
+        (uuid,), _ = self.cards(1)
+        first = self.endless()
+        second = self.job("--gpu_wait=600")
+        second.wait_line(r"waiting for 1 more GPU, at most 600 s: GPU 0: process %d " %
+                         first.popen.pid)
+        first.stop()
+        self.assertEqual([t["uuid"] for t in self.finish(second)["towers"]], [uuid])
+
+
+class Towers(Sharing):
+    def cpu(self):
+        return self.run_job("--gpus=none")
+
+    def test_two_on_a_card(self):
+        self.cards(1)
+        one, two = self.run_job("--gpus=0"), self.run_job("--gpus=0", "--towers_per_gpu=2")
+        self.assertEqual([t["samples"] for t in two["towers"]], [12, 12])
+        cpu = self.cpu()
+        self.same(one, cpu)
+        self.same(two, cpu)
+
+    def test_two_cards(self):
+        uuids, _ = self.cards(2)
+        two = self.run_job("--gpus=all")
+        self.assertEqual([t["uuid"] for t in two["towers"]], uuids)
+        self.same(two, self.cpu())
+
+    def test_two_on_each_of_two_cards(self):
+        self.cards(2)
+        four = self.run_job("--gpus=all", "--towers_per_gpu=2")
+        self.assertEqual([(t["number"], t["samples"]) for t in four["towers"]],
+                         [(0, 6), (0, 6), (1, 6), (1, 6)])
+        self.same(four, self.cpu())
+
+    def test_with_the_cpu(self):
+        self.cards(1)
+        mixed = self.run_job("--gpus=0", "--towers=1", "--cpu_batch_size=3")
+        self.assertEqual([(t["device_type"], t["samples"]) for t in mixed["towers"]],
+                         [("GPU", 21), ("CPU", 3)])
+        self.same(mixed, self.cpu())
+
+    def test_same_bits_again(self):
+        self.cards(1)
+        flags = ("--gpus=0", "--towers_per_gpu=2", "--deterministic")
+        self.assertEqual(self.run_job(*flags)["parameters_sha256"],
+                         self.run_job(*flags)["parameters_sha256"])
+
+
+class SelfTest(Sharing):
+    def test_every_card(self):
+        self.cards(1)
+        p = self.start("worker", [os.path.join(harness.BIN, "worker"), "--self_test", "--gpus=all",
+                                  "--backend_dir=" + self.backends(self.CUDA)],
+                       env=self.here(None))
+        p.wait(300)
+        self.assertEqual(p.output().count(": GPU is running! "),
+                         len(self.gpus(env=self.here(None))))
+
+
+if __name__ == "__main__":
+    harness.main()
