@@ -105,17 +105,3 @@ enum status plan_check_layers(const struct backend_plan_config *cfg, const char 
         st = check_layer(cfg, i, backend);
     return st == ST_OK ? check_readers(cfg) : st;
 }
-
-enum status plan_check_chain(const struct backend_plan_config *cfg, const char *backend)
-{
-    for (int i = 0; i < cfg->n_layers; i++) {
-        const struct layer *l = &cfg->layers[i];
-        if (cfg->mine == NULL && l->n_inputs == 1 && l->input[0] == i - 1)
-            continue;
-        LOG_E("layer '%s': the %s backend only computes whole networks in which each layer reads "
-              "the one before",
-              l->name, backend);
-        return ST_UNSUPPORTED;
-    }
-    return ST_OK;
-}

@@ -7,7 +7,5 @@
 /* Kinds, numbers of parameters, inputs and their shapes, the loss in its place, readers. backend:
  * its name in the log. */
 enum status plan_check_layers(const struct backend_plan_config *cfg, const char *backend);
-/* Besides: all layers are computed, each from the one before. */
-enum status plan_check_chain(const struct backend_plan_config *cfg, const char *backend);
 
 #endif

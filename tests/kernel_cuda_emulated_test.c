@@ -181,9 +181,9 @@ static void check_relu(const struct run *u, int i)
     struct reference *r = u->r;
     int64_t n = r->n * shape_elems(&r->layers[i].out);
     float *y = floats_of(r->y[i - 1], n), *dy = floats_of(r->d[i], n);
-    assert_int_equal(cuda_relu_forward(NULL, y, n), 0);
+    assert_int_equal(cuda_relu_forward(NULL, y, y, n), 0);
     compare(u->net, i, "relu", y, r->y[i], n);
-    assert_int_equal(cuda_relu_backward(NULL, y, dy, n), 0);
+    assert_int_equal(cuda_relu_backward(NULL, y, dy, dy, n), 0);
     compare(u->net, i, "relu gradient", dy, r->d[i - 1], n);
     free(y);
     free(dy);

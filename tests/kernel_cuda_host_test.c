@@ -3,6 +3,7 @@
 #include "kernels/cuda/algo.h"
 #include "kernels/cuda/arena.h"
 #include "kernels/cuda/budget.h"
+#include "kernels/cuda/diffs.h"
 #include "kernels/cuda/pieces.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -257,6 +258,94 @@ static void test_copies_are_cut_at_the_pins(void **state)
     assert_pieces(8192, 20, (struct cuda_range){0, 0}, (struct cuda_pieces){20, 0, 0});
 }
 
+/* ---- buffers of gradients ---- */
+
+enum { MAX_NET = 8 };
+
+/* A layer of `elems` outputs; all give a gradient of their own, and all but the loss learn. */
+static struct layer layer_of(int64_t elems, int n_inputs, const int *inputs)
+{
+    struct layer l = {.kind = LAYER_DENSE, .n_params = 1, .n_inputs = n_inputs};
+    l.in = l.out = (struct shape){1, {elems}};
+    memcpy(l.input, inputs, (size_t)n_inputs * sizeof *inputs);
+    return l;
+}
+
+static void plan_diffs(const struct layer *layers, int n, const uint8_t *mine, struct cuda_diffs *d)
+{
+    struct backend_plan_config cfg = {.layers = layers, .n_layers = n, .batch = 2, .mine = mine};
+    struct graph_node node[MAX_NET];
+    graph_fill(&cfg, node);
+    cuda_diffs_plan(&cfg, node, d);
+}
+
+/* Two buffers that take turns, each as large as the largest gradient that it holds. */
+static void test_a_chain_has_two_buffers(void **state)
+{
+    static const int64_t elems[] = {10, 700, 30, 500, 50, 60};
+    struct layer layers[6];
+    struct cuda_diffs d;
+    for (int i = 0; i < 6; i++)
+        layers[i] = layer_of(elems[i], 1, (int[]){i - 1});
+    assert_int_equal(cuda_diffs_create(6, &d), ST_OK);
+    plan_diffs(layers, 6, NULL, &d);
+    assert_int_equal(d.n_buffers, 2);
+    for (int i = 4; i > 0; i--) {
+        assert_int_equal(d.ops[i].dy, i % 2 == 0 ? 0 : 1);
+        assert_int_equal(d.ops[i].edge[0].dx, i % 2 == 0 ? 1 : 0);
+    }
+    assert_int_equal(d.ops[5].dy, -1);
+    assert_int_equal(d.ops[0].edge[0].dx, -1);
+    assert_int_equal(d.buffers[0].elems, 2 * 50); /* of 4, 2, 0 */
+    assert_int_equal(d.buffers[1].elems, 2 * 700);
+    cuda_diffs_destroy(&d);
+}
+
+/* A shortcut: the sum's gradient is both inputs', and is not written over while the one that goes
+ * the long way round reads it. */
+static void test_a_shortcut_shares_its_gradient(void **state)
+{
+    const struct layer layers[] = {
+        layer_of(8, 1, (int[]){-1}),   layer_of(8, 1, (int[]){0}), layer_of(8, 1, (int[]){1}),
+        layer_of(8, 2, (int[]){2, 0}), layer_of(8, 1, (int[]){3}),
+    };
+    struct cuda_diffs d;
+    assert_int_equal(cuda_diffs_create(5, &d), ST_OK);
+    d.ops[3].way = CUDA_DIFF_SAME;
+    d.ops[2].way = CUDA_DIFF_IN_PLACE;
+    plan_diffs(layers, 5, NULL, &d);
+    int dy = d.ops[3].dy;
+    assert_int_equal(d.ops[2].dy, dy);
+    assert_int_equal(d.ops[3].edge[1].dx, dy);
+    assert_int_not_equal(d.ops[2].edge[0].dx, dy); /* not in place */
+    assert_int_equal(d.ops[1].edge[0].other, dy);
+    assert_int_equal(d.ops[1].edge[0].sum, dy); /* now nobody else needs it */
+    assert_int_equal(d.ops[0].dy, dy);
+    assert_int_equal(d.n_buffers, 3);
+    cuda_diffs_destroy(&d);
+}
+
+/* What other plans give, and what is kept for them, has buffers that no other gradient gets. */
+static void test_crossing_gradients_are_kept(void **state)
+{
+    static const uint8_t low[] = {1, 1, 0, 0, 0}, high[] = {0, 0, 1, 1, 1};
+    struct layer layers[5];
+    struct cuda_diffs d;
+    for (int i = 0; i < 5; i++)
+        layers[i] = layer_of(8, 1, (int[]){i - 1});
+    assert_int_equal(cuda_diffs_create(5, &d), ST_OK);
+    plan_diffs(layers, 5, low, &d);
+    assert_true(d.ops[1].given >= 0 && d.ops[1].dy == d.ops[1].given && d.ops[1].own == -1);
+    assert_true(d.buffers[d.ops[1].given].kept);
+    assert_int_not_equal(d.ops[1].edge[0].dx, d.ops[1].given);
+    cuda_diffs_destroy(&d);
+    assert_int_equal(cuda_diffs_create(5, &d), ST_OK);
+    plan_diffs(layers, 5, high, &d);
+    assert_int_equal(d.value[1], d.ops[2].edge[0].dx);
+    assert_int_equal(d.buffers[d.value[1]].users, 1);
+    cuda_diffs_destroy(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +359,9 @@ int main(void)
         cmocka_unit_test(test_only_whole_pages_are_pinned),
         cmocka_unit_test(test_neighbours_are_joined),
         cmocka_unit_test(test_copies_are_cut_at_the_pins),
+        cmocka_unit_test(test_a_chain_has_two_buffers),
+        cmocka_unit_test(test_a_shortcut_shares_its_gradient),
+        cmocka_unit_test(test_crossing_gradients_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * of the pass that fits the number of samples. Each entry names the device first: CUDA keeps the
  * current one per thread. */
 #include "base/log.h"
+#include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/plan.h"
@@ -84,7 +85,10 @@ static enum status config_check(const struct backend_plan_config *cfg)
         return ST_UNSUPPORTED;
     }
     TRY(plan_check_layers(cfg, "CUDA"));
-    TRY(plan_check_chain(cfg, "CUDA"));
+    if (cfg->group != NULL && cfg->mine != NULL) {
+        LOG_E("CUDA backend: a plan with some of the layers cannot be in a group");
+        return ST_UNSUPPORTED;
+    }
     TRY(device_check(cfg->device));
 done:
     return st;
@@ -165,7 +169,7 @@ static enum status forward(struct plan *p, int layer, int train)
 {
     enum status st = ST_OK;
     struct cuda_plan *plan = cuda_plan_of(p);
-    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
     const struct cuda_op *op = &plan->ops[layer];
     TRY(device_select(plan));
     TRY(cuda_params_wait(plan, layer));
@@ -182,7 +186,7 @@ static enum status backward(struct plan *p, int layer)
 {
     enum status st = ST_OK;
     struct cuda_plan *plan = cuda_plan_of(p);
-    CHECK(layer >= 0 && layer < plan->cfg.n_layers);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
     const struct cuda_op *op = &plan->ops[layer];
     if (plan->cfg.inference_only || (op->layer->kind == LAYER_SOFTMAX_XENT && !plan->has_labels)) {
         LOG_E("layer '%s': a backward needs a plan for training, and labels", op->layer->name);
@@ -194,7 +198,7 @@ static enum status backward(struct plan *p, int layer)
     if (op->layer->n_params > 0)
         TRY(cuda_check(op, "cudaStreamWaitEvent",
                        cudaStreamWaitEvent(plan->compute, plan->copied[layer], 0)));
-    TRY(op->kind->backward(plan->now, layer));
+    TRY(cuda_edges_backward(plan->now, layer));
     if (op->layer->n_params > 0)
         TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->used[layer], plan->compute)));
     TRY(plan->member != NULL ? cuda_group_arrive(plan, layer) : cuda_download(plan, layer));
@@ -218,8 +222,10 @@ static enum status result(struct plan *p, float *loss, int *n_correct)
     enum status st = ST_OK;
     struct cuda_plan *plan = cuda_plan_of(p);
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
-    if (last->kind != LAYER_SOFTMAX_XENT || !plan->has_labels) {
-        LOG_E("layer '%s': a loss needs softmax_xent as the last layer, and labels", last->name);
+    if (last->kind != LAYER_SOFTMAX_XENT || !plan->has_labels ||
+        !plan->node[plan->cfg.n_layers - 1].mine) {
+        LOG_E("layer '%s': a loss needs softmax_xent as the last layer, in this plan, and labels",
+              last->name);
         return ST_UNSUPPORTED;
     }
     TRY(device_select(plan));
@@ -264,31 +270,58 @@ static void group_cancel(struct backend_group *g)
     cuda_group_cancel((struct cuda_group *)g);
 }
 
-/* A relu writes over the output of the layer before it, flattens between them or not. */
-static int output_is_kept(const struct cuda_plan *plan, int layer)
-{
-    int next = layer + 1;
-    while (next < plan->cfg.n_layers && plan->cfg.layers[next].kind == LAYER_FLATTEN)
-        next++;
-    return next >= plan->cfg.n_layers || plan->cfg.layers[next].kind != LAYER_RELU;
-}
-
 static enum status read_output(struct plan *p, int layer, float *dst)
 {
     enum status st = ST_OK;
     struct cuda_plan *plan = cuda_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers);
-    const struct cuda_op *op = &plan->ops[layer];
-    size_t bytes = (size_t)(plan->now->n * shape_elems(&op->layer->out)) * sizeof(float);
-    if (!output_is_kept(plan, layer)) {
-        LOG_E("layer '%s': its output is gone, the relu behind writes over it; read that one's",
-              op->layer->name);
-        return ST_UNSUPPORTED;
-    }
     TRY(device_select(plan));
-    TRY(cuda_check(op, "cudaMemcpyAsync",
-                   cudaMemcpyAsync(dst, *op->y, bytes, cudaMemcpyDeviceToHost, plan->compute)));
-    TRY(cuda_check(op, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
+    TRY(cuda_output_read(plan, layer, dst));
+done:
+    return st;
+}
+
+static enum status set_output(struct plan *p, int layer, const float *src)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_imported(&plan->node[layer]));
+    TRY(device_select(plan));
+    TRY(cuda_output_set(plan, layer, src));
+done:
+    return st;
+}
+
+static enum status set_output_grad(struct plan *p, int layer, const float *src)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_exported(&plan->node[layer]));
+    TRY(device_select(plan));
+    TRY(cuda_output_grad_set(plan, layer, src));
+done:
+    return st;
+}
+
+static enum status read_output_grad(struct plan *p, int layer, float *dst)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_imported(&plan->node[layer]));
+    TRY(device_select(plan));
+    TRY(cuda_output_grad_read(plan, layer, dst));
+done:
+    return st;
+}
+
+static enum status finish(struct plan *p)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = cuda_plan_of(p);
+    cudaStream_t streams[] = {plan->up, plan->compute, plan->down};
+    TRY(device_select(plan));
+    for (size_t k = 0; k < sizeof streams / sizeof *streams; k++)
+        TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(streams[k])));
 done:
     return st;
 }
@@ -366,6 +399,10 @@ const struct backend weir_backend = {
     .backward = backward,
     .result = result,
     .read_output = read_output,
+    .set_output = set_output,
+    .set_output_grad = set_output_grad,
+    .read_output_grad = read_output_grad,
+    .finish = finish,
     .wait_grads = wait_grads,
     .data_create = cuda_data_create,
     .data_destroy = cuda_data_destroy,

@@ -1,8 +1,8 @@
 /* kernels/cuda/input.c - see the header. */
 #include "kernels/cuda/input.h"
 #include "base/log.h"
+#include "kernels/cuda/edges.h"
 #include "kernels/cuda/memory.h"
-#include "kernels/cuda/plan.h"
 #include "kernels/cuda/steps.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,6 +37,7 @@ static enum status begin(struct cuda_plan *plan, const uint64_t *position, int n
 {
     enum status st = ST_OK;
     TRY(cuda_pass_select(plan, n));
+    cuda_edges_begin(plan);
     TRY(cuda_check(NULL, "cudaEventSynchronize", cudaEventSynchronize(plan->input_read)));
     for (int i = 0; i < n; i++)
         plan->host.position[i] = position != NULL ? position[i] : (uint64_t)i;
@@ -65,12 +66,16 @@ enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *imag
     for (int i = 0; labels != NULL && i < n; i++)
         TRY(label_check(plan, labels[i]));
     TRY(begin(plan, position, n));
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && plan->image_readers > 0; i++)
         memcpy(plan->host.pixels + (size_t)i * pixels, images[i], pixels);
     plan->has_labels = labels != NULL;
     if (labels != NULL)
         memcpy(plan->host.label, labels, (size_t)n);
+    if (plan->image_readers == 0)
+        pixels = 0;
     TRY(send(plan, (size_t)(plan->host.pixels - plan->host_in) + (size_t)n * pixels));
+    if (pixels == 0)
+        return ST_OK;
     TRY(cuda_check_kernel(
         NULL, "pixel kernel",
         cuda_scale_pixels(plan->compute, plan->d.pixels, plan->input, n * (int64_t)pixels)));

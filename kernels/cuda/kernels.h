@@ -32,9 +32,20 @@ int64_t cuda_bias_grad_scratch(struct cuda_planes shape);
 int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
                    struct cuda_planes shape);
 
-/* relu.cu: in place; backward: dy = 0 where y is not above 0. */
-int cuda_relu_forward(struct CUstream_st *stream, float *y, int64_t n);
-int cuda_relu_backward(struct CUstream_st *stream, const float *y, float *dy, int64_t n);
+/* relu.cu: y may be x, and dx dy; backward: dx = 0 where y is not above 0. */
+int cuda_relu_forward(struct CUstream_st *stream, const float *x, float *y, int64_t n);
+int cuda_relu_backward(struct CUstream_st *stream, const float *y, const float *dy, float *dx,
+                       int64_t n);
+
+/* add.cu: dst = a + b, then max(dst, 0) if relu; dst may be one of them. */
+int cuda_add(struct CUstream_st *stream, const float *a, const float *b, float *dst, int64_t n,
+             int relu);
+
+/* concat.cu: the first `elems` values of each of n rows; a row's values from one to the next. */
+struct cuda_rows {
+    int64_t n, elems, src_row, dst_row;
+};
+int cuda_rows_move(struct CUstream_st *stream, const float *src, float *dst, struct cuda_rows r);
 
 /* pool.cu: planes: samples times channels. Cells outside the image do not count. */
 struct cuda_window {

@@ -112,7 +112,7 @@ enum status cuda_pass_create(struct cuda_plan *plan, int n, struct cuda_pass **o
         goto done;
     }
     for (int i = 0; i < plan->cfg.n_layers; i++)
-        if (plan->ops[i].kind->prepare != NULL)
+        if (plan->ops[i].kind != NULL && plan->ops[i].kind->prepare != NULL)
             TRY(plan->ops[i].kind->prepare(pass, i));
     *out = pass;
 done:

@@ -2,6 +2,7 @@
  * all of it, within what this process may take of the device (memory.h). */
 #include "kernels/cuda/plan.h"
 #include "base/log.h"
+#include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/resident.h"
@@ -40,9 +41,10 @@ void cuda_scratch_want(struct cuda_plan *plan, struct cuda_planes shape)
 
 int cuda_relu_fuse(struct cuda_plan *plan, int i)
 {
-    if (i + 1 >= plan->cfg.n_layers || plan->cfg.layers[i + 1].kind != LAYER_RELU)
+    int reader = plan->node[i].reader;
+    if (reader < 0 || plan->cfg.layers[reader].kind != LAYER_RELU)
         return 0;
-    plan->ops[i + 1].relu_done = 1;
+    plan->ops[reader].relu_done = 1;
     return 1;
 }
 
@@ -61,6 +63,8 @@ static const struct cuda_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_BATCH_NORM] = &cuda_batch_norm,
     [LAYER_FLATTEN] = &cuda_flatten,
     [LAYER_SOFTMAX_XENT] = &cuda_softmax_xent,
+    [LAYER_ADD] = &cuda_join_add,
+    [LAYER_CONCAT] = &cuda_join_concat,
 };
 
 /* Values of a layer's k-th parameter. */
@@ -103,7 +107,7 @@ static enum status params_take(struct cuda_plan *plan)
     for (int i = 0; i < plan->cfg.n_layers; i++) {
         const struct layer *l = &plan->cfg.layers[i];
         int norm = l->kind == LAYER_BATCH_NORM;
-        for (int k = 0; k < l->n_params; k++) {
+        for (int k = 0; k < l->n_params && plan->node[i].mine; k++) {
             struct cuda_param *p = &plan->params[l->param[k]];
             if (p->layer >= 0) {
                 LOG_E("layer '%s': shares parameter %d with layer '%s', which the CUDA backend "
@@ -128,33 +132,14 @@ done:
 
 static void ops_init(struct cuda_plan *plan)
 {
-    int has_params = 0;
+    graph_fill(&plan->cfg, plan->node);
+    plan->image_readers = graph_image_readers(&plan->cfg);
     for (int i = 0; i < plan->cfg.n_layers; i++) {
         struct cuda_op *op = &plan->ops[i];
         op->layer = &plan->cfg.layers[i];
-        op->kind = kinds[op->layer->kind];
-        op->needs_dx = has_params;
-        has_params |= op->layer->n_params > 0;
-        op->needs_backward = has_params;
-    }
-}
-
-/* From the last layer down: which of the two buffers holds each gradient. */
-static void diffs_assign(struct cuda_plan *plan)
-{
-    int now = 1;
-    for (int i = plan->cfg.n_layers - 1; i >= 0; i--) {
-        struct cuda_op *op = &plan->ops[i];
-        if (!op->needs_dx && !(op->needs_backward && op->kind->wants_dx))
-            return;
-        if (!op->kind->in_place)
-            now = !now;
-        int64_t elems = plan->cfg.batch * shape_elems(&op->layer->in);
-        if (elems > plan->diff_elems[now])
-            plan->diff_elems[now] = elems;
-        op->dx = &plan->diff[now];
-        if (i > 0)
-            plan->ops[i - 1].dy = op->dx;
+        op->kind = plan->node[i].mine ? kinds[op->layer->kind] : NULL;
+        op->needs_dx = graph_input_trained(plan->node, op->layer, 0);
+        op->needs_backward = plan->node[i].trained;
     }
 }
 
@@ -189,9 +174,10 @@ static enum status shared_take(struct cuda_plan *plan)
     if (blas < blas_workspace_least)
         blas = blas_workspace_least;
     plan->blas_workspace_bytes = blas;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < plan->diffs.n_buffers; k++)
         TRY(cuda_arena_take(a, "(all)", "gradients of activations",
-                            (uint64_t)plan->diff_elems[k] * sizeof(float), &plan->diff[k]));
+                            (uint64_t)plan->diffs.buffers[k].elems * sizeof(float),
+                            &plan->diffs.buffers[k].d));
     TRY(cuda_arena_take(a, "(all)", "gradient of a padded image",
                         (uint64_t)plan->padded_diff_elems * sizeof(float), &plan->padded_diff));
     TRY(cuda_arena_take(a, "(all)", "sums of bias gradients",
@@ -237,6 +223,26 @@ done:
     return st;
 }
 
+/* The output of a layer: this plan's, or one that another plan computes and we are given. */
+static enum status output_plan(struct cuda_plan *plan, int i)
+{
+    enum status st = ST_OK;
+    struct cuda_op *op = &plan->ops[i];
+    const struct graph_node *node = &plan->node[i];
+    int from = op->layer->input[0];
+    if (node->mine) {
+        op->x = cuda_input_of(plan, i, 0);
+        TRY(op->kind->plan(plan, i));
+        if (op->y == op->x)
+            op->shared |= from < 0 ? plan->image_readers > 1 : plan->ops[from].shared;
+    } else if (graph_imported(node)) {
+        TRY(cuda_output_take(plan, op));
+    }
+    op->shared |= node->n_readers > 1 || graph_exported(node);
+done:
+    return st;
+}
+
 static enum status memory_plan(struct cuda_plan *plan)
 {
     enum status st = ST_OK;
@@ -250,12 +256,10 @@ static enum status memory_plan(struct cuda_plan *plan)
     TRY(cuda_arena_take(a, first->name, "input's bytes", input_bytes(plan), &plan->d_in));
     TRY(cuda_arena_take(a, first->name, "input", (uint64_t)pixels * sizeof(float), &plan->input));
     TRY(cuda_arena_take(a, "(all)", "losses", result_bytes(plan), &plan->d_result));
-    for (int i = 0; i < plan->cfg.n_layers; i++) {
-        plan->ops[i].x = i > 0 ? plan->ops[i - 1].y : &plan->input;
-        TRY(plan->ops[i].kind->plan(plan, i));
-    }
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        TRY(output_plan(plan, i));
     if (!plan->cfg.inference_only)
-        diffs_assign(plan);
+        cuda_edges_plan(plan);
     TRY(shared_take(plan));
     TRY(memory_take(plan));
 done:
@@ -296,9 +300,10 @@ static enum status records_create(struct cuda_plan *plan)
     plan->ready = calloc(n_layers, sizeof(*plan->ready));
     plan->copied = calloc(n_layers, sizeof(*plan->copied));
     plan->params = calloc(n_params + 1, sizeof *plan->params);
-    if (!plan->ops || !plan->used || !plan->ready || !plan->copied || !plan->params)
+    plan->node = calloc(n_layers, sizeof *plan->node);
+    if (!plan->ops || !plan->node || !plan->used || !plan->ready || !plan->copied || !plan->params)
         return cuda_no_host_memory();
-    return ST_OK;
+    return cuda_diffs_create(plan->cfg.n_layers, &plan->diffs);
 }
 
 enum status cuda_plan_create(const struct backend_plan_config *cfg, struct cuda_plan **out)
@@ -313,6 +318,7 @@ enum status cuda_plan_create(const struct backend_plan_config *cfg, struct cuda_
     ops_init(plan);
     TRY(memory_plan(plan));
     TRY(cuda_transfer_create(plan));
+    TRY(cuda_edges_create(plan));
     for (int k = 0; k < cfg->n_params; k++)
         TRY(cuda_upload(plan, k));
     TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->up)));
@@ -338,6 +344,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
     if (plan->down != NULL)
         cudaStreamSynchronize(plan->down);
     cuda_resident_destroy(plan, plan->resident);
+    cuda_edges_destroy(plan);
     cuda_transfer_destroy(plan);
     cuda_pass_destroy(plan->pass[1]);
     cuda_pass_destroy(plan->pass[0]);
@@ -359,6 +366,8 @@ void cuda_plan_destroy(struct cuda_plan *plan)
         cudaStreamDestroy(plan->compute);
     for (int i = 0; plan->ops != NULL && i < plan->cfg.n_layers; i++)
         free(plan->ops[i].state);
+    cuda_diffs_destroy(&plan->diffs);
+    free(plan->node);
     free(plan->params);
     free(plan->copied);
     free(plan->ready);

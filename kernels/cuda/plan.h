@@ -6,15 +6,17 @@
  * All tensors are canonical rows. Work is queued on the stream `compute`; parameters come by the
  * stream `up`, gradients leave by the stream `down`, each layer's as soon as its backward has
  * ended, while the next one computes; events keep them in order.
- * - relu works in place, and is part of the convolution or dense layer before it;
- * - gradients by activations live in two buffers that take turns;
- * - no gradient is worked out for layers below the first one with parameters.
+ * - relu works in place if nobody else reads what it reads, and is part of the convolution, dense
+ *   layer or sum before it;
+ * - gradients by outputs live in few buffers (diffs.h);
+ * - no gradient is worked out for layers that follow from none with parameters.
  *
  * Threads: one at a time. Errors: logged here with the layer's name and the call that failed. */
 #ifndef KERNELS_CUDA_PLAN_H
 #define KERNELS_CUDA_PLAN_H
 #include "kernels/backend.h"
 #include "kernels/cuda/arena.h"
+#include "kernels/cuda/diffs.h"
 #include "kernels/cuda/input.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/pieces.h"
@@ -26,6 +28,7 @@ struct cuda_plan;
 struct cuda_pass;
 struct cuda_op;
 struct cuda_member;
+struct cuda_crossing;
 struct cuda_kind {
     /* Asks the arena for what the layer needs; sets op->y. */
     enum status (*plan)(struct cuda_plan *plan, int i);
@@ -33,22 +36,24 @@ struct cuda_kind {
     enum status (*prepare)(struct cuda_pass *pass, int i);
     enum status (*forward)(struct cuda_pass *pass, int i, int train);
     enum status (*backward)(struct cuda_pass *pass, int i);
-    int in_place; /* backward turns the gradient by y into that by x where it lies */
-    int wants_dx; /* works it out even if nobody needs it */
+    enum cuda_diff_way way; /* how backward makes the gradients by the inputs */
+    int wants_dx;           /* works that by the first out even if nobody needs it */
 };
 extern const struct cuda_kind cuda_conv, cuda_pool, cuda_dense, cuda_relu, cuda_dropout,
-    cuda_batch_norm, cuda_flatten, cuda_softmax_xent;
+    cuda_batch_norm, cuda_flatten, cuda_softmax_xent, cuda_join_add, cuda_join_concat;
 
 struct cuda_op {
-    const struct cuda_kind *kind;
+    const struct cuda_kind *kind; /* NULL: another plan's */
     const struct layer *layer;
-    float **x, **y; /* where the pointers to input and output are; y may be x */
+    float **x, **y; /* where the pointers to first input and output are; y may be x */
     float *own_y;   /* what y points to if the output is not the input */
-    float **dx;     /* gradient by x, one of the plan's `diff`; NULL: none */
-    float **dy;     /* that of the layer above */
+    float **dx;     /* gradient by x, one of the plan's `diffs`; NULL: none */
+    float **dy;     /* that by y, summed over the readers */
     int needs_backward, needs_dx;
-    int relu_done; /* relu: its forward is part of the layer before */
-    void *state;   /* the kind's, freed with the plan */
+    int shared;      /* y has other readers: must not be written over */
+    int overwritten; /* y is: a relu works on it in place */
+    int relu_done;   /* relu: its forward is part of the layer before */
+    void *state;     /* the kind's, freed with the plan */
 };
 
 /* One parameter on the device, and its way from and to the host. */
@@ -68,7 +73,11 @@ struct cuda_range_list {
 
 struct cuda_plan {
     struct backend_plan_config cfg;
-    struct cuda_member *member; /* of cfg.group (group.h); NULL: alone */
+    struct graph_node *node; /* [n_layers] */
+    int image_readers;
+    struct cuda_diffs diffs;
+    struct cuda_crossing *crossing; /* [n_layers] (edges.h) */
+    struct cuda_member *member;     /* of cfg.group (group.h); NULL: alone */
     cudnnHandle_t cudnn;
     cublasHandle_t cublas;
     cudaStream_t compute, up, down;
@@ -90,8 +99,8 @@ struct cuda_plan {
     double *host_result, *d_result; /* the pass's n losses, then n hits (int32) */
     cudaEvent_t result_ready;
 
-    float *diff[2], *padded_diff;
-    int64_t diff_elems[2], padded_diff_elems;
+    float *padded_diff;
+    int64_t padded_diff_elems;
     float *scratch; /* of the bias gradients */
     int64_t scratch_elems;
     void *workspace, *blas_workspace;
@@ -130,7 +139,8 @@ void cuda_plan_destroy(struct cuda_plan *plan); /* NULL is fine */
 enum status cuda_state_create(struct cuda_op *op, size_t bytes, void *out);
 enum status cuda_output_take(struct cuda_plan *plan, struct cuda_op *op); /* own_y */
 void cuda_scratch_want(struct cuda_plan *plan, struct cuda_planes shape);
-int cuda_relu_fuse(struct cuda_plan *plan, int i); /* the next layer is a relu: marks it done */
+/* A relu alone reads the output: marks it as done by this layer. */
+int cuda_relu_fuse(struct cuda_plan *plan, int i);
 /* (n, C, H*W), or (n, F, 1). */
 struct cuda_planes cuda_planes_of(const struct shape *s, int n);
 

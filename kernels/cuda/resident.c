@@ -9,8 +9,8 @@
  * then the step is captured. What cannot be captured goes on kernel by kernel. */
 #include "kernels/resident.h"
 #include "base/log.h"
+#include "kernels/cuda/edges.h"
 #include "kernels/cuda/memory.h"
-#include "kernels/cuda/plan.h"
 #include "kernels/cuda/resident.h"
 #include "kernels/cuda/steps.h"
 #include <inttypes.h>
@@ -273,7 +273,7 @@ static enum status step_launch(struct cuda_plan *plan)
         TRY(plan->ops[i].kind->forward(plan->now, i, 1));
     for (int i = plan->cfg.n_layers - 1; i >= 0; i--)
         if (plan->ops[i].needs_backward)
-            TRY(plan->ops[i].kind->backward(plan->now, i));
+            TRY(cuda_edges_backward(plan->now, i));
     TRY(cuda_check_kernel(NULL, "update kernel", cuda_update_run(plan->compute, &r->update)));
     const int32_t *hit = (const int32_t *)(plan->d_result + plan->now->n);
     TRY(cuda_check_kernel(

@@ -7,9 +7,25 @@
 
 /* ---- relu ---- */
 
-static enum status in_place_plan(struct cuda_plan *plan, int i)
+/* Notes whose outputs a relu in place writes over: that of the layer which it reads, and those that
+ * are this one under another name. */
+static void overwrite(struct cuda_plan *plan, int from)
 {
-    plan->ops[i].y = plan->ops[i].x;
+    while (from >= 0) {
+        struct cuda_op *op = &plan->ops[from];
+        op->overwritten = 1;
+        from = op->kind != NULL && op->y == op->x ? op->layer->input[0] : -1;
+    }
+}
+
+static enum status relu_plan(struct cuda_plan *plan, int i)
+{
+    struct cuda_op *op = &plan->ops[i];
+    int from = op->layer->input[0];
+    if (from < 0 ? plan->image_readers > 1 : plan->ops[from].shared)
+        return cuda_output_take(plan, op);
+    op->y = op->x;
+    overwrite(plan, from);
     return ST_OK;
 }
 
@@ -18,9 +34,9 @@ static enum status relu_forward(struct cuda_pass *pass, int i, int train)
     const struct cuda_op *op = &pass->plan->ops[i];
     if (op->relu_done)
         return ST_OK;
-    return cuda_check_kernel(
-        op, "relu kernel",
-        cuda_relu_forward(pass->plan->compute, *op->y, pass->n * shape_elems(&op->layer->out)));
+    return cuda_check_kernel(op, "relu kernel",
+                             cuda_relu_forward(pass->plan->compute, *op->x, *op->y,
+                                               pass->n * shape_elems(&op->layer->out)));
 }
 
 static enum status relu_backward(struct cuda_pass *pass, int i)
@@ -29,13 +45,20 @@ static enum status relu_backward(struct cuda_pass *pass, int i)
     if (!op->needs_dx)
         return ST_OK;
     return cuda_check_kernel(op, "relu gradient kernel",
-                             cuda_relu_backward(pass->plan->compute, *op->y, *op->dy,
+                             cuda_relu_backward(pass->plan->compute, *op->y, *op->dy, *op->dx,
                                                 pass->n * shape_elems(&op->layer->out)));
 }
 
-const struct cuda_kind cuda_relu = {in_place_plan, NULL, relu_forward, relu_backward, 1, 0};
+const struct cuda_kind cuda_relu = {relu_plan,          NULL, relu_forward, relu_backward,
+                                    CUDA_DIFF_IN_PLACE, 0};
 
 /* ---- flatten: a change of name ---- */
+
+static enum status flatten_plan(struct cuda_plan *plan, int i)
+{
+    plan->ops[i].y = plan->ops[i].x;
+    return ST_OK;
+}
 
 static enum status flatten_forward(struct cuda_pass *pass, int i, int train)
 {
@@ -47,8 +70,8 @@ static enum status flatten_backward(struct cuda_pass *pass, int i)
     return ST_OK;
 }
 
-const struct cuda_kind cuda_flatten = {in_place_plan,    NULL, flatten_forward,
-                                       flatten_backward, 1,    0};
+const struct cuda_kind cuda_flatten = {flatten_plan,     NULL,           flatten_forward,
+                                       flatten_backward, CUDA_DIFF_SAME, 0};
 
 /* ---- dropout ---- */
 
@@ -56,15 +79,6 @@ struct dropout {
     struct cuda_dropout mask; /* n and position: the pass's */
     int trained;              /* the last forward dropped */
 };
-
-/* A relu behind, flattens between them or not, would write over what it is given. */
-static int relu_follows(const struct cuda_plan *plan, int i)
-{
-    do
-        i++;
-    while (i < plan->cfg.n_layers && plan->cfg.layers[i].kind == LAYER_FLATTEN);
-    return i < plan->cfg.n_layers && plan->cfg.layers[i].kind == LAYER_RELU;
-}
 
 static enum status dropout_plan(struct cuda_plan *plan, int i)
 {
@@ -83,10 +97,12 @@ static enum status dropout_plan(struct cuda_plan *plan, int i)
     /* k * 2^-24 < rate, without the product: exact, as both sides are */
     c->mask.threshold = (uint64_t)ceil((double)rate * 0x1p24);
     c->mask.scale = 1.0f / (1.0f - rate);
-    if (plan->cfg.inference_only && !relu_follows(plan, i))
+    if (plan->cfg.inference_only) {
         op->y = op->x;
-    else
+        op->shared = 1; /* what it reads must stay, too */
+    } else {
         TRY(cuda_output_take(plan, op));
+    }
 done:
     return st;
 }
@@ -97,6 +113,15 @@ static struct cuda_dropout mask_of(const struct cuda_pass *pass, const struct dr
     mask.n = pass->n;
     mask.position = pass->plan->d.position;
     return mask;
+}
+
+static enum status pass_through(const struct cuda_pass *pass, const struct cuda_op *op,
+                                const float *from, float *to)
+{
+    size_t bytes = (size_t)(pass->n * shape_elems(&op->layer->out)) * sizeof(float);
+    return cuda_check(
+        op, "cudaMemcpyAsync",
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, pass->plan->compute));
 }
 
 static enum status dropout_forward(struct cuda_pass *pass, int i, int train)
@@ -111,10 +136,7 @@ static enum status dropout_forward(struct cuda_pass *pass, int i, int train)
     if (train)
         return cuda_check_kernel(op, "dropout kernel",
                                  cuda_dropout_apply(plan->compute, *op->x, *op->y, &mask));
-    return cuda_check(op, "cudaMemcpyAsync",
-                      cudaMemcpyAsync(*op->y, *op->x,
-                                      (size_t)(pass->n * mask.elems) * sizeof(float),
-                                      cudaMemcpyDeviceToDevice, plan->compute));
+    return pass_through(pass, op, *op->x, *op->y);
 }
 
 static enum status dropout_backward(struct cuda_pass *pass, int i)
@@ -122,13 +144,16 @@ static enum status dropout_backward(struct cuda_pass *pass, int i)
     const struct cuda_op *op = &pass->plan->ops[i];
     const struct dropout *c = op->state;
     struct cuda_dropout mask = mask_of(pass, c);
-    if (!op->needs_dx || !c->trained)
+    if (!op->needs_dx || (!c->trained && op->dx == op->dy))
         return ST_OK;
+    if (!c->trained)
+        return pass_through(pass, op, *op->dy, *op->dx);
     return cuda_check_kernel(op, "dropout gradient kernel",
                              cuda_dropout_apply(pass->plan->compute, *op->dy, *op->dx, &mask));
 }
 
-const struct cuda_kind cuda_dropout = {dropout_plan, NULL, dropout_forward, dropout_backward, 1, 0};
+const struct cuda_kind cuda_dropout = {dropout_plan,       NULL, dropout_forward, dropout_backward,
+                                       CUDA_DIFF_IN_PLACE, 0};
 
 /* ---- pools ---- */
 

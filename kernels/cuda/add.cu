@@ -1,0 +1,20 @@
+/* kernels/cuda/add.cu - the sum of two tensors, and a relu behind in the same pass. */
+#include "kernels/cuda/grid.cuh"
+
+enum { THREADS = 256 };
+
+static __global__ void add(const float *a, const float *b, float *dst, int64_t n, int relu)
+{
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        float v = a[k] + b[k];
+        dst[k] = relu && !(v > 0.0f) ? 0.0f : v;
+    }
+}
+
+int cuda_add(struct CUstream_st *stream, const float *a, const float *b, float *dst, int64_t n,
+             int relu)
+{
+    if (a == nullptr || b == nullptr || dst == nullptr || n < 1)
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(add, cuda_blocks(n, THREADS), THREADS, stream, a, b, dst, n, relu);
+}
