@@ -11,7 +11,6 @@
 #include "net/exchange_impl.h"
 #include "net/message.h"
 #include "net/socket.h"
-#include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <stdio.h>
@@ -24,41 +23,6 @@ enum {
     LINK_MAX_BACKOFF_MS = 2000,
     LINK_FIRST_LINE_MS = 1000,
 };
-
-static grpc_channel *make_channel(const char *addr)
-{
-    static const struct {
-        const char *key;
-        int value;
-    } settings[] = {
-        {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
-        {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
-        {GRPC_ARG_ENABLE_RETRIES, 0},
-        {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
-        {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
-        {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000},
-        {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000},
-        {GRPC_ARG_KEEPALIVE_TIME_MS, 10000},
-        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000},
-        {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
-        {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
-        {GRPC_ARG_ENABLE_HTTP_PROXY, 0},
-        {GRPC_ARG_ENABLE_CHANNELZ, 0},
-    };
-    enum { N = sizeof settings / sizeof settings[0] };
-    grpc_arg args[N];
-    for (int i = 0; i < N; i++) {
-        args[i] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)settings[i].key};
-        args[i].value.integer = settings[i].value;
-    }
-    grpc_channel_args list = {N, args};
-    char target[512];
-    snprintf(target, sizeof target, "dns:///%s", addr);
-    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
-    grpc_channel *channel = grpc_channel_create(target, plain, &list);
-    grpc_channel_credentials_release(plain);
-    return channel;
-}
 
 static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_ms)
 {
@@ -364,6 +328,7 @@ static void accept_join(struct link *l, struct net_join_reply *reply)
     }
     pthread_mutex_lock(&x->lock);
     int fetched = l->fetched;
+    int went_back = fetched && reply->step >= 0 && l->head.generation != reply->generation;
     l->head = (struct net_frame_head){reply->generation, (uint32_t)x->cfg.join.member,
                                       x->cfg.join.incarnation};
     pthread_mutex_unlock(&x->lock);
@@ -371,6 +336,12 @@ static void accept_join(struct link *l, struct net_join_reply *reply)
     if (st == ST_OK && fetched && (reply->step < 0 || reply->answer == JOIN_INIT)) {
         LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
               l->index, l->addr);
+        st = ST_PROTOCOL;
+    }
+    if (st == ST_OK && went_back) {
+        LOG_E("ps:%d (%s) was started anew and went back to step %lld of its checkpoint; start all "
+              "programs again, they go on from there",
+              l->index, l->addr, (long long)reply->step);
         st = ST_PROTOCOL;
     }
     if (st == ST_OK && !fetched)
@@ -576,7 +547,7 @@ enum status link_open(struct net_exchange *x, int index)
     net_op_init(&l->recv_op, on_recv);
     net_op_init(&l->send_op, on_sent);
     net_op_init(&l->status_op, on_status);
-    l->channel = make_channel(l->addr);
+    l->channel = net_channel_create(l->addr);
     return l->channel ? ST_OK : ST_NOMEM;
 }
 

@@ -2,17 +2,12 @@
 #include "net/message.h"
 #include "base/hosts.h"
 #include "net/health.pb-c.h"
+#include "net/message_impl.h"
 #include "net/weir.pb-c.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* An allocator that runs dry: a few bytes on the wire can ask protobuf-c for far more memory. */
-struct budget {
-    ProtobufCAllocator allocator;
-    size_t left;
-};
 
 static void *budget_alloc(void *ctx, size_t bytes)
 {
@@ -29,13 +24,13 @@ static void budget_free(void *ctx, void *data)
     free(data);
 }
 
-static void budget_init(struct budget *b)
+void message_budget_init(struct budget *b)
 {
     b->allocator = (ProtobufCAllocator){budget_alloc, budget_free, b};
     b->left = MESSAGE_MAX_MEMORY;
 }
 
-static enum status pack(const ProtobufCMessage *message, uint8_t **data, size_t *bytes)
+enum status message_pack(const ProtobufCMessage *message, uint8_t **data, size_t *bytes)
 {
     size_t n = protobuf_c_message_get_packed_size(message);
     uint8_t *out = malloc(n ? n : 1);
@@ -140,7 +135,7 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
     Weir__V1__Segment segment;
     segment_to_wire(&join->segment, &segment);
     request.segment = join->segment.bytes ? &segment : NULL;
-    st = pack(&request.base, data, bytes);
+    st = message_pack(&request.base, data, bytes);
 done:
     free(dims);
     free(list);
@@ -323,7 +318,7 @@ enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_jo
                                 struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
-    budget_init(&b);
+    message_budget_init(&b);
     Weir__V1__JoinRequest *request = weir__v1__join_request__unpack(&b.allocator, bytes, data);
     if (!request) {
         invalid(why, "the JoinRequest does not decode");
@@ -359,7 +354,7 @@ enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **dat
             server[i] = (uint32_t)reply->server[i];
         wire.server = server;
     }
-    enum status st = pack(&wire.base, data, bytes);
+    enum status st = message_pack(&wire.base, data, bytes);
     free(server);
     return st;
 }
@@ -384,7 +379,7 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
                                  char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
-    budget_init(&b);
+    message_budget_init(&b);
     Weir__V1__JoinReply *wire = weir__v1__join_reply__unpack(&b.allocator, bytes, data);
     if (!wire) {
         invalid(why, "the JoinReply does not decode");
@@ -426,14 +421,14 @@ enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, si
     wire.member = (uint32_t)leave->member;
     wire.incarnation = leave->incarnation;
     wire.done = leave->done != 0;
-    return pack(&wire.base, data, bytes);
+    return message_pack(&wire.base, data, bytes);
 }
 
 enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_leave *leave,
                                  char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
-    budget_init(&b);
+    message_budget_init(&b);
     Weir__V1__LeaveRequest *wire = weir__v1__leave_request__unpack(&b.allocator, bytes, data);
     if (!wire) {
         invalid(why, "the LeaveRequest does not decode");
@@ -451,7 +446,7 @@ enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_l
 enum status message_unpack_health(const uint8_t *data, size_t bytes, char *service, size_t room)
 {
     struct budget b;
-    budget_init(&b);
+    message_budget_init(&b);
     Grpc__Health__V1__HealthCheckRequest *wire =
         grpc__health__v1__health_check_request__unpack(&b.allocator, bytes, data);
     if (!wire)
@@ -465,5 +460,5 @@ enum status message_pack_health(enum health_status status, uint8_t **data, size_
 {
     Grpc__Health__V1__HealthCheckResponse wire = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     wire.status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)status;
-    return pack(&wire.base, data, bytes);
+    return message_pack(&wire.base, data, bytes);
 }

@@ -6,6 +6,7 @@
  *          with a sentence in why and not logged: the caller knows the peer; ST_NOMEM. */
 #ifndef NET_MESSAGE_H
 #define NET_MESSAGE_H
+#include "net/control.h"
 #include "net/job.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,15 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
                                  char why[MESSAGE_WHY_BYTES]);
 enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_leave *leave,
                                  char why[MESSAGE_WHY_BYTES]);
+
+enum status message_pack_control(const struct net_control *control, uint8_t **data, size_t *bytes);
+enum status message_unpack_control(const uint8_t *data, size_t bytes, struct net_control *control,
+                                   char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_control_reply(const struct net_control_reply *reply, uint8_t **data,
+                                       size_t *bytes);
+enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
+                                         struct net_control_reply *reply,
+                                         char why[MESSAGE_WHY_BYTES]);
 
 /* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */
 enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };

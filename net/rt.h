@@ -31,6 +31,9 @@ void net_op_init(struct net_op *op, void (*done)(struct net_op *op, int ok));
 int net_op_start(struct net_op *op, grpc_call *call, const grpc_op *ops, size_t n_ops);
 void net_op_arm(struct net_op *op); /* before any other gRPC function that takes the op as tag */
 
+/* To host:port; it connects when it is used. NULL: no memory. */
+grpc_channel *net_channel_create(const char *addr);
+
 struct net_pollers;
 enum status net_pollers_create(int n_threads, struct net_pollers **out);
 grpc_completion_queue *net_pollers_queue(struct net_pollers *p);

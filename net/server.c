@@ -2,8 +2,9 @@
  *
  * Calls are taken without registered methods: some slots stand armed for any method, a call that
  * takes one arms the next, and nothing of a call's message is read before its method is known.
- * Join, Leave and Check are one message in, one out; Watch sends one message and stays until the
- * client goes (the state of a running server never changes); Exchange is in stream.c. */
+ * Join, Leave and Check are one message in, one out, and so is Coordinate, whose answer may come
+ * much later, from the handler or when the server stops; Watch sends one message and stays until
+ * the client goes (the state of a running server never changes); Exchange is in stream.c. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/message.h"
@@ -21,11 +22,20 @@
 
 enum { SERVER_SLOTS = 32, SERVER_HEALTH_NAME_BYTES = 128, SERVER_HOST_BYTES = 256 };
 
-enum method { METHOD_JOIN, METHOD_LEAVE, METHOD_CHECK, METHOD_WATCH, METHOD_EXCHANGE, N_METHODS };
+enum method {
+    METHOD_JOIN,
+    METHOD_LEAVE,
+    METHOD_CONTROL,
+    METHOD_CHECK,
+    METHOD_WATCH,
+    METHOD_EXCHANGE,
+    N_METHODS
+};
 
 static const char *const method_paths[N_METHODS] = {
     [METHOD_JOIN] = "/weir.v1.Weir/Join",
     [METHOD_LEAVE] = "/weir.v1.Weir/Leave",
+    [METHOD_CONTROL] = "/weir.v1.Weir/Coordinate",
     [METHOD_CHECK] = "/grpc.health.v1.Health/Check",
     [METHOD_WATCH] = "/grpc.health.v1.Health/Watch",
     [METHOD_EXCHANGE] = "/weir.v1.Weir/Exchange",
@@ -43,6 +53,7 @@ struct server_call {
     _Atomic int n_ops;
     struct server_call *next, *prev; /* Watch: the server's list and its lock */
     int stop_seen;                   /* likewise */
+    uint64_t number;                 /* Coordinate: the handler's name for it */
 };
 
 static void arm_slot(struct net_server *s);
@@ -176,6 +187,70 @@ static void serve_leave(struct server_call *c, const uint8_t *data, size_t bytes
     reply(c, empty, 0, empty ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED, "");
 }
 
+static const char not_coordinating[] = "this server orders no checkpoints: it is not ps:0, or has "
+                                       "no --checkpoint_dir";
+
+/* Takes a Coordinate that waits off the list: the one of that number, or any (0). */
+static struct server_call *take_control(struct net_server *s, uint64_t number)
+{
+    pthread_mutex_lock(&s->lock);
+    struct server_call **at = &s->controls;
+    while (*at && number && (*at)->number != number)
+        at = &(*at)->next;
+    struct server_call *c = *at;
+    if (c)
+        *at = c->next;
+    pthread_mutex_unlock(&s->lock);
+    return c;
+}
+
+void net_server_control_reply(struct net_server *s, uint64_t call,
+                              const struct net_control_reply *answer)
+{
+    uint8_t *out = NULL;
+    size_t n = 0;
+    struct server_call *c = take_control(s, call);
+    if (!c)
+        return;
+    if (!answer) {
+        refuse(c, not_coordinating);
+        return;
+    }
+    enum status st = message_pack_control_reply(answer, &out, &n);
+    if (st == ST_OK)
+        reply(c, out, n, GRPC_STATUS_OK, "");
+    else
+        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+}
+
+static void serve_control(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    struct net_server *s = c->server;
+    struct net_control control;
+    char why[MESSAGE_WHY_BYTES];
+    if (!s->handler.control) {
+        refuse(c, not_coordinating);
+        return;
+    }
+    if (message_unpack_control(data, bytes, &control, why) != ST_OK) {
+        refuse(c, why);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    int stopping = s->stopping;
+    if (!stopping) {
+        c->number = ++s->n_controls;
+        c->next = s->controls;
+        s->controls = c;
+    }
+    uint64_t number = s->n_controls;
+    pthread_mutex_unlock(&s->lock);
+    if (stopping)
+        reply(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+    else
+        s->handler.control(s->handler.ctx, s, &control, number);
+}
+
 static void watch_op_done(struct server_call *c)
 {
     if (atomic_fetch_sub_explicit(&c->n_ops, 1, memory_order_acq_rel) != 1)
@@ -274,6 +349,8 @@ static void on_message(struct net_op *op, int ok)
         serve_join(c, data, bytes);
     else if (c->method == METHOD_LEAVE)
         serve_leave(c, data, bytes);
+    else if (c->method == METHOD_CONTROL)
+        serve_control(c, data, bytes);
     else
         serve_health(c, data, bytes);
     free(data);
@@ -492,6 +569,9 @@ static void end_calls(struct net_server *s)
             grpc_call_ref(call);
         }
         pthread_mutex_unlock(&s->lock);
+        struct server_call *control = take_control(s, 0);
+        if (control)
+            reply(control, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
         if (stream) {
             net_stream_end(stream, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
             net_stream_unref(stream);
@@ -500,7 +580,7 @@ static void end_calls(struct net_server *s)
             grpc_call_cancel(call, NULL);
             grpc_call_unref(call);
         }
-        if (!stream && !call)
+        if (!stream && !call && !control)
             return;
     }
 }

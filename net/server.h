@@ -10,9 +10,11 @@
 #ifndef NET_SERVER_H
 #define NET_SERVER_H
 #include "base/buf.h"
+#include "net/control.h"
 #include "net/frame.h"
 #include "net/job.h"
 
+struct net_server;
 struct net_stream; /* one Exchange call; alive until stream_closed returned */
 
 struct net_server_handler {
@@ -28,6 +30,10 @@ struct net_server_handler {
                   const struct net_piece *piece);
     /* Nothing more comes from or goes to the stream; forget it. */
     void (*stream_closed)(void *ctx, struct net_stream *stream);
+    /* Another server's word, answered now or later by net_server_control_reply; NULL: there is
+     * nobody to take it. */
+    void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
+                    uint64_t call);
 };
 
 struct net_server_config {
@@ -36,12 +42,16 @@ struct net_server_config {
     struct net_server_handler handler;
 };
 
-struct net_server;
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);
 int net_server_port(const struct net_server *s); /* the bound port, also if addr asked for 0 */
 /* Refuses new calls, lets queued answers go out for at most grace_ms, then ends every call. */
 void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
+
+/* Answers a call that the handler was given; nothing if it has ended. reply: NULL if nobody here
+ * coordinates. */
+void net_server_control_reply(struct net_server *s, uint64_t call,
+                              const struct net_control_reply *reply);
 
 /* Queues one answer. head/piece: copied (payload field ignored). payload: NULL, or a buffer of
  * which a reference is taken until the bytes are sent (or read, if it lies in the segment of the

@@ -22,6 +22,8 @@ struct net_server {
     int n_calls; /* calls of any kind that still hold memory */
     struct net_stream *streams;
     struct server_call *watches;
+    struct server_call *controls; /* that wait for their answers */
+    uint64_t n_controls;          /* so far: numbers them */
 };
 
 /* Takes the call over. The caller has counted it in n_calls. */

@@ -77,7 +77,7 @@ enum status ps_capture_begin(struct ps_capture *c, int64_t step)
     }
     if (past >= 0) {
         ps_capture_end(c);
-        LOG_W("no checkpoint at step %" PRId64 ": a chunk is at step %" PRId64 " already", step,
+        LOG_D("no checkpoint at step %" PRId64 ": a chunk is at step %" PRId64 " already", step,
               past);
         return ST_RANGE;
     }

@@ -6,7 +6,7 @@
  * Threads: one at a time calls these; `done` comes from whatever thread makes the last version,
  *          under its chunk's lock, or from begin, and may take no lock but one that is never held
  *          while these or a store's functions are called.
- * Errors:  ST_NOMEM; ST_RANGE: in lockstep, a chunk is past the step already. */
+ * Errors:  ST_NOMEM; ST_RANGE: in lockstep, a chunk is past the step already (not logged). */
 #ifndef PS_CAPTURE_H
 #define PS_CAPTURE_H
 #include "base/buf.h"

@@ -1,16 +1,18 @@
 /* ps/main.c - the parameter server: flags, set-up, and the end. Exit codes: 0 the job is done,
- * 1 a permanent error, 2 usage, 143 after SIGTERM, 130 after Ctrl-C. */
+ * 1 a permanent error, 2 usage, 143 after SIGTERM (with a checkpoint, if they are kept), 130 after
+ * Ctrl-C. */
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
-#include "ps/service.h"
+#include "ps/saving.h"
 #include "ps/summary.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +28,8 @@ static const char *opt_summary_json;
 static int64_t opt_task_index = 0, opt_ready_fd = -1, opt_threads = 0;
 static int64_t opt_max_model_bytes = (int64_t)8 << 30, opt_straggler_ms = 10;
 static int opt_shared_memory = 0; /* of the choices: auto */
+static const char *opt_checkpoint_dir, *opt_restore;
+static int64_t opt_save_steps = 0, opt_save_secs = -1, opt_keep = 5;
 static int opt_serve = 0, opt_log_stragglers = 0, opt_log_level = LOG_LEVEL_INFO;
 
 static const struct flag flags[] = {
@@ -44,6 +48,17 @@ static const struct flag flags[] = {
      "Payloads of workers on this host through shared memory", NULL},
     {"max_model_bytes", FLAG_INT, &opt_max_model_bytes, 4, 1e15, "BYTES", NULL,
      "Largest model taken, in bytes of parameters on this server", NULL},
+    {"checkpoint_dir", FLAG_STRING, &opt_checkpoint_dir, 0, 0, "DIR", NULL,
+     "Keep checkpoints in this folder, which all servers share; go on from the newest there",
+     "Checkpoints:"},
+    {"save_steps", FLAG_INT, &opt_save_steps, 0, 1e15, "N", NULL,
+     "A checkpoint every N steps (0: not by steps); of ps 0, as the next two", NULL},
+    {"save_secs", FLAG_INT, &opt_save_secs, -1, 1e9, "S", NULL,
+     "A checkpoint every S seconds (0: not by time; -1: 600 without --save_steps, else 0)", NULL},
+    {"keep_checkpoint_max", FLAG_INT, &opt_keep, 0, 1000000, "N", NULL,
+     "Older checkpoints are removed (0: none is)", NULL},
+    {"restore", FLAG_STRING, &opt_restore, 0, 0, "PATH", NULL,
+     "Go on from this checkpoint: a weir-STEP.json, or a folder's newest that is whole", NULL},
     {"log_stragglers", FLAG_BOOL, &opt_log_stragglers, 0, 0, NULL, NULL,
      "A line for each step that waited for one worker longer than --straggler_ms", "Output:"},
     {"straggler_ms", FLAG_INT, &opt_straggler_ms, 1, 1000000000, "MS", NULL,
@@ -67,6 +82,30 @@ static const struct flags_program program = {
 struct cluster {
     struct hosts ps, workers;
 };
+
+/* What main waits for, and what the callbacks reach. */
+struct app {
+    int signal_fd, event_fd;
+    _Atomic int job_done, refused;
+    struct saving *saving; /* NULL: no checkpoints */
+};
+
+static enum status check_checkpoint_flags(void)
+{
+    const char *wrong = NULL;
+    if (opt_checkpoint_dir && !*opt_checkpoint_dir)
+        opt_checkpoint_dir = NULL;
+    if (!opt_checkpoint_dir && (opt_save_steps > 0 || opt_save_secs > 0 || opt_restore))
+        wrong = "--save_steps, --save_secs and --restore need --checkpoint_dir";
+    else if (opt_checkpoint_dir && opt_serve)
+        wrong = "--serve and --checkpoint_dir exclude each other: a folder holds one job's "
+                "checkpoints";
+    if (opt_save_secs < 0)
+        opt_save_secs = opt_save_steps > 0 ? 0 : 600;
+    if (wrong)
+        LOG_E("%s", wrong);
+    return wrong ? ST_INVALID : ST_OK;
+}
 
 static enum status read_cluster(struct cluster *c)
 {
@@ -98,35 +137,105 @@ static int open_signals(void)
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-static void on_done(void *ctx)
+static void wake(struct app *app)
 {
     const uint64_t one = 1;
-    if (write(*(int *)ctx, &one, sizeof one) < 0)
-        LOG_E("the end of the job could not be told: %s", strerror(errno));
+    if (write(app->event_fd, &one, sizeof one) < 0)
+        LOG_E("the main thread could not be woken: %s", strerror(errno));
+}
+
+static void on_done(void *ctx)
+{
+    struct app *app = ctx;
+    atomic_store(&app->job_done, 1);
+    wake(app);
+}
+
+static void on_refused(void *ctx)
+{
+    struct app *app = ctx;
+    atomic_store(&app->refused, 1);
+    wake(app);
+}
+
+static void on_started(void *ctx)
+{
+    struct app *app = ctx;
+    if (app->saving)
+        saving_started(app->saving);
+}
+
+static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
+                       uint64_t call)
+{
+    struct app *app = ctx;
+    if (app->saving)
+        saving_control(app->saving, server, request, call);
+    else
+        net_server_control_reply(server, call, NULL);
 }
 
 /* Returns the signal that came, or 0 when the job is done (and --serve does not keep us). */
-static int wait_for_end(int signal_fd, int done_fd)
+static int wait_for_end(struct app *app)
 {
-    struct pollfd fds[2] = {{.fd = signal_fd, .events = POLLIN}, {.fd = done_fd, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = app->signal_fd, .events = POLLIN},
+                            {.fd = app->event_fd, .events = POLLIN}};
     for (;;) {
         if (poll(fds, 2, -1) < 0 && errno != EINTR)
             return SIGTERM;
         struct signalfd_siginfo info;
-        if (fds[0].revents && read(signal_fd, &info, sizeof info) == sizeof info)
-            return (int)info.ssi_signo;
-        uint64_t n_jobs;
-        if (fds[1].revents && read(done_fd, &n_jobs, sizeof n_jobs) == sizeof n_jobs) {
-            if (!opt_serve)
-                return 0;
-            LOG_I("the job is done; serving on");
+        if (fds[0].revents && read(app->signal_fd, &info, sizeof info) == sizeof info) {
+            if (info.ssi_signo != SIGUSR1)
+                return (int)info.ssi_signo;
+            LOG_I("SIGUSR1: %s",
+                  app->saving ? "a checkpoint now" : "no checkpoint without --checkpoint_dir");
+            if (app->saving)
+                saving_request(app->saving);
         }
+        uint64_t n_events;
+        if (!fds[1].revents || read(app->event_fd, &n_events, sizeof n_events) != sizeof n_events)
+            continue;
+        if (atomic_load(&app->refused))
+            return 0;
+        if (atomic_load(&app->job_done) && !opt_serve)
+            return 0;
+        LOG_I("the job is done; serving on");
     }
+}
+
+/* From here on a second signal ends the process at once. */
+static void finish_saving(struct app *app)
+{
+    sigset_t set;
+    if (!app->saving || atomic_load(&app->refused))
+        return;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    saving_finish(app->saving);
+}
+
+static enum status make_saving(const struct cluster *c, struct app *app)
+{
+    struct saving_config cfg = {
+        .folder = opt_checkpoint_dir,
+        .restore = opt_restore,
+        .self = (int)opt_task_index,
+        .ps_hosts = &c->ps,
+        .save_steps = opt_save_steps,
+        .save_ms = opt_save_secs * 1000,
+        .keep = (int)opt_keep,
+        .refused = on_refused,
+        .ctx = app,
+    };
+    return opt_checkpoint_dir ? saving_create(&cfg, &app->saving) : ST_OK;
 }
 
 static void tell_ready(const char *addr)
@@ -176,7 +285,30 @@ static int n_threads(void)
     return half < 1 ? 1 : half > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : (int)half;
 }
 
-static int serve(struct cluster *c, int signal_fd, int done_fd)
+static int run_server(struct app *app, struct ps_service *service, struct net_server *server,
+                      const char *addr)
+{
+    if (!hosts_is_loopback(addr))
+        LOG_W("%s is not a loopback address: traffic is neither encrypted nor authenticated; let "
+              "only a trusted network or IPSec reach it",
+              addr);
+    LOG_I("vector loops: %s", vector_description());
+    LOG_I("listening on %s", addr);
+    tell_ready(addr);
+    int sig = wait_for_end(app);
+    if (sig)
+        LOG_W("%s: stopping%s", strsignal(sig),
+              app->saving ? " after a last checkpoint; once more ends at once" : "");
+    finish_saving(app);
+    net_server_stop(server, STOP_GRACE_MS);
+    log_stats(service);
+    int exit_code = atomic_load(&app->refused) ? EXIT_PERMANENT : sig ? 128 + sig : 0;
+    if (write_summary(service) != ST_OK && exit_code == 0)
+        exit_code = EXIT_PERMANENT;
+    return exit_code;
+}
+
+static int serve(struct cluster *c, struct app *app)
 {
     int exit_code = EXIT_PERMANENT;
     const char *addr = c->ps.addr[opt_task_index];
@@ -190,31 +322,21 @@ static int serve(struct cluster *c, int signal_fd, int done_fd)
         .serve = opt_serve,
         .shared_memory = opt_shared_memory == 0,
         .straggler_ms = opt_log_stragglers ? opt_straggler_ms : 0,
+        .waits_for_resume = opt_checkpoint_dir != NULL,
+        .started = on_started,
+        .control = on_control,
         .done = on_done,
-        .ctx = &done_fd,
+        .ctx = app,
     };
-    if (ps_service_create(&cfg, &service) != ST_OK)
+    if (make_saving(c, app) != ST_OK || ps_service_create(&cfg, &service) != ST_OK ||
+        (app->saving && saving_start(app->saving, service) != ST_OK))
         goto done;
     struct net_server_config net = {
         .addr = addr, .n_threads = n_threads(), .handler = ps_service_handler(service)};
-    if (net_server_create(&net, &server) != ST_OK)
-        goto done;
-    if (!hosts_is_loopback(addr))
-        LOG_W("%s is not a loopback address: traffic is neither encrypted nor authenticated; let "
-              "only a trusted network or IPSec reach it",
-              addr);
-    LOG_I("vector loops: %s", vector_description());
-    LOG_I("listening on %s", addr);
-    tell_ready(addr);
-    int sig = wait_for_end(signal_fd, done_fd);
-    if (sig)
-        LOG_W("%s: stopping", strsignal(sig));
-    net_server_stop(server, STOP_GRACE_MS);
-    log_stats(service);
-    exit_code = sig ? 128 + sig : 0;
-    if (write_summary(service) != ST_OK && exit_code == 0)
-        exit_code = EXIT_PERMANENT;
+    if (net_server_create(&net, &server) == ST_OK)
+        exit_code = run_server(app, service, server, addr);
 done:
+    saving_destroy(app->saving);
     net_server_destroy(server);
     ps_service_destroy(service);
     return exit_code;
@@ -231,18 +353,18 @@ int main(int argc, char **argv)
         return 0;
     log_init("ps", (int)opt_task_index, (enum log_level)opt_log_level);
     flags_dump(&program);
-    int ready = read_cluster(&cluster) == ST_OK;
+    int ready = check_checkpoint_flags() == ST_OK && read_cluster(&cluster) == ST_OK;
     if (ready && opt_trace && trace_open(opt_trace, "ps", (int)opt_task_index) != ST_OK) {
         exit_code = EXIT_PERMANENT;
         ready = 0;
     }
     if (ready) {
-        int signal_fd = open_signals(), done_fd = eventfd(0, EFD_CLOEXEC);
+        struct app app = {.signal_fd = open_signals(), .event_fd = eventfd(0, EFD_CLOEXEC)};
         exit_code = EXIT_PERMANENT;
-        if (signal_fd < 0 || done_fd < 0)
+        if (app.signal_fd < 0 || app.event_fd < 0)
             LOG_E("no descriptor to be had: %s", strerror(errno));
         else
-            exit_code = serve(&cluster, signal_fd, done_fd);
+            exit_code = serve(&cluster, &app);
     }
     if (trace_close() != ST_OK && exit_code == 0)
         exit_code = EXIT_PERMANENT;

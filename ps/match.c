@@ -1,5 +1,6 @@
 /* ps/match.c - see match.h. */
 #include "ps/match.h"
+#include "base/log.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -97,4 +98,42 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         return ST_MISMATCH;
     }
     return ST_OK;
+}
+
+/* The checkpoint's job, as it would be with what may differ. */
+static struct net_job adapt(const struct ps_manifest *m, const struct net_job *other)
+{
+    struct net_job job = m->job;
+    job.n_workers = other->n_workers;
+    if (job_aggregate(&m->job) == m->job.n_workers)
+        job.aggregate = other->aggregate;
+    job.train_steps = other->train_steps;
+    job.optim.total_steps = other->optim.total_steps;
+    return job;
+}
+
+enum status ps_match_restored(const struct ps_manifest *m, const struct net_join *join, char *why,
+                              size_t why_bytes)
+{
+    char what[440];
+    struct chunks *chunks = NULL;
+    struct net_job job = adapt(m, &join->job);
+    enum status st =
+        chunks_create(m->chunks->params, m->chunks->n_params, join->chunks->chunk_bytes, &chunks);
+    snprintf(what, sizeof what, "%s", status_text(st));
+    if (st == ST_OK)
+        st = ps_match_job(&job, chunks, join, what, sizeof what);
+    chunks_destroy(chunks);
+    if (st != ST_OK)
+        snprintf(why, why_bytes,
+                 "the servers' checkpoint at step %" PRId64
+                 " is of %s; give the same flags, or the "
+                 "servers another --checkpoint_dir",
+                 m->step, what);
+    else if (m->job.n_workers != join->job.n_workers)
+        LOG_W(
+            "the checkpoint is of %d workers, now there are %d: the pass over the samples that it "
+            "was made in is not finished sample by sample",
+            m->job.n_workers, join->job.n_workers);
+    return st;
 }

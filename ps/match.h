@@ -2,6 +2,7 @@
 #ifndef PS_MATCH_H
 #define PS_MATCH_H
 #include "net/job.h"
+#include "ps/manifest.h"
 
 /* Checks what a first member brings against this server alone. n_workers: of --worker_hosts; 0:
  * not given. ST_OK, or ST_INVALID with a sentence. */
@@ -10,5 +11,9 @@ enum status ps_match_first(const struct net_join *join, int n_workers, char *why
  * difference. */
 enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
                          const struct net_join *join, char *why, size_t why_bytes);
+/* Compares with the job of a checkpoint, which may have had other chunks, servers and workers, and
+ * fewer or more steps. As ps_match_job; the sentence also says what to do. */
+enum status ps_match_restored(const struct ps_manifest *m, const struct net_join *join, char *why,
+                              size_t why_bytes);
 
 #endif

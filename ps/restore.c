@@ -216,8 +216,8 @@ static enum status find_in_folder(const char *folder, struct ps_restore **out)
         st = list[i].readable ? open_manifest(folder, name, out, why) : ST_CORRUPT;
         if (st == ST_OK)
             break;
-        LOG_W("%s/%s: not restored: %s %s; trying the one before", folder, name,
-              list[i].readable ? "" : "it", list[i].readable ? why : list[i].why);
+        LOG_W("%s/%s: not restored: %s%s; trying the one before", folder, name,
+              list[i].readable ? "" : "it ", list[i].readable ? why : list[i].why);
         st = ST_CORRUPT;
     }
     free(list);

@@ -1,10 +1,9 @@
 /* ps/service.c - see service.h.
  *
- * A `run` is one job with its store and members; whoever works in it holds a reference, so that a
- * new job can take its place. A `caller` belongs to a stream: it remembers, from one piece to the
- * next, the run and the member that speaks, so that a piece on its way to the store takes no lock
- * that all share. The store knows streams by number (streams.h) and says for which one an answer
- * is.
+ * A `run` (run.h) is one job with its store and members. A `caller` belongs to a stream: it
+ * remembers, from one piece to the next, the run and the member that speaks, so that a piece on its
+ * way to the store takes no lock that all share. The store knows streams by number (streams.h) and
+ * says for which one an answer is.
  *
  * Locks: the service's guards runs' members and is never held over a call into the store's chunks
  * or the net. A stream's (in streams.h) may be held when the service's is taken, never the other
@@ -13,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/match.h"
-#include "ps/store.h"
+#include "ps/run.h"
 #include "ps/streams.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,27 +26,6 @@ struct caller {
     struct net_frame_head head; /* the last that enter_run looked at */
 };
 
-struct member {
-    uint64_t incarnation; /* 0: never joined */
-    int gone;             /* left by name, before the job's end */
-    int done;             /* left after its last step */
-    uint64_t stream;      /* over which it spoke last; 0: none */
-    char peer[96];
-};
-
-struct run {
-    _Atomic int refs;
-    uint64_t generation;
-    struct net_job job;
-    struct chunks *chunks;
-    int *server;    /* shard map */
-    size_t n_bytes; /* of the parameters held here */
-    struct ps_store *store;
-    struct member *members; /* guarded by the service's lock */
-    int ended;              /* likewise: all members are done */
-    int64_t start_ns, end_ns;
-};
-
 struct ps_service {
     struct ps_service_config cfg;
     struct ps_streams *streams;
@@ -55,21 +33,12 @@ struct ps_service {
     pthread_cond_t wake;
     struct run *_Atomic run; /* NULL before the first join; written under the lock */
     int stopping;
+    int waits_for_resume;      /* as in the config, until ps_service_resume */
+    struct ps_restore *resume; /* what the first run goes on from; NULL: nothing */
     pthread_t ticker;
     int has_ticker;
     _Atomic uint64_t received_bytes, sent_bytes;
 };
-
-static void run_unref(struct run *r)
-{
-    if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    ps_store_destroy(r->store);
-    chunks_destroy(r->chunks);
-    free(r->server);
-    free(r->members);
-    free(r);
-}
 
 static struct net_piece piece_of(const struct ps_answer *a)
 {
@@ -197,52 +166,31 @@ static void on_stream_closed(void *ctx, struct net_stream *stream)
     free(c);
 }
 
-/* A fresh run for the job that the member brings. */
-static enum status make_run(struct ps_service *s, const struct net_join *req, uint64_t generation,
-                            struct run **out)
-{
-    enum status st = ST_OK;
-    struct run *r = calloc(1, sizeof *r);
-    TRY(r ? ST_OK : ST_NOMEM);
-    atomic_init(&r->refs, 1);
-    r->generation = generation;
-    r->job = req->job;
-    r->start_ns = clock_now_ns();
-    TRY(chunks_create(req->chunks->params, req->chunks->n_params, req->chunks->chunk_bytes,
-                      &r->chunks));
-    r->members = calloc((size_t)r->job.n_workers, sizeof *r->members);
-    r->server = malloc((size_t)r->chunks->n_chunks * sizeof *r->server);
-    TRY(r->members && r->server ? ST_OK : ST_NOMEM);
-    TRY(chunks_shard(r->chunks, s->cfg.n_servers, r->server));
-    for (int i = 0; i < r->chunks->n_chunks; i++)
-        if (r->server[i] == s->cfg.self)
-            r->n_bytes += (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
-    struct ps_store_config store = {
-        .chunks = r->chunks,
-        .job = &r->job,
-        .server = r->server,
-        .self = s->cfg.self,
-        .generation = generation,
-        .max_bytes = s->cfg.max_model_bytes,
-        .worker_hosts = s->cfg.worker_hosts,
-        .straggler_ms = s->cfg.straggler_ms,
-        .shared_memory = s->cfg.shared_memory,
-        .answer = on_answer,
-        .ctx = s,
-    };
-    TRY(ps_store_create(&store, &r->store));
-    *out = r;
-    return ST_OK;
-done:
-    run_unref(r);
-    return st;
-}
-
+/* A run for the job that the first member brings: fresh, or from the checkpoint that it is to go on
+ * from. Under the lock, and so long: whoever joins meanwhile waits, and asks again. */
 static enum status start_run(struct ps_service *s, const struct net_join *req, char *why,
                              size_t why_bytes)
 {
     struct run *r = NULL;
-    enum status st = make_run(s, req, s->run ? s->run->generation + 1 : 1, &r);
+    const struct ps_manifest *m = s->resume ? ps_restore_manifest(s->resume) : NULL;
+    if (m && ps_match_restored(m, req, why, why_bytes) != ST_OK)
+        return ST_MISMATCH;
+    struct run_config cfg = {
+        .first = req,
+        .n_servers = s->cfg.n_servers,
+        .generation = m        ? m->generation + 1
+                      : s->run ? s->run->generation + 1
+                               : 1,
+        .restore = s->resume,
+        .store = {.self = s->cfg.self,
+                  .max_bytes = s->cfg.max_model_bytes,
+                  .worker_hosts = s->cfg.worker_hosts,
+                  .straggler_ms = s->cfg.straggler_ms,
+                  .shared_memory = s->cfg.shared_memory,
+                  .answer = on_answer,
+                  .ctx = s},
+    };
+    enum status st = run_create(&cfg, &r);
     if (st == ST_RANGE)
         snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
                  s->cfg.max_model_bytes);
@@ -256,6 +204,10 @@ static enum status start_run(struct ps_service *s, const struct net_join *req, c
           " steps",
           r->chunks->n_params, r->chunks->n_elems, r->chunks->n_chunks, r->job.n_workers,
           job_sync_mode_name(r->job.sync_mode), optim_name(r->job.optim.kind), r->job.train_steps);
+    if (m)
+        LOG_I("goes on from step %" PRId64 ", as generation %" PRIu64, m->step, r->generation);
+    ps_restore_close(s->resume);
+    s->resume = NULL;
     return ST_OK;
 }
 
@@ -276,6 +228,10 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
             return JOIN_RETRY;
         }
         r = NULL;
+    }
+    if (!r && s->waits_for_resume) {
+        snprintf(why, why_bytes, "this server waits for ps:0 to say what to go on from");
+        return JOIN_RETRY;
     }
     if (!r)
         return start_run(s, req, why, why_bytes) == ST_OK ? JOIN_WELCOME : JOIN_REFUSED;
@@ -331,13 +287,17 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
     struct run *r = NULL;
     *reply = (struct net_join_reply){.step = -1};
     pthread_mutex_lock(&s->lock);
+    const struct run *had_run = s->run;
     reply->answer = judge(s, req, reply->why, sizeof reply->why);
     if (reply->answer == JOIN_WELCOME) {
         r = s->run;
         atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
         old = admit(r, req, peer);
     }
+    int first = r && !had_run;
     pthread_mutex_unlock(&s->lock);
+    if (first && s->cfg.started)
+        s->cfg.started(s->cfg.ctx);
     if (!r) {
         if (reply->answer == JOIN_REFUSED)
             LOG_W("worker %d from %s refused: %s", req->member, peer, reply->why);
@@ -477,6 +437,7 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
     if (!s)
         return ST_NOMEM;
     s->cfg = *cfg;
+    s->waits_for_resume = cfg->waits_for_resume;
     if (ps_streams_create(&s->streams) != ST_OK) {
         free(s);
         return ST_NOMEM;
@@ -504,10 +465,21 @@ void ps_service_destroy(struct ps_service *s)
     if (s->has_ticker)
         pthread_join(s->ticker, NULL);
     run_unref(s->run);
+    ps_restore_close(s->resume);
     ps_streams_destroy(s->streams);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
     free(s);
+}
+
+static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
+                       uint64_t call)
+{
+    struct ps_service *s = ctx;
+    if (s->cfg.control)
+        s->cfg.control(s->cfg.ctx, server, request, call);
+    else
+        net_server_control_reply(server, call, NULL);
 }
 
 struct net_server_handler ps_service_handler(struct ps_service *s)
@@ -515,8 +487,28 @@ struct net_server_handler ps_service_handler(struct ps_service *s)
     return (struct net_server_handler){.ctx = s,
                                        .join = on_join,
                                        .leave = on_leave,
+                                       .control = on_control,
                                        .piece = on_piece,
                                        .stream_closed = on_stream_closed};
+}
+
+void ps_service_resume(struct ps_service *s, struct ps_restore *take)
+{
+    pthread_mutex_lock(&s->lock);
+    s->waits_for_resume = 0;
+    struct ps_restore *old = s->resume;
+    s->resume = take;
+    pthread_mutex_unlock(&s->lock);
+    ps_restore_close(old);
+}
+
+struct run *ps_service_run(struct ps_service *s, int *ended)
+{
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run ? run_ref(s->run) : NULL;
+    *ended = r && r->ended;
+    pthread_mutex_unlock(&s->lock);
+    return r;
 }
 
 void ps_service_stats(struct ps_service *s, struct ps_service_stats *out)

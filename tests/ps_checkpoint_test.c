@@ -263,8 +263,7 @@ static void captures_hold_one_step_and_let_go(void **state)
     }
     ps_capture_end(c.capture[0]);
     assert_null(ps_capture_chunks(c.capture[0], &n)[0].value);
-    assert_int_equal(CAPTURE(ps_capture_begin(c.capture[0], 5)), ST_RANGE); /* long past */
-    assert_non_null(strstr(capture_text, "at step 9 already"));
+    assert_int_equal(ps_capture_begin(c.capture[0], 5), ST_RANGE); /* long past */
     train(&c, 9, 10);
     assert_int_equal(c.n_done, 1);
     assert_int_equal(ps_capture_begin(c.capture[0], 10), ST_OK); /* it is there */

@@ -1,0 +1,208 @@
+/* ps/saving.c - see saving.h. */
+#include "ps/saving.h"
+#include "base/log.h"
+#include "net/server.h"
+#include "ps/follow.h"
+#include "ps/restore.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct saving {
+    struct saving_config cfg;
+    char restore_folder[PATH_MAX];
+    struct ps_restore *restore; /* of ps 0, until it starts */
+    int64_t restored_step;
+    char restored[CONTROL_TEXT_BYTES];
+    struct net_server *_Atomic server; /* that calls come by */
+    struct saver *saver;
+    struct lead *lead;     /* ps 0 */
+    struct follow *follow; /* the others */
+};
+
+static enum status make_folder(const char *path)
+{
+    struct stat s;
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        LOG_E("--checkpoint_dir: %s cannot be made: %s", path, strerror(errno));
+        return ST_IO;
+    }
+    if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) {
+        LOG_E("--checkpoint_dir: %s is no folder", path);
+        return ST_IO;
+    }
+    return ST_OK;
+}
+
+/* The folder of what --restore names, or the checkpoints' own. */
+static void find_folder(struct saving *s)
+{
+    struct stat st;
+    const char *path = s->cfg.restore ? s->cfg.restore : s->cfg.folder;
+    const char *slash = strrchr(path, '/');
+    int is_file = s->cfg.restore && stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+    if (!is_file)
+        snprintf(s->restore_folder, sizeof s->restore_folder, "%s", path);
+    else
+        snprintf(s->restore_folder, sizeof s->restore_folder, "%.*s",
+                 slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+}
+
+/* What the job goes on from; ps 0 decides for all. */
+static enum status find_restore(struct saving *s)
+{
+    const char *path = s->cfg.restore ? s->cfg.restore : s->cfg.folder;
+    enum status st = ps_restore_find(path, &s->restore);
+    if (st == ST_NOT_FOUND && !s->cfg.restore)
+        return ST_OK;
+    if (st == ST_NOT_FOUND)
+        LOG_E("--restore: there is no checkpoint in %s", path);
+    if (st != ST_OK)
+        return st;
+    s->restored_step = ps_restore_manifest(s->restore)->step;
+    ps_manifest_name(s->restored_step, s->restored);
+    LOG_I("found a checkpoint at step %" PRId64 ": %s", s->restored_step, path);
+    return ST_OK;
+}
+
+enum status saving_create(const struct saving_config *cfg, struct saving **out)
+{
+    enum status st = ST_OK;
+    struct saving *s = calloc(1, sizeof *s);
+    if (!s)
+        return ST_NOMEM;
+    s->cfg = *cfg;
+    s->restored_step = -1;
+    TRY(make_folder(cfg->folder));
+    find_folder(s);
+    if (cfg->self == 0)
+        TRY(find_restore(s));
+    *out = s;
+    s = NULL;
+done:
+    saving_destroy(s);
+    return st;
+}
+
+static void on_changed(void *ctx)
+{
+    struct saving *s = ctx;
+    if (s->lead)
+        lead_wake(s->lead);
+    else
+        follow_wake(s->follow);
+}
+
+static void on_reply(void *ctx, uint64_t call, const struct net_control_reply *reply)
+{
+    struct saving *s = ctx;
+    net_server_control_reply(atomic_load(&s->server), call, reply);
+}
+
+static enum status start_lead(struct saving *s, struct ps_service *service)
+{
+    enum status st = ST_OK;
+    struct lead_config cfg = {
+        .service = service,
+        .saver = s->saver,
+        .folder = s->cfg.folder,
+        .n_servers = s->cfg.ps_hosts->n,
+        .save_steps = s->cfg.save_steps,
+        .save_ms = s->cfg.save_ms,
+        .keep = s->cfg.keep,
+        .restored_step = s->restored_step,
+        .reply = on_reply,
+        .ctx = s,
+    };
+    memcpy(cfg.restored, s->restored, sizeof cfg.restored);
+    TRY(lead_create(&cfg, &s->lead));
+    ps_service_resume(service, s->restore);
+    s->restore = NULL;
+    TRY(lead_start(s->lead));
+done:
+    return st;
+}
+
+static enum status start_follow(struct saving *s, struct ps_service *service)
+{
+    enum status st = ST_OK;
+    struct follow_config cfg = {
+        .service = service,
+        .saver = s->saver,
+        .addr = s->cfg.ps_hosts->addr[0],
+        .restore_folder = s->restore_folder,
+        .self = s->cfg.self,
+        .n_servers = s->cfg.ps_hosts->n,
+        .refused = s->cfg.refused,
+        .ctx = s->cfg.ctx,
+    };
+    TRY(follow_create(&cfg, &s->follow));
+    TRY(follow_start(s->follow));
+done:
+    return st;
+}
+
+enum status saving_start(struct saving *s, struct ps_service *service)
+{
+    enum status st = ST_OK;
+    struct saver_config saver = {
+        .service = service,
+        .folder = s->cfg.folder,
+        .self = s->cfg.self,
+        .n_servers = s->cfg.ps_hosts->n,
+        .changed = on_changed,
+        .ctx = s,
+    };
+    TRY(saver_create(&saver, &s->saver));
+    TRY(s->cfg.self == 0 ? start_lead(s, service) : start_follow(s, service));
+done:
+    return st;
+}
+
+void saving_control(struct saving *s, struct net_server *server, const struct net_control *request,
+                    uint64_t call)
+{
+    atomic_store(&s->server, server);
+    if (s->lead)
+        lead_control(s->lead, request, call);
+    else
+        net_server_control_reply(server, call, NULL);
+}
+
+void saving_started(struct saving *s)
+{
+    on_changed(s);
+}
+
+void saving_request(struct saving *s)
+{
+    if (s->lead)
+        lead_request(s->lead);
+    else
+        follow_request(s->follow);
+}
+
+void saving_finish(struct saving *s)
+{
+    if (s->lead)
+        lead_finish(s->lead);
+    else
+        follow_finish(s->follow);
+}
+
+void saving_destroy(struct saving *s)
+{
+    if (!s)
+        return;
+    lead_stop(s->lead);
+    follow_stop(s->follow);
+    saver_destroy(s->saver); /* tells them of its last change */
+    lead_destroy(s->lead);
+    follow_destroy(s->follow);
+    ps_restore_close(s->restore);
+    free(s);
+}

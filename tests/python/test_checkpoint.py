@@ -1,0 +1,302 @@
+#!/usr/bin/python3
+"""Checkpoints of real servers: a job that is stopped, or killed, and started again ends with the
+bits of one that was left alone; damage, other jobs, full and read-only disks are said plainly."""
+# label: cluster sanitize
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import time
+
+import harness
+
+try:
+    import numpy
+    from safetensors import safe_open
+except ImportError:
+    safe_open = None
+
+FLAGS = ["--batch_size=12", "--train_steps=40", "--seed=5", "--chunk_bytes=32768",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+
+
+class Checkpoint(harness.Test):
+    def folder(self, name="ckpt"):
+        return os.path.join(self.dir(), name)
+
+    def manifests(self, folder=None):
+        names = glob.glob(os.path.join(folder or self.folder(), "weir-*.json"))
+        return sorted(int(re.search(r"weir-(\d+)\.json", n).group(1)) for n in names)
+
+    def undisturbed(self, n_workers=2, n_ps=1, flags=FLAGS, model="lenet5"):
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
+        job.start()
+        return job.finish(120)[0]["parameters_sha256"]
+
+    def ps_flags(self, *more, folder=None):
+        return ["--checkpoint_dir=" + (folder or self.folder()), *more]
+
+    def stop_all(self, job, signum=signal.SIGTERM, ps_status=143):
+        """The servers first, as they need the workers for a last step."""
+        for ps in job.ps:
+            ps.popen.send_signal(signum)
+        for ps in job.ps:
+            ps.wait(60, ps_status)
+        for worker in job.workers:
+            worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def start_and_stop(self, n_ps, at, *more, flags=FLAGS, n_workers=2):
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="lenet5",
+                       flags=[*flags, "--fault_push_delay_ms=4"])
+        job.start(self.ps_flags(*more))
+        job.workers[0].wait_line("training step %d done" % at)
+        self.stop_all(job)
+        return job
+
+    def go_on(self, n_ps, *more, flags=FLAGS, n_workers=2, seconds=120):
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="lenet5", flags=flags)
+        job.start(self.ps_flags(*more))
+        return job, job.finish(seconds)
+
+    def test_stopped_and_restored(self):
+        """SIGTERM at any moment, then other numbers of servers: the same bits (I8)."""
+        want = self.undisturbed()
+        for before, after in ((1, 1), (2, 2), (2, 3)):
+            job = self.start_and_stop(before, 7)
+            steps = self.manifests()
+            self.assertEqual(len(steps), 1, steps)
+            self.assertGreaterEqual(steps[0], 7)
+            job, summaries = self.go_on(after)
+            self.assertIn("found a checkpoint at step %d" % steps[0], job.ps[0].output())
+            for s in summaries:
+                self.assertEqual(s["parameters_sha256"], want, (before, after))
+                self.assertEqual(s["local_steps"], 40 - steps[0])
+            self.assertEqual(self.manifests()[-1], 40)
+            shutil.rmtree(self.folder())
+
+    def test_every_so_many_steps(self):
+        """--save_steps, the end of the job, what is kept, and TensorFlow's file."""
+        for n_ps in (1, 2):
+            job = self.job(n_ps=n_ps, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=2"])
+            job.start(self.ps_flags("--save_steps=10", "--keep_checkpoint_max=2"))
+            job.finish(120)
+            steps = re.findall(r"checkpoint at step (\d+): /", job.ps[0].output())
+            self.assertEqual([int(s) for s in steps], [10, 20, 30, 40], job.ps[0].output())
+            self.assertEqual(self.manifests(), [30, 40])
+            with open(os.path.join(self.folder(), "checkpoint"), encoding="utf-8") as f:
+                self.assertEqual(f.read(), 'model_checkpoint_path: "weir-40"\n'
+                                 'all_model_checkpoint_paths: "weir-30"\n'
+                                 'all_model_checkpoint_paths: "weir-40"\n')
+            self.assertEqual(len(glob.glob(self.folder() + "/*.safetensors")), 2 * n_ps)
+            shutil.rmtree(self.folder())
+
+    def test_killed_and_restored(self):
+        """kill -9 of everything: goes on from the last whole checkpoint, past a damaged one."""
+        want = self.undisturbed()
+        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job.start(self.ps_flags("--save_steps=8"))
+        job.ps[0].wait_line("checkpoint at step 16")
+        for process in job.ps + job.workers:
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        newest = self.manifests()[-1]
+        self.assertGreaterEqual(newest, 16)
+        path = os.path.join(self.folder(), "weir-%d-1-of-2.safetensors" % newest)
+        with open(path, "r+b") as f:
+            f.seek(-5, os.SEEK_END)
+            byte = f.read(1)[0]
+            f.seek(-5, os.SEEK_END)
+            f.write(bytes([byte ^ 4]))
+        job, summaries = self.go_on(2)
+        self.assertEqual(summaries[0]["parameters_sha256"], want)
+        self.assertEqual(summaries[0]["local_steps"], 40 - newest + 8)
+        self.assertRegex(job.ps[0].output(),
+                         r"weir-%d.json: not restored: weir-%d-1-of-2.safetensors .*does not "
+                         r"match its checksum; trying the one before" % (newest, newest))
+
+    def test_signal_and_time(self):
+        """SIGUSR1 at any server, and --save_secs, while training goes on undisturbed."""
+        want = self.undisturbed(n_ps=2)
+        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=12"])
+        job.start(self.ps_flags("--keep_checkpoint_max=0"))
+        for i, task in enumerate((0, 1, 1)):
+            job.workers[0].wait_line("training step %d done" % (5 + 8 * i))
+            before = len(self.manifests())
+            job.ps[task].popen.send_signal(signal.SIGUSR1)
+            deadline = time.monotonic() + 10 * harness.SLOWNESS
+            while len(self.manifests()) == before and time.monotonic() < deadline:
+                time.sleep(0.01)
+        for s in job.finish(120):
+            self.assertEqual(s["parameters_sha256"], want)
+        self.assertEqual(len(self.manifests()), 4, job.ps[0].output())
+        job = self.job(model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=40"])
+        job.start(self.ps_flags("--save_secs=1", folder=self.folder("by_time")))
+        job.finish(120)
+        self.assertGreaterEqual(len(self.manifests(self.folder("by_time"))), 2)
+
+    def test_restore_by_name(self):
+        """--restore wins over what is newer, and says what it does not find."""
+        job = self.job(model="lenet5", flags=FLAGS)
+        job.start(self.ps_flags("--save_steps=10"))
+        want = job.finish(120)[0]["parameters_sha256"]
+        job, summaries = self.go_on(1, "--restore=" + self.folder() + "/weir-20.json")
+        self.assertEqual(summaries[0]["local_steps"], 20)
+        self.assertEqual(summaries[0]["parameters_sha256"], want)
+        ps = job.start_ps(0, *self.ps_flags("--restore=" + self.folder("none")), wait=False)
+        ps.wait(20, 1)
+        self.assertIn("--restore: there is no checkpoint in", ps.output())
+
+    def test_another_job(self):
+        """The difference is named, at the server and at the worker, with what to do."""
+        job = self.job(model="softmax", flags=FLAGS)
+        job.start(self.ps_flags("--save_steps=40"))
+        job.finish(120)
+        other = [f.replace("adam", "momentum") for f in FLAGS]
+        for flags, model, what in ((other, "softmax", "--optimizer: adam here, momentum there"),
+                                   (FLAGS, "mlp", "parameter 0")):
+            job = self.job(n_workers=1, model=model, flags=flags)
+            job.start_ps(0, *self.ps_flags())
+            job.start_worker(0).wait(30, 1)
+            said = "checkpoint at step 40 is of another"
+            self.assertIn(said, job.workers[0].output())
+            self.assertIn(what, job.workers[0].output())
+            self.assertIn("another --checkpoint_dir", job.workers[0].output())
+            self.assertIn(said, job.ps[0].output())
+            job.ps[0].stop()
+        longer = [f.replace("train_steps=40", "train_steps=60") for f in FLAGS]
+        job = self.job(model="softmax", flags=longer)
+        job.start(self.ps_flags())
+        self.assertEqual(job.finish(60)[0]["local_steps"], 20)
+
+    def test_nothing_whole(self):
+        """Checkpoints, but none that is whole: no silent start from the first step."""
+        os.mkdir(self.folder())
+        with open(os.path.join(self.folder(), "weir-7.json"), "w", encoding="utf-8") as f:
+            f.write("{}")
+        job = self.job()
+        ps = job.start_ps(0, *self.ps_flags(), wait=False)
+        ps.wait(20, 1)
+        self.assertRegex(ps.output(), "weir-7.json: not restored: it is torn")
+        self.assertIn("none of its checkpoints is whole", ps.output())
+
+    def test_folder_that_cannot_be_written(self):
+        """A file stands where the server's file should: a line, and training goes on."""
+        want = self.undisturbed(model="softmax")
+        os.mkdir(self.folder())
+        os.mkdir(os.path.join(self.folder(), "weir-10-0-of-1.safetensors"))
+        job = self.job(model="softmax", flags=FLAGS)
+        job.start(self.ps_flags("--save_steps=10"))
+        self.assertEqual(job.finish(60)[0]["parameters_sha256"], want)
+        out = job.ps[0].output()
+        self.assertRegex(out, "weir-10-0-of-1.safetensors: cannot rename")
+        self.assertIn("checkpoint at step 10 given up", out)
+        self.assertNotIn(10, self.manifests())
+        self.assertEqual(self.manifests()[-1], 40)
+
+    def test_full_disk(self):
+        """No file may grow past a few bytes, as on a full disk."""
+        want = self.undisturbed(model="softmax")
+        job = self.job(model="softmax", flags=FLAGS)
+        argv = ["/bin/sh", "-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh",
+                os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps",
+                "--task_index=0", *self.ps_flags("--save_steps=10"), "--shared_memory=off"]
+        job.ps[0] = self.start("ps:0", argv, ready=True)
+        job.ps[0].wait_ready()
+        for i in range(2):
+            job.start_worker(i)
+        for s in job.finish(60):
+            self.assertEqual(s["parameters_sha256"], want)
+        self.assertIn("cannot write: File too large", job.ps[0].output())
+        self.assertIn("given up; training goes on", job.ps[0].output())
+        self.assertEqual(os.listdir(self.folder()), [])
+
+    def test_server_that_does_not_take_part(self):
+        """ps:1 without the flag: a line, no hang; ps:0 without it: ps:1 is told and stops."""
+        job = self.job(n_ps=2, model="softmax", flags=FLAGS)
+        job.start_ps(0, *self.ps_flags("--save_steps=1"))
+        job.start_ps(1)
+        for i in range(2):
+            job.start_worker(i)
+        for worker in job.workers:
+            worker.wait(120)
+        job.ps[0].wait(120)
+        self.assertIn("no last checkpoint: ps:1 does not call", job.ps[0].output())
+        self.assertLess(job.summary(0)["elapsed_seconds"], 20 * harness.SLOWNESS)  # nobody waited
+        job.ps[1].wait(60)
+        self.assertEqual(self.manifests(), [])
+        job = self.job(n_ps=2, model="softmax", flags=FLAGS)
+        job.start_ps(0)
+        job.start_ps(1, *self.ps_flags()).wait(30, 1)
+        self.assertIn("has no --checkpoint_dir", job.ps[1].output())
+        job.ps[0].stop()
+
+    def test_server_dies(self):
+        """A checkpoint without ps:1 is given up; ps:1 alone, started anew, is told to stop."""
+        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job.start(self.ps_flags("--save_steps=8"))
+        job.ps[0].wait_line("checkpoint at step 8")
+        job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_ps(1, *self.ps_flags()).wait(30, 1)
+        self.assertIn("was started anew while the job goes on", job.ps[1].output())
+        began = time.monotonic()
+        job.ps[0].popen.send_signal(signal.SIGTERM)
+        job.ps[0].wait(60, 143)
+        self.assertLess(time.monotonic() - began, 45 * harness.SLOWNESS)
+        self.assertIn("no last checkpoint", job.ps[0].output())
+        for worker in job.workers:
+            worker.stop(signal.SIGKILL, status=None)
+
+    def test_own_pace(self):
+        """async and ssp: each chunk as it is; restored it trains to the end."""
+        for mode in ("async", "ssp"):
+            flags = [*FLAGS, "--sync_mode=" + mode]
+            flags += ["--staleness=2"] if mode == "ssp" else []
+            job = self.start_and_stop(2, 7, flags=flags)
+            steps = self.manifests()
+            self.assertEqual(len(steps), 1, job.ps[0].output())
+            job, summaries = self.go_on(1, flags=flags)
+            self.assertEqual(max(s["global_step"] for s in summaries), 40)
+            self.assertIn("goes on from step %d, as generation 2" % steps[0], job.ps[0].output())
+            shutil.rmtree(self.folder())
+
+    def test_usage(self):
+        for flags in (["--save_steps=5"], ["--restore=x"], ["--serve", *self.ps_flags()]):
+            job = self.job()
+            job.start_ps(0, *flags, wait=False).wait(20, 2)
+            self.assertIn("--checkpoint_dir", job.ps[0].output())
+
+    def test_python_opens_it(self):
+        """All tensors of all servers together are the model and Adam's two slots."""
+        if safe_open is None:
+            self.skipTest("needs: pip install safetensors numpy")
+        job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
+        job.start_ps(0, *self.ps_flags("--save_steps=40"))
+        job.start_ps(1, *self.ps_flags())
+        export = os.path.join(self.dir(), "model.safetensors")
+        job.start_worker(0, "--export=" + export)
+        job.start_worker(1)
+        job.finish(120)
+        with safe_open(export, framework="numpy") as f:
+            want = {name: f.get_tensor(name).reshape(-1) for name in f.keys()}
+        got = {slot: {name: numpy.full_like(w, numpy.nan) for name, w in want.items()}
+               for slot in ("", " slot 0", " slot 1")}
+        for path in glob.glob(self.folder() + "/*.safetensors"):
+            with safe_open(path, framework="numpy") as f:
+                meta = f.metadata()
+                self.assertEqual((meta["format"], meta["step"], meta["servers"]),
+                                 ("weir checkpoint", "40", "2"))
+                for key in f.keys():
+                    name, slot, begin, end = re.fullmatch(
+                        r"(\S+)( slot \d)?(?: \[(\d+):(\d+)\])?", key).groups()
+                    part = got[slot or ""][name][int(begin or 0):int(end) if end else None]
+                    part[:] = f.get_tensor(key).reshape(-1)
+        for name, values in want.items():
+            self.assertTrue((got[""][name] == values).all(), name)
+            self.assertTrue((got[" slot 1"][name] >= 0).all(), name)  # a mean of squares
+        with open(self.folder() + "/weir-40.json", encoding="utf-8") as f:
+            self.assertEqual(json.load(f)["step"], 40)
+
+
+if __name__ == "__main__":
+    harness.main()
