@@ -1,0 +1,150 @@
+"""One network over several devices: the CPU and two GPUs, those of the fake driver and of the CUDA
+that tests/emulation plays. It must end where the same network ends that is not split."""
+# label: cluster sanitize
+import json
+import os
+import re
+import unittest
+
+import fake_gpus
+import harness
+from fake_gpus import card
+
+PERMANENT = 1
+SPLIT = "--placement=c1=gpu:1,left=gpu:0,right=gpu:1,fc=cpu:0,out=gpu:1"
+NET = {
+    "input": [1, 28, 28], "classes": 10, "layers": [
+        {"type": "conv2d", "name": "c1", "filters": 4, "kernel": 5, "stride": 3},
+        {"type": "batch_norm", "name": "norm"}, {"type": "relu", "name": "r1"},
+        {"type": "conv2d", "name": "left", "filters": 4, "kernel": 3, "padding": "same"},
+        {"type": "relu", "name": "r2"},
+        {"type": "conv2d", "name": "right", "input": "r1", "filters": 4, "kernel": 1,
+         "after": ["r2"]},
+        {"type": "add", "name": "sum", "inputs": ["r2", "right", "r1"]},
+        {"type": "flatten"}, {"type": "dropout", "rate": 0.2},
+        {"type": "dense", "name": "fc", "units": 20}, {"type": "relu", "name": "r3"},
+        {"type": "dense", "name": "out", "units": 10},
+        {"type": "softmax_cross_entropy", "name": "loss"}]}
+
+
+@unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+class Split(fake_gpus.Machine):
+    CUDA = fake_gpus.EMULATED
+
+    def setUp(self):
+        super().setUp()
+        self.machine(*(card(i, "total=400 used=10") for i in range(2)))
+
+    def net(self, **devices):
+        """The network's file, with these layers' devices."""
+        layers = [dict(l, device=devices[l["name"]]) if l.get("name") in devices else l
+                  for l in NET["layers"]]
+        path = os.path.join(self.dir(), "-".join(["net", *sorted(devices)]) + ".json")
+        with open(path, "w", encoding="ascii") as f:
+            json.dump(dict(NET, layers=layers), f)
+        return path
+
+    def run_net(self, name, *flags, **devices):
+        # not Adam: it takes c1's biases, which the norm behind takes away again, on a random walk
+        return self.train(name, "--batch_size=12", "--train_steps=15", "--optimizer=momentum",
+                          "--learning_rate=0.02", *flags, model=self.net(**devices))
+
+    def same(self, a, b):
+        """But for rounding."""
+        self.compare(a, b)
+        self.assertGreater(a[0]["test_accuracy"], 0.5)
+        for name, (_, values) in a[1].items():
+            self.assertLess(max(abs(x - y) for x, y in zip(values, b[1][name][1])), 1e-5, name)
+
+    def test_two_gpus_and_the_cpu(self):
+        trace = os.path.join(self.dir(), "trace.json")
+        split = self.run_net("split", "--gpus=0,1", SPLIT, "--log_device_placement",
+                             "--eval_every=5", "--trace=" + trace)
+        self.same(split, self.run_net("whole", "--gpus=none"))
+        for line in (" c1/weights: /device:GPU:1 (rule 'c1=gpu:1')",
+                     " norm/gamma: /device:GPU:0 (default)",
+                     " r1: /device:GPU:0 (default: where 'norm' lies)",
+                     " right/weights: /device:GPU:1 (rule 'right=gpu:1')",
+                     " sum: /device:GPU:0 (default: where 'r2' lies)",
+                     " fc/weights: /device:CPU:0 (rule 'fc=cpu:0')",
+                     " r3: /device:CPU:0 (default: where 'fc' lies)",
+                     " loss: /device:GPU:1 (default: where 'out' lies)"):
+            self.assertIn(line, split[2])
+        self.assertEqual(len(re.findall(r": /device:", split[2])), len(NET["layers"]))
+        self.assertEqual(len(split[0]["towers"]), 1)
+        self.check_trace(trace)
+
+    def check_trace(self, path):
+        """In the first step every crossing is there, once, and in its order."""
+        with open(path, encoding="utf-8") as f:
+            events = json.load(f)["traceEvents"]
+        crossed = [e["name"] for e in sorted(events, key=lambda e: e.get("ts", 0))
+                   if e.get("cat") == "cross" and e["args"].get("step") == 0]
+        self.assertEqual(crossed, [
+            "output of c1", "output of r1", "end of r2", "output of right", "output of dropout1",
+            "output of r3", "gradient of r3", "gradient of dropout1", "gradient of right",
+            "gradient of r1", "gradient of c1"])
+
+    def test_the_model_file_says_where(self):
+        by_file = self.run_net("file", "--gpus=0,1", c1="/gpu:1", left="gpu:0", right="GPU:1",
+                               fc="/device:CPU:0", out="/device:GPU:1")
+        by_flag = self.run_net("flag", "--gpus=0,1", SPLIT)
+        self.same(by_file, by_flag)
+        self.assertEqual(by_file[0]["towers"], by_flag[0]["towers"])
+
+    def test_each_tower_with_layers_on_the_cpu(self):
+        towers = self.run_net("towers", "--gpus=0,1", "--placement=fc=cpu,out=cpu",
+                              "--log_device_placement")
+        self.assertEqual(len(towers[0]["towers"]), 2)
+        for i in range(2):
+            self.assertIn(" tower_%d/c1/weights: /device:GPU:%d (default)" % (i, i), towers[2])
+            self.assertIn(" tower_%d/fc/weights: /device:CPU:0 (rule" % i, towers[2])
+        self.same(towers, self.run_net("cpu", "--gpus=none", "--towers=2"))
+
+    def test_round_robin(self):
+        robin = self.run_net("robin", "--gpus=0,1", "--placement=*=round_robin",
+                             "--log_device_placement")
+        for i, name in enumerate(("c1/weights", "norm/gamma", "left/weights", "right/weights",
+                                  "fc/weights", "out/weights")):
+            self.assertIn(" %s: /device:GPU:%d (rule '*=round_robin')" % (name, i % 2), robin[2])
+        self.same(robin, self.run_net("whole", "--gpus=none"))
+
+    def test_with_servers(self):
+        """Of two workers one is split and one is not; the second job has none that is."""
+        jobs = []
+        for split in (True, False):
+            job = self.job(n_ps=2, flags=["--model=" + self.net(), "--batch_size=10", "--seed=3",
+                                          "--train_steps=15", "--intra_op_threads=1",
+                                          "--optimizer=momentum", "--learning_rate=0.02"])
+            job.start_ps(0)
+            job.start_ps(1)
+            on_gpus = ["--backend_dir=" + self.backends(self.CUDA), "--gpus=0,1", SPLIT,
+                       "--gpu_lock_dir=" + self.locks()]
+            job.start_worker(0, *(on_gpus if split else ["--gpus=none"]), env=self.env())
+            job.start_worker(1, "--gpus=none")
+            jobs.append(job.finish())
+        for a, b in zip(*jobs):
+            self.assertEqual(a["global_step"], 15)
+            self.assertAlmostEqual(a["test_loss"], b["test_loss"], delta=1e-5)
+        self.assertEqual(jobs[0][0]["parameters_sha256"], jobs[0][1]["parameters_sha256"])
+
+    def test_errors(self):
+        def refused(*words, flags):
+            self.refused(self.worker("--model=" + self.net(), *flags), PERMANENT, *words)
+        refused("layer 'fc'", "gpu:2", "there are /device:CPU:0, /device:GPU:0, /device:GPU:1;",
+                flags=["--gpus=0,1", "--placement=fc=gpu:2"])
+        refused("layers are placed on GPUs by number", "1 towers on the CPU and 2 on 2 GPUs",
+                flags=["--gpus=0,1", "--towers=1", "--placement=fc=gpu:1"])
+        refused("layer 'fc'", "a tower on the CPU has no GPU of its own",
+                flags=["--gpus=0", "--towers=1", "--placement=fc=gpu"])
+
+    def test_soft(self):
+        soft = self.run_net("soft", "--gpus=0,1", "--placement=fc=gpu:7", "--allow_soft_placement")
+        self.assertRegex(soft[2], r"W .* layer 'fc' cannot be placed on gpu:7 .*; it goes to its "
+                         "tower's own device")
+        self.assertEqual(len(soft[0]["towers"]), 2)  # nothing is left to spread
+        self.same(soft, self.run_net("cpu", "--gpus=none", "--towers=2"))
+
+
+if __name__ == "__main__":
+    harness.main()
