@@ -31,6 +31,7 @@ struct net_control_reply {
     uint64_t order;                   /* 0: none yet */
     int64_t step;                     /* where it is to be taken; -1: it is cancelled */
     uint64_t given;                   /* wanted checkpoints that were made, or given up */
+    uint64_t incarnation;             /* of ps 0 */
     int closing;                      /* no more orders will come: ps 0 is about to end */
 };
 

@@ -83,6 +83,7 @@ enum status message_pack_control_reply(const struct net_control_reply *reply, ui
     wire.restore = (char *)(uintptr_t)reply->restore;
     wire.checkpoint = &checkpoint;
     wire.closing = reply->closing;
+    wire.incarnation = reply->incarnation;
     checkpoint.order = reply->order;
     checkpoint.step = reply->step;
     checkpoint.given = reply->given;
@@ -101,8 +102,10 @@ enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
         return ST_PROTOCOL;
     }
     const Weir__V1__CoordinateReply__Checkpoint *c = wire->checkpoint;
-    *reply = (struct net_control_reply){
-        .number = wire->number, .step = -1, .closing = wire->closing != 0};
+    *reply = (struct net_control_reply){.number = wire->number,
+                                        .incarnation = wire->incarnation,
+                                        .step = -1,
+                                        .closing = wire->closing != 0};
     snprintf(reply->refused, sizeof reply->refused, "%s", wire->refused);
     snprintf(reply->restore, sizeof reply->restore, "%s", wire->restore);
     if (c) {

@@ -28,6 +28,7 @@ struct follow {
     struct follow_config cfg;
     struct net_control_client *client;
     uint64_t incarnation, seen; /* the thread's own */
+    uint64_t leader;            /* likewise: incarnation of ps 0; 0: not known yet */
     uint64_t order, taken;      /* likewise: the last, and the last that the saver was given */
     int64_t step;               /* likewise: of the order; -1: it is over */
     int told_restore;           /* likewise */
@@ -101,12 +102,33 @@ static void take_order(struct follow *f)
     run_unref(run);
 }
 
+/* Another process than before speaks for ps 0. 0: it knows nothing of the job under way here. */
+static int follow_leader(struct follow *f, uint64_t leader)
+{
+    int ended, first = f->leader == 0;
+    struct run *run = ps_service_run(f->cfg.service, &ended);
+    f->leader = leader;
+    f->told_restore = 0;
+    f->taken = 0;
+    if (run && !first)
+        LOG_E("ps:0 (%s) was started anew while the job goes on here; stop all servers and workers "
+              "and start them again, they go on from the last checkpoint",
+              f->cfg.addr);
+    int go = !run || first;
+    run_unref(run);
+    return go;
+}
+
 /* 0: there is nothing more to be called for. */
 static int handle(struct follow *f, const struct net_control_reply *reply)
 {
     f->line_ns = 0;
     if (reply->refused[0]) {
         LOG_E("ps:0 (%s) refuses this server: %s", f->cfg.addr, reply->refused);
+        f->cfg.refused(f->cfg.ctx);
+        return 0;
+    }
+    if (f->leader != reply->incarnation && !follow_leader(f, reply->incarnation)) {
         f->cfg.refused(f->cfg.ctx);
         return 0;
     }

@@ -4,12 +4,15 @@
 #include "ps/lead.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "ps/run.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 enum {
     HOLD_MS = 3000,   /* for all servers to take an order up */
@@ -33,6 +36,7 @@ struct remote {
 
 struct lead {
     struct lead_config cfg;
+    uint64_t incarnation; /* of this process */
     pthread_t thread;
     int has_thread;
 
@@ -84,6 +88,7 @@ static void fill_reply(const struct lead *l, const struct remote *r, struct net_
 {
     *out = (struct net_control_reply){
         .number = l->number,
+        .incarnation = l->incarnation,
         .order = l->order,
         .step = l->step,
         .given = r->given,
@@ -549,6 +554,9 @@ enum status lead_create(const struct lead_config *cfg, struct lead **out)
     }
     l->cfg = *cfg;
     l->number = 1;
+    while (l->incarnation == 0)
+        if (getrandom(&l->incarnation, sizeof l->incarnation, 0) < 0)
+            l->incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
     l->step = -1;
     l->last_step = cfg->restored_step;
     l->line_ns = clock_deadline_ns(ALIVE_MS);

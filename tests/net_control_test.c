@@ -1,0 +1,232 @@
+/* tests/net_control_test.c - the control call between servers: answers that come at once, later,
+ * never; calls that are cancelled, too late, or under way when the server stops; messages whose
+ * values cannot be. */
+#include "base/clock.h"
+#include "net/control.h"
+#include "net/message.h"
+#include "net/server.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { LONG_MS = 60000 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct net_control last;
+    uint64_t call;
+    int n_calls, at_once;
+} seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static const struct net_control_reply answer = {
+    .number = 7, .restore = "weir-20.json", .order = 3, .step = 40, .given = 2, .incarnation = 9};
+
+static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
+                       uint64_t call)
+{
+    (void)ctx;
+    pthread_mutex_lock(&seen.lock);
+    seen.last = *request;
+    seen.call = call;
+    seen.n_calls++;
+    int at_once = seen.at_once;
+    pthread_cond_broadcast(&seen.wake);
+    pthread_mutex_unlock(&seen.lock);
+    if (at_once)
+        net_server_control_reply(server, call, at_once > 0 ? &answer : NULL);
+}
+
+static struct net_server *start(struct net_control_client **client, int coordinates)
+{
+    struct net_server *server;
+    struct net_server_config cfg = {.addr = "127.0.0.1:0", .handler = {.control = on_control}};
+    char addr[64];
+    if (!coordinates)
+        cfg.handler.control = NULL;
+    seen.n_calls = seen.at_once = 0;
+    assert_int_equal(net_server_create(&cfg, &server), ST_OK);
+    snprintf(addr, sizeof addr, "127.0.0.1:%d", net_server_port(server));
+    assert_int_equal(net_control_create(addr, client), ST_OK);
+    return server;
+}
+
+struct call {
+    struct net_control_client *client;
+    int64_t deadline_ms;
+    struct net_control_reply reply;
+    enum status st;
+    char why[CONTROL_TEXT_BYTES];
+    pthread_t thread;
+};
+
+static void *run_call(void *arg)
+{
+    struct call *c = arg;
+    struct net_control request = {.server = 1,
+                                  .n_servers = 2,
+                                  .incarnation = 5,
+                                  .seen = 6,
+                                  .wanted = 1,
+                                  .order = 2,
+                                  .phase = 3,
+                                  .bytes = 1 << 20,
+                                  .crc32c = 0xabcd};
+    c->st = net_control_call(c->client, &request, c->deadline_ms, &c->reply, c->why);
+    return NULL;
+}
+
+static void begin(struct call *c, struct net_control_client *client, int64_t deadline_ms)
+{
+    *c = (struct call){.client = client, .deadline_ms = deadline_ms};
+    assert_int_equal(pthread_create(&c->thread, NULL, run_call, c), 0);
+}
+
+static enum status finish(struct call *c)
+{
+    pthread_join(c->thread, NULL);
+    return c->st;
+}
+
+static uint64_t wait_for_call(int n)
+{
+    pthread_mutex_lock(&seen.lock);
+    while (seen.n_calls < n)
+        pthread_cond_wait(&seen.wake, &seen.lock);
+    uint64_t call = seen.call;
+    pthread_mutex_unlock(&seen.lock);
+    return call;
+}
+
+static void answers_come_at_once_or_later(void **state)
+{
+    (void)state;
+    struct net_control_client *client;
+    struct net_server *server = start(&client, 1);
+    struct call c;
+    begin(&c, client, LONG_MS);
+    uint64_t call = wait_for_call(1);
+    assert_int_equal(seen.last.server, 1);
+    assert_int_equal(seen.last.n_servers, 2);
+    assert_int_equal(seen.last.incarnation, 5);
+    assert_int_equal(seen.last.seen, 6);
+    assert_int_equal(seen.last.wanted, 1);
+    assert_int_equal(seen.last.order, 2);
+    assert_int_equal(seen.last.phase, 3);
+    assert_int_equal(seen.last.bytes, 1 << 20);
+    assert_int_equal(seen.last.crc32c, 0xabcd);
+    net_server_control_reply(server, call + 1, &answer); /* nobody's: nothing happens */
+    net_server_control_reply(server, call, &answer);
+    assert_int_equal(finish(&c), ST_OK);
+    assert_memory_equal(&c.reply, &answer, sizeof answer);
+    net_server_control_reply(server, call, &answer); /* a second time: likewise */
+    seen.at_once = 1;
+    begin(&c, client, LONG_MS);
+    assert_int_equal(finish(&c), ST_OK);
+    assert_int_equal(c.reply.step, 40);
+    net_control_destroy(client);
+    net_server_destroy(server);
+}
+
+static void calls_end_without_an_answer(void **state)
+{
+    (void)state;
+    struct net_control_client *client;
+    struct net_server *server = start(&client, 1);
+    struct call c;
+    begin(&c, client, LONG_MS);
+    wait_for_call(1);
+    net_control_cancel(client);
+    assert_int_equal(finish(&c), ST_CANCELLED);
+    net_control_cancel(client); /* none under way: the next */
+    begin(&c, client, LONG_MS);
+    assert_int_equal(finish(&c), ST_CANCELLED);
+    begin(&c, client, 100);
+    assert_int_equal(finish(&c), ST_DEADLINE);
+    begin(&c, client, LONG_MS);
+    wait_for_call(3);
+    int64_t before = clock_now_ns();
+    net_server_stop(server, 2000); /* the call that waits is ended, not waited for */
+    assert_true(clock_now_ns() - before < 20 * 1000000000LL);
+    assert_int_equal(finish(&c), ST_UNAVAILABLE);
+    net_control_destroy(client);
+    net_server_destroy(server);
+}
+
+static void who_coordinates_nothing_says_so(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct net_control_client *client;
+        struct net_server *server = start(&client, i);
+        struct call c;
+        seen.at_once = -1;
+        begin(&c, client, LONG_MS);
+        assert_int_equal(finish(&c), ST_PROTOCOL);
+        assert_non_null(strstr(c.why, "orders no checkpoints"));
+        net_control_destroy(client);
+        net_server_destroy(server);
+    }
+}
+
+static enum status through_the_wire(const struct net_control *control)
+{
+    char why[MESSAGE_WHY_BYTES] = "";
+    uint8_t *data;
+    size_t bytes;
+    struct net_control got;
+    assert_int_equal(message_pack_control(control, &data, &bytes), ST_OK);
+    enum status st = message_unpack_control(data, bytes, &got, why);
+    assert_true(st == ST_OK || why[0]);
+    free(data);
+    return st;
+}
+
+static void values_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    const struct net_control good = {.server = 1, .n_servers = 2, .incarnation = 1, .phase = 4};
+    struct net_control c = good;
+    assert_int_equal(through_the_wire(&c), ST_OK);
+    c.server = 2;
+    assert_int_equal(through_the_wire(&c), ST_INVALID);
+    c = good;
+    c.n_servers = 1 << 20;
+    assert_int_equal(through_the_wire(&c), ST_INVALID);
+    c = good;
+    c.incarnation = 0;
+    assert_int_equal(through_the_wire(&c), ST_INVALID);
+    c = good;
+    c.phase = CONTROL_N_PHASES;
+    assert_int_equal(through_the_wire(&c), ST_INVALID);
+    c = good;
+    c.bytes = UINT64_MAX;
+    assert_int_equal(through_the_wire(&c), ST_INVALID);
+    struct net_control_reply reply = answer, got;
+    char why[MESSAGE_WHY_BYTES];
+    uint8_t *data;
+    size_t bytes;
+    snprintf(reply.restore, sizeof reply.restore, "../etc/passwd");
+    assert_int_equal(message_pack_control_reply(&reply, &data, &bytes), ST_OK);
+    assert_int_equal(message_unpack_control_reply(data, bytes, &got, why), ST_INVALID);
+    assert_int_equal(message_unpack_control_reply(data, bytes - 1, &got, why), ST_PROTOCOL);
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_come_at_once_or_later),
+        cmocka_unit_test(calls_end_without_an_answer),
+        cmocka_unit_test(who_coordinates_nothing_says_so),
+        cmocka_unit_test(values_that_cannot_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
