@@ -1,0 +1,78 @@
+"""The guides for those who share a machine with GPUs, README.md's section and docs/gpus.md: each
+`worker` command in them runs on a machine with four fake cards and an emulated CUDA, as it stands
+but for what would take long: a smaller model, two steps for its passes, and little data."""
+# label: cluster
+import os
+import re
+import shlex
+import unittest
+
+import fake_gpus
+import harness
+
+
+def guide(file, begin, end):
+    with open(os.path.join(harness.SOURCE, file), encoding="utf-8") as f:
+        text = f.read()
+    return text[text.index(begin):text.index(end)] if end else text[text.index(begin):]
+
+
+def commands(text):
+    """Whole lines of code, and code within lines; what is only named, `worker`, is none."""
+    found = re.findall(r"^    (worker --.*)$", text, re.MULTILINE)
+    found += re.findall(r"`(worker --[^`]*)`", text)
+    return list(dict.fromkeys(c.split("   #")[0].strip() for c in found))
+
+
+@unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+class Guide(fake_gpus.Machine):
+    CUDA = fake_gpus.EMULATED
+
+    def setUp(self):
+        super().setUp()
+        uuids = ["GPU-8932f937-0000-4000-8000-000000000000"] + [fake_gpus.uuid(i) for i in (1, 2, 3)]
+        self.machine(*("gpu uuid=%s pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 total=400 used=10 "
+                       "busy=0\n" % (u, 0x3a + i) for i, u in enumerate(uuids)))
+        self.little = os.path.join(self.dir(), "little")
+        os.mkdir(self.little)
+        harness.make_data(self.little, n_train=300, n_test=20)
+
+    def run_command(self, command):
+        words = shlex.split(command.replace("--epochs=2", "--train_steps=2")
+                            .replace("--model=lenet5", "--model=mlp"))
+        argv = [os.path.join(harness.BIN, words[0]), *words[1:],
+                "--backend_dir=" + self.backends(self.CUDA), "--gpu_lock_dir=" + self.locks(),
+                "--models_dir=" + harness.MODELS, "--data_dir=" + self.little]
+        process = self.start("worker", argv, env=self.env())
+        process.wait(60)
+        return process
+
+    def check(self, text, least):
+        found = commands(text)
+        self.assertGreaterEqual(len(found), least, found)
+        for command in found:
+            with self.subTest(command=command):
+                output = self.run_command(command).output()
+                trains = "--model=" in command
+                self.assertEqual("test accuracy" in output, trains, output)
+                if trains:
+                    self.assertEqual("tower 0: CPU" in output, "--gpus=none" in command, output)
+                if "--self_test" in command:
+                    self.assertEqual(output.count("GPU is running!"), 4)
+
+    def test_readme(self):
+        self.check(guide("README.md", "## GPUs\n", "\n## Results"), 13)
+
+    def test_details(self):
+        self.check(guide("docs/gpus.md", "# GPUs", None), 12)
+
+    def test_without_a_card(self):
+        """The same script on a colleague's machine that has none."""
+        self.machine("cuda init=100\n")
+        output = self.run_command("worker --model=lenet5 --epochs=2").output()
+        self.assertIn("training on the CPU: CUDA shows none (cuInit: 100, ", output)
+        self.assertIn("test accuracy", output)
+
+
+if __name__ == "__main__":
+    harness.main()
