@@ -79,8 +79,8 @@ static void run_call(struct net_control_client *c, grpc_call *call, const uint8_
     grpc_byte_buffer_destroy(out);
 }
 
-static enum status read_result(const struct result *r, struct net_control_reply *reply,
-                               char why[CONTROL_TEXT_BYTES])
+static enum status read_result(const struct result *r, const char *details,
+                               struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES])
 {
     char text[MESSAGE_WHY_BYTES] = "no answer";
     uint8_t *data = NULL;
@@ -93,7 +93,7 @@ static enum status read_result(const struct result *r, struct net_control_reply 
                                                                                  : ST_PROTOCOL;
         free(data);
     } else {
-        net_slice_text(r->details, text, sizeof text);
+        snprintf(text, sizeof text, "%s", details);
         if (r->code == GRPC_STATUS_CANCELLED)
             st = ST_CANCELLED;
         else if (r->code == GRPC_STATUS_DEADLINE_EXCEEDED)
@@ -144,13 +144,14 @@ enum status net_control_call(struct net_control_client *c, const struct net_cont
     c->cancelled = 0;
     pthread_mutex_unlock(&c->lock);
     grpc_call_unref(call);
+    char details[MESSAGE_WHY_BYTES];
+    net_status_text(r.details, details, sizeof details);
     if (st == ST_OK)
-        st = read_result(&r, reply, why);
+        st = read_result(&r, details, reply, why);
     if (r.message)
         grpc_byte_buffer_destroy(r.message);
     grpc_metadata_array_destroy(&r.initial);
     grpc_metadata_array_destroy(&r.trailing);
-    grpc_slice_unref(r.details);
     free(data);
     return st;
 }

@@ -177,3 +177,9 @@ void net_slice_text(grpc_slice s, char *text, size_t room)
         text[i] = (char)(from[i] < 0x20 || from[i] == 0x7f ? ' ' : from[i]);
     text[n] = 0;
 }
+
+void net_status_text(grpc_slice s, char *text, size_t room)
+{
+    net_slice_text(s, text, room);
+    grpc_slice_unref(s);
+}

@@ -48,5 +48,7 @@ enum status net_spans_of(grpc_byte_buffer *message, struct net_span **spans, siz
 enum status net_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes);
 /* A slice's text for a log line: at most `room` - 1 bytes, nothing unprintable. */
 void net_slice_text(grpc_slice s, char *text, size_t room);
+/* Likewise, and gives the slice back. */
+void net_status_text(grpc_slice s, char *text, size_t room);
 
 #endif

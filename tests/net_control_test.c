@@ -44,6 +44,14 @@ static void on_control(void *ctx, struct net_server *server, const struct net_co
         net_server_control_reply(server, call, at_once > 0 ? &answer : NULL);
 }
 
+/* 1: calls are answered at once, -1: refused, 0: neither. */
+static void set_at_once(int how)
+{
+    pthread_mutex_lock(&seen.lock);
+    seen.at_once = how;
+    pthread_mutex_unlock(&seen.lock);
+}
+
 static struct net_server *start(struct net_control_client **client, int coordinates)
 {
     struct net_server *server;
@@ -51,7 +59,8 @@ static struct net_server *start(struct net_control_client **client, int coordina
     char addr[64];
     if (!coordinates)
         cfg.handler.control = NULL;
-    seen.n_calls = seen.at_once = 0;
+    seen.n_calls = 0;
+    set_at_once(0);
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(addr, sizeof addr, "127.0.0.1:%d", net_server_port(server));
     assert_int_equal(net_control_create(addr, client), ST_OK);
@@ -127,7 +136,7 @@ static void answers_come_at_once_or_later(void **state)
     assert_int_equal(finish(&c), ST_OK);
     assert_memory_equal(&c.reply, &answer, sizeof answer);
     net_server_control_reply(server, call, &answer); /* a second time: likewise */
-    seen.at_once = 1;
+    set_at_once(1);
     begin(&c, client, LONG_MS);
     assert_int_equal(finish(&c), ST_OK);
     assert_int_equal(c.reply.step, 40);
@@ -167,7 +176,7 @@ static void who_coordinates_nothing_says_so(void **state)
         struct net_control_client *client;
         struct net_server *server = start(&client, i);
         struct call c;
-        seen.at_once = -1;
+        set_at_once(-1);
         begin(&c, client, LONG_MS);
         assert_int_equal(finish(&c), ST_PROTOCOL);
         assert_non_null(strstr(c.why, "orders no checkpoints"));

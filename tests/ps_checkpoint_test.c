@@ -73,10 +73,13 @@ struct cluster {
     int n_done;
 };
 
+static int n_answers; /* to earlier pieces */
+
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
                       const struct ps_answer *a)
 {
     (void)ctx, (void)head, (void)from, (void)a;
+    n_answers++;
 }
 
 static void on_done(void *ctx)
@@ -268,6 +271,28 @@ static void captures_hold_one_step_and_let_go(void **state)
     assert_int_equal(c.n_done, 1);
     assert_int_equal(ps_capture_begin(c.capture[0], 10), ST_OK); /* it is there */
     assert_int_equal(c.n_done, 2);
+    end(&c);
+}
+
+/* While a step is announced to all servers: nobody gets what it needs to go further. */
+static void a_hold_keeps_answers_back(void **state)
+{
+    (void)state;
+    struct cluster c;
+    start(&c, 1, 4096, OPTIM_SGD);
+    train(&c, -1, 1);
+    n_answers = 0;
+    train(&c, 1, 2);
+    assert_int_equal(n_answers, c.chunks->n_chunks);
+    ps_store_hold(c.store[0], 1);
+    assert_true(ps_store_highest(c.store[0]) == 2);
+    train(&c, 2, 3);
+    assert_true(ps_store_highest(c.store[0]) == 3); /* versions are made all the same */
+    assert_int_equal(n_answers, c.chunks->n_chunks);
+    ps_store_hold(c.store[0], 0);
+    assert_int_equal(n_answers, 2 * c.chunks->n_chunks);
+    train(&c, 3, 4);
+    assert_int_equal(n_answers, 3 * c.chunks->n_chunks);
     end(&c);
 }
 
@@ -483,6 +508,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_restored_job_ends_with_the_same_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(captures_hold_one_step_and_let_go, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_hold_keeps_answers_back, setup, teardown),
         cmocka_unit_test_setup_teardown(chunks_at_their_own_pace_keep_their_versions, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(damage_falls_back_to_the_one_before, setup, teardown),

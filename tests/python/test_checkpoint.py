@@ -251,7 +251,7 @@ class Checkpoint(harness.Test):
             worker.stop(signal.SIGKILL, status=None)
 
     def test_coordinator_dies(self):
-        """ps:0 alone, started anew, and ps:1 hold different steps: everyone is told, none goes on."""
+        """ps:0 alone, started anew, and ps:1 hold different steps: all are told, none goes on."""
         job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line("checkpoint at step 8")
