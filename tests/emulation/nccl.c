@@ -172,6 +172,8 @@ static int collective_run(void *arg)
     struct timespec ts;
     clock_gettime(CLOCK_REALTIME, &ts);
     ts.tv_sec += WAIT_MS / 1000;
+    if (c->hangs)
+        LOG_I("emulation: a collective hangs");
     while (!q->aborted && !c->done && (c->hangs || c->n_posted < q->n))
         if (pthread_cond_timedwait(&emulation_changed, &emulation_streams, &ts) != 0)
             return 0;
