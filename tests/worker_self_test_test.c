@@ -23,6 +23,9 @@ static struct reference *reference_of(const struct self_test_net *t)
     reference_layer(r, LAYER_RELU);
     reference_layer(r, LAYER_BATCH_NORM);
     reference_pool(r, LAYER_MAX_POOL, 2, 2, 0);
+    reference_conv(r, 8, 3, 1, -1);
+    reference_join(r, LAYER_ADD, 2, (int[]){4, 3});
+    reference_join(r, LAYER_CONCAT, 2, (int[]){5, 3});
     reference_conv(r, 16, 3, 2, -1);
     reference_layer(r, LAYER_RELU);
     reference_pool(r, LAYER_AVG_POOL, 3, 1, -1);

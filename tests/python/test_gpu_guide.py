@@ -14,7 +14,7 @@ import harness
 def guide(file, begin, end):
     with open(os.path.join(harness.SOURCE, file), encoding="utf-8") as f:
         text = f.read()
-    return text[text.index(begin):text.index(end)] if end else text[text.index(begin):]
+    return text[text.index(begin):text.index(end) if end else None]
 
 
 def commands(text):
@@ -30,7 +30,7 @@ class Guide(fake_gpus.Machine):
 
     def setUp(self):
         super().setUp()
-        uuids = ["GPU-8932f937-0000-4000-8000-000000000000"] + [fake_gpus.uuid(i) for i in (1, 2, 3)]
+        uuids = ["GPU-8932f937-0000-4000-8000-000000000000", *map(fake_gpus.uuid, (1, 2, 3))]
         self.machine(*("gpu uuid=%s pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 total=400 used=10 "
                        "busy=0\n" % (u, 0x3a + i) for i, u in enumerate(uuids)))
         self.little = os.path.join(self.dir(), "little")
@@ -38,8 +38,12 @@ class Guide(fake_gpus.Machine):
         harness.make_data(self.little, n_train=300, n_test=20)
 
     def run_command(self, command):
-        words = shlex.split(command.replace("--epochs=2", "--train_steps=2")
-                            .replace("--model=lenet5", "--model=mlp"))
+        little = command.replace("--epochs=2", "--train_steps=2")
+        if "--placement" in command:  # goes by the layers' names
+            little += " --batch_size=4"
+        else:
+            little = little.replace("--model=lenet5", "--model=mlp")
+        words = shlex.split(little)
         argv = [os.path.join(harness.BIN, words[0]), *words[1:],
                 "--backend_dir=" + self.backends(self.CUDA), "--gpu_lock_dir=" + self.locks(),
                 "--models_dir=" + harness.MODELS, "--data_dir=" + self.little]
