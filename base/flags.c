@@ -69,6 +69,8 @@ static char *value_text(const struct flag *f)
         n = asprintf(&text, "%.9g", *(double *)f->target);
         break;
     case FLAG_BOOL:
+        if (*(int *)f->target < 0)
+            return strdup("");
         return strdup(*(int *)f->target ? "true" : "false");
     case FLAG_MAYBE:
         if (*(int *)f->target < 0)

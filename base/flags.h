@@ -14,7 +14,7 @@ struct flag {
     const char *name;
     enum flag_type type;
     void *target;        /* const char **, int64_t *, double *, int *, int * (index of choice);
-                            holds the default before parsing */
+                            holds the default before parsing; of a FLAG_BOOL -1: none */
     double min, max;     /* bounds of a number, both ends allowed */
     const char *arg;     /* the value's name in --help; NULL: by type */
     const char *choices; /* FLAG_CHOICE: "sync|async"; FLAG_MAYBE: likewise, and the flag alone is

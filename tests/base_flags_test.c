@@ -15,7 +15,7 @@
 static const char *hosts;
 static int64_t task, steps;
 static double rate;
-static int sync_on, mode, list;
+static int sync_on, unsaid, mode, list;
 
 static const struct flag flags[] = {
     {"ps_hosts", FLAG_STRING, &hosts, 0, 0, "HOSTS", NULL, "Servers", "Cluster:"},
@@ -23,6 +23,7 @@ static const struct flag flags[] = {
     {"train_steps", FLAG_INT, &steps, 1, 1e15, NULL, NULL, "Steps", "Training:"},
     {"learning_rate", FLAG_DOUBLE, &rate, 1e-9, 1e3, NULL, NULL, "Step size", NULL},
     {"sync_replicas", FLAG_BOOL, &sync_on, 0, 0, NULL, NULL, "Together", NULL},
+    {"unsaid", FLAG_BOOL, &unsaid, 0, 0, NULL, NULL, "Or not", NULL},
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
     {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
 };
@@ -39,7 +40,7 @@ static enum status parse(int n, const char *const *args)
     steps = 100;
     rate = 0.01;
     sync_on = mode = 0;
-    list = -1;
+    list = unsaid = -1;
     for (int i = 0; i < n; i++)
         argv[i + 1] = (char *)args[i];
     FILE *f = tmpfile();
@@ -156,6 +157,7 @@ static void test_help(void **state)
     says("Number of this task [0]");
     says("--sync_mode=sync|async");
     says("--list[=text|json]");
+    assert_non_null(strstr(output, "Or not\n")); /* -1 is neither true nor false */
     assert_int_equal(PARSE("--version"), ST_OK);
     assert_int_equal(exit_now, 1);
     assert_int_equal(strncmp(output, "worker (Weir) ", 14), 0);
