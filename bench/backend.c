@@ -5,8 +5,8 @@
  * them, as graphs or kernel by kernel.
  *     bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round [how]]]]]
  *     bench_backend BACKEND --devices      says what it is; exit 77 without a device
- * precision: fp32, tf32; how: host, graph, launches. WEIR_BACKEND_DIR: where backends lie, if not
- * in ../lib. Prints the median of the rounds in images/s, and the same as JSON. */
+ * precision: fp32, tf32, bf16; how: host, graph, launches. WEIR_BACKEND_DIR: where backends lie, if
+ * not in ../lib. Prints the median of the rounds in images/s, and the same as JSON. */
 #include "kernels/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -202,11 +202,13 @@ int main(int argc, char **argv)
     int n_rounds = argc > 5 ? atoi(argv[5]) : 9, n_steps = argc > 6 ? atoi(argv[6]) : 20;
     const char *how = argc > 7 ? argv[7] : "host";
     int graphs = strcmp(how, "graph") == 0, inside = graphs || strcmp(how, "launches") == 0;
-    int tf32 = strcmp(precision, "tf32") == 0;
+    int tf32 = strcmp(precision, "tf32") == 0, bf16 = strcmp(precision, "bf16") == 0;
     if (argc < 3 || b.batch < 1 || n_rounds < 1 || n_rounds > MAX_ROUNDS || n_steps < 1 ||
-        (!tf32 && strcmp(precision, "fp32") != 0) || (!inside && strcmp(how, "host") != 0)) {
-        fprintf(stderr, "usage: bench_backend BACKEND MODEL|--devices [batch [fp32|tf32 [rounds "
-                        "[steps [host|graph|launches]]]]]\n");
+        (!tf32 && !bf16 && strcmp(precision, "fp32") != 0) ||
+        (!inside && strcmp(how, "host") != 0)) {
+        fprintf(stderr,
+                "usage: bench_backend BACKEND MODEL|--devices [batch [fp32|tf32|bf16 [rounds "
+                "[steps [host|graph|launches]]]]]\n");
         return 2;
     }
     ok("no such backend in this build",
@@ -219,7 +221,7 @@ int main(int argc, char **argv)
     }
     ok("cannot read the model", model_read(argv[2], NULL, 0, &b.model));
     batch_take(&b);
-    plan_make(&b, tf32 ? BACKEND_TF32 : BACKEND_FP32);
+    plan_make(&b, tf32 ? BACKEND_TF32 : bf16 ? BACKEND_BF16 : BACKEND_FP32);
     if (inside)
         resident_begin(&b, graphs);
     double rate = median_images_per_second(&b, n_rounds, n_steps);

@@ -15,8 +15,8 @@ its images on the card, too, and looks at no loss while the clock runs. PyTorch'
 left out; Weir's clock runs from its first step to the last parameter on the host. Rounds are
 interleaved, every other one backwards; the median counts.
 
-What is not there (a card, PyTorch, PyTorch's CUDA, the original MNIST) is said and left out; exit 77
-if nothing can be measured. --cpu runs it all on CPUs, to try this program.
+What is not there (a card, PyTorch, PyTorch's CUDA, the original MNIST) is said and left out; exit
+77 if nothing can be measured. --cpu runs it all on CPUs, to try this program.
 """
 import argparse
 import json

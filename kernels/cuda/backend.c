@@ -80,8 +80,8 @@ static enum status config_check(const struct backend_plan_config *cfg)
         LOG_E("CUDA backend: %d layers, batch %d: both must be above 0", cfg->n_layers, cfg->batch);
         return ST_UNSUPPORTED;
     }
-    if (cfg->precision != BACKEND_FP32 && cfg->precision != BACKEND_TF32) {
-        LOG_E("CUDA backend: precision bf16 is not supported; take fp32 or tf32");
+    if ((unsigned)cfg->precision > BACKEND_BF16) {
+        LOG_E("CUDA backend: precision %d is unknown", (int)cfg->precision);
         return ST_UNSUPPORTED;
     }
     TRY(plan_check_layers(cfg, "CUDA"));

@@ -1,5 +1,6 @@
 /* kernels/cuda/conv.c - 2-D convolution by cuDNN, on canonical images and weights; bias and a relu
- * behind it by one kernel of ours. Padding that is not the same on both sides is written out. */
+ * behind it by one kernel of ours. Padding that is not the same on both sides is written out.
+ * In bf16 cuDNN reads and writes copies that are cast on the way in and out. */
 #include "base/log.h"
 #include "kernels/cuda/algo.h"
 #include "kernels/cuda/plan.h"
@@ -24,9 +25,58 @@ struct conv_pass {
     cudnnConvolutionBwdFilterAlgo_t algo_w;
     cudnnConvolutionBwdDataAlgo_t algo_x;
     size_t workspace[3];
+    int64_t elems[CUDA_N_CASTS];
 };
 
 static const float one = 1.0f, zero = 0.0f;
+
+/* What cuDNN is given to read for a tensor of ours. */
+static enum status give(struct cuda_pass *pass, int i, int which, const float *ours,
+                        const void **out)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = pass->plan;
+    const struct conv_pass *c = pass->state[i];
+    *out = ours;
+    if (plan->cfg.precision == BACKEND_BF16) {
+        TRY(cuda_check_kernel(
+            &plan->ops[i], "cast kernel",
+            cuda_cast_down(plan->compute, ours, plan->cast[which], c->elems[which])));
+        *out = plan->cast[which];
+    }
+done:
+    return st;
+}
+
+/* Where cuDNN writes what becomes a tensor of ours, and, behind that, what makes it ours. */
+static void *room(const struct cuda_plan *plan, int which, float *ours)
+{
+    return plan->cfg.precision == BACKEND_BF16 ? (void *)plan->cast[which] : ours;
+}
+
+static enum status fetch(struct cuda_pass *pass, int i, int which, float *ours)
+{
+    struct cuda_plan *plan = pass->plan;
+    const struct conv_pass *c = pass->state[i];
+    if (plan->cfg.precision != BACKEND_BF16)
+        return ST_OK;
+    return cuda_check_kernel(&plan->ops[i], "cast kernel",
+                             cuda_cast_up(plan->compute, plan->cast[which], ours, c->elems[which]));
+}
+
+/* Room for the bf16 copies of its tensors. */
+static void casts_want(struct cuda_plan *plan, const struct layer *l, const struct conv *c)
+{
+    int64_t elems[CUDA_N_CASTS] = {
+        [CUDA_CAST_X] =
+            plan->cfg.batch * c->frame.planes * (int64_t)c->frame.padded_h * c->frame.padded_w,
+        [CUDA_CAST_W] = l->out.dim[0] * l->in.dim[0] * l->kernel[0] * l->kernel[1],
+        [CUDA_CAST_Y] = plan->cfg.batch * shape_elems(&l->out),
+    };
+    for (int k = 0; k < CUDA_N_CASTS && plan->cfg.precision == BACKEND_BF16; k++)
+        if (elems[k] > plan->cast_elems[k])
+            plan->cast_elems[k] = elems[k];
+}
 
 static enum status conv_plan(struct cuda_plan *plan, int i)
 {
@@ -50,6 +100,7 @@ static enum status conv_plan(struct cuda_plan *plan, int i)
                                    .lo_w = l->pad_lo[1]};
     TRY(cuda_output_take(plan, op));
     cuda_scratch_want(plan, cuda_planes_of(&l->out, plan->cfg.batch));
+    casts_want(plan, l, c);
     if (c->framed) {
         int64_t elems = plan->cfg.batch * c->frame.planes * c->frame.padded_h * c->frame.padded_w;
         TRY(cuda_arena_take(&plan->arena, l->name, "padded input", (uint64_t)elems * sizeof(float),
@@ -75,7 +126,7 @@ static enum status choose(struct cuda_plan *plan, const struct cuda_op *op, cons
                           const struct cuda_algo *list, int n, int *out)
 {
     struct cuda_algo_wish wish = {workspace_limit(plan), plan->cfg.deterministic,
-                                  plan->cfg.precision == BACKEND_TF32};
+                                  plan->cfg.precision != BACKEND_FP32};
     int k = cuda_algo_choose(list, n, &wish);
     if (k < 0) {
         LOG_E("layer '%s': cuDNN has no %salgorithm for this convolution's %s within %" PRIu64
@@ -98,7 +149,7 @@ static enum status choose(struct cuda_plan *plan, const struct cuda_op *op, cons
 static enum status math_set(const struct cuda_plan *plan, const struct cuda_op *op,
                             cudnnConvolutionDescriptor_t d, cudnnMathType_t math)
 {
-    if (plan->cfg.precision != BACKEND_TF32)
+    if (plan->cfg.precision == BACKEND_FP32)
         return ST_OK;
     return cuda_check_dnn(op, "cudnnSetConvolutionMathType", cudnnSetConvolutionMathType(d, math));
 }
@@ -203,10 +254,17 @@ static enum status conv_prepare(struct cuda_pass *pass, int i)
                 s->framed ? s->frame.padded_w : s->frame.w};
     int y[4] = {pass->n, (int)l->out.dim[0], (int)l->out.dim[1], (int)l->out.dim[2]};
     int w[4] = {(int)l->out.dim[0], (int)l->in.dim[0], l->kernel[0], l->kernel[1]};
+    cudnnDataType_t type =
+        pass->plan->cfg.precision == BACKEND_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
     TRY(cuda_pass_state(pass, i, sizeof *c, &c));
-    TRY(cuda_desc_tensor(pass, op, x, &c->x));
-    TRY(cuda_desc_tensor(pass, op, y, &c->y));
-    TRY(cuda_desc_filter(pass, op, w, &c->w));
+    for (int k = 0; k < 4; k++) {
+        c->elems[CUDA_CAST_X] = (k ? c->elems[CUDA_CAST_X] : 1) * x[k];
+        c->elems[CUDA_CAST_W] = (k ? c->elems[CUDA_CAST_W] : 1) * w[k];
+        c->elems[CUDA_CAST_Y] = (k ? c->elems[CUDA_CAST_Y] : 1) * y[k];
+    }
+    TRY(cuda_desc_tensor(pass, op, type, x, &c->x));
+    TRY(cuda_desc_tensor(pass, op, type, y, &c->y));
+    TRY(cuda_desc_filter(pass, op, type, w, &c->w));
     TRY(cuda_desc_conv(pass, op, pad, &c->forward));
     TRY(prepare_forward(pass, op, c));
     if (pass->plan->cfg.inference_only)
@@ -237,16 +295,18 @@ static enum status conv_forward(struct cuda_pass *pass, int i, int train)
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
     const struct conv_pass *c = pass->state[i];
-    const float *x = s->framed ? s->padded : *op->x;
+    const void *x, *w;
     struct cuda_frame frame = frame_of(s, pass->n);
     if (s->framed)
         TRY(cuda_check_kernel(op, "pad kernel",
                               cuda_pad_set(plan->compute, *op->x, s->padded, &frame)));
+    TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
+    TRY(give(pass, i, CUDA_CAST_W, plan->params[l->param[0]].d, &w));
     TRY(cuda_check_dnn(op, "cudnnConvolutionForward",
-                       cudnnConvolutionForward(plan->cudnn, &one, c->x, x, c->w,
-                                               plan->params[l->param[0]].d, c->forward, c->algo,
-                                               plan->workspace, c->workspace[0], &zero, c->y,
-                                               *op->y)));
+                       cudnnConvolutionForward(plan->cudnn, &one, c->x, x, c->w, w, c->forward,
+                                               c->algo, plan->workspace, c->workspace[0], &zero,
+                                               c->y, room(plan, CUDA_CAST_Y, *op->y))));
+    TRY(fetch(pass, i, CUDA_CAST_Y, *op->y));
     TRY(cuda_check_kernel(op, "bias kernel",
                           cuda_bias_add(plan->compute, *op->y, plan->params[l->param[1]].d,
                                         cuda_planes_of(&l->out, pass->n), s->relu)));
@@ -254,7 +314,7 @@ done:
     return st;
 }
 
-static enum status backward_x(struct cuda_pass *pass, int i)
+static enum status backward_x(struct cuda_pass *pass, int i, const void *dy)
 {
     enum status st = ST_OK;
     struct cuda_plan *plan = pass->plan;
@@ -263,11 +323,14 @@ static enum status backward_x(struct cuda_pass *pass, int i)
     const struct conv_pass *c = pass->state[i];
     struct cuda_frame frame = frame_of(s, pass->n);
     float *to = s->framed ? plan->padded_diff : *op->dx;
-    TRY(cuda_check_dnn(
-        op, "cudnnConvolutionBackwardData",
-        cudnnConvolutionBackwardData(plan->cudnn, &one, c->w, plan->params[op->layer->param[0]].d,
-                                     c->y, *op->dy, c->backward_x, c->algo_x, plan->workspace,
-                                     c->workspace[2], &zero, c->x, to)));
+    const void *w;
+    TRY(give(pass, i, CUDA_CAST_W, plan->params[op->layer->param[0]].d, &w));
+    TRY(cuda_check_dnn(op, "cudnnConvolutionBackwardData",
+                       cudnnConvolutionBackwardData(plan->cudnn, &one, c->w, w, c->y, dy,
+                                                    c->backward_x, c->algo_x, plan->workspace,
+                                                    c->workspace[2], &zero, c->x,
+                                                    room(plan, CUDA_CAST_X, to))));
+    TRY(fetch(pass, i, CUDA_CAST_X, to));
     if (s->framed)
         TRY(cuda_check_kernel(op, "cut kernel", cuda_pad_cut(plan->compute, to, *op->dx, &frame)));
 done:
@@ -282,16 +345,21 @@ static enum status conv_backward(struct cuda_pass *pass, int i)
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
     const struct conv_pass *c = pass->state[i];
+    float *dw = plan->params[l->param[0]].d_grad;
+    const void *x, *dy;
     TRY(cuda_check_kernel(op, "bias gradient kernel",
                           cuda_bias_grad(plan->compute, *op->dy, plan->params[l->param[1]].d_grad,
                                          plan->scratch, cuda_planes_of(&l->out, pass->n))));
+    TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
+    TRY(give(pass, i, CUDA_CAST_Y, *op->dy, &dy));
     TRY(cuda_check_dnn(op, "cudnnConvolutionBackwardFilter",
-                       cudnnConvolutionBackwardFilter(
-                           plan->cudnn, &one, c->x, s->framed ? s->padded : *op->x, c->y, *op->dy,
-                           c->backward_w, c->algo_w, plan->workspace, c->workspace[1], &zero, c->w,
-                           plan->params[l->param[0]].d_grad)));
+                       cudnnConvolutionBackwardFilter(plan->cudnn, &one, c->x, x, c->y, dy,
+                                                      c->backward_w, c->algo_w, plan->workspace,
+                                                      c->workspace[1], &zero, c->w,
+                                                      room(plan, CUDA_CAST_W, dw))));
+    TRY(fetch(pass, i, CUDA_CAST_W, dw));
     if (op->needs_dx)
-        TRY(backward_x(pass, i));
+        TRY(backward_x(pass, i, dy));
 done:
     return st;
 }

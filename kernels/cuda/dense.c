@@ -7,7 +7,30 @@ struct dense {
     int relu;
 };
 
-static const float one = 1.0f, zero = 0.0f;
+/* C(m, n) = op(A)(m, k) op(B)(k, n), by columns. */
+struct product {
+    cublasOperation_t op_a, op_b;
+    int m, n, k;
+    const float *a, *b;
+    int lda, ldb;
+    float *c; /* its columns lie close: ldc is m */
+};
+
+/* Factors and sums are floats in memory; on the way into products a factor is rounded as the
+ * precision allows. */
+static enum status multiply(const struct cuda_plan *plan, const struct cuda_op *op,
+                            const struct product *p)
+{
+    static const cublasComputeType_t compute[] = {[BACKEND_FP32] = CUBLAS_COMPUTE_32F,
+                                                  [BACKEND_TF32] = CUBLAS_COMPUTE_32F_FAST_TF32,
+                                                  [BACKEND_BF16] = CUBLAS_COMPUTE_32F_FAST_16BF};
+    static const float one = 1.0f, zero = 0.0f;
+    return cuda_check_blas(op, "cublasGemmEx",
+                           cublasGemmEx(plan->cublas, p->op_a, p->op_b, p->m, p->n, p->k, &one,
+                                        p->a, CUDA_R_32F, p->lda, p->b, CUDA_R_32F, p->ldb, &zero,
+                                        p->c, CUDA_R_32F, p->m, compute[plan->cfg.precision],
+                                        CUBLAS_GEMM_DEFAULT));
+}
 
 static enum status dense_plan(struct cuda_plan *plan, int i)
 {
@@ -36,10 +59,9 @@ static enum status dense_forward(struct cuda_pass *pass, int i, int train)
     const struct dense *c = op->state;
     int n_in = (int)l->in.dim[0], n_out = (int)l->out.dim[0];
     /* y(out, n) = W(in, out)^T x(in, n) */
-    TRY(cuda_check_blas(op, "cublasSgemm",
-                        cublasSgemm(plan->cublas, CUBLAS_OP_T, CUBLAS_OP_N, n_out, pass->n, n_in,
-                                    &one, plan->params[l->param[0]].d, n_in, *op->x, n_in, &zero,
-                                    *op->y, n_out)));
+    struct product y = {CUBLAS_OP_T, CUBLAS_OP_N, n_out, pass->n, n_in, plan->params[l->param[0]].d,
+                        *op->x,      n_in,        n_in,  *op->y};
+    TRY(multiply(plan, op, &y));
     TRY(cuda_check_kernel(op, "bias kernel",
                           cuda_bias_add(plan->compute, *op->y, plan->params[l->param[1]].d,
                                         cuda_planes_of(&l->out, pass->n), c->relu)));
@@ -58,16 +80,17 @@ static enum status dense_backward(struct cuda_pass *pass, int i)
                           cuda_bias_grad(plan->compute, *op->dy, plan->params[l->param[1]].d_grad,
                                          plan->scratch, cuda_planes_of(&l->out, pass->n))));
     /* dW(in, out) = x(in, n) dy(out, n)^T */
-    TRY(cuda_check_blas(op, "cublasSgemm",
-                        cublasSgemm(plan->cublas, CUBLAS_OP_N, CUBLAS_OP_T, n_in, n_out, pass->n,
-                                    &one, *op->x, n_in, *op->dy, n_out, &zero,
-                                    plan->params[l->param[0]].d_grad, n_in)));
+    struct product dw = {CUBLAS_OP_N, CUBLAS_OP_T, n_in, n_out, pass->n,
+                         *op->x,      *op->dy,     n_in, n_out, plan->params[l->param[0]].d_grad};
+    TRY(multiply(plan, op, &dw));
     /* dx(in, n) = W(in, out) dy(out, n) */
-    if (op->needs_dx)
-        TRY(cuda_check_blas(op, "cublasSgemm",
-                            cublasSgemm(plan->cublas, CUBLAS_OP_N, CUBLAS_OP_N, n_in, pass->n,
-                                        n_out, &one, plan->params[l->param[0]].d, n_in, *op->dy,
-                                        n_out, &zero, *op->dx, n_in)));
+    struct product dx = {
+        CUBLAS_OP_N, CUBLAS_OP_N, n_in,  pass->n, n_out, plan->params[l->param[0]].d,
+        *op->dy,     n_in,        n_out, NULL};
+    if (op->needs_dx) {
+        dx.c = *op->dx;
+        TRY(multiply(plan, op, &dx));
+    }
 done:
     return st;
 }

@@ -47,8 +47,8 @@ static enum status norm_prepare(struct cuda_pass *pass, int i)
     int params[4] = {1, (int)s->dim[0], 1, 1};
     struct norm_pass *c;
     TRY(cuda_pass_state(pass, i, sizeof *c, &c));
-    TRY(cuda_desc_tensor(pass, op, x, &c->x));
-    TRY(cuda_desc_tensor(pass, op, params, &c->params));
+    TRY(cuda_desc_tensor(pass, op, CUDNN_DATA_FLOAT, x, &c->x));
+    TRY(cuda_desc_tensor(pass, op, CUDNN_DATA_FLOAT, params, &c->params));
 done:
     return st;
 }

@@ -36,31 +36,31 @@ static enum status own(struct cuda_pass *pass, struct cuda_owned thing)
     return ST_OK;
 }
 
-enum status cuda_desc_tensor(struct cuda_pass *pass, const struct cuda_op *op, const int dims[4],
-                             cudnnTensorDescriptor_t *out)
+enum status cuda_desc_tensor(struct cuda_pass *pass, const struct cuda_op *op, cudnnDataType_t type,
+                             const int dims[4], cudnnTensorDescriptor_t *out)
 {
     enum status st = ST_OK;
     cudnnTensorDescriptor_t d;
     TRY(cuda_check_dnn(op, "cudnnCreateTensorDescriptor", cudnnCreateTensorDescriptor(&d)));
     TRY(own(pass, (struct cuda_owned){CUDA_OWNED_TENSOR, d}));
     TRY(cuda_check_dnn(op, "cudnnSetTensor4dDescriptor",
-                       cudnnSetTensor4dDescriptor(d, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, dims[0],
-                                                  dims[1], dims[2], dims[3])));
+                       cudnnSetTensor4dDescriptor(d, CUDNN_TENSOR_NCHW, type, dims[0], dims[1],
+                                                  dims[2], dims[3])));
     *out = d;
 done:
     return st;
 }
 
-enum status cuda_desc_filter(struct cuda_pass *pass, const struct cuda_op *op, const int dims[4],
-                             cudnnFilterDescriptor_t *out)
+enum status cuda_desc_filter(struct cuda_pass *pass, const struct cuda_op *op, cudnnDataType_t type,
+                             const int dims[4], cudnnFilterDescriptor_t *out)
 {
     enum status st = ST_OK;
     cudnnFilterDescriptor_t d;
     TRY(cuda_check_dnn(op, "cudnnCreateFilterDescriptor", cudnnCreateFilterDescriptor(&d)));
     TRY(own(pass, (struct cuda_owned){CUDA_OWNED_FILTER, d}));
     TRY(cuda_check_dnn(op, "cudnnSetFilter4dDescriptor",
-                       cudnnSetFilter4dDescriptor(d, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, dims[0],
-                                                  dims[1], dims[2], dims[3])));
+                       cudnnSetFilter4dDescriptor(d, type, CUDNN_TENSOR_NCHW, dims[0], dims[1],
+                                                  dims[2], dims[3])));
     *out = d;
 done:
     return st;
@@ -81,9 +81,9 @@ enum status cuda_desc_conv(struct cuda_pass *pass, const struct cuda_op *op, con
                                                        CUDNN_DATA_FLOAT)));
     /* cuDNN's default math rounds to TF32 where it likes; FMA math never does */
     TRY(cuda_check_dnn(op, "cudnnSetConvolutionMathType",
-                       cudnnSetConvolutionMathType(d, pass->plan->cfg.precision == BACKEND_TF32
-                                                          ? CUDNN_DEFAULT_MATH
-                                                          : CUDNN_FMA_MATH)));
+                       cudnnSetConvolutionMathType(d, pass->plan->cfg.precision == BACKEND_FP32
+                                                          ? CUDNN_FMA_MATH
+                                                          : CUDNN_DEFAULT_MATH)));
     *out = d;
 done:
     return st;

@@ -182,6 +182,9 @@ static enum status shared_take(struct cuda_plan *plan)
                         (uint64_t)plan->padded_diff_elems * sizeof(float), &plan->padded_diff));
     TRY(cuda_arena_take(a, "(all)", "sums of bias gradients",
                         (uint64_t)plan->scratch_elems * sizeof(float), &plan->scratch));
+    for (int k = 0; k < CUDA_N_CASTS; k++)
+        TRY(cuda_arena_take(a, "(all)", "tensors of a convolution in bf16",
+                            (uint64_t)plan->cast_elems[k] * sizeof(uint16_t), &plan->cast[k]));
     TRY(cuda_arena_take(a, "(all)", "cuBLAS workspace", blas, &plan->blas_workspace));
     plan->planning = 1;
     TRY(cuda_pass_create(plan, plan->cfg.batch, &plan->pass[0]));
@@ -281,10 +284,6 @@ static enum status device_open(struct cuda_plan *plan)
     TRY(cuda_check_dnn(NULL, "cudnnSetStream", cudnnSetStream(plan->cudnn, plan->compute)));
     TRY(cuda_check_blas(NULL, "cublasCreate", cublasCreate(&plan->cublas)));
     TRY(cuda_check_blas(NULL, "cublasSetStream", cublasSetStream(plan->cublas, plan->compute)));
-    TRY(cuda_check_blas(NULL, "cublasSetMathMode",
-                        cublasSetMathMode(plan->cublas, plan->cfg.precision == BACKEND_TF32
-                                                            ? CUBLAS_TF32_TENSOR_OP_MATH
-                                                            : CUBLAS_DEFAULT_MATH)));
     TRY(cuda_memory_left(plan->cfg.device, &left));
     uint64_t limit = plan->cfg.memory_limit_bytes;
     cuda_arena_init(&plan->arena, limit == 0 || limit > left ? left : limit);

@@ -66,6 +66,8 @@ struct cuda_param {
     cudaEvent_t loaded;            /* the last copy to the device has ended */
 };
 
+enum { CUDA_CAST_X, CUDA_CAST_W, CUDA_CAST_Y, CUDA_N_CASTS };
+
 struct cuda_range_list {
     struct cuda_range *ranges; /* pinned, this plan holds a reference to each */
     int n;
@@ -103,6 +105,8 @@ struct cuda_plan {
     int64_t padded_diff_elems;
     float *scratch; /* of the bias gradients */
     int64_t scratch_elems;
+    uint16_t *cast[CUDA_N_CASTS]; /* bf16: a convolution's tensors, one convolution at a time */
+    int64_t cast_elems[CUDA_N_CASTS];
     void *workspace, *blas_workspace;
     uint64_t blas_workspace_bytes;
     uint64_t workspace_bytes; /* largest that a pass may use; while planning: has asked for */
@@ -149,10 +153,10 @@ enum status cuda_pass_create(struct cuda_plan *plan, int n, struct cuda_pass **o
 enum status cuda_pass_select(struct cuda_plan *plan, int n); /* now; made if it is not there */
 void cuda_pass_destroy(struct cuda_pass *pass);
 enum status cuda_pass_state(struct cuda_pass *pass, int i, size_t bytes, void *out);
-enum status cuda_desc_tensor(struct cuda_pass *pass, const struct cuda_op *op, const int dims[4],
-                             cudnnTensorDescriptor_t *out);
-enum status cuda_desc_filter(struct cuda_pass *pass, const struct cuda_op *op, const int dims[4],
-                             cudnnFilterDescriptor_t *out);
+enum status cuda_desc_tensor(struct cuda_pass *pass, const struct cuda_op *op, cudnnDataType_t type,
+                             const int dims[4], cudnnTensorDescriptor_t *out);
+enum status cuda_desc_filter(struct cuda_pass *pass, const struct cuda_op *op, cudnnDataType_t type,
+                             const int dims[4], cudnnFilterDescriptor_t *out);
 enum status cuda_desc_conv(struct cuda_pass *pass, const struct cuda_op *op, const int pad[2],
                            cudnnConvolutionDescriptor_t *out);
 

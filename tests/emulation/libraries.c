@@ -15,9 +15,11 @@ struct cudnnContext {
 };
 struct cudnnTensorStruct {
     int d[4];
+    cudnnDataType_t type;
 };
 struct cudnnFilterStruct {
     int d[4];
+    cudnnDataType_t type;
 };
 struct cudnnConvolutionStruct {
     int pad[2], stride[2];
@@ -25,7 +27,6 @@ struct cudnnConvolutionStruct {
 };
 struct cublasContext {
     cudaStream_t stream;
-    cublasMath_t math;
 };
 
 static size_t elems(const int d[4])
@@ -44,15 +45,51 @@ static void check_scale(const void *alpha, const void *beta)
         emulation_fail("a factor that is not 1 and 0");
 }
 
-/* A factor as it goes into a product: TF32 keeps ten bits behind the point. */
-static double factor(float value, int tf32)
+/* A float cut to `bits` bits behind the point, to nearest; ties to even. */
+static float rounded(float value, int bits)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (tf32)
-        bits = (bits + 0x1000) & ~(uint32_t)0x1fff;
-    memcpy(&value, &bits, sizeof bits);
-    return (double)value;
+    uint32_t u, lost = (uint32_t)23 - (uint32_t)bits;
+    memcpy(&u, &value, sizeof u);
+    u += ((uint32_t)1 << (lost - 1)) - 1 + (u >> lost & 1);
+    u &= ~(((uint32_t)1 << lost) - 1);
+    memcpy(&value, &u, sizeof value);
+    return value;
+}
+
+enum { ALL_BITS = 23, TF32_BITS = 10, BF16_BITS = 7 };
+
+/* A factor as it goes into a product. */
+static double factor(float value, int bits)
+{
+    return (double)(bits == ALL_BITS ? value : rounded(value, bits));
+}
+
+/* Values of a tensor that may be in bfloat16. */
+static float value_get(const void *at, cudnnDataType_t type, size_t k)
+{
+    if (type == CUDNN_DATA_FLOAT)
+        return ((const float *)at)[k];
+    uint32_t u = (uint32_t)((const uint16_t *)at)[k] << 16;
+    float value;
+    memcpy(&value, &u, sizeof value);
+    return value;
+}
+
+static void value_set(void *at, cudnnDataType_t type, size_t k, float value)
+{
+    if (type == CUDNN_DATA_FLOAT) {
+        ((float *)at)[k] = value;
+        return;
+    }
+    uint32_t u;
+    value = rounded(value, BF16_BITS);
+    memcpy(&u, &value, sizeof u);
+    ((uint16_t *)at)[k] = (uint16_t)(u >> 16);
+}
+
+static void check_values(const char *what, const void *at, cudnnDataType_t type, size_t n)
+{
+    emulation_check_device(what, at, n * (type == CUDNN_DATA_FLOAT ? 4 : 2));
 }
 
 /* 1, or on a card that a test made wrong a factor on all products. */
@@ -112,10 +149,12 @@ cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t d)
 cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t t, cudnnTensorFormat_t format,
                                          cudnnDataType_t type, int n, int c, int h, int w)
 {
-    if (format != CUDNN_TENSOR_NCHW || type != CUDNN_DATA_FLOAT || n < 1 || c < 1 || h < 1 || w < 1)
+    if (format != CUDNN_TENSOR_NCHW || (type != CUDNN_DATA_FLOAT && type != CUDNN_DATA_BFLOAT16) ||
+        n < 1 || c < 1 || h < 1 || w < 1)
         return CUDNN_STATUS_BAD_PARAM;
     int d[4] = {n, c, h, w};
     memcpy(t->d, d, sizeof d);
+    t->type = type;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -134,10 +173,11 @@ cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t d)
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t f, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int k, int c, int h, int w)
 {
-    if (format != CUDNN_TENSOR_NCHW || type != CUDNN_DATA_FLOAT)
+    if (format != CUDNN_TENSOR_NCHW || (type != CUDNN_DATA_FLOAT && type != CUDNN_DATA_BFLOAT16))
         return CUDNN_STATUS_BAD_PARAM;
     int d[4] = {k, c, h, w};
     memcpy(f->d, d, sizeof d);
+    f->type = type;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -219,7 +259,8 @@ static cudnnStatus_t conv_check(const struct cudnnTensorStruct *x,
                                 const struct cudnnConvolutionStruct *c,
                                 const struct cudnnTensorStruct *y)
 {
-    int fits = y->d[0] == x->d[0] && y->d[1] == w->d[0] && x->d[1] == w->d[1];
+    int fits = x->type == y->type && x->type == w->type && y->d[0] == x->d[0] &&
+               y->d[1] == w->d[0] && x->d[1] == w->d[1];
     for (int k = 0; k < 2; k++)
         fits &= y->d[2 + k] == 1 + (x->d[2 + k] + 2 * c->pad[k] - w->d[2 + k]) / c->stride[k];
     return fits ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
@@ -331,34 +372,38 @@ static void conv_walk(const struct conv *v, void (*f)(void *, size_t, size_t, si
 }
 
 struct conv_sums {
-    const float *x, *w, *dy;
+    const void *x, *w, *dy;
     double *sum;
-    int tf32; /* any math but FMA rounds */
+    cudnnDataType_t type;
+    int bits; /* any math but FMA rounds */
 };
 
 static void add_y(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[y] += factor(s->x[x], s->tf32) * factor(s->w[w], s->tf32);
+    s->sum[y] +=
+        factor(value_get(s->x, s->type, x), s->bits) * factor(value_get(s->w, s->type, w), s->bits);
 }
 
 static void add_dw(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[w] += factor(s->x[x], s->tf32) * factor(s->dy[y], s->tf32);
+    s->sum[w] += factor(value_get(s->x, s->type, x), s->bits) *
+                 factor(value_get(s->dy, s->type, y), s->bits);
 }
 
 static void add_dx(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[x] += factor(s->w[w], s->tf32) * factor(s->dy[y], s->tf32);
+    s->sum[x] += factor(value_get(s->w, s->type, w), s->bits) *
+                 factor(value_get(s->dy, s->type, y), s->bits);
 }
 
 struct conv_call {
     struct conv v;
     void (*f)(void *, size_t, size_t, size_t);
     struct conv_sums s;
-    float *out;
+    void *out;
     size_t n; /* values of out */
     int algo;
     void *work;
@@ -374,11 +419,12 @@ static void conv_run(const void *args)
     c.s.sum = calloc(c.n, sizeof *c.s.sum);
     if (c.s.sum == NULL)
         emulation_fail("no memory");
-    c.s.tf32 = c.v.c->math != CUDNN_FMA_MATH;
+    c.s.type = c.v.x->type;
+    c.s.bits = c.v.c->math != CUDNN_FMA_MATH ? TF32_BITS : ALL_BITS;
     conv_walk(&c.v, c.f, &c.s);
     double sound = soundness();
     for (size_t k = 0; k < c.n; k++)
-        c.out[k] = (float)(c.s.sum[k] * sound);
+        value_set(c.out, c.s.type, k, (float)(c.s.sum[k] * sound));
     free(c.s.sum);
 }
 
@@ -397,9 +443,9 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
 {
     struct conv v = {xd, yd, wd, c};
     check_scale(alpha, beta);
-    check_floats("x", x, elems(xd->d));
-    check_floats("w", w, elems(wd->d));
-    check_floats("y", y, elems(yd->d));
+    check_values("x", x, xd->type, elems(xd->d));
+    check_values("w", w, wd->type, elems(wd->d));
+    check_values("y", y, yd->type, elems(yd->d));
     struct conv_call call = {v, add_y, {.x = x, .w = w}, y, elems(yd->d), (int)algo, work, bytes};
     return conv_do(h, &call);
 }
@@ -414,9 +460,9 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
 {
     struct conv v = {xd, yd, wd, c};
     check_scale(alpha, beta);
-    check_floats("x", x, elems(xd->d));
-    check_floats("dw", dw, elems(wd->d));
-    check_floats("dy", dy, elems(yd->d));
+    check_values("x", x, xd->type, elems(xd->d));
+    check_values("dw", dw, wd->type, elems(wd->d));
+    check_values("dy", dy, yd->type, elems(yd->d));
     struct conv_call call = {v,    add_dw, {.x = x, .dy = dy}, dw, elems(wd->d), (int)algo,
                              work, bytes};
     return conv_do(h, &call);
@@ -432,9 +478,9 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
 {
     struct conv v = {xd, yd, wd, c};
     check_scale(alpha, beta);
-    check_floats("dx", dx, elems(xd->d));
-    check_floats("w", w, elems(wd->d));
-    check_floats("dy", dy, elems(yd->d));
+    check_values("dx", dx, xd->type, elems(xd->d));
+    check_values("w", w, wd->type, elems(wd->d));
+    check_values("dy", dy, yd->type, elems(yd->d));
     if (dx == dy)
         emulation_fail("a convolution in place");
     struct conv_call call = {v,    add_dx, {.w = w, .dy = dy}, dx, elems(xd->d), (int)algo,
@@ -626,12 +672,6 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t mode)
-{
-    h->math = mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void *work, size_t bytes)
 {
     emulation_check_device("cuBLAS workspace", work, bytes);
@@ -643,7 +683,7 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void *work, size_t bytes)
 
 /* By columns: C(m, n) = op(A)(m, k) op(B)(k, n). */
 struct gemm_call {
-    int turn_a, turn_b, m, n, k, lda, ldb, ldc, tf32;
+    int turn_a, turn_b, m, n, k, lda, ldb, ldc, bits;
     const float *a, *b;
     float *c;
 };
@@ -658,15 +698,31 @@ static void gemm_run(const void *args)
             for (int l = 0; l < g->k; l++) {
                 size_t at_a = g->turn_a ? l + (size_t)i * g->lda : i + (size_t)l * g->lda;
                 size_t at_b = g->turn_b ? j + (size_t)l * g->ldb : l + (size_t)j * g->ldb;
-                sum += factor(g->a[at_a], g->tf32) * factor(g->b[at_b], g->tf32);
+                sum += factor(g->a[at_a], g->bits) * factor(g->b[at_b], g->bits);
             }
             g->c[i + (size_t)j * (size_t)g->ldc] = (float)(sum * sound);
         }
 }
 
-cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t op_a, cublasOperation_t op_b,
-                              int m, int n, int k, const float *alpha, const float *a, int lda,
-                              const float *b, int ldb, const float *beta, float *c, int ldc)
+static int bits_of(cublasComputeType_t compute)
+{
+    switch (compute) {
+    case CUBLAS_COMPUTE_32F:
+        return ALL_BITS;
+    case CUBLAS_COMPUTE_32F_FAST_TF32:
+        return TF32_BITS;
+    case CUBLAS_COMPUTE_32F_FAST_16BF:
+        return BF16_BITS;
+    default:
+        emulation_fail("a way of computing products that is not emulated");
+    }
+}
+
+cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t op_a, cublasOperation_t op_b, int m,
+                            int n, int k, const void *alpha, const void *a, cudaDataType type_a,
+                            int lda, const void *b, cudaDataType type_b, int ldb, const void *beta,
+                            void *c, cudaDataType type_c, int ldc, cublasComputeType_t compute,
+                            cublasGemmAlgo_t algo)
 {
     struct gemm_call call = {.turn_a = op_a != CUBLAS_OP_N,
                              .turn_b = op_b != CUBLAS_OP_N,
@@ -676,11 +732,14 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t op_a, cublasOp
                              .lda = lda,
                              .ldb = ldb,
                              .ldc = ldc,
-                             .tf32 = h->math == CUBLAS_TF32_TENSOR_OP_MATH,
+                             .bits = bits_of(compute),
                              .a = a,
                              .b = b,
                              .c = c};
     check_scale(alpha, beta);
+    if (type_a != CUDA_R_32F || type_b != CUDA_R_32F || type_c != CUDA_R_32F ||
+        algo != CUBLAS_GEMM_DEFAULT)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (lda < (call.turn_a ? k : m) || ldb < (call.turn_b ? n : k) || ldc < m)
         return CUBLAS_STATUS_INVALID_VALUE;
     check_floats("a", a, (size_t)lda * (size_t)(call.turn_a ? m : k));

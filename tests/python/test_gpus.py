@@ -75,10 +75,12 @@ class Gpus(fake_gpus.Machine):
 
     def test_precision(self):
         self.machine(*machine_of(1))
-        exact, rounded = self.train("fp32"), self.train("tf32", "--precision=tf32")
-        self.assertNotEqual(exact[0]["parameters_sha256"], rounded[0]["parameters_sha256"])
-        self.assertAlmostEqual(exact[0]["loss"], rounded[0]["loss"], delta=0.05)
-        self.assertNotIn("computes in fp32", rounded[2])
+        exact = self.train("fp32")
+        for precision in ("tf32", "bf16"):
+            rounded = self.train(precision, "--precision=" + precision)
+            self.assertNotEqual(exact[0]["parameters_sha256"], rounded[0]["parameters_sha256"])
+            self.assertAlmostEqual(exact[0]["loss"], rounded[0]["loss"], delta=0.05)
+            self.assertNotIn("computes in fp32", rounded[2])
         cpu = self.train("cpu", "--gpus=none", "--precision=tf32", "--deterministic")
         self.assertIn("--precision is for GPUs: the CPU computes in fp32", cpu[2])
 
