@@ -85,6 +85,7 @@ class Split(fake_gpus.Machine):
             "output of r3", "gradient of r3", "gradient of dropout1", "gradient of right",
             "gradient of r1", "gradient of c1"])
 
+    @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")
     def test_the_model_file_says_where(self):
         by_file = self.run_net("file", "--gpus=0,1", c1="/gpu:1", left="gpu:0", right="GPU:1",
                                fc="/device:CPU:0", out="/device:GPU:1")
@@ -101,6 +102,7 @@ class Split(fake_gpus.Machine):
             self.assertIn(" tower_%d/fc/weights: /device:CPU:0 (rule" % i, towers[2])
         self.same(towers, self.run_net("cpu", "--gpus=none", "--towers=2"))
 
+    @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")
     def test_round_robin(self):
         robin = self.run_net("robin", "--gpus=0,1", "--placement=*=round_robin",
                              "--log_device_placement")
@@ -138,6 +140,7 @@ class Split(fake_gpus.Machine):
         refused("layer 'fc'", "a tower on the CPU has no GPU of its own",
                 flags=["--gpus=0", "--towers=1", "--placement=fc=gpu"])
 
+    @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")
     def test_soft(self):
         soft = self.run_net("soft", "--gpus=0,1", "--placement=fc=gpu:7", "--allow_soft_placement")
         self.assertRegex(soft[2], r"W .* layer 'fc' cannot be placed on gpu:7 .*; it goes to its "
