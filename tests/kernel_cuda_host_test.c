@@ -325,10 +325,50 @@ static void test_a_shortcut_shares_its_gradient(void **state)
     cuda_diffs_destroy(&d);
 }
 
-/* What other plans give, and what is kept for them, has buffers that no other gradient gets. */
+/* The second part of a gradient comes while the buffer of the first is another gradient as well. */
+static void test_a_shared_gradient_is_not_added_to(void **state)
+{
+    const struct layer layers[] = {
+        layer_of(8, 1, (int[]){-1}),   layer_of(8, 1, (int[]){0}),    layer_of(8, 1, (int[]){0}),
+        layer_of(8, 2, (int[]){1, 0}), layer_of(8, 2, (int[]){2, 3}), layer_of(8, 1, (int[]){4}),
+    };
+    struct cuda_diffs d;
+    assert_int_equal(cuda_diffs_create(6, &d), ST_OK);
+    d.ops[3].way = CUDA_DIFF_SAME;
+    plan_diffs(layers, 6, NULL, &d);
+    assert_int_equal(d.ops[2].edge[0].other, d.ops[1].dy);
+    assert_int_not_equal(d.ops[2].edge[0].sum, d.ops[1].dy);
+    assert_int_equal(d.ops[2].edge[0].sum, d.ops[2].edge[0].dx);
+    cuda_diffs_destroy(&d);
+}
+
+/* A layer makes the gradients by all its inputs before any is added to another. */
+static void test_a_layers_gradients_lie_apart(void **state)
+{
+    const struct layer layers[] = {
+        layer_of(8, 1, (int[]){-1}),
+        layer_of(8, 1, (int[]){0}),
+        layer_of(8, 4, (int[]){1, 0, 1, 0}),
+        layer_of(8, 1, (int[]){2}),
+    };
+    struct cuda_diffs d;
+    assert_int_equal(cuda_diffs_create(4, &d), ST_OK);
+    plan_diffs(layers, 4, NULL, &d);
+    for (int k = 0; k < 4; k++) {
+        assert_int_not_equal(d.ops[2].edge[k].dx, d.ops[2].dy);
+        for (int j = 0; j < k; j++)
+            assert_int_not_equal(d.ops[2].edge[k].dx, d.ops[2].edge[j].dx);
+    }
+    assert_int_equal(d.ops[2].edge[2].sum, d.ops[2].edge[0].dx);
+    assert_int_equal(d.ops[2].edge[3].sum, d.ops[2].edge[1].dx);
+    cuda_diffs_destroy(&d);
+}
+
+/* What other plans give may come before the gradients above it are worked out; what is read out
+ * stays. */
 static void test_crossing_gradients_are_kept(void **state)
 {
-    static const uint8_t low[] = {1, 1, 0, 0, 0}, high[] = {0, 0, 1, 1, 1};
+    static const uint8_t low[] = {1, 1, 0, 1, 1}, high[] = {0, 0, 1, 1, 1};
     struct layer layers[5];
     struct cuda_diffs d;
     for (int i = 0; i < 5; i++)
@@ -336,8 +376,11 @@ static void test_crossing_gradients_are_kept(void **state)
     assert_int_equal(cuda_diffs_create(5, &d), ST_OK);
     plan_diffs(layers, 5, low, &d);
     assert_true(d.ops[1].given >= 0 && d.ops[1].dy == d.ops[1].given && d.ops[1].own == -1);
-    assert_true(d.buffers[d.ops[1].given].kept);
+    assert_int_not_equal(d.ops[1].given, d.ops[3].dy);
+    assert_int_not_equal(d.ops[1].given, d.ops[3].edge[0].dx);
     assert_int_not_equal(d.ops[1].edge[0].dx, d.ops[1].given);
+    assert_int_equal(d.value[2], d.ops[3].edge[0].dx);
+    assert_int_equal(d.buffers[d.value[2]].users, 1);
     cuda_diffs_destroy(&d);
     assert_int_equal(cuda_diffs_create(5, &d), ST_OK);
     plan_diffs(layers, 5, high, &d);
@@ -361,6 +404,8 @@ int main(void)
         cmocka_unit_test(test_copies_are_cut_at_the_pins),
         cmocka_unit_test(test_a_chain_has_two_buffers),
         cmocka_unit_test(test_a_shortcut_shares_its_gradient),
+        cmocka_unit_test(test_a_shared_gradient_is_not_added_to),
+        cmocka_unit_test(test_a_layers_gradients_lie_apart),
         cmocka_unit_test(test_crossing_gradients_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -255,7 +255,7 @@ static void build_twice(struct reference *r)
     reference_join(r, LAYER_ADD, 3, (int[]){a, a, a});
     reference_layer(r, LAYER_RELU);
     int b = reference_last(r);
-    reference_join(r, LAYER_CONCAT, 4, (int[]){b, a, b, LAYER_INPUT_IMAGE});
+    reference_join(r, LAYER_CONCAT, 5, (int[]){b, a, b, a, LAYER_INPUT_IMAGE});
     reference_layer(r, LAYER_BATCH_NORM);
     end(r);
 }

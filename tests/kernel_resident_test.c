@@ -44,6 +44,9 @@ static void build(struct reference *r)
     reference_conv(r, 5, 3, 1, -1);
     reference_layer(r, LAYER_BATCH_NORM);
     reference_layer(r, LAYER_RELU);
+    int skip = reference_last(r);
+    reference_conv(r, 5, 3, 1, -1);
+    reference_join(r, LAYER_ADD, 2, (int[]){reference_last(r), skip});
     reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
     reference_layer(r, LAYER_FLATTEN);
     reference_dense(r, 70); /* 5600 weights: more than one part */

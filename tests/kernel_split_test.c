@@ -30,6 +30,7 @@ struct split {
     int of[REFERENCE_MAX_LAYERS]; /* the part that has each layer */
     struct part part[MAX_PARTS];
     uint8_t trained[REFERENCE_MAX_LAYERS];
+    int compares; /* what crosses with the reference */
 };
 
 static struct split *split_create(const struct net *net, int n,
@@ -94,6 +95,9 @@ static void split_forward(struct split *s, int n, int train)
             const struct part *giver = &s->part[s->of[from]];
             float *f = crossing(s, from);
             assert_int_equal(giver->backend->read_output(giver->plan, from, f), ST_OK);
+            if (s->compares)
+                bench_compare(s->net, "output that crosses, of layer", from, f, r->y[from],
+                              n * shape_elems(&r->layers[from].out));
             assert_int_equal(to->backend->set_output(to->plan, from, f), ST_OK);
             to->has[from] = 1;
             free(f); /* not needed any more */
@@ -102,21 +106,42 @@ static void split_forward(struct split *s, int n, int train)
     }
 }
 
+/* The gradient by what the part was given of `layer`, to the layer's own part. */
+static void bring_gradient(const struct split *s, const struct part *from, int layer)
+{
+    const struct part *to = &s->part[s->of[layer]];
+    float *f = crossing(s, layer);
+    assert_int_equal(from->backend->read_output_grad(from->plan, layer, f), ST_OK);
+    assert_int_equal(to->backend->set_output_grad(to->plan, layer, f), ST_OK);
+    free(f);
+}
+
+/* Does a layer of the part before `i` read the output of `layer`? */
+static int is_read_before(const struct split *s, const struct part *p, int layer, int i)
+{
+    const struct reference *r = s->b->r;
+    for (int k = layer + 1; k < i; k++)
+        for (int j = 0; j < r->layers[k].n_inputs; j++)
+            if (p->mine[k] && r->layers[k].input[j] == layer)
+                return 1;
+    return 0;
+}
+
+/* Gradients cross as soon as they are there. */
 static void split_backward(struct split *s)
 {
     const struct reference *r = s->b->r;
     for (int i = r->n_layers - 1; i >= 0; i--) {
-        const struct part *to = &s->part[s->of[i]];
-        for (int p = 0; p < s->n && s->trained[i]; p++) {
-            const struct part *from = &s->part[p];
-            if (!from->has[i])
+        const struct layer *l = &r->layers[i];
+        struct part *p = &s->part[s->of[i]];
+        assert_int_equal(p->backend->backward(p->plan, i), ST_OK);
+        for (int k = 0; k < l->n_inputs; k++) {
+            int from = l->input[k];
+            if (from < 0 || !p->has[from] || !s->trained[from] || is_read_before(s, p, from, i))
                 continue;
-            float *f = crossing(s, i);
-            assert_int_equal(from->backend->read_output_grad(from->plan, i, f), ST_OK);
-            assert_int_equal(to->backend->set_output_grad(to->plan, i, f), ST_OK);
-            free(f);
+            bring_gradient(s, p, from);
+            p->has[from] = 0;
         }
-        assert_int_equal(to->backend->backward(to->plan, i), ST_OK);
     }
     for (int i = r->n_layers - 1; i >= 0; i--) {
         const struct part *p = &s->part[s->of[i]];
@@ -150,6 +175,7 @@ static void check_split(struct split *s)
                 assert_int_equal(s->part[p].backend->load_param(s->part[p].plan, k), ST_OK);
         reference_forward(b->r, b->images, b->labels, b->position, sizes[round], 1);
         reference_backward(b->r);
+        s->compares = 1;
         split_forward(s, sizes[round], 1);
         split_backward(s);
         float loss = split_loss(s);

@@ -31,20 +31,26 @@ void cuda_diffs_destroy(struct cuda_diffs *d)
     *d = (struct cuda_diffs){.n_buffers = 0};
 }
 
+static int take_new(struct cuda_diffs *d, int64_t elems)
+{
+    d->buffers[d->n_buffers] = (struct cuda_diff_buffer){.elems = elems, .users = 1};
+    return d->n_buffers++;
+}
+
 /* The smallest free buffer that is large enough, else the largest, else a new one. */
 static int take(struct cuda_diffs *d, int64_t elems)
 {
     int best = -1;
     for (int b = 0; b < d->n_buffers; b++) {
         const struct cuda_diff_buffer *at = &d->buffers[b];
-        if (at->users > 0 || at->kept)
+        if (at->users > 0)
             continue;
         int64_t have = best < 0 ? -1 : d->buffers[best].elems;
         if (best < 0 || (have < elems ? at->elems > have : at->elems >= elems && at->elems < have))
             best = b;
     }
     if (best < 0)
-        best = d->n_buffers++;
+        return take_new(d, elems);
     struct cuda_diff_buffer *buffer = &d->buffers[best];
     buffer->users = 1;
     buffer->elems = buffer->elems > elems ? buffer->elems : elems;
@@ -64,8 +70,7 @@ static void dy_plan(struct cuda_diffs *d, int i, int exported, int64_t elems)
     op->dy = d->value[i];
     if (!exported)
         return;
-    op->given = take(d, elems);
-    d->buffers[op->given].kept = 1;
+    op->given = take_new(d, elems); /* it may be filled while those before are in use */
     op->own = op->dy;
     if (op->own >= 0 && d->buffers[op->own].users == 1)
         return;

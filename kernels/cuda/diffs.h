@@ -19,7 +19,6 @@ enum cuda_diff_way {
 struct cuda_diff_buffer {
     int64_t elems;
     int users; /* gradients in it, while planning */
-    int kept;  /* never free for another */
     float *d;  /* set by the arena */
 };
 
@@ -32,7 +31,7 @@ struct cuda_diff_edge {
 struct cuda_diff_op {
     enum cuda_diff_way way; /* set before planning */
     int wants_dx;           /* likewise: by the first input, even if nobody needs it */
-    int given;              /* exported: what other plans gave */
+    int given;              /* exported: what other plans gave, maybe long before it is needed */
     int own;                /* if there are readers in this plan as well: dy = own + given */
     int dy;
     struct cuda_diff_edge edge[LAYER_MAX_INPUTS];
