@@ -52,11 +52,14 @@ class CudaEmulated(harness.Test):
 
 
     def model(self):
-        """One of every kind of parameter, and dropout, small enough for the emulation."""
+        """One of every kind of parameter, dropout and branches, small enough for the emulation."""
         path = os.path.join(self.dir(), "model.json")
         layers = [{"type": "max_pool", "kernel": 4, "stride": 4, "padding": "same"},
                   {"type": "conv2d", "filters": 4, "kernel": 3, "padding": "same"},
-                  {"type": "batch_norm"}, {"type": "relu"}, {"type": "flatten"},
+                  {"type": "batch_norm"}, {"type": "relu"},
+                  {"type": "conv2d", "filters": 4, "kernel": 3, "padding": "same"},
+                  {"type": "add", "inputs": ["conv2d2", "relu1"]},
+                  {"type": "concat", "inputs": ["add1", "relu1"]}, {"type": "flatten"},
                   {"type": "dense", "units": 20}, {"type": "relu"},
                   {"type": "dropout", "rate": 0.2}, {"type": "dense", "units": 10},
                   {"type": "softmax_cross_entropy"}]
