@@ -1,8 +1,8 @@
 /* files/durable.h - files that are there whole or not at all, whenever the process or the machine
  * stops: written under another name in the same folder, synced, renamed, the folder synced.
- * Owns:    its temporary file, which goes away unless it is committed.
+ * Owns:    its temporary file, which goes away unless it is committed; 1 MB of memory meanwhile.
  * Threads: an object belongs to one.
- * Errors:  ST_IO, logged with the path and errno's text. */
+ * Errors:  ST_IO, ST_NOMEM, logged with the path and errno's text. */
 #ifndef FILES_DURABLE_H
 #define FILES_DURABLE_H
 #include "base/status.h"
@@ -11,9 +11,12 @@
 #include <stdint.h>
 
 struct durable {
-    int fd;          /* -1: nothing is open */
-    int made;        /* the temporary file is there */
-    uint64_t bytes;  /* written so far */
+    int fd;      /* -1: nothing is open */
+    int made;    /* the temporary file is there */
+    void *block; /* what is not written yet */
+    size_t filled;
+    int direct;      /* past the page cache */
+    uint64_t bytes;  /* given so far */
     uint32_t crc32c; /* of them */
     char path[PATH_MAX], temporary[PATH_MAX];
 };

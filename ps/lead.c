@@ -230,14 +230,19 @@ static void mark_silent(struct lead *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* 1 if there is a reason for a checkpoint now. Under the lock. */
-static int wants_now(struct lead *l)
+/* 1 if somebody asked for a checkpoint. Under the lock. */
+static int was_asked(const struct lead *l)
 {
-    int wanted = l->requested > l->given || l->finishing ||
-                 (l->cfg.save_ms > 0 && clock_now_ns() >= l->timer_ns);
+    int wanted = l->requested > l->given;
     for (int i = 1; i < l->cfg.n_servers; i++)
         wanted |= l->remotes[i].wanted > l->remotes[i].given;
     return wanted;
+}
+
+/* 1 if there is a reason for one now. Under the lock. */
+static int wants_now(const struct lead *l)
+{
+    return was_asked(l) || l->finishing || (l->cfg.save_ms > 0 && clock_now_ns() >= l->timer_ns);
 }
 
 /* Makes the order known; step -1: there is none any more. */
@@ -523,6 +528,7 @@ static void *lead_main(void *arg)
         int ended;
         pthread_mutex_lock(&l->lock);
         int stopping = l->stopping, finishing = l->finishing, finished = l->finished;
+        int asked = was_asked(l);
         pthread_mutex_unlock(&l->lock);
         if (stopping)
             return NULL;
@@ -537,6 +543,10 @@ static void *lead_main(void *arg)
         } else if (run && !finished) {
             next_checkpoint(l, run);
         } else {
+            if (asked) { /* there is nothing to save, or nothing more */
+                take_up(l);
+                settle(l);
+            }
             wait_for_news(l, INT64_MAX);
         }
         run_unref(run);

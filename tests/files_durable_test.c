@@ -1,6 +1,7 @@
 /* tests/files_durable_test.c - durable files, with every system call made to fail or to be the last
  * one before the process is killed or the power goes: the old file or the new one is there, whole;
  * and once commit has returned, the new one. */
+#include "base/digest.h"
 #include "files/durable.h"
 #include "tests/capture.h"
 #include "tests/fault_io.h"
@@ -189,6 +190,38 @@ static void a_full_disk_is_named(void **state)
     assert_int_equal(empty_folder(), 0);
 }
 
+/* Sizes that do not fit its blocks, on a file system that writes past the cache and on one that
+ * does not. */
+static void large_files_come_out_whole(void **state)
+{
+    (void)state;
+    enum { N = (3 << 20) + 777 };
+    static const char *const folders[] = {NULL, "/dev/shm"};
+    char *data = malloc(N), *got = malloc(N + 1), other[96];
+    for (int i = 0; i < N; i++)
+        data[i] = (char)(i * 7 + i / 1000);
+    for (int k = 0; k < 2; k++) {
+        struct durable f;
+        snprintf(other, sizeof other, "%s/weir_durable_%d", folders[k] ? folders[k] : folder,
+                 (int)getpid());
+        assert_int_equal(durable_begin(&f, other), ST_OK);
+        for (size_t at = 0, n = 1; at < N; at += n, n = n * 3 + 1)
+            assert_int_equal(durable_write(&f, data + at, n < N - at ? n : N - at), ST_OK);
+        assert_int_equal(durable_commit(&f), ST_OK);
+        assert_int_equal(f.bytes, N);
+        assert_int_equal(f.crc32c, digest_crc32c(0, data, N));
+        durable_end(&f);
+        FILE *file = fopen(other, "rbe");
+        assert_non_null(file);
+        assert_int_equal(fread(got, 1, N + 1, file), N);
+        fclose(file);
+        assert_memory_equal(got, data, N);
+        assert_int_equal(durable_remove(other), ST_OK);
+    }
+    free(data);
+    free(got);
+}
+
 static void a_missing_file_is_removed(void **state)
 {
     (void)state;
@@ -205,6 +238,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stop_anywhere_leaves_a_whole_file, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_committed_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_is_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(large_files_come_out_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(a_missing_file_is_removed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

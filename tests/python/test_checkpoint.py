@@ -278,6 +278,29 @@ class Checkpoint(harness.Test):
             self.assertIn("goes on from step %d, as generation 2" % steps[0], job.ps[0].output())
             shutil.rmtree(self.folder())
 
+    def test_stopped_alone(self):
+        """SIGTERM where nothing can move: before any worker, after all were killed."""
+        job = self.job(n_ps=2, flags=FLAGS)
+        job.start_ps(0, *self.ps_flags())
+        job.start_ps(1, *self.ps_flags())
+        began = time.monotonic()
+        for ps in reversed(job.ps):
+            ps.stop()
+        self.assertLess(time.monotonic() - began, 8 * harness.SLOWNESS)
+        self.assertEqual(self.manifests(), [])
+        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job.start(self.ps_flags("--save_steps=5"))
+        job.ps[0].wait_line("checkpoint at step 10")
+        for worker in job.workers:
+            worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        for ps in job.ps:
+            ps.popen.send_signal(signal.SIGTERM)
+        for ps in job.ps:
+            ps.wait(60, 143)
+        self.assertGreaterEqual(self.manifests()[-1], 10)
+        job, summaries = self.go_on(2)
+        self.assertEqual(summaries[0]["global_step"], 40)
+
     def test_usage(self):
         for flags in (["--save_steps=5"], ["--restore=x"], ["--serve", *self.ps_flags()]):
             job = self.job()
