@@ -211,7 +211,7 @@ static void check_pool(const struct run *u, int i)
     assert_non_null(winner);
     if (l->kind == LAYER_MAX_POOL) {
         assert_int_equal(cuda_pool_max_forward(NULL, x, y, winner, &w), 0);
-        assert_int_equal(cuda_pool_max_backward(NULL, dy, winner, dx, &w), 0);
+        assert_int_equal(cuda_pool_max_backward(NULL, dy, winner, NULL, dx, &w), 0);
     } else {
         assert_int_equal(cuda_pool_avg_forward(NULL, x, y, &w), 0);
         assert_int_equal(cuda_pool_avg_backward(NULL, dy, dx, &w), 0);

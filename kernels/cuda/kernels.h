@@ -57,8 +57,9 @@ struct cuda_window {
 /* winner[k]: the maximum's cell in its plane; the first if there are several. */
 int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
                           const struct cuda_window *w);
+/* y: NULL; or the maxima of what a relu gave: then dx is the gradient by what the relu read. */
 int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
-                           float *dx, const struct cuda_window *w);
+                           const float *y, float *dx, const struct cuda_window *w);
 int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
                           const struct cuda_window *w);
 int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,

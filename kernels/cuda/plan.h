@@ -53,6 +53,7 @@ struct cuda_op {
     int shared;      /* y has other readers: must not be written over */
     int overwritten; /* y is: a relu works on it in place */
     int relu_done;   /* relu: its forward is part of the layer before */
+    int relu_masked; /* relu: the pool behind it has masked the gradient */
     void *state;     /* the kind's, freed with the plan */
 };
 

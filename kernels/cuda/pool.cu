@@ -51,8 +51,10 @@ static __global__ void max_forward(const float *x, float *y, int32_t *winner, st
     }
 }
 
-static __global__ void max_backward(const float *dy, const int32_t *winner, float *dx,
-                                    struct cuda_window w)
+/* A relu before the pool lets through what is above 0: of a window that is the maximum or nothing.
+ */
+static __global__ void max_backward(const float *dy, const int32_t *winner, const float *y,
+                                    float *dx, struct cuda_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * in_plane;
@@ -65,7 +67,8 @@ static __global__ void max_backward(const float *dy, const int32_t *winner, floa
         for (int oy = window_first(iy, w.pad_h, w.kernel_h, w.stride_h); oy <= oy1; oy++)
             for (int ox = window_first(ix, w.pad_w, w.kernel_w, w.stride_w); ox <= ox1; ox++) {
                 int64_t at = first + (int64_t)oy * w.out_w + ox;
-                sum += winner[at] == cell ? dy[at] : 0.0f;
+                int counts = winner[at] == cell && (y == nullptr || y[at] > 0.0f);
+                sum += counts ? dy[at] : 0.0f;
             }
         dx[k] = sum;
     }
@@ -139,12 +142,12 @@ int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, 
 }
 
 int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
-                           float *dx, const struct cuda_window *w)
+                           const float *y, float *dx, const struct cuda_window *w)
 {
     if (dy == nullptr || winner == nullptr || dx == nullptr || !window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(max_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, winner, dx,
-                  *w);
+    return LAUNCH(max_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, winner, y,
+                  dx, *w);
 }
 
 int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,

@@ -42,7 +42,7 @@ static enum status relu_forward(struct cuda_pass *pass, int i, int train)
 static enum status relu_backward(struct cuda_pass *pass, int i)
 {
     const struct cuda_op *op = &pass->plan->ops[i];
-    if (!op->needs_dx)
+    if (!op->needs_dx || (op->relu_masked && op->dx == op->dy))
         return ST_OK;
     return cuda_check_kernel(op, "relu gradient kernel",
                              cuda_relu_backward(pass->plan->compute, *op->y, *op->dy, *op->dx,
@@ -160,6 +160,7 @@ const struct cuda_kind cuda_dropout = {dropout_plan,       NULL, dropout_forward
 struct pool {
     struct cuda_window window; /* of one sample; planes: channels */
     int32_t *winner;           /* max: [batch][elems(out)] */
+    int relu;                  /* max: it alone reads a relu, whose backward is part of its own */
 };
 
 static enum status pool_plan(struct cuda_plan *plan, int i)
@@ -185,6 +186,11 @@ static enum status pool_plan(struct cuda_plan *plan, int i)
                                      .pad_h = l->pad_lo[0],
                                      .pad_w = l->pad_lo[1]};
     TRY(cuda_output_take(plan, op));
+    int from = l->input[0];
+    c->relu = l->kind == LAYER_MAX_POOL && from >= 0 && plan->node[from].reader == i &&
+              plan->cfg.layers[from].kind == LAYER_RELU;
+    if (c->relu)
+        plan->ops[from].relu_masked = 1;
     if (l->kind == LAYER_MAX_POOL)
         TRY(cuda_arena_take(&plan->arena, l->name, "places of maxima",
                             (uint64_t)plan->cfg.batch * (uint64_t)shape_elems(&l->out) *
@@ -222,7 +228,8 @@ static enum status pool_backward(struct cuda_pass *pass, int i)
     if (!op->needs_dx)
         return ST_OK;
     int code = op->layer->kind == LAYER_MAX_POOL
-                   ? cuda_pool_max_backward(stream, *op->dy, c->winner, *op->dx, &w)
+                   ? cuda_pool_max_backward(stream, *op->dy, c->winner, c->relu ? *op->y : NULL,
+                                            *op->dx, &w)
                    : cuda_pool_avg_backward(stream, *op->dy, *op->dx, &w);
     return cuda_check_kernel(op, "pool gradient kernel", code);
 }
