@@ -44,7 +44,7 @@ class GpuCheck(harness.Test):
         self.assertIn("**Emulated: no card was there", report)
         for row in ("tests", "compute-sanitizer memcheck, conformance",
                     "compute-sanitizer racecheck, group", "self test",
-                    "bench_backend emulated mlp 8 tf32 1 1 graph"):
+                    "bench_backend emulated mlp 8 bf16 1 1 graph"):
             self.assertRegex(report, r"\n\| %s \| passed \| \d+ \| `" % re.escape(row))
         self.assertEqual(report.count(": GPU is running! "), 4)
         self.assertRegex(report, r"\n    1/\d+ Test +#\d+: kernel_cuda_\w+ \.* +Passed")
@@ -55,9 +55,9 @@ class GpuCheck(harness.Test):
         said, report = self.check("--emulated", status=1, FAKE_SANITIZER_FAILS="racecheck")
         self.assertTrue(said.endswith("".join(
             "gpu_check: FAILED: compute-sanitizer racecheck, %s\n" % suite
-            for suite in ("conformance", "group", "resident"))))
-        self.assertEqual(report.count("| FAILED |"), 3)
-        self.assertEqual(report.count("| passed |"), 12)
+            for suite in ("conformance", "group", "split", "resident"))))
+        self.assertEqual(report.count("| FAILED |"), 4)
+        self.assertEqual(report.count("| passed |"), 16)
 
 
 if __name__ == "__main__":

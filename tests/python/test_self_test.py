@@ -169,8 +169,8 @@ class WithGpus(SelfTest):
         self.assertIn("the driver or a library crashed (signal 6, Aborted)", self.one("error=-2"))
 
     def test_hang(self):
-        self.assertIn("it does not answer within %d s" % (5 * harness.SLOWNESS),
-                      self.one("error=-1", seconds=5))
+        self.assertIn("it does not answer within %d s" % (3 * harness.SLOWNESS),
+                      self.one("error=-1", seconds=3))
 
     def test_driver_too_old(self):
         self.machine("cuda version=12040 runtime=35\n", card(0))
