@@ -2,7 +2,6 @@
  * the file system can: the kernel's copy of them cost nine times the CPU time, and nobody reads
  * them soon. */
 #include "files/durable.h"
-#include "base/digest.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +23,6 @@ enum status durable_begin(struct durable *f, const char *path)
     f->fd = -1;
     f->made = 0;
     f->bytes = 0;
-    f->crc32c = 0;
     f->filled = 0;
     f->direct = 0;
     f->block = NULL;
@@ -82,9 +80,7 @@ enum status durable_write(struct durable *f, const void *data, size_t bytes)
     const char *p = data;
     while (bytes > 0) {
         size_t n = BLOCK_BYTES - f->filled < bytes ? BLOCK_BYTES - f->filled : bytes;
-        char *to = (char *)f->block + f->filled;
-        memcpy(to, p, n);
-        f->crc32c = digest_crc32c(f->crc32c, to, n);
+        memcpy((char *)f->block + f->filled, p, n);
         f->bytes += n;
         f->filled += n;
         p += n;

@@ -15,9 +15,8 @@ struct durable {
     int made;    /* the temporary file is there */
     void *block; /* what is not written yet */
     size_t filled;
-    int direct;      /* past the page cache */
-    uint64_t bytes;  /* given so far */
-    uint32_t crc32c; /* of them */
+    int direct;     /* past the page cache */
+    uint64_t bytes; /* given so far */
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 

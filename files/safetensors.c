@@ -64,9 +64,11 @@ static char *header_text(const struct safetensors_content *c)
 }
 
 /* The JSON with its length in front and spaces behind, as the file begins. */
-static enum status write_header(struct durable *f, const struct safetensors_content *c)
+static enum status write_header(struct durable *f, const struct safetensors_content *c,
+                                uint32_t *crc)
 {
     enum status st = ST_OK;
+    static const char padding[] = "       ";
     char *text = header_text(c);
     size_t n = text ? strlen(text) : 0, padded = (n + 7) / 8 * 8;
     if (!text || n > SAFETENSORS_MAX_HEADER) {
@@ -77,9 +79,12 @@ static enum status write_header(struct durable *f, const struct safetensors_cont
         goto done;
     }
     uint64_t length = htole64(padded);
+    *crc = digest_crc32c(0, &length, sizeof length);
+    *crc = digest_crc32c(*crc, text, n);
+    *crc = digest_crc32c(*crc, padding, padded - n);
     TRY(durable_write(f, &length, sizeof length));
     TRY(durable_write(f, text, n));
-    TRY(durable_write(f, "       ", padded - n));
+    TRY(durable_write(f, padding, padded - n));
 done:
     free(text);
     return st;
@@ -89,6 +94,7 @@ enum status safetensors_write(const char *path, const struct safetensors_content
                               struct safetensors_written *out)
 {
     struct durable f;
+    uint32_t crc;
     if (htole32(1) != 1) {
         LOG_E("%s: safetensors files are only written on little-endian machines", path);
         return ST_UNSUPPORTED;
@@ -96,12 +102,12 @@ enum status safetensors_write(const char *path, const struct safetensors_content
     enum status st = durable_begin(&f, path);
     if (st != ST_OK)
         return st;
-    TRY(write_header(&f, content));
+    TRY(write_header(&f, content, &crc));
     for (int i = 0; i < content->n_tensors; i++)
         TRY(durable_write(&f, content->tensors[i].data, tensor_bytes(&content->tensors[i])));
     TRY(durable_commit(&f));
     if (out)
-        *out = (struct safetensors_written){f.bytes, f.crc32c};
+        *out = (struct safetensors_written){f.bytes, crc};
 done:
     durable_end(&f);
     return st;

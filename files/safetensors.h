@@ -35,7 +35,7 @@ struct safetensors_content {
 
 struct safetensors_written {
     uint64_t bytes;
-    uint32_t crc32c; /* of the whole file */
+    uint32_t crc32c; /* of all before the data: it covers the tensors' own */
 };
 
 /* A durable file. out: NULL is fine. */
@@ -63,7 +63,8 @@ const char *safetensors_metadata(const struct safetensors_file *f, const char *k
 enum status safetensors_read(const struct safetensors_file *f, const struct safetensors_entry *e,
                              int64_t first, int64_t n, float *dst, char why[SAFETENSORS_WHY_BYTES]);
 /* Reads the whole file: every tensor against its checksum. whole: the size and the checksum that
- * the file is said to have; NULL: nothing is known. ST_CORRUPT names what is wrong. */
+ * the file is said to have, all its tensors having theirs; NULL: nothing is known. ST_CORRUPT names
+ * what is wrong. */
 enum status safetensors_check(const struct safetensors_file *f,
                               const struct safetensors_written *whole,
                               char why[SAFETENSORS_WHY_BYTES]);

@@ -245,20 +245,18 @@ enum status safetensors_read(const struct safetensors_file *f, const struct safe
                    why);
 }
 
-/* Checksums of one run of bytes: the file's, moved on, and the run's own. */
 static enum status sum_run(const struct safetensors_file *f, uint64_t at, uint64_t bytes,
-                           uint32_t *whole, uint32_t *own, char why[SAFETENSORS_WHY_BYTES])
+                           uint32_t *crc, char why[SAFETENSORS_WHY_BYTES])
 {
     enum status st = ST_OK;
     char *block = malloc(READ_BYTES);
-    *own = 0;
+    *crc = 0;
     if (!block)
         return ST_NOMEM;
     while (bytes > 0) {
         size_t n = bytes < READ_BYTES ? (size_t)bytes : READ_BYTES;
         TRY(read_at(f, at, block, n, why));
-        *whole = digest_crc32c(*whole, block, n);
-        *own = digest_crc32c(*own, block, n);
+        *crc = digest_crc32c(*crc, block, n);
         at += n;
         bytes -= n;
     }
@@ -271,20 +269,20 @@ enum status safetensors_check(const struct safetensors_file *f,
                               const struct safetensors_written *whole,
                               char why[SAFETENSORS_WHY_BYTES])
 {
-    uint32_t all = 0, own;
+    uint32_t crc;
     if (whole && whole->bytes != f->bytes) {
         snprintf(why, SAFETENSORS_WHY_BYTES, "has %llu bytes, not %llu",
                  (unsigned long long)f->bytes, (unsigned long long)whole->bytes);
         return ST_CORRUPT;
     }
-    enum status st = sum_run(f, 0, f->data, &all, &own, why);
+    enum status st = sum_run(f, 0, f->data, &crc, why);
+    if (st == ST_OK && whole && crc != whole->crc32c)
+        return corrupt(why, "has a header that does not match its checksum");
     for (int i = 0; i < f->n_entries && st == ST_OK; i++) {
         const struct safetensors_entry *e = &f->entries[i];
-        st = sum_run(f, e->offset, (uint64_t)e->n_elems * sizeof(float), &all, &own, why);
-        if (st == ST_OK && e->has_crc && own != e->crc32c)
+        st = sum_run(f, e->offset, (uint64_t)e->n_elems * sizeof(float), &crc, why);
+        if (st == ST_OK && (e->has_crc ? crc != e->crc32c : whole != NULL))
             return bad_entry(why, e->name, "does not match its checksum");
     }
-    if (st == ST_OK && whole && all != whole->crc32c)
-        return corrupt(why, "does not match its checksum");
     return st;
 }

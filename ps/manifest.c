@@ -18,6 +18,7 @@ enum {
     LEAST_ELEMENT = 8, /* bytes of text behind each container of the JSON, at least */
 };
 static const char format[] = "weir checkpoint";
+static const char tail_format[] = ",\"crc32c\":\"%08x\"}";
 
 void ps_manifest_name(int64_t step, char name[MANIFEST_NAME_BYTES])
 {
@@ -102,8 +103,8 @@ static json_t *files_to_json(const struct ps_manifest *m)
         ps_manifest_file_name(m->step, i, m->n_files, name);
         snprintf(crc, sizeof crc, "%08x", m->files[i].crc32c);
         failed |= json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "name", name, "bytes",
-                                                        (json_int_t)m->files[i].bytes, "crc32c",
-                                                        crc)) != 0;
+                                                        (json_int_t)m->files[i].bytes,
+                                                        "header_crc32c", crc)) != 0;
     }
     if (!failed)
         return list;
@@ -122,7 +123,7 @@ static json_t *manifest_to_json(const struct ps_manifest *m)
 enum status ps_manifest_write(const char *folder, const struct ps_manifest *m)
 {
     enum status st = ST_OK;
-    char path[PATH_MAX], name[MANIFEST_NAME_BYTES], tail[TAIL_BYTES + 2];
+    char path[PATH_MAX], name[MANIFEST_NAME_BYTES], tail[TAIL_BYTES + 1];
     struct durable f;
     json_t *json = manifest_to_json(m);
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
@@ -135,11 +136,12 @@ enum status ps_manifest_write(const char *folder, const struct ps_manifest *m)
         return fits ? ST_NOMEM : ST_IO;
     }
     size_t n = strlen(text) - 1; /* without its last brace */
-    snprintf(tail, sizeof tail, ",\"crc32c\":\"%08x\"}\n", digest_crc32c(0, text, n));
+    snprintf(tail, sizeof tail, tail_format, digest_crc32c(0, text, n));
     st = durable_begin(&f, path);
     if (st == ST_OK) {
         TRY(durable_write(&f, text, n));
         TRY(durable_write(&f, tail, strlen(tail)));
+        TRY(durable_write(&f, "\n", 1));
         TRY(durable_commit(&f));
     done:
         durable_end(&f);
@@ -284,7 +286,7 @@ static enum status files_from_json(const json_t *root, struct ps_manifest *m)
     m->n_files = (int)n;
     for (int i = 0; i < m->n_files; i++) {
         const json_t *o = json_array_get(list, (size_t)i);
-        const char *crc = text_of(o, "crc32c"), *name = text_of(o, "name");
+        const char *crc = text_of(o, "header_crc32c"), *name = text_of(o, "name");
         char want[MANIFEST_NAME_BYTES];
         ps_manifest_file_name(m->step, i, m->n_files, want);
         if (!crc || strlen(crc) != 8 || !name || strcmp(name, want) || integer_of(o, "bytes") < 0)
@@ -320,13 +322,12 @@ static enum status from_json(const json_t *root, struct ps_manifest *m,
 /* The text without its tail is as its tail says, and no JSON that only wants memory. */
 static enum status check_text(const char *text, size_t n, char why[MANIFEST_WHY_BYTES])
 {
-    unsigned crc;
-    char end;
+    char tail[TAIL_BYTES + 1];
     size_t containers = 0;
-    if (n < TAIL_BYTES || sscanf(text + n - TAIL_BYTES, ",\"crc32c\":\"%8x\"%c", &crc, &end) != 2 ||
-        end != '}')
+    if (n < TAIL_BYTES || memcmp(text + n - TAIL_BYTES, ",\"crc32c\":\"", 11) != 0)
         return corrupt(why, "is torn, or no manifest of a checkpoint");
-    if (crc != digest_crc32c(0, text, n - TAIL_BYTES))
+    snprintf(tail, sizeof tail, tail_format, digest_crc32c(0, text, n - TAIL_BYTES));
+    if (memcmp(text + n - TAIL_BYTES, tail, TAIL_BYTES) != 0)
         return corrupt(why, "does not match its own checksum");
     for (size_t i = 0; i < n; i++)
         containers += text[i] == '{' || text[i] == '[';

@@ -162,7 +162,7 @@ static void what_was_written_is_read(void **state)
     assert_int_equal(write_sample(path, &written), ST_OK);
     size_t n_bytes = slurp(path, data);
     assert_int_equal(written.bytes, n_bytes);
-    assert_int_equal(written.crc32c, digest_crc32c(0, data, n_bytes));
+    assert_int_equal(written.crc32c, digest_crc32c(0, data, n_bytes - N_ELEMS * sizeof(float)));
     assert_int_equal(safetensors_open(path, &f, why), ST_OK);
     assert_int_equal(safetensors_check(f, &written, why), ST_OK);
     assert_string_equal(safetensors_metadata(f, "quote"), metadata[1][1]);
