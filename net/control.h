@@ -16,6 +16,7 @@ enum { CONTROL_TEXT_BYTES = 256, CONTROL_N_PHASES = 5 };
 struct net_control {
     int server, n_servers;
     uint64_t incarnation; /* random at process start, not 0 */
+    uint64_t generation;  /* that its job is in; 0: there is none */
     uint64_t seen;        /* number of the last reply; 0: none yet */
     uint64_t wanted;      /* checkpoints asked for here so far */
     uint64_t order;       /* the last checkpoint order that was taken up; 0: none */
@@ -28,6 +29,7 @@ struct net_control_reply {
     uint64_t number;                  /* another one whenever something below is */
     char refused[CONTROL_TEXT_BYTES]; /* not empty: the server cannot belong to the job, stop it */
     char restore[CONTROL_TEXT_BYTES]; /* the manifest's name to go on from; empty: from the start */
+    uint64_t generation;              /* of the first job that it goes on with */
     uint64_t order;                   /* 0: none yet */
     int64_t step;                     /* where it is to be taken; -1: it is cancelled */
     uint64_t given;                   /* wanted checkpoints that were made, or given up */

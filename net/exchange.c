@@ -29,7 +29,8 @@ static void *keep_links(void *arg)
     while (!x->closing) {
         int64_t now = clock_now_ns(), next = INT64_MAX;
         struct link *due = NULL;
-        for (int i = 0; i < x->n_links && !due && x->st == ST_OK && !x->leaving; i++) {
+        int go = x->st == ST_OK && !x->leaving && !x->rebased;
+        for (int i = 0; i < x->n_links && !due && go; i++) {
             struct link *l = &x->links[i];
             if (l->state != LINK_DOWN)
                 continue;
@@ -147,7 +148,6 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
         x->chunks[i].x = x;
         x->chunks[i].version = -1;
     }
-    TRY(message_pack_join(&x->cfg.join, &x->join_bytes, &x->n_join_bytes));
     TRY(net_pollers_create(1, &x->pollers));
     for (; x->n_links < n_links; x->n_links++)
         TRY(link_open(x, x->n_links));
@@ -207,7 +207,6 @@ void net_exchange_destroy(struct net_exchange *x)
         free(x->staged);
     net_shared_unref(x->segment);
     free(x->server);
-    free(x->join_bytes);
     free(x->chunks);
     free(x->links);
     pthread_cond_destroy(&x->work);
@@ -215,6 +214,21 @@ void net_exchange_destroy(struct net_exchange *x)
     pthread_cond_destroy(&x->changed);
     pthread_mutex_destroy(&x->lock);
     free(x);
+}
+
+void exchange_rebase(struct net_exchange *x, uint64_t generation)
+{
+    pthread_mutex_lock(&x->lock);
+    x->generation = generation;
+    x->rebased = 1;
+    request_forget_all(x);
+    for (int i = 0; i < x->n_links; i++)
+        x->links[i].fetched = x->links[i].joined = 0;
+    pthread_cond_broadcast(&x->changed);
+    pthread_cond_broadcast(&x->ready);
+    pthread_mutex_unlock(&x->lock);
+    for (int i = 0; i < x->n_links; i++)
+        link_cancel(&x->links[i]);
 }
 
 static int all_joined(const struct net_exchange *x)
@@ -259,22 +273,46 @@ done:
     return st;
 }
 
-enum status net_exchange_start(struct net_exchange *x, int64_t *step)
+/* What stops requests and waits; under the lock. */
+static enum status state_of(const struct net_exchange *x)
+{
+    return x->st == ST_OK && x->rebased ? ST_REBASED : x->st;
+}
+
+/* Until gRPC holds none of the caller's bytes and all servers are joined: ps 0 first, then, as it
+ * brings the shard map, the others. */
+static enum status join_all(struct net_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    if (x->links[0].state == LINK_HELD && !x->server) {
-        x->links[0].state = LINK_DOWN;
-        x->links[0].retry_ns = 0;
-        pthread_cond_signal(&x->work);
+    x->rebased = 0;
+    for (int i = 0; i < x->n_links && (i == 0 || x->server); i++) {
+        if (x->links[i].state == LINK_HELD) {
+            x->links[i].state = LINK_DOWN;
+            x->links[i].retry_ns = 0;
+        }
     }
-    while (x->st == ST_OK && !all_joined(x))
+    pthread_cond_signal(&x->work);
+    while (state_of(x) == ST_OK && !(all_joined(x) && x->n_refs == 0))
         pthread_cond_wait(&x->changed, &x->lock);
+    enum status st = state_of(x);
     pthread_mutex_unlock(&x->lock);
-    enum status st = net_exchange_wait(x, 0, x->n_chunks, 0);
-    if (st != ST_OK)
-        return st;
-    *step = lowest_version(x);
-    return job_in_lockstep(&x->cfg.join.job) ? go_back(x, *step) : ST_OK;
+    return st;
+}
+
+enum status net_exchange_start(struct net_exchange *x, int64_t *step)
+{
+    enum status st;
+    do {
+        st = join_all(x);
+        if (st == ST_OK)
+            st = net_exchange_wait(x, 0, x->n_chunks, 0);
+        int64_t lowest = lowest_version(x);
+        if (st == ST_OK && job_in_lockstep(&x->cfg.join.job))
+            st = go_back(x, lowest);
+        if (st == ST_OK)
+            *step = lowest;
+    } while (st == ST_REBASED); /* while it started; once more */
+    return st;
 }
 
 void net_exchange_flush(struct net_exchange *x)
@@ -291,7 +329,7 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
         return ST_RANGE;
     net_exchange_flush(x);
     pthread_mutex_lock(&x->lock);
-    for (int i = first + n - 1; i >= first && x->st == ST_OK;) {
+    for (int i = first + n - 1; i >= first && state_of(x) == ST_OK;) {
         struct chunk_state *c = &x->chunks[i];
         if (c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step) {
             i--;
@@ -301,7 +339,7 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
         pthread_cond_wait(&x->ready, &x->lock); /* woken by answers, failures and cancel */
         c->n_waiters--;
     }
-    enum status st = x->st;
+    enum status st = state_of(x);
     pthread_mutex_unlock(&x->lock);
     return st;
 }

@@ -8,10 +8,14 @@
  * answered is sent again under the same identity, so that it counts once (I3).
  * Where wait() fails, the bytes stay borrowed until destroy() has returned.
  *
+ * When the servers go back to an earlier step (a new generation), push, pull and wait return
+ * ST_REBASED, nothing is written to params, and the bytes stay borrowed, until start() is called
+ * again: it returns with the versions and the step to go on from.
+ *
  * Owns:    channels, streams, two threads.
  * Threads: push, wait from any thread.
  * Errors:  ST_REFUSED (another model or job; logged with the server's sentence), ST_CANCELLED
- *          after cancel(), ST_DEADLINE, ST_PROTOCOL. */
+ *          after cancel(), ST_REBASED, ST_DEADLINE, ST_PROTOCOL. */
 #ifndef NET_EXCHANGE_H
 #define NET_EXCHANGE_H
 #include "base/hosts.h"
@@ -43,7 +47,8 @@ struct net_shared *net_exchange_gradients(struct net_exchange *x);
 
 /* Waits for all servers (without end, or until cancel), joins, sends or fetches the first version.
  * *step: the step to go on from; in lockstep all chunks are at it, also where this member's last
- * life ended in the middle of a step. Member 0 is asked for INIT; others wait until it has come. */
+ * life ended in the middle of a step. Member 0 is asked for INIT; others wait until it has come.
+ * Again after ST_REBASED, when no thread is in push, pull or wait any more. */
 enum status net_exchange_start(struct net_exchange *x, int64_t *step);
 
 /* Contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats. Chunks

@@ -58,8 +58,10 @@ struct link {
     enum link_state state; /* this and the following: x->lock */
     grpc_call *call;       /* join or stream; NULL between them */
     int n_ops;             /* of the stream */
-    int sending, broken, joined, fetched, lost;
-    int lends; /* the server has opened our segment */
+    int sending, broken, joined, lost;
+    int fetched;     /* all its chunks' versions, since the start */
+    int had_fetched; /* in any generation */
+    int lends;       /* the server has opened our segment */
     int64_t retry_ns, backoff_ms, line_ns, down_ns;
     struct net_frame_head head;
     struct request_queue queue;
@@ -79,8 +81,6 @@ struct net_exchange {
     struct net_pollers *pollers;
     pthread_t keeper;
     int keeper_runs;
-    uint8_t *join_bytes; /* the encoded JoinRequest */
-    size_t n_join_bytes;
 
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t changed; /* a link or `st` */
@@ -88,8 +88,10 @@ struct net_exchange {
     pthread_cond_t work;    /* the keeper */
     enum status st;         /* ST_OK until something ends the exchange for good */
     int leaving, closing, n_leaves;
-    int64_t n_refs; /* sum of the chunks' */
-    int *server;    /* shard map, n_chunks; NULL before ps 0 has answered */
+    uint64_t generation; /* that all links are in; 0: before the first join */
+    int rebased;         /* the servers are in another one: nothing goes on before the next start */
+    int64_t n_refs;      /* sum of the chunks' */
+    int *server;         /* shard map, n_chunks; NULL before ps 0 has answered */
     enum status leave_st;
     struct net_exchange_stats stats;
 };
@@ -105,6 +107,9 @@ void link_leave(struct link *l, const uint8_t *data, size_t bytes, int64_t deadl
 
 /* Ends the exchange with `st` unless it has ended already; wakes all. */
 void exchange_fail(struct net_exchange *x, enum status st);
+/* The servers are in another generation: gives up what is under way; the links' next joins wait
+ * for net_exchange_start. */
+void exchange_rebase(struct net_exchange *x, uint64_t generation);
 /* Takes the shard map from ps 0 (freed or kept). */
 enum status exchange_take_map(struct net_exchange *x, int *server, int n_chunks);
 
@@ -123,5 +128,7 @@ void request_queue_all(struct link *l);
 int request_take(struct link *l, struct outq_batch *batch, struct net_out *items);
 /* Nothing is queued any more; under x->lock. */
 void request_queue_clear(struct link *l);
+/* Neither requests nor versions of any chunk count any more; under x->lock. */
+void request_forget_all(struct net_exchange *x);
 
 #endif

@@ -41,6 +41,7 @@ struct net_join {
     struct net_job job;
     const struct chunks *chunks;    /* decoded on the server: owned by net, valid for the call */
     struct net_shared_name segment; /* that the contributions may lie in */
+    uint64_t generation;            /* that the other servers told it; 0: none has yet */
 };
 
 enum join_answer {

@@ -35,11 +35,17 @@ static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_m
                                     grpc_slice_from_static_string(path), NULL, deadline, NULL);
 }
 
+/* Under x->lock. */
+static int may_go_on(const struct net_exchange *x)
+{
+    return !x->closing && !x->leaving && !x->rebased && x->st == ST_OK;
+}
+
 /* Makes the link's call known, so that link_cancel finds it; 0 if nothing new may start. */
 static int set_call(struct link *l, grpc_call *call)
 {
     pthread_mutex_lock(&l->x->lock);
-    int go = !l->x->closing && !l->x->leaving && l->x->st == ST_OK;
+    int go = may_go_on(l->x);
     if (go)
         l->call = call;
     else
@@ -82,7 +88,7 @@ static void plan_join(struct link *l, const char *reason)
     int64_t now = clock_now_ns(), down_ms = 0;
     int wait_line = 0, lost_line = 0;
     pthread_mutex_lock(&x->lock);
-    int again = !x->closing && !x->leaving && x->st == ST_OK;
+    int again = may_go_on(x);
     l->state = again ? LINK_DOWN : LINK_HELD;
     if (again && l->lost == 0 && l->joined) {
         l->lost = lost_line = 1;
@@ -318,6 +324,25 @@ static void open_arena(struct link *l, const struct net_shared_name *name)
     l->told |= l->arena != NULL;
 }
 
+/* 1: the server is in the generation that this exchange is in. Else it is ahead, and the exchange
+ * goes back, or it has not followed the others yet. */
+static int is_in_step(struct link *l, const struct net_join_reply *reply)
+{
+    struct net_exchange *x = l->x;
+    pthread_mutex_lock(&x->lock);
+    if (x->generation == 0)
+        x->generation = reply->generation;
+    uint64_t known = x->generation;
+    int held = x->rebased;
+    pthread_mutex_unlock(&x->lock);
+    if (!held && reply->generation > known) {
+        LOG_W("ps:%d (%s) has gone back to step %lld (generation %llu)", l->index, l->addr,
+              (long long)reply->step, (unsigned long long)reply->generation);
+        exchange_rebase(x, reply->generation);
+    }
+    return !held && reply->generation == known;
+}
+
 static void accept_join(struct link *l, struct net_join_reply *reply)
 {
     struct net_exchange *x = l->x;
@@ -327,23 +352,23 @@ static void accept_join(struct link *l, struct net_join_reply *reply)
         reply->server = NULL;
     }
     pthread_mutex_lock(&x->lock);
-    int fetched = l->fetched;
-    int went_back = fetched && reply->step >= 0 && l->head.generation != reply->generation;
-    l->head = (struct net_frame_head){reply->generation, (uint32_t)x->cfg.join.member,
-                                      x->cfg.join.incarnation};
+    int had_fetched = l->had_fetched;
     pthread_mutex_unlock(&x->lock);
-    open_arena(l, &reply->segment);
-    if (st == ST_OK && fetched && (reply->step < 0 || reply->answer == JOIN_INIT)) {
+    if (st == ST_OK && had_fetched && (reply->step < 0 || reply->answer == JOIN_INIT)) {
         LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
               l->index, l->addr);
         st = ST_PROTOCOL;
     }
-    if (st == ST_OK && went_back) {
-        LOG_E("ps:%d (%s) was started anew and went back to step %lld of its checkpoint; start all "
-              "programs again, they go on from there",
-              l->index, l->addr, (long long)reply->step);
-        st = ST_PROTOCOL;
+    if (st == ST_OK && !is_in_step(l, reply)) {
+        plan_join(l, "it has not followed the other servers yet");
+        return;
     }
+    pthread_mutex_lock(&x->lock);
+    int fetched = l->fetched;
+    l->head = (struct net_frame_head){reply->generation, (uint32_t)x->cfg.join.member,
+                                      x->cfg.join.incarnation};
+    pthread_mutex_unlock(&x->lock);
+    open_arena(l, &reply->segment);
     if (st == ST_OK && !fetched)
         st = request_first(l, reply->answer == JOIN_INIT);
     if (st != ST_OK) {
@@ -388,7 +413,8 @@ static void on_join(struct net_op *op, int ok)
     char text[LINK_REASON_BYTES];
     l->incoming = NULL;
     net_slice_text(l->details, text, sizeof text);
-    grpc_byte_buffer_destroy(l->outgoing);
+    if (l->outgoing)
+        grpc_byte_buffer_destroy(l->outgoing);
     if (code == GRPC_STATUS_OK)
         look_at_socket(l);
     forget_call(l);
@@ -427,19 +453,34 @@ static grpc_byte_buffer *copy_message(const uint8_t *data, size_t bytes)
     return message;
 }
 
+static grpc_byte_buffer *join_message(struct net_exchange *x)
+{
+    struct net_join join = x->cfg.join;
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    pthread_mutex_lock(&x->lock);
+    join.generation = x->generation;
+    pthread_mutex_unlock(&x->lock);
+    if (message_pack_join(&join, &data, &bytes) != ST_OK)
+        return NULL;
+    grpc_byte_buffer *message = copy_message(data, bytes);
+    free(data);
+    return message;
+}
+
 void link_join(struct link *l)
 {
     if (!set_call(l, make_call(l, "/weir.v1.Weir/Join", LINK_JOIN_MS)))
         return;
     set_received(l);
-    l->outgoing = copy_message(l->x->join_bytes, l->x->n_join_bytes);
+    l->outgoing = join_message(l->x);
     grpc_op ops[6];
     size_t n = unary_ops(ops, l->outgoing, &l->incoming);
     ops[3].data.recv_initial_metadata.recv_initial_metadata = &l->initial;
     ops[5].data.recv_status_on_client.trailing_metadata = &l->trailing;
     ops[5].data.recv_status_on_client.status = &l->code;
     ops[5].data.recv_status_on_client.status_details = &l->details;
-    if (!net_op_start(&l->join_op, l->call, ops, n)) {
+    if (!l->outgoing || !net_op_start(&l->join_op, l->call, ops, n)) {
         l->code = GRPC_STATUS_INTERNAL;
         on_join(&l->join_op, 0);
     }

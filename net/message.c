@@ -131,6 +131,7 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
     request.protocol = MESSAGE_PROTOCOL;
     request.member = (uint32_t)join->member;
     request.incarnation = join->incarnation;
+    request.generation = join->generation;
     request.job = &job;
     Weir__V1__Segment segment;
     segment_to_wire(&join->segment, &segment);
@@ -310,7 +311,8 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
                             .incarnation = from->incarnation,
                             .job = plain,
                             .chunks = *chunks,
-                            .segment = segment_from_wire(from->segment)};
+                            .segment = segment_from_wire(from->segment),
+                            .generation = from->generation};
     return ST_OK;
 }
 

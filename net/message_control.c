@@ -16,6 +16,7 @@ enum status message_pack_control(const struct net_control *control, uint8_t **da
     wire.server = (uint32_t)control->server;
     wire.n_servers = (uint32_t)control->n_servers;
     wire.incarnation = control->incarnation;
+    wire.generation = control->generation;
     wire.seen = control->seen;
     wire.checkpoint = &checkpoint;
     checkpoint.wanted = control->wanted;
@@ -46,6 +47,7 @@ static enum status control_from_wire(const Weir__V1__CoordinateRequest *wire,
     *to = (struct net_control){.server = (int)wire->server,
                                .n_servers = (int)wire->n_servers,
                                .incarnation = wire->incarnation,
+                               .generation = wire->generation,
                                .seen = wire->seen};
     if (c) {
         to->wanted = c->wanted;
@@ -84,6 +86,7 @@ enum status message_pack_control_reply(const struct net_control_reply *reply, ui
     wire.checkpoint = &checkpoint;
     wire.closing = reply->closing;
     wire.incarnation = reply->incarnation;
+    wire.generation = reply->generation;
     checkpoint.order = reply->order;
     checkpoint.step = reply->step;
     checkpoint.given = reply->given;
@@ -104,6 +107,7 @@ enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
     const Weir__V1__CoordinateReply__Checkpoint *c = wire->checkpoint;
     *reply = (struct net_control_reply){.number = wire->number,
                                         .incarnation = wire->incarnation,
+                                        .generation = wire->generation,
                                         .step = -1,
                                         .closing = wire->closing != 0};
     snprintf(reply->refused, sizeof reply->refused, "%s", wire->refused);

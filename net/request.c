@@ -28,7 +28,7 @@ static void release_chunk(void *owner)
     c->refs--;
     x->n_refs--;
     wake_waiters(x, c);
-    if (x->closing && x->n_refs == 0)
+    if (x->n_refs == 0)
         pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
 }
@@ -160,6 +160,19 @@ void request_queue_clear(struct link *l)
         unqueue_chunk(l->x, l, i);
 }
 
+void request_forget_all(struct net_exchange *x)
+{
+    for (int i = 0; i < x->n_links; i++) {
+        request_queue_clear(&x->links[i]);
+        x->links[i].flying = 0;
+    }
+    for (int i = 0; i < x->n_chunks; i++) {
+        x->chunks[i].item.kind = PIECE_NONE;
+        x->chunks[i].flying = 0;
+        x->chunks[i].version = -1;
+    }
+}
+
 void request_queue_all(struct link *l)
 {
     struct net_exchange *x = l->x;
@@ -245,10 +258,9 @@ static enum status refuse_answer(struct link *l, const struct net_piece *p)
         LOG_E("ps:%d (%s) does not own chunk %u; do all programs have the same --ps_hosts?",
               l->index, l->addr, p->chunk);
         return ST_PROTOCOL;
-    case PIECE_REBASE:
-        LOG_E("ps:%d (%s) has gone on without this worker (its generation is over); start it again",
-              l->index, l->addr);
-        return ST_PROTOCOL;
+    case PIECE_REBASE: /* the next join tells the new generation */
+        LOG_D("ps:%d (%s) is in another generation", l->index, l->addr);
+        return ST_REBASED;
     default:
         LOG_E("ps:%d (%s) sent a piece of kind %d, which is no answer", l->index, l->addr,
               (int)p->kind);
@@ -285,6 +297,7 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     x->stats.stale += p->kind == PIECE_STALE;
     if (!l->fetched)
         l->fetched = all_fetched(l);
+    l->had_fetched |= l->fetched;
     wake_waiters(x, c);
     pthread_mutex_unlock(&x->lock);
     buf_unref(sent);
@@ -368,6 +381,8 @@ static enum status request(struct net_exchange *x, int chunk, const struct net_o
     struct link *l = NULL;
     pthread_mutex_lock(&x->lock);
     enum status st = x->st;
+    if (st == ST_OK && x->rebased)
+        st = ST_REBASED;
     if (st == ST_OK && (!x->server || c->item.kind != PIECE_NONE))
         st = ST_BUSY;
     if (st == ST_OK) {

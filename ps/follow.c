@@ -63,7 +63,7 @@ void follow_request(struct follow *f)
 }
 
 /* What ps 0 goes on from, this server goes on from. */
-static enum status restore(struct follow *f, const char *name)
+static enum status restore(struct follow *f, const char *name, uint64_t generation)
 {
     char path[PATH_MAX];
     struct ps_restore *r = NULL;
@@ -78,7 +78,7 @@ static enum status restore(struct follow *f, const char *name)
                 path);
     }
     if (st == ST_OK)
-        ps_service_resume(f->cfg.service, r);
+        ps_service_resume(f->cfg.service, r, generation);
     return st;
 }
 
@@ -132,7 +132,7 @@ static int handle(struct follow *f, const struct net_control_reply *reply)
         f->cfg.refused(f->cfg.ctx);
         return 0;
     }
-    if (!f->told_restore && restore(f, reply->restore) != ST_OK) {
+    if (!f->told_restore && restore(f, reply->restore, reply->generation) != ST_OK) {
         f->cfg.refused(f->cfg.ctx);
         return 0;
     }
@@ -163,12 +163,17 @@ static void tell_missing(struct follow *f, const char *why)
 static int fill_request(struct follow *f, struct net_control *out)
 {
     struct saver_state state;
+    int ended;
+    struct run *run = ps_service_run(f->cfg.service, &ended);
+    uint64_t generation = run ? run->generation : 0;
+    run_unref(run);
     saver_state(f->cfg.saver, &state);
     pthread_mutex_lock(&f->lock);
     *out = (struct net_control){
         .server = f->cfg.self,
         .n_servers = f->cfg.n_servers,
         .incarnation = f->incarnation,
+        .generation = generation,
         .seen = f->seen,
         .wanted = f->wanted,
         .order = state.order,

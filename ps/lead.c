@@ -27,6 +27,7 @@ enum {
 
 struct remote {
     uint64_t incarnation; /* 0: it has not called yet */
+    uint64_t generation;  /* of its job; 0: it has none */
     uint64_t call, seen;  /* its call that waits; 0: none */
     int64_t heard_ns, call_ns;
     uint64_t told;                    /* the number of the last reply */
@@ -89,6 +90,7 @@ static void fill_reply(const struct lead *l, const struct remote *r, struct net_
     *out = (struct net_control_reply){
         .number = l->number,
         .incarnation = l->incarnation,
+        .generation = l->cfg.generation,
         .order = l->order,
         .step = l->step,
         .given = r->given,
@@ -135,12 +137,14 @@ static void wait_for_news(struct lead *l, int64_t deadline_ns)
 }
 
 /* NULL, or why the server cannot take part. Under the lock. */
-static const char *objection(const struct lead *l, const struct net_control *c, int has_run)
+static const char *objection(const struct lead *l, const struct net_control *c,
+                             const struct run *run)
 {
     if (c->n_servers != l->cfg.n_servers || c->server < 1 || c->server >= l->cfg.n_servers)
         return "another --ps_hosts than that of ps:0";
-    uint64_t known = l->remotes[c->server].incarnation;
-    if (known && known != c->incarnation && has_run)
+    const struct remote *r = &l->remotes[c->server];
+    if (r->incarnation && r->incarnation != c->incarnation && run &&
+        r->generation == run->generation)
         return "this server was started anew while the job goes on: it has lost its parameters; "
                "stop all servers and workers and start them again, they go on from the last "
                "checkpoint";
@@ -154,12 +158,13 @@ void lead_control(struct lead *l, const struct net_control *c, uint64_t call)
     int ended;
     struct run *run = ps_service_run(l->cfg.service, &ended);
     pthread_mutex_lock(&l->lock);
-    const char *why = objection(l, c, run != NULL);
+    const char *why = objection(l, c, run);
     if (!why) {
         struct remote *r = &l->remotes[c->server];
         old = r->call;
         fill_reply(l, r, &reply);
         r->incarnation = c->incarnation;
+        r->generation = c->generation;
         r->call = call;
         r->seen = c->seen;
         r->call_ns = r->heard_ns = clock_now_ns();

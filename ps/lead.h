@@ -27,6 +27,7 @@ struct lead_config {
     int keep;                          /* checkpoints; 0: all */
     int64_t restored_step;             /* of the checkpoint that the job goes on from; -1: none */
     char restored[CONTROL_TEXT_BYTES]; /* its manifest's name; empty: none */
+    uint64_t generation;               /* of the first job */
     /* Answers a call that lead_control was given. */
     void (*reply)(void *ctx, uint64_t call, const struct net_control_reply *reply);
     void *ctx;

@@ -1,6 +1,7 @@
 /* ps/saving.c - see saving.h. */
 #include "ps/saving.h"
 #include "base/log.h"
+#include "files/durable.h"
 #include "net/server.h"
 #include "ps/follow.h"
 #include "ps/restore.h"
@@ -17,6 +18,7 @@ struct saving {
     char restore_folder[PATH_MAX];
     struct ps_restore *restore; /* of ps 0, until it starts */
     int64_t restored_step;
+    uint64_t generation; /* likewise */
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* that calls come by */
     struct saver *saver;
@@ -69,6 +71,25 @@ static enum status find_restore(struct saving *s)
     return ST_OK;
 }
 
+/* A number that none of this folder's servers has used: workers see by it that they have to go
+ * back. */
+static void choose_generation(struct saving *s)
+{
+    char path[PATH_MAX + 16], text[32];
+    uint64_t last = s->restore ? ps_restore_manifest(s->restore)->generation : 0, used = 0;
+    snprintf(path, sizeof path, "%s/generation", s->cfg.folder);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%" SCNu64, &used) == 1 && used > last && used < UINT32_MAX)
+        last = used;
+    if (f)
+        fclose(f);
+    s->generation = last + 1;
+    int n = snprintf(text, sizeof text, "%" PRIu64 "\n", s->generation);
+    if (durable_put(path, text, (size_t)n) != ST_OK)
+        LOG_W("workers that live on may not see that this server was started anew; start them "
+              "again, too");
+}
+
 enum status saving_create(const struct saving_config *cfg, struct saving **out)
 {
     enum status st = ST_OK;
@@ -79,8 +100,10 @@ enum status saving_create(const struct saving_config *cfg, struct saving **out)
     s->restored_step = -1;
     TRY(make_folder(cfg->folder));
     find_folder(s);
-    if (cfg->self == 0)
+    if (cfg->self == 0) {
         TRY(find_restore(s));
+        choose_generation(s);
+    }
     *out = s;
     s = NULL;
 done:
@@ -115,12 +138,13 @@ static enum status start_lead(struct saving *s, struct ps_service *service)
         .save_ms = s->cfg.save_ms,
         .keep = s->cfg.keep,
         .restored_step = s->restored_step,
+        .generation = s->generation,
         .reply = on_reply,
         .ctx = s,
     };
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);
     TRY(lead_create(&cfg, &s->lead));
-    ps_service_resume(service, s->restore);
+    ps_service_resume(service, s->restore, s->generation);
     s->restore = NULL;
     TRY(lead_start(s->lead));
 done:

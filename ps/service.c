@@ -35,6 +35,7 @@ struct ps_service {
     int stopping;
     int waits_for_resume;      /* as in the config, until ps_service_resume */
     struct ps_restore *resume; /* what the first run goes on from; NULL: nothing */
+    uint64_t first_generation; /* its */
     pthread_t ticker;
     int has_ticker;
     _Atomic uint64_t received_bytes, sent_bytes;
@@ -175,12 +176,13 @@ static enum status start_run(struct ps_service *s, const struct net_join *req, c
     const struct ps_manifest *m = s->resume ? ps_restore_manifest(s->resume) : NULL;
     if (m && ps_match_restored(m, req, why, why_bytes) != ST_OK)
         return ST_MISMATCH;
+    uint64_t generation = s->run ? s->run->generation + 1 : s->first_generation;
+    if (s->cfg.self > 0 && req->generation > generation)
+        generation = req->generation; /* ps 0's */
     struct run_config cfg = {
         .first = req,
         .n_servers = s->cfg.n_servers,
-        .generation = m        ? m->generation + 1
-                      : s->run ? s->run->generation + 1
-                               : 1,
+        .generation = generation,
         .restore = s->resume,
         .store = {.self = s->cfg.self,
                   .max_bytes = s->cfg.max_model_bytes,
@@ -237,6 +239,14 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
         return start_run(s, req, why, why_bytes) == ST_OK ? JOIN_WELCOME : JOIN_REFUSED;
     if (ps_match_job(&r->job, r->chunks, req, why, why_bytes) != ST_OK)
         return JOIN_REFUSED;
+    if (req->generation > r->generation) {
+        snprintf(
+            why, why_bytes,
+            "this server was not started anew, as others were, and is not in generation %" PRIu64
+            "; start it again, too",
+            req->generation);
+        return JOIN_RETRY;
+    }
     return JOIN_WELCOME;
 }
 
@@ -438,6 +448,7 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
         return ST_NOMEM;
     s->cfg = *cfg;
     s->waits_for_resume = cfg->waits_for_resume;
+    s->first_generation = 1;
     if (ps_streams_create(&s->streams) != ST_OK) {
         free(s);
         return ST_NOMEM;
@@ -492,9 +503,10 @@ struct net_server_handler ps_service_handler(struct ps_service *s)
                                        .stream_closed = on_stream_closed};
 }
 
-void ps_service_resume(struct ps_service *s, struct ps_restore *take)
+void ps_service_resume(struct ps_service *s, struct ps_restore *take, uint64_t generation)
 {
     pthread_mutex_lock(&s->lock);
+    s->first_generation = generation;
     s->waits_for_resume = 0;
     struct ps_restore *old = s->resume;
     s->resume = take;

@@ -42,7 +42,7 @@ void ps_service_destroy(struct ps_service *s); /* NULL is fine */
 /* For net_server_config; valid until destroy. */
 struct net_server_handler ps_service_handler(struct ps_service *s);
 /* What the first job goes on from, given to the service; NULL: from its first step. */
-void ps_service_resume(struct ps_service *s, struct ps_restore *take);
+void ps_service_resume(struct ps_service *s, struct ps_restore *take, uint64_t generation);
 /* The present job with a reference for the caller; NULL: there is none yet. */
 struct run *ps_service_run(struct ps_service *s, int *ended);
 void ps_service_stats(struct ps_service *s, struct ps_service_stats *out);

@@ -103,6 +103,84 @@ static void assert_params(const struct rig *r, float added)
             fail_msg("params[%d] is %g, not %g", i, (double)r->params[i], (double)(i + added));
 }
 
+static void step_on(struct rig *r, int64_t from, int64_t to)
+{
+    for (int64_t s = from; s < to; s++) {
+        push_all(r, s);
+        assert_int_equal(net_exchange_wait(r->x, 0, N_CHUNKS, s + 1), ST_OK);
+    }
+    assert_params(r, (float)to);
+}
+
+/* The servers go back while pushes are under way, while nothing is, and the second one later than
+ * the first: the exchange stops, and starts again where they are. */
+static void test_going_back(void **state)
+{
+    for (int n = 1; n <= 2; n++) {
+        struct rig r;
+        int64_t step;
+        rig_open(&r, n);
+        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+        step_on(&r, 0, 6);
+        for (int i = 0; i < n; i++)
+            tiny_go_back(&r.tiny[i], 2);
+        for (int i = 0; i < N_CHUNKS; i++) { /* the first is answered before the last is pushed */
+            enum status st =
+                net_exchange_push(r.x, i, 6, r.gradient + r.chunks->chunks[i].first, 1);
+            assert_true(st == ST_OK || st == ST_REBASED);
+        }
+        assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 7), ST_REBASED);
+        assert_int_equal(net_exchange_push(r.x, 0, 6, r.gradient, 1), ST_REBASED);
+        assert_int_equal(net_exchange_pull(r.x, 0, 6), ST_REBASED);
+        assert_params(&r, 6); /* not touched before the start */
+        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+        assert_int_equal(step, 2);
+        assert_params(&r, 2);
+        step_on(&r, 2, 4);
+        tiny_go_back(&r.tiny[0], 1);
+        push_all(&r, 4);
+        assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 5), ST_REBASED);
+        if (n > 1)
+            tiny_go_back(&r.tiny[1], 1);
+        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+        assert_int_equal(step, 1);
+        step_on(&r, 1, 10);
+        struct net_exchange_stats stats;
+        net_exchange_stats(r.x, &stats);
+        assert_int_equal(stats.duplicate + stats.stale, 0);
+        rig_close(&r);
+    }
+}
+
+static void *go_back_late(void *arg)
+{
+    struct tiny *t = arg;
+    int seen = tiny_get(t, &t->n_join);
+    tiny_await(t, &t->n_join, seen + 3); /* it was asked, and had not followed */
+    tiny_go_back(t, 3);
+    return NULL;
+}
+
+/* ps 1 follows a while after ps 0: its members wait for it, with a line. */
+static void test_one_goes_back_late(void **state)
+{
+    struct rig r;
+    pthread_t late;
+    int64_t step;
+    rig_open(&r, 2);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    step_on(&r, 0, 5);
+    tiny_go_back(&r.tiny[0], 3);
+    push_all(&r, 5);
+    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 6), ST_REBASED);
+    assert_int_equal(pthread_create(&late, NULL, go_back_late, &r.tiny[1]), 0);
+    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(step, 3);
+    step_on(&r, 3, 8);
+    pthread_join(late, NULL);
+    rig_close(&r);
+}
+
 static void test_steps(void **state)
 {
     for (int n = 1; n <= 2; n++) {
@@ -191,10 +269,9 @@ static void test_fatal_answers(void **state)
         enum status st;
     } cases[] = {{PIECE_REFUSED, ST_REFUSED},
                  {PIECE_WRONG_SHARD, ST_PROTOCOL},
-                 {PIECE_REBASE, ST_PROTOCOL},
                  {PIECE_PUSH, ST_PROTOCOL},
                  {PIECE_NONE, ST_PROTOCOL}}; /* NONE: a payload that is too short */
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 4; i++) {
         struct rig r;
         int64_t step;
         rig_open(&r, 1);
@@ -435,6 +512,8 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_going_back),
+        cmocka_unit_test(test_one_goes_back_late),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_resend),
         cmocka_unit_test(test_bad_checksum),

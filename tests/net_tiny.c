@@ -34,9 +34,9 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
     if (reply->answer == JOIN_INIT && lowest >= 0)
         reply->answer = JOIN_WELCOME;
     reply->step = lowest;
+    reply->generation = (uint64_t)t->generation;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
-    reply->generation = 1;
     net_shared_name_of(t->segment, &reply->segment);
     snprintf(reply->why, sizeof reply->why, "tiny says %d", (int)reply->answer);
     if (t->index > 0)
@@ -112,6 +112,19 @@ static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
     return PIECE_DUPLICATE;
 }
 
+/* 1: the piece is of another generation, and answered. */
+static int rebase(struct tiny *t, struct net_stream *stream, const struct net_frame_head *head,
+                  const struct net_piece *piece)
+{
+    const struct net_piece answer = {.kind = PIECE_REBASE, .chunk = piece->chunk};
+    pthread_mutex_lock(&t->lock);
+    int other = head->generation != (uint64_t)t->generation;
+    pthread_mutex_unlock(&t->lock);
+    if (other)
+        net_stream_send(stream, head, &answer, NULL, 0, 0);
+    return other;
+}
+
 static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece)
 {
@@ -122,6 +135,8 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         net_stream_fail(stream, head, piece->chunk, "no such chunk or length");
         return;
     }
+    if (rebase(t, stream, head, piece))
+        return;
     struct net_piece answer = {.chunk = piece->chunk};
     pthread_mutex_lock(&t->lock);
     t->n_piece++;
@@ -184,6 +199,7 @@ void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_ser
     t->n_servers = n_servers;
     t->index = index;
     t->answer = JOIN_INIT;
+    t->generation = 1;
     pthread_mutex_init(&t->lock, NULL);
     clock_cond_init(&t->changed);
     for (int i = 0; i < TINY_CHUNKS; i++)
@@ -247,6 +263,26 @@ void tiny_set(struct tiny *t, int *field, int value)
 {
     pthread_mutex_lock(&t->lock);
     *field = value;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void tiny_go_back(struct tiny *t, int64_t step)
+{
+    pthread_mutex_lock(&t->lock);
+    t->generation++;
+    for (int i = 0; i < t->n_chunks; i++) {
+        const struct net_chunk *c = &t->chunks->chunks[i];
+        struct buf *b;
+        if (!t->value[i])
+            continue;
+        if (buf_create((size_t)c->n_elems * sizeof(float), &b) != ST_OK)
+            abort();
+        for (int64_t k = 0; k < c->n_elems; k++)
+            ((float *)b->data)[k] = (float)(c->first + k + step);
+        buf_unref(t->value[i]);
+        t->value[i] = b;
+        t->version[i] = step;
+    }
     pthread_mutex_unlock(&t->lock);
 }
 

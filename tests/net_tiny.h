@@ -18,6 +18,7 @@ struct tiny {
     int64_t version[TINY_CHUNKS]; /* -1: none */
     uint64_t incarnation[TINY_CHUNKS];
     int answer;                 /* enum join_answer */
+    int generation;             /* others' pieces are answered by REBASE */
     int hold;                   /* swallow requests */
     int say_taken;              /* answer pushes that ask for it by TAKEN, first */
     int retries;                /* joins to answer by RETRY */
@@ -27,6 +28,7 @@ struct tiny {
     struct net_shared *segment; /* NULL: no shared memory; by tiny_share */
     int kind;                   /* a piece_kind; not 0: answer PUSH by this kind, with `why` */
     uint32_t order[TINY_ORDER]; /* chunks of the first n_push pushes, as they came */
+    int n_rebase;               /* pieces so answered */
     int n_join, n_push, n_duplicate, n_leave, n_closed, n_piece;
     int n_shared; /* pushes by reference */
     int n_asked;  /* pushes that want to hear TAKEN */
@@ -44,6 +46,8 @@ void tiny_await(struct tiny *t, const int *counter, int n);
 /* One of t's counters or settings, under its lock. */
 int tiny_get(struct tiny *t, const int *field);
 void tiny_set(struct tiny *t, int *field, int value);
+/* A new generation, in which all chunks are at version `step`, each float its number + step. */
+void tiny_go_back(struct tiny *t, int64_t step);
 /* Gives chunk 0 its first value, all bytes 7. */
 void tiny_fill(struct tiny *t);
 

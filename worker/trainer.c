@@ -7,7 +7,10 @@
  * of gradients on the host, with its weight in the sum: a tower's, or the sum of all towers of a
  * group (tower_group.h), which is weighted already. A layer's gradients and
  * parameters are touched again only after the exchange's answer, so one copy of each suffices and
- * nothing else is locked. */
+ * nothing else is locked.
+ * When the servers go back to an earlier step, all towers first end the newest step that any has
+ * begun, with what they have and handing nothing out: towers of a group wait for each other in the
+ * middle of a step. Then all begin again at the step that the servers give. */
 #include "worker/trainer.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -51,13 +54,16 @@ struct trainer {
 
     int lowest; /* the first layer with parameters: nobody passes it before all were there */
 
-    pthread_mutex_t lock; /* guards the three below */
+    pthread_mutex_t lock; /* guards the five below */
     pthread_cond_t handed_out;
-    int *arrived;    /* [n_layers] towers whose backward of the step is done */
-    int64_t *pushed; /* [n_layers] steps whose gradients were handed out */
+    int64_t newest_step; /* that a tower has begun */
+    int64_t last_step;   /* the servers have gone back: the towers' last one; else INT64_MAX */
+    int *arrived;        /* [n_layers] towers whose backward of the step is done */
+    int64_t *pushed;     /* [n_layers] steps whose gradients were handed out */
 
     struct step_share (*share)[2]; /* [n_towers][step & 1] */
     struct trainer_result result;  /* written by the last tower of a step, read after run */
+    int64_t steps_before;          /* local ones, before the servers last went back */
 };
 
 struct tower_run {
@@ -91,6 +97,37 @@ void trainer_stop(struct trainer *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+static int has_gone_back(struct trainer *t)
+{
+    pthread_mutex_lock(&t->lock);
+    int gone = t->last_step != INT64_MAX;
+    pthread_mutex_unlock(&t->lock);
+    return gone;
+}
+
+/* Takes ST_REBASED off an exchange's answer. */
+static enum status note_rebased(struct trainer *t, enum status st)
+{
+    if (st != ST_REBASED)
+        return st;
+    pthread_mutex_lock(&t->lock);
+    if (t->last_step == INT64_MAX)
+        t->last_step = t->newest_step;
+    pthread_mutex_unlock(&t->lock);
+    return ST_OK;
+}
+
+/* 0: the tower has taken its last step before all begin again. */
+static int begin_step(struct trainer *t, int64_t step)
+{
+    pthread_mutex_lock(&t->lock);
+    int go = step <= t->last_step;
+    if (go && step > t->newest_step)
+        t->newest_step = step;
+    pthread_mutex_unlock(&t->lock);
+    return go;
+}
+
 /* The chunks that hold a layer's parameters are neighbours: parameters are numbered in layer order.
  * The first and the last may hold parameters of other layers, too. */
 static void layer_chunks(const struct trainer *t, int layer, int *first, int *n)
@@ -117,10 +154,12 @@ static enum status layer_ready(struct trainer *t, struct tower *w, int layer, in
     pthread_mutex_unlock(&t->lock);
     if (over(t))
         return ST_CANCELLED;
+    if (has_gone_back(t))
+        return ST_OK;
     int first, n;
     layer_chunks(t, layer, &first, &n);
     struct exchange *x = t->cfg.exchange;
-    enum status st = x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step);
+    enum status st = note_rebased(t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step));
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
         st = stages_load_param(w->stages, l->param[i]);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
@@ -165,6 +204,8 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     struct exchange *x = t->cfg.exchange;
+    if (has_gone_back(t))
+        return ST_OK;
     for (int i = 0; i < l->n_params; i++)
         reduce_param(t, l->param[i]);
     int first, n;
@@ -179,7 +220,7 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
         const float *g = t->summands[0].tower->grads + t->cfg.chunks->chunks[c].first;
         enum status st = x->ops->push(x->ctx, c, version, g, (float)t->cfg.batch);
         if (st != ST_OK)
-            return st;
+            return note_rebased(t, st);
     }
     x->ops->flush(x->ctx);
     return ST_OK;
@@ -224,11 +265,13 @@ static int64_t global_step(struct trainer *t, int64_t local_step)
 static void step_done(struct trainer *t, int64_t step)
 {
     double loss = 0;
+    if (has_gone_back(t))
+        return;
     for (int i = 0; i < t->cfg.n_towers; i++)
         loss += (double)t->share[i][step & 1].loss * t->towers[i]->spec.n / t->cfg.batch;
     struct trainer_result *r = &t->result;
     r->loss = (float)loss;
-    r->local_steps = step + 1 - t->first_step;
+    r->local_steps = t->steps_before + step + 1 - t->first_step;
     r->images = r->local_steps * t->cfg.batch;
     /* at their own pace: this step's own update is under way; there will be at least one more */
     r->global_step = t->cfg.own_pace ? global_step(t, step) + 1 : step + 1;
@@ -256,6 +299,8 @@ static enum status evaluate_now(struct trainer *t, int64_t step)
     double accuracy, loss;
     struct exchange *x = t->cfg.exchange;
     enum status st = x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step);
+    if (st == ST_REBASED)
+        return note_rebased(t, st);
     if (st == ST_OK)
         st = trainer_evaluate(t, &accuracy, &loss);
     if (st == ST_OK)
@@ -303,6 +348,8 @@ static enum status tower_train(struct trainer *t, struct tower *w)
 {
     enum status st = ST_OK;
     for (int64_t step = t->first_step; !over(t); step++) {
+        if (!begin_step(t, step))
+            return ST_OK;
         TRY(layer_ready(t, w, 0, step));
         if (t->cfg.own_pace) {
             for (int i = 1; i < t->cfg.model->n_layers; i++)
@@ -394,22 +441,45 @@ static enum status run_resident(struct trainer *t, int64_t step, int *taken)
     return trainer_resident_run(&r, step, &t->result, taken);
 }
 
+static void start_from(struct trainer *t, int64_t step)
+{
+    t->first_step = t->newest_step = step;
+    t->last_step = INT64_MAX;
+    for (int i = 0; i < t->cfg.model->n_layers; i++)
+        t->pushed[i] = step;
+}
+
+/* No tower runs. */
+static enum status go_back(struct trainer *t)
+{
+    struct exchange *x = t->cfg.exchange;
+    int64_t step;
+    enum status st = x->ops->start(x->ctx, &step);
+    if (st != ST_OK)
+        return st;
+    t->steps_before = t->result.local_steps;
+    start_from(t, step);
+    LOG_W("Worker %d: training goes on from step %" PRId64, t->cfg.task_index, step);
+    return ST_OK;
+}
+
 enum status trainer_run(struct trainer *t, int64_t step, struct trainer_result *out)
 {
     enum status st = ST_OK;
-    int taken = 0;
+    int taken = 0, again;
     struct progress_config pc = {t->cfg.progress, t->cfg.task_index, step, t->cfg.train_steps,
                                  t->cfg.log_every};
     TRY(progress_create(&pc, &t->progress));
-    t->first_step = step;
+    start_from(t, step);
+    t->steps_before = 0;
     t->start_ns = clock_now_ns();
     t->result = (struct trainer_result){.global_step = step};
-    for (int i = 0; i < t->cfg.model->n_layers; i++)
-        t->pushed[i] = step;
     TRY(run_resident(t, step, &taken));
-    if (!taken) {
+    for (again = !taken; again;) {
         TRY(run_towers(t));
-        TRY(collect(t));
+        st = has_gone_back(t) ? ST_REBASED : collect(t);
+        again = st == ST_REBASED;
+        TRY(again ? go_back(t) : st);
     }
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     if (t->cfg.own_pace)

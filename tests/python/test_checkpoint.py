@@ -212,7 +212,7 @@ class Checkpoint(harness.Test):
             self.assertEqual(s["parameters_sha256"], want)
         self.assertIn("cannot write: File too large", job.ps[0].output())
         self.assertIn("given up; training goes on", job.ps[0].output())
-        self.assertEqual(os.listdir(self.folder()), [])
+        self.assertEqual(os.listdir(self.folder()), ["generation"])
 
     def test_server_that_does_not_take_part(self):
         """ps:1 without the flag: a line, no hang; ps:0 without it: ps:1 is told and stops."""
@@ -239,6 +239,7 @@ class Checkpoint(harness.Test):
         job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line("checkpoint at step 8")
+        job.workers[0].wait_line("training step 11 done")  # so that there is more to save
         job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
         job.start_ps(1, *self.ps_flags()).wait(30, 1)
         self.assertIn("was started anew while the job goes on", job.ps[1].output())
@@ -251,7 +252,9 @@ class Checkpoint(harness.Test):
             worker.stop(signal.SIGKILL, status=None)
 
     def test_coordinator_dies(self):
-        """ps:0 alone, started anew, and ps:1 hold different steps: all are told, none goes on."""
+        """ps:0, started anew, and ps:1 hold different steps: ps:1 ends, too; started again, it goes
+        on from where ps:0 does, and the workers go back with them."""
+        want = self.undisturbed()
         job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line("checkpoint at step 8")
@@ -260,10 +263,29 @@ class Checkpoint(harness.Test):
         job.ps[1].wait(60, 1)
         self.assertIn("ps:0 (%s) was started anew while the job goes on here" % job.ps_hosts[0],
                       job.ps[1].output())
+        job.workers[0].wait_line("waiting for ps:1")
+        job.start_ps(1, *self.ps_flags("--save_steps=8"))
+        for summary in job.finish(120):
+            self.assertEqual(summary["parameters_sha256"], want)
         for worker in job.workers:
-            worker.wait(60, 1)
-            self.assertIn("went back to step", worker.output())
-        job.ps[0].stop()
+            self.assertRegex(worker.output(), r"has gone back to step \d+ \(generation 2\)")
+            self.assertRegex(worker.output(), r"training goes on from step \d+")
+
+    def test_server_comes_back(self):
+        """kill -9 of the only server, also before it has written anything new: the workers go back
+        with it, and all ends with the same bits."""
+        want = self.undisturbed()
+        job = self.job(model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job.start(self.ps_flags("--save_steps=8"))
+        job.ps[0].wait_line("checkpoint at step 8")
+        for generation in range(2, 5):
+            job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.start_ps(0, *self.ps_flags("--save_steps=8"))
+            for worker in job.workers:
+                worker.wait_line(r"has gone back to step \d+ \(generation %d\)" % generation)
+        for summary in job.finish(120):
+            self.assertEqual(summary["parameters_sha256"], want)
+            self.assertGreater(summary["local_steps"], 40)
 
     def test_own_pace(self):
         """async and ssp: each chunk as it is; restored it trains to the end."""

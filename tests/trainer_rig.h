@@ -1,0 +1,55 @@
+/* tests/trainer_rig.h - a trainer over a fake backend, for tests of the training loop. The fake's
+ * "network" has one parameter layer, whose gradient is the mean of the samples' numbers, so that
+ * what was read shows in the parameters. */
+#ifndef TESTS_TRAINER_RIG_H
+#define TESTS_TRAINER_RIG_H
+#include "worker/exchange.h"
+#include "worker/trainer.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { N_ITEMS = 60, N_ELEMS = 2500, SIDE = 2, MAX_READS = 4096, MAX_TOWERS = 4 };
+
+/* What the fake saw; one test at a time. */
+struct fake_seen {
+    pthread_mutex_t lock; /* guards reads, n_reads */
+    int reads[MAX_READS];
+    int n_reads;
+    _Atomic int fail_at_forward; /* counts down; the forward that meets 0 fails; -1: never */
+};
+extern struct fake_seen fake;
+
+struct plan {
+    struct backend_plan_config cfg;
+    float mean;
+    int n;
+};
+
+extern const struct backend fake_backend;
+enum status fake_backward(struct plan *p, int layer);
+enum status fake_result(struct plan *p, float *loss, int *n_correct);
+
+/* A backend whose plans add up their gradients themselves: the last rank that comes writes the sum
+ * into the memory that they share. */
+struct backend group_backend(void);
+extern _Atomic int n_groups, group_hangs; /* made so far; 1: no sum ever ends */
+
+struct rig {
+    struct layer layers[3];
+    struct net_param param;
+    struct model model;
+    struct chunks *chunks;
+    struct dataset data;
+    uint8_t images[N_ITEMS * SIDE * SIDE], labels[N_ITEMS];
+    struct hosts no_hosts;
+    float params[N_ELEMS];
+    struct exchange exchange;
+    struct tower_spec towers[MAX_TOWERS];
+    struct trainer_config cfg;
+    struct trainer *trainer;
+};
+
+void rig_make(struct rig *r, int task, int n_workers, int n_towers, int batch);
+void rig_free(struct rig *r);
+
+#endif

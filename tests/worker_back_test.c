@@ -1,0 +1,146 @@
+/* tests/worker_back_test.c - the training loop at servers that go back to an earlier step. */
+#include "tests/trainer_rig.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Servers that go back: at the call number `at` of push or wait they are in another generation, and
+ * the next start gives the versions of two steps before. */
+static struct {
+    pthread_mutex_t lock; /* guards the others */
+    float history[16][N_ELEMS];
+    int64_t version[16];
+    const struct chunks *chunks;
+    float *params;
+    int n_calls, at, rebased, n_starts;
+} back = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Under the lock. */
+static int back_call(void)
+{
+    back.rebased |= ++back.n_calls == back.at;
+    return back.rebased;
+}
+
+static enum status back_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+{
+    const struct net_chunk *c = &back.chunks->chunks[chunk];
+    (void)ctx, (void)weight;
+    pthread_mutex_lock(&back.lock);
+    int rebased = back_call();
+    if (!rebased) {
+        assert_int_equal(step, back.version[chunk]);
+        for (int64_t i = 0; i < c->n_elems; i++)
+            back.params[c->first + i] -= 0.01f * data[i];
+        back.version[chunk]++;
+        memcpy(&back.history[step + 1][c->first], &back.params[c->first],
+               (size_t)c->n_elems * sizeof(float));
+    }
+    pthread_mutex_unlock(&back.lock);
+    return rebased ? ST_REBASED : ST_OK;
+}
+
+static enum status back_wait(void *ctx, int first, int n, int64_t step)
+{
+    (void)ctx;
+    pthread_mutex_lock(&back.lock);
+    int rebased = back_call();
+    for (int c = first; c < first + n && !rebased; c++)
+        assert_true(back.version[c] >= step); /* else it would never return */
+    pthread_mutex_unlock(&back.lock);
+    return rebased ? ST_REBASED : ST_OK;
+}
+
+static enum status back_start(void *ctx, int64_t *step)
+{
+    (void)ctx;
+    int64_t lowest = INT64_MAX;
+    pthread_mutex_lock(&back.lock);
+    for (int c = 0; c < back.chunks->n_chunks; c++)
+        lowest = back.version[c] < lowest ? back.version[c] : lowest;
+    *step = lowest > 2 ? lowest - 2 : 0;
+    for (int c = 0; c < back.chunks->n_chunks; c++)
+        back.version[c] = *step;
+    memcpy(back.params, back.history[*step], sizeof back.history[0]);
+    back.rebased = 0;
+    back.n_starts++;
+    pthread_mutex_unlock(&back.lock);
+    return ST_OK;
+}
+
+static int64_t back_version(void *ctx, int chunk)
+{
+    (void)ctx;
+    pthread_mutex_lock(&back.lock);
+    int64_t version = back.version[chunk];
+    pthread_mutex_unlock(&back.lock);
+    return version;
+}
+
+static void back_nothing(void *ctx)
+{
+    (void)ctx;
+}
+
+static void train_and_go_back(const struct backend *backend, int n_towers, int at, float *end)
+{
+    static const struct exchange_ops ops = {.start = back_start,
+                                            .push = back_push,
+                                            .wait = back_wait,
+                                            .version = back_version,
+                                            .flush = back_nothing,
+                                            .cancel = back_nothing};
+    struct rig r;
+    struct trainer_result result;
+    rig_make(&r, 0, 1, n_towers, 6);
+    trainer_destroy(r.trainer);
+    struct exchange exchange = {&ops, NULL};
+    r.cfg.exchange = &exchange;
+    r.cfg.eval_every = 4;
+    for (int i = 0; i < n_towers; i++)
+        r.towers[i].own.backend = backend;
+    assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+    memset(back.version, 0, sizeof back.version);
+    memset(back.history[0], 0, sizeof back.history[0]);
+    back.chunks = r.chunks;
+    back.params = r.params;
+    back.n_calls = back.n_starts = 0;
+    back.at = at;
+    assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+    assert_int_equal(result.global_step, 15);
+    assert_int_equal(back.n_starts, at > 0 && back.n_calls >= at);
+    assert_in_range(result.local_steps, 15, 15 + 3 * back.n_starts);
+    assert_in_range(fake.n_reads, 6 * 15, 6 * (result.local_steps + 3 * back.n_starts));
+    memcpy(end, r.params, sizeof r.params);
+    rig_free(&r);
+}
+
+/* Wherever it happens, the end is that of a run in which nothing happened. */
+static void test_going_back(void **state)
+{
+    (void)state;
+    struct backend group = group_backend();
+    for (int n_towers = 1; n_towers <= 3; n_towers++) {
+        for (int k = 0; k < 2; k++) {
+            const struct backend *backend = k ? &group : &fake_backend;
+            float undisturbed[N_ELEMS], end[N_ELEMS];
+            train_and_go_back(backend, n_towers, 0, undisturbed);
+            int n_calls = back.n_calls;
+            for (int at = 1; at <= n_calls; at++) {
+                train_and_go_back(backend, n_towers, at, end);
+                assert_memory_equal(end, undisturbed, sizeof end);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_going_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
