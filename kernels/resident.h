@@ -37,7 +37,7 @@ struct resident_ops {
      * at zero. ST_NOMEM, logged: the plan is as before. */
     enum status (*begin)(struct plan *p, const struct resident_config *cfg);
     /* The order of one pass, item[0 .. n of the data); copied. Given before the first run that
-     * reads it; it takes the place of the pass before the last. */
+     * reads it; it takes the place of the pass before the last, so a run reads two at most. */
     enum status (*order)(struct plan *p, uint64_t pass, const uint32_t *item);
     /* Queues n steps; at most RESIDENT_RUNS runs are queued at a time. */
     enum status (*run)(struct plan *p, int n);

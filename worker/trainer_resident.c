@@ -74,15 +74,27 @@ static enum status orders_give(struct run *run, int n)
     return ST_OK;
 }
 
+/* Steps whose samples lie in two passes at most, since the device holds the orders of two. One step
+ * always does: a batch is no larger than the data set. */
+static int64_t steps_in_two_passes(const struct run *run)
+{
+    const struct tower *t = run->r->tower;
+    uint64_t items = (uint64_t)run->r->cfg->train->n, at = tower_position(t, run->step);
+    uint64_t stride = tower_position(t, run->step + 1) - at;
+    uint64_t end = (at / items + 2) * items;
+    return (int64_t)((end - at - (uint64_t)t->spec.n) / stride) + 1;
+}
+
 /* Steps of the next run: to where somebody wants to see something, or the end. */
 static int run_steps(const struct run *run)
 {
     const struct trainer_config *cfg = run->r->cfg;
-    int64_t n = cfg->train_steps - run->step;
+    int64_t n = cfg->train_steps - run->step, most = steps_in_two_passes(run);
     int64_t until_log = cfg->log_every > 0 ? cfg->log_every - run->step % cfg->log_every : n;
     int64_t until_eval = cfg->eval_every > 0 ? cfg->eval_every - run->step % cfg->eval_every : n;
     n = n < until_log ? n : until_log;
     n = n < until_eval ? n : until_eval;
+    n = n < most ? n : most;
     return n < RESIDENT_STEPS ? (int)n : RESIDENT_STEPS;
 }
 

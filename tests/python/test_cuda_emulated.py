@@ -50,7 +50,6 @@ class CudaEmulated(harness.Test):
     def test_two_towers_and_evaluation(self):
         self.check("--batch_size=21", "--train_steps=20", "--towers=2", "--eval_every=10")
 
-
     def model(self):
         """One of every kind of parameter, dropout and branches, small enough for the emulation."""
         path = os.path.join(self.dir(), "model.json")
@@ -67,30 +66,43 @@ class CudaEmulated(harness.Test):
             json.dump({"name": "all", "input": [1, 28, 28], "classes": 10, "layers": layers}, f)
         return path
 
-    def test_alone_on_the_device_is_as_with_a_server(self):
-        """The data set is read more than once; a schedule, running averages and dropout count."""
-        folder = self.backend_dir("cuda")
-        flags = ["--backend_dir=" + folder, "--seed=4", "--batch_size=100", "--train_steps=60",
-                 "--eval_every=15", "--lr_schedule=cosine", "--log_every=7",
-                 "--learning_rate=0.01", "--intra_op_threads=1", "--model=" + self.model()]
+    def alone_as_with_a_server(self, steps, *flags):
+        """A worker alone ends with the bits that it has with a server. The outputs of the worker
+        with one, and alone."""
+        flags = ["--backend_dir=" + self.backend_dir("cuda"), "--seed=4",
+                 "--train_steps=%d" % steps, "--learning_rate=0.01", "--intra_op_threads=1", *flags]
         job = self.job(n_ps=1, n_workers=1, flags=flags)
         job.start()
         job.finish()
         want = job.summary(0)
-        accuracy = re.findall("test accuracy: ([0-9.]+)", job.workers[0].output())
-        self.assertEqual(len(accuracy), 4)
-        self.assertNotIn("training stays on", job.workers[0].output())
+        outputs = [job.workers[0].output()]
+        self.assertNotIn("training stays on", outputs[0])
         for graphs in ("on", "off"):
             summary = os.path.join(self.dir(), graphs + ".json")
             worker = self.run_worker("--summary_json=" + summary, "--cuda_graphs=" + graphs, *flags)
-            self.assertIn("training stays on cuda:0", worker.output())
+            outputs.append(worker.output())
+            self.assertIn("training stays on cuda:0", outputs[-1])
             with open(summary, encoding="utf-8") as f:
                 got = json.load(f)
             self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
-            self.assertEqual(got["local_steps"], 60)
+            self.assertEqual(got["local_steps"], steps)
             self.assertAlmostEqual(got["loss"], want["loss"], delta=1e-6)
-            self.assertEqual(re.findall("test accuracy: ([0-9.]+)", worker.output()), accuracy)
-            self.assertIn("training step 35 done", worker.output())
+        return outputs
+
+    def test_alone_on_the_device_is_as_with_a_server(self):
+        """The data set is read more than once; a schedule, running averages and dropout count."""
+        outputs = self.alone_as_with_a_server(60, "--batch_size=100", "--eval_every=15",
+                                              "--lr_schedule=cosine", "--log_every=7",
+                                              "--model=" + self.model())
+        accuracy = [re.findall("test accuracy: ([0-9.]+)", o) for o in outputs]
+        self.assertEqual(len(accuracy[0]), 4)
+        self.assertEqual(accuracy, [accuracy[0]] * 3)
+        for output in outputs[1:]:
+            self.assertIn("training step 35 done", output)
+
+    def test_few_steps_make_a_pass(self):
+        """What may be queued at once is four passes over the 2400 images and more."""
+        self.alone_as_with_a_server(40, "--batch_size=300", "--model=softmax")
 
 
 if __name__ == "__main__":
