@@ -20,9 +20,9 @@ LABEL = r"^GPU %d \(NVIDIA H200, %s, 0000:%02x:00.0\): "
 
 
 class SelfTest(fake_gpus.Machine):
-    def self_test(self, *flags, status=0, env=None, backends=None, seconds=60):
+    def self_test(self, *flags, status=0, env=None, backends=None, seconds=60, prefix=()):
         """What it prints, line by line."""
-        argv = [os.path.join(harness.BIN, "worker"), "--gpu_lock_dir=" + self.locks(),
+        argv = [*prefix, os.path.join(harness.BIN, "worker"), "--gpu_lock_dir=" + self.locks(),
                 "--backend_dir=" + (backends or self.backends()),
                 "--self_test_seconds=%d" % (seconds * harness.SLOWNESS), *flags]
         done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE,
@@ -59,6 +59,14 @@ class WithoutGpu(SelfTest):
                                             env=self.env(())), [])
             self.assertIn("--gpus=%s: there is no GPU, only the CPU: there is no NVIDIA" % gpus,
                           self.errors)
+
+    def test_as_process_1(self):
+        """Which a container's program is."""
+        inside = ["unshare", "--pid", "--fork", "--kill-child"]
+        if subprocess.run(inside + ["true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("skipped: no right to make a PID namespace")
+        lines = self.self_test("--self_test", "--gpus=none", prefix=inside)
+        self.assertIn("CPU is running!", lines[0])
 
     def test_driver_that_fails(self):
         self.machine("cuda init=803\n", card(0))
