@@ -78,6 +78,7 @@ static const struct row rows[] = {
     {"fc*=gpu", {0}, 0, .words = {"layer 'fc1'", "there are /device:CPU:0;"}},
     {"fc2=cpu:1", {0}, 1, .words = {"layer 'fc2'", "cpu:1", "/device:CPU:0, /device:GPU:0;"}},
     {NULL, {[2] = "/gpu:4"}, 1, .words = {"layer 'conv2'", "/gpu:4", "model file"}},
+    {"fc2=gpu:4", {0}, 1, .cpu_towers = 1, .words = {"'fc2'", "CPU:0, /device:GPU:0;"}},
     {"fc1=gpu", {0}, 1, .cpu_towers = 1, .words = {"layer 'fc1'", "no GPU of its own"}},
     {"fc1=gpu:0,fc2=gpu", {0}, 1, .cpu_towers = 1, .spots = "ooooo00oo", .spans = 1},
     /* ... and goes where it can */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN = -2, SHOWN_NAMES = 600 };
+enum { OWN = -2, SHOWN_NAMES = 600, NAME_SIZE = 32 };
 
 enum decider { BY_DEFAULT, BY_RULE, BY_MODEL, BY_INPUT };
 
@@ -29,12 +29,13 @@ struct placement {
     int turn; /* of round_robin: layers placed so far */
 };
 
-const char *placement_name(int device, char dst[PLACEMENT_NAME_SIZE])
+/* "/device:GPU:0". Returns dst. */
+static const char *device_name(int device, char dst[NAME_SIZE])
 {
     if (device < 0)
-        snprintf(dst, PLACEMENT_NAME_SIZE, "/device:CPU:0");
+        snprintf(dst, NAME_SIZE, "/device:CPU:0");
     else
-        snprintf(dst, PLACEMENT_NAME_SIZE, "/device:GPU:%d", device);
+        snprintf(dst, NAME_SIZE, "/device:GPU:%d", device);
     return dst;
 }
 
@@ -57,12 +58,11 @@ static int first_input(const struct placement *p, int layer)
     return -1;
 }
 
-static const char *devices_text(const struct placement *p, char *dst, size_t bytes)
+static void devices_text(const struct placement *p, char *dst, size_t bytes)
 {
-    size_t n = (size_t)snprintf(dst, bytes, "/device:CPU:0");
+    size_t n = (size_t)snprintf(dst, bytes, "there are /device:CPU:0");
     for (int i = 0; i < p->r.n_gpus && n < bytes; i++)
         n += (size_t)snprintf(dst + n, bytes - n, ", /device:GPU:%d", i);
-    return dst;
 }
 
 static const char *names_text(const struct placement *p, char *dst, size_t bytes)
@@ -152,31 +152,32 @@ static const char *decider_text(const struct placement *p, const struct spot *sp
     return dst;
 }
 
-/* What was asked for is not there. */
-static enum status missing(struct placement *p, int layer, const char *text)
+/* What was asked for (text) is not there: why, and what would mend it. */
+static enum status unplaced(struct placement *p, int layer, const char *text, const char *why,
+                            const char *mend)
 {
-    char there[SHOWN_NAMES], who[200];
+    char who[200];
     struct spot *spot = &p->spots[layer];
     const char *name = p->r.layers[layer].name;
     decider_text(p, spot, who, sizeof who);
-    devices_text(p, there, sizeof there);
     spot->device = OWN;
     spot->is_soft = 1;
     if (p->r.soft) {
-        LOG_W("layer '%s' cannot be placed on %.60s (%s): there are %s; it goes to its tower's own "
-              "device",
-              name, text, who, there);
+        LOG_W("layer '%s' cannot be placed on %.60s (%s): %s; it goes to its tower's own device",
+              name, text, who, why);
         return ST_OK;
     }
-    if (p->r.cpu_towers && p->r.n_gpus > 0)
-        LOG_E("layer '%s' cannot be placed on %.60s (%s): a tower on the CPU has no GPU of its "
-              "own; leave those towers out, or let it go where it can with --allow_soft_placement",
-              name, text, who);
-    else
-        LOG_E("layer '%s' cannot be placed on %.60s (%s): there are %s; --gpus decides how many "
-              "GPUs there are, and --allow_soft_placement lets the layer go where it can",
-              name, text, who, there);
+    LOG_E("layer '%s' cannot be placed on %.60s (%s): %s; %s, and --allow_soft_placement lets the "
+          "layer go where it can",
+          name, text, who, why, mend);
     return ST_INVALID;
+}
+
+static enum status missing(struct placement *p, int layer, const char *text)
+{
+    char why[SHOWN_NAMES];
+    devices_text(p, why, sizeof why);
+    return unplaced(p, layer, text, why, "--gpus decides how many GPUs there are");
 }
 
 /* Where nothing is said. */
@@ -238,7 +239,8 @@ static enum status check_cpu_towers(struct placement *p)
         const char *text;
         st = layer_want(p, i, &want, &text);
         if (st == ST_OK && want.kind == PLACEMENT_ON_OWN_GPU && p->r.n_gpus > 0)
-            st = missing(p, i, text);
+            st = unplaced(p, i, text, "a tower on the CPU has no GPU of its own",
+                          "leaving out --towers leaves those out");
     }
     return st;
 }
@@ -288,7 +290,7 @@ int placement_device(const struct placement *p, int layer, int own)
 
 void placement_log(const struct placement *p, int tower, int n_towers, int own)
 {
-    char prefix[32] = "", who[200], device[PLACEMENT_NAME_SIZE];
+    char prefix[32] = "", who[200], device[NAME_SIZE];
     if (n_towers > 1)
         snprintf(prefix, sizeof prefix, "tower_%d/", tower);
     for (int i = 0; i < p->r.n_layers; i++) {
@@ -297,7 +299,7 @@ void placement_log(const struct placement *p, int tower, int n_towers, int own)
                            : l->kind == LAYER_BATCH_NORM ? "/gamma"
                                                          : "/weights";
         LOG_I("%s%s%s: %s (%s)", prefix, l->name, what,
-              placement_name(placement_device(p, i, own), device),
+              device_name(placement_device(p, i, own), device),
               decider_text(p, &p->spots[i], who, sizeof who));
     }
 }

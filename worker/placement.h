@@ -18,10 +18,7 @@
 #define WORKER_PLACEMENT_H
 #include "kernels/backend.h"
 
-enum {
-    PLACEMENT_CPU = -1, /* else the number of a GPU, among those chosen */
-    PLACEMENT_NAME_SIZE = 32,
-};
+enum { PLACEMENT_CPU = -1 }; /* else the number of a GPU, among those chosen */
 
 struct placement_request {
     const struct layer *layers;
@@ -45,7 +42,5 @@ int placement_spans(const struct placement *p);
 int placement_device(const struct placement *p, int layer, int own);
 /* --log_device_placement: one line a layer. n_towers > 1: the tower's number is shown. */
 void placement_log(const struct placement *p, int tower, int n_towers, int own);
-/* "/device:GPU:0". Returns dst. */
-const char *placement_name(int device, char dst[PLACEMENT_NAME_SIZE]);
 
 #endif
