@@ -68,7 +68,8 @@ static enum status memory_set(const struct gpus_request *r, const struct gpus *g
         int number = g->chosen.gpu[i].ordinal;
         TRY(g->backend->device_info(number, &d));
         double bytes = (double)d.memory_bytes * r->memory_fraction;
-        TRY(g->backend->set_memory(number, (uint64_t)bytes, !r->allow_growth));
+        uint64_t limit = bytes < 1 ? 1 : (uint64_t)bytes; /* 0 would be none */
+        TRY(g->backend->set_memory(number, limit, !r->allow_growth));
     }
 done:
     return st;
@@ -96,7 +97,10 @@ enum status gpus_open(const struct gpus_request *r, struct gpus *out)
     enum status st = ST_OK;
     char why[BACKEND_WHY_SIZE];
     struct gpus *g = calloc(1, sizeof *g);
-    TRY(g ? ST_OK : ST_NOMEM);
+    if (!g) {
+        LOG_E("out of memory for a list of GPUs");
+        return ST_NOMEM;
+    }
     TRY(devices_choose(&r->choice, &g->chosen));
     if (g->chosen.n > 0)
         g->backend = backend_that_works(r->backend_dir, why);

@@ -158,6 +158,8 @@ class Memory(fake_gpus.Machine):
         for growth in ("true", "false"): # of 400 MB
             p = self.worker("--gpu_memory_fraction=0.01", "--gpu_allow_growth=" + growth)
             self.refused(p, PERMANENT, "layer '", "out of GPU memory: its ", "4194304 bytes")
+        self.refused(self.worker("--gpu_memory_fraction=1e-12", "--gpu_allow_growth"), PERMANENT,
+                     "layer '", "out of GPU memory: its ", "1 byte")
         # all towers and the evaluation have to share it
         one = self.worker("--gpu_memory_fraction=0.1")
         one.wait(30)
