@@ -19,7 +19,10 @@ struct device_data {
 enum status device_data_create(struct device_data **out)
 {
     *out = calloc(1, sizeof **out);
-    return *out ? ST_OK : ST_NOMEM;
+    if (*out)
+        return ST_OK;
+    LOG_E("out of memory for a list of data sets");
+    return ST_NOMEM;
 }
 
 void device_data_destroy(struct device_data *d)

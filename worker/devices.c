@@ -308,7 +308,10 @@ enum status devices_choose(const struct devices_request *r, struct devices *out)
     int most, kind = kind_of(r->gpus, &most);
     struct devices *d = calloc(1, sizeof *d);
     struct device_scan *s = calloc(1, sizeof *s);
-    TRY(d && s ? ST_OK : ST_NOMEM);
+    if (!d || !s) {
+        LOG_E("out of memory for a list of GPUs");
+        TRY(ST_NOMEM);
+    }
     TRY(devices_check(r->gpus, r->wait_seconds));
     if (kind != KIND_NONE)
         device_scan_open(s);

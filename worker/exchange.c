@@ -3,6 +3,7 @@
  * The local kind does to a chunk exactly what a server does for one member: weigh the gradient,
  * then one fused update. So a worker alone ends with the same bits as one worker with servers. */
 #include "worker/exchange.h"
+#include "base/log.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
 #include <pthread.h>
@@ -125,11 +126,18 @@ static const struct exchange_ops local_ops = {
     .destroy = local_destroy,
 };
 
+static enum status no_memory(const struct net_exchange_config *cfg)
+{
+    LOG_E("out of memory for the optimizer of %lld parameters",
+          (long long)cfg->join.chunks->n_elems);
+    return ST_NOMEM;
+}
+
 static enum status local_create(const struct net_exchange_config *cfg, struct exchange *out)
 {
     struct local *l = calloc(1, sizeof *l);
     if (!l)
-        return ST_NOMEM;
+        return no_memory(cfg);
     pthread_mutex_init(&l->lock, NULL);
     l->chunks = cfg->join.chunks;
     l->optim = cfg->join.job.optim;
@@ -141,7 +149,7 @@ static enum status local_create(const struct net_exchange_config *cfg, struct ex
     l->version = calloc((size_t)l->chunks->n_chunks, sizeof *l->version);
     if (!l->slots || !l->sum || !l->version) {
         local_destroy(l);
-        return ST_NOMEM;
+        return no_memory(cfg);
     }
     *out = (struct exchange){&local_ops, l};
     return ST_OK;

@@ -74,8 +74,10 @@ static void bar_draw(struct progress *p, const struct progress_point *at)
 enum status progress_create(const struct progress_config *cfg, struct progress **out)
 {
     struct progress *p = calloc(1, sizeof *p);
-    if (!p)
+    if (!p) {
+        LOG_E("out of memory for lines of progress");
         return ST_NOMEM;
+    }
     p->cfg = *cfg;
     p->bar = cfg->style == PROGRESS_BAR || (cfg->style == PROGRESS_AUTO && isatty(STDERR_FILENO));
     p->start_ns = clock_now_ns();

@@ -9,16 +9,20 @@ struct spread {
     uint8_t *stage_of; /* [towers][layers] */
 };
 
+static enum status no_memory(const struct spread_request *r, const struct towers *t)
+{
+    LOG_E("out of memory for the placement of %d layers in %d towers", r->n_layers, t->n);
+    return ST_NOMEM;
+}
+
 /* Each GPU as its first tower has it. */
 static enum status list_devices(const struct spread_request *r, const struct towers *t,
                                 struct spread *s)
 {
     s->devices = calloc((size_t)(1 + t->n_gpu), sizeof *s->devices);
     s->stage_of = calloc((size_t)t->n * (size_t)r->n_layers, 1);
-    if (!s->devices || !s->stage_of) {
-        LOG_E("out of memory for the placement of %d layers in %d towers", r->n_layers, t->n);
-        return ST_NOMEM;
-    }
+    if (!s->devices || !s->stage_of)
+        return no_memory(r, t);
     s->devices[s->n_devices++] =
         (struct tower_device){.backend = r->cpu, .gpu_index = PLACEMENT_CPU};
     for (int i = 0; i < t->n_gpu; i++)
@@ -82,7 +86,7 @@ enum status spread_create(const struct spread_request *r, struct towers *towers,
     enum status st = ST_OK;
     struct spread *s = calloc(1, sizeof *s);
     if (!s)
-        return ST_NOMEM;
+        return no_memory(r, towers);
     TRY(list_devices(r, towers, s));
     if (placement_spans(r->placement))
         TRY(join_towers(r, s, towers));

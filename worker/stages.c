@@ -61,6 +61,12 @@ static void note_layers(struct stages *s)
     }
 }
 
+static enum status no_memory(const char *what)
+{
+    LOG_E("out of memory for %s", what);
+    return ST_NOMEM;
+}
+
 static enum status take_memory(struct stages *s)
 {
     size_t n_layers = (size_t)s->cfg.plan.n_layers, n_params = (size_t)s->cfg.plan.n_params;
@@ -70,7 +76,7 @@ static enum status take_memory(struct stages *s)
     s->trains = calloc(n_layers, 1);
     s->layer_of_param = calloc(n_params, sizeof *s->layer_of_param);
     if (!s->stage || !s->crossing || !s->is_fetched || !s->trains || !s->layer_of_param)
-        return ST_NOMEM;
+        return no_memory("a network's lists");
     for (int i = 0; i < s->cfg.n; i++) {
         struct stage *g = &s->stage[i];
         g->backend = s->cfg.device[i].backend;
@@ -78,7 +84,7 @@ static enum status take_memory(struct stages *s)
         g->reads = calloc(n_layers, 1);
         g->has = calloc(n_layers, 1);
         if (!g->mine || !g->reads || !g->has)
-            return ST_NOMEM;
+            return no_memory("a network's lists");
     }
     return ST_OK;
 }
@@ -93,7 +99,7 @@ static enum status take_crossings(struct stages *s)
                 continue;
             s->crossing[i] = aligned_alloc(64, (elems * sizeof(float) + 63) & ~(size_t)63);
             if (!s->crossing[i])
-                return ST_NOMEM;
+                return no_memory("what crosses between devices");
         }
     }
     return ST_OK;
@@ -123,7 +129,7 @@ enum status stages_create(const struct stages_config *cfg, struct stages **out)
     enum status st = ST_OK;
     struct stages *s = calloc(1, sizeof *s);
     if (!s)
-        return ST_NOMEM;
+        return no_memory("a network's lists");
     s->cfg = *cfg;
     TRY(take_memory(s));
     note_layers(s);

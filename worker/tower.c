@@ -1,6 +1,13 @@
 /* worker/tower.c - see tower.h. */
 #include "worker/tower.h"
+#include "base/log.h"
 #include <stdlib.h>
+
+static enum status no_memory(const struct tower *t, const char *what)
+{
+    LOG_E("out of memory for %s of tower %d", what, t->index);
+    return ST_NOMEM;
+}
 
 static enum status alloc_grads(struct tower *t, const struct tower *of)
 {
@@ -17,7 +24,7 @@ static enum status alloc_grads(struct tower *t, const struct tower *of)
         t->grads = t->own_grads = aligned_alloc(64, bytes);
     t->grad_of = calloc((size_t)c->n_params, sizeof *t->grad_of);
     if (!t->grads || !t->grad_of)
-        return ST_NOMEM;
+        return no_memory(t, "the gradients");
     for (int i = 0; i < c->n_params; i++)
         t->grad_of[i] = t->grads + c->params[i].first;
     return ST_OK;
@@ -30,7 +37,7 @@ static enum status alloc_batch(struct tower *t)
     t->images = calloc(n, sizeof *t->images);
     t->labels = calloc(n, sizeof *t->labels);
     t->position = calloc(n, sizeof *t->position);
-    return t->item && t->images && t->labels && t->position ? ST_OK : ST_NOMEM;
+    return t->item && t->images && t->labels && t->position ? ST_OK : no_memory(t, "the batch");
 }
 
 /* member: see tower_create; training alone. */
@@ -60,7 +67,7 @@ static enum status make_stages(struct tower *t, const struct tower_member *membe
     };
     struct tower_device *devices = calloc((size_t)sc.n, sizeof *devices);
     if (!devices)
-        return ST_NOMEM;
+        return no_memory(t, "the devices");
     devices[0] = spec->own;
     for (int i = 0; i < spec->n_others; i++)
         devices[1 + i] = spec->others[i];
@@ -77,14 +84,16 @@ static enum status create(const struct trainer_config *cfg, const struct tower_s
 {
     enum status st = ST_OK;
     struct tower *t = calloc(1, sizeof *t);
-    if (!t)
+    if (!t) {
+        LOG_E("out of memory for tower %d", index);
         return ST_NOMEM;
+    }
     t->cfg = cfg;
     t->spec = *spec;
     t->index = index;
     t->param_of = calloc((size_t)cfg->chunks->n_params, sizeof *t->param_of);
     if (!t->param_of) {
-        st = ST_NOMEM;
+        st = no_memory(t, "the parameters");
         goto done;
     }
     for (int i = 0; i < cfg->chunks->n_params; i++)

@@ -1,5 +1,6 @@
 /* worker/tower_group.c - see tower_group.h. */
 #include "worker/tower_group.h"
+#include "base/log.h"
 #include <stdlib.h>
 
 struct tower_group {
@@ -21,7 +22,7 @@ static void members_note(struct tower_group *g, const struct trainer_config *cfg
                          const struct backend *backend)
 {
     g->backend = backend;
-    g->n = 0;
+    g->n = g->deterministic = 0;
     for (int i = 0; i < cfg->n_towers; i++) {
         const struct tower_spec *spec = &cfg->towers[i];
         g->rank[i] = -1;
@@ -38,8 +39,10 @@ enum status tower_group_create(const struct trainer_config *cfg, struct tower_gr
 {
     enum status st = ST_OK;
     struct tower_group *g = calloc(1, sizeof *g);
-    if (!g)
+    if (!g) {
+        LOG_E("out of memory for a group of %d towers", cfg->n_towers);
         return ST_NOMEM;
+    }
     for (int i = 0; i < cfg->n_towers && g->n < 2; i++)
         members_note(g, cfg, cfg->towers[i].own.backend);
     if (g->n < 2) {

@@ -393,12 +393,18 @@ done:
     return st;
 }
 
+static enum status no_memory(int n_towers)
+{
+    LOG_E("out of memory for the lists of %d towers", n_towers);
+    return ST_NOMEM;
+}
+
 static enum status run_towers(struct trainer *t)
 {
     int n = t->cfg.n_towers, started = 0;
     struct tower_run *runs = calloc((size_t)n, sizeof *runs);
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
-    enum status st = runs && threads ? ST_OK : ST_NOMEM;
+    enum status st = runs && threads ? ST_OK : no_memory(n);
     for (; st == ST_OK && started < n; started++) {
         runs[started] = (struct tower_run){t, t->towers[started], ST_OK};
         if (pthread_create(&threads[started], NULL, tower_main, &runs[started]) != 0) {
@@ -562,7 +568,7 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     enum status st = ST_OK;
     struct trainer *t = calloc(1, sizeof *t);
     if (!t)
-        return ST_NOMEM;
+        return no_memory(cfg->n_towers);
     t->cfg = *cfg;
     pthread_mutex_init(&t->lock, NULL);
     clock_cond_init(&t->handed_out);
@@ -573,7 +579,7 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     t->share = calloc(n_towers, sizeof *t->share);
     t->summands = calloc(n_towers, sizeof *t->summands);
     if (!t->towers || !t->arrived || !t->pushed || !t->share || !t->summands) {
-        st = ST_NOMEM;
+        st = no_memory(cfg->n_towers);
         goto done;
     }
     while (t->lowest + 1 < cfg->model->n_layers && cfg->model->layers[t->lowest].n_params == 0)

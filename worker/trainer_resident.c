@@ -33,7 +33,7 @@ static enum status begin(struct run *run)
     float *keep = calloc((size_t)cfg->chunks->n_params + 1, sizeof *keep);
     run->item = calloc((size_t)cfg->train->n, sizeof *run->item);
     if (!keep || !run->item) {
-        LOG_E("no memory for the order of %" PRId64 " images", cfg->train->n);
+        LOG_W("no memory for the order of %" PRId64 " images", cfg->train->n);
         st = ST_NOMEM;
         goto done;
     }
