@@ -87,6 +87,8 @@ class TwoJobs(Sharing):
         third = self.endless("--gpus=0", "--gpu_memory_fraction=0.4")
         (gpu,) = self.gpus(env=self.here(self.visible))
         self.assertGreaterEqual(gpu["used_bytes"], 0.8 * memory * 0.99)
+        if not fake_gpus.REAL:  # whose libraries take nothing for themselves
+            self.assertLess(gpu["used_bytes"], 0.8 * memory + (12 << 20))
         self.assertEqual(gpu["n_processes"], 2)
         first.stop()
         third.stop()
@@ -101,6 +103,9 @@ class TwoJobs(Sharing):
         self.assertRegex(errors[0], r"CUDA device 0: \d+\.\d MB of its memory shall be taken at "
                          r"once, but only \d+\.\d MB of its \d+\.\d MB are free, .*take a smaller "
                          r"--gpu_memory_fraction")
+        if not fake_gpus.REAL:
+            self.assertIn(" 293.6 MB of its memory", errors[0])
+            self.assertIn(" only 115.3 MB of its 419.4 MB are free", errors[0])
         first.stop()
 
     def test_auto_goes_elsewhere(self):

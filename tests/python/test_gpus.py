@@ -2,7 +2,6 @@
 over a CUDA that tests/emulation plays on the CPU. It must end where towers on the CPU end that have
 the same parts of the batch."""
 # label: cluster sanitize
-import json
 import os
 import unittest
 
@@ -101,6 +100,7 @@ class Gpus(fake_gpus.Machine):
 
 @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
 class Memory(fake_gpus.Machine):
+    """Two jobs that share a card: test_gpu_sharing.py."""
     CUDA = fake_gpus.EMULATED
 
     def setUp(self):
@@ -115,23 +115,6 @@ class Memory(fake_gpus.Machine):
 
     def used_mb(self):
         return self.gpus()[0]["used_bytes"] / (1 << 20) - 10
-
-    def test_two_jobs_on_one_card(self):
-        first = self.holding("--gpu_memory_fraction=0.4")
-        self.assertAlmostEqual(self.used_mb(), 160, delta=1)
-        second = self.holding("--gpus=0", "--gpu_memory_fraction=0.4")
-        self.assertAlmostEqual(self.used_mb(), 320, delta=2)
-        first.stop()
-        second.stop()
-
-    def test_more_than_there_is(self):
-        first = self.holding("--gpu_memory_fraction=0.7")
-        second = self.worker("--gpus=0", "--gpu_memory_fraction=0.7")
-        second.wait(30, PERMANENT)
-        self.assertRegex(second.output(), r"E .*CUDA device 0: 293\.6 MB of its memory shall be "
-                         r"taken at once, but only 115\.3 MB of its 419\.4 MB are free, other "
-                         r"programs .*--gpu_memory_fraction")
-        first.stop()
 
     def test_growth(self):
         """With growth the fraction is a cap alone; the environment wins, as in TensorFlow."""
