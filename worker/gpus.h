@@ -2,10 +2,12 @@
  * computes on them: the CUDA backend is loaded where GPUs were chosen, and only there, and gets its
  * share of their memory. A GPU's number is the same for the driver, which was asked first, and for
  * the backend: both count in one process, by the same environment. It is checked nevertheless:
- * training on another card than the one reserved would be worse than not training. Owns:    the
- * reservations, until gpus_release or the process' end. Threads: none; call before other threads
- * start. Errors:  those of devices_choose and of the backend; ST_NOT_FOUND (no backend),
- * ST_MISMATCH; logged. */
+ * training on another card than the one reserved would be worse than not training.
+ *
+ * Owns:    the reservations, until gpus_release or the process' end.
+ * Threads: none; call before other threads start.
+ * Errors:  those of devices_choose and of the backend; ST_NOT_FOUND (no backend), ST_MISMATCH;
+ *          logged. */
 #ifndef WORKER_GPUS_H
 #define WORKER_GPUS_H
 #include "kernels/backend.h"

@@ -164,15 +164,13 @@ static const struct flag table[] = {
         NULL),
     ONE("cuda_graphs", cuda_graphs, "on|off",
         "where training stays on a GPU (one tower, no servers): launch each step as one CUDA "
-        "graph, "
-        "or kernel by kernel",
+        "graph, or kernel by kernel",
         NULL),
     STR("placement", placement, "RULE,...",
         "which device computes which layer, as in fc*=cpu:0,conv*=gpu:1: layers by name (* ? "
-        "[a-c]), "
-        "the first rule that fits counts, and before the model file; devices are cpu, gpu (the "
-        "tower's own), gpu:K (of those chosen by --gpus; the worker is then one tower over them) "
-        "and round_robin",
+        "[a-c]), the first rule that fits counts, and before the model file; devices are cpu, gpu "
+        "(the tower's own), gpu:K (of those chosen by --gpus; the worker is then one tower over "
+        "them) and round_robin",
         NULL),
     {"allow_soft_placement", FLAG_BOOL, &raw.soft_placement, 0, 0, NULL, NULL,
      "a layer whose device is not there goes to its tower's own, instead of an error", NULL},

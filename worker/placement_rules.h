@@ -6,8 +6,11 @@
  *     round_robin                           each GPU of the worker in turn, layer by layer
  *
  * Case does not count in devices. Rules are 'PATTERN=DEVICE,...', patterns as the shell's: * ?
- * [a-c]. Owns:    the rules' text. Threads: immutable once read. Errors:  ST_INVALID, logged with
- * the piece that is wrong; ST_NOMEM. */
+ * [a-c].
+ *
+ * Owns:    the rules' text.
+ * Threads: immutable once read.
+ * Errors:  ST_INVALID, logged with the piece that is wrong; ST_NOMEM. */
 #ifndef WORKER_PLACEMENT_RULES_H
 #define WORKER_PLACEMENT_RULES_H
 #include "base/status.h"

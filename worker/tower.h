@@ -21,12 +21,11 @@ struct tower {
     float **grad_of;            /* [n_params] into grads */
     const float **param_of;     /* [n_params] into params */
     struct dataset_order *order;
-    const struct backend_data
-        *data;              /* the data set that it reads, on its device; NULL: it is not */
-    uint32_t *item;         /* [spec.n] of the step */
-    const uint8_t **images; /* [spec.n] */
-    uint8_t *labels;        /* [spec.n] */
-    uint64_t *position;     /* [spec.n] */
+    const struct backend_data *data; /* what it reads, on its device; NULL: it is not there */
+    uint32_t *item;                  /* [spec.n] of the step */
+    const uint8_t **images;          /* [spec.n] */
+    uint8_t *labels;                 /* [spec.n] */
+    uint64_t *position;              /* [spec.n] */
 };
 
 /* A tower's place in a group. */

@@ -5,9 +5,8 @@
  * params. After a layer's backward it arrives at that layer; the last tower to arrive adds the
  * summands in their order, whoever came last, and pushes the layer's chunks. A summand is one block
  * of gradients on the host, with its weight in the sum: a tower's, or the sum of all towers of a
- * group (tower_group.h), which is weighted already. A layer's gradients and
- * parameters are touched again only after the exchange's answer, so one copy of each suffices and
- * nothing else is locked.
+ * group (tower_group.h), which is weighted already. A layer's gradients and parameters are touched
+ * again only after the exchange's answer, so one copy of each suffices and nothing else is locked.
  * When the servers go back to an earlier step, all towers first end the newest step that any has
  * begun, with what they have and handing nothing out: towers of a group wait for each other in the
  * middle of a step. Then all begin again at the step that the servers give. */
