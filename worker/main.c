@@ -366,6 +366,10 @@ static enum status report_devices(const struct options *o)
         .backend_dir = o->backend_dir,
         .seconds = o->self_test_seconds,
     };
+    sigset_t all;
+    /* Nothing here wants an orderly end: a signal is one, whatever a driver is doing. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_UNBLOCK, &all, NULL);
     if (o->list_devices >= 0)
         return device_list_print(o->list_devices, o->gpu_lock_dir);
     return self_test_print(&test);

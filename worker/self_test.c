@@ -10,7 +10,6 @@
 #include "worker/self_test_net.h"
 #include <errno.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,14 +274,10 @@ enum status self_test_print(const struct self_test_config *cfg)
     enum status st = ST_OK;
     json_t *devices = json_array();
     struct listing *l = calloc(1, sizeof *l);
-    sigset_t all;
     if (l == NULL || devices == NULL) {
         LOG_E("out of memory");
         TRY(ST_NOMEM);
     }
-    /* Ctrl-C ends the test, whatever a driver is doing, and its processes with it. */
-    sigfillset(&all);
-    sigprocmask(SIG_UNBLOCK, &all, NULL);
     st = self_test_child_run(list_devices, cfg, l, sizeof *l, cfg->seconds, l->error);
     if (st != ST_OK) {
         LOG_E("self test: asking the driver for its devices: %s", l->error);
