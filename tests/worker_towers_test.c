@@ -39,7 +39,6 @@ static void gpus_make(struct gpus *g, int n)
         snprintf(d->uuid, sizeof d->uuid, "GPU-%02x000000-0000-0000-0000-000000000000",
                  0xa0u + (unsigned)i);
         snprintf(d->pci, sizeof d->pci, "0000:3%d:00.0", i);
-        snprintf(d->name, sizeof d->name, "card");
         g->chosen.lock[i] = -1;
         cards[i].uuid[0] = (uint8_t)(0xa0 + i);
         cards[i].pci[1] = 0x30 + i;
@@ -81,7 +80,6 @@ static void test_towers_of_both_kinds(void **state)
 {
     (void)state;
     struct gpus g;
-    char label[TOWERS_LABEL_SIZE];
     gpus_make(&g, 2);
     g.chosen.gpu[1].ordinal = 5;
     struct towers_request r = {.gpus = &g,
@@ -112,10 +110,6 @@ static void test_towers_of_both_kinds(void **state)
         assert_int_equal(d->deterministic, i < 4);
         assert_int_equal(d->n_threads, i < 4 ? 1 : 7);
     }
-    towers_label(&towers.tower[2].own, label);
-    assert_string_equal(label, "GPU 5 'card' (GPU-a1000000-0000-0000-0000-000000000000)");
-    towers_label(&towers.tower[4].own, label);
-    assert_string_equal(label, "CPU");
 }
 
 static void test_parts_that_do_not_work_out(void **state)

@@ -12,6 +12,7 @@ enum {
     /* and used memory, some of which is the driver's own, is within both bounds' larger one. */
     DEVICE_IDLE_MEMORY_MB = 1024,
     DEVICE_IDLE_MEMORY_PERCENT = 2,
+    DEVICE_LABEL_SIZE = 3 * DEVICE_NAME_SIZE,
 };
 
 struct device_nvml;
@@ -32,7 +33,7 @@ void device_scan_close(struct device_scan *s);
 void device_scan_load(const struct device_scan *s, int i, struct device_load *out);
 /* 1, or 0 with why[DEVICE_WHY_SIZE]. What nobody can tell does not count against it. */
 int device_scan_is_idle(const struct device_load *load, char *why);
-/* "GPU 2 (NVIDIA H200, GPU-8932f937-..., 0000:3b:00.0)" */
+/* "GPU 2 (NVIDIA H200, GPU-8932f937-..., 0000:3b:00.0)"; DEVICE_LABEL_SIZE holds it. */
 void device_scan_label(const struct device_info *d, char *out, size_t size);
 /* What CUDA does not show, as a clause that begins with "; "; else "". */
 void device_scan_hidden(const struct device_scan *s, char *out, size_t size);

@@ -125,7 +125,7 @@ void devices_release(struct devices *d)
 
 static void say_chosen(const struct device_scan *s, const struct devices *d)
 {
-    char label[DEVICE_NAME_SIZE * 3];
+    char label[DEVICE_LABEL_SIZE];
     for (int i = 0; i < d->n; i++) {
         device_scan_label(&d->gpu[i], label, sizeof label);
         LOG_I("%s: %s", label, d->lock[i] >= 0 ? "reserved" : "used without a reservation");
@@ -204,7 +204,7 @@ static enum status choose_auto(const struct devices_request *r, const struct dev
 static void take_named(const struct devices_request *r, const struct device_scan *s, int i,
                        struct devices *out)
 {
-    char why[DEVICE_WHY_SIZE], label[DEVICE_NAME_SIZE * 3];
+    char why[DEVICE_WHY_SIZE], label[DEVICE_LABEL_SIZE];
     int lock = -1;
     device_scan_label(&s->gpu[i], label, sizeof label);
     if (device_lock_take(r->lock_dir, s->gpu[i].uuid, &lock, why) != ST_OK) {
@@ -218,7 +218,7 @@ static void take_named(const struct devices_request *r, const struct device_scan
 static enum status check_there(const struct device_scan *s, int i)
 {
     struct device_load load;
-    char label[DEVICE_NAME_SIZE * 3];
+    char label[DEVICE_LABEL_SIZE];
     device_scan_load(s, i, &load);
     if (load.state != DEVICE_LOAD_LOST)
         return ST_OK;
@@ -248,7 +248,7 @@ static int find_named(const struct device_scan *s, const char *entry, int n)
 static enum status not_found(const struct device_scan *s, const char *entry, int n, int several)
 {
     struct text there = {.n = 0};
-    char label[DEVICE_NAME_SIZE * 3], hidden[DEVICE_WHY_SIZE];
+    char label[DEVICE_LABEL_SIZE], hidden[DEVICE_WHY_SIZE];
     for (int i = 0; i < s->n; i++) {
         device_scan_label(&s->gpu[i], label, sizeof label);
         add(&there, "%s%s", i ? ", " : "", label);

@@ -6,6 +6,7 @@
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
 #include "worker/device_list.h"
+#include "worker/device_scan.h"
 #include "worker/export.h"
 #include "worker/gpus.h"
 #include "worker/options.h"
@@ -18,7 +19,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -219,18 +219,17 @@ static enum status make_exchange(struct worker *w)
 
 static void say_towers(const struct worker *w)
 {
-    char label[TOWERS_LABEL_SIZE];
+    char label[DEVICE_LABEL_SIZE];
     for (int i = 0; i < w->towers.n; i++) {
         const struct tower_spec *t = &w->towers.tower[i];
         const struct tower_device *d = &t->own;
-        towers_label(d, label);
         if (d->gpu)
-            LOG_I("tower %d: %s, %d of the %" PRId64 " samples; %s", i, label, t->n,
-                  w->opt.batch_size, d->backend->description);
+            device_scan_label(d->gpu, label, sizeof label);
         else
-            LOG_I("tower %d: %s, %d %s, %d of the %" PRId64 " samples; %s", i, label, d->n_threads,
-                  d->n_threads == 1 ? "thread" : "threads", t->n, w->opt.batch_size,
-                  d->backend->description);
+            snprintf(label, sizeof label, "CPU, %d %s", d->n_threads,
+                     d->n_threads == 1 ? "thread" : "threads");
+        LOG_I("tower %d: %s, %d of the %" PRId64 " samples; %s", i, label, t->n, w->opt.batch_size,
+              d->backend->description);
         if (t->stage_of)
             LOG_I("tower %d: %d of its %d layers lie on other devices; --log_device_placement says "
                   "which",

@@ -245,7 +245,7 @@ static enum status print_json(json_t *devices, const struct listing *l, int pass
 static int test_all(const struct self_test_config *cfg, const struct listing *l, json_t *devices)
 {
     struct outcome o;
-    char label[DEVICE_NAME_SIZE * 3];
+    char label[DEVICE_LABEL_SIZE];
     test_cpu(cfg, &o);
     int broken = !o.works;
     snprintf(label, sizeof label, o.description[0] ? "CPU (%s)" : "CPU", o.description);

@@ -2,7 +2,6 @@
 #include "worker/towers.h"
 #include "base/log.h"
 #include "worker/gpus.h"
-#include <stdio.h>
 
 void towers_share(struct tower_spec *towers, int n_towers, int first, int n)
 {
@@ -11,15 +10,6 @@ void towers_share(struct tower_spec *towers, int n_towers, int first, int n)
         towers[i].first = first + (int)((int64_t)n * i / n_towers);
         towers[i].n = first + end - towers[i].first;
     }
-}
-
-void towers_label(const struct tower_device *d, char *out)
-{
-    if (d->gpu == NULL)
-        snprintf(out, TOWERS_LABEL_SIZE, "CPU");
-    else
-        snprintf(out, TOWERS_LABEL_SIZE, "GPU %d '%s' (%s)", d->gpu->ordinal, d->gpu->name,
-                 d->gpu->uuid);
 }
 
 static enum status share_check(const struct towers_request *r, int n_gpu, int n_cpu)

@@ -12,7 +12,7 @@
 #include "kernels/backend.h"
 #include "worker/device_info.h"
 
-enum { TOWERS_MAX = 256, TOWERS_LABEL_SIZE = 2 * DEVICE_NAME_SIZE };
+enum { TOWERS_MAX = 256 };
 
 struct gpus;
 
@@ -55,7 +55,5 @@ struct towers {
 enum status towers_plan(const struct towers_request *r, struct towers *out);
 /* Deals the samples [first, first + n) out to neighbours. */
 void towers_share(struct tower_spec *towers, int n_towers, int first, int n);
-/* "GPU 0 'NVIDIA H200' (GPU-8932f937-...)", "CPU"; out[TOWERS_LABEL_SIZE]. */
-void towers_label(const struct tower_device *d, char *out);
 
 #endif

@@ -24,8 +24,8 @@ class Gpus(fake_gpus.Machine):
     def test_one_of_eight(self):
         self.machine(card(0, "total=400 used=390 procs=5"), *machine_of(8)[1:])
         gpu = self.train("gpu")
-        self.assertRegex(gpu[2], r"tower 0: GPU 0 'NVIDIA H200' \(%s\), 20 of the 20 samples; "
-                         "CUDA" % uuid(1))
+        self.assertIn("tower 0: GPU 0 (NVIDIA H200, %s, 0000:3b:00.0), 20 of the 20 samples; CUDA"
+                      % uuid(1), gpu[2])
         self.assertNotIn("tower 1", gpu[2])
         self.assertEqual(gpu[0]["towers"], [{"device_type": "GPU", "samples": 20, "number": 0,
                                              "product": "NVIDIA H200", "uuid": uuid(1),
