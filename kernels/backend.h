@@ -95,7 +95,7 @@ struct backend {
     /* After the last layer's forward and until the next set_input: mean cross-entropy and number of
      * argmax == label. Where work is queued, it costs least after the backwards were called. */
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
-    /* Optional (NULL: not offered): layer's output in canonical layout, n x elems(out) floats. */
+    /* Optional (NULL: not offered): layer's output, n x elems(out) floats; refused if not kept. */
     enum status (*read_output)(struct plan *p, int layer, float *dst);
     /* Optional, for plans with `mine`; n x elems(out) floats, not needed any more on return.
      * Between set_input and the forwards that read it: the output of a layer that is not mine. */

@@ -153,10 +153,14 @@ static int only_reader(const struct reference *r, int i)
     return n == 1 ? reader : -1;
 }
 
-/* What a relu alone reads, flattened in between or not, may be overwritten by it. */
+/* What a relu alone reads, flattened in between or not, may be overwritten by it. Of a
+ * convolution's relu a max pool that alone reads it may keep the maxima. */
 static int output_is_readable(const struct reference *r, int i)
 {
-    int reader = only_reader(r, i);
+    int reader = only_reader(r, i), from = r->layers[i].input[0];
+    if (r->layers[i].kind == LAYER_RELU && from >= 0 && r->layers[from].kind == LAYER_CONV2D &&
+        reader >= 0 && r->layers[reader].kind == LAYER_MAX_POOL)
+        return 0;
     while (reader >= 0 && r->layers[reader].kind == LAYER_FLATTEN)
         reader = only_reader(r, reader);
     return reader < 0 || r->layers[reader].kind != LAYER_RELU;

@@ -300,6 +300,79 @@ static void test_plans_share_a_limit(void **state)
     bench_destroy(b);
 }
 
+/* Convolutions, each with a relu and a max pool behind it; in which order must not matter. */
+static void add_pooled(struct reference *r, int pool_first)
+{
+    static const struct {
+        int filters, kernel, pool, stride, padding;
+    } of[] = {{6, 3, 3, 2, -1}, {5, 2, 2, 1, 0}, {7, 3, 2, 2, -1}};
+    for (int k = 0; k < 3; k++) {
+        reference_conv(r, of[k].filters, of[k].kernel, 1, -1);
+        if (!pool_first)
+            reference_layer(r, LAYER_RELU);
+        reference_pool(r, LAYER_MAX_POOL, of[k].pool, of[k].stride, of[k].padding);
+        if (pool_first)
+            reference_layer(r, LAYER_RELU);
+    }
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+static void build_relu_first(struct reference *r)
+{
+    add_pooled(r, 0);
+}
+
+static void build_pool_first(struct reference *r)
+{
+    add_pooled(r, 1);
+}
+
+/* A relu and a max pool that are part of the convolution before them give the bits that bias, pool
+ * and relu give one by one, and the convolution's output is not kept. */
+static void test_max_pool_in_one_pass(void **state)
+{
+    static const struct net nets[] = {{"relu first", 2, 13, 11, build_relu_first},
+                                      {"pool first", 2, 13, 11, build_pool_first}};
+    enum { LARGEST = 6 * 13 * 11, ALL = LARGEST + 5 * 7 * 6 + 7 * 6 * 5 };
+    if (strcmp(backend->name, "cuda") != 0)
+        skip();
+    for (int precision = BACKEND_FP32; precision <= BACKEND_BF16; precision++)
+        for (int inference = 0; inference < 2; inference++) {
+            struct bench *b[2];
+            uint64_t bytes[2];
+            for (int k = 0; k < 2; k++) {
+                b[k] = bench_create(&nets[k]);
+                struct backend_plan_config cfg = bench_config(b[k], 1, inference);
+                cfg.precision = (enum backend_precision)precision;
+                assert_int_equal(backend->plan_create(&cfg, &b[k]->plan), ST_OK);
+                bytes[k] = backend->plan_memory_bytes(b[k]->plan);
+                for (int n = BENCH_BATCH; n > 0; n -= 3) {
+                    float loss;
+                    int n_correct;
+                    bench_forward(b[k], 0, n, !inference);
+                    if (!inference)
+                        bench_backward(b[k]);
+                    assert_int_equal(backend->result(b[k]->plan, &loss, &n_correct), ST_OK);
+                    assert_true(loss > 0);
+                }
+            }
+            int last = b[0]->r->n_layers - 1;
+            float out[2][BENCH_BATCH * 10] = {{0}};
+            for (int k = 0; k < 2; k++)
+                assert_int_equal(backend->read_output(b[k]->plan, last, out[k]), ST_OK);
+            assert_memory_equal(out[0], out[1], sizeof out[0]);
+            for (int p = 0; p < b[0]->r->n_params && !inference; p++)
+                assert_memory_equal(b[0]->grads[p], b[1]->grads[p],
+                                    (size_t)b[0]->r->param_elems[p] * sizeof(float));
+            uint64_t saved = sizeof(float) * BENCH_BATCH * (inference ? ALL - LARGEST : ALL);
+            assert_true(bytes[0] + saved <= bytes[1] + 3 * 256);
+            for (int k = 0; k < 2; k++)
+                bench_destroy(b[k]);
+        }
+}
+
 static int is_emulated;
 
 /* The loss of a training pass, compared; without asking for determinism, for once. Outputs and loss
@@ -429,6 +502,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_is_wrong_is_refused),
         cmocka_unit_test(test_limits_are_kept_or_refused),
         cmocka_unit_test(test_plans_share_a_limit),
+        cmocka_unit_test(test_max_pool_in_one_pass),
         cmocka_unit_test(test_tf32_is_close_or_refused),
         cmocka_unit_test(test_bf16_is_close_or_refused),
         cmocka_unit_test(test_items_are_images),

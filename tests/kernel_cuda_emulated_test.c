@@ -396,6 +396,57 @@ static void test_bias_gradient_is_split(void **state)
     }
 }
 
+/* One pass gives the bits of two, with ties, infinities and NaNs, for each way to lay windows. */
+static void test_bias_relu_pool_in_one_pass(void **state)
+{
+    enum { N = 3, CHANNELS = 5, PLANES = N * CHANNELS };
+    static const struct cuda_window windows[] = {
+        {PLANES, 8, 6, 4, 3, 2, 2, 2, 2, 0, 0},  /* side by side */
+        {PLANES, 11, 7, 6, 4, 3, 3, 2, 2, 1, 1}, /* overlapping, padded on both sides */
+        {PLANES, 9, 5, 5, 3, 2, 2, 2, 2, 0, 0},  /* padded behind alone */
+        {PLANES, 7, 10, 2, 3, 2, 2, 3, 3, 0, 0}, /* with gaps, and a rest that none covers */
+        {PLANES, 5, 13, 5, 7, 3, 4, 1, 2, 2, 3}, /* neither square nor padded alike */
+        {PLANES, 3, 4, 3, 4, 1, 1, 1, 1, 0, 0},  /* of one cell */
+    };
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        struct cuda_window w = windows[i];
+        int64_t n_in = PLANES * w.in_h * w.in_w, n_out = PLANES * w.out_h * w.out_w;
+        float *x = floats(n_in), *relu = floats(n_in), *want = floats(n_out), *got = floats(n_out);
+        int32_t *places[2] = {malloc((size_t)n_out * sizeof(int32_t)),
+                              malloc((size_t)n_out * sizeof(int32_t))};
+        float bias[CHANNELS];
+        assert_true(places[0] != NULL && places[1] != NULL);
+        for (int c = 0; c < CHANNELS; c++)
+            bias[c] = noise(400 + i, (uint64_t)c) * 0.7f;
+        for (int64_t k = 0; k < n_in; k++) {
+            int kind = (int)rng_below(rng_key(SEED, RNG_TEST, 410 + i), (uint64_t)k, 40);
+            float v = noise(420 + i, (uint64_t)k);
+            x[k] = kind == 0   ? NAN
+                   : kind == 1 ? INFINITY
+                   : kind == 2 ? -INFINITY
+                   : kind < 12 ? -bias[k / (w.in_h * w.in_w) % CHANNELS]
+                   : kind < 20 ? floorf(v * 3) / 3
+                               : v;
+            relu[k] = x[k];
+        }
+        struct cuda_planes planes = {N, CHANNELS, (int64_t)w.in_h * w.in_w};
+        struct cuda_bias b = {bias, CHANNELS};
+        assert_int_equal(cuda_bias_add(NULL, relu, bias, planes, 1), 0);
+        assert_int_equal(cuda_pool_max_forward(NULL, relu, want, places[0], &w), 0);
+        assert_int_equal(cuda_bias_relu_pool(NULL, x, &b, got, places[1], &w), 0);
+        assert_memory_equal(got, want, (size_t)n_out * sizeof *got);
+        assert_memory_equal(places[1], places[0], (size_t)n_out * sizeof(int32_t));
+        w.pad_w = w.kernel_w;
+        assert_int_equal(cuda_bias_relu_pool(NULL, x, &b, got, places[1], &w), CUDA_KERNEL_REFUSED);
+        free(x);
+        free(relu);
+        free(want);
+        free(got);
+        free(places[0]);
+        free(places[1]);
+    }
+}
+
 static void test_pixels(void **state)
 {
     uint8_t src[1000];
@@ -460,7 +511,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers),       cmocka_unit_test(test_bias_gradient_is_split),
         cmocka_unit_test(test_pixels),       cmocka_unit_test(test_padding),
-        cmocka_unit_test(test_softmax_ties),
+        cmocka_unit_test(test_softmax_ties), cmocka_unit_test(test_bias_relu_pool_in_one_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,6 +213,30 @@ static void build_relu_read_by_two(struct reference *r)
     end(r);
 }
 
+/* Two convolutions, then their relus, then their pools: neither may lose its output to the other;
+ * one's input is padded behind alone. */
+static void build_pools_in_turns(struct reference *r)
+{
+    reference_conv(r, 6, 3, 1, -1);
+    int a = reference_last(r);
+    reference_from(r, LAYER_INPUT_IMAGE);
+    reference_conv(r, 6, 2, 1, -1);
+    int b = reference_last(r);
+    reference_from(r, a);
+    reference_layer(r, LAYER_RELU);
+    a = reference_last(r);
+    reference_from(r, b);
+    reference_layer(r, LAYER_RELU);
+    b = reference_last(r);
+    reference_from(r, a);
+    reference_pool(r, LAYER_MAX_POOL, 3, 2, -1);
+    a = reference_last(r);
+    reference_from(r, b);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
+    reference_join(r, LAYER_ADD, 2, (int[]){a, reference_last(r)});
+    end(r);
+}
+
 /* The relu must not work in place, nor as part of the convolution. */
 static void build_read_beside_relu(struct reference *r)
 {
@@ -296,6 +320,7 @@ const struct net bench_nets[] = {
     {"branches", 2, 9, 8, build_branches},
     {"read by three", 3, 8, 8, build_read_by_three},
     {"relu read by two", 2, 8, 8, build_relu_read_by_two},
+    {"pools in turns", 2, 9, 7, build_pools_in_turns},
     {"read beside its relu", 2, 7, 7, build_read_beside_relu},
     {"flat graph", 1, 6, 6, build_flat_graph},
     {"one thing twice", 3, 6, 6, build_twice},

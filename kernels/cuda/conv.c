@@ -1,6 +1,7 @@
 /* kernels/cuda/conv.c - 2-D convolution by cuDNN, on canonical images and weights; bias and a relu
- * behind it by one kernel of ours. Padding that is not the same on both sides is written out.
- * In bf16 cuDNN reads and writes copies that are cast on the way in and out. */
+ * behind it by one kernel of ours, a max pool behind them, too. Padding that is not the same on
+ * both sides is written out. In bf16 cuDNN reads and writes copies that are cast on the way in and
+ * out. */
 #include "base/log.h"
 #include "kernels/cuda/algo.h"
 #include "kernels/cuda/plan.h"
@@ -12,7 +13,8 @@ static const uint64_t workspace_most = (uint64_t)1 << 30, workspace_least = (uin
 
 struct conv {
     int relu;
-    int framed;              /* padding is written out */
+    int pool;   /* the max pool behind the relu that is part of this; -1: there is none */
+    int framed; /* padding is written out */
     struct cuda_frame frame; /* of one sample's images; planes: channels */
     float *padded;
 };
@@ -90,6 +92,7 @@ static enum status conv_plan(struct cuda_plan *plan, int i)
     }
     TRY(cuda_state_create(op, sizeof *c, &c));
     c->relu = cuda_relu_fuse(plan, i);
+    c->pool = cuda_pool_fuse(plan, i);
     c->framed = l->pad_lo[0] != l->pad_hi[0] || l->pad_lo[1] != l->pad_hi[1];
     c->frame = (struct cuda_frame){.planes = l->in.dim[0],
                                    .h = (int)l->in.dim[1],
@@ -98,7 +101,8 @@ static enum status conv_plan(struct cuda_plan *plan, int i)
                                    .padded_w = (int)l->in.dim[2] + l->pad_lo[1] + l->pad_hi[1],
                                    .lo_h = l->pad_lo[0],
                                    .lo_w = l->pad_lo[1]};
-    TRY(cuda_output_take(plan, op));
+    if (c->pool < 0)
+        TRY(cuda_output_take(plan, op));
     cuda_scratch_want(plan, cuda_planes_of(&l->out, plan->cfg.batch));
     casts_want(plan, l, c);
     if (c->framed) {
@@ -307,9 +311,13 @@ static enum status conv_forward(struct cuda_pass *pass, int i, int train)
                                                c->algo, plan->workspace, c->workspace[0], &zero,
                                                c->y, room(plan, CUDA_CAST_Y, *op->y))));
     TRY(fetch(pass, i, CUDA_CAST_Y, *op->y));
-    TRY(cuda_check_kernel(op, "bias kernel",
-                          cuda_bias_add(plan->compute, *op->y, plan->params[l->param[1]].d,
-                                        cuda_planes_of(&l->out, pass->n), s->relu)));
+    const float *bias = plan->params[l->param[1]].d;
+    if (s->pool >= 0)
+        TRY(cuda_pool_forward_biased(pass, s->pool, bias));
+    else
+        TRY(cuda_check_kernel(
+            op, "bias kernel",
+            cuda_bias_add(plan->compute, *op->y, bias, cuda_planes_of(&l->out, pass->n), s->relu)));
 done:
     return st;
 }

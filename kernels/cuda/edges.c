@@ -180,10 +180,11 @@ done:
 enum status cuda_output_read(struct cuda_plan *plan, int layer, float *dst)
 {
     const struct cuda_op *op = &plan->ops[layer];
-    if (op->overwritten || op->y == NULL) {
+    if (op->overwritten || op->pooled || op->y == NULL) {
         LOG_E("layer '%s': its output is not here: %s", op->layer->name,
-              op->overwritten ? "a relu behind it writes over it; read that one's"
-                              : "it is another plan's");
+              op->pooled        ? "the max pool behind it keeps the maxima alone; read that one's"
+              : op->overwritten ? "a relu behind it writes over it; read that one's"
+                                : "it is another plan's");
         return ST_UNSUPPORTED;
     }
     return read_out(plan, layer, *op->y, dst);

@@ -64,6 +64,13 @@ int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
                           const struct cuda_window *w);
 int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
                            const struct cuda_window *w);
+/* bias_relu_pool.cu: the bits of cuda_bias_add with relu and cuda_pool_max_forward behind it. */
+struct cuda_bias {
+    const float *values; /* [channels] */
+    int64_t channels;    /* a sample's planes */
+};
+int cuda_bias_relu_pool(struct CUstream_st *stream, const float *x, const struct cuda_bias *bias,
+                        float *y, int32_t *winner, const struct cuda_window *w);
 
 /* softmax.cu: probabilities; with labels also each sample's cross-entropy and hit, and, unless dx
  * is NULL, the gradient of the mean cross-entropy by x. */

@@ -44,8 +44,22 @@ int cuda_relu_fuse(struct cuda_plan *plan, int i)
     int reader = plan->node[i].reader;
     if (reader < 0 || plan->cfg.layers[reader].kind != LAYER_RELU)
         return 0;
-    plan->ops[reader].relu_done = 1;
+    plan->ops[reader].done_before = 1;
     return 1;
+}
+
+int cuda_pool_fuse(struct cuda_plan *plan, int i)
+{
+    struct cuda_op *op = &plan->ops[i];
+    int relu = plan->node[i].reader, pool = relu < 0 ? -1 : plan->node[relu].reader;
+    if (pool < 0 || !plan->ops[relu].done_before || plan->cfg.layers[pool].kind != LAYER_MAX_POOL)
+        return -1;
+    int64_t elems = plan->cfg.batch * shape_elems(&op->layer->out);
+    if (elems > plan->unpooled_elems)
+        plan->unpooled_elems = elems;
+    op->y = &plan->unpooled;
+    op->pooled = plan->ops[relu].pooled = plan->ops[pool].done_before = 1;
+    return pool;
 }
 
 struct cuda_planes cuda_planes_of(const struct shape *s, int n)
@@ -163,6 +177,17 @@ static size_t result_bytes(const struct cuda_plan *plan)
     return (size_t)plan->cfg.batch * (sizeof(double) + sizeof(int32_t));
 }
 
+/* Backward needs the maxima and their places alone, so convolutions with a pool share one output:
+ * in a gradients' buffer, as there are none on the way forward; other plans, though, may give some
+ * early. NULL: there is no buffer for it. */
+static float **unpooled_lender(struct cuda_plan *plan)
+{
+    for (int k = 0; k < plan->diffs.n_buffers && plan->cfg.mine == NULL; k++)
+        if (plan->diffs.buffers[k].elems >= plan->unpooled_elems)
+            return &plan->diffs.buffers[k].d;
+    return NULL;
+}
+
 /* What all layers share, and the first pass, which says how much workspace cuDNN wants. */
 static enum status shared_take(struct cuda_plan *plan)
 {
@@ -178,6 +203,9 @@ static enum status shared_take(struct cuda_plan *plan)
         TRY(cuda_arena_take(a, "(all)", "gradients of activations",
                             (uint64_t)plan->diffs.buffers[k].elems * sizeof(float),
                             &plan->diffs.buffers[k].d));
+    if (unpooled_lender(plan) == NULL)
+        TRY(cuda_arena_take(a, "(all)", "output of a convolution before its pool",
+                            (uint64_t)plan->unpooled_elems * sizeof(float), &plan->unpooled));
     TRY(cuda_arena_take(a, "(all)", "gradient of a padded image",
                         (uint64_t)plan->padded_diff_elems * sizeof(float), &plan->padded_diff));
     TRY(cuda_arena_take(a, "(all)", "sums of bias gradients",
@@ -211,6 +239,8 @@ static enum status memory_take(struct cuda_plan *plan)
     }
     TRY(st);
     cuda_arena_bind(a, plan->block);
+    if (unpooled_lender(plan) != NULL)
+        plan->unpooled = *unpooled_lender(plan);
     TRY(cuda_check_blas(
         NULL, "cublasSetWorkspace",
         cublasSetWorkspace(plan->cublas, plan->blas_workspace, plan->blas_workspace_bytes)));

@@ -8,6 +8,7 @@
  * ended, while the next one computes; events keep them in order.
  * - relu works in place if nobody else reads what it reads, and is part of the convolution, dense
  *   layer or sum before it;
+ * - so is a max pool behind a convolution's relu, and what it reads is not kept;
  * - gradients by outputs live in few buffers (diffs.h);
  * - no gradient is worked out for layers that follow from none with parameters.
  *
@@ -52,7 +53,8 @@ struct cuda_op {
     int needs_backward, needs_dx;
     int shared;      /* y has other readers: must not be written over */
     int overwritten; /* y is: a relu works on it in place */
-    int relu_done;   /* relu: its forward is part of the layer before */
+    int done_before; /* relu, max pool: its forward is part of a layer before */
+    int pooled;      /* convolution and its relu: y is kept by the max pool behind alone */
     int relu_masked; /* relu: the pool behind it has masked the gradient */
     void *state;     /* the kind's, freed with the plan */
 };
@@ -102,8 +104,8 @@ struct cuda_plan {
     double *host_result, *d_result; /* the pass's n losses, then n hits (int32) */
     cudaEvent_t result_ready;
 
-    float *padded_diff;
-    int64_t padded_diff_elems;
+    float *padded_diff, *unpooled; /* unpooled: the output of one convolution at a time */
+    int64_t padded_diff_elems, unpooled_elems;
     float *scratch; /* of the bias gradients */
     int64_t scratch_elems;
     uint16_t *cast[CUDA_N_CASTS]; /* bf16: a convolution's tensors, one convolution at a time */
@@ -146,8 +148,13 @@ enum status cuda_output_take(struct cuda_plan *plan, struct cuda_op *op); /* own
 void cuda_scratch_want(struct cuda_plan *plan, struct cuda_planes shape);
 /* A relu alone reads the output: marks it as done by this layer. */
 int cuda_relu_fuse(struct cuda_plan *plan, int i);
+/* The max pool that alone reads that relu, marked, too: i's output is not kept. -1: none. */
+int cuda_pool_fuse(struct cuda_plan *plan, int i);
 /* (n, C, H*W), or (n, F, 1). */
 struct cuda_planes cuda_planes_of(const struct shape *s, int n);
+
+/* simple.c: a pool's forward from what the convolution wrote, without its bias. */
+enum status cuda_pool_forward_biased(struct cuda_pass *pass, int i, const float *bias);
 
 /* pass.c */
 enum status cuda_pass_create(struct cuda_plan *plan, int n, struct cuda_pass **out);

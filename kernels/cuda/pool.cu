@@ -3,22 +3,9 @@
  * Backward gathers: each input cell adds up what the windows over it give, in their order, so that
  * no two threads write to one place. */
 #include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/window.cuh"
 
 enum { THREADS = 256 };
-
-/* Where an output cell's window lies in the image; the bounds behind it. */
-struct window {
-    int y0, y1, x0, x1;
-};
-
-static __device__ inline struct window window_at(const struct cuda_window &w, int oy, int ox)
-{
-    int y0 = oy * w.stride_h - w.pad_h, x0 = ox * w.stride_w - w.pad_w;
-    int y1 = y0 + w.kernel_h, x1 = x0 + w.kernel_w;
-    struct window at = {y0 < 0 ? 0 : y0, y1 > w.in_h ? w.in_h : y1, x0 < 0 ? 0 : x0,
-                        x1 > w.in_w ? w.in_w : x1};
-    return at;
-}
 
 /* First and last window along one axis that covers cell i. */
 static __device__ inline int window_first(int i, int pad, int kernel, int stride)
@@ -111,40 +98,24 @@ static __global__ void avg_backward(const float *dy, float *dx, struct cuda_wind
     }
 }
 
-/* Each window holds at least one cell of the image, and a plane's cells fit 31 bits. */
-static int window_is_sound(const struct cuda_window *w)
-{
-    return w->planes > 0 && w->in_h > 0 && w->in_w > 0 && w->out_h > 0 && w->out_w > 0 &&
-           w->kernel_h > 0 && w->kernel_w > 0 && w->stride_h > 0 && w->stride_w > 0 &&
-           w->pad_h >= 0 && w->pad_w >= 0 && w->pad_h < w->kernel_h && w->pad_w < w->kernel_w &&
-           (int64_t)(w->out_h - 1) * w->stride_h - w->pad_h < w->in_h &&
-           (int64_t)(w->out_w - 1) * w->stride_w - w->pad_w < w->in_w &&
-           (int64_t)w->in_h * w->in_w <= INT32_MAX && (int64_t)w->out_h * w->out_w <= INT32_MAX;
-}
-
 static int64_t in_cells(const struct cuda_window *w)
 {
     return w->planes * w->in_h * w->in_w;
 }
 
-static int64_t out_cells(const struct cuda_window *w)
-{
-    return w->planes * w->out_h * w->out_w;
-}
-
 int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
                           const struct cuda_window *w)
 {
-    if (x == nullptr || y == nullptr || winner == nullptr || !window_is_sound(w))
+    if (x == nullptr || y == nullptr || winner == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(max_forward, cuda_blocks(out_cells(w), THREADS), THREADS, stream, x, y, winner,
-                  *w);
+    return LAUNCH(max_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x, y,
+                  winner, *w);
 }
 
 int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                            const float *y, float *dx, const struct cuda_window *w)
 {
-    if (dy == nullptr || winner == nullptr || dx == nullptr || !window_is_sound(w))
+    if (dy == nullptr || winner == nullptr || dx == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
     return LAUNCH(max_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, winner, y,
                   dx, *w);
@@ -153,15 +124,16 @@ int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const in
 int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
                           const struct cuda_window *w)
 {
-    if (x == nullptr || y == nullptr || !window_is_sound(w))
+    if (x == nullptr || y == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(avg_forward, cuda_blocks(out_cells(w), THREADS), THREADS, stream, x, y, *w);
+    return LAUNCH(avg_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x, y,
+                  *w);
 }
 
 int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
                            const struct cuda_window *w)
 {
-    if (dy == nullptr || dx == nullptr || !window_is_sound(w))
+    if (dy == nullptr || dx == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
     return LAUNCH(avg_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, dx, *w);
 }

@@ -32,7 +32,7 @@ static enum status relu_plan(struct cuda_plan *plan, int i)
 static enum status relu_forward(struct cuda_pass *pass, int i, int train)
 {
     const struct cuda_op *op = &pass->plan->ops[i];
-    if (op->relu_done)
+    if (op->done_before)
         return ST_OK;
     return cuda_check_kernel(op, "relu kernel",
                              cuda_relu_forward(pass->plan->compute, *op->x, *op->y,
@@ -213,10 +213,23 @@ static enum status pool_forward(struct cuda_pass *pass, int i, int train)
     const struct cuda_op *op = &pass->plan->ops[i];
     const struct pool *c = op->state;
     struct cuda_window w = window_of(pass, c);
+    if (op->done_before)
+        return ST_OK;
     int code = op->layer->kind == LAYER_MAX_POOL
                    ? cuda_pool_max_forward(stream, *op->x, *op->y, c->winner, &w)
                    : cuda_pool_avg_forward(stream, *op->x, *op->y, &w);
     return cuda_check_kernel(op, "pool kernel", code);
+}
+
+enum status cuda_pool_forward_biased(struct cuda_pass *pass, int i, const float *bias)
+{
+    const struct cuda_op *op = &pass->plan->ops[i];
+    const struct pool *c = op->state;
+    struct cuda_window w = window_of(pass, c);
+    struct cuda_bias b = {bias, c->window.planes};
+    return cuda_check_kernel(
+        op, "bias, relu and pool kernel",
+        cuda_bias_relu_pool(pass->plan->compute, *op->x, &b, *op->y, c->winner, &w));
 }
 
 static enum status pool_backward(struct cuda_pass *pass, int i)

@@ -1,0 +1,37 @@
+/* kernels/cuda/window.cuh - where a pool's windows lie, for the kernels that read what is in them.
+ */
+#ifndef KERNELS_CUDA_WINDOW_CUH
+#define KERNELS_CUDA_WINDOW_CUH
+#include "kernels/cuda/launch.cuh"
+
+/* Where an output cell's window lies in the image; the bounds behind it. */
+struct window {
+    int y0, y1, x0, x1;
+};
+
+static __device__ inline struct window window_at(const struct cuda_window &w, int oy, int ox)
+{
+    int y0 = oy * w.stride_h - w.pad_h, x0 = ox * w.stride_w - w.pad_w;
+    int y1 = y0 + w.kernel_h, x1 = x0 + w.kernel_w;
+    struct window at = {y0 < 0 ? 0 : y0, y1 > w.in_h ? w.in_h : y1, x0 < 0 ? 0 : x0,
+                        x1 > w.in_w ? w.in_w : x1};
+    return at;
+}
+
+/* Each window holds at least one cell of the image, and a plane's cells fit 31 bits. */
+static inline int cuda_window_is_sound(const struct cuda_window *w)
+{
+    return w->planes > 0 && w->in_h > 0 && w->in_w > 0 && w->out_h > 0 && w->out_w > 0 &&
+           w->kernel_h > 0 && w->kernel_w > 0 && w->stride_h > 0 && w->stride_w > 0 &&
+           w->pad_h >= 0 && w->pad_w >= 0 && w->pad_h < w->kernel_h && w->pad_w < w->kernel_w &&
+           (int64_t)(w->out_h - 1) * w->stride_h - w->pad_h < w->in_h &&
+           (int64_t)(w->out_w - 1) * w->stride_w - w->pad_w < w->in_w &&
+           (int64_t)w->in_h * w->in_w <= INT32_MAX && (int64_t)w->out_h * w->out_w <= INT32_MAX;
+}
+
+static inline int64_t cuda_window_cells(const struct cuda_window *w)
+{
+    return w->planes * w->out_h * w->out_w;
+}
+
+#endif
