@@ -36,6 +36,7 @@ static size_t fake_memory(const struct plan *p)
 
 static enum status fake_load(struct plan *p, int param)
 {
+    fake.n_loads += !p->cfg.inference_only;
     return param < p->cfg.n_params ? ST_OK : ST_RANGE;
 }
 

@@ -15,6 +15,7 @@ struct fake_seen {
     pthread_mutex_t lock; /* guards reads, n_reads */
     int reads[MAX_READS];
     int n_reads;
+    _Atomic int n_loads;         /* of parameters, for training */
     _Atomic int fail_at_forward; /* counts down; the forward that meets 0 fails; -1: never */
 };
 extern struct fake_seen fake;

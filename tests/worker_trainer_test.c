@@ -129,7 +129,9 @@ static void test_own_pace(void **state)
         r.cfg.own_pace = 1;
         assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         memset(&apart, 0, sizeof apart);
+        fake.n_loads = 0;
         assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(fake.n_loads, 15 * n_towers); /* its parameter goes to a device once */
         assert_int_equal(result.global_step, 15);
         assert_int_equal(result.local_steps, 15);
         assert_int_equal(apart.late, 0);

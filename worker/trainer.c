@@ -140,8 +140,8 @@ static void layer_chunks(const struct trainer *t, int layer, int *first, int *n)
     *n = last->first_chunk + last->n_chunks - *first;
 }
 
-/* Waits until the layer holds the version that local step `step` computes on, and loads it. */
-static enum status layer_ready(struct trainer *t, struct tower *w, int layer, int64_t step)
+/* Waits until params hold the layer's version that local step `step` computes on. */
+static enum status layer_wait(struct trainer *t, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     if (l->n_params == 0)
@@ -159,9 +159,19 @@ static enum status layer_ready(struct trainer *t, struct tower *w, int layer, in
     layer_chunks(t, layer, &first, &n);
     struct exchange *x = t->cfg.exchange;
     enum status st = note_rebased(t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step));
+    trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
+    return st;
+}
+
+/* Likewise, and the tower has them. */
+static enum status layer_load(struct trainer *t, struct tower *w, int layer, int64_t step)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    enum status st = layer_wait(t, layer, step);
+    if (has_gone_back(t)) /* what is computed now counts no more */
+        return st;
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
         st = stages_load_param(w->stages, l->param[i]);
-    trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
     return st;
 }
 
@@ -316,7 +326,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     TRY(tower_load_batch(w, step));
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
     for (int i = 0; i < n_layers; i++) {
-        TRY(layer_ready(t, w, i, step));
+        TRY(layer_load(t, w, i, step));
         TRY(stages_forward(w->stages, i, step));
     }
     struct step_share *share = &t->share[w->index][step & 1];
@@ -349,10 +359,10 @@ static enum status tower_train(struct trainer *t, struct tower *w)
     for (int64_t step = t->first_step; !over(t); step++) {
         if (!begin_step(t, step))
             return ST_OK;
-        TRY(layer_ready(t, w, 0, step));
+        TRY(layer_wait(t, 0, step));
         if (t->cfg.own_pace) {
             for (int i = 1; i < t->cfg.model->n_layers; i++)
-                TRY(layer_ready(t, w, i, step));
+                TRY(layer_wait(t, i, step));
         }
         if (job_done(t, step))
             return ST_OK;
