@@ -6,8 +6,8 @@
  * row-major float: images NCHW, convolution weights OIHW, dense weights [out][in], a flatten of
  * NCHW keeps that order; inside, a backend lays data out as it likes.
  *
- * Backends are shared objects weir_<name> that export `const struct backend weir_backend`; they are
- * found beside the program (../lib) or in WEIR_BACKEND_DIR's flag; see backend_open.
+ * Backends are shared objects libweir_<name>.so that export `const struct backend weir_backend`;
+ * they are found beside the program (../lib) or in the folder of --backend_dir; see backend_open.
  *
  * Threads: a plan belongs to one thread at a time; different plans run at once.
  * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_INTERNAL; logged by the backend with the layer's name. */
