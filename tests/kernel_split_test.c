@@ -209,6 +209,13 @@ static int by_lot(int layer, int n_layers, int n)
 static int (*const places[])(int, int, int) = {in_blocks, in_turns, by_lot};
 enum { N_PLACES = sizeof places / sizeof places[0] };
 
+/* Under a sanitizer, where the emulation takes minutes for all, one way to cut is enough. */
+static int first_place(void)
+{
+    const char *sanitizer = getenv("WEIR_SANITIZE");
+    return sanitizer && *sanitizer ? N_PLACES - 1 : 0;
+}
+
 static void check_cuts(const struct net *net, const struct backend *const *backends, int first)
 {
     for (int n = 2; n <= MAX_PARTS; n++) {
@@ -225,7 +232,7 @@ static void test_cuts_of_all_nets(void **state)
 {
     const struct backend *const same[MAX_PARTS] = {backend, backend, backend};
     for (int k = 0; k < bench_n_nets; k++)
-        check_cuts(&bench_nets[k], same, 0);
+        check_cuts(&bench_nets[k], same, first_place());
 }
 
 static void test_cuts_between_backends(void **state)
@@ -289,14 +296,14 @@ static int check_bits(const struct net *net, int n, int (*place)(int, int, int))
 
 static void test_cuts_keep_the_bits(void **state)
 {
-    int checked = 0;
+    int checked = 0, tried = 0;
     for (int k = 0; k < bench_n_nets; k++)
         for (int n = 2; n <= MAX_PARTS; n++)
-            for (int p = 0; p < N_PLACES; p++) {
+            for (int p = first_place(); p < N_PLACES; p++, tried++) {
                 lot = (uint64_t)k;
                 checked += check_bits(&bench_nets[k], n, places[p]);
             }
-    assert_true(checked * 2 > bench_n_nets * (MAX_PARTS - 1) * N_PLACES);
+    assert_true(checked * 2 > tried);
 }
 
 /* What belongs to others, or is missing, is an error. */
