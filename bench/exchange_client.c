@@ -172,7 +172,7 @@ static enum status make_exchange(struct client *c)
     enum status st = net_exchange_create(&cfg, &c->x);
     if (st != ST_OK)
         return st;
-    c->segment = net_exchange_gradients(c->x);
+    c->segment = net_exchange_gradients(c->x, DTYPE_F32);
     c->gradient = c->segment ? net_shared_data(c->segment) : c->own_gradient;
     for (int64_t k = 0; k < c->chunks->n_elems; k++)
         c->gradient[k] = gradient_at(opt_task_index, k);

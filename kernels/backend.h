@@ -15,12 +15,9 @@
 #define KERNELS_BACKEND_H
 #include "base/status.h"
 #include "kernels/layer.h"
+#include "kernels/vector/dtype.h"
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* What products are rounded to on the way in; sums are always in float. */
 enum backend_precision { BACKEND_FP32, BACKEND_TF32, BACKEND_BF16 };
@@ -58,6 +55,9 @@ struct backend_plan_config {
     const uint8_t *mine; /* [n_layers] 1: this plan computes the layer; forward and backward are
                             called for these alone; other plans have the others. NULL: all.
                             Borrowed while the plan lives */
+    uint16_t *const *grads16; /* [n_params] host, instead of `grads`: gradients in grads_dtype, as
+                                 dtype_encode rounds them; not in a group. NULL: floats */
+    enum dtype grads_dtype;   /* bf16 or fp16 */
 };
 
 struct backend_device { /* who it is; a value */
@@ -74,6 +74,7 @@ struct resident_ops;
 struct backend {
     const char *name;        /* "cpu" */
     const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
+    int grads16;             /* 1: it has them */
     int (*n_devices)(void);
     enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);
     void (*plan_destroy)(struct plan *p); /* NULL is fine */
@@ -143,8 +144,4 @@ struct backend {
 enum { BACKEND_WHY_SIZE = 512 };
 enum status backend_open(const char *name, const char *dir, const struct backend **out);
 enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

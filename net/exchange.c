@@ -105,9 +105,9 @@ static enum status make_staged(struct net_exchange *x)
     return x->staged ? ST_OK : ST_NOMEM;
 }
 
-struct net_shared *net_exchange_gradients(struct net_exchange *x)
+struct net_shared *net_exchange_gradients(struct net_exchange *x, enum dtype dtype)
 {
-    return x->segment && x->push_dtype == DTYPE_F32 ? net_shared_ref(x->segment) : NULL;
+    return x->segment && x->push_dtype == dtype ? net_shared_ref(x->segment) : NULL;
 }
 
 static enum status check_config(const struct net_exchange_config *cfg)

@@ -40,10 +40,11 @@ struct net_exchange;
 enum status net_exchange_create(const struct net_exchange_config *cfg, struct net_exchange **out);
 void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
 
-/* Where contributions may be made so that nothing of them is copied on their way to a server on
- * this host: its data are a flat block of chunks->n_elems floats, zeros at first. With a reference
- * for the caller, who may outlive the exchange; NULL: there is no such place. */
-struct net_shared *net_exchange_gradients(struct net_exchange *x);
+/* Where contributions, made in `dtype`, are so that nothing of them is copied on their way to a
+ * server on this host: its data are a flat block of chunks->n_elems values, zeros at first. With a
+ * reference for the caller, who may outlive the exchange; NULL: there is no such place, or the
+ * job's contributions are in another dtype. */
+struct net_shared *net_exchange_gradients(struct net_exchange *x, enum dtype dtype);
 
 /* Waits for all servers (without end, or until cancel), joins, sends or fetches the first version.
  * *step: the step to go on from; in lockstep all chunks are at it, also where this member's last
@@ -56,6 +57,9 @@ enum status net_exchange_start(struct net_exchange *x, int64_t *step);
  * or until flush or wait. */
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
                               float weight);
+/* The same with data that are in the job's dtype of contributions already. */
+enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
+                                      const void *data, float weight);
 /* Asks for a chunk's version `step` or later, in fp32 whatever the job's dtype of versions (used
  * after training by members that evaluate and export). */
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step);

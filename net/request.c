@@ -397,31 +397,38 @@ static enum status request(struct net_exchange *x, int chunk, const struct net_o
     return st;
 }
 
-enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
-                              float weight)
+enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
+                                      const void *data, float weight)
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
-    const struct net_chunk *c = chunk_of(x, chunk);
-    size_t size = dtype_size(x->push_dtype);
     struct net_out item = {.kind = PIECE_PUSH,
                            .chunk = (uint32_t)chunk,
                            .step = (uint64_t)step,
                            .weight = weight,
                            .dtype = x->push_dtype,
                            .data = data,
-                           .bytes = (size_t)c->n_elems * size};
-    if (x->staged) {
-        pthread_mutex_lock(&x->lock);
-        int busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */
-        pthread_mutex_unlock(&x->lock);
-        if (busy)
-            return ST_BUSY;
-        uint8_t *staged = x->staged + (size_t)c->first * size;
-        dtype_encode(x->push_dtype, staged, data, (size_t)c->n_elems);
-        item.data = staged;
-    }
+                           .bytes =
+                               (size_t)chunk_of(x, chunk)->n_elems * dtype_size(x->push_dtype)};
     return request(x, chunk, &item);
+}
+
+enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
+                              float weight)
+{
+    if (chunk < 0 || chunk >= x->n_chunks)
+        return ST_RANGE;
+    if (!x->staged)
+        return net_exchange_push_encoded(x, chunk, step, data, weight);
+    pthread_mutex_lock(&x->lock);
+    int busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */
+    pthread_mutex_unlock(&x->lock);
+    if (busy)
+        return ST_BUSY;
+    const struct net_chunk *c = chunk_of(x, chunk);
+    uint8_t *staged = x->staged + (size_t)c->first * dtype_size(x->push_dtype);
+    dtype_encode(x->push_dtype, staged, data, (size_t)c->n_elems);
+    return net_exchange_push_encoded(x, chunk, step, staged, weight);
 }
 
 enum status request_version(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype)

@@ -468,6 +468,63 @@ done:
     bench_destroy(b);
 }
 
+/* Two passes, so that the second's gradients come behind the first's. */
+static void gradients_of(struct bench *b, const struct backend_plan_config *cfg)
+{
+    assert_int_equal(backend->plan_create(cfg, &b->plan), ST_OK);
+    for (int pass = 0; pass < 2; pass++) {
+        bench_forward(b, 0, BENCH_BATCH - pass, 1);
+        bench_backward(b);
+    }
+    backend->plan_destroy(b->plan);
+    b->plan = NULL;
+}
+
+/* Gradients rounded by the backend are those that the host rounds, whole and nothing behind them;
+ * or it says that it does not round. */
+static void test_gradients_of_16_bits(void **state)
+{
+    static const int which[] = {BENCH_DEEP, BENCH_NORM};
+    enum { GUARD = 0x5aa5 };
+    for (int w = 0; w < 2; w++)
+        for (int d = DTYPE_BF16; d <= DTYPE_F16; d++) {
+            struct bench *b = bench_create(&bench_nets[which[w]]);
+            int n = b->r->n_params;
+            uint16_t *rounded[REFERENCE_MAX_PARAMS];
+            struct backend_plan_config cfg = bench_config(b, 1, 0);
+            gradients_of(b, &cfg);
+            for (int k = 0; k < n; k++) {
+                rounded[k] = malloc(((size_t)b->r->param_elems[k] + 1) * sizeof(uint16_t));
+                assert_non_null(rounded[k]);
+                for (int64_t j = 0; j <= b->r->param_elems[k]; j++)
+                    rounded[k][j] = GUARD;
+            }
+            cfg.grads = NULL;
+            cfg.grads16 = rounded;
+            cfg.grads_dtype = (enum dtype)d;
+            if (backend->grads16)
+                gradients_of(b, &cfg);
+            else
+                assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_UNSUPPORTED);
+            for (int k = 0; k < n; k++) {
+                size_t elems = (size_t)b->r->param_elems[k];
+                uint16_t *want = malloc(elems * sizeof *want);
+                assert_non_null(want);
+                dtype_encode((enum dtype)d, want, b->grads[k], elems);
+                if (backend->grads16)
+                    assert_memory_equal(rounded[k], want, elems * sizeof *want);
+                assert_int_equal(rounded[k][elems], GUARD);
+                free(want);
+                free(rounded[k]);
+            }
+            cfg.grads16 = rounded; /* a wrong type is refused before they are read */
+            cfg.grads_dtype = DTYPE_F32;
+            assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_UNSUPPORTED);
+            bench_destroy(b);
+        }
+    (void)state;
+}
+
 /* Without labels there are probabilities, but no loss. */
 static void test_labels_may_be_missing(void **state)
 {
@@ -507,6 +564,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bf16_is_close_or_refused),
         cmocka_unit_test(test_items_are_images),
         cmocka_unit_test(test_labels_may_be_missing),
+        cmocka_unit_test(test_gradients_of_16_bits),
     };
     is_emulated = argc > 1 && strcmp(argv[1], "emulated") == 0;
     int skip = bench_open(argc, argv);

@@ -5,6 +5,7 @@
  * conformance suite's, label gpu. */
 #include "base/rng.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/vector/dtype.h"
 #include "tests/kernel_reference.h"
 #include <math.h>
 #include <setjmp.h>
@@ -506,12 +507,47 @@ static void test_softmax_ties(void **state)
     }
 }
 
+/* Every sign, exponent and upper half of a fraction, with lower halves around the ties: the bits of
+ * the host's encoder, subnormals, infinities and NaNs included. */
+static void test_casts_are_the_hosts(void **state)
+{
+    static const uint16_t low[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};
+    enum { N_LOW = sizeof low / sizeof *low, N = 65536 * N_LOW };
+    uint32_t *bits = malloc(N * sizeof *bits);
+    float *src = floats(N);
+    uint16_t *got = malloc(N * sizeof *got), *want = malloc(N * sizeof *want);
+    assert_true(bits && got && want);
+    for (uint32_t k = 0; k < N; k++)
+        bits[k] = k / N_LOW << 16 | low[k % N_LOW];
+    memcpy(src, bits, N * sizeof *bits);
+    for (int half = 0; half < 2; half++) {
+        enum dtype d = half ? DTYPE_F16 : DTYPE_BF16;
+        memset(got, 0x55, N * sizeof *got);
+        assert_int_equal(
+            half ? cuda_cast_half(NULL, src, got, N) : cuda_cast_down(NULL, src, got, N), 0);
+        dtype_encode(d, want, src, N);
+        for (int k = 0; k < N; k++)
+            if (got[k] != want[k])
+                fail_msg("%08x is %04x in %s, not %04x", bits[k], got[k], dtype_name(d), want[k]);
+    }
+    assert_int_equal(cuda_cast_half(NULL, NULL, got, N), CUDA_KERNEL_REFUSED);
+    free(bits);
+    free(src);
+    free(got);
+    free(want);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),       cmocka_unit_test(test_bias_gradient_is_split),
-        cmocka_unit_test(test_pixels),       cmocka_unit_test(test_padding),
-        cmocka_unit_test(test_softmax_ties), cmocka_unit_test(test_bias_relu_pool_in_one_pass),
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_bias_gradient_is_split),
+        cmocka_unit_test(test_pixels),
+        cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_softmax_ties),
+        cmocka_unit_test(test_bias_relu_pool_in_one_pass),
+        cmocka_unit_test(test_casts_are_the_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -236,14 +236,20 @@ static void test_neighbours_are_joined(void **state)
     assert_int_equal(cuda_range_join(apart, 0, 10), 0);
 }
 
-static void assert_pieces(uintptr_t host, int64_t elems, struct cuda_range pinned,
-                          struct cuda_pieces want)
+static void assert_pieces_of(size_t size, uintptr_t host, int64_t elems, struct cuda_range pinned,
+                             struct cuda_pieces want)
 {
-    struct cuda_pieces got = cuda_pieces_of((const float *)host, elems, pinned);
+    struct cuda_pieces got = cuda_pieces_of((const void *)host, elems, size, pinned);
     assert_int_equal(got.head, want.head);
     assert_int_equal(got.middle, want.middle);
     assert_int_equal(got.tail, want.tail);
     assert_int_equal(got.head + got.middle + got.tail, elems);
+}
+
+static void assert_pieces(uintptr_t host, int64_t elems, struct cuda_range pinned,
+                          struct cuda_pieces want)
+{
+    assert_pieces_of(sizeof(float), host, elems, pinned, want);
 }
 
 static void test_copies_are_cut_at_the_pins(void **state)
@@ -256,6 +262,7 @@ static void test_copies_are_cut_at_the_pins(void **state)
     assert_pieces(100, 20, pinned, (struct cuda_pieces){20, 0, 0});
     assert_pieces(16384, 20, pinned, (struct cuda_pieces){20, 0, 0});
     assert_pieces(8192, 20, (struct cuda_range){0, 0}, (struct cuda_pieces){20, 0, 0});
+    assert_pieces_of(2, 8002, 5000, pinned, (struct cuda_pieces){95, 4096, 809});
 }
 
 /* ---- buffers of gradients ---- */

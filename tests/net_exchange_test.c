@@ -65,7 +65,7 @@ static void rig_open(struct rig *r, int n_servers)
 static void rig_open_shared(struct rig *r, int n_servers)
 {
     rig_open_as(r, n_servers, 1);
-    r->segment = net_exchange_gradients(r->x);
+    r->segment = net_exchange_gradients(r->x, DTYPE_F32);
     assert_non_null(r->segment);
     float *gradient = net_shared_data(r->segment);
     assert_ptr_equal((uintptr_t)gradient % 64, 0);

@@ -217,7 +217,7 @@ static void run_over_the_network(int shared)
         struct net_exchange_config cfg = client_config(&hosts, m, chunks, params[m]);
         cfg.shared_memory = shared;
         assert_int_equal(exchange_create(&cfg, &x[m]), ST_OK);
-        segment[m] = x[m].ops->gradients(x[m].ctx);
+        segment[m] = x[m].ops->gradients(x[m].ctx, DTYPE_F32);
         assert_int_equal(segment[m] != NULL, shared);
         gradient[m] = shared ? net_shared_data(segment[m]) : zeros;
         assert_int_equal(x[m].ops->start(x[m].ctx, &step), ST_OK);

@@ -155,9 +155,9 @@ static enum status local_create(const struct net_exchange_config *cfg, struct ex
     return ST_OK;
 }
 
-static struct net_shared *remote_gradients(void *ctx)
+static struct net_shared *remote_gradients(void *ctx, enum dtype dtype)
 {
-    return net_exchange_gradients(ctx);
+    return net_exchange_gradients(ctx, dtype);
 }
 
 static enum status remote_start(void *ctx, int64_t *step)
@@ -168,6 +168,12 @@ static enum status remote_start(void *ctx, int64_t *step)
 static enum status remote_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
     return net_exchange_push(ctx, chunk, step, data, weight);
+}
+
+static enum status remote_push_encoded(void *ctx, int chunk, int64_t step, const void *data,
+                                       float weight)
+{
+    return net_exchange_push_encoded(ctx, chunk, step, data, weight);
 }
 
 static enum status remote_pull(void *ctx, int chunk, int64_t step)
@@ -214,6 +220,7 @@ static const struct exchange_ops remote_ops = {
     .gradients = remote_gradients,
     .start = remote_start,
     .push = remote_push,
+    .push_encoded = remote_push_encoded,
     .pull = remote_pull,
     .flush = remote_flush,
     .wait = remote_wait,

@@ -11,9 +11,11 @@ struct exchange_ops {
      * itself and never push; NULL: they are not. */
     const struct optim_config *(*rule)(void *ctx);
     /* Where gradients are best made (net_exchange_gradients); NULL, or returns NULL: nowhere. */
-    struct net_shared *(*gradients)(void *ctx);
+    struct net_shared *(*gradients)(void *ctx, enum dtype dtype);
     enum status (*start)(void *ctx, int64_t *step);
     enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
+    /* data: in the job's dtype of contributions. NULL: push alone. */
+    enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight);
     enum status (*pull)(void *ctx, int chunk, int64_t step); /* in full precision */
     void (*flush)(void *ctx);
     enum status (*wait)(void *ctx, int first, int n, int64_t step);

@@ -254,6 +254,7 @@ static enum status make_trainer(struct worker *w)
         .towers = w->towers.tower,
         .n_towers = w->towers.n,
         .batch = (int)o->batch_size,
+        .push_dtype = job.push_dtype,
         .version_dtype = job.version_dtype,
         .train_steps = job.train_steps,
         .eval_every = o->eval_every,

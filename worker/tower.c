@@ -9,19 +9,47 @@ static enum status no_memory(const struct tower *t, const char *what)
     return ST_NOMEM;
 }
 
+static int is_rounded(const struct tower *t)
+{
+    const struct trainer_config *cfg = t->cfg;
+    return cfg->push_dtype != DTYPE_F32 && cfg->n_towers == 1 && t->spec.n_others == 0 &&
+           t->spec.own.backend->grads16 && cfg->exchange && cfg->exchange->ops->push_encoded;
+}
+
+/* Memory for one value of this dtype per parameter, in the exchange's segment if it has one. */
+static void *take_grads(struct tower *t, enum dtype dtype)
+{
+    const struct exchange *x = t->cfg->exchange;
+    size_t bytes = (size_t)t->cfg->chunks->n_elems * dtype_size(dtype);
+    if (t->index == 0 && x && x->ops->gradients)
+        t->segment = x->ops->gradients(x->ctx, dtype);
+    if (t->segment)
+        return net_shared_data(t->segment);
+    t->own_grads = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    return t->own_grads;
+}
+
+static enum status alloc_rounded(struct tower *t)
+{
+    const struct trainer_config *cfg = t->cfg;
+    const struct chunks *c = cfg->chunks;
+    t->grads16 = take_grads(t, cfg->push_dtype);
+    t->grad16_of = calloc((size_t)c->n_params, sizeof *t->grad16_of);
+    if (!t->grads16 || !t->grad16_of)
+        return no_memory(t, "the gradients");
+    for (int i = 0; i < c->n_params; i++)
+        t->grad16_of[i] = t->grads16 + c->params[i].first;
+    LOG_I("%s:%d rounds gradients to %s", t->spec.own.backend->name, t->spec.own.device,
+          dtype_name(cfg->push_dtype));
+    return ST_OK;
+}
+
 static enum status alloc_grads(struct tower *t, const struct tower *of)
 {
     const struct chunks *c = t->cfg->chunks;
-    size_t bytes = ((size_t)c->n_elems * sizeof(float) + 63) & ~(size_t)63;
-    const struct exchange *x = t->cfg->exchange;
-    if (of)
-        t->grads = of->grads;
-    else if (t->index == 0 && x && x->ops->gradients)
-        t->segment = x->ops->gradients(x->ctx);
-    if (t->segment)
-        t->grads = net_shared_data(t->segment);
-    if (!t->grads)
-        t->grads = t->own_grads = aligned_alloc(64, bytes);
+    if (is_rounded(t))
+        return alloc_rounded(t);
+    t->grads = of ? of->grads : take_grads(t, DTYPE_F32);
     t->grad_of = calloc((size_t)c->n_params, sizeof *t->grad_of);
     if (!t->grads || !t->grad_of)
         return no_memory(t, "the gradients");
@@ -55,6 +83,8 @@ static enum status make_stages(struct tower *t, const struct tower_member *membe
                 .n_params = cfg->chunks->n_params,
                 .params = t->param_of,
                 .grads = t->grad_of,
+                .grads16 = (uint16_t *const *)t->grad16_of,
+                .grads_dtype = cfg->push_dtype,
                 .seed = cfg->seed,
                 .inference_only = inference,
                 .group = member ? member->group : NULL,
@@ -133,6 +163,7 @@ void tower_destroy(struct tower *t)
     free(t->own_grads);
     net_shared_unref(t->segment);
     free(t->grad_of);
+    free(t->grad16_of);
     free(t->param_of);
     free(t->item);
     free(t->images);

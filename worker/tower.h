@@ -1,9 +1,9 @@
 /* worker/tower.h - a copy of the model, on one device or spread over several: what computes it, its
  * gradients, its part of the batch.
- * Owns:    the stages and the gradients; the first tower's lie in the exchange's segment if it has
- *          one. Towers of a group have the first one's, so that this one is destroyed last.
- * Threads: one at a time.
- * Errors:  the backend's; ST_NOMEM. */
+ * Where the device can, and no other tower's gradients are to be added, it rounds them to the
+ * wire's 16 bits, and no others come to the host. Owns:    the stages and the gradients; the first
+ * tower's lie in the exchange's segment if it has one. Towers of a group have the first one's, so
+ * that this one is destroyed last. Threads: one at a time. Errors:  the backend's; ST_NOMEM. */
 #ifndef WORKER_TOWER_H
 #define WORKER_TOWER_H
 #include "worker/stages.h"
@@ -14,11 +14,13 @@ struct tower {
     struct tower_spec spec;
     int index;
     struct stages *stages;
-    float *grads;               /* flat block, as params */
-    float *own_grads;           /* the same if they are the tower's own, else NULL */
+    float *grads;               /* flat block, as params; NULL: rounded, */
+    uint16_t *grads16;          /* to the wire's dtype, on the device */
+    void *own_grads;            /* the one of them if it is the tower's own, else NULL */
     struct net_shared *segment; /* in which they lie, else NULL: a reference, because a device may
                                    hold on to them until its plan is gone */
-    float **grad_of;            /* [n_params] into grads */
+    float **grad_of;            /* [n_params] into grads, */
+    uint16_t **grad16_of;       /* or into grads16; NULL: not that */
     const float **param_of;     /* [n_params] into params */
     struct dataset_order *order;
     const struct backend_data *data; /* what it reads, on its device; NULL: it is not there */

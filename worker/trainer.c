@@ -5,7 +5,8 @@
  * params. After a layer's backward it arrives at that layer; the last tower to arrive adds the
  * summands in their order, whoever came last, and pushes the layer's chunks. A summand is one block
  * of gradients on the host, with its weight in the sum: a tower's, or the sum of all towers of a
- * group (tower_group.h), which is weighted already. A layer's gradients and parameters are touched
+ * group (tower_group.h), which is weighted already. The only one may be rounded to the wire's dtype
+ * already, too; then it is handed out as it is. A layer's gradients and parameters are touched
  * again only after the exchange's answer, so one copy of each suffices and nothing else is locked.
  * When the servers go back to an earlier step, all towers first end the newest step that any has
  * begun, with what they have and handing nothing out: towers of a group wait for each other in the
@@ -199,6 +200,17 @@ static void reduce_param(struct trainer *t, int param)
         vector_add_scaled(sum, s[i].tower->grad_of[param], s[i].weight, n);
 }
 
+static enum status push_chunk(struct trainer *t, int chunk, int64_t version)
+{
+    const struct exchange *x = t->cfg.exchange;
+    const struct tower *w = t->summands[0].tower;
+    int64_t first = t->cfg.chunks->chunks[chunk].first;
+    float weight = (float)t->cfg.batch;
+    if (w->grads16)
+        return x->ops->push_encoded(x->ctx, chunk, version, w->grads16 + first, weight);
+    return x->ops->push(x->ctx, chunk, version, w->grads + first, weight);
+}
+
 static void fault_delay(const struct trainer *t, int chunk, int64_t step)
 {
     if (t->cfg.push_delay_ms <= 0)
@@ -215,7 +227,7 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
     struct exchange *x = t->cfg.exchange;
     if (has_gone_back(t))
         return ST_OK;
-    for (int i = 0; i < l->n_params; i++)
+    for (int i = 0; i < l->n_params && !t->summands[0].tower->grads16; i++)
         reduce_param(t, l->param[i]);
     int first, n;
     layer_chunks(t, layer, &first, &n);
@@ -226,8 +238,7 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
         if (version >= t->cfg.train_steps) /* at its own pace: it has had all its updates */
             continue;
         fault_delay(t, c, step);
-        const float *g = t->summands[0].tower->grads + t->cfg.chunks->chunks[c].first;
-        enum status st = x->ops->push(x->ctx, c, version, g, (float)t->cfg.batch);
+        enum status st = push_chunk(t, c, version);
         if (st != ST_OK)
             return note_rebased(t, st);
     }

@@ -24,7 +24,8 @@ struct trainer_config {
                                         the test set is evaluated where the first one computes */
     int n_towers;
     int batch;                /* samples of one worker's step */
-    enum dtype version_dtype; /* of the versions on the wire */
+    enum dtype push_dtype;    /* of the contributions on the wire, */
+    enum dtype version_dtype; /* and of the versions */
     int64_t train_steps;      /* global steps */
     int64_t eval_every;       /* steps; 0: only at the end */
     int64_t log_every;

@@ -33,6 +33,10 @@ static enum status config_check(const struct backend_plan_config *cfg)
             "CPU backend: it computes in fp32 alone, and has no limit of memory; ask for neither");
         return ST_UNSUPPORTED;
     }
+    if (cfg->grads16 != NULL) {
+        LOG_E("CPU backend: it gives gradients in fp32 alone");
+        return ST_UNSUPPORTED;
+    }
     return plan_check_layers(cfg, "CPU");
 }
 

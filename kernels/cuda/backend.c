@@ -89,6 +89,13 @@ static enum status config_check(const struct backend_plan_config *cfg)
         LOG_E("CUDA backend: a plan with some of the layers cannot be in a group");
         return ST_UNSUPPORTED;
     }
+    if (cfg->grads16 != NULL &&
+        (cfg->group != NULL || (cfg->grads_dtype != DTYPE_BF16 && cfg->grads_dtype != DTYPE_F16))) {
+        LOG_E("CUDA backend: gradients in %s%s are not supported, only in bf16 or fp16 of a plan "
+              "that is in no group",
+              dtype_name(cfg->grads_dtype), cfg->group != NULL ? " of a group" : "");
+        return ST_UNSUPPORTED;
+    }
     TRY(device_check(cfg->device));
 done:
     return st;
@@ -389,6 +396,7 @@ extern const struct backend weir_backend;
 const struct backend weir_backend = {
     .name = "cuda",
     .description = description,
+    .grads16 = 1,
     .n_devices = n_devices,
     .plan_create = plan_create,
     .plan_destroy = plan_destroy,

@@ -1,5 +1,6 @@
 /* kernels/cuda/cast.cu - floats to bfloat16 (the upper half of a float, to nearest, ties to even)
- * and back. */
+ * and back, and to fp16: in whole numbers, so that every bit, a NaN's too, is that of
+ * kernels/vector/dtype.c on the host. */
 #include "kernels/cuda/grid.cuh"
 
 enum { THREADS = 256 };
@@ -29,6 +30,37 @@ static __global__ void cast_up(const uint16_t *src, float *dst, int64_t n)
     }
 }
 
+/* Half an ulp of the result less one is added, and one more if the part that stays is odd. */
+static __device__ inline uint32_t round_off(uint32_t u, int bits)
+{
+    return (u + ((1u << (bits - 1)) - 1) + (u >> bits & 1u)) >> bits;
+}
+
+/* a: the bits of a float that is not negative. */
+static __device__ inline uint32_t half_of(uint32_t a)
+{
+    const uint32_t infinity = 0x7f800000u, too_large = 143u << 23 /* 65536 */;
+    const uint32_t smallest_normal = 113u << 23, rebias = 112u << 23;
+    if (a > infinity)
+        return 0x7e00u | (a >> 13 & 0x1ffu);
+    if (a >= too_large)
+        return 0x7c00u;
+    if (a >= smallest_normal)
+        return round_off(a - rebias, 13);
+    /* its ulp is 2^-24: from there, the fraction with its leading one is moved to the right */
+    int shift = 126 - (int)(a >> 23);
+    return shift > 25 ? 0 : round_off((a & 0x7fffffu) | 0x800000u, shift);
+}
+
+static __global__ void cast_half(const float *src, uint16_t *dst, int64_t n)
+{
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        union bits v;
+        v.f = src[k];
+        dst[k] = (uint16_t)(half_of(v.u & 0x7fffffffu) | v.u >> 31 << 15);
+    }
+}
+
 int cuda_cast_down(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n)
 {
     if (src == nullptr || dst == nullptr || n < 1)
@@ -41,4 +73,11 @@ int cuda_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, in
     if (src == nullptr || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
     return LAUNCH(cast_up, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
+}
+
+int cuda_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n)
+{
+    if (src == nullptr || dst == nullptr || n < 1)
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(cast_half, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
 }

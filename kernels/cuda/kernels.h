@@ -84,9 +84,10 @@ struct cuda_softmax {
 };
 int cuda_softmax_run(struct CUstream_st *stream, const struct cuda_softmax *s);
 
-/* cast.cu: to bfloat16 and back. */
+/* cast.cu: to bfloat16 and back, and to fp16: the bits of kernels/vector/dtype.h. */
 int cuda_cast_down(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n);
 int cuda_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, int64_t n);
+int cuda_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n);
 
 /* dropout.cu: unit j of sample i is dropped if the top 24 bits of rng_u64(key, position[i] * elems
  * + j) are below threshold, else multiplied by scale; y may be x. Its own backward. */

@@ -32,16 +32,17 @@ int cuda_range_join(struct cuda_range *r, int n, uintptr_t gap)
     return kept + 1;
 }
 
-struct cuda_pieces cuda_pieces_of(const float *host, int64_t elems, struct cuda_range pinned)
+struct cuda_pieces cuda_pieces_of(const void *host, int64_t elems, size_t size,
+                                  struct cuda_range pinned)
 {
-    uintptr_t first = (uintptr_t)host, end = first + (uintptr_t)elems * sizeof(float);
+    uintptr_t first = (uintptr_t)host, end = first + (uintptr_t)elems * size;
     uintptr_t from = pinned.first > first ? pinned.first : first;
     uintptr_t to = pinned.end < end ? pinned.end : end;
     if (to <= from)
         return (struct cuda_pieces){elems, 0, 0};
     struct cuda_pieces p;
-    p.head = (int64_t)((from - first) / sizeof(float));
-    p.middle = (int64_t)((to - from) / sizeof(float));
+    p.head = (int64_t)((from - first) / size);
+    p.middle = (int64_t)((to - from) / size);
     p.tail = elems - p.head - p.middle;
     return p;
 }

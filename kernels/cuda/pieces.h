@@ -4,6 +4,7 @@
  * own. Knows no CUDA. */
 #ifndef KERNELS_CUDA_PIECES_H
 #define KERNELS_CUDA_PIECES_H
+#include <stddef.h>
 #include <stdint.h>
 
 /* A run of host memory. */
@@ -11,7 +12,7 @@ struct cuda_range {
     uintptr_t first, end; /* end: the byte behind */
 };
 
-/* In floats; head + middle + tail are the tensor's. */
+/* In elements; head + middle + tail are the tensor's. */
 struct cuda_pieces {
     int64_t head, middle, tail;
 };
@@ -21,7 +22,8 @@ struct cuda_range cuda_range_pages(struct cuda_range r, uintptr_t page_bytes);
 /* Sorts, then joins ranges that overlap or follow one another with a gap of at most `gap` bytes;
  * returns how many are left. */
 int cuda_range_join(struct cuda_range *r, int n, uintptr_t gap);
-/* host: aligned to floats. */
-struct cuda_pieces cuda_pieces_of(const float *host, int64_t elems, struct cuda_range pinned);
+/* host: aligned to its elements, of `size` bytes each; pinned: whole pages. */
+struct cuda_pieces cuda_pieces_of(const void *host, int64_t elems, size_t size,
+                                  struct cuda_range pinned);
 
 #endif

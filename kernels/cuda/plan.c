@@ -138,6 +138,9 @@ static enum status params_take(struct cuda_plan *plan)
                 TRY(cuda_arena_take(&plan->arena, l->name,
                                     norm ? "statistics' gradient" : grad_names[k], bytes,
                                     &p->d_grad));
+            if (!plan->cfg.inference_only && plan->cfg.grads16 != NULL)
+                TRY(cuda_arena_take(&plan->arena, l->name, "rounded gradient",
+                                    (uint64_t)p->elems * sizeof(uint16_t), &p->d_grad16));
         }
     }
 done:

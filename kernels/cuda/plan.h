@@ -63,10 +63,11 @@ struct cuda_op {
 struct cuda_param {
     int layer; /* whose; -1: nobody's */
     int64_t elems;
-    float *d, *d_grad; /* d_grad NULL: inference only */
+    float *d, *d_grad;  /* d_grad NULL: inference only */
+    uint16_t *d_grad16; /* rounded, on its way; NULL: it leaves as floats */
     struct cuda_pieces in, out;
-    float *staged_in, *staged_out; /* pinned: head, then tail */
-    cudaEvent_t loaded;            /* the last copy to the device has ended */
+    uint8_t *staged_in, *staged_out; /* pinned: head, then tail */
+    cudaEvent_t loaded;              /* the last copy to the device has ended */
 };
 
 enum { CUDA_CAST_X, CUDA_CAST_W, CUDA_CAST_Y, CUDA_N_CASTS };
@@ -177,13 +178,12 @@ enum status cuda_download(struct cuda_plan *plan, int layer);
 enum status cuda_download_wait(struct cuda_plan *plan, int layer);
 /* The elements [lo, hi) of a gradient, whose element 0 lies, or would, at d, to where they belong
  * on the host, behind what `down` has to do; then, when it is through, those that were staged. */
-enum status cuda_download_part(struct cuda_plan *plan, int param, const float *d, int64_t lo,
+enum status cuda_download_part(struct cuda_plan *plan, int param, const void *d, int64_t lo,
                                int64_t hi);
 void cuda_download_place(struct cuda_plan *plan, int param, int64_t lo, int64_t hi);
 enum status cuda_param_read(struct cuda_plan *plan, int param, float *dst);
 
-/* pin.c: pins whole pages of the ranges, shared with other plans that pin the same; what cannot be
- * pinned is left out. */
+/* pin.c: pins the ranges' whole pages, shared by plans that pin the same; leaves out what fails. */
 enum status cuda_pin(struct cuda_range *ranges, int n, struct cuda_range_list *out);
 void cuda_unpin(struct cuda_range_list *pins);
 

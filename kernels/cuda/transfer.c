@@ -6,14 +6,27 @@
  *      compute waits for that before the layer's forward.
  * Out: at the end of a layer's backward compute marks its gradients ready; `down` waits for that,
  *      copies, and marks them copied. The caller waits for copied, and the staged parts are put in
- *      place then. Compute waits for it before it writes the next step's. */
+ *      place then. Compute waits for it before it writes the next step's.
+ *      Gradients of 16 bits are rounded by `down`, too, each just before its copy. */
 #include "kernels/cuda/plan.h"
 #include <stdlib.h>
 #include <string.h>
 
-static struct cuda_range pinned_part(const struct cuda_plan *plan, const float *host, int64_t elems)
+static size_t grad_size(const struct cuda_plan *plan)
 {
-    uintptr_t first = (uintptr_t)host, end = first + (uintptr_t)elems * sizeof(float);
+    return plan->cfg.grads16 != NULL ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Where the gradient goes. */
+static uint8_t *grad_host(const struct cuda_plan *plan, int param)
+{
+    return plan->cfg.grads16 != NULL ? (uint8_t *)plan->cfg.grads16[param]
+                                     : (uint8_t *)plan->cfg.grads[param];
+}
+
+static struct cuda_range pinned_part(const struct cuda_plan *plan, const void *host, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)host, end = first + bytes;
     for (int i = 0; i < plan->pins.n; i++)
         if (plan->pins.ranges[i].first < end && plan->pins.ranges[i].end > first)
             return plan->pins.ranges[i];
@@ -36,8 +49,8 @@ static enum status blocks_pin(struct cuda_plan *plan)
         ranges[n++] = (struct cuda_range){in, in + bytes};
         if (plan->cfg.inference_only)
             continue;
-        uintptr_t out = (uintptr_t)plan->cfg.grads[k];
-        ranges[n++] = (struct cuda_range){out, out + bytes};
+        uintptr_t out = (uintptr_t)grad_host(plan, k);
+        ranges[n++] = (struct cuda_range){out, out + (uintptr_t)p->elems * grad_size(plan)};
     }
     TRY(cuda_pin(ranges, n, &plan->pins));
 done:
@@ -45,39 +58,44 @@ done:
     return st;
 }
 
-static int64_t staged_elems(struct cuda_pieces p)
+/* A tensor's, whole floats. */
+static size_t staged_bytes(struct cuda_pieces p, size_t size)
 {
-    return p.head + p.tail;
+    size_t bytes = (size_t)(p.head + p.tail) * size;
+    return (bytes + sizeof(float) - 1) / sizeof(float) * sizeof(float);
+}
+
+static struct cuda_pieces pieces_of(const struct cuda_plan *plan, const void *host, int64_t elems,
+                                    size_t size)
+{
+    return cuda_pieces_of(host, elems, size, pinned_part(plan, host, (size_t)elems * size));
 }
 
 static enum status staging_create(struct cuda_plan *plan)
 {
     enum status st = ST_OK;
-    int64_t elems = 0;
+    size_t bytes = 0, size = grad_size(plan);
     for (int k = 0; k < plan->cfg.n_params; k++) {
         struct cuda_param *p = &plan->params[k];
         if (p->layer < 0)
             continue;
-        const float *in = plan->cfg.params[k];
-        p->in = cuda_pieces_of(in, p->elems, pinned_part(plan, in, p->elems));
-        elems += staged_elems(p->in);
+        p->in = pieces_of(plan, plan->cfg.params[k], p->elems, sizeof(float));
+        bytes += staged_bytes(p->in, sizeof(float));
         if (plan->cfg.inference_only)
             continue;
-        const float *out = plan->cfg.grads[k];
-        p->out = cuda_pieces_of(out, p->elems, pinned_part(plan, out, p->elems));
-        elems += staged_elems(p->out);
+        p->out = pieces_of(plan, grad_host(plan, k), p->elems, size);
+        bytes += staged_bytes(p->out, size);
     }
-    if (elems == 0)
+    if (bytes == 0)
         return ST_OK;
-    TRY(cuda_check(
-        NULL, "cudaHostAlloc",
-        cudaHostAlloc(&plan->staging, (size_t)elems * sizeof(float), cudaHostAllocDefault)));
-    float *at = plan->staging;
+    TRY(cuda_check(NULL, "cudaHostAlloc",
+                   cudaHostAlloc(&plan->staging, bytes, cudaHostAllocDefault)));
+    uint8_t *at = plan->staging;
     for (int k = 0; k < plan->cfg.n_params; k++) {
         struct cuda_param *p = &plan->params[k];
         p->staged_in = at;
-        p->staged_out = at + staged_elems(p->in);
-        at = p->staged_out + staged_elems(p->out);
+        p->staged_out = at + staged_bytes(p->in, sizeof(float));
+        at = p->staged_out + staged_bytes(p->out, size);
     }
 done:
     return st;
@@ -155,11 +173,11 @@ enum status cuda_upload(struct cuda_plan *plan, int param)
     if (head + tail > 0) {
         TRY(cuda_check(op, "cudaEventSynchronize", cudaEventSynchronize(p->loaded)));
         memcpy(p->staged_in, host, head);
-        memcpy(p->staged_in + s.head, host + s.head + s.middle, tail);
+        memcpy(p->staged_in + head, host + s.head + s.middle, tail);
     }
     TRY(copy(op, p->d, p->staged_in, s.head, cudaMemcpyHostToDevice, plan->up));
     TRY(copy(op, p->d + s.head, host + s.head, s.middle, cudaMemcpyHostToDevice, plan->up));
-    TRY(copy(op, p->d + s.head + s.middle, p->staged_in + s.head, s.tail, cudaMemcpyHostToDevice,
+    TRY(copy(op, p->d + s.head + s.middle, p->staged_in + head, s.tail, cudaMemcpyHostToDevice,
              plan->up));
     TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(p->loaded, plan->up)));
 done:
@@ -177,32 +195,43 @@ done:
     return st;
 }
 
-/* [lo, hi) without what lies before `first` and behind `end`. */
+/* [lo, hi) without what lies before `first` and behind `end`, in bytes. */
 struct cut {
-    int64_t lo, n;
+    size_t lo, n;
 };
 
-static struct cut cut_to(int64_t lo, int64_t hi, int64_t first, int64_t end)
+static struct cut cut_to(int64_t lo, int64_t hi, int64_t first, int64_t end, size_t size)
 {
     lo = lo > first ? lo : first;
     hi = hi < end ? hi : end;
-    return (struct cut){lo, hi > lo ? hi - lo : 0};
+    return (struct cut){(size_t)lo * size, hi > lo ? (size_t)(hi - lo) * size : 0};
 }
 
-enum status cuda_download_part(struct cuda_plan *plan, int param, const float *d, int64_t lo,
+/* `to` and `from`: where the cut begins. */
+static enum status cut_copy(struct cuda_plan *plan, const struct cuda_op *op, uint8_t *to,
+                            const uint8_t *from, struct cut c)
+{
+    if (c.n == 0)
+        return ST_OK;
+    return cuda_check(op, "cudaMemcpyAsync",
+                      cudaMemcpyAsync(to, from, c.n, cudaMemcpyDeviceToHost, plan->down));
+}
+
+enum status cuda_download_part(struct cuda_plan *plan, int param, const void *d, int64_t lo,
                                int64_t hi)
 {
     enum status st = ST_OK;
     const struct cuda_param *p = &plan->params[param];
     const struct cuda_op *op = &plan->ops[p->layer];
+    const uint8_t *from = d;
+    size_t size = grad_size(plan), skipped = (size_t)p->out.middle * size;
     int64_t behind = p->out.head + p->out.middle;
-    struct cut head = cut_to(lo, hi, 0, p->out.head), tail = cut_to(lo, hi, behind, p->elems);
-    struct cut middle = cut_to(lo, hi, p->out.head, behind);
-    TRY(copy(op, p->staged_out + head.lo, d + head.lo, head.n, cudaMemcpyDeviceToHost, plan->down));
-    TRY(copy(op, plan->cfg.grads[param] + middle.lo, d + middle.lo, middle.n,
-             cudaMemcpyDeviceToHost, plan->down));
-    TRY(copy(op, p->staged_out + tail.lo - p->out.middle, d + tail.lo, tail.n,
-             cudaMemcpyDeviceToHost, plan->down));
+    struct cut head = cut_to(lo, hi, 0, p->out.head, size);
+    struct cut middle = cut_to(lo, hi, p->out.head, behind, size);
+    struct cut tail = cut_to(lo, hi, behind, p->elems, size);
+    TRY(cut_copy(plan, op, p->staged_out + head.lo, from + head.lo, head));
+    TRY(cut_copy(plan, op, grad_host(plan, param) + middle.lo, from + middle.lo, middle));
+    TRY(cut_copy(plan, op, p->staged_out + tail.lo - skipped, from + tail.lo, tail));
 done:
     return st;
 }
@@ -210,14 +239,25 @@ done:
 void cuda_download_place(struct cuda_plan *plan, int param, int64_t lo, int64_t hi)
 {
     const struct cuda_param *p = &plan->params[param];
-    float *host = plan->cfg.grads[param];
-    struct cut head = cut_to(lo, hi, 0, p->out.head),
-               tail = cut_to(lo, hi, p->out.head + p->out.middle, p->elems);
+    uint8_t *host = grad_host(plan, param);
+    size_t size = grad_size(plan), skipped = (size_t)p->out.middle * size;
+    struct cut head = cut_to(lo, hi, 0, p->out.head, size),
+               tail = cut_to(lo, hi, p->out.head + p->out.middle, p->elems, size);
     if (head.n > 0)
-        memcpy(host + head.lo, p->staged_out + head.lo, (size_t)head.n * sizeof(float));
+        memcpy(host + head.lo, p->staged_out + head.lo, head.n);
     if (tail.n > 0)
-        memcpy(host + tail.lo, p->staged_out + tail.lo - p->out.middle,
-               (size_t)tail.n * sizeof(float));
+        memcpy(host + tail.lo, p->staged_out + tail.lo - skipped, tail.n);
+}
+
+/* On the device, behind what `down` has to do. */
+static enum status grad_round(struct cuda_plan *plan, const struct cuda_param *p)
+{
+    const struct cuda_op *op = &plan->ops[p->layer];
+    if (plan->cfg.grads_dtype == DTYPE_F16)
+        return cuda_check_kernel(op, "cuda_cast_half",
+                                 cuda_cast_half(plan->down, p->d_grad, p->d_grad16, p->elems));
+    return cuda_check_kernel(op, "cuda_cast_down",
+                             cuda_cast_down(plan->down, p->d_grad, p->d_grad16, p->elems));
 }
 
 enum status cuda_download(struct cuda_plan *plan, int layer)
@@ -232,7 +272,10 @@ enum status cuda_download(struct cuda_plan *plan, int layer)
                    cudaStreamWaitEvent(plan->down, plan->ready[layer], 0)));
     for (int k = 0; k < l->n_params; k++) {
         const struct cuda_param *p = &plan->params[l->param[k]];
-        TRY(cuda_download_part(plan, l->param[k], p->d_grad, 0, p->elems));
+        const void *from = p->d_grad16 != NULL ? (const void *)p->d_grad16 : p->d_grad;
+        if (p->d_grad16 != NULL)
+            TRY(grad_round(plan, p));
+        TRY(cuda_download_part(plan, l->param[k], from, 0, p->elems));
     }
     TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->copied[layer], plan->down)));
 done:
@@ -261,7 +304,7 @@ enum status cuda_param_read(struct cuda_plan *plan, int param, float *dst)
     if (p->layer < 0)
         return ST_OK;
     const struct cuda_op *op = &plan->ops[p->layer];
-    struct cuda_pieces s = cuda_pieces_of(dst, p->elems, pinned_part(plan, dst, p->elems));
+    struct cuda_pieces s = pieces_of(plan, dst, p->elems, sizeof(float));
     TRY(copy(op, dst, p->d, s.head, cudaMemcpyDeviceToHost, plan->compute));
     TRY(copy(op, dst + s.head, p->d + s.head, s.middle, cudaMemcpyDeviceToHost, plan->compute));
     TRY(copy(op, dst + s.head + s.middle, p->d + s.head + s.middle, s.tail, cudaMemcpyDeviceToHost,

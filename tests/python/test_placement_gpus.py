@@ -35,11 +35,12 @@ class Split(fake_gpus.Machine):
         super().setUp()
         self.machine(*(card(i, "total=400 used=10") for i in range(2)))
 
-    def net(self, **devices):
-        """The network's file, with these layers' devices."""
+    def net(self, units=20, **devices):
+        """The network's file, with these layers' devices and this many units in `fc`."""
         layers = [dict(l, device=devices[l["name"]]) if l.get("name") in devices else l
                   for l in NET["layers"]]
-        path = os.path.join(self.dir(), "-".join(["net", *sorted(devices)]) + ".json")
+        layers = [dict(l, units=units) if l.get("name") == "fc" else l for l in layers]
+        path = os.path.join(self.dir(), "-".join(["net%d" % units, *sorted(devices)]) + ".json")
         with open(path, "w", encoding="ascii") as f:
             json.dump(dict(NET, layers=layers), f)
         return path
@@ -129,6 +130,35 @@ class Split(fake_gpus.Machine):
             self.assertEqual(a["global_step"], 15)
             self.assertAlmostEqual(a["test_loss"], b["test_loss"], delta=1e-5)
         self.assertEqual(jobs[0][0]["parameters_sha256"], jobs[0][1]["parameters_sha256"])
+
+    def wire(self, name, dtype, *flags):
+        """The parameters' hash after a run on one card with a server, and whether it rounded."""
+        # so many that some of the 16 bits' pages are pinned
+        job = self.job(n_ps=1, n_workers=1, flags=[
+            "--model=" + self.net(units=300), "--batch_size=10", "--seed=3", "--train_steps=10",
+            "--intra_op_threads=1", "--learning_rate=0.02", "--wire_dtype=" + dtype])
+        job.start_ps(0)
+        worker = job.start_worker(0, "--backend_dir=" + self.backends(self.CUDA), "--gpus=0",
+                                  "--gpu_lock_dir=" + self.locks(), *flags, env=self.env())
+        summary, = job.finish()
+        self.assertEqual(summary["global_step"], 10, name)
+        rounded = "rounds gradients to " + dtype.split(",", maxsplit=1)[0] in worker.output()
+        return summary["parameters_sha256"], rounded
+
+    def test_the_card_rounds_as_the_host_does(self):
+        """A card that computes all rounds its gradients for the wire; where the CPU has a layer, be
+        it one that does nothing, the host does."""
+        some_on_host = "--placement=flatten1=cpu:0,dropout1=gpu:0"
+        for dtype in ("bf16", "fp16,fp32"):
+            host = self.wire("host", dtype, some_on_host)
+            card = self.wire("card", dtype)
+            by_tcp = self.wire("tcp", dtype, "--shared_memory=off")
+            self.assertEqual((host[1], card[1], by_tcp[1]), (False, True, True))
+            self.assertEqual(card[0], host[0], dtype)
+            self.assertEqual(by_tcp[0], host[0], dtype)
+        plain = self.wire("plain", "fp32")
+        self.assertFalse(plain[1])
+        self.assertNotEqual(plain[0], host[0])
 
     def test_errors(self):
         def refused(*words, flags):
