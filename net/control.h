@@ -13,28 +13,50 @@
 
 enum { CONTROL_TEXT_BYTES = 256, CONTROL_N_PHASES = 5 };
 
+struct net_plan; /* plan.h */
+
+/* A member that was there and has no stream now. */
+struct net_missing {
+    int member; /* index */
+    int64_t ms; /* since when */
+};
+
 struct net_control {
-    int server, n_servers;
-    uint64_t incarnation; /* random at process start, not 0 */
-    uint64_t generation;  /* that its job is in; 0: there is none */
-    uint64_t seen;        /* number of the last reply; 0: none yet */
-    uint64_t wanted;      /* checkpoints asked for here so far */
-    uint64_t order;       /* the last checkpoint order that was taken up; 0: none */
-    int phase;            /* of it: enum saver_phase, below CONTROL_N_PHASES */
-    uint64_t bytes;       /* of its file, once it is written */
-    uint32_t crc32c;      /* likewise */
+    int server, n_servers;            /* joining: 0 */
+    uint64_t incarnation;             /* random at process start, not 0 */
+    uint64_t generation;              /* that its job is in; 0: there is none */
+    uint64_t seen;                    /* number of the last reply; 0: none yet */
+    uint64_t wanted;                  /* checkpoints asked for here so far */
+    uint64_t order;                   /* the last checkpoint order that was taken up; 0: none */
+    int phase;                        /* of it: enum saver_phase, below CONTROL_N_PHASES */
+    uint64_t bytes;                   /* of its file, once it is written */
+    uint32_t crc32c;                  /* likewise */
+    char address[CONTROL_TEXT_BYTES]; /* where the server is reached */
+    int joining;                      /* it was not there when the job began */
+    int leaving;                      /* it wants to hand on its chunks and go */
+    uint64_t stop;                    /* the last Stop that was taken up; 0: none */
+    int stopped;                      /* nothing moves here any more */
+    int64_t lowest, highest;          /* versions here; -1: a chunk has none yet */
+    int n_missing;
+    struct net_missing *missing; /* members; given to the receiver */
 };
 
 struct net_control_reply {
     uint64_t number;                  /* another one whenever something below is */
     char refused[CONTROL_TEXT_BYTES]; /* not empty: the server cannot belong to the job, stop it */
     char restore[CONTROL_TEXT_BYTES]; /* the manifest's name to go on from; empty: from the start */
-    uint64_t generation;              /* of the first job that it goes on with */
+    uint64_t generation;              /* of the plan in force; 0: there is none yet */
     uint64_t order;                   /* 0: none yet */
     int64_t step;                     /* where it is to be taken; -1: it is cancelled */
     uint64_t given;                   /* wanted checkpoints that were made, or given up */
     uint64_t incarnation;             /* of ps 0 */
     int closing;                      /* no more orders will come: ps 0 is about to end */
+    uint64_t stop;                    /* number of the last Stop; 0: none yet */
+    int64_t stop_step;     /* no chunk goes beyond this version; -1: beyond where it is */
+    struct net_plan *plan; /* in force, to a server that is not in its generation, else NULL; given
+                              to the receiver */
+    uint64_t settled;      /* every server is in this generation */
+    int drained;           /* no chunk is the caller's any more: it can end */
 };
 
 struct net_control_client;

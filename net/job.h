@@ -3,6 +3,7 @@
  * one. Threads: values. */
 #ifndef NET_JOB_H
 #define NET_JOB_H
+#include "base/hosts.h"
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
 #include "net/chunks.h"
@@ -24,6 +25,7 @@ struct net_job {
     int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
     float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
     enum dtype push_dtype, version_dtype; /* of payloads: contributions, versions */
+    int batch;                            /* samples of one member's step */
 };
 
 /* "sync", ...; NULL if the value is none of them. */
@@ -36,8 +38,10 @@ int job_in_lockstep(const struct net_job *job);
 const char *job_check_mode(const struct net_job *job);
 
 struct net_join {
-    int member;           /* --task_index */
+    int member;           /* its index: --task_index; -1: ps 0 gives it one (job.n_workers is 0) */
     uint64_t incarnation; /* random at process start, never 0 */
+    const char *address;  /* names its host; NULL or empty: not said; on the server valid for the
+                             call */
     struct net_job job;
     const struct chunks *chunks;    /* decoded on the server: owned by net, valid for the call */
     struct net_shared_name segment; /* that the contributions may lie in */
@@ -51,6 +55,19 @@ enum join_answer {
     JOIN_RETRY,   /* not now (the server still serves another job); `why` says so */
 };
 
+/* A member's place in a generation. */
+struct net_place {
+    int member; /* its index, for life */
+    int rank;   /* in this generation's frames and sums: 0 to n_members - 1, by index */
+    int n_members;
+    int64_t first_step; /* of the generation */
+    uint64_t position;  /* of first_step's first sample */
+    int64_t train_steps;
+};
+
+/* Where the samples of a member's step begin, counted from the first of the first pass (I6). */
+uint64_t net_place_position(const struct net_place *p, int batch, int64_t step);
+
 struct net_join_reply {
     enum join_answer answer;
     char why[512];
@@ -60,6 +77,8 @@ struct net_join_reply {
                      to the receiver of the reply */
     int n_chunks;
     struct net_shared_name segment; /* that versions may lie in */
+    struct net_place place;         /* WELCOME, INIT */
+    struct hosts servers; /* from ps 0 alone, else n is 0; given to the receiver of the reply */
 };
 
 #endif
