@@ -41,49 +41,10 @@ enum status message_pack(const ProtobufCMessage *message, uint8_t **data, size_t
     return ST_OK;
 }
 
-static void optim_to_wire(const struct optim_config *from, Weir__V1__Optimizer *to)
+enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text)
 {
-    weir__v1__optimizer__init(to);
-    to->name = (char *)(uintptr_t)optim_name(from->kind);
-    to->learning_rate = from->learning_rate;
-    to->momentum = from->momentum;
-    to->decay = from->decay;
-    to->beta1 = from->beta1;
-    to->beta2 = from->beta2;
-    to->epsilon = from->epsilon;
-    to->weight_decay = from->weight_decay;
-    to->schedule = (char *)(uintptr_t)optim_schedule_name(from->schedule);
-}
-
-static void params_to_wire(const struct chunks *chunks, Weir__V1__Parameter *params,
-                           Weir__V1__Parameter **list, uint64_t *dims)
-{
-    for (int i = 0; i < chunks->n_params; i++, dims += SHAPE_MAX_DIMS) {
-        const struct net_param *from = &chunks->params[i];
-        weir__v1__parameter__init(&params[i]);
-        params[i].name = (char *)(uintptr_t)from->name;
-        params[i].n_dims = (size_t)from->shape.n_dims;
-        params[i].dims = dims;
-        for (int d = 0; d < from->shape.n_dims; d++)
-            dims[d] = (uint64_t)from->shape.dim[d];
-        params[i].rule = from->rule == PARAM_AVERAGE ? WEIR__V1__PARAMETER__RULE__AVERAGE
-                                                     : WEIR__V1__PARAMETER__RULE__TRAINED;
-        params[i].keep = from->keep;
-        list[i] = &params[i];
-    }
-}
-
-static void job_to_wire(const struct net_job *from, Weir__V1__Job *to)
-{
-    to->n_workers = (uint32_t)from->n_workers;
-    to->sync_mode = (char *)(uintptr_t)job_sync_mode_name(from->sync_mode);
-    to->train_steps = (uint64_t)from->train_steps;
-    to->seed = from->seed;
-    to->aggregate = (uint32_t)from->aggregate;
-    to->staleness = (uint64_t)from->staleness;
-    to->delay_compensation = from->delay_compensation;
-    to->push_dtype = (char *)(uintptr_t)dtype_name(from->push_dtype);
-    to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
+    snprintf(why, MESSAGE_WHY_BYTES, "%s", text);
+    return ST_INVALID;
 }
 
 static void segment_to_wire(const struct net_shared_name *from, Weir__V1__Segment *to)
@@ -111,177 +72,22 @@ static struct net_shared_name segment_from_wire(const Weir__V1__Segment *from)
 
 enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes)
 {
-    enum status st = ST_NOMEM;
-    size_t n = (size_t)join->chunks->n_params;
-    Weir__V1__Parameter *params = calloc(n, sizeof *params);
-    Weir__V1__Parameter **list = calloc(n, sizeof *list);
-    uint64_t *dims = calloc(n * SHAPE_MAX_DIMS, sizeof *dims);
-    if (!params || !list || !dims)
-        goto done;
-    params_to_wire(join->chunks, params, list, dims);
-    Weir__V1__Optimizer optimizer;
-    optim_to_wire(&join->job.optim, &optimizer);
-    Weir__V1__Job job = WEIR__V1__JOB__INIT;
-    job_to_wire(&join->job, &job);
-    job.optimizer = &optimizer;
-    job.chunk_bytes = (uint64_t)join->chunks->chunk_bytes;
-    job.n_parameters = n;
-    job.parameters = list;
+    struct message_job job;
+    enum status st = message_job_to_wire(&join->job, join->chunks, &job);
+    if (st != ST_OK)
+        return st;
     Weir__V1__JoinRequest request = WEIR__V1__JOIN_REQUEST__INIT;
     request.protocol = MESSAGE_PROTOCOL;
     request.member = (uint32_t)join->member;
     request.incarnation = join->incarnation;
     request.generation = join->generation;
-    request.job = &job;
+    request.job = &job.wire;
     Weir__V1__Segment segment;
     segment_to_wire(&join->segment, &segment);
     request.segment = join->segment.bytes ? &segment : NULL;
     st = message_pack(&request.base, data, bytes);
-done:
-    free(dims);
-    free(list);
-    free(params);
+    message_job_free(&job);
     return st;
-}
-
-static enum status invalid(char why[MESSAGE_WHY_BYTES], const char *text)
-{
-    snprintf(why, MESSAGE_WHY_BYTES, "%s", text);
-    return ST_INVALID;
-}
-
-static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim_config *to,
-                                   char why[MESSAGE_WHY_BYTES])
-{
-    int kind = 0;
-    struct optim_config defaults;
-    if (!from)
-        return invalid(why, "the job names no optimizer");
-    while (kind < OPTIM_N_KINDS && strcmp(from->name, optim_name((enum optim_kind)kind)))
-        kind++;
-    if (kind == OPTIM_N_KINDS) {
-        snprintf(why, MESSAGE_WHY_BYTES, "unknown optimizer '%.40s', this server knows %s",
-                 from->name, OPTIM_NAMES);
-        return ST_INVALID;
-    }
-    to->kind = (enum optim_kind)kind;
-    optim_defaults(to->kind, &defaults);
-    to->learning_rate = from->learning_rate;
-    to->momentum = from->momentum;
-    to->decay = from->decay;
-    to->beta1 = from->beta1;
-    to->beta2 = from->beta2;
-    to->epsilon = from->epsilon;
-    if (kind <= OPTIM_NESTEROV && from->epsilon == 0) /* they have none; any value is as good */
-        to->epsilon = defaults.epsilon;
-    to->weight_decay = from->weight_decay;
-    int schedule = 0;
-    while (from->schedule[0] && schedule < SCHEDULE_N_KINDS &&
-           strcmp(from->schedule, optim_schedule_name((enum optim_schedule)schedule)))
-        schedule++;
-    if (schedule == SCHEDULE_N_KINDS) {
-        snprintf(why, MESSAGE_WHY_BYTES, "unknown schedule '%.40s', this server knows %s",
-                 from->schedule, SCHEDULE_NAMES);
-        return ST_INVALID;
-    }
-    to->schedule = (enum optim_schedule)schedule;
-    if (optim_check(to) != ST_OK) {
-        snprintf(why, MESSAGE_WHY_BYTES, "a setting of optimizer %s is out of bounds", from->name);
-        return ST_INVALID;
-    }
-    return ST_OK;
-}
-
-static enum status param_from_wire(const Weir__V1__Parameter *from, size_t index,
-                                   struct net_param *to, char why[MESSAGE_WHY_BYTES])
-{
-    const char *wrong = NULL;
-    if (from->n_dims > SHAPE_MAX_DIMS)
-        wrong = "too many dimensions";
-    else if (from->rule != WEIR__V1__PARAMETER__RULE__TRAINED &&
-             from->rule != WEIR__V1__PARAMETER__RULE__AVERAGE)
-        wrong = "an unknown rule";
-    else if (!(from->keep >= 0 && from->keep <= 1))
-        wrong = "a `keep` outside 0..1";
-    for (size_t d = 0; !wrong && d < from->n_dims; d++) {
-        if (from->dims[d] > (uint64_t)1 << 40)
-            wrong = "a dimension above 2^40";
-        else
-            to->shape.dim[d] = (int64_t)from->dims[d];
-    }
-    if (wrong) {
-        snprintf(why, MESSAGE_WHY_BYTES, "parameter %zu '%.255s' has %s", index, from->name, wrong);
-        return ST_INVALID;
-    }
-    to->name = from->name;
-    to->shape.n_dims = (int)from->n_dims;
-    to->rule = from->rule == WEIR__V1__PARAMETER__RULE__AVERAGE ? PARAM_AVERAGE : PARAM_TRAINED;
-    to->keep = from->keep;
-    return ST_OK;
-}
-
-static enum status chunks_from_wire(const Weir__V1__Job *job, struct chunks **out,
-                                    char why[MESSAGE_WHY_BYTES])
-{
-    if (job->n_parameters < 1 || job->n_parameters > CHUNKS_MAX_PARAMS)
-        return invalid(why, "the number of parameters is out of bounds");
-    if (job->chunk_bytes > CHUNKS_MAX_BYTES)
-        return invalid(why, "chunk_bytes is out of bounds");
-    struct net_param *params = calloc(job->n_parameters, sizeof *params);
-    if (!params)
-        return ST_NOMEM;
-    enum status st = ST_OK;
-    for (size_t i = 0; i < job->n_parameters; i++)
-        TRY(param_from_wire(job->parameters[i], i, &params[i], why));
-    st = chunks_create(params, (int)job->n_parameters, (int64_t)job->chunk_bytes, out);
-    if (st != ST_OK && st != ST_NOMEM)
-        st = invalid(why, "the table of parameters is malformed (names, shapes or chunk_bytes)");
-done:
-    free(params);
-    return st;
-}
-
-static int dtype_from_wire(const char *name, enum dtype *out)
-{
-    *out = DTYPE_F32;
-    for (int i = 0; name[0] && i < DTYPE_N_KINDS; i++) {
-        *out = (enum dtype)i;
-        if (!strcmp(name, dtype_name(*out)))
-            return 1;
-    }
-    return !name[0];
-}
-
-/* All but the optimizer and the table of chunks. */
-static enum status job_from_wire(const Weir__V1__Job *from, struct net_job *to,
-                                 char why[MESSAGE_WHY_BYTES])
-{
-    if (from->n_workers < 1 || from->n_workers > JOB_MAX_WORKERS)
-        return invalid(why, "n_workers is out of bounds");
-    if (from->train_steps > (uint64_t)1 << 62)
-        return invalid(why, "train_steps is out of bounds");
-    int mode = 0;
-    while (mode < JOB_N_MODES &&
-           strcmp(from->sync_mode, job_sync_mode_name((enum job_sync_mode)mode)))
-        mode++;
-    if (mode == JOB_N_MODES)
-        return invalid(why, "sync_mode is none of sync, async, ssp");
-    *to = (struct net_job){.n_workers = (int)from->n_workers,
-                           .sync_mode = (enum job_sync_mode)mode,
-                           .train_steps = (int64_t)from->train_steps,
-                           .seed = from->seed,
-                           .delay_compensation = from->delay_compensation};
-    if (from->aggregate > from->n_workers)
-        return invalid(why, "aggregate is above n_workers");
-    if (from->staleness > (uint64_t)1 << 62)
-        return invalid(why, "staleness is out of bounds");
-    to->aggregate = from->aggregate ? (int)from->aggregate : to->n_workers;
-    to->staleness = (int64_t)from->staleness;
-    if (!dtype_from_wire(from->push_dtype, &to->push_dtype) ||
-        !dtype_from_wire(from->version_dtype, &to->version_dtype))
-        return invalid(why, "push_dtype or version_dtype is none of " DTYPE_NAMES);
-    const char *wrong = job_check_mode(to);
-    return wrong ? invalid(why, wrong) : ST_OK;
 }
 
 static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_join *to,
@@ -294,17 +100,11 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
         return ST_INVALID;
     }
     if (!job || from->incarnation == 0)
-        return invalid(why, "the request has no job or no incarnation");
-    struct net_job plain;
-    enum status st = job_from_wire(job, &plain, why);
-    if (st != ST_OK)
-        return st;
+        return message_invalid(why, "the request has no job or no incarnation");
     if (from->member >= job->n_workers)
-        return invalid(why, "the member's number is not below n_workers");
-    st = optim_from_wire(job->optimizer, &plain.optim, why);
-    plain.optim.total_steps = job->train_steps;
-    if (st == ST_OK)
-        st = chunks_from_wire(job, chunks, why);
+        return message_invalid(why, "the member's number is not below n_workers");
+    struct net_job plain;
+    enum status st = message_job_from_wire(job, &plain, chunks, why);
     if (st != ST_OK)
         return st;
     *to = (struct net_join){.member = (int)from->member,
@@ -323,7 +123,7 @@ enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_jo
     message_budget_init(&b);
     Weir__V1__JoinRequest *request = weir__v1__join_request__unpack(&b.allocator, bytes, data);
     if (!request) {
-        invalid(why, "the JoinRequest does not decode");
+        message_invalid(why, "the JoinRequest does not decode");
         return ST_PROTOCOL;
     }
     enum status st = join_from_wire(request, join, chunks, why);
@@ -367,7 +167,7 @@ static enum status map_from_wire(const Weir__V1__JoinReply *wire, int **out,
     if (wire->n_server == 0)
         return ST_OK;
     if (wire->n_server > CHUNKS_MAX_CHUNKS)
-        return invalid(why, "the shard map is too long");
+        return message_invalid(why, "the shard map is too long");
     int *map = malloc(wire->n_server * sizeof *map);
     if (!map)
         return ST_NOMEM;
@@ -384,7 +184,7 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
     message_budget_init(&b);
     Weir__V1__JoinReply *wire = weir__v1__join_reply__unpack(&b.allocator, bytes, data);
     if (!wire) {
-        invalid(why, "the JoinReply does not decode");
+        message_invalid(why, "the JoinReply does not decode");
         return ST_PROTOCOL;
     }
     enum status st = ST_OK;
@@ -406,7 +206,7 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
         r.answer = JOIN_RETRY;
         break;
     default:
-        st = invalid(why, "the JoinReply has an unknown answer");
+        st = message_invalid(why, "the JoinReply has an unknown answer");
     }
     if (st == ST_OK)
         st = map_from_wire(wire, &r.server, why);
@@ -433,14 +233,14 @@ enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_l
     message_budget_init(&b);
     Weir__V1__LeaveRequest *wire = weir__v1__leave_request__unpack(&b.allocator, bytes, data);
     if (!wire) {
-        invalid(why, "the LeaveRequest does not decode");
+        message_invalid(why, "the LeaveRequest does not decode");
         return ST_PROTOCOL;
     }
     struct net_leave l = {(int)wire->member, wire->incarnation, wire->done};
     int bad = wire->member >= JOB_MAX_WORKERS;
     weir__v1__leave_request__free_unpacked(wire, &b.allocator);
     if (bad)
-        return invalid(why, "the member's number is out of bounds");
+        return message_invalid(why, "the member's number is out of bounds");
     *leave = l;
     return ST_OK;
 }

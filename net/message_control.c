@@ -27,23 +27,18 @@ enum status message_pack_control(const struct net_control *control, uint8_t **da
     return message_pack(&wire.base, data, bytes);
 }
 
-static enum status invalid(char why[MESSAGE_WHY_BYTES], const char *text)
-{
-    snprintf(why, MESSAGE_WHY_BYTES, "%s", text);
-    return ST_INVALID;
-}
-
 static enum status control_from_wire(const Weir__V1__CoordinateRequest *wire,
                                      struct net_control *to, char why[MESSAGE_WHY_BYTES])
 {
     const Weir__V1__CoordinateRequest__Checkpoint *c = wire->checkpoint;
     if (wire->protocol != MESSAGE_PROTOCOL)
-        return invalid(why, "another protocol than this server's");
+        return message_invalid(why, "another protocol than this server's");
     if (wire->n_servers < 1 || wire->n_servers > HOSTS_MAX || wire->server >= wire->n_servers ||
         wire->incarnation == 0)
-        return invalid(why, "the server's number, their count or the incarnation cannot be");
+        return message_invalid(why,
+                               "the server's number, their count or the incarnation cannot be");
     if (c && ((int)c->phase < 0 || (int)c->phase >= CONTROL_N_PHASES || c->bytes > INT64_MAX))
-        return invalid(why, "the checkpoint's phase or size cannot be");
+        return message_invalid(why, "the checkpoint's phase or size cannot be");
     *to = (struct net_control){.server = (int)wire->server,
                                .n_servers = (int)wire->n_servers,
                                .incarnation = wire->incarnation,
@@ -67,7 +62,7 @@ enum status message_unpack_control(const uint8_t *data, size_t bytes, struct net
     Weir__V1__CoordinateRequest *wire =
         weir__v1__coordinate_request__unpack(&b.allocator, bytes, data);
     if (!wire) {
-        invalid(why, "the CoordinateRequest does not decode");
+        message_invalid(why, "the CoordinateRequest does not decode");
         return ST_PROTOCOL;
     }
     enum status st = control_from_wire(wire, control, why);
@@ -101,7 +96,7 @@ enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
     message_budget_init(&b);
     Weir__V1__CoordinateReply *wire = weir__v1__coordinate_reply__unpack(&b.allocator, bytes, data);
     if (!wire) {
-        invalid(why, "the CoordinateReply does not decode");
+        message_invalid(why, "the CoordinateReply does not decode");
         return ST_PROTOCOL;
     }
     const Weir__V1__CoordinateReply__Checkpoint *c = wire->checkpoint;
@@ -119,7 +114,7 @@ enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
     }
     enum status st = ST_OK;
     if (strchr(reply->restore, '/') || reply->step < -1)
-        st = invalid(why, "the CoordinateReply names a file or a step that cannot be");
+        st = message_invalid(why, "the CoordinateReply names a file or a step that cannot be");
     weir__v1__coordinate_reply__free_unpacked(wire, &b.allocator);
     return st;
 }
