@@ -16,7 +16,6 @@
 #include "worker/summary.h"
 #include <inttypes.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -38,41 +37,75 @@ struct worker {
 
     pthread_t signal_thread;
     int signal_thread_runs;
-    _Atomic int signal; /* that ended the run; 0: none */
-    _Atomic int over;   /* main is done with the signal thread */
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t signalled;
+    int signal; /* that ended the run; 0: none */
+    int ready;  /* trainer and exchange are there to be stopped */
+    int over;   /* main is done with the signal thread */
 };
 
-/* The one thread that takes SIGINT and SIGTERM; others have them blocked. A second one ends the
+/* SIGINT and SIGTERM, for the calling thread: SIG_BLOCK, SIG_UNBLOCK. */
+static sigset_t stop_signals(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(how, &set, NULL);
+    return set;
+}
+
+/* The one thread that takes SIGINT and SIGTERM, from before the devices are set up; others have
+ * them blocked. A driver, or NCCL, may never come back from the set-up: a second signal ends the
  * process at once, by the signal's default. */
 static void *signal_main(void *arg)
 {
     struct worker *w = arg;
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
+    sigset_t set = stop_signals(SIG_BLOCK);
     int sig = 0;
     sigwait(&set, &sig);
-    if (atomic_load(&w->over))
+    pthread_mutex_lock(&w->lock);
+    int over = w->over, ready = w->ready;
+    w->signal = over ? 0 : sig;
+    pthread_cond_broadcast(&w->signalled);
+    pthread_mutex_unlock(&w->lock);
+    if (over)
         return NULL;
-    atomic_store(&w->signal, sig);
-    LOG_W("%s: stopping; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted");
-    if (w->trainer)
+    LOG_W("%s: stopping%s; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted",
+          ready ? "" : " after this part of the set-up");
+    if (ready) {
         trainer_stop(w->trainer);
-    w->exchange.ops->cancel(w->exchange.ctx);
-    signal(sig, SIG_DFL);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+        w->exchange.ops->cancel(w->exchange.ctx);
+    }
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    stop_signals(SIG_UNBLOCK);
+    pthread_mutex_lock(&w->lock); /* stays: it is the one thread that can be given the second */
+    while (!w->over)
+        pthread_cond_wait(&w->signalled, &w->lock);
+    pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
-static void block_signals(void)
+static enum status start_signal_thread(struct worker *w)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
+    if (pthread_create(&w->signal_thread, NULL, signal_main, w) != 0) {
+        LOG_E("cannot start a thread: too many threads or no memory");
+        return ST_NOMEM;
+    }
+    w->signal_thread_runs = 1;
+    return ST_OK;
+}
+
+/* The signal that ended the run, 0: none. `over`: none will be taken any more. */
+static int signal_taken(struct worker *w, int over)
+{
+    pthread_mutex_lock(&w->lock);
+    w->over |= over;
+    pthread_cond_broadcast(&w->signalled);
+    int sig = w->signal;
+    pthread_mutex_unlock(&w->lock);
+    return sig;
 }
 
 static enum status cut_model(struct worker *w)
@@ -87,18 +120,17 @@ static enum status cut_model(struct worker *w)
         o->chunk_bytes > 0 ? o->chunk_bytes : chunks_default_bytes(n_elems, n_servers), &w->chunks);
 }
 
-/* Sleeps in the time before the signal thread is there: a signal ends the sleep and the run. */
+/* Sleeps; a signal ends the sleep and the run. */
 static int pause_for_signal(void *arg, int ms)
 {
     struct worker *w = arg;
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    int sig = sigtimedwait(&set, NULL, &(struct timespec){ms / 1000, ms % 1000 * 1000000L});
-    if (sig > 0)
-        atomic_store(&w->signal, sig);
-    return sig > 0;
+    int64_t deadline = clock_deadline_ns(ms);
+    pthread_mutex_lock(&w->lock);
+    while (!w->signal && clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
+        ;
+    int sig = w->signal;
+    pthread_mutex_unlock(&w->lock);
+    return sig != 0;
 }
 
 /* Which devices compute, and which part of the batch each has. */
@@ -308,23 +340,31 @@ done:
     return st;
 }
 
+/* A signal that comes meanwhile ends it between two parts. */
+static enum status set_up(struct worker *w)
+{
+    enum status st = ST_OK;
+    enum status (*const parts[])(struct worker *) = {make_towers, read_inputs, make_exchange,
+                                                     make_trainer};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !signal_taken(w, 0); i++)
+        TRY(parts[i](w));
+    pthread_mutex_lock(&w->lock);
+    w->ready = !w->signal;
+    st = w->ready ? ST_OK : ST_CANCELLED;
+    pthread_mutex_unlock(&w->lock);
+done:
+    return st;
+}
+
 static enum status run(struct worker *w)
 {
     enum status st = ST_OK;
     struct trainer_result result;
     int64_t step;
+    TRY(start_signal_thread(w));
     if (w->opt.trace)
         TRY(trace_open(w->opt.trace, "worker", w->opt.task_index));
-    TRY(make_towers(w));
-    TRY(read_inputs(w));
-    TRY(make_exchange(w));
-    TRY(make_trainer(w));
-    if (pthread_create(&w->signal_thread, NULL, signal_main, w) != 0) {
-        LOG_E("cannot start a thread: too many threads or no memory");
-        st = ST_NOMEM;
-        goto done;
-    }
-    w->signal_thread_runs = 1;
+    TRY(set_up(w));
     TRY(w->exchange.ops->start(w->exchange.ctx, &step));
     TRY(trainer_run(w->trainer, step, &result));
     TRY(w->exchange.ops->leave(w->exchange.ctx, 1));
@@ -337,10 +377,12 @@ done:
 static enum status clean_up(struct worker *w)
 {
     if (w->signal_thread_runs) {
-        atomic_store(&w->over, 1);
-        if (!atomic_load(&w->signal))
+        int sig = signal_taken(w, 1);
+        if (!sig)
             pthread_kill(w->signal_thread, SIGTERM);
         pthread_join(w->signal_thread, NULL);
+        if (sig)
+            stop_signals(SIG_UNBLOCK);
     }
     exchange_destroy(&w->exchange);
     trainer_destroy(w->trainer);
@@ -379,8 +421,11 @@ int main(int argc, char **argv)
 {
     struct worker w = {0};
     int exit_now = 0;
+    pthread_mutex_init(&w.lock, NULL);
+    clock_cond_init(&w.signalled);
     log_init("worker", -1, LOG_LEVEL_INFO);
-    block_signals();
+    stop_signals(SIG_BLOCK);
+    signal(SIGPIPE, SIG_IGN);
     if (options_read(argc, argv, &w.opt, &exit_now) != ST_OK)
         return 2;
     if (exit_now)
@@ -391,8 +436,8 @@ int main(int argc, char **argv)
         return reported == ST_OK ? 0 : 1;
     }
     enum status st = run(&w);
-    int sig = atomic_load(&w.signal);
     enum status closed = clean_up(&w);
+    int sig = w.signal;
     if (st == ST_OK)
         st = closed;
     return sig ? 128 + sig : st == ST_OK ? 0 : 1;

@@ -5,13 +5,14 @@
  * same collective, one thread that calls for several ranks outside a group, a stream or a buffer of
  * another card. A rank that never comes ends the program after a deadline.
  * WEIR_EMULATED_NCCL: "absent" (there is no library), "fail=N" (the N-th collective fails, from 0),
- * "hang=N" (it does not end before an abort). */
+ * "hang=N" (it does not end before an abort), "stuck" (ncclCommInitAll does not come back). */
 #include "kernels/cuda/nccl.h"
 #include "base/log.h"
 #include "tests/emulation/machine.h"
 #include "tests/emulation/runtime.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_RANKS = EMULATION_MAX_DEVICES, WAIT_MS = 60000 };
 
@@ -57,6 +58,12 @@ static long long asked_for(const char *word)
     return e != NULL && strncmp(e, word, n) == 0 && e[n] == '=' ? atoll(e + n + 1) : -1;
 }
 
+static int asks(const char *word)
+{
+    const char *e = getenv("WEIR_EMULATED_NCCL");
+    return e != NULL && strcmp(e, word) == 0;
+}
+
 static ncclResult_t refuse(const char *why, ncclResult_t code)
 {
     last_error = why;
@@ -82,6 +89,11 @@ static const char *get_last_error(ncclComm_t comm)
 
 static ncclResult_t comm_init_all(ncclComm_t *comms, int n, const int *devices)
 {
+    if (asks("stuck")) {
+        LOG_I("emulation: ncclCommInitAll hangs");
+        sleep(WAIT_MS / 1000);
+        emulation_fail("ncclCommInitAll: nobody ended the program");
+    }
     struct clique *q = calloc(1, sizeof *q);
     if (q == NULL || n < 1 || n > MAX_RANKS)
         emulation_fail("ncclCommInitAll: no memory, or too many ranks");
@@ -263,8 +275,7 @@ static const struct cuda_nccl nccl = {
 
 const struct cuda_nccl *cuda_nccl_load(void)
 {
-    const char *e = getenv("WEIR_EMULATED_NCCL");
-    if (e == NULL || strcmp(e, "absent") != 0)
+    if (!asks("absent"))
         return &nccl;
     LOG_W("CUDA backend: NCCL cannot be loaded: WEIR_EMULATED_NCCL says so");
     return NULL;

@@ -4,6 +4,7 @@ plays it) and without, and it ends when NCCL does not."""
 # label: cluster
 import json
 import os
+import signal
 import unittest
 
 import fake_gpus
@@ -75,6 +76,14 @@ class GpuGroup(fake_gpus.Machine):
                         env=self.env(WEIR_EMULATED_NCCL="hang=11"))
         p.wait_line("a collective hangs")
         p.stop()
+
+    def test_nccl_does_not_come_back_from_its_set_up(self):
+        p = self.worker(TOWERS[0], "--model=mlp", "--train_steps=1000000", "--batch_size=20",
+                        env=self.env(WEIR_EMULATED_NCCL="stuck"))
+        p.wait_line("ncclCommInitAll hangs")
+        p.popen.send_signal(signal.SIGINT)
+        p.wait_line("interrupted: stopping after this part of the set-up; once more ends at once")
+        p.stop(signal.SIGINT, status=-signal.SIGINT)
 
 
 if __name__ == "__main__":
