@@ -193,8 +193,9 @@ done:
 static enum status run_steps(struct client *c, struct window *w)
 {
     enum status st = ST_OK;
-    int64_t step;
-    TRY(net_exchange_start(c->x, &step));
+    struct net_start start;
+    TRY(net_exchange_start(c->x, &start));
+    int64_t step = start.step;
     if (step != 0) {
         LOG_E("the job is at step %" PRId64 " already", step);
         st = ST_MISMATCH;

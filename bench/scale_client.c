@@ -179,9 +179,10 @@ done:
 static enum status run_steps(struct worker *w)
 {
     enum status st = ST_OK;
-    int64_t step = 0;
+    struct net_start start;
     int marks = w == w->crowd->workers;
-    TRY(net_exchange_start(w->x, &step));
+    TRY(net_exchange_start(w->x, &start));
+    int64_t step = start.step;
     w->joined_ns = clock_now_ns();
     for (int64_t i = 0; i < opt_warm_up; i++, step++)
         TRY(exchange_step(w, step));

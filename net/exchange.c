@@ -299,7 +299,21 @@ static enum status join_all(struct net_exchange *x)
     return st;
 }
 
-enum status net_exchange_start(struct net_exchange *x, int64_t *step)
+/* A server that gives no places has members by their index. */
+static void note_start(struct net_exchange *x, int64_t step, struct net_start *out)
+{
+    const struct net_join *join = &x->cfg.join;
+    pthread_mutex_lock(&x->lock);
+    *out = (struct net_start){step, x->generation, x->place};
+    pthread_mutex_unlock(&x->lock);
+    if (out->place.n_members == 0)
+        out->place = (struct net_place){.member = join->member,
+                                        .rank = join->member,
+                                        .n_members = join->job.n_workers,
+                                        .train_steps = join->job.train_steps};
+}
+
+enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
 {
     enum status st;
     do {
@@ -310,7 +324,7 @@ enum status net_exchange_start(struct net_exchange *x, int64_t *step)
         if (st == ST_OK && job_in_lockstep(&x->cfg.join.job))
             st = go_back(x, lowest);
         if (st == ST_OK)
-            *step = lowest;
+            note_start(x, lowest, out);
     } while (st == ST_REBASED); /* while it started; once more */
     return st;
 }

@@ -36,6 +36,13 @@ struct net_exchange_stats {
     uint64_t applied, duplicate, stale, reconnects;
 };
 
+/* Where this member goes on, and which of the samples are its. */
+struct net_start {
+    int64_t step;
+    uint64_t generation; /* 0: there are no servers */
+    struct net_place place;
+};
+
 struct net_exchange;
 enum status net_exchange_create(const struct net_exchange_config *cfg, struct net_exchange **out);
 void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
@@ -47,10 +54,10 @@ void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
 struct net_shared *net_exchange_gradients(struct net_exchange *x, enum dtype dtype);
 
 /* Waits for all servers (without end, or until cancel), joins, sends or fetches the first version.
- * *step: the step to go on from; in lockstep all chunks are at it, also where this member's last
- * life ended in the middle of a step. Member 0 is asked for INIT; others wait until it has come.
- * Again after ST_REBASED, when no thread is in push, pull or wait any more. */
-enum status net_exchange_start(struct net_exchange *x, int64_t *step);
+ * out->step: the step to go on from; in lockstep all chunks are at it, also where this member's
+ * last life ended in the middle of a step. Member 0 is asked for INIT; others wait until it has
+ * come. Again after ST_REBASED, when no thread is in push, pull or wait any more. */
+enum status net_exchange_start(struct net_exchange *x, struct net_start *out);
 
 /* Contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats. Chunks
  * with low numbers overtake others that wait to be sent; small ones gather until there are 128 KB,

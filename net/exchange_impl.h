@@ -92,6 +92,7 @@ struct net_exchange {
     int rebased;         /* the servers are in another one: nothing goes on before the next start */
     int64_t n_refs;      /* sum of the chunks' */
     int *server;         /* shard map, n_chunks; NULL before ps 0 has answered */
+    struct net_place place; /* as ps 0 last gave it */
     enum status leave_st;
     struct net_exchange_stats stats;
 };

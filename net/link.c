@@ -352,6 +352,8 @@ static void accept_join(struct link *l, struct net_join_reply *reply)
         reply->server = NULL;
     }
     pthread_mutex_lock(&x->lock);
+    if (l->index == 0)
+        x->place = reply->place;
     int had_fetched = l->had_fetched;
     pthread_mutex_unlock(&x->lock);
     if (st == ST_OK && had_fetched && (reply->step < 0 || reply->answer == JOIN_INIT)) {
@@ -365,8 +367,8 @@ static void accept_join(struct link *l, struct net_join_reply *reply)
     }
     pthread_mutex_lock(&x->lock);
     int fetched = l->fetched;
-    l->head = (struct net_frame_head){reply->generation, (uint32_t)x->cfg.join.member,
-                                      x->cfg.join.incarnation};
+    int rank = reply->place.n_members > 0 ? reply->place.rank : x->cfg.join.member;
+    l->head = (struct net_frame_head){reply->generation, (uint32_t)rank, x->cfg.join.incarnation};
     pthread_mutex_unlock(&x->lock);
     open_arena(l, &reply->segment);
     if (st == ST_OK && !fetched)
@@ -402,6 +404,7 @@ static void handle_reply(struct link *l, grpc_byte_buffer *message)
     } else {
         accept_join(l, &reply);
     }
+    hosts_free(&reply.servers);
     free(reply.server);
 }
 

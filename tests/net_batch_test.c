@@ -93,7 +93,7 @@ static void rig_open(struct rig *r, const int *n_elems, int n, int64_t chunk_byt
 {
     static struct net_param params[MAX_PARAMS];
     static char names[MAX_PARAMS][16];
-    int64_t step;
+    struct net_start start;
     memset(r, 0, sizeof *r);
     for (int i = 0; i < n; i++) {
         snprintf(names[i], sizeof names[i], "p%d", i);
@@ -120,7 +120,7 @@ static void rig_open(struct rig *r, const int *n_elems, int n, int64_t chunk_byt
     cfg.join.job = (struct net_job){.n_workers = 1, .train_steps = 10};
     optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
     assert_int_equal(net_exchange_create(&cfg, &r->x), ST_OK);
-    assert_int_equal(net_exchange_start(r->x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r->x, &start), ST_OK);
 }
 
 static void rig_close(struct rig *r)

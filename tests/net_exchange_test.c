@@ -118,9 +118,9 @@ static void test_going_back(void **state)
 {
     for (int n = 1; n <= 2; n++) {
         struct rig r;
-        int64_t step;
+        struct net_start start;
         rig_open(&r, n);
-        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
         step_on(&r, 0, 6);
         for (int i = 0; i < n; i++)
             tiny_go_back(&r.tiny[i], 2);
@@ -133,8 +133,8 @@ static void test_going_back(void **state)
         assert_int_equal(net_exchange_push(r.x, 0, 6, r.gradient, 1), ST_REBASED);
         assert_int_equal(net_exchange_pull(r.x, 0, 6), ST_REBASED);
         assert_params(&r, 6); /* not touched before the start */
-        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
-        assert_int_equal(step, 2);
+        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+        assert_int_equal(start.step, 2);
         assert_params(&r, 2);
         step_on(&r, 2, 4);
         tiny_go_back(&r.tiny[0], 1);
@@ -142,8 +142,8 @@ static void test_going_back(void **state)
         assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 5), ST_REBASED);
         if (n > 1)
             tiny_go_back(&r.tiny[1], 1);
-        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
-        assert_int_equal(step, 1);
+        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+        assert_int_equal(start.step, 1);
         step_on(&r, 1, 10);
         struct net_exchange_stats stats;
         net_exchange_stats(r.x, &stats);
@@ -166,16 +166,16 @@ static void test_one_goes_back_late(void **state)
 {
     struct rig r;
     pthread_t late;
-    int64_t step;
+    struct net_start start;
     rig_open(&r, 2);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     step_on(&r, 0, 5);
     tiny_go_back(&r.tiny[0], 3);
     push_all(&r, 5);
     assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 6), ST_REBASED);
     assert_int_equal(pthread_create(&late, NULL, go_back_late, &r.tiny[1]), 0);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
-    assert_int_equal(step, 3);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(start.step, 3);
     step_on(&r, 3, 8);
     pthread_join(late, NULL);
     rig_close(&r);
@@ -185,11 +185,11 @@ static void test_steps(void **state)
 {
     for (int n = 1; n <= 2; n++) {
         struct rig r;
-        int64_t step = -5;
+        struct net_start start = {.step = -5};
         rig_open(&r, n);
         assert_int_equal(net_exchange_push(r.x, 0, 0, r.gradient, 1), ST_BUSY);
-        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
-        assert_int_equal(step, 0);
+        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+        assert_int_equal(start.step, 0);
         for (int64_t s = 0; s < 10; s++) {
             push_all(&r, s);
             assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, s + 1), ST_OK);
@@ -220,9 +220,9 @@ static void test_steps(void **state)
 static void test_resend(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     rig_open(&r, 2);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     struct tiny *t = &r.tiny[1];
     tiny_set(t, &t->hold, 1);
     push_all(&r, 0);
@@ -248,9 +248,9 @@ static void test_resend(void **state)
 static void test_bad_checksum(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     rig_open(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     tiny_set(&r.tiny[0], &r.tiny[0].bad_crc, 1);
     push_all(&r, 0);
     assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_OK);
@@ -273,9 +273,9 @@ static void test_fatal_answers(void **state)
                  {PIECE_NONE, ST_PROTOCOL}}; /* NONE: a payload that is too short */
     for (int i = 0; i < 4; i++) {
         struct rig r;
-        int64_t step;
+        struct net_start start;
         rig_open(&r, 1);
-        assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
         tiny_set(&r.tiny[0], &r.tiny[0].kind, (int)cases[i].kind);
         tiny_set(&r.tiny[0], &r.tiny[0].bad_length, cases[i].kind == PIECE_NONE);
         capture_begin();
@@ -293,12 +293,12 @@ static void test_fatal_answers(void **state)
 static void test_refused_join(void **state)
 {
     struct rig r;
-    int64_t step = -5;
+    struct net_start start = {.step = -5};
     rig_open(&r, 1);
     tiny_set(&r.tiny[0], &r.tiny[0].answer, JOIN_REFUSED);
-    enum status st = CAPTURE(net_exchange_start(r.x, &step));
+    enum status st = CAPTURE(net_exchange_start(r.x, &start));
     assert_int_equal(st, ST_REFUSED);
-    assert_int_equal(step, -5);
+    assert_int_equal(start.step, -5);
     assert_non_null(strstr(capture_text, "refused this worker: tiny says 2"));
     assert_int_equal(capture_lines(), 1);
     rig_close(&r);
@@ -308,10 +308,10 @@ static void test_refused_join(void **state)
 static void test_waits_for_server(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     rig_open(&r, 1);
     tiny_set(&r.tiny[0], &r.tiny[0].retries, 4);
-    enum status st = CAPTURE(net_exchange_start(r.x, &step));
+    enum status st = CAPTURE(net_exchange_start(r.x, &start));
     assert_int_equal(st, ST_OK);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_join), 5);
     assert_non_null(strstr(capture_text, "waiting for ps:0 (127.0.0.1:"));
@@ -335,19 +335,19 @@ static void *cancel_soon(void *x)
 static void test_cancel(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     pthread_t thread;
     rig_open(&r, 2);
     tiny_stop(&r.tiny[1]); /* start() waits for it for ever */
     int64_t t0 = clock_now_ns();
     pthread_create(&thread, NULL, cancel_soon, r.x);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_CANCELLED);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_CANCELLED);
     pthread_join(thread, NULL);
     assert_in_range((clock_now_ns() - t0) / 1000000, 290, 20000);
     rig_close(&r);
 
     rig_open(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     tiny_set(&r.tiny[0], &r.tiny[0].hold, 1);
     push_all(&r, 0);
     pthread_create(&thread, NULL, cancel_soon, r.x);
@@ -362,9 +362,9 @@ static void test_cancel(void **state)
 static void test_server_forgot(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     rig_open(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     tiny_stop(&r.tiny[0]);
     for (int i = 0; i < N_CHUNKS; i++)
         r.tiny[0].version[i] = -1;
@@ -393,9 +393,9 @@ static void test_shared(void **state)
 {
     for (int n = 1; n <= 2; n++) {
         struct rig r;
-        int64_t step;
+        struct net_start start;
         rig_open_shared(&r, n);
-        assert_int_equal(CAPTURE(net_exchange_start(r.x, &step)), ST_OK);
+        assert_int_equal(CAPTURE(net_exchange_start(r.x, &start)), ST_OK);
         assert_int_equal(capture_lines(), n);
         assert_non_null(strstr(capture_text, ") is on this host: payloads through shared memory"));
         for (int64_t s = 0; s < 10; s++)
@@ -410,9 +410,9 @@ static void test_shared(void **state)
 static void test_shared_beside_refused(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     rig_open_shared(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     float *params = malloc(N_ELEMS * sizeof *params);
     struct net_exchange_config cfg = {.ps_hosts = &r.hosts,
                                       .join = {.incarnation = 100, .chunks = r.chunks},
@@ -423,7 +423,7 @@ static void test_shared_beside_refused(void **state)
     optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
     tiny_set(&r.tiny[0], &r.tiny[0].answer, JOIN_REFUSED);
     assert_int_equal(net_exchange_create(&cfg, &intruder), ST_OK);
-    assert_int_equal(CAPTURE(net_exchange_start(intruder, &step)), ST_REFUSED);
+    assert_int_equal(CAPTURE(net_exchange_start(intruder, &start)), ST_REFUSED);
     net_exchange_destroy(intruder);
     tiny_set(&r.tiny[0], &r.tiny[0].answer, JOIN_WELCOME);
     step_all(&r, 0);
@@ -438,9 +438,9 @@ static void test_shared_beside_refused(void **state)
 static void test_shared_one_way(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     rig_open_as(&r, 1, 1);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     step_all(&r, 0);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_shared), 0);
     assert_int_equal(shared_bytes(&r), 2 * N_ELEMS * sizeof(float));
@@ -452,9 +452,9 @@ static void test_shared_one_way(void **state)
 static void test_shared_then_not(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     rig_open_shared(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     step_all(&r, 0);
     struct net_shared *segment = r.tiny[0].segment;
     for (int64_t s = 1; s < 5; s++) {
@@ -481,9 +481,9 @@ static void test_shared_then_not(void **state)
 static void test_shared_torn(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     rig_open_shared(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     tiny_set(&r.tiny[0], &r.tiny[0].bad_stamp, 3);
     step_all(&r, 0);
     struct net_exchange_stats stats;
@@ -495,9 +495,9 @@ static void test_shared_torn(void **state)
 static void test_shared_lie(void **state)
 {
     struct rig r;
-    int64_t step;
+    struct net_start start;
     rig_open_shared(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &step), ST_OK);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
     tiny_set(&r.tiny[0], &r.tiny[0].bad_place, 1);
     capture_begin();
     push_all(&r, 0);

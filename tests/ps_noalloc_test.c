@@ -207,7 +207,7 @@ static void run_over_the_network(int shared)
     struct ps_service *service;
     struct net_server *server;
     struct exchange x[2];
-    int64_t step;
+    struct net_start start;
     assert_int_equal(ps_service_create(&service_cfg, &service), ST_OK);
     struct net_server_config server_cfg = {.addr = "127.0.0.1:0",
                                            .handler = ps_service_handler(service)};
@@ -220,10 +220,10 @@ static void run_over_the_network(int shared)
         segment[m] = x[m].ops->gradients(x[m].ctx, DTYPE_F32);
         assert_int_equal(segment[m] != NULL, shared);
         gradient[m] = shared ? net_shared_data(segment[m]) : zeros;
-        assert_int_equal(x[m].ops->start(x[m].ctx, &step), ST_OK);
+        assert_int_equal(x[m].ops->start(x[m].ctx, &start), ST_OK);
     }
     long before = 0;
-    for (step = 0; step < 10 * STEPS; step++) {
+    for (int64_t step = 0; step < 10 * STEPS; step++) {
         if (step == STEPS)
             before = atomic_load(&n_taken);
         for (int k = 0; k < 2; k++)

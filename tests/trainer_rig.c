@@ -209,8 +209,6 @@ void rig_make(struct rig *r, int task, int n_workers, int n_towers, int batch)
         .test = &r->data,
         .exchange = &r->exchange,
         .params = r->params,
-        .task_index = task,
-        .n_workers = n_workers,
         .towers = r->towers,
         .n_towers = n_towers,
         .batch = batch,
@@ -219,6 +217,7 @@ void rig_make(struct rig *r, int task, int n_workers, int n_towers, int batch)
         .progress = PROGRESS_LINES,
         .seed = 7,
     };
+    r->start.place = (struct net_place){.member = task, .rank = task, .n_members = n_workers};
     assert_int_equal(trainer_create(&r->cfg, &r->trainer), ST_OK);
     pthread_mutex_lock(&fake.lock);
     fake.n_reads = 0;

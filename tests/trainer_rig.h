@@ -47,6 +47,7 @@ struct rig {
     struct exchange exchange;
     struct tower_spec towers[MAX_TOWERS];
     struct trainer_config cfg;
+    struct net_start start;
     struct trainer *trainer;
 };
 

@@ -54,17 +54,18 @@ static enum status back_wait(void *ctx, int first, int n, int64_t step)
     return rebased ? ST_REBASED : ST_OK;
 }
 
-static enum status back_start(void *ctx, int64_t *step)
+static enum status back_start(void *ctx, struct net_start *out)
 {
     (void)ctx;
     int64_t lowest = INT64_MAX;
     pthread_mutex_lock(&back.lock);
     for (int c = 0; c < back.chunks->n_chunks; c++)
         lowest = back.version[c] < lowest ? back.version[c] : lowest;
-    *step = lowest > 2 ? lowest - 2 : 0;
+    int64_t step = lowest > 2 ? lowest - 2 : 0;
+    *out = (struct net_start){.step = step, .place = {.n_members = 1}};
     for (int c = 0; c < back.chunks->n_chunks; c++)
-        back.version[c] = *step;
-    memcpy(back.params, back.history[*step], sizeof back.history[0]);
+        back.version[c] = step;
+    memcpy(back.params, back.history[step], sizeof back.history[0]);
     back.rebased = 0;
     back.n_starts++;
     pthread_mutex_unlock(&back.lock);
@@ -109,7 +110,7 @@ static void train_and_go_back(const struct backend *backend, int n_towers, int a
     back.params = r.params;
     back.n_calls = back.n_starts = 0;
     back.at = at;
-    assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+    assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
     assert_int_equal(result.global_step, 15);
     assert_int_equal(back.n_starts, at > 0 && back.n_calls >= at);
     assert_in_range(result.local_steps, 15, 15 + 3 * back.n_starts);

@@ -54,7 +54,7 @@ static void test_each_sample_once_a_pass(void **state)
         struct rig r;
         struct trainer_result result;
         rig_make(&r, task, 3, 1, 4);
-        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
         assert_int_equal(result.images, 60);
         assert_int_equal(fake.n_reads, 60);
         for (int i = 0; i < fake.n_reads; i++)
@@ -130,7 +130,7 @@ static void test_own_pace(void **state)
         assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         memset(&apart, 0, sizeof apart);
         fake.n_loads = 0;
-        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
         assert_int_equal(fake.n_loads, 15 * n_towers); /* its parameter goes to a device once */
         assert_int_equal(result.global_step, 15);
         assert_int_equal(result.local_steps, 15);
@@ -158,7 +158,7 @@ static void test_towers_share_the_batch(void **state)
         struct rig r;
         struct trainer_result result;
         rig_make(&r, 0, 1, k + 1, 8);
-        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
         assert_int_equal(result.global_step, 15);
         n[k] = fake.n_reads;
         memcpy(reads[k], fake.reads, sizeof reads[k]);
@@ -194,7 +194,7 @@ static void test_gradients_that_come_late(void **state)
             r.towers[0].own.backend = &backend;
             assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         }
-        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
         memcpy(params[k], r.params, sizeof params[k]);
         rig_free(&r);
     }
@@ -225,7 +225,7 @@ static void test_towers_of_two_backends(void **state)
             r.towers[1] = (struct tower_spec){.own = {.backend = &backend}, .first = 7, .n = 1};
             assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         }
-        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
         assert_int_equal(trainer_evaluate(r.trainer, &accuracy, &loss), ST_OK);
         memcpy(params[k], r.params, sizeof params[k]);
         rig_free(&r);
@@ -254,7 +254,7 @@ static void test_towers_of_a_group(void **state)
         n_groups = 0;
         assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         assert_int_equal(n_groups, groups[k]);
-        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
         memcpy(params[k], r.params, sizeof params[k]);
         rig_free(&r);
     }
@@ -277,7 +277,7 @@ static void test_a_group_ends_with_a_tower(void **state)
             r.towers[i].own.backend = &backend;
         assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         atomic_store(&fake.fail_at_forward, 20 + k);
-        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_INTERNAL);
+        assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_INTERNAL);
         rig_free(&r);
     }
 }
@@ -322,7 +322,7 @@ static void test_a_quick_and_a_slow_tower(void **state)
         r.towers[1].own.backend = &slow;
         assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         capture_begin();
-        enum status st = trainer_run(r.trainer, 0, &result);
+        enum status st = trainer_run(r.trainer, &r.start, &result);
         capture_end();
         assert_int_equal(st, ST_OK);
         assert_int_equal(losses_read(loss[k]), 15);
@@ -340,7 +340,7 @@ static void test_towers_are_deterministic(void **state)
         struct rig r;
         struct trainer_result result;
         rig_make(&r, 0, 1, 3, 7);
-        assert_int_equal(trainer_run(r.trainer, 0, &result), ST_OK);
+        assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
         memcpy(end[k], r.params, sizeof end[k]);
         rig_free(&r);
     }
@@ -353,7 +353,8 @@ static void test_resumes_at_a_step(void **state)
     struct rig r;
     struct trainer_result result;
     rig_make(&r, 0, 1, 1, 4);
-    assert_int_equal(trainer_run(r.trainer, 10, &result), ST_OK);
+    r.start.step = 10;
+    assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
     assert_int_equal(result.local_steps, 5);
     assert_int_equal(result.global_step, 15);
     assert_int_equal(fake.n_reads, 20);
@@ -367,7 +368,7 @@ static void test_a_failing_tower_ends_the_run(void **state)
     struct trainer_result result;
     rig_make(&r, 0, 1, 3, 6);
     atomic_store(&fake.fail_at_forward, 20);
-    assert_int_equal(trainer_run(r.trainer, 0, &result), ST_INTERNAL);
+    assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_INTERNAL);
     rig_free(&r);
 }
 
@@ -397,7 +398,7 @@ static void check_stop(const struct backend *backend)
     r.cfg.train_steps = (int64_t)1 << 50;
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
     assert_int_equal(pthread_create(&thread, NULL, stop_main, &r), 0);
-    assert_int_equal(trainer_run(r.trainer, 0, &result), ST_CANCELLED);
+    assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_CANCELLED);
     pthread_join(thread, NULL);
     rig_free(&r);
 }

@@ -12,6 +12,7 @@
 struct local {
     const struct chunks *chunks; /* borrowed */
     struct optim_config optim;
+    struct net_place place;
     int n_slots;
     float *params;        /* borrowed: the flat block */
     float *slots;         /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
@@ -26,10 +27,10 @@ static const struct optim_config *local_rule(void *ctx)
     return &((struct local *)ctx)->optim;
 }
 
-static enum status local_start(void *ctx, int64_t *step)
+static enum status local_start(void *ctx, struct net_start *out)
 {
-    (void)ctx;
-    *step = 0;
+    const struct local *l = ctx;
+    *out = (struct net_start){.place = l->place};
     return ST_OK;
 }
 
@@ -143,6 +144,8 @@ static enum status local_create(const struct net_exchange_config *cfg, struct ex
     l->optim = cfg->join.job.optim;
     l->n_slots = optim_n_slots(&l->optim);
     l->params = cfg->params;
+    l->place = (struct net_place){
+        .member = cfg->join.member, .n_members = 1, .train_steps = cfg->join.job.train_steps};
     l->slots = calloc((size_t)l->chunks->n_elems * (size_t)(l->n_slots ? l->n_slots : 1),
                       sizeof *l->slots);
     l->sum = malloc((size_t)l->chunks->chunk_bytes);
@@ -160,9 +163,9 @@ static struct net_shared *remote_gradients(void *ctx, enum dtype dtype)
     return net_exchange_gradients(ctx, dtype);
 }
 
-static enum status remote_start(void *ctx, int64_t *step)
+static enum status remote_start(void *ctx, struct net_start *out)
 {
-    return net_exchange_start(ctx, step);
+    return net_exchange_start(ctx, out);
 }
 
 static enum status remote_push(void *ctx, int chunk, int64_t step, const float *data, float weight)

@@ -281,8 +281,6 @@ static enum status make_trainer(struct worker *w)
         .exchange = &w->exchange,
         .params = w->params,
         .own_pace = !job_in_lockstep(&job),
-        .task_index = o->task_index,
-        .n_workers = o->n_workers,
         .towers = w->towers.tower,
         .n_towers = w->towers.n,
         .batch = (int)o->batch_size,
@@ -314,7 +312,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
     enum status st = ST_OK;
     const struct options *o = &w->opt;
     struct summary s = {
-        .task_index = o->task_index,
+        .task_index = r->member,
         .model = w->model->name,
         .result = *r,
         .n_params = w->chunks->n_elems,
@@ -360,13 +358,13 @@ static enum status run(struct worker *w)
 {
     enum status st = ST_OK;
     struct trainer_result result;
-    int64_t step;
+    struct net_start start;
     TRY(start_signal_thread(w));
     if (w->opt.trace)
         TRY(trace_open(w->opt.trace, "worker", w->opt.task_index));
     TRY(set_up(w));
-    TRY(w->exchange.ops->start(w->exchange.ctx, &step));
-    TRY(trainer_run(w->trainer, step, &result));
+    TRY(w->exchange.ops->start(w->exchange.ctx, &start));
+    TRY(trainer_run(w->trainer, &start, &result));
     TRY(w->exchange.ops->leave(w->exchange.ctx, 1));
     TRY(report(w, &result));
 done:

@@ -430,7 +430,8 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .staleness = o->staleness,
                           .delay_compensation = o->delay_compensation,
                           .push_dtype = o->push_dtype,
-                          .version_dtype = o->version_dtype};
+                          .version_dtype = o->version_dtype,
+                          .batch = (int)o->batch_size};
     job.optim.total_steps = (uint64_t)job.train_steps;
     return job;
 }

@@ -172,14 +172,16 @@ void tower_destroy(struct tower *t)
     free(t);
 }
 
+void tower_set_place(struct tower *t, const struct net_place *place)
+{
+    t->place = *place;
+}
+
+/* The step's samples of all workers lie side by side, a worker's in one run, so that two towers of
+ * one worker and two workers read the same. */
 uint64_t tower_position(const struct tower *t, int64_t local_step)
 {
-    const struct trainer_config *cfg = t->cfg;
-    /* The step's samples of all workers lie side by side, a worker's in one run, so that two towers
-     * of one worker and two workers read the same. */
-    return ((uint64_t)local_step * (uint64_t)cfg->n_workers + (uint64_t)cfg->task_index) *
-               (uint64_t)cfg->batch +
-           (uint64_t)t->spec.first;
+    return net_place_position(&t->place, t->cfg->batch, local_step) + (uint64_t)t->spec.first;
 }
 
 /* The n items and positions that are noted, of this data set. */

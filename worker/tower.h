@@ -22,6 +22,7 @@ struct tower {
     float **grad_of;            /* [n_params] into grads, */
     uint16_t **grad16_of;       /* or into grads16; NULL: not that */
     const float **param_of;     /* [n_params] into params */
+    struct net_place place;     /* of the worker */
     struct dataset_order *order;
     const struct backend_data *data; /* what it reads, on its device; NULL: it is not there */
     uint32_t *item;                  /* [spec.n] of the step */
@@ -44,6 +45,8 @@ enum status tower_create(const struct trainer_config *cfg, const struct tower_sp
 enum status tower_create_inference(const struct trainer_config *cfg, const struct tower_spec *spec,
                                    struct tower **out);
 void tower_destroy(struct tower *t); /* NULL is fine */
+/* Which samples are the worker's, from now on; before the first step. */
+void tower_set_place(struct tower *t, const struct net_place *place);
 /* The global position of its first sample of the worker's local step. */
 uint64_t tower_position(const struct tower *t, int64_t local_step);
 /* Puts this tower's samples of the worker's local step in place (I6). */

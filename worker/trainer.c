@@ -325,7 +325,7 @@ static enum status evaluate_now(struct trainer *t, int64_t step)
         st = trainer_evaluate(t, &accuracy, &loss);
     if (st == ST_OK)
         LOG_I("Worker %d: global step %" PRId64 ": test accuracy: %.4f, test loss: %.4f",
-              t->cfg.task_index, global_step(t, step), accuracy, loss);
+              t->result.member, global_step(t, step), accuracy, loss);
     return st;
 }
 
@@ -467,10 +467,16 @@ static enum status run_resident(struct trainer *t, int64_t step, int *taken)
     return trainer_resident_run(&r, step, &t->result, taken);
 }
 
-static void start_from(struct trainer *t, int64_t step)
+static void start_from(struct trainer *t, const struct net_start *start)
 {
+    int64_t step = start->step;
     t->first_step = t->newest_step = step;
     t->last_step = INT64_MAX;
+    t->result.member = start->place.member;
+    if (start->place.train_steps > 0)
+        t->cfg.train_steps = start->place.train_steps;
+    for (int i = 0; i < t->cfg.n_towers; i++)
+        tower_set_place(t->towers[i], &start->place);
     for (int i = 0; i < t->cfg.model->n_layers; i++)
         t->pushed[i] = step;
 }
@@ -479,28 +485,29 @@ static void start_from(struct trainer *t, int64_t step)
 static enum status go_back(struct trainer *t)
 {
     struct exchange *x = t->cfg.exchange;
-    int64_t step;
-    enum status st = x->ops->start(x->ctx, &step);
+    struct net_start start;
+    enum status st = x->ops->start(x->ctx, &start);
     if (st != ST_OK)
         return st;
     t->steps_before = t->result.local_steps;
-    start_from(t, step);
-    LOG_W("Worker %d: training goes on from step %" PRId64, t->cfg.task_index, step);
+    start_from(t, &start);
+    LOG_W("Worker %d: training goes on from step %" PRId64, start.place.member, start.step);
     return ST_OK;
 }
 
-enum status trainer_run(struct trainer *t, int64_t step, struct trainer_result *out)
+enum status trainer_run(struct trainer *t, const struct net_start *start,
+                        struct trainer_result *out)
 {
     enum status st = ST_OK;
     int taken = 0, again;
-    struct progress_config pc = {t->cfg.progress, t->cfg.task_index, step, t->cfg.train_steps,
-                                 t->cfg.log_every};
+    t->result = (struct trainer_result){.global_step = start->step};
+    start_from(t, start);
+    struct progress_config pc = {t->cfg.progress, start->place.member, start->step,
+                                 t->cfg.train_steps, t->cfg.log_every};
     TRY(progress_create(&pc, &t->progress));
-    start_from(t, step);
     t->steps_before = 0;
     t->start_ns = clock_now_ns();
-    t->result = (struct trainer_result){.global_step = step};
-    TRY(run_resident(t, step, &taken));
+    TRY(run_resident(t, start->step, &taken));
     for (again = !taken; again;) {
         TRY(run_towers(t));
         st = has_gone_back(t) ? ST_REBASED : collect(t);

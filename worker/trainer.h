@@ -19,14 +19,13 @@ struct trainer_config {
     float *params; /* flat block, kept up to date by the exchange, or by the trainer where training
                       stays on a device */
     int own_pace; /* async, ssp, backup workers: each chunk goes at its own pace; steps are local */
-    int task_index, n_workers;
     const struct tower_spec *towers; /* [n_towers] which share the batch among them in their order;
                                         the test set is evaluated where the first one computes */
     int n_towers;
     int batch;                /* samples of one worker's step */
     enum dtype push_dtype;    /* of the contributions on the wire, */
     enum dtype version_dtype; /* and of the versions */
-    int64_t train_steps;      /* global steps */
+    int64_t train_steps;      /* global steps, where the start names none */
     int64_t eval_every;       /* steps; 0: only at the end */
     int64_t log_every;
     enum progress_style progress;
@@ -40,13 +39,15 @@ struct trainer_result {
     int64_t images;         /* read by this worker */
     double elapsed_seconds; /* of training, without the final evaluation */
     float loss;             /* of the last step */
+    int member;             /* this worker's index */
 };
 
 struct trainer;
 enum status trainer_create(const struct trainer_config *cfg, struct trainer **out);
 void trainer_destroy(struct trainer *t); /* NULL is fine */
-/* Trains from `step` (as exchange start gave it) to the end. */
-enum status trainer_run(struct trainer *t, int64_t step, struct trainer_result *out);
+/* Trains from `start` (as the exchange gave it) to the end. */
+enum status trainer_run(struct trainer *t, const struct net_start *start,
+                        struct trainer_result *out);
 void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
 /* Share of the test set classified right with the present parameters. Not during run. */
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss);
