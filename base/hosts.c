@@ -19,7 +19,7 @@ static int host_ok(const char *s, size_t n)
     return n > 0 && n < 254;
 }
 
-static const char *addr_problem(const char *addr)
+const char *hosts_problem(const char *addr)
 {
     const char *colon = strrchr(addr, ':');
     if (!*addr)
@@ -61,10 +61,9 @@ enum status hosts_parse(const char *text, const char *flag, struct hosts *out)
             break;
         }
         h.addr[h.n++] = addr;
-        const char *problem = h.n > HOSTS_MAX ? "is one entry too many" : addr_problem(addr);
-        for (int i = 0; !problem && i < h.n - 1; i++)
-            if (strcmp(h.addr[i], addr) == 0)
-                problem = "is listed twice";
+        const char *problem = h.n > HOSTS_MAX ? "is one entry too many" : hosts_problem(addr);
+        if (!problem && hosts_find(&h, addr) < h.n - 1)
+            problem = "is listed twice";
         if (problem) {
             LOG_E("--%s: entry %d '%s' %s", flag, h.n - 1, addr, problem);
             st = ST_INVALID;
@@ -78,6 +77,59 @@ enum status hosts_parse(const char *text, const char *flag, struct hosts *out)
     else
         *out = h;
     return st;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* By a sorted list, since a peer may name many. */
+static int has_twice(const struct hosts *h, const char **room)
+{
+    size_t n = (size_t)h->n;
+    memcpy(room, h->addr, n * sizeof *room);
+    qsort(room, n, sizeof *room, by_text);
+    size_t i = 1;
+    while (i < n && strcmp(room[i - 1], room[i]))
+        i++;
+    return i < n;
+}
+
+enum status hosts_copy(const char *const *addr, size_t n, struct hosts *out)
+{
+    struct hosts h = {0};
+    enum status st = ST_NOMEM;
+    if (n > HOSTS_MAX)
+        return ST_INVALID;
+    const char **room = malloc((n ? n : 1) * sizeof *room);
+    h.addr = calloc(n ? n : 1, sizeof *h.addr);
+    if (!room || !h.addr)
+        goto done;
+    while ((size_t)h.n < n) {
+        if (hosts_problem(addr[h.n]))
+            TRY(ST_INVALID);
+        h.addr[h.n] = strdup(addr[h.n]);
+        if (!h.addr[h.n])
+            goto done;
+        h.n++;
+    }
+    st = has_twice(&h, room) ? ST_INVALID : ST_OK;
+done:
+    free(room);
+    if (st != ST_OK)
+        hosts_free(&h);
+    else
+        *out = h;
+    return st;
+}
+
+int hosts_find(const struct hosts *h, const char *addr)
+{
+    int i = 0;
+    while (i < h->n && strcmp(h->addr[i], addr))
+        i++;
+    return i < h->n ? i : -1;
 }
 
 void hosts_free(struct hosts *h)

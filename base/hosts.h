@@ -4,6 +4,7 @@
 #ifndef BASE_HOSTS_H
 #define BASE_HOSTS_H
 #include "base/status.h"
+#include <stddef.h>
 
 enum { HOSTS_MAX = 4096 };
 
@@ -15,6 +16,13 @@ struct hosts {
 /* flag: the flag's name for the error's text. An empty or NULL text gives n = 0. */
 enum status hosts_parse(const char *text, const char *flag, struct hosts *out);
 void hosts_free(struct hosts *h);
+/* What is wrong with one address: NULL, or words that go on after its name ("has no port; ..."). */
+const char *hosts_problem(const char *addr);
+/* Copies of n addresses that hosts_problem finds nothing wrong with. ST_INVALID (not logged): one
+ * is wrong, there twice, or there are more than HOSTS_MAX; ST_NOMEM. */
+enum status hosts_copy(const char *const *addr, size_t n, struct hosts *out);
+/* Its place in the list; -1: it is not there. */
+int hosts_find(const struct hosts *h, const char *addr);
 /* 1 if the entry's host is a loopback name or address (127.*, ::1, localhost). */
 int hosts_is_loopback(const char *addr);
 

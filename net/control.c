@@ -1,6 +1,7 @@
 /* net/control.c - see control.h. */
 #include "net/control.h"
 #include "net/message.h"
+#include "net/plan.h"
 #include "net/unary.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,19 @@ done:
     free(out.data);
     free(in.data);
     return st;
+}
+
+void net_control_free(struct net_control *control)
+{
+    free(control->missing);
+    control->missing = NULL;
+    control->n_missing = 0;
+}
+
+void net_control_reply_free(struct net_control_reply *reply)
+{
+    net_plan_free(reply->plan);
+    reply->plan = NULL;
 }
 
 void net_control_cancel(struct net_control_client *c)

@@ -38,7 +38,7 @@ struct net_control {
     int stopped;                      /* nothing moves here any more */
     int64_t lowest, highest;          /* versions here; -1: a chunk has none yet */
     int n_missing;
-    struct net_missing *missing; /* members; given to the receiver */
+    struct net_missing *missing; /* given to the receiver */
 };
 
 struct net_control_reply {
@@ -65,6 +65,9 @@ void net_control_destroy(struct net_control_client *c); /* NULL is fine */
 enum status net_control_call(struct net_control_client *c, const struct net_control *request,
                              int64_t deadline_ms, struct net_control_reply *reply,
                              char why[CONTROL_TEXT_BYTES]);
+/* What the messages themselves hold; the structs are the caller's, and may be of zeros. */
+void net_control_free(struct net_control *control);
+void net_control_reply_free(struct net_control_reply *reply);
 /* Ends the call under way with ST_CANCELLED; if there is none, the next. */
 void net_control_cancel(struct net_control_client *c);
 

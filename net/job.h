@@ -10,12 +10,12 @@
 #include "net/shared.h"
 #include <stdint.h>
 
-enum { JOB_MAX_WORKERS = 4096 };
+enum { JOB_MAX_WORKERS = 4096, JOB_MAX_BATCH = 1 << 30 };
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
 #define JOB_SYNC_MODES "sync|async|ssp" /* in the order above */
 
 struct net_job {
-    int n_workers;
+    int n_workers; /* 0: a member that joins a running job does not say it */
     enum job_sync_mode sync_mode;
     struct optim_config optim;
     int64_t train_steps; /* global steps; async, ssp: updates per chunk over all workers */
@@ -25,7 +25,7 @@ struct net_job {
     int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
     float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
     enum dtype push_dtype, version_dtype; /* of payloads: contributions, versions */
-    int batch;                            /* samples of one member's step */
+    int batch;                            /* samples of one member's step; 0: not said */
 };
 
 /* "sync", ...; NULL if the value is none of them. */

@@ -161,22 +161,6 @@ enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **dat
     return st;
 }
 
-static enum status map_from_wire(const Weir__V1__JoinReply *wire, int **out,
-                                 char why[MESSAGE_WHY_BYTES])
-{
-    if (wire->n_server == 0)
-        return ST_OK;
-    if (wire->n_server > CHUNKS_MAX_CHUNKS)
-        return message_invalid(why, "the shard map is too long");
-    int *map = malloc(wire->n_server * sizeof *map);
-    if (!map)
-        return ST_NOMEM;
-    for (size_t i = 0; i < wire->n_server; i++)
-        map[i] = wire->server[i] < HOSTS_MAX ? (int)wire->server[i] : -1;
-    *out = map;
-    return ST_OK;
-}
-
 enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
                                  char why[MESSAGE_WHY_BYTES])
 {
@@ -209,7 +193,7 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
         st = message_invalid(why, "the JoinReply has an unknown answer");
     }
     if (st == ST_OK)
-        st = map_from_wire(wire, &r.server, why);
+        st = message_map_from_wire(wire->server, wire->n_server, HOSTS_MAX, &r.server, why);
     r.n_chunks = (int)wire->n_server;
     weir__v1__join_reply__free_unpacked(wire, &b.allocator);
     if (st == ST_OK)

@@ -33,6 +33,7 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
 enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_leave *leave,
                                  char why[MESSAGE_WHY_BYTES]);
 
+/* What they hold: net_control_free, net_control_reply_free. */
 enum status message_pack_control(const struct net_control *control, uint8_t **data, size_t *bytes);
 enum status message_unpack_control(const uint8_t *data, size_t bytes, struct net_control *control,
                                    char why[MESSAGE_WHY_BYTES]);

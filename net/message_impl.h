@@ -1,8 +1,12 @@
-/* net/message_impl.h - what the files that code messages share. Private to them. */
+/* net/message_impl.h - what the message*.c share. Private to them. */
 #ifndef NET_MESSAGE_IMPL_H
 #define NET_MESSAGE_IMPL_H
 #include "net/message.h"
+#include "net/plan.h"
 #include "net/weir.pb-c.h"
+
+/* Of steps and positions: beyond any training, and sums of two do not overflow. */
+#define MESSAGE_MAX_STEP ((int64_t)1 << 62)
 
 /* An allocator that runs dry: a few bytes on the wire can ask protobuf-c for far more memory. */
 struct budget {
@@ -12,22 +16,37 @@ struct budget {
 void message_budget_init(struct budget *b);
 /* Encoded bytes are malloc'd and given to the caller. ST_NOMEM. */
 enum status message_pack(const ProtobufCMessage *message, uint8_t **data, size_t *bytes);
-/* ST_INVALID, with the sentence in `why`. */
+/* Writes the sentence; returns ST_INVALID. */
 enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text);
 
-/* A job on its way out: the message and what it points to, which points to the job and chunks. */
+/* A job as protobuf-c wants it; it borrows from the job and the chunks it was made of. ST_NOMEM. */
 struct message_job {
     Weir__V1__Job wire;
     Weir__V1__Optimizer optimizer;
     Weir__V1__Parameter *params, **list;
     uint64_t *dims;
 };
-/* ST_NOMEM. */
 enum status message_job_to_wire(const struct net_job *job, const struct chunks *chunks,
                                 struct message_job *out);
-void message_job_free(struct message_job *job);
-/* *chunks: created, the caller's. ST_INVALID, ST_NOMEM. */
+void message_job_free(struct message_job *j);
+/* from: NULL is refused. n_workers is 0 if it was not said. */
 enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
+
+/* Numbers of servers from the wire, n of them, each below `below`; NULL for n = 0. */
+enum status message_map_from_wire(const uint32_t *from, size_t n, int below, int **out,
+                                  char why[MESSAGE_WHY_BYTES]);
+enum status message_hosts_from_wire(char *const *from, size_t n, struct hosts *out,
+                                    char why[MESSAGE_WHY_BYTES]);
+
+/* A plan as protobuf-c wants it, likewise. */
+struct message_plan {
+    Weir__V1__Plan wire;
+    struct message_job job;
+};
+enum status message_plan_to_wire(const struct net_plan *plan, struct message_plan *out);
+void message_plan_free(struct message_plan *p);
+enum status message_plan_from_wire(const Weir__V1__Plan *from, struct net_plan **out,
+                                   char why[MESSAGE_WHY_BYTES]);
 
 #endif

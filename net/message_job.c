@@ -183,14 +183,28 @@ static int dtype_from_wire(const char *name, enum dtype *out)
     return !name[0];
 }
 
+/* The fields that are numbers within bounds: NULL, or which is not. */
+static const char *number_problem(const Weir__V1__Job *from)
+{
+    const uint64_t most = (uint64_t)MESSAGE_MAX_STEP;
+    if (from->n_workers > JOB_MAX_WORKERS)
+        return "n_workers is out of bounds";
+    if (from->train_steps > most)
+        return "train_steps is out of bounds";
+    if (from->aggregate > (from->n_workers ? from->n_workers : JOB_MAX_WORKERS))
+        return "aggregate is above n_workers";
+    if (from->staleness > most)
+        return "staleness is out of bounds";
+    return from->batch_size > JOB_MAX_BATCH ? "batch_size is out of bounds" : NULL;
+}
+
 /* All but the optimizer and the table of chunks. */
 static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *to,
                                     char why[MESSAGE_WHY_BYTES])
 {
-    if (from->n_workers < 1 || from->n_workers > JOB_MAX_WORKERS)
-        return message_invalid(why, "n_workers is out of bounds");
-    if (from->train_steps > (uint64_t)1 << 62)
-        return message_invalid(why, "train_steps is out of bounds");
+    const char *wrong = number_problem(from);
+    if (wrong)
+        return message_invalid(why, wrong);
     int mode = 0;
     while (mode < JOB_N_MODES &&
            strcmp(from->sync_mode, job_sync_mode_name((enum job_sync_mode)mode)))
@@ -201,20 +215,19 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
                            .sync_mode = (enum job_sync_mode)mode,
                            .train_steps = (int64_t)from->train_steps,
                            .seed = from->seed,
-                           .delay_compensation = from->delay_compensation};
-    if (from->aggregate > from->n_workers)
-        return message_invalid(why, "aggregate is above n_workers");
-    if (from->staleness > (uint64_t)1 << 62)
-        return message_invalid(why, "staleness is out of bounds");
-    to->aggregate = from->aggregate ? (int)from->aggregate : to->n_workers;
-    to->staleness = (int64_t)from->staleness;
-    if (from->batch_size > INT32_MAX)
-        return message_invalid(why, "batch_size is out of bounds");
-    to->batch = (int)from->batch_size;
+                           .aggregate = (int)from->aggregate,
+                           .staleness = (int64_t)from->staleness,
+                           .delay_compensation = from->delay_compensation,
+                           .batch = (int)from->batch_size};
+    if (to->aggregate == 0)
+        to->aggregate = to->n_workers;
     if (!dtype_from_wire(from->push_dtype, &to->push_dtype) ||
         !dtype_from_wire(from->version_dtype, &to->version_dtype))
         return message_invalid(why, "push_dtype or version_dtype is none of " DTYPE_NAMES);
-    const char *wrong = job_check_mode(to);
+    struct net_job known = *to;
+    if (known.n_workers == 0) /* not said: any number may be meant */
+        known.n_workers = JOB_MAX_WORKERS;
+    wrong = job_check_mode(&known);
     return wrong ? message_invalid(why, wrong) : ST_OK;
 }
 
@@ -222,6 +235,8 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
 {
     struct net_job plain;
+    if (!from)
+        return message_invalid(why, "there is no job in it");
     enum status st = fields_from_wire(from, &plain, why);
     if (st == ST_OK)
         st = optim_from_wire(from->optimizer, &plain.optim, why);

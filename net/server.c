@@ -249,6 +249,7 @@ static void serve_control(struct server_call *c, const uint8_t *data, size_t byt
         reply(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
     else
         s->handler.control(s->handler.ctx, s, &control, number);
+    net_control_free(&control);
 }
 
 static void watch_op_done(struct server_call *c)

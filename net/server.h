@@ -30,8 +30,8 @@ struct net_server_handler {
                   const struct net_piece *piece);
     /* Nothing more comes from or goes to the stream; forget it. */
     void (*stream_closed)(void *ctx, struct net_stream *stream);
-    /* Another server's word, answered now or later by net_server_control_reply; NULL: there is
-     * nobody to take it. */
+    /* Another server's word, valid for the call; answered now or later by net_server_control_reply.
+     * NULL: there is nobody to take it. */
     void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
                     uint64_t call);
 };

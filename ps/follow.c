@@ -197,7 +197,9 @@ static void *follow_main(void *arg)
         if (st == ST_CANCELLED)
             continue;
         if (st == ST_OK) {
-            if (!handle(f, &reply))
+            int go = handle(f, &reply);
+            net_control_reply_free(&reply);
+            if (!go)
                 break;
             continue;
         }

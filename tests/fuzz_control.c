@@ -1,8 +1,9 @@
 /* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
- * reply, leave, coordinate, its reply); what decodes is within its bounds, and encodes again.
- * Corpus: tests/corpus/control. */
+ * reply, leave, coordinate, its reply with plans); what decodes is within its bounds, and encodes
+ * again. Corpus: tests/corpus/control. */
 #include "base/log.h"
 #include "net/message.h"
+#include "net/plan.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,24 +42,65 @@ static void read_control(const uint8_t *data, size_t size)
 {
     char why[MESSAGE_WHY_BYTES];
     struct net_control control, again;
-    struct net_control_reply reply;
     uint8_t *bytes;
     size_t n;
-    if (message_unpack_control(data, size, &control, why) == ST_OK) {
-        require(control.server >= 0 && control.server < control.n_servers);
-        require(control.phase >= 0 && control.phase < CONTROL_N_PHASES);
-        require(message_pack_control(&control, &bytes, &n) == ST_OK);
-        require(message_unpack_control(bytes, n, &again, why) == ST_OK);
-        require(again.order == control.order && again.bytes == control.bytes);
-        free(bytes);
+    if (message_unpack_control(data, size, &control, why) != ST_OK)
+        return;
+    require(control.joining || (control.server >= 0 && control.server < control.n_servers));
+    require(control.phase >= 0 && control.phase < CONTROL_N_PHASES);
+    require(control.lowest >= -1 && control.lowest <= control.highest);
+    for (int i = 0; i < control.n_missing; i++)
+        require(control.missing[i].member >= 0 && control.missing[i].member < JOB_MAX_WORKERS);
+    require(message_pack_control(&control, &bytes, &n) == ST_OK);
+    require(message_unpack_control(bytes, n, &again, why) == ST_OK);
+    require(again.order == control.order && again.bytes == control.bytes);
+    require(again.n_missing == control.n_missing && again.highest == control.highest);
+    free(bytes);
+    net_control_free(&again);
+    net_control_free(&control);
+}
+
+static void check_plan(const struct net_plan *p)
+{
+    require(p->generation > 0 && p->step >= 0 && p->n_members > 0 && p->servers.n > 0);
+    for (int i = 0; i < p->n_members; i++)
+        require(net_plan_rank(p, p->member[i]) == i && p->member[i] < JOB_MAX_WORKERS);
+    for (int i = 0; i < p->servers.n; i++)
+        require(net_plan_server(p, p->servers.addr[i]) == i);
+    for (int i = 0; i < p->chunks->n_chunks; i++) {
+        require(p->shard[i] >= 0 && p->shard[i] < p->servers.n);
+        require(p->source != PLAN_MEMORY || (p->held_by[i] >= 0 && p->held_by[i] < p->holders.n));
     }
-    if (message_unpack_control_reply(data, size, &reply, why) == ST_OK)
-        require(strlen(reply.restore) < sizeof reply.restore && !strchr(reply.restore, '/'));
+}
+
+static void read_control_reply(const uint8_t *data, size_t size)
+{
+    char why[MESSAGE_WHY_BYTES];
+    struct net_control_reply reply, again;
+    struct net_plan *copy;
+    uint8_t *bytes;
+    size_t n;
+    if (message_unpack_control_reply(data, size, &reply, why) != ST_OK)
+        return;
+    require(strlen(reply.restore) < sizeof reply.restore && !strchr(reply.restore, '/'));
+    if (reply.plan) {
+        check_plan(reply.plan);
+        require(net_plan_copy(reply.plan, &copy) == ST_OK);
+        check_plan(copy);
+        net_plan_free(copy);
+    }
+    require(message_pack_control_reply(&reply, &bytes, &n) == ST_OK);
+    require(message_unpack_control_reply(bytes, n, &again, why) == ST_OK);
+    require(!again.plan == !reply.plan && again.stop_step == reply.stop_step);
+    free(bytes);
+    net_control_reply_free(&again);
+    net_control_reply_free(&reply);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     read_join(data, size);
     read_control(data, size);
+    read_control_reply(data, size);
     return 0;
 }

@@ -1,0 +1,332 @@
+/* tests/net_plan_test.c - plans and what servers say of themselves: they come through the wire as
+ * they went in, and what cannot be is refused with a sentence, whoever sent it. */
+#include "net/message.h"
+#include "net/plan.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_CHUNKS = 3 };
+
+static int members[] = {0, 2, 5}, shard[] = {1, 0, 1}, held_by[] = {0, 0, 2};
+static char *servers[] = {"10.0.0.7:2221", "ps1.example:2221"};
+static char *holders[] = {"10.0.0.7:2221", "ps1.example:2221", "[::1]:2223"};
+static struct chunks *chunks;
+
+static int set_up(void **state)
+{
+    (void)state;
+    const struct net_param params[] = {{.name = "a", .shape = {2, {64, 1024}}},
+                                       {.name = "b", .shape = {1, {20000}}, .keep = 0.5f},
+                                       {.name = "c", .shape = {1, {70000}}}};
+    assert_int_equal(chunks_create(params, 3, 1 << 20, &chunks), ST_OK);
+    assert_int_equal(chunks->n_chunks, N_CHUNKS);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    chunks_destroy(chunks);
+    return 0;
+}
+
+/* From the memory of three servers, to two. */
+static struct net_plan good_plan(void)
+{
+    struct net_plan p = {.generation = 9,
+                         .step = 120,
+                         .position = 36000,
+                         .job = {.n_workers = 3,
+                                 .aggregate = 3,
+                                 .train_steps = 5000,
+                                 .seed = 7,
+                                 .push_dtype = DTYPE_BF16,
+                                 .batch = 100},
+                         .chunks = chunks,
+                         .n_members = 3,
+                         .member = members,
+                         .servers = {2, servers},
+                         .shard = shard,
+                         .source = PLAN_MEMORY,
+                         .before = 8,
+                         .holders = {3, holders},
+                         .held_by = held_by};
+    optim_defaults(OPTIM_ADAM, &p.job.optim);
+    p.job.optim.total_steps = 5000;
+    return p;
+}
+
+static void assert_same_hosts(const struct hosts *a, const struct hosts *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (int i = 0; i < a->n; i++)
+        assert_string_equal(a->addr[i], b->addr[i]);
+}
+
+static void assert_same_plan(const struct net_plan *a, const struct net_plan *b)
+{
+    char why[256];
+    assert_int_equal(a->generation, b->generation);
+    assert_int_equal(a->step, b->step);
+    assert_int_equal(a->position, b->position);
+    assert_int_equal(chunks_compare(a->chunks, b->chunks, why, sizeof why), ST_OK);
+    assert_int_equal(a->job.n_workers, b->job.n_workers);
+    assert_int_equal(a->job.batch, b->job.batch);
+    assert_int_equal(a->job.seed, b->job.seed);
+    assert_int_equal(a->job.push_dtype, b->job.push_dtype);
+    assert_int_equal(a->job.optim.kind, b->job.optim.kind);
+    assert_int_equal(a->job.optim.total_steps, b->job.optim.total_steps);
+    assert_int_equal(a->n_members, b->n_members);
+    assert_memory_equal(a->member, b->member, (size_t)a->n_members * sizeof(int));
+    assert_same_hosts(&a->servers, &b->servers);
+    assert_memory_equal(a->shard, b->shard, N_CHUNKS * sizeof(int));
+    assert_int_equal(a->source, b->source);
+    assert_string_equal(a->restore, b->restore);
+    assert_int_equal(a->before, b->before);
+    assert_same_hosts(&a->holders, &b->holders);
+    assert_int_equal(!a->held_by, !b->held_by);
+    if (a->held_by)
+        assert_memory_equal(a->held_by, b->held_by, N_CHUNKS * sizeof(int));
+}
+
+static void a_plan_knows_its_members_and_samples(void **state)
+{
+    (void)state;
+    struct net_plan p = good_plan(), *copy;
+    assert_int_equal(net_plan_rank(&p, 0), 0);
+    assert_int_equal(net_plan_rank(&p, 2), 1);
+    assert_int_equal(net_plan_rank(&p, 5), 2);
+    assert_int_equal(net_plan_rank(&p, 1), -1);
+    assert_int_equal(net_plan_rank(&p, -1), -1);
+    assert_int_equal(net_plan_rank(&p, 6), -1);
+    assert_int_equal(net_plan_server(&p, "ps1.example:2221"), 1);
+    assert_int_equal(net_plan_server(&p, "ps1.example:2222"), -1);
+    assert_int_equal(net_plan_position(&p, 120), 36000);
+    assert_int_equal(net_plan_position(&p, 122), 36600);
+    assert_int_equal(net_plan_position(&p, 119), 36000);
+    p.job.sync_mode = JOB_ASYNC;
+    assert_int_equal(net_plan_position(&p, 122), 36200);
+    assert_int_equal(net_plan_copy(&p, &copy), ST_OK);
+    assert_same_plan(&p, copy);
+    assert_ptr_not_equal(copy->member, p.member);
+    assert_ptr_not_equal(copy->servers.addr[0], p.servers.addr[0]);
+    net_plan_free(copy);
+    net_plan_free(NULL);
+}
+
+/* The reply that came out, to be freed, where the status is ST_OK. */
+static enum status reply_through(const struct net_control_reply *reply,
+                                 struct net_control_reply *got)
+{
+    char why[MESSAGE_WHY_BYTES] = "";
+    uint8_t *data;
+    size_t bytes;
+    assert_int_equal(message_pack_control_reply(reply, &data, &bytes), ST_OK);
+    enum status st = message_unpack_control_reply(data, bytes, got, why);
+    assert_true(st == ST_OK || why[0]);
+    free(data);
+    return st;
+}
+
+static void assert_comes_through(struct net_plan *p)
+{
+    struct net_control_reply got, reply = {.number = 1,
+                                           .generation = p->generation,
+                                           .incarnation = 3,
+                                           .step = -1,
+                                           .stop = 4,
+                                           .stop_step = 119,
+                                           .plan = p,
+                                           .settled = 8,
+                                           .drained = 1};
+    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_non_null(got.plan);
+    assert_same_plan(p, got.plan);
+    assert_int_equal(got.stop, 4);
+    assert_int_equal(got.stop_step, 119);
+    assert_int_equal(got.settled, 8);
+    assert_int_equal(got.drained, 1);
+    net_control_reply_free(&got);
+    assert_null(got.plan);
+}
+
+static void plans_come_through_the_wire(void **state)
+{
+    (void)state;
+    struct net_plan p = good_plan();
+    assert_comes_through(&p);
+    p.source = PLAN_CHECKPOINT;
+    p.before = 0;
+    p.holders = (struct hosts){0, NULL};
+    p.held_by = NULL;
+    snprintf(p.restore, sizeof p.restore, "weir-120.json");
+    assert_comes_through(&p);
+    p.source = PLAN_FIRST;
+    p.restore[0] = 0;
+    p.step = 0;
+    p.position = 0;
+    assert_comes_through(&p);
+}
+
+static void assert_refused(const struct net_plan *p, const char *what)
+{
+    struct net_control_reply got, reply = {.generation = p->generation, .plan = NULL};
+    struct net_plan copy = *p;
+    reply.plan = &copy;
+    if (reply_through(&reply, &got) != ST_INVALID)
+        fail_msg("taken: a plan with %s", what);
+}
+
+#define REFUSED(change)                                                                            \
+    do {                                                                                           \
+        struct net_plan p = good_plan();                                                           \
+        change;                                                                                    \
+        assert_refused(&p, #change);                                                               \
+    } while (0)
+
+static void plans_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    int falling[] = {0, 5, 2}, twice[] = {0, 2, 2}, far[] = {0, 2, JOB_MAX_WORKERS};
+    int nowhere[] = {0, 1, 2}, below[] = {0, 1, -1}, three[] = {0, 1, 3};
+    char *same[] = {"a:1", "a:1"}, *bare[] = {"a:1", "b"};
+    REFUSED(p.generation = 0);
+    REFUSED(p.step = -1);
+    REFUSED(p.step = INT64_MAX);
+    REFUSED(p.position = UINT64_MAX);
+    REFUSED(p.job.n_workers = 0);
+    REFUSED(p.job.batch = -1);
+    REFUSED(p.job.train_steps = -1);
+    REFUSED(p.n_members = 0);
+    REFUSED(p.member = falling);
+    REFUSED(p.member = twice);
+    REFUSED(p.member = far);
+    REFUSED(p.servers.n = 0);
+    REFUSED(p.servers.n = 1); /* the map has a 1 */
+    REFUSED(p.servers.addr = same);
+    REFUSED(p.servers.addr = bare);
+    REFUSED(p.shard = nowhere);
+    REFUSED(p.shard = below);
+    REFUSED(p.held_by = three);
+    REFUSED(p.holders.n = 0);
+    REFUSED(p.before = 0);
+    REFUSED(p.before = 9);
+    REFUSED(p.source = PLAN_CHECKPOINT); /* of no name */
+    REFUSED(p.source = PLAN_CHECKPOINT; snprintf(p.restore, sizeof p.restore, "../x"));
+    REFUSED(p.source = PLAN_FIRST);
+}
+
+static void maps_of_another_length_are_refused(void **state)
+{
+    (void)state;
+    struct net_plan p = good_plan();
+    struct chunks other = *chunks;
+    const struct net_param param = {.name = "a", .shape = {2, {64, 1024}}};
+    struct chunks *one;
+    assert_int_equal(chunks_create(&param, 1, 1 << 20, &one), ST_OK);
+    other.n_params = one->n_params; /* a table of one chunk, and maps of three */
+    other.params = one->params;
+    p.chunks = &other;
+    assert_refused(&p, "maps longer than the table");
+    chunks_destroy(one);
+    struct net_control_reply got, reply = {.generation = 8};
+    p = good_plan();
+    reply.plan = &p; /* of generation 9 */
+    assert_int_equal(reply_through(&reply, &got), ST_INVALID);
+    reply = (struct net_control_reply){.stop = 1, .stop_step = -2};
+    assert_int_equal(reply_through(&reply, &got), ST_INVALID);
+}
+
+static enum status control_through(const struct net_control *control, struct net_control *got)
+{
+    char why[MESSAGE_WHY_BYTES] = "";
+    uint8_t *data;
+    size_t bytes;
+    assert_int_equal(message_pack_control(control, &data, &bytes), ST_OK);
+    enum status st = message_unpack_control(data, bytes, got, why);
+    assert_true(st == ST_OK || why[0]);
+    free(data);
+    return st;
+}
+
+static struct net_missing absent[] = {{2, 1500}, {4095, 0}};
+
+static const struct net_control good_control = {.server = 1,
+                                                .n_servers = 2,
+                                                .incarnation = 5,
+                                                .generation = 9,
+                                                .address = "ps1.example:2221",
+                                                .leaving = 1,
+                                                .stop = 3,
+                                                .stopped = 1,
+                                                .lowest = 119,
+                                                .highest = 120,
+                                                .n_missing = 2,
+                                                .missing = absent};
+
+static void servers_say_how_they_stand(void **state)
+{
+    (void)state;
+    struct net_control got, joins = {.incarnation = 6, .joining = 1, .address = "h:1"};
+    assert_int_equal(control_through(&good_control, &got), ST_OK);
+    assert_string_equal(got.address, good_control.address);
+    assert_int_equal(got.leaving, 1);
+    assert_int_equal(got.joining, 0);
+    assert_int_equal(got.stop, 3);
+    assert_int_equal(got.stopped, 1);
+    assert_int_equal(got.lowest, 119);
+    assert_int_equal(got.highest, 120);
+    assert_int_equal(got.n_missing, 2);
+    assert_memory_equal(got.missing, absent, sizeof absent);
+    net_control_free(&got);
+    assert_null(got.missing);
+    assert_int_equal(control_through(&joins, &got), ST_OK);
+    assert_int_equal(got.joining, 1);
+    assert_null(got.missing);
+}
+
+#define CONTROL_REFUSED(change)                                                                    \
+    do {                                                                                           \
+        struct net_control c = good_control, got;                                                  \
+        change;                                                                                    \
+        if (control_through(&c, &got) != ST_INVALID)                                               \
+            fail_msg("taken: a request with %s", #change);                                         \
+    } while (0)
+
+static void stands_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    struct net_missing nobody[] = {{JOB_MAX_WORKERS, 0}, {0, 0}}, early[] = {{0, -1}, {0, 0}};
+    static struct net_missing crowd[JOB_MAX_WORKERS + 1];
+    CONTROL_REFUSED(c.joining = 1); /* and has a number */
+    CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0; c.address[0] = 0);
+    CONTROL_REFUSED(c.server = 2);
+    CONTROL_REFUSED(snprintf(c.address, sizeof c.address, "nowhere"));
+    CONTROL_REFUSED(snprintf(c.address, sizeof c.address, "a:1,b:2"));
+    CONTROL_REFUSED(c.lowest = -2);
+    CONTROL_REFUSED(c.lowest = 121);
+    CONTROL_REFUSED(c.highest = INT64_MAX);
+    CONTROL_REFUSED(c.missing = nobody);
+    CONTROL_REFUSED(c.missing = early);
+    CONTROL_REFUSED(c.missing = crowd; c.n_missing = JOB_MAX_WORKERS + 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_knows_its_members_and_samples),
+        cmocka_unit_test(plans_come_through_the_wire),
+        cmocka_unit_test(plans_that_cannot_be_are_refused),
+        cmocka_unit_test(maps_of_another_length_are_refused),
+        cmocka_unit_test(servers_say_how_they_stand),
+        cmocka_unit_test(stands_that_cannot_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
