@@ -196,69 +196,6 @@ int64_t chunks_default_bytes(int64_t n_elems, int n_servers)
     return share < CHUNKS_PACK_BYTES ? CHUNKS_PACK_BYTES : share;
 }
 
-static int larger_first(const void *a, const void *b, void *table)
-{
-    const struct chunks *c = table;
-    int i = *(const int *)a, j = *(const int *)b;
-    int64_t m = c->chunks[i].n_elems, n = c->chunks[j].n_elems;
-    return m != n ? (m < n ? 1 : -1) : (i > j) - (i < j);
-}
-
-struct load {
-    int64_t elems;
-    int server;
-};
-
-static int load_less(const struct load *a, const struct load *b)
-{
-    return a->elems != b->elems ? a->elems < b->elems : a->server < b->server;
-}
-
-/* Lets the heap's root sink to its place. */
-static void sift_down(struct load *heap, int n)
-{
-    for (int i = 0;;) {
-        int least = i;
-        for (int child = 2 * i + 1; child <= 2 * i + 2 && child < n; child++)
-            if (load_less(&heap[child], &heap[least]))
-                least = child;
-        if (least == i)
-            return;
-        struct load t = heap[i];
-        heap[i] = heap[least];
-        heap[least] = t;
-        i = least;
-    }
-}
-
-enum status chunks_shard(const struct chunks *c, int n_servers, int *server)
-{
-    if (n_servers < 1) {
-        LOG_E("chunks cannot be spread over %d servers", n_servers);
-        return ST_INVALID;
-    }
-    int *order = malloc((size_t)c->n_chunks * sizeof *order);
-    struct load *heap = malloc((size_t)n_servers * sizeof *heap);
-    if (!order || !heap) {
-        free(order);
-        free(heap);
-        return ST_NOMEM;
-    }
-    for (int i = 0; i < c->n_chunks; i++)
-        order[i] = i;
-    for (int i = 0; i < n_servers; i++)
-        heap[i] = (struct load){0, i}; /* equal loads in order of number: a heap already */
-    qsort_r(order, (size_t)c->n_chunks, sizeof *order, larger_first, (void *)c);
-    for (int i = 0; i < c->n_chunks; i++) {
-        server[order[i]] = heap[0].server;
-        heap[0].elems += c->chunks[order[i]].n_elems;
-        sift_down(heap, n_servers);
-    }
-    free(order);
-    free(heap);
-    return ST_OK;
-}
-
 static void shape_text(const struct shape *s, char *out, size_t n)
 {
     size_t at = 0;

@@ -63,8 +63,15 @@ void chunks_destroy(struct chunks *c); /* NULL is fine */
  * not fall into about four chunks for each server. */
 int64_t chunks_default_bytes(int64_t n_elems, int n_servers);
 
-/* Fills server[n_chunks] with numbers from 0 to n_servers - 1. */
+/* Fills server[n_chunks] with numbers from 0 to n_servers - 1. No two servers are further apart
+ * than the largest chunk. */
 enum status chunks_shard(const struct chunks *c, int n_servers, int *server);
+/* Likewise, from the map of n_old servers: prev[n_new] says which of them each of the new ones was,
+ * -1: none. Within the same bound, a chunk whose server stays is moved only if it has to be:
+ * nothing where the loads are near enough, else little more than what servers have above the
+ * average. A function of its arguments. */
+enum status chunks_reshard(const struct chunks *c, int n_old, const int *old_map, const int *prev,
+                           int n_new, int *server);
 
 /* Compares two tables. ST_OK, or ST_MISMATCH with a sentence that names the first parameter that
  * differs, and how: "parameter 2 'conv2/weights': shape 64x32x5x5 here, 64x32x3x3 there". */

@@ -166,6 +166,121 @@ static void test_shard_rule(void **state)
     chunks_destroy(c);
 }
 
+/* What a new map does to an old one: elements that left a server that stays, and what those servers
+ * had above the average after the chunks of the others had found a place. */
+struct moves {
+    int64_t moved, above, largest, spread_before, spread;
+};
+
+static int64_t spread(const int64_t *load, int n)
+{
+    int64_t least = INT64_MAX, most = 0;
+    for (int s = 0; s < n; s++) {
+        least = load[s] < least ? load[s] : least;
+        most = load[s] > most ? load[s] : most;
+    }
+    return most - least;
+}
+
+static void look_at_moves(const struct chunks *c, const int *old, const int *prev, int n,
+                          const int *new, struct moves *m)
+{
+    int64_t kept[16] = {0}, load[16] = {0}, n_old = 0;
+    *m = (struct moves){.moved = 0};
+    for (int i = 0; i < c->n_chunks; i++) {
+        int64_t elems = c->chunks[i].n_elems;
+        int stays = -1;
+        for (int s = 0; s < n; s++)
+            stays = prev[s] == old[i] ? s : stays;
+        assert_in_range(new[i], 0, n - 1);
+        load[new[i]] += elems;
+        if (stays >= 0)
+            kept[stays] += elems;
+        n_old += stays >= 0;
+        m->moved += stays >= 0 && stays != new[i] ? elems : 0;
+        m->largest = elems > m->largest ? elems : m->largest;
+    }
+    for (int s = 0; s < n; s++)
+        m->above += kept[s] * n > c->n_elems ? kept[s] - c->n_elems / n : 0;
+    m->spread_before = n_old == c->n_chunks ? spread(kept, n) : INT64_MAX;
+    m->spread = spread(load, n);
+}
+
+static struct chunks *random_table(uint64_t key)
+{
+    struct net_param p[24];
+    char names[24][16];
+    int n = 1 + (int)rng_below(key, 0, 24);
+    for (int i = 0; i < n; i++) {
+        snprintf(names[i], sizeof names[i], "p%d", i);
+        p[i] = (struct net_param){.name = names[i], .shape = {2, {1, 1}}};
+        for (int d = 0; d < 2; d++)
+            p[i].shape.dim[d] = 1 + (int64_t)rng_below(key, (uint64_t)(10 + 2 * i + d), 250);
+    }
+    return make(p, n, CHUNKS_MIN_BYTES + 4 * (int64_t)rng_below(key, 1, 9000));
+}
+
+/* Servers come and go at random: always within the bound, and what is moved is needed. */
+static void test_reshard(void **state)
+{
+    for (uint64_t round = 0; round < 300; round++) {
+        uint64_t key = rng_key(round, RNG_TEST, 1);
+        struct chunks *c = random_table(key);
+        size_t bytes = (size_t)c->n_chunks * sizeof(int);
+        int *old = malloc(bytes), *new = malloc(bytes), *again = malloc(bytes);
+        int n_old = 1 + (int)rng_below(key, 2, 6);
+        assert_int_equal(chunks_shard(c, n_old, old), ST_OK);
+        for (int k = 0; k < 8; k++) {
+            int prev[16], n = 0, joined;
+            for (int s = 0; s < n_old; s++) /* the first always stays */
+                if (s == 0 || rng_below(key, (uint64_t)(100 + 16 * k + s), 4) > 0)
+                    prev[n++] = s;
+            joined = (int)rng_below(key, (uint64_t)(300 + k), 3);
+            for (int i = 0; i < joined && n < 10; i++)
+                prev[n++] = -1;
+            struct moves m;
+            assert_int_equal(chunks_reshard(c, n_old, old, prev, n, new), ST_OK);
+            assert_int_equal(chunks_reshard(c, n_old, old, prev, n, again), ST_OK);
+            assert_memory_equal(new, again, bytes);
+            look_at_moves(c, old, prev, n, new, &m);
+            assert_true(m.spread <= m.largest);
+            assert_true(m.moved <= m.above + n * m.largest);
+            if (m.spread_before <= m.largest)
+                assert_int_equal(m.moved, 0);
+            memcpy(old, new, bytes);
+            n_old = n;
+        }
+        free(old);
+        free(new);
+        free(again);
+        chunks_destroy(c);
+    }
+}
+
+/* One server more, and gone again: half of it moves, and nothing but that comes back. */
+static void test_reshard_back(void **state)
+{
+    const int join[2] = {0, -1}, leave[1] = {0}, stay[2] = {1, 0};
+    struct chunks *c = make(deep, N_DEEP, 1 << 16);
+    size_t bytes = (size_t)c->n_chunks * sizeof(int);
+    int *one = calloc(1, bytes), *two = malloc(bytes), *back = malloc(bytes);
+    struct moves m;
+    assert_int_equal(chunks_reshard(c, 1, one, join, 2, two), ST_OK);
+    look_at_moves(c, one, join, 2, two, &m);
+    assert_true(m.spread <= m.largest && m.moved <= c->n_elems / 2);
+    assert_true(m.moved >= (c->n_elems - m.largest) / 2);
+    assert_int_equal(chunks_reshard(c, 2, two, stay, 2, back), ST_OK);
+    for (int i = 0; i < c->n_chunks; i++) /* they have changed numbers alone */
+        assert_int_equal(back[i], 1 - two[i]);
+    assert_int_equal(chunks_reshard(c, 2, two, leave, 1, back), ST_OK);
+    assert_memory_equal(one, back, bytes);
+    assert_int_equal(chunks_reshard(c, 2, two, leave, 0, back), ST_INVALID);
+    free(one);
+    free(two);
+    free(back);
+    chunks_destroy(c);
+}
+
 static void compare(const struct net_param *there, int n, int64_t chunk_bytes, const char *expect)
 {
     char why[256] = "";
@@ -251,7 +366,8 @@ int main(void)
         cmocka_unit_test(test_cover),         cmocka_unit_test(test_pack),
         cmocka_unit_test(test_default_bytes), cmocka_unit_test(test_balance),
         cmocka_unit_test(test_shard_rule),    cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_reshard),
+        cmocka_unit_test(test_reshard_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
