@@ -1,7 +1,6 @@
 /* ps/checkpoint.c - see checkpoint.h. */
 #include "ps/checkpoint.h"
 #include "base/log.h"
-#include "ps/manifest.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -9,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = CHUNKS_MAX_NAME + 80, N_FIXED = 11, VALUE_BYTES = 72 };
+enum { NAME_BYTES = CHUNKS_MAX_NAME + 80, N_FIXED = 14, VALUE_BYTES = 72 };
 
 struct table {
     struct safetensors_tensor *tensors;
@@ -17,6 +16,7 @@ struct table {
     char (*keys)[NAME_BYTES + 8]; /* of the versions */
     char (*values)[VALUE_BYTES];
     const char *(*metadata)[2];
+    char *lists; /* of members and addresses, each with its 0 */
     int n_tensors, n_metadata;
 };
 
@@ -50,6 +50,13 @@ static void name_part(char name[NAME_BYTES], const struct part *p, int slot)
         snprintf(name + n, NAME_BYTES - (size_t)n, " [%" PRId64 ":%" PRId64 "]", p->begin, p->end);
 }
 
+static void add_text(struct table *t, const char *key, const char *text)
+{
+    t->metadata[t->n_metadata][0] = key;
+    t->metadata[t->n_metadata][1] = text;
+    t->n_metadata++;
+}
+
 static void add_metadata(struct table *t, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static void add_metadata(struct table *t, const char *key, const char *fmt, ...)
@@ -58,9 +65,7 @@ static void add_metadata(struct table *t, const char *key, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(t->values[t->n_metadata], VALUE_BYTES, fmt, ap);
     va_end(ap);
-    t->metadata[t->n_metadata][0] = key;
-    t->metadata[t->n_metadata][1] = t->values[t->n_metadata];
-    t->n_metadata++;
+    add_text(t, key, t->values[t->n_metadata]);
 }
 
 static void add_tensor(struct table *t, const struct part *p, int slot, const float *data,
@@ -97,6 +102,7 @@ static void free_table(struct table *t)
     free(t->keys);
     free(t->values);
     free(t->metadata);
+    free(t->lists);
 }
 
 static void fill_tensors(struct table *t, const struct ps_checkpoint_file *cp,
@@ -117,6 +123,26 @@ static void fill_tensors(struct table *t, const struct ps_checkpoint_file *cp,
                 add_tensor(t, &p, slot, data, version);
         }
     }
+}
+
+static enum status fill_progress(struct table *t, const struct ps_progress *p)
+{
+    size_t bytes = 0;
+    FILE *f = open_memstream(&t->lists, &bytes);
+    if (!f)
+        return ST_NOMEM;
+    for (int i = 0; i < p->n_members; i++)
+        fprintf(f, "%s%d", i ? "," : "", p->member[i]);
+    fputc(0, f);
+    long addresses = ftell(f);
+    for (int i = 0; i < p->servers.n; i++)
+        fprintf(f, "%s%s", i ? "," : "", p->servers.addr[i]);
+    if (fclose(f) != 0 || addresses < 0)
+        return ST_NOMEM;
+    add_metadata(t, "position", "%" PRIu64, p->position);
+    add_text(t, "members", t->lists);
+    add_text(t, "addresses", t->lists + addresses);
+    return ST_OK;
 }
 
 static void fill_metadata(struct table *t, const struct ps_checkpoint_file *cp, const char *digest)
@@ -156,6 +182,8 @@ enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp, const struc
     }
     TRY(ps_manifest_digest(cp->job, cp->chunks, digest));
     st = make_table(&t, n_parts * (size_t)(1 + optim_n_slots(&cp->job->optim)) + 1);
+    if (st == ST_OK && cp->progress.known)
+        st = fill_progress(&t, &cp->progress);
     if (st != ST_OK) {
         LOG_E("%s: out of memory for the names of its tensors", path);
         goto done;

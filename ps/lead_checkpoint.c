@@ -175,7 +175,12 @@ static enum status write_manifest(struct lead *l, const struct run *run, int64_t
     for (int i = 1; i < l->cfg.n_servers; i++)
         files[i] = l->remotes[i].state.file;
     pthread_mutex_unlock(&l->lock);
-    struct ps_manifest m = {step, run->generation, run->job, run->chunks, l->cfg.n_servers, files};
+    struct ps_manifest m = {.step = step,
+                            .generation = run->generation,
+                            .job = run->job,
+                            .chunks = run->chunks,
+                            .n_files = l->cfg.n_servers,
+                            .files = files};
     TRY(ps_manifest_write(l->cfg.folder, &m));
     for (int i = 0; i < l->cfg.n_servers; i++)
         bytes += (double)files[i].bytes;

@@ -7,16 +7,25 @@
  * The manifest is one line of JSON that ends in ,"crc32c":"XXXXXXXX"}: the CRC-32C of the text
  * before.
  *
- * Owns:    a manifest owns its table of parameters and files.
+ * Owns:    a manifest that was read owns its lists and its table of parameters.
  * Threads: values; one at a time in one folder writes.
  * Errors:  writing: ST_IO, ST_NOMEM, logged. Reading: ST_NOT_FOUND, ST_IO, ST_CORRUPT, ST_NOMEM;
  *          not logged, a sentence in `why`. */
 #ifndef PS_MANIFEST_H
 #define PS_MANIFEST_H
+#include "base/hosts.h"
 #include "files/safetensors.h"
 #include "net/job.h"
 
 enum { MANIFEST_NAME_BYTES = 96, MANIFEST_WHY_BYTES = SAFETENSORS_WHY_BYTES + 128 };
+
+/* How far training was at the step, and who had done it. */
+struct ps_progress {
+    int known;              /* 0: written before there was this; nothing below is set */
+    uint64_t position;      /* samples that were read up to the step, of all passes */
+    int n_members, *member; /* indices, ascending */
+    struct hosts servers;   /* addresses; a server's number is its place */
+};
 
 struct ps_manifest {
     int64_t step;
@@ -25,6 +34,7 @@ struct ps_manifest {
     struct chunks *chunks; /* what is trained; cut as it was then */
     int n_files;           /* servers */
     struct safetensors_written *files;
+    struct ps_progress progress;
 };
 
 /* File names, without a folder. */

@@ -105,6 +105,7 @@ static struct net_job adapt(const struct ps_manifest *m, const struct net_job *o
 {
     struct net_job job = m->job;
     job.n_workers = other->n_workers;
+    job.batch = other->batch;
     if (job_aggregate(&m->job) == m->job.n_workers)
         job.aggregate = other->aggregate;
     job.train_steps = other->train_steps;
@@ -130,7 +131,7 @@ enum status ps_match_restored(const struct ps_manifest *m, const struct net_join
                  " is of %s; give the same flags, or the "
                  "servers another --checkpoint_dir",
                  m->step, what);
-    else if (m->job.n_workers != join->job.n_workers)
+    else if (m->job.n_workers != join->job.n_workers && !m->progress.known)
         LOG_W(
             "the checkpoint is of %d workers, now there are %d: the pass over the samples that it "
             "was made in is not finished sample by sample",

@@ -24,7 +24,7 @@ static void require(int cond)
         abort();
 }
 
-/* What is read must be a job that can be, with as many files as it says. */
+/* What is read must be a job that can be, with as many files as it says; members in order. */
 static void read_one(const uint8_t *data, size_t size, const char *tail)
 {
     char path[64], why[MANIFEST_WHY_BYTES] = "";
@@ -39,6 +39,10 @@ static void read_one(const uint8_t *data, size_t size, const char *tail)
         require(m->n_files >= 1 && m->job.n_workers >= 1 && optim_check(&m->job.optim) == ST_OK);
         for (int i = 0; i < m->n_files; i++)
             require(m->files[i].bytes <= INT64_MAX);
+        const struct ps_progress *p = &m->progress;
+        require(!p->known || (p->n_members >= 1 && p->servers.n >= 1 && p->position <= INT64_MAX));
+        for (int i = 0; p->known && i < p->n_members; i++)
+            require(p->member[i] > (i ? p->member[i - 1] : -1));
     } else {
         require(why[0] != 0);
     }

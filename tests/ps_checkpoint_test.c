@@ -71,6 +71,7 @@ struct cluster {
     struct ps_store *store[MAX_SERVERS];
     struct ps_capture *capture[MAX_SERVERS];
     int n_done;
+    struct ps_progress progress;
 };
 
 static int n_answers; /* to earlier pieces */
@@ -164,10 +165,23 @@ static enum status write_files(struct cluster *c, int64_t step, uint64_t generat
     enum status st = ST_OK;
     struct safetensors_written files[MAX_SERVERS];
     for (int i = 0; i < c->n; i++) {
-        struct ps_checkpoint_file f = {folder, step, generation, i, c->n, &c->job, c->chunks};
+        struct ps_checkpoint_file f = {.folder = folder,
+                                       .step = step,
+                                       .generation = generation,
+                                       .server = i,
+                                       .n_servers = c->n,
+                                       .job = &c->job,
+                                       .chunks = c->chunks,
+                                       .progress = c->progress};
         TRY(ps_checkpoint_write(&f, c->capture[i], &files[i]));
     }
-    struct ps_manifest m = {step, generation, c->job, c->chunks, c->n, files};
+    struct ps_manifest m = {.step = step,
+                            .generation = generation,
+                            .job = c->job,
+                            .chunks = c->chunks,
+                            .n_files = c->n,
+                            .files = files,
+                            .progress = c->progress};
     TRY(ps_manifest_write(folder, &m));
     TRY(ps_manifest_tidy(folder, keep));
 done:
@@ -330,6 +344,75 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
     assert_int_equal(ps_restore_read(r, 0, 1324, value, slots, &version), ST_OK);
     assert_true(version == 3);
     ps_restore_close(r);
+    end(&c);
+}
+
+/* Position, members and addresses come back, and stand in each file; without them a manifest is as
+ * it was before there were any. */
+static void progress_is_kept(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct ps_restore *r;
+    struct safetensors_file *f;
+    char path[256], why[SAFETENSORS_WHY_BYTES], *addr[] = {"10.0.0.7:2220", "[::1]:2221"};
+    int member[] = {0, 2, 4096};
+    start(&c, 2, 4096, OPTIM_SGD);
+    train(&c, -1, 3);
+    assert_int_equal(train_and_save(&c, 3, 4, 5), ST_OK);
+    assert_int_equal(ps_restore_find(folder, &r), ST_OK);
+    assert_false(ps_restore_manifest(r)->progress.known);
+    ps_restore_close(r);
+    c.progress = (struct ps_progress){1, (1ULL << 40) + 7, 3, member, {2, addr}};
+    assert_int_equal(train_and_save(&c, 5, 6, 7), ST_OK);
+    assert_int_equal(ps_restore_find(folder, &r), ST_OK);
+    const struct ps_progress *p = &ps_restore_manifest(r)->progress;
+    assert_true(p->known && p->position == (1ULL << 40) + 7);
+    assert_int_equal(p->n_members, 3);
+    assert_memory_equal(p->member, member, sizeof member);
+    assert_int_equal(p->servers.n, 2);
+    assert_string_equal(p->servers.addr[1], "[::1]:2221");
+    ps_restore_close(r);
+    snprintf(path, sizeof path, "%s/weir-6-1-of-2.safetensors", folder);
+    assert_int_equal(safetensors_open(path, &f, why), ST_OK);
+    assert_string_equal(safetensors_metadata(f, "position"), "1099511627783");
+    assert_string_equal(safetensors_metadata(f, "members"), "0,2,4096");
+    assert_string_equal(safetensors_metadata(f, "addresses"), "10.0.0.7:2220,[::1]:2221");
+    safetensors_close(f);
+    end(&c);
+}
+
+/* A manifest whose text is right, but not what it says of its members and servers. */
+static void progress_that_cannot_be_is_no_checkpoint(void **state)
+{
+    static const struct {
+        int n_members, member[2];
+        uint64_t position;
+    } bad[] = {
+        {0, {0, 0}, 5}, {2, {1, 1}, 5}, {2, {1, 0}, 5}, {1, {-1, 0}, 5}, {1, {0}, 1ULL << 63}};
+    (void)state;
+    struct cluster c;
+    char path[256], why[MANIFEST_WHY_BYTES], *addr[] = {"a:1"};
+    start(&c, 1, 8192, OPTIM_SGD);
+    struct safetensors_written file = {0};
+    struct ps_manifest m = {
+        .step = 3, .generation = 1, .job = c.job, .chunks = c.chunks, .n_files = 1, .files = &file};
+    snprintf(path, sizeof path, "%s/weir-3.json", folder);
+    for (size_t i = 0; i <= sizeof bad / sizeof *bad; i++) {
+        struct ps_manifest *read = NULL;
+        int member[2] = {0, 1}, good = i == sizeof bad / sizeof *bad;
+        if (!good)
+            memcpy(member, bad[i].member, sizeof member);
+        m.progress = (struct ps_progress){
+            1, good ? 5 : bad[i].position, good ? 2 : bad[i].n_members, member, {1, addr}};
+        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+        assert_int_equal(ps_manifest_read(path, &read, why), good ? ST_OK : ST_CORRUPT);
+        assert_true(good || strstr(why, "members"));
+        ps_manifest_free(read);
+    }
+    m.progress.servers.n = 0;
+    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(ps_manifest_read(path, &(struct ps_manifest *){NULL}, why), ST_CORRUPT);
     end(&c);
 }
 
@@ -511,6 +594,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_hold_keeps_answers_back, setup, teardown),
         cmocka_unit_test_setup_teardown(chunks_at_their_own_pace_keep_their_versions, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(progress_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(progress_that_cannot_be_is_no_checkpoint, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_falls_back_to_the_one_before, setup, teardown),
         cmocka_unit_test_setup_teardown(only_so_many_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_fault_at_any_call_leaves_a_whole_checkpoint, setup,
