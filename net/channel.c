@@ -6,10 +6,7 @@
 
 grpc_channel *net_channel_create(const char *addr)
 {
-    static const struct {
-        const char *key;
-        int value;
-    } settings[] = {
+    static const struct net_setting settings[] = {
         {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
         {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
         {GRPC_ARG_ENABLE_RETRIES, 0},
@@ -26,11 +23,7 @@ grpc_channel *net_channel_create(const char *addr)
     };
     enum { N = sizeof settings / sizeof settings[0] };
     grpc_arg args[N];
-    for (int i = 0; i < N; i++) {
-        args[i] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)settings[i].key};
-        args[i].value.integer = settings[i].value;
-    }
-    grpc_channel_args list = {N, args};
+    grpc_channel_args list = net_rt_args(settings, N, args);
     char target[512];
     snprintf(target, sizeof target, "dns:///%s", addr);
     grpc_channel_credentials *plain = grpc_insecure_credentials_create();

@@ -49,6 +49,15 @@ void net_rt_shutdown(void)
     grpc_shutdown();
 }
 
+grpc_channel_args net_rt_args(const struct net_setting *settings, size_t n, grpc_arg *args)
+{
+    for (size_t i = 0; i < n; i++) {
+        args[i] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)settings[i].key};
+        args[i].value.integer = settings[i].value;
+    }
+    return (grpc_channel_args){n, args};
+}
+
 void net_op_init(struct net_op *op, void (*done)(struct net_op *op, int ok))
 {
     op->done = done;

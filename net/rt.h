@@ -31,6 +31,14 @@ void net_op_init(struct net_op *op, void (*done)(struct net_op *op, int ok));
 int net_op_start(struct net_op *op, grpc_call *call, const grpc_op *ops, size_t n_ops);
 void net_op_arm(struct net_op *op); /* before any other gRPC function that takes the op as tag */
 
+/* A number that gRPC lets one set on a channel or a server. */
+struct net_setting {
+    const char *key;
+    int value;
+};
+/* gRPC's form of n of them; args is [n], and borrowed by what is returned. */
+grpc_channel_args net_rt_args(const struct net_setting *settings, size_t n, grpc_arg *args);
+
 /* To host:port; it connects when it is used. NULL: no memory. */
 grpc_channel *net_channel_create(const char *addr);
 

@@ -491,10 +491,7 @@ static enum status log_why_not(const char *addr)
 
 static grpc_server *make_server(void)
 {
-    static const struct {
-        const char *key;
-        int value;
-    } settings[] = {
+    static const struct net_setting settings[] = {
         {GRPC_ARG_ALLOW_REUSEPORT, 0},
         {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
         {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
@@ -508,11 +505,7 @@ static grpc_server *make_server(void)
     };
     enum { N = sizeof settings / sizeof settings[0] };
     grpc_arg args[N];
-    for (int i = 0; i < N; i++) {
-        args[i] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)settings[i].key};
-        args[i].value.integer = settings[i].value;
-    }
-    grpc_channel_args list = {N, args};
+    grpc_channel_args list = net_rt_args(settings, N, args);
     return grpc_server_create(&list, NULL);
 }
 
