@@ -56,8 +56,7 @@ enum status cuda_edges_create(struct cuda_plan *plan)
         size_t bytes = (size_t)elems_of(plan, i, plan->cfg.batch) * sizeof(float);
         TRY(cuda_check(&plan->ops[i], "cudaHostAlloc",
                        cudaHostAlloc((void **)&c->host, bytes, cudaHostAllocDefault)));
-        TRY(cuda_check(&plan->ops[i], "cudaEventCreateWithFlags",
-                       cudaEventCreateWithFlags(&c->read, cudaEventDisableTiming)));
+        TRY(cuda_event_create(&plan->ops[i], &c->read));
     }
 done:
     return st;

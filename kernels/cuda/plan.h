@@ -131,8 +131,7 @@ struct cuda_pass {
     int n_owned, cap_owned;
 };
 
-/* error.c: the library's code as ours; a failure is logged with the layer (op NULL: the plan's own
- * work) and the call. */
+/* error.c: a library's code as ours; a failure is logged with layer (NULL: all) and call. */
 enum status cuda_check(const struct cuda_op *op, const char *call, cudaError_t code);
 /* What to do about it, as a clause that begins with "; "; "" if nothing is sure to help. */
 const char *cuda_mend(cudaError_t code);
@@ -170,6 +169,7 @@ enum status cuda_desc_conv(struct cuda_pass *pass, const struct cuda_op *op, con
                            cudnnConvolutionDescriptor_t *out);
 
 /* transfer.c */
+enum status cuda_event_create(const struct cuda_op *op, cudaEvent_t *out); /* no timing */
 enum status cuda_transfer_create(struct cuda_plan *plan);
 void cuda_transfer_destroy(struct cuda_plan *plan);
 enum status cuda_upload(struct cuda_plan *plan, int param);

@@ -107,21 +107,15 @@ done:
     return st;
 }
 
-static enum status event_create(cudaEvent_t *out)
-{
-    return cuda_check(NULL, "cudaEventCreateWithFlags",
-                      cudaEventCreateWithFlags(out, cudaEventDisableTiming));
-}
-
 /* What the device starts from. Parts and tally are copied before this returns. */
 static enum status memory_fill(struct cuda_plan *plan, struct cuda_resident *r, int64_t n_elems)
 {
     enum status st = ST_OK;
     struct cuda_tally start = {.step = r->step};
     size_t slots = (size_t)optim_n_slots(&r->optim) * (size_t)n_elems * sizeof(float);
-    TRY(event_create(&r->item_sent));
+    TRY(cuda_event_create(NULL, &r->item_sent));
     for (int k = 0; k < RESIDENT_RUNS; k++)
-        TRY(event_create(&r->run_done[k]));
+        TRY(cuda_event_create(NULL, &r->run_done[k]));
     if (slots > 0)
         TRY(cuda_check(NULL, "cudaMemsetAsync",
                        cudaMemsetAsync(r->d_slots, 0, slots, plan->compute)));

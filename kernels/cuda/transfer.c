@@ -101,24 +101,24 @@ done:
     return st;
 }
 
-static enum status event_create(cudaEvent_t *out)
+enum status cuda_event_create(const struct cuda_op *op, cudaEvent_t *out)
 {
-    return cuda_check(NULL, "cudaEventCreateWithFlags",
+    return cuda_check(op, "cudaEventCreateWithFlags",
                       cudaEventCreateWithFlags(out, cudaEventDisableTiming));
 }
 
 enum status cuda_transfer_create(struct cuda_plan *plan)
 {
     enum status st = ST_OK;
-    TRY(event_create(&plan->input_read));
-    TRY(event_create(&plan->result_ready));
+    TRY(cuda_event_create(NULL, &plan->input_read));
+    TRY(cuda_event_create(NULL, &plan->result_ready));
     for (int i = 0; i < plan->cfg.n_layers; i++) {
-        TRY(event_create(&plan->used[i]));
-        TRY(event_create(&plan->ready[i]));
-        TRY(event_create(&plan->copied[i]));
+        TRY(cuda_event_create(NULL, &plan->used[i]));
+        TRY(cuda_event_create(NULL, &plan->ready[i]));
+        TRY(cuda_event_create(NULL, &plan->copied[i]));
     }
     for (int k = 0; k < plan->cfg.n_params; k++)
-        TRY(event_create(&plan->params[k].loaded));
+        TRY(cuda_event_create(NULL, &plan->params[k].loaded));
     TRY(blocks_pin(plan));
     TRY(staging_create(plan));
 done:
