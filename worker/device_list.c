@@ -3,9 +3,9 @@
 #include "base/log.h"
 #include "worker/device_lock.h"
 #include "worker/device_scan.h"
+#include "worker/report_json.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,15 +103,7 @@ static enum status print_json(const struct device_scan *s, const char *lock_dir)
                   text_or_null(s->n ? NULL : s->why), "cuda_visible_devices",
                   s->visible ? json_string(s->visible) : json_null(), "gpus_of_machine",
                   number_or_null(s->n_machine >= 0, (uint64_t)s->n_machine), "lock_dir", lock_dir);
-    char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
-    json_decref(all);
-    if (text == NULL) {
-        LOG_E("out of memory, or a device's name is not UTF-8, in the list of devices");
-        return ST_NOMEM;
-    }
-    puts(text);
-    free(text);
-    return ST_OK;
+    return report_json_print_take(all);
 }
 
 enum status device_list_print(int as_json, const char *lock_dir)

@@ -6,10 +6,10 @@
 #include "worker/device_nvml.h"
 #include "worker/device_scan.h"
 #include "worker/devices.h"
+#include "worker/report_json.h"
 #include "worker/self_test_child.h"
 #include "worker/self_test_net.h"
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,15 +230,7 @@ static enum status print_json(json_t *devices, const struct listing *l, int pass
 {
     json_t *all = json_pack("{sO sb so}", "devices", devices, "passed", passed, "why_no_gpu",
                             l->n > 0 ? json_null() : json_string(l->why));
-    char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
-    json_decref(all);
-    if (text == NULL) {
-        LOG_E("out of memory, or a device's name is not UTF-8, in the list of devices");
-        return ST_NOMEM;
-    }
-    puts(text);
-    free(text);
-    return ST_OK;
+    return report_json_print_take(all);
 }
 
 /* The number of devices that do not work. */
