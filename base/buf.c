@@ -1,14 +1,13 @@
 /* base/buf.c - see buf.h. */
 #include "base/buf.h"
-#include <stdlib.h>
+#include "base/aligned.h"
 
 enum status buf_create(size_t bytes, struct buf **out)
 {
     struct buf *b = calloc(1, sizeof *b);
     if (!b)
         return ST_NOMEM;
-    size_t rounded = (bytes + 63) & ~(size_t)63;
-    b->data = rounded < bytes ? NULL : aligned_alloc(64, rounded ? rounded : 64);
+    b->data = aligned_take(bytes);
     if (!b->data) {
         free(b);
         return ST_NOMEM;

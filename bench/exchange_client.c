@@ -10,6 +10,7 @@
  * are the same but for the answers' way back. One line of JSON on stdout has the window on
  * CLOCK_MONOTONIC, the CPU seconds of this process within it, those of the processes in --cpu_of
  * (the servers), and the median and 99th percentile of a step. */
+#include "base/aligned.h"
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/hosts.h"
@@ -122,7 +123,7 @@ static float gradient_at(int64_t worker, int64_t k)
 
 static float *floats(int64_t n)
 {
-    return aligned_alloc(64, ((size_t)n * sizeof(float) + 63) & ~(size_t)63);
+    return aligned_take((size_t)n * sizeof(float));
 }
 
 static enum status make_model(struct client *c)

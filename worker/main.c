@@ -1,5 +1,6 @@
 /* worker/main.c - puts a worker together, runs it, and turns its end into an exit code:
  * 0 done, 1 permanent error, 2 usage, 143 after SIGTERM (130 after Ctrl-C). */
+#include "base/aligned.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -231,7 +232,7 @@ done:
 static enum status make_exchange(struct worker *w)
 {
     const struct options *o = &w->opt;
-    w->params = aligned_alloc(64, ((size_t)w->chunks->n_elems * sizeof(float) + 63) & ~(size_t)63);
+    w->params = aligned_take((size_t)w->chunks->n_elems * sizeof(float));
     if (!w->params) {
         LOG_E("out of memory for %" PRId64 " parameters", w->chunks->n_elems);
         return ST_NOMEM;

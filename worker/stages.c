@@ -6,6 +6,7 @@
  * not depend on each other compute at once. Gradients come back before the giver's backward, from
  * the stages in their order, so that sums are the same in every run. */
 #include "worker/stages.h"
+#include "base/aligned.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include <stdlib.h>
@@ -97,7 +98,7 @@ static enum status take_crossings(struct stages *s)
         for (int k = 0; k < s->cfg.n && !s->crossing[i]; k++) {
             if (!s->stage[k].reads[i])
                 continue;
-            s->crossing[i] = aligned_alloc(64, (elems * sizeof(float) + 63) & ~(size_t)63);
+            s->crossing[i] = aligned_take(elems * sizeof(float));
             if (!s->crossing[i])
                 return no_memory("what crosses between devices");
         }

@@ -1,5 +1,6 @@
 /* worker/tower.c - see tower.h. */
 #include "worker/tower.h"
+#include "base/aligned.h"
 #include "base/log.h"
 #include <stdlib.h>
 
@@ -25,7 +26,7 @@ static void *take_grads(struct tower *t, enum dtype dtype)
         t->segment = x->ops->gradients(x->ctx, dtype);
     if (t->segment)
         return net_shared_data(t->segment);
-    t->own_grads = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    t->own_grads = aligned_take(bytes);
     return t->own_grads;
 }
 

@@ -1,0 +1,15 @@
+/* base/aligned.h - memory that begins on a cache line. Threads: any. Errors: NULL. */
+#ifndef BASE_ALIGNED_H
+#define BASE_ALIGNED_H
+#include <stdlib.h>
+
+enum { ALIGNED_LINE_BYTES = 64 };
+
+/* At least `bytes`, none left out of the last line; given back by free. NULL: no memory. */
+static inline void *aligned_take(size_t bytes)
+{
+    size_t mask = ALIGNED_LINE_BYTES - 1, rounded = ((bytes ? bytes : 1) + mask) & ~mask;
+    return rounded < bytes ? NULL : aligned_alloc(ALIGNED_LINE_BYTES, rounded);
+}
+
+#endif
