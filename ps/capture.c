@@ -54,7 +54,7 @@ void ps_cell_capture(struct cell *cell)
     cell->capture = NULL;
     to->version = cell->version;
     to->value = buf_ref(cell->now.value);
-    to->slots = cell->slots ? buf_ref(cell->slots) : NULL;
+    to->slots = cell->now.slots ? buf_ref(cell->now.slots) : NULL;
     if (atomic_fetch_sub(&c->n_left, 1) == 1)
         c->done(c->ctx);
 }
@@ -68,7 +68,7 @@ enum status ps_capture_begin(struct ps_capture *c, int64_t step)
     for (int i = 0; i < s->n_cells && past < 0; i++) {
         struct cell *cell = &s->cells[i];
         pthread_mutex_lock(&cell->lock);
-        if (cell->version > step && job_in_lockstep(&s->job))
+        if (cell->version > step && s->lockstep)
             past = cell->version;
         cell->capture = c;
         if (past < 0 && cell->version >= step)

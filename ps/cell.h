@@ -1,5 +1,6 @@
 /* ps/cell.h - a chunk inside the store: what store.c (pieces, answers), modes.c (what a
- * contribution does in each mode) and capture.c (checkpoints) share. Private to them.
+ * contribution does in each mode), ending.c (how a store ends and the next goes on from it) and
+ * capture.c (checkpoints) share. Private to them.
  * Threads: a cell's fields are guarded by its lock; what is atomic or set by create is not. */
 #ifndef PS_CELL_H
 #define PS_CELL_H
@@ -14,8 +15,9 @@ struct asker {
     uint64_t pusher;    /* incarnation that waits for its push's answer; 0: none */
     uint64_t push_from; /* on which stream */
     int64_t push_step;
-    int64_t push_ns; /* ssp: when it came */
-    uint64_t puller; /* incarnation that waits for version pull_step; 0: none */
+    enum piece_kind push_kind; /* of the answer */
+    int64_t push_ns;           /* ssp: when it came */
+    uint64_t puller;           /* incarnation that waits for version pull_step; 0: none */
     uint64_t pull_from;
     int64_t pull_step;
     enum dtype pull_dtype;
@@ -33,12 +35,14 @@ struct cell {
     const struct net_param *param;
     pthread_mutex_t lock; /* guards all below */
     int64_t version;      /* -1 before the first */
+    /* Slots: n_slots * n floats; whoever holds a reference besides keeps them as they are. `before`
+     * has its slots in lockstep alone. */
     struct ps_version now, before;
-    size_t n_slots;    /* of the optimizer, for each element */
-    struct buf *slots; /* of the present version, n_slots * n; whoever holds a reference besides
-                          keeps them as they are; NULL: there are none */
+    size_t n_slots; /* of the optimizer, for each element */
+    int64_t end;    /* no version above it is made; INT64_MAX: there is no end */
+    int ended;      /* it is there */
     struct ps_aggregate sum;
-    struct asker *askers; /* n_workers */
+    struct asker *askers; /* n_members */
     int64_t arrived_ns;   /* sync: when the last contribution came */
     struct ps_late late;  /* sync: whom the last version waited for */
     /* Delay compensation: the version that the contribution at hand was computed on, borrowed from
@@ -49,7 +53,8 @@ struct cell {
 
 struct ps_store {
     struct ps_store_config cfg;
-    struct net_job job;
+    struct net_job job; /* its n_workers is not used: members come and go */
+    int n_members, lockstep;
     struct ps_pool *pool;
     struct net_shared
         *segment; /* versions as they are sent, for members on this host; NULL: none */
@@ -60,6 +65,9 @@ struct ps_store {
     _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
     _Atomic int *left;             /* by member: has left once; never cleared */
     _Atomic int hold;              /* 1: versions are made, but no push or pull is told of them */
+    _Atomic int hold_last;         /* 1: likewise of version train_steps, to pushes */
+    _Atomic int over;              /* 1: it has been stopped where it was */
+    _Atomic int stopping, n_ended; /* 1: there is an end; cells that are there */
     _Atomic int sums;              /* 1: a member needs versions' checksums */
     _Atomic int n_restarts;        /* members that came again without having left */
 };
@@ -71,6 +79,15 @@ void ps_cell_refuse(struct ps_answer *now, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* An answer that carries the present version, in the job's dtype. */
 void ps_cell_give(struct ps_store *s, struct cell *c, enum piece_kind kind, struct ps_answer *now);
+/* A push is to be answered when there is something to say. */
+void ps_cell_wait(struct cell *c, const struct net_frame_head *head, int64_t step);
+/* The chunk is at its end. 1: it was the last. */
+int ps_cell_end(struct ps_store *s, struct cell *c);
+/* Has everyone answered whom the chunk owes something. Takes the lock itself. */
+void ps_cell_answer_owed(struct ps_store *s, struct cell *c);
+/* Room for a first version, and its form for the wire once the value is there. */
+enum status ps_cell_take_version(struct ps_store *s, const struct cell *c, struct ps_version *v);
+void ps_cell_encode(const struct cell *c, struct ps_version *v);
 /* Adds a contribution as number `slot` of those that make a version; the last one makes it. Returns
  * 1 if there is a new version. Without memory *now is a refusal and nothing has changed. */
 int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,

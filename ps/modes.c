@@ -37,12 +37,6 @@ static int contribute_in_sync(struct ps_store *s, struct cell *c, int member, in
     return made;
 }
 
-static void wait_for_answer(struct cell *c, const struct net_frame_head *head, int64_t step)
-{
-    c->askers[head->member].pusher = head->incarnation;
-    c->askers[head->member].push_step = step;
-}
-
 /* Version s+1 took a contribution of every member, so whoever repeats step s was counted. */
 static int push_sync(struct ps_store *s, struct cell *c, const struct net_frame_head *head,
                      const struct net_piece *piece, struct ps_answer *now)
@@ -56,7 +50,7 @@ static int push_sync(struct ps_store *s, struct cell *c, const struct net_frame_
     if (!ps_aggregate_has(&c->sum, member))
         made = contribute_in_sync(s, c, member, member, piece, now);
     if (now->kind == PIECE_NONE)
-        wait_for_answer(c, head, step);
+        ps_cell_wait(c, head, step);
     return made;
 }
 
@@ -77,7 +71,7 @@ static int push_first(struct ps_store *s, struct cell *c, const struct net_frame
             return 0;
         a->counted_step = step;
     }
-    wait_for_answer(c, head, step);
+    ps_cell_wait(c, head, step);
     return made;
 }
 
@@ -116,7 +110,7 @@ static int push_free(struct ps_store *s, struct cell *c, const struct net_frame_
     a->counted_step = step;
     a->clock++;
     if (s->job.sync_mode == JOB_SSP) {
-        wait_for_answer(c, head, step);
+        ps_cell_wait(c, head, step);
         a->push_ns = clock_now_ns();
     } else {
         ps_cell_give(s, c, PIECE_APPLIED, now);
@@ -134,14 +128,13 @@ int ps_modes_push(struct ps_store *s, struct cell *c, const struct net_frame_hea
     }
     if (s->job.sync_mode != JOB_SYNC)
         return push_free(s, c, head, piece, now);
-    return job_in_lockstep(&s->job) ? push_sync(s, c, head, piece, now)
-                                    : push_first(s, c, head, piece, now);
+    return s->lockstep ? push_sync(s, c, head, piece, now) : push_first(s, c, head, piece, now);
 }
 
 static int64_t lowest_clock(const struct ps_store *s, const struct cell *c)
 {
     int64_t lowest = INT64_MAX;
-    for (int m = 0; m < s->job.n_workers; m++)
+    for (int m = 0; m < s->n_members; m++)
         if (!atomic_load_explicit(&s->left[m], memory_order_relaxed) && c->askers[m].clock < lowest)
             lowest = c->askers[m].clock;
     return lowest;
@@ -176,7 +169,7 @@ void ps_modes_sent(const struct ps_store *s, struct cell *c, int member)
 static int held_since(const struct ps_store *s, const struct cell *c, int64_t since_ns)
 {
     int64_t limit = ps_modes_limit(s, c);
-    for (int m = 0; m < s->job.n_workers; m++) {
+    for (int m = 0; m < s->n_members; m++) {
         const struct asker *a = &c->askers[m];
         if (a->pusher && a->push_ns < since_ns && ps_modes_held(s, c, m, limit))
             return 1;
@@ -190,11 +183,11 @@ int ps_modes_missing(const struct ps_store *s, const struct cell *c, int64_t sin
     if (ssp ? !held_since(s, c, since_ns) : c->sum.n_counted == 0 || c->sum.since_ns >= since_ns)
         return 0;
     int64_t lowest = ssp ? lowest_clock(s, c) : 0;
-    for (int m = 0; m < s->job.n_workers; m++) {
+    for (int m = 0; m < s->n_members; m++) {
         const struct asker *a = &c->askers[m];
         if (ssp)
             missing[m] += a->clock == lowest && !atomic_load(&s->left[m]);
-        else if (job_in_lockstep(&s->job))
+        else if (s->lockstep)
             missing[m] += !ps_aggregate_has(&c->sum, m);
         else
             missing[m] += a->counted_step != c->version;

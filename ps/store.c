@@ -16,6 +16,11 @@
 
 enum { ANSWER_BATCH = 64 };
 
+static int members_of(const struct ps_store_config *cfg)
+{
+    return cfg->n_members > 0 ? cfg->n_members : cfg->job->n_workers;
+}
+
 /* What create will take, in bytes; doubles, so that nothing overflows. */
 static enum status check_memory(const struct ps_store_config *cfg, int *n_cells)
 {
@@ -28,7 +33,7 @@ static enum status check_memory(const struct ps_store_config *cfg, int *n_cells)
         (*n_cells)++;
     }
     double model = elems * sizeof(float);
-    double tables = (double)*n_cells * cfg->job->n_workers *
+    double tables = (double)*n_cells * members_of(cfg) *
                     (double)(sizeof(struct asker) + sizeof(struct ps_parked));
     double limit = (double)cfg->max_bytes;
     if (model <= limit && tables <= limit)
@@ -42,22 +47,23 @@ static enum status cell_init(struct ps_store *s, struct cell *c, int chunk)
 {
     const struct net_chunk *spec = &s->cfg.chunks->chunks[chunk];
     size_t n_slots = (size_t)optim_n_slots(&s->job.optim);
-    *c = (struct cell){.chunk = chunk, .shelf = s->cell_of[chunk], .version = -1};
+    *c = (struct cell){.chunk = chunk, .shelf = s->cell_of[chunk], .version = -1, .end = INT64_MAX};
     c->n = (size_t)spec->n_elems;
     c->param = &s->cfg.chunks->params[spec->param];
     if (c->param->rule == PARAM_AVERAGE)
         n_slots = 0;
     pthread_mutex_init(&c->lock, NULL);
-    c->askers = calloc((size_t)s->job.n_workers, sizeof *c->askers);
+    c->askers = calloc((size_t)s->n_members, sizeof *c->askers);
     c->n_slots = n_slots;
-    if (n_slots > 0 && buf_create(n_slots * c->n * sizeof(float), &c->slots) == ST_OK)
-        memset(c->slots->data, 0, c->slots->bytes);
-    if (!c->askers || (n_slots > 0 && !c->slots))
+    if (n_slots > 0 && buf_create(n_slots * c->n * sizeof(float), &c->now.slots) == ST_OK)
+        memset(c->now.slots->data, 0, c->now.slots->bytes);
+    if (!c->askers || (n_slots > 0 && !c->now.slots))
         return ST_NOMEM;
-    for (int m = 0; m < s->job.n_workers; m++)
+    for (int m = 0; m < s->n_members; m++)
         c->askers[m].counted_step = c->askers[m].base_version = -1;
+    int wanted = job_aggregate(&s->job);
     c->sum.n = c->n;
-    c->sum.n_members = job_aggregate(&s->job);
+    c->sum.n_members = s->lockstep || wanted > s->n_members ? s->n_members : wanted;
     c->sum.dtype = s->job.push_dtype;
     return ps_aggregate_init(&c->sum, s->pool, c->shelf);
 }
@@ -75,7 +81,7 @@ static void share_versions(struct ps_store *s)
 {
     char why[SHARED_WHY_BYTES];
     size_t bytes = 0, at = 0;
-    int n_places = job_in_lockstep(&s->job) ? 4 : 3 + s->job.n_workers;
+    int n_places = s->lockstep ? 4 : 3 + s->n_members;
     int shelf = s->job.version_dtype == DTYPE_F32 ? 0 : s->n_cells;
     n_places = n_places < PS_POOL_MAX_KEEP ? n_places : PS_POOL_MAX_KEEP;
     for (int i = 0; i < s->n_cells; i++)
@@ -105,17 +111,23 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
     s->job = *cfg->job;
     s->cfg.job = NULL;
     s->cfg.server = NULL;
+    s->n_members = members_of(cfg);
+    s->lockstep = job_in_lockstep(cfg->job);
     /* Three versions turn over; in sync mode copies that wait come from the same shelf. What is
      * sent of versions that do not go out as they are stands on shelves of its own, behind, and
-     * behind those the slots that take over from some that are held. */
-    TRY(ps_pool_create(3 * n_cells, 3 + s->job.n_workers, &s->pool));
+     * behind those the slots. */
+    TRY(ps_pool_create(3 * n_cells, 3 + s->n_members, &s->pool));
     s->cells = calloc((size_t)n_cells + 1, sizeof *s->cells);
     s->cell_of = malloc((size_t)n_chunks * sizeof *s->cell_of);
-    s->incarnation = calloc((size_t)s->job.n_workers, sizeof *s->incarnation);
-    s->left = calloc((size_t)s->job.n_workers, sizeof *s->left);
+    s->incarnation = calloc((size_t)s->n_members, sizeof *s->incarnation);
+    s->left = calloc((size_t)s->n_members, sizeof *s->left);
     TRY(s->cells && s->cell_of && s->incarnation && s->left ? ST_OK : ST_NOMEM);
-    TRY(ps_stragglers_create(s->job.n_workers, job_in_lockstep(&s->job) ? n_cells : 1,
-                             cfg->worker_hosts, cfg->straggler_ms, &s->stragglers));
+    struct ps_stragglers_config stragglers = {.n_members = s->n_members,
+                                              .member = cfg->member,
+                                              .n_chunks = s->lockstep ? n_cells : 1,
+                                              .hosts = cfg->worker_hosts,
+                                              .line_ms = cfg->straggler_ms};
+    TRY(ps_stragglers_create(&stragglers, &s->stragglers));
     for (int i = 0; i < n_chunks; i++) {
         s->cell_of[i] = -1;
         if (cfg->server[i] != cfg->self)
@@ -143,9 +155,8 @@ void ps_store_destroy(struct ps_store *s)
         ps_aggregate_free(&c->sum);
         ps_version_drop(&c->now);
         ps_version_drop(&c->before);
-        for (int m = 0; c->askers && m < s->job.n_workers; m++)
+        for (int m = 0; c->askers && m < s->n_members; m++)
             buf_unref(c->askers[m].base);
-        buf_unref(c->slots);
         free(c->askers);
         pthread_mutex_destroy(&c->lock);
     }
@@ -214,9 +225,9 @@ static int check_sender(struct ps_store *s, const struct net_frame_head *head,
         now->kind = PIECE_REBASE;
         return 0;
     }
-    if (head->member >= (uint32_t)s->job.n_workers) {
-        ps_cell_refuse(now, "member %" PRIu32 " is not below n_workers %d", head->member,
-                       s->job.n_workers);
+    if (head->member >= (uint32_t)s->n_members) {
+        ps_cell_refuse(now, "member %" PRIu32 " is not below the %d that there are", head->member,
+                       s->n_members);
         return 0;
     }
     uint64_t known = atomic_load(&s->incarnation[head->member]);
@@ -258,21 +269,23 @@ static int check_content(const struct ps_store *s, const struct cell *c,
     return now->kind == PIECE_NONE;
 }
 
-/* Room for the next version's slots: those of the present one, unless somebody else reads them. */
+/* Room for the next version's slots. In lockstep those of the version before the present one, which
+ * end with it; else the present one's: they are written over. Unless somebody else reads them. */
 static enum status take_slots(struct ps_store *s, const struct cell *c, struct buf **slots)
 {
+    struct buf *used = s->lockstep ? c->before.slots : c->now.slots;
     if (c->n_slots == 0)
         return ST_OK;
-    if (atomic_load(&c->slots->refs) == 1) {
-        *slots = buf_ref(c->slots);
+    if (used && atomic_load(&used->refs) == 1) {
+        *slots = buf_ref(used);
         return ST_OK;
     }
     return ps_pool_take(s->pool, 2 * s->n_cells + c->shelf, c->n_slots * c->n * sizeof(float), 0,
                         slots);
 }
 
-/* Buffers for a version that is to be made; ST_NOMEM leaves *v empty. */
-static enum status take_version(struct ps_store *s, const struct cell *c, struct ps_version *v)
+/* ST_NOMEM leaves *v empty. */
+enum status ps_cell_take_version(struct ps_store *s, const struct cell *c, struct ps_version *v)
 {
     enum dtype dtype = s->job.version_dtype;
     *v = (struct ps_version){.dtype = dtype};
@@ -289,9 +302,14 @@ static enum status take_version(struct ps_store *s, const struct cell *c, struct
     return st;
 }
 
-/* Makes the version after this one, in `next` and `slots`. Under the chunk's lock. */
-static void make_version(struct ps_store *s, struct cell *c, struct ps_version *next,
-                         struct buf *slots)
+void ps_cell_encode(const struct cell *c, struct ps_version *v)
+{
+    if (v->wire != v->value)
+        dtype_encode(v->dtype, v->wire->data, v->value->data, c->n);
+}
+
+/* Makes the version after this one, in `next`. Under the chunk's lock. */
+static void make_version(struct ps_store *s, struct cell *c, struct ps_version *next)
 {
     int64_t begin = trace_begin();
     struct ps_update u = {
@@ -303,11 +321,11 @@ static void make_version(struct ps_store *s, struct cell *c, struct ps_version *
         .last_weight = c->sum.last_weight,
         .scale = ps_aggregate_scale(&c->sum),
         .old = c->now.value->data,
-        .slots = c->slots ? c->slots->data : NULL,
+        .slots = c->now.slots ? c->now.slots->data : NULL,
         .compensation = s->job.delay_compensation,
         .base = c->base ? c->base->data : NULL,
         .value = next->value->data,
-        .new_slots = slots ? slots->data : NULL,
+        .new_slots = next->slots ? next->slots->data : NULL,
         .wire_dtype = next->dtype,
         .wire = next->wire == next->value ? NULL : next->wire->data,
         .sums = atomic_load(&s->sums),
@@ -319,8 +337,10 @@ static void make_version(struct ps_store *s, struct cell *c, struct ps_version *
     ps_version_drop(&c->before);
     c->before = c->now;
     c->now = *next;
-    buf_unref(c->slots);
-    c->slots = slots;
+    if (!s->lockstep) {
+        buf_unref(c->before.slots);
+        c->before.slots = NULL;
+    }
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     c->version++;
     if (c->capture)
@@ -333,18 +353,16 @@ int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
                        const struct net_payload *payload, float weight, struct ps_answer *now)
 {
     struct ps_version next = {.value = NULL};
-    struct buf *slots = NULL;
     enum status st = ST_OK;
     int64_t begin = trace_begin();
     if (c->sum.n_counted + 1 == c->sum.n_members) {
-        st = take_version(s, c, &next);
+        st = ps_cell_take_version(s, c, &next);
         if (st == ST_OK)
-            st = take_slots(s, c, &slots);
+            st = take_slots(s, c, &next.slots);
     }
     if (st == ST_OK)
         st = ps_aggregate_add(&c->sum, slot, payload, weight);
     if (st != ST_OK) {
-        buf_unref(slots);
         ps_version_drop(&next);
         ps_cell_refuse(now, "chunk %d: the server is out of memory", c->chunk);
         return 0;
@@ -352,7 +370,7 @@ int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
     trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
     if (!next.value)
         return 0;
-    make_version(s, c, &next, slots);
+    make_version(s, c, &next);
     return 1;
 }
 
@@ -380,13 +398,13 @@ static int init(struct ps_store *s, struct cell *c, const struct net_piece *piec
     int first = c->version < 0;
     if (first) {
         struct ps_version v;
-        if (take_version(s, c, &v) != ST_OK) {
+        if (ps_cell_take_version(s, c, &v) != ST_OK) {
             ps_cell_refuse(now, "chunk %d: the server is out of memory", c->chunk);
             return 0;
         }
         payload_copy(&piece->payload, v.value->data);
-        if (v.wire != v.value)
-            dtype_encode(v.dtype, v.wire->data, v.value->data, c->n);
+        ps_cell_encode(c, &v);
+        v.slots = c->now.slots;
         c->now = v;
         c->version = 0;
     }
@@ -398,55 +416,91 @@ struct target {
     int member;
     uint64_t incarnation, from;
     enum piece_kind kind;
-    int whole; /* fp32 where versions are not */
+    enum { GIVE_WIRE, GIVE_WHOLE, GIVE_NOTHING, N_GIVES } give; /* WHOLE: fp32, versions are not */
 };
 
-/* Takes down who is owed the present version, from member *from on. Under the chunk's lock. */
+/* In lockstep: what a push is not told of yet, this version and those above it. */
+static int64_t withheld_from(const struct ps_store *s, const struct cell *c)
+{
+    int last = s->lockstep && atomic_load_explicit(&s->hold_last, memory_order_relaxed);
+    return last && s->job.train_steps < c->end ? s->job.train_steps : c->end;
+}
+
+/* Takes down who is owed something, from member *from on. Under the chunk's lock. */
 static int collect_owed(struct ps_store *s, struct cell *c, int *from, struct target *t)
 {
-    int n = 0;
+    int n = 0, over = atomic_load(&s->over) && c->ended;
     int64_t limit = ps_modes_limit(s, c);
-    if (atomic_load_explicit(&s->hold, memory_order_relaxed))
-        *from = s->job.n_workers; /* ps_store_hold comes back to them */
-    for (; *from < s->job.n_workers && n + 2 <= ANSWER_BATCH; (*from)++) {
+    int push = c->version < withheld_from(s, c);
+    if (!over && atomic_load_explicit(&s->hold, memory_order_relaxed))
+        *from = s->n_members; /* ps_store_hold comes back to them */
+    for (; *from < s->n_members && n + 2 <= ANSWER_BATCH; (*from)++) {
         struct asker *a = &c->askers[*from];
         int before = n;
-        if (a->pusher && a->push_step < c->version && !ps_modes_held(s, c, *from, limit)) {
-            t[n++] = (struct target){*from, a->pusher, a->push_from, PIECE_APPLIED, 0};
+        if (a->pusher &&
+            (over || (push && a->push_step < c->version && !ps_modes_held(s, c, *from, limit)))) {
+            t[n++] = (struct target){*from, a->pusher, a->push_from, a->push_kind, GIVE_WIRE};
             a->pusher = 0;
         }
-        if (a->puller && a->pull_step <= c->version) {
+        if (a->puller && (over || a->pull_step <= c->version)) {
             t[n++] = (struct target){*from, a->puller, a->pull_from, PIECE_VERSION,
-                                     a->pull_dtype != c->now.dtype};
+                                     a->pull_dtype != c->now.dtype ? GIVE_WHOLE : GIVE_WIRE};
             a->puller = 0;
         }
-        if (n > before)
+        for (int i = before; over && i < n; i++) {
+            t[i].kind = PIECE_REBASE;
+            t[i].give = GIVE_NOTHING;
+        }
+        if (n > before && !over)
             ps_modes_sent(s, c, *from);
     }
     return n;
 }
 
-static void answer_owed(struct ps_store *s, struct cell *c)
+void ps_cell_answer_owed(struct ps_store *s, struct cell *c)
 {
     struct target t[ANSWER_BATCH];
-    for (int from = 0; from < s->job.n_workers;) {
-        struct ps_answer a[2] = {{.chunk = (uint32_t)c->chunk}, {.chunk = (uint32_t)c->chunk}};
+    for (int from = 0; from < s->n_members;) {
+        struct ps_answer a[N_GIVES];
+        for (int i = 0; i < N_GIVES; i++)
+            a[i] = (struct ps_answer){.chunk = (uint32_t)c->chunk};
         pthread_mutex_lock(&c->lock);
         int n = collect_owed(s, c, &from, t);
         for (int i = 0; i < n; i++)
-            if (!a[t[i].whole].payload)
-                give_version(s, &c->now, c->version, t[i].whole ? DTYPE_F32 : c->now.dtype,
-                             &a[t[i].whole]);
+            if (t[i].give != GIVE_NOTHING && !a[t[i].give].payload)
+                give_version(s, &c->now, c->version,
+                             t[i].give == GIVE_WHOLE ? DTYPE_F32 : c->now.dtype, &a[t[i].give]);
         pthread_mutex_unlock(&c->lock);
         for (int i = 0; i < n; i++) {
             const struct net_frame_head head = {s->cfg.generation, (uint32_t)t[i].member,
                                                 t[i].incarnation};
-            a[t[i].whole].kind = t[i].kind;
-            s->cfg.answer(s->cfg.ctx, &head, t[i].from, &a[t[i].whole]);
+            a[t[i].give].kind = t[i].kind;
+            s->cfg.answer(s->cfg.ctx, &head, t[i].from, &a[t[i].give]);
         }
-        buf_unref(a[0].payload);
-        buf_unref(a[1].payload);
+        for (int i = 0; i < N_GIVES; i++)
+            buf_unref(a[i].payload);
     }
+}
+
+void ps_cell_wait(struct cell *c, const struct net_frame_head *head, int64_t step)
+{
+    struct asker *a = &c->askers[head->member];
+    a->pusher = head->incarnation;
+    a->push_step = step;
+    a->push_kind = PIECE_APPLIED;
+}
+
+/* A push's answer that carries a version that nobody is to be told of yet: it comes later. Under
+ * the chunk's lock. */
+static void withhold(const struct ps_store *s, struct cell *c, const struct net_frame_head *head,
+                     struct ps_answer *now)
+{
+    if (!now->payload || (int64_t)now->step < withheld_from(s, c))
+        return;
+    ps_cell_wait(c, head, (int64_t)now->step - 1);
+    c->askers[head->member].push_kind = now->kind;
+    buf_unref(now->payload);
+    *now = (struct ps_answer){.kind = PIECE_NONE, .chunk = now->chunk};
 }
 
 /* Where the answer to come has to go. Under the chunk's lock. */
@@ -465,53 +519,82 @@ static void note_stream(struct cell *c, const struct net_frame_head *head,
 static void say_taken(const struct ps_store *s, const struct cell *c, int member, int new_version,
                       const struct net_piece *piece, struct ps_answer *now)
 {
-    if (piece->kind != PIECE_PUSH || !piece->ask_taken ||
-        (new_version && !ps_modes_held(s, c, member, ps_modes_limit(s, c))))
+    int soon = new_version && c->version < withheld_from(s, c) &&
+               !ps_modes_held(s, c, member, ps_modes_limit(s, c));
+    if (piece->kind != PIECE_PUSH || !piece->ask_taken || soon)
         return;
     now->kind = PIECE_TAKEN;
     now->step = piece->step;
+}
+
+/* What the piece does to its chunk. 1: there is a new version. Under the chunk's lock. */
+static int handle(struct ps_store *s, struct cell *c, const struct net_frame_head *head,
+                  const struct net_piece *piece, struct ps_answer *now)
+{
+    int new_version = 0;
+    if (atomic_load(&s->over) && c->ended) {
+        now->kind = PIECE_REBASE;
+        return 0;
+    }
+    if (piece->kind == PIECE_PUSH && c->ended && (int64_t)piece->step == c->version)
+        ps_cell_wait(c, head, c->version); /* for the next generation */
+    else if (piece->kind == PIECE_PUSH)
+        new_version = ps_modes_push(s, c, head, piece, now);
+    else if (piece->kind == PIECE_INIT)
+        new_version = init(s, c, piece, now);
+    else
+        pull(s, c, head, piece, now);
+    if (piece->kind == PIECE_PUSH)
+        withhold(s, c, head, now);
+    if (now->payload)
+        ps_modes_sent(s, c, (int)head->member);
+    return new_version;
+}
+
+/* A chunk that the store owns and the piece fits; NULL: *now says why not. */
+static struct cell *find_cell(struct ps_store *s, const struct net_frame_head *head,
+                              const struct net_piece *piece, struct ps_answer *now)
+{
+    if (!check_sender(s, head, now))
+        return NULL;
+    if (piece->chunk >= (uint32_t)s->cfg.chunks->n_chunks) {
+        ps_cell_refuse(now, "chunk %" PRIu32 " is not below the model's %d", piece->chunk,
+                       s->cfg.chunks->n_chunks);
+        return NULL;
+    }
+    if (s->cell_of[piece->chunk] < 0) {
+        now->kind = PIECE_WRONG_SHARD;
+        return NULL;
+    }
+    struct cell *c = &s->cells[s->cell_of[piece->chunk]];
+    return check_content(s, c, piece, now) ? c : NULL;
 }
 
 void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
                     const struct net_piece *piece, uint64_t from, struct ps_answer *now)
 {
     *now = (struct ps_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
-    if (!check_sender(s, head, now))
+    struct cell *c = find_cell(s, head, piece, now);
+    if (!c)
         return;
-    if (piece->chunk >= (uint32_t)s->cfg.chunks->n_chunks) {
-        ps_cell_refuse(now, "chunk %" PRIu32 " is not below the model's %d", piece->chunk,
-                       s->cfg.chunks->n_chunks);
-        return;
-    }
-    if (s->cell_of[piece->chunk] < 0) {
-        now->kind = PIECE_WRONG_SHARD;
-        return;
-    }
-    struct cell *c = &s->cells[s->cell_of[piece->chunk]];
-    if (!check_content(s, c, piece, now))
-        return;
-    int new_version = 0;
     pthread_mutex_lock(&c->lock);
-    if (piece->kind == PIECE_PUSH)
-        new_version = ps_modes_push(s, c, head, piece, now);
-    else if (piece->kind == PIECE_INIT)
-        new_version = init(s, c, piece, now);
-    else
-        pull(s, c, head, piece, now);
+    int new_version = handle(s, c, head, piece, now), last = 0;
+    if (new_version && c->version >= c->end)
+        last = ps_cell_end(s, c);
     if (now->kind == PIECE_NONE) {
         note_stream(c, head, piece, from);
         say_taken(s, c, (int)head->member, new_version, piece, now);
-    } else if (now->payload) {
-        ps_modes_sent(s, c, (int)head->member);
     }
     struct ps_late late = c->late;
     pthread_mutex_unlock(&c->lock);
     if (new_version && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
-        (c->shelf == 0 || job_in_lockstep(&s->job)))
+        (c->shelf == 0 || s->lockstep))
         ps_stragglers_note(s->stragglers, &late);
     /* ssp: a member's pull may be its first word after a restart, which moves the bound */
     if (new_version || (piece->kind == PIECE_PULL && s->job.sync_mode == JOB_SSP))
-        answer_owed(s, c);
+        ps_cell_answer_owed(s, c);
+    if (last && s->cfg.stopped)
+        s->cfg.stopped(s->cfg.ctx);
 }
 
 void ps_store_sum(struct ps_store *s)
@@ -525,7 +608,7 @@ void ps_store_leave(struct ps_store *s, int member)
         return;
     atomic_store(&s->left[member], 1);
     for (int i = 0; i < s->n_cells; i++)
-        answer_owed(s, &s->cells[i]);
+        ps_cell_answer_owed(s, &s->cells[i]);
 }
 
 const struct ps_stragglers *ps_store_stragglers(const struct ps_store *s)
@@ -570,29 +653,7 @@ void ps_store_hold(struct ps_store *s, int on)
 {
     atomic_store(&s->hold, on);
     for (int i = 0; i < s->n_cells && !on; i++)
-        answer_owed(s, &s->cells[i]);
-}
-
-enum status ps_store_load(struct ps_store *s,
-                          enum status (*load)(void *ctx, int chunk, float *value, float *slots,
-                                              int64_t *version),
-                          void *ctx)
-{
-    enum status st = ST_OK;
-    for (int i = 0; i < s->n_cells; i++) {
-        struct cell *c = &s->cells[i];
-        struct ps_version v;
-        TRY(take_version(s, c, &v));
-        st = load(ctx, c->chunk, v.value->data, c->slots ? c->slots->data : NULL, &c->version);
-        if (st == ST_OK && v.wire != v.value)
-            dtype_encode(v.dtype, v.wire->data, v.value->data, c->n);
-        pthread_mutex_lock(&c->lock);
-        c->now = v;
-        pthread_mutex_unlock(&c->lock);
-        TRY(st);
-    }
-done:
-    return st;
+        ps_cell_answer_owed(s, &s->cells[i]);
 }
 
 int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t *step)

@@ -3,15 +3,16 @@
  * A version is an immutable buffer (I1); the present one and the one before are kept (I4). In sync
  * mode the last contribution of a step makes the next version in one pass (I2), in async and ssp
  * mode each contribution does (modes.c). What a piece asks for is checked before any memory is
- * taken (I9), and a contribution counts once (I3). Beyond train_steps no version is made.
+ * taken (I9), and a contribution counts once (I3). Beyond train_steps no version is made, and none
+ * beyond the stop that ends a store: the next generation's goes on from what it holds.
  *
  * Owns:    versions, optimizer slots, sums, contributions that wait. Sums and slots are taken by
  *          create, versions and copies as they are first needed, then used again.
  * Memory:  docs/exchange.md: per owned element 4 bytes times (2 versions + the one in the making +
- *          1 sum + the optimizer's slots), half as much again for versions sent in 16 bits, and up
- *          to n_workers - 1 copies of contributions ahead of their turn; async or ssp with delay
- *          compensation: up to n_workers versions more, those that the members compute on, instead
- *          of the copies. A version that a member reads in shared memory is held until its next
+ *          1 sum + the optimizer's slots, in lockstep twice), half as much again for versions sent
+ * in 16 bits, and up to n_workers - 1 copies of contributions ahead of their turn; async or ssp
+ * with delay compensation: up to n_workers versions more, those that the members compute on,
+ * instead of the copies. A version that a member reads in shared memory is held until its next
  *          answer for the chunk: in lockstep one of those kept anyway, else as many more as members
  *          read, at most 13.
  * Threads: any; each chunk has its own lock; `answer` is called with none held.
@@ -39,6 +40,9 @@ struct ps_store_config {
     const struct net_job *job;   /* copied */
     const int *server;           /* shard map, n_chunks; read by create alone */
     int self;                    /* this server's number in it */
+    int n_members;               /* 0: job->n_workers; fewer or more where members came and went */
+    const int *member;           /* their indices, by which lines name them, in the order of their
+                                    numbers here; borrowed; NULL: 0, 1, ... */
     uint64_t generation;
     int64_t max_bytes;                /* limit of all that create takes */
     const struct hosts *worker_hosts; /* to name workers in the log; borrowed; NULL: by number */
@@ -48,6 +52,8 @@ struct ps_store_config {
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
                    const struct ps_answer *answer);
+    void (*stopped)(
+        void *ctx); /* the last chunk has come to the stop; no lock held; NULL is fine */
     void *ctx;
 };
 
@@ -88,6 +94,30 @@ int64_t ps_store_highest(struct ps_store *s);
  * lockstep no chunk of the job, on whatever server, then gets further than 1 above the highest
  * version that this server has after the call. */
 void ps_store_hold(struct ps_store *s, int on);
+
+/* In lockstep, while it is on: pushes' answers with version train_steps are held back. */
+void ps_store_hold_last(struct ps_store *s, int on);
+
+/* The store's end. In lockstep no chunk goes beyond version `step`; what is pushed there counts,
+ * but its answer waits for the final stop. -1, and wherever chunks go each at its own pace: the
+ * final stop, of each chunk where it is. Whoever is owed an answer, and whoever asks later, is
+ * answered REBASE. A later call can but end it earlier. */
+void ps_store_stop(struct ps_store *s, int64_t step);
+/* 1: every chunk is at its end, nothing moves any more. */
+int ps_store_stopped(const struct ps_store *s);
+
+/* A chunk's version, references that the holder gives back; slots: NULL: it has none. */
+struct ps_taken {
+    int64_t version;
+    struct buf *value, *slots;
+};
+void ps_taken_drop(struct ps_taken *t);
+/* In lockstep version `step`, one of the last two; -1, and in other modes: the present one.
+ * ST_NOT_FOUND: not owned; ST_RANGE: not there. Not logged. */
+enum status ps_store_take(struct ps_store *s, int chunk, int64_t step, struct ps_taken *out);
+/* Before the first piece, to a store whose chunk it is: what another one had, by reference where
+ * that can be. ST_NOMEM. */
+enum status ps_store_give(struct ps_store *s, int chunk, const struct ps_taken *t);
 
 /* Before the first piece: each chunk's version, value and slots (NULL: it has none) as `load` gives
  * them; it logs what it fails for. */

@@ -22,24 +22,18 @@ struct total {
 };
 
 struct ps_stragglers {
-    int n_workers, n_chunks;
-    const struct hosts *hosts;
-    int64_t line_ms;
+    struct ps_stragglers_config cfg;
     struct slot ring[RING];
-    struct total *totals; /* n_workers */
+    struct total *totals; /* n_members */
 };
 
-enum status ps_stragglers_create(int n_workers, int n_chunks, const struct hosts *hosts,
-                                 int64_t line_ms, struct ps_stragglers **out)
+enum status ps_stragglers_create(const struct ps_stragglers_config *cfg, struct ps_stragglers **out)
 {
     struct ps_stragglers *s = calloc(1, sizeof *s);
     if (!s)
         return ST_NOMEM;
-    s->n_workers = n_workers;
-    s->n_chunks = n_chunks;
-    s->hosts = hosts;
-    s->line_ms = line_ms;
-    s->totals = calloc((size_t)n_workers, sizeof *s->totals);
+    s->cfg = *cfg;
+    s->totals = calloc((size_t)cfg->n_members, sizeof *s->totals);
     if (!s->totals) {
         free(s);
         return ST_NOMEM;
@@ -59,10 +53,11 @@ void ps_stragglers_destroy(struct ps_stragglers *s)
 /* "worker 1 (10.0.0.7:2223)" */
 static const char *name_of(const struct ps_stragglers *s, int member, char *text, size_t room)
 {
-    if (s->hosts && member < s->hosts->n)
-        snprintf(text, room, "worker %d (%.100s)", member, s->hosts->addr[member]);
+    int index = s->cfg.member ? s->cfg.member[member] : member;
+    if (s->cfg.hosts && index < s->cfg.hosts->n)
+        snprintf(text, room, "worker %d (%.100s)", index, s->cfg.hosts->addr[index]);
     else
-        snprintf(text, room, "worker %d", member);
+        snprintf(text, room, "worker %d", index);
     return text;
 }
 
@@ -71,14 +66,14 @@ static void book(struct ps_stragglers *s, int64_t step, int member, int64_t wait
     char name[160];
     atomic_fetch_add_explicit(&s->totals[member].times, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&s->totals[member].wait_us, wait_us, memory_order_relaxed);
-    if (s->line_ms > 0 && wait_us > s->line_ms * 1000)
+    if (s->cfg.line_ms > 0 && wait_us > s->cfg.line_ms * 1000)
         LOG_I("step %" PRId64 " waited %" PRId64 " ms for %s", step, wait_us / 1000,
               name_of(s, member, name, sizeof name));
 }
 
 void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late)
 {
-    if (s->n_workers < 2)
+    if (s->cfg.n_members < 2)
         return;
     struct slot *slot = &s->ring[late->step % RING];
     uint64_t wait_us = late->wait_ns > 0 ? (uint64_t)late->wait_ns / 1000 : 0;
@@ -86,7 +81,7 @@ void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late)
     uint64_t longest = atomic_load(&slot->longest);
     while (mine > longest && !atomic_compare_exchange_weak(&slot->longest, &longest, mine))
         ;
-    if (atomic_fetch_add(&slot->n_chunks, 1) + 1 < s->n_chunks)
+    if (atomic_fetch_add(&slot->n_chunks, 1) + 1 < s->cfg.n_chunks)
         return;
     atomic_store(&slot->n_chunks, 0);
     longest = atomic_exchange(&slot->longest, 0);
@@ -103,7 +98,7 @@ void ps_stragglers_total(const struct ps_stragglers *s, int member, struct ps_la
 void ps_stragglers_log(const struct ps_stragglers *s)
 {
     char name[160];
-    for (int m = 0; m < s->n_workers; m++) {
+    for (int m = 0; m < s->cfg.n_members; m++) {
         struct ps_late_total t;
         ps_stragglers_total(s, m, &t);
         if (t.times > 0)

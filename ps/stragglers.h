@@ -20,11 +20,18 @@ struct ps_late_total {
     double seconds; /* that the others waited for it in all */
 };
 
+struct ps_stragglers_config {
+    int n_members;
+    const int *member;         /* their indices; borrowed; NULL: 0, 1, ... */
+    int n_chunks;              /* that make a step here */
+    const struct hosts *hosts; /* of the workers, to name them; borrowed; NULL or too short: numbers
+                                  alone */
+    int64_t line_ms;           /* a step that waited longer gets a line; 0: none does */
+};
+
 struct ps_stragglers;
-/* n_chunks: that make a step here; hosts: of the workers, to name them, borrowed (NULL or too
- * short: numbers alone); line_ms: a step that waited longer gets a line; 0: none does. */
-enum status ps_stragglers_create(int n_workers, int n_chunks, const struct hosts *hosts,
-                                 int64_t line_ms, struct ps_stragglers **out);
+enum status ps_stragglers_create(const struct ps_stragglers_config *cfg,
+                                 struct ps_stragglers **out);
 void ps_stragglers_destroy(struct ps_stragglers *s); /* NULL is fine */
 /* One chunk has made its step. Logs the step's line if it was the last of them. */
 void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late);
