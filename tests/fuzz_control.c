@@ -1,26 +1,11 @@
 /* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
  * reply, leave, coordinate, its reply with plans); what decodes is within its bounds, and encodes
  * again. Corpus: tests/corpus/control. */
-#include "base/log.h"
 #include "net/message.h"
 #include "net/plan.h"
+#include "tests/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    log_init("fuzz", -1, LOG_LEVEL_ERROR + 1);
-    return 0;
-}
-
-static void require(int cond)
-{
-    if (!cond)
-        abort();
-}
 
 static void read_join(const uint8_t *data, size_t size)
 {

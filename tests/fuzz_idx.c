@@ -1,28 +1,13 @@
 /* tests/fuzz_idx.c - libFuzzer target: IDX data in memory, and as a file, plain or gzipped.
  * The first byte chooses: bit 0 labels, bit 1 as a file, bit 2 gzip the rest first.
  * Corpus: tests/corpus/idx. */
-#include "base/log.h"
+#include "tests/fuzz.h"
 #include "worker/dataset_idx.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
-
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    log_init("fuzz", -1, LOG_LEVEL_ERROR + 1);
-    return 0;
-}
-
-static void require(int cond)
-{
-    if (!cond)
-        abort();
-}
 
 /* Touches every byte, so that the sanitizer sees a payload that ends too early. */
 static void use(const uint8_t *payload, const uint32_t dims[3])

@@ -1,28 +1,12 @@
 /* tests/fuzz_manifest.c - libFuzzer target: any text as a checkpoint's manifest, as it stands and
  * with the checksum that it would need. Corpus: tests/corpus/manifest. */
 #include "base/digest.h"
-#include "base/log.h"
 #include "ps/manifest.h"
+#include "tests/fuzz.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    log_init("fuzz", -1, LOG_LEVEL_ERROR + 1);
-    return 0;
-}
-
-static void require(int cond)
-{
-    if (!cond)
-        abort();
-}
 
 /* What is read must be a job that can be, with as many files as it says; members in order. */
 static void read_one(const uint8_t *data, size_t size, const char *tail)

@@ -1,25 +1,10 @@
 /* tests/fuzz_model.c - libFuzzer target: any text given to model_parse ends in an error or in a
  * model that holds together. Corpus: tests/corpus/model. */
-#include "base/log.h"
+#include "tests/fuzz.h"
 #include "worker/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    log_init("fuzz", -1, LOG_LEVEL_ERROR + 1);
-    return 0;
-}
-
-static void require(int cond)
-{
-    if (!cond)
-        abort();
-}
 
 /* Each layer reads what is there before it; all but the last are read; parameters are numbered in
  * the order of layers. */

@@ -1,27 +1,12 @@
 /* tests/fuzz_safetensors.c - libFuzzer target: any bytes as a safetensors file; what opens must
  * have room for all that its entries say. Corpus: tests/corpus/safetensors. */
-#include "base/log.h"
 #include "files/safetensors.h"
+#include "tests/fuzz.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    log_init("fuzz", -1, LOG_LEVEL_ERROR + 1);
-    return 0;
-}
-
-static void require(int cond)
-{
-    if (!cond)
-        abort();
-}
 
 static void read_all(const struct safetensors_file *f, size_t size)
 {
