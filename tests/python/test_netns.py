@@ -2,11 +2,11 @@
 have the addresses 192.168.1.6 and 192.168.1.7; the ps first, and the ps last."""
 # label: net
 import os
-import shutil
-import subprocess
 import unittest
 
 import harness
+from namespaces import Namespace, run
+import namespaces
 
 HOSTS = "--ps_hosts=192.168.1.6:2221 --worker_hosts=192.168.1.6:2223,192.168.1.7:2223"
 PS = "GRPC_POLL_STRATEGY=poll ps     %s --job_name=ps     --task_index=0" % HOSTS
@@ -14,44 +14,7 @@ WORKER_0 = "GRPC_POLL_STRATEGY=poll worker %s --job_name=worker --task_index=0" 
 WORKER_1 = "GRPC_POLL_STRATEGY=poll worker %s --job_name=worker --task_index=1" % HOSTS
 
 
-def run(*argv):
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        raise harness.Failure("%s: %s" % (" ".join(argv), done.stdout.strip()))
-
-
-class Namespace:
-    """A network namespace that lives as long as its holder, which ends with this program's pipe."""
-
-    def __init__(self):
-        self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo up; exec cat"],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE)
-        if self.holder.stdout.readline() != b"up\n":
-            raise harness.Failure("unshare: %s" % self.holder.stderr.read().decode().strip())
-        self.enter = ["nsenter", "--target=%d" % self.holder.pid, "--net"]
-
-    def close(self):
-        self.holder.stdin.close()
-        self.holder.wait()
-        self.holder.stdout.close()
-        self.holder.stderr.close()
-
-
-def why_not():
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    for tool in ("unshare", "nsenter", "ip"):
-        if not shutil.which(tool):
-            return "needs %s (util-linux, iproute2)" % tool
-    try:
-        Namespace().close()
-    except harness.Failure as e:
-        return "no network namespace can be made here: %s" % e
-    return None
-
-
-WHY_NOT = why_not()
+WHY_NOT = namespaces.why_not()
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)

@@ -1,0 +1,329 @@
+"""A cluster of real processes, each in a network namespace of its own where there are any, and the
+faults that strike it. What has been killed is started again by the same command, as a scheduler
+would; so is what ends with 138 ("retry me"). Any other end but 0 is a failure, and so is a wait
+that outlasts the deadline: then what every process said last, and where its threads stand, is kept.
+"""
+import glob
+import heapq
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import harness
+import namespaces
+
+RETRY = 138
+BACK_AFTER_RETRY = 0.3  # seconds; a scheduler's back-off
+BAD_LINE = re.compile(r"Sanitizer|runtime error:|CHECK failed|Assertion")
+
+
+class Node:
+    """One place in the cluster, and the processes that have filled it one after the other."""
+
+    def __init__(self, name, place):
+        self.name, self.place = name, place  # place: in the network
+        self.argv, self.enter = [], []
+        self.lives = []
+        self.state = "down"  # up, stopped, down, done, failed
+        self.linked = True
+
+    def process(self):
+        return self.lives[-1]
+
+    def start(self):
+        self.lives.append(harness.Process("%s life %d" % (self.name, len(self.lives) + 1),
+                                          self.enter + self.argv))
+        self.state = "up"
+
+
+class Cluster:
+    """Starts, strikes, watches. One thread; `timeline` holds what is to be done when."""
+
+    def __init__(self, folder, n_ps, n_workers, network=None, ps_flags=(), worker_flags=()):
+        self.folder, self.network = folder, network
+        self.counts = {}     # faults, by what struck whom
+        self.situations = {} # of these, in which situation
+        self.skipped = {}
+        self.timeline, self.n_events = [], 0
+        self.said = []
+        self.servers = [Node("ps:%d" % i, i) for i in range(n_ps)]
+        self.workers = [Node("worker:%d" % i, n_ps + i) for i in range(n_workers)]
+        self.nodes = {n.name: n for n in self.servers + self.workers}
+        if network:
+            addresses = ["%s:2222" % network.address(n.place) for n in self.nodes.values()]
+        else:
+            addresses = ["%s:%d" % (harness.LOOPBACK, p)
+                         for p in harness.free_ports(n_ps + n_workers)]
+        hosts = ["--ps_hosts=" + ",".join(addresses[:n_ps]),
+                 "--worker_hosts=" + ",".join(addresses[n_ps:])]
+        for i, n in enumerate(self.servers):
+            n.argv = [os.path.join(harness.BIN, "ps"), *hosts, "--job_name=ps",
+                      "--task_index=%d" % i, *ps_flags]
+        for i, n in enumerate(self.workers):
+            n.argv = [os.path.join(harness.BIN, "worker"), *hosts, "--job_name=worker",
+                      "--task_index=%d" % i, "--summary_json=" + self.summary_path(i),
+                      *worker_flags]
+        if network:
+            for n in self.nodes.values():
+                n.enter = network.hosts[n.place].enter
+
+    def summary_path(self, i):
+        return os.path.join(self.folder, "summary-%d.json" % i)
+
+    def say(self, text):
+        self.said.append("%8.3f  %s" % (time.monotonic() - self.began, text))
+
+    def at(self, seconds, what, *args):
+        """In so many seconds from now."""
+        self.n_events += 1
+        heapq.heappush(self.timeline, (time.monotonic() + seconds, self.n_events, what, args))
+
+    def count(self, what, where=None):
+        where = self.counts if where is None else where
+        where[what] = where.get(what, 0) + 1
+
+    def skip(self, kind, why):
+        self.count(kind, self.skipped)
+        self.say("%s left out: %s" % (kind, why))
+
+    # What strikes. Each says what it did, or why it could not.
+
+    def kill(self, name, kind, back):
+        """back: None: somebody else brings it back."""
+        n = self.nodes[name]
+        if n.state not in ("up", "stopped"):
+            self.skip(kind, "%s is %s" % (name, n.state))
+            return False
+        n.process().popen.kill()
+        n.process().wait(20, None)
+        if n.process().status != -signal.SIGKILL:
+            self.ended(n)  # it was quicker
+            self.skip(kind, name + " had ended")
+            return False
+        n.state = "down"
+        self.count("kill -9 of %s" % self.role(n))
+        self.say("killed %s" % name)
+        if back is not None:
+            self.bring_back(n, back)
+        return True
+
+    def role(self, n):
+        return "the coordinator" if n.name == "ps:0" else n.name.split(":")[0].replace(
+            "ps", "another ps").replace("worker", "a worker")
+
+    def bring_back(self, n, seconds, then=None):
+        self.at(seconds, self.restart, n, then)
+
+    def restart(self, n, then=None):
+        if n.state == "down":
+            n.start()
+            self.say("started %s again" % n.name)
+            if then:
+                then()
+
+    def strike(self, f):
+        kind, name = f.kind, f.targets[0]
+        getattr(self, "do_" + kind.replace("-", "_"))(f, name)
+
+    def do_kill(self, f, name):
+        if self.kill(name, f.kind, f.back) and f.kind != "kill":
+            self.count(f.kind, self.situations)
+
+    def do_kill_two(self, f, name):
+        first = self.kill(name, f.kind, f.back)
+        self.at(f.after, self.second_kill, f, first)
+
+    def second_kill(self, f, first):
+        if self.kill(f.targets[-1], f.kind, f.back) and first:
+            self.count(f.kind, self.situations)
+
+    def do_kill_saving(self, f, name):
+        asked = self.nodes[name if self.nodes[name] in self.servers else "ps:0"]
+        if asked.state == "up" and self.serves(asked):
+            asked.process().popen.send_signal(signal.SIGUSR1)
+            self.say("asked %s for a checkpoint" % asked.name)
+        self.at(f.after, self.do_kill, f, name)
+
+    def serves(self, n):
+        """It has come as far as taking signals."""
+        return any("listening" in line for line in n.process().lines)
+
+    def do_kill_again(self, f, name):
+        if self.kill(name, f.kind, None):
+            self.bring_back(self.nodes[name], f.back,
+                            lambda: self.at(f.after, self.do_kill, f, name))
+
+    def do_kill_changing(self, f, name):
+        if self.kill(name, f.kind, None):
+            self.bring_back(self.nodes[name], f.back,
+                            lambda: self.at(f.after, self.do_kill, f, f.targets[1]))
+
+    def do_stop(self, f, name):
+        n = self.nodes[name]
+        if n.state != "up":
+            self.skip(f.kind, "%s is %s" % (name, n.state))
+            return
+        n.process().popen.send_signal(signal.SIGSTOP)
+        n.state = "stopped"
+        self.say("stopped " + name)
+        self.count("SIGSTOP of " + self.role(n))
+        self.at(f.back, self.go_on, n, n.process())
+
+    def go_on(self, n, process):
+        if n.state == "stopped" and n.process() is process:
+            process.popen.send_signal(signal.SIGCONT)
+            n.state = "up"
+            self.say("let %s go on" % n.name)
+
+    def do_cut(self, f, name):
+        n = self.nodes[name]
+        if not self.network or not n.linked:
+            self.skip(f.kind, "no namespaces" if not self.network else name + " is cut off")
+            return False
+        self.network.link(n.place, False)
+        n.linked = False
+        self.say("cut %s off" % name)
+        self.count("cut of %s's link" % self.role(n))
+        self.at(f.back, self.mend, n)
+        return True
+
+    def mend(self, n):
+        if not n.linked:
+            self.network.link(n.place, True)
+            n.linked = True
+            self.say("the link of %s is back" % n.name)
+
+    def do_cut_kill(self, f, name):
+        if self.do_cut(f, name) and self.kill(name, f.kind, f.back):
+            self.count(f.kind, self.situations)
+
+    # Watching.
+
+    def ended(self, n):
+        """A process of its own accord."""
+        status = n.process().wait(20, None)
+        if status == 0:
+            n.state = "done"
+            self.say("%s ended" % n.name)
+        elif status == RETRY:
+            n.state = "down"
+            self.say("%s ended with %d, to be started again" % (n.name, status))
+            self.count("ends with %d" % RETRY)
+            self.bring_back(n, BACK_AFTER_RETRY)
+        else:
+            n.state = "failed"
+            raise harness.Failure("%s: exit status %d" % (n.process().name, status))
+
+    def wait(self, until):
+        """To the next event, the next end of a process, or `until`."""
+        if self.timeline:
+            until = min(until, self.timeline[0][0])
+        alive = [n for n in self.nodes.values() if n.state in ("up", "stopped")]
+        fds = {os.pidfd_open(n.process().popen.pid): n for n in alive}
+        try:
+            ready = select.select(list(fds), [], [], max(0, until - time.monotonic()))[0]
+        finally:
+            for fd in fds:
+                os.close(fd)
+        for fd in ready:
+            self.ended(fds[fd])
+        while self.timeline and self.timeline[0][0] <= time.monotonic():
+            _, _, what, args = heapq.heappop(self.timeline)
+            what(*args)
+
+    def start(self):
+        self.began = time.monotonic()
+        for n in self.nodes.values():
+            n.start()
+
+    def run(self, faults, deadline_seconds):
+        """Until every worker is done, then until every server is."""
+        self.start()
+        end = self.began + deadline_seconds * harness.SLOWNESS
+        seconds = 0
+        for f in faults:
+            seconds += f.gap
+            self.at(seconds, self.strike, f)
+        while any(n.state != "done" for n in self.workers):
+            if time.monotonic() > end:
+                raise harness.Failure("not done after %g s" % (end - self.began))
+            self.wait(end)
+        # Nothing new strikes, but what is down comes back as a scheduler would have it.
+        self.timeline = [e for e in self.timeline if e[2] != self.strike and
+                         e[2] not in (self.do_kill, self.second_kill)]
+        heapq.heapify(self.timeline)
+        end = time.monotonic() + 30 * harness.SLOWNESS
+        while any(n.state != "done" for n in self.servers):
+            if time.monotonic() > end:
+                raise harness.Failure("the servers are still there %g s after the last worker" %
+                                      (30 * harness.SLOWNESS))
+            self.wait(end)
+
+    def summaries(self):
+        out = []
+        for i in range(len(self.workers)):
+            with open(self.summary_path(i), encoding="utf-8") as f:
+                out.append(json.load(f))
+        return out
+
+    def bad_lines(self):
+        return ["%s: %s" % (p.name, line) for n in self.nodes.values() for p in n.lives
+                for line in p.lines if BAD_LINE.search(line)]
+
+    def stop_all(self):
+        for n in self.nodes.values():
+            for p in n.lives:
+                p._end()
+            if self.network and not n.linked:
+                self.mend(n)
+
+    def autopsy(self, folder):
+        """Logs of all lives, what was done to them, and where the living stand."""
+        os.makedirs(folder, exist_ok=True)
+        stacks = [threading.Thread(target=self.stack, args=(n, folder))
+                  for n in self.nodes.values() if n.state in ("up", "stopped")]
+        for t in stacks:
+            t.start()
+        for t in stacks:
+            t.join()
+        with open(os.path.join(folder, "events"), "w", encoding="utf-8") as f:
+            f.write("\n".join(self.said) + "\n")
+        for n in self.nodes.values():
+            with open(os.path.join(folder, n.name.replace(":", "-") + ".log"), "w",
+                      encoding="utf-8") as f:
+                for p in n.lives:
+                    f.write("----- %s: %s\n%s\n----- status %s\n" %
+                            (p.name, " ".join(p.argv), p.output(), p.popen.poll()))
+
+    def stack(self, n, folder):
+        pid = n.process().popen.pid
+        out = ""
+        if shutil.which("gdb"):
+            try:
+                out = subprocess.run(["gdb", "-p", str(pid), "-batch", "-nx", "-ex",
+                                      "thread apply all bt 14"], stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                     timeout=30).stdout
+            except subprocess.TimeoutExpired:
+                out = "gdb took too long\n"
+        for path in sorted(glob.glob("/proc/%d/task/*/" % pid)) if not out else []:
+            for what in ("comm", "wchan", "stack"):
+                try:
+                    with open(path + what, encoding="utf-8") as f:
+                        out += "%s%s: %s\n" % (path, what, f.read().strip())
+                except OSError:
+                    pass
+        with open(os.path.join(folder, n.name.replace(":", "-") + ".stack"), "w",
+                  encoding="utf-8") as f:
+            f.write(out)
+
+    def last_words(self):
+        return ["%s (%s): %s" % (n.name, n.state,
+                                 n.process().lines[-1] if n.lives and n.process().lines else "-")
+                for n in self.nodes.values()]

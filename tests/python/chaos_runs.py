@@ -1,0 +1,98 @@
+"""Runs of tests/chaos: what the undisturbed cluster ends with, and whether seeds end likewise."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import time
+
+import chaos_schedule
+import harness
+from chaos_cluster import Cluster
+
+BATCH, MODEL = 12, "lenet5"
+
+
+def ps_has(flag):
+    out = subprocess.run([os.path.join(harness.BIN, "ps"), "--help"], stdout=subprocess.PIPE,
+                         text=True, check=True).stdout
+    return "--" + flag in out
+
+
+class Runs:
+    """Of one shape of cluster. o: the options of tests/chaos."""
+
+    def __init__(self, o, data, folder, network=None):
+        self.o, self.data, self.folder, self.network = o, data, folder, network
+        self.want = None
+
+    def cluster(self, folder, seed, disturbed):
+        os.makedirs(folder)
+        ps = ["--checkpoint_dir=" + os.path.join(folder, "ckpt"),
+              "--save_steps=%d" % self.o.save_steps]
+        if ps_has("worker_timeout"):
+            ps.append("--worker_timeout=%g" % (self.o.worker_timeout * harness.SLOWNESS))
+        worker = ["--models_dir=" + harness.MODELS, "--model=" + MODEL, "--progress=lines",
+                  "--data_dir=" + self.data, "--batch_size=%d" % BATCH, "--seed=5",
+                  "--train_steps=%d" % self.o.steps, "--chunk_bytes=32768", "--log_every=1",
+                  "--intra_op_threads=1"]
+        if disturbed:
+            worker.append("--fault_push_delay_ms=%d" % self.o.push_delay)
+        if seed % 2:  # the same bits must come by both ways
+            ps.append("--shared_memory=off")
+            worker.append("--shared_memory=off")
+        return Cluster(folder, self.o.ps, self.o.workers, self.network, ps, worker)
+
+    def undisturbed(self):
+        """sha256 of the parameters that every seed must end with."""
+        if self.want is None:
+            cluster = self.cluster(os.path.join(self.folder, "undisturbed"), 0, False)
+            try:
+                cluster.run([], self.o.deadline)
+                self.want = cluster.summaries()[0]["parameters_sha256"]
+            except harness.Failure:
+                cluster.autopsy(os.path.join(self.o.logs, "undisturbed"))
+                raise
+            finally:
+                cluster.stop_all()
+        return self.want
+
+    def check(self, cluster, want):
+        """What is wrong with how it ended; empty: nothing."""
+        wrong = cluster.bad_lines()[:5]
+        for i, s in enumerate(cluster.summaries()):
+            if s["global_step"] != self.o.steps:
+                wrong.append("worker %d ended at step %d" % (i, s["global_step"]))
+            if s["parameters_sha256"] != want:
+                wrong.append("worker %d ended with other parameters than the undisturbed run" % i)
+        names = glob.glob(os.path.join(cluster.folder, "ckpt", "weir-*.json"))
+        steps = sorted(int(re.search(r"weir-(\d+)\.json$", n).group(1)) for n in names)
+        if self.o.steps not in steps:
+            wrong.append("no checkpoint of the last step, only of %s" % steps)
+        return wrong
+
+    def seed(self, seed):
+        """(what is wrong, the cluster, seconds)"""
+        want = self.undisturbed()
+        faults = chaos_schedule.make(seed, self.o.shape)
+        folder = os.path.join(self.folder, "seed-%d" % seed)
+        cluster = self.cluster(folder, seed, True)
+        began = time.monotonic()
+        logs = os.path.join(self.o.logs, "seed-%d" % seed)
+        try:
+            cluster.run(faults, self.o.deadline)
+            wrong = self.check(cluster, want)
+        except harness.Failure as e:
+            wrong = [str(e)] + cluster.last_words()
+        seconds = time.monotonic() - began
+        try:
+            if wrong or self.o.keep:
+                shutil.rmtree(logs, ignore_errors=True)
+                cluster.autopsy(logs)
+                shutil.copytree(folder, os.path.join(logs, "folder"))
+        finally:
+            cluster.stop_all()
+            shutil.rmtree(folder, ignore_errors=True)
+        if wrong:
+            wrong.append("logs: " + logs)
+        return wrong, cluster, seconds

@@ -1,0 +1,107 @@
+"""Which faults strike which process when: a pure function of the seed and the cluster's shape.
+
+A schedule is a list of faults, each so many seconds after the one before began; one may begin
+before another has ended. All times are seconds; `back`: from a process' death to its restart.
+"""
+import collections
+import random
+
+# What each does to its targets.
+KINDS = {
+    "kill": "kill -9 of a process, started again",
+    "kill-two": "kill -9 of two processes at once, or the second shortly after the first",
+    "kill-saving": "kill -9 while a checkpoint is being written",
+    "kill-again": "kill -9, and again as soon as it is back",
+    "kill-changing": "kill -9 of another while the cluster takes a killed one back",
+    "stop": "SIGSTOP, SIGCONT",
+    "cut": "the link of a process is down for a while",
+    "cut-kill": "kill -9 of a process whose link is down, started again when the link is back",
+}
+LONG_STOP = (16, 34)  # beyond gRPC's keepalive, of clients (15 s) or of servers too (30 s)
+
+Fault = collections.namedtuple("Fault", "gap kind targets after back")
+
+
+class Shape:
+    """What a schedule may touch: names of processes, kinds, and how long one may be away."""
+
+    def __init__(self, n_ps, n_workers, kinds, long_stops=False):
+        self.servers = ["ps:%d" % i for i in range(n_ps)]
+        self.workers = ["worker:%d" % i for i in range(n_workers)]
+        self.kinds, self.long_stops = kinds, long_stops
+
+
+def away(rng):
+    """How long something is gone: often hardly, seldom long."""
+    return round(rng.choice((rng.uniform(0, 0.2), rng.uniform(0.2, 1), rng.uniform(1, 2.5))), 2)
+
+
+def pick(rng, shape):
+    """Servers and workers equally often, the coordinator as often as all other servers."""
+    if rng.random() < 0.5:
+        return rng.choice(shape.workers)
+    followers = shape.servers[1:]
+    return rng.choice(followers) if followers and rng.random() < 0.5 else shape.servers[0]
+
+
+def other(rng, shape, target):
+    while True:
+        name = pick(rng, shape)
+        if name != target:
+            return name
+
+
+def fault(rng, shape, kind, gap):
+    target = pick(rng, shape)
+    after, back = 0, away(rng)
+    targets = [target]
+    if kind in ("kill-two", "kill-changing"):
+        targets.append(other(rng, shape, target))
+        after = round(rng.choice((0, rng.uniform(0, 0.1), rng.uniform(0.1, 0.6))), 3)
+    elif kind == "kill-saving":
+        after = round(rng.choice((rng.uniform(0, 0.02), rng.uniform(0.02, 0.3))), 4)
+    elif kind == "kill-again":
+        after = round(rng.choice((rng.uniform(0, 0.1), rng.uniform(0.1, 0.5))), 3)
+    elif kind == "stop" and shape.long_stops and rng.random() < 0.5:
+        back = rng.choice(LONG_STOP)
+    return Fault(gap, kind, targets, after, back)
+
+
+def make(seed, shape):
+    """The faults of a seed. Kinds that cannot be had are left out without moving the others."""
+    rng = random.Random("weir chaos %d" % seed)
+    everything = sorted(KINDS)
+    faults, gap_before = [], 0
+    # one seed in four begins while the cluster is still coming up
+    gap = round(rng.uniform(0.02, 0.6), 2) if rng.random() < 0.25 else round(
+        rng.uniform(1, 2.5), 2)
+    for _ in range(rng.randint(5, 9)):
+        kind = rng.choice(everything)
+        own = random.Random(rng.random())
+        if kind in shape.kinds:
+            faults.append(fault(own, shape, kind, round(gap_before + gap, 2)))
+            gap_before = 0
+        else:
+            gap_before += gap
+        gap = round(rng.choice((rng.uniform(0, 0.3), rng.uniform(0.3, 2.5))), 2)
+    return faults
+
+
+def text(f):
+    """One line of a schedule."""
+    t = " and ".join(f.targets) if f.kind == "kill-two" and not f.after else f.targets[0]
+    words = {
+        "kill": "kill %s, back after %g s" % (t, f.back),
+        "kill-two": "kill %s, back after %g s" % (t, f.back),
+        "kill-saving": "ask %s for a checkpoint, kill it %g s later, back after %g s" %
+                       (t, f.after, f.back),
+        "kill-again": "kill %s, back after %g s, kill it again %g s later" % (t, f.back, f.after),
+        "kill-changing": "kill %s, back after %g s, kill %s %g s later" %
+                         (t, f.back, f.targets[-1], f.after),
+        "stop": "stop %s for %g s" % (t, f.back),
+        "cut": "cut %s off for %g s" % (t, f.back),
+        "cut-kill": "cut %s off and kill it, back after %g s" % (t, f.back),
+    }[f.kind]
+    if f.kind == "kill-two" and f.after:
+        words = "kill %s, kill %s %g s later, back after %g s" % (t, f.targets[1], f.after, f.back)
+    return "+%.2f s  %s" % (f.gap, words)

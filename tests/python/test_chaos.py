@@ -1,0 +1,60 @@
+"""tests/chaos with a few fixed seeds: whatever strikes, the job ends with the bits of the one that
+was left alone; and that a schedule depends on its seed alone."""
+# label: net
+import os
+import subprocess
+import sys
+
+import chaos_schedule
+import harness
+
+CHAOS = os.path.join(harness.SOURCE, "tests/chaos")
+SEEDS = (103, 104, 105, 106, 107)
+
+
+class Chaos(harness.Test):
+    def test_seeds(self):
+        """One program for all, so that the undisturbed run is made once."""
+        p = self.start("chaos", [sys.executable, "-B", CHAOS, "--ps=1", "--steps=80",
+                                 "--save_steps=5",
+                                 "--seeds=" + ",".join(str(s) for s in SEEDS),
+                                 "--logs=" + os.path.join(self.dir(), "logs")])
+        p.wait(250, None)
+        print("\n".join(p.lines))
+        self.assertEqual(p.status, 0)
+        self.assertIn("5 of 5 seeds ended with the undisturbed run's bits", p.output())
+
+    def test_schedules(self):
+        """The same seed gives the same faults; a kind that is left out moves no other."""
+        kinds = list(chaos_schedule.KINDS)
+        shape = chaos_schedule.Shape(2, 3, kinds)
+        without = chaos_schedule.Shape(2, 3, [k for k in kinds if k != "cut"])
+        for seed in range(50):
+            faults = chaos_schedule.make(seed, shape)
+            self.assertEqual(faults, chaos_schedule.make(seed, shape))
+            self.assertNotEqual(faults, chaos_schedule.make(seed + 1, shape))
+            left = [f for f in faults if f.kind != "cut"]
+            self.assertEqual([f[1:] for f in left],
+                             [f[1:] for f in chaos_schedule.make(seed, without)])
+
+    def test_a_hang(self):
+        """A run that does not end in time fails, with all that is known of it."""
+        logs = os.path.join(self.dir(), "logs")
+        p = self.start("chaos", [sys.executable, "-B", CHAOS, "--steps=20", "--push_delay=5000",
+                                 "--deadline=5", "--seed=7", "--kinds=stop", "--logs=" + logs])
+        p.wait(60, 1)
+        self.assertRegex(p.output(), "FAILED in .*\n *not done after")
+        self.assertIn("0 of 1 seeds", p.output())
+        kept = os.listdir(os.path.join(logs, "seed-7"))
+        for name in ("events", "ps-1.log", "worker-2.log", "worker-2.stack", "folder"):
+            self.assertIn(name, kept)
+
+    def test_usage(self):
+        done = subprocess.run([sys.executable, "-B", CHAOS, "--kinds=kill,hug"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no 'hug'", done.stdout)
+
+
+if __name__ == "__main__":
+    harness.main()
