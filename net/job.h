@@ -10,7 +10,7 @@
 #include "net/shared.h"
 #include <stdint.h>
 
-enum { JOB_MAX_WORKERS = 4096, JOB_MAX_BATCH = 1 << 30 };
+enum { JOB_MAX_WORKERS = 4096, JOB_MAX_BATCH = 1 << 30, JOB_MAX_MODEL_BYTES = 256 << 10 };
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
 #define JOB_SYNC_MODES "sync|async|ssp" /* in the order above */
 
@@ -46,6 +46,9 @@ struct net_join {
     const struct chunks *chunks;    /* decoded on the server: owned by net, valid for the call */
     struct net_shared_name segment; /* that the contributions may lie in */
     uint64_t generation;            /* that the other servers told it; 0: none has yet */
+    const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said; on
+                          the server valid for the call */
+    int hidden_units;  /* of its first dense layer; 0: as the text says */
 };
 
 enum join_answer {

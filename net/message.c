@@ -82,6 +82,7 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
     request.incarnation = join->incarnation;
     request.generation = join->generation;
     request.job = &job.wire;
+    message_model_to_wire(join->model, join->hidden_units, &job.wire);
     Weir__V1__Segment segment;
     segment_to_wire(&join->segment, &segment);
     request.segment = join->segment.bytes ? &segment : NULL;
@@ -113,7 +114,16 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
                             .chunks = *chunks,
                             .segment = segment_from_wire(from->segment),
                             .generation = from->generation};
-    return ST_OK;
+    char *model = NULL;
+    st = message_model_from_wire(job, &model, &to->hidden_units, why);
+    to->model = model;
+    return st;
+}
+
+void message_join_free(struct net_join *join)
+{
+    free((char *)(uintptr_t)join->model);
+    join->model = NULL;
 }
 
 enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,

@@ -8,6 +8,7 @@
 #define NET_MESSAGE_H
 #include "net/control.h"
 #include "net/job.h"
+#include "net/status.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,9 +25,11 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
 enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes);
 enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, size_t *bytes);
 
-/* *chunks backs join->chunks; the caller destroys it. */
+/* *chunks backs join->chunks; the caller destroys it, also after a failure, and after success frees
+ * the join's texts. */
 enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,
                                 struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
+void message_join_free(struct net_join *join);
 /* reply->server is malloc'd and the caller's. */
 enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
                                  char why[MESSAGE_WHY_BYTES]);
@@ -41,6 +44,22 @@ enum status message_pack_control_reply(const struct net_control_reply *reply, ui
                                        size_t *bytes);
 enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
                                          struct net_control_reply *reply,
+                                         char why[MESSAGE_WHY_BYTES]);
+
+/* What people ask (status.h). */
+enum status message_pack_status_request(int with_model, uint8_t **data, size_t *bytes);
+enum status message_unpack_status_request(const uint8_t *data, size_t bytes, int *with_model,
+                                          char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_status(const struct net_status *status, uint8_t **data, size_t *bytes);
+enum status message_unpack_status(const uint8_t *data, size_t bytes, struct net_status *status,
+                                  char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_command(const struct net_command *command, uint8_t **data, size_t *bytes);
+enum status message_unpack_command(const uint8_t *data, size_t bytes, struct net_command *command,
+                                   char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_command_reply(const struct net_command_reply *reply, uint8_t **data,
+                                       size_t *bytes);
+enum status message_unpack_command_reply(const uint8_t *data, size_t bytes,
+                                         struct net_command_reply *reply,
                                          char why[MESSAGE_WHY_BYTES]);
 
 /* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */

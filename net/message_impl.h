@@ -32,6 +32,11 @@ void message_job_free(struct message_job *j);
 /* from: NULL is refused. n_workers is 0 if it was not said. */
 enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
+/* The model in a job; text may be NULL, here and there. *text: malloc'd, the caller's. ST_INVALID,
+ * ST_NOMEM. */
+void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to);
+enum status message_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
+                                    char why[MESSAGE_WHY_BYTES]);
 
 /* Numbers of servers from the wire, n of them, each below `below`; NULL for n = 0. */
 enum status message_map_from_wire(const uint32_t *from, size_t n, int below, int **out,

@@ -247,3 +247,24 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
         *job = plain;
     return st;
 }
+
+void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to)
+{
+    if (!text || strlen(text) > JOB_MAX_MODEL_BYTES)
+        return;
+    to->model = (char *)(uintptr_t)text;
+    to->hidden_units = (uint32_t)hidden_units;
+}
+
+enum status message_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
+                                    char why[MESSAGE_WHY_BYTES])
+{
+    if (strlen(from->model) > JOB_MAX_MODEL_BYTES || from->hidden_units > INT32_MAX)
+        return message_invalid(why, "the model's text or its hidden units are out of bounds");
+    char *copy = from->model[0] ? strdup(from->model) : NULL;
+    if (from->model[0] && !copy)
+        return ST_NOMEM;
+    *text = copy;
+    *hidden_units = (int)from->hidden_units;
+    return ST_OK;
+}

@@ -26,6 +26,8 @@ enum method {
     METHOD_JOIN,
     METHOD_LEAVE,
     METHOD_CONTROL,
+    METHOD_STATUS,
+    METHOD_COMMAND,
     METHOD_CHECK,
     METHOD_WATCH,
     METHOD_EXCHANGE,
@@ -36,6 +38,8 @@ static const char *const method_paths[N_METHODS] = {
     [METHOD_JOIN] = "/weir.v1.Weir/Join",
     [METHOD_LEAVE] = "/weir.v1.Weir/Leave",
     [METHOD_CONTROL] = "/weir.v1.Weir/Coordinate",
+    [METHOD_STATUS] = "/weir.v1.Weir/Status",
+    [METHOD_COMMAND] = "/weir.v1.Weir/Command",
     [METHOD_CHECK] = "/grpc.health.v1.Health/Check",
     [METHOD_WATCH] = "/grpc.health.v1.Health/Watch",
     [METHOD_EXCHANGE] = "/weir.v1.Weir/Exchange",
@@ -111,6 +115,15 @@ static void reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_statu
         free_call(c);
 }
 
+/* The answer, or what kept it from being made. */
+static void reply_packed(struct server_call *c, enum status st, uint8_t *data, size_t n)
+{
+    if (st == ST_OK)
+        reply(c, data, n, GRPC_STATUS_OK, "");
+    else
+        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+}
+
 static void refuse(struct server_call *c, const char *why)
 {
     char *peer = grpc_call_get_peer(c->call);
@@ -143,7 +156,7 @@ static void share(struct net_server *s, const struct net_join *join, const char 
 
 static void serve_join(struct server_call *c, const uint8_t *data, size_t bytes)
 {
-    struct net_join join;
+    struct net_join join = {.model = NULL};
     struct chunks *chunks = NULL;
     struct net_join_reply answer = {.answer = JOIN_REFUSED, .step = -1};
     char why[MESSAGE_WHY_BYTES] = "out of memory";
@@ -167,10 +180,8 @@ static void serve_join(struct server_call *c, const uint8_t *data, size_t bytes)
     st = message_pack_reply(&answer, &out, &n);
     free(answer.server);
     chunks_destroy(chunks);
-    if (st == ST_OK)
-        reply(c, out, n, GRPC_STATUS_OK, "");
-    else
-        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+    message_join_free(&join);
+    reply_packed(c, st, out, n);
 }
 
 static void serve_leave(struct server_call *c, const uint8_t *data, size_t bytes)
@@ -217,10 +228,7 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
         return;
     }
     enum status st = message_pack_control_reply(answer, &out, &n);
-    if (st == ST_OK)
-        reply(c, out, n, GRPC_STATUS_OK, "");
-    else
-        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+    reply_packed(c, st, out, n);
 }
 
 static void serve_control(struct server_call *c, const uint8_t *data, size_t bytes)
@@ -250,6 +258,42 @@ static void serve_control(struct server_call *c, const uint8_t *data, size_t byt
     else
         s->handler.control(s->handler.ctx, s, &control, number);
     net_control_free(&control);
+}
+
+static void serve_status(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    const struct net_server_people *people = &c->server->people;
+    struct net_status status = {.chunks = NULL};
+    char why[MESSAGE_WHY_BYTES];
+    uint8_t *out = NULL;
+    size_t n = 0;
+    int with_model = 0;
+    if (!people->status || message_unpack_status_request(data, bytes, &with_model, why) != ST_OK) {
+        refuse(c, people->status ? why : "this server says nothing of itself");
+        return;
+    }
+    enum status st = people->status(people->ctx, with_model, &status);
+    if (st == ST_OK)
+        st = message_pack_status(&status, &out, &n);
+    net_status_free(&status);
+    reply_packed(c, st, out, n);
+}
+
+static void serve_command(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    const struct net_server_people *people = &c->server->people;
+    struct net_command command;
+    struct net_command_reply answer = {.answer = COMMAND_REFUSED};
+    char why[MESSAGE_WHY_BYTES];
+    uint8_t *out = NULL;
+    size_t n = 0;
+    if (!people->command || message_unpack_command(data, bytes, &command, why) != ST_OK) {
+        refuse(c, people->command ? why : "this server takes no commands");
+        return;
+    }
+    people->command(people->ctx, &command, &answer);
+    enum status st = message_pack_command_reply(&answer, &out, &n);
+    reply_packed(c, st, out, n);
 }
 
 static void watch_op_done(struct server_call *c)
@@ -352,6 +396,10 @@ static void on_message(struct net_op *op, int ok)
         serve_leave(c, data, bytes);
     else if (c->method == METHOD_CONTROL)
         serve_control(c, data, bytes);
+    else if (c->method == METHOD_STATUS)
+        serve_status(c, data, bytes);
+    else if (c->method == METHOD_COMMAND)
+        serve_command(c, data, bytes);
     else
         serve_health(c, data, bytes);
     free(data);
@@ -519,6 +567,7 @@ enum status net_server_create(const struct net_server_config *cfg, struct net_se
         return ST_NOMEM;
     net_rt_init();
     s->handler = cfg->handler;
+    s->people = cfg->people;
     lenders_init(&s->lenders);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->changed);

@@ -13,6 +13,7 @@
 #include "net/control.h"
 #include "net/frame.h"
 #include "net/job.h"
+#include "net/status.h"
 
 struct net_server;
 struct net_stream; /* one Exchange call; alive until stream_closed returned */
@@ -36,10 +37,19 @@ struct net_server_handler {
                     uint64_t call);
 };
 
+/* What people ask (status.h); NULL: nobody answers. */
+struct net_server_people {
+    void *ctx;
+    /* Fills *out, which is zeros and is freed by the server. ST_NOMEM. */
+    enum status (*status)(void *ctx, int with_model, struct net_status *out);
+    void (*command)(void *ctx, const struct net_command *command, struct net_command_reply *out);
+};
+
 struct net_server_config {
     const char *addr; /* host:port to listen on: that address, not all interfaces */
     int n_threads;    /* pollers; 0: 2 */
     struct net_server_handler handler;
+    struct net_server_people people;
 };
 
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);

@@ -10,6 +10,7 @@ struct server_call; /* a call that is not an Exchange */
 
 struct net_server {
     struct net_server_handler handler;
+    struct net_server_people people;
     grpc_server *server;
     struct net_pollers *pollers;
     struct net_op shutdown_op;

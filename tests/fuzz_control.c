@@ -1,6 +1,6 @@
 /* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
- * reply, leave, coordinate, its reply with plans); what decodes is within its bounds, and encodes
- * again. Corpus: tests/corpus/control. */
+ * reply, leave, coordinate, its reply with plans, status, command, their replies); what decodes is
+ * within its bounds, and encodes again. Corpus: tests/corpus/control. */
 #include "net/message.h"
 #include "net/plan.h"
 #include "tests/fuzz.h"
@@ -14,8 +14,11 @@ static void read_join(const uint8_t *data, size_t size)
     struct net_join_reply reply = {.server = NULL};
     struct net_leave leave;
     struct chunks *chunks = NULL;
-    if (message_unpack_join(data, size, &join, &chunks, why) == ST_OK)
+    if (message_unpack_join(data, size, &join, &chunks, why) == ST_OK) {
         require(join.member < join.job.n_workers && chunks->n_params > 0 && join.incarnation);
+        require(!join.model || strlen(join.model) <= JOB_MAX_MODEL_BYTES);
+        message_join_free(&join);
+    }
     chunks_destroy(chunks);
     if (message_unpack_reply(data, size, &reply, why) == ST_OK)
         require(memchr(reply.why, 0, sizeof reply.why) != NULL);
@@ -82,10 +85,47 @@ static void read_control_reply(const uint8_t *data, size_t size)
     net_control_reply_free(&reply);
 }
 
+static void read_status(const uint8_t *data, size_t size)
+{
+    char why[MESSAGE_WHY_BYTES];
+    struct net_status status, again;
+    uint8_t *bytes;
+    size_t n;
+    int with_model;
+    if (message_unpack_status(data, size, &status, why) == ST_OK) {
+        require(status.state >= 0 && status.state < STATE_N_KINDS && status.steps_per_s >= 0);
+        for (int i = 0; i < status.n_members; i++)
+            require(status.members[i].rank >= -1 && status.members[i].state < MEMBER_N_STATES);
+        require(message_pack_status(&status, &bytes, &n) == ST_OK);
+        require(message_unpack_status(bytes, n, &again, why) == ST_OK);
+        require(again.step == status.step && again.n_members == status.n_members);
+        require(!again.chunks == !status.chunks && !again.model == !status.model);
+        free(bytes);
+        net_status_free(&again);
+        net_status_free(&status);
+    }
+    message_unpack_status_request(data, size, &with_model, why);
+}
+
+static void read_command(const uint8_t *data, size_t size)
+{
+    char why[MESSAGE_WHY_BYTES];
+    struct net_command command;
+    struct net_command_reply reply;
+    if (message_unpack_command(data, size, &command, why) == ST_OK)
+        require(command.kind > COMMAND_NONE && command.kind < COMMAND_N_KINDS &&
+                command.index >= 0);
+    if (message_unpack_command_reply(data, size, &reply, why) == ST_OK)
+        require(reply.answer >= 0 && reply.answer < COMMAND_N_ANSWERS &&
+                memchr(reply.text, 0, sizeof reply.text) != NULL);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     read_join(data, size);
     read_control(data, size);
     read_control_reply(data, size);
+    read_status(data, size);
+    read_command(data, size);
     return 0;
 }

@@ -1,0 +1,361 @@
+/* tests/net_status_test.c - what people ask of a server: a status and commands that cross the wire
+ * whole, servers that know neither, nobody there, and peers that lie. */
+#include "base/clock.h"
+#include "net/message.h"
+#include "net/server.h"
+#include "net/weir.pb-c.h"
+#include "tests/capture.h"
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { LONG_MS = 30000, N_MEMBERS = 3, N_SERVERS = 2 };
+
+static const char model_text[] = "{\"name\": \"small\"}";
+
+/* A status in which no two figures are the same. */
+static void fill(struct net_status *s, int with_model)
+{
+    struct net_param params[2] = {{.name = "w", .shape = {.n_dims = 2, .dim = {3, 4}}},
+                                  {.name = "b", .shape = {.n_dims = 1, .dim = {4}}}};
+    *s = (struct net_status){.server = 1,
+                             .generation = 6,
+                             .state = STATE_STOPPED,
+                             .first_step = 20,
+                             .step = 31,
+                             .highest = 32,
+                             .position = 4000,
+                             .steps_per_s = 12.5,
+                             .up_ms = 777,
+                             .hidden_units = 9,
+                             .n_members = N_MEMBERS,
+                             .n_servers = N_SERVERS,
+                             .change = "a worker joins at step 40",
+                             .n_recent = 128};
+    s->job = (struct net_job){.n_workers = 3, .train_steps = 99, .seed = 5, .batch = 16};
+    optim_defaults(OPTIM_ADAM, &s->job.optim);
+    assert_int_equal(chunks_create(params, 2, 4096, &s->chunks), ST_OK);
+    s->model = with_model ? strdup(model_text) : NULL;
+    s->members = calloc(N_MEMBERS, sizeof *s->members);
+    s->servers = calloc(N_SERVERS, sizeof *s->servers);
+    for (int i = 0; i < N_MEMBERS; i++)
+        s->members[i] = (struct net_status_member){.member = 2 * i,
+                                                   .rank = i - 1,
+                                                   .state = MEMBER_JOINING,
+                                                   .address = "10.0.0.7:2223",
+                                                   .ms = 41 + i,
+                                                   .times = 51 + i,
+                                                   .seconds = 61.5 + i,
+                                                   .recent_times = 71 + i,
+                                                   .recent_seconds = 81.25 + i,
+                                                   .awaited = 91 + i};
+    for (int i = 0; i < N_SERVERS; i++)
+        s->servers[i] = (struct net_status_server){.server = i,
+                                                   .state = SERVER_LEAVING,
+                                                   .address = "10.0.0.1:2221",
+                                                   .bytes = (uint64_t)100 + i,
+                                                   .n_chunks = 7 + i,
+                                                   .heard_ms = 11 + i,
+                                                   .up_ms = 21 + i};
+    s->checkpoints = (struct net_status_checkpoints){
+        .folder = "/ckpt", .last = 30, .ordered = 40, .failed = 10, .wanted = 4, .given = 3};
+    snprintf(s->checkpoints.why, sizeof s->checkpoints.why, "no space");
+}
+
+static enum status on_status(void *ctx, int with_model, struct net_status *out)
+{
+    if (*(int *)ctx)
+        fill(out, with_model);
+    return ST_OK;
+}
+
+static void on_command(void *ctx, const struct net_command *command, struct net_command_reply *out)
+{
+    out->answer = command->kind == COMMAND_CHECKPOINT ? COMMAND_ACCEPTED : COMMAND_DONE;
+    out->wanted = (uint64_t)command->index;
+    snprintf(out->text, sizeof out->text, "as you say");
+}
+
+static struct net_server *start(const struct net_server_people *people, char addr[64])
+{
+    struct net_server *server;
+    struct net_server_config cfg = {.addr = "127.0.0.1:0", .people = *people};
+    assert_int_equal(net_server_create(&cfg, &server), ST_OK);
+    snprintf(addr, 64, "127.0.0.1:%d", net_server_port(server));
+    return server;
+}
+
+static void same_lists(const struct net_status *a, const struct net_status *b)
+{
+    assert_int_equal(a->n_members, b->n_members);
+    for (int i = 0; i < a->n_members; i++) {
+        const struct net_status_member *m = &a->members[i], *n = &b->members[i];
+        assert_true(m->member == n->member && m->rank == n->rank && m->state == n->state &&
+                    m->ms == n->ms && m->times == n->times && m->seconds == n->seconds &&
+                    m->recent_times == n->recent_times && m->recent_seconds == n->recent_seconds &&
+                    m->awaited == n->awaited);
+        assert_string_equal(m->address, n->address);
+    }
+    assert_int_equal(a->n_servers, b->n_servers);
+    for (int i = 0; i < a->n_servers; i++) {
+        const struct net_status_server *s = &a->servers[i], *t = &b->servers[i];
+        assert_true(s->server == t->server && s->state == t->state && s->bytes == t->bytes &&
+                    s->n_chunks == t->n_chunks && s->heard_ms == t->heard_ms &&
+                    s->up_ms == t->up_ms);
+        assert_string_equal(s->address, t->address);
+    }
+}
+
+static void same(const struct net_status *a, const struct net_status *b)
+{
+    const struct net_status_checkpoints *c = &a->checkpoints, *d = &b->checkpoints;
+    char why[256];
+    assert_true(a->server == b->server && a->generation == b->generation && a->state == b->state);
+    assert_true(a->first_step == b->first_step && a->step == b->step && a->highest == b->highest);
+    assert_true(a->position == b->position && a->steps_per_s == b->steps_per_s);
+    assert_true(a->up_ms == b->up_ms && a->n_recent == b->n_recent);
+    assert_string_equal(a->change, b->change);
+    assert_true(a->job.n_workers == b->job.n_workers && a->job.seed == b->job.seed &&
+                a->job.train_steps == b->job.train_steps && a->job.batch == b->job.batch);
+    assert_true(a->job.optim.kind == b->job.optim.kind);
+    assert_int_equal(chunks_compare(a->chunks, b->chunks, why, sizeof why), ST_OK);
+    same_lists(a, b);
+    assert_true(c->last == d->last && c->ordered == d->ordered && c->failed == d->failed);
+    assert_true(c->wanted == d->wanted && c->given == d->given);
+    assert_string_equal(c->folder, d->folder);
+    assert_string_equal(c->why, d->why);
+}
+
+static void a_status_comes_whole(void **state)
+{
+    int has_job = 1;
+    char addr[64], why[CONTROL_TEXT_BYTES] = "";
+    struct net_server_people people = {&has_job, on_status, on_command};
+    struct net_server *server = start(&people, addr);
+    struct net_status expect, got;
+    fill(&expect, 1);
+    for (int with_model = 0; with_model <= 1; with_model++) {
+        assert_int_equal(net_status_ask(addr, with_model, LONG_MS, &got, why), ST_OK);
+        same(&got, &expect);
+        assert_int_equal(got.model != NULL, with_model);
+        if (with_model) {
+            assert_string_equal(got.model, model_text);
+            assert_int_equal(got.hidden_units, 9);
+        }
+        net_status_free(&got);
+    }
+    has_job = 0;
+    assert_int_equal(net_status_ask(addr, 1, LONG_MS, &got, why), ST_OK);
+    assert_true(!got.chunks && !got.model && got.n_members == 0 && got.checkpoints.last == -1);
+    net_status_free(&got);
+    net_status_free(&expect);
+    net_server_destroy(server);
+}
+
+static void commands_are_answered(void **state)
+{
+    char addr[64], why[CONTROL_TEXT_BYTES] = "";
+    struct net_server_people people = {NULL, on_status, on_command};
+    struct net_server *server = start(&people, addr);
+    struct net_command_reply got;
+    struct net_command command = {COMMAND_CHECKPOINT, 0};
+    assert_int_equal(net_command_send(addr, &command, LONG_MS, &got, why), ST_OK);
+    assert_int_equal(got.answer, COMMAND_ACCEPTED);
+    assert_string_equal(got.text, "as you say");
+    command = (struct net_command){COMMAND_DRAIN_SERVER, 7};
+    assert_int_equal(net_command_send(addr, &command, LONG_MS, &got, why), ST_OK);
+    assert_true(got.answer == COMMAND_DONE && got.wanted == 7);
+    const struct net_command wrong[] = {
+        {COMMAND_NONE, 0}, {COMMAND_N_KINDS, 0}, {COMMAND_CHECKPOINT, JOB_MAX_WORKERS}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        enum status st = CAPTURE(net_command_send(addr, &wrong[i], LONG_MS, &got, why));
+        assert_int_equal(st, ST_PROTOCOL);
+        assert_non_null(strstr(why, "a command that is not known here"));
+    }
+    net_server_destroy(server);
+}
+
+/* Who does not answer: a server without the handlers, a port without a server, a server that is
+ * silent. */
+static void nobody_answers(void **state)
+{
+    char addr[64], why[CONTROL_TEXT_BYTES] = "";
+    struct net_server_people nobody = {NULL, NULL, NULL};
+    struct net_server *server = start(&nobody, addr);
+    struct net_status got;
+    struct net_command_reply reply;
+    struct net_command command = {COMMAND_CHECKPOINT, 0};
+    enum status st = CAPTURE(net_status_ask(addr, 0, LONG_MS, &got, why));
+    assert_int_equal(st, ST_PROTOCOL);
+    assert_string_equal(why, "this server says nothing of itself");
+    st = CAPTURE(net_command_send(addr, &command, LONG_MS, &reply, why));
+    assert_int_equal(st, ST_PROTOCOL);
+    assert_string_equal(why, "this server takes no commands");
+    net_server_destroy(server);
+    assert_int_equal(net_status_ask(addr, 0, LONG_MS, &got, why), ST_UNAVAILABLE);
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof any;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&any, n), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &n), 0);
+    snprintf(addr, sizeof addr, "127.0.0.1:%d", ntohs(any.sin_port));
+    int64_t begin = clock_now_ns();
+    st = net_status_ask(addr, 0, 300, &got, why);
+    assert_true(st == ST_DEADLINE || st == ST_UNAVAILABLE);
+    assert_true(clock_now_ns() - begin < (int64_t)LONG_MS * 1000000 / 2);
+    close(fd);
+}
+
+static void refused(const struct net_status *lie)
+{
+    uint8_t *data;
+    size_t n;
+    struct net_status got = {.generation = 12345};
+    char why[MESSAGE_WHY_BYTES] = "";
+    assert_int_equal(message_pack_status(lie, &data, &n), ST_OK);
+    assert_int_equal(message_unpack_status(data, n, &got, why), ST_INVALID);
+    assert_int_equal(got.generation, 12345); /* outputs are written on success alone */
+    assert_true(strlen(why) > 0);
+    free(data);
+}
+
+/* Each time one value that cannot be; the rest is good. */
+#define LIE(field, value)                                                                          \
+    do {                                                                                           \
+        struct net_status lie;                                                                     \
+        fill(&lie, 1);                                                                             \
+        lie.field = value;                                                                         \
+        refused(&lie);                                                                             \
+        net_status_free(&lie);                                                                     \
+    } while (0)
+
+static void lies_are_refused(void **state)
+{
+    LIE(server, HOSTS_MAX);
+    LIE(state, (enum status_state)STATE_N_KINDS);
+    LIE(first_step, -1);
+    LIE(step, -2);
+    LIE(highest, INT64_MIN);
+    LIE(steps_per_s, -1);
+    LIE(steps_per_s, 0.0 / 0.0);
+    LIE(up_ms, -1);
+    LIE(n_recent, -1);
+    LIE(job.n_workers, JOB_MAX_WORKERS + 1);
+    LIE(job.n_workers, 0);
+    LIE(members[2].member, JOB_MAX_WORKERS);
+    LIE(members[0].rank, JOB_MAX_WORKERS);
+    LIE(members[0].state, MEMBER_N_STATES);
+    LIE(members[0].ms, -1);
+    LIE(members[0].times, -1);
+    LIE(members[0].seconds, 1.0 / 0.0);
+    LIE(members[1].recent_times, -5);
+    LIE(members[1].recent_seconds, -0.5);
+    LIE(members[1].awaited, -1);
+    LIE(servers[0].server, -1);
+    LIE(servers[0].state, SERVER_N_STATES);
+    LIE(servers[0].n_chunks, -1);
+    LIE(servers[1].heard_ms, -1);
+    LIE(servers[1].up_ms, -1);
+}
+
+/* 1 if a job with so long a text of a model, all 'x', is taken. */
+static int takes_model(size_t bytes)
+{
+    struct net_status s, got = {.chunks = NULL};
+    char why[MESSAGE_WHY_BYTES] = "";
+    uint8_t *data;
+    size_t n;
+    fill(&s, 0);
+    assert_int_equal(message_pack_status(&s, &data, &n), ST_OK);
+    Weir__V1__StatusReply *wire = weir__v1__status_reply__unpack(NULL, n, data);
+    assert_non_null(wire);
+    free(data);
+    char *text = malloc(bytes + 1), *none = wire->job->model;
+    memset(text, 'x', bytes);
+    text[bytes] = 0;
+    wire->job->model = text;
+    data = malloc(weir__v1__status_reply__get_packed_size(wire));
+    n = weir__v1__status_reply__pack(wire, data);
+    wire->job->model = none;
+    enum status st = message_unpack_status(data, n, &got, why);
+    int taken = st == ST_OK && got.model && strlen(got.model) == bytes;
+    assert_true(taken || (st == ST_INVALID && strstr(why, "model")));
+    weir__v1__status_reply__free_unpacked(wire, NULL);
+    net_status_free(&got);
+    net_status_free(&s);
+    free(text);
+    free(data);
+    return taken;
+}
+
+static void long_models_are_refused(void **state)
+{
+    assert_true(takes_model(JOB_MAX_MODEL_BYTES));
+    assert_false(takes_model(JOB_MAX_MODEL_BYTES + 1));
+}
+
+/* A few bytes that decode to far more memory than they have, or to more members than there are. */
+static void floods_are_refused(void **state)
+{
+    static const struct {
+        size_t n;
+        enum status st;
+    } floods[] = {{2 * JOB_MAX_WORKERS + 1, ST_INVALID}, {2000000, ST_PROTOCOL}};
+    for (size_t k = 0; k < sizeof floods / sizeof *floods; k++) {
+        struct net_status got;
+        char why[MESSAGE_WHY_BYTES] = "";
+        uint8_t *data = malloc(2 * floods[k].n);
+        for (size_t i = 0; i < floods[k].n; i++) {
+            data[2 * i] = 11 << 3 | 2; /* an empty member */
+            data[2 * i + 1] = 0;
+        }
+        assert_int_equal(message_unpack_status(data, 2 * floods[k].n, &got, why), floods[k].st);
+        free(data);
+    }
+}
+
+static void a_join_brings_the_model(void **state)
+{
+    struct net_status s;
+    struct net_join got;
+    struct chunks *chunks = NULL;
+    char why[MESSAGE_WHY_BYTES];
+    uint8_t *data;
+    size_t n;
+    fill(&s, 1);
+    struct net_join join = {.member = 1,
+                            .incarnation = 5,
+                            .job = s.job,
+                            .chunks = s.chunks,
+                            .model = s.model,
+                            .hidden_units = s.hidden_units};
+    assert_int_equal(message_pack_join(&join, &data, &n), ST_OK);
+    assert_int_equal(message_unpack_join(data, n, &got, &chunks, why), ST_OK);
+    assert_string_equal(got.model, model_text);
+    assert_int_equal(got.hidden_units, 9);
+    assert_int_equal(got.job.batch, 16);
+    message_join_free(&got);
+    chunks_destroy(chunks);
+    net_status_free(&s);
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_status_comes_whole),    cmocka_unit_test(commands_are_answered),
+        cmocka_unit_test(nobody_answers),          cmocka_unit_test(lies_are_refused),
+        cmocka_unit_test(long_models_are_refused), cmocka_unit_test(floods_are_refused),
+        cmocka_unit_test(a_join_brings_the_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
