@@ -34,6 +34,7 @@ struct worker {
     struct dataset *train, *test;
     float *params;
     struct exchange exchange;
+    struct record *record;
     struct trainer *trainer;
 
     pthread_t signal_thread;
@@ -295,9 +296,11 @@ static enum status make_trainer(struct worker *w)
         .cuda_graphs = o->cuda_graphs,
         .push_delay_ms = (int)o->push_delay_ms,
     };
-    enum status st = trainer_create(&cfg, &w->trainer);
-    if (st != ST_OK)
-        return st;
+    enum status st = ST_OK;
+    if (o->record_samples)
+        TRY(record_open(o->record_samples, &w->record));
+    cfg.record = w->record;
+    TRY(trainer_create(&cfg, &w->trainer));
     LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %d %s, %.0f MB; %" PRId64
           " training images from %s",
           w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->towers.n,
@@ -305,7 +308,8 @@ static enum status make_trainer(struct worker *w)
           w->train->n, o->data_dir);
     say_towers(w);
     LOG_I("vector loops: %s", vector_description());
-    return ST_OK;
+done:
+    return st;
 }
 
 static enum status report(struct worker *w, const struct trainer_result *r)
@@ -385,6 +389,7 @@ static enum status clean_up(struct worker *w)
     }
     exchange_destroy(&w->exchange);
     trainer_destroy(w->trainer);
+    record_close(w->record);
     gpus_release(&w->gpus);
     enum status st = trace_close();
     dataset_destroy(w->train);

@@ -16,6 +16,7 @@ static struct raw {
     const char *ps_hosts, *worker_hosts, *job_name;
     int64_t task_index;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
+    const char *record_samples;
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
     int64_t chunk_bytes, towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;
@@ -194,6 +195,10 @@ static const struct flag table[] = {
     STR("export", export_file, "FILE", "write the trained parameters here, as safetensors", NULL),
     STR("trace", trace, "FILE",
         "write here, at the end, what each thread did when (Chrome trace JSON)", NULL),
+    STR("record_samples", record_samples, "FILE",
+        "add a line to this for each step: generation, step, position of its first sample in the "
+        "order of all passes, samples",
+        NULL),
     ONE("log_level", log_level, "debug|info|warn|error", "least important lines to log", NULL),
     INT("fault_push_delay_ms", push_delay_ms, 0, 10000,
         "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
@@ -345,6 +350,7 @@ static void copy_plain(struct options *o)
     o->summary_json = raw.summary_json;
     o->export_file = raw.export_file;
     o->trace = raw.trace;
+    o->record_samples = raw.record_samples;
     o->hidden_units = raw.hidden_units;
     o->train_steps = raw.train_steps;
     o->epochs = raw.epochs;

@@ -48,6 +48,7 @@ struct trainer {
     struct device_data *data;
     struct progress *progress;
     int64_t first_step; /* global and local step that run starts from */
+    uint64_t generation;
     int64_t start_ns;
     _Atomic int stopped;
     _Atomic int failed; /* enum status of the first tower that failed */
@@ -335,6 +336,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     int n_layers = t->cfg.model->n_layers;
     int64_t begin = trace_begin();
     TRY(tower_load_batch(w, step));
+    TRY(record_step(t->cfg.record, t->generation, step, w->position[0], w->spec.n));
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_load(t, w, i, step));
@@ -471,6 +473,7 @@ static void start_from(struct trainer *t, const struct net_start *start)
 {
     int64_t step = start->step;
     t->first_step = t->newest_step = step;
+    t->generation = start->generation;
     t->last_step = INT64_MAX;
     t->result.member = start->place.member;
     if (start->place.train_steps > 0)

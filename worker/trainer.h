@@ -9,6 +9,7 @@
 #include "worker/exchange.h"
 #include "worker/model.h"
 #include "worker/progress.h"
+#include "worker/record.h"
 #include "worker/towers.h"
 
 struct trainer_config {
@@ -30,8 +31,9 @@ struct trainer_config {
     int64_t log_every;
     enum progress_style progress;
     uint64_t seed;
-    int cuda_graphs;   /* 1: where training stays on a device, each step is one graph */
-    int push_delay_ms; /* fault injection: each push waits a random 0..this */
+    struct record *record; /* NULL: none */
+    int cuda_graphs;       /* 1: where training stays on a device, each step is one graph */
+    int push_delay_ms;     /* fault injection: each push waits a random 0..this */
 };
 
 struct trainer_result {

@@ -21,8 +21,8 @@ int trainer_resident_fits(const struct trainer_config *cfg, const struct tower *
 {
     const struct backend *b = tower->spec.own.backend;
     const struct exchange *x = cfg->exchange;
-    return x->ops->rule && !cfg->own_pace && cfg->push_delay_ms == 0 && cfg->n_towers == 1 &&
-           tower->data && b->resident && stages_only_plan(tower->stages);
+    return x->ops->rule && !cfg->own_pace && !cfg->record && cfg->push_delay_ms == 0 &&
+           cfg->n_towers == 1 && tower->data && b->resident && stages_only_plan(tower->stages);
 }
 
 static enum status begin(struct run *run)

@@ -68,13 +68,16 @@ class Cluster:
         for i, n in enumerate(self.workers):
             n.argv = [os.path.join(harness.BIN, "worker"), *hosts, "--job_name=worker",
                       "--task_index=%d" % i, "--summary_json=" + self.summary_path(i),
-                      *worker_flags]
+                      "--record_samples=" + self.samples_path(i), *worker_flags]
         if network:
             for n in self.nodes.values():
                 n.enter = network.hosts[n.place].enter
 
     def summary_path(self, i):
         return os.path.join(self.folder, "summary-%d.json" % i)
+
+    def samples_path(self, i):
+        return os.path.join(self.folder, "samples-%d" % i)
 
     def say(self, text):
         self.said.append("%8.3f  %s" % (time.monotonic() - self.began, text))

@@ -8,6 +8,7 @@ import time
 
 import chaos_schedule
 import harness
+import samples
 from chaos_cluster import Cluster
 
 BATCH, MODEL = 12, "lenet5"
@@ -65,6 +66,8 @@ class Runs:
                 wrong.append("worker %d ended at step %d" % (i, s["global_step"]))
             if s["parameters_sha256"] != want:
                 wrong.append("worker %d ended with other parameters than the undisturbed run" % i)
+        wrong += samples.wrong([cluster.samples_path(i) for i in range(self.o.workers)],
+                               self.o.steps)
         names = glob.glob(os.path.join(cluster.folder, "ckpt", "weir-*.json"))
         steps = sorted(int(re.search(r"weir-(\d+)\.json$", n).group(1)) for n in names)
         if self.o.steps not in steps:

@@ -1,0 +1,60 @@
+"""--record_samples: what each worker says it read is the whole data set in turn, each sample once,
+also where a worker is killed, or has several towers; and the reader of records sees a fault."""
+# label: cluster
+import os
+import signal
+
+import harness
+import samples
+
+FLAGS = ["--batch_size=12", "--train_steps=40", "--log_every=1", "--intra_op_threads=1"]
+
+
+class Record(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), "samples-%s" % name)
+
+    def test_workers(self):
+        job = self.job(n_ps=2, n_workers=2, model="softmax",
+                       flags=[*FLAGS, "--fault_push_delay_ms=20"])
+        job.start_ps(0)
+        job.start_ps(1)
+        job.start_worker(0, "--towers=3", "--record_samples=" + self.path(0))
+        job.start_worker(1, "--record_samples=" + self.path(1))
+        job.workers[1].wait_line("training step 7 done")
+        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_worker(1, "--record_samples=" + self.path(1))
+        job.finish()
+        paths = [self.path(0), self.path(1)]
+        self.assertEqual(samples.wrong(paths, 40), [])
+        rows = samples.read(paths)
+        self.assertEqual(len(rows), 40 * 4)
+        self.assertEqual(sum(r[3] for r in rows), 40 * 24)
+        self.assertTrue(all(r[0] > 0 for r in rows))
+        # What must be seen: one line that is gone, one that was read twice.
+        for name, change in (("gap", lambda lines: lines[:9] + lines[10:]),
+                             ("twice", lambda lines: [*lines[:-1], lines[-2].replace(" 38 ",
+                                                                                     " 39 ")])):
+            with open(self.path(1), encoding="ascii") as f:
+                lines = sorted(set(f), key=lambda line: int(line.split()[1]))
+            with open(self.path(name), "w", encoding="ascii") as f:
+                f.writelines(change(lines))
+            self.assertTrue(samples.wrong([self.path(0), self.path(name)], 40), name)
+
+    def test_alone(self):
+        self.run_worker(*FLAGS, "--record_samples=" + self.path("alone"))
+        self.assertEqual(samples.wrong([self.path("alone")], 40), [])
+        self.assertEqual({r[0] for r in samples.read([self.path("alone")])}, {0})
+
+    def test_a_file_that_cannot_be(self):
+        worker = self.run_worker(*FLAGS, "--record_samples=" + self.dir(), status=None)
+        self.assertNotEqual(worker.status, 0)
+        self.assertRegex(worker.output(), "--record_samples: cannot open .*: Is a directory")
+        if os.path.exists("/dev/full"):
+            worker = self.run_worker(*FLAGS, "--record_samples=/dev/full", status=None)
+            self.assertNotEqual(worker.status, 0)
+            self.assertRegex(worker.output(), "--record_samples: cannot write /dev/full: No space")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,58 @@
+/* worker/record.c - see record.h. One write per line, to the end of the file: so a worker that is
+ * killed leaves whole lines, and its next life adds to them. */
+#include "worker/record.h"
+#include "base/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct record {
+    int fd;
+    const char *path; /* borrowed for ever */
+};
+
+enum status record_open(const char *path, struct record **out)
+{
+    struct record *r = malloc(sizeof *r);
+    if (!r) {
+        LOG_E("--record_samples: out of memory");
+        return ST_NOMEM;
+    }
+    r->path = path;
+    r->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (r->fd < 0) {
+        LOG_E("--record_samples: cannot open %s: %s", path, strerror(errno));
+        free(r);
+        return ST_IO;
+    }
+    *out = r;
+    return ST_OK;
+}
+
+void record_close(struct record *r)
+{
+    if (!r)
+        return;
+    close(r->fd);
+    free(r);
+}
+
+enum status record_step(struct record *r, uint64_t generation, int64_t step, uint64_t position,
+                        int n)
+{
+    char line[96];
+    if (!r)
+        return ST_OK;
+    int bytes = snprintf(line, sizeof line, "%" PRIu64 " %" PRId64 " %" PRIu64 " %d\n", generation,
+                         step, position, n);
+    ssize_t written = write(r->fd, line, (size_t)bytes);
+    if (written == bytes)
+        return ST_OK;
+    LOG_E("--record_samples: cannot write %s: %s", r->path,
+          written < 0 ? strerror(errno) : "no room for a whole line");
+    return ST_IO;
+}
