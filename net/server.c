@@ -171,6 +171,9 @@ static void serve_join(struct server_call *c, const uint8_t *data, size_t bytes)
     if (st == ST_OK) {
         c->server->handler.join(c->server->handler.ctx, &join, peer, &answer);
         share(c->server, &join, peer, &answer);
+        if (c->server->people.joined &&
+            (answer.answer == JOIN_WELCOME || answer.answer == JOIN_INIT))
+            c->server->people.joined(c->server->people.ctx, &join);
     } else {
         LOG_W("join from %s refused: %s", peer, why);
         answer.answer = st == ST_NOMEM ? JOIN_RETRY : JOIN_REFUSED;

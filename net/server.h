@@ -40,6 +40,8 @@ struct net_server_handler {
 /* What people ask (status.h); NULL: nobody answers. */
 struct net_server_people {
     void *ctx;
+    /* A member was let in; may be NULL. */
+    void (*joined)(void *ctx, const struct net_join *join);
     /* Fills *out, which is zeros and is freed by the server. ST_NOMEM. */
     enum status (*status)(void *ctx, int with_model, struct net_status *out);
     void (*command)(void *ctx, const struct net_command *command, struct net_command_reply *out);

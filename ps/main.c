@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
 #include "ps/saving.h"
+#include "ps/status.h"
 #include "ps/summary.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -314,6 +315,7 @@ static int serve(struct cluster *c, struct app *app)
     const char *addr = c->ps.addr[opt_task_index];
     struct ps_service *service = NULL;
     struct net_server *server = NULL;
+    struct ps_status *status = NULL;
     struct ps_service_config cfg = {
         .self = (int)opt_task_index,
         .n_servers = c->ps.n,
@@ -331,13 +333,24 @@ static int serve(struct cluster *c, struct app *app)
     if (make_saving(c, app) != ST_OK || ps_service_create(&cfg, &service) != ST_OK ||
         (app->saving && saving_start(app->saving, service) != ST_OK))
         goto done;
-    struct net_server_config net = {
-        .addr = addr, .n_threads = n_threads(), .handler = ps_service_handler(service)};
+    const struct ps_status_config told = {.service = service,
+                                          .saving = app->saving,
+                                          .ps_hosts = &c->ps,
+                                          .worker_hosts = &c->workers,
+                                          .folder = opt_checkpoint_dir,
+                                          .self = (int)opt_task_index};
+    if (ps_status_create(&told, &status) != ST_OK)
+        goto done;
+    struct net_server_config net = {.addr = addr,
+                                    .n_threads = n_threads(),
+                                    .handler = ps_service_handler(service),
+                                    .people = ps_status_people(status)};
     if (net_server_create(&net, &server) == ST_OK)
         exit_code = run_server(app, service, server, addr);
 done:
     saving_destroy(app->saving);
     net_server_destroy(server);
+    ps_status_destroy(status);
     ps_service_destroy(service);
     return exit_code;
 }

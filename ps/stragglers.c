@@ -24,7 +24,9 @@ struct total {
 struct ps_stragglers {
     struct ps_stragglers_config cfg;
     struct slot ring[RING];
-    struct total *totals; /* n_members */
+    struct total *totals;                       /* n_members */
+    _Atomic uint64_t n_booked;                  /* steps */
+    _Atomic uint64_t recent[STRAGGLERS_RECENT]; /* of each of the last, as in `longest` */
 };
 
 enum status ps_stragglers_create(const struct ps_stragglers_config *cfg, struct ps_stragglers **out)
@@ -50,6 +52,16 @@ void ps_stragglers_destroy(struct ps_stragglers *s)
     free(s);
 }
 
+static int member_of(uint64_t word)
+{
+    return (int)(word & ((1 << MEMBER_BITS) - 1));
+}
+
+static int64_t wait_of(uint64_t word)
+{
+    return (int64_t)(word >> MEMBER_BITS);
+}
+
 /* "worker 1 (10.0.0.7:2223)" */
 static const char *name_of(const struct ps_stragglers *s, int member, char *text, size_t room)
 {
@@ -64,6 +76,10 @@ static const char *name_of(const struct ps_stragglers *s, int member, char *text
 static void book(struct ps_stragglers *s, int64_t step, int member, int64_t wait_us)
 {
     char name[160];
+    uint64_t n = atomic_fetch_add_explicit(&s->n_booked, 1, memory_order_relaxed);
+    atomic_store_explicit(&s->recent[n % STRAGGLERS_RECENT],
+                          (uint64_t)wait_us << MEMBER_BITS | (uint64_t)member,
+                          memory_order_relaxed);
     atomic_fetch_add_explicit(&s->totals[member].times, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&s->totals[member].wait_us, wait_us, memory_order_relaxed);
     if (s->cfg.line_ms > 0 && wait_us > s->cfg.line_ms * 1000)
@@ -85,14 +101,25 @@ void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late)
         return;
     atomic_store(&slot->n_chunks, 0);
     longest = atomic_exchange(&slot->longest, 0);
-    book(s, late->step, (int)(longest & ((1 << MEMBER_BITS) - 1)),
-         (int64_t)(longest >> MEMBER_BITS));
+    book(s, late->step, member_of(longest), wait_of(longest));
 }
 
 void ps_stragglers_total(const struct ps_stragglers *s, int member, struct ps_late_total *out)
 {
     *out = (struct ps_late_total){.times = atomic_load(&s->totals[member].times),
                                   .seconds = (double)atomic_load(&s->totals[member].wait_us) / 1e6};
+}
+
+int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *members)
+{
+    uint64_t n = atomic_load(&s->n_booked);
+    int n_recent = n < STRAGGLERS_RECENT ? (int)n : STRAGGLERS_RECENT;
+    for (int i = 0; i < n_recent; i++) {
+        uint64_t word = atomic_load_explicit(&s->recent[i], memory_order_relaxed);
+        members[member_of(word)].times++;
+        members[member_of(word)].seconds += (double)wait_of(word) / 1e6;
+    }
+    return n_recent;
 }
 
 void ps_stragglers_log(const struct ps_stragglers *s)

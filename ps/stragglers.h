@@ -8,6 +8,8 @@
 #include "base/hosts.h"
 #include <stdint.h>
 
+enum { STRAGGLERS_RECENT = 128 };
+
 /* One chunk's step: its last contribution was this member's, wait_ns after the last but one. */
 struct ps_late {
     int64_t step;
@@ -36,6 +38,9 @@ void ps_stragglers_destroy(struct ps_stragglers *s); /* NULL is fine */
 /* One chunk has made its step. Logs the step's line if it was the last of them. */
 void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late);
 void ps_stragglers_total(const struct ps_stragglers *s, int member, struct ps_late_total *out);
+/* Adds, for each member, what there was of it in the last steps that were booked; returns how many
+ * those are, STRAGGLERS_RECENT at most. */
+int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *members);
 /* A line for each worker that was ever waited for. */
 void ps_stragglers_log(const struct ps_stragglers *s);
 

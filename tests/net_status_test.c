@@ -138,7 +138,7 @@ static void a_status_comes_whole(void **state)
 {
     int has_job = 1;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {&has_job, on_status, on_command};
+    struct net_server_people people = {&has_job, NULL, on_status, on_command};
     struct net_server *server = start(&people, addr);
     struct net_status expect, got;
     fill(&expect, 1);
@@ -163,7 +163,7 @@ static void a_status_comes_whole(void **state)
 static void commands_are_answered(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {NULL, on_status, on_command};
+    struct net_server_people people = {NULL, NULL, on_status, on_command};
     struct net_server *server = start(&people, addr);
     struct net_command_reply got;
     struct net_command command = {COMMAND_CHECKPOINT, 0};
@@ -188,7 +188,7 @@ static void commands_are_answered(void **state)
 static void nobody_answers(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people nobody = {NULL, NULL, NULL};
+    struct net_server_people nobody = {NULL, NULL, NULL, NULL};
     struct net_server *server = start(&nobody, addr);
     struct net_status got;
     struct net_command_reply reply;

@@ -243,7 +243,11 @@ static enum status make_exchange(struct worker *w)
         .ps_hosts = &w->opt.ps_hosts,
         .params = w->params,
         .shared_memory = o->shared_memory,
-        .join = {.member = o->task_index, .job = options_job(o, w->train->n), .chunks = w->chunks},
+        .join = {.member = o->task_index,
+                 .job = options_job(o, w->train->n),
+                 .chunks = w->chunks,
+                 .model = w->model->text,
+                 .hidden_units = w->model->hidden_units},
     };
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)

@@ -163,6 +163,7 @@ void model_destroy(struct model *m)
         free((char *)m->params[i].name);
     for (int i = 0; m->device && i < m->n_layers; i++)
         free((char *)m->device[i]);
+    free(m->text);
     free(m->device);
     free(m->after);
     free(m->layers);

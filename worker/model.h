@@ -38,6 +38,8 @@ struct model {
     int n_params;              /* in the order of their layers */
     struct net_param *params;  /* name, shape, rule, keep */
     struct model_init *inits;  /* [n_params] */
+    char *text;                /* the JSON text that it was made of, for workers that join later */
+    int hidden_units;          /* as it was read with; 0: as the text says */
 };
 
 /* file: a path, or the name of a model in the models folder ("lenet5"); models_dir NULL: the folder

@@ -169,6 +169,12 @@ enum status model_parse(const char *text, size_t bytes, const char *label, int h
     }
     r.obj = root;
     TRY(read_root(&r));
+    r.m->hidden_units = hidden_units;
+    r.m->text = strndup(text, bytes);
+    if (!r.m->text) {
+        LOG_E("model %s: no memory", label);
+        TRY(ST_NOMEM);
+    }
     *out = r.m;
     r.m = NULL;
 done:
