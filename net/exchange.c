@@ -370,7 +370,7 @@ int64_t net_exchange_version(struct net_exchange *x, int chunk)
 
 enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms)
 {
-    struct net_leave leave = {x->cfg.join.member, x->cfg.join.incarnation, done};
+    struct net_leave leave = {x->cfg.join.member, x->cfg.join.incarnation, done, 0};
     uint8_t *data;
     size_t bytes;
     enum status st = message_pack_leave(&leave, &data, &bytes);

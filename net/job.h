@@ -10,7 +10,12 @@
 #include "net/shared.h"
 #include <stdint.h>
 
-enum { JOB_MAX_WORKERS = 4096, JOB_MAX_BATCH = 1 << 30, JOB_MAX_MODEL_BYTES = 256 << 10 };
+enum {
+    JOB_MAX_WORKERS = 4096,
+    JOB_MAX_BATCH = 1 << 30,
+    JOB_MAX_MODEL_BYTES = 256 << 10,
+    JOB_ADDRESS_BYTES = 256,
+};
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
 #define JOB_SYNC_MODES "sync|async|ssp" /* in the order above */
 
@@ -18,7 +23,8 @@ struct net_job {
     int n_workers; /* 0: a member that joins a running job does not say it */
     enum job_sync_mode sync_mode;
     struct optim_config optim;
-    int64_t train_steps; /* global steps; async, ssp: updates per chunk over all workers */
+    int64_t train_steps; /* global steps; async, ssp: updates per chunk over all workers; 0: not
+                            said */
     uint64_t seed;
     int aggregate;            /* sync: contributions that make a step, fewer than n_workers: the
                                  first so many count (backup workers); 0: n_workers */
@@ -38,9 +44,11 @@ int job_in_lockstep(const struct net_job *job);
 const char *job_check_mode(const struct net_job *job);
 
 struct net_join {
-    int member;           /* its index: --task_index; -1: ps 0 gives it one (job.n_workers is 0) */
+    int member;           /* its index: --task_index, or as ps 0 gave it; -1: ps 0 is to give it one
+                             (job.n_workers is 0) */
     uint64_t incarnation; /* random at process start, never 0 */
-    const char *address;  /* names its host; NULL or empty: not said; on the server valid for the
+    const char *address;  /* names its host, in printable ASCII without spaces, JOB_ADDRESS_BYTES
+                             with its end; NULL or empty: not said; on the server valid for the
                              call */
     struct net_job job;
     const struct chunks *chunks;    /* decoded on the server: owned by net, valid for the call */
@@ -49,6 +57,13 @@ struct net_join {
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said; on
                           the server valid for the call */
     int hidden_units;  /* of its first dense layer; 0: as the text says */
+};
+
+struct net_leave {
+    int member; /* its index */
+    uint64_t incarnation;
+    int done; /* it has taken its last step */
+    int soon; /* to ps 0: it goes on until the next generation, which is to begin without it */
 };
 
 enum join_answer {
@@ -80,7 +95,7 @@ struct net_join_reply {
                      to the receiver of the reply */
     int n_chunks;
     struct net_shared_name segment; /* that versions may lie in */
-    struct net_place place;         /* WELCOME, INIT */
+    struct net_place place;         /* WELCOME, INIT; n_members 0: members go by their index */
     struct hosts servers; /* from ps 0 alone, else n is 0; given to the receiver of the reply */
 };
 

@@ -77,12 +77,20 @@ void lenders_drop(struct lenders *l, uint32_t member, const struct net_shared *s
     net_shared_unref(gone);
 }
 
-void lenders_leave(struct lenders *l, int member, uint64_t incarnation)
+/* In each generation it may have had another number. */
+void lenders_leave(struct lenders *l, uint64_t incarnation)
 {
-    struct net_shared *segment =
-        member >= 0 ? lenders_find(l, (uint32_t)member, incarnation) : NULL;
-    if (!segment)
-        return;
-    lenders_drop(l, (uint32_t)member, segment);
-    net_shared_unref(segment);
+    struct net_shared *gone;
+    do {
+        gone = NULL;
+        pthread_mutex_lock(&l->lock);
+        for (int i = 0; i < l->n && !gone; i++) {
+            if (l->list[i].segment && l->list[i].incarnation == incarnation) {
+                gone = l->list[i].segment;
+                l->list[i].segment = NULL;
+            }
+        }
+        pthread_mutex_unlock(&l->lock);
+        net_shared_unref(gone);
+    } while (gone);
 }

@@ -1,5 +1,6 @@
-/* net/lenders.h - the segments that members lend a server, by member: filled at a join, emptied
- * when the member leaves, joins again or its stream ends. So there is at most one for each member.
+/* net/lenders.h - the segments that members lend a server, by the number that their frames bear
+ * (their rank): filled at a join, emptied when the member leaves, another joins in its place or its
+ * stream ends. So there is at most one for each number.
  * Owns:    a reference to each segment.
  * Threads: any. Errors: none; without memory a segment is not kept, see lenders_put. */
 #ifndef NET_LENDERS_H
@@ -28,7 +29,7 @@ int lenders_put(struct lenders *l, int member, uint64_t incarnation,
 struct net_shared *lenders_find(struct lenders *l, uint32_t member, uint64_t incarnation);
 /* The member's stream has ended: forgets the segment, unless another is in its place already. */
 void lenders_drop(struct lenders *l, uint32_t member, const struct net_shared *segment);
-/* The member has left. */
-void lenders_leave(struct lenders *l, int member, uint64_t incarnation);
+/* This incarnation has left. */
+void lenders_leave(struct lenders *l, uint64_t incarnation);
 
 #endif

@@ -78,7 +78,9 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
         return st;
     Weir__V1__JoinRequest request = WEIR__V1__JOIN_REQUEST__INIT;
     request.protocol = MESSAGE_PROTOCOL;
-    request.member = (uint32_t)join->member;
+    request.member = join->member < 0 ? 0 : (uint32_t)join->member;
+    request.any_index = join->member < 0;
+    request.address = (char *)(uintptr_t)(join->address ? join->address : "");
     request.incarnation = join->incarnation;
     request.generation = join->generation;
     request.job = &job.wire;
@@ -91,39 +93,63 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
     return st;
 }
 
+/* NULL, or what cannot be. */
+static const char *join_problem(const Weir__V1__JoinRequest *from)
+{
+    size_t n = strlen(from->address);
+    if (!from->job || from->incarnation == 0)
+        return "the request has no job or no incarnation";
+    if (from->any_index && (from->member != 0 || from->job->n_workers != 0))
+        return "the request wants to be given an index, but has one, or knows of how many";
+    if (from->member >= JOB_MAX_WORKERS)
+        return "the member's number is out of bounds";
+    if (n >= JOB_ADDRESS_BYTES)
+        return "the member's address is too long";
+    for (size_t i = 0; i < n; i++)
+        if (from->address[i] <= ' ' || from->address[i] > '~')
+            return "the member's address is not printable";
+    return NULL;
+}
+
 static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_join *to,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
 {
-    const Weir__V1__Job *job = from->job;
     if (from->protocol != MESSAGE_PROTOCOL) {
         snprintf(why, MESSAGE_WHY_BYTES, "protocol %u, this server speaks %d", from->protocol,
                  MESSAGE_PROTOCOL);
         return ST_INVALID;
     }
-    if (!job || from->incarnation == 0)
-        return message_invalid(why, "the request has no job or no incarnation");
-    if (from->member >= job->n_workers)
-        return message_invalid(why, "the member's number is not below n_workers");
+    const char *wrong = join_problem(from);
+    if (wrong)
+        return message_invalid(why, wrong);
     struct net_job plain;
-    enum status st = message_job_from_wire(job, &plain, chunks, why);
+    enum status st = message_job_from_wire(from->job, &plain, chunks, why);
     if (st != ST_OK)
         return st;
-    *to = (struct net_join){.member = (int)from->member,
+    char *model = NULL, *address = strdup(from->address);
+    int hidden_units = 0;
+    st = address ? message_model_from_wire(from->job, &model, &hidden_units, why) : ST_NOMEM;
+    if (st != ST_OK) {
+        free(address);
+        return st;
+    }
+    *to = (struct net_join){.member = from->any_index ? -1 : (int)from->member,
                             .incarnation = from->incarnation,
+                            .address = address,
                             .job = plain,
                             .chunks = *chunks,
                             .segment = segment_from_wire(from->segment),
-                            .generation = from->generation};
-    char *model = NULL;
-    st = message_model_from_wire(job, &model, &to->hidden_units, why);
-    to->model = model;
-    return st;
+                            .generation = from->generation,
+                            .model = model,
+                            .hidden_units = hidden_units};
+    return ST_OK;
 }
 
 void message_join_free(struct net_join *join)
 {
     free((char *)(uintptr_t)join->model);
-    join->model = NULL;
+    free((char *)(uintptr_t)join->address);
+    join->model = join->address = NULL;
 }
 
 enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,
@@ -141,6 +167,18 @@ enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_jo
     return st;
 }
 
+static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
+{
+    if (from->n_members == 0)
+        return;
+    to->member = (uint32_t)from->member;
+    to->rank = (uint32_t)from->rank;
+    to->n_members = (uint32_t)from->n_members;
+    to->first_step = from->first_step;
+    to->position = from->position;
+    to->train_steps = (uint64_t)from->train_steps;
+}
+
 enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
 {
     static const Weir__V1__JoinReply__Answer answers[] = {
@@ -156,18 +194,94 @@ enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **dat
     Weir__V1__Segment segment;
     segment_to_wire(&reply->segment, &segment);
     wire.segment = reply->segment.bytes ? &segment : NULL;
-    uint32_t *server = NULL;
-    if (reply->server && reply->n_chunks > 0) {
-        wire.n_server = (size_t)reply->n_chunks;
-        server = malloc(wire.n_server * sizeof *server);
-        if (!server)
-            return ST_NOMEM;
-        for (int i = 0; i < reply->n_chunks; i++)
-            server[i] = (uint32_t)reply->server[i];
-        wire.server = server;
+    wire.n_server = reply->server ? (size_t)reply->n_chunks : 0;
+    wire.server = message_map_to_wire(reply->server);
+    wire.n_server_address = (size_t)reply->servers.n;
+    wire.server_address = reply->servers.addr;
+    place_to_wire(&reply->place, &wire);
+    return message_pack(&wire.base, data, bytes);
+}
+
+/* NULL, or what cannot be: a member's rank counts those below its index. */
+static const char *place_problem(const Weir__V1__JoinReply *from)
+{
+    const uint64_t most = (uint64_t)MESSAGE_MAX_STEP;
+    if (from->n_members == 0)
+        return NULL;
+    if (from->n_members > JOB_MAX_WORKERS || from->member >= JOB_MAX_WORKERS ||
+        from->rank >= from->n_members || from->rank > from->member)
+        return "the JoinReply's place among the members cannot be";
+    if (from->first_step < 0 || from->first_step > MESSAGE_MAX_STEP || from->position > most ||
+        from->train_steps > most)
+        return "the JoinReply's step or position is out of bounds";
+    return NULL;
+}
+
+static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *to)
+{
+    if (from->n_members == 0)
+        return;
+    *to = (struct net_place){.member = (int)from->member,
+                             .rank = (int)from->rank,
+                             .n_members = (int)from->n_members,
+                             .first_step = from->first_step,
+                             .position = from->position,
+                             .train_steps = (int64_t)from->train_steps};
+}
+
+/* The parts that only a member gets. */
+static enum status welcome_from_wire(const Weir__V1__JoinReply *wire, struct net_join_reply *to,
+                                     char why[MESSAGE_WHY_BYTES])
+{
+    const char *wrong = place_problem(wire);
+    if (!wrong && (wire->step < -1 || wire->step > MESSAGE_MAX_STEP))
+        wrong = "the JoinReply's version is out of bounds";
+    if (wrong)
+        return message_invalid(why, wrong);
+    struct hosts servers;
+    enum status st =
+        message_hosts_from_wire(wire->server_address, wire->n_server_address, &servers, why);
+    if (st != ST_OK)
+        return st;
+    st = message_map_from_wire(wire->server, wire->n_server, servers.n > 0 ? servers.n : HOSTS_MAX,
+                               &to->server, why);
+    if (st != ST_OK) {
+        hosts_free(&servers);
+        return st;
     }
-    enum status st = message_pack(&wire.base, data, bytes);
-    free(server);
+    to->n_chunks = (int)wire->n_server;
+    to->servers = servers;
+    to->segment = segment_from_wire(wire->segment);
+    place_from_wire(wire, &to->place);
+    return ST_OK;
+}
+
+static enum status reply_from_wire(const Weir__V1__JoinReply *wire, struct net_join_reply *out,
+                                   char why[MESSAGE_WHY_BYTES])
+{
+    struct net_join_reply to = {.generation = wire->generation, .step = wire->step};
+    snprintf(to.why, sizeof to.why, "%s", wire->why);
+    enum status st = ST_OK;
+    switch (wire->answer) {
+    case WEIR__V1__JOIN_REPLY__ANSWER__WELCOME:
+        to.answer = JOIN_WELCOME;
+        st = welcome_from_wire(wire, &to, why);
+        break;
+    case WEIR__V1__JOIN_REPLY__ANSWER__INIT:
+        to.answer = JOIN_INIT;
+        st = welcome_from_wire(wire, &to, why);
+        break;
+    case WEIR__V1__JOIN_REPLY__ANSWER__REFUSED:
+        to.answer = JOIN_REFUSED;
+        break;
+    case WEIR__V1__JOIN_REPLY__ANSWER__RETRY:
+        to.answer = JOIN_RETRY;
+        break;
+    default:
+        st = message_invalid(why, "the JoinReply has an unknown answer");
+    }
+    if (st == ST_OK)
+        *out = to;
     return st;
 }
 
@@ -181,33 +295,8 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
         message_invalid(why, "the JoinReply does not decode");
         return ST_PROTOCOL;
     }
-    enum status st = ST_OK;
-    struct net_join_reply r = {.generation = wire->generation,
-                               .step = wire->step,
-                               .segment = segment_from_wire(wire->segment)};
-    snprintf(r.why, sizeof r.why, "%s", wire->why);
-    switch (wire->answer) {
-    case WEIR__V1__JOIN_REPLY__ANSWER__WELCOME:
-        r.answer = JOIN_WELCOME;
-        break;
-    case WEIR__V1__JOIN_REPLY__ANSWER__INIT:
-        r.answer = JOIN_INIT;
-        break;
-    case WEIR__V1__JOIN_REPLY__ANSWER__REFUSED:
-        r.answer = JOIN_REFUSED;
-        break;
-    case WEIR__V1__JOIN_REPLY__ANSWER__RETRY:
-        r.answer = JOIN_RETRY;
-        break;
-    default:
-        st = message_invalid(why, "the JoinReply has an unknown answer");
-    }
-    if (st == ST_OK)
-        st = message_map_from_wire(wire->server, wire->n_server, HOSTS_MAX, &r.server, why);
-    r.n_chunks = (int)wire->n_server;
+    enum status st = reply_from_wire(wire, reply, why);
     weir__v1__join_reply__free_unpacked(wire, &b.allocator);
-    if (st == ST_OK)
-        *reply = r;
     return st;
 }
 
@@ -217,6 +306,7 @@ enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, si
     wire.member = (uint32_t)leave->member;
     wire.incarnation = leave->incarnation;
     wire.done = leave->done != 0;
+    wire.soon = leave->soon != 0;
     return message_pack(&wire.base, data, bytes);
 }
 
@@ -230,7 +320,7 @@ enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_l
         message_invalid(why, "the LeaveRequest does not decode");
         return ST_PROTOCOL;
     }
-    struct net_leave l = {(int)wire->member, wire->incarnation, wire->done};
+    struct net_leave l = {(int)wire->member, wire->incarnation, wire->done != 0, wire->soon != 0};
     int bad = wire->member >= JOB_MAX_WORKERS;
     weir__v1__leave_request__free_unpacked(wire, &b.allocator);
     if (bad)

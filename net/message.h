@@ -14,12 +14,6 @@
 
 enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 1, MESSAGE_WHY_BYTES = 512 };
 
-struct net_leave {
-    int member;
-    uint64_t incarnation;
-    int done;
-};
-
 /* Encoded bytes are malloc'd and given to the caller. */
 enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes);
 enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes);
@@ -29,8 +23,8 @@ enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, si
  * the join's texts. */
 enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,
                                 struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
-void message_join_free(struct net_join *join);
-/* reply->server is malloc'd and the caller's. */
+void message_join_free(struct net_join *join); /* one of zeros is fine */
+/* reply->server and ->servers are the caller's. */
 enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
                                  char why[MESSAGE_WHY_BYTES]);
 enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_leave *leave,

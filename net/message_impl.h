@@ -38,6 +38,8 @@ void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to
 enum status message_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
                                     char why[MESSAGE_WHY_BYTES]);
 
+/* The list itself: an int and the wire's uint32 look alike where the value is not negative. */
+uint32_t *message_map_to_wire(const int *list);
 /* Numbers of servers from the wire, n of them, each below `below`; NULL for n = 0. */
 enum status message_map_from_wire(const uint32_t *from, size_t n, int below, int **out,
                                   char why[MESSAGE_WHY_BYTES]);

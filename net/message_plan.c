@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An int and the uint32 of the wire have one representation where the value is not negative. */
-static uint32_t *as_wire(const int *list)
+uint32_t *message_map_to_wire(const int *list)
 {
     return (uint32_t *)(uintptr_t)list;
 }
@@ -29,11 +28,11 @@ enum status message_plan_to_wire(const struct net_plan *p, struct message_plan *
     w->position = p->position;
     w->job = &out->job.wire;
     w->n_member = (size_t)p->n_members;
-    w->member = as_wire(p->member);
+    w->member = message_map_to_wire(p->member);
     w->n_server = (size_t)p->servers.n;
     w->server = p->servers.addr;
     w->n_shard = (size_t)p->chunks->n_chunks;
-    w->shard = as_wire(p->shard);
+    w->shard = message_map_to_wire(p->shard);
     w->source = sources[p->source];
     if (p->source == PLAN_CHECKPOINT)
         w->restore = (char *)(uintptr_t)p->restore;
@@ -43,7 +42,7 @@ enum status message_plan_to_wire(const struct net_plan *p, struct message_plan *
     w->n_holder = (size_t)p->holders.n;
     w->holder = p->holders.addr;
     w->n_held_by = (size_t)p->chunks->n_chunks;
-    w->held_by = as_wire(p->held_by);
+    w->held_by = message_map_to_wire(p->held_by);
     return ST_OK;
 }
 

@@ -140,14 +140,14 @@ static void share(struct net_server *s, const struct net_join *join, const char 
     const size_t want = (size_t)join->chunks->n_elems * dtype_size(join->job.push_dtype);
     const struct net_shared_name nothing = {.bytes = 0};
     char why[SHARED_WHY_BYTES];
-    if (answer->answer != JOIN_WELCOME && answer->answer != JOIN_INIT) {
+    int rank = answer->place.n_members > 0 ? answer->place.rank : join->member;
+    if ((answer->answer != JOIN_WELCOME && answer->answer != JOIN_INIT) || rank < 0) {
         answer->segment = nothing;
         return;
     }
     int asked = answer->segment.bytes && join->segment.bytes == want &&
                 (net_socket_is_loopback(peer) || net_socket_tune(peer));
-    if (lenders_put(&s->lenders, join->member, join->incarnation, asked ? &join->segment : &nothing,
-                    why))
+    if (lenders_put(&s->lenders, rank, join->incarnation, asked ? &join->segment : &nothing, why))
         return;
     answer->segment = nothing;
     if (asked)
@@ -182,6 +182,7 @@ static void serve_join(struct server_call *c, const uint8_t *data, size_t bytes)
     gpr_free(peer);
     st = message_pack_reply(&answer, &out, &n);
     free(answer.server);
+    hosts_free(&answer.servers);
     chunks_destroy(chunks);
     message_join_free(&join);
     reply_packed(c, st, out, n);
@@ -195,8 +196,9 @@ static void serve_leave(struct server_call *c, const uint8_t *data, size_t bytes
         refuse(c, why);
         return;
     }
-    c->server->handler.leave(c->server->handler.ctx, leave.member, leave.incarnation, leave.done);
-    lenders_leave(&c->server->lenders, leave.member, leave.incarnation);
+    c->server->handler.leave(c->server->handler.ctx, &leave);
+    if (!leave.soon)
+        lenders_leave(&c->server->lenders, leave.incarnation);
     uint8_t *empty = calloc(1, 1); /* LeaveReply has no fields: zero bytes */
     reply(c, empty, 0, empty ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED, "");
 }

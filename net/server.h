@@ -24,7 +24,7 @@ struct net_server_handler {
      * reply->segment, payloads go through shared memory where the member is on this host. */
     void (*join)(void *ctx, const struct net_join *req, const char *peer,
                  struct net_join_reply *reply);
-    void (*leave)(void *ctx, int member, uint64_t incarnation, int done);
+    void (*leave)(void *ctx, const struct net_leave *leave);
     /* One piece of a frame; piece and payload are valid for the call. The crc was NOT checked. With
      * piece->shared_offset the payload lies in the member's memory, has no crc, and may change. */
     void (*piece)(void *ctx, struct net_stream *stream, const struct net_frame_head *head,

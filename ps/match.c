@@ -42,6 +42,12 @@ static int numbers_differ(const char *name, int64_t here, int64_t there, char *w
     return 1;
 }
 
+/* 0 is a number that was not said. */
+static int said_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
+{
+    return here > 0 && there > 0 && numbers_differ(name, here, there, why, n);
+}
+
 static int names_differ(const char *name, const char *here, const char *there, int differ,
                         char *why, size_t n)
 {
@@ -70,7 +76,7 @@ static int mode_differs(const struct net_job *a, const struct net_job *b, char *
 {
     return names_differ("sync_mode", job_sync_mode_name(a->sync_mode),
                         job_sync_mode_name(b->sync_mode), a->sync_mode != b->sync_mode, why, n) ||
-           numbers_differ("replicas_to_aggregate", job_aggregate(a), job_aggregate(b), why, n) ||
+           said_differ("replicas_to_aggregate", job_aggregate(a), job_aggregate(b), why, n) ||
            numbers_differ("staleness", a->staleness, b->staleness, why, n) ||
            floats_differ("delay_compensation", a->delay_compensation, b->delay_compensation, why,
                          n) ||
@@ -89,10 +95,11 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         snprintf(why, why_bytes, "another model: %s", what);
         return ST_MISMATCH;
     }
-    if (numbers_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
+    if (said_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
         mode_differs(job, other, what, sizeof what) ||
         optim_differs(&job->optim, &other->optim, what, sizeof what) ||
-        numbers_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
+        said_differ("batch_size", job->batch, other->batch, what, sizeof what) ||
+        said_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
         snprintf(why, why_bytes, "another job: %s", what);
         return ST_MISMATCH;

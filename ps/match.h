@@ -7,8 +7,9 @@
 /* Checks what a first member brings against this server alone. n_workers: of --worker_hosts; 0:
  * not given. ST_OK, or ST_INVALID with a sentence. */
 enum status ps_match_first(const struct net_join *join, int n_workers, char *why, size_t why_bytes);
-/* Compares with the job that was set. ST_OK, or ST_MISMATCH with a sentence that names the first
- * difference. */
+/* Compares with the job that was set; what the member does not say (0: a worker that joins a
+ * running job knows neither of how many it is nor of how many steps) is not compared. ST_OK, or
+ * ST_MISMATCH with a sentence that names the first difference. */
 enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
                          const struct net_join *join, char *why, size_t why_bytes);
 /* Compares with the job of a checkpoint, which may have had other chunks, servers and workers, and

@@ -239,6 +239,10 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
         return start_run(s, req, why, why_bytes) == ST_OK ? JOIN_WELCOME : JOIN_REFUSED;
     if (ps_match_job(&r->job, r->chunks, req, why, why_bytes) != ST_OK)
         return JOIN_REFUSED;
+    if (req->member < 0 || req->member >= r->job.n_workers) {
+        snprintf(why, why_bytes, "the job has no place for another worker");
+        return JOIN_RETRY;
+    }
     if (req->generation > r->generation) {
         snprintf(
             why, why_bytes,
@@ -322,15 +326,18 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
     run_unref(r);
 }
 
-static void on_leave(void *ctx, int member, uint64_t incarnation, int done)
+static void on_leave(void *ctx, const struct net_leave *leave)
 {
     struct ps_service *s = ctx;
     struct run *left = NULL; /* the run that the member has left, a reference */
+    const int member = leave->member, done = leave->done;
     int over = 0;
+    if (leave->soon) /* until then it goes on */
+        return;
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run;
-    if (r && !r->ended && member >= 0 && member < r->job.n_workers && incarnation &&
-        r->members[member].incarnation == incarnation) {
+    if (r && !r->ended && member >= 0 && member < r->job.n_workers && leave->incarnation &&
+        r->members[member].incarnation == leave->incarnation) {
         r->members[member].done = done != 0;
         r->members[member].gone = !done;
         LOG_I("worker %d left%s", member, done ? "" : " before the job's end");

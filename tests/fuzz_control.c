@@ -10,20 +10,61 @@
 static void read_join(const uint8_t *data, size_t size)
 {
     char why[MESSAGE_WHY_BYTES];
-    struct net_join join;
-    struct net_join_reply reply = {.server = NULL};
-    struct net_leave leave;
-    struct chunks *chunks = NULL;
-    if (message_unpack_join(data, size, &join, &chunks, why) == ST_OK) {
-        require(join.member < join.job.n_workers && chunks->n_params > 0 && join.incarnation);
-        require(!join.model || strlen(join.model) <= JOB_MAX_MODEL_BYTES);
+    struct net_join join = {.model = NULL}, again = {.model = NULL};
+    struct chunks *chunks = NULL, *other = NULL;
+    uint8_t *bytes;
+    size_t n;
+    if (message_unpack_join(data, size, &join, &chunks, why) != ST_OK) {
         message_join_free(&join);
+        chunks_destroy(chunks);
+        return;
     }
+    require(join.member >= -1 && join.member < JOB_MAX_WORKERS && join.incarnation);
+    require(join.member >= 0 || join.job.n_workers == 0);
+    require(chunks->n_params > 0 && strlen(join.address) < JOB_ADDRESS_BYTES);
+    require(!join.model || strlen(join.model) <= JOB_MAX_MODEL_BYTES);
+    require(message_pack_join(&join, &bytes, &n) == ST_OK);
+    require(message_unpack_join(bytes, n, &again, &other, why) == ST_OK);
+    require(again.member == join.member && again.job.batch == join.job.batch);
+    require(!strcmp(again.address, join.address));
+    free(bytes);
+    message_join_free(&again);
+    message_join_free(&join);
+    chunks_destroy(other);
     chunks_destroy(chunks);
-    if (message_unpack_reply(data, size, &reply, why) == ST_OK)
-        require(memchr(reply.why, 0, sizeof reply.why) != NULL);
+}
+
+static void read_join_reply(const uint8_t *data, size_t size)
+{
+    char why[MESSAGE_WHY_BYTES];
+    struct net_join_reply reply, again;
+    uint8_t *bytes;
+    size_t n;
+    if (message_unpack_reply(data, size, &reply, why) != ST_OK)
+        return;
+    require(memchr(reply.why, 0, sizeof reply.why) != NULL);
+    require(reply.place.n_members == 0 || (reply.place.rank >= 0 && reply.place.member >= 0 &&
+                                           reply.place.rank < reply.place.n_members));
+    for (int i = 0; i < reply.n_chunks; i++)
+        require(reply.server[i] >= 0 &&
+                reply.server[i] < (reply.servers.n ? reply.servers.n : HOSTS_MAX));
+    require(message_pack_reply(&reply, &bytes, &n) == ST_OK);
+    require(message_unpack_reply(bytes, n, &again, why) == ST_OK);
+    require(again.n_chunks == reply.n_chunks && again.servers.n == reply.servers.n);
+    require(again.place.position == reply.place.position);
+    free(bytes);
+    free(again.server);
+    hosts_free(&again.servers);
     free(reply.server);
-    message_unpack_leave(data, size, &leave, why);
+    hosts_free(&reply.servers);
+}
+
+static void read_leave(const uint8_t *data, size_t size)
+{
+    char why[MESSAGE_WHY_BYTES];
+    struct net_leave leave;
+    if (message_unpack_leave(data, size, &leave, why) == ST_OK)
+        require(leave.member >= 0 && leave.member < JOB_MAX_WORKERS);
 }
 
 static void read_control(const uint8_t *data, size_t size)
@@ -123,6 +164,8 @@ static void read_command(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     read_join(data, size);
+    read_join_reply(data, size);
+    read_leave(data, size);
     read_control(data, size);
     read_control_reply(data, size);
     read_status(data, size);

@@ -251,7 +251,7 @@ static void test_join_bounds(void **state)
         size_t n;
         char why[MESSAGE_WHY_BYTES] = "";
         if (i == 1)
-            join.member = 2;
+            join.member = JOB_MAX_WORKERS;
         if (i == 2)
             join.incarnation = 0;
         if (i == 3)
@@ -261,7 +261,7 @@ static void test_join_bounds(void **state)
         if (i == 5)
             join.job.train_steps = -1;
         if (i == 6)
-            join.job.n_workers = 0;
+            join.job.aggregate = 3;
         assert_int_equal(message_pack_join(&join, &data, &n), ST_OK);
         enum status st = CAPTURE(message_unpack_join(data, n, &got, &chunks, why));
         free(data);

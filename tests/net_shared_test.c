@@ -265,15 +265,16 @@ static void test_lenders(void **state)
     net_shared_unref(found);
     found = lenders_find(&l, 5, 8);
     assert_non_null(found);
-    lenders_leave(&l, 5, 7);
-    lenders_leave(&l, -1, 7);
+    lenders_leave(&l, 7);
     net_shared_unref(lenders_find(&l, 5, 8));
     lenders_drop(&l, 5, found);
     net_shared_unref(found);
     assert_null(lenders_find(&l, 5, 8));
     assert_int_equal(lenders_put(&l, 0, 9, &name[0], why), 1);
-    lenders_leave(&l, 0, 9);
+    assert_int_equal(lenders_put(&l, 2, 9, &name[0], why), 1); /* in the next generation */
+    lenders_leave(&l, 9);
     assert_null(lenders_find(&l, 0, 9));
+    assert_null(lenders_find(&l, 2, 9));
     assert_int_equal(lenders_put(&l, 0, 9, &name[0], why), 1);
     wrong = name[0];
     wrong.nonce[0] ^= 1;

@@ -47,7 +47,7 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
         reply->server[i] = i % t->n_servers;
 }
 
-static void on_leave(void *ctx, int member, uint64_t incarnation, int done)
+static void on_leave(void *ctx, const struct net_leave *leave)
 {
     struct tiny *t = ctx;
     pthread_mutex_lock(&t->lock);

@@ -47,7 +47,13 @@ static void test_job(void **state)
     assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
     j.job.seed = 2;
     differs(&j, "another job: --seed: 1 here, 2 there");
+    job.batch = 64;
+    differs(&j, "another job: --seed: 1 here, 2 there"); /* it does not say how many samples */
+    j.job.batch = 100;
+    differs(&j, "another job: --batch_size: 64 here, 100 there");
     j.job.train_steps = 200;
+    differs(&j, "another job: --batch_size: 64 here, 100 there");
+    j.job.batch = 64;
     differs(&j, "another job: --train_steps: 100 here, 200 there");
     j.job.optim.beta2 = 0.5f;
     differs(&j, "another job: --beta2: 0.999000013 here, 0.5 there");
@@ -71,6 +77,19 @@ static void test_job(void **state)
     differs(&j, "another job: --sync_mode: sync here, async there");
     j.job.n_workers = 3;
     differs(&j, "another job: --worker_hosts: 2 here, 3 there");
+}
+
+/* A worker that joins a running job knows neither how many there are nor for how many steps. */
+static void test_unsaid(void **state)
+{
+    char why[512] = "";
+    struct net_join j = join_of();
+    j.member = -1;
+    j.job.n_workers = 0;
+    j.job.train_steps = 0;
+    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    j.job.aggregate = 1; /* but it does say this */
+    differs(&j, "another job: --replicas_to_aggregate: 2 here, 1 there");
 }
 
 static void test_model(void **state)
@@ -124,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_job),
+        cmocka_unit_test(test_unsaid),
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_first),
     };

@@ -1,0 +1,242 @@
+/* tests/net_join_test.c - how a member introduces itself, is answered and leaves: it comes through
+ * the wire as it went in, and what cannot be is refused with a sentence, whoever sent it. */
+#include "net/message.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+static struct chunks *chunks;
+
+static int set_up(void **state)
+{
+    (void)state;
+    const struct net_param param = {.name = "w", .shape = {2, {64, 1024}}};
+    return chunks_create(&param, 1, 1 << 20, &chunks) != ST_OK;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    chunks_destroy(chunks);
+    return 0;
+}
+
+static struct net_join good_join(void)
+{
+    struct net_join j = {.member = 1,
+                         .incarnation = 5,
+                         .address = "10.0.0.9:2222",
+                         .job = {.n_workers = 2, .aggregate = 2, .train_steps = 100, .batch = 64},
+                         .chunks = chunks,
+                         .generation = 3};
+    optim_defaults(OPTIM_SGD, &j.job.optim);
+    return j;
+}
+
+/* What came out, but for the chunks, until the next one comes. */
+static enum status join_through(const struct net_join *join, struct net_join *got)
+{
+    static struct net_join last;
+    struct chunks *made = NULL;
+    char why[MESSAGE_WHY_BYTES] = "";
+    uint8_t *data;
+    size_t bytes;
+    message_join_free(&last);
+    assert_int_equal(message_pack_join(join, &data, &bytes), ST_OK);
+    enum status st = message_unpack_join(data, bytes, &last, &made, why);
+    assert_true(st == ST_OK || why[0]);
+    chunks_destroy(made);
+    *got = last;
+    free(data);
+    return st;
+}
+
+static void members_introduce_themselves(void **state)
+{
+    (void)state;
+    struct net_join got, join = good_join();
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_int_equal(got.member, 1);
+    assert_int_equal(got.job.n_workers, 2);
+    assert_int_equal(got.job.batch, 64);
+    assert_string_equal(got.address, "10.0.0.9:2222");
+    join.address = NULL;
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_string_equal(got.address, "");
+    join.member = 4000; /* as it was given before; there were two workers at first */
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_int_equal(got.member, 4000);
+    join.member = -1;
+    join.job.n_workers = 0;
+    join.job.aggregate = 0;
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_int_equal(got.member, -1);
+    assert_int_equal(got.job.n_workers, 0);
+    assert_int_equal(got.job.aggregate, 0);
+    join.member = 7; /* ps 0 gave it this */
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_int_equal(got.member, 7);
+}
+
+#define JOIN_INVALID(change)                                                                       \
+    do {                                                                                           \
+        struct net_join j = good_join(), got;                                                      \
+        change;                                                                                    \
+        if (join_through(&j, &got) != ST_INVALID)                                                  \
+            fail_msg("taken: a join with %s", #change);                                            \
+    } while (0)
+
+static void joins_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    char far[JOB_ADDRESS_BYTES + 1];
+    memset(far, 'x', sizeof far - 1);
+    far[sizeof far - 1] = 0;
+    JOIN_INVALID(j.member = JOB_MAX_WORKERS);
+    JOIN_INVALID(j.member = -1); /* but knows of two workers */
+    JOIN_INVALID(j.incarnation = 0);
+    JOIN_INVALID(j.address = far);
+    JOIN_INVALID(j.address = "a b");
+    JOIN_INVALID(j.address = "a\n:1");
+    JOIN_INVALID(j.address = "\xc3\xa4:1");
+    JOIN_INVALID(j.job.n_workers = JOB_MAX_WORKERS + 1);
+    JOIN_INVALID(j.job.aggregate = 3);
+    JOIN_INVALID(j.job.n_workers = 0; j.job.aggregate = JOB_MAX_WORKERS + 1);
+    JOIN_INVALID(j.job.batch = -1);
+    JOIN_INVALID(j.job.train_steps = -1);
+    JOIN_INVALID(j.job.staleness = -1);
+}
+
+static int map[] = {1};
+static char *servers[] = {"10.0.0.7:2221", "ps1.example:2221"};
+
+static struct net_join_reply good_reply(void)
+{
+    return (struct net_join_reply){
+        .answer = JOIN_WELCOME,
+        .generation = 4,
+        .step = 120,
+        .server = map,
+        .n_chunks = 1,
+        .place = {5, 2, 3, 120, 36000, 5000},
+        .servers = {2, servers},
+    };
+}
+
+static enum status reply_through(const struct net_join_reply *reply, struct net_join_reply *got)
+{
+    char why[MESSAGE_WHY_BYTES] = "";
+    uint8_t *data;
+    size_t bytes;
+    *got = (struct net_join_reply){.server = NULL};
+    assert_int_equal(message_pack_reply(reply, &data, &bytes), ST_OK);
+    enum status st = message_unpack_reply(data, bytes, got, why);
+    assert_true(st == ST_OK || why[0]);
+    free(data);
+    return st;
+}
+
+static void free_reply(struct net_join_reply *reply)
+{
+    free(reply->server);
+    hosts_free(&reply->servers);
+}
+
+static void members_are_told_their_place(void **state)
+{
+    (void)state;
+    struct net_join_reply got, reply = good_reply();
+    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_memory_equal(&got.place, &reply.place, sizeof got.place);
+    assert_int_equal(got.n_chunks, 1);
+    assert_int_equal(got.server[0], 1);
+    assert_int_equal(got.servers.n, 2);
+    assert_string_equal(got.servers.addr[1], "ps1.example:2221");
+    free_reply(&got);
+    reply.place = (struct net_place){.n_members = 0};
+    reply.servers.n = 0;
+    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_int_equal(got.place.n_members, 0);
+    assert_int_equal(got.servers.n, 0);
+    free_reply(&got);
+    reply = good_reply();
+    reply.answer = JOIN_RETRY; /* who has to wait gets nothing to go by */
+    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_null(got.server);
+    assert_int_equal(got.n_chunks, 0);
+    assert_int_equal(got.servers.n, 0);
+    assert_int_equal(got.place.n_members, 0);
+}
+
+#define REPLY_INVALID(change)                                                                      \
+    do {                                                                                           \
+        struct net_join_reply r = good_reply(), got;                                               \
+        change;                                                                                    \
+        if (reply_through(&r, &got) != ST_INVALID)                                                 \
+            fail_msg("taken: a reply with %s", #change);                                           \
+        assert_null(got.server);                                                                   \
+    } while (0)
+
+static void replies_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    char *same[] = {"a:1", "a:1"}, *bare[] = {"a:1", ""};
+    int nowhere[] = {2}, below[] = {-1};
+    REPLY_INVALID(r.step = -2);
+    REPLY_INVALID(r.step = INT64_MAX);
+    REPLY_INVALID(r.server = nowhere);
+    REPLY_INVALID(r.server = below);
+    REPLY_INVALID(r.servers.addr = same);
+    REPLY_INVALID(r.servers.addr = bare);
+    REPLY_INVALID(r.place.rank = 3);
+    REPLY_INVALID(r.place.rank = -1);
+    REPLY_INVALID(r.place.member = 1); /* below its rank */
+    REPLY_INVALID(r.place.member = JOB_MAX_WORKERS);
+    REPLY_INVALID(r.place.n_members = JOB_MAX_WORKERS + 1);
+    REPLY_INVALID(r.place.n_members = -1);
+    REPLY_INVALID(r.place.first_step = -1);
+    REPLY_INVALID(r.place.first_step = INT64_MAX);
+    REPLY_INVALID(r.place.position = UINT64_MAX);
+    REPLY_INVALID(r.place.train_steps = -1);
+}
+
+static void members_leave_now_or_soon(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char why[MESSAGE_WHY_BYTES] = "";
+        uint8_t *data;
+        size_t bytes;
+        struct net_leave got, leave = {2, 7, i & 1, i >> 1};
+        assert_int_equal(message_pack_leave(&leave, &data, &bytes), ST_OK);
+        assert_int_equal(message_unpack_leave(data, bytes, &got, why), ST_OK);
+        assert_int_equal(got.member, 2);
+        assert_int_equal(got.incarnation, 7);
+        assert_int_equal(got.done, i & 1);
+        assert_int_equal(got.soon, i >> 1);
+        free(data);
+        leave.member = JOB_MAX_WORKERS;
+        assert_int_equal(message_pack_leave(&leave, &data, &bytes), ST_OK);
+        assert_int_equal(message_unpack_leave(data, bytes, &got, why), ST_INVALID);
+        assert_true(why[0]);
+        free(data);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(members_introduce_themselves),
+        cmocka_unit_test(joins_that_cannot_be_are_refused),
+        cmocka_unit_test(members_are_told_their_place),
+        cmocka_unit_test(replies_that_cannot_be_are_refused),
+        cmocka_unit_test(members_leave_now_or_soon),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
