@@ -139,7 +139,7 @@ enum status message_pack_status(const struct net_status *s, uint8_t **data, size
     Weir__V1__StatusReply wire = WEIR__V1__STATUS_REPLY__INIT;
     Weir__V1__StatusReply__Checkpoints checkpoints;
     struct message_job job = {.params = NULL};
-    struct lists l = {NULL};
+    struct lists l = {.members = NULL};
     enum status st = ST_OK;
     fields_to_wire(s, &wire);
     checkpoints_to_wire(&s->checkpoints, &checkpoints);
