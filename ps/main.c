@@ -318,7 +318,7 @@ static int serve(struct cluster *c, struct app *app)
     struct ps_status *status = NULL;
     struct ps_service_config cfg = {
         .self = (int)opt_task_index,
-        .n_servers = c->ps.n,
+        .ps_hosts = &c->ps,
         .worker_hosts = &c->workers,
         .max_model_bytes = opt_max_model_bytes,
         .serve = opt_serve,

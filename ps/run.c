@@ -1,47 +1,88 @@
 /* ps/run.c - see run.h. */
 #include "ps/run.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include <inttypes.h>
 #include <stdlib.h>
-
-struct source {
-    const struct ps_restore *restore;
-    const struct chunks *chunks;
-};
+#include <string.h>
 
 static enum status load_chunk(void *ctx, int chunk, float *value, float *slots, int64_t *version)
 {
-    const struct source *s = ctx;
-    const struct net_chunk *c = &s->chunks->chunks[chunk];
-    return ps_restore_read(s->restore, c->first, c->n_elems, value, slots, version);
+    const struct run_config *cfg = ctx;
+    const struct net_chunk *c = &cfg->plan->chunks->chunks[chunk];
+    return ps_restore_read(cfg->restore, c->first, c->n_elems, value, slots, version);
+}
+
+/* A chunk that this server had before. */
+static enum status take_own(const struct run_config *cfg, struct run *r, int chunk)
+{
+    struct ps_taken taken;
+    enum status st = cfg->before ? ST_OK : ST_NOT_FOUND;
+    if (st == ST_OK)
+        st = ps_store_take(cfg->before->store, chunk, r->plan->step, &taken);
+    if (st != ST_OK) {
+        LOG_E("generation %" PRIu64 " cannot begin: chunk %d of generation %" PRIu64
+              " is not here at step %" PRId64,
+              r->generation, chunk, r->plan->before, r->plan->step);
+        return st;
+    }
+    st = ps_store_give(r->store, chunk, &taken);
+    ps_taken_drop(&taken);
+    return st;
+}
+
+/* What the servers of the generation before hold. */
+static enum status take_from_memory(const struct run_config *cfg, struct run *r)
+{
+    enum status st = ST_OK;
+    const struct net_plan *p = r->plan;
+    for (int i = 0; i < p->chunks->n_chunks && st == ST_OK; i++) {
+        if (p->shard[i] != r->self)
+            continue;
+        if (strcmp(p->holders.addr[p->held_by[i]], cfg->address) == 0) {
+            st = take_own(cfg, r, i);
+            continue;
+        }
+        LOG_E("generation %" PRIu64 " cannot begin: chunk %d is at %s", r->generation, i,
+              p->holders.addr[p->held_by[i]]);
+        st = ST_UNSUPPORTED;
+    }
+    return st;
 }
 
 enum status run_create(const struct run_config *cfg, struct run **out)
 {
     enum status st = ST_OK;
-    const struct chunks *chunks = cfg->first->chunks;
     struct run *r = calloc(1, sizeof *r);
     TRY(r ? ST_OK : ST_NOMEM);
     atomic_init(&r->refs, 1);
-    r->generation = cfg->generation;
-    r->job = cfg->first->job;
+    TRY(net_plan_copy(cfg->plan, &r->plan));
+    const struct net_plan *p = r->plan;
+    r->generation = p->generation;
+    r->job = p->job;
+    r->chunks = p->chunks;
     r->start_ns = clock_now_ns();
-    TRY(chunks_create(chunks->params, chunks->n_params, chunks->chunk_bytes, &r->chunks));
-    r->members = calloc((size_t)r->job.n_workers, sizeof *r->members);
-    r->server = malloc((size_t)r->chunks->n_chunks * sizeof *r->server);
-    TRY(r->members && r->server ? ST_OK : ST_NOMEM);
-    TRY(chunks_shard(r->chunks, cfg->n_servers, r->server));
-    for (int i = 0; i < r->chunks->n_chunks; i++)
-        if (r->server[i] == cfg->store.self)
-            r->n_bytes += (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
+    r->self = net_plan_server(p, cfg->address);
+    r->members = calloc((size_t)p->n_members, sizeof *r->members);
+    TRY(r->members ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < p->n_members; i++)
+        r->members[i].missing_ns = r->start_ns;
+    for (int i = 0; i < p->chunks->n_chunks; i++)
+        if (p->shard[i] == r->self)
+            r->n_bytes += (size_t)p->chunks->chunks[i].n_elems * sizeof(float);
     struct ps_store_config store = cfg->store;
-    store.chunks = r->chunks;
-    store.job = &r->job;
-    store.server = r->server;
-    store.generation = cfg->generation;
+    store.chunks = p->chunks;
+    store.job = &p->job;
+    store.server = p->shard;
+    store.self = r->self;
+    store.generation = p->generation;
+    store.n_members = p->n_members;
+    store.member = p->member;
     TRY(ps_store_create(&store, &r->store));
-    struct source source = {cfg->restore, r->chunks};
-    if (cfg->restore)
-        TRY(ps_store_load(r->store, load_chunk, &source));
+    if (p->source == PLAN_CHECKPOINT)
+        TRY(ps_store_load(r->store, load_chunk, (void *)cfg));
+    else if (p->source == PLAN_MEMORY)
+        TRY(take_from_memory(cfg, r));
     *out = r;
     return ST_OK;
 done:
@@ -60,8 +101,12 @@ void run_unref(struct run *r)
     if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
         return;
     ps_store_destroy(r->store);
-    chunks_destroy(r->chunks);
-    free(r->server);
+    net_plan_free(r->plan);
     free(r->members);
     free(r);
+}
+
+uint64_t run_position(const struct run *r, int64_t step)
+{
+    return net_plan_position(r->plan, step);
 }

@@ -1,44 +1,58 @@
-/* ps/run.h - one job at a server: its store and its members. Whoever works in it holds a reference,
- * so that a new job can take its place. What service.c, saver.c and the checkpoints share; private
- * to them.
+/* ps/run.h - one generation at a server: its plan, its store and its members. Whoever works in it
+ * holds a reference, so that the next can take its place. What the service, the saver and the
+ * checkpoints share; private to them.
+ * Owns:    a copy of the plan; the store.
  * Threads: fields are set by create, but for those that the service's lock guards.
- * Errors:  ST_NOMEM, ST_RANGE, and of a restore ST_IO, ST_CORRUPT; logged. */
+ * Errors:  ST_NOMEM, ST_RANGE, of a restore ST_IO, ST_CORRUPT, of what other servers hold those of
+ *          net_fetch; logged. */
 #ifndef PS_RUN_H
 #define PS_RUN_H
+#include "net/plan.h"
 #include "ps/restore.h"
 #include "ps/store.h"
 #include <stdatomic.h>
 
 struct member {
-    uint64_t incarnation; /* 0: never joined */
-    int gone;             /* left by name, before the job's end */
+    uint64_t incarnation; /* that joined; 0: none has in this generation */
+    uint64_t expected;    /* that was here, or waited to be, before this generation; 0: none */
+    int joined;           /* in this generation or one before, or wanted to */
+    int known;            /* likewise, and a line said so */
+    int leaving;          /* will leave by name, or has, before the job's end */
     int done;             /* left after its last step */
     uint64_t stream;      /* over which it spoke last; 0: none */
+    int64_t missing_ns;   /* since when it has had none; 0: it has one */
     char peer[96];
+    char address[96]; /* how it names its host; may be empty */
 };
 
 struct run {
     _Atomic int refs;
-    uint64_t generation;
-    struct net_job job;
-    struct chunks *chunks;
-    int *server;    /* shard map */
-    size_t n_bytes; /* of the parameters held here */
+    struct net_plan *plan;
+    uint64_t generation;   /* the plan's, as the next two */
+    struct net_job job;    /* n_workers: as the job's first member had it */
+    struct chunks *chunks; /* the plan's */
+    int self;              /* this server's number in the plan; -1: it has no chunks */
+    size_t n_bytes;        /* of the parameters held here */
     struct ps_store *store;
-    struct member *members; /* guarded by the service's lock */
+    struct member *members; /* by rank; guarded by the service's lock */
     int ended;              /* likewise: all members are done */
-    int64_t start_ns, end_ns;
+    struct run *older;      /* likewise: the one before, while others may need it; a reference */
+    int64_t start_ns;       /* of the job; likewise */
+    int64_t end_ns;         /* likewise */
 };
 
 struct run_config {
-    const struct net_join *first; /* whose job it is */
-    int n_servers;
-    uint64_t generation;
-    struct ps_store_config store;     /* all but chunks, job, server, generation */
-    const struct ps_restore *restore; /* of the same parameters; NULL: values come by INIT */
+    const struct net_plan *plan;
+    const char *address;              /* this server's */
+    struct ps_store_config store;     /* all but what the plan says */
+    const struct ps_restore *restore; /* CHECKPOINT */
+    struct run *before;               /* MEMORY: this server's of plan->before; NULL: none */
 };
 enum status run_create(const struct run_config *cfg, struct run **out);
 struct run *run_ref(struct run *r);
-void run_unref(struct run *r); /* NULL is fine */
+void run_unref(struct run *r); /* NULL is fine; `older` is not its */
+
+/* Of step `step`, its first sample, counted from the first of the first pass. */
+uint64_t run_position(const struct run *r, int64_t step);
 
 #endif

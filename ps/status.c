@@ -61,7 +61,7 @@ static void on_joined(void *ctx, const struct net_join *join)
 static enum status fill_members(const struct ps_status *s, const struct run *run,
                                 struct net_status *out)
 {
-    int n = run->job.n_workers;
+    int n = run->plan->n_members;
     int64_t step;
     enum status st = ST_NOMEM;
     struct ps_late_total *recent = calloc((size_t)n, sizeof *recent);
@@ -76,15 +76,16 @@ static enum status fill_members(const struct ps_status *s, const struct run *run
         struct net_status_member *m = &out->members[out->n_members++];
         struct ps_late_total total;
         ps_stragglers_total(late, i, &total);
-        *m = (struct net_status_member){.member = i,
+        int index = run->plan->member[i];
+        *m = (struct net_status_member){.member = index,
                                         .rank = i,
                                         .times = total.times,
                                         .seconds = total.seconds,
                                         .recent_times = recent[i].times,
                                         .recent_seconds = recent[i].seconds,
                                         .awaited = awaited[i]};
-        if (i < s->cfg.worker_hosts->n)
-            snprintf(m->address, sizeof m->address, "%s", s->cfg.worker_hosts->addr[i]);
+        if (index < s->cfg.worker_hosts->n)
+            snprintf(m->address, sizeof m->address, "%s", s->cfg.worker_hosts->addr[index]);
     }
     st = ST_OK;
 done:
@@ -96,7 +97,8 @@ done:
 static enum status fill_servers(const struct ps_status *s, const struct run *run,
                                 struct net_status *out)
 {
-    int n = s->cfg.ps_hosts->n;
+    const struct hosts *hosts = run ? &run->plan->servers : s->cfg.ps_hosts;
+    int n = hosts->n, self = run ? run->self : s->cfg.self;
     out->servers = calloc((size_t)n, sizeof *out->servers);
     if (!out->servers)
         return ST_NOMEM;
@@ -104,13 +106,13 @@ static enum status fill_servers(const struct ps_status *s, const struct run *run
     for (int i = 0; i < n; i++) {
         struct net_status_server *to = &out->servers[i];
         *to = (struct net_status_server){.server = i,
-                                         .state = i == s->cfg.self ? SERVER_HERE : SERVER_UNKNOWN};
-        snprintf(to->address, sizeof to->address, "%s", s->cfg.ps_hosts->addr[i]);
-        if (i == s->cfg.self)
+                                         .state = i == self ? SERVER_HERE : SERVER_UNKNOWN};
+        snprintf(to->address, sizeof to->address, "%s", hosts->addr[i]);
+        if (i == self)
             to->up_ms = ms_since(s->start_ns);
     }
     for (int c = 0; run && c < run->chunks->n_chunks; c++) {
-        struct net_status_server *to = &out->servers[run->server[c]];
+        struct net_status_server *to = &out->servers[run->plan->shard[c]];
         to->n_chunks++;
         to->bytes += (uint64_t)run->chunks->chunks[c].n_elems * sizeof(float);
     }

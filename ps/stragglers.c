@@ -63,11 +63,10 @@ static int64_t wait_of(uint64_t word)
 }
 
 /* "worker 1 (10.0.0.7:2223)" */
-static const char *name_of(const struct ps_stragglers *s, int member, char *text, size_t room)
+static const char *name_of(const struct hosts *hosts, int index, char *text, size_t room)
 {
-    int index = s->cfg.member ? s->cfg.member[member] : member;
-    if (s->cfg.hosts && index < s->cfg.hosts->n)
-        snprintf(text, room, "worker %d (%.100s)", index, s->cfg.hosts->addr[index]);
+    if (hosts && index < hosts->n)
+        snprintf(text, room, "worker %d (%.100s)", index, hosts->addr[index]);
     else
         snprintf(text, room, "worker %d", index);
     return text;
@@ -84,7 +83,8 @@ static void book(struct ps_stragglers *s, int64_t step, int member, int64_t wait
     atomic_fetch_add_explicit(&s->totals[member].wait_us, wait_us, memory_order_relaxed);
     if (s->cfg.line_ms > 0 && wait_us > s->cfg.line_ms * 1000)
         LOG_I("step %" PRId64 " waited %" PRId64 " ms for %s", step, wait_us / 1000,
-              name_of(s, member, name, sizeof name));
+              name_of(s->cfg.hosts, s->cfg.member ? s->cfg.member[member] : member, name,
+                      sizeof name));
 }
 
 void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late)
@@ -122,14 +122,11 @@ int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *me
     return n_recent;
 }
 
-void ps_stragglers_log(const struct ps_stragglers *s)
+void ps_stragglers_log(const struct ps_late_total *totals, int n, const struct hosts *hosts)
 {
     char name[160];
-    for (int m = 0; m < s->cfg.n_members; m++) {
-        struct ps_late_total t;
-        ps_stragglers_total(s, m, &t);
-        if (t.times > 0)
+    for (int i = 0; i < n; i++)
+        if (totals[i].times > 0)
             LOG_I("%s was the last in %" PRId64 " steps; the others waited %.3f s for it",
-                  name_of(s, m, name, sizeof name), t.times, t.seconds);
-    }
+                  name_of(hosts, i, name, sizeof name), totals[i].times, totals[i].seconds);
 }

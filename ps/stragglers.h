@@ -41,7 +41,7 @@ void ps_stragglers_total(const struct ps_stragglers *s, int member, struct ps_la
 /* Adds, for each member, what there was of it in the last steps that were booked; returns how many
  * those are, STRAGGLERS_RECENT at most. */
 int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *members);
-/* A line for each worker that was ever waited for. */
-void ps_stragglers_log(const struct ps_stragglers *s);
+/* A line for each worker that was ever waited for; totals by index. */
+void ps_stragglers_log(const struct ps_late_total *totals, int n, const struct hosts *hosts);
 
 #endif

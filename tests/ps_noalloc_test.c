@@ -202,7 +202,7 @@ static void run_over_the_network(int shared)
     struct hosts hosts = {1, addrs}, workers = {0, NULL};
     struct chunks *chunks = make_chunks();
     struct ps_service_config service_cfg = {
-        .n_servers = 1, .worker_hosts = &workers, .max_model_bytes = 1 << 20, .done = on_done};
+        .ps_hosts = &hosts, .worker_hosts = &workers, .max_model_bytes = 1 << 20, .done = on_done};
     service_cfg.shared_memory = shared;
     struct ps_service *service;
     struct net_server *server;

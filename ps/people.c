@@ -1,0 +1,487 @@
+/* ps/people.c - see service.h: who may join and who leaves, who is missing and who is waited for.
+ *
+ * A join is judged by the plan in force. Its members are let in, whatever process comes as one: the
+ * last one counts. While a stopped run waits for the next plan everybody waits. At ps 0 whoever is
+ * in no plan is put on the list from which the next one takes them; one without an index gets the
+ * lowest that nobody has, and keeps it. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "ps/match.h"
+#include "ps/service_impl.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether the joiner speaks of the job in force. */
+static enum join_answer check_job(struct ps_service *s, const struct run *r,
+                                  const struct net_join *req, char *why, size_t why_bytes)
+{
+    struct net_join full = *req;
+    if (req->job.n_workers == 0 && !r) {
+        snprintf(why, why_bytes, "no job has begun here that it could join");
+        return JOIN_RETRY;
+    }
+    if (req->job.n_workers ==
+        0) { /* it joins a running job: what it leaves out goes without check */
+        full.job.n_workers = r->job.n_workers;
+        full.member = 0;
+        if (req->job.train_steps == 0)
+            full.job.train_steps = r->job.train_steps;
+    }
+    if (ps_match_first(&full, s->cfg.worker_hosts->n, why, why_bytes) != ST_OK)
+        return JOIN_REFUSED;
+    if (r && !r->ended && ps_match_job(&r->job, r->chunks, req, why, why_bytes) != ST_OK)
+        return JOIN_REFUSED;
+    return JOIN_WELCOME;
+}
+
+/* The rank of the plan's member that this process is or may be; -1: none. */
+static int rank_of(const struct ps_service *s, const struct run *r, const struct net_join *req)
+{
+    int rank = req->member >= 0 ? net_plan_rank(r->plan, req->member) : -1;
+    if (req->job.n_workers > 0 || s->cfg.self != 0)
+        return rank;
+    for (int i = 0; i < r->plan->n_members; i++)
+        if (r->members[i].incarnation == req->incarnation ||
+            r->members[i].expected == req->incarnation)
+            return i;
+    /* its index may be another's by now, who is there */
+    return rank >= 0 && r->members[rank].missing_ns ? rank : -1;
+}
+
+/* The lowest index behind the first workers' that nobody has. */
+static int free_index(struct ps_service *s, const struct run *r)
+{
+    int index = r->job.n_workers;
+    while (net_plan_rank(r->plan, index) >= 0 || ps_waiting_member(&s->waiting, index))
+        index++;
+    return index;
+}
+
+/* Puts it on the list. 1: it was not there. Under the lock. */
+static int note_waiter(struct ps_service *s, const struct run *r, const struct net_join *req,
+                       const char *peer)
+{
+    struct ps_waiter w = {
+        .member = req->member, .incarnation = req->incarnation, .heard_ns = clock_now_ns()};
+    ps_waiting_tidy(&s->waiting, w.heard_ns);
+    const struct ps_waiter *known = ps_waiting_find(&s->waiting, req->incarnation);
+    int taken = req->member >= 0 && (net_plan_rank(r->plan, req->member) >= 0 ||
+                                     ps_waiting_member(&s->waiting, req->member));
+    if (known)
+        w.member = known->member;
+    else if (req->member < 0 || (req->job.n_workers == 0 && taken))
+        w.member = free_index(s, r);
+    if (w.member >= JOB_MAX_WORKERS)
+        return 0;
+    snprintf(w.peer, sizeof w.peer, "%s", peer);
+    snprintf(w.address, sizeof w.address, "%s", req->address ? req->address : "");
+    int is_new = !known;
+    ps_waiting_put(&s->waiting, &w);
+    if (is_new)
+        LOG_I("worker %d at %s wants to join the running job", w.member, peer);
+    return is_new;
+}
+
+/* Of a job that is over. */
+static enum join_answer judge_ended(const struct ps_service *s, const struct net_join *req,
+                                    char *why, size_t why_bytes)
+{
+    if (s->cfg.serve && req->member == 0)
+        return JOIN_INIT; /* it may bring the next */
+    snprintf(why, why_bytes,
+             s->cfg.serve ? "the job is done; worker 0 sets the next"
+                          : "the job is done; this server is stopping");
+    return JOIN_RETRY;
+}
+
+/* What a joiner is told: WELCOME with its rank; INIT: a first plan is wanted. *news: somebody waits
+ * now who did not. Under the lock. */
+static enum join_answer judge(struct ps_service *s, const struct net_join *req, const char *peer,
+                              int *rank, int *news, struct net_join_reply *reply)
+{
+    char *why = reply->why;
+    const size_t why_bytes = sizeof reply->why;
+    struct run *r = s->run;
+    enum join_answer answer = check_job(s, r, req, why, why_bytes);
+    if (answer != JOIN_WELCOME)
+        return answer;
+    *rank = r ? rank_of(s, r, req) : -1;
+    int again = *rank >= 0 && r->members[*rank].incarnation == req->incarnation;
+    if (r && r->ended && !again)
+        return judge_ended(s, req, why, why_bytes);
+    if (!r && s->waits_for_resume) {
+        snprintf(why, why_bytes, "this server waits for ps:0 to say what to go on from");
+        return JOIN_RETRY;
+    }
+    if (!r)
+        return JOIN_INIT;
+    if (*rank < 0) {
+        if (s->cfg.self == 0)
+            *news = note_waiter(s, r, req, peer);
+        snprintf(why, why_bytes, "the plan of generation %" PRIu64 " has no place for it yet",
+                 r->generation);
+        return JOIN_RETRY;
+    }
+    if (req->generation > r->generation) {
+        snprintf(why, why_bytes,
+                 "this server has not followed the others to generation %" PRIu64 " yet",
+                 req->generation);
+        return JOIN_RETRY;
+    }
+    if (!r->ended && ps_store_stopped(r->store)) {
+        snprintf(why, why_bytes, "generation %" PRIu64 " is over, the next has not begun",
+                 r->generation);
+        return JOIN_RETRY;
+    }
+    return JOIN_WELCOME;
+}
+
+/* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.
+ * Under the lock. */
+static uint64_t admit(struct run *r, int rank, const struct net_join *req, const char *peer)
+{
+    struct member *m = &r->members[rank];
+    uint64_t old = m->stream, before = m->incarnation ? m->incarnation : m->expected;
+    if (m->incarnation == req->incarnation) {
+        old = 0;
+    } else {
+        if (before != req->incarnation || !m->known)
+            LOG_I("worker %d joined from %s%s", r->plan->member[rank], peer,
+                  before && before != req->incarnation ? ", in the place of an earlier one" : "");
+        if (before != req->incarnation)
+            *m = (struct member){.expected = 0};
+        m->incarnation = req->incarnation;
+        m->stream = 0;
+        m->missing_ns = clock_now_ns();
+    }
+    m->joined = m->known = 1;
+    snprintf(m->peer, sizeof m->peer, "%s", peer);
+    snprintf(m->address, sizeof m->address, "%s", req->address ? req->address : "");
+    ps_store_admit(r->store, rank, req->incarnation);
+    return old;
+}
+
+/* What ps 0 says besides. */
+static enum status fill_plan(const struct net_plan *p, struct net_join_reply *reply)
+{
+    size_t bytes = (size_t)p->chunks->n_chunks * sizeof *reply->server;
+    enum status st = ST_NOMEM;
+    reply->server = malloc(bytes);
+    TRY(reply->server ? ST_OK : ST_NOMEM);
+    memcpy(reply->server, p->shard, bytes);
+    reply->n_chunks = p->chunks->n_chunks;
+    TRY(hosts_copy((const char *const *)p->servers.addr, (size_t)p->servers.n, &reply->servers));
+done:
+    return st;
+}
+
+static void fill_reply(const struct ps_service *s, const struct run *r, int rank,
+                       struct net_join_reply *reply)
+{
+    const struct net_plan *p = r->plan;
+    reply->generation = r->generation;
+    reply->step = ps_store_step(r->store);
+    reply->place = (struct net_place){.member = p->member[rank],
+                                      .rank = rank,
+                                      .n_members = p->n_members,
+                                      .first_step = p->step,
+                                      .position = p->position,
+                                      .train_steps = p->job.train_steps};
+    ps_store_segment(r->store, &reply->segment);
+    if (reply->step < 0 && rank == 0)
+        reply->answer = JOIN_INIT;
+    if (s->cfg.self == 0 && fill_plan(p, reply) != ST_OK) {
+        reply->answer = JOIN_RETRY;
+        snprintf(reply->why, sizeof reply->why, "the server is out of memory");
+    }
+}
+
+/* As judge, and lets in whom it welcomes: *out is the run, a reference. */
+static enum join_answer try_join(struct ps_service *s, const struct net_join *req, const char *peer,
+                                 struct net_join_reply *reply, struct run **out, int *rank)
+{
+    uint64_t old = 0;
+    int news = 0;
+    *rank = -1;
+    pthread_mutex_lock(&s->lock);
+    enum join_answer answer = judge(s, req, peer, rank, &news, reply);
+    if (answer == JOIN_WELCOME) {
+        *out = run_ref(s->run);
+        old = admit(s->run, *rank, req, peer);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (old) {
+        const struct net_frame_head head = {(*out)->generation, (uint32_t)*rank, 0};
+        ps_streams_fail(s->streams, old, &head, "another process has joined as this worker");
+    }
+    if (news || answer == JOIN_WELCOME)
+        service_people_changed(s);
+    return answer;
+}
+
+void service_join(void *ctx, const struct net_join *req, const char *peer,
+                  struct net_join_reply *reply)
+{
+    struct ps_service *s = ctx;
+    struct run *r = NULL;
+    int rank;
+    *reply = (struct net_join_reply){.step = -1};
+    reply->answer = try_join(s, req, peer, reply, &r, &rank);
+    if (reply->answer == JOIN_INIT) { /* a first plan, then once more */
+        reply->answer = JOIN_RETRY;
+        snprintf(reply->why, sizeof reply->why, "the first plan is being made");
+        if (s->cfg.first_join)
+            s->cfg.first_join(s->cfg.ctx, req);
+        else if (service_first_plan(s, req, reply->why, sizeof reply->why) != ST_OK)
+            reply->answer = JOIN_REFUSED;
+        else
+            reply->answer = try_join(s, req, peer, reply, &r, &rank);
+    }
+    if (r)
+        fill_reply(s, r, rank, reply);
+    else if (reply->answer == JOIN_REFUSED)
+        LOG_W("worker %d from %s refused: %s", req->member, peer, reply->why);
+    else /* it asks again and again, and names us on its own side */
+        LOG_D("worker %d from %s has to wait: %s", req->member, peer, reply->why);
+    run_unref(r);
+}
+
+/* The rank of that process in the run; -1: it has none. Under the lock. */
+static int rank_of_process(const struct run *r, int member, uint64_t incarnation)
+{
+    int rank = r && incarnation ? net_plan_rank(r->plan, member) : -1;
+    if (rank < 0)
+        return -1;
+    const struct member *m = &r->members[rank];
+    return m->incarnation == incarnation || (!m->incarnation && m->expected == incarnation) ? rank
+                                                                                            : -1;
+}
+
+/* 1 if it was in a run that is over. Under the lock. */
+static int left_earlier(struct run *r, int member, uint64_t incarnation)
+{
+    for (; r; r = r->older) {
+        int rank = rank_of_process(r, member, incarnation);
+        if (rank >= 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* It goes on until the next generation, which is to begin without it. 1: news. */
+static int note_leaver(struct ps_service *s, const struct net_leave *leave)
+{
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run;
+    int rank = rank_of_process(r, leave->member, leave->incarnation);
+    int news = rank >= 0 && !r->members[rank].leaving;
+    if (news)
+        r->members[rank].leaving = 1;
+    pthread_mutex_unlock(&s->lock);
+    if (news)
+        LOG_I("worker %d wants to leave", leave->member);
+    return news;
+}
+
+/* 1 if that was its job's last member. *left: the run that it has left, a reference; NULL: none.
+ * *rank: its in there. Under the lock. */
+static int take_out(struct ps_service *s, const struct net_leave *leave, struct run **left,
+                    int *rank)
+{
+    struct run *r = s->run;
+    *rank = rank_of_process(r, leave->member, leave->incarnation);
+    if (*rank < 0 || r->ended)
+        return 0;
+    struct member *m = &r->members[*rank];
+    m->done = leave->done != 0;
+    m->leaving = !leave->done;
+    if (!m->missing_ns)
+        m->missing_ns = clock_now_ns();
+    m->stream = 0;
+    *left = run_ref(r);
+    return service_end_run(r);
+}
+
+void service_leave(void *ctx, const struct net_leave *leave)
+{
+    struct ps_service *s = ctx;
+    struct run *left = NULL;
+    int rank;
+    if (leave->soon) {
+        if (note_leaver(s, leave))
+            service_people_changed(s);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    struct ps_waiter *w = ps_waiting_find(&s->waiting, leave->incarnation);
+    if (w)
+        ps_waiting_drop(&s->waiting, w);
+    int over = take_out(s, leave, &left, &rank);
+    int earlier = !left && s->run && left_earlier(s->run->older, leave->member, leave->incarnation);
+    pthread_mutex_unlock(&s->lock);
+    if (left || earlier)
+        LOG_I("worker %d left%s", leave->member,
+              leave->done || earlier ? "" : " before the job's end");
+    if (left)
+        ps_store_leave(left->store, rank);
+    if (over)
+        service_tell_done(s, left);
+    if (left || w)
+        service_people_changed(s);
+    run_unref(left);
+}
+
+void service_forget_stream(struct ps_service *s, uint64_t stream)
+{
+    int found = 0;
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run;
+    for (int i = 0; r && i < r->plan->n_members; i++) {
+        if (r->members[i].stream != stream)
+            continue;
+        r->members[i].stream = 0;
+        r->members[i].missing_ns = clock_now_ns();
+        found = 1;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (found)
+        service_people_changed(s);
+}
+
+static struct ps_person person_of(const struct run *r, int rank, int64_t now_ns)
+{
+    const struct member *m = &r->members[rank];
+    struct ps_person p = {.member = r->plan->member[rank],
+                          .incarnation = m->incarnation ? m->incarnation : m->expected,
+                          .missing_ms = m->missing_ns ? (now_ns - m->missing_ns) / 1000000 : -1,
+                          .joined = m->joined,
+                          .leaving = m->leaving,
+                          .done = m->done};
+    memcpy(p.address, m->address[0] ? m->address : m->peer, sizeof p.address);
+    return p;
+}
+
+enum status ps_service_people(struct ps_service *s, struct ps_person **members, int *n_members,
+                              struct ps_person **waiting, int *n_waiting)
+{
+    int64_t now_ns = clock_now_ns();
+    pthread_mutex_lock(&s->lock);
+    const struct run *r = s->run;
+    int n = r ? r->plan->n_members : 0;
+    ps_waiting_tidy(&s->waiting, now_ns);
+    struct ps_person *in = calloc((size_t)n + 1, sizeof *in);
+    struct ps_person *out = calloc((size_t)s->waiting.n + 1, sizeof *out);
+    for (int i = 0; in && i < n; i++)
+        in[i] = person_of(r, i, now_ns);
+    for (int i = 0; out && i < s->waiting.n; i++) {
+        const struct ps_waiter *w = &s->waiting.waiter[i];
+        out[i] = (struct ps_person){
+            .member = w->member, .incarnation = w->incarnation, .missing_ms = -1};
+        memcpy(out[i].address, w->address[0] ? w->address : w->peer, sizeof out[i].address);
+    }
+    int n_out = s->waiting.n;
+    pthread_mutex_unlock(&s->lock);
+    if (!in || !out) {
+        free(in);
+        free(out);
+        return ST_NOMEM;
+    }
+    *members = in;
+    *n_members = n;
+    *waiting = out;
+    *n_waiting = n_out;
+    return ST_OK;
+}
+
+/* "worker 1 (10.0.0.7:2223), worker 3, and 5 more" */
+struct names {
+    char text[400];
+    size_t at;
+    int n;
+};
+
+static void add_name(struct names *l, struct ps_service *s, int member, const char *note)
+{
+    if (l->n++ >= 4)
+        return;
+    const char *sep = l->n > 1 ? ", " : "";
+    int n =
+        member < s->cfg.worker_hosts->n
+            ? snprintf(l->text + l->at, sizeof l->text - l->at, "%sworker %d (%.60s)%s", sep,
+                       member, s->cfg.worker_hosts->addr[member], note)
+            : snprintf(l->text + l->at, sizeof l->text - l->at, "%sworker %d%s", sep, member, note);
+    l->at += (size_t)n < sizeof l->text - l->at ? (size_t)n : 0;
+}
+
+static void end_names(struct names *l)
+{
+    if (l->n > 4)
+        snprintf(l->text + l->at, sizeof l->text - l->at, ", and %d more", l->n - 4);
+}
+
+/* Before the first join all are waited for, later those that have not come or went away. */
+static int name_absent(struct ps_service *s, struct run *r, struct names *l)
+{
+    int n = r ? r->plan->n_members : s->cfg.worker_hosts->n;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < n; i++) {
+        const struct member *m = r ? &r->members[i] : NULL;
+        int index = r ? r->plan->member[i] : i;
+        if (m && m->done)
+            continue;
+        if (!m || m->incarnation == 0)
+            add_name(l, s, index, "");
+        else if (m->leaving && m->missing_ns)
+            add_name(l, s, index, ", which left");
+    }
+    pthread_mutex_unlock(&s->lock);
+    end_names(l);
+    return l->n > 0 || !r;
+}
+
+static void tell_who_is_missing(struct ps_service *s, struct run *r, int64_t wait_ns)
+{
+    struct names absent = {.n = 0}, late = {.n = 0};
+    int64_t step = 0;
+    if (name_absent(s, r, &absent)) {
+        LOG_I("waiting for %s to join", absent.n ? absent.text : "the first worker");
+        return;
+    }
+    int *missing = calloc((size_t)r->plan->n_members, sizeof *missing);
+    if (!missing)
+        return;
+    int n = ps_store_missing(r->store, clock_now_ns() - wait_ns, missing, &step);
+    for (int i = 0; n > 0 && i < r->plan->n_members; i++)
+        if (missing[i])
+            add_name(&late, s, r->plan->member[i], "");
+    end_names(&late);
+    if (late.n > 0)
+        LOG_W("step %" PRId64 " waits for %s", step, late.text);
+    free(missing);
+}
+
+void *service_ticker_main(void *arg)
+{
+    struct ps_service *s = arg;
+    int64_t ms = s->cfg.wait_line_ms > 0 ? s->cfg.wait_line_ms : 5000;
+    int64_t deadline = clock_deadline_ns(ms);
+    pthread_mutex_lock(&s->lock);
+    while (!s->stopping) {
+        if (clock_cond_wait(&s->wake, &s->lock, deadline) == 0)
+            continue;
+        deadline = clock_deadline_ns(ms);
+        struct run *r = s->run;
+        if (r && (r->ended || ps_store_stopped(r->store)))
+            continue;
+        if (r)
+            run_ref(r);
+        pthread_mutex_unlock(&s->lock);
+        tell_who_is_missing(s, r, ms * 1000000);
+        run_unref(r);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
