@@ -2,10 +2,8 @@
  * here they are made, kept alive, waited for and ended. */
 #include "net/exchange.h"
 #include "base/clock.h"
-#include "base/digest.h"
 #include "base/log.h"
 #include "net/exchange_impl.h"
-#include "net/message.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,24 +20,58 @@ void exchange_fail(struct net_exchange *x, enum status st)
     pthread_mutex_unlock(&x->lock);
 }
 
+int exchange_goes_on(const struct net_exchange *x)
+{
+    return !x->closing && !x->leaving && !x->rebased && x->st == ST_OK;
+}
+
+enum status exchange_state(const struct net_exchange *x)
+{
+    return x->st == ST_OK && x->rebased ? ST_REBASED : x->st;
+}
+
+/* The link whose join is due, or NULL and when the next is; under the lock. */
+static struct link *find_due(const struct net_exchange *x, int64_t *next)
+{
+    int64_t now = clock_now_ns();
+    *next = INT64_MAX;
+    for (int i = 0; i < x->n_links && exchange_goes_on(x); i++) {
+        struct link *l = x->links[i];
+        if (l->state != LINK_DOWN)
+            continue;
+        if (l->retry_ns <= now)
+            return l;
+        if (l->retry_ns < *next)
+            *next = l->retry_ns;
+    }
+    return NULL;
+}
+
+/* Takes one off the list that nothing is under way on; under the lock. */
+static struct link *find_retired(struct net_exchange *x)
+{
+    for (struct link **at = &x->retired; *at; at = &(*at)->next_retired) {
+        struct link *l = *at;
+        if (!link_idle(l))
+            continue;
+        *at = l->next_retired;
+        return l;
+    }
+    return NULL;
+}
+
 static void *keep_links(void *arg)
 {
     struct net_exchange *x = arg;
     pthread_mutex_lock(&x->lock);
     while (!x->closing) {
-        int64_t now = clock_now_ns(), next = INT64_MAX;
-        struct link *due = NULL;
-        int go = x->st == ST_OK && !x->leaving && !x->rebased;
-        for (int i = 0; i < x->n_links && !due && go; i++) {
-            struct link *l = &x->links[i];
-            if (l->state != LINK_DOWN)
-                continue;
-            if (l->retry_ns <= now)
-                due = l;
-            else if (l->retry_ns < next)
-                next = l->retry_ns;
-        }
-        if (due) {
+        int64_t next;
+        struct link *gone = find_retired(x), *due = gone ? NULL : find_due(x, &next);
+        if (gone) {
+            pthread_mutex_unlock(&x->lock);
+            link_destroy(gone);
+            pthread_mutex_lock(&x->lock);
+        } else if (due) {
             due->state = LINK_JOINING;
             pthread_mutex_unlock(&x->lock);
             link_join(due);
@@ -52,33 +84,6 @@ static void *keep_links(void *arg)
     }
     pthread_mutex_unlock(&x->lock);
     return NULL;
-}
-
-enum status exchange_take_map(struct net_exchange *x, int *server, int n_chunks)
-{
-    int wrong = n_chunks != x->n_chunks || !server;
-    for (int i = 0; !wrong && i < n_chunks; i++)
-        wrong = server[i] < 0 || server[i] >= x->n_links;
-    pthread_mutex_lock(&x->lock);
-    if (!wrong && x->server)
-        wrong = memcmp(x->server, server, (size_t)n_chunks * sizeof *server) != 0;
-    if (!wrong && !x->server) {
-        x->server = server;
-        server = NULL;
-        for (int i = 1; i < x->n_links; i++) {
-            x->links[i].state = LINK_DOWN;
-            x->links[i].retry_ns = 0;
-        }
-        pthread_cond_broadcast(&x->work);
-    }
-    pthread_mutex_unlock(&x->lock);
-    free(server);
-    if (!wrong)
-        return ST_OK;
-    LOG_E("ps:0 (%s) sent a shard map that does not fit %d chunks on %d servers; do all programs "
-          "have the same --ps_hosts?",
-          x->cfg.ps_hosts->addr[0], x->n_chunks, x->n_links);
-    return ST_PROTOCOL;
 }
 
 /* Memory that servers on this host can read contributions from; without it they go by TCP. */
@@ -129,19 +134,19 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
         return ST_NOMEM;
     net_rt_init();
     x->cfg = *cfg;
+    x->member = cfg->join.member;
     if (x->cfg.wait_line_ms <= 0)
         x->cfg.wait_line_ms = EXCHANGE_WAIT_LINE_MS;
     pthread_mutex_init(&x->lock, NULL);
     clock_cond_init(&x->changed);
     clock_cond_init(&x->ready);
     clock_cond_init(&x->work);
-    int n_links = cfg->ps_hosts->n;
     x->n_chunks = cfg->join.chunks->n_chunks;
     x->push_dtype = cfg->join.job.push_dtype;
     x->version_dtype = cfg->join.job.version_dtype;
     make_segment(x);
     TRY(make_staged(x));
-    x->links = calloc((size_t)n_links, sizeof *x->links);
+    x->links = calloc(1, sizeof *x->links);
     x->chunks = calloc((size_t)x->n_chunks, sizeof *x->chunks);
     TRY(x->links && x->chunks ? ST_OK : ST_NOMEM);
     for (int i = 0; i < x->n_chunks; i++) {
@@ -149,8 +154,9 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
         x->chunks[i].version = -1;
     }
     TRY(net_pollers_create(1, &x->pollers));
-    for (; x->n_links < n_links; x->n_links++)
-        TRY(link_open(x, x->n_links));
+    TRY(link_create(x, cfg->ps_hosts->addr[0], &x->links[0]));
+    x->links[0]->index = 0;
+    x->n_links = 1;
     int err = pthread_create(&x->keeper, NULL, keep_links, x);
     if (err) {
         LOG_E("network thread: %s", strerror(err));
@@ -164,14 +170,33 @@ done:
     return st;
 }
 
-static void wait_idle(struct net_exchange *x)
+/* Nothing new begins any more. */
+static void close_link(struct link *l)
 {
-    for (int i = 0; i < x->n_links; i++) {
-        link_cancel(&x->links[i]);
-        pthread_mutex_lock(&x->lock);
-        while (!link_idle(&x->links[i])) /* ends because its call was cancelled */
-            pthread_cond_wait(&x->changed, &x->lock);
-        pthread_mutex_unlock(&x->lock);
+    struct net_exchange *x = l->x;
+    link_cancel(l);
+    pthread_mutex_lock(&x->lock);
+    while (!link_idle(l)) /* ends because its call was cancelled */
+        pthread_cond_wait(&x->changed, &x->lock);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* The first one last: its callbacks may put others on the list of the retired. */
+static void close_links(struct net_exchange *x)
+{
+    for (int i = x->n_links - 1; i >= 0; i--)
+        close_link(x->links[i]);
+    pthread_mutex_lock(&x->lock);
+    while (x->n_leaves > 0) /* each ends at its deadline at the latest */
+        pthread_cond_wait(&x->changed, &x->lock);
+    pthread_mutex_unlock(&x->lock);
+    for (int i = 0; i < x->n_links; i++)
+        link_destroy(x->links[i]);
+    while (x->retired) {
+        struct link *l = x->retired;
+        x->retired = l->next_retired;
+        close_link(l);
+        link_destroy(l);
     }
 }
 
@@ -185,9 +210,7 @@ void net_exchange_destroy(struct net_exchange *x)
     pthread_mutex_unlock(&x->lock);
     if (x->keeper_runs)
         pthread_join(x->keeper, NULL);
-    wait_idle(x);
-    for (int i = 0; i < x->n_links; i++)
-        link_close(&x->links[i]);
+    close_links(x);
     /* gRPC may hold slices of the caller's bytes a little longer than the calls. */
     int64_t deadline = clock_deadline_ns(EXCHANGE_RELEASE_MS);
     pthread_mutex_lock(&x->lock);
@@ -216,123 +239,10 @@ void net_exchange_destroy(struct net_exchange *x)
     free(x);
 }
 
-void exchange_rebase(struct net_exchange *x, uint64_t generation)
-{
-    pthread_mutex_lock(&x->lock);
-    x->generation = generation;
-    x->rebased = 1;
-    request_forget_all(x);
-    for (int i = 0; i < x->n_links; i++)
-        x->links[i].fetched = x->links[i].joined = 0;
-    pthread_cond_broadcast(&x->changed);
-    pthread_cond_broadcast(&x->ready);
-    pthread_mutex_unlock(&x->lock);
-    for (int i = 0; i < x->n_links; i++)
-        link_cancel(&x->links[i]);
-}
-
-static int all_joined(const struct net_exchange *x)
-{
-    for (int i = 0; i < x->n_links; i++)
-        if (!x->links[i].joined)
-            return 0;
-    return 1;
-}
-
-static int64_t lowest_version(struct net_exchange *x)
-{
-    int64_t lowest = INT64_MAX;
-    pthread_mutex_lock(&x->lock);
-    for (int i = 0; i < x->n_chunks; i++)
-        if (x->chunks[i].version < lowest)
-            lowest = x->chunks[i].version;
-    pthread_mutex_unlock(&x->lock);
-    return lowest;
-}
-
-/* In lockstep this member's last life may have ended in the middle of a step: chunks for which it
- * had pushed have gone on since. The step is redone from its beginning, so these are read again as
- * they were then (I4); nobody gets further than that without this member. */
-static enum status go_back(struct net_exchange *x, int64_t step)
-{
-    enum status st = ST_OK;
-    for (int i = 0; i < x->n_chunks; i++)
-        if (net_exchange_version(x, i) > step)
-            TRY(request_version(x, i, step, x->version_dtype));
-    TRY(net_exchange_wait(x, 0, x->n_chunks, step));
-    for (int i = 0; i < x->n_chunks; i++) {
-        int64_t version = net_exchange_version(x, i);
-        if (version == step)
-            continue;
-        LOG_E("chunk %d came at step %lld, not %lld, from which this worker has to go on; start "
-              "all programs again",
-              i, (long long)version, (long long)step);
-        return ST_PROTOCOL;
-    }
-done:
-    return st;
-}
-
-/* What stops requests and waits; under the lock. */
-static enum status state_of(const struct net_exchange *x)
-{
-    return x->st == ST_OK && x->rebased ? ST_REBASED : x->st;
-}
-
-/* Until gRPC holds none of the caller's bytes and all servers are joined: ps 0 first, then, as it
- * brings the shard map, the others. */
-static enum status join_all(struct net_exchange *x)
-{
-    pthread_mutex_lock(&x->lock);
-    x->rebased = 0;
-    for (int i = 0; i < x->n_links && (i == 0 || x->server); i++) {
-        if (x->links[i].state == LINK_HELD) {
-            x->links[i].state = LINK_DOWN;
-            x->links[i].retry_ns = 0;
-        }
-    }
-    pthread_cond_signal(&x->work);
-    while (state_of(x) == ST_OK && !(all_joined(x) && x->n_refs == 0))
-        pthread_cond_wait(&x->changed, &x->lock);
-    enum status st = state_of(x);
-    pthread_mutex_unlock(&x->lock);
-    return st;
-}
-
-/* A server that gives no places has members by their index. */
-static void note_start(struct net_exchange *x, int64_t step, struct net_start *out)
-{
-    const struct net_join *join = &x->cfg.join;
-    pthread_mutex_lock(&x->lock);
-    *out = (struct net_start){step, x->generation, x->place};
-    pthread_mutex_unlock(&x->lock);
-    if (out->place.n_members == 0)
-        out->place = (struct net_place){.member = join->member,
-                                        .rank = join->member,
-                                        .n_members = join->job.n_workers,
-                                        .train_steps = join->job.train_steps};
-}
-
-enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
-{
-    enum status st;
-    do {
-        st = join_all(x);
-        if (st == ST_OK)
-            st = net_exchange_wait(x, 0, x->n_chunks, 0);
-        int64_t lowest = lowest_version(x);
-        if (st == ST_OK && job_in_lockstep(&x->cfg.join.job))
-            st = go_back(x, lowest);
-        if (st == ST_OK)
-            note_start(x, lowest, out);
-    } while (st == ST_REBASED); /* while it started; once more */
-    return st;
-}
-
 void net_exchange_flush(struct net_exchange *x)
 {
     for (int i = 0; i < x->n_links; i++)
-        link_pump(&x->links[i], 1);
+        link_pump(x->links[i], 1);
 }
 
 /* From the last chunk to the first: answers come in about the order of the requests, so that a
@@ -343,17 +253,20 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
         return ST_RANGE;
     net_exchange_flush(x);
     pthread_mutex_lock(&x->lock);
-    for (int i = first + n - 1; i >= first && state_of(x) == ST_OK;) {
+    enum status st = exchange_state(x);
+    for (int i = first + n - 1; i >= first && st == ST_OK;) {
         struct chunk_state *c = &x->chunks[i];
-        if (c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step) {
+        if (c->over) {
+            st = ST_REBASED;
+        } else if (c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step) {
             i--;
-            continue;
+        } else {
+            c->n_waiters++;
+            pthread_cond_wait(&x->ready, &x->lock); /* woken by answers, failures and cancel */
+            c->n_waiters--;
+            st = exchange_state(x);
         }
-        c->n_waiters++;
-        pthread_cond_wait(&x->ready, &x->lock); /* woken by answers, failures and cancel */
-        c->n_waiters--;
     }
-    enum status st = state_of(x);
     pthread_mutex_unlock(&x->lock);
     return st;
 }
@@ -370,30 +283,52 @@ int64_t net_exchange_version(struct net_exchange *x, int chunk)
 
 enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms)
 {
-    struct net_leave leave = {x->cfg.join.member, x->cfg.join.incarnation, done, 0};
-    uint8_t *data;
-    size_t bytes;
-    enum status st = message_pack_leave(&leave, &data, &bytes);
-    if (st != ST_OK)
-        return st;
     pthread_mutex_lock(&x->lock);
+    struct net_leave leave = {x->member, x->cfg.join.incarnation, done, 0};
     x->leaving = 1;
     x->leave_st = ST_OK;
+    pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
     for (int i = 0; i < x->n_links; i++) {
         pthread_mutex_lock(&x->lock);
-        int joined = x->links[i].joined;
+        int joined = x->links[i]->joined || x->soon;
         pthread_mutex_unlock(&x->lock);
         if (joined)
-            link_leave(&x->links[i], data, bytes, deadline_ms);
+            link_leave(x->links[i], &leave, deadline_ms);
     }
     pthread_mutex_lock(&x->lock);
     while (x->n_leaves > 0) /* each ends at its deadline at the latest */
         pthread_cond_wait(&x->changed, &x->lock);
-    st = x->leave_st;
+    enum status st = x->leave_st;
     pthread_mutex_unlock(&x->lock);
-    free(data);
     return st;
+}
+
+/* Where ps 0 cannot be asked now, its link asks when it is up again. */
+enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms)
+{
+    int64_t deadline = clock_deadline_ns(deadline_ms);
+    pthread_mutex_lock(&x->lock);
+    x->soon = 1;
+    int up = x->links[0]->state == LINK_STREAMING;
+    pthread_mutex_unlock(&x->lock);
+    if (up)
+        link_leave_soon(x->links[0]);
+    pthread_mutex_lock(&x->lock);
+    while (x->soon == 1 && x->st == ST_OK && !x->leaving &&
+           clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
+        ;
+    enum status st = x->st != ST_OK ? x->st : x->soon == 2 ? ST_OK : ST_DEADLINE;
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+int net_exchange_is_leaving(struct net_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    int leaving = x->soon == 2;
+    pthread_mutex_unlock(&x->lock);
+    return leaving;
 }
 
 void net_exchange_cancel(struct net_exchange *x)

@@ -8,9 +8,11 @@
  * answered is sent again under the same identity, so that it counts once (I3).
  * Where wait() fails, the bytes stay borrowed until destroy() has returned.
  *
- * When the servers go back to an earlier step (a new generation), push, pull and wait return
- * ST_REBASED, nothing is written to params, and the bytes stay borrowed, until start() is called
- * again: it returns with the versions and the step to go on from.
+ * When a generation ends, push, pull and wait return ST_REBASED, nothing more is written to params,
+ * and the bytes stay borrowed, until start() is called again: it returns with the versions and the
+ * step to go on from, and the member's place. A planned end is at a step, and comes chunk by chunk:
+ * wait says so first for some; what remains of the contributions that make that step must still be
+ * pushed, and is counted.
  *
  * Owns:    channels, streams, two threads.
  * Threads: push, wait from any thread.
@@ -26,8 +28,11 @@ struct net_exchange_config {
     struct net_join join;         /* job, chunks: borrowed for ever */
     float *params;                /* flat block, chunks->n_elems floats; in: initial values (sent if
                                      the servers ask this member for INIT); out: versions */
-    int64_t wait_line_ms;         /* how often a missing server is named; 0: 5000 */
-    int shared_memory; /* with servers on this host, payloads cross by reference (shared.h) */
+    void (*first_values)(void *ctx, float *params); /* writes the initial values again, where all
+                                                       begins anew; NULL: it cannot */
+    void *ctx;                                      /* its */
+    int64_t wait_line_ms; /* how often a missing server is named; 0: 5000 */
+    int shared_memory;    /* with servers on this host, payloads cross by reference (shared.h) */
 };
 
 struct net_exchange_stats {
@@ -56,7 +61,8 @@ struct net_shared *net_exchange_gradients(struct net_exchange *x, enum dtype dty
 /* Waits for all servers (without end, or until cancel), joins, sends or fetches the first version.
  * out->step: the step to go on from; in lockstep all chunks are at it, also where this member's
  * last life ended in the middle of a step. Member 0 is asked for INIT; others wait until it has
- * come. Again after ST_REBASED, when no thread is in push, pull or wait any more. */
+ * come. Again after ST_REBASED, when no thread is in push, pull or wait any more; a line then names
+ * the generation. */
 enum status net_exchange_start(struct net_exchange *x, struct net_start *out);
 
 /* Contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats. Chunks
@@ -78,6 +84,11 @@ void net_exchange_flush(struct net_exchange *x);
 enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
 /* Version held in params for a chunk. */
 int64_t net_exchange_version(struct net_exchange *x, int chunk);
+/* Tells ps 0 that this member wants to go, and waits until it knows. The next generation will be
+ * without it: start then returns ST_CANCELLED, and it is time to leave. While others call what
+ * they like. ST_DEADLINE: ps 0 was not reached in time; it will still be told if it is. */
+enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms);
+int net_exchange_is_leaving(struct net_exchange *x); /* ps 0 knows */
 /* Says goodbye to all servers (deadline_ms for each). */
 enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms);
 void net_exchange_cancel(struct net_exchange *x); /* async-signal-UNsafe; wakes every waiter */

@@ -1,4 +1,4 @@
-/* net/exchange_impl.h - what exchange.c and link.c share. Private to them.
+/* net/exchange_impl.h - what the exchange's files share. Private to them.
  * One lock covers all state of an exchange; it is never held while gRPC is called. */
 #ifndef NET_EXCHANGE_IMPL_H
 #define NET_EXCHANGE_IMPL_H
@@ -21,6 +21,7 @@ struct chunk_state {
     int64_t begin_ns;       /* of the request, for the trace; 0: not traced */
     struct buf *init_bytes; /* INIT: a copy of the first value, until it is answered */
     int64_t version;        /* held in params; -1: none */
+    int over;               /* its last version of this generation is made */
 };
 
 /* Requests to be sent, one bit for each chunk: chunks of the first layers go first, because the
@@ -40,8 +41,8 @@ enum link_state {
 
 struct link {
     struct net_exchange *x;
-    int index;        /* of the server */
-    const char *addr; /* host:port */
+    int index;  /* of the server; -1: not yet */
+    char *addr; /* host:port */
     grpc_channel *channel;
     struct net_op join_op, meta_op, recv_op, send_op, status_op;
     grpc_byte_buffer *incoming, *outgoing;
@@ -59,9 +60,10 @@ struct link {
     grpc_call *call;       /* join or stream; NULL between them */
     int n_ops;             /* of the stream */
     int sending, broken, joined, lost;
-    int fetched;     /* all its chunks' versions, since the start */
-    int had_fetched; /* in any generation */
-    int lends;       /* the server has opened our segment */
+    int fetched; /* all its chunks' versions, in this generation */
+    int retired; /* the server is not of this generation: nothing new may start */
+    struct link *next_retired;
+    int lends; /* the server has opened our segment */
     int64_t retry_ns, backoff_ms, line_ns, down_ns;
     struct net_frame_head head;
     struct request_queue queue;
@@ -71,12 +73,11 @@ struct link {
 
 struct net_exchange {
     struct net_exchange_config cfg;
-    int n_links, n_chunks;
+    int n_chunks;
     enum dtype push_dtype, version_dtype;
     struct net_shared *segment; /* contributions that servers on this host read in place; NULL */
     uint8_t *staged; /* contributions as they cross the wire, n_elems of push_dtype, in the segment
                         if there is one; NULL: fp32, which goes out from where the caller has it */
-    struct link *links;
     struct chunk_state *chunks;
     struct net_pollers *pollers;
     pthread_t keeper;
@@ -88,48 +89,52 @@ struct net_exchange {
     pthread_cond_t work;    /* the keeper */
     enum status st;         /* ST_OK until something ends the exchange for good */
     int leaving, closing, n_leaves;
-    uint64_t generation; /* that all links are in; 0: before the first join */
-    int rebased;         /* the servers are in another one: nothing goes on before the next start */
-    int64_t n_refs;      /* sum of the chunks' */
-    int *server;         /* shard map, n_chunks; NULL before ps 0 has answered */
-    struct net_place place; /* as ps 0 last gave it */
+    uint64_t generation;    /* 0: before the first join; this and the following as ps 0 gave them */
+    struct net_place place; /* in it; n_members 0: not given */
+    int n_links;
+    struct link **links;  /* to its servers; before the first join to ps 0 */
+    int *server;          /* its shard map, n_chunks; NULL before the first join */
+    struct link *retired; /* to be closed by the keeper */
+    uint64_t heard;       /* the newest generation that a server has told */
+    int starting;         /* a start waits for joins */
+    int ending;           /* the generation is about to end, or has */
+    int rebased;          /* it has: nothing goes on before the next start */
+    int64_t reached;      /* the step that all chunks were at when it ended */
+    int has_first_values; /* params, or those of them that were not fetched yet */
+    int member;           /* this member's index; -1: not known yet */
+    int soon;             /* leave_soon: 1 asked for, 2 ps 0 knows */
+    int64_t n_refs;       /* sum of the chunks' */
     enum status leave_st;
     struct net_exchange_stats stats;
 };
 
-enum status link_open(struct net_exchange *x, int index);
-void link_close(struct link *l); /* after link_cancel and link_idle */
-void link_join(struct link *l);  /* by the keeper; state is LINK_JOINING */
+enum status link_create(struct net_exchange *x, const char *addr, struct link **out);
+void link_destroy(struct link *l); /* after link_cancel and link_idle */
+/* Joins without delay when it is next down, which it is at once where it is held; under x->lock. */
+void link_hurry(struct link *l);
+void link_join(struct link *l); /* by the keeper; state is LINK_JOINING */
 void link_cancel(struct link *l);
 int link_idle(const struct link *l); /* under x->lock */
 /* Sends the next frame if none is on its way; `eager`: however small it is. */
 void link_pump(struct link *l, int eager);
-void link_leave(struct link *l, const uint8_t *data, size_t bytes, int64_t deadline_ms);
+void link_leave_soon(struct link *l); /* net_exchange_leave_soon's call */
+void link_leave(struct link *l, const struct net_leave *leave, int64_t deadline_ms);
 
 /* Ends the exchange with `st` unless it has ended already; wakes all. */
 void exchange_fail(struct net_exchange *x, enum status st);
+/* What stops requests and waits, and whether links may do anything new; both under the lock. */
+enum status exchange_state(const struct net_exchange *x);
+int exchange_goes_on(const struct net_exchange *x);
+
+/* exchange_generation.c */
+
 /* The servers are in another generation: gives up what is under way; the links' next joins wait
  * for net_exchange_start. */
-void exchange_rebase(struct net_exchange *x, uint64_t generation);
-/* Takes the shard map from ps 0 (freed or kept). */
-enum status exchange_take_map(struct net_exchange *x, int *server, int n_chunks);
-
-/* request.c: what the chunks have under way. */
-
-/* One answer from a server. Not ST_OK: the rest of the frame is not looked at. */
-enum status request_answer(struct link *l, const struct net_piece *piece);
-/* Sets the first request of each chunk of the link. */
-enum status request_first(struct link *l, int init);
-/* Asks for version `step` of a chunk, or a later one if that is gone. */
-enum status request_version(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype);
-/* Puts every unanswered request of the link in its queue; under x->lock. */
-void request_queue_all(struct link *l);
-/* Takes the requests of the next frame: copies to `items`, to which the batch points, each with a
- * reference to its bytes; under x->lock. Returns their number. */
-int request_take(struct link *l, struct outq_batch *batch, struct net_out *items);
-/* Nothing is queued any more; under x->lock. */
-void request_queue_clear(struct link *l);
-/* Neither requests nor versions of any chunk count any more; under x->lock. */
-void request_forget_all(struct net_exchange *x);
+void exchange_rebase(struct net_exchange *x);
+/* ps 0 has told a new generation to a start: takes its shard map and its servers (out of the
+ * reply, or not). ST_CANCELLED: nothing new may begin. */
+enum status exchange_begin(struct net_exchange *x, struct net_join_reply *reply);
+/* Within a generation ps 0 gives the same map again. */
+enum status exchange_check_map(struct net_exchange *x, const struct net_join_reply *reply);
 
 #endif

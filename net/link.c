@@ -8,8 +8,8 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "net/exchange_impl.h"
 #include "net/message.h"
+#include "net/request.h"
 #include "net/socket.h"
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
@@ -19,9 +19,13 @@
 
 enum {
     LINK_JOIN_MS = 10000,
+    LINK_QUICK_MS = 5, /* servers change their generation: the pauses between joins begin so, */
+    LINK_QUICK_MAX_MS = 50,
+    LINK_QUICK_FOR_MS = 3000, /* and are short for so long */
     LINK_BACKOFF_MS = 100,
     LINK_MAX_BACKOFF_MS = 2000,
     LINK_FIRST_LINE_MS = 1000,
+    LINK_SOON_MS = 5000,
 };
 
 static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_ms)
@@ -35,17 +39,11 @@ static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_m
                                     grpc_slice_from_static_string(path), NULL, deadline, NULL);
 }
 
-/* Under x->lock. */
-static int may_go_on(const struct net_exchange *x)
-{
-    return !x->closing && !x->leaving && !x->rebased && x->st == ST_OK;
-}
-
 /* Makes the link's call known, so that link_cancel finds it; 0 if nothing new may start. */
 static int set_call(struct link *l, grpc_call *call)
 {
     pthread_mutex_lock(&l->x->lock);
-    int go = may_go_on(l->x);
+    int go = exchange_goes_on(l->x) && !l->retired;
     if (go)
         l->call = call;
     else
@@ -81,16 +79,42 @@ static void set_received(struct link *l)
     l->incoming = NULL;
 }
 
-/* The link's last life is over: plan the next one, and say what is missing when it is time to. */
-static void plan_join(struct link *l, const char *reason)
+void link_hurry(struct link *l)
+{
+    const struct net_exchange *x = l->x;
+    int64_t line_ms = x->cfg.wait_line_ms;
+    if (x->generation == 0 && line_ms > LINK_FIRST_LINE_MS)
+        line_ms = LINK_FIRST_LINE_MS;
+    l->backoff_ms = 0;
+    l->retry_ns = 0;
+    l->down_ns = clock_now_ns();
+    l->line_ns = l->down_ns + line_ms * 1000000;
+    if (l->state == LINK_HELD)
+        l->state = LINK_DOWN;
+}
+
+/* When the next join is due; `again`: the server is there, and says to ask again. */
+static void plan_retry(struct link *l, int again, int64_t now)
+{
+    int quick = again && now - l->down_ns < LINK_QUICK_FOR_MS * (int64_t)1000000;
+    int64_t most = quick ? LINK_QUICK_MAX_MS : LINK_MAX_BACKOFF_MS;
+    l->retry_ns = now + (l->backoff_ms < most ? l->backoff_ms : most) * 1000000;
+    l->backoff_ms = l->backoff_ms > 0 ? l->backoff_ms * 2 : LINK_QUICK_MS;
+    if (l->backoff_ms > most)
+        l->backoff_ms = most;
+}
+
+/* The link's last life is over: plan the next one, and say what is missing when it is time to. A
+ * stream that ends with its generation was not lost. */
+static void plan_join(struct link *l, const char *reason, int asked_to)
 {
     struct net_exchange *x = l->x;
     int64_t now = clock_now_ns(), down_ms = 0;
     int wait_line = 0, lost_line = 0;
     pthread_mutex_lock(&x->lock);
-    int again = may_go_on(x);
+    int again = exchange_goes_on(x) && !l->retired;
     l->state = again ? LINK_DOWN : LINK_HELD;
-    if (again && l->lost == 0 && l->joined) {
+    if (again && l->lost == 0 && l->joined && !x->ending) {
         l->lost = lost_line = 1;
         l->down_ns = now;
         l->line_ns = now + x->cfg.wait_line_ms * 1000000;
@@ -100,16 +124,15 @@ static void plan_join(struct link *l, const char *reason)
         l->line_ns = now + x->cfg.wait_line_ms * 1000000;
     }
     down_ms = (now - l->down_ns) / 1000000;
-    l->retry_ns = now + l->backoff_ms * 1000000;
-    l->backoff_ms =
-        l->backoff_ms * 2 > LINK_MAX_BACKOFF_MS ? LINK_MAX_BACKOFF_MS : l->backoff_ms * 2;
+    plan_retry(l, asked_to, now);
+    int index = l->index;
     pthread_cond_signal(&x->work);
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
     if (lost_line)
-        LOG_W("connection to ps:%d (%s) lost: %s; trying again", l->index, l->addr, reason);
+        LOG_W("connection to ps:%d (%s) lost: %s; trying again", index, l->addr, reason);
     if (wait_line)
-        LOG_W("waiting for ps:%d (%s) since %lld s: %s", l->index, l->addr,
+        LOG_W("waiting for ps:%d (%s) since %lld s: %s", index, l->addr,
               (long long)(down_ms / 1000), reason);
 }
 
@@ -130,7 +153,7 @@ static void op_finished(struct link *l)
     forget_call(l);
     if (!text[0])
         snprintf(text, sizeof text, "the server ended the stream (status %d)", code);
-    plan_join(l, text);
+    plan_join(l, text, 0);
 }
 
 static void start_op(struct link *l, struct net_op *op, const grpc_op *ops, size_t n)
@@ -289,6 +312,7 @@ static void open_stream(struct link *l)
     l->n_ops = 4; /* three batches, and this function */
     l->sending = l->broken = 0;
     int back = l->lost;
+    int soon = l->index == 0 && x->soon == 1;
     l->lost = 0;
     pthread_mutex_unlock(&x->lock);
     start_op(l, &l->meta_op, meta, 2);
@@ -302,6 +326,8 @@ static void open_stream(struct link *l)
     pthread_mutex_unlock(&x->lock);
     if (back)
         LOG_I("connected to ps:%d (%s) again", l->index, l->addr);
+    if (soon)
+        link_leave_soon(l);
     link_pump(l, 1);
     op_finished(l);
 }
@@ -324,61 +350,87 @@ static void open_arena(struct link *l, const struct net_shared_name *name)
     l->told |= l->arena != NULL;
 }
 
-/* 1: the server is in the generation that this exchange is in. Else it is ahead, and the exchange
- * goes back, or it has not followed the others yet. */
-static int is_in_step(struct link *l, const struct net_join_reply *reply)
+/* What the generation that a join's reply names means for the link. */
+enum standing {
+    STANDING_IN_STEP, /* it is the one that this exchange is in */
+    STANDING_NEXT,    /* it is the next one, and a start waits for it */
+    STANDING_WAIT,    /* the server, or this worker, is not there yet */
+    STANDING_AHEAD,   /* first news of a later one: the present one is over */
+};
+
+static enum standing standing_of(struct link *l, const struct net_join_reply *reply)
+{
+    struct net_exchange *x = l->x;
+    enum standing standing = STANDING_WAIT;
+    pthread_mutex_lock(&x->lock);
+    if (!exchange_goes_on(x) || l->retired || reply->generation < x->generation)
+        standing = STANDING_WAIT;
+    else if (reply->generation > x->generation && x->starting && l->index == 0)
+        standing = STANDING_NEXT;
+    else if (reply->generation > x->generation)
+        standing = reply->generation > x->heard ? STANDING_AHEAD : STANDING_WAIT;
+    else if (!x->ending || request_is_under_way(l))
+        standing = STANDING_IN_STEP;
+    if (reply->generation > x->heard)
+        x->heard = reply->generation;
+    pthread_mutex_unlock(&x->lock);
+    return standing;
+}
+
+/* The exchange is in the server's generation, which sends its answer for the first time, or again.
+ */
+static enum status take_reply(struct link *l, const struct net_join_reply *reply)
 {
     struct net_exchange *x = l->x;
     pthread_mutex_lock(&x->lock);
-    if (x->generation == 0)
-        x->generation = reply->generation;
-    uint64_t known = x->generation;
-    int held = x->rebased;
-    pthread_mutex_unlock(&x->lock);
-    if (!held && reply->generation > known) {
-        LOG_W("ps:%d (%s) has gone back to step %lld (generation %llu)", l->index, l->addr,
-              (long long)reply->step, (unsigned long long)reply->generation);
-        exchange_rebase(x, reply->generation);
+    if (l->index == 0) {
+        x->place = reply->place;
+        if (reply->place.n_members > 0)
+            x->member = reply->place.member;
     }
-    return !held && reply->generation == known;
+    int rank = x->place.n_members > 0 ? x->place.rank : x->cfg.join.member;
+    l->head = (struct net_frame_head){reply->generation, (uint32_t)rank, x->cfg.join.incarnation};
+    int fetched = l->fetched, init = reply->answer == JOIN_INIT;
+    int lost = (fetched && (init || reply->step < 0)) ||
+               (init && !x->has_first_values && !x->cfg.first_values);
+    int renew = !lost && init && !fetched && !x->has_first_values;
+    x->has_first_values |= renew;
+    pthread_mutex_unlock(&x->lock);
+    if (lost) {
+        LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
+              l->index, l->addr);
+        return ST_PROTOCOL;
+    }
+    if (renew)
+        x->cfg.first_values(x->cfg.ctx, x->cfg.params);
+    open_arena(l, &reply->segment);
+    return fetched ? ST_OK : request_first(l, init);
 }
 
 static void accept_join(struct link *l, struct net_join_reply *reply)
 {
     struct net_exchange *x = l->x;
     enum status st = ST_OK;
-    if (l->index == 0) {
-        st = exchange_take_map(x, reply->server, reply->n_chunks);
-        reply->server = NULL;
-    }
-    pthread_mutex_lock(&x->lock);
-    if (l->index == 0)
-        x->place = reply->place;
-    int had_fetched = l->had_fetched;
-    pthread_mutex_unlock(&x->lock);
-    if (st == ST_OK && had_fetched && (reply->step < 0 || reply->answer == JOIN_INIT)) {
-        LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
-              l->index, l->addr);
-        st = ST_PROTOCOL;
-    }
-    if (st == ST_OK && !is_in_step(l, reply)) {
-        plan_join(l, "it has not followed the other servers yet");
+    enum standing standing = standing_of(l, reply);
+    if (standing == STANDING_AHEAD)
+        exchange_rebase(x);
+    if (standing == STANDING_AHEAD || standing == STANDING_WAIT) {
+        plan_join(l, "the servers are changing to another generation", 1);
         return;
     }
-    pthread_mutex_lock(&x->lock);
-    int fetched = l->fetched;
-    int rank = reply->place.n_members > 0 ? reply->place.rank : x->cfg.join.member;
-    l->head = (struct net_frame_head){reply->generation, (uint32_t)rank, x->cfg.join.incarnation};
-    pthread_mutex_unlock(&x->lock);
-    open_arena(l, &reply->segment);
-    if (st == ST_OK && !fetched)
-        st = request_first(l, reply->answer == JOIN_INIT);
-    if (st != ST_OK) {
+    if (standing == STANDING_NEXT)
+        st = exchange_begin(x, reply);
+    else if (l->index == 0)
+        st = exchange_check_map(x, reply);
+    if (st == ST_OK)
+        st = take_reply(l, reply);
+    if (st == ST_OK) {
+        open_stream(l);
+        return;
+    }
+    if (st != ST_CANCELLED)
         exchange_fail(x, st);
-        plan_join(l, "");
-        return;
-    }
-    open_stream(l);
+    plan_join(l, "", 0);
 }
 
 static void handle_reply(struct link *l, grpc_byte_buffer *message)
@@ -394,13 +446,13 @@ static void handle_reply(struct link *l, grpc_byte_buffer *message)
     if (st != ST_OK) {
         LOG_E("join at ps:%d (%s) failed: %s", l->index, l->addr, why);
         exchange_fail(l->x, st == ST_NOMEM ? st : ST_PROTOCOL);
-        plan_join(l, why);
+        plan_join(l, why, 0);
     } else if (reply.answer == JOIN_REFUSED) {
         LOG_E("ps:%d (%s) refused this worker: %s", l->index, l->addr, reply.why);
         exchange_fail(l->x, ST_REFUSED);
-        plan_join(l, reply.why);
+        plan_join(l, reply.why, 0);
     } else if (reply.answer == JOIN_RETRY) {
-        plan_join(l, reply.why);
+        plan_join(l, reply.why, 1);
     } else {
         accept_join(l, &reply);
     }
@@ -426,9 +478,9 @@ static void on_join(struct net_op *op, int ok)
     } else if (code == GRPC_STATUS_INVALID_ARGUMENT) {
         LOG_E("ps:%d (%s) cannot read this worker's join: %s", l->index, l->addr, text);
         exchange_fail(l->x, ST_REFUSED);
-        plan_join(l, text);
+        plan_join(l, text, 0);
     } else {
-        plan_join(l, text[0] ? text : "no answer");
+        plan_join(l, text[0] ? text : "no answer", 0);
     }
     if (message)
         grpc_byte_buffer_destroy(message);
@@ -462,7 +514,8 @@ static grpc_byte_buffer *join_message(struct net_exchange *x)
     uint8_t *data = NULL;
     size_t bytes = 0;
     pthread_mutex_lock(&x->lock);
-    join.generation = x->generation;
+    join.generation = x->heard;
+    join.member = x->member;
     pthread_mutex_unlock(&x->lock);
     if (message_pack_join(&join, &data, &bytes) != ST_OK)
         return NULL;
@@ -511,6 +564,7 @@ int link_idle(const struct link *l)
 struct leave_call {
     struct net_op op;
     struct link *link;
+    int soon;
     grpc_call *call;
     grpc_byte_buffer *incoming, *outgoing;
     grpc_metadata_array initial, trailing;
@@ -534,7 +588,9 @@ static void on_left(struct net_op *op, int ok)
     grpc_slice_unref(c->details);
     grpc_call_unref(c->call);
     pthread_mutex_lock(&x->lock);
-    if (c->code != GRPC_STATUS_OK)
+    if (c->soon && c->code == GRPC_STATUS_OK)
+        x->soon = 2;
+    if (!c->soon && c->code != GRPC_STATUS_OK)
         x->leave_st = c->code == GRPC_STATUS_DEADLINE_EXCEEDED ? ST_DEADLINE : ST_UNAVAILABLE;
     x->n_leaves--;
     pthread_cond_broadcast(&x->changed);
@@ -542,19 +598,24 @@ static void on_left(struct net_op *op, int ok)
     free(c);
 }
 
-void link_leave(struct link *l, const uint8_t *data, size_t bytes, int64_t deadline_ms)
+void link_leave(struct link *l, const struct net_leave *leave, int64_t deadline_ms)
 {
     struct leave_call *c = calloc(1, sizeof *c);
-    if (!c) {
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    if (!c || message_pack_leave(leave, &data, &bytes) != ST_OK) {
         LOG_W("no goodbye to ps:%d (%s): out of memory", l->index, l->addr);
+        free(c);
         return;
     }
     c->link = l;
+    c->soon = leave->soon;
     grpc_metadata_array_init(&c->initial);
     grpc_metadata_array_init(&c->trailing);
     c->details = grpc_empty_slice();
     c->call = make_call(l, "/weir.v1.Weir/Leave", deadline_ms > 0 ? deadline_ms : 1);
     c->outgoing = copy_message(data, bytes);
+    free(data);
     grpc_op ops[6];
     size_t n = unary_ops(ops, c->outgoing, &c->incoming);
     ops[3].data.recv_initial_metadata.recv_initial_metadata = &c->initial;
@@ -571,39 +632,44 @@ void link_leave(struct link *l, const uint8_t *data, size_t bytes, int64_t deadl
     }
 }
 
-enum status link_open(struct net_exchange *x, int index)
+void link_leave_soon(struct link *l)
 {
-    struct link *l = &x->links[index];
-    l->x = x;
-    l->index = index;
-    l->addr = x->cfg.ps_hosts->addr[index];
-    l->state = LINK_HELD;
-    l->backoff_ms = LINK_BACKOFF_MS;
-    l->down_ns = clock_now_ns();
-    int64_t first_ms =
-        x->cfg.wait_line_ms < LINK_FIRST_LINE_MS ? x->cfg.wait_line_ms : LINK_FIRST_LINE_MS;
-    l->line_ns = l->down_ns + first_ms * 1000000;
-    l->queue.bits = calloc((size_t)x->n_chunks / 64 + 1, sizeof *l->queue.bits);
-    if (!l->queue.bits)
+    pthread_mutex_lock(&l->x->lock);
+    struct net_leave leave = {l->x->member, l->x->cfg.join.incarnation, 0, 1};
+    pthread_mutex_unlock(&l->x->lock);
+    link_leave(l, &leave, LINK_SOON_MS);
+}
+
+enum status link_create(struct net_exchange *x, const char *addr, struct link **out)
+{
+    struct link *l = calloc(1, sizeof *l);
+    if (!l)
         return ST_NOMEM;
+    l->x = x;
+    l->index = -1;
+    l->addr = strdup(addr);
+    l->queue.bits = calloc((size_t)x->n_chunks / 64 + 1, sizeof *l->queue.bits);
+    l->channel = l->addr && l->queue.bits ? net_channel_create(l->addr) : NULL;
+    if (!l->channel) {
+        link_destroy(l);
+        return ST_NOMEM;
+    }
     net_op_init(&l->join_op, on_join);
     net_op_init(&l->meta_op, on_meta);
     net_op_init(&l->recv_op, on_recv);
     net_op_init(&l->send_op, on_sent);
     net_op_init(&l->status_op, on_status);
-    l->channel = net_channel_create(l->addr);
-    return l->channel ? ST_OK : ST_NOMEM;
+    *out = l;
+    return ST_OK;
 }
 
-void link_close(struct link *l)
+void link_destroy(struct link *l)
 {
     if (l->channel)
         grpc_channel_destroy(l->channel);
-    l->channel = NULL;
     net_shared_unref(l->arena);
-    l->arena = NULL;
     free(l->spans);
-    l->spans = NULL;
     free(l->queue.bits);
-    l->queue.bits = NULL;
+    free(l->addr);
+    free(l);
 }

@@ -3,10 +3,10 @@
  *
  * A chunk is ready when its request is answered and gRPC holds no slice of the caller's bytes. An
  * answer that brings nothing new (an older stream's, come late) is left alone. */
+#include "net/request.h"
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "net/exchange_impl.h"
 #include <string.h>
 
 /* gRPC takes in all that comes before it hands over any of it. Within a host a whole model would
@@ -163,14 +163,24 @@ void request_queue_clear(struct link *l)
 void request_forget_all(struct net_exchange *x)
 {
     for (int i = 0; i < x->n_links; i++) {
-        request_queue_clear(&x->links[i]);
-        x->links[i].flying = 0;
+        request_queue_clear(x->links[i]);
+        x->links[i]->flying = 0;
     }
     for (int i = 0; i < x->n_chunks; i++) {
         x->chunks[i].item.kind = PIECE_NONE;
         x->chunks[i].flying = 0;
+        x->chunks[i].over = 0;
         x->chunks[i].version = -1;
     }
+}
+
+int request_is_under_way(const struct link *l)
+{
+    const struct net_exchange *x = l->x;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->server[i] == l->index && x->chunks[i].item.kind != PIECE_NONE)
+            return 1;
+    return 0;
 }
 
 void request_queue_all(struct link *l)
@@ -258,9 +268,6 @@ static enum status refuse_answer(struct link *l, const struct net_piece *p)
         LOG_E("ps:%d (%s) does not own chunk %u; do all programs have the same --ps_hosts?",
               l->index, l->addr, p->chunk);
         return ST_PROTOCOL;
-    case PIECE_REBASE: /* the next join tells the new generation */
-        LOG_D("ps:%d (%s) is in another generation", l->index, l->addr);
-        return ST_REBASED;
     default:
         LOG_E("ps:%d (%s) sent a piece of kind %d, which is no answer", l->index, l->addr,
               (int)p->kind);
@@ -297,7 +304,6 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     x->stats.stale += p->kind == PIECE_STALE;
     if (!l->fetched)
         l->fetched = all_fetched(l);
-    l->had_fetched |= l->fetched;
     wake_waiters(x, c);
     pthread_mutex_unlock(&x->lock);
     buf_unref(sent);
@@ -320,6 +326,24 @@ static enum dtype wanted_dtype(const struct chunk_state *c)
     return c->item.kind == PIECE_PULL ? c->item.dtype : c->x->version_dtype;
 }
 
+/* The chunk has its last version of this generation, and its request ends without. */
+static void note_over(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    pthread_mutex_lock(&x->lock);
+    struct chunk_state *c = &x->chunks[p->chunk];
+    if (!c->queued && c->item.kind != PIECE_NONE) {
+        trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
+                   (int64_t)c->item.step);
+        c->item.kind = PIECE_NONE;
+        c->over = x->ending = 1;
+        landed(l, c);
+        pthread_cond_broadcast(&x->ready);
+        pthread_cond_broadcast(&x->changed);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
 static int fits_table(const struct link *l, const struct net_piece *p)
 {
     const struct net_exchange *x = l->x;
@@ -331,9 +355,9 @@ static int fits_table(const struct link *l, const struct net_piece *p)
 enum status request_answer(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
-    if (p->kind == PIECE_TAKEN && p->chunk < (uint32_t)x->n_chunks &&
-        x->server[p->chunk] == l->index) {
-        note_taken(l, p);
+    int is_its = p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index;
+    if (is_its && (p->kind == PIECE_TAKEN || p->kind == PIECE_REBASE)) {
+        (p->kind == PIECE_TAKEN ? note_taken : note_over)(l, p);
         return ST_OK;
     }
     if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
@@ -380,13 +404,13 @@ static enum status request(struct net_exchange *x, int chunk, const struct net_o
     struct chunk_state *c = &x->chunks[chunk];
     struct link *l = NULL;
     pthread_mutex_lock(&x->lock);
-    enum status st = x->st;
-    if (st == ST_OK && x->rebased)
+    enum status st = exchange_state(x);
+    if (st == ST_OK && c->over)
         st = ST_REBASED;
     if (st == ST_OK && (!x->server || c->item.kind != PIECE_NONE))
         st = ST_BUSY;
     if (st == ST_OK) {
-        l = &x->links[x->server[chunk]];
+        l = x->links[x->server[chunk]];
         c->begin_ns = trace_begin();
         c->item = *item;
         queue_chunk(x, l, c);

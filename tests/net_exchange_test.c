@@ -130,8 +130,8 @@ static void test_going_back(void **state)
             assert_true(st == ST_OK || st == ST_REBASED);
         }
         assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 7), ST_REBASED);
-        assert_int_equal(net_exchange_push(r.x, 0, 6, r.gradient, 1), ST_REBASED);
-        assert_int_equal(net_exchange_pull(r.x, 0, 6), ST_REBASED);
+        assert_int_equal(net_exchange_push(r.x, N_CHUNKS - 1, 6, r.gradient, 1), ST_REBASED);
+        assert_int_equal(net_exchange_pull(r.x, N_CHUNKS - 1, 6), ST_REBASED);
         assert_params(&r, 6); /* not touched before the start */
         assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
         assert_int_equal(start.step, 2);
@@ -310,10 +310,10 @@ static void test_waits_for_server(void **state)
     struct rig r;
     struct net_start start;
     rig_open(&r, 1);
-    tiny_set(&r.tiny[0], &r.tiny[0].retries, 4);
+    tiny_set(&r.tiny[0], &r.tiny[0].retries, 12);
     enum status st = CAPTURE(net_exchange_start(r.x, &start));
     assert_int_equal(st, ST_OK);
-    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_join), 5);
+    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_join), 13);
     assert_non_null(strstr(capture_text, "waiting for ps:0 (127.0.0.1:"));
     assert_non_null(strstr(capture_text, "tiny says 3"));
     tiny_stop(&r.tiny[0]);

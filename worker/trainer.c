@@ -8,9 +8,11 @@
  * group (tower_group.h), which is weighted already. The only one may be rounded to the wire's dtype
  * already, too; then it is handed out as it is. A layer's gradients and parameters are touched
  * again only after the exchange's answer, so one copy of each suffices and nothing else is locked.
- * When the servers go back to an earlier step, all towers first end the newest step that any has
- * begun, with what they have and handing nothing out: towers of a group wait for each other in the
- * middle of a step. Then all begin again at the step that the servers give. */
+ * When the servers' generation ends, a wait says so: the step whose parameters are not to be had is
+ * spoilt, and with it all later ones: nothing of them is handed out. What is to be handed out of
+ * the steps before still is, for it may count. Towers of a group, which wait for each other in the
+ * middle of a step, first end the newest step that any has begun, with what they have. Then all
+ * begin again at the step that the servers give, and at this worker's place among the others. */
 #include "worker/trainer.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -55,16 +57,17 @@ struct trainer {
 
     int lowest; /* the first layer with parameters: nobody passes it before all were there */
 
-    pthread_mutex_t lock; /* guards the five below */
+    pthread_mutex_t lock; /* guards the six below */
     pthread_cond_t handed_out;
     int64_t newest_step; /* that a tower has begun */
-    int64_t last_step;   /* the servers have gone back: the towers' last one; else INT64_MAX */
+    int64_t last_step;   /* the generation is over: the towers' last one; else INT64_MAX */
+    int64_t spoilt;      /* the first step without its parameters; else INT64_MAX */
     int *arrived;        /* [n_layers] towers whose backward of the step is done */
     int64_t *pushed;     /* [n_layers] steps whose gradients were handed out */
 
     struct step_share (*share)[2]; /* [n_towers][step & 1] */
     struct trainer_result result;  /* written by the last tower of a step, read after run */
-    int64_t steps_before;          /* local ones, before the servers last went back */
+    int64_t steps_before;          /* local ones, in generations before */
 };
 
 struct tower_run {
@@ -98,7 +101,7 @@ void trainer_stop(struct trainer *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-static int has_gone_back(struct trainer *t)
+static int is_over_here(struct trainer *t)
 {
     pthread_mutex_lock(&t->lock);
     int gone = t->last_step != INT64_MAX;
@@ -106,14 +109,25 @@ static int has_gone_back(struct trainer *t)
     return gone;
 }
 
-/* Takes ST_REBASED off an exchange's answer. */
-static enum status note_rebased(struct trainer *t, enum status st)
+static int is_spoilt(struct trainer *t, int64_t step)
+{
+    pthread_mutex_lock(&t->lock);
+    int spoilt = step >= t->spoilt;
+    pthread_mutex_unlock(&t->lock);
+    return spoilt;
+}
+
+/* Takes ST_REBASED off an exchange's answer; `spoilt`: the step that it spoils, or INT64_MAX. */
+static enum status note_rebased(struct trainer *t, enum status st, int64_t spoilt)
 {
     if (st != ST_REBASED)
         return st;
     pthread_mutex_lock(&t->lock);
     if (t->last_step == INT64_MAX)
         t->last_step = t->newest_step;
+    if (spoilt < t->spoilt)
+        t->spoilt = spoilt;
+    pthread_cond_broadcast(&t->handed_out);
     pthread_mutex_unlock(&t->lock);
     return ST_OK;
 }
@@ -150,17 +164,19 @@ static enum status layer_wait(struct trainer *t, int layer, int64_t step)
         return ST_OK;
     int64_t begin = trace_begin();
     pthread_mutex_lock(&t->lock);
-    while (t->pushed[layer] < step && !over(t))
+    while (t->pushed[layer] < step && !over(t) && (t->group || step < t->spoilt))
         clock_cond_wait(&t->handed_out, &t->lock, clock_deadline_ns(WAIT_SLICE_MS));
+    int spoilt = step >= t->spoilt;
     pthread_mutex_unlock(&t->lock);
     if (over(t))
         return ST_CANCELLED;
-    if (has_gone_back(t))
+    if (spoilt)
         return ST_OK;
     int first, n;
     layer_chunks(t, layer, &first, &n);
     struct exchange *x = t->cfg.exchange;
-    enum status st = note_rebased(t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step));
+    enum status st =
+        note_rebased(t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step), step);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
     return st;
 }
@@ -170,7 +186,7 @@ static enum status layer_load(struct trainer *t, struct tower *w, int layer, int
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     enum status st = layer_wait(t, layer, step);
-    if (has_gone_back(t)) /* what is computed now counts no more */
+    if (is_spoilt(t, step)) /* what is computed now counts no more */
         return st;
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
         st = stages_load_param(w->stages, l->param[i]);
@@ -226,7 +242,7 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     struct exchange *x = t->cfg.exchange;
-    if (has_gone_back(t))
+    if (is_spoilt(t, step))
         return ST_OK;
     for (int i = 0; i < l->n_params && !t->summands[0].tower->grads16; i++)
         reduce_param(t, l->param[i]);
@@ -239,9 +255,9 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
         if (version >= t->cfg.train_steps) /* at its own pace: it has had all its updates */
             continue;
         fault_delay(t, c, step);
-        enum status st = push_chunk(t, c, version);
+        enum status st = note_rebased(t, push_chunk(t, c, version), INT64_MAX);
         if (st != ST_OK)
-            return note_rebased(t, st);
+            return st;
     }
     x->ops->flush(x->ctx);
     return ST_OK;
@@ -286,7 +302,7 @@ static int64_t global_step(struct trainer *t, int64_t local_step)
 static void step_done(struct trainer *t, int64_t step)
 {
     double loss = 0;
-    if (has_gone_back(t))
+    if (is_spoilt(t, step))
         return;
     for (int i = 0; i < t->cfg.n_towers; i++)
         loss += (double)t->share[i][step & 1].loss * t->towers[i]->spec.n / t->cfg.batch;
@@ -321,7 +337,7 @@ static enum status evaluate_now(struct trainer *t, int64_t step)
     struct exchange *x = t->cfg.exchange;
     enum status st = x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step);
     if (st == ST_REBASED)
-        return note_rebased(t, st);
+        return note_rebased(t, st, step);
     if (st == ST_OK)
         st = trainer_evaluate(t, &accuracy, &loss);
     if (st == ST_OK)
@@ -340,6 +356,8 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_load(t, w, i, step));
+        if (i <= t->lowest && !t->group && is_spoilt(t, step))
+            return ST_OK;
         TRY(stages_forward(w->stages, i, step));
     }
     struct step_share *share = &t->share[w->index][step & 1];
@@ -474,18 +492,20 @@ static void start_from(struct trainer *t, const struct net_start *start)
     int64_t step = start->step;
     t->first_step = t->newest_step = step;
     t->generation = start->generation;
-    t->last_step = INT64_MAX;
+    t->last_step = t->spoilt = INT64_MAX;
     t->result.member = start->place.member;
     if (start->place.train_steps > 0)
         t->cfg.train_steps = start->place.train_steps;
     for (int i = 0; i < t->cfg.n_towers; i++)
         tower_set_place(t->towers[i], &start->place);
-    for (int i = 0; i < t->cfg.model->n_layers; i++)
+    for (int i = 0; i < t->cfg.model->n_layers; i++) {
         t->pushed[i] = step;
+        t->arrived[i] = 0;
+    }
 }
 
 /* No tower runs. */
-static enum status go_back(struct trainer *t)
+static enum status begin_again(struct trainer *t)
 {
     struct exchange *x = t->cfg.exchange;
     struct net_start start;
@@ -494,7 +514,6 @@ static enum status go_back(struct trainer *t)
         return st;
     t->steps_before = t->result.local_steps;
     start_from(t, &start);
-    LOG_W("Worker %d: training goes on from step %" PRId64, start.place.member, start.step);
     return ST_OK;
 }
 
@@ -513,9 +532,9 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     TRY(run_resident(t, start->step, &taken));
     for (again = !taken; again;) {
         TRY(run_towers(t));
-        st = has_gone_back(t) ? ST_REBASED : collect(t);
+        st = is_over_here(t) ? ST_REBASED : collect(t);
         again = st == ST_REBASED;
-        TRY(again ? go_back(t) : st);
+        TRY(again ? begin_again(t) : st);
     }
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     if (t->cfg.own_pace)
