@@ -75,15 +75,18 @@ enum status message_map_from_wire(const uint32_t *from, size_t n, int below, int
 enum status message_hosts_from_wire(char *const *from, size_t n, struct hosts *out,
                                     char why[MESSAGE_WHY_BYTES])
 {
-    enum status st = hosts_copy((const char *const *)from, n, out);
-    for (int i = 0; st == ST_OK && i < out->n; i++)
-        if (strlen(out->addr[i]) >= CONTROL_TEXT_BYTES)
+    struct hosts h = {0};
+    enum status st = hosts_copy((const char *const *)from, n, &h);
+    for (int i = 0; st == ST_OK && i < h.n; i++)
+        if (strlen(h.addr[i]) >= CONTROL_TEXT_BYTES)
             st = ST_INVALID;
-    if (st == ST_INVALID) {
-        hosts_free(out);
+    if (st == ST_INVALID)
         message_invalid(why, "the list of servers is too long, or has an entry that is no "
                              "host:port or is there twice");
-    }
+    if (st == ST_OK)
+        *out = h;
+    else
+        hosts_free(&h);
     return st;
 }
 

@@ -284,6 +284,19 @@ static void test_join_bounds(void **state)
     }
 }
 
+/* A JoinReply with a list of servers that cannot be: nothing of it is freed that was never taken.
+ */
+static void test_reply_bounds(void **state)
+{
+    static const uint8_t no_address[] = {0x6a, 1, 0x1a}; /* server_address: one odd byte */
+    struct net_join_reply reply;
+    char why[MESSAGE_WHY_BYTES] = "";
+    memset(&reply, 0x5a, sizeof reply);
+    assert_int_equal(message_unpack_reply(no_address, sizeof no_address, &reply, why), ST_INVALID);
+    assert_non_null(strstr(why, "list of servers"));
+    assert_int_equal(reply.n_chunks, 0x5a5a5a5a);
+}
+
 /* A few bytes that decode to far more memory than they have are refused. */
 static void test_join_memory(void **state)
 {
@@ -446,6 +459,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_health, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_unary_refusals, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_join_bounds, set_up, tear_down),
+        cmocka_unit_test(test_reply_bounds),
         cmocka_unit_test_setup_teardown(test_join_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bad_frames, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_half_close, set_up, tear_down),
