@@ -23,6 +23,8 @@ enum { KEY_HELP = 0x10000, KEY_VERSION, KEY_FIRST };
 static struct {
     char **args; /* canonical argv, n_args strings */
     int n_args;
+    const char **words; /* beside the flags; the caller's argv */
+    int n_words;
     char **defaults; /* one text per flag */
     size_t n_defaults;
 } kept;
@@ -38,6 +40,7 @@ static void forget_last_parse(void)
 {
     free_strings(kept.args, (size_t)kept.n_args);
     free_strings(kept.defaults, kept.n_defaults);
+    free(kept.words);
     memset(&kept, 0, sizeof kept);
 }
 
@@ -192,13 +195,18 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
 static enum status canonical_args(const struct flags_program *prog, int argc, char **argv)
 {
     kept.args = calloc((size_t)argc + 2, sizeof *kept.args);
-    if (!kept.args)
+    kept.words = calloc((size_t)argc + 1, sizeof *kept.words);
+    if (!kept.args || !kept.words)
         return ST_NOMEM;
     kept.args[0] = strdup(prog->name);
     if (!kept.args[0])
         return ST_NOMEM;
     kept.n_args = 1;
     for (int i = 1; i < argc; i++) {
+        if (prog->words && argv[i][0] != '-') {
+            kept.words[kept.n_words++] = argv[i];
+            continue;
+        }
         enum status st = canonical_arg(prog, argc, argv, &i, &kept.args[kept.n_args]);
         if (st != ST_OK)
             return st;
@@ -398,7 +406,8 @@ enum status flags_parse(const struct flags_program *prog, int argc, char **argv,
     TRY(canonical_args(prog, argc, argv));
     opts = make_options(prog, docs);
     TRY(opts ? ST_OK : ST_NOMEM);
-    const struct argp argp = {.options = opts, .parser = on_option, .doc = prog->doc};
+    const struct argp argp = {
+        .options = opts, .parser = on_option, .args_doc = prog->words, .doc = prog->doc};
     if (argp_parse(&argp, kept.n_args, kept.args, ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS, NULL,
                    &parse) != 0) {
         LOG_E("the command line cannot be parsed; --help lists all flags");
@@ -406,7 +415,8 @@ enum status flags_parse(const struct flags_program *prog, int argc, char **argv,
         goto done;
     }
     if (parse.help)
-        argp_help(&argp, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_PRE_DOC | ARGP_HELP_LONG,
+        argp_help(&argp, stdout,
+                  ARGP_HELP_SHORT_USAGE | ARGP_HELP_PRE_DOC | ARGP_HELP_LONG | ARGP_HELP_POST_DOC,
                   kept.args[0]);
     else if (parse.version)
         printf("%s (Weir) %s\n", prog->name, WEIR_VERSION);
@@ -417,6 +427,12 @@ done:
     free_strings(docs, docs ? prog->n_flags : 0);
     free(opts);
     return st;
+}
+
+const char *const *flags_words(int *n)
+{
+    *n = kept.n_words;
+    return kept.words;
 }
 
 void flags_dump(const struct flags_program *prog)

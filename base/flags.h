@@ -25,13 +25,16 @@ struct flag {
 
 struct flags_program {
     const char *name; /* "worker" */
-    const char *doc;  /* what the program does, one paragraph */
+    const char *doc;  /* what the program does, one paragraph; after a \v what follows the list */
     const struct flag *flags;
     size_t n_flags;
+    const char *words; /* what may stand beside the flags, for --help: "COMMAND"; NULL: nothing */
 };
 
 /* 1 for sure exits (--help and --version print to stdout and set *exit_now to 1). */
 enum status flags_parse(const struct flags_program *prog, int argc, char **argv, int *exit_now);
+/* The words beside the flags of the last parse, in their order; pointers into its argv. */
+const char *const *flags_words(int *n);
 /* Logs every value that is not its default, at debug level. */
 void flags_dump(const struct flags_program *prog);
 

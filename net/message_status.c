@@ -13,6 +13,15 @@ static char *text_out(const char *text)
     return (char *)(uintptr_t)text;
 }
 
+/* What a peer wrote goes to terminals and into JSON: nothing unprintable of it. */
+static void text_in(const char *from, char *to, size_t room)
+{
+    size_t n = 0;
+    for (; from[n] && n + 1 < room; n++)
+        to[n] = (char)(from[n] >= ' ' && from[n] < 127 ? from[n] : '?');
+    to[n] = 0;
+}
+
 enum status message_pack_status_request(int with_model, uint8_t **data, size_t *bytes)
 {
     Weir__V1__StatusRequest wire = WEIR__V1__STATUS_REQUEST__INIT;
@@ -130,8 +139,6 @@ static void checkpoints_to_wire(const struct net_status_checkpoints *from,
     to->ordered = from->ordered;
     to->wanted = from->wanted;
     to->given = from->given;
-    to->failed = from->failed;
-    to->why = text_out(from->why);
 }
 
 enum status message_pack_status(const struct net_status *s, uint8_t **data, size_t *bytes)
@@ -181,7 +188,7 @@ static enum status member_from_wire(const Weir__V1__StatusReply__Member *from,
                                      .recent_times = (int64_t)from->recent_times,
                                      .recent_seconds = from->recent_seconds,
                                      .awaited = (int)from->awaited};
-    snprintf(to->address, sizeof to->address, "%s", from->address);
+    text_in(from->address, to->address, sizeof to->address);
     return ST_OK;
 }
 
@@ -197,7 +204,7 @@ static enum status server_from_wire(const Weir__V1__StatusReply__Server *from,
                                      .n_chunks = (int)from->chunks,
                                      .heard_ms = (int64_t)from->heard_ms,
                                      .up_ms = (int64_t)from->up_ms};
-    snprintf(to->address, sizeof to->address, "%s", from->address);
+    text_in(from->address, to->address, sizeof to->address);
     return ST_OK;
 }
 
@@ -235,23 +242,21 @@ static enum status fields_from_wire(const Weir__V1__StatusReply *wire, struct ne
     s->steps_per_s = wire->steps_per_s;
     s->up_ms = (int64_t)wire->up_ms;
     s->n_recent = (int)wire->recent;
-    snprintf(s->change, sizeof s->change, "%s", wire->change);
+    text_in(wire->change, s->change, sizeof s->change);
     return ST_OK;
 }
 
 static void checkpoints_from_wire(const Weir__V1__StatusReply__Checkpoints *from,
                                   struct net_status_checkpoints *to)
 {
-    *to = (struct net_status_checkpoints){.last = -1, .ordered = -1, .failed = -1};
+    *to = (struct net_status_checkpoints){.last = -1, .ordered = -1};
     if (!from)
         return;
     to->last = from->last;
     to->ordered = from->ordered;
     to->wanted = from->wanted;
     to->given = from->given;
-    to->failed = from->failed;
-    snprintf(to->folder, sizeof to->folder, "%s", from->folder);
-    snprintf(to->why, sizeof to->why, "%s", from->why);
+    text_in(from->folder, to->folder, sizeof to->folder);
 }
 
 enum status message_unpack_status(const uint8_t *data, size_t bytes, struct net_status *status,
@@ -343,7 +348,7 @@ enum status message_unpack_command_reply(const uint8_t *data, size_t bytes,
     } else {
         *reply = (struct net_command_reply){.answer = (enum command_answer)wire->answer,
                                             .wanted = wire->wanted};
-        snprintf(reply->text, sizeof reply->text, "%s", wire->text);
+        text_in(wire->text, reply->text, sizeof reply->text);
     }
     weir__v1__command_reply__free_unpacked(wire, &b.allocator);
     return st;

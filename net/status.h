@@ -57,9 +57,8 @@ struct net_status_server {
 
 struct net_status_checkpoints {
     char folder[CONTROL_TEXT_BYTES]; /* empty: none are kept, or who answers is not ps 0 */
-    int64_t last, ordered, failed;   /* steps: that is whole, being made, given up; -1: none */
+    int64_t last, ordered;           /* steps: of the last that is whole, being made; -1: none */
     uint64_t wanted, given;          /* by commands; of these, made or given up */
-    char why[CONTROL_TEXT_BYTES];    /* the last was given up */
 };
 
 struct net_status {

@@ -58,39 +58,82 @@ static void on_joined(void *ctx, const struct net_join *join)
     run_unref(run);
 }
 
-static enum status fill_members(const struct ps_status *s, const struct run *run,
-                                struct net_status *out)
+static enum member_state state_of(const struct ps_person *p)
+{
+    if (p->done)
+        return MEMBER_DONE;
+    if (p->leaving)
+        return p->missing_ms >= 0 ? MEMBER_LEFT : MEMBER_LEAVING;
+    if (!p->joined)
+        return MEMBER_EXPECTED;
+    return p->missing_ms >= 0 ? MEMBER_MISSING : MEMBER_TRAINING;
+}
+
+/* state: JOINING, or what the person itself says. */
+static void add_member(const struct ps_status *s, const struct ps_person *p, int joining,
+                       struct net_status *out)
+{
+    struct net_status_member *m = &out->members[out->n_members++];
+    *m = (struct net_status_member){
+        .member = p->member, .rank = -1, .state = joining ? MEMBER_JOINING : state_of(p)};
+    if (m->state == MEMBER_MISSING)
+        m->ms = p->missing_ms;
+    if (p->address[0])
+        snprintf(m->address, sizeof m->address, "%s", p->address);
+    else if (p->member < s->cfg.worker_hosts->n)
+        snprintf(m->address, sizeof m->address, "%s", s->cfg.worker_hosts->addr[p->member]);
+}
+
+/* How long the others waited for the members, and whom they wait for now. */
+static enum status fill_lateness(const struct run *run, struct net_status *out)
 {
     int n = run->plan->n_members;
     int64_t step;
     enum status st = ST_NOMEM;
+    const struct ps_stragglers *late = ps_store_stragglers(run->store);
     struct ps_late_total *recent = calloc((size_t)n, sizeof *recent);
     int *awaited = calloc((size_t)n, sizeof *awaited);
-    out->members = calloc((size_t)n, sizeof *out->members);
-    if (!recent || !awaited || !out->members)
+    if (!recent || !awaited)
         goto done;
-    const struct ps_stragglers *late = ps_store_stragglers(run->store);
     out->n_recent = ps_stragglers_recent(late, recent);
     ps_store_missing(run->store, clock_now_ns() - STATUS_AWAITED_MS * 1000000LL, awaited, &step);
-    for (int i = 0; i < n; i++) {
-        struct net_status_member *m = &out->members[out->n_members++];
+    for (int i = 0; i < out->n_members; i++) {
+        struct net_status_member *m = &out->members[i];
         struct ps_late_total total;
-        ps_stragglers_total(late, i, &total);
-        int index = run->plan->member[i];
-        *m = (struct net_status_member){.member = index,
-                                        .rank = i,
-                                        .times = total.times,
-                                        .seconds = total.seconds,
-                                        .recent_times = recent[i].times,
-                                        .recent_seconds = recent[i].seconds,
-                                        .awaited = awaited[i]};
-        if (index < s->cfg.worker_hosts->n)
-            snprintf(m->address, sizeof m->address, "%s", s->cfg.worker_hosts->addr[index]);
+        m->rank = m->state == MEMBER_JOINING ? -1 : net_plan_rank(run->plan, m->member);
+        if (m->rank < 0)
+            continue;
+        ps_stragglers_total(late, m->rank, &total);
+        m->times = total.times;
+        m->seconds = total.seconds;
+        m->recent_times = recent[m->rank].times;
+        m->recent_seconds = recent[m->rank].seconds;
+        m->awaited = awaited[m->rank];
     }
     st = ST_OK;
 done:
     free(awaited);
     free(recent);
+    return st;
+}
+
+static enum status fill_members(const struct ps_status *s, const struct run *run,
+                                struct net_status *out)
+{
+    struct ps_person *members = NULL, *waiting = NULL;
+    int n_members, n_waiting;
+    enum status st;
+    TRY(ps_service_people(s->cfg.service, &members, &n_members, &waiting, &n_waiting));
+    out->members = calloc((size_t)(n_members + n_waiting) + 1, sizeof *out->members);
+    TRY(out->members ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < n_members; i++)
+        add_member(s, &members[i], 0, out);
+    for (int i = 0; i < n_waiting; i++)
+        add_member(s, &waiting[i], 1, out);
+    st = fill_lateness(run, out);
+done:
+    free(members);
+    free(waiting);
     return st;
 }
 
@@ -126,6 +169,8 @@ static enum status fill_run(struct ps_status *s, const struct run *run, int with
     out->generation = run->generation;
     out->step = ps_store_step(run->store);
     out->highest = ps_store_highest(run->store);
+    out->first_step = run->plan->step;
+    out->position = run_position(run, out->step < out->first_step ? out->first_step : out->step);
     out->job = run->job;
     pthread_mutex_lock(&s->lock);
     out->steps_per_s = pace(s, run->generation, out->step);
@@ -149,11 +194,14 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
                                .step = -1,
                                .highest = -1,
                                .up_ms = ms_since(s->start_ns),
-                               .checkpoints = {.last = -1, .ordered = -1, .failed = -1}};
+                               .checkpoints = {.last = -1, .ordered = -1}};
     TRY(fill_servers(s, run, out));
     if (run) {
         TRY(fill_run(s, run, with_model, out));
-        out->state = ended ? STATE_DONE : out->step < 0 ? STATE_STARTING : STATE_TRAINING;
+        out->state = ended                          ? STATE_DONE
+                     : ps_store_stopped(run->store) ? STATE_STOPPED
+                     : out->step < 0                ? STATE_STARTING
+                                                    : STATE_TRAINING;
     }
 done:
     run_unref(run);

@@ -27,7 +27,7 @@ static const struct flag flags[] = {
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
     {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
 };
-static const struct flags_program prog = {"worker", "Trains.", flags, sizeof flags / sizeof *flags};
+static struct flags_program prog = {"worker", "Trains.", flags, sizeof flags / sizeof *flags, NULL};
 
 static char output[16384]; /* what the last parse wrote to stderr and stdout */
 static int exit_now;
@@ -147,6 +147,28 @@ static void test_unknown(void **state)
     says("'false' is no flag");
 }
 
+/* Words beside the flags, where a program takes them: wherever they stand, but not the values. */
+static void test_words(void **state)
+{
+    int n;
+    prog.words = "COMMAND";
+    assert_int_equal(PARSE("status", "--train_steps", "7", "drain", "--sync_replicas", "3"), ST_OK);
+    const char *const *words = flags_words(&n);
+    assert_int_equal(n, 3);
+    assert_string_equal(words[0], "status");
+    assert_string_equal(words[1], "drain");
+    assert_string_equal(words[2], "3");
+    assert_int_equal(steps, 7);
+    assert_int_equal(PARSE("status", "-x"), ST_INVALID);
+    says("unknown flag -x");
+    assert_int_equal(PARSE("--help"), ST_OK);
+    says("COMMAND");
+    prog.words = NULL;
+    assert_int_equal(PARSE("--sync_replicas"), ST_OK);
+    flags_words(&n);
+    assert_int_equal(n, 0);
+}
+
 static void test_help(void **state)
 {
     assert_int_equal(PARSE("--help"), ST_OK);
@@ -187,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_values),  cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_unknown), cmocka_unit_test(test_help),
         cmocka_unit_test(test_dump),    cmocka_unit_test(test_value_left_out),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,320 @@
+/* ctl/main.c - weirctl: asks a running job how it stands, and has things done in it. Each call is
+ * one question to ps 0, over the port that workers use; what is asked of a whole job, another
+ * server of --ps_hosts answers as far as it can where ps 0 is not reached. Exit codes: 0 done,
+ * 1 refused or failed, 2 usage, 138 try again (nobody was reached in time, there is no job yet). */
+#include "base/flags.h"
+#include "base/hosts.h"
+#include "base/log.h"
+#include "ctl/names.h"
+#include "ctl/report.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    EXIT_REFUSED = 1,
+    EXIT_USAGE = 2,
+    EXIT_RETRY = 138,
+    WAIT_MS = 600000, /* of checkpoint --wait */
+    ASK_MS = 200,     /* between its questions */
+    LINE_BYTES = 65536,
+};
+
+static const char *opt_ps_hosts = "";
+static int64_t opt_timeout_s = 10, opt_watch_s = 0;
+static int opt_json = 0, opt_wait = 0, opt_log_level = LOG_LEVEL_INFO;
+
+static const struct flag flags[] = {
+    {"ps_hosts", FLAG_STRING, &opt_ps_hosts, 0, 0, "HOST:PORT,...", NULL,
+     "The job's servers, ps 0 first; ps 0 alone will do", NULL},
+    {"json", FLAG_BOOL, &opt_json, 0, 0, NULL, NULL, "Print one JSON document", NULL},
+    {"wait", FLAG_BOOL, &opt_wait, 0, 0, NULL, NULL,
+     "checkpoint: until it is whole, 10 minutes at most", NULL},
+    {"watch", FLAG_INT, &opt_watch_s, 0, 86400, "S", NULL,
+     "status, members, servers, who-is-late: again every S seconds (0: once)", NULL},
+    {"timeout_s", FLAG_INT, &opt_timeout_s, 1, 3600, "S", NULL, "How long to wait for an answer",
+     NULL},
+    {"log_level", FLAG_CHOICE, &opt_log_level, 0, 0, NULL, "debug|info|warn|error",
+     "What is logged on stderr", NULL},
+};
+static const struct flags_program program = {
+    .name = "weirctl",
+    .doc = "Weir's control client: shows how a running job stands, and has things done in it.\v"
+           "Commands:\n"
+           "  status               the whole: step, pace, workers, servers, checkpoints\n"
+           "  members              the workers\n"
+           "  servers              the parameter servers\n"
+           "  who-is-late          the workers that steps waited for, the latest first\n"
+           "  checkpoint           one now; --wait: until it is whole\n"
+           "  remove-worker INDEX  that worker leaves at a step to come\n"
+           "  drain INDEX          that server hands on its parameters and ends\n"
+           "  add worker           the command line with which a worker joins the job\n"
+           "  add ps HOST:PORT     the same for a server that is to listen there\n\n"
+           "Exit status: 0 done, 1 refused or failed, 2 usage, 138 try again later (nobody was "
+           "reached, or there is no job yet).",
+    .flags = flags,
+    .n_flags = sizeof flags / sizeof *flags,
+    .words = "COMMAND",
+};
+
+static int64_t timeout_ms(void)
+{
+    return opt_timeout_s * 1000;
+}
+
+static int exit_code_of(enum status st)
+{
+    return st == ST_OK                                                       ? 0
+           : st == ST_UNAVAILABLE || st == ST_DEADLINE || st == ST_CANCELLED ? EXIT_RETRY
+                                                                             : EXIT_REFUSED;
+}
+
+static void tell_unreached(const struct hosts *ps, int server, enum status st, const char *why)
+{
+    if (st == ST_DEADLINE)
+        LOG_E("ps:%d (%s) did not answer within %" PRId64 " s", server, ps->addr[server],
+              opt_timeout_s);
+    else
+        LOG_E("ps:%d (%s): %s: %s", server, ps->addr[server],
+              st == ST_UNAVAILABLE ? "not reachable" : status_text(st), why);
+}
+
+/* The first server that answers, ps 0 before all others. */
+static enum status ask(const struct hosts *ps, struct net_status *out)
+{
+    enum status st = ST_INVALID;
+    for (int i = 0; st != ST_OK && i < ps->n; i++) {
+        char why[CONTROL_TEXT_BYTES] = "";
+        st = net_status_ask(ps->addr[i], 0, timeout_ms(), out, why);
+        if (st != ST_OK)
+            tell_unreached(ps, i, st, why);
+        else if (out->server != 0)
+            LOG_W("ps:%d answers, not ps:0: it knows of itself alone", out->server);
+    }
+    return st;
+}
+
+static enum status show(const struct net_status *s, enum ctl_view view)
+{
+    return opt_json ? ctl_report_json(s, view) : ctl_report_table(s, view);
+}
+
+static void pause_ms(int64_t ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&t, &t) != 0)
+        ;
+}
+
+/* 0, or the exit code for a server that has no job. */
+static int lacks_job(const struct net_status *s)
+{
+    if (s->generation != 0)
+        return 0;
+    LOG_E("ps:%d: no job yet: the first worker has not joined", s->server);
+    return EXIT_RETRY;
+}
+
+static int run_view(const struct hosts *ps, enum ctl_view view)
+{
+    for (;;) {
+        struct net_status s = {.chunks = NULL};
+        enum status st = ask(ps, &s);
+        int code = exit_code_of(st);
+        if (st == ST_OK && (view == VIEW_MEMBERS || view == VIEW_LATE))
+            code = lacks_job(&s);
+        if (view == VIEW_LATE)
+            ctl_sort_by_lateness(&s);
+        if (st == ST_OK && code == 0)
+            code = exit_code_of(show(&s, view));
+        net_status_free(&s);
+        if (opt_watch_s == 0)
+            return code;
+        pause_ms(opt_watch_s * 1000);
+        if (!opt_json)
+            putchar('\n');
+    }
+}
+
+static enum status send_command(const struct hosts *ps, const struct net_command *command,
+                                struct net_command_reply *reply)
+{
+    char why[CONTROL_TEXT_BYTES] = "";
+    enum status st = net_command_send(ps->addr[0], command, timeout_ms(), reply, why);
+    if (st != ST_OK)
+        tell_unreached(ps, 0, st, why);
+    return st;
+}
+
+static int tell_reply(const struct net_command_reply *reply)
+{
+    if (opt_json && ctl_report_reply_json(reply) != ST_OK)
+        return EXIT_REFUSED;
+    if (reply->answer == COMMAND_REFUSED)
+        LOG_E("refused: %s", reply->text);
+    else if (!opt_json)
+        printf("%s: %s\n", ctl_answer_name(reply->answer), reply->text);
+    return reply->answer == COMMAND_REFUSED ? EXIT_REFUSED : 0;
+}
+
+/* What became of the checkpoint: it is in the folder, or was given up. before: the last one's step
+ * when it was asked for. */
+static enum status await_checkpoint(const struct hosts *ps, int64_t before,
+                                    struct net_command_reply *reply)
+{
+    for (int64_t waited = 0; waited < WAIT_MS; waited += ASK_MS) {
+        struct net_status s = {.chunks = NULL};
+        char why[CONTROL_TEXT_BYTES] = "";
+        enum status st = net_status_ask(ps->addr[0], 0, timeout_ms(), &s, why);
+        struct net_status_checkpoints c = s.checkpoints;
+        int stands = s.step == c.last && c.last >= 0;
+        net_status_free(&s);
+        if (st != ST_OK) {
+            tell_unreached(ps, 0, st, why);
+            return st;
+        }
+        if (c.given >= reply->wanted) {
+            int made = c.last != before || stands;
+            reply->answer = made ? COMMAND_DONE : COMMAND_REFUSED;
+            if (made)
+                snprintf(reply->text, sizeof reply->text, "checkpoint at step %" PRId64 ": %.200s",
+                         c.last, c.folder);
+            else
+                snprintf(reply->text, sizeof reply->text,
+                         "the checkpoint was given up; the log of ps:0 says why");
+            return ST_OK;
+        }
+        pause_ms(ASK_MS);
+    }
+    LOG_E("no checkpoint within %d s; it is still on its way", WAIT_MS / 1000);
+    return ST_DEADLINE;
+}
+
+static int run_checkpoint(const struct hosts *ps)
+{
+    const struct net_command command = {COMMAND_CHECKPOINT, 0};
+    struct net_command_reply reply;
+    struct net_status s = {.chunks = NULL};
+    char why[CONTROL_TEXT_BYTES] = "";
+    enum status st = net_status_ask(ps->addr[0], 0, timeout_ms(), &s, why);
+    int64_t before = s.checkpoints.last;
+    if (st != ST_OK)
+        tell_unreached(ps, 0, st, why);
+    int code = st == ST_OK ? lacks_job(&s) : exit_code_of(st);
+    net_status_free(&s);
+    if (code != 0)
+        return code;
+    st = send_command(ps, &command, &reply);
+    if (st == ST_OK && opt_wait && reply.answer == COMMAND_ACCEPTED)
+        st = await_checkpoint(ps, before, &reply);
+    return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
+}
+
+static int run_change(const struct hosts *ps, enum command_kind kind, const char *word)
+{
+    char *end;
+    long index = strtol(word, &end, 10);
+    if (end == word || *end || index < 0 || index >= JOB_MAX_WORKERS) {
+        LOG_E("'%.40s' is no index: a number from 0 on", word);
+        return EXIT_USAGE;
+    }
+    const struct net_command command = {kind, (int)index};
+    struct net_command_reply reply;
+    enum status st = send_command(ps, &command, &reply);
+    return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
+}
+
+/* addr: of a server; NULL: a worker is to join. */
+static int run_add(const struct hosts *ps, const char *addr)
+{
+    struct net_status s = {.chunks = NULL};
+    struct hosts one = {0};
+    char *line = NULL;
+    int n = 0;
+    if (addr && (hosts_parse(addr, "add ps", &one) != ST_OK || one.n != 1)) {
+        hosts_free(&one);
+        return EXIT_USAGE;
+    }
+    enum status st = ask(ps, &s);
+    int code = st == ST_OK ? lacks_job(&s) : exit_code_of(st);
+    line = malloc(LINE_BYTES);
+    if (!line)
+        code = exit_code_of(ST_NOMEM);
+    for (int i = 0; code == 0 && i < s.n_servers && n < LINE_BYTES; i++)
+        if (s.servers[i].server >= 0 && s.servers[i].state != SERVER_JOINING)
+            n += snprintf(line + n, (size_t)(LINE_BYTES - n), "%s%s",
+                          n == 0 ? (addr ? "ps --join --ps_hosts=" : "worker --join --ps_hosts=")
+                                 : ",",
+                          s.servers[i].address);
+    if (code == 0 && addr && n < LINE_BYTES)
+        n += snprintf(line + n, (size_t)(LINE_BYTES - n), " --address=%s", addr);
+    if (code == 0 && addr && s.checkpoints.folder[0] && n < LINE_BYTES)
+        snprintf(line + n, (size_t)(LINE_BYTES - n), " --checkpoint_dir=%s", s.checkpoints.folder);
+    if (code == 0 && opt_json)
+        code = exit_code_of(ctl_report_line_json(line));
+    else if (code == 0)
+        puts(line);
+    free(line);
+    net_status_free(&s);
+    hosts_free(&one);
+    return code;
+}
+
+static int is(const char *word, const char *command)
+{
+    return strcmp(word, command) == 0;
+}
+
+static int run(const struct hosts *ps, const char *const *word, int n)
+{
+    static const struct {
+        const char *name;
+        enum ctl_view view;
+    } views[] = {{"status", VIEW_STATUS},
+                 {"members", VIEW_MEMBERS},
+                 {"servers", VIEW_SERVERS},
+                 {"who-is-late", VIEW_LATE}};
+    for (size_t i = 0; n == 1 && i < sizeof views / sizeof *views; i++)
+        if (is(word[0], views[i].name))
+            return run_view(ps, views[i].view);
+    if (n == 1 && is(word[0], "checkpoint"))
+        return run_checkpoint(ps);
+    if (n == 2 && is(word[0], "remove-worker"))
+        return run_change(ps, COMMAND_REMOVE_WORKER, word[1]);
+    if (n == 2 && is(word[0], "drain"))
+        return run_change(ps, COMMAND_DRAIN_SERVER, word[1]);
+    if (n == 2 && is(word[0], "add") && is(word[1], "worker"))
+        return run_add(ps, NULL);
+    if (n == 3 && is(word[0], "add") && is(word[1], "ps"))
+        return run_add(ps, word[2]);
+    if (n == 0)
+        LOG_E("a command is missing: status, members, servers, who-is-late, checkpoint, "
+              "remove-worker INDEX, drain INDEX, add worker, add ps HOST:PORT");
+    else
+        LOG_E("'%.40s%s%.40s': no such command, or not with these words; --help lists all", word[0],
+              n > 1 ? " " : "", n > 1 ? word[1] : "");
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    struct hosts ps = {0};
+    int exit_now = 0, exit_code = EXIT_USAGE, n_words;
+    log_init("weirctl", -1, LOG_LEVEL_INFO);
+    if (flags_parse(&program, argc, argv, &exit_now) != ST_OK)
+        return EXIT_USAGE;
+    if (exit_now)
+        return 0;
+    log_init("weirctl", -1, (enum log_level)opt_log_level);
+    if (hosts_parse(opt_ps_hosts, "ps_hosts", &ps) != ST_OK)
+        return EXIT_USAGE;
+    const char *const *words = flags_words(&n_words);
+    if (ps.n == 0)
+        LOG_E("--ps_hosts is missing; give it ps 0, as in --ps_hosts=localhost:2221");
+    else
+        exit_code = run(&ps, words, n_words);
+    hosts_free(&ps);
+    return exit_code;
+}

@@ -1,0 +1,145 @@
+/* ctl/report_json.c - see report.h: the JSON documents. */
+#include "base/log.h"
+#include "ctl/names.h"
+#include "ctl/report.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* all: given; NULL: it could not be made. */
+static enum status print_take(json_t *all)
+{
+    char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
+    json_decref(all);
+    if (!text) {
+        LOG_E("out of memory");
+        return ST_NOMEM;
+    }
+    puts(text);
+    fflush(stdout);
+    free(text);
+    return ST_OK;
+}
+
+static double seconds(int64_t ms)
+{
+    return (double)ms / 1000;
+}
+
+/* null for what is not there. */
+static json_t *number_or_null(int64_t n)
+{
+    return n < 0 ? json_null() : json_integer(n);
+}
+
+static json_t *member_json(const struct net_status_member *m, int n_recent)
+{
+    return json_pack(
+        "{s:i, s:o, s:s, s:s, s:o, s:{s:I, s:f}, s:{s:i, s:I, s:f}, s:i}", "index", m->member,
+        "rank", number_or_null(m->rank), "address", m->address, "state", ctl_member_name(m->state),
+        "missing_s", m->state == MEMBER_MISSING ? json_real(seconds(m->ms)) : json_null(),
+        "waited_for", "steps", (json_int_t)m->times, "seconds", m->seconds, "waited_for_recently",
+        "of_steps", n_recent, "steps", (json_int_t)m->recent_times, "seconds", m->recent_seconds,
+        "awaited_chunks", m->awaited);
+}
+
+static json_t *members_json(const struct net_status *s)
+{
+    json_t *list = json_array();
+    int failed = !list;
+    for (int i = 0; !failed && i < s->n_members; i++)
+        failed = json_array_append_new(list, member_json(&s->members[i], s->n_recent)) != 0;
+    if (!failed)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *server_json(const struct net_status_server *v)
+{
+    int known = v->state != SERVER_UNKNOWN;
+    return json_pack("{s:o, s:s, s:s, s:I, s:i, s:o, s:o}", "index", number_or_null(v->server),
+                     "address", v->address, "state", ctl_server_name(v->state), "bytes",
+                     (json_int_t)v->bytes, "chunks", v->n_chunks, "heard_s",
+                     known ? json_real(seconds(v->heard_ms)) : json_null(), "up_s",
+                     known ? json_real(seconds(v->up_ms)) : json_null());
+}
+
+static json_t *servers_json(const struct net_status *s)
+{
+    json_t *list = json_array();
+    int failed = !list;
+    for (int i = 0; !failed && i < s->n_servers; i++)
+        failed = json_array_append_new(list, server_json(&s->servers[i])) != 0;
+    if (!failed)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *job_json(const struct net_status *s)
+{
+    const struct net_job *j = &s->job;
+    if (!s->chunks)
+        return json_null();
+    return json_pack("{s:i, s:s, s:I, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i}",
+                     "workers", j->n_workers, "sync_mode", job_sync_mode_name(j->sync_mode),
+                     "train_steps", (json_int_t)j->train_steps, "batch_size", j->batch, "seed",
+                     (json_int_t)j->seed, "aggregate", job_aggregate(j), "staleness",
+                     (json_int_t)j->staleness, "optimizer", "name", optim_name(j->optim.kind),
+                     "learning_rate", (double)j->optim.learning_rate, "push_dtype",
+                     dtype_name(j->push_dtype), "version_dtype", dtype_name(j->version_dtype),
+                     "parameters", s->chunks->n_params, "elements", (json_int_t)s->chunks->n_elems,
+                     "chunks", s->chunks->n_chunks);
+}
+
+static json_t *checkpoints_json(const struct net_status_checkpoints *c)
+{
+    if (!c->folder[0])
+        return json_null();
+    return json_pack("{s:s, s:o, s:o, s:I, s:I}", "folder", c->folder, "last_step",
+                     number_or_null(c->last), "making_step", number_or_null(c->ordered), "wanted",
+                     (json_int_t)c->wanted, "given", (json_int_t)c->given);
+}
+
+static json_t *status_json(const struct net_status *s)
+{
+    return json_pack("{s:i, s:I, s:s, s:I, s:o, s:o, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o}",
+                     "server", s->server, "generation", (json_int_t)s->generation, "state",
+                     ctl_state_name(s->state), "first_step", (json_int_t)s->first_step, "step",
+                     number_or_null(s->step), "highest_step", number_or_null(s->highest),
+                     "position", (json_int_t)s->position, "steps_per_s", s->steps_per_s, "up_s",
+                     seconds(s->up_ms), "change",
+                     s->change[0] ? json_string(s->change) : json_null(), "job", job_json(s),
+                     "members", members_json(s), "servers", servers_json(s), "checkpoints",
+                     checkpoints_json(&s->checkpoints));
+}
+
+enum status ctl_report_json(const struct net_status *s, enum ctl_view view)
+{
+    switch (view) {
+    case VIEW_STATUS:
+        return print_take(status_json(s));
+    case VIEW_MEMBERS:
+        return print_take(json_pack("{s:o}", "members", members_json(s)));
+    case VIEW_SERVERS:
+        return print_take(json_pack("{s:o}", "servers", servers_json(s)));
+    case VIEW_LATE:
+        return print_take(json_pack("{s:s, s:I, s:o, s:o}", "sync_mode",
+                                    job_sync_mode_name(s->job.sync_mode), "since_step",
+                                    (json_int_t)s->first_step, "step", number_or_null(s->step),
+                                    "members", members_json(s)));
+    }
+    return ST_INTERNAL;
+}
+
+enum status ctl_report_reply_json(const struct net_command_reply *reply)
+{
+    return print_take(
+        json_pack("{s:s, s:s}", "answer", ctl_answer_name(reply->answer), "text", reply->text));
+}
+
+enum status ctl_report_line_json(const char *line)
+{
+    return print_take(json_pack("{s:s}", "command", line));
+}

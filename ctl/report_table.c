@@ -1,0 +1,147 @@
+/* ctl/report_table.c - see report.h: the tables for people. */
+#include "base/log.h"
+#include "ctl/names.h"
+#include "ctl/report.h"
+#include "ctl/table.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+struct text {
+    char s[48];
+};
+
+/* "12 s", "3.5 min", "2.1 h" */
+static struct text duration(int64_t ms)
+{
+    struct text t;
+    double s = (double)ms / 1000;
+    if (s < 10)
+        snprintf(t.s, sizeof t.s, "%.1f s", s);
+    else if (s < 120)
+        snprintf(t.s, sizeof t.s, "%.0f s", s);
+    else if (s < 7200)
+        snprintf(t.s, sizeof t.s, "%.1f min", s / 60);
+    else
+        snprintf(t.s, sizeof t.s, "%.1f h", s / 3600);
+    return t;
+}
+
+static struct text number(int64_t n)
+{
+    struct text t = {"-"};
+    if (n >= 0)
+        snprintf(t.s, sizeof t.s, "%" PRId64, n);
+    return t;
+}
+
+static struct text state_of(const struct net_status_member *m)
+{
+    struct text t;
+    if (m->state == MEMBER_MISSING)
+        snprintf(t.s, sizeof t.s, "missing for %.30s", duration(m->ms).s);
+    else
+        snprintf(t.s, sizeof t.s, "%s", ctl_member_name(m->state));
+    return t;
+}
+
+static enum status print_take(struct ctl_table *t, enum status st)
+{
+    if (st == ST_OK)
+        st = ctl_table_print(t);
+    if (st != ST_OK)
+        LOG_E("out of memory");
+    ctl_table_destroy(t);
+    fflush(stdout);
+    return st;
+}
+
+static enum status show_members(const struct net_status *s)
+{
+    struct ctl_table *t = NULL;
+    enum status st = ctl_table_create(">WORKER\t>RANK\tADDRESS\tSTATE\t>WAITED FOR", &t);
+    for (int i = 0; st == ST_OK && i < s->n_members; i++) {
+        const struct net_status_member *m = &s->members[i];
+        ctl_table_row(t, "%d\t%s\t%s\t%s\t%.1f s", m->member, number(m->rank).s,
+                      m->address[0] ? m->address : "-", state_of(m).s, m->seconds);
+    }
+    return print_take(t, st);
+}
+
+static enum status show_servers(const struct net_status *s)
+{
+    struct ctl_table *t = NULL;
+    enum status st = ctl_table_create(">SERVER\tADDRESS\tSTATE\t>MB\t>CHUNKS\t>HEARD\t>UP", &t);
+    for (int i = 0; st == ST_OK && i < s->n_servers; i++) {
+        const struct net_status_server *v = &s->servers[i];
+        int known = v->state != SERVER_UNKNOWN;
+        ctl_table_row(t, "%s\t%s\t%s\t%.1f\t%d\t%s\t%s", number(v->server).s, v->address,
+                      ctl_server_name(v->state), (double)v->bytes * 1e-6, v->n_chunks,
+                      known ? duration(v->heard_ms).s : "-", known ? duration(v->up_ms).s : "-");
+    }
+    return print_take(t, st);
+}
+
+static enum status show_late(const struct net_status *s)
+{
+    struct ctl_table *t = NULL;
+    if (s->chunks && s->job.sync_mode != JOB_SYNC) {
+        printf("%s: no step waits for a worker\n", job_sync_mode_name(s->job.sync_mode));
+        return ST_OK;
+    }
+    printf("since step %" PRId64 ", and in the last %d steps\n", s->first_step, s->n_recent);
+    enum status st =
+        ctl_table_create(">WORKER\tADDRESS\t>WAITED FOR\t>WAS LAST IN\t>LATELY\t>LAST IN\tNOW", &t);
+    for (int i = 0; st == ST_OK && i < s->n_members; i++) {
+        const struct net_status_member *m = &s->members[i];
+        ctl_table_row(t, "%d\t%s\t%.1f s\t%" PRId64 " steps\t%.1f s\t%" PRId64 " of %d\t%s",
+                      m->member, m->address[0] ? m->address : "-", m->seconds, m->times,
+                      m->recent_seconds, m->recent_times, s->n_recent,
+                      m->awaited > 0 ? "waited for" : "");
+    }
+    return print_take(t, st);
+}
+
+static void show_head(const struct net_status *s)
+{
+    const struct net_status_checkpoints *c = &s->checkpoints;
+    if (!s->chunks) {
+        printf("ps:%d: no job yet; up %s\n", s->server, duration(s->up_ms).s);
+        return;
+    }
+    printf("ps:%d: generation %" PRIu64 ", %s, step %s of %" PRId64 " (%s); %.1f steps/s; up %s\n",
+           s->server, s->generation, ctl_state_name(s->state), number(s->step).s,
+           s->job.train_steps, job_sync_mode_name(s->job.sync_mode), s->steps_per_s,
+           duration(s->up_ms).s);
+    printf("model: %d parameters, %" PRId64 " elements in %d chunks; %s, learning rate %g; batches "
+           "of %d\n",
+           s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
+           optim_name(s->job.optim.kind), (double)s->job.optim.learning_rate, s->job.batch);
+    if (s->change[0])
+        printf("change: %s\n", s->change);
+    if (c->folder[0] && c->ordered >= 0)
+        printf("checkpoints: %s; last at step %s; one at step %" PRId64 " is being made\n",
+               c->folder, number(c->last).s, c->ordered);
+    else if (c->folder[0])
+        printf("checkpoints: %s; last at step %s\n", c->folder, number(c->last).s);
+}
+
+enum status ctl_report_table(const struct net_status *s, enum ctl_view view)
+{
+    enum status st;
+    switch (view) {
+    case VIEW_STATUS:
+        show_head(s);
+        putchar('\n');
+        st = s->n_members > 0 ? show_members(s) : ST_OK;
+        if (st == ST_OK && s->n_members > 0)
+            putchar('\n');
+        return st == ST_OK ? show_servers(s) : st;
+    case VIEW_MEMBERS:
+        return show_members(s);
+    case VIEW_SERVERS:
+        return show_servers(s);
+    case VIEW_LATE:
+        return show_late(s);
+    }
+    return ST_INTERNAL;
+}

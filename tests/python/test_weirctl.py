@@ -1,0 +1,208 @@
+#!/usr/bin/python3
+"""weirctl against running jobs: what it shows, what it has done, what it says where it cannot."""
+# label: cluster sanitize
+import glob
+import json
+import os
+import socket
+import subprocess
+import time
+
+import harness
+
+FLAGS = ["--batch_size=12", "--train_steps=100000", "--seed=5", "--chunk_bytes=32768",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+RETRY = 138
+
+
+class Weirctl(harness.Test):
+    def ctl(self, hosts, *words, status=0, seconds=30):
+        """(stdout, stderr) of one call."""
+        argv = [os.path.join(harness.BIN, "weirctl")]
+        if hosts:
+            argv.append("--ps_hosts=" + ",".join(hosts))
+        p = subprocess.run(argv + list(words), stdin=subprocess.DEVNULL, capture_output=True,
+                           text=True, timeout=seconds * harness.SLOWNESS)
+        self.assertEqual(p.returncode, status, "weirctl %s: %s%s" % (words, p.stdout, p.stderr))
+        return p.stdout, p.stderr
+
+    def json(self, hosts, *words, status=0):
+        return json.loads(self.ctl(hosts, "--json", *words, status=status)[0])
+
+    def await_json(self, job, words, condition, seconds=30):
+        """The first document for which the condition holds."""
+        deadline = time.monotonic() + seconds * harness.SLOWNESS
+        while True:
+            doc = self.json(job.ps_hosts, *words)
+            if condition(doc):
+                return doc
+            self.assertLess(time.monotonic(), deadline, doc)
+
+    def run_job(self, delays=(2, 2), ps_flags=(), n_ps=2):
+        """A job that is in the middle of training; delays: of each worker's pushes, in ms."""
+        job = self.job(n_ps=n_ps, n_workers=len(delays), model="lenet5", flags=FLAGS)
+        for i in range(n_ps):
+            job.start_ps(i, *ps_flags)
+        for i, ms in enumerate(delays):
+            job.start_worker(i, "--fault_push_delay_ms=%d" % ms)
+        for worker in job.workers:
+            worker.wait_line("training step 2 done")
+        return job
+
+    def kill(self, job):
+        for process in job.workers + job.ps:
+            if process.status is None:
+                process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+
+
+class Shows(Weirctl):
+    def test_status(self):
+        job = self.run_job()
+        doc = self.await_json(job, ["status"], lambda d: d["step"] > 5)
+        self.assertEqual((doc["server"], doc["state"], doc["change"]), (0, "training", None))
+        self.assertEqual(doc["generation"], 1)
+        self.assertGreater(doc["steps_per_s"], 0)
+        self.assertIn(doc["highest_step"] - doc["step"], (0, 1))
+        self.assertEqual(doc["position"], doc["step"] * 24)
+        self.assertEqual((doc["job"]["workers"], doc["job"]["sync_mode"]), (2, "sync"))
+        self.assertEqual((doc["job"]["train_steps"], doc["job"]["batch_size"]), (100000, 12))
+        self.assertEqual(doc["job"]["optimizer"]["name"], "adam")
+        self.assertEqual([m["index"] for m in doc["members"]], [0, 1])
+        self.assertEqual([m["rank"] for m in doc["members"]], [0, 1])
+        self.assertEqual([m["state"] for m in doc["members"]], ["training"] * 2)
+        self.assertEqual([s["address"] for s in doc["servers"]], job.ps_hosts)
+        self.assertEqual(doc["servers"][0]["state"], "here")
+        self.assertEqual(sum(s["bytes"] for s in doc["servers"]), 4 * doc["job"]["elements"])
+        self.assertEqual(sum(s["chunks"] for s in doc["servers"]), doc["job"]["chunks"])
+        for s in doc["servers"]:
+            self.assertGreater(s["bytes"], 0)
+        self.assertEqual(self.json(job.ps_hosts, "members")["members"][1]["index"], 1)
+        self.assertEqual(len(self.json(job.ps_hosts, "servers")["servers"]), 2)
+        text = self.ctl(job.ps_hosts, "status")[0]
+        self.assertRegex(text, r"ps:0: generation 1, training, step \d+ of 100000 \(sync\)")
+        self.assertRegex(text, r"(?m)^ +0 +0 +\S+ +training +\d+\.\d s$")
+        other = self.json(job.ps_hosts[1:], "status")  # of itself
+        self.assertEqual((other["server"], other["state"]), (1, "training"))
+        self.kill(job)
+
+    def test_who_is_late(self):
+        job = self.run_job(delays=(2, 250))
+        doc = self.await_json(job, ["who-is-late"], lambda d: d["step"] >= 4)
+        self.assertEqual([m["index"] for m in doc["members"]], [1, 0])
+        late, other = doc["members"]
+        self.assertGreaterEqual(late["waited_for"]["seconds"], 0.25)
+        self.assertGreater(late["waited_for"]["steps"], other["waited_for"]["steps"])
+        self.assertGreater(late["waited_for_recently"]["steps"], 0)
+        self.assertGreaterEqual(late["waited_for_recently"]["of_steps"],
+                                late["waited_for_recently"]["steps"])
+        # for 100 ms of each step's quarter second the other has been waiting for 100 ms
+        doc = self.await_json(job, ["who-is-late"],
+                              lambda d: d["members"][0]["awaited_chunks"] > 0)
+        self.assertEqual(doc["members"][0]["index"], 1)
+        text = self.ctl(job.ps_hosts, "who-is-late")[0]
+        self.assertRegex(text, r"(?m)^ +1 +\S+ +\d+\.\d s +\d+ ")
+        self.kill(job)
+
+    def test_missing_member(self):
+        job = self.run_job()
+        job.workers[1].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        doc = self.await_json(job, ["members"],
+                              lambda d: d["members"][1]["state"] == "missing")
+        self.assertEqual(doc["members"][0]["state"], "training")
+        self.assertGreaterEqual(doc["members"][1]["missing_s"], 0)
+        self.kill(job)
+
+
+class Checkpoints(Weirctl):
+    def test_checkpoint_now(self):
+        folder = os.path.join(self.dir(), "ckpt")
+        job = self.run_job(ps_flags=["--checkpoint_dir=" + folder, "--save_secs=100000"])
+        self.assertEqual(glob.glob(os.path.join(folder, "weir-*.json")), [])
+        self.assertEqual(self.json(job.ps_hosts, "checkpoint")["answer"], "accepted")
+        job.ps[0].wait_line("checkpoint at step ")
+        self.assertEqual(len(glob.glob(os.path.join(folder, "weir-*.json"))), 1)
+        self.kill(job)
+
+    def test_without_folder(self):
+        job = self.run_job(n_ps=1, delays=(2,))
+        _, err = self.ctl(job.ps_hosts, "checkpoint", status=1)
+        self.assertIn("refused: this job keeps no checkpoints", err)
+        self.assertEqual(self.json(job.ps_hosts, "checkpoint", status=1)["answer"], "refused")
+        self.kill(job)
+
+
+class Errors(Weirctl):
+    def one_line(self, err, text):
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertIn(text, err)
+
+    def test_nobody_there(self):
+        port = harness.free_ports(1)[0]
+        _, err = self.ctl(["%s:%d" % (harness.LOOPBACK, port)], "status", status=RETRY)
+        self.one_line(err, "ps:0 (%s:%d): not reachable: " % (harness.LOOPBACK, port))
+
+    def test_silent_server(self):
+        with socket.socket() as s:
+            s.bind((harness.LOOPBACK, 0))
+            s.listen(1)
+            host = "%s:%d" % (harness.LOOPBACK, s.getsockname()[1])
+            for words in (["status"], ["checkpoint"], ["drain", "1"]):
+                _, err = self.ctl([host], "--timeout_s=1", *words, status=RETRY)
+                self.one_line(err, "ps:0 (%s)" % host)
+
+    def test_no_job_yet(self):
+        job = self.job()
+        job.start_ps(0)
+        self.assertRegex(self.ctl(job.ps_hosts, "status")[0], "^ps:0: no job yet; up ")
+        doc = self.json(job.ps_hosts, "status")
+        self.assertEqual((doc["state"], doc["job"], doc["step"]), ("no job yet", None, None))
+        for words in (["members"], ["who-is-late"], ["checkpoint"], ["add", "worker"]):
+            _, err = self.ctl(job.ps_hosts, *words, status=RETRY)
+            self.one_line(err, "no job yet: the first worker has not joined")
+        job.ps[0].stop()
+
+    def test_ps0_is_gone(self):
+        job = self.run_job()
+        job.ps[0].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        out, err = self.ctl(job.ps_hosts, "status")
+        self.assertIn("ps:1 answers, not ps:0", err)
+        self.assertRegex(out, "^ps:1: generation ")
+        _, err = self.ctl(job.ps_hosts, "remove-worker", "1", status=RETRY)
+        self.one_line(err, "not reachable")
+        self.kill(job)
+
+    def test_other_server_takes_no_command(self):
+        job = self.run_job()
+        _, err = self.ctl(job.ps_hosts[1:], "remove-worker", "1", status=1)
+        self.one_line(err, "refused: this is ps:1; commands go to ps:0")
+        self.kill(job)
+
+    def test_usage(self):
+        hosts = ["127.0.0.1:1"]
+        for words, text in ((["--json"], "a command is missing"),
+                            (["frobnicate"], "'frobnicate': no such command"),
+                            (["status", "now"], "'status now': no such command, or not with"),
+                            (["drain"], "'drain': no such command, or not with"),
+                            (["drain", "x"], "'x' is no index"),
+                            (["remove-worker", "-1"], "unknown flag -1"),
+                            (["remove-worker", "4096"], "'4096' is no index"),
+                            (["add", "ps", "nowhere"], "nowhere"),
+                            (["--frob", "status"], "unknown flag --frob")):
+            self.one_line(self.ctl(hosts, *words, status=2)[1], text)
+        self.one_line(self.ctl([], "status", status=2)[1], "--ps_hosts is missing")
+        self.assertIn("who-is-late", self.ctl([], "--help")[0])
+
+
+class Changes(Weirctl):
+    def test_add(self):
+        job = self.run_job()
+        hosts = ",".join(job.ps_hosts)
+        self.assertEqual(self.ctl(job.ps_hosts[:1], "add", "worker")[0],
+                         "worker --join --ps_hosts=%s\n" % hosts)
+        self.assertEqual(self.json(job.ps_hosts, "add", "ps", "10.0.0.9:2221"),
+                         {"command": "ps --join --ps_hosts=%s --address=10.0.0.9:2221" % hosts})
+        self.kill(job)
+
+
+if __name__ == "__main__":
+    harness.main()
