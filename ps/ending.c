@@ -27,7 +27,7 @@ void ps_store_stop(struct ps_store *s, int64_t step)
     for (int i = 0; i < s->n_cells; i++) {
         struct cell *c = &s->cells[i];
         pthread_mutex_lock(&c->lock);
-        int64_t end = now || step < c->version ? c->version : step;
+        int64_t end = now ? c->version : step;
         if (end < c->end)
             c->end = end;
         if (c->version >= c->end)

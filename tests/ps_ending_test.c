@@ -1,0 +1,484 @@
+/* tests/ps_ending_test.c - how a store ends and another goes on from it: announced stops and stops
+ * at once, what is answered meanwhile, and that what goes on has the bits of what was never
+ * stopped. */
+#include "base/rng.h"
+#include "capture.h"
+#include "ps/store.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_CHUNKS = 3, MAX_ELEMS = 1024, MAX_SEEN = 64, N_STEPS = 9 };
+
+static const struct net_param model[] = {
+    {.name = "w", .shape = {2, {331, 4}}}, /* 1324 elements: chunks of 1024 and 300 */
+    {.name = "mean", .shape = {1, {5}}, .rule = PARAM_AVERAGE, .keep = 0.9f},
+};
+
+struct seen {
+    uint64_t generation;
+    int member;
+    enum piece_kind kind;
+    int64_t step;
+};
+
+struct rig {
+    struct chunks *chunks;
+    struct net_job job;
+    int shard[N_CHUNKS], n_members;
+    uint64_t generation;
+    struct ps_store *store;
+    struct seen seen[N_CHUNKS][MAX_SEEN];
+    int n_seen[N_CHUNKS], n_stopped;
+};
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    struct rig *r = ctx;
+    assert_true(r->n_seen[a->chunk] < MAX_SEEN);
+    assert_int_equal(a->payload != NULL, a->kind != PIECE_REBASE);
+    r->seen[a->chunk][r->n_seen[a->chunk]++] =
+        (struct seen){head->generation, (int)head->member, a->kind, (int64_t)a->step};
+}
+
+static void on_stopped(void *ctx)
+{
+    struct rig *r = ctx;
+    r->n_stopped++;
+}
+
+/* A store of the rig's job for n_members, in the place of what was there. */
+static void make_store(struct rig *r, int n_members, const int *member, int shared)
+{
+    struct ps_store_config cfg = {.chunks = r->chunks,
+                                  .job = &r->job,
+                                  .server = r->shard,
+                                  .n_members = n_members,
+                                  .member = member,
+                                  .generation = ++r->generation,
+                                  .max_bytes = 1 << 20,
+                                  .shared_memory = shared,
+                                  .straggler_ms = 20,
+                                  .answer = on_answer,
+                                  .stopped = on_stopped,
+                                  .ctx = r};
+    assert_int_equal(ps_store_create(&cfg, &r->store), ST_OK);
+    r->n_members = n_members;
+    for (int m = 0; m < n_members; m++)
+        ps_store_admit(r->store, m, 100 + (uint64_t)m);
+}
+
+static void setup(struct rig *r, struct net_job job, int n_members)
+{
+    *r = (struct rig){.job = job};
+    r->job.n_workers = n_members;
+    r->job.train_steps = r->job.train_steps ? r->job.train_steps : 100;
+    assert_int_equal(chunks_create(model, 2, 4096, &r->chunks), ST_OK);
+    assert_int_equal(r->chunks->n_chunks, N_CHUNKS);
+    optim_defaults(OPTIM_ADAM, &r->job.optim);
+    make_store(r, n_members, NULL, 0);
+}
+
+static void teardown(struct rig *r)
+{
+    ps_store_destroy(r->store);
+    chunks_destroy(r->chunks);
+}
+
+static float number(int member, int64_t step, int64_t elem)
+{
+    return rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
+}
+
+/* The direct answer; its step in *step. */
+static enum piece_kind act_as(struct rig *r, uint64_t generation, enum piece_kind kind, int member,
+                              int chunk, int64_t step, int64_t *answered)
+{
+    float values[MAX_ELEMS];
+    const struct net_chunk *c = &r->chunks->chunks[chunk];
+    size_t bytes = kind == PIECE_PULL ? 0 : (size_t)c->n_elems * sizeof(float);
+    for (int64_t i = 0; i < c->n_elems; i++)
+        values[i] = number(member, kind == PIECE_INIT ? -1 : step, c->first + i);
+    struct net_span span = {(const uint8_t *)values, bytes};
+    const struct net_frame_head head = {generation, (uint32_t)member, 100 + (uint64_t)member};
+    const struct net_piece piece = {.kind = kind,
+                                    .chunk = (uint32_t)chunk,
+                                    .step = (uint64_t)step,
+                                    .weight = kind == PIECE_PUSH ? 1 + (float)member : 0,
+                                    .unsummed = 1,
+                                    .ask_taken = 1,
+                                    .payload = {&span, 0, bytes}};
+    struct ps_answer a;
+    ps_store_piece(r->store, &head, &piece, 1, &a);
+    if (answered)
+        *answered = (int64_t)a.step;
+    buf_unref(a.payload);
+    return a.kind;
+}
+
+static enum piece_kind act(struct rig *r, enum piece_kind kind, int member, int chunk, int64_t step)
+{
+    return act_as(r, r->generation, kind, member, chunk, step, NULL);
+}
+
+static void init_all(struct rig *r)
+{
+    for (int c = 0; c < N_CHUNKS; c++)
+        assert_int_equal(act(r, PIECE_INIT, 0, c, 0), PIECE_VERSION);
+}
+
+/* The first n chunks make the versions up to `to`. */
+static void train(struct rig *r, int n, int64_t from, int64_t to)
+{
+    for (int64_t step = from; step < to; step++)
+        for (int c = 0; c < n; c++)
+            for (int m = 0; m < r->n_members; m++)
+                act(r, PIECE_PUSH, m, c, step);
+    memset(r->n_seen, 0, sizeof r->n_seen);
+}
+
+static void same(const struct buf *a, const struct buf *b)
+{
+    assert_int_equal(a != NULL, b != NULL);
+    if (!a)
+        return;
+    assert_int_equal(a->bytes, b->bytes);
+    assert_memory_equal(a->data, b->data, a->bytes);
+}
+
+/* Values and slots of both at `step`. */
+static void compare(struct rig *a, struct rig *b, int64_t step)
+{
+    for (int c = 0; c < N_CHUNKS; c++) {
+        struct ps_taken x, y;
+        assert_int_equal(ps_store_take(a->store, c, step, &x), ST_OK);
+        assert_int_equal(ps_store_take(b->store, c, step, &y), ST_OK);
+        assert_int_equal(x.version, step);
+        assert_int_equal(y.version, step);
+        same(x.value, y.value);
+        same(x.slots, y.slots);
+        assert_int_equal(x.slots != NULL, c < 2); /* what is averaged has none */
+        ps_taken_drop(&x);
+        ps_taken_drop(&y);
+    }
+}
+
+static void check_seen(const struct rig *r, int chunk, int n, enum piece_kind kind, int64_t step)
+{
+    assert_int_equal(r->n_seen[chunk], n);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(r->seen[chunk][i].kind, kind);
+        assert_int_equal(r->seen[chunk][i].step, step);
+    }
+}
+
+/* Everyone goes on up to the step and no further; pulls are answered, pushes wait. */
+static void test_announced(void **state)
+{
+    struct rig r, plain;
+    int64_t step;
+    setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
+    setup(&plain, (struct net_job){.sync_mode = JOB_SYNC}, 2);
+    init_all(&r);
+    init_all(&plain);
+    train(&plain, N_CHUNKS, 0, 5);
+    train(&r, N_CHUNKS, 0, 3);
+    ps_store_stop(r.store, 5);
+    for (int c = 0; c < N_CHUNKS; c++) { /* step 3 is none of its business */
+        assert_int_equal(act(&r, PIECE_PUSH, 0, c, 3), PIECE_TAKEN);
+        assert_int_equal(act(&r, PIECE_PUSH, 1, c, 3), PIECE_NONE);
+        check_seen(&r, c, 2, PIECE_APPLIED, 4);
+        r.n_seen[c] = 0;
+    }
+    for (int c = 0; c < N_CHUNKS; c++) {
+        assert_false(ps_store_stopped(r.store));
+        assert_int_equal(r.n_stopped, 0);
+        assert_int_equal(act(&r, PIECE_PUSH, 0, c, 4), PIECE_TAKEN);
+        assert_int_equal(act(&r, PIECE_PUSH, 1, c, 4), PIECE_TAKEN); /* its answer has to wait */
+        check_seen(&r, c, 0, PIECE_NONE, 0);
+        /* member 1 comes back: it reads what it redoes, and is counted once */
+        assert_int_equal(act_as(&r, r.generation, PIECE_PULL, 1, c, 4 + 1, &step), PIECE_VERSION);
+        assert_int_equal(step, 4);
+        assert_int_equal(act_as(&r, r.generation, PIECE_PULL, 1, c, 0, &step), PIECE_VERSION);
+        assert_int_equal(step, 5);
+        assert_int_equal(act(&r, PIECE_PUSH, 1, c, 4), PIECE_TAKEN);
+        for (int m = 0; m < 2; m++) /* for the next generation */
+            assert_int_equal(act(&r, PIECE_PUSH, m, c, 5), PIECE_TAKEN);
+        assert_int_equal(act(&r, PIECE_PULL, 0, c, 6 + 1), PIECE_NONE);
+    }
+    assert_true(ps_store_stopped(r.store));
+    assert_int_equal(r.n_stopped, 1);
+    assert_int_equal(ps_store_step(r.store), 5);
+    assert_int_equal(ps_store_highest(r.store), 5);
+    compare(&r, &plain, 5);
+    ps_store_hold(r.store, 1); /* which nobody has to wait for now */
+    ps_store_stop(r.store, -1);
+    for (int c = 0; c < N_CHUNKS; c++) {
+        check_seen(&r, c, 3, PIECE_REBASE, 0);
+        assert_int_equal(act(&r, PIECE_PUSH, 0, c, 5), PIECE_REBASE);
+        assert_int_equal(act(&r, PIECE_PULL, 0, c, 0), PIECE_REBASE);
+        assert_int_equal(act(&r, PIECE_INIT, 0, c, 0), PIECE_REBASE);
+        assert_int_equal(act(&r, PIECE_PUSH, 1, c, 4), PIECE_REBASE);
+    }
+    assert_int_equal(r.n_stopped, 1);
+    assert_int_equal(ps_store_highest(r.store), 5);
+    teardown(&r);
+    teardown(&plain);
+}
+
+/* A stop that comes too late for one chunk, and one before there are values. */
+static void test_late_and_early(void **state)
+{
+    struct rig r;
+    setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
+    init_all(&r);
+    train(&r, N_CHUNKS, 0, 3);
+    train(&r, 1, 3, 4);
+    ps_store_stop(r.store, 3);
+    assert_true(ps_store_stopped(r.store));
+    assert_int_equal(r.n_stopped, 1);
+    assert_int_equal(ps_store_step(r.store), 3);
+    assert_int_equal(ps_store_highest(r.store), 4);
+    for (int m = 0; m < 2; m++)
+        assert_int_equal(act(&r, PIECE_PUSH, m, 0, 4), PIECE_TAKEN);
+    assert_int_equal(ps_store_highest(r.store), 4);
+    teardown(&r);
+    setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
+    assert_int_equal(act(&r, PIECE_PULL, 1, 0, 0), PIECE_NONE);
+    ps_store_stop(r.store, -1);
+    check_seen(&r, 0, 1, PIECE_REBASE, 0);
+    assert_int_equal(act(&r, PIECE_INIT, 0, 0, 0), PIECE_REBASE);
+    assert_int_equal(ps_store_highest(r.store), -1);
+    teardown(&r);
+}
+
+/* Everything at `step`, given to a new store. */
+static void go_on(struct rig *r, int64_t step, int n_members, int shared, int destroy_first)
+{
+    struct ps_taken t[N_CHUNKS];
+    struct ps_store *old = r->store;
+    for (int c = 0; c < N_CHUNKS; c++)
+        assert_int_equal(ps_store_take(old, c, step, &t[c]), ST_OK);
+    if (destroy_first)
+        ps_store_destroy(old);
+    make_store(r, n_members, NULL, shared);
+    for (int c = 0; c < N_CHUNKS; c++) {
+        assert_int_equal(ps_store_give(r->store, c, &t[c]), ST_OK);
+        ps_taken_drop(&t[c]);
+    }
+    if (!destroy_first)
+        ps_store_destroy(old);
+}
+
+/* Chunk 0 is a step ahead, chunk 1 has one of two contributions to it: the step before is whole. */
+static void stop_in_the_middle(enum dtype version_dtype, int shared, int destroy_first)
+{
+    struct rig r, plain;
+    struct net_job job = {.sync_mode = JOB_SYNC, .version_dtype = version_dtype};
+    setup(&r, job, 2);
+    setup(&plain, job, 2);
+    if (shared) {
+        ps_store_destroy(r.store);
+        make_store(&r, 2, NULL, 1);
+    }
+    init_all(&r);
+    init_all(&plain);
+    train(&plain, N_CHUNKS, 0, 4);
+    train(&r, N_CHUNKS, 0, 4);
+    train(&r, 1, 4, 5);
+    assert_int_equal(act(&r, PIECE_PUSH, 1, 1, 4), PIECE_TAKEN);
+    ps_store_stop(r.store, -1);
+    assert_true(ps_store_stopped(r.store));
+    check_seen(&r, 1, 1, PIECE_REBASE, 0);
+    check_seen(&r, 2, 0, PIECE_NONE, 0);
+    assert_int_equal(ps_store_step(r.store), 4);
+    assert_int_equal(ps_store_highest(r.store), 5);
+    compare(&r, &plain, 4);
+    go_on(&r, 4, 2, shared, destroy_first);
+    compare(&r, &plain, 4);
+    assert_int_equal(act_as(&r, r.generation - 1, PIECE_PUSH, 0, 0, 4, NULL), PIECE_REBASE);
+    train(&plain, N_CHUNKS, 4, N_STEPS);
+    train(&r, N_CHUNKS, 4, N_STEPS);
+    compare(&r, &plain, N_STEPS);
+    compare(&r, &plain, N_STEPS - 1);
+    teardown(&r);
+    teardown(&plain);
+}
+
+static void test_now(void **state)
+{
+    stop_in_the_middle(DTYPE_F32, 0, 0);
+    stop_in_the_middle(DTYPE_F32, 0, 1);
+    stop_in_the_middle(DTYPE_F32, 1, 0);
+    stop_in_the_middle(DTYPE_F32, 1, 1);
+    stop_in_the_middle(DTYPE_BF16, 0, 1);
+    stop_in_the_middle(DTYPE_BF16, 1, 0);
+}
+
+/* What lies in a segment must not go out as if it lay in the next store's. */
+static void test_segments(void **state)
+{
+    struct rig r;
+    struct ps_taken t;
+    setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 1);
+    ps_store_destroy(r.store);
+    make_store(&r, 1, NULL, 1);
+    init_all(&r);
+    assert_int_equal(ps_store_take(r.store, 0, 0, &t), ST_OK);
+    if (!t.value->shared) { /* no shared memory on this machine */
+        ps_taken_drop(&t);
+        teardown(&r);
+        skip();
+    }
+    struct ps_store *old = r.store;
+    make_store(&r, 1, NULL, 0);
+    assert_int_equal(ps_store_give(r.store, 0, &t), ST_OK);
+    int64_t version;
+    struct buf *b = ps_store_read(r.store, 0, &version);
+    assert_int_equal(b->shared, 0);
+    same(b, t.value);
+    buf_unref(b);
+    ps_taken_drop(&t);
+    ps_store_destroy(old);
+    teardown(&r);
+}
+
+/* By reference: neither value nor slots are copied, and none is written over while it is shared. */
+static void test_by_reference(void **state)
+{
+    struct rig r;
+    struct ps_taken before, after;
+    setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
+    init_all(&r);
+    train(&r, N_CHUNKS, 0, 4);
+    ps_store_stop(r.store, -1);
+    assert_int_equal(ps_store_take(r.store, 0, 4, &before), ST_OK);
+    go_on(&r, 4, 3, 0, 1);
+    assert_int_equal(ps_store_take(r.store, 0, 4, &after), ST_OK);
+    assert_ptr_equal(before.value, after.value);
+    assert_ptr_equal(before.slots, after.slots);
+    ps_taken_drop(&after);
+    float kept[2 * MAX_ELEMS];
+    memcpy(kept, before.slots->data, before.slots->bytes);
+    train(&r, N_CHUNKS, 4, 8);
+    assert_memory_equal(kept, before.slots->data, before.slots->bytes);
+    ps_taken_drop(&before);
+    assert_int_equal(ps_store_take(r.store, 0, 6, &before), ST_RANGE); /* two are kept */
+    assert_int_equal(ps_store_take(r.store, N_CHUNKS, 8, &before), ST_NOT_FOUND);
+    teardown(&r);
+}
+
+/* Where chunks go each at its own pace every stop is final, and the newest is taken. */
+static void test_async(void **state)
+{
+    struct rig r;
+    struct ps_taken t;
+    setup(&r, (struct net_job){.sync_mode = JOB_ASYNC}, 2);
+    init_all(&r);
+    for (int64_t step = 0; step < 3; step++)
+        assert_int_equal(act(&r, PIECE_PUSH, 0, 0, step), PIECE_APPLIED);
+    ps_store_stop(r.store, 50);
+    assert_true(ps_store_stopped(r.store));
+    assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 3), PIECE_REBASE);
+    assert_int_equal(ps_store_take(r.store, 0, 1, &t), ST_OK);
+    assert_int_equal(t.version, 3);
+    ps_taken_drop(&t);
+    go_on(&r, 1, 2, 0, 1);
+    assert_int_equal(ps_store_step(r.store), 0);
+    assert_int_equal(ps_store_highest(r.store), 3);
+    assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 3), PIECE_APPLIED);
+    assert_int_equal(ps_store_highest(r.store), 4);
+    teardown(&r);
+}
+
+/* Two members are left of four, of whom three made a step: two make it now, and it is no lockstep
+ * for all that: who comes too late for a step does not wait. */
+static void test_backup_workers(void **state)
+{
+    struct rig r;
+    setup(&r, (struct net_job){.sync_mode = JOB_SYNC, .aggregate = 3}, 4);
+    init_all(&r);
+    for (int m = 0; m < 3; m++)
+        act(&r, PIECE_PUSH, m, 0, 0);
+    assert_int_equal(ps_store_highest(r.store), 1);
+    ps_store_stop(r.store, -1);
+    go_on(&r, -1, 2, 0, 1);
+    memset(r.n_seen, 0, sizeof r.n_seen);
+    assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 1), PIECE_TAKEN);
+    assert_int_equal(ps_store_highest(r.store), 1);
+    assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 1), PIECE_NONE);
+    assert_int_equal(ps_store_highest(r.store), 2);
+    ps_store_stop(r.store, 5); /* final, as it is no lockstep */
+    assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 2), PIECE_REBASE);
+    teardown(&r);
+}
+
+/* Lines name a member by its index. */
+static void test_names(void **state)
+{
+    struct rig r;
+    static const int member[] = {3, 17};
+    const struct timespec late = {0, 40000000};
+    setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
+    ps_store_destroy(r.store);
+    make_store(&r, 2, member, 0);
+    init_all(&r);
+    capture_begin();
+    for (int c = 0; c < N_CHUNKS; c++) {
+        act(&r, PIECE_PUSH, 0, c, 0);
+        nanosleep(&late, NULL);
+        act(&r, PIECE_PUSH, 1, c, 0);
+    }
+    capture_end();
+    assert_non_null(strstr(capture_text, " ms for worker 17\n"));
+    teardown(&r);
+}
+
+/* The last version is there, but pushes hear of it when it is time. */
+static void test_hold_last(void **state)
+{
+    struct rig r;
+    setup(&r, (struct net_job){.sync_mode = JOB_SYNC, .train_steps = 3}, 2);
+    init_all(&r);
+    ps_store_hold_last(r.store, 1);
+    train(&r, N_CHUNKS, 0, 2);
+    assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 2), PIECE_TAKEN);
+    assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 2), PIECE_TAKEN);
+    assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 2), PIECE_TAKEN); /* again, from a new stream */
+    assert_int_equal(ps_store_highest(r.store), 3);
+    check_seen(&r, 0, 0, PIECE_NONE, 0);
+    ps_store_hold(r.store, 1);
+    ps_store_hold(r.store, 0);
+    check_seen(&r, 0, 0, PIECE_NONE, 0);
+    ps_store_hold_last(r.store, 0);
+    assert_int_equal(r.n_seen[0], 2);
+    assert_int_equal(r.seen[0][0].kind, PIECE_APPLIED);
+    assert_int_equal(r.seen[0][1].kind, PIECE_DUPLICATE);
+    assert_int_equal(r.seen[0][1].step, 3);
+    assert_int_equal(act(&r, PIECE_PUSH, 1, 1, 2), PIECE_TAKEN);
+    assert_int_equal(act(&r, PIECE_PUSH, 0, 1, 2), PIECE_NONE);
+    check_seen(&r, 1, 2, PIECE_APPLIED, 3);
+    teardown(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_announced),
+        cmocka_unit_test(test_late_and_early),
+        cmocka_unit_test(test_now),
+        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_by_reference),
+        cmocka_unit_test(test_async),
+        cmocka_unit_test(test_backup_workers),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_hold_last),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
