@@ -91,7 +91,7 @@ static enum status ask(const struct hosts *ps, struct net_status *out)
         if (st != ST_OK)
             tell_unreached(ps, i, st, why);
         else if (out->server != 0)
-            LOG_W("ps:%d answers, not ps:0: it knows of itself alone", out->server);
+            LOG_W("%s answers for itself alone; it is not ps:0", ps->addr[i]);
     }
     return st;
 }
@@ -113,7 +113,7 @@ static int lacks_job(const struct net_status *s)
 {
     if (s->generation != 0)
         return 0;
-    LOG_E("ps:%d: no job yet: the first worker has not joined", s->server);
+    LOG_E("no job yet: the first worker has not joined");
     return EXIT_RETRY;
 }
 

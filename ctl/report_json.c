@@ -32,15 +32,20 @@ static json_t *number_or_null(int64_t n)
     return n < 0 ? json_null() : json_integer(n);
 }
 
+static json_t *seconds_or_null(int64_t ms)
+{
+    return ms < 0 ? json_null() : json_real(seconds(ms));
+}
+
 static json_t *member_json(const struct net_status_member *m, int n_recent)
 {
-    return json_pack(
-        "{s:i, s:o, s:s, s:s, s:o, s:{s:I, s:f}, s:{s:i, s:I, s:f}, s:i}", "index", m->member,
-        "rank", number_or_null(m->rank), "address", m->address, "state", ctl_member_name(m->state),
-        "missing_s", m->state == MEMBER_MISSING ? json_real(seconds(m->ms)) : json_null(),
-        "waited_for", "steps", (json_int_t)m->times, "seconds", m->seconds, "waited_for_recently",
-        "of_steps", n_recent, "steps", (json_int_t)m->recent_times, "seconds", m->recent_seconds,
-        "awaited_chunks", m->awaited);
+    return json_pack("{s:i, s:o, s:s, s:s, s:o, s:{s:I, s:f}, s:{s:i, s:I, s:f}, s:i}", "index",
+                     m->member, "rank", number_or_null(m->rank), "address", m->address, "state",
+                     ctl_member_name(m->state), "missing_s",
+                     seconds_or_null(m->state == MEMBER_MISSING ? m->ms : -1), "waited_for",
+                     "steps", (json_int_t)m->times, "seconds", m->seconds, "waited_for_recently",
+                     "of_steps", n_recent, "steps", (json_int_t)m->recent_times, "seconds",
+                     m->recent_seconds, "awaited_chunks", m->awaited);
 }
 
 static json_t *members_json(const struct net_status *s)
@@ -57,12 +62,10 @@ static json_t *members_json(const struct net_status *s)
 
 static json_t *server_json(const struct net_status_server *v)
 {
-    int known = v->state != SERVER_UNKNOWN;
     return json_pack("{s:o, s:s, s:s, s:I, s:i, s:o, s:o}", "index", number_or_null(v->server),
                      "address", v->address, "state", ctl_server_name(v->state), "bytes",
                      (json_int_t)v->bytes, "chunks", v->n_chunks, "heard_s",
-                     known ? json_real(seconds(v->heard_ms)) : json_null(), "up_s",
-                     known ? json_real(seconds(v->up_ms)) : json_null());
+                     seconds_or_null(v->heard_ms), "up_s", seconds_or_null(v->up_ms));
 }
 
 static json_t *servers_json(const struct net_status *s)
@@ -104,10 +107,10 @@ static json_t *checkpoints_json(const struct net_status_checkpoints *c)
 
 static json_t *status_json(const struct net_status *s)
 {
-    return json_pack("{s:i, s:I, s:s, s:I, s:o, s:o, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o}",
-                     "server", s->server, "generation", (json_int_t)s->generation, "state",
-                     ctl_state_name(s->state), "first_step", (json_int_t)s->first_step, "step",
-                     number_or_null(s->step), "highest_step", number_or_null(s->highest),
+    return json_pack("{s:o, s:I, s:s, s:I, s:o, s:o, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o}",
+                     "server", number_or_null(s->server), "generation", (json_int_t)s->generation,
+                     "state", ctl_state_name(s->state), "first_step", (json_int_t)s->first_step,
+                     "step", number_or_null(s->step), "highest_step", number_or_null(s->highest),
                      "position", (json_int_t)s->position, "steps_per_s", s->steps_per_s, "up_s",
                      seconds(s->up_ms), "change",
                      s->change[0] ? json_string(s->change) : json_null(), "job", job_json(s),

@@ -10,12 +10,14 @@ struct text {
     char s[48];
 };
 
-/* "12 s", "3.5 min", "2.1 h" */
+/* "12 s", "3.5 min", "2.1 h"; "-" for what is not there */
 static struct text duration(int64_t ms)
 {
     struct text t;
     double s = (double)ms / 1000;
-    if (s < 10)
+    if (ms < 0)
+        snprintf(t.s, sizeof t.s, "-");
+    else if (s < 10)
         snprintf(t.s, sizeof t.s, "%.1f s", s);
     else if (s < 120)
         snprintf(t.s, sizeof t.s, "%.0f s", s);
@@ -73,10 +75,9 @@ static enum status show_servers(const struct net_status *s)
     enum status st = ctl_table_create(">SERVER\tADDRESS\tSTATE\t>MB\t>CHUNKS\t>HEARD\t>UP", &t);
     for (int i = 0; st == ST_OK && i < s->n_servers; i++) {
         const struct net_status_server *v = &s->servers[i];
-        int known = v->state != SERVER_UNKNOWN;
         ctl_table_row(t, "%s\t%s\t%s\t%.1f\t%d\t%s\t%s", number(v->server).s, v->address,
                       ctl_server_name(v->state), (double)v->bytes * 1e-6, v->n_chunks,
-                      known ? duration(v->heard_ms).s : "-", known ? duration(v->up_ms).s : "-");
+                      duration(v->heard_ms).s, duration(v->up_ms).s);
     }
     return print_take(t, st);
 }
@@ -105,11 +106,11 @@ static void show_head(const struct net_status *s)
 {
     const struct net_status_checkpoints *c = &s->checkpoints;
     if (!s->chunks) {
-        printf("ps:%d: no job yet; up %s\n", s->server, duration(s->up_ms).s);
+        printf("ps:%s: no job yet; up %s\n", number(s->server).s, duration(s->up_ms).s);
         return;
     }
-    printf("ps:%d: generation %" PRIu64 ", %s, step %s of %" PRId64 " (%s); %.1f steps/s; up %s\n",
-           s->server, s->generation, ctl_state_name(s->state), number(s->step).s,
+    printf("ps:%s: generation %" PRIu64 ", %s, step %s of %" PRId64 " (%s); %.1f steps/s; up %s\n",
+           number(s->server).s, s->generation, ctl_state_name(s->state), number(s->step).s,
            s->job.train_steps, job_sync_mode_name(s->job.sync_mode), s->steps_per_s,
            duration(s->up_ms).s);
     printf("model: %d parameters, %" PRId64 " elements in %d chunks; %s, learning rate %g; batches "

@@ -73,13 +73,13 @@ static void member_to_wire(const struct net_status_member *from, Weir__V1__Statu
 static void server_to_wire(const struct net_status_server *from, Weir__V1__StatusReply__Server *to)
 {
     weir__v1__status_reply__server__init(to);
-    to->server = (uint32_t)from->server;
+    to->server = (uint32_t)(from->server + 1);
     to->address = text_out(from->address);
     to->bytes = from->bytes;
     to->chunks = (uint32_t)from->n_chunks;
     to->state = (Weir__V1__StatusReply__Server__State)from->state;
-    to->heard_ms = (uint64_t)from->heard_ms;
-    to->up_ms = (uint64_t)from->up_ms;
+    to->heard_ms = from->heard_ms;
+    to->up_ms = from->up_ms;
 }
 
 static enum status lists_to_wire(const struct net_status *s, struct lists *l,
@@ -117,7 +117,7 @@ static void lists_free(struct lists *l)
 
 static void fields_to_wire(const struct net_status *s, Weir__V1__StatusReply *wire)
 {
-    wire->server = (uint32_t)s->server;
+    wire->server = (uint32_t)(s->server + 1);
     wire->generation = s->generation;
     wire->state = (Weir__V1__StatusReply__State)s->state;
     wire->first_step = s->first_step;
@@ -195,15 +195,15 @@ static enum status member_from_wire(const Weir__V1__StatusReply__Member *from,
 static enum status server_from_wire(const Weir__V1__StatusReply__Server *from,
                                     struct net_status_server *to, char why[MESSAGE_WHY_BYTES])
 {
-    if (from->server >= HOSTS_MAX || (int)from->state < 0 || (int)from->state >= SERVER_N_STATES ||
-        from->chunks > CHUNKS_MAX_CHUNKS || from->heard_ms > INT64_MAX || from->up_ms > INT64_MAX)
+    if (from->server > HOSTS_MAX || (int)from->state < 0 || (int)from->state >= SERVER_N_STATES ||
+        from->chunks > CHUNKS_MAX_CHUNKS || from->heard_ms < -1 || from->up_ms < -1)
         return message_invalid(why, "a server's number, state or figures cannot be");
-    *to = (struct net_status_server){.server = (int)from->server,
+    *to = (struct net_status_server){.server = (int)from->server - 1,
                                      .state = (enum server_state)from->state,
                                      .bytes = from->bytes,
                                      .n_chunks = (int)from->chunks,
-                                     .heard_ms = (int64_t)from->heard_ms,
-                                     .up_ms = (int64_t)from->up_ms};
+                                     .heard_ms = from->heard_ms,
+                                     .up_ms = from->up_ms};
     text_in(from->address, to->address, sizeof to->address);
     return ST_OK;
 }
@@ -228,11 +228,11 @@ static enum status lists_from_wire(const Weir__V1__StatusReply *wire, struct net
 static enum status fields_from_wire(const Weir__V1__StatusReply *wire, struct net_status *s,
                                     char why[MESSAGE_WHY_BYTES])
 {
-    if (wire->server >= HOSTS_MAX || (int)wire->state < 0 || (int)wire->state >= STATE_N_KINDS ||
+    if (wire->server > HOSTS_MAX || (int)wire->state < 0 || (int)wire->state >= STATE_N_KINDS ||
         wire->first_step < 0 || wire->step < -1 || wire->highest < -1 ||
         !is_figure(wire->steps_per_s) || wire->up_ms > INT64_MAX || wire->recent > INT32_MAX)
         return message_invalid(why, "the state, a step or a figure cannot be");
-    s->server = (int)wire->server;
+    s->server = (int)wire->server - 1;
     s->generation = wire->generation;
     s->state = (enum status_state)wire->state;
     s->first_step = wire->first_step;

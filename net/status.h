@@ -47,12 +47,12 @@ enum server_state {
 };
 
 struct net_status_server {
-    int server; /* its number */
+    int server; /* its number; -1: it has no place in the generation */
     enum server_state state;
     char address[CONTROL_TEXT_BYTES];
     uint64_t bytes; /* of the parameters that it has */
     int n_chunks;
-    int64_t heard_ms, up_ms; /* since ps 0 heard of it last, first */
+    int64_t heard_ms, up_ms; /* since ps 0 heard of it last, first; -1: it has not */
 };
 
 struct net_status_checkpoints {
@@ -62,7 +62,7 @@ struct net_status_checkpoints {
 };
 
 struct net_status {
-    int server;          /* who answers */
+    int server;          /* who answers: its number; -1: it has none in the generation */
     uint64_t generation; /* 0: there is no job yet */
     enum status_state state;
     int64_t first_step;    /* of the generation */

@@ -149,10 +149,10 @@ static enum status fill_servers(const struct ps_status *s, const struct run *run
     for (int i = 0; i < n; i++) {
         struct net_status_server *to = &out->servers[i];
         *to = (struct net_status_server){.server = i,
-                                         .state = i == self ? SERVER_HERE : SERVER_UNKNOWN};
+                                         .state = i == self ? SERVER_HERE : SERVER_UNKNOWN,
+                                         .heard_ms = i == self ? 0 : -1,
+                                         .up_ms = i == self ? out->up_ms : -1};
         snprintf(to->address, sizeof to->address, "%s", hosts->addr[i]);
-        if (i == self)
-            to->up_ms = ms_since(s->start_ns);
     }
     for (int c = 0; run && c < run->chunks->n_chunks; c++) {
         struct net_status_server *to = &out->servers[run->plan->shard[c]];

@@ -58,12 +58,12 @@ static void fill(struct net_status *s, int with_model)
                                                    .recent_seconds = 81.25 + i,
                                                    .awaited = 91 + i};
     for (int i = 0; i < N_SERVERS; i++)
-        s->servers[i] = (struct net_status_server){.server = i,
+        s->servers[i] = (struct net_status_server){.server = i - 1,
                                                    .state = SERVER_LEAVING,
                                                    .address = "10.0.0.1:2221",
                                                    .bytes = (uint64_t)100 + i,
                                                    .n_chunks = 7 + i,
-                                                   .heard_ms = 11 + i,
+                                                   .heard_ms = i - 1,
                                                    .up_ms = 21 + i};
     s->checkpoints = (struct net_status_checkpoints){
         .folder = "/ckpt", .last = 30, .ordered = 40, .wanted = 4, .given = 3};
@@ -258,11 +258,12 @@ static void lies_are_refused(void **state)
     LIE(members[1].recent_times, -5);
     LIE(members[1].recent_seconds, -0.5);
     LIE(members[1].awaited, -1);
-    LIE(servers[0].server, -1);
+    LIE(servers[0].server, -2);
+    LIE(servers[0].server, HOSTS_MAX);
     LIE(servers[0].state, SERVER_N_STATES);
     LIE(servers[0].n_chunks, -1);
-    LIE(servers[1].heard_ms, -1);
-    LIE(servers[1].up_ms, -1);
+    LIE(servers[1].heard_ms, -2);
+    LIE(servers[1].up_ms, -2);
 }
 
 /* 1 if a job with so long a text of a model, all 'x', is taken. */

@@ -165,7 +165,7 @@ class Errors(Weirctl):
         job = self.run_job()
         job.ps[0].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
         out, err = self.ctl(job.ps_hosts, "status")
-        self.assertIn("ps:1 answers, not ps:0", err)
+        self.assertIn(job.ps_hosts[1] + " answers for itself alone; it is not ps:0", err)
         self.assertRegex(out, "^ps:1: generation ")
         _, err = self.ctl(job.ps_hosts, "remove-worker", "1", status=RETRY)
         self.one_line(err, "not reachable")
