@@ -1,6 +1,8 @@
-/* ps/saver.c - see saver.h. The capture belongs to whoever `use` says: the caller of order and
- * cancel while it begins and ends it, the chunks while it is armed, the thread while it writes.
- * Locks: the saver's is the last: a chunk's may be held when it is taken. */
+/* ps/saver.c - see saver.h. A file is written by a thread of its own at the lowest priority: on a
+ * machine that computes, too, it takes what time training leaves. It holds no lock that training
+ * takes; what does, the saver's thread does itself. The capture belongs to whoever `use` says: the
+ * caller of order and cancel while it begins and ends it, the chunks while it is armed, the thread
+ * while it writes. Locks: the saver's is the last: a chunk's may be held when it is taken. */
 #include "ps/saver.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -10,7 +12,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+enum { LOWEST_PRIORITY = 19 };
 enum use { USE_NONE, USE_CALLER, USE_CHUNKS, USE_WRITER };
 
 struct saver {
@@ -36,6 +41,33 @@ static void on_captured(void *ctx)
     pthread_mutex_unlock(&s->lock);
 }
 
+struct writing {
+    const struct ps_checkpoint_file *file;
+    const struct ps_capture *capture;
+    struct safetensors_written written;
+    enum status st;
+};
+
+static void *writing_main(void *arg)
+{
+    struct writing *w = arg;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* Linux: of this thread */
+    w->st = ps_checkpoint_write(w->file, w->capture, &w->written);
+    return NULL;
+}
+
+static enum status write_aside(const struct ps_checkpoint_file *file, const struct ps_capture *from,
+                               struct safetensors_written *out)
+{
+    pthread_t thread;
+    struct writing w = {.file = file, .capture = from};
+    if (pthread_create(&thread, NULL, writing_main, &w) != 0)
+        return ps_checkpoint_write(file, from, out);
+    pthread_join(thread, NULL);
+    *out = w.written;
+    return w.st;
+}
+
 static void write_file(struct saver *s)
 {
     int64_t begin = clock_now_ns();
@@ -50,7 +82,7 @@ static void write_file(struct saver *s)
         .job = &s->run->job,
         .chunks = s->run->chunks,
     };
-    enum status st = ps_checkpoint_write(&file, s->capture, &state.file);
+    enum status st = write_aside(&file, s->capture, &state.file);
     ps_capture_end(s->capture);
     if (st == ST_OK)
         LOG_D("checkpoint at step %" PRId64 ": %.1f MB written in %.0f ms", state.step,
