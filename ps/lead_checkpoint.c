@@ -52,6 +52,15 @@ static int absent_server(struct lead *l)
     return absent;
 }
 
+/* 1 if the server has ever called. */
+static int was_there(struct lead *l, int server)
+{
+    pthread_mutex_lock(&l->lock);
+    int was = server > 0 && l->remotes[server].incarnation != 0;
+    pthread_mutex_unlock(&l->lock);
+    return was;
+}
+
 /* Those that did not take the order up are not asked again before they call. */
 static void mark_silent(struct lead *l)
 {
@@ -130,6 +139,11 @@ static void tell_given_up(const struct lead *l, int64_t step, const struct outlo
               step, o->n_written, l->cfg.n_servers);
 }
 
+static int64_t lower(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Until every server's file is there. ST_CANCELLED: something else is wanted first. */
 static enum status wait_for_files(struct lead *l, enum what what, int64_t until_ns)
 {
@@ -148,7 +162,9 @@ static enum status wait_for_files(struct lead *l, enum what what, int64_t until_
                    (first_ns > 0 && now - first_ns > more * 1000000LL);
         int other = l->stopping || (o.n_taken == 0 && until_ns == INT64_MAX &&
                                     (l->finishing || (what == WHAT_STEPS && wants_now(l))));
-        int64_t step = l->step;
+        int64_t step = l->step, next = until_ns;
+        if (o.n_taken == 0 && what == WHAT_STEPS && l->cfg.save_ms > 0)
+            next = lower(next, l->timer_ns);
         pthread_mutex_unlock(&l->lock);
         if (other)
             return ST_CANCELLED;
@@ -157,7 +173,7 @@ static enum status wait_for_files(struct lead *l, enum what what, int64_t until_
                 tell_given_up(l, step, &o);
             return ST_DEADLINE;
         }
-        lead_wait(l, until_ns);
+        lead_wait(l, next);
     }
 }
 
@@ -195,11 +211,6 @@ done:
     return st;
 }
 
-static int64_t lower(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The step of the next checkpoint; under a hold. `present`: where all chunks of this server are. */
 static int64_t choose_step(const struct lead *l, const struct run *run, enum what what, int present)
 {
@@ -216,6 +227,8 @@ static int64_t choose_step(const struct lead *l, const struct run *run, enum wha
     int64_t next = highest + (l->cfg.n_servers > 1 ? 2 : 1);
     if (highest >= last)
         return last;
+    if (what == WHAT_STEPS && l->cfg.save_steps == 0)
+        return last;
     if (what == WHAT_STEPS)
         next = (next + l->cfg.save_steps - 1) / l->cfg.save_steps * l->cfg.save_steps;
     return lower(next, last);
@@ -225,10 +238,11 @@ static int64_t choose_step(const struct lead *l, const struct run *run, enum wha
 static enum status attempt(struct lead *l, struct run *run, enum what what, int present,
                            int64_t until_ns)
 {
+    l->tried = -1;
     if (absent_server(l) >= 0)
         return ST_UNAVAILABLE;
     ps_store_hold(run->store, 1);
-    int64_t step = choose_step(l, run, what, present);
+    int64_t step = l->tried = choose_step(l, run, what, present);
     int held = step >= 0 && step <= ps_store_highest(run->store) + 2;
     if (!held)
         ps_store_hold(run->store, 0);
@@ -297,13 +311,33 @@ static void tell_absent(struct lead *l)
           absent);
 }
 
+/* In lockstep nobody is told of the last version before its checkpoint is on the disk: members that
+ * have left could not do again what a server that dies takes with it. 1: there will be one. */
+static int hold_last(struct lead *l, struct run *run)
+{
+    int on = job_in_lockstep(&run->job) && l->last_step < run->job.train_steps &&
+             l->unsaved != run->generation;
+    ps_store_hold_last(run->store, on);
+    return on;
+}
+
+/* An attempt came to nothing: where it was the last step's, nobody is kept waiting for it. */
+static void let_go(struct lead *l, struct run *run, enum status st)
+{
+    int64_t last = run->job.train_steps;
+    int alone = st == ST_UNAVAILABLE && !was_there(l, absent_server(l));
+    if (l->tried == last || (alone && ps_store_highest(run->store) >= last))
+        l->unsaved = run->generation;
+}
+
 void lead_checkpoint_next(struct lead *l, struct run *run)
 {
     int64_t now = clock_now_ns(), next = INT64_MAX;
+    int held = hold_last(l, run);
     pthread_mutex_lock(&l->lock);
     if (l->timer_ns == 0)
         l->timer_ns = clock_deadline_ns(l->cfg.save_ms);
-    int by_steps = l->cfg.save_steps > 0 && l->last_step < run->job.train_steps;
+    int by_steps = held || (l->cfg.save_steps > 0 && l->last_step < run->job.train_steps);
     enum what what = wants_now(l)                          ? WHAT_NOW
                      : by_steps && now >= l->not_before_ns ? WHAT_STEPS
                                                            : WHAT_NOTHING;
@@ -326,6 +360,7 @@ void lead_checkpoint_next(struct lead *l, struct run *run)
     if (st == ST_NOT_FOUND)
         LOG_I("no checkpoint yet: the first values are still coming in");
     if (st != ST_OK && st != ST_CANCELLED) {
+        let_go(l, run, st);
         pthread_mutex_lock(&l->lock);
         l->not_before_ns = clock_deadline_ns(RETRY_MS);
         pthread_mutex_unlock(&l->lock);
@@ -348,6 +383,7 @@ void lead_checkpoint_last(struct lead *l, struct run *run)
             lead_wait(l, absent_end);
     }
     settle(l);
+    hold_last(l, run);
     if (st == ST_UNAVAILABLE)
         LOG_W("no last checkpoint: ps:%d does not call; is it there, with the same "
               "--checkpoint_dir? The last one is at step %" PRId64,

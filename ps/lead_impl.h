@@ -40,7 +40,9 @@ struct lead {
     uint64_t number, order;
     int64_t step;                    /* of the order; -1: there is none */
     int64_t last_step;               /* of the last checkpoint; -1 */
-    int64_t line_ns;                 /* the thread's own: when a missing server is named next */
+    int64_t line_ns;                 /* the thread's own: when a missing server is named next, */
+    int64_t tried;                   /* the last attempt's step; -1: it had none, */
+    uint64_t unsaved;                /* the generation whose last step could not be saved */
     int64_t timer_ns, not_before_ns; /* save_ms; save_steps */
     uint64_t requested, taken_up, given;
     int finishing, finished, closing, stopping;

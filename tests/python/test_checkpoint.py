@@ -286,6 +286,45 @@ class Checkpoint(harness.Test):
             self.assertEqual(summary["parameters_sha256"], want)
             self.assertGreater(summary["local_steps"], 40)
 
+    def test_nobody_ends_before_the_last_checkpoint(self):
+        """Workers hear of the last version when it is on the disk, whatever else is saved when."""
+        for n_ps, flags in ((1, ["--save_steps=15"]), (2, ["--save_steps=40"]), (2, [])):
+            job = self.job(n_ps=n_ps, model="lenet5", flags=FLAGS)
+            job.start(self.ps_flags(*flags))
+            job.finish(120)
+            saved = job.ps[0].wait_line(r"I ([\d:.]+) .*checkpoint at step 40: ").group(1)
+            for worker in job.workers:
+                ended = worker.wait_line(r"I ([\d:.]+) .*Training elapsed time").group(1)
+                self.assertLessEqual(saved, ended, (n_ps, flags))
+            shutil.rmtree(self.folder())
+
+    def test_killed_at_the_very_end(self):
+        """kill -9 of the server while it makes the last version and saves it: the workers are still
+        there to do again what it takes with it."""
+        want, n_killed = self.undisturbed(), 0
+        for more in range(6):
+            job = self.job(model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+            job.start(self.ps_flags("--save_steps=8"))
+            job.ps[0].wait_line("checkpoint at step 8")
+            job.workers[0].wait_line("training step 39 done" if more else "Training elapsed time")
+            until = time.monotonic() + more * 0.004
+            while time.monotonic() < until:
+                pass
+            job.ps[0].popen.send_signal(signal.SIGKILL)
+            if job.ps[0].wait(60, None) != 0:
+                n_killed += 1
+                if more == 0:
+                    self.assertEqual(self.manifests()[-1], 40)
+                job.start_ps(0, *self.ps_flags("--save_steps=8"))
+            for i, worker in enumerate(job.workers):
+                worker.wait(120)
+                self.assertEqual(job.summary(i)["parameters_sha256"], want, more)
+            job.ps[0].popen.send_signal(signal.SIGTERM)  # if all had left, nobody came to it
+            job.ps[0].wait(60, None)
+            self.assertEqual(self.manifests()[-1], 40)
+            shutil.rmtree(self.folder())
+        self.assertGreater(n_killed, 0)
+
     def test_own_pace(self):
         """async and ssp: each chunk as it is; restored it trains to the end."""
         for mode in ("async", "ssp"):
