@@ -4,10 +4,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-grpc_channel *net_channel_create(const char *addr)
+grpc_channel *net_channel_create(const char *addr, int max_receive_bytes)
 {
-    static const struct net_setting settings[] = {
-        {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+    const struct net_setting settings[] = {
+        {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, max_receive_bytes},
         {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
         {GRPC_ARG_ENABLE_RETRIES, 0},
         {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},

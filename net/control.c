@@ -2,6 +2,7 @@
 #include "net/control.h"
 #include "net/message.h"
 #include "net/plan.h"
+#include "net/rt.h"
 #include "net/unary.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ enum status net_control_create(const char *addr, struct net_control_client **out
     struct net_control_client *c = calloc(1, sizeof *c);
     if (!c)
         return ST_NOMEM;
-    enum status st = net_unary_create(addr, &c->unary);
+    enum status st = net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &c->unary);
     if (st == ST_OK)
         *out = c;
     else

@@ -649,7 +649,8 @@ enum status link_create(struct net_exchange *x, const char *addr, struct link **
     l->index = -1;
     l->addr = strdup(addr);
     l->queue.bits = calloc((size_t)x->n_chunks / 64 + 1, sizeof *l->queue.bits);
-    l->channel = l->addr && l->queue.bits ? net_channel_create(l->addr) : NULL;
+    l->channel =
+        l->addr && l->queue.bits ? net_channel_create(l->addr, RT_MAX_MESSAGE_BYTES) : NULL;
     if (!l->channel) {
         link_destroy(l);
         return ST_NOMEM;

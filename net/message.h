@@ -7,6 +7,7 @@
 #ifndef NET_MESSAGE_H
 #define NET_MESSAGE_H
 #include "net/control.h"
+#include "net/fetch.h"
 #include "net/job.h"
 #include "net/status.h"
 #include <stddef.h>
@@ -55,6 +56,25 @@ enum status message_pack_command_reply(const struct net_command_reply *reply, ui
 enum status message_unpack_command_reply(const uint8_t *data, size_t bytes,
                                          struct net_command_reply *reply,
                                          char why[MESSAGE_WHY_BYTES]);
+
+/* request->chunk: malloc'd, the caller's. */
+enum status message_pack_fetch(const struct net_fetch_request *request, uint8_t **data,
+                               size_t *bytes);
+enum status message_unpack_fetch(const uint8_t *data, size_t bytes,
+                                 struct net_fetch_request *request, char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_fetch_reply(const struct net_fetch_reply *reply, uint8_t **data,
+                                     size_t *bytes);
+/* What is asked for, who takes it, and how many of them were taken. */
+struct message_fetched {
+    int n;
+    const int *chunk;
+    enum status (*take)(void *ctx, const struct net_fetched *chunk);
+    void *ctx;
+    int n_taken;
+};
+/* Also ST_REFUSED and ST_CORRUPT, and what `take` returns. */
+enum status message_unpack_fetch_reply(const uint8_t *data, size_t bytes,
+                                       struct message_fetched *to, char why[MESSAGE_WHY_BYTES]);
 
 /* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */
 enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };

@@ -39,8 +39,8 @@ struct net_setting {
 /* gRPC's form of n of them; args is [n], and borrowed by what is returned. */
 grpc_channel_args net_rt_args(const struct net_setting *settings, size_t n, grpc_arg *args);
 
-/* To host:port; it connects when it is used. NULL: no memory. */
-grpc_channel *net_channel_create(const char *addr);
+/* To host:port; it connects when it is used. max_receive_bytes: of one message. NULL: no memory. */
+grpc_channel *net_channel_create(const char *addr, int max_receive_bytes);
 
 struct net_pollers;
 enum status net_pollers_create(int n_threads, struct net_pollers **out);

@@ -2,7 +2,7 @@
  *
  * Calls are taken without registered methods: some slots stand armed for any method, a call that
  * takes one arms the next, and nothing of a call's message is read before its method is known.
- * Join, Leave and Check are one message in, one out, and so is Coordinate, whose answer may come
+ * Most are one message in, one out (server_reply.c), and so is Coordinate, whose answer may come
  * much later, from the handler or when the server stops; Watch sends one message and stays until
  * the client goes (the state of a running server never changes); Exchange is in stream.c. */
 #include "base/clock.h"
@@ -22,106 +22,27 @@
 
 enum { SERVER_SLOTS = 32, SERVER_HEALTH_NAME_BYTES = 128, SERVER_HOST_BYTES = 256 };
 
-enum method {
-    METHOD_JOIN,
-    METHOD_LEAVE,
-    METHOD_CONTROL,
-    METHOD_STATUS,
-    METHOD_COMMAND,
-    METHOD_CHECK,
-    METHOD_WATCH,
-    METHOD_EXCHANGE,
-    N_METHODS
-};
-
 static const char *const method_paths[N_METHODS] = {
     [METHOD_JOIN] = "/weir.v1.Weir/Join",
     [METHOD_LEAVE] = "/weir.v1.Weir/Leave",
     [METHOD_CONTROL] = "/weir.v1.Weir/Coordinate",
     [METHOD_STATUS] = "/weir.v1.Weir/Status",
     [METHOD_COMMAND] = "/weir.v1.Weir/Command",
+    [METHOD_FETCH] = "/weir.v1.Weir/Fetch",
     [METHOD_CHECK] = "/grpc.health.v1.Health/Check",
     [METHOD_WATCH] = "/grpc.health.v1.Health/Watch",
     [METHOD_EXCHANGE] = "/weir.v1.Weir/Exchange",
 };
 
-struct server_call {
-    struct net_op op, close_op;
-    struct net_server *server;
-    grpc_call *call;
-    grpc_call_details details;
-    grpc_metadata_array metadata;
-    enum method method;
-    grpc_byte_buffer *incoming, *outgoing;
-    int cancelled;
-    _Atomic int n_ops;
-    struct server_call *next, *prev; /* Watch: the server's list and its lock */
-    int stop_seen;                   /* likewise */
-    uint64_t number;                 /* Coordinate: the handler's name for it */
-};
-
 static void arm_slot(struct net_server *s);
-
-void net_server_call_gone(struct net_server *s)
-{
-    pthread_mutex_lock(&s->lock);
-    s->n_calls--;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void free_call(struct server_call *c)
-{
-    struct net_server *s = c->server;
-    if (c->incoming)
-        grpc_byte_buffer_destroy(c->incoming);
-    if (c->outgoing)
-        grpc_byte_buffer_destroy(c->outgoing);
-    if (c->call)
-        grpc_call_unref(c->call);
-    grpc_call_details_destroy(&c->details);
-    grpc_metadata_array_destroy(&c->metadata);
-    free(c);
-    net_server_call_gone(s);
-}
-
-static void on_replied(struct net_op *op, int ok)
-{
-    free_call((struct server_call *)op);
-}
-
-/* data: the answer, freed here; NULL: status alone. */
-static void reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
-                  const char *text)
-{
-    grpc_op ops[3] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER},
-                      {.op = GRPC_OP_SEND_STATUS_FROM_SERVER},
-                      {.op = GRPC_OP_SEND_MESSAGE}};
-    grpc_slice details = grpc_slice_from_copied_string(text);
-    ops[0].data.recv_close_on_server.cancelled = &c->cancelled;
-    ops[1].data.send_status_from_server.status = code;
-    ops[1].data.send_status_from_server.status_details = &details;
-    if (data) {
-        grpc_slice slice = grpc_slice_from_copied_buffer((const char *)data, bytes);
-        c->outgoing = grpc_raw_byte_buffer_create(&slice, 1);
-        grpc_slice_unref(slice);
-        free(data);
-        ops[2].data.send_message.send_message = c->outgoing;
-    }
-    net_op_init(&c->op, on_replied);
-    int ok = net_op_start(&c->op, c->call, ops, data ? 3 : 2);
-    grpc_slice_unref(details);
-    if (!ok)
-        free_call(c);
-}
 
 /* The answer, or what kept it from being made. */
 static void reply_packed(struct server_call *c, enum status st, uint8_t *data, size_t n)
 {
     if (st == ST_OK)
-        reply(c, data, n, GRPC_STATUS_OK, "");
+        net_call_reply(c, data, n, GRPC_STATUS_OK, "");
     else
-        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+        net_call_reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
 }
 
 static void refuse(struct server_call *c, const char *why)
@@ -129,7 +50,7 @@ static void refuse(struct server_call *c, const char *why)
     char *peer = grpc_call_get_peer(c->call);
     LOG_W("%s from %s refused: %s", method_paths[c->method], peer, why);
     gpr_free(peer);
-    reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, why);
+    net_call_reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, why);
 }
 
 /* Opens what a member on this host lends, if the handler offers its own memory in return, of which
@@ -200,7 +121,7 @@ static void serve_leave(struct server_call *c, const uint8_t *data, size_t bytes
     if (!leave.soon)
         lenders_leave(&c->server->lenders, leave.incarnation);
     uint8_t *empty = calloc(1, 1); /* LeaveReply has no fields: zero bytes */
-    reply(c, empty, 0, empty ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED, "");
+    net_call_reply(c, empty, 0, empty ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED, "");
 }
 
 static const char not_coordinating[] = "this server orders no checkpoints: it is not ps:0, or has "
@@ -259,7 +180,7 @@ static void serve_control(struct server_call *c, const uint8_t *data, size_t byt
     uint64_t number = s->n_controls;
     pthread_mutex_unlock(&s->lock);
     if (stopping)
-        reply(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+        net_call_reply(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
     else
         s->handler.control(s->handler.ctx, s, &control, number);
     net_control_free(&control);
@@ -301,6 +222,25 @@ static void serve_command(struct server_call *c, const uint8_t *data, size_t byt
     reply_packed(c, st, out, n);
 }
 
+static void serve_fetch(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    const struct net_server_handler *handler = &c->server->handler;
+    struct net_fetch_request request;
+    struct net_fetch_reply answer = {.n = 0};
+    char why[MESSAGE_WHY_BYTES] = "this server hands on no chunks";
+    uint8_t *out = NULL;
+    size_t n = 0;
+    if (!handler->fetch || message_unpack_fetch(data, bytes, &request, why) != ST_OK) {
+        refuse(c, why);
+        return;
+    }
+    handler->fetch(handler->ctx, &request, &answer);
+    enum status st = message_pack_fetch_reply(&answer, &out, &n);
+    net_fetch_reply_free(&answer);
+    free(request.chunk);
+    reply_packed(c, st, out, n);
+}
+
 static void watch_op_done(struct server_call *c)
 {
     if (atomic_fetch_sub_explicit(&c->n_ops, 1, memory_order_acq_rel) != 1)
@@ -314,7 +254,7 @@ static void watch_op_done(struct server_call *c)
     if (c->next)
         c->next->prev = c->prev;
     pthread_mutex_unlock(&s->lock);
-    free_call(c);
+    net_call_free(c);
 }
 
 static void on_watch_sent(struct net_op *op, int ok)
@@ -368,14 +308,14 @@ static void serve_health(struct server_call *c, const uint8_t *data, size_t byte
     }
     int known = !service[0] || !strcmp(service, "weir.v1.Weir");
     if (!known && c->method == METHOD_CHECK) {
-        reply(c, NULL, 0, GRPC_STATUS_NOT_FOUND, "unknown service");
+        net_call_reply(c, NULL, 0, GRPC_STATUS_NOT_FOUND, "unknown service");
         return;
     }
     enum status st = message_pack_health(known ? HEALTH_SERVING : HEALTH_SERVICE_UNKNOWN, &out, &n);
     if (st != ST_OK)
-        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+        net_call_reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
     else if (c->method == METHOD_CHECK)
-        reply(c, out, n, GRPC_STATUS_OK, "");
+        net_call_reply(c, out, n, GRPC_STATUS_OK, "");
     else
         start_watch(c, out, n);
 }
@@ -386,11 +326,11 @@ static void on_message(struct net_op *op, int ok)
     uint8_t *data = NULL;
     size_t bytes = 0;
     if (!ok || !c->incoming) {
-        reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, "the request carries no message");
+        net_call_reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, "the request carries no message");
         return;
     }
     if (net_bytes_of(c->incoming, &data, &bytes) != ST_OK) {
-        reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory");
+        net_call_reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory");
         return;
     }
     grpc_byte_buffer_destroy(c->incoming);
@@ -405,6 +345,8 @@ static void on_message(struct net_op *op, int ok)
         serve_status(c, data, bytes);
     else if (c->method == METHOD_COMMAND)
         serve_command(c, data, bytes);
+    else if (c->method == METHOD_FETCH)
+        serve_fetch(c, data, bytes);
     else
         serve_health(c, data, bytes);
     free(data);
@@ -416,7 +358,7 @@ static void start_unary(struct server_call *c)
     ops[1].data.recv_message.recv_message = &c->incoming;
     net_op_init(&c->op, on_message);
     if (!net_op_start(&c->op, c->call, ops, 2))
-        free_call(c);
+        net_call_free(c);
 }
 
 static void reply_unknown(struct server_call *c)
@@ -428,9 +370,9 @@ static void reply_unknown(struct server_call *c)
     ops[1].data.recv_close_on_server.cancelled = &c->cancelled;
     ops[2].data.send_status_from_server.status = GRPC_STATUS_UNIMPLEMENTED;
     ops[2].data.send_status_from_server.status_details = &details;
-    net_op_init(&c->op, on_replied);
+    net_op_init(&c->op, net_call_replied);
     if (!net_op_start(&c->op, c->call, ops, 3))
-        free_call(c);
+        net_call_free(c);
 }
 
 static void on_call(struct net_op *op, int ok)
@@ -443,21 +385,21 @@ static void on_call(struct net_op *op, int ok)
         pthread_mutex_unlock(&s->lock);
         if (!stopping)
             arm_slot(s);
-        free_call(c);
+        net_call_free(c);
         return;
     }
     arm_slot(s);
     int m = 0;
     while (m < N_METHODS && grpc_slice_str_cmp(c->details.method, method_paths[m]))
         m++;
-    c->method = (enum method)m;
+    c->method = (enum server_method)m;
     if (m == METHOD_EXCHANGE) {
         grpc_call *call = c->call;
         pthread_mutex_lock(&s->lock);
         s->n_calls++; /* the stream; free_call counts the slot down */
         pthread_mutex_unlock(&s->lock);
         c->call = NULL;
-        free_call(c);
+        net_call_free(c);
         net_stream_open(s, call);
     } else if (m < N_METHODS) {
         start_unary(c);
@@ -484,7 +426,7 @@ static void arm_slot(struct net_server *s)
     grpc_completion_queue *q = net_pollers_queue(s->pollers);
     if (grpc_server_request_call(s->server, &c->call, &c->details, &c->metadata, q, q, &c->op) !=
         GRPC_CALL_OK)
-        free_call(c);
+        net_call_free(c);
 }
 
 static void on_shutdown(struct net_op *op, int ok)
@@ -547,7 +489,7 @@ static grpc_server *make_server(void)
     static const struct net_setting settings[] = {
         {GRPC_ARG_ALLOW_REUSEPORT, 0},
         {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
-        {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+        {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, FETCH_MESSAGE_BYTES},
         {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000},
         {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
         {GRPC_ARG_KEEPALIVE_TIME_MS, 20000},
@@ -619,7 +561,7 @@ static void end_calls(struct net_server *s)
         pthread_mutex_unlock(&s->lock);
         struct server_call *control = take_control(s, 0);
         if (control)
-            reply(control, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+            net_call_reply(control, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
         if (stream) {
             net_stream_end(stream, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
             net_stream_unref(stream);

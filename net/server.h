@@ -11,6 +11,7 @@
 #define NET_SERVER_H
 #include "base/buf.h"
 #include "net/control.h"
+#include "net/fetch.h"
 #include "net/frame.h"
 #include "net/job.h"
 #include "net/status.h"
@@ -35,6 +36,10 @@ struct net_server_handler {
      * NULL: there is nobody to take it. */
     void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
                     uint64_t call);
+    /* Another server wants chunks that this one had; fills *reply by net_fetch_put, from the first
+     * on, as many as fit. NULL: it hands on none. */
+    void (*fetch)(void *ctx, const struct net_fetch_request *request,
+                  struct net_fetch_reply *reply);
 };
 
 /* What people ask (status.h); NULL: nobody answers. */

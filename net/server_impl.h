@@ -1,4 +1,4 @@
-/* net/server_impl.h - what server.c and stream.c share. Private to them. */
+/* net/server_impl.h - what server.c, server_reply.c and stream.c share. Private to them. */
 #ifndef NET_SERVER_IMPL_H
 #define NET_SERVER_IMPL_H
 #include "net/lenders.h"
@@ -6,7 +6,36 @@
 #include "net/server.h"
 #include <pthread.h>
 
-struct server_call; /* a call that is not an Exchange */
+enum server_method {
+    METHOD_JOIN,
+    METHOD_LEAVE,
+    METHOD_CONTROL,
+    METHOD_STATUS,
+    METHOD_COMMAND,
+    METHOD_FETCH,
+    METHOD_CHECK,
+    METHOD_WATCH,
+    METHOD_EXCHANGE,
+    N_METHODS
+};
+
+/* A call that is not an Exchange. */
+struct server_call {
+    struct net_op op, close_op;
+    struct net_server *server;
+    grpc_call *call;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+    enum server_method method;
+    grpc_byte_buffer *incoming, *outgoing;
+    int cancelled;
+    _Atomic int n_ops;
+    struct server_call *next, *prev; /* in one of the server's lists, under its lock */
+    int stop_seen;                   /* Watch; likewise */
+    uint64_t number;                 /* Coordinate: the handler's name for it */
+    size_t reply_bytes;              /* of its answer while that is under way, under the lock */
+    int64_t reply_ns;                /* since when */
+};
 
 struct net_server {
     struct net_server_handler handler;
@@ -25,6 +54,8 @@ struct net_server {
     struct server_call *watches;
     struct server_call *controls; /* that wait for their answers */
     uint64_t n_controls;          /* so far: numbers them */
+    struct server_call *replies;  /* whose answers are under way, the newest first */
+    size_t reply_bytes;           /* of those answers */
 };
 
 /* Takes the call over. The caller has counted it in n_calls. */
@@ -36,5 +67,11 @@ struct net_stream *net_stream_next_to_stop(struct net_server *s);
 void net_stream_unref(struct net_stream *stream);
 /* One call less; wakes net_server_stop. */
 void net_server_call_gone(struct net_server *s);
+
+/* Answers a call, and frees it when the answer is out. data: given to it; NULL: status alone. */
+void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
+                    const char *text);
+void net_call_replied(struct net_op *op, int ok);
+void net_call_free(struct server_call *c);
 
 #endif

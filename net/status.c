@@ -1,6 +1,7 @@
 /* net/status.c - see status.h. */
 #include "net/status.h"
 #include "net/message.h"
+#include "net/rt.h"
 #include "net/unary.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static enum status ask(const char *addr, const char *method, const struct net_un
                        char text[MESSAGE_WHY_BYTES])
 {
     struct net_unary *u;
-    enum status st = net_unary_create(addr, &u);
+    enum status st = net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &u);
     if (st != ST_OK)
         return st;
     st = net_unary_call(u, method, request, deadline_ms, reply, text);

@@ -14,7 +14,7 @@ struct net_unary {
     int cancelled;        /* since the last call ended */
 };
 
-enum status net_unary_create(const char *addr, struct net_unary **out)
+enum status net_unary_create(const char *addr, int max_reply_bytes, struct net_unary **out)
 {
     struct net_unary *u = calloc(1, sizeof *u);
     if (!u)
@@ -22,7 +22,7 @@ enum status net_unary_create(const char *addr, struct net_unary **out)
     net_rt_init();
     pthread_mutex_init(&u->lock, NULL);
     u->queue = grpc_completion_queue_create_for_pluck(NULL);
-    u->channel = net_channel_create(addr);
+    u->channel = net_channel_create(addr, max_reply_bytes);
     if (!u->channel) {
         net_unary_destroy(u);
         return ST_NOMEM;

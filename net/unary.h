@@ -12,7 +12,8 @@
 #include "net/message.h"
 
 struct net_unary;
-enum status net_unary_create(const char *addr, struct net_unary **out);
+/* max_reply_bytes: of the longest message that is taken. */
+enum status net_unary_create(const char *addr, int max_reply_bytes, struct net_unary **out);
 void net_unary_destroy(struct net_unary *u); /* NULL is fine */
 
 /* An encoded message. */

@@ -1,6 +1,6 @@
 /* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
- * reply, leave, coordinate, its reply with plans, status, command, their replies); what decodes is
- * within its bounds, and encodes again. Corpus: tests/corpus/control. */
+ * reply, leave, coordinate, its reply with plans, status, command, fetch, their replies); what
+ * decodes is within its bounds, and encodes again. Corpus: tests/corpus/control. */
 #include "net/message.h"
 #include "net/plan.h"
 #include "tests/fuzz.h"
@@ -161,6 +161,49 @@ static void read_command(const uint8_t *data, size_t size)
                 memchr(reply.text, 0, sizeof reply.text) != NULL);
 }
 
+static void read_fetch(const uint8_t *data, size_t size)
+{
+    char why[MESSAGE_WHY_BYTES];
+    struct net_fetch_request request, again;
+    uint8_t *bytes;
+    size_t n;
+    if (message_unpack_fetch(data, size, &request, why) != ST_OK)
+        return;
+    require(request.n > 0 && request.generation > 0 && request.step >= 0);
+    for (int i = 0; i < request.n; i++)
+        require(request.chunk[i] >= 0 && request.chunk[i] < CHUNKS_MAX_CHUNKS);
+    require(message_pack_fetch(&request, &bytes, &n) == ST_OK);
+    require(message_unpack_fetch(bytes, n, &again, why) == ST_OK);
+    require(again.n == request.n && again.step == request.step);
+    free(bytes);
+    free(again.chunk);
+    free(request.chunk);
+}
+
+/* Reads all that it is given. */
+static enum status take(void *ctx, const struct net_fetched *c)
+{
+    float sum = 0;
+    for (size_t i = 0; i < c->n_value; i++)
+        sum += c->value[i];
+    for (size_t i = 0; i < c->n_slots; i++)
+        sum += c->slots[i];
+    *(volatile float *)ctx = sum;
+    require(c->version >= 0 && c->n_value > 0);
+    return ST_OK;
+}
+
+static void read_fetch_reply(const uint8_t *data, size_t size)
+{
+    static const int list[] = {0, 1, 2};
+    char why[MESSAGE_WHY_BYTES];
+    volatile float sum;
+    struct message_fetched to = {
+        .n = 3, .chunk = list, .take = take, .ctx = (void *)(uintptr_t)&sum};
+    if (message_unpack_fetch_reply(data, size, &to, why) == ST_OK)
+        require(to.n_taken > 0 && to.n_taken <= 3);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     read_join(data, size);
@@ -170,5 +213,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_control_reply(data, size);
     read_status(data, size);
     read_command(data, size);
+    read_fetch(data, size);
+    read_fetch_reply(data, size);
     return 0;
 }

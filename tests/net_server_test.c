@@ -2,135 +2,16 @@
  * addresses that cannot be, health, unknown methods, frames and bytes that are none. */
 #include "base/log.h"
 #include "net/message.h"
-#include "net/rt.h"
 #include "tests/capture.h"
+#include "tests/net_raw.h"
 #include "tests/net_tiny.h"
 #include <arpa/inet.h>
-#include <grpc/grpc_security.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
 #include <cmocka.h>
-
-enum { CALL_MS = 20000, REPLY_BYTES = 1 << 16 };
-
-/* A call made by hand, one batch at a time. */
-struct raw {
-    grpc_completion_queue *queue;
-    grpc_channel *channel;
-    grpc_call *call;
-    grpc_status_code code;
-    uint8_t reply[REPLY_BYTES]; /* the last message that came */
-    size_t n_reply;
-    int has_initial; /* RECV_INITIAL_METADATA is done; no message comes before */
-    grpc_metadata_array initial;
-};
-
-static gpr_timespec soon(void)
-{
-    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(CALL_MS, GPR_TIMESPAN));
-}
-
-static int batch(struct raw *r, const grpc_op *ops, size_t n)
-{
-    assert_int_equal(grpc_call_start_batch(r->call, ops, n, r, NULL), GRPC_CALL_OK);
-    grpc_event ev = grpc_completion_queue_next(r->queue, soon(), NULL);
-    assert_int_equal(ev.type, GRPC_OP_COMPLETE);
-    return ev.success;
-}
-
-static void raw_open(struct raw *r, int port, const char *method)
-{
-    char target[64];
-    memset(r, 0, sizeof *r);
-    net_rt_init();
-    snprintf(target, sizeof target, "dns:///127.0.0.1:%d", port);
-    grpc_arg own = {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL};
-    own.value.integer = 1;
-    grpc_channel_args args = {1, &own};
-    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
-    r->queue = grpc_completion_queue_create_for_next(NULL);
-    r->channel = grpc_channel_create(target, plain, &args);
-    grpc_channel_credentials_release(plain);
-    r->call = grpc_channel_create_call(r->channel, NULL, GRPC_PROPAGATE_DEFAULTS, r->queue,
-                                       grpc_slice_from_static_string(method), NULL, soon(), NULL);
-    grpc_metadata_array_init(&r->initial);
-    grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
-    batch(r, &op, 1);
-}
-
-static int raw_send(struct raw *r, const void *data, size_t n)
-{
-    grpc_slice slice = grpc_slice_from_copied_buffer(data, n);
-    grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&slice, 1);
-    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
-    op.data.send_message.send_message = message;
-    int ok = batch(r, &op, 1);
-    grpc_byte_buffer_destroy(message);
-    grpc_slice_unref(slice);
-    return ok;
-}
-
-static void raw_half_close(struct raw *r)
-{
-    grpc_op op = {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
-    batch(r, &op, 1);
-}
-
-/* One message; 0 at the end. */
-static int raw_recv(struct raw *r)
-{
-    grpc_byte_buffer *message = NULL;
-    grpc_op ops[2] = {{.op = GRPC_OP_RECV_MESSAGE}, {.op = GRPC_OP_RECV_INITIAL_METADATA}};
-    ops[0].data.recv_message.recv_message = &message;
-    ops[1].data.recv_initial_metadata.recv_initial_metadata = &r->initial;
-    batch(r, ops, r->has_initial ? 1 : 2);
-    r->has_initial = 1;
-    if (!message)
-        return 0;
-    uint8_t *data;
-    assert_int_equal(net_bytes_of(message, &data, &r->n_reply), ST_OK);
-    assert_in_range(r->n_reply, 0, REPLY_BYTES);
-    memcpy(r->reply, data, r->n_reply);
-    free(data);
-    grpc_byte_buffer_destroy(message);
-    return 1;
-}
-
-static grpc_status_code raw_close(struct raw *r)
-{
-    grpc_metadata_array trailing;
-    grpc_slice details = grpc_empty_slice();
-    grpc_metadata_array_init(&trailing);
-    grpc_op op = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
-    op.data.recv_status_on_client.trailing_metadata = &trailing;
-    op.data.recv_status_on_client.status = &r->code;
-    op.data.recv_status_on_client.status_details = &details;
-    batch(r, &op, 1);
-    grpc_metadata_array_destroy(&r->initial);
-    grpc_metadata_array_destroy(&trailing);
-    grpc_slice_unref(details);
-    grpc_call_unref(r->call);
-    grpc_channel_destroy(r->channel);
-    grpc_completion_queue_shutdown(r->queue);
-    while (grpc_completion_queue_next(r->queue, soon(), NULL).type != GRPC_QUEUE_SHUTDOWN)
-        ;
-    grpc_completion_queue_destroy(r->queue);
-    net_rt_shutdown();
-    return r->code;
-}
-
-static grpc_status_code unary(struct raw *r, int port, const char *method, const void *data,
-                              size_t n)
-{
-    raw_open(r, port, method);
-    raw_send(r, data, n);
-    raw_half_close(r);
-    raw_recv(r);
-    return raw_close(r);
-}
 
 struct fixture {
     struct chunks *chunks;
@@ -195,12 +76,12 @@ static void test_health(void **state)
     static struct raw r;
     int port = f->tiny.port;
     const char *check = "/grpc.health.v1.Health/Check";
-    assert_int_equal(unary(&r, port, check, "", 0), GRPC_STATUS_OK);
+    assert_int_equal(raw_unary(&r, port, check, "", 0), GRPC_STATUS_OK);
     assert_int_equal(r.n_reply, 2);
     assert_memory_equal(r.reply, "\x08\x01", 2);
-    assert_int_equal(unary(&r, port, check, "\x0a\x0cweir.v1.Weir", 14), GRPC_STATUS_OK);
+    assert_int_equal(raw_unary(&r, port, check, "\x0a\x0cweir.v1.Weir", 14), GRPC_STATUS_OK);
     assert_memory_equal(r.reply, "\x08\x01", 2);
-    assert_int_equal(unary(&r, port, check, "\x0a\x02no", 4), GRPC_STATUS_NOT_FOUND);
+    assert_int_equal(raw_unary(&r, port, check, "\x0a\x02no", 4), GRPC_STATUS_NOT_FOUND);
     raw_open(&r, port, "/grpc.health.v1.Health/Watch");
     raw_send(&r, "\x0a\x02no", 4);
     raw_half_close(&r);
@@ -216,19 +97,20 @@ static void test_unary_refusals(void **state)
     static struct raw r;
     int port = f->tiny.port;
     static const uint8_t bad[] = {0x22, 0x7f, 1, 2, 3};
-    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Nothing", "", 0), GRPC_STATUS_UNIMPLEMENTED);
-    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Join", bad, sizeof bad),
+    assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Nothing", "", 0),
+                     GRPC_STATUS_UNIMPLEMENTED);
+    assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Join", bad, sizeof bad),
                      GRPC_STATUS_INVALID_ARGUMENT);
-    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Leave", bad, sizeof bad),
+    assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Leave", bad, sizeof bad),
                      GRPC_STATUS_INVALID_ARGUMENT);
-    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Join", "\x08\x07", 2), GRPC_STATUS_OK);
+    assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Join", "\x08\x07", 2), GRPC_STATUS_OK);
     struct net_join_reply reply;
     char why[MESSAGE_WHY_BYTES];
     assert_int_equal(message_unpack_reply(r.reply, r.n_reply, &reply, why), ST_OK);
     assert_int_equal(reply.answer, JOIN_REFUSED);
     assert_non_null(strstr(reply.why, "protocol 7"));
     assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_join), 0);
-    assert_int_equal(unary(&r, port, "/weir.v1.Weir/Leave", "\x08\x01", 2), GRPC_STATUS_OK);
+    assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Leave", "\x08\x01", 2), GRPC_STATUS_OK);
     assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_leave), 1);
 }
 
@@ -425,7 +307,7 @@ static void test_random_bytes(void **state)
         (void)!send(fd, noise, sizeof noise, MSG_NOSIGNAL);
         close(fd);
     }
-    assert_int_equal(unary(&r, f->tiny.port, "/grpc.health.v1.Health/Check", "", 0),
+    assert_int_equal(raw_unary(&r, f->tiny.port, "/grpc.health.v1.Health/Check", "", 0),
                      GRPC_STATUS_OK);
 }
 

@@ -1,0 +1,159 @@
+/* net/fetch.c - see fetch.h. */
+#include "net/fetch.h"
+#include "base/clock.h"
+#include "net/message.h"
+#include "net/unary.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FETCH_AGAIN_MS = 100 };
+
+struct net_fetch_client {
+    struct net_unary *unary;
+    pthread_mutex_t lock; /* guards `cancelled` */
+    pthread_cond_t wake;
+    int cancelled; /* since the last run ended */
+};
+
+enum status net_fetch_create(const char *addr, struct net_fetch_client **out)
+{
+    struct net_fetch_client *c = calloc(1, sizeof *c);
+    if (!c)
+        return ST_NOMEM;
+    enum status st = net_unary_create(addr, FETCH_MESSAGE_BYTES, &c->unary);
+    if (st != ST_OK) {
+        free(c);
+        return st;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    clock_cond_init(&c->wake);
+    *out = c;
+    return ST_OK;
+}
+
+void net_fetch_destroy(struct net_fetch_client *c)
+{
+    if (!c)
+        return;
+    net_unary_destroy(c->unary);
+    pthread_cond_destroy(&c->wake);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+void net_fetch_cancel(struct net_fetch_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->cancelled = 1;
+    pthread_cond_broadcast(&c->wake);
+    pthread_mutex_unlock(&c->lock);
+    net_unary_cancel(c->unary);
+}
+
+/* Waits until the time, or less if the run is cancelled; 1: it is. */
+static int wait_until(struct net_fetch_client *c, int64_t ns)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!c->cancelled && clock_cond_wait(&c->wake, &c->lock, ns) == 0)
+        ;
+    int cancelled = c->cancelled;
+    pthread_mutex_unlock(&c->lock);
+    return cancelled;
+}
+
+/* One message there and one back. */
+static enum status ask(struct net_fetch_client *c, const struct net_fetch_request *request,
+                       int64_t ms, struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
+{
+    struct net_unary_bytes out = {NULL, 0}, in = {NULL, 0};
+    enum status st = ST_OK;
+    snprintf(why, MESSAGE_WHY_BYTES, "out of memory");
+    TRY(message_pack_fetch(request, &out.data, &out.n));
+    TRY(net_unary_call(c->unary, "/weir.v1.Weir/Fetch", &out, ms, &in, why));
+    st = message_unpack_fetch_reply(in.data, in.n, to, why);
+    if (st == ST_INVALID)
+        st = ST_PROTOCOL;
+done:
+    free(out.data);
+    free(in.data);
+    return st;
+}
+
+static enum status run(struct net_fetch_client *c, struct net_fetch_request rest,
+                       int64_t deadline_ns, struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
+{
+    while (rest.n > 0) {
+        int64_t now = clock_now_ns();
+        if (wait_until(c, now)) {
+            snprintf(why, MESSAGE_WHY_BYTES, "cancelled");
+            return ST_CANCELLED;
+        }
+        if (now >= deadline_ns)
+            return ST_DEADLINE; /* `why`: of the last that failed */
+        to->n = rest.n;
+        to->chunk = rest.chunk;
+        to->n_taken = 0;
+        enum status st = ask(c, &rest, (deadline_ns - now) / 1000000 + 1, to, why);
+        if (st == ST_OK) {
+            rest.n -= to->n_taken;
+            rest.chunk += to->n_taken;
+        } else if (st == ST_UNAVAILABLE) {
+            int64_t again_ns = clock_deadline_ns(FETCH_AGAIN_MS);
+            wait_until(c, again_ns < deadline_ns ? again_ns : deadline_ns);
+        } else if (st != ST_CANCELLED) { /* that one is looked for above */
+            return st;
+        }
+    }
+    return ST_OK;
+}
+
+enum status net_fetch_run(struct net_fetch_client *c, const struct net_fetch_request *request,
+                          int64_t deadline_ms,
+                          enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                          void *ctx, char why[CONTROL_TEXT_BYTES])
+{
+    char text[MESSAGE_WHY_BYTES] = "the time is up";
+    struct message_fetched to = {.take = take, .ctx = ctx};
+    enum status st = run(c, *request, clock_deadline_ns(deadline_ms), &to, text);
+    pthread_mutex_lock(&c->lock);
+    c->cancelled = 0;
+    pthread_mutex_unlock(&c->lock);
+    if (st != ST_OK)
+        snprintf(why, CONTROL_TEXT_BYTES, "%.*s", CONTROL_TEXT_BYTES - 1, text);
+    return st;
+}
+
+enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_item *item)
+{
+    size_t bytes = item->value_bytes + item->slots_bytes;
+    if (reply->n == FETCH_REPLY_CHUNKS ||
+        (reply->n > 0 && reply->bytes + bytes > FETCH_REPLY_BYTES))
+        return ST_RANGE;
+    if (reply->n == reply->room) {
+        int room = reply->room > 0 ? 2 * reply->room : 16;
+        struct net_fetch_item *grown = realloc(reply->item, (size_t)room * sizeof *grown);
+        if (!grown)
+            return ST_NOMEM;
+        reply->item = grown;
+        reply->room = room;
+    }
+    struct net_fetch_item *kept = &reply->item[reply->n++];
+    *kept = *item;
+    buf_ref(kept->value);
+    if (kept->slots)
+        buf_ref(kept->slots);
+    reply->bytes += bytes;
+    return ST_OK;
+}
+
+void net_fetch_reply_free(struct net_fetch_reply *reply)
+{
+    for (int i = 0; i < reply->n; i++) {
+        buf_unref(reply->item[i].value);
+        buf_unref(reply->item[i].slots);
+    }
+    free(reply->item);
+    *reply = (struct net_fetch_reply){.n = 0};
+}

@@ -1,0 +1,128 @@
+/* net/server_reply.c - see server_impl.h: how calls of one message in, one out, are answered.
+ *
+ * A peer may ask much and read nothing. So the answers under way are counted together: when one
+ * more would be too much, it is not sent, and those that nobody has read for a while are ended. */
+#include "base/clock.h"
+#include "net/server_impl.h"
+#include <stdlib.h>
+
+enum { REPLY_STALE_MS = 5000, REPLY_END_AT_ONCE = 16, REPLY_COST_BYTES = 4096 };
+static const size_t max_reply_bytes = (size_t)256 << 20;
+
+void net_server_call_gone(struct net_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_calls--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The answer is out. */
+static void forget_reply(struct server_call *c)
+{
+    struct net_server *s = c->server;
+    pthread_mutex_lock(&s->lock);
+    if (c->reply_bytes > 0) {
+        s->reply_bytes -= c->reply_bytes;
+        c->reply_bytes = 0;
+        if (c->prev)
+            c->prev->next = c->next;
+        else
+            s->replies = c->next;
+        if (c->next)
+            c->next->prev = c->prev;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void net_call_free(struct server_call *c)
+{
+    struct net_server *s = c->server;
+    forget_reply(c);
+    if (c->incoming)
+        grpc_byte_buffer_destroy(c->incoming);
+    if (c->outgoing)
+        grpc_byte_buffer_destroy(c->outgoing);
+    if (c->call)
+        grpc_call_unref(c->call);
+    grpc_call_details_destroy(&c->details);
+    grpc_metadata_array_destroy(&c->metadata);
+    free(c);
+    net_server_call_gone(s);
+}
+
+void net_call_replied(struct net_op *op, int ok)
+{
+    net_call_free((struct server_call *)op);
+}
+
+/* Calls with answers that have waited for too long, with references; under the lock. */
+static int stale_replies(struct net_server *s, grpc_call *list[REPLY_END_AT_ONCE])
+{
+    int64_t before_ns = clock_deadline_ns(-REPLY_STALE_MS);
+    int n = 0;
+    for (struct server_call *c = s->replies; c && n < REPLY_END_AT_ONCE; c = c->next) {
+        if (c->reply_ns < before_ns) {
+            grpc_call_ref(c->call);
+            list[n++] = c->call;
+        }
+    }
+    return n;
+}
+
+/* 1: so many bytes more may be under way. */
+static int count_reply(struct server_call *c, size_t bytes)
+{
+    struct net_server *s = c->server;
+    grpc_call *stale[REPLY_END_AT_ONCE];
+    int n = 0;
+    pthread_mutex_lock(&s->lock);
+    int fits = !s->replies || s->reply_bytes + bytes + REPLY_COST_BYTES <= max_reply_bytes;
+    if (fits) {
+        c->reply_bytes = bytes + REPLY_COST_BYTES;
+        c->reply_ns = clock_now_ns();
+        s->reply_bytes += c->reply_bytes;
+        c->prev = NULL;
+        c->next = s->replies;
+        if (c->next)
+            c->next->prev = c;
+        s->replies = c;
+    } else {
+        n = stale_replies(s, stale);
+    }
+    pthread_mutex_unlock(&s->lock);
+    for (int i = 0; i < n; i++) {
+        grpc_call_cancel(stale[i], NULL);
+        grpc_call_unref(stale[i]);
+    }
+    return fits;
+}
+
+void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
+                    const char *text)
+{
+    grpc_op ops[3] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER},
+                      {.op = GRPC_OP_SEND_STATUS_FROM_SERVER},
+                      {.op = GRPC_OP_SEND_MESSAGE}};
+    if (data && !count_reply(c, bytes)) {
+        free(data);
+        data = NULL;
+        code = GRPC_STATUS_UNAVAILABLE;
+        text = "the server has too many answers that nobody reads";
+    }
+    grpc_slice details = grpc_slice_from_copied_string(text);
+    ops[0].data.recv_close_on_server.cancelled = &c->cancelled;
+    ops[1].data.send_status_from_server.status = code;
+    ops[1].data.send_status_from_server.status_details = &details;
+    if (data) {
+        grpc_slice slice = grpc_slice_new(data, bytes, free);
+        c->outgoing = grpc_raw_byte_buffer_create(&slice, 1);
+        grpc_slice_unref(slice);
+        ops[2].data.send_message.send_message = c->outgoing;
+    }
+    net_op_init(&c->op, net_call_replied);
+    int ok = net_op_start(&c->op, c->call, ops, data ? 3 : 2);
+    grpc_slice_unref(details);
+    if (!ok)
+        net_call_free(c);
+}

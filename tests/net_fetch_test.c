@@ -1,0 +1,386 @@
+/* tests/net_fetch_test.c - chunks that go from server to server: in as many messages as they need;
+ * and what comes of a server that refuses, lies, is away, never answers, and of a client that is
+ * cancelled, or never reads. */
+#include "base/clock.h"
+#include "net/fetch.h"
+#include "net/message.h"
+#include "net/server.h"
+#include "tests/capture.h"
+#include "tests/net_raw.h"
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/socket.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_CHUNKS = 12, CHUNK_ELEMS = 1 << 20, LONG_MS = 60000 };
+
+/* What the server does. */
+enum lie {
+    LIE_NONE,
+    LIE_REFUSE,
+    LIE_NOTHING,
+    LIE_OTHER_CHUNK,
+    LIE_MORE,
+    LIE_VERSION,
+    LIE_ODD_VALUE,
+    LIE_NO_VALUE,
+    LIE_ODD_SLOTS,
+    N_LIES
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t called;
+    enum lie lie;
+    int n_calls;
+    struct buf *value, *slots; /* of every chunk */
+    struct net_server *server;
+    char addr[64];
+} f = {.lock = PTHREAD_MUTEX_INITIALIZER, .called = PTHREAD_COND_INITIALIZER};
+
+static int calls(void)
+{
+    pthread_mutex_lock(&f.lock);
+    int n = f.n_calls;
+    pthread_mutex_unlock(&f.lock);
+    return n;
+}
+
+static void on_fetch(void *ctx, const struct net_fetch_request *request,
+                     struct net_fetch_reply *reply)
+{
+    (void)ctx;
+    pthread_mutex_lock(&f.lock);
+    f.n_calls++;
+    pthread_cond_broadcast(&f.called);
+    enum lie lie = f.lie;
+    pthread_mutex_unlock(&f.lock);
+    if (lie == LIE_REFUSE || request->generation != 8)
+        snprintf(reply->refused, sizeof reply->refused, "generation %d is not kept here",
+                 (int)request->generation);
+    for (int i = 0; lie != LIE_NOTHING && i < request->n; i++) {
+        /* Every other chunk has slots. */
+        struct net_fetch_item item = {.chunk = request->chunk[i],
+                                      .version = request->step + request->chunk[i] % 2,
+                                      .value = f.value,
+                                      .value_bytes = f.value->bytes};
+        if (request->chunk[i] % 2 == 0) {
+            item.slots = f.slots;
+            item.slots_bytes = f.slots->bytes;
+        }
+        item.chunk += lie == LIE_OTHER_CHUNK;
+        item.version = lie == LIE_VERSION ? -1 : item.version;
+        item.value_bytes -= lie == LIE_ODD_VALUE ? 2 : 0;
+        item.value_bytes = lie == LIE_NO_VALUE ? 0 : item.value_bytes;
+        item.slots_bytes -= lie == LIE_ODD_SLOTS && item.slots ? 4 : 0;
+        if (net_fetch_put(reply, &item) != ST_OK)
+            break;
+        if (lie == LIE_MORE)
+            net_fetch_put(reply, &item);
+    }
+}
+
+static void serve(int port, int fetches)
+{
+    struct net_server_config cfg = {.addr = f.addr};
+    if (fetches)
+        cfg.handler.fetch = on_fetch;
+    snprintf(f.addr, sizeof f.addr, "127.0.0.1:%d", port);
+    f.lie = LIE_NONE;
+    f.n_calls = 0;
+    assert_int_equal(net_server_create(&cfg, &f.server), ST_OK);
+    snprintf(f.addr, sizeof f.addr, "127.0.0.1:%d", net_server_port(f.server));
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    assert_int_equal(buf_create(CHUNK_ELEMS * sizeof(float), &f.value), ST_OK);
+    assert_int_equal(buf_create(2 * CHUNK_ELEMS * sizeof(float), &f.slots), ST_OK);
+    for (int i = 0; i < CHUNK_ELEMS; i++)
+        ((float *)f.value->data)[i] = (float)i;
+    for (int i = 0; i < 2 * CHUNK_ELEMS; i++)
+        ((float *)f.slots->data)[i] = (float)-i;
+    serve(0, 1);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    net_server_destroy(f.server);
+    buf_unref(f.value);
+    buf_unref(f.slots);
+    return 0;
+}
+
+/* What a run brought. */
+struct taken {
+    int n, good, fail_at;
+    int chunk[N_CHUNKS];
+};
+
+static enum status take(void *ctx, const struct net_fetched *c)
+{
+    struct taken *t = ctx;
+    if (t->n == t->fail_at)
+        return ST_RANGE;
+    size_t n_slots = c->chunk % 2 == 0 ? 2 * CHUNK_ELEMS : 0;
+    t->good += c->version == 40 + c->chunk % 2 && c->n_value == CHUNK_ELEMS &&
+               c->n_slots == n_slots && !memcmp(c->value, f.value->data, f.value->bytes) &&
+               (n_slots == 0 || !memcmp(c->slots, f.slots->data, f.slots->bytes));
+    t->chunk[t->n++] = c->chunk;
+    return ST_OK;
+}
+
+struct run {
+    struct net_fetch_client *client;
+    struct taken taken;
+    int64_t ms;
+    enum status st;
+    char why[CONTROL_TEXT_BYTES];
+    pthread_t thread;
+};
+
+static void *run_main(void *arg)
+{
+    static int list[N_CHUNKS] = {11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const struct net_fetch_request request = {8, 40, N_CHUNKS, list};
+    struct run *r = arg;
+    r->st = net_fetch_run(r->client, &request, r->ms, take, &r->taken, r->why);
+    return NULL;
+}
+
+static enum status run(struct run *r, struct net_fetch_client *client, int64_t ms)
+{
+    *r = (struct run){.client = client, .ms = ms, .taken = {.fail_at = -1}};
+    run_main(r);
+    return r->st;
+}
+
+static void assert_all(const struct run *r)
+{
+    assert_int_equal(r->taken.n, N_CHUNKS);
+    assert_int_equal(r->taken.good, N_CHUNKS);
+    assert_int_equal(r->taken.chunk[0], 11);
+    for (int i = 1; i < N_CHUNKS; i++)
+        assert_int_equal(r->taken.chunk[i], i - 1);
+}
+
+static void chunks_come_in_as_many_messages_as_they_need(void **state)
+{
+    (void)state;
+    struct net_fetch_client *client;
+    struct run r;
+    int before = calls();
+    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(run(&r, client, LONG_MS), ST_OK);
+    assert_all(&r);
+    assert_int_equal(calls() - before, 6); /* 4 MiB, and every other 12: two of 16 a message */
+    assert_int_equal(run(&r, client, LONG_MS), ST_OK);
+    assert_all(&r);
+    r.taken = (struct taken){.fail_at = 3};
+    run_main(&r);
+    assert_int_equal(r.st, ST_RANGE);
+    assert_int_equal(r.taken.n, 3);
+    net_fetch_destroy(client);
+    net_fetch_destroy(NULL);
+}
+
+static void what_a_server_may_not_send_is_not_taken(void **state)
+{
+    (void)state;
+    struct net_fetch_client *client;
+    struct run r;
+    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    for (int lie = LIE_REFUSE; lie < N_LIES; lie++) {
+        pthread_mutex_lock(&f.lock);
+        f.lie = (enum lie)lie;
+        pthread_mutex_unlock(&f.lock);
+        enum status st = run(&r, client, LONG_MS);
+        if (st != (lie == LIE_REFUSE ? ST_REFUSED : ST_PROTOCOL) || !r.why[0])
+            fail_msg("lie %d: %s, '%s'", lie, status_name(st), r.why);
+        assert_int_equal(r.taken.good, r.taken.n);
+    }
+    pthread_mutex_lock(&f.lock);
+    f.lie = LIE_REFUSE;
+    pthread_mutex_unlock(&f.lock);
+    run(&r, client, LONG_MS);
+    assert_string_equal(r.why, "generation 8 is not kept here");
+    pthread_mutex_lock(&f.lock);
+    f.lie = LIE_NONE;
+    pthread_mutex_unlock(&f.lock);
+    assert_int_equal(run(&r, client, LONG_MS), ST_OK);
+    net_fetch_destroy(client);
+}
+
+static enum status take_none(void *ctx, const struct net_fetched *c)
+{
+    (void)c;
+    ++*(int *)ctx;
+    return ST_OK;
+}
+
+static void a_wrong_checksum_is_seen(void **state)
+{
+    (void)state;
+    char why[MESSAGE_WHY_BYTES];
+    int one[] = {2}, n = 0;
+    struct net_fetch_reply reply = {.n = 0};
+    const struct net_fetch_item item = {2, 5, f.value, f.slots, 16, 32};
+    struct message_fetched to = {.n = 1, .chunk = one, .take = take_none, .ctx = &n};
+    uint8_t *data;
+    size_t bytes;
+    assert_int_equal(net_fetch_put(&reply, &item), ST_OK);
+    assert_int_equal(message_pack_fetch_reply(&reply, &data, &bytes), ST_OK);
+    net_fetch_reply_free(&reply);
+    assert_int_equal(message_unpack_fetch_reply(data, bytes, &to, why), ST_OK);
+    assert_int_equal(n, 1);
+    data[bytes - 1] ^= 0x40; /* of the slots */
+    assert_int_equal(message_unpack_fetch_reply(data, bytes, &to, why), ST_CORRUPT);
+    assert_int_equal(n, 1);
+    data[bytes - 1] ^= 0x40;
+    data[bytes - 34 - 3] ^= 1; /* of the value */
+    assert_int_equal(message_unpack_fetch_reply(data, bytes, &to, why), ST_CORRUPT);
+    assert_non_null(strstr(why, "chunk 2"));
+    free(data);
+}
+
+static void requests_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    int far[] = {0, CHUNKS_MAX_CHUNKS}, below[] = {-1}, good[] = {CHUNKS_MAX_CHUNKS - 1};
+    const struct net_fetch_request cases[] = {
+        {8, 40, 1, good}, {0, 40, 1, good}, {8, -1, 1, good}, {8, INT64_MAX, 1, good},
+        {8, 40, 0, good}, {8, 40, 2, far},  {8, 40, 1, below}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct net_fetch_request got = {.chunk = NULL};
+        char why[MESSAGE_WHY_BYTES] = "";
+        uint8_t *data;
+        size_t bytes;
+        assert_int_equal(message_pack_fetch(&cases[i], &data, &bytes), ST_OK);
+        assert_int_equal(message_unpack_fetch(data, bytes, &got, why), i ? ST_INVALID : ST_OK);
+        assert_true(i == 0 || why[0]);
+        free(got.chunk);
+        free(data);
+    }
+}
+
+static void who_hands_on_nothing_says_so(void **state)
+{
+    (void)state;
+    struct net_fetch_client *client;
+    struct run r;
+    net_server_destroy(f.server);
+    serve(0, 0);
+    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(CAPTURE(run(&r, client, LONG_MS)), ST_PROTOCOL);
+    assert_non_null(strstr(r.why, "hands on no chunks"));
+    net_fetch_destroy(client);
+    net_server_destroy(f.server);
+    serve(0, 1);
+}
+
+static void a_server_that_is_away_is_asked_again(void **state)
+{
+    (void)state;
+    struct net_fetch_client *client;
+    struct run r = {.ms = LONG_MS, .taken = {.fail_at = -1}};
+    int port = net_server_port(f.server);
+    net_server_destroy(f.server);
+    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(run(&r, client, 300), ST_DEADLINE);
+    assert_true(r.why[0]);
+    r = (struct run){.client = client, .ms = LONG_MS, .taken = {.fail_at = -1}};
+    assert_int_equal(pthread_create(&r.thread, NULL, run_main, &r), 0);
+    serve(port, 1);
+    pthread_join(r.thread, NULL);
+    assert_int_equal(r.st, ST_OK);
+    assert_all(&r);
+    net_fetch_destroy(client);
+}
+
+static void a_run_ends_at_its_deadline_or_when_cancelled(void **state)
+{
+    (void)state;
+    struct net_fetch_client *client;
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof sa;
+    char addr[64];
+    int fd = socket(AF_INET, SOCK_STREAM, 0); /* takes connections, never says a word */
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &size), 0);
+    snprintf(addr, sizeof addr, "127.0.0.1:%d", ntohs(sa.sin_port));
+    assert_int_equal(net_fetch_create(addr, &client), ST_OK);
+    struct run r;
+    int64_t before = clock_now_ns();
+    assert_int_equal(run(&r, client, 300), ST_DEADLINE);
+    r = (struct run){.client = client, .ms = LONG_MS, .taken = {.fail_at = -1}};
+    assert_int_equal(pthread_create(&r.thread, NULL, run_main, &r), 0);
+    net_fetch_cancel(client);
+    pthread_join(r.thread, NULL);
+    assert_int_equal(r.st, ST_CANCELLED);
+    net_fetch_cancel(client); /* none under way: the next */
+    assert_int_equal(run(&r, client, LONG_MS), ST_CANCELLED);
+    assert_int_equal(run(&r, client, 100), ST_DEADLINE);
+    assert_true(clock_now_ns() - before < LONG_MS / 2 * 1000000LL);
+    net_fetch_destroy(client);
+    close(fd);
+}
+
+/* Answers that nobody reads take so much memory and no more, and make room after a while. */
+static void a_client_that_never_reads_is_bounded(void **state)
+{
+    (void)state;
+    enum { MANY = 40 };
+    static struct raw many[MANY];
+    static int list[N_CHUNKS];
+    const struct net_fetch_request request = {8, 40, N_CHUNKS, list};
+    struct net_fetch_client *client;
+    struct run r;
+    uint8_t *data;
+    size_t bytes;
+    int before = calls();
+    assert_int_equal(message_pack_fetch(&request, &data, &bytes), ST_OK);
+    for (int i = 0; i < MANY; i++) {
+        raw_open(&many[i], net_server_port(f.server), "/weir.v1.Weir/Fetch");
+        raw_send(&many[i], data, bytes);
+        raw_half_close(&many[i]);
+    }
+    free(data);
+    pthread_mutex_lock(&f.lock);
+    while (f.n_calls - before < MANY)
+        pthread_cond_wait(&f.called, &f.lock);
+    pthread_mutex_unlock(&f.lock);
+    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(run(&r, client, 500), ST_DEADLINE);
+    if (!strstr(r.why, "nobody reads"))
+        fail_msg("'%s'", r.why);
+    assert_int_equal(run(&r, client, LONG_MS), ST_OK);
+    assert_all(&r);
+    net_fetch_destroy(client);
+    for (int i = 0; i < MANY; i++) {
+        raw_cancel(&many[i]);
+        raw_close(&many[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_come_in_as_many_messages_as_they_need),
+        cmocka_unit_test(what_a_server_may_not_send_is_not_taken),
+        cmocka_unit_test(a_wrong_checksum_is_seen),
+        cmocka_unit_test(requests_that_cannot_be_are_refused),
+        cmocka_unit_test(who_hands_on_nothing_says_so),
+        cmocka_unit_test(a_server_that_is_away_is_asked_again),
+        cmocka_unit_test(a_run_ends_at_its_deadline_or_when_cancelled),
+        cmocka_unit_test(a_client_that_never_reads_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
