@@ -218,7 +218,11 @@ void tiny_start(struct tiny *t)
     char addr[32];
     snprintf(addr, sizeof addr, "127.0.0.1:%d", t->port);
     struct net_server_config cfg = {.addr = addr,
-                                    .handler = {t, on_join, on_leave, on_piece, on_closed, NULL}};
+                                    .handler = {.ctx = t,
+                                                .join = on_join,
+                                                .leave = on_leave,
+                                                .piece = on_piece,
+                                                .stream_closed = on_closed}};
     assert_int_equal(net_server_create(&cfg, &t->server), ST_OK);
     t->port = net_server_port(t->server);
     assert_true(t->port > 0);
