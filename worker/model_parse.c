@@ -170,11 +170,13 @@ enum status model_parse(const char *text, size_t bytes, const char *label, int h
     r.obj = root;
     TRY(read_root(&r));
     r.m->hidden_units = hidden_units;
-    r.m->text = strndup(text, bytes);
+    r.m->text = malloc(bytes + 1);
     if (!r.m->text) {
         LOG_E("model %s: no memory", label);
         TRY(ST_NOMEM);
     }
+    memcpy(r.m->text, text, bytes);
+    r.m->text[bytes] = 0;
     *out = r.m;
     r.m = NULL;
 done:
