@@ -1,0 +1,670 @@
+/* tests/ps_generation_test.c - a server from generation to generation: who is let in, who has to
+ * wait and where, who is missing; what a plan's run holds, and when what was before is let go. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/exchange.h"
+#include "ps/run.h"
+#include "ps/service.h"
+#include "ps/stragglers.h"
+#include "ps/waiting.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_CHUNKS = 2, N_ELEMS = 1024 + 300, BATCH = 10, WAIT_MS = 20000 };
+
+static const struct net_param model[] = {{.name = "w", .shape = {2, {331, 4}}}};
+
+static char self_addr[32] = "127.0.0.1:1", other_addr[] = "127.0.0.1:2";
+static char *self_addrs[] = {self_addr}, *both_addrs[] = {self_addr, other_addr};
+static const struct hosts alone = {1, self_addrs}, both = {2, both_addrs}, no_workers = {0, NULL};
+
+struct rig {
+    struct chunks *chunks;
+    struct ps_service *service;
+    struct net_server_handler handler;
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t wake;
+    int n_started, n_changed, n_done, n_first;
+};
+
+static void bump(void *ctx, int *n)
+{
+    struct rig *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    (*n)++;
+    pthread_cond_broadcast(&r->wake);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void on_started(void *ctx)
+{
+    bump(ctx, &((struct rig *)ctx)->n_started);
+}
+
+static void on_changed(void *ctx)
+{
+    bump(ctx, &((struct rig *)ctx)->n_changed);
+}
+
+static void on_done(void *ctx)
+{
+    bump(ctx, &((struct rig *)ctx)->n_done);
+}
+
+static void on_first(void *ctx, const struct net_join *join)
+{
+    bump(ctx, &((struct rig *)ctx)->n_first);
+}
+
+static void setup(struct rig *r, int self, int plans)
+{
+    *r = (struct rig){.n_started = 0};
+    pthread_mutex_init(&r->lock, NULL);
+    clock_cond_init(&r->wake);
+    assert_int_equal(chunks_create(model, 1, 4096, &r->chunks), ST_OK);
+    assert_int_equal(r->chunks->n_chunks, N_CHUNKS);
+    const struct ps_service_config cfg = {.self = self,
+                                          .address = self_addr,
+                                          .ps_hosts = &alone,
+                                          .worker_hosts = &no_workers,
+                                          .max_model_bytes = 1 << 20,
+                                          .started = on_started,
+                                          .first_join = plans ? on_first : NULL,
+                                          .people_changed = on_changed,
+                                          .done = on_done,
+                                          .ctx = r};
+    assert_int_equal(ps_service_create(&cfg, &r->service), ST_OK);
+    r->handler = ps_service_handler(r->service);
+}
+
+static void teardown(struct rig *r)
+{
+    ps_service_destroy(r->service);
+    chunks_destroy(r->chunks);
+    pthread_cond_destroy(&r->wake);
+    pthread_mutex_destroy(&r->lock);
+}
+
+static struct net_job job_of(int n_workers)
+{
+    struct net_job job = {.n_workers = n_workers,
+                          .sync_mode = JOB_SYNC,
+                          .train_steps = n_workers ? 100 : 0,
+                          .batch = BATCH};
+    optim_defaults(OPTIM_MOMENTUM, &job.optim);
+    return job;
+}
+
+/* n_workers 0: it joins a running job; then member may be -1. */
+static enum join_answer join(struct rig *r, int member, uint64_t incarnation, int n_workers,
+                             struct net_join_reply *reply)
+{
+    const struct net_join req = {.member = member,
+                                 .incarnation = incarnation,
+                                 .address = "gpu7",
+                                 .job = job_of(n_workers),
+                                 .chunks = r->chunks};
+    r->handler.join(r->handler.ctx, &req, "ipv4:10.0.0.7:5000", reply);
+    free(reply->server);
+    hosts_free(&reply->servers);
+    reply->server = NULL;
+    return reply->answer;
+}
+
+/* Of two servers where `servers` has them: each has one chunk. */
+static struct net_plan *plan_of(struct rig *r, uint64_t generation, const int *member, int n,
+                                const struct hosts *servers)
+{
+    static int shard[N_CHUNKS], held_by[N_CHUNKS];
+    const struct net_plan p = {.generation = generation,
+                               .job = job_of(2),
+                               .chunks = r->chunks,
+                               .n_members = n,
+                               .member = (int *)member,
+                               .servers = *servers,
+                               .shard = shard,
+                               .before = generation - 1,
+                               .holders = *servers,
+                               .held_by = held_by};
+    struct net_plan *copy;
+    for (int i = 0; i < N_CHUNKS; i++)
+        shard[i] = held_by[i] = i % servers->n;
+    assert_int_equal(net_plan_copy(&p, &copy), ST_OK);
+    return copy;
+}
+
+static enum status begin(struct rig *r, struct net_plan *p)
+{
+    enum status st = ps_service_begin(r->service, p, NULL);
+    net_plan_free(p);
+    return st;
+}
+
+/* The first generation has its values, `version` steps on. */
+static void fill(struct rig *r, int64_t version, int n_members)
+{
+    static float values[1024];
+    int ended;
+    struct run *run = ps_service_run(r->service, &ended);
+    for (int64_t step = -1; step < version; step++)
+        for (int c = 0; c < N_CHUNKS; c++)
+            for (int m = 0; m < (step < 0 ? 1 : n_members); m++) {
+                for (int i = 0; i < 1024; i++)
+                    values[i] = (float)(step + m + i) / 1024;
+                struct net_span span = {(const uint8_t *)values,
+                                        (size_t)r->chunks->chunks[c].n_elems * sizeof(float)};
+                const struct net_frame_head head = {run->generation, (uint32_t)m, 10 + (uint64_t)m};
+                const struct net_piece piece = {.kind = step < 0 ? PIECE_INIT : PIECE_PUSH,
+                                                .chunk = (uint32_t)c,
+                                                .step = (uint64_t)(step < 0 ? 0 : step),
+                                                .weight = 1,
+                                                .unsummed = 1,
+                                                .payload = {&span, 0, span.n}};
+                struct ps_answer now;
+                ps_store_piece(run->store, &head, &piece, 0, &now);
+                assert_int_not_equal(now.kind, PIECE_REFUSED);
+                buf_unref(now.payload);
+            }
+    run_unref(run);
+}
+
+/* Two members, at version 3. */
+static void start_two(struct rig *r)
+{
+    struct net_join_reply reply;
+    assert_int_equal(join(r, 0, 10, 2, &reply), JOIN_INIT);
+    assert_int_equal(join(r, 1, 11, 2, &reply), JOIN_WELCOME);
+    fill(r, 3, 2);
+}
+
+static struct ps_service_state state_of(struct rig *r)
+{
+    struct ps_service_state state;
+    ps_service_state(r->service, &state);
+    return state;
+}
+
+struct people {
+    struct ps_person *members, *waiting;
+    int n_members, n_waiting;
+};
+
+static struct people people_of(struct rig *r)
+{
+    struct people p;
+    assert_int_equal(
+        ps_service_people(r->service, &p.members, &p.n_members, &p.waiting, &p.n_waiting), ST_OK);
+    return p;
+}
+
+static void people_free(struct people *p)
+{
+    free(p->members);
+    free(p->waiting);
+}
+
+/* Where nobody makes plans the first member's are all there is to it. */
+static void test_without_plans(void **state)
+{
+    struct rig r;
+    struct net_join_reply reply;
+    setup(&r, 0, 0);
+    assert_int_equal(state_of(&r).generation, 0);
+    assert_int_equal(join(&r, -1, 99, 0, &reply), JOIN_RETRY); /* there is nothing to join yet */
+    struct people p = people_of(&r);
+    assert_true(p.n_members == 0 && p.n_waiting == 0);
+    people_free(&p);
+    assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_WELCOME);
+    assert_int_equal(reply.generation, 1);
+    assert_int_equal(reply.step, -1);
+    assert_int_equal(reply.place.member, 1);
+    assert_int_equal(reply.place.rank, 1);
+    assert_int_equal(reply.place.n_members, 2);
+    assert_int_equal(reply.place.train_steps, 100);
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT);
+    assert_int_equal(r.n_started, 1);
+    fill(&r, 0, 2);
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_WELCOME);
+    assert_int_equal(join(&r, 2, 12, 3, &reply), JOIN_REFUSED); /* another job */
+    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 0, .incarnation = 10, .done = 1});
+    assert_int_equal(r.n_done, 0);
+    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 12, .done = 1});
+    assert_false(state_of(&r).ended);
+    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 11, .done = 1});
+    assert_int_equal(r.n_done, 1);
+    assert_true(state_of(&r).ended);
+    assert_int_equal(join(&r, 1, 13, 2, &reply), JOIN_RETRY);
+    teardown(&r);
+}
+
+/* Everybody waits for the first plan, which somebody else makes. */
+static void test_first_plan(void **state)
+{
+    struct rig r;
+    struct net_join_reply reply;
+    static const int member[] = {0, 1};
+    setup(&r, 0, 1);
+    assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_RETRY);
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_RETRY);
+    assert_int_equal(r.n_first, 2);
+    assert_int_equal(join(&r, -1, 99, 0, &reply), JOIN_RETRY);
+    assert_int_equal(r.n_first, 2);
+    assert_int_equal(begin(&r, plan_of(&r, 7, member, 2, &alone)), ST_OK);
+    assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_WELCOME);
+    assert_int_equal(reply.generation, 7);
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT);
+    assert_int_equal(r.n_first, 2);
+    teardown(&r);
+}
+
+/* Whoever is in no plan waits at ps 0, under an index that is its own, until a plan has it. */
+static void test_newcomers(void **state)
+{
+    struct rig r;
+    struct net_join_reply reply;
+    static const int member[] = {0, 1, 3};
+    setup(&r, 0, 0);
+    start_two(&r);
+    int before = r.n_changed;
+    assert_int_equal(join(&r, -1, 12, 0, &reply), JOIN_RETRY);
+    assert_true(r.n_changed > before);
+    before = r.n_changed;
+    assert_int_equal(join(&r, -1, 12, 0, &reply), JOIN_RETRY);
+    assert_int_equal(r.n_changed, before);
+    assert_int_equal(join(&r, -1, 13, 0, &reply), JOIN_RETRY);
+    struct people p = people_of(&r);
+    assert_int_equal(p.n_members, 2);
+    assert_int_equal(p.n_waiting, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(p.waiting[i].member, 2 + i);
+        assert_int_equal(p.waiting[i].incarnation, 12 + i);
+        assert_string_equal(p.waiting[i].address, "gpu7");
+    }
+    people_free(&p);
+    ps_service_stop(r.service, -1);
+    struct net_plan *plan = plan_of(&r, 2, member, 3, &alone);
+    plan->source = PLAN_MEMORY;
+    plan->step = 3;
+    plan->position = 60;
+    assert_int_equal(begin(&r, plan), ST_OK);
+    assert_int_equal(join(&r, -1, 13, 0, &reply), JOIN_WELCOME);
+    assert_int_equal(reply.place.member, 3);
+    assert_int_equal(reply.place.rank, 2);
+    assert_int_equal(reply.place.n_members, 3);
+    assert_int_equal(reply.place.first_step, 3);
+    assert_int_equal(reply.place.position, 60);
+    assert_int_equal(reply.step, 3);
+    assert_int_equal(join(&r, 3, 13, 0, &reply), JOIN_WELCOME); /* it knows its index now */
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_WELCOME); /* not INIT: values are there */
+    assert_int_equal(join(&r, 2, 12, 0, &reply), JOIN_RETRY);
+    p = people_of(&r);
+    assert_int_equal(p.n_members, 3);
+    assert_int_equal(p.members[2].member, 3);
+    assert_true(p.members[2].joined && p.members[1].joined);
+    assert_int_equal(p.members[1].incarnation, 11); /* expected, not there yet */
+    assert_true(p.members[1].missing_ms >= 0);
+    assert_int_equal(p.n_waiting, 1);
+    assert_int_equal(p.waiting[0].member, 2);
+    people_free(&p);
+    int ended;
+    struct run *run = ps_service_run(r.service, &ended);
+    assert_int_equal(run_position(run, 5), 60 + 2 * 3 * BATCH);
+    run_unref(run);
+    teardown(&r);
+}
+
+/* One who was dropped comes back with the index that it had; where another has it by now, who is
+ * there, it gets another one. */
+static void test_dropped(void **state)
+{
+    struct rig r;
+    struct net_join_reply reply;
+    static const int member[] = {0, 2};
+    setup(&r, 0, 0);
+    start_two(&r);
+    assert_int_equal(join(&r, -1, 12, 0, &reply), JOIN_RETRY);
+    struct net_plan *plan = plan_of(&r, 2, member, 2, &alone);
+    plan->source = PLAN_MEMORY;
+    plan->step = 3;
+    assert_int_equal(begin(&r, plan), ST_OK);
+    assert_int_equal(join(&r, -1, 12, 0, &reply), JOIN_WELCOME);
+    assert_int_equal(reply.place.rank, 1);
+    assert_int_equal(join(&r, -1, 15, 0, &reply), JOIN_RETRY); /* has not the first workers' */
+    assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_RETRY);
+    struct people p = people_of(&r);
+    assert_int_equal(p.n_waiting, 2);
+    assert_int_equal(p.waiting[0].member, 3);
+    assert_int_equal(p.waiting[1].member, 1);
+    people_free(&p);
+    assert_int_equal(join(&r, 2, 14, 0, &reply), JOIN_WELCOME); /* 12 has no stream: started anew */
+    assert_int_equal(reply.place.rank, 1);
+    teardown(&r);
+}
+
+/* A server that does not lead keeps no list, and does not let a member in before its time. */
+static void test_follower(void **state)
+{
+    struct rig r;
+    struct net_join_reply reply;
+    static const int member[] = {0, 1};
+    setup(&r, 1, 1);
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_RETRY);
+    assert_int_equal(begin(&r, plan_of(&r, 1, member, 2, &alone)), ST_OK);
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT);
+    assert_int_equal(reply.servers.n, 0);
+    assert_int_equal(join(&r, 5, 15, 0, &reply), JOIN_RETRY);
+    struct people p = people_of(&r);
+    assert_int_equal(p.n_waiting, 0);
+    people_free(&p);
+    const struct net_join ahead = {
+        .member = 0, .incarnation = 10, .job = job_of(2), .chunks = r.chunks, .generation = 2};
+    r.handler.join(r.handler.ctx, &ahead, "ipv4:10.0.0.7:5000", &reply);
+    assert_int_equal(reply.answer, JOIN_RETRY);
+    teardown(&r);
+}
+
+/* Stopped: everybody waits. The next generation goes on from the same buffers; those of the one
+ * before are let go when all servers are there. */
+static void test_memory(void **state)
+{
+    struct rig r;
+    struct net_join_reply reply;
+    static const int member[] = {0, 1};
+    struct ps_taken was, is;
+    int ended;
+    setup(&r, 0, 0);
+    start_two(&r);
+    ps_service_stop(r.service, 3);
+    struct ps_service_state at = state_of(&r);
+    assert_true(at.stopped && at.generation == 1 && at.lowest == 3 && at.highest == 3);
+    assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_RETRY);
+    struct run *old = ps_service_run(r.service, &ended);
+    struct net_plan *plan = plan_of(&r, 2, member, 2, &alone);
+    plan->source = PLAN_MEMORY;
+    plan->step = 3;
+    assert_int_equal(begin(&r, plan), ST_OK);
+    at = state_of(&r);
+    assert_true(!at.stopped && at.generation == 2 && at.lowest == 3 && at.highest == 3);
+    assert_int_equal(r.n_started, 2);
+    struct run *run = ps_service_run(r.service, &ended);
+    assert_int_equal(ps_store_take(old->store, 0, 3, &was), ST_OK);
+    assert_int_equal(ps_store_take(run->store, 0, 3, &is), ST_OK);
+    assert_ptr_equal(was.value, is.value);
+    assert_ptr_equal(was.slots, is.slots);
+    ps_taken_drop(&was);
+    ps_taken_drop(&is);
+    run_unref(run);
+    assert_int_equal(atomic_load(&old->refs), 2); /* the service keeps it */
+    ps_service_settle(r.service, 1);              /* of a generation that is over */
+    assert_int_equal(atomic_load(&old->refs), 2);
+    ps_service_settle(r.service, 2);
+    assert_int_equal(atomic_load(&old->refs), 1);
+    run_unref(old);
+    teardown(&r);
+}
+
+/* What is not there does not begin; what was there stays, stopped. A server without chunks has a
+ * run all the same, and one that is not needed for others' chunks is let go at settle. */
+static void test_other_servers(void **state)
+{
+    struct rig r;
+    static const int member[] = {0, 1};
+    setup(&r, 0, 0);
+    start_two(&r);
+    struct net_plan *plan = plan_of(&r, 2, member, 2, &alone);
+    plan->source = PLAN_MEMORY;
+    plan->step = 4; /* nobody has it */
+    log_init("test", -1, LOG_LEVEL_ERROR + 1);
+    assert_int_equal(begin(&r, plan), ST_RANGE);
+    log_init("test", -1, LOG_LEVEL_WARN);
+    struct ps_service_state at = state_of(&r);
+    assert_true(at.stopped && at.generation == 1 && at.lowest == 3);
+    assert_int_equal(r.n_started, 1);
+    plan = plan_of(&r, 2, member, 2, &both); /* chunk 1 goes to the other */
+    plan->source = PLAN_MEMORY;
+    plan->step = 3;
+    plan->held_by[1] = 0;
+    assert_int_equal(begin(&r, plan), ST_OK);
+    at = state_of(&r);
+    assert_true(!at.stopped && at.generation == 2 && at.lowest == 3 && at.highest == 3);
+    plan = plan_of(&r, 3, member, 2, &both);
+    free(plan->servers.addr[0]);
+    plan->servers.addr[0] = strdup("127.0.0.1:3"); /* this server is out of it */
+    plan->source = PLAN_MEMORY;
+    plan->step = 3;
+    assert_int_equal(begin(&r, plan), ST_OK);
+    at = state_of(&r);
+    assert_true(at.generation == 3 && at.highest == -1 && at.lowest == 100);
+    ps_service_stop(r.service, -1);
+    assert_true(state_of(&r).stopped);
+    ps_service_settle(r.service, 3);
+    teardown(&r);
+}
+
+/* A worker that wants to go is told apart from one that has gone. */
+static void test_leaving(void **state)
+{
+    struct rig r;
+    static const int member[] = {0};
+    setup(&r, 0, 0);
+    start_two(&r);
+    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 12, .soon = 1});
+    struct people p = people_of(&r);
+    assert_false(p.members[1].leaving); /* another process */
+    people_free(&p);
+    int before = r.n_changed;
+    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 11, .soon = 1});
+    assert_true(r.n_changed > before);
+    p = people_of(&r);
+    assert_true(p.members[1].leaving && !p.members[1].done && !p.members[0].leaving);
+    people_free(&p);
+    struct net_plan *plan = plan_of(&r, 2, member, 1, &alone);
+    plan->source = PLAN_MEMORY;
+    plan->step = 3;
+    assert_int_equal(begin(&r, plan), ST_OK);
+    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 11});
+    p = people_of(&r);
+    assert_int_equal(p.n_members, 1);
+    people_free(&p);
+    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 0, .incarnation = 10, .done = 1});
+    assert_true(state_of(&r).ended); /* expected by that name, whether it joined again or not */
+    assert_int_equal(r.n_done, 1);
+    teardown(&r);
+}
+
+static struct ps_waiter waiter(int member, uint64_t incarnation, const char *peer, int64_t ms)
+{
+    struct ps_waiter w = {.member = member, .incarnation = incarnation, .heard_ns = ms * 1000000};
+    snprintf(w.peer, sizeof w.peer, "%s", peer);
+    return w;
+}
+
+/* However many say that they wait: the list is bounded, and they displace their own. */
+static void test_flood(void **state)
+{
+    static struct ps_waiting w;
+    char peer[64];
+    struct ps_waiter real = waiter(2, 5, "ipv4:10.0.0.7:1", 0);
+    ps_waiting_put(&w, &real);
+    for (int i = 0; i < 10 * WAITING_MAX; i++) {
+        snprintf(peer, sizeof peer, "ipv4:10.0.0.66:%d", 1000 + i);
+        struct ps_waiter liar = waiter(10 + i, 1000 + (uint64_t)i, peer, 1 + i);
+        ps_waiting_put(&w, &liar);
+        assert_in_range(w.n, 1, WAITING_MAX);
+        assert_non_null(ps_waiting_find(&w, 1000 + (uint64_t)i));
+    }
+    assert_int_equal(w.n, WAITING_MAX);
+    assert_non_null(ps_waiting_find(&w, 5));
+    struct ps_waiter late = waiter(3, 6, "ipv4:10.0.0.8:1", 9000); /* finds room, too */
+    ps_waiting_put(&w, &late);
+    assert_non_null(ps_waiting_find(&w, 5));
+    assert_non_null(ps_waiting_find(&w, 6));
+    assert_int_equal(w.n, WAITING_MAX);
+    struct ps_waiter again = waiter(3, 7, "ipv4:10.0.0.8:2", 9001); /* started anew */
+    ps_waiting_put(&w, &again);
+    assert_null(ps_waiting_find(&w, 6));
+    assert_int_equal(ps_waiting_member(&w, 3)->incarnation, 7);
+    ps_waiting_tidy(&w, (9001 + WAITING_HEARD_MS) * 1000000LL);
+    assert_int_equal(w.n, 1);
+    assert_non_null(ps_waiting_find(&w, 7));
+}
+
+/* Until the service is as `want` says, or for a while. */
+static void wait_until(struct rig *r, int (*want)(struct rig *r))
+{
+    int64_t deadline = clock_deadline_ns(WAIT_MS);
+    for (;;) {
+        pthread_mutex_lock(&r->lock);
+        int seen = r->n_changed;
+        pthread_mutex_unlock(&r->lock);
+        if (want(r))
+            return;
+        pthread_mutex_lock(&r->lock);
+        while (r->n_changed == seen && clock_cond_wait(&r->wake, &r->lock, deadline) == 0)
+            ;
+        int same = r->n_changed == seen;
+        pthread_mutex_unlock(&r->lock);
+        assert_false(same);
+    }
+}
+
+static int is_stopped(struct rig *r)
+{
+    return state_of(r).stopped;
+}
+
+static int is_missing(struct rig *r)
+{
+    struct people p = people_of(r);
+    int missing = p.members[1].missing_ms >= 0;
+    people_free(&p);
+    return missing;
+}
+
+/* A member's contributions of a step. */
+static void push(struct net_exchange *x[2], int m, int64_t step)
+{
+    static float gradient[2][8][1024];
+    for (int i = 0; i < 1024; i++)
+        gradient[m][step][i] = (float)((i * 7 + m + step) % 11) / 64;
+    for (int c = 0; c < N_CHUNKS; c++)
+        assert_int_equal(net_exchange_push(x[m], c, step, gradient[m][step], 1), ST_OK);
+    net_exchange_flush(x[m]);
+}
+
+/* Both members start, 0 first; they go on from `step` in `generation`. */
+static void start_both(struct net_exchange *x[2], int64_t step, uint64_t generation)
+{
+    for (int m = 0; m < 2; m++) {
+        struct net_start at;
+        assert_int_equal(net_exchange_start(x[m], &at), ST_OK);
+        assert_int_equal(at.step, step);
+        assert_int_equal(at.generation, generation);
+        assert_int_equal(at.place.rank, m);
+    }
+}
+
+/* Nothing is done twice: what was pushed for the last step counts, and the next one is pushed to
+ * the next generation. stop: the announced step; -1: at once, in the middle of a step. */
+static void change_generation(struct rig *r, struct net_exchange *x[2], int64_t step, int64_t stop)
+{
+    static const int member[] = {0, 1};
+    push(x, 0, stop < 0 ? step : step - 1);
+    ps_service_stop(r->service, stop);
+    if (stop >= 0)
+        push(x, 1, step - 1);
+    wait_until(r, is_stopped);
+    struct net_plan *plan = plan_of(r, 2, member, 2, &alone);
+    plan->source = PLAN_MEMORY;
+    plan->step = step;
+    plan->position = (uint64_t)step * 2 * BATCH;
+    assert_int_equal(begin(r, plan), ST_OK);
+    if (stop < 0)
+        push(x, 1, step); /* it comes too late */
+    for (int m = 0; m < 2; m++)
+        assert_int_equal(net_exchange_wait(x[m], 0, N_CHUNKS, step + 1), ST_REBASED);
+    start_both(x, step, 2);
+    ps_service_settle(r->service, 2);
+}
+
+/* Trains 8 steps, with another generation from step 4 on; 0: without. */
+static void train(int64_t stop, float *params)
+{
+    struct rig r;
+    struct net_server *server;
+    struct net_exchange *x[2];
+    static float values[2][N_ELEMS];
+    setup(&r, 0, 0);
+    struct net_server_config cfg = {.addr = "127.0.0.1:0", .handler = r.handler};
+    assert_int_equal(net_server_create(&cfg, &server), ST_OK);
+    snprintf(self_addr, sizeof self_addr, "127.0.0.1:%d", net_server_port(server));
+    memset(values, 0, sizeof values);
+    for (int m = 0; m < 2; m++) {
+        const struct net_exchange_config client = {.ps_hosts = &alone,
+                                                   .join = {.member = m,
+                                                            .incarnation = 10 + (uint64_t)m,
+                                                            .chunks = r.chunks,
+                                                            .job = job_of(2)},
+                                                   .params = values[m]};
+        assert_int_equal(net_exchange_create(&client, &x[m]), ST_OK);
+    }
+    start_both(x, 0, 1);
+    for (int64_t step = 0; step < 8; step++) {
+        if (step == 3 && stop == 4) {
+            change_generation(&r, x, 4, 4);
+            continue;
+        }
+        if (step == 4 && stop < 0)
+            change_generation(&r, x, 4, -1);
+        for (int m = 0; m < 2; m++)
+            push(x, m, step);
+        for (int m = 0; m < 2; m++)
+            assert_int_equal(net_exchange_wait(x[m], 0, N_CHUNKS, step + 1), ST_OK);
+    }
+    memcpy(params, values[0], sizeof values[0]);
+    assert_memory_equal(values[0], values[1], sizeof values[0]);
+    struct net_join_reply reply; /* another is there with that index, and is not driven out */
+    assert_int_equal(join(&r, 1, 99, 0, &reply), JOIN_RETRY);
+    struct people p = people_of(&r);
+    assert_true(p.members[0].missing_ms < 0 && p.members[1].missing_ms < 0);
+    assert_int_equal(p.n_waiting, 1);
+    assert_int_equal(p.waiting[0].member, 2);
+    people_free(&p);
+    net_exchange_destroy(x[1]); /* gone, without a word */
+    wait_until(&r, is_missing);
+    net_exchange_destroy(x[0]);
+    net_server_destroy(server);
+    teardown(&r);
+}
+
+static void test_over_the_network(void **state)
+{
+    static float plain[N_ELEMS], planned[N_ELEMS], unplanned[N_ELEMS];
+    train(0, plain);
+    train(4, planned);
+    train(-1, unplanned);
+    assert_memory_equal(plain, planned, sizeof plain);
+    assert_memory_equal(plain, unplanned, sizeof plain);
+    assert_true(plain[0] != 0);
+}
+
+int main(void)
+{
+    log_init("test", -1, LOG_LEVEL_WARN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_without_plans), cmocka_unit_test(test_first_plan),
+        cmocka_unit_test(test_newcomers),     cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_follower),      cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_other_servers), cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_flood),         cmocka_unit_test(test_over_the_network),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
