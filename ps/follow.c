@@ -31,6 +31,7 @@ struct follow {
     uint64_t leader;            /* likewise: incarnation of ps 0; 0: not known yet */
     uint64_t order, taken;      /* likewise: the last, and the last that the saver was given */
     int64_t step;               /* likewise: of the order; -1: it is over */
+    uint64_t generation;        /* likewise: that the order is for */
     int told_restore;           /* likewise */
     int64_t line_ns;            /* likewise */
     pthread_t thread;
@@ -96,7 +97,7 @@ static void take_order(struct follow *f)
         run = ps_service_run(f->cfg.service, &ended);
         if (run) {
             f->taken = f->order;
-            saver_order(f->cfg.saver, f->order, f->step);
+            saver_order(f->cfg.saver, f->order, f->generation, f->step);
         }
     }
     run_unref(run);
@@ -140,6 +141,7 @@ static int handle(struct follow *f, const struct net_control_reply *reply)
     f->seen = reply->number;
     f->order = reply->order;
     f->step = reply->step;
+    f->generation = reply->generation;
     pthread_mutex_lock(&f->lock);
     f->given = reply->given;
     f->closing = reply->closing;

@@ -87,7 +87,7 @@ static int wants_now(const struct lead *l)
 }
 
 /* Makes the order known; step -1: there is none any more. */
-static void give_order(struct lead *l, int64_t step)
+static void give_order(struct lead *l, const struct run *run, int64_t step)
 {
     pthread_mutex_lock(&l->lock);
     if (step >= 0)
@@ -97,7 +97,7 @@ static void give_order(struct lead *l, int64_t step)
     uint64_t order = l->order;
     pthread_mutex_unlock(&l->lock);
     if (step >= 0)
-        saver_order(l->cfg.saver, order, step);
+        saver_order(l->cfg.saver, order, run->generation, step);
     else
         saver_cancel(l->cfg.saver);
     lead_answer(l);
@@ -196,7 +196,8 @@ static enum status write_manifest(struct lead *l, const struct run *run, int64_t
                             .job = run->job,
                             .chunks = run->chunks,
                             .n_files = l->cfg.n_servers,
-                            .files = files};
+                            .files = files,
+                            .progress = run_progress(run, step)};
     TRY(ps_manifest_write(l->cfg.folder, &m));
     for (int i = 0; i < l->cfg.n_servers; i++)
         bytes += (double)files[i].bytes;
@@ -252,7 +253,7 @@ static enum status attempt(struct lead *l, struct run *run, enum what what, int 
         ps_store_hold(run->store, 0);
         return ST_OK; /* there is one */
     }
-    give_order(l, step);
+    give_order(l, run, step);
     enum status st = held ? wait_for_arms(l) : ST_OK;
     if (held)
         ps_store_hold(run->store, 0);
@@ -266,7 +267,7 @@ static enum status attempt(struct lead *l, struct run *run, enum what what, int 
     }
     if (st == ST_OK)
         st = write_manifest(l, run, step);
-    give_order(l, -1);
+    give_order(l, run, -1);
     pthread_mutex_lock(&l->lock);
     if (st == ST_OK)
         l->last_step = step;

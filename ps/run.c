@@ -110,3 +110,12 @@ uint64_t run_position(const struct run *r, int64_t step)
 {
     return net_plan_position(r->plan, step);
 }
+
+struct ps_progress run_progress(const struct run *r, int64_t step)
+{
+    return (struct ps_progress){.known = 1,
+                                .position = run_position(r, step),
+                                .n_members = r->plan->n_members,
+                                .member = r->plan->member,
+                                .servers = r->plan->servers};
+}

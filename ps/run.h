@@ -54,5 +54,7 @@ void run_unref(struct run *r); /* NULL is fine; `older` is not its */
 
 /* Of step `step`, its first sample, counted from the first of the first pass. */
 uint64_t run_position(const struct run *r, int64_t step);
+/* What a checkpoint of the step says of it; its lists are the run's. */
+struct ps_progress run_progress(const struct run *r, int64_t step);
 
 #endif

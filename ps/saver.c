@@ -77,10 +77,11 @@ static void write_file(struct saver *s)
         .folder = s->cfg.folder,
         .step = state.step,
         .generation = s->run->generation,
-        .server = s->cfg.self,
-        .n_servers = s->cfg.n_servers,
+        .server = s->run->self,
+        .n_servers = s->run->plan->servers.n,
         .job = &s->run->job,
         .chunks = s->run->chunks,
+        .progress = run_progress(s->run, state.step),
     };
     enum status st = write_aside(&file, s->capture, &state.file);
     ps_capture_end(s->capture);
@@ -174,11 +175,17 @@ static void set(struct saver *s, enum use use, enum saver_phase phase)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The capture of the service's present run. */
-static enum status take_run(struct saver *s)
+/* The capture of the service's present run, if it is of the generation and has chunks here. */
+static enum status take_run(struct saver *s, uint64_t generation)
 {
     int ended;
     struct run *r = ps_service_run(s->cfg.service, &ended);
+    if (r && (r->generation != generation || r->self < 0)) {
+        LOG_D("an order of generation %" PRIu64 " meets generation %" PRIu64 ", server %d",
+              generation, r->generation, r->self);
+        run_unref(r);
+        return ST_RANGE;
+    }
     if (r == s->run) {
         run_unref(r);
         return r ? ST_OK : ST_NOT_FOUND;
@@ -190,7 +197,7 @@ static enum status take_run(struct saver *s)
     return r ? ps_capture_create(r->store, on_captured, s, &s->capture) : ST_NOT_FOUND;
 }
 
-void saver_order(struct saver *s, uint64_t order, int64_t step)
+void saver_order(struct saver *s, uint64_t order, uint64_t generation, int64_t step)
 {
     int seized = seize(s);
     pthread_mutex_lock(&s->lock);
@@ -204,7 +211,7 @@ void saver_order(struct saver *s, uint64_t order, int64_t step)
         pthread_mutex_lock(&s->lock);
         s->captured = 0; /* nobody sets it any more before begin */
         pthread_mutex_unlock(&s->lock);
-        enum status st = take_run(s);
+        enum status st = take_run(s, generation);
         if (st == ST_OK && s->capture)
             st = ps_capture_begin(s->capture, step);
         int armed = st == ST_OK && s->capture;

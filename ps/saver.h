@@ -26,8 +26,7 @@ struct saver_state {
 
 struct saver_config {
     struct ps_service *service;
-    const char *folder; /* borrowed for ever */
-    int self, n_servers;
+    const char *folder;         /* borrowed for ever */
     void (*changed)(void *ctx); /* the state did */
     void *ctx;
 };
@@ -35,8 +34,9 @@ struct saver_config {
 struct saver;
 enum status saver_create(const struct saver_config *cfg, struct saver **out);
 void saver_destroy(struct saver *s); /* NULL is fine; waits until what is being written is */
-/* Takes the place of an earlier order, unless that is being written: then this one fails. */
-void saver_order(struct saver *s, uint64_t order, int64_t step);
+/* Takes the place of an earlier order, unless that is being written: then this one fails, as it
+ * does where the service is in another generation, or has no chunks in it. */
+void saver_order(struct saver *s, uint64_t order, uint64_t generation, int64_t step);
 /* If it is still waiting for chunks: it is not any more. */
 void saver_cancel(struct saver *s);
 void saver_state(struct saver *s, struct saver_state *out);

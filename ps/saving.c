@@ -176,8 +176,6 @@ enum status saving_start(struct saving *s, struct ps_service *service)
     struct saver_config saver = {
         .service = service,
         .folder = s->cfg.folder,
-        .self = s->cfg.self,
-        .n_servers = s->cfg.ps_hosts->n,
         .changed = on_changed,
         .ctx = s,
     };
