@@ -129,6 +129,25 @@ enum status ps_store_give(struct ps_store *s, int chunk, const struct ps_taken *
     return ST_OK;
 }
 
+enum status ps_store_copy(struct ps_store *s, int chunk, const struct ps_copied *from)
+{
+    struct ps_version v;
+    struct cell *c = &s->cells[s->cell_of[chunk]];
+    if (from->n_value != c->n || from->n_slots != c->n * c->n_slots || from->version < 0)
+        return ST_PROTOCOL;
+    enum status st = ps_cell_take_version(s, c, &v);
+    if (st != ST_OK)
+        return st;
+    memcpy(v.value->data, from->value, c->n * sizeof(float));
+    if (c->n_slots > 0) {
+        memcpy(c->now.slots->data, from->slots, from->n_slots * sizeof(float));
+        v.slots = buf_ref(c->now.slots);
+    }
+    ps_cell_encode(c, &v);
+    set_first(c, &v, from->version);
+    return ST_OK;
+}
+
 enum status ps_store_load(struct ps_store *s,
                           enum status (*load)(void *ctx, int chunk, float *value, float *slots,
                                               int64_t *version),

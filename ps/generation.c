@@ -141,6 +141,7 @@ static enum status make_run(struct ps_service *s, const struct net_plan *plan,
         .address = s->cfg.address,
         .restore = restore,
         .before = before,
+        .gather = s->gather,
         .store = {.max_bytes = s->cfg.max_model_bytes,
                   .worker_hosts = s->cfg.worker_hosts,
                   .straggler_ms = s->cfg.straggler_ms,
@@ -294,6 +295,60 @@ void ps_service_stop(struct ps_service *s, int64_t step)
     struct run *r = ps_service_run(s, &ended);
     if (r)
         ps_store_stop(r->store, step);
+    run_unref(r);
+}
+
+void ps_service_cancel(struct ps_service *s, uint64_t generation)
+{
+    ps_gather_cancel(s->gather, generation);
+}
+
+/* The run that chunks are wanted of; NULL: *why says why not. */
+static struct run *find_stopped(struct ps_service *s, uint64_t generation,
+                                char why[CONTROL_TEXT_BYTES])
+{
+    struct run *r = find_run(s, generation);
+    if (!r)
+        snprintf(why, CONTROL_TEXT_BYTES, "generation %" PRIu64 " is not here any more",
+                 generation);
+    else if (!ps_store_stopped(r->store))
+        snprintf(why, CONTROL_TEXT_BYTES, "generation %" PRIu64 " is not over here", generation);
+    else
+        return r;
+    run_unref(r);
+    return NULL;
+}
+
+/* ST_RANGE: it does not fit any more. */
+static enum status hand_on(struct run *r, int chunk, int64_t step, struct net_fetch_reply *reply)
+{
+    struct ps_taken t;
+    if (ps_store_take(r->store, chunk, step, &t) != ST_OK) {
+        snprintf(reply->refused, sizeof reply->refused,
+                 "chunk %d of generation %" PRIu64 " is not here at step %" PRId64, chunk,
+                 r->generation, step);
+        return ST_NOT_FOUND;
+    }
+    const struct net_fetch_item item = {.chunk = chunk,
+                                        .version = t.version,
+                                        .value = t.value,
+                                        .slots = t.slots,
+                                        .value_bytes = t.value->bytes,
+                                        .slots_bytes = t.slots ? t.slots->bytes : 0};
+    enum status st = net_fetch_put(reply, &item);
+    ps_taken_drop(&t);
+    return st;
+}
+
+void service_fetch(void *ctx, const struct net_fetch_request *request,
+                   struct net_fetch_reply *reply)
+{
+    enum status st = ST_OK;
+    struct run *r = find_stopped(ctx, request->generation, reply->refused);
+    for (int i = 0; r && st == ST_OK && i < request->n; i++)
+        st = hand_on(r, request->chunk[i], request->step, reply);
+    if (st == ST_NOMEM)
+        snprintf(reply->refused, sizeof reply->refused, "the server is out of memory");
     run_unref(r);
 }
 

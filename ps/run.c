@@ -1,10 +1,7 @@
 /* ps/run.c - see run.h. */
 #include "ps/run.h"
 #include "base/clock.h"
-#include "base/log.h"
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 static enum status load_chunk(void *ctx, int chunk, float *value, float *slots, int64_t *version)
 {
@@ -13,41 +10,14 @@ static enum status load_chunk(void *ctx, int chunk, float *value, float *slots, 
     return ps_restore_read(cfg->restore, c->first, c->n_elems, value, slots, version);
 }
 
-/* A chunk that this server had before. */
-static enum status take_own(const struct run_config *cfg, struct run *r, int chunk)
+static enum status gather(const struct run_config *cfg, const struct run *r)
 {
-    struct ps_taken taken;
-    enum status st = cfg->before ? ST_OK : ST_NOT_FOUND;
-    if (st == ST_OK)
-        st = ps_store_take(cfg->before->store, chunk, r->plan->step, &taken);
-    if (st != ST_OK) {
-        LOG_E("generation %" PRIu64 " cannot begin: chunk %d of generation %" PRIu64
-              " is not here at step %" PRId64,
-              r->generation, chunk, r->plan->before, r->plan->step);
-        return st;
-    }
-    st = ps_store_give(r->store, chunk, &taken);
-    ps_taken_drop(&taken);
-    return st;
-}
-
-/* What the servers of the generation before hold. */
-static enum status take_from_memory(const struct run_config *cfg, struct run *r)
-{
-    enum status st = ST_OK;
-    const struct net_plan *p = r->plan;
-    for (int i = 0; i < p->chunks->n_chunks && st == ST_OK; i++) {
-        if (p->shard[i] != r->self)
-            continue;
-        if (strcmp(p->holders.addr[p->held_by[i]], cfg->address) == 0) {
-            st = take_own(cfg, r, i);
-            continue;
-        }
-        LOG_E("generation %" PRIu64 " cannot begin: chunk %d is at %s", r->generation, i,
-              p->holders.addr[p->held_by[i]]);
-        st = ST_UNSUPPORTED;
-    }
-    return st;
+    const struct ps_gather_request request = {.plan = r->plan,
+                                              .self = r->self,
+                                              .address = cfg->address,
+                                              .to = r->store,
+                                              .before = cfg->before ? cfg->before->store : NULL};
+    return ps_gather_run(cfg->gather, &request);
 }
 
 enum status run_create(const struct run_config *cfg, struct run **out)
@@ -82,7 +52,7 @@ enum status run_create(const struct run_config *cfg, struct run **out)
     if (p->source == PLAN_CHECKPOINT)
         TRY(ps_store_load(r->store, load_chunk, (void *)cfg));
     else if (p->source == PLAN_MEMORY)
-        TRY(take_from_memory(cfg, r));
+        TRY(gather(cfg, r));
     *out = r;
     return ST_OK;
 done:

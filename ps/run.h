@@ -3,11 +3,11 @@
  * checkpoints share; private to them.
  * Owns:    a copy of the plan; the store.
  * Threads: fields are set by create, but for those that the service's lock guards.
- * Errors:  ST_NOMEM, ST_RANGE, of a restore ST_IO, ST_CORRUPT, of what other servers hold those of
- *          net_fetch; logged. */
+ * Errors:  ST_NOMEM, ST_RANGE, of a restore ST_IO, ST_CORRUPT, from memory those of ps_gather_run;
+ *          logged. */
 #ifndef PS_RUN_H
 #define PS_RUN_H
-#include "net/plan.h"
+#include "ps/gather.h"
 #include "ps/restore.h"
 #include "ps/store.h"
 #include <stdatomic.h>
@@ -47,6 +47,7 @@ struct run_config {
     struct ps_store_config store;     /* all but what the plan says */
     const struct ps_restore *restore; /* CHECKPOINT */
     struct run *before;               /* MEMORY: this server's of plan->before; NULL: none */
+    struct ps_gather *gather;         /* likewise, borrowed for the call */
 };
 enum status run_create(const struct run_config *cfg, struct run **out);
 struct run *run_ref(struct run *r);

@@ -156,7 +156,8 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
         s->cfg.address = cfg->ps_hosts->addr[cfg->self];
     s->waits_for_resume = cfg->waits_for_resume;
     s->first_generation = 1;
-    if (ps_streams_create(&s->streams) != ST_OK) {
+    if (ps_streams_create(&s->streams) != ST_OK || ps_gather_create(&s->gather) != ST_OK) {
+        ps_streams_destroy(s->streams);
         free(s);
         return ST_NOMEM;
     }
@@ -187,6 +188,7 @@ void ps_service_destroy(struct ps_service *s)
     ps_restore_close(s->resume);
     free(s->late);
     ps_streams_destroy(s->streams);
+    ps_gather_destroy(s->gather);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->change);
@@ -209,6 +211,7 @@ struct net_server_handler ps_service_handler(struct ps_service *s)
                                        .join = service_join,
                                        .leave = service_leave,
                                        .control = on_control,
+                                       .fetch = service_fetch,
                                        .piece = on_piece,
                                        .stream_closed = on_stream_closed};
 }

@@ -87,6 +87,9 @@ void ps_service_stop(struct ps_service *s, int64_t step);
  */
 enum status ps_service_begin(struct ps_service *s, const struct net_plan *plan,
                              const struct ps_restore *restore);
+/* Ends a begin of this generation that fetches chunks, under way or still to come, with
+ * ST_CANCELLED; UINT64_MAX: of every generation from now on. From any thread. */
+void ps_service_cancel(struct ps_service *s, uint64_t generation);
 /* All servers are in the generation: those before it are let go. */
 void ps_service_settle(struct ps_service *s, uint64_t generation);
 /* The plan's members, in their order; and those who wait, heard of in the last seconds (at ps 0).

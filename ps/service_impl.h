@@ -29,6 +29,7 @@ struct ps_service {
     uint64_t first_generation; /* its */
     pthread_t ticker;
     int has_ticker;
+    struct ps_gather *gather; /* of the begin under way */
     _Atomic uint64_t received_bytes, sent_bytes;
 };
 
@@ -46,6 +47,9 @@ void service_forget_stream(struct ps_service *s, uint64_t stream);
 void *service_ticker_main(void *arg);
 
 /* generation.c */
+/* Of the handler. */
+void service_fetch(void *ctx, const struct net_fetch_request *request,
+                   struct net_fetch_reply *reply);
 /* Gives back a reference to a run, and to each that is kept behind it. NULL is fine. */
 void service_let_go(struct run *r);
 /* 1 if all members are done, for the first time. Under the lock. */

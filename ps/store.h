@@ -119,6 +119,14 @@ enum status ps_store_take(struct ps_store *s, int chunk, int64_t step, struct ps
  * that can be. ST_NOMEM. */
 enum status ps_store_give(struct ps_store *s, int chunk, const struct ps_taken *t);
 
+/* Likewise, what another server had, as copies. ST_PROTOCOL: it does not fit the chunk. */
+struct ps_copied {
+    int64_t version;
+    const float *value, *slots; /* slots: one after the other */
+    size_t n_value, n_slots;    /* numbers in each */
+};
+enum status ps_store_copy(struct ps_store *s, int chunk, const struct ps_copied *c);
+
 /* Before the first piece: each chunk's version, value and slots (NULL: it has none) as `load` gives
  * them; it logs what it fails for. */
 enum status ps_store_load(struct ps_store *s,

@@ -64,7 +64,7 @@ static void on_first(void *ctx, const struct net_join *join)
     bump(ctx, &((struct rig *)ctx)->n_first);
 }
 
-static void setup(struct rig *r, int self, int plans)
+static void setup_at(struct rig *r, const char *address, int self, int plans)
 {
     *r = (struct rig){.n_started = 0};
     pthread_mutex_init(&r->lock, NULL);
@@ -72,7 +72,7 @@ static void setup(struct rig *r, int self, int plans)
     assert_int_equal(chunks_create(model, 1, 4096, &r->chunks), ST_OK);
     assert_int_equal(r->chunks->n_chunks, N_CHUNKS);
     const struct ps_service_config cfg = {.self = self,
-                                          .address = self_addr,
+                                          .address = address,
                                           .ps_hosts = &alone,
                                           .worker_hosts = &no_workers,
                                           .max_model_bytes = 1 << 20,
@@ -83,6 +83,11 @@ static void setup(struct rig *r, int self, int plans)
                                           .ctx = r};
     assert_int_equal(ps_service_create(&cfg, &r->service), ST_OK);
     r->handler = ps_service_handler(r->service);
+}
+
+static void setup(struct rig *r, int self, int plans)
+{
+    setup_at(r, self_addr, self, plans);
 }
 
 static void teardown(struct rig *r)
@@ -645,6 +650,102 @@ static void train(int64_t stop, float *params)
     teardown(&r);
 }
 
+/* A server as others reach it. */
+struct node {
+    struct rig rig;
+    struct net_server *server;
+    char addr[32];
+};
+
+static void node_start(struct node *n, int self)
+{
+    setup_at(&n->rig, n->addr, self, 1);
+    struct net_server_config cfg = {.addr = "127.0.0.1:0", .handler = n->rig.handler};
+    assert_int_equal(net_server_create(&cfg, &n->server), ST_OK);
+    snprintf(n->addr, sizeof n->addr, "127.0.0.1:%d", net_server_port(n->server));
+}
+
+static void node_stop(struct node *n)
+{
+    net_server_destroy(n->server);
+    teardown(&n->rig);
+}
+
+/* A plan of both nodes' servers in which `shard` has the chunks that `held_by` had. */
+static struct net_plan *shared_plan(struct node node[2], uint64_t generation, const int shard[2],
+                                    const int held_by[2])
+{
+    static const int member[] = {0, 1};
+    char *addr[] = {node[0].addr, node[1].addr};
+    const struct hosts hosts = {2, addr};
+    struct net_plan *p = plan_of(&node[0].rig, generation, member, 2, &hosts);
+    memcpy(p->shard, shard, N_CHUNKS * sizeof *shard);
+    memcpy(p->held_by, held_by, N_CHUNKS * sizeof *held_by);
+    p->source = generation > 1 ? PLAN_MEMORY : PLAN_FIRST;
+    p->step = generation > 1 ? 3 : 0;
+    return p;
+}
+
+static void take(struct rig *r, int chunk, struct ps_taken *out)
+{
+    int ended;
+    struct run *run = ps_service_run(r->service, &ended);
+    assert_int_equal(ps_store_take(run->store, chunk, 3, out), ST_OK);
+    run_unref(run);
+}
+
+/* Chunk 1 goes over to a server that had none, with its slots, bit by bit, from a server that is in
+ * the new generation already or not; and back. */
+static void test_fetch(void **state)
+{
+    static const int first[] = {0, 0}, second[] = {0, 1};
+    struct node node[2];
+    struct ps_taken was, is;
+    for (int i = 0; i < 2; i++)
+        node_start(&node[i], i);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(begin(&node[i].rig, shared_plan(node, 1, first, first)), ST_OK);
+    struct net_join_reply reply;
+    for (int m = 0; m < 2; m++)
+        join(&node[0].rig, m, 10 + (uint64_t)m, 2, &reply);
+    fill(&node[0].rig, 3, 2);
+    take(&node[0].rig, 1, &was);
+    log_init("test", -1, LOG_LEVEL_ERROR + 1); /* who has not stopped hands on nothing */
+    assert_int_equal(begin(&node[1].rig, shared_plan(node, 2, second, first)), ST_REFUSED);
+    log_init("test", -1, LOG_LEVEL_WARN);
+    ps_service_stop(node[0].rig.service, 3);
+    assert_int_equal(begin(&node[1].rig, shared_plan(node, 2, second, first)), ST_OK);
+    assert_int_equal(begin(&node[0].rig, shared_plan(node, 2, second, first)), ST_OK);
+    take(&node[1].rig, 1, &is);
+    assert_ptr_not_equal(was.value, is.value);
+    assert_memory_equal(was.value->data, is.value->data, was.value->bytes);
+    assert_non_null(was.slots);
+    assert_memory_equal(was.slots->data, is.slots->data, was.slots->bytes);
+    ps_taken_drop(&is);
+    assert_int_equal(state_of(&node[0].rig).lowest, 3);
+    for (int i = 0; i < 2; i++) {
+        ps_service_settle(node[i].rig.service, 2);
+        ps_service_stop(node[i].rig.service, 3);
+    }
+    log_init("test", -1, LOG_LEVEL_ERROR + 1);
+    struct net_plan *gone = shared_plan(node, 3, first, second);
+    gone->before = 1; /* which was let go */
+    assert_int_equal(begin(&node[0].rig, gone), ST_NOT_FOUND);
+    ps_service_cancel(node[0].rig.service, 3);
+    assert_int_equal(begin(&node[0].rig, shared_plan(node, 3, first, second)), ST_CANCELLED);
+    log_init("test", -1, LOG_LEVEL_WARN);
+    struct net_plan *back = shared_plan(node, 4, first, second);
+    back->before = 2;
+    assert_int_equal(begin(&node[0].rig, back), ST_OK);
+    take(&node[0].rig, 1, &is);
+    assert_memory_equal(was.value->data, is.value->data, was.value->bytes);
+    assert_memory_equal(was.slots->data, is.slots->data, was.slots->bytes);
+    ps_taken_drop(&is);
+    ps_taken_drop(&was);
+    for (int i = 0; i < 2; i++)
+        node_stop(&node[i]);
+}
+
 static void test_over_the_network(void **state)
 {
     static float plain[N_ELEMS], planned[N_ELEMS], unplanned[N_ELEMS];
@@ -660,11 +761,17 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_plans), cmocka_unit_test(test_first_plan),
-        cmocka_unit_test(test_newcomers),     cmocka_unit_test(test_dropped),
-        cmocka_unit_test(test_follower),      cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_other_servers), cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_flood),         cmocka_unit_test(test_over_the_network),
+        cmocka_unit_test(test_without_plans),
+        cmocka_unit_test(test_first_plan),
+        cmocka_unit_test(test_newcomers),
+        cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_follower),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_other_servers),
+        cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_fetch),
+        cmocka_unit_test(test_over_the_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
