@@ -170,7 +170,7 @@ done:
     return st;
 }
 
-/* Nothing new begins any more. */
+/* Nothing new begins any more; the link's memory stays, for callbacks that are about to return. */
 static void close_link(struct link *l)
 {
     struct net_exchange *x = l->x;
@@ -179,6 +179,7 @@ static void close_link(struct link *l)
     while (!link_idle(l)) /* ends because its call was cancelled */
         pthread_cond_wait(&x->changed, &x->lock);
     pthread_mutex_unlock(&x->lock);
+    link_close(l);
 }
 
 /* The first one last: its callbacks may put others on the list of the retired. */
@@ -190,14 +191,21 @@ static void close_links(struct net_exchange *x)
     while (x->n_leaves > 0) /* each ends at its deadline at the latest */
         pthread_cond_wait(&x->changed, &x->lock);
     pthread_mutex_unlock(&x->lock);
+    for (struct link *l = x->retired; l; l = l->next_retired)
+        close_link(l);
+}
+
+/* No callback runs any more. */
+static void free_links(struct net_exchange *x)
+{
     for (int i = 0; i < x->n_links; i++)
         link_destroy(x->links[i]);
     while (x->retired) {
         struct link *l = x->retired;
         x->retired = l->next_retired;
-        close_link(l);
         link_destroy(l);
     }
+    free(x->links);
 }
 
 void net_exchange_destroy(struct net_exchange *x)
@@ -219,6 +227,7 @@ void net_exchange_destroy(struct net_exchange *x)
     int64_t left = x->n_refs;
     pthread_mutex_unlock(&x->lock);
     net_pollers_destroy(x->pollers);
+    free_links(x);
     net_rt_shutdown();
     if (left > 0) {
         LOG_E("%lld payloads are still held by gRPC; their memory is left alone", (long long)left);
@@ -231,7 +240,6 @@ void net_exchange_destroy(struct net_exchange *x)
     net_shared_unref(x->segment);
     free(x->server);
     free(x->chunks);
-    free(x->links);
     pthread_cond_destroy(&x->work);
     pthread_cond_destroy(&x->ready);
     pthread_cond_destroy(&x->changed);

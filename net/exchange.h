@@ -17,7 +17,8 @@
  * Owns:    channels, streams, two threads.
  * Threads: push, wait from any thread.
  * Errors:  ST_REFUSED (another model or job; logged with the server's sentence), ST_CANCELLED
- *          after cancel(), ST_REBASED, ST_DEADLINE, ST_PROTOCOL. */
+ *          after cancel(), ST_REBASED, ST_DEADLINE, ST_PROTOCOL,
+ *          ST_UNAVAILABLE (a server has lost the parameters; logged). */
 #ifndef NET_EXCHANGE_H
 #define NET_EXCHANGE_H
 #include "base/hosts.h"

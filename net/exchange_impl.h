@@ -109,7 +109,8 @@ struct net_exchange {
 };
 
 enum status link_create(struct net_exchange *x, const char *addr, struct link **out);
-void link_destroy(struct link *l); /* after link_cancel and link_idle */
+void link_close(struct link *l);   /* its channel; after link_cancel and link_idle */
+void link_destroy(struct link *l); /* likewise, and all; when its last callback has returned */
 /* Joins without delay when it is next down, which it is at once where it is held; under x->lock. */
 void link_hurry(struct link *l);
 void link_join(struct link *l); /* by the keeper; state is LINK_JOINING */

@@ -399,7 +399,7 @@ static enum status take_reply(struct link *l, const struct net_join_reply *reply
     if (lost) {
         LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
               l->index, l->addr);
-        return ST_PROTOCOL;
+        return ST_UNAVAILABLE;
     }
     if (renew)
         x->cfg.first_values(x->cfg.ctx, x->cfg.params);
@@ -664,10 +664,16 @@ enum status link_create(struct net_exchange *x, const char *addr, struct link **
     return ST_OK;
 }
 
-void link_destroy(struct link *l)
+void link_close(struct link *l)
 {
     if (l->channel)
         grpc_channel_destroy(l->channel);
+    l->channel = NULL;
+}
+
+void link_destroy(struct link *l)
+{
+    link_close(l);
     net_shared_unref(l->arena);
     free(l->spans);
     free(l->queue.bits);

@@ -370,7 +370,7 @@ static void test_server_forgot(void **state)
         r.tiny[0].version[i] = -1;
     tiny_start(&r.tiny[0]);
     push_all(&r, 0);
-    assert_int_equal(CAPTURE(net_exchange_wait(r.x, 0, N_CHUNKS, 1)), ST_PROTOCOL);
+    assert_int_equal(CAPTURE(net_exchange_wait(r.x, 0, N_CHUNKS, 1)), ST_UNAVAILABLE);
     assert_non_null(strstr(capture_text, "has lost the parameters"));
     rig_close(&r);
 }

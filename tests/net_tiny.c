@@ -22,6 +22,8 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
     struct tiny *t = ctx;
     pthread_mutex_lock(&t->lock);
     t->n_join++;
+    t->last_member = req->member;
+    reply->place = t->place;
     reply->answer = (enum join_answer)t->answer;
     if (t->retries > 0) {
         t->retries--;
@@ -45,13 +47,18 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
     reply->server = malloc((size_t)t->n_chunks * sizeof *reply->server);
     for (int i = 0; i < t->n_chunks; i++)
         reply->server[i] = i % t->n_servers;
+    if (t->servers && hosts_copy((const char *const *)t->servers->addr, (size_t)t->servers->n,
+                                 &reply->servers) != ST_OK)
+        abort();
 }
 
 static void on_leave(void *ctx, const struct net_leave *leave)
 {
     struct tiny *t = ctx;
     pthread_mutex_lock(&t->lock);
-    t->n_leave++;
+    t->n_soon += leave->soon;
+    t->n_leave += !leave->soon;
+    t->last_member = leave->member;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
 }
@@ -140,15 +147,17 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     struct net_piece answer = {.chunk = piece->chunk};
     pthread_mutex_lock(&t->lock);
     t->n_piece++;
+    t->last_rank = (int)head->member;
     answer.kind = take(t, head, piece);
     answer.step = (uint64_t)t->version[piece->chunk];
     struct buf *value = t->value[piece->chunk];
-    int hold = t->hold || !value;
-    size_t bytes = value ? value->bytes : 0;
+    int hold = t->hold || !value, over = t->end && t->version[piece->chunk] >= t->end;
+    size_t bytes = value && !over ? value->bytes : 0;
     if (value) {
         buf_ref(value);
         answer.crc32c = digest_crc32c(0, value->data, value->bytes);
     }
+    answer.kind = over ? PIECE_REBASE : answer.kind;
     if (t->bad_crc > 0 && !hold) {
         t->bad_crc--;
         answer.crc32c ^= 1;
@@ -202,6 +211,7 @@ void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_ser
     t->generation = 1;
     pthread_mutex_init(&t->lock, NULL);
     clock_cond_init(&t->changed);
+    t->last_member = t->last_rank = -5;
     for (int i = 0; i < TINY_CHUNKS; i++)
         t->version[i] = -1;
 }
@@ -288,6 +298,24 @@ void tiny_go_back(struct tiny *t, int64_t step)
         t->version[i] = step;
     }
     pthread_mutex_unlock(&t->lock);
+}
+
+void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *servers,
+                const struct net_place *place)
+{
+    pthread_mutex_lock(&t->lock);
+    t->index = index;
+    t->n_servers = servers->n;
+    t->servers = servers;
+    t->place = *place;
+    t->end = 0;
+    for (int i = 0; i < t->n_chunks; i++) { /* as if it had fetched what it lacks */
+        size_t bytes = (size_t)t->chunks->chunks[i].n_elems * sizeof(float);
+        if (!t->value[i] && buf_create(bytes, &t->value[i]) != ST_OK)
+            abort();
+    }
+    pthread_mutex_unlock(&t->lock);
+    tiny_go_back(t, step);
 }
 
 void tiny_fill(struct tiny *t)

@@ -17,21 +17,26 @@ struct tiny {
     struct buf *value[TINY_CHUNKS];
     int64_t version[TINY_CHUNKS]; /* -1: none */
     uint64_t incarnation[TINY_CHUNKS];
-    int answer;                 /* enum join_answer */
-    int generation;             /* others' pieces are answered by REBASE */
-    int hold;                   /* swallow requests */
-    int say_taken;              /* answer pushes that ask for it by TAKEN, first */
-    int retries;                /* joins to answer by RETRY */
-    int bad_crc;                /* answers to spoil */
-    int bad_length;             /* likewise */
-    int bad_place, bad_stamp;   /* likewise: of those by reference */
-    struct net_shared *segment; /* NULL: no shared memory; by tiny_share */
-    int kind;                   /* a piece_kind; not 0: answer PUSH by this kind, with `why` */
-    uint32_t order[TINY_ORDER]; /* chunks of the first n_push pushes, as they came */
-    int n_rebase;               /* pieces so answered */
+    int answer;                  /* enum join_answer */
+    int generation;              /* others' pieces are answered by REBASE */
+    struct net_place place;      /* that joins are told; n_members 0: none */
+    const struct hosts *servers; /* likewise, by server 0; NULL: none */
+    int64_t end;                 /* not 0: REBASE instead of an answer with this version or later */
+    int hold;                    /* swallow requests */
+    int say_taken;               /* answer pushes that ask for it by TAKEN, first */
+    int retries;                 /* joins to answer by RETRY */
+    int bad_crc;                 /* answers to spoil */
+    int bad_length;              /* likewise */
+    int bad_place, bad_stamp;    /* likewise: of those by reference */
+    struct net_shared *segment;  /* NULL: no shared memory; by tiny_share */
+    int kind;                    /* a piece_kind; not 0: answer PUSH by this kind, with `why` */
+    uint32_t order[TINY_ORDER];  /* chunks of the first n_push pushes, as they came */
+    int n_rebase;                /* pieces so answered */
     int n_join, n_push, n_duplicate, n_leave, n_closed, n_piece;
-    int n_shared; /* pushes by reference */
-    int n_asked;  /* pushes that want to hear TAKEN */
+    int n_shared;               /* pushes by reference */
+    int n_asked;                /* pushes that want to hear TAKEN */
+    int n_soon;                 /* members that want to leave, so often as they said so */
+    int last_member, last_rank; /* of a join, of a frame */
 };
 
 void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_servers);
@@ -48,6 +53,9 @@ int tiny_get(struct tiny *t, const int *field);
 void tiny_set(struct tiny *t, int *field, int value);
 /* A new generation, in which all chunks are at version `step`, each float its number + step. */
 void tiny_go_back(struct tiny *t, int64_t step);
+/* A planned generation: as tiny_go_back, with other servers and another place for the member. */
+void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *servers,
+                const struct net_place *place);
 /* Gives chunk 0 its first value, all bytes 7. */
 void tiny_fill(struct tiny *t);
 
