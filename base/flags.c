@@ -332,6 +332,8 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
         p->version = 1;
     else if (key >= KEY_FIRST && (size_t)(key - KEY_FIRST) < p->prog->n_flags) {
         enum status st = set_flag(&p->prog->flags[key - KEY_FIRST], arg);
+        if (p->prog->given)
+            p->prog->given[key - KEY_FIRST] = 1;
         if (p->st == ST_OK)
             p->st = st;
     } else

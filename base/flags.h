@@ -29,6 +29,7 @@ struct flags_program {
     const struct flag *flags;
     size_t n_flags;
     const char *words; /* what may stand beside the flags, for --help: "COMMAND"; NULL: nothing */
+    unsigned char *given; /* [n_flags] in: 0; 1: it was on the command line; NULL: nobody asks */
 };
 
 /* 1 for sure exits (--help and --version print to stdout and set *exit_now to 1). */

@@ -23,6 +23,23 @@ const char *status_text(enum status st)
     return (unsigned)st < sizeof texts / sizeof *texts ? texts[st] : "unknown status";
 }
 
+int status_exit_code(enum status st)
+{
+    switch (st) {
+    case ST_OK:
+        return 0;
+    case ST_UNAVAILABLE:
+    case ST_DEADLINE:
+    case ST_BUSY:
+    case ST_NOMEM:
+    case ST_IO:
+    case ST_INTERNAL:
+        return EXIT_RETRY;
+    default:
+        return EXIT_PERMANENT;
+    }
+}
+
 void status_check_failed(const char *file, int line, const char *cond)
 {
     LOG_E("bug at %s:%d: %s does not hold; please report this line", file, line, cond);

@@ -37,6 +37,11 @@ enum status {
 const char *status_name(enum status st); /* "ST_OK"; static */
 const char *status_text(enum status st); /* "ok"; static */
 
+/* A program's exit status, for schedulers: 0; EXIT_RETRY where a restart may mend it (a peer or
+ * memory that is not there, a port in use, a full disk, a lost device); else EXIT_PERMANENT. */
+enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, EXIT_RETRY = 138 };
+int status_exit_code(enum status st);
+
 /* Runs CALL; if it fails, keeps its code in the local `st` and jumps to the local label `done`. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \

@@ -26,7 +26,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, MAX_PIDS = 64, PATTERN = 8, LEAVE_MS = 5000 };
+enum { MAX_PIDS = 64, PATTERN = 8, LEAVE_MS = 5000 };
 
 static const char *opt_ps_hosts = "", *opt_cpu_of = "";
 static int64_t opt_task_index = 0, opt_workers = 1, opt_params = 1, opt_param_bytes = 1 << 20;

@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, MAX_TRIPS = 4 << 20, WARMUP = 20, PEER_LIMIT_S = 10 };
+enum { MAX_TRIPS = 4 << 20, WARMUP = 20, PEER_LIMIT_S = 10 };
 
 static int64_t opt_bytes = 4;
 static double opt_seconds = 1;

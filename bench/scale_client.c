@@ -26,7 +26,6 @@
 #include <unistd.h>
 
 enum {
-    EXIT_USAGE = 2,
     MAX_TENSORS = 65536,
     MAX_WATCHED = 64,
     LEAVE_MS = 20000,

@@ -15,8 +15,6 @@
 
 enum {
     EXIT_REFUSED = 1,
-    EXIT_USAGE = 2,
-    EXIT_RETRY = 138,
     WAIT_MS = 600000, /* of checkpoint --wait */
     ASK_MS = 200,     /* between its questions */
     LINE_BYTES = 65536,

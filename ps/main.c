@@ -22,7 +22,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, STOP_GRACE_MS = 2000, MAX_AUTO_THREADS = 8 };
+enum { STOP_GRACE_MS = 2000, MAX_AUTO_THREADS = 8 };
 
 static const char *opt_ps_hosts = "", *opt_worker_hosts = "", *opt_job_name = "ps", *opt_trace;
 static const char *opt_summary_json;

@@ -27,7 +27,9 @@ static const struct flag flags[] = {
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
     {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
 };
-static struct flags_program prog = {"worker", "Trains.", flags, sizeof flags / sizeof *flags, NULL};
+static unsigned char given[sizeof flags / sizeof *flags];
+static struct flags_program prog = {"worker", "Trains.", flags, sizeof flags / sizeof *flags,
+                                    NULL,     given};
 
 static char output[16384]; /* what the last parse wrote to stderr and stdout */
 static int exit_now;
@@ -83,6 +85,9 @@ static void test_values(void **state)
     assert_int_equal(mode, 1);
     assert_int_equal(exit_now, 0);
     assert_string_equal(output, "");
+    assert_int_equal(given[0], 1);
+    assert_int_equal(given[2], 0); /* steps */
+    memset(given, 0, sizeof given);
     assert_int_equal(PARSE("--sync_replicas", "--sync_replicas=false", "--ps_hosts="), ST_OK);
     assert_int_equal(sync_on, 0);
     assert_string_equal(hosts, "");

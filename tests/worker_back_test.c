@@ -1,4 +1,5 @@
-/* tests/worker_back_test.c - the training loop at servers that go back to an earlier step. */
+/* tests/worker_back_test.c - the training loop at servers that go back to an earlier step, and over
+ * planned changes of its members. */
 #include "tests/trainer_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -138,10 +139,146 @@ static void test_going_back(void **state)
     }
 }
 
+/* A job whose members come and go, at announced steps: who is there in each generation. Each member
+ * is played in turn, in a job of its own; what it reads depends on its places alone. */
+enum { N_GENERATIONS = 3, LAST_STEP = 7 };
+static const struct {
+    int64_t step;
+    uint64_t position;
+    int n_members, member[3];
+} plans[N_GENERATIONS] = {{0, 0, 1, {0}}, {2, 8, 3, {0, 1, 5}}, {5, 44, 2, {1, 5}}};
+
+static struct {
+    pthread_mutex_t lock; /* guards the others */
+    int member, at;       /* index; its generation */
+    int64_t version[16];
+    const struct chunks *chunks;
+    int n_after_end; /* pushes of a step that was to be the next generation's */
+} go = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int64_t go_end(void)
+{
+    return go.at + 1 < N_GENERATIONS ? plans[go.at + 1].step : INT64_MAX;
+}
+
+/* 0: it is not there. */
+static int go_place(int at, struct net_start *out)
+{
+    for (int i = 0; at < N_GENERATIONS && i < plans[at].n_members; i++) {
+        if (plans[at].member[i] != go.member)
+            continue;
+        *out = (struct net_start){.step = plans[at].step,
+                                  .generation = (uint64_t)at + 1,
+                                  .place = {.member = go.member,
+                                            .rank = i,
+                                            .n_members = plans[at].n_members,
+                                            .first_step = plans[at].step,
+                                            .position = plans[at].position,
+                                            .train_steps = LAST_STEP}};
+        return 1;
+    }
+    return 0;
+}
+
+static enum status go_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+{
+    (void)ctx, (void)data, (void)weight;
+    pthread_mutex_lock(&go.lock);
+    assert_int_equal(step, go.version[chunk]);
+    go.n_after_end += step >= go_end();
+    go.version[chunk]++;
+    pthread_mutex_unlock(&go.lock);
+    return ST_OK;
+}
+
+static enum status go_wait(void *ctx, int first, int n, int64_t step)
+{
+    (void)ctx, (void)first, (void)n;
+    pthread_mutex_lock(&go.lock);
+    int over = step >= go_end();
+    pthread_mutex_unlock(&go.lock);
+    return over ? ST_REBASED : ST_OK;
+}
+
+static enum status go_start(void *ctx, struct net_start *out)
+{
+    (void)ctx;
+    pthread_mutex_lock(&go.lock);
+    for (int c = 0; c < go.chunks->n_chunks; c++) /* nothing is missing, and nothing too much */
+        assert_int_equal(go.version[c], go_end());
+    int there = go_place(++go.at, out);
+    pthread_mutex_unlock(&go.lock);
+    return there ? ST_OK : ST_CANCELLED;
+}
+
+static int go_is_leaving(void *ctx)
+{
+    (void)ctx;
+    return 1;
+}
+
+static int64_t go_version(void *ctx, int chunk)
+{
+    (void)ctx;
+    pthread_mutex_lock(&go.lock);
+    int64_t version = go.version[chunk];
+    pthread_mutex_unlock(&go.lock);
+    return version;
+}
+
+/* Adds what the member reads to n_read. */
+static void train_as(int member, int n_towers, int n_read[N_ITEMS])
+{
+    static const struct exchange_ops ops = {.start = go_start,
+                                            .push = go_push,
+                                            .wait = go_wait,
+                                            .version = go_version,
+                                            .is_leaving = go_is_leaving,
+                                            .flush = back_nothing,
+                                            .cancel = back_nothing};
+    struct rig r;
+    struct trainer_result result;
+    struct exchange exchange = {&ops, NULL};
+    rig_make(&r, 0, 1, n_towers, 4);
+    trainer_destroy(r.trainer);
+    r.cfg.exchange = &exchange;
+    assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+    go.member = member;
+    go.chunks = r.chunks;
+    go.n_after_end = 0;
+    for (go.at = 0; !go_place(go.at, &r.start);)
+        go.at++;
+    for (int c = 0; c < r.chunks->n_chunks; c++)
+        go.version[c] = r.start.step;
+    assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
+    assert_int_equal(result.left, member == 0);
+    assert_int_equal(result.global_step, member == 0 ? plans[2].step : LAST_STEP);
+    assert_int_equal(result.local_steps, result.global_step - r.start.step);
+    assert_int_equal(go.n_after_end, 0);
+    for (int i = 0; i < fake.n_reads; i++)
+        n_read[fake.reads[i]]++;
+    rig_free(&r);
+}
+
+/* I6: a pass is read once, whoever joins and leaves meanwhile; and no step is taken twice. */
+static void test_members_come_and_go(void **state)
+{
+    (void)state;
+    for (int n_towers = 1; n_towers <= 3; n_towers++) {
+        int n_read[N_ITEMS] = {0};
+        train_as(0, n_towers, n_read);
+        train_as(1, n_towers, n_read);
+        train_as(5, n_towers, n_read);
+        for (int i = 0; i < N_ITEMS; i++)
+            assert_int_equal(n_read[i], 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_going_back),
+        cmocka_unit_test(test_members_come_and_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

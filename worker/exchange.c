@@ -199,6 +199,16 @@ static int64_t remote_version(void *ctx, int chunk)
     return net_exchange_version(ctx, chunk);
 }
 
+static enum status remote_leave_soon(void *ctx, int64_t deadline_ms)
+{
+    return net_exchange_leave_soon(ctx, deadline_ms);
+}
+
+static int remote_is_leaving(void *ctx)
+{
+    return net_exchange_is_leaving(ctx);
+}
+
 static enum status remote_leave(void *ctx, int done)
 {
     return net_exchange_leave(ctx, done, 5000);
@@ -228,6 +238,8 @@ static const struct exchange_ops remote_ops = {
     .flush = remote_flush,
     .wait = remote_wait,
     .version = remote_version,
+    .leave_soon = remote_leave_soon,
+    .is_leaving = remote_is_leaving,
     .leave = remote_leave,
     .cancel = remote_cancel,
     .stats = remote_stats,

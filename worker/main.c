@@ -1,5 +1,6 @@
 /* worker/main.c - puts a worker together, runs it, and turns its end into an exit code:
- * 0 done, 1 permanent error, 2 usage, 143 after SIGTERM (130 after Ctrl-C). */
+ * 0 done, or left by name after SIGTERM; 1 permanent error, 2 usage, 138 a restart may mend it, 143
+ * after SIGTERM where it could not leave in order (130 after Ctrl-C). */
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -10,6 +11,7 @@
 #include "worker/device_scan.h"
 #include "worker/export.h"
 #include "worker/gpus.h"
+#include "worker/joining.h"
 #include "worker/options.h"
 #include "worker/placement.h"
 #include "worker/self_test.h"
@@ -19,11 +21,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+enum { LEAVE_MS = 20000 };
+
 struct worker {
     struct options opt;
+    char host[65];            /* this one's name */
+    struct net_status joined; /* --join: the job, as it was then */
     struct gpus gpus;
     const struct backend *cpu;
     struct towers towers;
@@ -41,9 +48,11 @@ struct worker {
     int signal_thread_runs;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t signalled;
-    int signal; /* that ended the run; 0: none */
-    int ready;  /* trainer and exchange are there to be stopped */
-    int over;   /* main is done with the signal thread */
+    int signal;   /* that was taken; 0: none */
+    int ended_by; /* signal that ended the run at once; 0: none */
+    int ready;    /* trainer and exchange are there to be stopped */
+    int training; /* among others, whom it can leave in order */
+    int over;     /* main is done with the signal thread */
 };
 
 /* SIGINT and SIGTERM, for the calling thread: SIG_BLOCK, SIG_UNBLOCK. */
@@ -57,6 +66,32 @@ static sigset_t stop_signals(int how)
     return set;
 }
 
+static void stop_now(struct worker *w)
+{
+    trainer_stop(w->trainer);
+    w->exchange.ops->cancel(w->exchange.ctx);
+}
+
+/* Takes its part until the next generation begins, which is without it. */
+static void leave_in_order(struct worker *w)
+{
+    int64_t deadline = clock_deadline_ns(LEAVE_MS);
+    enum status st = w->exchange.ops->leave_soon(w->exchange.ctx, LEAVE_MS);
+    pthread_mutex_lock(&w->lock);
+    while (!w->over && clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
+        ;
+    int late = !w->over;
+    if (late)
+        w->ended_by = SIGTERM;
+    pthread_mutex_unlock(&w->lock);
+    if (!late)
+        return;
+    LOG_W("SIGTERM: %s within %d s; stopping",
+          st == ST_OK ? "the servers did not go on without this worker" : "ps:0 was not reached",
+          LEAVE_MS / 1000);
+    stop_now(w);
+}
+
 /* The one thread that takes SIGINT and SIGTERM, from before the devices are set up; others have
  * them blocked. A driver, or NCCL, may never come back from the set-up: a second signal ends the
  * process at once, by the signal's default. */
@@ -67,21 +102,25 @@ static void *signal_main(void *arg)
     int sig = 0;
     sigwait(&set, &sig);
     pthread_mutex_lock(&w->lock);
-    int over = w->over, ready = w->ready;
+    int over = w->over, ready = w->ready, leave = w->training && sig == SIGTERM;
     w->signal = over ? 0 : sig;
+    w->ended_by = leave ? 0 : w->signal;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
     if (over)
         return NULL;
-    LOG_W("%s: stopping%s; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted",
-          ready ? "" : " after this part of the set-up");
-    if (ready) {
-        trainer_stop(w->trainer);
-        w->exchange.ops->cancel(w->exchange.ctx);
-    }
+    if (leave)
+        LOG_W("SIGTERM: leaving the job when the others are ready; once more ends at once");
+    else
+        LOG_W("%s: stopping%s; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted",
+              ready ? "" : " after this part of the set-up");
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     stop_signals(SIG_UNBLOCK);
+    if (leave)
+        leave_in_order(w);
+    else if (ready)
+        stop_now(w);
     pthread_mutex_lock(&w->lock); /* stays: it is the one thread that can be given the second */
     while (!w->over)
         pthread_cond_wait(&w->signalled, &w->lock);
@@ -99,7 +138,7 @@ static enum status start_signal_thread(struct worker *w)
     return ST_OK;
 }
 
-/* The signal that ended the run, 0: none. `over`: none will be taken any more. */
+/* The signal that was taken, 0: none. `over`: none will be taken any more. */
 static int signal_taken(struct worker *w, int over)
 {
     pthread_mutex_lock(&w->lock);
@@ -133,6 +172,24 @@ static int pause_for_signal(void *arg, int ms)
     int sig = w->signal;
     pthread_mutex_unlock(&w->lock);
     return sig != 0;
+}
+
+static enum status ask_for_job(struct worker *w)
+{
+    if (!w->opt.join)
+        return ST_OK;
+    const struct joining_request request = {w->opt.ps_hosts.addr[0], pause_for_signal, w};
+    enum status st = joining_ask(&request, &w->joined);
+    return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
+}
+
+static enum status read_model(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    if (o->model_text)
+        return model_parse(o->model_text, strlen(o->model_text), "of the job", (int)o->hidden_units,
+                           &w->model);
+    return model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model);
 }
 
 /* Which devices compute, and which part of the batch each has. */
@@ -204,7 +261,7 @@ static enum status read_inputs(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    TRY(model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model));
+    TRY(read_model(w));
     TRY(place_layers(w));
     TRY(cut_model(w));
     TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
@@ -230,6 +287,19 @@ done:
     return st;
 }
 
+static const char *own_name(struct worker *w)
+{
+    if (gethostname(w->host, sizeof w->host - 1) != 0)
+        w->host[0] = 0;
+    return w->host;
+}
+
+static void first_values(void *ctx, float *params)
+{
+    const struct worker *w = ctx;
+    model_init_params(w->model, (uint64_t)w->opt.seed, params);
+}
+
 static enum status make_exchange(struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -238,14 +308,17 @@ static enum status make_exchange(struct worker *w)
         LOG_E("out of memory for %" PRId64 " parameters", w->chunks->n_elems);
         return ST_NOMEM;
     }
-    model_init_params(w->model, (uint64_t)o->seed, w->params);
+    first_values(w, w->params);
     struct net_exchange_config cfg = {
         .ps_hosts = &w->opt.ps_hosts,
         .params = w->params,
+        .first_values = first_values,
+        .ctx = w,
         .shared_memory = o->shared_memory,
         .join = {.member = o->task_index,
                  .job = options_job(o, w->train->n),
                  .chunks = w->chunks,
+                 .address = o->address ? o->address : own_name(w),
                  .model = w->model->text,
                  .hidden_units = w->model->hidden_units},
     };
@@ -351,8 +424,8 @@ done:
 static enum status set_up(struct worker *w)
 {
     enum status st = ST_OK;
-    enum status (*const parts[])(struct worker *) = {make_towers, read_inputs, make_exchange,
-                                                     make_trainer};
+    enum status (*const parts[])(struct worker *) = {ask_for_job, make_towers, read_inputs,
+                                                     make_exchange, make_trainer};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !signal_taken(w, 0); i++)
         TRY(parts[i](w));
     pthread_mutex_lock(&w->lock);
@@ -370,10 +443,18 @@ static enum status run(struct worker *w)
     struct net_start start;
     TRY(start_signal_thread(w));
     if (w->opt.trace)
-        TRY(trace_open(w->opt.trace, "worker", w->opt.task_index));
+        TRY(trace_open(w->opt.trace, "worker", w->opt.task_index < 0 ? 0 : w->opt.task_index));
     TRY(set_up(w));
     TRY(w->exchange.ops->start(w->exchange.ctx, &start));
+    if (w->opt.join)
+        LOG_I("joined as worker %d of %d at step %" PRId64, start.place.member,
+              start.place.n_members, start.step);
     TRY(trainer_run(w->trainer, &start, &result));
+    if (result.left) { /* whoever does not hear it sees that the stream is gone */
+        w->exchange.ops->leave(w->exchange.ctx, 0);
+        LOG_I("left the job at step %" PRId64 ", as worker %d", result.global_step, result.member);
+        goto done;
+    }
     TRY(w->exchange.ops->leave(w->exchange.ctx, 1));
     TRY(report(w, &result));
 done:
@@ -404,6 +485,7 @@ static enum status clean_up(struct worker *w)
     model_destroy(w->model);
     free(w->params);
     options_free(&w->opt);
+    net_status_free(&w->joined);
     return st;
 }
 
@@ -435,18 +517,18 @@ int main(int argc, char **argv)
     stop_signals(SIG_BLOCK);
     signal(SIGPIPE, SIG_IGN);
     if (options_read(argc, argv, &w.opt, &exit_now) != ST_OK)
-        return 2;
+        return EXIT_USAGE;
     if (exit_now)
         return 0;
     if (w.opt.list_devices >= 0 || w.opt.self_test >= 0) {
         enum status reported = report_devices(&w.opt);
         options_free(&w.opt);
-        return reported == ST_OK ? 0 : 1;
+        return reported == ST_OK ? 0 : EXIT_PERMANENT;
     }
     enum status st = run(&w);
     enum status closed = clean_up(&w);
-    int sig = w.signal;
+    int sig = w.ended_by;
     if (st == ST_OK)
         st = closed;
-    return sig ? 128 + sig : st == ST_OK ? 0 : 1;
+    return sig ? 128 + sig : status_exit_code(st);
 }

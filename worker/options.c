@@ -13,7 +13,7 @@
 
 /* What argp fills in before it is checked. Static: the table below points into it. */
 static struct raw {
-    const char *ps_hosts, *worker_hosts, *job_name;
+    const char *ps_hosts, *worker_hosts, *job_name, *address;
     int64_t task_index;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
     const char *record_samples;
@@ -25,6 +25,7 @@ static struct raw {
         weight_decay, compensation;
     int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices, self_test;
     int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
+    int join;
     int shared_memory; /* 0: auto */
     int cuda_graphs;   /* 0: on */
 } raw;
@@ -85,6 +86,12 @@ static const struct flag table[] = {
     STR("job_name", job_name, "NAME", "may be left out; anything but 'worker' is an error", NULL),
     INT("task_index", task_index, 0, JOB_MAX_WORKERS - 1,
         "which entry of --worker_hosts this process is; needed with more than one"),
+    {"join", FLAG_BOOL, &raw.join, 0, 0, NULL, NULL,
+     "become one more worker of the job that the servers train now; ps 0 gives it its number, and "
+     "all flags of the job that are left out",
+     NULL},
+    STR("address", address, "HOST",
+        "how lines and tables name this worker's host; left out, its own name", NULL),
     ONE("sync_mode", sync_mode, JOB_SYNC_MODES,
         "sync: a step is the mean of all workers' gradients; async: each is applied as it comes; "
         "ssp: likewise, but no worker runs away from the slowest (default sync)",
@@ -204,22 +211,63 @@ static const struct flag table[] = {
         "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
 };
 
+static unsigned char given[sizeof table / sizeof *table];
+
 static const struct flags_program program = {
     .name = "worker",
-    .doc = "Trains a neural network: computes gradients on its part of the data and exchanges them "
-           "with the servers of the job for new parameters. Without --ps_hosts it trains alone.",
+    .doc =
+        "Trains a neural network: computes gradients on its part of the data and exchanges them "
+        "with the servers of the job for new parameters. Without --ps_hosts it trains alone. Exits "
+        "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
+        "starting it again may help, 143 after SIGTERM, 130 after Ctrl-C.",
     .flags = table,
     .n_flags = sizeof table / sizeof *table,
+    .given = given,
 };
+
+/* 1: the flag that is stored there was on the command line. */
+static int is_given(const void *target)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].target == target)
+            return given[i];
+    return 0;
+}
+
+/* A worker that joins has no number of its own, unless it says so. */
+static enum status check_joining(struct options *o)
+{
+    const char *wrong = NULL;
+    if (o->ps_hosts.n == 0)
+        wrong = "--ps_hosts is missing: the first of them is asked for the job";
+    else if (o->worker_hosts.n > 0)
+        wrong = "--worker_hosts is for the workers that a job begins with; leave it out";
+    else if (raw.epochs > 0)
+        wrong = "--epochs: the job has its steps already; leave it out";
+    if (wrong) {
+        LOG_E("--join: %s", wrong);
+        return ST_INVALID;
+    }
+    o->task_index = (int)raw.task_index;
+    o->n_workers = 0;
+    return ST_OK;
+}
 
 static enum status check_cluster(struct options *o)
 {
+    if (raw.address && (!*raw.address || strlen(raw.address) >= JOB_ADDRESS_BYTES ||
+                        strpbrk(raw.address, " \t\n"))) {
+        LOG_E("--address: '%.300s' is no name of a host", raw.address);
+        return ST_INVALID;
+    }
     if (raw.job_name && strcmp(raw.job_name, "worker") != 0) {
         LOG_E("--job_name: this program is 'worker', not '%s'; start build/bin/%s for that role or "
               "leave --job_name out",
               raw.job_name, strcmp(raw.job_name, "ps") == 0 ? "ps" : "worker");
         return ST_INVALID;
     }
+    if (o->join)
+        return check_joining(o);
     o->n_workers = o->worker_hosts.n > 0 ? o->worker_hosts.n : 1;
     if (o->n_workers > JOB_MAX_WORKERS) {
         LOG_E("--worker_hosts: %d entries; at most %d are supported", o->n_workers,
@@ -253,7 +301,8 @@ static enum status check_mode(struct options *o)
     o->sync_mode = raw.sync_mode >= 0       ? (enum job_sync_mode)raw.sync_mode
                    : raw.sync_replicas >= 0 ? (enum job_sync_mode)by_replicas
                                             : JOB_SYNC;
-    if (raw.replicas > o->n_workers || (raw.replicas != 0 && o->sync_mode != JOB_SYNC)) {
+    if ((raw.replicas > o->n_workers && !o->join) ||
+        (raw.replicas != 0 && o->sync_mode != JOB_SYNC && !o->join)) {
         LOG_E(
             "--replicas_to_aggregate: %lld cannot be; it is for --sync_mode=sync, and at most the "
             "number of workers, %d",
@@ -261,12 +310,12 @@ static enum status check_mode(struct options *o)
         return ST_INVALID;
     }
     o->aggregate = raw.replicas > 0 ? (int)raw.replicas : o->n_workers;
-    if ((raw.staleness >= 0) != (o->sync_mode == JOB_SSP)) {
+    if ((raw.staleness >= 0) != (o->sync_mode == JOB_SSP) && !o->join) {
         LOG_E("--staleness and --sync_mode=ssp go together; give both or none of them");
         return ST_INVALID;
     }
     o->staleness = raw.staleness >= 0 ? raw.staleness : 0;
-    if (raw.compensation > 0 && o->sync_mode == JOB_SYNC) {
+    if (raw.compensation > 0 && o->sync_mode == JOB_SYNC && !o->join) {
         LOG_E("--delay_compensation: in --sync_mode=sync no gradient comes late; leave it out, or "
               "take async or ssp");
         return ST_INVALID;
@@ -343,6 +392,8 @@ static enum status check_training(struct options *o)
 
 static void copy_plain(struct options *o)
 {
+    o->join = raw.join;
+    o->address = raw.address;
     o->data_dir = raw.data_dir;
     o->model = raw.model;
     o->models_dir = raw.models_dir;
@@ -388,6 +439,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     enum status st = ST_OK;
     struct options o = {0};
     raw = raw_defaults;
+    memset(given, 0, sizeof given);
     TRY(flags_parse(&program, argc, argv, exit_now));
     if (*exit_now)
         return ST_OK;
@@ -414,6 +466,73 @@ void options_free(struct options *o)
 {
     hosts_free(&o->ps_hosts);
     hosts_free(&o->worker_hosts);
+}
+
+/* What the joiner was not told itself. */
+static void adopt_training(struct options *o, const struct net_job *job)
+{
+    struct optim_config optim = job->optim;
+    const struct {
+        const double *flag;
+        float *to;
+        float value;
+    } numbers[] = {{&raw.learning_rate, &optim.learning_rate, o->optim.learning_rate},
+                   {&raw.momentum, &optim.momentum, o->optim.momentum},
+                   {&raw.decay, &optim.decay, o->optim.decay},
+                   {&raw.beta1, &optim.beta1, o->optim.beta1},
+                   {&raw.beta2, &optim.beta2, o->optim.beta2},
+                   {&raw.epsilon, &optim.epsilon, o->optim.epsilon},
+                   {&raw.weight_decay, &optim.weight_decay, o->optim.weight_decay}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (is_given(numbers[i].flag))
+            *numbers[i].to = numbers[i].value;
+    if (is_given(&raw.optimizer))
+        optim.kind = o->optim.kind;
+    if (is_given(&raw.schedule))
+        optim.schedule = o->optim.schedule;
+    o->optim = optim;
+    if (!is_given(&raw.train_steps))
+        o->train_steps = job->train_steps;
+    if (!is_given(&raw.batch_size) && job->batch > 0)
+        o->batch_size = job->batch;
+    if (!is_given(&raw.seed))
+        o->seed = (int64_t)job->seed;
+}
+
+enum status options_adopt(struct options *o, const struct net_status *s)
+{
+    const struct net_job *job = &s->job;
+    adopt_training(o, job);
+    if (!is_given(&raw.sync_mode) && !is_given(&raw.sync_replicas))
+        o->sync_mode = job->sync_mode;
+    if (!is_given(&raw.replicas)) /* 0: all that there are */
+        o->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
+    if (!is_given(&raw.staleness))
+        o->staleness = job->staleness;
+    if (!is_given(&raw.compensation))
+        o->delay_compensation = job->delay_compensation;
+    if (!is_given(&raw.wire_dtype)) {
+        o->push_dtype = job->push_dtype;
+        o->version_dtype = job->version_dtype;
+    }
+    if (!is_given(&raw.chunk_bytes))
+        o->chunk_bytes = s->chunks->chunk_bytes;
+    if (!is_given(&raw.hidden_units) && !is_given(&raw.model))
+        o->hidden_units = s->hidden_units;
+    if (!is_given(&raw.model)) {
+        o->model_text = s->model;
+        if (!s->model) {
+            LOG_E("--join: the servers do not know the model's text; give --model (and "
+                  "--hidden_units)");
+            return ST_NOT_FOUND;
+        }
+    }
+    if (o->batch_size < o->towers) {
+        LOG_E("--towers: %d towers cannot share the job's batch of %lld", o->towers,
+              (long long)o->batch_size);
+        return ST_INVALID;
+    }
+    return ST_OK;
 }
 
 int64_t options_train_steps(const struct options *o, int64_t n)

@@ -6,12 +6,15 @@
 #include "base/hosts.h"
 #include "base/log.h"
 #include "kernels/backend.h"
-#include "net/job.h"
+#include "net/status.h"
 #include "worker/progress.h"
 
 struct options {
     struct hosts ps_hosts, worker_hosts;
-    int task_index, n_workers;
+    int join;                  /* a running job, of which it is told by options_adopt */
+    int task_index, n_workers; /* -1: not known yet; 0: likewise */
+    const char *address;       /* NULL: the host's own name */
+    const char *model_text; /* instead of `model`; borrowed from the adopted status; NULL: none */
     const char *data_dir, *model, *models_dir, *backend_dir;
     const char *summary_json, *export_file; /* NULL: none */
     const char *trace;                      /* NULL: none */
@@ -24,7 +27,7 @@ struct options {
     enum backend_precision precision;
     int deterministic;
     enum job_sync_mode sync_mode;
-    int aggregate; /* 1 to n_workers */
+    int aggregate; /* 1 to n_workers; joining: 0 is all */
     int64_t staleness;
     float delay_compensation;
     enum dtype push_dtype, version_dtype;
@@ -46,6 +49,8 @@ struct options {
 /* *exit_now: --help or --version was printed. */
 enum status options_read(int argc, char **argv, struct options *out, int *exit_now);
 void options_free(struct options *o);
+/* Joining: takes from the job, which outlives the options, what no flag says. */
+enum status options_adopt(struct options *o, const struct net_status *s);
 /* Global steps of the job for a training set of n items. */
 int64_t options_train_steps(const struct options *o, int64_t n);
 /* The job, for a training set of n items. */

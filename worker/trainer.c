@@ -117,6 +117,12 @@ static int is_spoilt(struct trainer *t, int64_t step)
     return spoilt;
 }
 
+/* Whether a tower need not end the step: nobody waits for it in its middle. */
+static int is_given_up(struct trainer *t, int64_t step)
+{
+    return !t->group && is_spoilt(t, step);
+}
+
 /* Takes ST_REBASED off an exchange's answer; `spoilt`: the step that it spoils, or INT64_MAX. */
 static enum status note_rebased(struct trainer *t, enum status st, int64_t spoilt)
 {
@@ -356,7 +362,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_load(t, w, i, step));
-        if (i <= t->lowest && !t->group && is_spoilt(t, step))
+        if (i <= t->lowest && is_given_up(t, step))
             return ST_OK;
         TRY(stages_forward(w->stages, i, step));
     }
@@ -395,11 +401,15 @@ static enum status tower_train(struct trainer *t, struct tower *w)
             for (int i = 1; i < t->cfg.model->n_layers; i++)
                 TRY(layer_wait(t, i, step));
         }
+        if (is_given_up(t, step))
+            return ST_OK;
         if (job_done(t, step))
             return ST_OK;
         if (w->index == 0 && t->cfg.eval_every > 0 && step > t->first_step &&
             step % t->cfg.eval_every == 0)
             TRY(evaluate_now(t, step));
+        if (is_given_up(t, step))
+            return ST_OK;
         TRY(tower_step(t, w, step));
     }
     st = ST_CANCELLED;
@@ -504,14 +514,17 @@ static void start_from(struct trainer *t, const struct net_start *start)
     }
 }
 
-/* No tower runs. */
-static enum status begin_again(struct trainer *t)
+/* No tower runs. *again: it goes on. */
+static enum status begin_again(struct trainer *t, int *again)
 {
     struct exchange *x = t->cfg.exchange;
     struct net_start start;
     enum status st = x->ops->start(x->ctx, &start);
+    t->result.left =
+        st == ST_CANCELLED && !over(t) && x->ops->is_leaving && x->ops->is_leaving(x->ctx);
+    *again = st == ST_OK;
     if (st != ST_OK)
-        return st;
+        return t->result.left ? ST_OK : st;
     t->steps_before = t->result.local_steps;
     start_from(t, &start);
     return ST_OK;
@@ -534,7 +547,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
         TRY(run_towers(t));
         st = is_over_here(t) ? ST_REBASED : collect(t);
         again = st == ST_REBASED;
-        TRY(again ? begin_again(t) : st);
+        TRY(again ? begin_again(t, &again) : st);
     }
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     if (t->cfg.own_pace)

@@ -42,6 +42,7 @@ struct trainer_result {
     double elapsed_seconds; /* of training, without the final evaluation */
     float loss;             /* of the last step */
     int member;             /* this worker's index */
+    int left;               /* 1: the job goes on without it, as it asked for (leave_soon) */
 };
 
 struct trainer;

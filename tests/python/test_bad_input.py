@@ -11,7 +11,7 @@ import struct
 
 import harness
 
-USAGE, PERMANENT = 2, 1
+USAGE, PERMANENT, RETRY = 2, 1, 138
 NAMES = {"images": "train-images-idx3-ubyte", "labels": "train-labels-idx1-ubyte"}
 INPUT = '"name": "m", "input": [1, 28, 28], "classes": 10'
 TAIL = '{"type": "dense", "units": 10}, {"type": "softmax_cross_entropy"}'
@@ -274,7 +274,7 @@ class Flags(BadInput):
     def test_a_summary_that_cannot_be_written(self):
         path = os.path.join(self.dir(), "no", "such", "folder.json")
         process = self.worker("--summary_json=" + path)
-        process.wait(30, PERMANENT)
+        process.wait(30, RETRY)
         errors = [l for l in process.lines if l.startswith("E ")]
         self.assertEqual(len(errors), 1)
         self.assertIn(path, errors[0])
