@@ -319,6 +319,28 @@ static void test_now(void **state)
     stop_in_the_middle(DTYPE_BF16, 1, 0);
 }
 
+/* A lone member's slots are written over: the version before comes with the present one's. */
+static void test_alone(void **state)
+{
+    struct rig r;
+    struct ps_taken before, now;
+    setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 1);
+    init_all(&r);
+    train(&r, N_CHUNKS, 0, 1);
+    assert_int_equal(ps_store_take(r.store, 0, 1, &now), ST_OK);
+    const void *slots = now.slots->data;
+    ps_taken_drop(&now);
+    train(&r, N_CHUNKS, 1, 4);
+    assert_int_equal(ps_store_take(r.store, 0, 3, &before), ST_OK);
+    assert_int_equal(ps_store_take(r.store, 0, 4, &now), ST_OK);
+    assert_ptr_equal(now.slots->data, slots);
+    assert_ptr_equal(before.slots, now.slots);
+    assert_ptr_not_equal(before.value, now.value);
+    ps_taken_drop(&before);
+    ps_taken_drop(&now);
+    teardown(&r);
+}
+
 /* What lies in a segment must not go out as if it lay in the next store's. */
 static void test_segments(void **state)
 {
@@ -476,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_async),
         cmocka_unit_test(test_backup_workers),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_alone),
         cmocka_unit_test(test_hold_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
