@@ -91,7 +91,7 @@ static enum status run(struct net_fetch_client *c, struct net_fetch_request rest
             return ST_CANCELLED;
         }
         if (now >= deadline_ns)
-            return ST_DEADLINE; /* `why`: of the last that failed */
+            return ST_DEADLINE; /* `why`: of the last, if it failed */
         to->n = rest.n;
         to->chunk = rest.chunk;
         to->n_taken = 0;
@@ -99,6 +99,7 @@ static enum status run(struct net_fetch_client *c, struct net_fetch_request rest
         if (st == ST_OK) {
             rest.n -= to->n_taken;
             rest.chunk += to->n_taken;
+            snprintf(why, MESSAGE_WHY_BYTES, "the time is up");
         } else if (st == ST_UNAVAILABLE) {
             int64_t again_ns = clock_deadline_ns(FETCH_AGAIN_MS);
             wait_until(c, again_ns < deadline_ns ? again_ns : deadline_ns);

@@ -20,7 +20,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SERVER_SLOTS = 32, SERVER_HEALTH_NAME_BYTES = 128, SERVER_HOST_BYTES = 256 };
+enum {
+    SERVER_SLOTS = 32,
+    SERVER_HEALTH_NAME_BYTES = 128,
+    SERVER_HOST_BYTES = 256,
+    SERVER_REPLY_BYTES = 256 << 20,
+};
 
 static const char *const method_paths[N_METHODS] = {
     [METHOD_JOIN] = "/weir.v1.Weir/Join",
@@ -515,6 +520,7 @@ enum status net_server_create(const struct net_server_config *cfg, struct net_se
     net_rt_init();
     s->handler = cfg->handler;
     s->people = cfg->people;
+    s->max_reply_bytes = cfg->max_reply_bytes > 0 ? cfg->max_reply_bytes : SERVER_REPLY_BYTES;
     lenders_init(&s->lenders);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->changed);

@@ -57,6 +57,8 @@ struct net_server_config {
     int n_threads;    /* pollers; 0: 2 */
     struct net_server_handler handler;
     struct net_server_people people;
+    size_t max_reply_bytes; /* of answers under way, but for streams' and one that is longer alone;
+                               0: 256 MiB */
 };
 
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);

@@ -44,6 +44,7 @@ struct net_server {
     struct net_pollers *pollers;
     struct net_op shutdown_op;
     int port;
+    size_t max_reply_bytes;
     struct lenders lenders;
 
     pthread_mutex_t lock; /* guards what follows */

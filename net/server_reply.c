@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 enum { REPLY_STALE_MS = 5000, REPLY_END_AT_ONCE = 16, REPLY_COST_BYTES = 4096 };
-static const size_t max_reply_bytes = (size_t)256 << 20;
 
 void net_server_call_gone(struct net_server *s)
 {
@@ -77,7 +76,7 @@ static int count_reply(struct server_call *c, size_t bytes)
     grpc_call *stale[REPLY_END_AT_ONCE];
     int n = 0;
     pthread_mutex_lock(&s->lock);
-    int fits = !s->replies || s->reply_bytes + bytes + REPLY_COST_BYTES <= max_reply_bytes;
+    int fits = !s->replies || s->reply_bytes + bytes + REPLY_COST_BYTES <= s->max_reply_bytes;
     if (fits) {
         c->reply_bytes = bytes + REPLY_COST_BYTES;
         c->reply_ns = clock_now_ns();

@@ -284,7 +284,10 @@ static void servers_say_how_they_stand(void **state)
     assert_int_equal(got.lowest, 119);
     assert_int_equal(got.highest, 120);
     assert_int_equal(got.n_missing, 2);
-    assert_memory_equal(got.missing, absent, sizeof absent);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(got.missing[i].member, absent[i].member);
+        assert_int_equal(got.missing[i].ms, absent[i].ms);
+    }
     net_control_free(&got);
     assert_null(got.missing);
     assert_int_equal(control_through(&joins, &got), ST_OK);
