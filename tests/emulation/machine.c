@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 enum { N_DEVICES = 2 };
-static const size_t device_bytes = (size_t)1 << 30;
+/* A plan takes an eighth for cuBLAS, up to 32 MB, and each is filled with NaN: no more than the
+ * largest test needs. */
+static const size_t device_bytes = (size_t)128 << 20;
 static size_t own_bytes[EMULATION_MAX_DEVICES]; /* without the fake driver */
 
 /* The card behind CUDA's number; its place in the state in *card. NULL: there is no fake driver. */

@@ -1,6 +1,6 @@
 /* tests/emulation/machine.h - which cards the emulated CUDA has: those that the fake libcuda.so.1
  * (tests/fake_driver) shows, in its order, if it is there; else WEIR_EMULATED_DEVICES
- * (two) of 1 GiB. With the fake driver, what each process takes of a card is booked in a file
+ * (two) of 128 MiB. With the fake driver, what each process takes of a card is booked in a file
  * beside the fake's (usage.h), so that processes share a card's memory, and the fake NVML lists
  * them on it. Threads: the caller's lock. Errors: none. */
 #ifndef TESTS_EMULATION_MACHINE_H
