@@ -1,6 +1,6 @@
 """tests/chaos with a few fixed seeds: whatever strikes, the job ends with the bits of the one that
 was left alone; and that a schedule depends on its seed alone."""
-# label: net
+# label: net long
 import os
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 """The worker trains through the CUDA backend, over a CUDA that tests/emulation plays, and ends
 where the CPU backend ends: pinned copies, gradients that come late, two towers, evaluation; and
 alone, where training stays on the device, with the bits that it has with a server."""
-# label: cluster
+# label: cluster computes long
 import json
 import os
 import re

@@ -1,6 +1,6 @@
 """Same seed, same members: the same bits, whatever the number of servers and the order of arrival;
 and one worker with two towers and twice the batch computes what two workers do."""
-# label: cluster
+# label: cluster long
 import os
 import random
 import signal

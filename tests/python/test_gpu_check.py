@@ -1,6 +1,6 @@
 """scripts/gpu_check without a card: it says so in one line, and its whole course runs over the
 fakes and the emulation, so that it does not meet its first card with its first mistake."""
-# label: cluster
+# label: cluster computes
 import os
 import re
 import subprocess

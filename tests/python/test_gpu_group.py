@@ -1,7 +1,7 @@
 """A worker's towers on two GPUs, two on each, hand out one sum of their gradients: with a server it
 ends where one tower on the CPU ends, with the same bits every time, with NCCL (as tests/emulation
 plays it) and without, and it ends when NCCL does not."""
-# label: cluster
+# label: cluster computes
 import json
 import os
 import signal

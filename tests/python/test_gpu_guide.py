@@ -1,7 +1,7 @@
 """The guides for those who share a machine with GPUs, README.md's section and docs/gpus.md: each
 `worker` command in them runs on a machine with four fake cards and an emulated CUDA, as it stands
 but for what would take long: a smaller model, two steps for its passes, and little data."""
-# label: cluster
+# label: cluster computes
 import os
 import re
 import shlex

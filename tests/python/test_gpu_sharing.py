@@ -1,7 +1,7 @@
 """Several jobs on one card, and several towers on one and more cards. Without a card the cards are
 those of the fake driver, computed by the emulation; as test_gpu_sharing_cuda (label gpu) they are
 this machine's, which must be idle."""
-# label: cluster gpu
+# label: cluster gpu computes
 import json
 import os
 import unittest

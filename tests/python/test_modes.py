@@ -1,7 +1,7 @@
 """The modes besides plain sync, with real processes: each trains, each guarantee is seen from
 outside, everything ends with 0; whom steps waited for; and the typed answers that a foreign client
 gets."""
-# label: cluster sanitize
+# label: cluster sanitize long
 import json
 import os
 import re
