@@ -5,10 +5,9 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "net/control.h"
-#include "ps/restore.h"
+#include "net/plan.h"
 #include "ps/run.h"
-#include <inttypes.h>
-#include <limits.h>
+#include "ps/taker.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +26,17 @@ enum {
 struct follow {
     struct follow_config cfg;
     struct net_control_client *client;
-    uint64_t incarnation, seen; /* the thread's own */
-    uint64_t leader;            /* likewise: incarnation of ps 0; 0: not known yet */
-    uint64_t order, taken;      /* likewise: the last, and the last that the saver was given */
-    int64_t step;               /* likewise: of the order; -1: it is over */
-    uint64_t generation;        /* likewise: that the order is for */
-    int told_restore;           /* likewise */
-    int64_t line_ns;            /* likewise */
+    struct taker *taker;
+
+    /* The thread's own. */
+    uint64_t incarnation, seen;
+    uint64_t leader;       /* incarnation of ps 0; 0: not known yet */
+    uint64_t order, taken; /* of checkpoints: the last, and the last that the saver was given */
+    int64_t step;          /* of the order; -1: it is over */
+    uint64_t generation;   /* that it is for */
+    uint64_t stop;         /* the last that was taken up */
+    uint64_t settled;
+    int64_t line_ns;
     pthread_t thread;
     int has_thread;
 
@@ -41,7 +44,7 @@ struct follow {
     pthread_cond_t wake;
     uint64_t wanted, given;
     int64_t heard_ns;
-    int closing, stopping;
+    int closing, leaving, drained, stopping;
 };
 
 static void poke(struct follow *f)
@@ -63,24 +66,12 @@ void follow_request(struct follow *f)
     poke(f);
 }
 
-/* What ps 0 goes on from, this server goes on from. */
-static enum status restore(struct follow *f, const char *name, uint64_t generation)
+void follow_leave(struct follow *f)
 {
-    char path[PATH_MAX];
-    struct ps_restore *r = NULL;
-    enum status st = ST_OK;
-    if (name[0]) {
-        snprintf(path, sizeof path, "%s/%s", f->cfg.restore_folder, name);
-        st = ps_restore_find(path, &r);
-        if (st == ST_NOT_FOUND)
-            LOG_E(
-                "%s: ps:0 goes on from this checkpoint, but it is not there; all servers need one "
-                "folder that they share",
-                path);
-    }
-    if (st == ST_OK)
-        ps_service_resume(f->cfg.service, r, generation);
-    return st;
+    pthread_mutex_lock(&f->lock);
+    f->leaving = 1;
+    pthread_mutex_unlock(&f->lock);
+    poke(f);
 }
 
 /* Hands the last order on, as soon as there is a job that it can be for. */
@@ -88,36 +79,67 @@ static void take_order(struct follow *f)
 {
     int ended;
     struct run *run = NULL;
-    if (f->step < 0) {
+    if (f->step < 0 && f->cfg.saver) {
         struct saver_state state;
         saver_state(f->cfg.saver, &state);
         if (state.phase == SAVER_ARMED)
             saver_cancel(f->cfg.saver);
-    } else if (f->order != f->taken) {
+    } else if (f->step >= 0 && f->order != f->taken) {
         run = ps_service_run(f->cfg.service, &ended);
         if (run) {
             f->taken = f->order;
-            saver_order(f->cfg.saver, f->order, f->generation, f->step);
+            if (f->cfg.saver)
+                saver_order(f->cfg.saver, f->order, f->generation, f->step);
+            else
+                LOG_W("no checkpoint: this server was started without --checkpoint_dir");
         }
     }
     run_unref(run);
 }
 
-/* Another process than before speaks for ps 0. 0: it knows nothing of the job under way here. */
-static int follow_leader(struct follow *f, uint64_t leader)
+/* Another process than before speaks for ps 0: what it knows of the job is what counts, and until
+ * it has a plan nothing moves. */
+static void follow_leader(struct follow *f, uint64_t leader)
 {
-    int ended, first = f->leader == 0;
-    struct run *run = ps_service_run(f->cfg.service, &ended);
+    struct ps_service_state state;
+    int first = f->leader == 0;
     f->leader = leader;
-    f->told_restore = 0;
-    f->taken = 0;
-    if (run && !first)
-        LOG_E("ps:0 (%s) was started anew while the job goes on here; stop all servers and workers "
-              "and start them again, they go on from the last checkpoint",
-              f->cfg.addr);
-    int go = !run || first;
-    run_unref(run);
-    return go;
+    f->order = f->taken = f->stop = f->settled = 0;
+    f->step = -1;
+    if (first)
+        return;
+    ps_service_state(f->cfg.service, &state);
+    LOG_W("ps:0 (%s) was started anew; training goes on from where it says", f->cfg.addr);
+    if (state.generation && !state.ended)
+        ps_service_stop(f->cfg.service, -1);
+}
+
+/* A Stop is of the generation in force; whoever is not in it has nothing to stop. */
+static void take_stop(struct follow *f, const struct net_control_reply *reply)
+{
+    struct ps_service_state state;
+    if (reply->stop == f->stop)
+        return;
+    f->stop = reply->stop;
+    ps_service_state(f->cfg.service, &state);
+    if (state.generation == reply->generation)
+        ps_service_stop(f->cfg.service, reply->stop_step);
+}
+
+/* A server that the generation in force has no place for is told no plan: whoever still waits here
+ * has to go where the plan says. */
+static void take_plan(struct follow *f, const struct net_control_reply *reply)
+{
+    struct ps_service_state state;
+    ps_service_state(f->cfg.service, &state);
+    if (reply->plan)
+        taker_take(f->taker, reply->plan, NULL);
+    else if (state.generation && state.generation < reply->generation)
+        ps_service_stop(f->cfg.service, -1);
+    if (reply->settled && reply->settled != f->settled) {
+        f->settled = reply->settled;
+        ps_service_settle(f->cfg.service, reply->settled);
+    }
 }
 
 /* 0: there is nothing more to be called for. */
@@ -129,15 +151,10 @@ static int handle(struct follow *f, const struct net_control_reply *reply)
         f->cfg.refused(f->cfg.ctx);
         return 0;
     }
-    if (f->leader != reply->incarnation && !follow_leader(f, reply->incarnation)) {
-        f->cfg.refused(f->cfg.ctx);
-        return 0;
-    }
-    if (!f->told_restore && restore(f, reply->restore, reply->generation) != ST_OK) {
-        f->cfg.refused(f->cfg.ctx);
-        return 0;
-    }
-    f->told_restore = 1;
+    if (f->leader != reply->incarnation)
+        follow_leader(f, reply->incarnation);
+    take_stop(f, reply);
+    take_plan(f, reply);
     f->seen = reply->number;
     f->order = reply->order;
     f->step = reply->step;
@@ -145,10 +162,16 @@ static int handle(struct follow *f, const struct net_control_reply *reply)
     pthread_mutex_lock(&f->lock);
     f->given = reply->given;
     f->closing = reply->closing;
+    f->drained = reply->drained;
     f->heard_ns = clock_now_ns();
     pthread_cond_broadcast(&f->wake);
     pthread_mutex_unlock(&f->lock);
-    return !reply->closing;
+    if (!reply->drained)
+        return 1;
+    LOG_I("%s", reply->closing ? "ps:0 says that the job is done"
+                               : "no chunk is left here: this server has left the job");
+    f->cfg.drained(f->cfg.ctx);
+    return 0;
 }
 
 static void tell_missing(struct follow *f, const char *why)
@@ -159,66 +182,114 @@ static void tell_missing(struct follow *f, const char *why)
     if (now < f->line_ns)
         return;
     f->line_ns = now + LINE_MS * 1000000LL;
-    LOG_W("waiting for ps:0 (%s), which orders checkpoints: %s", f->cfg.addr, why);
+    LOG_W("waiting for ps:0 (%s), which coordinates: %s", f->cfg.addr, why);
 }
 
+/* Members that were here and are not. */
+static void fill_missing(struct follow *f, struct net_control *out)
+{
+    struct ps_person *members = NULL, *waiting = NULL;
+    int n = 0, n_waiting = 0;
+    if (ps_service_people(f->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
+        return; /* told by the next call */
+    out->missing = malloc((size_t)(n > 0 ? n : 1) * sizeof *out->missing);
+    for (int i = 0; out->missing && i < n; i++)
+        if (members[i].spoke && members[i].missing_ms >= 0 && !members[i].done)
+            out->missing[out->n_missing++] =
+                (struct net_missing){members[i].member, members[i].missing_ms};
+    free(members);
+    free(waiting);
+}
+
+static void fill_stand(struct follow *f, struct net_control *out)
+{
+    struct ps_service_state state;
+    ps_service_state(f->cfg.service, &state);
+    out->generation = state.generation;
+    out->stop = f->stop;
+    out->stopped = state.stopped;
+    out->lowest = state.lowest;
+    out->highest = state.highest > state.lowest ? state.highest : state.lowest;
+}
+
+/* 0: no more calls. The caller frees out->missing. */
 static int fill_request(struct follow *f, struct net_control *out)
 {
-    struct saver_state state;
-    int ended;
-    struct run *run = ps_service_run(f->cfg.service, &ended);
-    uint64_t generation = run ? run->generation : 0;
-    run_unref(run);
-    saver_state(f->cfg.saver, &state);
-    pthread_mutex_lock(&f->lock);
+    struct saver_state state = {.order = f->taken, .phase = SAVER_FAILED};
+    if (f->cfg.saver)
+        saver_state(f->cfg.saver, &state);
     *out = (struct net_control){
-        .server = f->cfg.self,
-        .n_servers = f->cfg.n_servers,
+        .server = f->cfg.joining ? 0 : f->cfg.self,
+        .n_servers = f->cfg.joining ? 0 : f->cfg.n_servers,
         .incarnation = f->incarnation,
-        .generation = generation,
         .seen = f->seen,
-        .wanted = f->wanted,
         .order = state.order,
         .phase = (int)state.phase,
         .bytes = state.file.bytes,
         .crc32c = state.file.crc32c,
+        .joining = f->cfg.joining,
     };
+    snprintf(out->address, sizeof out->address, "%s", f->cfg.address);
+    fill_stand(f, out);
+    fill_missing(f, out);
+    pthread_mutex_lock(&f->lock);
+    out->wanted = f->wanted;
+    out->leaving = f->leaving;
     int go = !f->stopping;
     pthread_mutex_unlock(&f->lock);
     return go;
+}
+
+/* A moment after a call that came to nothing; until then ps 0 may be there. */
+static void rest(struct follow *f)
+{
+    pthread_mutex_lock(&f->lock);
+    if (!f->stopping)
+        clock_cond_wait(&f->wake, &f->lock, clock_deadline_ns(RETRY_MS));
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* 0: there is nothing more to be called for. */
+static int call_once(struct follow *f, const struct net_control *request)
+{
+    struct net_control_reply reply;
+    char why[CONTROL_TEXT_BYTES];
+    enum status st = net_control_call(f->client, request, CALL_MS, &reply, why);
+    if (st == ST_CANCELLED)
+        return 1;
+    if (st == ST_OK) {
+        int go_on = handle(f, &reply);
+        net_plan_free(reply.plan);
+        return go_on;
+    }
+    if (st == ST_PROTOCOL) {
+        LOG_E("ps:0 (%s) does not take this server's call: %s; give all servers the same "
+              "--ps_hosts and the same version of this program",
+              f->cfg.addr, why);
+        f->cfg.refused(f->cfg.ctx);
+        return 0;
+    }
+    tell_missing(f, why);
+    rest(f);
+    return 1;
 }
 
 static void *follow_main(void *arg)
 {
     struct follow *f = arg;
     struct net_control request;
-    struct net_control_reply reply;
-    char why[CONTROL_TEXT_BYTES];
-    while (take_order(f), fill_request(f, &request)) {
-        enum status st = net_control_call(f->client, &request, CALL_MS, &reply, why);
-        if (st == ST_CANCELLED)
-            continue;
-        if (st == ST_OK) {
-            int go = handle(f, &reply);
-            net_control_reply_free(&reply);
-            if (!go)
-                break;
-            continue;
-        }
-        if (st == ST_PROTOCOL) {
-            LOG_E("ps:0 (%s) does not take this server's call: %s; give all servers the same "
-                  "--ps_hosts and --checkpoint_dir",
-                  f->cfg.addr, why);
-            f->cfg.refused(f->cfg.ctx);
-            break;
-        }
-        tell_missing(f, why);
-        pthread_mutex_lock(&f->lock);
-        if (!f->stopping)
-            clock_cond_wait(&f->wake, &f->lock, clock_deadline_ns(RETRY_MS));
-        pthread_mutex_unlock(&f->lock);
-    }
+    int go_on;
+    do {
+        take_order(f);
+        go_on = fill_request(f, &request) && call_once(f, &request);
+        net_control_free(&request);
+    } while (go_on);
     return NULL;
+}
+
+static void on_taken(void *ctx)
+{
+    follow_wake(ctx);
 }
 
 enum status follow_create(const struct follow_config *cfg, struct follow **out)
@@ -235,7 +306,13 @@ enum status follow_create(const struct follow_config *cfg, struct follow **out)
     while (f->incarnation == 0)
         if (getrandom(&f->incarnation, sizeof f->incarnation, 0) < 0)
             f->incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    struct taker_config taker = {.service = cfg->service,
+                                 .folder = cfg->folder,
+                                 .restore_folder = cfg->restore_folder,
+                                 .changed = on_taken,
+                                 .ctx = f};
     TRY(net_control_create(cfg->addr, &f->client));
+    TRY(taker_create(&taker, &f->taker));
     *out = f;
     f = NULL;
 done:
@@ -272,6 +349,7 @@ void follow_destroy(struct follow *f)
     if (!f)
         return;
     follow_stop(f);
+    taker_destroy(f->taker);
     net_control_destroy(f->client);
     pthread_cond_destroy(&f->wake);
     pthread_mutex_destroy(&f->lock);
@@ -281,9 +359,11 @@ void follow_destroy(struct follow *f)
 void follow_finish(struct follow *f)
 {
     int64_t deadline = clock_deadline_ns(LAST_MS);
+    if (!f->cfg.saver)
+        return;
     follow_request(f);
     pthread_mutex_lock(&f->lock);
-    while (!f->closing && f->given < f->wanted && clock_now_ns() < deadline &&
+    while (!f->closing && !f->drained && f->given < f->wanted && clock_now_ns() < deadline &&
            clock_now_ns() - f->heard_ns < (CALL_MS + GONE_MS) * 1000000LL)
         clock_cond_wait(&f->wake, &f->lock, clock_deadline_ns(RETRY_MS));
     pthread_mutex_unlock(&f->lock);

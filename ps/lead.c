@@ -1,19 +1,21 @@
-/* ps/lead.c - see lead.h. The thread goes from one attempt at a checkpoint to the next; what
- * happens meanwhile is written down and it is woken.
+/* ps/lead.c - see lead.h: its thread, which goes from one change or attempt at a checkpoint to the
+ * next, and what others tell it: that is written down, and the thread woken.
  * Locks: the lead's is never held over a call into the saver, the service, the store or the net. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "ps/lead_impl.h"
+#include "ps/match.h"
+#include "ps/planner.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-/* Under the lock: something has happened. */
-static void poke(struct lead *l)
+void lead_poke(struct lead *l)
 {
     l->news = 1;
     pthread_cond_broadcast(&l->wake);
@@ -22,7 +24,7 @@ static void poke(struct lead *l)
 void lead_wake(struct lead *l)
 {
     pthread_mutex_lock(&l->lock);
-    poke(l);
+    lead_poke(l);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -30,53 +32,81 @@ void lead_request(struct lead *l)
 {
     pthread_mutex_lock(&l->lock);
     l->requested++;
-    poke(l);
+    lead_poke(l);
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Under the lock. */
+/* The plan goes to a server that has a place in it and is not in its generation; a copy. Under the
+ * lock. */
 static void fill_reply(const struct lead *l, const struct remote *r, struct net_control_reply *out)
 {
+    const struct net_plan *p = l->plan;
     *out = (struct net_control_reply){
         .number = l->number,
         .incarnation = l->incarnation,
-        .generation = l->cfg.generation,
+        .generation = p ? p->generation : 0,
         .order = l->order,
         .step = l->step,
         .given = r->given,
         .closing = l->closing,
+        .stop = l->stop,
+        .stop_step = l->stop_step,
+        .settled = l->settled,
     };
-    memcpy(out->restore, l->cfg.restored, sizeof out->restore);
+    out->drained =
+        (p && r->server < 0 && (r->leaving || r->drain) && l->settled == p->generation) ||
+        (l->over && l->closing);
+    if (p && r->server > 0 && r->generation != p->generation &&
+        net_plan_copy(p, &out->plan) != ST_OK)
+        out->plan = NULL; /* the next answer brings it */
+}
+
+static void send_reply(struct lead *l, uint64_t call, struct net_control_reply *reply)
+{
+    l->cfg.reply(l->cfg.ctx, call, reply);
+    net_plan_free(reply->plan);
+}
+
+/* The call of the first server that has something to hear; 0: none has. Under the lock. */
+static uint64_t take_call(struct lead *l, struct net_control_reply *reply)
+{
+    for (int i = 0; i < l->n_remotes; i++) {
+        struct remote *r = &l->remotes[i];
+        uint64_t call = r->call;
+        if (!call || (r->seen == l->number && !l->stopping &&
+                      clock_now_ns() - r->call_ns <= BEAT_MS * 1000000LL))
+            continue;
+        r->call = 0;
+        r->told = l->number;
+        fill_reply(l, r, reply);
+        pthread_cond_broadcast(&l->wake);
+        return call;
+    }
+    return 0;
 }
 
 void lead_answer(struct lead *l)
 {
-    for (int i = 1; i < l->cfg.n_servers; i++) {
-        struct remote *r = &l->remotes[i];
-        struct net_control_reply reply;
-        uint64_t call = 0;
+    struct net_control_reply reply;
+    uint64_t call;
+    do {
         pthread_mutex_lock(&l->lock);
-        if (r->call && (r->seen != l->number || clock_now_ns() - r->call_ns > BEAT_MS * 1000000LL ||
-                        l->stopping)) {
-            call = r->call;
-            r->call = 0;
-            r->told = l->number;
-            fill_reply(l, r, &reply);
-            pthread_cond_broadcast(&l->wake);
-        }
+        call = take_call(l, &reply);
         pthread_mutex_unlock(&l->lock);
         if (call)
-            l->cfg.reply(l->cfg.ctx, call, &reply);
-    }
+            send_reply(l, call, &reply);
+    } while (call);
 }
 
 void lead_wait(struct lead *l, int64_t deadline_ns)
 {
-    int64_t beat_ns = clock_deadline_ns(l->cfg.n_servers > 1 ? RETRY_MS / 2 : BEAT_MS);
     lead_answer(l);
     pthread_mutex_lock(&l->lock);
+    int64_t beat_ns = clock_deadline_ns(l->n_remotes > 0 ? RETRY_MS / 2 : BEAT_MS);
     if (deadline_ns > beat_ns)
         deadline_ns = beat_ns;
+    if (deadline_ns > l->due_ns)
+        deadline_ns = l->due_ns;
     while (!l->news && !l->stopping && clock_cond_wait(&l->wake, &l->lock, deadline_ns) == 0)
         ;
     l->news = 0;
@@ -84,54 +114,97 @@ void lead_wait(struct lead *l, int64_t deadline_ns)
     lead_answer(l);
 }
 
-/* NULL, or why the server cannot take part. Under the lock. */
-static const char *objection(const struct lead *l, const struct net_control *c,
-                             const struct run *run)
-{
-    if (c->n_servers != l->cfg.n_servers || c->server < 1 || c->server >= l->cfg.n_servers)
-        return "another --ps_hosts than that of ps:0";
-    const struct remote *r = &l->remotes[c->server];
-    if (r->incarnation && r->incarnation != c->incarnation && run &&
-        r->generation == run->generation)
-        return "this server was started anew while the job goes on: it has lost its parameters; "
-               "stop all servers and workers and start them again, they go on from the last "
-               "checkpoint";
-    return NULL;
-}
-
 void lead_control(struct lead *l, const struct net_control *c, uint64_t call)
 {
-    struct net_control_reply reply = {.number = 1};
+    struct net_control_reply reply = {.number = 1}, old_reply;
     uint64_t old = 0;
+    const char *why;
+    pthread_mutex_lock(&l->lock);
+    struct remote *r = lead_servers_caller(l, c, &why);
+    if (r) {
+        old = r->call;
+        if (old)
+            fill_reply(l, r, &old_reply);
+        lead_servers_note(l, r, c, call);
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!r) {
+        reply.incarnation = l->incarnation;
+        snprintf(reply.refused, sizeof reply.refused, "%s", why);
+        send_reply(l, call, &reply);
+    }
+    if (old)
+        send_reply(l, old, &old_reply);
+    lead_answer(l);
+}
+
+/* Greater than all that anybody has heard of. Under the lock. */
+static uint64_t next_generation(const struct lead *l, const struct net_join *join)
+{
+    uint64_t next = l->cfg.generation, last = join->generation;
+    for (int i = 0; i < l->n_remotes; i++)
+        if (l->remotes[i].generation > last)
+            last = l->remotes[i].generation;
+    if (l->plan && l->plan->generation > last)
+        last = l->plan->generation;
+    return next > last ? next : last + 1;
+}
+
+enum status lead_first_join(struct lead *l, const struct net_join *join, char *why,
+                            size_t why_bytes)
+{
+    struct plan_first first = {.join = join, .servers = &l->cfg.servers};
+    enum status st = ST_OK;
     int ended;
     struct run *run = ps_service_run(l->cfg.service, &ended);
     pthread_mutex_lock(&l->lock);
-    const char *why = objection(l, c, run);
-    if (!why) {
-        struct remote *r = &l->remotes[c->server];
-        old = r->call;
-        fill_reply(l, r, &reply);
-        r->incarnation = c->incarnation;
-        r->generation = c->generation;
-        r->call = call;
-        r->seen = c->seen;
-        r->call_ns = r->heard_ns = clock_now_ns();
-        r->wanted = c->wanted;
-        r->state = (struct saver_state){
-            .order = c->order, .phase = (enum saver_phase)c->phase, .file = {c->bytes, c->crc32c}};
-        call = 0;
-        poke(l);
+    const struct ps_manifest *m = l->cfg.restore ? ps_restore_manifest(l->cfg.restore) : NULL;
+    if (l->first || (run && !ended) || (l->plan && l->plan->generation != l->settled))
+        goto done; /* another came first */
+    if (m && ps_match_restored(m, join, why, why_bytes) != ST_OK) {
+        st = ST_MISMATCH;
+        goto done;
     }
+    if (l->plan)
+        first.servers = &l->plan->servers;
+    first.from = m;
+    first.restore = l->cfg.restored;
+    if (m && join->generation > 0 && m->progress.known) { /* the job lives on without us */
+        first.member = m->progress.member;
+        first.n_members = m->progress.n_members;
+    }
+    first.generation = next_generation(l, join);
+    struct net_plan *p = NULL;
+    if (plan_make_first(&first, &p) != ST_OK) {
+        LOG_E("no memory for a plan of %d chunks", join->chunks->n_chunks);
+        goto done;
+    }
+    if (plan_bytes(p, 0) > l->cfg.max_model_bytes) {
+        snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
+                 l->cfg.max_model_bytes);
+        net_plan_free(p);
+        st = ST_RANGE;
+        goto done;
+    }
+    l->first = p;
+    lead_poke(l);
+done:
     pthread_mutex_unlock(&l->lock);
     run_unref(run);
-    if (why)
-        snprintf(reply.refused, sizeof reply.refused, "%s", why);
-    if (call)
-        l->cfg.reply(l->cfg.ctx, call, &reply);
-    if (old)
-        l->cfg.reply(l->cfg.ctx, old, &reply);
-    lead_answer(l);
+    return st;
 }
+
+/* The last checkpoint, if there can be one. */
+static void finish(struct lead *l, struct run *run)
+{
+    if (run && l->cfg.saver)
+        lead_checkpoint_last(l, run);
+    pthread_mutex_lock(&l->lock);
+    l->finished = 1;
+    pthread_cond_broadcast(&l->wake);
+    pthread_mutex_unlock(&l->lock);
+}
+
 static void *lead_main(void *arg)
 {
     struct lead *l = arg;
@@ -142,15 +215,12 @@ static void *lead_main(void *arg)
         pthread_mutex_unlock(&l->lock);
         if (stopping)
             return NULL;
+        if (!finishing && lead_change_go_on(l))
+            continue;
         struct run *run = ps_service_run(l->cfg.service, &ended);
         if (finishing && !finished) {
-            if (run)
-                lead_checkpoint_last(l, run);
-            pthread_mutex_lock(&l->lock);
-            l->finished = 1;
-            pthread_cond_broadcast(&l->wake);
-            pthread_mutex_unlock(&l->lock);
-        } else if (run && !finished) {
+            finish(l, run);
+        } else if (run && !finished && l->cfg.saver && l->phase == PHASE_RUNNING) {
             lead_checkpoint_next(l, run);
         } else {
             lead_checkpoint_none(l);
@@ -160,29 +230,38 @@ static void *lead_main(void *arg)
     }
 }
 
-enum status lead_create(const struct lead_config *cfg, struct lead **out)
+static void on_taken(void *ctx)
 {
+    lead_wake(ctx);
+}
+
+enum status lead_create(struct lead_config *cfg, struct lead **out)
+{
+    enum status st = ST_OK;
     struct lead *l = calloc(1, sizeof *l);
-    if (l)
-        l->remotes = calloc((size_t)cfg->n_servers, sizeof *l->remotes);
-    if (!l || !l->remotes) {
-        free(l);
+    if (!l)
         return ST_NOMEM;
-    }
     l->cfg = *cfg;
     l->number = 1;
     while (l->incarnation == 0)
         if (getrandom(&l->incarnation, sizeof l->incarnation, 0) < 0)
             l->incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
-    l->step = -1;
-    l->last_step = cfg->restored_step;
+    l->step = l->stop_step = -1;
+    l->last_step = cfg->restore ? ps_restore_manifest(cfg->restore)->step : -1;
+    l->start_ns = clock_now_ns();
+    l->due_ns = INT64_MAX;
     l->line_ns = clock_deadline_ns(ALIVE_MS);
-    for (int i = 0; i < cfg->n_servers; i++)
-        l->remotes[i].heard_ns = clock_now_ns();
     pthread_mutex_init(&l->lock, NULL);
     clock_cond_init(&l->wake);
+    struct taker_config taker = {
+        .service = cfg->service, .folder = cfg->folder, .changed = on_taken, .ctx = l};
+    TRY(lead_servers_create(l));
+    TRY(taker_create(&taker, &l->taker));
     *out = l;
-    return ST_OK;
+    l = NULL;
+done:
+    lead_destroy(l);
+    return st;
 }
 
 enum status lead_start(struct lead *l)
@@ -190,7 +269,7 @@ enum status lead_start(struct lead *l)
     int err = pthread_create(&l->thread, NULL, lead_main, l);
     l->has_thread = err == 0;
     if (err)
-        LOG_E("the thread that orders checkpoints cannot be started: %s", strerror(err));
+        LOG_E("the thread that coordinates cannot be started: %s", strerror(err));
     return err ? ST_NOMEM : ST_OK;
 }
 
@@ -212,18 +291,24 @@ void lead_destroy(struct lead *l)
     if (!l)
         return;
     lead_stop(l);
+    taker_destroy(l->taker);
+    lead_servers_free(l);
+    ps_restore_close(l->cfg.restore);
+    net_plan_free(l->plan);
+    net_plan_free(l->first);
+    net_plan_free(l->base);
+    free(l->removed);
     pthread_cond_destroy(&l->wake);
     pthread_mutex_destroy(&l->lock);
-    free(l->remotes);
     free(l);
 }
 
 /* 1 if every server that is still there has been told of the present state. Under the lock. */
 static int all_told(const struct lead *l)
 {
-    for (int i = 1; i < l->cfg.n_servers; i++)
+    for (int i = 0; i < l->n_remotes; i++)
         if (l->remotes[i].incarnation && l->remotes[i].told != l->number &&
-            clock_now_ns() - l->remotes[i].heard_ns < ALIVE_MS * 1000000LL)
+            !lead_server_silent(&l->remotes[i], ALIVE_MS))
             return 0;
     return 1;
 }
@@ -232,13 +317,13 @@ void lead_finish(struct lead *l)
 {
     pthread_mutex_lock(&l->lock);
     l->finishing = 1;
-    poke(l);
+    lead_poke(l);
     int64_t deadline = clock_deadline_ns(LAST_MS + TRY_MS + WRITE_MS);
     while (!l->finished && clock_cond_wait(&l->wake, &l->lock, deadline) == 0)
         ;
     l->closing = 1;
     l->number++;
-    poke(l);
+    lead_poke(l);
     deadline = clock_deadline_ns(GOODBYE_MS);
     while (!all_told(l) && clock_cond_wait(&l->wake, &l->lock, deadline) == 0)
         ;

@@ -30,11 +30,13 @@ static void look(struct lead *l, struct outlook *o)
     saver_state(l->cfg.saver, &own);
     pthread_mutex_lock(&l->lock);
     count(o, 0, &own, l->order);
-    for (int i = 1; i < l->cfg.n_servers; i++) {
+    for (int i = 0; i < l->n_remotes; i++) {
         const struct remote *r = &l->remotes[i];
-        count(o, i, &r->state, l->order);
-        if (clock_now_ns() - r->heard_ns > ALIVE_MS * 1000000LL)
-            o->lost = i;
+        if (r->server <= 0)
+            continue;
+        count(o, r->server, &r->state, l->order);
+        if (lead_server_silent(r, ALIVE_MS))
+            o->lost = r->server;
     }
     pthread_mutex_unlock(&l->lock);
 }
@@ -44,10 +46,11 @@ static int absent_server(struct lead *l)
 {
     int absent = -1;
     pthread_mutex_lock(&l->lock);
-    for (int i = 1; i < l->cfg.n_servers; i++)
-        if (!l->remotes[i].incarnation ||
-            clock_now_ns() - l->remotes[i].heard_ns > ALIVE_MS * 1000000LL)
-            absent = i;
+    for (int i = 0; i < l->n_remotes; i++) {
+        const struct remote *r = &l->remotes[i];
+        if (r->server > 0 && (!r->incarnation || lead_server_silent(r, ALIVE_MS)))
+            absent = r->server;
+    }
     pthread_mutex_unlock(&l->lock);
     return absent;
 }
@@ -56,7 +59,9 @@ static int absent_server(struct lead *l)
 static int was_there(struct lead *l, int server)
 {
     pthread_mutex_lock(&l->lock);
-    int was = server > 0 && l->remotes[server].incarnation != 0;
+    int was = 0;
+    for (int i = 0; i < l->n_remotes; i++)
+        was |= server > 0 && l->remotes[i].server == server && l->remotes[i].incarnation != 0;
     pthread_mutex_unlock(&l->lock);
     return was;
 }
@@ -65,8 +70,8 @@ static int was_there(struct lead *l, int server)
 static void mark_silent(struct lead *l)
 {
     pthread_mutex_lock(&l->lock);
-    for (int i = 1; i < l->cfg.n_servers; i++)
-        if (l->remotes[i].state.order != l->order)
+    for (int i = 0; i < l->n_remotes; i++)
+        if (l->remotes[i].server > 0 && l->remotes[i].state.order != l->order)
             l->remotes[i].heard_ns = 0;
     pthread_mutex_unlock(&l->lock);
 }
@@ -75,7 +80,7 @@ static void mark_silent(struct lead *l)
 static int was_asked(const struct lead *l)
 {
     int wanted = l->requested > l->given;
-    for (int i = 1; i < l->cfg.n_servers; i++)
+    for (int i = 0; i < l->n_remotes; i++)
         wanted |= l->remotes[i].wanted > l->remotes[i].given;
     return wanted;
 }
@@ -110,7 +115,7 @@ static enum status wait_for_arms(struct lead *l)
     struct outlook o;
     for (;;) {
         look(l, &o);
-        if (o.failed >= 0 || o.n_armed == l->cfg.n_servers)
+        if (o.failed >= 0 || o.n_armed == l->n_servers)
             return ST_OK; /* a failure is told by wait_for_files */
         pthread_mutex_lock(&l->lock);
         int stopping = l->stopping;
@@ -136,7 +141,7 @@ static void tell_given_up(const struct lead *l, int64_t step, const struct outlo
     else
         LOG_W("checkpoint at step %" PRId64 " given up: %d of %d servers have written their part "
               "in time; training goes on",
-              step, o->n_written, l->cfg.n_servers);
+              step, o->n_written, l->n_servers);
 }
 
 static int64_t lower(int64_t a, int64_t b)
@@ -151,13 +156,13 @@ static enum status wait_for_files(struct lead *l, enum what what, int64_t until_
     int64_t first_ns = 0; /* when the first file was there */
     for (;;) {
         look(l, &o);
-        if (o.n_written == l->cfg.n_servers)
+        if (o.n_written == l->n_servers)
             return ST_OK;
         int64_t now = clock_now_ns();
         if (o.n_written > 0 && first_ns == 0)
             first_ns = now;
         pthread_mutex_lock(&l->lock);
-        int more = o.n_taken == l->cfg.n_servers || !l->finishing ? WRITE_MS : TRY_MS;
+        int more = o.n_taken == l->n_servers || !l->finishing ? WRITE_MS : TRY_MS;
         int late = (o.n_taken == 0 && now >= until_ns) ||
                    (first_ns > 0 && now - first_ns > more * 1000000LL);
         int other = l->stopping || (o.n_taken == 0 && until_ns == INT64_MAX &&
@@ -165,8 +170,9 @@ static enum status wait_for_files(struct lead *l, enum what what, int64_t until_
         int64_t step = l->step, next = until_ns;
         if (o.n_taken == 0 && what == WHAT_STEPS && l->cfg.save_ms > 0)
             next = lower(next, l->timer_ns);
+        int finishing = l->finishing;
         pthread_mutex_unlock(&l->lock);
-        if (other)
+        if (other || (!finishing && lead_change_due(l, o.n_taken)))
             return ST_CANCELLED;
         if (o.failed >= 0 || o.lost >= 0 || late) {
             if (until_ns == INT64_MAX) /* else another attempt follows, or a line */
@@ -182,24 +188,25 @@ static enum status write_manifest(struct lead *l, const struct run *run, int64_t
     enum status st = ST_NOMEM;
     struct saver_state own;
     double bytes = 0;
-    struct safetensors_written *files = calloc((size_t)l->cfg.n_servers, sizeof *files);
+    struct safetensors_written *files = calloc((size_t)l->n_servers, sizeof *files);
     if (!files)
         goto done;
     saver_state(l->cfg.saver, &own);
     pthread_mutex_lock(&l->lock);
     files[0] = own.file;
-    for (int i = 1; i < l->cfg.n_servers; i++)
-        files[i] = l->remotes[i].state.file;
+    for (int i = 0; i < l->n_remotes; i++)
+        if (l->remotes[i].server > 0)
+            files[l->remotes[i].server] = l->remotes[i].state.file;
     pthread_mutex_unlock(&l->lock);
     struct ps_manifest m = {.step = step,
                             .generation = run->generation,
                             .job = run->job,
                             .chunks = run->chunks,
-                            .n_files = l->cfg.n_servers,
+                            .n_files = l->n_servers,
                             .files = files,
                             .progress = run_progress(run, step)};
     TRY(ps_manifest_write(l->cfg.folder, &m));
-    for (int i = 0; i < l->cfg.n_servers; i++)
+    for (int i = 0; i < l->n_servers; i++)
         bytes += (double)files[i].bytes;
     LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", step, l->cfg.folder, bytes * 1e-6);
     TRY(ps_manifest_tidy(l->cfg.folder, l->cfg.keep));
@@ -225,7 +232,7 @@ static int64_t choose_step(const struct lead *l, const struct run *run, enum wha
         return lowest == highest ? highest : -1;
     if (highest < 0)
         highest = 0;
-    int64_t next = highest + (l->cfg.n_servers > 1 ? 2 : 1);
+    int64_t next = highest + (l->n_servers > 1 ? 2 : 1);
     if (highest >= last)
         return last;
     if (what == WHAT_STEPS && l->cfg.save_steps == 0)
@@ -280,7 +287,7 @@ static void take_up(struct lead *l)
 {
     pthread_mutex_lock(&l->lock);
     l->taken_up = l->requested;
-    for (int i = 1; i < l->cfg.n_servers; i++)
+    for (int i = 0; i < l->n_remotes; i++)
         l->remotes[i].taken_up = l->remotes[i].wanted;
     pthread_mutex_unlock(&l->lock);
 }
@@ -290,7 +297,7 @@ static void settle(struct lead *l)
 {
     pthread_mutex_lock(&l->lock);
     l->given = l->taken_up;
-    for (int i = 1; i < l->cfg.n_servers; i++)
+    for (int i = 0; i < l->n_remotes; i++)
         l->remotes[i].given = l->remotes[i].taken_up;
     l->timer_ns = clock_deadline_ns(l->cfg.save_ms);
     l->number++;
@@ -368,6 +375,18 @@ void lead_checkpoint_next(struct lead *l, struct run *run)
     }
 }
 
+/* A moment, whatever happens meanwhile, but the end. */
+static void pause(struct lead *l)
+{
+    int64_t deadline = clock_deadline_ns(RETRY_MS / 4);
+    for (int stopping = 0; !stopping && clock_now_ns() < deadline;) {
+        lead_wait(l, deadline);
+        pthread_mutex_lock(&l->lock);
+        stopping = l->stopping;
+        pthread_mutex_unlock(&l->lock);
+    }
+}
+
 /* A step ahead, or where everything stands. */
 void lead_checkpoint_last(struct lead *l, struct run *run)
 {
@@ -382,6 +401,8 @@ void lead_checkpoint_last(struct lead *l, struct run *run)
             break;
         if (st == ST_UNAVAILABLE)
             lead_wait(l, absent_end);
+        else if (st != ST_OK && st != ST_CANCELLED)
+            pause(l);
     }
     settle(l);
     hold_last(l, run);

@@ -1,11 +1,12 @@
-/* ps/main.c - the parameter server: flags, set-up, and the end. Exit codes: 0 the job is done,
- * 1 a permanent error, 2 usage, 143 after SIGTERM (with a checkpoint, if they are kept), 130 after
- * Ctrl-C. */
+/* ps/main.c - the parameter server: flags, set-up, and the end. Exit codes: 0 the job is done, or
+ * the server has handed on its chunks; 1 a permanent error, 2 usage, 143 after SIGTERM (with a
+ * checkpoint, if they are kept), 130 after Ctrl-C. */
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
+#include "net/status.h"
 #include "ps/saving.h"
 #include "ps/status.h"
 #include "ps/summary.h"
@@ -22,7 +23,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { STOP_GRACE_MS = 2000, MAX_AUTO_THREADS = 8 };
+enum { STOP_GRACE_MS = 2000, COMMAND_MS = 10000, MAX_AUTO_THREADS = 8 };
 
 static const char *opt_ps_hosts = "", *opt_worker_hosts = "", *opt_job_name = "ps", *opt_trace;
 static const char *opt_summary_json;
@@ -31,6 +32,9 @@ static int64_t opt_max_model_bytes = (int64_t)8 << 30, opt_straggler_ms = 10;
 static int opt_shared_memory = 0; /* of the choices: auto */
 static const char *opt_checkpoint_dir, *opt_restore;
 static int64_t opt_save_steps = 0, opt_save_secs = -1, opt_keep = 5;
+static const char *opt_address = "";
+static int64_t opt_worker_timeout = 60, opt_min_workers = 0, opt_leave = -1;
+static int opt_join = 0, opt_drain = 0;
 static int opt_serve = 0, opt_log_stragglers = 0, opt_log_level = LOG_LEVEL_INFO;
 
 static const struct flag flags[] = {
@@ -60,6 +64,24 @@ static const struct flag flags[] = {
      "Older checkpoints are removed (0: none is)", NULL},
     {"restore", FLAG_STRING, &opt_restore, 0, 0, "PATH", NULL,
      "Go on from this checkpoint: a weir-STEP.json, or a folder's newest that is whole", NULL},
+    {"worker_timeout", FLAG_INT, &opt_worker_timeout, 0, 1e9, "S", NULL,
+     "Training goes on without a worker that has not come back for so long (0: at once); of ps 0",
+     "Coming and going:"},
+    {"min_workers", FLAG_INT, &opt_min_workers, 0, JOB_MAX_WORKERS, "N", NULL,
+     "With fewer, training waits; of ps 0. Given, those that never came are gone without as well "
+     "(0: 1, and all are waited for at the start)",
+     NULL},
+    {"join", FLAG_BOOL, &opt_join, 0, 0, NULL, NULL,
+     "Join a running job as one server more; needs --ps_hosts with ps 0 at least, and --address",
+     NULL},
+    {"address", FLAG_STRING, &opt_address, 0, 0, "HOST:PORT", NULL,
+     "With --join: where this server listens, and workers and servers reach it", NULL},
+    {"drain", FLAG_BOOL, &opt_drain, 0, 0, NULL, NULL,
+     "On SIGTERM hand all chunks on to the other servers, then end with 0; not for ps 0", NULL},
+    {"leave", FLAG_INT, &opt_leave, -1, HOSTS_MAX - 1, "INDEX", NULL,
+     "No server, a command: the running job's server with this number hands its chunks on and "
+     "ends (-1: no)",
+     NULL},
     {"log_stragglers", FLAG_BOOL, &opt_log_stragglers, 0, 0, NULL, NULL,
      "A line for each step that waited for one worker longer than --straggler_ms", "Output:"},
     {"straggler_ms", FLAG_INT, &opt_straggler_ms, 1, 1000000000, "MS", NULL,
@@ -82,13 +104,15 @@ static const struct flags_program program = {
 
 struct cluster {
     struct hosts ps, workers;
+    int self;            /* place in ps; -1: it joins */
+    const char *address; /* of this server */
 };
 
 /* What main waits for, and what the callbacks reach. */
 struct app {
     int signal_fd, event_fd;
-    _Atomic int job_done, refused;
-    struct saving *saving; /* NULL: no checkpoints */
+    _Atomic int job_done, refused, over;
+    struct saving *saving;
 };
 
 static enum status check_checkpoint_flags(void)
@@ -108,6 +132,39 @@ static enum status check_checkpoint_flags(void)
     return wrong ? ST_INVALID : ST_OK;
 }
 
+/* What joins has an address of its own, what serves a number. */
+static enum status check_place(struct cluster *c)
+{
+    const char *wrong = NULL;
+    int own = opt_leave < 0 && !opt_join;
+    if (opt_join && opt_leave >= 0)
+        wrong = "--join and --leave exclude each other";
+    else if (opt_join && !*opt_address)
+        wrong = "--join needs --address, where the others reach this server";
+    else if (!opt_join && *opt_address)
+        wrong = "--address is for --join alone; else this server's entry in --ps_hosts counts";
+    else if (opt_join && (opt_serve || opt_restore))
+        wrong = "--join excludes --serve and --restore: it takes part in a job that runs";
+    else if (opt_drain && own && opt_task_index == 0)
+        wrong = "--drain: ps 0 coordinates the job and cannot leave it";
+    if (wrong) {
+        LOG_E("%s", wrong);
+        return ST_INVALID;
+    }
+    if (opt_join && hosts_problem(opt_address)) {
+        LOG_E("--address: '%.100s' %s", opt_address, hosts_problem(opt_address));
+        return ST_INVALID;
+    }
+    if (own && opt_task_index >= c->ps.n) {
+        LOG_E("--task_index: %" PRId64 " is not below the %d entries of --ps_hosts", opt_task_index,
+              c->ps.n);
+        return ST_INVALID;
+    }
+    c->self = opt_join ? -1 : (int)opt_task_index;
+    c->address = opt_join ? opt_address : c->ps.addr[own ? opt_task_index : 0];
+    return ST_OK;
+}
+
 static enum status read_cluster(struct cluster *c)
 {
     enum status st = ST_OK;
@@ -122,10 +179,8 @@ static enum status read_cluster(struct cluster *c)
     if (c->ps.n == 0) {
         LOG_E("--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221");
         st = ST_INVALID;
-    } else if (opt_task_index >= c->ps.n) {
-        LOG_E("--task_index: %" PRId64 " is not below the %d entries of --ps_hosts", opt_task_index,
-              c->ps.n);
-        st = ST_INVALID;
+    } else {
+        st = check_place(c);
     }
 done:
     return st;
@@ -165,21 +220,50 @@ static void on_refused(void *ctx)
     wake(app);
 }
 
-static void on_started(void *ctx)
+static void on_over(void *ctx)
 {
     struct app *app = ctx;
-    if (app->saving)
-        saving_started(app->saving);
+    atomic_store(&app->over, 1);
+    wake(app);
+}
+
+static void on_changed(void *ctx)
+{
+    struct app *app = ctx;
+    saving_changed(app->saving);
+}
+
+static enum status on_first_join(void *ctx, const struct net_join *join, char *why,
+                                 size_t why_bytes)
+{
+    struct app *app = ctx;
+    return saving_first_join(app->saving, join, why, why_bytes);
 }
 
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
                        uint64_t call)
 {
     struct app *app = ctx;
-    if (app->saving)
-        saving_control(app->saving, server, request, call);
-    else
-        net_server_control_reply(server, call, NULL);
+    saving_control(app->saving, server, request, call);
+}
+
+/* 1: the signal ends the wait. */
+static int takes_signal(struct app *app, int signo)
+{
+    static int draining;
+    if (signo == SIGUSR1) {
+        LOG_I("SIGUSR1: %s",
+              opt_checkpoint_dir ? "a checkpoint now" : "no checkpoint without --checkpoint_dir");
+        if (opt_checkpoint_dir)
+            saving_request(app->saving);
+        return 0;
+    }
+    if (signo != SIGTERM || !opt_drain || draining)
+        return 1;
+    draining = 1;
+    LOG_I("SIGTERM: this server hands on its chunks, then ends; once more ends at once");
+    saving_leave(app->saving);
+    return 0;
 }
 
 /* Returns the signal that came, or 0 when the job is done (and --serve does not keep us). */
@@ -192,17 +276,13 @@ static int wait_for_end(struct app *app)
             return SIGTERM;
         struct signalfd_siginfo info;
         if (fds[0].revents && read(app->signal_fd, &info, sizeof info) == sizeof info) {
-            if (info.ssi_signo != SIGUSR1)
+            if (takes_signal(app, (int)info.ssi_signo))
                 return (int)info.ssi_signo;
-            LOG_I("SIGUSR1: %s",
-                  app->saving ? "a checkpoint now" : "no checkpoint without --checkpoint_dir");
-            if (app->saving)
-                saving_request(app->saving);
         }
         uint64_t n_events;
         if (!fds[1].revents || read(app->event_fd, &n_events, sizeof n_events) != sizeof n_events)
             continue;
-        if (atomic_load(&app->refused))
+        if (atomic_load(&app->refused) || atomic_load(&app->over))
             return 0;
         if (atomic_load(&app->job_done) && !opt_serve)
             return 0;
@@ -214,7 +294,7 @@ static int wait_for_end(struct app *app)
 static void finish_saving(struct app *app)
 {
     sigset_t set;
-    if (!app->saving || atomic_load(&app->refused))
+    if (atomic_load(&app->refused))
         return;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
@@ -228,15 +308,21 @@ static enum status make_saving(const struct cluster *c, struct app *app)
     struct saving_config cfg = {
         .folder = opt_checkpoint_dir,
         .restore = opt_restore,
-        .self = (int)opt_task_index,
+        .self = c->self,
+        .joining = opt_join,
+        .address = c->address,
         .ps_hosts = &c->ps,
         .save_steps = opt_save_steps,
         .save_ms = opt_save_secs * 1000,
         .keep = (int)opt_keep,
+        .max_model_bytes = opt_max_model_bytes,
+        .worker_timeout_ms = opt_worker_timeout * 1000,
+        .min_workers = (int)opt_min_workers,
         .refused = on_refused,
+        .over = on_over,
         .ctx = app,
     };
-    return opt_checkpoint_dir ? saving_create(&cfg, &app->saving) : ST_OK;
+    return saving_create(&cfg, &app->saving);
 }
 
 static void tell_ready(const char *addr)
@@ -299,7 +385,7 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     int sig = wait_for_end(app);
     if (sig)
         LOG_W("%s: stopping%s", strsignal(sig),
-              app->saving ? " after a last checkpoint; once more ends at once" : "");
+              opt_checkpoint_dir ? " after a last checkpoint; once more ends at once" : "");
     finish_saving(app);
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
@@ -312,47 +398,66 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
 static int serve(struct cluster *c, struct app *app)
 {
     int exit_code = EXIT_PERMANENT;
-    const char *addr = c->ps.addr[opt_task_index];
     struct ps_service *service = NULL;
     struct net_server *server = NULL;
     struct ps_status *status = NULL;
     struct ps_service_config cfg = {
-        .self = (int)opt_task_index,
+        .self = c->self,
+        .address = c->address,
         .ps_hosts = &c->ps,
         .worker_hosts = &c->workers,
         .max_model_bytes = opt_max_model_bytes,
         .serve = opt_serve,
         .shared_memory = opt_shared_memory == 0,
         .straggler_ms = opt_log_stragglers ? opt_straggler_ms : 0,
-        .waits_for_resume = opt_checkpoint_dir != NULL,
-        .started = on_started,
+        .started = on_changed,
+        .first_join = on_first_join,
+        .people_changed = on_changed,
         .control = on_control,
         .done = on_done,
         .ctx = app,
     };
     if (make_saving(c, app) != ST_OK || ps_service_create(&cfg, &service) != ST_OK ||
-        (app->saving && saving_start(app->saving, service) != ST_OK))
+        saving_start(app->saving, service) != ST_OK)
         goto done;
     const struct ps_status_config told = {.service = service,
                                           .saving = app->saving,
                                           .ps_hosts = &c->ps,
                                           .worker_hosts = &c->workers,
                                           .folder = opt_checkpoint_dir,
-                                          .self = (int)opt_task_index};
+                                          .self = c->self};
     if (ps_status_create(&told, &status) != ST_OK)
         goto done;
-    struct net_server_config net = {.addr = addr,
+    struct net_server_config net = {.addr = c->address,
                                     .n_threads = n_threads(),
                                     .handler = ps_service_handler(service),
                                     .people = ps_status_people(status)};
     if (net_server_create(&net, &server) == ST_OK)
-        exit_code = run_server(app, service, server, addr);
+        exit_code = run_server(app, service, server, c->address);
 done:
     saving_destroy(app->saving);
     net_server_destroy(server);
     ps_status_destroy(status);
     ps_service_destroy(service);
     return exit_code;
+}
+
+/* --leave: asks ps 0, and says what it answers. */
+static int leave(const struct cluster *c)
+{
+    struct net_command command = {.kind = COMMAND_DRAIN_SERVER, .index = (int)opt_leave};
+    struct net_command_reply reply;
+    char why[CONTROL_TEXT_BYTES];
+    if (net_command_send(c->ps.addr[0], &command, COMMAND_MS, &reply, why) != ST_OK) {
+        LOG_E("ps:0 (%s) does not take the command: %s", c->ps.addr[0], why);
+        return EXIT_PERMANENT;
+    }
+    if (reply.answer == COMMAND_REFUSED) {
+        LOG_E("ps:0 (%s) refuses: %s", c->ps.addr[0], reply.text);
+        return EXIT_PERMANENT;
+    }
+    LOG_I("ps:0 (%s): %s", c->ps.addr[0], reply.text);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -364,14 +469,17 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     if (exit_now)
         return 0;
-    log_init("ps", (int)opt_task_index, (enum log_level)opt_log_level);
+    log_init("ps", opt_join || opt_leave >= 0 ? -1 : (int)opt_task_index,
+             (enum log_level)opt_log_level);
     flags_dump(&program);
     int ready = check_checkpoint_flags() == ST_OK && read_cluster(&cluster) == ST_OK;
     if (ready && opt_trace && trace_open(opt_trace, "ps", (int)opt_task_index) != ST_OK) {
         exit_code = EXIT_PERMANENT;
         ready = 0;
     }
-    if (ready) {
+    if (ready && opt_leave >= 0) {
+        exit_code = leave(&cluster);
+    } else if (ready) {
         struct app app = {.signal_fd = open_signals(), .event_fd = eventfd(0, EFD_CLOEXEC)};
         exit_code = EXIT_PERMANENT;
         if (app.signal_fd < 0 || app.event_fd < 0)

@@ -131,6 +131,8 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
         return JOIN_RETRY;
     }
     if (!r->ended && ps_store_stopped(r->store)) {
+        if (r->members[*rank].missing_ns) /* it is there, though nobody can be let in */
+            r->members[*rank].missing_ns = clock_now_ns();
         snprintf(why, why_bytes, "generation %" PRIu64 " is over, the next has not begun",
                  r->generation);
         return JOIN_RETRY;
@@ -232,11 +234,12 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
     if (reply->answer == JOIN_INIT) { /* a first plan, then once more */
         reply->answer = JOIN_RETRY;
         snprintf(reply->why, sizeof reply->why, "the first plan is being made");
-        if (s->cfg.first_join)
-            s->cfg.first_join(s->cfg.ctx, req);
-        else if (service_first_plan(s, req, reply->why, sizeof reply->why) != ST_OK)
+        enum status st = s->cfg.first_join
+                             ? s->cfg.first_join(s->cfg.ctx, req, reply->why, sizeof reply->why)
+                             : service_first_plan(s, req, reply->why, sizeof reply->why);
+        if (st != ST_OK)
             reply->answer = JOIN_REFUSED;
-        else
+        else if (!s->cfg.first_join)
             reply->answer = try_join(s, req, peer, reply, &r, &rank);
     }
     if (r)
@@ -358,7 +361,8 @@ static struct ps_person person_of(const struct run *r, int rank, int64_t now_ns)
                           .missing_ms = m->missing_ns ? (now_ns - m->missing_ns) / 1000000 : -1,
                           .joined = m->joined,
                           .leaving = m->leaving,
-                          .done = m->done};
+                          .done = m->done,
+                          .spoke = m->spoke};
     memcpy(p.address, m->address[0] ? m->address : m->peer, sizeof p.address);
     return p;
 }

@@ -19,6 +19,7 @@ struct member {
     int known;            /* likewise, and a line said so */
     int leaving;          /* will leave by name, or has, before the job's end */
     int done;             /* left after its last step */
+    int spoke;            /* over some stream, in this generation */
     uint64_t stream;      /* over which it spoke last; 0: none */
     int64_t missing_ns;   /* since when it has had none; 0: it has one */
     char peer[96];

@@ -5,6 +5,7 @@
 #include "net/server.h"
 #include "ps/follow.h"
 #include "ps/restore.h"
+#include "ps/taker.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -16,9 +17,10 @@
 struct saving {
     struct saving_config cfg;
     char restore_folder[PATH_MAX];
-    struct ps_restore *restore; /* of ps 0, until it starts */
-    int64_t restored_step;
-    uint64_t generation; /* likewise */
+    /* Of ps 0, until it starts: */
+    struct ps_restore *restore;
+    struct hosts servers;
+    uint64_t generation;
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* that calls come by */
     struct saver *saver;
@@ -65,10 +67,43 @@ static enum status find_restore(struct saving *s)
         LOG_E("--restore: there is no checkpoint in %s", path);
     if (st != ST_OK)
         return st;
-    s->restored_step = ps_restore_manifest(s->restore)->step;
-    ps_manifest_name(s->restored_step, s->restored);
-    LOG_I("found a checkpoint at step %" PRId64 ": %s", s->restored_step, path);
+    int64_t step = ps_restore_manifest(s->restore)->step;
+    char name[MANIFEST_NAME_BYTES];
+    ps_manifest_name(step, name);
+    snprintf(s->restored, sizeof s->restored, "%s%s", name,
+             s->cfg.restore ? TAKER_RESTORE_MARK : "");
+    LOG_I("found a checkpoint at step %" PRId64 ": %s", step, path);
     return ST_OK;
+}
+
+/* The servers that the folder names, if they were made of this --ps_hosts. */
+static enum status find_servers(struct saving *s)
+{
+    const struct hosts *given = s->cfg.ps_hosts;
+    struct hosts then = {0, NULL}, now = {0, NULL};
+    char path[PATH_MAX + 16], *line[2] = {NULL, NULL};
+    size_t room[2] = {0, 0};
+    snprintf(path, sizeof path, "%s/servers", s->cfg.folder ? s->cfg.folder : "");
+    FILE *f = s->cfg.folder ? fopen(path, "r") : NULL;
+    for (int i = 0; f && i < 2; i++)
+        if (getline(&line[i], &room[i], f) > 0)
+            line[i][strcspn(line[i], "\n")] = 0;
+    if (f)
+        fclose(f);
+    int same = line[0] && line[1] && hosts_parse(line[0], path, &then) == ST_OK &&
+               hosts_parse(line[1], path, &now) == ST_OK && then.n == given->n && now.n > 0 &&
+               strcmp(now.addr[0], given->addr[0]) == 0;
+    for (int i = 0; same && i < given->n; i++)
+        same = strcmp(then.addr[i], given->addr[i]) == 0;
+    const struct hosts *use = same ? &now : given;
+    if (same && strcmp(line[0], line[1]) != 0)
+        LOG_I("servers have joined or left since --ps_hosts was given: %s", line[1]);
+    enum status st = hosts_copy((const char *const *)use->addr, (size_t)use->n, &s->servers);
+    for (int i = 0; i < 2; i++)
+        free(line[i]);
+    hosts_free(&then);
+    hosts_free(&now);
+    return st;
 }
 
 /* A number that none of this folder's servers has used: workers see by it that they have to go
@@ -77,6 +112,9 @@ static void choose_generation(struct saving *s)
 {
     char path[PATH_MAX + 16], text[32];
     uint64_t last = s->restore ? ps_restore_manifest(s->restore)->generation : 0, used = 0;
+    s->generation = 1;
+    if (!s->cfg.folder)
+        return;
     snprintf(path, sizeof path, "%s/generation", s->cfg.folder);
     FILE *f = fopen(path, "r");
     if (f && fscanf(f, "%" SCNu64, &used) == 1 && used > last && used < UINT32_MAX)
@@ -97,11 +135,14 @@ enum status saving_create(const struct saving_config *cfg, struct saving **out)
     if (!s)
         return ST_NOMEM;
     s->cfg = *cfg;
-    s->restored_step = -1;
-    TRY(make_folder(cfg->folder));
-    find_folder(s);
+    if (cfg->folder) {
+        TRY(make_folder(cfg->folder));
+        find_folder(s);
+        if (cfg->self == 0)
+            TRY(find_restore(s));
+    }
     if (cfg->self == 0) {
-        TRY(find_restore(s));
+        TRY(find_servers(s));
         choose_generation(s);
     }
     *out = s;
@@ -116,8 +157,14 @@ static void on_changed(void *ctx)
     struct saving *s = ctx;
     if (s->lead)
         lead_wake(s->lead);
-    else
+    else if (s->follow)
         follow_wake(s->follow);
+}
+
+static void on_over(void *ctx)
+{
+    struct saving *s = ctx;
+    s->cfg.over(s->cfg.ctx);
 }
 
 static void on_reply(void *ctx, uint64_t call, const struct net_control_reply *reply)
@@ -126,6 +173,7 @@ static void on_reply(void *ctx, uint64_t call, const struct net_control_reply *r
     net_server_control_reply(atomic_load(&s->server), call, reply);
 }
 
+/* Gives away what the lead is to own. */
 static enum status start_lead(struct saving *s, struct ps_service *service)
 {
     enum status st = ST_OK;
@@ -133,19 +181,24 @@ static enum status start_lead(struct saving *s, struct ps_service *service)
         .service = service,
         .saver = s->saver,
         .folder = s->cfg.folder,
-        .n_servers = s->cfg.ps_hosts->n,
+        .hosts = s->cfg.ps_hosts,
+        .servers = s->servers,
         .save_steps = s->cfg.save_steps,
         .save_ms = s->cfg.save_ms,
         .keep = s->cfg.keep,
-        .restored_step = s->restored_step,
+        .restore = s->restore,
         .generation = s->generation,
+        .max_model_bytes = s->cfg.max_model_bytes,
+        .worker_timeout_ms = s->cfg.worker_timeout_ms,
+        .min_workers = s->cfg.min_workers,
         .reply = on_reply,
+        .over = on_over,
         .ctx = s,
     };
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);
-    TRY(lead_create(&cfg, &s->lead));
-    ps_service_resume(service, s->restore, s->generation);
     s->restore = NULL;
+    s->servers = (struct hosts){0, NULL};
+    TRY(lead_create(&cfg, &s->lead));
     TRY(lead_start(s->lead));
 done:
     return st;
@@ -158,10 +211,14 @@ static enum status start_follow(struct saving *s, struct ps_service *service)
         .service = service,
         .saver = s->saver,
         .addr = s->cfg.ps_hosts->addr[0],
-        .restore_folder = s->restore_folder,
+        .address = s->cfg.address,
+        .folder = s->cfg.folder,
+        .restore_folder = s->cfg.folder ? s->restore_folder : NULL,
         .self = s->cfg.self,
         .n_servers = s->cfg.ps_hosts->n,
+        .joining = s->cfg.joining,
         .refused = s->cfg.refused,
+        .drained = s->cfg.over,
         .ctx = s->cfg.ctx,
     };
     TRY(follow_create(&cfg, &s->follow));
@@ -179,7 +236,8 @@ enum status saving_start(struct saving *s, struct ps_service *service)
         .changed = on_changed,
         .ctx = s,
     };
-    TRY(saver_create(&saver, &s->saver));
+    if (s->cfg.folder)
+        TRY(saver_create(&saver, &s->saver));
     TRY(s->cfg.self == 0 ? start_lead(s, service) : start_follow(s, service));
 done:
     return st;
@@ -195,9 +253,26 @@ void saving_control(struct saving *s, struct net_server *server, const struct ne
         net_server_control_reply(server, call, NULL);
 }
 
-void saving_started(struct saving *s)
+enum status saving_first_join(struct saving *s, const struct net_join *join, char *why,
+                              size_t why_bytes)
+{
+    return s->lead ? lead_first_join(s->lead, join, why, why_bytes) : ST_OK;
+}
+
+void saving_changed(struct saving *s)
 {
     on_changed(s);
+}
+
+void saving_leave(struct saving *s)
+{
+    if (s->follow)
+        follow_leave(s->follow);
+}
+
+struct lead *saving_lead(struct saving *s)
+{
+    return s->lead;
 }
 
 void saving_request(struct saving *s)
@@ -226,5 +301,6 @@ void saving_destroy(struct saving *s)
     lead_destroy(s->lead);
     follow_destroy(s->follow);
     ps_restore_close(s->restore);
+    hosts_free(&s->servers);
     free(s);
 }

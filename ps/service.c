@@ -66,6 +66,7 @@ static struct run *enter_run(struct ps_service *s, const struct net_frame_head *
             if (m->incarnation == head->incarnation) {
                 m->stream = c->number;
                 m->missing_ns = 0;
+                m->spoke = 1;
             }
         }
     }

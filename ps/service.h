@@ -31,8 +31,9 @@ struct ps_service_config {
     int waits_for_resume;             /* nobody may join before ps_service_resume */
     void (*started)(void *ctx);       /* a generation has begun; NULL is fine, here and below */
     /* Somebody wants to join and there is no plan yet (or, with `serve`, another job is to begin);
-     * valid for the call. It asks again. NULL: the service lays the first plan down itself. */
-    void (*first_join)(void *ctx, const struct net_join *join);
+     * valid for the call. It asks again, or, with a sentence in `why`, is refused. NULL: the
+     * service lays the first plan down itself. */
+    enum status (*first_join)(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
     void (*people_changed)(void *ctx); /* what state or people tell has */
     /* As of net_server_handler. */
     void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
@@ -63,6 +64,7 @@ struct ps_person {
     int joined;         /* it has been here, in this generation or before */
     int leaving;        /* it wants to leave, or has left, before the job's end */
     int done;           /* it has left after its last step */
+    int spoke;          /* it has had a stream in this generation */
     char address[96];   /* of its host; may be empty */
 };
 

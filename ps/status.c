@@ -216,11 +216,19 @@ static void on_command(void *ctx, const struct net_command *command, struct net_
                  s->cfg.self, s->cfg.ps_hosts->addr[0]);
         return;
     }
+    struct lead *lead = saving_lead(s->cfg.saving);
+    if (command->kind == COMMAND_DRAIN_SERVER || command->kind == COMMAND_REMOVE_WORKER) {
+        int done = command->kind == COMMAND_DRAIN_SERVER
+                       ? lead_drain_server(lead, command->index, out->text)
+                       : lead_remove_worker(lead, command->index, out->text);
+        out->answer = done ? COMMAND_ACCEPTED : COMMAND_REFUSED;
+        return;
+    }
     if (command->kind != COMMAND_CHECKPOINT) {
         snprintf(out->text, sizeof out->text, "this server cannot do that");
         return;
     }
-    if (!s->cfg.saving) {
+    if (!s->cfg.folder) {
         snprintf(out->text, sizeof out->text,
                  "this job keeps no checkpoints: its servers have no --checkpoint_dir");
         return;

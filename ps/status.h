@@ -11,7 +11,7 @@
 
 struct ps_status_config {
     struct ps_service *service;
-    struct saving *saving;        /* NULL: no checkpoints */
+    struct saving *saving;
     const struct hosts *ps_hosts; /* borrowed for ever, as the next */
     const struct hosts *worker_hosts;
     const char *folder; /* of checkpoints; likewise; NULL: none are kept */

@@ -59,9 +59,10 @@ static void on_done(void *ctx)
     bump(ctx, &((struct rig *)ctx)->n_done);
 }
 
-static void on_first(void *ctx, const struct net_join *join)
+static enum status on_first(void *ctx, const struct net_join *join, char *why, size_t why_bytes)
 {
     bump(ctx, &((struct rig *)ctx)->n_first);
+    return ST_OK;
 }
 
 static void setup_at(struct rig *r, const char *address, int self, int plans)

@@ -1,0 +1,155 @@
+/* tests/ps_planner_test.c - plans: the first of a job, and those after it: who has what, from
+ * where, and at which sample. */
+#include "ps/planner.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+static struct chunks *table(void)
+{
+    const struct net_param p[] = {{.name = "a", .shape = {2, {100, 300}}},
+                                  {.name = "b", .shape = {1, {50000}}}};
+    struct chunks *c = NULL;
+    assert_int_equal(chunks_create(p, 2, 16384, &c), ST_OK);
+    return c;
+}
+
+static struct hosts hosts(const char *text)
+{
+    struct hosts h;
+    assert_int_equal(hosts_parse(text, "ps_hosts", &h), ST_OK);
+    return h;
+}
+
+static struct net_plan *first(const char *servers, const struct ps_manifest *from)
+{
+    struct chunks *c = table();
+    struct net_join join = {.job = {.n_workers = 3, .train_steps = 100, .batch = 8}, .chunks = c};
+    struct hosts h = hosts(servers);
+    struct plan_first f = {
+        .generation = 5, .join = &join, .servers = &h, .from = from, .restore = "weir-40.json"};
+    struct net_plan *p = NULL;
+    assert_int_equal(plan_make_first(&f, &p), ST_OK);
+    hosts_free(&h);
+    chunks_destroy(c);
+    return p;
+}
+
+static struct net_plan *next(const struct net_plan *base, enum plan_source source,
+                             const char *servers)
+{
+    static const int members[] = {0, 2, 7};
+    struct hosts h = hosts(servers);
+    struct plan_next n = {.generation = base->generation + 1,
+                          .base = base,
+                          .source = source,
+                          .step = 60,
+                          .position = net_plan_position(base, 60),
+                          .restore = "weir-60.json",
+                          .member = members,
+                          .n_members = 3,
+                          .servers = &h};
+    struct net_plan *p = NULL;
+    assert_int_equal(plan_make_next(&n, &p), ST_OK);
+    hosts_free(&h);
+    return p;
+}
+
+static void test_first(void **state)
+{
+    struct net_plan *p = first("a:1,b:1", NULL);
+    assert_int_equal(p->source, PLAN_FIRST);
+    assert_int_equal(p->generation, 5);
+    assert_int_equal(p->n_members, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(p->member[i], i);
+    assert_int_equal(p->step, 0);
+    assert_int_equal(plan_bytes(p, 0) + plan_bytes(p, 1), 80000 * 4);
+    assert_true(labs((long)(plan_bytes(p, 0) - plan_bytes(p, 1))) <= 16384);
+    net_plan_free(p);
+}
+
+/* The checkpoint's sample counts, also where other workers read up to it; old ones have none. */
+static void test_from_checkpoint(void **state)
+{
+    struct ps_manifest m = {.step = 40, .job = {.n_workers = 2, .batch = 10}};
+    struct net_plan *p = first("a:1", &m);
+    assert_int_equal(p->source, PLAN_CHECKPOINT);
+    assert_int_equal(p->step, 40);
+    assert_int_equal(p->position, 40 * 2 * 10);
+    assert_string_equal(p->restore, "weir-40.json");
+    net_plan_free(p);
+    m.progress.known = 1;
+    m.progress.position = 12345;
+    p = first("a:1", &m);
+    assert_int_equal(p->position, 12345);
+    net_plan_free(p);
+}
+
+/* Chunks stay where they are as far as they can, and whoever gets one knows who had it. */
+static void test_next(void **state)
+{
+    int64_t bytes, all = 0;
+    int n;
+    struct net_plan *p = first("a:1,b:1", NULL);
+    struct net_plan *q = next(p, PLAN_MEMORY, "a:1,b:1,c:1");
+    assert_int_equal(q->generation, 6);
+    assert_int_equal(q->before, 5);
+    assert_int_equal(q->step, 60);
+    assert_int_equal(q->position, 60 * 3 * 8);
+    assert_int_equal(net_plan_rank(q, 7), 2);
+    assert_int_equal(net_plan_rank(q, 1), -1);
+    assert_int_equal(q->holders.n, 2);
+    for (int i = 0; i < q->chunks->n_chunks; i++) {
+        assert_int_equal(q->held_by[i], p->shard[i]);
+        if (q->shard[i] != p->shard[i])
+            assert_int_equal(q->shard[i], 2); /* nothing goes between those that stay */
+    }
+    for (int i = 0; i < 2; i++) {
+        plan_moves(p, q, p->servers.addr[i], 0, &bytes, &n);
+        all += bytes;
+        plan_moves(p, q, p->servers.addr[i], 1, &bytes, &n);
+        assert_int_equal(n, 0);
+    }
+    plan_moves(p, q, "c:1", 1, &bytes, &n);
+    assert_int_equal(bytes, all);
+    assert_int_equal(bytes, plan_bytes(q, 2));
+    assert_true(n > 0);
+    struct net_plan *r = next(q, PLAN_MEMORY, "a:1,c:1"); /* c:1 has another number now */
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        if (q->shard[i] != 1)
+            assert_string_equal(r->servers.addr[r->shard[i]], q->servers.addr[q->shard[i]]);
+    plan_moves(q, r, "b:1", 0, &bytes, &n);
+    assert_int_equal(bytes, plan_bytes(q, 1));
+    net_plan_free(p);
+    net_plan_free(q);
+    net_plan_free(r);
+}
+
+static void test_back(void **state)
+{
+    struct net_plan *p = first("a:1,b:1", NULL);
+    struct net_plan *q = next(p, PLAN_CHECKPOINT, "a:1,b:1");
+    assert_int_equal(q->before, 0);
+    assert_int_equal(q->holders.n, 0);
+    assert_null(q->held_by);
+    assert_string_equal(q->restore, "weir-60.json");
+    assert_memory_equal(p->shard, q->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);
+    net_plan_free(p);
+    net_plan_free(q);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first),
+        cmocka_unit_test(test_from_checkpoint),
+        cmocka_unit_test(test_next),
+        cmocka_unit_test(test_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

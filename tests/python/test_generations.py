@@ -1,0 +1,222 @@
+#!/usr/bin/python3
+"""Servers and workers that die, come back, join and leave while training runs: it goes on, and ends
+with the bits of a run that nobody disturbed, wherever the same workers did all of it."""
+# label: cluster sanitize
+import os
+import re
+import signal
+
+import harness
+
+FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=32768",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
+
+
+class Generations(harness.Test):
+    want = {}
+
+    def undisturbed(self, n_workers=2):
+        """The parameters' digest of such a run, made once."""
+        if n_workers not in self.want:
+            job = self.job(n_workers=n_workers, model="lenet5", flags=FLAGS)
+            job.start()
+            self.want[n_workers] = job.finish(120)[0]["parameters_sha256"]
+        return self.want[n_workers]
+
+    def ckpt(self, *more):
+        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=8", *more]
+
+    def slow_job(self, n_ps, n_workers=2):
+        return self.job(n_ps=n_ps, n_workers=n_workers, model="lenet5", flags=SLOW)
+
+    def check(self, job, n_workers=2, seconds=120):
+        for s in job.finish(seconds):
+            self.assertEqual(s["parameters_sha256"], self.undisturbed(n_workers))
+
+    def kill(self, process):
+        process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def join(self, job, *flags):
+        """One server more, that joins the running job."""
+        address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
+        argv = [os.path.join(harness.BIN, "ps"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+                "--address=" + address, *flags]
+        ps = self.start("ps:join", argv, ready=True)
+        self.assertEqual(ps.wait_ready(), address)
+        job.ps.append(ps)
+        return ps
+
+    def leave(self, job, index, status=0):
+        """ps --leave=INDEX, a command."""
+        argv = [os.path.join(harness.BIN, "ps"), "--leave=%d" % index,
+                "--ps_hosts=" + job.ps_hosts[0]]
+        command = self.start("leave", argv)
+        command.wait(20, status)
+        return command.output()
+
+    def test_follower_dies(self):
+        """ps:1 or ps:2 is killed alone and started again: all go back to the checkpoint."""
+        for n_ps, task in ((2, 1), (3, 2)):
+            job = self.slow_job(n_ps)
+            flags = self.ckpt("--keep_checkpoint_max=0")
+            job.start(flags)
+            job.ps[0].wait_line("checkpoint at step 16: ")
+            self.kill(job.ps[task])
+            job.start_ps(task, *flags)
+            m = job.ps[0].wait_line(r"ps:%d \(%s\) was started anew and has lost its parameters: "
+                                    r"training goes back to the checkpoint at step (\d+) "
+                                    r"\(generation 2\)" % (task, job.ps_hosts[task]))
+            self.assertGreaterEqual(int(m.group(1)), 16)
+            self.check(job)
+            self.wipe()
+
+    def wipe(self):
+        for name in os.listdir(os.path.join(self.dir(), "ckpt")):
+            os.remove(os.path.join(self.dir(), "ckpt", name))
+
+    def test_leader_dies(self):
+        """ps:0 is killed alone and started again: nobody ends because of it."""
+        for n_ps in (1, 2, 3):
+            job = self.slow_job(n_ps)
+            job.start(self.ckpt())
+            job.ps[0].wait_line("checkpoint at step 16: ")
+            self.kill(job.ps[0])
+            job.start_ps(0, *self.ckpt())
+            job.ps[0].wait_line("goes on from step")
+            for ps in job.ps[1:]:
+                ps.wait_line("was started anew; training goes on from where it says")
+            self.check(job)
+            self.wipe()
+
+    def test_worker_does_not_come_back(self):
+        """Past --worker_timeout the others go on without it, and end."""
+        for n_ps in (1, 2):
+            job = self.slow_job(n_ps, n_workers=3)
+            job.start(["--worker_timeout=1"])
+            job.workers[0].wait_line("training step 9 done")
+            self.kill(job.workers.pop(2))
+            m = job.ps[0].wait_line(r"worker 2 \(.*\) has not come back for 1 s: training goes on "
+                                    r"without it from step (\d+) \(generation 2, 2 workers\)")
+            self.assertGreaterEqual(int(m.group(1)), 8)
+            summaries = job.finish(120)
+            self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
+
+    def test_worker_comes_back_in_time(self):
+        """Within the time there is no new generation, and no bit differs."""
+        job = self.slow_job(2)
+        job.start(["--worker_timeout=60"])
+        job.workers[0].wait_line("training step 9 done")
+        self.kill(job.workers[1])
+        job.start_worker(1)
+        self.check(job)
+        self.assertNotIn("generation 2", job.ps[0].output())
+
+    def test_too_few_workers(self):
+        """With fewer than --min_workers training waits, and then goes on where it was."""
+        job = self.slow_job(2)
+        job.start(["--worker_timeout=1", "--min_workers=2"])
+        job.workers[0].wait_line("training step 9 done")
+        self.kill(job.workers[1])
+        job.ps[0].wait_line(r"training waits at step \d+: 1 workers are there, --min_workers=2")
+        job.start_worker(1)
+        self.check(job)
+
+    def test_begin_with_fewer(self):
+        """--min_workers: training begins without those that never came."""
+        job = self.slow_job(1)
+        job.start_ps(0, "--min_workers=1", "--worker_timeout=1")
+        job.start_worker(0)
+        job.ps[0].wait_line("worker 1 .*has not come back for 1 s: training goes on without it "
+                            "from step 0")
+        job.workers.pop(1)
+        self.assertGreaterEqual(job.finish(120)[0]["local_steps"], 60)
+
+    def test_server_joins(self):
+        """ps --join while training runs: chunks and slots move to it, no bit differs."""
+        for n_ps in (1, 2):
+            job = self.slow_job(n_ps)
+            job.start()
+            job.workers[0].wait_line("training step 9 done")
+            self.join(job)
+            m = job.ps[0].wait_line(r"ps:%d \(.*\) joins at step (\d+): \d+\.\d MB in (\d+) chunks "
+                                    r"move to it \(generation 2, %d servers\)" % (n_ps, n_ps + 1))
+            self.assertGreaterEqual(int(m.group(1)), 9)
+            self.assertGreater(int(m.group(2)), 0)
+            self.check(job)
+            self.assertGreater(float(re.search(r"([\d.]+) MB of gradients in",
+                                               job.ps[n_ps].output()).group(1)), 0.1)
+
+    def test_server_leaves(self):
+        """SIGTERM with --drain: its chunks go to the others, it ends with 0, no bit differs."""
+        for n_ps in (2, 3):
+            job = self.slow_job(n_ps)
+            for i in range(n_ps):
+                job.start_ps(i, *(["--drain"] if i == 1 else []))
+            for i in range(2):
+                job.start_worker(i)
+            job.workers[0].wait_line("training step 9 done")
+            job.ps[1].stop(status=0)
+            self.assertRegex(job.ps[0].output(), r"ps:1 \(.*\) leaves at step \d+: \d+\.\d MB in "
+                             r"\d+ chunks move to the others \(generation 2, %d servers\)"
+                             % (n_ps - 1))
+            self.check(job)
+
+    def test_leave_command(self):
+        """ps --leave=INDEX, for one that joined; ps:0 and one that is not there are refused."""
+        job = self.slow_job(1)
+        job.start()
+        job.workers[0].wait_line("training step 5 done")
+        joined = self.join(job)
+        job.ps[0].wait_line("ps:1 .* joins at step")
+        self.assertIn("ps:0 coordinates the job and cannot leave it", self.leave(job, 0, 1))
+        self.assertIn("there is no ps:7", self.leave(job, 7, 1))
+        self.assertIn("hands on its chunks", self.leave(job, 1))
+        joined.wait(60)
+        job.ps[0].wait_line("ps:1 .* leaves at step")
+        self.check(job)
+
+    def test_drained_server_stays_away(self):
+        """The list of servers outlives ps:0, where checkpoints are kept."""
+        job = self.slow_job(2)
+        job.start_ps(0, *self.ckpt())
+        job.start_ps(1, *self.ckpt("--drain"))
+        for i in range(2):
+            job.start_worker(i)
+        job.workers[0].wait_line("training step 5 done")
+        job.ps[1].stop(status=0)
+        del job.ps[1]
+        job.ps[0].wait_line("checkpoint at step (16|24): ")
+        self.kill(job.ps[0])
+        job.start_ps(0, *self.ckpt())
+        job.ps[0].wait_line("servers have joined or left since --ps_hosts was given")
+        self.check(job)
+
+    def test_joiner_dies(self):
+        """Killed as it joins: the job goes on, with it or without."""
+        job = self.slow_job(2)
+        job.start(self.ckpt())
+        job.workers[0].wait_line("training step 9 done")
+        joined = self.join(job, *self.ckpt())
+        job.ps[0].wait_line("ps:2 .* joins at step")
+        self.kill(joined)
+        job.ps.pop()
+        again = self.start("ps:join", joined.argv, ready=True)
+        again.wait_ready()
+        job.ps.append(again)
+        self.check(job, seconds=180)
+
+    def test_server_dies_in_a_change(self):
+        """A follower is killed while another server joins."""
+        job = self.slow_job(2)
+        job.start(self.ckpt())
+        job.ps[0].wait_line("checkpoint at step 8: ")
+        self.join(job, *self.ckpt())
+        job.ps[0].wait_line("ps:2 .* joins at step")
+        self.kill(job.ps[1])
+        job.start_ps(1, *self.ckpt())
+        self.check(job, seconds=180)
+
+
+if __name__ == "__main__":
+    harness.main()
