@@ -275,6 +275,11 @@ static void test_reshard_back(void **state)
     assert_int_equal(chunks_reshard(c, 2, two, leave, 1, back), ST_OK);
     assert_memory_equal(one, back, bytes);
     assert_int_equal(chunks_reshard(c, 2, two, leave, 0, back), ST_INVALID);
+    const int fourth[4] = {0, 1, 2, -1};
+    assert_int_equal(chunks_shard(c, 3, one), ST_OK);
+    assert_int_equal(chunks_reshard(c, 3, one, fourth, 4, two), ST_OK);
+    look_at_moves(c, one, fourth, 4, two, &m);
+    assert_true(m.spread <= m.largest && m.moved <= c->n_elems / 4);
     free(one);
     free(two);
     free(back);

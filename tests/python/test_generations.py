@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Servers and workers that die, come back, join and leave while training runs: it goes on, and ends
 with the bits of a run that nobody disturbed, wherever the same workers did all of it."""
-# label: cluster sanitize
+# label: cluster sanitize long
 import os
 import re
 import signal
