@@ -128,10 +128,9 @@ enum status ctl_report_json(const struct net_status *s, enum ctl_view view)
     case VIEW_SERVERS:
         return print_take(json_pack("{s:o}", "servers", servers_json(s)));
     case VIEW_LATE:
-        return print_take(json_pack("{s:s, s:I, s:o, s:o}", "sync_mode",
-                                    job_sync_mode_name(s->job.sync_mode), "since_step",
-                                    (json_int_t)s->first_step, "step", number_or_null(s->step),
-                                    "members", members_json(s)));
+        return print_take(json_pack("{s:s, s:o, s:o}", "sync_mode",
+                                    job_sync_mode_name(s->job.sync_mode), "step",
+                                    number_or_null(s->step), "members", members_json(s)));
     }
     return ST_INTERNAL;
 }

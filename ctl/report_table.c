@@ -89,9 +89,8 @@ static enum status show_late(const struct net_status *s)
         printf("%s: no step waits for a worker\n", job_sync_mode_name(s->job.sync_mode));
         return ST_OK;
     }
-    printf("since step %" PRId64 ", and in the last %d steps\n", s->first_step, s->n_recent);
-    enum status st =
-        ctl_table_create(">WORKER\tADDRESS\t>WAITED FOR\t>WAS LAST IN\t>LATELY\t>LAST IN\tNOW", &t);
+    enum status st = ctl_table_create(
+        ">WORKER\tADDRESS\t>WAITED FOR\t>WAS LAST IN\t>LATELY\t>WAS LAST IN\tNOW", &t);
     for (int i = 0; st == ST_OK && i < s->n_members; i++) {
         const struct net_status_member *m = &s->members[i];
         ctl_table_row(t, "%d\t%s\t%.1f s\t%" PRId64 " steps\t%.1f s\t%" PRId64 " of %d\t%s",

@@ -30,8 +30,8 @@ struct net_status_member {
     enum member_state state;
     char address[STATUS_ADDRESS_BYTES]; /* or where it joined from; empty: not known */
     int64_t ms;                         /* MISSING: for how long */
-    int64_t times, recent_times; /* sync: steps in which it was the last, in the generation, and of
-                                    the last n_recent */
+    int64_t times, recent_times;    /* sync: steps in which it was the last, in the job, and of the
+                                       last n_recent */
     double seconds, recent_seconds; /* that the others waited for it in them */
     int awaited; /* chunks that others wait for at present for its sake, STATUS_AWAITED_MS or
                     longer */

@@ -96,6 +96,15 @@ static enum join_answer judge_ended(const struct ps_service *s, const struct net
     return JOIN_RETRY;
 }
 
+/* Under the lock. */
+static int was_removed(const struct ps_service *s, uint64_t incarnation)
+{
+    int i = 0;
+    while (i < s->n_removed && s->removed[i] != incarnation)
+        i++;
+    return i < s->n_removed;
+}
+
 /* What a joiner is told: WELCOME with its rank; INIT: a first plan is wanted. *news: somebody waits
  * now who did not. Under the lock. */
 static enum join_answer judge(struct ps_service *s, const struct net_join *req, const char *peer,
@@ -117,6 +126,10 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
     }
     if (!r)
         return JOIN_INIT;
+    if (*rank < 0 && was_removed(s, req->incarnation)) {
+        snprintf(why, why_bytes, "it was removed from the job; start it again if it is to be in");
+        return JOIN_REFUSED;
+    }
     if (*rank < 0) {
         if (s->cfg.self == 0)
             *news = note_waiter(s, r, req, peer);
@@ -397,6 +410,28 @@ enum status ps_service_people(struct ps_service *s, struct ps_person **members, 
     *waiting = out;
     *n_waiting = n_out;
     return ST_OK;
+}
+
+enum status ps_service_remove(struct ps_service *s, int member)
+{
+    enum status st = ST_OK;
+    pthread_mutex_lock(&s->lock);
+    const struct run *r = s->run;
+    int rank = r ? net_plan_rank(r->plan, member) : -1;
+    const struct member *m = rank >= 0 ? &r->members[rank] : NULL;
+    uint64_t incarnation = m ? (m->incarnation ? m->incarnation : m->expected) : 0;
+    if (!m) {
+        st = ST_NOT_FOUND;
+    } else if (incarnation && !was_removed(s, incarnation)) {
+        uint64_t *grown = realloc(s->removed, ((size_t)s->n_removed + 1) * sizeof *grown);
+        if (grown) {
+            s->removed = grown;
+            grown[s->n_removed++] = incarnation;
+        }
+        st = grown ? ST_OK : ST_NOMEM;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
 }
 
 /* "worker 1 (10.0.0.7:2223), worker 3, and 5 more" */

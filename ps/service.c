@@ -188,6 +188,7 @@ void ps_service_destroy(struct ps_service *s)
     service_let_go(s->run);
     ps_restore_close(s->resume);
     free(s->late);
+    free(s->removed);
     ps_streams_destroy(s->streams);
     ps_gather_destroy(s->gather);
     pthread_cond_destroy(&s->wake);

@@ -99,6 +99,11 @@ void ps_service_settle(struct ps_service *s, uint64_t generation);
 enum status ps_service_people(struct ps_service *s, struct ps_person **members, int *n_members,
                               struct ps_person **waiting, int *n_waiting);
 
+/* ST_OK: the process that is this member of the plan is refused from the next generation on that is
+ * without it; whoever is started as that worker later is not. ST_NOT_FOUND: the plan has no such
+ * member; ST_NOMEM. */
+enum status ps_service_remove(struct ps_service *s, int member);
+
 /* The present run with a reference for the caller; NULL: there is none yet. */
 struct run *ps_service_run(struct ps_service *s, int *ended);
 void ps_service_stats(struct ps_service *s, struct ps_service_stats *out);

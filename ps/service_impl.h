@@ -23,6 +23,8 @@ struct ps_service {
     int stopping;
     int waits_for_resume; /* as in the config, until ps_service_resume */
     struct ps_waiting waiting;
+    uint64_t *removed; /* incarnations of members that somebody had removed */
+    int n_removed;
     struct ps_late_total *late; /* of the job's earlier generations, by index */
     int n_late;
     struct ps_restore *resume; /* what the first run goes on from; NULL: nothing */

@@ -85,33 +85,36 @@ static void add_member(const struct ps_status *s, const struct ps_person *p, int
 }
 
 /* How long the others waited for the members, and whom they wait for now. */
-static enum status fill_lateness(const struct run *run, struct net_status *out)
+static enum status fill_lateness(const struct ps_status *s, const struct run *run,
+                                 struct net_status *out)
 {
-    int n = run->plan->n_members;
+    int n = run->plan->n_members, n_totals;
     int64_t step;
     enum status st = ST_NOMEM;
-    const struct ps_stragglers *late = ps_store_stragglers(run->store);
+    struct ps_late_total *totals = NULL;
     struct ps_late_total *recent = calloc((size_t)n, sizeof *recent);
     int *awaited = calloc((size_t)n, sizeof *awaited);
     if (!recent || !awaited)
         goto done;
-    out->n_recent = ps_stragglers_recent(late, recent);
+    TRY(ps_service_late(s->cfg.service, &totals, &n_totals));
+    out->n_recent = ps_stragglers_recent(ps_store_stragglers(run->store), recent);
     ps_store_missing(run->store, clock_now_ns() - STATUS_AWAITED_MS * 1000000LL, awaited, &step);
     for (int i = 0; i < out->n_members; i++) {
         struct net_status_member *m = &out->members[i];
-        struct ps_late_total total;
         m->rank = m->state == MEMBER_JOINING ? -1 : net_plan_rank(run->plan, m->member);
+        if (m->member < n_totals) {
+            m->times = totals[m->member].times;
+            m->seconds = totals[m->member].seconds;
+        }
         if (m->rank < 0)
             continue;
-        ps_stragglers_total(late, m->rank, &total);
-        m->times = total.times;
-        m->seconds = total.seconds;
         m->recent_times = recent[m->rank].times;
         m->recent_seconds = recent[m->rank].seconds;
         m->awaited = awaited[m->rank];
     }
     st = ST_OK;
 done:
+    free(totals);
     free(awaited);
     free(recent);
     return st;
@@ -130,35 +133,83 @@ static enum status fill_members(const struct ps_status *s, const struct run *run
         add_member(s, &members[i], 0, out);
     for (int i = 0; i < n_waiting; i++)
         add_member(s, &waiting[i], 1, out);
-    st = fill_lateness(run, out);
+    st = fill_lateness(s, run, out);
 done:
     free(members);
     free(waiting);
     return st;
 }
 
-static enum status fill_servers(const struct ps_status *s, const struct run *run,
-                                struct net_status *out)
+/* Each server's share of the parameters. */
+static void fill_shares(const struct net_plan *plan, struct net_status *out)
+{
+    for (int i = 0; i < out->n_servers; i++) {
+        struct net_status_server *to = &out->servers[i];
+        for (int c = 0; c < plan->chunks->n_chunks; c++) {
+            int own = to->server == plan->shard[c];
+            to->n_chunks += own;
+            to->bytes += own ? (uint64_t)plan->chunks->chunks[c].n_elems * sizeof(float) : 0;
+        }
+    }
+}
+
+/* As ps 0 knows them: servers, checkpoints, what is under way. */
+static enum status fill_lead(const struct ps_status *s, struct lead *lead, struct net_status *out)
+{
+    static const enum server_state states[] = {[LEAD_HERE] = SERVER_HERE,
+                                               [LEAD_SILENT] = SERVER_MISSING,
+                                               [LEAD_JOINING] = SERVER_JOINING,
+                                               [LEAD_LEAVING] = SERVER_LEAVING};
+    struct lead_snapshot snap;
+    enum status st = lead_snapshot(lead, &snap);
+    if (st != ST_OK)
+        return st;
+    out->servers = calloc((size_t)snap.n_servers + 1, sizeof *out->servers);
+    TRY(out->servers ? ST_OK : ST_NOMEM);
+    out->n_servers = snap.n_servers;
+    for (int i = 0; i < snap.n_servers; i++) {
+        const struct lead_server *from = &snap.servers[i];
+        struct net_status_server *to = &out->servers[i];
+        *to = (struct net_status_server){.server = from->number,
+                                         .state = states[from->state],
+                                         .heard_ms = from->heard_ms,
+                                         .up_ms = from->up_ms};
+        memcpy(to->address, from->address, sizeof to->address);
+    }
+    if (snap.plan)
+        fill_shares(snap.plan, out);
+    memcpy(out->change, snap.change, sizeof out->change);
+    if (s->cfg.folder)
+        snprintf(out->checkpoints.folder, sizeof out->checkpoints.folder, "%s", s->cfg.folder);
+    out->checkpoints.last = snap.last_step;
+    out->checkpoints.ordered = snap.order_step;
+    out->checkpoints.wanted = snap.wanted;
+    out->checkpoints.given = snap.given;
+done:
+    lead_snapshot_free(&snap);
+    return st;
+}
+
+/* As any other server knows them. */
+static enum status fill_plan(const struct ps_status *s, const struct run *run,
+                             struct net_status *out)
 {
     const struct hosts *hosts = run ? &run->plan->servers : s->cfg.ps_hosts;
-    int n = hosts->n, self = run ? run->self : s->cfg.self;
-    out->servers = calloc((size_t)n, sizeof *out->servers);
+    out->servers = calloc((size_t)hosts->n + 1, sizeof *out->servers);
     if (!out->servers)
         return ST_NOMEM;
-    out->n_servers = n;
-    for (int i = 0; i < n; i++) {
+    out->n_servers = hosts->n;
+    for (int i = 0; i < hosts->n; i++) {
         struct net_status_server *to = &out->servers[i];
+        int own = i == out->server;
         *to = (struct net_status_server){.server = i,
-                                         .state = i == self ? SERVER_HERE : SERVER_UNKNOWN,
-                                         .heard_ms = i == self ? 0 : -1,
-                                         .up_ms = i == self ? out->up_ms : -1};
+                                         .state = own ? SERVER_HERE : SERVER_UNKNOWN,
+                                         .heard_ms = own ? 0 : -1,
+                                         .up_ms = own ? out->up_ms : -1};
         snprintf(to->address, sizeof to->address, "%s", hosts->addr[i]);
     }
-    for (int c = 0; run && c < run->chunks->n_chunks; c++) {
-        struct net_status_server *to = &out->servers[run->plan->shard[c]];
-        to->n_chunks++;
-        to->bytes += (uint64_t)run->chunks->chunks[c].n_elems * sizeof(float);
-    }
+    if (run)
+        fill_shares(run->plan, out);
     return ST_OK;
 }
 
@@ -190,12 +241,13 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
     int ended;
     enum status st = ST_OK;
     struct run *run = ps_service_run(s->cfg.service, &ended);
-    *out = (struct net_status){.server = s->cfg.self,
+    struct lead *lead = saving_lead(s->cfg.saving);
+    *out = (struct net_status){.server = run ? run->self : s->cfg.self,
                                .step = -1,
                                .highest = -1,
                                .up_ms = ms_since(s->start_ns),
                                .checkpoints = {.last = -1, .ordered = -1}};
-    TRY(fill_servers(s, run, out));
+    TRY(lead ? fill_lead(s, lead, out) : fill_plan(s, run, out));
     if (run) {
         TRY(fill_run(s, run, with_model, out));
         out->state = ended                          ? STATE_DONE
@@ -208,34 +260,44 @@ done:
     return st;
 }
 
-static void on_command(void *ctx, const struct net_command *command, struct net_command_reply *out)
+static void command_checkpoint(struct ps_status *s, struct lead *lead,
+                               struct net_command_reply *out)
 {
-    struct ps_status *s = ctx;
-    if (s->cfg.self != 0) {
-        snprintf(out->text, sizeof out->text, "this is ps:%d; commands go to ps:0 (%.100s)",
-                 s->cfg.self, s->cfg.ps_hosts->addr[0]);
-        return;
-    }
-    struct lead *lead = saving_lead(s->cfg.saving);
-    if (command->kind == COMMAND_DRAIN_SERVER || command->kind == COMMAND_REMOVE_WORKER) {
-        int done = command->kind == COMMAND_DRAIN_SERVER
-                       ? lead_drain_server(lead, command->index, out->text)
-                       : lead_remove_worker(lead, command->index, out->text);
-        out->answer = done ? COMMAND_ACCEPTED : COMMAND_REFUSED;
-        return;
-    }
-    if (command->kind != COMMAND_CHECKPOINT) {
-        snprintf(out->text, sizeof out->text, "this server cannot do that");
-        return;
-    }
+    struct lead_snapshot snap;
     if (!s->cfg.folder) {
         snprintf(out->text, sizeof out->text,
                  "this job keeps no checkpoints: its servers have no --checkpoint_dir");
         return;
     }
-    saving_request(s->cfg.saving);
+    lead_request(lead);
+    if (lead_snapshot(lead, &snap) != ST_OK) {
+        snprintf(out->text, sizeof out->text, "the server is out of memory");
+        return;
+    }
+    out->wanted = snap.wanted;
+    lead_snapshot_free(&snap);
     out->answer = COMMAND_ACCEPTED;
     snprintf(out->text, sizeof out->text, "a checkpoint is on its way");
+}
+
+static void on_command(void *ctx, const struct net_command *command, struct net_command_reply *out)
+{
+    struct ps_status *s = ctx;
+    struct lead *lead = saving_lead(s->cfg.saving);
+    int taken = 0;
+    if (!lead)
+        snprintf(out->text, sizeof out->text, "commands are for ps:0 (%.100s)",
+                 s->cfg.ps_hosts->addr[0]);
+    else if (command->kind == COMMAND_CHECKPOINT)
+        command_checkpoint(s, lead, out);
+    else if (command->kind == COMMAND_REMOVE_WORKER)
+        taken = lead_remove_worker(lead, command->index, out->text);
+    else
+        taken = lead_drain_server(lead, command->index, out->text);
+    if (taken && command->kind == COMMAND_REMOVE_WORKER)
+        ps_service_remove(s->cfg.service, command->index);
+    if (taken)
+        out->answer = COMMAND_ACCEPTED;
 }
 
 enum status ps_status_create(const struct ps_status_config *cfg, struct ps_status **out)

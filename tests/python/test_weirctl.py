@@ -64,6 +64,7 @@ class Shows(Weirctl):
         self.assertGreater(doc["steps_per_s"], 0)
         self.assertIn(doc["highest_step"] - doc["step"], (0, 1))
         self.assertEqual(doc["position"], doc["step"] * 24)
+        self.assertIsNone(doc["checkpoints"])
         self.assertEqual((doc["job"]["workers"], doc["job"]["sync_mode"]), (2, "sync"))
         self.assertEqual((doc["job"]["train_steps"], doc["job"]["batch_size"]), (100000, 12))
         self.assertEqual(doc["job"]["optimizer"]["name"], "adam")
@@ -71,16 +72,19 @@ class Shows(Weirctl):
         self.assertEqual([m["rank"] for m in doc["members"]], [0, 1])
         self.assertEqual([m["state"] for m in doc["members"]], ["training"] * 2)
         self.assertEqual([s["address"] for s in doc["servers"]], job.ps_hosts)
-        self.assertEqual(doc["servers"][0]["state"], "here")
+        self.assertEqual([s["state"] for s in doc["servers"]], ["here"] * 2)
         self.assertEqual(sum(s["bytes"] for s in doc["servers"]), 4 * doc["job"]["elements"])
         self.assertEqual(sum(s["chunks"] for s in doc["servers"]), doc["job"]["chunks"])
         for s in doc["servers"]:
             self.assertGreater(s["bytes"], 0)
+            self.assertLess(s["heard_s"], 15 * harness.SLOWNESS)
         self.assertEqual(self.json(job.ps_hosts, "members")["members"][1]["index"], 1)
         self.assertEqual(len(self.json(job.ps_hosts, "servers")["servers"]), 2)
         text = self.ctl(job.ps_hosts, "status")[0]
         self.assertRegex(text, r"ps:0: generation 1, training, step \d+ of 100000 \(sync\)")
         self.assertRegex(text, r"(?m)^ +0 +0 +\S+ +training +\d+\.\d s$")
+        for i, host in enumerate(job.ps_hosts):
+            self.assertRegex(text, r"(?m)^ +%d +%s +here " % (i, host))
         other = self.json(job.ps_hosts[1:], "status")  # of itself
         self.assertEqual((other["server"], other["state"]), (1, "training"))
         self.kill(job)
@@ -118,9 +122,17 @@ class Checkpoints(Weirctl):
         folder = os.path.join(self.dir(), "ckpt")
         job = self.run_job(ps_flags=["--checkpoint_dir=" + folder, "--save_secs=100000"])
         self.assertEqual(glob.glob(os.path.join(folder, "weir-*.json")), [])
+        out, _ = self.ctl(job.ps_hosts, "checkpoint", "--wait", seconds=60)
+        self.assertRegex(out, "^done: checkpoint at step [0-9]+: " + folder)
+        step = int(out.split("step ")[1].split(":")[0])
+        self.assertTrue(os.path.exists(os.path.join(folder, "weir-%d.json" % step)))
+        doc = self.json(job.ps_hosts, "status")["checkpoints"]
+        self.assertEqual((doc["folder"], doc["last_step"]), (folder, step))
+        self.assertEqual((doc["wanted"], doc["given"]), (1, 1))
         self.assertEqual(self.json(job.ps_hosts, "checkpoint")["answer"], "accepted")
-        job.ps[0].wait_line("checkpoint at step ")
-        self.assertEqual(len(glob.glob(os.path.join(folder, "weir-*.json"))), 1)
+        self.await_json(job, ["status"], lambda d: d["checkpoints"]["given"] == 2)
+        self.assertIn("--checkpoint_dir=" + folder,
+                      self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")[0])
         self.kill(job)
 
     def test_without_folder(self):
@@ -174,7 +186,7 @@ class Errors(Weirctl):
     def test_other_server_takes_no_command(self):
         job = self.run_job()
         _, err = self.ctl(job.ps_hosts[1:], "remove-worker", "1", status=1)
-        self.one_line(err, "refused: this is ps:1; commands go to ps:0")
+        self.one_line(err, "refused: commands are for ps:0 (%s)" % job.ps_hosts[0])
         self.kill(job)
 
     def test_usage(self):
@@ -194,13 +206,49 @@ class Errors(Weirctl):
 
 
 class Changes(Weirctl):
+    def test_remove_worker(self):
+        job = self.run_job(delays=(2, 2, 2))
+        out, _ = self.ctl(job.ps_hosts, "remove-worker", "1")
+        self.assertEqual(out, "accepted: worker 1 leaves at a step to come\n")
+        doc = self.await_json(job, ["status"], lambda d: d["generation"] == 2 and
+                              d["state"] == "training")
+        self.assertEqual([(m["index"], m["rank"]) for m in doc["members"]], [(0, 0), (2, 1)])
+        job.workers[1].wait_line("it was removed from the job; start it again")
+        job.workers[1].wait(30, 1)
+        step = doc["step"]
+        self.await_json(job, ["status"], lambda d: d["step"] > step + 3)
+        self.assertEqual(self.json(job.ps_hosts, "status")["generation"], 2)  # not taken in again
+        _, err = self.ctl(job.ps_hosts, "remove-worker", "1", status=1)
+        self.assertIn("refused: there is no worker 1 in the job", err)
+        job.start_worker(1, "--fault_push_delay_ms=2")  # a new process may come back
+        self.await_json(job, ["members"], lambda d: len(d["members"]) == 3)
+        self.kill(job)
+
+    def test_drain(self):
+        job = self.run_job()
+        self.assertIn("accepted: ps:1", self.ctl(job.ps_hosts, "drain", "1")[0])
+        job.ps[1].wait(60)  # exit code 0
+        doc = self.await_json(job, ["status"], lambda d: len(d["servers"]) == 1)
+        self.assertEqual(doc["servers"][0]["bytes"], 4 * doc["job"]["elements"])
+        step = doc["step"]
+        self.await_json(job, ["status"], lambda d: d["step"] > step + 3)
+        for index, why in ((0, "cannot leave"), (1, "there is no ps:1")):
+            _, err = self.ctl(job.ps_hosts, "drain", str(index), status=1)
+            self.assertIn(why, err)
+        self.kill(job)
+
     def test_add(self):
         job = self.run_job()
         hosts = ",".join(job.ps_hosts)
-        self.assertEqual(self.ctl(job.ps_hosts[:1], "add", "worker")[0],
-                         "worker --join --ps_hosts=%s\n" % hosts)
+        line = self.ctl(job.ps_hosts[:1], "add", "worker")[0]
+        self.assertEqual(line, "worker --join --ps_hosts=%s\n" % hosts)
         self.assertEqual(self.json(job.ps_hosts, "add", "ps", "10.0.0.9:2221"),
                          {"command": "ps --join --ps_hosts=%s --address=10.0.0.9:2221" % hosts})
+        worker = self.start("joiner", [os.path.join(harness.BIN, "worker"), *line.split()[1:],
+                                       "--data_dir=" + self.data(), "--progress=lines"])
+        self.await_json(job, ["members"], lambda d: [m["state"] for m in d["members"]] ==
+                        ["training"] * 3)
+        worker.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
         self.kill(job)
 
 
