@@ -397,6 +397,8 @@ void lead_checkpoint_last(struct lead *l, struct run *run)
         st = attempt(l, run, WHAT_NOW, i % 2 == 0, clock_deadline_ns(TRY_MS));
         if (st == ST_NOT_FOUND && ps_store_step(run->store) < 0)
             break; /* nothing was ever there */
+        if (st == ST_DEADLINE && l->unsaved == run->generation)
+            break; /* it was tried when the step was made, and now again */
         if (st == ST_UNAVAILABLE && clock_now_ns() > absent_end)
             break;
         if (st == ST_UNAVAILABLE)

@@ -2,12 +2,15 @@
 """Checkpoints of real servers: a job that is stopped, or killed, and started again ends with the
 bits of one that was left alone; damage, other jobs, full and read-only disks are said plainly."""
 # label: cluster sanitize long
+import errno
 import glob
 import json
 import os
 import re
 import shutil
 import signal
+import subprocess
+import tempfile
 import time
 
 import harness
@@ -23,8 +26,10 @@ FLAGS = ["--batch_size=12", "--train_steps=40", "--seed=5", "--chunk_bytes=32768
 
 
 class Checkpoint(harness.Test):
+    mounted = None  # the folder, where it is a file system of its own
+
     def folder(self, name="ckpt"):
-        return os.path.join(self.dir(), name)
+        return self.mounted or os.path.join(self.dir(), name)
 
     def manifests(self, folder=None):
         names = glob.glob(os.path.join(folder or self.folder(), "weir-*.json"))
@@ -213,6 +218,59 @@ class Checkpoint(harness.Test):
         self.assertIn("cannot write: File too large", job.ps[0].output())
         self.assertIn("given up; training goes on", job.ps[0].output())
         self.assertEqual(sorted(os.listdir(self.folder())), ["generation", "servers"])
+
+    def disk(self, megabytes):
+        """The folder of the checkpoints as a file system of its own."""
+        if os.geteuid() != 0:
+            self.skipTest("mounting a small file system needs root")
+        path = tempfile.mkdtemp(prefix="weir-test-disk-")
+        self.addCleanup(os.rmdir, path)
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%dm" % megabytes, "tmpfs", path],
+                              capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            self.skipTest("a file system cannot be mounted: " + made.stderr.strip())
+        self.addCleanup(subprocess.run, ["umount", "-l", path], check=True)
+        self.mounted = path
+
+    def test_disk_that_fills_up(self):
+        """No room for another one: the last good one stays, and is gone on from."""
+        want = self.undisturbed()
+        self.disk(8)
+        job = self.job(model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job.start(self.ps_flags("--save_steps=8"))
+        job.ps[0].wait_line("checkpoint at step 8")
+        filler = os.path.join(self.folder(), "filler")
+        with open(filler, "wb", buffering=0) as f:
+            try:
+                while f.write(bytes(4096)):
+                    pass
+            except OSError as e:
+                self.assertEqual(e.errno, errno.ENOSPC)
+        self.assertEqual(job.finish(120)[0]["parameters_sha256"], want)
+        self.assertRegex(job.ps[0].output(), "cannot write: No space left on device")
+        self.assertIn("given up; training goes on", job.ps[0].output())
+        good = self.manifests()[-1]
+        self.assertLess(good, 40)
+        os.unlink(filler)
+        job, summaries = self.go_on(1)
+        self.assertIn("found a checkpoint at step %d" % good, job.ps[0].output())
+        for s in summaries:
+            self.assertEqual(s["parameters_sha256"], want)
+
+    def test_disk_that_turns_read_only(self):
+        """Nothing can be saved: a line each time, training ends as ever, the good one is read."""
+        want = self.undisturbed()
+        self.disk(8)
+        self.start_and_stop(1, 7)
+        good = self.manifests()[-1]
+        for options, saved in (("remount,ro", good), ("remount,rw", 40)):
+            subprocess.run(["mount", "-o", options, self.folder()], check=True)
+            job, summaries = self.go_on(1, "--save_steps=8")
+            self.assertIn("found a checkpoint at step %d" % good, job.ps[0].output())
+            for s in summaries:
+                self.assertEqual(s["parameters_sha256"], want)
+            self.assertEqual(self.manifests()[-1], saved)
+            self.assertEqual("Read-only file system" in job.ps[0].output(), saved == good)
 
     def test_server_that_does_not_take_part(self):
         """ps:1 without the flag: lines at both, no checkpoint, no hang; ps:0 without it: none."""
