@@ -102,7 +102,9 @@ static void *signal_main(void *arg)
     int sig = 0;
     sigwait(&set, &sig);
     pthread_mutex_lock(&w->lock);
-    int over = w->over, ready = w->ready, leave = w->training && sig == SIGTERM;
+    int over = w->over, ready = w->ready;
+    int leave =
+        !over && sig == SIGTERM && w->training && !w->exchange.ops->is_alone(w->exchange.ctx);
     w->signal = over ? 0 : sig;
     w->ended_by = leave ? 0 : w->signal;
     pthread_cond_broadcast(&w->signalled);
@@ -449,6 +451,9 @@ static enum status run(struct worker *w)
     if (w->opt.join)
         LOG_I("joined as worker %d of %d at step %" PRId64, start.place.member,
               start.place.n_members, start.step);
+    pthread_mutex_lock(&w->lock);
+    w->training = w->exchange.ops->leave_soon && !w->signal;
+    pthread_mutex_unlock(&w->lock);
     TRY(trainer_run(w->trainer, &start, &result));
     if (result.left) { /* whoever does not hear it sees that the stream is gone */
         w->exchange.ops->leave(w->exchange.ctx, 0);

@@ -219,7 +219,9 @@ static const struct flags_program program = {
         "Trains a neural network: computes gradients on its part of the data and exchanges them "
         "with the servers of the job for new parameters. Without --ps_hosts it trains alone. Exits "
         "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
-        "starting it again may help, 143 after SIGTERM, 130 after Ctrl-C.",
+        "starting it again may help. SIGTERM: leaves the job by name, 0, or 143 where that cannot "
+        "be; "
+        "130 after Ctrl-C.",
     .flags = table,
     .n_flags = sizeof table / sizeof *table,
     .given = given,

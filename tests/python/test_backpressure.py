@@ -179,7 +179,7 @@ class Client(harness.Test):
         self.assertLessEqual(stopped - before, MB)
         # what went out in bf16 is kept aside: half of 13.1 MB
         self.assertLessEqual(after - least, 13.1 * MB / 2 + FRAME + WINDOW + SLACK)
-        worker.stop()
+        worker.stop(signal.SIGINT, status=130)
         ps.stop()
 
 

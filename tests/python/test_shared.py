@@ -104,8 +104,8 @@ class Programs(harness.Test):
             job.workers[1].wait_line(ON % 0)
             job.workers[1].wait_line("training step [0-9]+ done")
             self.assertEqual(segments_in(job.ps[0]), 3)
-        job.workers[0].stop()
-        job.workers[1].stop()
+        for worker in job.workers:
+            worker.stop(signal.SIGINT, status=130)
         self.wait_for(lambda: segments_in(job.ps[0]) == 1)
         job.ps[0].stop()
         self.assertEqual(os.listdir("/dev/shm"), left)
@@ -116,7 +116,7 @@ class Programs(harness.Test):
         self.assertEqual(segments_in(job.workers[0]), 2)
         job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
         job.workers[0].wait_line("connection to ps:0 .* lost")
-        job.workers[0].stop()
+        job.workers[0].stop(signal.SIGINT, status=130)
         self.assertEqual(os.listdir("/dev/shm"), left)
 
     def wait_for(self, condition):

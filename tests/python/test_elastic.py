@@ -1,0 +1,92 @@
+"""Workers that come and go while a job trains: some join online, some leave by SIGTERM, one
+comes back late. Every sample of each pass is read once all the while (I6)."""
+# label: cluster
+import os
+import signal
+import unittest
+
+import harness
+import samples
+
+STEPS = 400
+FLAGS = ["--train_steps=%d" % STEPS, "--batch_size=20", "--seed=3", "--eval_every=0",
+         "--log_every=20", "--fault_push_delay_ms=15"]
+
+
+class Elastic(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.records = []
+
+    def record(self, name):
+        path = os.path.join(self.dir(), "samples-" + name)
+        self.records.append(path)
+        return "--record_samples=" + path
+
+    def records_flag(self, k):
+        return "--record_samples=" + self.records[k]
+
+    def start_job(self, n_workers, n_ps=1, *ps_flags):
+        job = harness.Job(self, n_ps=n_ps, n_workers=n_workers, flags=FLAGS)
+        for k in range(n_ps):
+            job.start_ps(k, *ps_flags)
+        for k in range(n_workers):
+            job.start_worker(k, self.record("%d" % k))
+        return job
+
+    def join(self, job, name):
+        """Only where ps 0 is: all else is the job's."""
+        return self.start("joiner-" + name, [
+            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+            "--data_dir=" + self.data(), "--log_every=20", "--progress=lines",
+            "--fault_push_delay_ms=15", self.record("joiner-" + name)])
+
+    def end(self, job):
+        """The job's first worker and its servers, and what all who were there have read."""
+        job.workers[0].wait(120)
+        for ps in job.ps:
+            ps.wait(30)
+        self.assertEqual(samples.wrong(self.records, STEPS), [])
+
+    def test_worker_joins_and_leaves(self):
+        job = self.start_job(1)
+        job.workers[0].wait_line(r"global step")
+        joiner = self.join(job, "a")
+        joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
+        job.workers[0].wait_line(r"generation 2 from step \d+: 2 workers, 1 server")
+        joiner.stop(signal.SIGTERM, status=0)
+        self.assertRegex(joiner.output(), r"left the job at step \d+, as worker 1")
+        job.workers[0].wait_line(r"generation 3 from step \d+: 1 worker, 1 server")
+        self.end(job)
+        self.assertNotIn("going back", job.workers[0].output())
+        self.assertNotIn("lost", job.workers[0].output())
+
+    def test_three_join_and_leave(self):
+        """1 worker, then 4, then 1."""
+        job = self.start_job(1)
+        job.workers[0].wait_line("global step")
+        joiners = [self.join(job, name) for name in "abc"]
+        for joiner in joiners:
+            joiner.wait_line(r"joined as worker [123] of \d at step \d+")
+        job.workers[0].wait_line(r"generation \d+ from step \d+: 4 workers")
+        for joiner in joiners:
+            joiner.popen.send_signal(signal.SIGTERM)
+        for joiner in joiners:
+            joiner.wait(30)
+        job.workers[0].wait_line(r"generation \d+ from step \d+: 1 worker, 1 server")
+        self.end(job)
+
+    def test_late_return(self):
+        """Killed, and back when the others have gone on without it: it is taken in again."""
+        job = self.start_job(2, 1, "--worker_timeout=1")
+        job.workers[1].wait_line("global step")
+        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[0].wait_line(r"generation 2 from step \d+: 1 worker, 1 server")
+        job.start_worker(1, self.records_flag(1))
+        job.workers[0].wait_line(r"generation 3 from step \d+: 2 workers, 1 server")
+        job.workers[1].wait(120)
+        self.end(job)
+
+
+if __name__ == "__main__":
+    harness.main()
