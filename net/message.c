@@ -101,8 +101,8 @@ static const char *join_problem(const Weir__V1__JoinRequest *from)
         return "the request has no job or no incarnation";
     if (from->any_index && (from->member != 0 || from->job->n_workers != 0))
         return "the request wants to be given an index, but has one, or knows of how many";
-    if (from->member >= JOB_MAX_WORKERS)
-        return "the member's number is out of bounds";
+    if (from->member >= JOB_MAX_WORKERS || from->generation > (uint64_t)MESSAGE_MAX_STEP)
+        return "the member's number or the generation is out of bounds";
     if (n >= JOB_ADDRESS_BYTES)
         return "the member's address is too long";
     for (size_t i = 0; i < n; i++)
@@ -234,8 +234,9 @@ static enum status welcome_from_wire(const Weir__V1__JoinReply *wire, struct net
                                      char why[MESSAGE_WHY_BYTES])
 {
     const char *wrong = place_problem(wire);
-    if (!wrong && (wire->step < -1 || wire->step > MESSAGE_MAX_STEP))
-        wrong = "the JoinReply's version is out of bounds";
+    if (!wrong && (wire->step < -1 || wire->step > MESSAGE_MAX_STEP ||
+                   wire->generation > (uint64_t)MESSAGE_MAX_STEP))
+        wrong = "the JoinReply's version or generation is out of bounds";
     if (wrong)
         return message_invalid(why, wrong);
     struct hosts servers;

@@ -85,8 +85,10 @@ static const char *control_problem(const Weir__V1__CoordinateRequest *wire)
     const Weir__V1__CoordinateRequest__Stand *stand = wire->stand;
     if (wire->protocol != MESSAGE_PROTOCOL)
         return "another protocol than this server's";
-    if (wire->incarnation == 0)
-        return "the incarnation is 0";
+    if (wire->incarnation == 0 || wire->generation > (uint64_t)MESSAGE_MAX_STEP)
+        return "the incarnation is 0, or the generation out of bounds";
+    if (wire->joining && wire->n_missing > 0)
+        return "a server that has not joined misses no members";
     if (wire->joining
             ? wire->server != 0 || wire->n_servers != 0 || !wire->address[0]
             : wire->n_servers < 1 || wire->n_servers > HOSTS_MAX || wire->server >= wire->n_servers)
@@ -228,8 +230,10 @@ static enum status reply_from_wire(const Weir__V1__CoordinateReply *wire,
     if (strchr(wire->restore, '/') || strlen(wire->restore) >= sizeof to.restore || to.step < -1 ||
         to.stop_step < -1)
         return message_invalid(why, "the CoordinateReply names a file or a step that cannot be");
-    if (wire->plan && wire->plan->generation != wire->generation)
-        return message_invalid(why, "the CoordinateReply's plan is of another generation");
+    if (wire->generation > (uint64_t)MESSAGE_MAX_STEP ||
+        (wire->plan && wire->plan->generation != wire->generation))
+        return message_invalid(
+            why, "the CoordinateReply's plan is of another generation, or it is out of bounds");
     snprintf(to.refused, sizeof to.refused, "%s", wire->refused);
     snprintf(to.restore, sizeof to.restore, "%s", wire->restore);
     if (c) {

@@ -5,7 +5,7 @@
 #include "net/plan.h"
 #include "net/weir.pb-c.h"
 
-/* Of steps and positions: beyond any training, and sums of two do not overflow. */
+/* Of steps, positions and generations: beyond any training, and sums of two do not overflow. */
 #define MESSAGE_MAX_STEP ((int64_t)1 << 62)
 
 /* An allocator that runs dry: a few bytes on the wire can ask protobuf-c for far more memory. */

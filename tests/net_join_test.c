@@ -101,6 +101,7 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.member = JOB_MAX_WORKERS);
     JOIN_INVALID(j.member = -1); /* but knows of two workers */
     JOIN_INVALID(j.incarnation = 0);
+    JOIN_INVALID(j.generation = UINT64_MAX);
     JOIN_INVALID(j.address = far);
     JOIN_INVALID(j.address = "a b");
     JOIN_INVALID(j.address = "a\n:1");
@@ -194,6 +195,7 @@ static void replies_that_cannot_be_are_refused(void **state)
     char *same[] = {"a:1", "a:1"}, *bare[] = {"a:1", ""};
     int nowhere[] = {2}, below[] = {-1};
     REPLY_INVALID(r.step = -2);
+    REPLY_INVALID(r.generation = UINT64_MAX);
     REPLY_INVALID(r.step = INT64_MAX);
     REPLY_INVALID(r.server = nowhere);
     REPLY_INVALID(r.server = below);

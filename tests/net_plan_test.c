@@ -198,6 +198,7 @@ static void plans_that_cannot_be_are_refused(void **state)
     int nowhere[] = {0, 1, 2}, below[] = {0, 1, -1}, three[] = {0, 1, 3};
     char *same[] = {"a:1", "a:1"}, *bare[] = {"a:1", "b"};
     REFUSED(p.generation = 0);
+    REFUSED(p.generation = UINT64_MAX);
     REFUSED(p.step = -1);
     REFUSED(p.step = INT64_MAX);
     REFUSED(p.position = UINT64_MAX);
@@ -310,6 +311,8 @@ static void stands_that_cannot_be_are_refused(void **state)
     static struct net_missing crowd[JOB_MAX_WORKERS + 1];
     CONTROL_REFUSED(c.joining = 1); /* and has a number */
     CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0; c.address[0] = 0);
+    CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0); /* and misses members */
+    CONTROL_REFUSED(c.generation = UINT64_MAX);
     CONTROL_REFUSED(c.server = 2);
     CONTROL_REFUSED(snprintf(c.address, sizeof c.address, "nowhere"));
     CONTROL_REFUSED(snprintf(c.address, sizeof c.address, "a:1,b:2"));
