@@ -245,15 +245,23 @@ class Cluster:
         for n in self.nodes.values():
             n.start()
 
-    def run(self, faults, deadline_seconds):
-        """Until every worker is done, then until every server is."""
+    def run(self, faults, deadline_seconds, grace=0):
+        """Until every worker is done, then until every server is. grace: if there is any, workers
+        that are not done so many seconds after the servers have come too late for the job."""
         self.start()
+        over = False
         end = self.began + deadline_seconds * harness.SLOWNESS
         seconds = 0
         for f in faults:
             seconds += f.gap
             self.at(seconds, self.strike, f)
         while any(n.state != "done" for n in self.workers):
+            if grace and all(n.state == "done" for n in self.servers):
+                end, grace = min(end, time.monotonic() + grace), 0
+                over = True
+            if time.monotonic() > end and over:
+                self.came_too_late()
+                break
             if time.monotonic() > end:
                 raise harness.Failure("not done after %g s" % (end - self.began))
             self.wait(end)
@@ -268,11 +276,24 @@ class Cluster:
                                       (30 * harness.SLOWNESS))
             self.wait(end)
 
+    def came_too_late(self):
+        """The job is done without those that were dropped from it; they would wait for the next."""
+        for n in self.workers:
+            if n.state in ("up", "stopped"):
+                n.process().popen.kill()
+                n.process().wait(20, None)
+            if n.state != "done":
+                self.say("%s came too late" % n.name)
+                self.count("worker too late for the end", self.situations)
+                n.state = "down"
+
     def summaries(self):
+        """[(worker, its summary)] of those that saw the job's end."""
         out = []
-        for i in range(len(self.workers)):
-            with open(self.summary_path(i), encoding="utf-8") as f:
-                out.append(json.load(f))
+        for i, n in enumerate(self.workers):
+            if n.state == "done":
+                with open(self.summary_path(i), encoding="utf-8") as f:
+                    out.append((i, json.load(f)))
         return out
 
     def bad_lines(self):

@@ -25,10 +25,11 @@ Fault = collections.namedtuple("Fault", "gap kind targets after back")
 class Shape:
     """What a schedule may touch: names of processes, kinds, and how long one may be away."""
 
-    def __init__(self, n_ps, n_workers, kinds, long_stops=False):
+    def __init__(self, n_ps, n_workers, kinds, long_stops=False, late=0):
         self.servers = ["ps:%d" % i for i in range(n_ps)]
         self.workers = ["worker:%d" % i for i in range(n_workers)]
         self.kinds, self.long_stops = kinds, long_stops
+        self.late = late  # seconds that some are away, more than --worker_timeout; 0: none is
 
 
 def away(rng):
@@ -54,6 +55,8 @@ def other(rng, shape, target):
 def fault(rng, shape, kind, gap):
     target = pick(rng, shape)
     after, back = 0, away(rng)
+    if shape.late and target in shape.workers and rng.random() < 0.5:
+        back = shape.late
     targets = [target]
     if kind in ("kill-two", "kill-changing"):
         targets.append(other(rng, shape, target))
