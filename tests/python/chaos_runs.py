@@ -32,7 +32,7 @@ class Runs:
         ps = ["--checkpoint_dir=" + os.path.join(folder, "ckpt"),
               "--save_steps=%d" % self.o.save_steps]
         if ps_has("worker_timeout"):
-            ps.append("--worker_timeout=%g" % (self.o.worker_timeout * harness.SLOWNESS))
+            ps.append("--worker_timeout=%d" % (self.o.worker_timeout * harness.SLOWNESS))
         worker = ["--models_dir=" + harness.MODELS, "--model=" + MODEL, "--progress=lines",
                   "--data_dir=" + self.data, "--batch_size=%d" % BATCH, "--seed=5",
                   "--train_steps=%d" % self.o.steps, "--chunk_bytes=32768", "--log_every=1",

@@ -1,0 +1,88 @@
+"""Each line that docs/operations.md tells people to look for is one that the programs can write."""
+# label: unit
+import glob
+import os
+import re
+
+import harness
+
+DOC = os.path.join(harness.SOURCE, "docs/operations.md")
+ROOMS = ("base", "files", "net", "ps", "worker", "ctl")
+LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+# Literals that follow each other, also with a macro such as PRId64 between them.
+RUN = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*(?:PRI\w+\s*)?"(?:[^"\\\n]|\\.)*")*')
+CONVERSION = re.compile(r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j)?[diouxXeEfgGcsp]?")
+LEAST_LITERAL = 10  # characters; "%s: %s" fits everything and says nothing
+
+
+def formats():
+    """Every format of the programs, with * for what is put in."""
+    out = {}
+    for room in ROOMS:
+        for path in glob.glob(os.path.join(harness.SOURCE, room, "*.c")):
+            with open(path, encoding="utf-8") as f:
+                for m in RUN.finditer(f.read()):
+                    text = "".join(LITERAL.findall(m.group(0)))
+                    text = text.replace('\\"', '"').replace("%%", "\0")
+                    pattern = CONVERSION.sub("*", text).replace("\0", "%")
+                    if len(pattern.replace("*", "")) >= LEAST_LITERAL:
+                        out[pattern] = path
+    return out
+
+
+def meet(a, b):
+    """Is there a text that fits both patterns, in which * stands for anything?"""
+    reach = {0}  # places in b that a's beginning so far can have come to
+    def widen(places):
+        todo = list(places)
+        while todo:
+            k = todo.pop()
+            if k < len(b) and b[k] == "*" and k + 1 not in places:
+                places.add(k + 1)
+                todo.append(k + 1)
+        return places
+    reach = widen(reach)
+    for c in a:
+        if c == "*":
+            reach = set(range(min(reach), len(b) + 1)) if reach else set()
+        else:
+            reach = widen({k if b[k] == "*" else k + 1 for k in reach
+                           if k < len(b) and b[k] in ("*", c)})
+        if not reach:
+            return False
+    return len(b) in reach
+
+
+def documented():
+    """The lines in code spans of the first column of tables headed "line", each with * for ..."""
+    out, inside = [], False
+    with open(DOC, encoding="utf-8") as f:
+        for line in f:
+            if not line.startswith("|"):
+                inside = False
+            elif re.match(r"\|\s*line\b", line):
+                inside = True
+            elif inside and not line.startswith("| ---"):
+                first = line.split(" | ")[0]
+                out += [span.replace("...", "*") for span in re.findall(r"`([^`]+)`", first)]
+    return out
+
+
+class Operations(harness.Test):
+    def test_lines(self):
+        known = formats()
+        lines = documented()
+        self.assertGreater(len(lines), 15)
+        missing = [line for line in lines if not any(meet(line, f) for f in known)]
+        self.assertEqual(missing, [], "documented, but no program writes it")
+
+    def test_the_comparison(self):
+        """It tells lines apart."""
+        self.assertTrue(meet("checkpoint at step 300 given up", "checkpoint at step * given up"))
+        self.assertTrue(meet("* given up: ps:1 could not", "step * given up: ps:* could not"))
+        self.assertFalse(meet("checkpoint at step 300 given up", "checkpoint at step * given away"))
+        self.assertFalse(meet("checkpoint at step 300", "checkpoint at step * given up"))
+
+
+if __name__ == "__main__":
+    harness.main()
