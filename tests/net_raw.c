@@ -10,11 +10,10 @@
 /* after its needs */
 #include <cmocka.h>
 
-enum { CALL_MS = 20000 };
-
 static gpr_timespec soon(void)
 {
-    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(CALL_MS, GPR_TIMESPAN));
+    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                        gpr_time_from_millis(RAW_CALL_MS, GPR_TIMESPAN));
 }
 
 static int batch(struct raw *r, const grpc_op *ops, size_t n)
