@@ -39,7 +39,8 @@ static int is_late(struct lead *l, const struct ps_person *p, int64_t *due_ns)
         return 0;
     if (p->missing_ms >= 0)
         since = now - p->missing_ms * 1000000;
-    if (p->spoke && (running || p->missing_ms < 0) && missed_since(l, p->member) < since)
+    int is_back = !running && p->missing_ms >= 0 && since >= l->stop_ns;
+    if (p->spoke && !is_back && missed_since(l, p->member) < since)
         since = missed_since(l, p->member);
     if (since == INT64_MAX)
         return 0;

@@ -321,6 +321,16 @@ def read_safetensors(path):
     return tensors
 
 
+def join(call, request, seconds=20):
+    """A plain client's Join: asks again, as the protocol says, while the answer is RETRY."""
+    deadline = time.monotonic() + seconds * SLOWNESS
+    while True:
+        reply = call(request, timeout=10 * SLOWNESS)
+        if reply.answer != type(reply).RETRY or time.monotonic() > deadline:
+            return reply
+        select.select([], [], [], 0.01)
+
+
 class Result(unittest.TextTestResult):
     """Prints what a failed test's processes said."""
 

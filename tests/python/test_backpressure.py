@@ -54,8 +54,8 @@ class Server(harness.Test):
                                             options=[("grpc.use_local_subchannel_pool", 1)])
             self.addCleanup(channel.close)
             stub = self.pb_grpc.WeirStub(channel)
-            reply = stub.Join(pb.JoinRequest(protocol=1, member=member, incarnation=7 + member,
-                                             job=job), timeout=10 * harness.SLOWNESS)
+            reply = harness.join(stub.Join, pb.JoinRequest(protocol=1, member=member,
+                                                           incarnation=7 + member, job=job))
             self.assertIn(reply.answer, (pb.JoinReply.WELCOME, pb.JoinReply.INIT), reply)
             streams.append(Stream(self, stub, generation=reply.generation, member=member,
                                   incarnation=7 + member))

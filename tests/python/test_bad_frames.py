@@ -79,7 +79,7 @@ class BadFrames(harness.Test):
         return request
 
     def join(self):
-        reply = self.join_call(self.join_request(), timeout=10 * harness.SLOWNESS)
+        reply = harness.join(self.join_call, self.join_request())
         self.assertEqual(reply.answer, self.pb.JoinReply.INIT, reply)
         self.generation = reply.generation
         answer = self.exchange(self.piece("INIT", 0, VALUES))

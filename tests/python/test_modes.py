@@ -177,7 +177,7 @@ class TypedAnswers(harness.Test):
         for member in range(n_workers):
             request = pb.JoinRequest(protocol=1, member=member, incarnation=7 + member, job=wire)
             for stub in self.stubs:
-                reply = stub.Join(request, timeout=10 * harness.SLOWNESS)
+                reply = harness.join(stub.Join, request)
                 self.assertIn(reply.answer, (pb.JoinReply.WELCOME, pb.JoinReply.INIT), reply)
                 if reply.server:
                     self.shards = list(reply.server)

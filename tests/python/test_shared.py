@@ -193,7 +193,7 @@ class Clients(harness.Test):
     def join(self, segment=None, member=0):
         request = self.pb.JoinRequest(protocol=1, member=member, incarnation=7 + member,
                                       job=self.wire, segment=segment)
-        reply = self.stub.Join(request, timeout=10 * harness.SLOWNESS)
+        reply = harness.join(self.stub.Join, request)
         self.assertIn(reply.answer, (self.pb.JoinReply.WELCOME, self.pb.JoinReply.INIT), reply)
         self.generation = reply.generation
         return reply

@@ -144,8 +144,8 @@ class Wire(harness.Test):
             self.server_job = self.job(n_workers=n_workers)
             self.ps = self.server_job.start_ps(0)
             self.stub = self.connect()
-        reply = self.stub.Join(self.join_request(n_workers=n_workers, **changes),
-                               timeout=10 * harness.SLOWNESS)
+        reply = harness.join(self.stub.Join,
+                             self.join_request(n_workers=n_workers, **changes))
         self.assertEqual(reply.answer, self.pb.JoinReply.INIT, reply)
         self.assertEqual(reply.step, -1)
         self.assertEqual(list(reply.server), [0, 0, 0])
@@ -194,8 +194,7 @@ class Wire(harness.Test):
         """Member 1 asks before the first values are there; both gradients count, by weight."""
         stream = self.join(n_workers=2)
         pb, stub = self.pb, self.connect()
-        reply = stub.Join(self.join_request(member=1, incarnation=8, n_workers=2),
-                          timeout=10 * harness.SLOWNESS)
+        reply = harness.join(stub.Join, self.join_request(member=1, incarnation=8, n_workers=2))
         self.assertEqual(reply.answer, pb.JoinReply.WELCOME, reply)
         other = Stream(self, stub, generation=reply.generation, member=1, incarnation=8)
         for c in range(3):
