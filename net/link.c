@@ -20,7 +20,7 @@
 enum {
     LINK_JOIN_MS = 10000,
     LINK_QUICK_MS = 5, /* servers change their generation: the pauses between joins begin so, */
-    LINK_QUICK_MAX_MS = 50,
+    LINK_QUICK_MAX_MS = 20,
     LINK_QUICK_FOR_MS = 3000, /* and are short for so long */
     LINK_BACKOFF_MS = 100,
     LINK_MAX_BACKOFF_MS = 2000,
@@ -140,9 +140,12 @@ static void op_finished(struct link *l)
 {
     pthread_mutex_lock(&l->x->lock);
     int last = --l->n_ops == 0;
+    int let_go = !l->joined; /* by this exchange, for a join that is due at once */
     if (last) {
         l->state = LINK_JOINING; /* nothing is queued any more */
         request_queue_clear(l);
+        if (let_go)
+            l->backoff_ms = 0;
     }
     pthread_mutex_unlock(&l->x->lock);
     if (!last)
@@ -153,7 +156,7 @@ static void op_finished(struct link *l)
     forget_call(l);
     if (!text[0])
         snprintf(text, sizeof text, "the server ended the stream (status %d)", code);
-    plan_join(l, text, 0);
+    plan_join(l, text, let_go);
 }
 
 static void start_op(struct link *l, struct net_op *op, const grpc_op *ops, size_t n)

@@ -310,10 +310,10 @@ static void test_waits_for_server(void **state)
     struct rig r;
     struct net_start start;
     rig_open(&r, 1);
-    tiny_set(&r.tiny[0], &r.tiny[0].retries, 12);
+    tiny_set(&r.tiny[0], &r.tiny[0].retries, 40);
     enum status st = CAPTURE(net_exchange_start(r.x, &start));
     assert_int_equal(st, ST_OK);
-    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_join), 13);
+    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_join), 41);
     assert_non_null(strstr(capture_text, "waiting for ps:0 (127.0.0.1:"));
     assert_non_null(strstr(capture_text, "tiny says 3"));
     tiny_stop(&r.tiny[0]);

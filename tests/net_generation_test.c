@@ -5,6 +5,7 @@
 #include "net/exchange.h"
 #include "tests/capture.h"
 #include "tests/net_tiny.h"
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -172,6 +173,69 @@ static void test_planned_change(void **state)
     rig_close(&r);
 }
 
+/* Keeps server 0 from answering for a moment; then there is the next generation. */
+struct change {
+    struct rig *r;
+    const struct net_place *place;
+    sem_t held;
+    int64_t done_ns;
+};
+
+static void *change_late(void *arg)
+{
+    struct change *c = arg;
+    struct tiny *t = &c->r->tiny[0];
+    const struct timespec moment = {0, 50000000};
+    pthread_mutex_lock(&t->lock);
+    sem_post(&c->held);
+    nanosleep(&moment, NULL);
+    pthread_mutex_unlock(&t->lock);
+    tiny_await(t, &t->n_push, N_CHUNKS / 2);
+    tiny_await(&c->r->tiny[1], &c->r->tiny[1].n_push, N_CHUNKS / 2);
+    change_servers(c->r, 1, c->place);
+    c->done_ns = clock_now_ns();
+    return NULL;
+}
+
+/* How long after the change the exchange is in the next generation. */
+static int64_t start_in_the_middle(void)
+{
+    struct rig r;
+    struct net_start start;
+    const struct net_place next = {.member = 4, .n_members = 1, .train_steps = 10};
+    struct change c = {.r = &r, .place = &next};
+    pthread_t thread;
+    sem_init(&c.held, 0, 0);
+    rig_open(&r, 4);
+    set_place(&r, 4, 3, 5);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    set_end(&r, 1);
+    assert_int_equal(pthread_create(&thread, NULL, change_late, &c), 0);
+    sem_wait(&c.held);
+    push_all(&r, 0);
+    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_REBASED);
+    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    int64_t now = clock_now_ns();
+    assert_int_equal(start.generation, 2);
+    pthread_join(thread, NULL);
+    sem_destroy(&c.held);
+    rig_close(&r);
+    return (now - c.done_ns) / 1000000;
+}
+
+/* The answers of the last step are still under way when the worker asks for the next generation,
+ * as in each planned change of a job with several workers: nobody pauses as after a stream that
+ * was lost. On a busy machine one of some tries has to do it. */
+static void test_no_pause(void **state)
+{
+    int64_t took_ms = INT64_MAX;
+    for (int i = 0; i < 8 && took_ms >= 60; i++) {
+        int64_t ms = start_in_the_middle();
+        took_ms = ms < took_ms ? ms : took_ms;
+    }
+    assert_true(took_ms < 60);
+}
+
 /* What leaves the job may end: nobody looks for it any more. */
 static void test_link_is_closed(void **state)
 {
@@ -297,9 +361,13 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planned_change),  cmocka_unit_test(test_link_is_closed),
-        cmocka_unit_test(test_any_index),       cmocka_unit_test(test_leave_soon),
-        cmocka_unit_test(test_all_begins_anew), cmocka_unit_test(test_leave_soon_is_told_later),
+        cmocka_unit_test(test_planned_change),
+        cmocka_unit_test(test_no_pause),
+        cmocka_unit_test(test_link_is_closed),
+        cmocka_unit_test(test_any_index),
+        cmocka_unit_test(test_leave_soon),
+        cmocka_unit_test(test_all_begins_anew),
+        cmocka_unit_test(test_leave_soon_is_told_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
