@@ -163,6 +163,7 @@ static void test_join_bounds(void **state)
         assert_int_equal(got.job.version_dtype, DTYPE_F16);
         assert_int_equal(chunks_compare(f->chunks, got.chunks, why, sizeof why), ST_OK);
         chunks_destroy(chunks);
+        message_join_free(&got);
     }
 }
 

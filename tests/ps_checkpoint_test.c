@@ -392,6 +392,7 @@ static void progress_that_cannot_be_is_no_checkpoint(void **state)
         {0, {0, 0}, 5}, {2, {1, 1}, 5}, {2, {1, 0}, 5}, {1, {-1, 0}, 5}, {1, {0}, 1ULL << 63}};
     (void)state;
     struct cluster c;
+    int member[2];
     char path[256], why[MANIFEST_WHY_BYTES], *addr[] = {"a:1"};
     start(&c, 1, 8192, OPTIM_SGD);
     struct safetensors_written file = {0};
@@ -400,9 +401,8 @@ static void progress_that_cannot_be_is_no_checkpoint(void **state)
     snprintf(path, sizeof path, "%s/weir-3.json", folder);
     for (size_t i = 0; i <= sizeof bad / sizeof *bad; i++) {
         struct ps_manifest *read = NULL;
-        int member[2] = {0, 1}, good = i == sizeof bad / sizeof *bad;
-        if (!good)
-            memcpy(member, bad[i].member, sizeof member);
+        int good = i == sizeof bad / sizeof *bad;
+        memcpy(member, good ? (int[]){0, 1} : bad[i].member, sizeof member);
         m.progress = (struct ps_progress){
             1, good ? 5 : bad[i].position, good ? 2 : bad[i].n_members, member, {1, addr}};
         assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
