@@ -53,7 +53,9 @@ static void rig_open(struct rig *r, int member)
     r->mixed_addrs[0] = r->addr[0];
     r->mixed_addrs[1] = r->addr[2];
     r->mixed = (struct hosts){2, r->mixed_addrs};
+    pthread_mutex_lock(&r->tiny[0].lock);
     r->tiny[0].servers = &r->first;
+    pthread_mutex_unlock(&r->tiny[0].lock);
     struct net_exchange_config cfg = {
         .ps_hosts = &r->first,
         .join = {.member = member, .incarnation = 99, .chunks = r->chunks},
@@ -78,12 +80,13 @@ static void rig_close(struct rig *r)
 
 static void set_place(struct rig *r, int member, int rank, int n_members)
 {
-    for (int i = 0; i < N_SERVERS; i++)
-        r->tiny[i].place = (struct net_place){.member = member,
-                                              .rank = rank,
-                                              .n_members = n_members,
-                                              .first_step = 0,
-                                              .train_steps = 10};
+    const struct net_place place = {
+        .member = member, .rank = rank, .n_members = n_members, .first_step = 0, .train_steps = 10};
+    for (int i = 0; i < N_SERVERS; i++) {
+        pthread_mutex_lock(&r->tiny[i].lock);
+        r->tiny[i].place = place;
+        pthread_mutex_unlock(&r->tiny[i].lock);
+    }
 }
 
 static void push_all(struct rig *r, int64_t step)

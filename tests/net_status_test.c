@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ static void fill(struct net_status *s, int with_model)
 
 static enum status on_status(void *ctx, int with_model, struct net_status *out)
 {
-    if (*(int *)ctx)
+    if (atomic_load((atomic_int *)ctx))
         fill(out, with_model);
     return ST_OK;
 }
@@ -134,7 +135,7 @@ static void same(const struct net_status *a, const struct net_status *b)
 
 static void a_status_comes_whole(void **state)
 {
-    int has_job = 1;
+    atomic_int has_job = 1;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
     struct net_server_people people = {&has_job, NULL, on_status, on_command};
     struct net_server *server = start(&people, addr);
@@ -150,7 +151,7 @@ static void a_status_comes_whole(void **state)
         }
         net_status_free(&got);
     }
-    has_job = 0;
+    atomic_store(&has_job, 0);
     assert_int_equal(net_status_ask(addr, 1, LONG_MS, &got, why), ST_OK);
     assert_true(!got.chunks && !got.model && got.n_members == 0 && got.checkpoints.last == -1);
     net_status_free(&got);

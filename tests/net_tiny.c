@@ -16,6 +16,18 @@ static int mine(const struct tiny *t, int chunk)
     return chunk % t->n_servers == t->index;
 }
 
+/* Which server has which chunk, and where they are. */
+static void tell_servers(const struct tiny *t, struct net_join_reply *reply)
+{
+    reply->n_chunks = t->n_chunks;
+    reply->server = malloc((size_t)t->n_chunks * sizeof *reply->server);
+    for (int i = 0; i < t->n_chunks; i++)
+        reply->server[i] = i % t->n_servers;
+    if (t->servers && hosts_copy((const char *const *)t->servers->addr, (size_t)t->servers->n,
+                                 &reply->servers) != ST_OK)
+        abort();
+}
+
 static void on_join(void *ctx, const struct net_join *req, const char *peer,
                     struct net_join_reply *reply)
 {
@@ -37,19 +49,12 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
         reply->answer = JOIN_WELCOME;
     reply->step = lowest;
     reply->generation = (uint64_t)t->generation;
+    if (t->index == 0)
+        tell_servers(t, reply);
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     net_shared_name_of(t->segment, &reply->segment);
     snprintf(reply->why, sizeof reply->why, "tiny says %d", (int)reply->answer);
-    if (t->index > 0)
-        return;
-    reply->n_chunks = t->n_chunks;
-    reply->server = malloc((size_t)t->n_chunks * sizeof *reply->server);
-    for (int i = 0; i < t->n_chunks; i++)
-        reply->server[i] = i % t->n_servers;
-    if (t->servers && hosts_copy((const char *const *)t->servers->addr, (size_t)t->servers->n,
-                                 &reply->servers) != ST_OK)
-        abort();
 }
 
 static void on_leave(void *ctx, const struct net_leave *leave)

@@ -605,6 +605,7 @@ static void change_generation(struct rig *r, struct net_exchange *x[2], int64_t 
 static void train(int64_t stop, float *params)
 {
     struct rig r;
+    struct ps_service_state now;
     struct net_server *server;
     struct net_exchange *x[2];
     static float values[2][N_ELEMS];
@@ -612,6 +613,7 @@ static void train(int64_t stop, float *params)
     struct net_server_config cfg = {.addr = "127.0.0.1:0", .handler = r.handler};
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(self_addr, sizeof self_addr, "127.0.0.1:%d", net_server_port(server));
+    ps_service_state(r.service, &now); /* by its lock the server's threads see the address */
     memset(values, 0, sizeof values);
     for (int m = 0; m < 2; m++) {
         const struct net_exchange_config client = {.ps_hosts = &alone,
