@@ -36,7 +36,7 @@ struct cell {
     pthread_mutex_t lock; /* guards all below */
     int64_t version;      /* -1 before the first */
     /* Slots: n_slots * n floats; whoever holds a reference besides keeps them as they are. `before`
-     * has its slots where the store keeps them. */
+     * has its slots in lockstep alone. */
     struct ps_version now, before;
     size_t n_slots; /* of the optimizer, for each element */
     int64_t end;    /* no version above it is made; INT64_MAX: there is no end */
@@ -55,7 +55,6 @@ struct ps_store {
     struct ps_store_config cfg;
     struct net_job job; /* its n_workers is not used: members come and go */
     int n_members, lockstep;
-    int keeps_slots; /* of the version before, too */
     struct ps_pool *pool;
     struct net_shared
         *segment; /* versions as they are sent, for members on this host; NULL: none */

@@ -69,8 +69,7 @@ enum status ps_store_take(struct ps_store *s, int chunk, int64_t step, struct ps
     if (v && v->value) {
         out->version = v == &c->now ? c->version : c->version - 1;
         out->value = buf_ref(v->value);
-        struct buf *slots = v->slots ? v->slots : c->now.slots;
-        out->slots = slots ? buf_ref(slots) : NULL;
+        out->slots = v->slots ? buf_ref(v->slots) : NULL;
     } else {
         v = NULL;
     }

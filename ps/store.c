@@ -113,7 +113,6 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
     s->cfg.server = NULL;
     s->n_members = members_of(cfg);
     s->lockstep = job_in_lockstep(cfg->job);
-    s->keeps_slots = s->lockstep && s->n_members > 1;
     /* Three versions turn over; in sync mode copies that wait come from the same shelf. What is
      * sent of versions that do not go out as they are stands on shelves of its own, behind, and
      * behind those the slots. */
@@ -270,12 +269,11 @@ static int check_content(const struct ps_store *s, const struct cell *c,
     return now->kind == PIECE_NONE;
 }
 
-/* Room for the next version's slots: those of the version before the present one, which end with
- * it; where that has none the present one's, which are written over. Unless somebody else reads
- * them. */
+/* Room for the next version's slots. In lockstep those of the version before the present one, which
+ * end with it; else the present one's: they are written over. Unless somebody else reads them. */
 static enum status take_slots(struct ps_store *s, const struct cell *c, struct buf **slots)
 {
-    struct buf *used = s->keeps_slots ? c->before.slots : c->now.slots;
+    struct buf *used = s->lockstep ? c->before.slots : c->now.slots;
     if (c->n_slots == 0)
         return ST_OK;
     if (used && atomic_load(&used->refs) == 1) {
@@ -339,7 +337,7 @@ static void make_version(struct ps_store *s, struct cell *c, struct ps_version *
     ps_version_drop(&c->before);
     c->before = c->now;
     c->now = *next;
-    if (!s->keeps_slots) {
+    if (!s->lockstep) {
         buf_unref(c->before.slots);
         c->before.slots = NULL;
     }

@@ -112,9 +112,8 @@ struct ps_taken {
     struct buf *value, *slots;
 };
 void ps_taken_drop(struct ps_taken *t);
-/* In lockstep version `step`, one of the last two; -1, and in other modes: the present one. With
- * one member alone the version before comes with the present one's slots. ST_NOT_FOUND: not owned;
- * ST_RANGE: not there. Not logged. */
+/* In lockstep version `step`, one of the last two; -1, and in other modes: the present one.
+ * ST_NOT_FOUND: not owned; ST_RANGE: not there. Not logged. */
 enum status ps_store_take(struct ps_store *s, int chunk, int64_t step, struct ps_taken *out);
 /* Before the first piece, to a store whose chunk it is: what another one had, by reference where
  * that can be. ST_NOMEM. */
