@@ -108,6 +108,18 @@ static void carry_member(struct ps_service *s, const struct run *old, struct run
         ps_waiting_drop(&s->waiting, w);
 }
 
+/* Of the runs before, the one that this goes on from stays, since others may have to fetch from it;
+ * those of generations that were given up do not. Returns all but that one. Under the lock. */
+static struct run *keep_holder(struct run *r, struct run *old)
+{
+    struct run **at = &old;
+    while (*at && (r->plan->source != PLAN_MEMORY || (*at)->generation != r->plan->before))
+        at = &(*at)->older;
+    r->older = *at;
+    *at = NULL;
+    return old;
+}
+
 /* Puts the run in the old one's place; returns what nobody needs any more. */
 static struct run *swap(struct ps_service *s, struct run *r, int *over)
 {
@@ -122,10 +134,7 @@ static struct run *swap(struct ps_service *s, struct run *r, int *over)
         s->n_late = 0;
     else
         add_late(old, &s->late, &s->n_late); /* without memory figures are lost */
-    if (r->plan->source == PLAN_MEMORY)
-        r->older = old;
-    else
-        gone = old;
+    gone = keep_holder(r, old);
     s->run = r;
     *over = service_end_run(r);
     pthread_mutex_unlock(&s->lock);

@@ -19,7 +19,8 @@ struct taker {
     pthread_cond_t wake;
     struct net_plan *next;      /* to be taken up; NULL: nothing is */
     struct ps_restore *restore; /* for it; NULL: what it names */
-    uint64_t asked, taken;      /* generations: of the last plan, of the one taken up last */
+    uint64_t asked, taken;      /* generations: of the last plan, of the one taken up last, */
+    uint64_t busy;              /* of the one being taken up; 0: none is */
     int stopping;
 };
 
@@ -58,9 +59,11 @@ static void take_next(struct taker *t)
     struct ps_restore *restore = t->restore;
     t->next = NULL;
     t->restore = NULL;
+    t->busy = plan->generation;
     pthread_mutex_unlock(&t->lock);
     enum status st = take_up(t, plan, restore);
     pthread_mutex_lock(&t->lock);
+    t->busy = 0;
     if (st == ST_OK) {
         t->taken = plan->generation;
     } else if (!t->next && !t->stopping) {
@@ -122,6 +125,7 @@ void taker_destroy(struct taker *t)
     t->stopping = 1;
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
+    ps_service_cancel(t->cfg.service, UINT64_MAX);
     if (t->has_thread)
         pthread_join(t->thread, NULL);
     net_plan_free(t->next);
@@ -152,8 +156,11 @@ enum status taker_take(struct taker *t, const struct net_plan *plan, struct ps_r
     t->next = copy;
     t->restore = restore;
     t->asked = plan->generation;
+    uint64_t busy = t->busy;
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
+    if (busy) /* nobody wants it any more, and its holders may be gone */
+        ps_service_cancel(t->cfg.service, busy);
     net_plan_free(old);
     ps_restore_close(old_restore);
     return ST_OK;
