@@ -104,6 +104,18 @@ static void plan_retry(struct link *l, int again, int64_t now)
         l->backoff_ms = most;
 }
 
+/* Another server cannot be reached, maybe for good: ps 0 is asked whether training goes on without
+ * it, where nothing is under way that would bring its word. NULL: it need not be; under the lock.
+ */
+static struct link *doubted(struct net_exchange *x)
+{
+    struct link *l = x->links[0];
+    if (x->starting || l->state != LINK_STREAMING || request_is_under_way(l))
+        return NULL;
+    l->joined = 0; /* it is let go, to join anew */
+    return l;
+}
+
 /* The link's last life is over: plan the next one, and say what is missing when it is time to. A
  * stream that ends with its generation was not lost. */
 static void plan_join(struct link *l, const char *reason, int asked_to)
@@ -126,6 +138,7 @@ static void plan_join(struct link *l, const char *reason, int asked_to)
     down_ms = (now - l->down_ns) / 1000000;
     plan_retry(l, asked_to, now);
     int index = l->index;
+    struct link *first = wait_line && !asked_to && index > 0 ? doubted(x) : NULL;
     pthread_cond_signal(&x->work);
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
@@ -134,6 +147,8 @@ static void plan_join(struct link *l, const char *reason, int asked_to)
     if (wait_line)
         LOG_W("waiting for ps:%d (%s) since %lld s: %s", index, l->addr,
               (long long)(down_ms / 1000), reason);
+    if (first)
+        link_cancel(first);
 }
 
 static void op_finished(struct link *l)

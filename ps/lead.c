@@ -15,6 +15,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+enum {
+    FIRST_CALL_MS = 4000, /* a server that lives on calls ps 0 within */
+    UNHEARD = 16,         /* changes, at most, that a ps 0 that died told only some of */
+};
+
 void lead_poke(struct lead *l)
 {
     l->news = 1;
@@ -142,12 +147,28 @@ void lead_control(struct lead *l, const struct net_control *c, uint64_t call)
 static uint64_t next_generation(const struct lead *l, const struct net_join *join)
 {
     uint64_t next = l->cfg.generation, last = join->generation;
+    uint64_t unheard = l->cfg.folder ? 0 : UNHEARD; /* else the folder says */
     for (int i = 0; i < l->n_remotes; i++)
         if (l->remotes[i].generation > last)
             last = l->remotes[i].generation;
     if (l->plan && l->plan->generation > last)
         last = l->plan->generation;
+    if (last > 0 && !l->plan)
+        last += unheard;
     return next > last ? next : last + 1;
+}
+
+/* Without a folder nothing but servers that live on may know which generations there have been, and
+ * a worker without one may be the first that comes: they are given the time to call. Under the
+ * lock. */
+static int expects_calls(const struct lead *l)
+{
+    int expects = 0;
+    if (l->cfg.folder || l->plan || clock_now_ns() - l->start_ns > FIRST_CALL_MS * 1000000LL)
+        return 0;
+    for (int i = 0; i < l->n_remotes; i++)
+        expects |= l->remotes[i].server > 0 && !l->remotes[i].incarnation;
+    return expects;
 }
 
 enum status lead_first_join(struct lead *l, const struct net_join *join, char *why,
@@ -161,6 +182,10 @@ enum status lead_first_join(struct lead *l, const struct net_join *join, char *w
     const struct ps_manifest *m = l->cfg.restore ? ps_restore_manifest(l->cfg.restore) : NULL;
     if (l->first || (run && !ended) || (l->plan && l->plan->generation != l->settled))
         goto done; /* another came first */
+    if (expects_calls(l)) {
+        snprintf(why, why_bytes, "the other servers have not called yet");
+        goto done;
+    }
     if (m && ps_match_restored(m, join, why, why_bytes) != ST_OK) {
         st = ST_MISMATCH;
         goto done;
@@ -173,6 +198,7 @@ enum status lead_first_join(struct lead *l, const struct net_join *join, char *w
         first.member = m->progress.member;
         first.n_members = m->progress.n_members;
     }
+    l->lives_on = join->generation > 0;
     first.generation = next_generation(l, join);
     struct net_plan *p = NULL;
     if (plan_make_first(&first, &p) != ST_OK) {

@@ -1,6 +1,6 @@
 /* ps/lead_census.c - see lead_impl.h: which workers are there, by what ps 0 and the others see. A
  * worker whose stream is gone anywhere is away; one that never came is waited for without end,
- * unless --min_workers says with how few training may begin. */
+ * unless --min_workers says with how few training may begin, or the job is older than ps 0. */
 #include "base/clock.h"
 #include "ps/lead_impl.h"
 #include <stdio.h>
@@ -28,6 +28,15 @@ static int64_t missed_since(struct lead *l, int member)
     return since;
 }
 
+/* 1: this process took up a job that others were in: who never came to it may be gone. */
+static int lives_on(struct lead *l)
+{
+    pthread_mutex_lock(&l->lock);
+    int lives = l->lives_on;
+    pthread_mutex_unlock(&l->lock);
+    return lives;
+}
+
 /* 1: its time is up; else *due_ns is when it is, if it is away. To come into a new generation it
  * has a while in any case. Once a Stop is out, streams end by themselves: then who asks to join is
  * here, and a missing stream counts if it was missing before. */
@@ -35,7 +44,7 @@ static int is_late(struct lead *l, const struct ps_person *p, int64_t *due_ns)
 {
     int64_t now = clock_now_ns(), since = INT64_MAX, allowed = l->cfg.worker_timeout_ms;
     int running = l->phase == PHASE_RUNNING;
-    if (!p->joined && l->cfg.min_workers == 0)
+    if (!p->joined && !lives_on(l) && l->cfg.min_workers == 0)
         return 0;
     if (p->missing_ms >= 0)
         since = now - p->missing_ms * 1000000;

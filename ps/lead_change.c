@@ -302,7 +302,10 @@ static void tell_lost(const struct remote *r, const struct net_plan *p)
     if (p->source == PLAN_CHECKPOINT)
         snprintf(from, sizeof from, "training goes back to the checkpoint at step %" PRId64,
                  p->step);
-    LOG_W("ps:%d (%s) %s: %s (generation %" PRIu64 ")", r->server, r->address,
+    char name[16] = "a server"; /* that was on its way out */
+    if (r->server > 0)
+        snprintf(name, sizeof name, "ps:%d", r->server);
+    LOG_W("%s (%s) %s: %s (generation %" PRIu64 ")", name, r->address,
           r->held != r->incarnation ? "was started anew and has lost its parameters"
                                     : "is gone with its parameters",
           from, p->generation);
@@ -473,7 +476,8 @@ static void go_on_beginning(struct lead *l)
             continue;
         number = r->server;
         memcpy(name, r->address, sizeof name);
-        gone |= l->base && !r->held && lead_server_silent(r, FRESH_MS);
+        gone |= l->base && (!r->held || lead_server_leaves(r)) &&
+                lead_server_silent(r, r->held ? ALIVE_MS : FRESH_MS);
     }
     pthread_mutex_unlock(&l->lock);
     if (l->base && p->source == PLAN_MEMORY && copy_lost(l, &lost))

@@ -75,6 +75,7 @@ struct lead {
     int n_remotes, n_servers; /* n_servers: of the plan, or of cfg.servers */
     struct net_plan *plan;    /* in force; written by the thread */
     struct net_plan *first;   /* laid down by a first Join, for the thread to take; NULL */
+    int lives_on;             /* the job is older than this process: members were here before */
     uint64_t settled;
     uint64_t stop;     /* number of the last Stop; 0: none yet */
     int64_t stop_step; /* -1: now */

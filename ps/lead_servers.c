@@ -25,13 +25,14 @@ int lead_server_joins(const struct lead *l, const struct remote *r)
            !lead_server_silent(r, FRESH_MS);
 }
 
-/* One of the plan that wants out and is silent is gone; if it only is silent, it is waited for. */
+/* One that wants out and is silent is gone, in the plan or already left out of it with chunks that
+ * others have yet to fetch; if it only is silent, it is waited for. */
 const struct remote *lead_servers_lost(const struct lead *l)
 {
     for (int i = 0; i < l->n_remotes; i++) {
         const struct remote *r = &l->remotes[i];
         if (r->held && (r->held != r->incarnation ||
-                        (lead_server_leaves(r) && lead_server_silent(r, ALIVE_MS))))
+                        ((r->leaving || r->drain) && lead_server_silent(r, ALIVE_MS))))
             return r;
     }
     return NULL;

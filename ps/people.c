@@ -18,6 +18,10 @@ static enum join_answer check_job(struct ps_service *s, const struct run *r,
                                   const struct net_join *req, char *why, size_t why_bytes)
 {
     struct net_join full = *req;
+    if (req->job.n_workers == 0 && !r && req->member >= 0 && req->generation == 0) {
+        snprintf(why, why_bytes, "a job of 0 workers; 1 to %d can be", JOB_MAX_WORKERS);
+        return JOIN_REFUSED;
+    }
     if (req->job.n_workers == 0 && !r) {
         snprintf(why, why_bytes, "no job has begun here that it could join");
         return JOIN_RETRY;
@@ -161,6 +165,8 @@ static uint64_t admit(struct run *r, int rank, const struct net_join *req, const
     uint64_t old = m->stream, before = m->incarnation ? m->incarnation : m->expected;
     if (m->incarnation == req->incarnation) {
         old = 0;
+        if (m->missing_ns) /* it asks while it waits for another server */
+            m->missing_ns = clock_now_ns();
     } else {
         if (before != req->incarnation || !m->known)
             LOG_I("worker %d joined from %s%s", r->plan->member[rank], peer,

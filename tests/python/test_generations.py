@@ -89,6 +89,50 @@ class Generations(harness.Test):
             self.check(job)
             self.wipe()
 
+    def test_leader_and_worker_die(self):
+        """ps:0 comes back, a worker that died with it does not: the others go on without it."""
+        job = self.slow_job(2, n_workers=3)
+        flags = self.ckpt("--worker_timeout=1")
+        job.start(flags)
+        job.ps[0].wait_line("checkpoint at step 16: ")
+        self.kill(job.ps[0])
+        self.kill(job.workers.pop(2))
+        job.start_ps(0, *flags)
+        job.ps[0].wait_line("worker 2 .*has not come back for 1 s: training goes on without it")
+        self.assertEqual(len({s["parameters_sha256"] for s in job.finish(120)}), 1)
+
+    def test_leader_and_worker_begin_anew(self):
+        """Without checkpoints ps:0 and a worker that come back find others of the generation that
+        they would begin with."""
+        job = self.slow_job(2)
+        job.start()
+        job.workers[0].wait_line("training step 9 done")
+        self.kill(job.ps[0])
+        self.kill(job.workers[0])
+        job.ps[1].popen.send_signal(signal.SIGSTOP)
+        job.start_worker(0)
+        job.start_ps(0)
+        job.workers[0].wait_line("waiting for ps:0 .*: the other servers have not called yet")
+        job.ps[1].popen.send_signal(signal.SIGCONT)
+        self.check(job)
+
+    def test_draining_server_dies(self):
+        """--drain, but killed before the others have fetched its chunks, and never started again:
+        they go on from the checkpoint."""
+        job = self.slow_job(2)
+        job.start_ps(0, *self.ckpt())
+        job.start_ps(1, *self.ckpt("--drain"))
+        for i in range(2):
+            job.start_worker(i)
+        job.ps[0].wait_line("checkpoint at step 16: ")
+        job.ps[0].popen.send_signal(signal.SIGSTOP)
+        job.ps[1].popen.send_signal(signal.SIGTERM)
+        job.ps[1].wait_line("hands on its chunks")
+        job.ps[0].popen.send_signal(signal.SIGCONT)
+        job.ps[0].wait_line("ps:1 .* leaves at step")
+        self.kill(job.ps.pop(1))
+        self.check(job)
+
     def test_worker_does_not_come_back(self):
         """Past --worker_timeout the others go on without it, and end."""
         for n_ps in (1, 2):
