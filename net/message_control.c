@@ -87,8 +87,6 @@ static const char *control_problem(const Weir__V1__CoordinateRequest *wire)
         return "another protocol than this server's";
     if (wire->incarnation == 0 || wire->generation > (uint64_t)MESSAGE_MAX_STEP)
         return "the incarnation is 0, or the generation out of bounds";
-    if (wire->joining && wire->n_missing > 0)
-        return "a server that has not joined misses no members";
     if (wire->joining
             ? wire->server != 0 || wire->n_servers != 0 || !wire->address[0]
             : wire->n_servers < 1 || wire->n_servers > HOSTS_MAX || wire->server >= wire->n_servers)

@@ -294,6 +294,12 @@ static void servers_say_how_they_stand(void **state)
     assert_int_equal(control_through(&joins, &got), ST_OK);
     assert_int_equal(got.joining, 1);
     assert_null(got.missing);
+    /* for life, also when it has chunks, and members that it misses */
+    joins.missing = absent;
+    joins.n_missing = 2;
+    assert_int_equal(control_through(&joins, &got), ST_OK);
+    assert_int_equal(got.n_missing, 2);
+    net_control_free(&got);
 }
 
 #define CONTROL_REFUSED(change)                                                                    \
@@ -311,7 +317,6 @@ static void stands_that_cannot_be_are_refused(void **state)
     static struct net_missing crowd[JOB_MAX_WORKERS + 1];
     CONTROL_REFUSED(c.joining = 1); /* and has a number */
     CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0; c.address[0] = 0);
-    CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0); /* and misses members */
     CONTROL_REFUSED(c.generation = UINT64_MAX);
     CONTROL_REFUSED(c.server = 2);
     CONTROL_REFUSED(snprintf(c.address, sizeof c.address, "nowhere"));
