@@ -102,7 +102,10 @@ class Elastic(harness.Test):
         self.servers[i].wait(30, 0)
 
     def stops(self, changes):
-        """What each change cost worker 0: its longest step near it, less the median before."""
+        """What each change cost worker 0, which stays: the longest time between two of its steps in
+        the 25 after the change was asked for, less the median of the 20 before it, in steps of that
+        median. The pushes' pauses make most of a step, and the median is taken anew before each
+        change, so that workers who share two cores do not count as a stop."""
         times = step_times(self.workers[0])
         out = []
         for at, what in changes:
