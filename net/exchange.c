@@ -339,14 +339,6 @@ int net_exchange_is_leaving(struct net_exchange *x)
     return leaving;
 }
 
-int net_exchange_is_alone(struct net_exchange *x)
-{
-    pthread_mutex_lock(&x->lock);
-    int alone = x->place.n_members == 1;
-    pthread_mutex_unlock(&x->lock);
-    return alone;
-}
-
 void net_exchange_cancel(struct net_exchange *x)
 {
     exchange_fail(x, ST_CANCELLED);

@@ -90,7 +90,6 @@ int64_t net_exchange_version(struct net_exchange *x, int chunk);
  * they like. ST_DEADLINE: ps 0 was not reached in time; it will still be told if it is. */
 enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms);
 int net_exchange_is_leaving(struct net_exchange *x); /* ps 0 knows */
-int net_exchange_is_alone(struct net_exchange *x);   /* in its generation */
 /* Says goodbye to all servers (deadline_ms for each). */
 enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms);
 void net_exchange_cancel(struct net_exchange *x); /* async-signal-UNsafe; wakes every waiter */

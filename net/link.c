@@ -116,6 +116,16 @@ static struct link *doubted(struct net_exchange *x)
     return l;
 }
 
+/* What a leaver stays for is the others' step, and ps 0 says when; if that is lost it goes. */
+static void let_leaver_go(struct net_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    int out = x->soon == 2 && x->links[0]->state != LINK_STREAMING && exchange_goes_on(x);
+    pthread_mutex_unlock(&x->lock);
+    if (out)
+        exchange_rebase(x);
+}
+
 /* The link's last life is over: plan the next one, and say what is missing when it is time to. A
  * stream that ends with its generation was not lost. */
 static void plan_join(struct link *l, const char *reason, int asked_to)
@@ -149,6 +159,7 @@ static void plan_join(struct link *l, const char *reason, int asked_to)
               (long long)(down_ms / 1000), reason);
     if (first)
         link_cancel(first);
+    let_leaver_go(x);
 }
 
 static void op_finished(struct link *l)
@@ -610,6 +621,9 @@ static void on_left(struct net_op *op, int ok)
         x->soon = 2;
     if (!c->soon && c->code != GRPC_STATUS_OK)
         x->leave_st = c->code == GRPC_STATUS_DEADLINE_EXCEEDED ? ST_DEADLINE : ST_UNAVAILABLE;
+    pthread_mutex_unlock(&x->lock);
+    let_leaver_go(x);
+    pthread_mutex_lock(&x->lock);
     x->n_leaves--;
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);

@@ -220,11 +220,14 @@ done:
     return st;
 }
 
-/* The last checkpoint, if there can be one. */
-static void finish(struct lead *l, struct run *run)
+/* The last checkpoint, if there can be one. Then workers that are told to end, too, need not wait
+ * for a step that does not come. */
+static void finish(struct lead *l, struct run *run, int ended)
 {
     if (run && l->cfg.saver)
         lead_checkpoint_last(l, run);
+    if (run && !ended)
+        lead_change_end(l);
     pthread_mutex_lock(&l->lock);
     l->finished = 1;
     pthread_cond_broadcast(&l->wake);
@@ -238,14 +241,16 @@ static void *lead_main(void *arg)
         int ended;
         pthread_mutex_lock(&l->lock);
         int stopping = l->stopping, finishing = l->finishing, finished = l->finished;
+        /* servers that are on their way to a generation have nothing that could be saved */
+        int changing = !finishing || (l->phase == PHASE_BEGINNING && clock_now_ns() < l->begin_ns);
         pthread_mutex_unlock(&l->lock);
         if (stopping)
             return NULL;
-        if (!finishing && lead_change_go_on(l))
+        if (changing && lead_change_go_on(l))
             continue;
         struct run *run = ps_service_run(l->cfg.service, &ended);
         if (finishing && !finished) {
-            finish(l, run);
+            finish(l, run, ended);
         } else if (run && !finished && l->cfg.saver && l->phase == PHASE_RUNNING) {
             lead_checkpoint_next(l, run);
         } else {
@@ -343,6 +348,7 @@ void lead_finish(struct lead *l)
 {
     pthread_mutex_lock(&l->lock);
     l->finishing = 1;
+    l->begin_ns = clock_deadline_ns(HOLD_MS);
     lead_poke(l);
     int64_t deadline = clock_deadline_ns(LAST_MS + TRY_MS + WRITE_MS);
     while (!l->finished && clock_cond_wait(&l->wake, &l->lock, deadline) == 0)

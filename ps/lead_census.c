@@ -106,6 +106,8 @@ enum status lead_census_take(struct lead *l, struct census *out)
         st = ST_NOMEM;
     for (int i = 0; st == ST_OK && i < n; i++) {
         const struct ps_person *p = &members[i];
+        int goes = !p->done && (p->leaving || was_removed(l, p));
+        c.n_gone += goes && (p->missing_ms >= 0 || missed_since(l, p->member) != INT64_MAX);
         add(&c, p,
             p->done                    ? LOT_DONE
             : was_removed(l, p)        ? LOT_REMOVED

@@ -86,7 +86,7 @@ static enum reason find_reason(struct lead *l)
         return REASON_LOST;
     if (lead_census_take(l, &c) != ST_OK)
         return REASON_NONE; /* asked again soon */
-    int late = c.n_by[LOT_LATE] > 0;
+    int late = c.n_by[LOT_LATE] + c.n_gone > 0;
     int planned = servers || c.n_by[LOT_LEAVES] + c.n_by[LOT_REMOVED] + c.n_by[LOT_JOINS] > 0;
     l->due_ns = c.due_ns;
     lead_census_free(&c);
@@ -321,6 +321,13 @@ static int *next_members(const struct census *c)
     return member;
 }
 
+/* Training waits for workers: those that leave are told to go now, not when the others go on. */
+static void let_leavers_go(struct lead *l)
+{
+    if (l->stop_step >= 0) /* written by this thread alone */
+        give_stop(l, -1);
+}
+
 /* 1: there are enough workers to go on; else one look at it more. */
 static int enough(struct lead *l, const struct census *c, int64_t step)
 {
@@ -339,6 +346,7 @@ static int enough(struct lead *l, const struct census *c, int64_t step)
     }
     if (c->n_next > 0 && c->n_next + c->n_by[LOT_DONE] >= least)
         return 1;
+    let_leavers_go(l);
     waits_for(l, "training waits at step %" PRId64 ": %d workers are there, --min_workers=%d", step,
               c->n_next, least);
     return 0;
@@ -527,4 +535,9 @@ int lead_change_go_on(struct lead *l)
     else
         return 0;
     return 1;
+}
+
+void lead_change_end(struct lead *l)
+{
+    give_stop(l, -1);
 }

@@ -48,6 +48,7 @@ struct census {
     struct who *who;
     int n_next; /* that will be there: STAYS and JOINS */
     int n_by[LOT_JOINS + 1];
+    int n_gone;     /* LEAVES or REMOVED, and not here to take their part in an announced step */
     int64_t due_ns; /* when the next is late; INT64_MAX */
 };
 
@@ -90,7 +91,8 @@ struct lead {
     int64_t timer_ns, not_before_ns; /* save_ms; save_steps */
     uint64_t requested, taken_up, given;
     int finishing, finished, closing, over, stopping;
-    int news; /* something happened since the thread looked last */
+    int64_t begin_ns; /* finishing: until when a generation that begins is waited for */
+    int news;         /* something happened since the thread looked last */
 };
 
 /* lead.c */
@@ -112,6 +114,8 @@ void lead_census_free(struct census *c);
 int lead_change_due(struct lead *l, int n_taken);
 /* One step on, or a wait for what that needs. 0: there is nothing to change. */
 int lead_change_go_on(struct lead *l);
+/* Nobody waits for an answer any more: the generation ends, and none follows. */
+void lead_change_end(struct lead *l);
 
 /* lead_checkpoint.c */
 /* One attempt, if one is due, or some waiting. */

@@ -1,6 +1,6 @@
 /* ps/main.c - the parameter server: flags, set-up, and the end. Exit codes: 0 the job is done, or
- * the server has handed on its chunks; 1 a permanent error, 2 usage, 143 after SIGTERM (with a
- * checkpoint, if they are kept), 130 after Ctrl-C. */
+ * the server has handed on its chunks; 1 a permanent error, 2 usage, 138 a restart may mend it, 143
+ * after SIGTERM (with a checkpoint, if they are kept), 130 after Ctrl-C. */
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
@@ -77,7 +77,10 @@ static const struct flag flags[] = {
     {"address", FLAG_STRING, &opt_address, 0, 0, "HOST:PORT", NULL,
      "With --join: where this server listens, and workers and servers reach it", NULL},
     {"drain", FLAG_BOOL, &opt_drain, 0, 0, NULL, NULL,
-     "On SIGTERM hand all chunks on to the other servers, then end with 0; not for ps 0", NULL},
+     "On SIGTERM hand all chunks on to the other servers, then end with 0; ps 0, which "
+     "coordinates, "
+     "cannot, and ends as without",
+     NULL},
     {"leave", FLAG_INT, &opt_leave, -1, HOSTS_MAX - 1, "INDEX", NULL,
      "No server, a command: the running job's server with this number hands its chunks on and "
      "ends (-1: no)",
@@ -145,8 +148,6 @@ static enum status check_place(struct cluster *c)
         wrong = "--address is for --join alone; else this server's entry in --ps_hosts counts";
     else if (opt_join && (opt_serve || opt_restore))
         wrong = "--join excludes --serve and --restore: it takes part in a job that runs";
-    else if (opt_drain && own && opt_task_index == 0)
-        wrong = "--drain: ps 0 coordinates the job and cannot leave it";
     if (wrong) {
         LOG_E("%s", wrong);
         return ST_INVALID;
@@ -251,6 +252,7 @@ static void on_control(void *ctx, struct net_server *server, const struct net_co
 static int takes_signal(struct app *app, int signo)
 {
     static int draining;
+    int is_first = !opt_join && opt_task_index == 0;
     if (signo == SIGUSR1) {
         LOG_I("SIGUSR1: %s",
               opt_checkpoint_dir ? "a checkpoint now" : "no checkpoint without --checkpoint_dir");
@@ -258,7 +260,9 @@ static int takes_signal(struct app *app, int signo)
             saving_request(app->saving);
         return 0;
     }
-    if (signo != SIGTERM || !opt_drain || draining)
+    if (signo == SIGTERM && opt_drain && is_first)
+        LOG_W("--drain: ps 0 coordinates the job and cannot hand on its chunks");
+    if (signo != SIGTERM || !opt_drain || is_first || draining)
         return 1;
     draining = 1;
     LOG_I("SIGTERM: this server hands on its chunks, then ends; once more ends at once");
@@ -390,14 +394,14 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
     int exit_code = atomic_load(&app->refused) ? EXIT_PERMANENT : sig ? 128 + sig : 0;
-    if (write_summary(service) != ST_OK && exit_code == 0)
-        exit_code = EXIT_PERMANENT;
-    return exit_code;
+    enum status st = write_summary(service);
+    return exit_code ? exit_code : status_exit_code(st);
 }
 
 static int serve(struct cluster *c, struct app *app)
 {
-    int exit_code = EXIT_PERMANENT;
+    int exit_code = 0;
+    enum status st = ST_OK;
     struct ps_service *service = NULL;
     struct net_server *server = NULL;
     struct ps_status *status = NULL;
@@ -417,29 +421,28 @@ static int serve(struct cluster *c, struct app *app)
         .done = on_done,
         .ctx = app,
     };
-    if (make_saving(c, app) != ST_OK || ps_service_create(&cfg, &service) != ST_OK ||
-        saving_start(app->saving, service) != ST_OK)
-        goto done;
+    TRY(make_saving(c, app));
+    TRY(ps_service_create(&cfg, &service));
+    TRY(saving_start(app->saving, service));
     const struct ps_status_config told = {.service = service,
                                           .saving = app->saving,
                                           .ps_hosts = &c->ps,
                                           .worker_hosts = &c->workers,
                                           .folder = opt_checkpoint_dir,
                                           .self = c->self};
-    if (ps_status_create(&told, &status) != ST_OK)
-        goto done;
+    TRY(ps_status_create(&told, &status));
     struct net_server_config net = {.addr = c->address,
                                     .n_threads = n_threads(),
                                     .handler = ps_service_handler(service),
                                     .people = ps_status_people(status)};
-    if (net_server_create(&net, &server) == ST_OK)
-        exit_code = run_server(app, service, server, c->address);
+    TRY(net_server_create(&net, &server));
+    exit_code = run_server(app, service, server, c->address);
 done:
     saving_destroy(app->saving);
     net_server_destroy(server);
     ps_status_destroy(status);
     ps_service_destroy(service);
-    return exit_code;
+    return exit_code ? exit_code : status_exit_code(st);
 }
 
 /* --leave: asks ps 0, and says what it answers. */
@@ -448,9 +451,10 @@ static int leave(const struct cluster *c)
     struct net_command command = {.kind = COMMAND_DRAIN_SERVER, .index = (int)opt_leave};
     struct net_command_reply reply;
     char why[CONTROL_TEXT_BYTES];
-    if (net_command_send(c->ps.addr[0], &command, COMMAND_MS, &reply, why) != ST_OK) {
+    enum status st = net_command_send(c->ps.addr[0], &command, COMMAND_MS, &reply, why);
+    if (st != ST_OK) {
         LOG_E("ps:0 (%s) does not take the command: %s", c->ps.addr[0], why);
-        return EXIT_PERMANENT;
+        return status_exit_code(st);
     }
     if (reply.answer == COMMAND_REFUSED) {
         LOG_E("ps:0 (%s) refuses: %s", c->ps.addr[0], reply.text);
@@ -472,23 +476,27 @@ int main(int argc, char **argv)
     log_init("ps", opt_join || opt_leave >= 0 ? -1 : (int)opt_task_index,
              (enum log_level)opt_log_level);
     flags_dump(&program);
+    enum status st = ST_OK;
     int ready = check_checkpoint_flags() == ST_OK && read_cluster(&cluster) == ST_OK;
-    if (ready && opt_trace && trace_open(opt_trace, "ps", (int)opt_task_index) != ST_OK) {
-        exit_code = EXIT_PERMANENT;
+    if (ready && opt_trace)
+        st = trace_open(opt_trace, "ps", (int)opt_task_index);
+    if (st != ST_OK) {
+        exit_code = status_exit_code(st);
         ready = 0;
     }
     if (ready && opt_leave >= 0) {
         exit_code = leave(&cluster);
     } else if (ready) {
         struct app app = {.signal_fd = open_signals(), .event_fd = eventfd(0, EFD_CLOEXEC)};
-        exit_code = EXIT_PERMANENT;
+        exit_code = EXIT_RETRY;
         if (app.signal_fd < 0 || app.event_fd < 0)
             LOG_E("no descriptor to be had: %s", strerror(errno));
         else
             exit_code = serve(&cluster, &app);
     }
-    if (trace_close() != ST_OK && exit_code == 0)
-        exit_code = EXIT_PERMANENT;
+    st = trace_close();
+    if (exit_code == 0)
+        exit_code = status_exit_code(st);
     hosts_free(&cluster.ps);
     hosts_free(&cluster.workers);
     return exit_code;

@@ -109,6 +109,23 @@ static int was_removed(const struct ps_service *s, uint64_t incarnation)
     return i < s->n_removed;
 }
 
+/* A member's process is there, though nobody can be let in; one that is gone may have left, or been
+ * removed, but this is another, that stays. 1: it is news. Under the lock. */
+static int note_stopped(struct member *m, const struct net_join *req)
+{
+    uint64_t before = m->incarnation ? m->incarnation : m->expected;
+    if (!m->missing_ns)
+        return 0;
+    m->missing_ns = clock_now_ns();
+    if (before == req->incarnation || m->done)
+        return 0;
+    m->incarnation = 0;
+    m->expected = req->incarnation;
+    m->leaving = 0;
+    m->joined = 1;
+    return 1;
+}
+
 /* What a joiner is told: WELCOME with its rank; INIT: a first plan is wanted. *news: somebody waits
  * now who did not. Under the lock. */
 static enum join_answer judge(struct ps_service *s, const struct net_join *req, const char *peer,
@@ -148,8 +165,7 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
         return JOIN_RETRY;
     }
     if (!r->ended && ps_store_stopped(r->store)) {
-        if (r->members[*rank].missing_ns) /* it is there, though nobody can be let in */
-            r->members[*rank].missing_ns = clock_now_ns();
+        *news = note_stopped(&r->members[*rank], req);
         snprintf(why, why_bytes, "generation %" PRIu64 " is over, the next has not begun",
                  r->generation);
         return JOIN_RETRY;

@@ -209,11 +209,6 @@ static int remote_is_leaving(void *ctx)
     return net_exchange_is_leaving(ctx);
 }
 
-static int remote_is_alone(void *ctx)
-{
-    return net_exchange_is_alone(ctx);
-}
-
 static enum status remote_leave(void *ctx, int done)
 {
     return net_exchange_leave(ctx, done, 5000);
@@ -245,7 +240,6 @@ static const struct exchange_ops remote_ops = {
     .version = remote_version,
     .leave_soon = remote_leave_soon,
     .is_leaving = remote_is_leaving,
-    .is_alone = remote_is_alone,
     .leave = remote_leave,
     .cancel = remote_cancel,
     .stats = remote_stats,

@@ -20,10 +20,9 @@ struct exchange_ops {
     void (*flush)(void *ctx);
     enum status (*wait)(void *ctx, int first, int n, int64_t step);
     int64_t (*version)(void *ctx, int chunk);
-    /* net_exchange_leave_soon and the two behind it; NULL: there is nobody to be told. */
+    /* net_exchange_leave_soon and the one behind it; NULL: there is nobody to be told. */
     enum status (*leave_soon)(void *ctx, int64_t deadline_ms);
     int (*is_leaving)(void *ctx);
-    int (*is_alone)(void *ctx);
     enum status (*leave)(void *ctx, int done);
     void (*cancel)(void *ctx);
     void (*stats)(void *ctx, struct net_exchange_stats *out);

@@ -25,7 +25,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { LEAVE_MS = 20000 };
+enum {
+    LEAVE_MS = 20000, /* for the others to come to the step that it leaves at */
+    TELL_MS = 3000,   /* for ps 0 to hear of it: where all are told to end, it may be gone */
+};
 
 struct worker {
     struct options opt;
@@ -51,7 +54,7 @@ struct worker {
     int signal;   /* that was taken; 0: none */
     int ended_by; /* signal that ended the run at once; 0: none */
     int ready;    /* trainer and exchange are there to be stopped */
-    int training; /* among others, whom it can leave in order */
+    int training; /* with servers, whom it can leave in order */
     int over;     /* main is done with the signal thread */
 };
 
@@ -76,9 +79,9 @@ static void stop_now(struct worker *w)
 static void leave_in_order(struct worker *w)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);
-    enum status st = w->exchange.ops->leave_soon(w->exchange.ctx, LEAVE_MS);
+    enum status st = w->exchange.ops->leave_soon(w->exchange.ctx, TELL_MS);
     pthread_mutex_lock(&w->lock);
-    while (!w->over && clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
+    while (!w->over && st == ST_OK && clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
         ;
     int late = !w->over;
     if (late)
@@ -88,7 +91,7 @@ static void leave_in_order(struct worker *w)
         return;
     LOG_W("SIGTERM: %s within %d s; stopping",
           st == ST_OK ? "the servers did not go on without this worker" : "ps:0 was not reached",
-          LEAVE_MS / 1000);
+          (st == ST_OK ? LEAVE_MS : TELL_MS) / 1000);
     stop_now(w);
 }
 
@@ -103,8 +106,7 @@ static void *signal_main(void *arg)
     sigwait(&set, &sig);
     pthread_mutex_lock(&w->lock);
     int over = w->over, ready = w->ready;
-    int leave =
-        !over && sig == SIGTERM && w->training && !w->exchange.ops->is_alone(w->exchange.ctx);
+    int leave = !over && sig == SIGTERM && w->training;
     w->signal = over ? 0 : sig;
     w->ended_by = leave ? 0 : w->signal;
     pthread_cond_broadcast(&w->signalled);
@@ -460,7 +462,10 @@ static enum status run(struct worker *w)
         LOG_I("left the job at step %" PRId64 ", as worker %d", result.global_step, result.member);
         goto done;
     }
-    TRY(w->exchange.ops->leave(w->exchange.ctx, 1));
+    st = w->exchange.ops->leave(w->exchange.ctx, 1);
+    if (signal_taken(w, 0)) /* all may have been told to end, and the servers be gone */
+        st = ST_OK;
+    TRY(st);
     TRY(report(w, &result));
 done:
     return st;

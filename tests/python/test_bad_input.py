@@ -258,7 +258,7 @@ class Flags(BadInput):
         with socket.socket() as s:
             s.bind((host, int(port)))
             s.listen(1)
-            self.check(self.ps(*hosts, "--task_index=0"), PERMANENT, "%s:%s" % (host, port),
+            self.check(self.ps(*hosts, "--task_index=0"), RETRY, "%s:%s" % (host, port),
                        "in use")
 
     def test_an_address_of_another_host(self):

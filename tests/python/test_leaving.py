@@ -1,0 +1,139 @@
+#!/usr/bin/python3
+"""SIGTERM to all workers, or to all programs, as a scheduler sends it: they end at once, and what
+is started again goes on where they stopped, each sample read once."""
+# label: cluster sanitize
+import os
+import signal
+import time
+
+import harness
+import samples
+
+STEPS = 100
+FLAGS = ["--train_steps=%d" % STEPS, "--batch_size=12", "--seed=3", "--eval_every=0",
+         "--log_every=1", "--intra_op_threads=1", "--chunk_bytes=32768"]
+SLOW = [*FLAGS, "--fault_push_delay_ms=8"]
+QUICK = 8  # seconds
+
+
+class Leaving(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.records, self.n_records = [], 0
+
+    def record(self):
+        self.n_records += 1
+        self.records.append(os.path.join(self.dir(), "samples-%d" % self.n_records))
+        return "--record_samples=" + self.records[-1]
+
+    def job_of(self, n_ps, n_workers, *ps_flags):
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="lenet5", flags=SLOW)
+        self.start_all(job, *ps_flags)
+        job.workers[0].wait_line("training step 9 done")
+        return job
+
+    def start_all(self, job, *ps_flags):
+        for k in range(len(job.ps)):
+            job.start_ps(k, *ps_flags)
+        for k in range(len(job.workers)):
+            job.start_worker(k, self.record())
+
+    def terminate(self, processes, statuses):
+        for p in processes:
+            p.popen.send_signal(signal.SIGTERM)
+        until = time.monotonic() + QUICK * harness.SLOWNESS
+        for p in processes:
+            left = max(0.1, until - time.monotonic()) / harness.SLOWNESS
+            self.assertIn(p.wait(left, None), statuses, p.name)
+
+    def test_all_workers(self):
+        """They leave by name, the servers wait; whoever is started again goes on."""
+        for n_ps, n_workers in ((1, 1), (2, 3)):
+            self.records = []
+            job = self.job_of(n_ps, n_workers)
+            self.terminate(job.workers, (0,))
+            for worker in job.workers:
+                worker.wait_line(r"left the job at step \d+")
+            job.ps[0].wait_line(r"training waits at step \d+: 0 workers are there, --min_workers=1")
+            job.start_worker(0, self.record())
+            job.workers = job.workers[:1]
+            summary = job.finish(120)[0]
+            self.assertEqual(summary["global_step"], STEPS)
+            self.assertEqual(samples.wrong(self.records, STEPS), [])
+
+    def test_too_few_are_left(self):
+        """One of two leaves at once, though --min_workers has the other wait."""
+        job = self.job_of(2, 2, "--min_workers=2")
+        self.terminate(job.workers[1:], (0,))
+        job.ps[0].wait_line(r"training waits at step \d+: 1 workers are there, --min_workers=2")
+        job.start_worker(1, self.record())
+        job.finish(120)
+        self.assertEqual(samples.wrong(self.records, STEPS), [])
+
+    def test_leaver_is_killed(self):
+        """Before the step that it was to leave at: the others do not wait for it."""
+        job = self.job_of(2, 2)
+        job.workers[1].popen.send_signal(signal.SIGSTOP)
+        job.workers[0].popen.send_signal(signal.SIGTERM)
+        job.ps[0].wait_line("worker 0 wants to leave")
+        job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[1].popen.send_signal(signal.SIGCONT)
+        job.workers[1].wait(60)
+        for ps in job.ps:
+            ps.wait(20)
+        self.assertEqual(samples.wrong(self.records, STEPS), [])
+
+    def test_everything(self):
+        """Servers and workers together: a last checkpoint, then training goes on from there."""
+        for n_ps, n_workers in ((1, 1), (2, 3)):
+            self.records = []
+            flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt-%d" % n_ps),
+                     "--save_steps=1000"]
+            job = self.job_of(n_ps, n_workers, *flags)
+            processes = [*job.ps, *job.workers]
+            self.terminate(processes, (0, 143))
+            for ps in job.ps:
+                self.assertEqual(ps.status, 143)
+            step = int(job.ps[0].wait_line(r"checkpoint at step (\d+): ").group(1))
+            self.assertGreaterEqual(step, 9)
+            first = self.records[:]
+            self.start_all(job, *flags)
+            job.ps[0].wait_line("goes on from step %d" % step)
+            summaries = job.finish(120)
+            self.assertEqual({s["global_step"] for s in summaries}, {STEPS})
+            self.assertEqual(samples.wrong(self.cut(first, step) + self.records[n_workers:], STEPS),
+                             [])
+
+    def test_drain_of_the_first(self):
+        """--drain, given to all servers alike, is nothing to ps 0 but a line."""
+        flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--drain"]
+        job = self.job_of(2, 1, *flags)
+        job.ps[0].stop(status=143)
+        job.ps[0].wait_line("--drain: ps 0 coordinates the job and cannot hand on")
+        job.ps[0].wait_line("checkpoint at step [0-9]+: ")
+        for p in (job.workers[0], job.ps[1]):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_what_a_restart_mends(self):
+        """ps: 138 for a port in use and a folder that cannot be made, 1 for what stays wrong."""
+        job = self.job(n_ps=1, n_workers=1)
+        holder = job.start_ps(0)
+        job.start_ps(0, wait=False).wait(20, 138)
+        job.ps[0].wait_line("address in use")
+        job.start_ps(0, "--checkpoint_dir=/proc/none", wait=False).wait(20, 138)
+        job.start_ps(0, "--checkpoint_dir=" + self.dir(), "--restore=" + self.dir(),
+                     wait=False).wait(20, 1)
+        holder.stop(status=143)
+
+    def cut(self, paths, step):
+        """The records without what came after the checkpoint, which is done again."""
+        out = []
+        for path in paths:
+            out.append(path + "-cut")
+            with open(path, encoding="ascii") as f, open(out[-1], "w", encoding="ascii") as to:
+                to.writelines(line for line in f if int(line.split()[1]) < step)
+        return out
+
+
+if __name__ == "__main__":
+    harness.main()
