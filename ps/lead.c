@@ -41,6 +41,13 @@ void lead_request(struct lead *l)
     pthread_mutex_unlock(&l->lock);
 }
 
+/* It was started anew and has lost the settled generation's chunks: its next plan is another. Under
+ * the lock. */
+static int waits_for_next_plan(const struct lead *l, const struct remote *r)
+{
+    return l->settled == l->plan->generation && r->held && r->held != r->incarnation;
+}
+
 /* The plan goes to a server that has a place in it and is not in its generation; a copy. Under the
  * lock. */
 static void fill_reply(const struct lead *l, const struct remote *r, struct net_control_reply *out)
@@ -61,7 +68,7 @@ static void fill_reply(const struct lead *l, const struct remote *r, struct net_
     out->drained =
         (p && r->server < 0 && (r->leaving || r->drain) && l->settled == p->generation) ||
         (l->over && l->closing);
-    if (p && r->server > 0 && r->generation != p->generation &&
+    if (p && r->server > 0 && r->generation != p->generation && !waits_for_next_plan(l, r) &&
         net_plan_copy(p, &out->plan) != ST_OK)
         out->plan = NULL; /* the next answer brings it */
 }

@@ -462,10 +462,8 @@ static enum status run(struct worker *w)
         LOG_I("left the job at step %" PRId64 ", as worker %d", result.global_step, result.member);
         goto done;
     }
-    st = w->exchange.ops->leave(w->exchange.ctx, 1);
-    if (signal_taken(w, 0)) /* all may have been told to end, and the servers be gone */
-        st = ST_OK;
-    TRY(st);
+    /* All steps are taken; a server that has gone before it heard of that has its log's line. */
+    w->exchange.ops->leave(w->exchange.ctx, 1);
     TRY(report(w, &result));
 done:
     return st;
