@@ -150,14 +150,22 @@ void lead_control(struct lead *l, const struct net_control *c, uint64_t call)
     lead_answer(l);
 }
 
+/* The later of `last` and what others say that their job is in. */
+static uint64_t later_of(uint64_t last, uint64_t claim, const char *who)
+{
+    if (claim <= MAX_CLAIM)
+        return claim > last ? claim : last;
+    LOG_W("%s claims to be in generation %" PRIu64 ", which no job gets to: ignored", who, claim);
+    return last;
+}
+
 /* Greater than all that anybody has heard of. Under the lock. */
 static uint64_t next_generation(const struct lead *l, const struct net_join *join)
 {
-    uint64_t next = l->cfg.generation, last = join->generation;
+    uint64_t next = l->cfg.generation, last = later_of(0, join->generation, "a worker");
     uint64_t unheard = l->cfg.folder ? 0 : UNHEARD; /* else the folder says */
     for (int i = 0; i < l->n_remotes; i++)
-        if (l->remotes[i].generation > last)
-            last = l->remotes[i].generation;
+        last = later_of(last, l->remotes[i].generation, l->remotes[i].address);
     if (l->plan && l->plan->generation > last)
         last = l->plan->generation;
     if (last > 0 && !l->plan)

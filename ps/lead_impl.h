@@ -10,6 +10,8 @@
 #include "ps/taker.h"
 #include <pthread.h>
 
+#define MAX_CLAIM ((uint64_t)1 << 48) /* no job gets to that generation by itself */
+
 enum {
     HOLD_MS = 3000,   /* for all servers to take an order or a stop up */
     ALIVE_MS = 15000, /* a server that was not heard of for so long is lost */

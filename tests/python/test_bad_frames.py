@@ -190,6 +190,26 @@ class BadFrames(harness.Test):
             self.refused(self.send(raw))
         self.finish()
 
+    def test_claimed_generations(self):
+        """Whoever says that the job is in the last generation there could be does not end it."""
+        pb = self.pb
+        coordinate = self.channel.unary_unary(
+            "/weir.v1.Weir/Coordinate", pb.CoordinateRequest.SerializeToString,
+            pb.CoordinateReply.FromString)
+        coordinate(pb.CoordinateRequest(protocol=1, joining=True, leaving=True,
+                                        address="127.0.0.1:9", incarnation=3,
+                                        generation=1 << 62),
+                   timeout=10 * harness.SLOWNESS)
+        reply = self.join_call(self.join_request(generation=1 << 62),
+                               timeout=10 * harness.SLOWNESS)
+        self.assertEqual(reply.answer, pb.JoinReply.RETRY, reply)
+        self.join()
+        self.assertEqual(self.generation, 1)
+        for who in ("a worker", "127.0.0.1:9"):
+            self.assertIn(who + " claims to be in generation 4611686018427387904, which no job "
+                          "gets to: ignored", self.ps.output())
+        self.finish()
+
     def test_bad_joins(self):
         """Jobs that no server should take, before the good one."""
         def bad(**changes):
