@@ -71,7 +71,7 @@ enum status trace_open(const char *path, const char *role, int task)
         LOG_E("trace file %s: cannot be written: %s", path, strerror(errno));
         free(sorted);
         sorted = NULL;
-        return ST_IO;
+        return ST_INVALID;
     }
     file_path = path;
     process_role = role;

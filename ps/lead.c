@@ -176,14 +176,14 @@ static uint64_t next_generation(const struct lead *l, const struct net_join *joi
 /* Without a folder nothing but servers that live on may know which generations there have been, and
  * a worker without one may be the first that comes: they are given the time to call. Under the
  * lock. */
-static int expects_calls(const struct lead *l)
+static const struct remote *expected_call(const struct lead *l)
 {
-    int expects = 0;
     if (l->cfg.folder || l->plan || clock_now_ns() - l->start_ns > FIRST_CALL_MS * 1000000LL)
-        return 0;
+        return NULL;
     for (int i = 0; i < l->n_remotes; i++)
-        expects |= l->remotes[i].server > 0 && !l->remotes[i].incarnation;
-    return expects;
+        if (l->remotes[i].server > 0 && !l->remotes[i].incarnation)
+            return &l->remotes[i];
+    return NULL;
 }
 
 enum status lead_first_join(struct lead *l, const struct net_join *join, char *why,
@@ -197,8 +197,10 @@ enum status lead_first_join(struct lead *l, const struct net_join *join, char *w
     const struct ps_manifest *m = l->cfg.restore ? ps_restore_manifest(l->cfg.restore) : NULL;
     if (l->first || (run && !ended) || (l->plan && l->plan->generation != l->settled))
         goto done; /* another came first */
-    if (expects_calls(l)) {
-        snprintf(why, why_bytes, "the other servers have not called yet");
+    const struct remote *expected = expected_call(l);
+    if (expected) {
+        snprintf(why, why_bytes, "ps:%d (%s) has not called it yet", expected->server,
+                 expected->address);
         goto done;
     }
     if (m && ps_match_restored(m, join, why, why_bytes) != ST_OK) {

@@ -394,8 +394,9 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
     int exit_code = atomic_load(&app->refused) ? EXIT_PERMANENT : sig ? 128 + sig : 0;
-    enum status st = write_summary(service);
-    return exit_code ? exit_code : status_exit_code(st);
+    if (write_summary(service) != ST_OK && exit_code == 0)
+        exit_code = EXIT_PERMANENT; /* the job is done: no restart mends that */
+    return exit_code;
 }
 
 static int serve(struct cluster *c, struct app *app)

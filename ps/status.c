@@ -27,9 +27,9 @@ static int64_t ms_since(int64_t then_ns)
 /* The steps per second since the generation's first member was let in here. Under the lock. */
 static double pace(struct ps_status *s, uint64_t generation, int64_t step)
 {
-    if (s->generation != generation || s->base_step < 0) {
+    if (s->generation != generation) {
         s->generation = generation;
-        s->base_step = step;
+        s->base_step = step < 0 ? 0 : step; /* the first values are still coming in */
         s->base_ns = clock_now_ns();
     }
     double seconds = (double)(clock_now_ns() - s->base_ns) * 1e-9;
@@ -307,7 +307,6 @@ enum status ps_status_create(const struct ps_status_config *cfg, struct ps_statu
         return ST_NOMEM;
     s->cfg = *cfg;
     s->start_ns = clock_now_ns();
-    s->base_step = -1;
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
     return ST_OK;

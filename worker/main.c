@@ -464,7 +464,9 @@ static enum status run(struct worker *w)
     }
     /* All steps are taken; a server that has gone before it heard of that has its log's line. */
     w->exchange.ops->leave(w->exchange.ctx, 1);
-    TRY(report(w, &result));
+    st = report(w, &result);
+    if (st == ST_IO) /* the job is done: no restart mends what could not be written */
+        st = ST_INVALID;
 done:
     return st;
 }

@@ -274,7 +274,7 @@ class Flags(BadInput):
     def test_a_summary_that_cannot_be_written(self):
         path = os.path.join(self.dir(), "no", "such", "folder.json")
         process = self.worker("--summary_json=" + path)
-        process.wait(30, RETRY)
+        process.wait(30, PERMANENT)
         errors = [l for l in process.lines if l.startswith("E ")]
         self.assertEqual(len(errors), 1)
         self.assertIn(path, errors[0])

@@ -112,7 +112,7 @@ class Generations(harness.Test):
         job.ps[1].popen.send_signal(signal.SIGSTOP)
         job.start_worker(0)
         job.start_ps(0)
-        job.workers[0].wait_line("waiting for ps:0 .*: the other servers have not called yet")
+        job.workers[0].wait_line("waiting for ps:0 .*: ps:1 .* has not called it yet")
         job.ps[1].popen.send_signal(signal.SIGCONT)
         self.check(job)
 

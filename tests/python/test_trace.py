@@ -135,7 +135,7 @@ class Trace(harness.Test):
 
     def test_bad_path(self):
         bad = "--trace=" + os.path.join(self.dir(), "no/such/folder.json")
-        worker = self.run_worker(bad, status=138)
+        worker = self.run_worker(bad, status=1)
         self.assertIn("cannot be written: No such file or directory", worker.output())
         job = self.job()
         ps = job.start_ps(0, bad, wait=False)
