@@ -10,7 +10,7 @@ import fake_gpus
 import harness
 from fake_gpus import card
 
-PERMANENT = 1
+RETRY = 138
 MODEL = "lenet5" if fake_gpus.REAL else "mlp"  # convolutions take long in the emulation
 STEPS = 40
 WHY_NOT = fake_gpus.why_no_cards()
@@ -97,7 +97,7 @@ class TwoJobs(Sharing):
         self.cards(1)
         first = self.endless("--gpus=0", "--gpu_memory_fraction=0.7")
         second = self.job("--gpus=0", "--gpu_memory_fraction=0.7")
-        second.wait(60, PERMANENT)
+        second.wait(60, RETRY)
         errors = [l for l in second.lines if l.startswith("E ")]
         self.assertEqual(len(errors), 1, second.output())
         self.assertRegex(errors[0], r"CUDA device 0: \d+\.\d MB of its memory shall be taken at "

@@ -9,7 +9,7 @@ import fake_gpus
 import harness
 from fake_gpus import card, uuid
 
-USAGE, PERMANENT = 2, 1
+USAGE, PERMANENT, RETRY = 2, 1, 138
 SMALL = "total=400 used=10"  # the emulated card's memory is the test machine's
 
 
@@ -69,7 +69,7 @@ class Gpus(fake_gpus.Machine):
     def test_a_card_that_fails(self):
         self.machine(card(0, SMALL), card(1, SMALL, "launches=300"), card(2, SMALL))
         p = self.worker("--gpus=all", "--model=lenet5", "--train_steps=100000")
-        self.refused(p, PERMANENT, "layer '", "CUDA device 0: ")
+        self.refused(p, RETRY, "layer '", "CUDA device 0: ")
         self.assertIn("tower 2: GPU 2", p.output())
 
     def test_precision(self):
@@ -131,7 +131,7 @@ class Memory(fake_gpus.Machine):
         first = self.holding("--gpu_memory_fraction=0.7", "--gpu_allow_growth=true")
         second = self.worker("--gpus=0", "--gpu_memory_fraction=0.9", "--gpu_allow_growth",
                              env=self.env(TF_FORCE_GPU_ALLOW_GROWTH="0"))
-        second.wait(30, PERMANENT)
+        second.wait(30, RETRY)
         self.assertIn("TF_FORCE_GPU_ALLOW_GROWTH=0 wins over --gpu_allow_growth=true",
                       second.output())
         self.assertIn("377.5 MB of its memory shall be taken at once", second.output())
@@ -140,14 +140,14 @@ class Memory(fake_gpus.Machine):
     def test_the_cap_is_hard(self):
         for growth in ("true", "false"): # of 400 MB
             p = self.worker("--gpu_memory_fraction=0.01", "--gpu_allow_growth=" + growth)
-            self.refused(p, PERMANENT, "layer '", "out of GPU memory: its ", "4194304 bytes")
-        self.refused(self.worker("--gpu_memory_fraction=1e-12", "--gpu_allow_growth"), PERMANENT,
+            self.refused(p, RETRY, "layer '", "out of GPU memory: its ", "4194304 bytes")
+        self.refused(self.worker("--gpu_memory_fraction=1e-12", "--gpu_allow_growth"), RETRY,
                      "layer '", "out of GPU memory: its ", "1 byte")
         # all towers and the evaluation have to share it
         one = self.worker("--gpu_memory_fraction=0.1")
         one.wait(30)
         self.refused(self.worker("--gpu_memory_fraction=0.1", "--towers_per_gpu=12",
-                                 "--batch_size=12"), PERMANENT,
+                                 "--batch_size=12"), RETRY,
                      "layer '", "out of GPU memory: its ")
 
     def test_without_flags_only_what_is_needed(self):
