@@ -373,7 +373,7 @@ class Checkpoint(harness.Test):
         self.assertEqual(self.manifests(), [])
         job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=5"))
-        job.ps[0].wait_line("checkpoint at step 10")
+        job.ps[0].wait_line(r"checkpoint at step [1-9]\d")  # one under way puts off the next
         for worker in job.workers:
             worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
         for ps in job.ps:
