@@ -280,18 +280,25 @@ static enum status set_bool(const struct flag *f, const char *arg)
     return ST_INVALID;
 }
 
-static enum status set_choice(const struct flag *f, const char *arg)
+int flags_choice_find(const char *choices, const char *text)
 {
     const char *word;
     int n;
-    for (int i = 0; (n = choice_word(f->choices, i, &word)) >= 0; i++) {
-        if (strlen(arg) == (size_t)n && strncmp(arg, word, (size_t)n) == 0) {
-            *(int *)f->target = i;
-            return ST_OK;
-        }
+    for (int i = 0; (n = choice_word(choices, i, &word)) >= 0; i++)
+        if (strlen(text) == (size_t)n && strncmp(text, word, (size_t)n) == 0)
+            return i;
+    return -1;
+}
+
+static enum status set_choice(const struct flag *f, const char *arg)
+{
+    int choice = flags_choice_find(f->choices, arg);
+    if (choice < 0) {
+        LOG_E("--%s: '%.100s' is none of %s", f->name, arg, f->choices);
+        return ST_INVALID;
     }
-    LOG_E("--%s: '%.100s' is none of %s", f->name, arg, f->choices);
-    return ST_INVALID;
+    *(int *)f->target = choice;
+    return ST_OK;
 }
 
 static enum status set_flag(const struct flag *f, char *arg)

@@ -1,5 +1,6 @@
 /* net/message_job.c - see message.h: a job with its table of parameters, in the messages that carry
  * one. */
+#include "base/flags.h"
 #include "net/message_impl.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,13 +84,11 @@ enum status message_job_to_wire(const struct net_job *job, const struct chunks *
 static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim_config *to,
                                    char why[MESSAGE_WHY_BYTES])
 {
-    int kind = 0;
     struct optim_config defaults;
     if (!from)
         return message_invalid(why, "the job names no optimizer");
-    while (kind < OPTIM_N_KINDS && strcmp(from->name, optim_name((enum optim_kind)kind)))
-        kind++;
-    if (kind == OPTIM_N_KINDS) {
+    int kind = flags_choice_find(OPTIM_NAMES, from->name);
+    if (kind < 0) {
         snprintf(why, MESSAGE_WHY_BYTES, "unknown optimizer '%.40s', this server knows %s",
                  from->name, OPTIM_NAMES);
         return ST_INVALID;
@@ -105,11 +104,8 @@ static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim
     if (kind <= OPTIM_NESTEROV && from->epsilon == 0) /* they have none; any value is as good */
         to->epsilon = defaults.epsilon;
     to->weight_decay = from->weight_decay;
-    int schedule = 0;
-    while (from->schedule[0] && schedule < SCHEDULE_N_KINDS &&
-           strcmp(from->schedule, optim_schedule_name((enum optim_schedule)schedule)))
-        schedule++;
-    if (schedule == SCHEDULE_N_KINDS) {
+    int schedule = from->schedule[0] ? flags_choice_find(SCHEDULE_NAMES, from->schedule) : 0;
+    if (schedule < 0) {
         snprintf(why, MESSAGE_WHY_BYTES, "unknown schedule '%.40s', this server knows %s",
                  from->schedule, SCHEDULE_NAMES);
         return ST_INVALID;
@@ -174,13 +170,10 @@ done:
 
 static int dtype_from_wire(const char *name, enum dtype *out)
 {
-    *out = DTYPE_F32;
-    for (int i = 0; name[0] && i < DTYPE_N_KINDS; i++) {
-        *out = (enum dtype)i;
-        if (!strcmp(name, dtype_name(*out)))
-            return 1;
-    }
-    return !name[0];
+    int dtype = name[0] ? flags_choice_find(DTYPE_NAMES, name) : DTYPE_F32;
+    if (dtype >= 0)
+        *out = (enum dtype)dtype;
+    return dtype >= 0;
 }
 
 /* The fields that are numbers within bounds: NULL, or which is not. */
@@ -205,11 +198,8 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
     const char *wrong = number_problem(from);
     if (wrong)
         return message_invalid(why, wrong);
-    int mode = 0;
-    while (mode < JOB_N_MODES &&
-           strcmp(from->sync_mode, job_sync_mode_name((enum job_sync_mode)mode)))
-        mode++;
-    if (mode == JOB_N_MODES)
+    int mode = flags_choice_find(JOB_SYNC_MODES, from->sync_mode);
+    if (mode < 0)
         return message_invalid(why, "sync_mode is none of sync, async, ssp");
     *to = (struct net_job){.n_workers = (int)from->n_workers,
                            .sync_mode = (enum job_sync_mode)mode,

@@ -7,14 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What was read, packed again. */
+struct wire {
+    uint8_t *data;
+    size_t bytes;
+    char why[MESSAGE_WHY_BYTES];
+};
+
+/* st: of its reader. */
+static void wire_end(struct wire *w, enum status st)
+{
+    require(st == ST_OK);
+    free(w->data);
+}
+
 static void read_join(const uint8_t *data, size_t size)
 {
-    char why[MESSAGE_WHY_BYTES];
+    struct wire w;
     struct net_join join = {.model = NULL}, again = {.model = NULL};
     struct chunks *chunks = NULL, *other = NULL;
-    uint8_t *bytes;
-    size_t n;
-    if (message_unpack_join(data, size, &join, &chunks, why) != ST_OK) {
+    if (message_unpack_join(data, size, &join, &chunks, w.why) != ST_OK) {
         message_join_free(&join);
         chunks_destroy(chunks);
         return;
@@ -23,11 +35,10 @@ static void read_join(const uint8_t *data, size_t size)
     require(join.member >= 0 || join.job.n_workers == 0);
     require(chunks->n_params > 0 && strlen(join.address) < JOB_ADDRESS_BYTES);
     require(!join.model || strlen(join.model) <= JOB_MAX_MODEL_BYTES);
-    require(message_pack_join(&join, &bytes, &n) == ST_OK);
-    require(message_unpack_join(bytes, n, &again, &other, why) == ST_OK);
+    require(message_pack_join(&join, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_unpack_join(w.data, w.bytes, &again, &other, w.why));
     require(again.member == join.member && again.job.batch == join.job.batch);
     require(!strcmp(again.address, join.address));
-    free(bytes);
     message_join_free(&again);
     message_join_free(&join);
     chunks_destroy(other);
@@ -36,11 +47,9 @@ static void read_join(const uint8_t *data, size_t size)
 
 static void read_join_reply(const uint8_t *data, size_t size)
 {
-    char why[MESSAGE_WHY_BYTES];
+    struct wire w;
     struct net_join_reply reply, again;
-    uint8_t *bytes;
-    size_t n;
-    if (message_unpack_reply(data, size, &reply, why) != ST_OK)
+    if (message_unpack_reply(data, size, &reply, w.why) != ST_OK)
         return;
     require(memchr(reply.why, 0, sizeof reply.why) != NULL);
     require(reply.place.n_members == 0 || (reply.place.rank >= 0 && reply.place.member >= 0 &&
@@ -48,11 +57,10 @@ static void read_join_reply(const uint8_t *data, size_t size)
     for (int i = 0; i < reply.n_chunks; i++)
         require(reply.server[i] >= 0 &&
                 reply.server[i] < (reply.servers.n ? reply.servers.n : HOSTS_MAX));
-    require(message_pack_reply(&reply, &bytes, &n) == ST_OK);
-    require(message_unpack_reply(bytes, n, &again, why) == ST_OK);
+    require(message_pack_reply(&reply, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_unpack_reply(w.data, w.bytes, &again, w.why));
     require(again.n_chunks == reply.n_chunks && again.servers.n == reply.servers.n);
     require(again.place.position == reply.place.position);
-    free(bytes);
     free(again.server);
     hosts_free(&again.servers);
     free(reply.server);
@@ -69,22 +77,19 @@ static void read_leave(const uint8_t *data, size_t size)
 
 static void read_control(const uint8_t *data, size_t size)
 {
-    char why[MESSAGE_WHY_BYTES];
+    struct wire w;
     struct net_control control, again;
-    uint8_t *bytes;
-    size_t n;
-    if (message_unpack_control(data, size, &control, why) != ST_OK)
+    if (message_unpack_control(data, size, &control, w.why) != ST_OK)
         return;
     require(control.joining || (control.server >= 0 && control.server < control.n_servers));
     require(control.phase >= 0 && control.phase < CONTROL_N_PHASES);
     require(control.lowest >= -1 && control.lowest <= control.highest);
     for (int i = 0; i < control.n_missing; i++)
         require(control.missing[i].member >= 0 && control.missing[i].member < JOB_MAX_WORKERS);
-    require(message_pack_control(&control, &bytes, &n) == ST_OK);
-    require(message_unpack_control(bytes, n, &again, why) == ST_OK);
+    require(message_pack_control(&control, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_unpack_control(w.data, w.bytes, &again, w.why));
     require(again.order == control.order && again.bytes == control.bytes);
     require(again.n_missing == control.n_missing && again.highest == control.highest);
-    free(bytes);
     net_control_free(&again);
     net_control_free(&control);
 }
@@ -104,12 +109,10 @@ static void check_plan(const struct net_plan *p)
 
 static void read_control_reply(const uint8_t *data, size_t size)
 {
-    char why[MESSAGE_WHY_BYTES];
+    struct wire w;
     struct net_control_reply reply, again;
     struct net_plan *copy;
-    uint8_t *bytes;
-    size_t n;
-    if (message_unpack_control_reply(data, size, &reply, why) != ST_OK)
+    if (message_unpack_control_reply(data, size, &reply, w.why) != ST_OK)
         return;
     require(strlen(reply.restore) < sizeof reply.restore && !strchr(reply.restore, '/'));
     if (reply.plan) {
@@ -118,34 +121,30 @@ static void read_control_reply(const uint8_t *data, size_t size)
         check_plan(copy);
         net_plan_free(copy);
     }
-    require(message_pack_control_reply(&reply, &bytes, &n) == ST_OK);
-    require(message_unpack_control_reply(bytes, n, &again, why) == ST_OK);
+    require(message_pack_control_reply(&reply, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_unpack_control_reply(w.data, w.bytes, &again, w.why));
     require(!again.plan == !reply.plan && again.stop_step == reply.stop_step);
-    free(bytes);
     net_control_reply_free(&again);
     net_control_reply_free(&reply);
 }
 
 static void read_status(const uint8_t *data, size_t size)
 {
-    char why[MESSAGE_WHY_BYTES];
+    struct wire w;
     struct net_status status, again;
-    uint8_t *bytes;
-    size_t n;
     int with_model;
-    if (message_unpack_status(data, size, &status, why) == ST_OK) {
+    if (message_unpack_status(data, size, &status, w.why) == ST_OK) {
         require(status.state >= 0 && status.state < STATE_N_KINDS && status.steps_per_s >= 0);
         for (int i = 0; i < status.n_members; i++)
             require(status.members[i].rank >= -1 && status.members[i].state < MEMBER_N_STATES);
-        require(message_pack_status(&status, &bytes, &n) == ST_OK);
-        require(message_unpack_status(bytes, n, &again, why) == ST_OK);
+        require(message_pack_status(&status, &w.data, &w.bytes) == ST_OK);
+        wire_end(&w, message_unpack_status(w.data, w.bytes, &again, w.why));
         require(again.step == status.step && again.n_members == status.n_members);
         require(!again.chunks == !status.chunks && !again.model == !status.model);
-        free(bytes);
         net_status_free(&again);
         net_status_free(&status);
     }
-    message_unpack_status_request(data, size, &with_model, why);
+    message_unpack_status_request(data, size, &with_model, w.why);
 }
 
 static void read_command(const uint8_t *data, size_t size)
@@ -163,19 +162,16 @@ static void read_command(const uint8_t *data, size_t size)
 
 static void read_fetch(const uint8_t *data, size_t size)
 {
-    char why[MESSAGE_WHY_BYTES];
+    struct wire w;
     struct net_fetch_request request, again;
-    uint8_t *bytes;
-    size_t n;
-    if (message_unpack_fetch(data, size, &request, why) != ST_OK)
+    if (message_unpack_fetch(data, size, &request, w.why) != ST_OK)
         return;
     require(request.n > 0 && request.generation > 0 && request.step >= 0);
     for (int i = 0; i < request.n; i++)
         require(request.chunk[i] >= 0 && request.chunk[i] < CHUNKS_MAX_CHUNKS);
-    require(message_pack_fetch(&request, &bytes, &n) == ST_OK);
-    require(message_unpack_fetch(bytes, n, &again, why) == ST_OK);
+    require(message_pack_fetch(&request, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_unpack_fetch(w.data, w.bytes, &again, w.why));
     require(again.n == request.n && again.step == request.step);
-    free(bytes);
     free(again.chunk);
     free(request.chunk);
 }

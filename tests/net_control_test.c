@@ -5,6 +5,7 @@
 #include "net/control.h"
 #include "net/message.h"
 #include "net/server.h"
+#include "tests/net_wire.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -187,15 +188,10 @@ static void who_coordinates_nothing_says_so(void **state)
 
 static enum status through_the_wire(const struct net_control *control)
 {
-    char why[MESSAGE_WHY_BYTES] = "";
-    uint8_t *data;
-    size_t bytes;
+    struct wire w = {.why = ""};
     struct net_control got;
-    assert_int_equal(message_pack_control(control, &data, &bytes), ST_OK);
-    enum status st = message_unpack_control(data, bytes, &got, why);
-    assert_true(st == ST_OK || why[0]);
-    free(data);
-    return st;
+    assert_int_equal(message_pack_control(control, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_unpack_control(w.data, w.bytes, &got, w.why));
 }
 
 static void values_that_cannot_be_are_refused(void **state)

@@ -1,6 +1,8 @@
 /* tests/net_join_test.c - how a member introduces itself, is answered and leaves: it comes through
  * the wire as it went in, and what cannot be is refused with a sentence, whoever sent it. */
+#include "kernels/vector/optim.h"
 #include "net/message.h"
+#include "tests/net_wire.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,16 +46,12 @@ static enum status join_through(const struct net_join *join, struct net_join *go
 {
     static struct net_join last;
     struct chunks *made = NULL;
-    char why[MESSAGE_WHY_BYTES] = "";
-    uint8_t *data;
-    size_t bytes;
+    struct wire w = {.why = ""};
     message_join_free(&last);
-    assert_int_equal(message_pack_join(join, &data, &bytes), ST_OK);
-    enum status st = message_unpack_join(data, bytes, &last, &made, why);
-    assert_true(st == ST_OK || why[0]);
+    assert_int_equal(message_pack_join(join, &w.data, &w.bytes), ST_OK);
+    enum status st = wire_end(&w, message_unpack_join(w.data, w.bytes, &last, &made, w.why));
     chunks_destroy(made);
     *got = last;
-    free(data);
     return st;
 }
 
@@ -84,6 +82,26 @@ static void members_introduce_themselves(void **state)
     assert_int_equal(got.member, 7);
 }
 
+/* The optimizer, its schedule, the mode and the two dtypes cross the wire by their names. */
+static void every_name_is_understood(void **state)
+{
+    (void)state;
+    struct net_join got, join = good_join();
+    for (int i = 0; i < OPTIM_N_KINDS; i++) {
+        optim_defaults((enum optim_kind)i, &join.job.optim);
+        join.job.optim.schedule = (enum optim_schedule)(i % SCHEDULE_N_KINDS);
+        join.job.sync_mode = (enum job_sync_mode)(i % JOB_N_MODES);
+        join.job.push_dtype = (enum dtype)(i % DTYPE_N_KINDS);
+        join.job.version_dtype = (enum dtype)((i + 1) % DTYPE_N_KINDS);
+        assert_int_equal(join_through(&join, &got), ST_OK);
+        assert_int_equal(got.job.optim.kind, i);
+        assert_int_equal(got.job.optim.schedule, i % SCHEDULE_N_KINDS);
+        assert_int_equal(got.job.sync_mode, i % JOB_N_MODES);
+        assert_int_equal(got.job.push_dtype, i % DTYPE_N_KINDS);
+        assert_int_equal(got.job.version_dtype, (i + 1) % DTYPE_N_KINDS);
+    }
+}
+
 #define JOIN_INVALID(change)                                                                       \
     do {                                                                                           \
         struct net_join j = good_join(), got;                                                      \
@@ -112,6 +130,10 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.batch = -1);
     JOIN_INVALID(j.job.train_steps = -1);
     JOIN_INVALID(j.job.staleness = -1);
+    JOIN_INVALID(j.job.optim.kind = OPTIM_N_KINDS); /* these go as names that nobody knows */
+    JOIN_INVALID(j.job.optim.schedule = SCHEDULE_N_KINDS);
+    JOIN_INVALID(j.job.push_dtype = DTYPE_N_KINDS);
+    JOIN_INVALID(j.job.version_dtype = DTYPE_N_KINDS);
 }
 
 static int map[] = {1};
@@ -132,15 +154,10 @@ static struct net_join_reply good_reply(void)
 
 static enum status reply_through(const struct net_join_reply *reply, struct net_join_reply *got)
 {
-    char why[MESSAGE_WHY_BYTES] = "";
-    uint8_t *data;
-    size_t bytes;
+    struct wire w = {.why = ""};
     *got = (struct net_join_reply){.server = NULL};
-    assert_int_equal(message_pack_reply(reply, &data, &bytes), ST_OK);
-    enum status st = message_unpack_reply(data, bytes, got, why);
-    assert_true(st == ST_OK || why[0]);
-    free(data);
-    return st;
+    assert_int_equal(message_pack_reply(reply, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_unpack_reply(w.data, w.bytes, got, w.why));
 }
 
 static void free_reply(struct net_join_reply *reply)
@@ -213,26 +230,25 @@ static void replies_that_cannot_be_are_refused(void **state)
     REPLY_INVALID(r.place.train_steps = -1);
 }
 
+static enum status leave_through(const struct net_leave *leave, struct net_leave *got)
+{
+    struct wire w = {.why = ""};
+    assert_int_equal(message_pack_leave(leave, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_unpack_leave(w.data, w.bytes, got, w.why));
+}
+
 static void members_leave_now_or_soon(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        char why[MESSAGE_WHY_BYTES] = "";
-        uint8_t *data;
-        size_t bytes;
         struct net_leave got, leave = {2, 7, i & 1, i >> 1};
-        assert_int_equal(message_pack_leave(&leave, &data, &bytes), ST_OK);
-        assert_int_equal(message_unpack_leave(data, bytes, &got, why), ST_OK);
+        assert_int_equal(leave_through(&leave, &got), ST_OK);
         assert_int_equal(got.member, 2);
         assert_int_equal(got.incarnation, 7);
         assert_int_equal(got.done, i & 1);
         assert_int_equal(got.soon, i >> 1);
-        free(data);
         leave.member = JOB_MAX_WORKERS;
-        assert_int_equal(message_pack_leave(&leave, &data, &bytes), ST_OK);
-        assert_int_equal(message_unpack_leave(data, bytes, &got, why), ST_INVALID);
-        assert_true(why[0]);
-        free(data);
+        assert_int_equal(leave_through(&leave, &got), ST_INVALID);
     }
 }
 
@@ -240,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_introduce_themselves),
+        cmocka_unit_test(every_name_is_understood),
         cmocka_unit_test(joins_that_cannot_be_are_refused),
         cmocka_unit_test(members_are_told_their_place),
         cmocka_unit_test(replies_that_cannot_be_are_refused),

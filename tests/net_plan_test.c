@@ -2,6 +2,7 @@
  * they went in, and what cannot be is refused with a sentence, whoever sent it. */
 #include "net/message.h"
 #include "net/plan.h"
+#include "tests/net_wire.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,14 +126,9 @@ static void a_plan_knows_its_members_and_samples(void **state)
 static enum status reply_through(const struct net_control_reply *reply,
                                  struct net_control_reply *got)
 {
-    char why[MESSAGE_WHY_BYTES] = "";
-    uint8_t *data;
-    size_t bytes;
-    assert_int_equal(message_pack_control_reply(reply, &data, &bytes), ST_OK);
-    enum status st = message_unpack_control_reply(data, bytes, got, why);
-    assert_true(st == ST_OK || why[0]);
-    free(data);
-    return st;
+    struct wire w = {.why = ""};
+    assert_int_equal(message_pack_control_reply(reply, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_unpack_control_reply(w.data, w.bytes, got, w.why));
 }
 
 static void assert_comes_through(struct net_plan *p)
@@ -247,14 +243,9 @@ static void maps_of_another_length_are_refused(void **state)
 
 static enum status control_through(const struct net_control *control, struct net_control *got)
 {
-    char why[MESSAGE_WHY_BYTES] = "";
-    uint8_t *data;
-    size_t bytes;
-    assert_int_equal(message_pack_control(control, &data, &bytes), ST_OK);
-    enum status st = message_unpack_control(data, bytes, got, why);
-    assert_true(st == ST_OK || why[0]);
-    free(data);
-    return st;
+    struct wire w = {.why = ""};
+    assert_int_equal(message_pack_control(control, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_unpack_control(w.data, w.bytes, got, w.why));
 }
 
 static struct net_missing absent[] = {{2, 1500}, {4095, 0}};
