@@ -57,6 +57,8 @@ struct net_control_reply {
                               to the receiver */
     uint64_t settled;      /* every server is in this generation */
     int drained;           /* no chunk is the caller's any more: it can end */
+    char later[CONTROL_TEXT_BYTES]; /* not sent. Not empty: no answer, the call ends with this, as
+                                       if nobody was there: ST_UNAVAILABLE */
 };
 
 struct net_control_client;

@@ -158,11 +158,38 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
         refuse(c, not_coordinating);
         return;
     }
+    if (answer->later[0]) {
+        net_call_reply(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, answer->later);
+        return;
+    }
     enum status st = message_pack_control_reply(answer, &out, &n);
     reply_packed(c, st, out, n);
 }
 
-static void serve_control(struct server_call *c, const uint8_t *data, size_t bytes)
+static void on_control_closed(struct net_op *op, int ok)
+{
+    struct server_call *c =
+        (struct server_call *)((char *)op - offsetof(struct server_call, close_op));
+    struct net_server *s = c->server;
+    if (c->number && take_control(s, c->number)) { /* nobody hears an answer */
+        if (s->handler.control_closed)
+            s->handler.control_closed(s->handler.ctx, c->number);
+        net_control_op_done(c);
+    }
+    net_control_op_done(c);
+}
+
+/* The handler knows the call by now: it is told of the end after the beginning. */
+static void watch_control(struct server_call *c)
+{
+    grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    close.data.recv_close_on_server.cancelled = &c->cancelled;
+    net_op_init(&c->close_op, on_control_closed);
+    if (!net_op_start(&c->close_op, c->call, &close, 1))
+        on_control_closed(&c->close_op, 0);
+}
+
+static void take_up_control(struct server_call *c, const uint8_t *data, size_t bytes)
 {
     struct net_server *s = c->server;
     struct net_control control;
@@ -189,6 +216,13 @@ static void serve_control(struct server_call *c, const uint8_t *data, size_t byt
     else
         s->handler.control(s->handler.ctx, s, &control, number);
     net_control_free(&control);
+}
+
+static void serve_control(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    atomic_store(&c->n_ops, 2);
+    take_up_control(c, data, bytes);
+    watch_control(c);
 }
 
 static void serve_status(struct server_call *c, const uint8_t *data, size_t bytes)

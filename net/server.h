@@ -36,6 +36,8 @@ struct net_server_handler {
      * NULL: there is nobody to take it. */
     void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
                     uint64_t call);
+    /* That call has ended before it was answered, or its connection has; may be NULL. */
+    void (*control_closed)(void *ctx, uint64_t call);
     /* Another server wants chunks that this one had; fills *reply by net_fetch_put, from the first
      * on, as many as fit. NULL: it hands on none. */
     void (*fetch)(void *ctx, const struct net_fetch_request *request,
@@ -68,7 +70,7 @@ void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
 
 /* Answers a call that the handler was given; nothing if it has ended. reply: NULL if nobody here
- * coordinates. */
+ * coordinates, or the caller is to come again (`later`). */
 void net_server_control_reply(struct net_server *s, uint64_t call,
                               const struct net_control_reply *reply);
 

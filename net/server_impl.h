@@ -29,7 +29,7 @@ struct server_call {
     enum server_method method;
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
-    _Atomic int n_ops;
+    _Atomic int n_ops; /* of Watch and Coordinate; 0: the answer's batch is the only one */
     struct server_call *next, *prev; /* in one of the server's lists, under its lock */
     int stop_seen;                   /* Watch; likewise */
     uint64_t number;                 /* Coordinate: the handler's name for it */
@@ -74,5 +74,7 @@ void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_sta
                     const char *text);
 void net_call_replied(struct net_op *op, int ok);
 void net_call_free(struct server_call *c);
+/* One of a Coordinate's two operations, its answer and its end, is over. */
+void net_control_op_done(struct server_call *c);
 
 #endif

@@ -50,9 +50,23 @@ void net_call_free(struct server_call *c)
     net_server_call_gone(s);
 }
 
+void net_control_op_done(struct server_call *c)
+{
+    if (atomic_fetch_sub_explicit(&c->n_ops, 1, memory_order_acq_rel) == 1)
+        net_call_free(c);
+}
+
+static void reply_over(struct server_call *c)
+{
+    if (atomic_load(&c->n_ops) > 0)
+        net_control_op_done(c);
+    else
+        net_call_free(c);
+}
+
 void net_call_replied(struct net_op *op, int ok)
 {
-    net_call_free((struct server_call *)op);
+    reply_over((struct server_call *)op);
 }
 
 /* Calls with answers that have waited for too long, with references; under the lock. */
@@ -120,8 +134,9 @@ void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_sta
         ops[2].data.send_message.send_message = c->outgoing;
     }
     net_op_init(&c->op, net_call_replied);
-    int ok = net_op_start(&c->op, c->call, ops, data ? 3 : 2);
+    int skip = atomic_load(&c->n_ops) > 0; /* Coordinate: its end is watched already */
+    int ok = net_op_start(&c->op, c->call, ops + skip, (data ? 3 : 2) - skip);
     grpc_slice_unref(details);
     if (!ok)
-        net_call_free(c);
+        reply_over(c);
 }

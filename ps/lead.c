@@ -88,7 +88,7 @@ static uint64_t take_call(struct lead *l, struct net_control_reply *reply)
         if (!call || (r->seen == l->number && !l->stopping &&
                       clock_now_ns() - r->call_ns <= BEAT_MS * 1000000LL))
             continue;
-        r->call = 0;
+        lead_servers_answered(r);
         r->told = l->number;
         fill_reply(l, r, reply);
         pthread_cond_broadcast(&l->wake);
@@ -131,16 +131,23 @@ void lead_control(struct lead *l, const struct net_control *c, uint64_t call)
     struct net_control_reply reply = {.number = 1}, old_reply;
     uint64_t old = 0;
     const char *why;
+    int doubted = 0;
     pthread_mutex_lock(&l->lock);
     struct remote *r = lead_servers_caller(l, c, &why);
-    if (r) {
+    if (r && lead_servers_doubted(r, c)) {
+        doubted = 1;
+    } else if (r) {
         old = r->call;
         if (old)
             fill_reply(l, r, &old_reply);
         lead_servers_note(l, r, c, call);
     }
     pthread_mutex_unlock(&l->lock);
-    if (!r) {
+    if (doubted) {
+        snprintf(reply.later, sizeof reply.later, "another process has just called from %.*s",
+                 CONTROL_TEXT_BYTES / 2, c->address);
+        send_reply(l, call, &reply);
+    } else if (!r) {
         reply.incarnation = l->incarnation;
         snprintf(reply.refused, sizeof reply.refused, "%s", why);
         send_reply(l, call, &reply);
@@ -148,6 +155,13 @@ void lead_control(struct lead *l, const struct net_control *c, uint64_t call)
     if (old)
         send_reply(l, old, &old_reply);
     lead_answer(l);
+}
+
+void lead_control_closed(struct lead *l, uint64_t call)
+{
+    pthread_mutex_lock(&l->lock);
+    lead_servers_closed(l, call);
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* The later of `last` and what others say that their job is in. */

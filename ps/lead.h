@@ -63,6 +63,7 @@ enum status lead_first_join(struct lead *l, const struct net_join *join, char *w
                             size_t why_bytes);
 /* Another server's word; answered by cfg.reply, now or later. */
 void lead_control(struct lead *l, const struct net_control *request, uint64_t call);
+void lead_control_closed(struct lead *l, uint64_t call); /* it hears no answer any more */
 /* The last checkpoint, then tells the servers that it was the last. */
 void lead_finish(struct lead *l);
 

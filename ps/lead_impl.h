@@ -22,6 +22,8 @@ enum {
     LAST_MS = 30000,  /* at the end, in all, before a checkpoint's chunks are taken */
     WRITE_MS = 300000,
     GOODBYE_MS = 2000,
+    CLOSED_MS = 20,    /* a server ends its call itself to make another: within this; */
+    AGAIN_MS = 500,    /* and it calls again after an answer, at the latest */
     LINE_MS = 5000,    /* how often a change says what it waits for */
     REJOIN_MS = 10000, /* for a worker that lives to come into a new generation, at least */
 };

@@ -111,6 +111,31 @@ struct remote *lead_servers_caller(struct lead *l, const struct net_control *c, 
     return r;
 }
 
+/* The end of a process ends its calls at once, and a host's that is cut off is ended by keepalive:
+ * who calls with another incarnation meanwhile did not take its place. */
+int lead_servers_doubted(const struct remote *r, const struct net_control *c)
+{
+    return r->incarnation && r->incarnation != c->incarnation &&
+           (r->call || clock_now_ns() < r->life_ns);
+}
+
+void lead_servers_answered(struct remote *r)
+{
+    r->call = 0;
+    r->life_ns = clock_deadline_ns(AGAIN_MS);
+}
+
+void lead_servers_closed(struct lead *l, uint64_t call)
+{
+    for (int i = 0; i < l->n_remotes; i++) {
+        struct remote *r = &l->remotes[i];
+        if (r->call != call)
+            continue;
+        r->call = 0;
+        r->life_ns = clock_deadline_ns(CLOSED_MS);
+    }
+}
+
 /* Another process than before at this address. */
 static void begin_life(struct remote *r, uint64_t incarnation)
 {

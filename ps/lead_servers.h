@@ -16,8 +16,9 @@ struct remote {
     uint64_t generation;  /* of its job; 0: it has none */
     uint64_t call, seen;  /* its call that waits; 0: none */
     int64_t heard_ns, call_ns, first_ns; /* first_ns 0: it has not called */
-    uint64_t told;                       /* the number of the last reply */
-    uint64_t wanted, taken_up, given;    /* checkpoints that it asked for */
+    int64_t life_ns; /* while no call waits, nobody else takes this address before */
+    uint64_t told;   /* the number of the last reply */
+    uint64_t wanted, taken_up, given; /* checkpoints that it asked for */
     struct saver_state state;
     int leaving, drain; /* it wants to go; somebody wants it to */
     uint64_t stop;      /* the last that it took up, */
@@ -32,6 +33,12 @@ void lead_servers_free(struct lead *l);          /* no lock */
 /* The remote that calls, known or new; NULL: it cannot take part, *why says so (static text), or
  * there is no memory. */
 struct remote *lead_servers_caller(struct lead *l, const struct net_control *c, const char **why);
+/* 1: another process of that address is there, as far as anybody can tell: the caller is to come
+ * again later, and until then nothing that it says counts. */
+int lead_servers_doubted(const struct remote *r, const struct net_control *c);
+/* Its call has been answered, or has ended; by its process' end, or to make another. */
+void lead_servers_answered(struct remote *r);
+void lead_servers_closed(struct lead *l, uint64_t call);
 /* Takes down what it says. */
 void lead_servers_note(struct lead *l, struct remote *r, const struct net_control *c,
                        uint64_t call);

@@ -248,6 +248,12 @@ static void on_control(void *ctx, struct net_server *server, const struct net_co
     saving_control(app->saving, server, request, call);
 }
 
+static void on_control_closed(void *ctx, uint64_t call)
+{
+    struct app *app = ctx;
+    saving_control_closed(app->saving, call);
+}
+
 /* 1: the signal ends the wait. */
 static int takes_signal(struct app *app, int signo)
 {
@@ -419,6 +425,7 @@ static int serve(struct cluster *c, struct app *app)
         .first_join = on_first_join,
         .people_changed = on_changed,
         .control = on_control,
+        .control_closed = on_control_closed,
         .done = on_done,
         .ctx = app,
     };

@@ -253,6 +253,12 @@ void saving_control(struct saving *s, struct net_server *server, const struct ne
         net_server_control_reply(server, call, NULL);
 }
 
+void saving_control_closed(struct saving *s, uint64_t call)
+{
+    if (s->lead)
+        lead_control_closed(s->lead, call);
+}
+
 enum status saving_first_join(struct saving *s, const struct net_join *join, char *why,
                               size_t why_bytes)
 {

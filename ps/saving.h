@@ -30,6 +30,7 @@ enum status saving_create(const struct saving_config *cfg, struct saving **out);
 enum status saving_start(struct saving *s, struct ps_service *service);
 void saving_control(struct saving *s, struct net_server *server, const struct net_control *request,
                     uint64_t call);
+void saving_control_closed(struct saving *s, uint64_t call);
 /* As lead_first_join; at other servers than ps 0 nothing but a plan begins a job: ST_OK. */
 enum status saving_first_join(struct saving *s, const struct net_join *join, char *why,
                               size_t why_bytes);

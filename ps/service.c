@@ -207,12 +207,20 @@ static void on_control(void *ctx, struct net_server *server, const struct net_co
         net_server_control_reply(server, call, NULL);
 }
 
+static void on_control_closed(void *ctx, uint64_t call)
+{
+    struct ps_service *s = ctx;
+    if (s->cfg.control_closed)
+        s->cfg.control_closed(s->cfg.ctx, call);
+}
+
 struct net_server_handler ps_service_handler(struct ps_service *s)
 {
     return (struct net_server_handler){.ctx = s,
                                        .join = service_join,
                                        .leave = service_leave,
                                        .control = on_control,
+                                       .control_closed = on_control_closed,
                                        .fetch = service_fetch,
                                        .piece = on_piece,
                                        .stream_closed = on_stream_closed};

@@ -38,6 +38,7 @@ struct ps_service_config {
     /* As of net_server_handler. */
     void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
                     uint64_t call);
+    void (*control_closed)(void *ctx, uint64_t call);
     void (*done)(void *ctx); /* all members have left, done; once a job */
     void *ctx;
 };

@@ -25,6 +25,7 @@ static struct {
     struct net_control last;
     uint64_t call;
     int n_calls, at_once;
+    uint64_t closed; /* the last call that ended unanswered */
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static const struct net_control_reply answer = {
@@ -45,6 +46,15 @@ static void on_control(void *ctx, struct net_server *server, const struct net_co
         net_server_control_reply(server, call, at_once > 0 ? &answer : NULL);
 }
 
+static void on_closed(void *ctx, uint64_t call)
+{
+    (void)ctx;
+    pthread_mutex_lock(&seen.lock);
+    seen.closed = call;
+    pthread_cond_broadcast(&seen.wake);
+    pthread_mutex_unlock(&seen.lock);
+}
+
 /* 1: calls are answered at once, -1: refused, 0: neither. */
 static void set_at_once(int how)
 {
@@ -56,11 +66,13 @@ static void set_at_once(int how)
 static struct net_server *start(struct net_control_client **client, int coordinates)
 {
     struct net_server *server;
-    struct net_server_config cfg = {.addr = "127.0.0.1:0", .handler = {.control = on_control}};
+    struct net_server_config cfg = {
+        .addr = "127.0.0.1:0", .handler = {.control = on_control, .control_closed = on_closed}};
     char addr[64];
     if (!coordinates)
         cfg.handler.control = NULL;
     seen.n_calls = 0;
+    seen.closed = 0;
     set_at_once(0);
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(addr, sizeof addr, "127.0.0.1:%d", net_server_port(server));
@@ -170,6 +182,44 @@ static void calls_end_without_an_answer(void **state)
     net_server_destroy(server);
 }
 
+/* 1: the handler was told so of that call, in time. */
+static int is_closed(uint64_t call)
+{
+    int64_t deadline = clock_deadline_ns(LONG_MS / 2);
+    pthread_mutex_lock(&seen.lock);
+    while (seen.closed != call && clock_now_ns() < deadline)
+        clock_cond_wait(&seen.wake, &seen.lock, deadline);
+    int closed = seen.closed == call;
+    pthread_mutex_unlock(&seen.lock);
+    return closed;
+}
+
+static void the_end_of_a_call_is_told(void **state)
+{
+    (void)state;
+    struct net_control_client *client;
+    struct net_server *server = start(&client, 1);
+    struct call c;
+    const struct net_control_reply later = {.later = "not yet"};
+    begin(&c, client, LONG_MS);
+    uint64_t call = wait_for_call(1);
+    net_control_cancel(client);
+    assert_int_equal(finish(&c), ST_CANCELLED);
+    assert_true(is_closed(call));
+    net_server_control_reply(server, call, &answer); /* nobody's */
+    begin(&c, client, LONG_MS);
+    uint64_t next = wait_for_call(2);
+    net_server_control_reply(server, next, &later);
+    assert_int_equal(finish(&c), ST_UNAVAILABLE);
+    assert_non_null(strstr(c.why, "not yet"));
+    begin(&c, client, LONG_MS);
+    net_server_control_reply(server, wait_for_call(3), &answer);
+    assert_int_equal(finish(&c), ST_OK);
+    net_control_destroy(client);
+    net_server_destroy(server);
+    assert_int_equal(seen.closed, call); /* the others were answered */
+}
+
 static void who_coordinates_nothing_says_so(void **state)
 {
     (void)state;
@@ -230,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_come_at_once_or_later),
         cmocka_unit_test(calls_end_without_an_answer),
+        cmocka_unit_test(the_end_of_a_call_is_told),
         cmocka_unit_test(who_coordinates_nothing_says_so),
         cmocka_unit_test(values_that_cannot_be_are_refused),
     };

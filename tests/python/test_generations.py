@@ -5,8 +5,11 @@ with the bits of a run that nobody disturbed, wherever the same workers did all 
 import os
 import re
 import signal
+import time
+import unittest
 
 import harness
+import test_bad_frames
 
 FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=32768",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
@@ -68,8 +71,68 @@ class Generations(harness.Test):
                                     r"training goes back to the checkpoint at step (\d+) "
                                     r"\(generation 2\)" % (task, job.ps_hosts[task]))
             self.assertGreaterEqual(int(m.group(1)), 16)
+            self.assertNotIn("another process has just called", job.ps[task].output())
             self.check(job)
             self.wipe()
+
+    def stranger(self, job):
+        """Calls ps:0 as ps:1, each time as another process: the call's error, or None where it was
+        taken and waits for an answer."""
+        import grpc
+        pb = test_bad_frames.messages()
+        channel = grpc.insecure_channel(job.ps_hosts[0])
+        self.addCleanup(channel.close)
+        coordinate = channel.unary_unary(
+            "/weir.v1.Weir/Coordinate", pb.CoordinateRequest.SerializeToString,
+            pb.CoordinateReply.FromString)
+        n = 0
+
+        def call():
+            nonlocal n
+            n += 1
+            request = pb.CoordinateRequest(protocol=1, server=1, n_servers=2,
+                                           address=job.ps_hosts[1], incarnation=n, generation=1)
+            request.missing.add(member=1, ms=60000)
+            try:
+                coordinate(request, timeout=harness.SLOWNESS)
+            except grpc.RpcError as e:
+                if e.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                    return e
+            return None
+        return call
+
+    @unittest.skipIf(test_bad_frames.WHY_NOT, test_bad_frames.WHY_NOT)
+    def test_stranger_speaks_for_a_server(self):
+        """While ps:1 is there, nobody else sends the job back, or workers away, in its name."""
+        job = self.slow_job(2)
+        job.start(["--worker_timeout=1"])
+        call = self.stranger(job)
+        for step in range(5, 45, 2):
+            job.workers[0].wait_line("training step %d done" % step)
+            for _ in range(5):
+                error = call()
+                self.assertIsNotNone(error, "believed")
+                self.assertEqual(error.code().name, "UNAVAILABLE")
+                self.assertIn("another process has just called from", error.details())
+        self.check(job)
+        self.assertNotIn("generation 2", job.ps[0].output())
+
+    @unittest.skipIf(test_bad_frames.WHY_NOT, test_bad_frames.WHY_NOT)
+    def test_server_vanishes(self):
+        """Where ps:1's host is gone without a word its place is free after a few seconds."""
+        job = self.slow_job(2)
+        job.start()
+        call = self.stranger(job)
+        job.workers[0].wait_line("training step 5 done")
+        job.ps[1].popen.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        self.assertIsNotNone(call(), "believed at once")
+        while call():
+            self.assertLess(time.monotonic() - begin, 8 * harness.SLOWNESS, "never believed")
+            time.sleep(0.1)
+        job.ps[0].wait_line(r"ps:1 \(.*\) was started anew")
+        for process in (*job.workers, *job.ps):
+            self.kill(process)
 
     def wipe(self):
         for name in os.listdir(os.path.join(self.dir(), "ckpt")):
