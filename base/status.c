@@ -1,6 +1,7 @@
 /* base/status.c - names of the codes. */
 #include "base/status.h"
 #include "base/log.h"
+#include <errno.h>
 #include <stdlib.h>
 
 const char *status_name(enum status st)
@@ -37,6 +38,29 @@ int status_exit_code(enum status st)
         return EXIT_RETRY;
     default:
         return EXIT_PERMANENT;
+    }
+}
+
+enum status status_of_errno(int err)
+{
+    switch (err) {
+    case ENOMEM:
+        return ST_NOMEM;
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case EEXIST:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO:
+    case ENODEV:
+    case EINVAL:
+        return ST_INVALID;
+    default:
+        return ST_IO;
     }
 }
 

@@ -41,6 +41,10 @@ const char *status_text(enum status st); /* "ok"; static */
  * memory that is not there, a port in use, a full disk, a lost device); else EXIT_PERMANENT. */
 enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, EXIT_RETRY = 138 };
 int status_exit_code(enum status st);
+/* Of a file that could not be opened or used: ST_IO or ST_NOMEM where that may pass (a full disk,
+ * no descriptors, a failing device), ST_INVALID where it stays until somebody changes the path or
+ * what is there. */
+enum status status_of_errno(int err);
 
 /* Runs CALL; if it fails, keeps its code in the local `st` and jumps to the local label `done`. */
 #define TRY(call)                                                                                  \

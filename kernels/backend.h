@@ -10,7 +10,8 @@
  * they are found beside the program (../lib) or in the folder of --backend_dir; see backend_open.
  *
  * Threads: a plan belongs to one thread at a time; different plans run at once.
- * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_INTERNAL; logged by the backend with the layer's name. */
+ * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_RANGE (beyond a limit that was set), ST_INTERNAL; logged by
+ *          the backend with the layer's name. */
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
 #include "base/status.h"

@@ -502,9 +502,8 @@ int main(int argc, char **argv)
         else
             exit_code = serve(&cluster, &app);
     }
-    st = trace_close();
-    if (exit_code == 0)
-        exit_code = status_exit_code(st);
+    if (trace_close() != ST_OK && exit_code == 0)
+        exit_code = EXIT_PERMANENT; /* what was to be done is done: no restart mends that */
     hosts_free(&cluster.ps);
     hosts_free(&cluster.workers);
     return exit_code;

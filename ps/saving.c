@@ -32,12 +32,13 @@ static enum status make_folder(const char *path)
 {
     struct stat s;
     if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        enum status st = status_of_errno(errno);
         LOG_E("--checkpoint_dir: %s cannot be made: %s", path, strerror(errno));
-        return ST_IO;
+        return st;
     }
     if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) {
         LOG_E("--checkpoint_dir: %s is no folder", path);
-        return ST_IO;
+        return ST_INVALID;
     }
     return ST_OK;
 }

@@ -2,7 +2,7 @@
  * follow.h for the others), and checkpoints, where a folder for them is given.
  * Owns:    all of them.
  * Threads: control, first_join and changed from any; the rest from one.
- * Errors:  ST_NOMEM, ST_IO, ST_CORRUPT, ST_NOT_FOUND; logged. */
+ * Errors:  ST_NOMEM, ST_INVALID, ST_IO, ST_CORRUPT, ST_NOT_FOUND; logged. */
 #ifndef PS_SAVING_H
 #define PS_SAVING_H
 #include "ps/lead.h"

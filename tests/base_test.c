@@ -1,4 +1,5 @@
-/* tests/base_test.c - host lists, digests, buffers, random numbers, log lines, status names. */
+/* tests/base_test.c - host lists, digests, buffers, random numbers, log lines, status names and
+ * what they, and errno, make of an exit. */
 #include "base/buf.h"
 #include "base/digest.h"
 #include "base/hosts.h"
@@ -6,6 +7,7 @@
 #include "base/rng.h"
 #include "base/shape.h"
 #include "tests/capture.h"
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -196,6 +198,19 @@ static void test_shape_and_status(void **state)
     assert_string_equal(status_name((enum status)99), "ST_?");
 }
 
+/* What a path says that nobody has changed is no reason to start a program again. */
+static void test_errno(void **state)
+{
+    static const int stays[] = {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, ELOOP};
+    static const int passes[] = {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, EAGAIN, ESTALE, ENOMEM};
+    for (size_t i = 0; i < sizeof stays / sizeof *stays; i++)
+        assert_int_equal(status_exit_code(status_of_errno(stays[i])), EXIT_PERMANENT);
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+        assert_int_equal(status_exit_code(status_of_errno(passes[i])), EXIT_RETRY);
+    assert_int_equal(status_of_errno(ENOMEM), ST_NOMEM);
+    assert_int_equal(status_exit_code(ST_RANGE), EXIT_PERMANENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +221,7 @@ int main(void)
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_log_diverted),
         cmocka_unit_test(test_shape_and_status),
+        cmocka_unit_test(test_errno),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,10 +251,10 @@ static void test_limits_are_kept_or_refused(void **state)
     struct plan *p = NULL;
     cfg.memory_limit_bytes = 65536;
     enum status st = backend->plan_create(&cfg, &p);
-    assert_true(st == ST_NOMEM || st == ST_UNSUPPORTED);
+    assert_true(st == ST_RANGE || st == ST_UNSUPPORTED);
     assert_null(p);
     cfg.memory_limit_bytes = bytes;
-    if (st == ST_NOMEM) {
+    if (st == ST_RANGE) {
         assert_int_equal(backend->plan_create(&cfg, &p), ST_OK);
         assert_true(backend->plan_memory_bytes(p) <= bytes);
         backend->plan_destroy(p);
@@ -289,7 +289,7 @@ static void test_plans_share_a_limit(void **state)
         assert_int_equal(backend->set_memory(0, 2 * bytes, reserve), ST_OK);
         for (int k = 0; k < 2; k++)
             assert_int_equal(backend->plan_create(&cfg, &p[k]), ST_OK);
-        assert_int_equal(backend->plan_create(&cfg, &p[2]), ST_NOMEM);
+        assert_int_equal(backend->plan_create(&cfg, &p[2]), ST_RANGE);
         backend->plan_destroy(p[0]);
         assert_int_equal(backend->plan_create(&cfg, &p[2]), ST_OK);
         backend->plan_destroy(p[1]);

@@ -44,7 +44,7 @@ static void test_arena_deals_out_apart(void **state)
     static char block[N * 512] __attribute__((aligned(256)));
     struct cuda_arena a;
     char *where[N];
-    cuda_arena_init(&a, sizeof block);
+    cuda_arena_init(&a, sizeof block, 1);
     for (int i = 0; i < N; i++)
         assert_int_equal(cuda_arena_take(&a, "l", "t", (uint64_t)(i * 5 + 1), &where[i]), ST_OK);
     assert_true(a.bytes <= sizeof block);
@@ -63,13 +63,13 @@ static void test_arena_limit_is_hard(void **state)
     struct cuda_arena a;
     void *p, *q = NULL;
     char log[1024];
-    cuda_arena_init(&a, 10 * CUDA_ARENA_ALIGN + 100);
+    cuda_arena_init(&a, 10 * CUDA_ARENA_ALIGN + 100, 1);
     assert_int_equal(cuda_arena_take(&a, "conv1", "weights", 7 * CUDA_ARENA_ALIGN, &p), ST_OK);
     log_capture();
     enum status st =
         cuda_arena_take(&a, "fc1", "output", 3 * CUDA_ARENA_ALIGN + 50, &q); /* not rounded */
     log_release(log, sizeof log);
-    assert_int_equal(st, ST_NOMEM);
+    assert_int_equal(st, ST_RANGE);
     assert_non_null(strstr(log, "'fc1'"));
     assert_non_null(strstr(log, "output"));
     assert_non_null(strstr(log, "818 bytes"));  /* wanted */
@@ -79,7 +79,7 @@ static void test_arena_limit_is_hard(void **state)
     assert_int_equal(cuda_arena_take(&a, "fc1", "output", 3 * CUDA_ARENA_ALIGN, &q), ST_OK);
     assert_int_equal(cuda_arena_left(&a), 100);
     assert_int_equal(cuda_arena_take(&a, "fc1", "nothing", 0, &q), ST_OK);
-    assert_int_equal(cuda_arena_take(&a, "fc1", "bias", 1, &q), ST_NOMEM);
+    assert_int_equal(cuda_arena_take(&a, "fc1", "bias", 1, &q), ST_RANGE);
     cuda_arena_free(&a);
 }
 
@@ -87,7 +87,7 @@ static void test_arena_does_not_wrap(void **state)
 {
     struct cuda_arena a;
     void *p;
-    cuda_arena_init(&a, UINT64_MAX);
+    cuda_arena_init(&a, UINT64_MAX, 0);
     assert_int_equal(cuda_arena_take(&a, "l", "t", 300, &p), ST_OK);
     assert_int_equal(cuda_arena_take(&a, "l", "t", UINT64_MAX, &p), ST_NOMEM);
     assert_int_equal(cuda_arena_take(&a, "l", "t", UINT64_MAX - 300, &p), ST_NOMEM);
@@ -101,7 +101,7 @@ static void test_arena_names_the_largest(void **state)
     void *p;
     const char *layer, *what;
     uint64_t bytes;
-    cuda_arena_init(&a, UINT64_MAX);
+    cuda_arena_init(&a, UINT64_MAX, 0);
     cuda_arena_largest(&a, &layer, &what, &bytes);
     assert_int_equal(bytes, 0);
     assert_int_equal(cuda_arena_take(&a, "conv1", "output", 1000, &p), ST_OK);

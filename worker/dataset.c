@@ -31,8 +31,9 @@ static enum status open_either(const char *dir, const char *part, const char *ki
         if (*fd >= 0)
             return ST_OK;
         if (errno != ENOENT && errno != ENOTDIR) {
+            enum status st = status_of_errno(errno);
             LOG_E("cannot open %s: %s", path, strerror(errno));
-            return ST_IO;
+            return st;
         }
     }
     LOG_E("no %s/%s-%s, nor with .gz: install Fashion-MNIST (apt-get install "

@@ -1,7 +1,8 @@
 /* worker/dataset.h - images and labels from IDX files, gzipped or plain, and who reads which (I6).
  * IDX: big-endian u32 magic (0x803 images, 0x801 labels), u32 count, for images u32 rows, u32
  * columns, then one byte per pixel or label. Owns: the pixels. Threads: immutable once read.
- * Errors: ST_NOT_FOUND, ST_CORRUPT, ST_MISMATCH, ST_IO, ST_NOMEM; one line with file and mend. */
+ * Errors: ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_MISMATCH, ST_IO, ST_NOMEM; one line with file
+ * and mend. */
 #ifndef WORKER_DATASET_H
 #define WORKER_DATASET_H
 #include "base/status.h"

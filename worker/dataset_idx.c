@@ -196,7 +196,7 @@ static enum status source_open(struct source *s, int fd, const char *label, uint
     }
     if (!S_ISREG(info.st_mode)) {
         LOG_E("%s: not a regular file", label);
-        return ST_IO;
+        return ST_INVALID;
     }
     *file_bytes = (uint64_t)info.st_size;
     TRY(source_fill(s));

@@ -440,6 +440,12 @@ done:
     return st;
 }
 
+/* The job is done: no restart mends what could not be written. */
+static enum status once_done(enum status st)
+{
+    return st == ST_IO ? ST_INVALID : st;
+}
+
 static enum status run(struct worker *w)
 {
     enum status st = ST_OK;
@@ -464,9 +470,7 @@ static enum status run(struct worker *w)
     }
     /* All steps are taken; a server that has gone before it heard of that has its log's line. */
     w->exchange.ops->leave(w->exchange.ctx, 1);
-    st = report(w, &result);
-    if (st == ST_IO) /* the job is done: no restart mends what could not be written */
-        st = ST_INVALID;
+    st = once_done(report(w, &result));
 done:
     return st;
 }
@@ -539,6 +543,6 @@ int main(int argc, char **argv)
     enum status closed = clean_up(&w);
     int sig = w.ended_by;
     if (st == ST_OK)
-        st = closed;
+        st = once_done(closed);
     return sig ? 128 + sig : status_exit_code(st);
 }

@@ -87,7 +87,7 @@ static enum status find_named(const char *name, const char *models_dir, char pat
 
 static enum status io_error(const char *path, const char *what)
 {
-    enum status st = errno == ENOENT ? ST_NOT_FOUND : ST_IO;
+    enum status st = errno == ENOENT ? ST_NOT_FOUND : status_of_errno(errno);
     LOG_E("model file %s: %s: %s", path, what, strerror(errno));
     return st;
 }

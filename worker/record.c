@@ -25,9 +25,10 @@ enum status record_open(const char *path, struct record **out)
     r->path = path;
     r->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (r->fd < 0) {
+        enum status st = status_of_errno(errno);
         LOG_E("--record_samples: cannot open %s: %s", path, strerror(errno));
         free(r);
-        return ST_IO;
+        return st;
     }
     *out = r;
     return ST_OK;

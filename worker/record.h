@@ -4,7 +4,7 @@
  * was taken in several generations counts in its last.
  * Owns:    the file.
  * Threads: any.
- * Errors:  ST_IO, ST_NOMEM; logged with the path. */
+ * Errors:  ST_INVALID (no such place), ST_IO, ST_NOMEM; logged with the path. */
 #ifndef WORKER_RECORD_H
 #define WORKER_RECORD_H
 #include "base/status.h"

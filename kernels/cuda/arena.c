@@ -11,9 +11,9 @@ struct cuda_arena_record {
     void *where; /* a pointer of any type, to be set */
 };
 
-void cuda_arena_init(struct cuda_arena *a, uint64_t limit)
+void cuda_arena_init(struct cuda_arena *a, uint64_t limit, int is_set)
 {
-    *a = (struct cuda_arena){.limit = limit};
+    *a = (struct cuda_arena){.limit = limit, .full = is_set ? ST_RANGE : ST_NOMEM};
 }
 
 void cuda_arena_free(struct cuda_arena *a)
@@ -37,7 +37,7 @@ enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char 
               " bytes that this plan may take %" PRIu64 " are left; take a smaller batch, or give "
               "it more memory",
               layer, what, bytes, a->limit, left);
-        return ST_NOMEM;
+        return a->full;
     }
     if (a->n_records == a->cap_records) {
         int cap = a->cap_records * 2 + 64;

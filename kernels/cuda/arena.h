@@ -4,7 +4,8 @@
  * Knows no CUDA, so that it is tested on machines without.
  * Owns:    its records; not the block.
  * Threads: one at a time.
- * Errors:  ST_NOMEM, logged with the layer, the tensor, and the bytes wanted and left. */
+ * Errors:  ST_NOMEM; ST_RANGE beyond a cap that somebody set; logged with the layer, the tensor,
+ * and the bytes wanted and left. */
 #ifndef KERNELS_CUDA_ARENA_H
 #define KERNELS_CUDA_ARENA_H
 #include "base/status.h"
@@ -14,13 +15,16 @@ enum { CUDA_ARENA_ALIGN = 256 };
 
 struct cuda_arena_record;
 struct cuda_arena {
-    uint64_t limit; /* bytes; UINT64_MAX: none */
-    uint64_t bytes; /* asked for, rounded up */
+    uint64_t limit;   /* bytes; UINT64_MAX: none */
+    enum status full; /* what is answered beyond it */
+    uint64_t bytes;   /* asked for, rounded up */
     struct cuda_arena_record *records;
     int n_records, cap_records;
 };
 
-void cuda_arena_init(struct cuda_arena *a, uint64_t limit);
+/* is_set: the limit is a wish; 0: it is what the device has left, which may be more another time.
+ */
+void cuda_arena_init(struct cuda_arena *a, uint64_t limit, int is_set);
 void cuda_arena_free(struct cuda_arena *a);
 
 /* Asks for `bytes`; *where gets their place when the arena is bound and must stay valid until then.

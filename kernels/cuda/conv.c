@@ -137,7 +137,7 @@ static enum status choose(struct cuda_plan *plan, const struct cuda_op *op, cons
               " bytes of workspace; give the GPU more memory%s",
               op->layer->name, wish.deterministic ? "deterministic " : "", what,
               wish.workspace_limit, wish.deterministic ? " or do not ask for determinism" : "");
-        return wish.workspace_limit < workspace_most ? ST_NOMEM : ST_UNSUPPORTED;
+        return wish.workspace_limit < workspace_most ? plan->arena.full : ST_UNSUPPORTED;
     }
     uint64_t least =
         wish.workspace_limit < workspace_least ? wish.workspace_limit : workspace_least;

@@ -91,7 +91,7 @@ done:
     return st;
 }
 
-enum status cuda_memory_left(int device, uint64_t *out)
+enum status cuda_memory_left(int device, uint64_t *out, int *is_set)
 {
     enum status st = ST_OK;
     size_t free_bytes, all;
@@ -100,7 +100,8 @@ enum status cuda_memory_left(int device, uint64_t *out)
     pthread_mutex_lock(&lock);
     const struct cuda_budget *b = budget_of(device);
     *out = cuda_budget_left(b);
-    if (!b->has_block && *out > free_bytes)
+    *is_set = b->has_block || *out <= free_bytes;
+    if (!*is_set)
         *out = free_bytes;
     pthread_mutex_unlock(&lock);
 done:

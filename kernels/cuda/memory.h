@@ -12,8 +12,9 @@
 /* limit 0: none. ST_BUSY while memory of it is taken; ST_NOMEM if `reserve` cannot be had; logged.
  */
 enum status cuda_memory_set(int device, uint64_t limit, int reserve);
-/* The most that one take could get now; the backend's errors are logged. */
-enum status cuda_memory_left(int device, uint64_t *out);
+/* The most that one take could get now; *is_set: more is free, but not within the budget. The
+ * backend's errors are logged. */
+enum status cuda_memory_left(int device, uint64_t *out, int *is_set);
 /* Aligned as cudaMalloc does. ST_NOMEM is not logged: the caller knows for which layer. */
 enum status cuda_memory_take(int device, uint64_t bytes, void **out);
 void cuda_memory_give(int device, void *at, uint64_t bytes); /* at NULL is fine */

@@ -306,6 +306,7 @@ static enum status device_open(struct cuda_plan *plan)
 {
     enum status st = ST_OK;
     uint64_t left;
+    int is_set;
     TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(plan->cfg.device)));
     TRY(cuda_check(NULL, "cudaStreamCreateWithFlags",
                    cudaStreamCreateWithFlags(&plan->compute, cudaStreamNonBlocking)));
@@ -317,9 +318,12 @@ static enum status device_open(struct cuda_plan *plan)
     TRY(cuda_check_dnn(NULL, "cudnnSetStream", cudnnSetStream(plan->cudnn, plan->compute)));
     TRY(cuda_check_blas(NULL, "cublasCreate", cublasCreate(&plan->cublas)));
     TRY(cuda_check_blas(NULL, "cublasSetStream", cublasSetStream(plan->cublas, plan->compute)));
-    TRY(cuda_memory_left(plan->cfg.device, &left));
+    TRY(cuda_memory_left(plan->cfg.device, &left, &is_set));
     uint64_t limit = plan->cfg.memory_limit_bytes;
-    cuda_arena_init(&plan->arena, limit == 0 || limit > left ? left : limit);
+    if (limit == 0 || limit > left)
+        cuda_arena_init(&plan->arena, left, is_set);
+    else
+        cuda_arena_init(&plan->arena, limit, 1);
 done:
     return st;
 }

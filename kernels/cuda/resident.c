@@ -80,7 +80,7 @@ static enum status memory_take(struct cuda_plan *plan, struct cuda_resident *r, 
     struct cuda_arena *a = &r->arena;
     const char *who = "(training on the device)";
     uint64_t n_slots = (uint64_t)optim_n_slots(&r->optim), pass = (uint64_t)r->order.n_items * 4;
-    cuda_arena_init(a, UINT64_MAX);
+    cuda_arena_init(a, UINT64_MAX, 0);
     TRY(cuda_arena_take(a, who, "optimizer's slots", n_slots * (uint64_t)n_elems * sizeof(float),
                         &r->d_slots));
     TRY(cuda_arena_take(a, who, "parts", (uint64_t)r->update.n_parts * sizeof *r->d_parts,

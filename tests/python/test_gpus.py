@@ -140,14 +140,14 @@ class Memory(fake_gpus.Machine):
     def test_the_cap_is_hard(self):
         for growth in ("true", "false"): # of 400 MB
             p = self.worker("--gpu_memory_fraction=0.01", "--gpu_allow_growth=" + growth)
-            self.refused(p, RETRY, "layer '", "out of GPU memory: its ", "4194304 bytes")
-        self.refused(self.worker("--gpu_memory_fraction=1e-12", "--gpu_allow_growth"), RETRY,
+            self.refused(p, PERMANENT, "layer '", "out of GPU memory: its ", "4194304 bytes")
+        self.refused(self.worker("--gpu_memory_fraction=1e-12", "--gpu_allow_growth"), PERMANENT,
                      "layer '", "out of GPU memory: its ", "1 byte")
         # all towers and the evaluation have to share it
         one = self.worker("--gpu_memory_fraction=0.1")
         one.wait(30)
         self.refused(self.worker("--gpu_memory_fraction=0.1", "--towers_per_gpu=12",
-                                 "--batch_size=12"), RETRY,
+                                 "--batch_size=12"), PERMANENT,
                      "layer '", "out of GPU memory: its ")
 
     def test_without_flags_only_what_is_needed(self):

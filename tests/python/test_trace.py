@@ -142,6 +142,13 @@ class Trace(harness.Test):
         ps.wait(20, 1)
         self.assertIn("cannot be written: No such file or directory", ps.output())
 
+    def test_full_disk(self):
+        """Training is done: 1, since a scheduler that starts it again gains nothing."""
+        if not os.path.exists("/dev/full"):
+            self.skipTest("there is no /dev/full")
+        worker = self.run_worker("--train_steps=2", "--trace=/dev/full", status=1)
+        self.assertIn("not written to its end: No space left", worker.output())
+
 
 if __name__ == "__main__":
     harness.main()
