@@ -484,8 +484,7 @@ static void go_on_beginning(struct lead *l)
             continue;
         number = r->server;
         memcpy(name, r->address, sizeof name);
-        gone |= l->base && (!r->held || lead_server_leaves(r)) &&
-                lead_server_silent(r, r->held ? ALIVE_MS : FRESH_MS);
+        gone |= lead_server_gone(l, r);
     }
     pthread_mutex_unlock(&l->lock);
     if (l->base && p->source == PLAN_MEMORY && copy_lost(l, &lost))

@@ -25,6 +25,12 @@ int lead_server_joins(const struct lead *l, const struct remote *r)
            !lead_server_silent(r, FRESH_MS);
 }
 
+int lead_server_gone(const struct lead *l, const struct remote *r)
+{
+    return r->server > 0 && (lead_server_leaves(r) || (l->base && !r->held)) &&
+           lead_server_silent(r, r->held ? ALIVE_MS : FRESH_MS);
+}
+
 /* One that wants out and is silent is gone, in the plan or already left out of it with chunks that
  * others have yet to fetch; if it only is silent, it is waited for. */
 const struct remote *lead_servers_lost(const struct lead *l)
@@ -189,7 +195,7 @@ enum status lead_servers_next(struct lead *l, struct hosts *out)
         const struct remote *r = NULL;
         for (int i = 0; i < l->n_remotes && !r; i++)
             r = l->remotes[i].server == k ? &l->remotes[i] : NULL;
-        if (k == 0 || (r && !lead_server_leaves(r)))
+        if (k == 0 || (r && !lead_server_leaves(r) && !lead_server_gone(l, r)))
             list[n++] = k == 0 ? l->cfg.hosts->addr[0] : r->address;
     }
     for (int i = 0; list && i < l->n_remotes; i++)

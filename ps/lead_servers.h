@@ -49,6 +49,9 @@ int lead_server_silent(const struct remote *r, int64_t ms);
 int lead_server_joins(const struct lead *l, const struct remote *r);
 /* It is in the plan, and wants out or is wanted out. */
 int lead_server_leaves(const struct remote *r);
+/* It is in the plan, but was only to join or wants out, and does not call any more: a generation
+ * that begins does not wait for it. From the lead's thread. */
+int lead_server_gone(const struct lead *l, const struct remote *r);
 /* NULL, or one of the settled generation that has lost its chunks, or will not come back. */
 const struct remote *lead_servers_lost(const struct lead *l);
 /* The servers of the next generation; for the caller to free. No lock. ST_NOMEM. */

@@ -1,0 +1,166 @@
+"""A plain gRPC client plays a second server, and a worker, to a real ps 0: what that believes of
+them, and how it goes on when they say the wrong thing, or nothing any more."""
+# label: cluster sanitize long
+import array
+import os
+import signal
+import time
+import unittest
+
+import harness
+from test_bad_frames import WHY_NOT, crc32c, messages
+
+if not WHY_NOT:
+    import grpc
+
+N = 1024  # elements of a chunk
+VALUES = array.array("f", [0] * N).tobytes()
+GRADIENT = array.array("f", [1] * N).tobytes()
+CRC = {VALUES: crc32c(VALUES), GRADIENT: crc32c(GRADIENT)}
+
+
+class Follower:
+    """Server 1 of two, or one that is to join: says what it is told to, and nothing by itself."""
+
+    def __init__(self, test, address, joining):
+        self.pb, self.call = test.pb, test.coordinate
+        self.request = self.pb.CoordinateRequest(protocol=1, address=address, incarnation=3)
+        self.request.stand.lowest = self.request.stand.highest = -1
+        if joining:
+            self.request.joining = True
+        else:
+            self.request.server, self.request.n_servers = 1, 2
+
+    def say(self, **changes):
+        for name, value in changes.items():
+            setattr(self.request, name, value)
+        reply = self.call(self.request, timeout=20 * harness.SLOWNESS)
+        self.request.seen = reply.number
+        return reply
+
+    def stand(self, version):
+        self.request.stand.lowest = self.request.stand.highest = version
+
+    def follow(self, until):
+        """Is in each generation and at each stop at once, until the reply is such."""
+        while True:
+            reply = self.say()
+            if until(reply):
+                return reply
+            if reply.HasField("plan"):
+                self.request.generation = reply.plan.generation
+            if reply.stop.number:
+                self.request.stand.stop = reply.stop.number
+                self.request.stand.reached = True
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Coordinate(harness.Test):
+    @classmethod
+    def setUpClass(cls):
+        cls.pb = messages()
+
+    def start_ps0(self, n_ps, *flags, n_workers=1):
+        pb = self.pb
+        self.n_workers = n_workers
+        self.server_job = self.job(n_ps=n_ps, n_workers=n_workers)
+        self.ps = self.server_job.start_ps(0, *flags)
+        channel = grpc.insecure_channel(self.server_job.ps_hosts[0])
+        self.addCleanup(channel.close)
+        self.join_call = channel.unary_unary(
+            "/weir.v1.Weir/Join", pb.JoinRequest.SerializeToString, pb.JoinReply.FromString)
+        self.coordinate = channel.unary_unary(
+            "/weir.v1.Weir/Coordinate", pb.CoordinateRequest.SerializeToString,
+            pb.CoordinateReply.FromString)
+        self.command = channel.unary_unary(
+            "/weir.v1.Weir/Command", pb.CommandRequest.SerializeToString,
+            pb.CommandReply.FromString)
+        self.exchange = channel.stream_stream(
+            "/weir.v1.Weir/Exchange", pb.Frame.SerializeToString, pb.Frame.FromString)
+
+    def tearDown(self):
+        if self.ps.status is None:
+            self.ps.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        super().tearDown()
+
+    def ckpt(self, *more):
+        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), *more]
+
+    def joins(self, member=0):
+        """One word of the worker; its reply."""
+        pb = self.pb
+        job = pb.Job(n_workers=self.n_workers, sync_mode="sync", train_steps=100, seed=1,
+                     chunk_bytes=4 * N, optimizer=pb.Optimizer(
+                         name="sgd", learning_rate=0.5, decay=0.9, beta1=0.9, beta2=0.999,
+                         epsilon=1e-8))
+        job.parameters.add(name="w", dims=[len(self.server_job.ps_hosts), N])
+        return self.join_call(pb.JoinRequest(protocol=1, member=member, incarnation=70 + member,
+                                             job=job), timeout=10 * harness.SLOWNESS)
+
+    def await_join(self, generation=1, member=0, seconds=20):
+        """Until the worker is in that generation or a later one."""
+        deadline = time.monotonic() + seconds * harness.SLOWNESS
+        while True:
+            reply = self.joins(member)
+            self.assertNotEqual(reply.answer, self.pb.JoinReply.REFUSED, reply)
+            if reply.answer != self.pb.JoinReply.RETRY and reply.generation >= generation:
+                return reply
+            self.assertLess(time.monotonic(), deadline, reply)
+            time.sleep(0.05)  # as a worker does before it asks again
+
+    def piece(self, joined, kind, step, payload, member=0):
+        """The answer of ps 0 about its first chunk; a stream for each."""
+        pb = self.pb
+        piece = pb.Piece(kind=pb.Piece.Kind.Value(kind), step=step, weight=1, payload=payload,
+                         crc32c=CRC[payload])
+        frame = pb.Frame(generation=joined.generation, member=joined.rank,
+                         incarnation=70 + member, pieces=[piece])
+        answers = self.exchange(iter([frame]), timeout=20 * harness.SLOWNESS)
+        kind = next(answers).pieces[0].kind
+        answers.cancel()
+        return pb.Piece.Kind.Name(kind)
+
+    def begin(self):
+        """A job with its first values."""
+        joined = self.await_join()
+        self.assertEqual(self.piece(joined, "INIT", 0, VALUES), "VERSION")
+        return joined
+
+    def begin_with_follower(self):
+        """A job of two servers, all of whose first values are there, with both in it."""
+        address = self.server_job.ps_hosts[1]
+        follower = Follower(self, address, joining=False)
+        self.assertEqual(self.joins().answer, self.pb.JoinReply.RETRY)
+        follower.follow(lambda reply: reply.settled > 0)
+        follower.stand(0)
+        return follower, self.begin()
+
+    def test_joiner_is_gone(self):
+        """It calls once; when it has its chunks to fetch, there is nobody any more."""
+        self.start_ps0(1)
+        joined = self.begin()
+        address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
+        Follower(self, address, joining=True).say()
+        self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "REBASE")
+        self.ps.wait_line("ps:1 .* joins at step 1")
+        joined = self.await_join(generation=3)
+        self.assertEqual(len(joined.server_address), 1, joined)
+        self.assertEqual(self.ps.output().count("joins at step 1: "), 1, "it was taken in again")
+        self.assertEqual(joined.generation, 3)
+
+    def test_leaves_before_it_came(self):
+        """A server of the first plan that is not started any more is taken out by command."""
+        self.start_ps0(2, *self.ckpt())
+        joined = self.await_join()
+        self.assertEqual(len(joined.server_address), 2, joined)
+        reply = self.command(self.pb.CommandRequest(
+            protocol=1, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
+        self.assertEqual(reply.answer, self.pb.CommandReply.ACCEPTED, reply)
+        joined = self.await_join(generation=2)
+        self.assertEqual(len(joined.server_address), 1, joined)
+        self.assertEqual(self.piece(joined, "INIT", 0, VALUES), "VERSION")
+        self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "APPLIED")
+
+
+if __name__ == "__main__":
+    harness.main()
