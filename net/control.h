@@ -46,7 +46,7 @@ struct net_control_reply {
     char refused[CONTROL_TEXT_BYTES]; /* not empty: the server cannot belong to the job, stop it */
     char restore[CONTROL_TEXT_BYTES]; /* the manifest's name to go on from; empty: from the start */
     uint64_t generation;              /* of the plan in force; 0: there is none yet */
-    uint64_t order;                   /* 0: none yet */
+    uint64_t order;                   /* the last one's number, which no other ps 0 has given */
     int64_t step;                     /* where it is to be taken; -1: it is cancelled */
     uint64_t given;                   /* wanted checkpoints that were made, or given up */
     uint64_t incarnation;             /* of ps 0 */

@@ -308,6 +308,7 @@ enum status lead_create(struct lead_config *cfg, struct lead **out)
     while (l->incarnation == 0)
         if (getrandom(&l->incarnation, sizeof l->incarnation, 0) < 0)
             l->incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    l->order = l->incarnation; /* none that another ps 0 gave has the number of one of ours */
     l->step = l->stop_step = -1;
     l->last_step = cfg->restore ? ps_restore_manifest(cfg->restore)->step : -1;
     l->start_ns = clock_now_ns();

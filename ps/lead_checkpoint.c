@@ -48,7 +48,7 @@ static int absent_server(struct lead *l)
     pthread_mutex_lock(&l->lock);
     for (int i = 0; i < l->n_remotes; i++) {
         const struct remote *r = &l->remotes[i];
-        if (r->server > 0 && (!r->incarnation || lead_server_silent(r, ALIVE_MS)))
+        if (r->server > 0 && (!r->incarnation || r->mute || lead_server_silent(r, ALIVE_MS)))
             absent = r->server;
     }
     pthread_mutex_unlock(&l->lock);
@@ -67,12 +67,11 @@ static int was_there(struct lead *l, int server)
 }
 
 /* Those that did not take the order up are not asked again before they call. */
-static void mark_silent(struct lead *l)
+static void mark_mute(struct lead *l)
 {
     pthread_mutex_lock(&l->lock);
     for (int i = 0; i < l->n_remotes; i++)
-        if (l->remotes[i].server > 0 && l->remotes[i].state.order != l->order)
-            l->remotes[i].heard_ns = 0;
+        l->remotes[i].mute = l->remotes[i].server > 0 && l->remotes[i].state.order != l->order;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -267,7 +266,7 @@ static enum status attempt(struct lead *l, struct run *run, enum what what, int 
     if (st == ST_OK) {
         st = wait_for_files(l, what, until_ns);
     } else if (st == ST_DEADLINE) {
-        mark_silent(l);
+        mark_mute(l);
         LOG_W("checkpoint at step %" PRId64 " given up: not all servers answered within %d s; "
               "training goes on",
               step, HOLD_MS / 1000);

@@ -87,7 +87,7 @@ struct lead {
     char change[CONTROL_TEXT_BYTES];
     struct removed *removed; /* workers, by command; for ever, so that they do not come back */
     int n_removed;
-    uint64_t number, order;
+    uint64_t number, order;          /* order: of the last */
     int64_t step;                    /* of the order; -1: there is none */
     int64_t last_step;               /* of the last checkpoint; -1 */
     int64_t tried;                   /* the last attempt's step; -1: it had none, */

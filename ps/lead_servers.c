@@ -161,6 +161,7 @@ void lead_servers_note(struct lead *l, struct remote *r, const struct net_contro
     r->call = call;
     r->seen = c->seen;
     r->call_ns = r->heard_ns = now;
+    r->mute = 0;
     r->wanted = c->wanted;
     r->leaving = c->leaving;
     r->stop = c->stop;

@@ -20,6 +20,7 @@ struct remote {
     uint64_t told;   /* the number of the last reply */
     uint64_t wanted, taken_up, given; /* checkpoints that it asked for */
     struct saver_state state;
+    int mute;           /* it has not called since it left an order for one untouched */
     int leaving, drain; /* it wants to go; somebody wants it to */
     uint64_t stop;      /* the last that it took up, */
     int stopped;        /* and is at the end of; */

@@ -75,6 +75,8 @@ class Coordinate(harness.Test):
         self.command = channel.unary_unary(
             "/weir.v1.Weir/Command", pb.CommandRequest.SerializeToString,
             pb.CommandReply.FromString)
+        self.status = channel.unary_unary(
+            "/weir.v1.Weir/Status", pb.StatusRequest.SerializeToString, pb.StatusReply.FromString)
         self.exchange = channel.stream_stream(
             "/weir.v1.Weir/Exchange", pb.Frame.SerializeToString, pb.Frame.FromString)
 
@@ -135,6 +137,11 @@ class Coordinate(harness.Test):
         follower.stand(0)
         return follower, self.begin()
 
+    def ordered(self, follower, step):
+        """Until that is the step of the order that is out; the job's last is from the start."""
+        while follower.say().checkpoint.step != step:
+            pass
+
     def test_joiner_is_gone(self):
         """It calls once; when it has its chunks to fetch, there is nobody any more."""
         self.start_ps0(1)
@@ -160,6 +167,39 @@ class Coordinate(harness.Test):
         self.assertEqual(len(joined.server_address), 1, joined)
         self.assertEqual(self.piece(joined, "INIT", 0, VALUES), "VERSION")
         self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "APPLIED")
+
+    def test_order_of_an_earlier_ps0(self):
+        """What a server wrote for an order of another ps 0, however that was numbered, is no part
+        of a checkpoint that this one makes."""
+        self.start_ps0(2, *self.ckpt("--save_secs=0"))
+        follower, joined = self.begin_with_follower()
+        written = follower.request.checkpoint
+        written.order, written.bytes, written.crc32c = 2, 4711, 42
+        written.phase = self.pb.CoordinateRequest.WRITTEN
+        follower.say()
+        self.ps.popen.send_signal(signal.SIGUSR1)
+        self.ordered(follower, 2)
+        for step in range(2):
+            self.assertEqual(self.piece(joined, "PUSH", step, GRADIENT), "APPLIED")
+        self.ps.wait_line("given up: not all servers answered within 3 s")
+        self.assertNotIn("checkpoint at step 2: ", self.ps.output())
+
+    def test_slow_to_take_an_order_up(self):
+        """A server that wants out, and takes no order up in time, is not lost for that."""
+        self.start_ps0(2, *self.ckpt("--save_secs=0"))
+        follower, joined = self.begin_with_follower()
+        self.ps.popen.send_signal(signal.SIGUSR1)
+        self.ordered(follower, 2)
+        follower.say(leaving=True)
+        self.ps.wait_line("given up: not all servers answered within 3 s")
+        deadline = time.monotonic() + 10 * harness.SLOWNESS
+        change = ""
+        while "training stops for a change" not in change and time.monotonic() < deadline:
+            status = self.status(self.pb.StatusRequest(protocol=1))
+            change = status.change
+        self.assertIn("training stops for a change", change, "it leaves as others do")
+        self.assertLess(status.servers[1].heard_ms, 10000 * harness.SLOWNESS, status)
+        self.assertNotIn("is gone with its parameters", self.ps.output())
 
 
 if __name__ == "__main__":
