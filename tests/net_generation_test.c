@@ -200,7 +200,8 @@ static void *change_late(void *arg)
     return NULL;
 }
 
-/* How long after the change the exchange is in the next generation. */
+/* How much longer after the change it takes to be in the next generation than it took to be in the
+ * first one, where there is no pause either: on a busy machine both take long. */
 static int64_t start_in_the_middle(void)
 {
     struct rig r;
@@ -211,7 +212,9 @@ static int64_t start_in_the_middle(void)
     sem_init(&c.held, 0, 0);
     rig_open(&r, 4);
     set_place(&r, 4, 3, 5);
+    int64_t first_ns = clock_now_ns();
     assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    first_ns = clock_now_ns() - first_ns;
     set_end(&r, 1);
     assert_int_equal(pthread_create(&thread, NULL, change_late, &c), 0);
     sem_wait(&c.held);
@@ -223,20 +226,18 @@ static int64_t start_in_the_middle(void)
     pthread_join(thread, NULL);
     sem_destroy(&c.held);
     rig_close(&r);
-    return (now - c.done_ns) / 1000000;
+    return (now - c.done_ns - first_ns) / 1000000;
 }
 
 /* The answers of the last step are still under way when the worker asks for the next generation,
  * as in each planned change of a job with several workers: nobody pauses as after a stream that
- * was lost. On a busy machine one of some tries has to do it. */
+ * was lost. One of some tries has to do it. */
 static void test_no_pause(void **state)
 {
-    int64_t took_ms = INT64_MAX;
-    for (int i = 0; i < 8 && took_ms >= 60; i++) {
-        int64_t ms = start_in_the_middle();
-        took_ms = ms < took_ms ? ms : took_ms;
-    }
-    assert_true(took_ms < 60);
+    int64_t longer_ms = INT64_MAX;
+    for (int i = 0; i < 20 && longer_ms >= 60; i++)
+        longer_ms = start_in_the_middle();
+    assert_true(longer_ms < 60);
 }
 
 /* What leaves the job may end: nobody looks for it any more. */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RAW_REPLY_BYTES = 1 << 16, RAW_CALL_MS = 20000 /* the longest that a call lasts */ };
+enum { RAW_REPLY_BYTES = 1 << 16, RAW_CALL_MS = 40000 /* the longest that a call lasts */ };
 
 struct raw {
     grpc_completion_queue *queue;

@@ -285,9 +285,9 @@ void tiny_set(struct tiny *t, int *field, int value)
     pthread_mutex_unlock(&t->lock);
 }
 
-void tiny_go_back(struct tiny *t, int64_t step)
+/* Under the lock. */
+static void go_back(struct tiny *t, int64_t step)
 {
-    pthread_mutex_lock(&t->lock);
     t->generation++;
     for (int i = 0; i < t->n_chunks; i++) {
         const struct net_chunk *c = &t->chunks->chunks[i];
@@ -302,13 +302,19 @@ void tiny_go_back(struct tiny *t, int64_t step)
         t->value[i] = b;
         t->version[i] = step;
     }
+}
+
+void tiny_go_back(struct tiny *t, int64_t step)
+{
+    pthread_mutex_lock(&t->lock);
+    go_back(t, step);
     pthread_mutex_unlock(&t->lock);
 }
 
 void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *servers,
                 const struct net_place *place)
 {
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->lock); /* nobody is told the new map by the old generation */
     t->index = index;
     t->n_servers = servers->n;
     t->servers = servers;
@@ -319,8 +325,8 @@ void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *ser
         if (!t->value[i] && buf_create(bytes, &t->value[i]) != ST_OK)
             abort();
     }
+    go_back(t, step);
     pthread_mutex_unlock(&t->lock);
-    tiny_go_back(t, step);
 }
 
 void tiny_fill(struct tiny *t)
