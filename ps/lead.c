@@ -203,7 +203,8 @@ static const struct remote *expected_call(const struct lead *l)
 enum status lead_first_join(struct lead *l, const struct net_join *join, char *why,
                             size_t why_bytes)
 {
-    struct plan_first first = {.join = join, .servers = &l->cfg.servers};
+    struct net_join full = *join;
+    struct plan_first first = {.join = &full, .servers = &l->cfg.servers};
     enum status st = ST_OK;
     int ended;
     struct run *run = ps_service_run(l->cfg.service, &ended);
@@ -217,7 +218,15 @@ enum status lead_first_join(struct lead *l, const struct net_join *join, char *w
                  expected->address);
         goto done;
     }
-    if (m && ps_match_restored(m, join, why, why_bytes) != ST_OK) {
+    if (full.job.n_workers == 0 && !m) {
+        snprintf(why, why_bytes,
+                 "it has no checkpoint to go on from, and lets those that were "
+                 "not started with --join begin anew");
+        goto done;
+    }
+    if (full.job.n_workers == 0) /* it came by --join to what this goes on from */
+        full.job.n_workers = m->job.n_workers;
+    if (m && ps_match_restored(m, &full, why, why_bytes) != ST_OK) {
         st = ST_MISMATCH;
         goto done;
     }

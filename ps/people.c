@@ -18,22 +18,22 @@ static enum join_answer check_job(struct ps_service *s, const struct run *r,
                                   const struct net_join *req, char *why, size_t why_bytes)
 {
     struct net_join full = *req;
-    if (req->job.n_workers == 0 && !r && req->member >= 0 && req->generation == 0) {
+    int joins = req->job.n_workers == 0;
+    if (joins && !r && req->member >= 0 && req->generation == 0) {
         snprintf(why, why_bytes, "a job of 0 workers; 1 to %d can be", JOB_MAX_WORKERS);
         return JOIN_REFUSED;
     }
-    if (req->job.n_workers == 0 && !r) {
+    if (joins && !r && (!s->cfg.first_join || req->member < 0 || req->generation == 0)) {
         snprintf(why, why_bytes, "no job has begun here that it could join");
         return JOIN_RETRY;
     }
-    if (req->job.n_workers ==
-        0) { /* it joins a running job: what it leaves out goes without check */
-        full.job.n_workers = r->job.n_workers;
+    if (joins) { /* a job that runs, or ran: what it leaves out goes without check */
+        full.job.n_workers = r ? r->job.n_workers : JOB_MAX_WORKERS;
         full.member = 0;
         if (req->job.train_steps == 0)
-            full.job.train_steps = r->job.train_steps;
+            full.job.train_steps = r ? r->job.train_steps : 0;
     }
-    if (ps_match_first(&full, s->cfg.worker_hosts->n, why, why_bytes) != ST_OK)
+    if (ps_match_first(&full, joins && !r ? 0 : s->cfg.worker_hosts->n, why, why_bytes) != ST_OK)
         return JOIN_REFUSED;
     if (r && !r->ended && ps_match_job(&r->job, r->chunks, req, why, why_bytes) != ST_OK)
         return JOIN_REFUSED;

@@ -76,6 +76,22 @@ class Elastic(harness.Test):
         job.workers[0].wait_line(r"generation \d+ from step \d+: 1 worker, 1 server")
         self.end(job)
 
+    def test_only_joiners_are_left(self):
+        """ps:0 comes back and finds none of the job's first workers: who joined goes on."""
+        folder = "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")
+        job = self.start_job(1, 1, folder, "--save_steps=10")
+        job.workers[0].wait_line("global step")
+        joiner = self.join(job, "a")
+        joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
+        job.workers[0].stop(signal.SIGTERM, status=0)
+        alone = joiner.wait_line(r"generation 3 from step (\d+): 1 worker, 1 server")
+        job.ps[0].wait_line("checkpoint at step %d: " % (int(alone.group(1)) // 10 * 10 + 20))
+        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_ps(0, folder, "--save_steps=10")
+        job.ps[0].wait_line("goes on from step")
+        joiner.wait(120)
+        job.ps[0].wait(30)
+
     def test_late_return(self):
         """Killed, and back when the others have gone on without it: it is taken in again."""
         job = self.start_job(2, 1, "--worker_timeout=1")
