@@ -37,6 +37,7 @@ struct lead_config {
     struct hosts servers;              /* those in force as a job begins; given */
     int64_t save_steps, save_ms;       /* 0: not by steps, not by time */
     int keep;                          /* checkpoints; 0: all */
+    const char *restore_path;          /* of --restore, likewise; NULL: not given */
     struct ps_restore *restore;        /* that the job goes on from, given; NULL: none */
     char restored[CONTROL_TEXT_BYTES]; /* its name in the plan */
     uint64_t generation;               /* of the first job */

@@ -187,23 +187,45 @@ struct start {
     char name[CONTROL_TEXT_BYTES];
 };
 
+/* The newest checkpoint; with --restore none but this process' own count before what that names. */
+static enum status find_checkpoint(const struct lead *l, struct ps_restore **out, const char **mark)
+{
+    const char *given = l->cfg.restore_path;
+    enum status st = ps_restore_find(l->cfg.folder, out);
+    *mark = "";
+    if (st == ST_OK && given && ps_restore_manifest(*out)->generation < l->cfg.generation) {
+        ps_restore_close(*out);
+        st = ST_NOT_FOUND;
+    }
+    if (!given || (st != ST_NOT_FOUND && st != ST_CORRUPT))
+        return st;
+    *mark = TAKER_RESTORE_MARK;
+    st = ps_restore_find(given, out);
+    return st == ST_NOT_FOUND ? ST_IO : st; /* it was there */
+}
+
 /* From the newest checkpoint; without one, from the first step. ST_CORRUPT and the like: there are
  * some, none can be had; logged. */
 static enum status start_from_disk(struct lead *l, struct start *s)
 {
+    struct ps_restore *found;
+    const char *mark;
     *s = (struct start){.source = PLAN_FIRST};
     if (!l->cfg.folder)
         return ST_OK;
-    enum status st = ps_restore_find(l->cfg.folder, &s->restore);
+    enum status st = find_checkpoint(l, &found, &mark);
     if (st == ST_NOT_FOUND)
         return ST_OK;
     if (st != ST_OK)
         return st;
-    const struct ps_manifest *m = ps_restore_manifest(s->restore);
+    const struct ps_manifest *m = ps_restore_manifest(found);
+    s->restore = found;
     s->source = PLAN_CHECKPOINT;
     s->step = m->step;
     s->position = plan_position(m);
-    ps_manifest_name(m->step, s->name);
+    char name[MANIFEST_NAME_BYTES];
+    ps_manifest_name(m->step, name);
+    snprintf(s->name, sizeof s->name, "%s%s", name, mark);
     return ST_OK;
 }
 

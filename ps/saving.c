@@ -187,6 +187,7 @@ static enum status start_lead(struct saving *s, struct ps_service *service)
         .save_steps = s->cfg.save_steps,
         .save_ms = s->cfg.save_ms,
         .keep = s->cfg.keep,
+        .restore_path = s->cfg.restore,
         .restore = s->restore,
         .generation = s->generation,
         .max_model_bytes = s->cfg.max_model_bytes,

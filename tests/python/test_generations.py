@@ -134,6 +134,26 @@ class Generations(harness.Test):
         for process in (*job.workers, *job.ps):
             self.kill(process)
 
+    def test_back_to_what_was_restored(self):
+        """--restore names an old checkpoint beside newer ones: a server that dies before there is
+        one of the new job's takes all back to that, not to what the new job never was at."""
+        job = self.slow_job(2)
+        job.start(self.ckpt())
+        job.ps[0].wait_line("checkpoint at step 16: ")
+        for process in (*job.ps, *job.workers):
+            self.kill(process)
+        old = os.path.join(self.dir(), "ckpt", "weir-8.json")
+        job = self.slow_job(2)
+        job.start(["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--restore=" + old,
+                   "--save_secs=0"])
+        job.workers[0].wait_line("training step 11 done")
+        self.kill(job.ps[1])
+        job.start_ps(1, "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_secs=0",
+                     "--restore=" + old)
+        job.ps[0].wait_line("ps:1 .* was started anew and has lost its parameters: training goes "
+                            "back to the checkpoint at step 8 ")
+        self.check(job)
+
     def wipe(self):
         for name in os.listdir(os.path.join(self.dir(), "ckpt")):
             os.remove(os.path.join(self.dir(), "ckpt", name))
