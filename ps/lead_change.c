@@ -258,6 +258,17 @@ static void record(struct lead *l, const struct net_plan *p)
     lead_servers_record(l, &p->servers);
 }
 
+/* Those who were removed without having come, and are out now: whoever comes as one of them later
+ * was not meant. Under the lock. */
+static void forget_removed(struct lead *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->n_removed; i++)
+        if (l->removed[i].incarnation || net_plan_rank(l->plan, l->removed[i].member) >= 0)
+            l->removed[n++] = l->removed[i];
+    l->n_removed = n;
+}
+
 /* Takes the plan and what it goes on from. */
 static void publish(struct lead *l, struct net_plan *take, struct ps_restore *restore)
 {
@@ -266,6 +277,7 @@ static void publish(struct lead *l, struct net_plan *take, struct ps_restore *re
     struct net_plan *old = l->plan;
     l->plan = take;
     lead_servers_number(l, &take->servers);
+    forget_removed(l);
     l->number++;
     pthread_mutex_unlock(&l->lock);
     net_plan_free(old);

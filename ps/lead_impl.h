@@ -85,7 +85,8 @@ struct lead {
     uint64_t stop;     /* number of the last Stop; 0: none yet */
     int64_t stop_step; /* -1: now */
     char change[CONTROL_TEXT_BYTES];
-    struct removed *removed; /* workers, by command; for ever, so that they do not come back */
+    struct removed *removed; /* workers, by command; processes for ever, so that they do not come
+                                back */
     int n_removed;
     uint64_t number, order;          /* order: of the last */
     int64_t step;                    /* of the order; -1: there is none */

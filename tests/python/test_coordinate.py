@@ -122,6 +122,10 @@ class Coordinate(harness.Test):
         answers.cancel()
         return pb.Piece.Kind.Name(kind)
 
+    def removes(self, worker):
+        return self.command(self.pb.CommandRequest(
+            protocol=1, kind=self.pb.CommandRequest.REMOVE_WORKER, index=worker)).answer
+
     def begin(self):
         """A job with its first values."""
         joined = self.await_join()
@@ -200,6 +204,20 @@ class Coordinate(harness.Test):
         self.assertIn("training stops for a change", change, "it leaves as others do")
         self.assertLess(status.servers[1].heard_ms, 10000 * harness.SLOWNESS, status)
         self.assertNotIn("is gone with its parameters", self.ps.output())
+
+    def test_removed_before_it_came(self):
+        """A worker that is removed without ever having come may come after all, later."""
+        self.start_ps0(1, n_workers=2)
+        self.assertEqual(self.await_join().n_members, 2)
+        self.assertEqual(self.removes(1), self.pb.CommandReply.ACCEPTED)
+        joined = self.await_join(generation=2)
+        self.assertEqual(joined.n_members, 1)
+        self.assertEqual(self.piece(joined, "INIT", 0, VALUES), "VERSION")
+        self.assertEqual(self.joins(member=1).answer, self.pb.JoinReply.RETRY)
+        self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "REBASE")
+        self.assertEqual(self.await_join(generation=3, member=1).n_members, 2)
+        time.sleep(1)  # in which it would be removed again
+        self.assertEqual(self.joins(member=1).generation, 3)
 
 
 if __name__ == "__main__":
