@@ -483,7 +483,17 @@ static void go_on_stopping(struct lead *l)
     }
 }
 
-/* All servers are in the plan's generation. */
+/* NULL, or a server of the plan that is not in its generation. Under the lock. */
+static const struct remote *outside(const struct lead *l)
+{
+    const struct remote *found = NULL;
+    for (int i = 0; i < l->n_remotes; i++)
+        if (l->remotes[i].server > 0 && l->remotes[i].generation != l->plan->generation)
+            found = &l->remotes[i];
+    return found;
+}
+
+/* All servers are in the plan's generation; one that was started anew this very moment is not. */
 static void settle(struct lead *l)
 {
     struct net_plan *base = NULL;
@@ -491,15 +501,22 @@ static void settle(struct lead *l)
         waits_for(l, "the generation cannot be settled: %s", status_text(ST_NOMEM));
         return;
     }
+    pthread_mutex_lock(&l->lock);
+    int all = !outside(l);
+    if (all) {
+        l->settled = base->generation;
+        for (int i = 0; i < l->n_remotes; i++)
+            l->remotes[i].held = l->remotes[i].server > 0 ? l->remotes[i].incarnation : 0;
+        l->number++;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!all) {
+        net_plan_free(base);
+        return;
+    }
     net_plan_free(l->base);
     l->base = base;
     ps_service_settle(l->cfg.service, base->generation);
-    pthread_mutex_lock(&l->lock);
-    l->settled = base->generation;
-    for (int i = 0; i < l->n_remotes; i++)
-        l->remotes[i].held = l->remotes[i].server > 0 ? l->remotes[i].incarnation : 0;
-    l->number++;
-    pthread_mutex_unlock(&l->lock);
     l->begun_ns = clock_now_ns();
     enter(l, PHASE_RUNNING);
     lead_answer(l);
@@ -512,14 +529,13 @@ static void go_on_beginning(struct lead *l)
     char name[CONTROL_TEXT_BYTES] = "";
     struct remote lost;
     pthread_mutex_lock(&l->lock);
-    for (int i = 0; i < l->n_remotes; i++) {
-        const struct remote *r = &l->remotes[i];
-        if (r->server <= 0 || r->generation == p->generation)
-            continue;
+    const struct remote *r = outside(l);
+    if (r) {
         number = r->server;
         memcpy(name, r->address, sizeof name);
-        gone |= lead_server_gone(l, r);
     }
+    for (int i = 0; i < l->n_remotes; i++)
+        gone |= l->remotes[i].generation != p->generation && lead_server_gone(l, &l->remotes[i]);
     pthread_mutex_unlock(&l->lock);
     if (l->base && p->source == PLAN_MEMORY && copy_lost(l, &lost))
         decide(l, &lost);
