@@ -11,34 +11,22 @@
 
 #include <cmocka.h>
 
-enum { N_ELEMS = 20000, CHUNK_BYTES = 4096, N_CHUNKS = 20 };
-
 struct rig {
-    struct chunks *chunks;
+    struct tiny_member m;
     struct tiny tiny[2];
     int n;
     char addr[2][32], *addrs[2];
     struct hosts hosts;
-    float *params, *gradient;
-    struct net_shared *segment; /* in which gradient lies; NULL: none */
-    struct net_exchange *x;
+    struct net_shared *segment; /* in which the gradient lies; NULL: none */
 };
 
 static void rig_open_as(struct rig *r, int n_servers, int shared)
 {
-    const struct net_param param = {.name = "w", .shape = {1, {N_ELEMS}}};
     memset(r, 0, sizeof *r);
-    assert_int_equal(chunks_create(&param, 1, CHUNK_BYTES, &r->chunks), ST_OK);
-    assert_int_equal(r->chunks->n_chunks, N_CHUNKS);
+    tiny_member_init(&r->m);
     r->n = n_servers;
-    r->params = malloc(N_ELEMS * sizeof(float));
-    r->gradient = malloc(N_ELEMS * sizeof(float));
-    for (int i = 0; i < N_ELEMS; i++) {
-        r->params[i] = (float)i;
-        r->gradient[i] = 1;
-    }
     for (int i = 0; i < n_servers; i++) {
-        tiny_init(&r->tiny[i], r->chunks, i, n_servers);
+        tiny_init(&r->tiny[i], r->m.chunks, i, n_servers);
         if (shared)
             tiny_share(&r->tiny[i]);
         tiny_start(&r->tiny[i]);
@@ -47,13 +35,13 @@ static void rig_open_as(struct rig *r, int n_servers, int shared)
     }
     r->hosts = (struct hosts){n_servers, r->addrs};
     struct net_exchange_config cfg = {.ps_hosts = &r->hosts,
-                                      .join = {.incarnation = 99, .chunks = r->chunks},
-                                      .params = r->params,
+                                      .join = {.incarnation = 99, .chunks = r->m.chunks},
+                                      .params = r->m.params,
                                       .wait_line_ms = 200,
                                       .shared_memory = shared};
     cfg.join.job = (struct net_job){.n_workers = 1, .train_steps = 10};
     optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
-    assert_int_equal(net_exchange_create(&cfg, &r->x), ST_OK);
+    assert_int_equal(net_exchange_create(&cfg, &r->m.x), ST_OK);
 }
 
 static void rig_open(struct rig *r, int n_servers)
@@ -65,51 +53,26 @@ static void rig_open(struct rig *r, int n_servers)
 static void rig_open_shared(struct rig *r, int n_servers)
 {
     rig_open_as(r, n_servers, 1);
-    r->segment = net_exchange_gradients(r->x, DTYPE_F32);
+    r->segment = net_exchange_gradients(r->m.x, DTYPE_F32);
     assert_non_null(r->segment);
     float *gradient = net_shared_data(r->segment);
     assert_ptr_equal((uintptr_t)gradient % 64, 0);
-    memcpy(gradient, r->gradient, N_ELEMS * sizeof(float));
-    free(r->gradient);
-    r->gradient = gradient;
+    memcpy(gradient, r->m.gradient, MODEL_ELEMS * sizeof(float));
+    free(r->m.gradient);
+    r->m.gradient = gradient;
 }
 
 static void rig_close(struct rig *r)
 {
-    net_exchange_destroy(r->x);
-    if (r->segment)
-        r->gradient[0] = 0; /* the caller's, still */
-    else
-        free(r->gradient);
+    float *shared = r->segment ? r->m.gradient : NULL;
+    if (shared)
+        r->m.gradient = NULL;
+    tiny_member_free(&r->m);
+    if (shared)
+        shared[0] = 0; /* the caller's, still */
     net_shared_unref(r->segment);
     for (int i = 0; i < r->n; i++)
         tiny_free(&r->tiny[i]);
-    chunks_destroy(r->chunks);
-    free(r->params);
-}
-
-static void push_all(struct rig *r, int64_t step)
-{
-    for (int i = 0; i < N_CHUNKS; i++)
-        assert_int_equal(
-            net_exchange_push(r->x, i, step, r->gradient + r->chunks->chunks[i].first, 1), ST_OK);
-    net_exchange_flush(r->x);
-}
-
-static void assert_params(const struct rig *r, float added)
-{
-    for (int i = 0; i < N_ELEMS; i++)
-        if (r->params[i] != (float)i + added)
-            fail_msg("params[%d] is %g, not %g", i, (double)r->params[i], (double)(i + added));
-}
-
-static void step_on(struct rig *r, int64_t from, int64_t to)
-{
-    for (int64_t s = from; s < to; s++) {
-        push_all(r, s);
-        assert_int_equal(net_exchange_wait(r->x, 0, N_CHUNKS, s + 1), ST_OK);
-    }
-    assert_params(r, (float)to);
 }
 
 /* The servers go back while pushes are under way, while nothing is, and the second one later than
@@ -120,33 +83,35 @@ static void test_going_back(void **state)
         struct rig r;
         struct net_start start;
         rig_open(&r, n);
-        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
-        step_on(&r, 0, 6);
+        assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+        tiny_step_on(&r.m, 0, 6);
         for (int i = 0; i < n; i++)
             tiny_go_back(&r.tiny[i], 2);
-        for (int i = 0; i < N_CHUNKS; i++) { /* the first is answered before the last is pushed */
+        for (int i = 0; i < MODEL_CHUNKS;
+             i++) { /* the first is answered before the last is pushed */
             enum status st =
-                net_exchange_push(r.x, i, 6, r.gradient + r.chunks->chunks[i].first, 1);
+                net_exchange_push(r.m.x, i, 6, r.m.gradient + r.m.chunks->chunks[i].first, 1);
             assert_true(st == ST_OK || st == ST_REBASED);
         }
-        assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 7), ST_REBASED);
-        assert_int_equal(net_exchange_push(r.x, N_CHUNKS - 1, 6, r.gradient, 1), ST_REBASED);
-        assert_int_equal(net_exchange_pull(r.x, N_CHUNKS - 1, 6), ST_REBASED);
-        assert_params(&r, 6); /* not touched before the start */
-        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+        assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 7), ST_REBASED);
+        assert_int_equal(net_exchange_push(r.m.x, MODEL_CHUNKS - 1, 6, r.m.gradient, 1),
+                         ST_REBASED);
+        assert_int_equal(net_exchange_pull(r.m.x, MODEL_CHUNKS - 1, 6), ST_REBASED);
+        tiny_assert_params(&r.m, 6); /* not touched before the start */
+        assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
         assert_int_equal(start.step, 2);
-        assert_params(&r, 2);
-        step_on(&r, 2, 4);
+        tiny_assert_params(&r.m, 2);
+        tiny_step_on(&r.m, 2, 4);
         tiny_go_back(&r.tiny[0], 1);
-        push_all(&r, 4);
-        assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 5), ST_REBASED);
+        tiny_push_all(&r.m, 4);
+        assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 5), ST_REBASED);
         if (n > 1)
             tiny_go_back(&r.tiny[1], 1);
-        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+        assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
         assert_int_equal(start.step, 1);
-        step_on(&r, 1, 10);
+        tiny_step_on(&r.m, 1, 10);
         struct net_exchange_stats stats;
-        net_exchange_stats(r.x, &stats);
+        net_exchange_stats(r.m.x, &stats);
         assert_int_equal(stats.duplicate + stats.stale, 0);
         rig_close(&r);
     }
@@ -168,15 +133,15 @@ static void test_one_goes_back_late(void **state)
     pthread_t late;
     struct net_start start;
     rig_open(&r, 2);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
-    step_on(&r, 0, 5);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_step_on(&r.m, 0, 5);
     tiny_go_back(&r.tiny[0], 3);
-    push_all(&r, 5);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 6), ST_REBASED);
+    tiny_push_all(&r.m, 5);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 6), ST_REBASED);
     assert_int_equal(pthread_create(&late, NULL, go_back_late, &r.tiny[1]), 0);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     assert_int_equal(start.step, 3);
-    step_on(&r, 3, 8);
+    tiny_step_on(&r.m, 3, 8);
     pthread_join(late, NULL);
     rig_close(&r);
 }
@@ -187,29 +152,29 @@ static void test_steps(void **state)
         struct rig r;
         struct net_start start = {.step = -5};
         rig_open(&r, n);
-        assert_int_equal(net_exchange_push(r.x, 0, 0, r.gradient, 1), ST_BUSY);
-        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+        assert_int_equal(net_exchange_push(r.m.x, 0, 0, r.m.gradient, 1), ST_BUSY);
+        assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
         assert_int_equal(start.step, 0);
         for (int64_t s = 0; s < 10; s++) {
-            push_all(&r, s);
-            assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, s + 1), ST_OK);
-            assert_int_equal(net_exchange_version(r.x, N_CHUNKS - 1), s + 1);
-            assert_params(&r, (float)(s + 1));
+            tiny_push_all(&r.m, s);
+            assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, s + 1), ST_OK);
+            assert_int_equal(net_exchange_version(r.m.x, MODEL_CHUNKS - 1), s + 1);
+            tiny_assert_params(&r.m, (float)(s + 1));
         }
-        memset(r.params, 0, N_ELEMS * sizeof(float));
-        for (int i = 0; i < N_CHUNKS; i++)
-            assert_int_equal(net_exchange_pull(r.x, i, 10), ST_OK);
-        assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 10), ST_OK);
-        assert_params(&r, 10);
-        assert_int_equal(net_exchange_push(r.x, N_CHUNKS, 0, r.gradient, 1), ST_RANGE);
-        assert_int_equal(net_exchange_wait(r.x, 1, N_CHUNKS, 0), ST_RANGE);
+        memset(r.m.params, 0, MODEL_ELEMS * sizeof(float));
+        for (int i = 0; i < MODEL_CHUNKS; i++)
+            assert_int_equal(net_exchange_pull(r.m.x, i, 10), ST_OK);
+        assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 10), ST_OK);
+        tiny_assert_params(&r.m, 10);
+        assert_int_equal(net_exchange_push(r.m.x, MODEL_CHUNKS, 0, r.m.gradient, 1), ST_RANGE);
+        assert_int_equal(net_exchange_wait(r.m.x, 1, MODEL_CHUNKS, 0), ST_RANGE);
         struct net_exchange_stats stats;
-        net_exchange_stats(r.x, &stats);
-        assert_int_equal(stats.applied, 10 * N_CHUNKS);
+        net_exchange_stats(r.m.x, &stats);
+        assert_int_equal(stats.applied, 10 * MODEL_CHUNKS);
         assert_int_equal(stats.duplicate + stats.stale + stats.reconnects, 0);
-        assert_int_equal(stats.sent_bytes, 11 * N_ELEMS * sizeof(float));
-        assert_int_equal(stats.received_bytes, 12 * N_ELEMS * sizeof(float));
-        assert_int_equal(net_exchange_leave(r.x, 1, 5000), ST_OK);
+        assert_int_equal(stats.sent_bytes, 11 * MODEL_ELEMS * sizeof(float));
+        assert_int_equal(stats.received_bytes, 12 * MODEL_ELEMS * sizeof(float));
+        assert_int_equal(net_exchange_leave(r.m.x, 1, 5000), ST_OK);
         for (int i = 0; i < n; i++)
             assert_int_equal(tiny_get(&r.tiny[i], &r.tiny[i].n_leave), 1);
         rig_close(&r);
@@ -222,25 +187,25 @@ static void test_resend(void **state)
     struct rig r;
     struct net_start start;
     rig_open(&r, 2);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     struct tiny *t = &r.tiny[1];
     tiny_set(t, &t->hold, 1);
-    push_all(&r, 0);
-    tiny_await(t, &t->n_push, N_CHUNKS / 2);
+    tiny_push_all(&r.m, 0);
+    tiny_await(t, &t->n_push, MODEL_CHUNKS / 2);
     tiny_stop(t);
     t->hold = 0;
     tiny_start(t);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_OK);
-    assert_params(&r, 1);
-    assert_int_equal(tiny_get(t, &t->n_duplicate), N_CHUNKS / 2);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1), ST_OK);
+    tiny_assert_params(&r.m, 1);
+    assert_int_equal(tiny_get(t, &t->n_duplicate), MODEL_CHUNKS / 2);
     struct net_exchange_stats stats;
-    net_exchange_stats(r.x, &stats);
-    assert_int_equal(stats.applied, N_CHUNKS / 2);
-    assert_int_equal(stats.duplicate, N_CHUNKS / 2);
+    net_exchange_stats(r.m.x, &stats);
+    assert_int_equal(stats.applied, MODEL_CHUNKS / 2);
+    assert_int_equal(stats.duplicate, MODEL_CHUNKS / 2);
     assert_int_equal(stats.reconnects, 1);
-    push_all(&r, 1);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 2), ST_OK);
-    assert_params(&r, 2);
+    tiny_push_all(&r.m, 1);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 2), ST_OK);
+    tiny_assert_params(&r.m, 2);
     rig_close(&r);
 }
 
@@ -250,13 +215,13 @@ static void test_bad_checksum(void **state)
     struct rig r;
     struct net_start start;
     rig_open(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     tiny_set(&r.tiny[0], &r.tiny[0].bad_crc, 1);
-    push_all(&r, 0);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_OK);
-    assert_params(&r, 1);
+    tiny_push_all(&r.m, 0);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1), ST_OK);
+    tiny_assert_params(&r.m, 1);
     struct net_exchange_stats stats;
-    net_exchange_stats(r.x, &stats);
+    net_exchange_stats(r.m.x, &stats);
     assert_int_equal(stats.reconnects, 1);
     assert_true(stats.duplicate > 0);
     rig_close(&r);
@@ -275,17 +240,17 @@ static void test_fatal_answers(void **state)
         struct rig r;
         struct net_start start;
         rig_open(&r, 1);
-        assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+        assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
         tiny_set(&r.tiny[0], &r.tiny[0].kind, (int)cases[i].kind);
         tiny_set(&r.tiny[0], &r.tiny[0].bad_length, cases[i].kind == PIECE_NONE);
         capture_begin();
-        enum status pushed = net_exchange_push(r.x, 3, 0, r.gradient, 1);
-        enum status st = net_exchange_wait(r.x, 3, 1, 1);
+        enum status pushed = net_exchange_push(r.m.x, 3, 0, r.m.gradient, 1);
+        enum status st = net_exchange_wait(r.m.x, 3, 1, 1);
         capture_end();
         assert_int_equal(pushed, ST_OK);
         assert_int_equal(st, cases[i].st);
         assert_int_equal(capture_lines(), 1);
-        assert_int_equal(net_exchange_push(r.x, 4, 0, r.gradient, 1), cases[i].st);
+        assert_int_equal(net_exchange_push(r.m.x, 4, 0, r.m.gradient, 1), cases[i].st);
         rig_close(&r);
     }
 }
@@ -296,7 +261,7 @@ static void test_refused_join(void **state)
     struct net_start start = {.step = -5};
     rig_open(&r, 1);
     tiny_set(&r.tiny[0], &r.tiny[0].answer, JOIN_REFUSED);
-    enum status st = CAPTURE(net_exchange_start(r.x, &start));
+    enum status st = CAPTURE(net_exchange_start(r.m.x, &start));
     assert_int_equal(st, ST_REFUSED);
     assert_int_equal(start.step, -5);
     assert_non_null(strstr(capture_text, "refused this worker: tiny says 2"));
@@ -311,16 +276,16 @@ static void test_waits_for_server(void **state)
     struct net_start start;
     rig_open(&r, 1);
     tiny_set(&r.tiny[0], &r.tiny[0].retries, 40);
-    enum status st = CAPTURE(net_exchange_start(r.x, &start));
+    enum status st = CAPTURE(net_exchange_start(r.m.x, &start));
     assert_int_equal(st, ST_OK);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_join), 41);
     assert_non_null(strstr(capture_text, "waiting for ps:0 (127.0.0.1:"));
     assert_non_null(strstr(capture_text, "tiny says 3"));
     tiny_stop(&r.tiny[0]);
-    push_all(&r, 0);
+    tiny_push_all(&r.m, 0);
     tiny_start(&r.tiny[0]);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_OK);
-    assert_params(&r, 1);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1), ST_OK);
+    tiny_assert_params(&r.m, 1);
     rig_close(&r);
 }
 
@@ -340,20 +305,20 @@ static void test_cancel(void **state)
     rig_open(&r, 2);
     tiny_stop(&r.tiny[1]); /* start() waits for it for ever */
     int64_t t0 = clock_now_ns();
-    pthread_create(&thread, NULL, cancel_soon, r.x);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_CANCELLED);
+    pthread_create(&thread, NULL, cancel_soon, r.m.x);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_CANCELLED);
     pthread_join(thread, NULL);
     assert_in_range((clock_now_ns() - t0) / 1000000, 290, 20000);
     rig_close(&r);
 
     rig_open(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     tiny_set(&r.tiny[0], &r.tiny[0].hold, 1);
-    push_all(&r, 0);
-    pthread_create(&thread, NULL, cancel_soon, r.x);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_CANCELLED);
+    tiny_push_all(&r.m, 0);
+    pthread_create(&thread, NULL, cancel_soon, r.m.x);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1), ST_CANCELLED);
     pthread_join(thread, NULL);
-    assert_int_equal(net_exchange_leave(r.x, 0, 5000), ST_OK);
+    assert_int_equal(net_exchange_leave(r.m.x, 0, 5000), ST_OK);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_leave), 1);
     rig_close(&r);
 }
@@ -364,28 +329,28 @@ static void test_server_forgot(void **state)
     struct rig r;
     struct net_start start;
     rig_open(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     tiny_stop(&r.tiny[0]);
-    for (int i = 0; i < N_CHUNKS; i++)
+    for (int i = 0; i < MODEL_CHUNKS; i++)
         r.tiny[0].version[i] = -1;
     tiny_start(&r.tiny[0]);
-    push_all(&r, 0);
-    assert_int_equal(CAPTURE(net_exchange_wait(r.x, 0, N_CHUNKS, 1)), ST_UNAVAILABLE);
+    tiny_push_all(&r.m, 0);
+    assert_int_equal(CAPTURE(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1)), ST_UNAVAILABLE);
     assert_non_null(strstr(capture_text, "has lost the parameters"));
     rig_close(&r);
 }
 
 static void step_all(struct rig *r, int64_t s)
 {
-    push_all(r, s);
-    assert_int_equal(net_exchange_wait(r->x, 0, N_CHUNKS, s + 1), ST_OK);
-    assert_params(r, (float)(s + 1));
+    tiny_push_all(&r->m, s);
+    assert_int_equal(net_exchange_wait(r->m.x, 0, MODEL_CHUNKS, s + 1), ST_OK);
+    tiny_assert_params(&r->m, (float)(s + 1));
 }
 
 static uint64_t shared_bytes(struct rig *r)
 {
     struct net_exchange_stats stats;
-    net_exchange_stats(r->x, &stats);
+    net_exchange_stats(r->m.x, &stats);
     return stats.shared_bytes;
 }
 
@@ -395,13 +360,13 @@ static void test_shared(void **state)
         struct rig r;
         struct net_start start;
         rig_open_shared(&r, n);
-        assert_int_equal(CAPTURE(net_exchange_start(r.x, &start)), ST_OK);
+        assert_int_equal(CAPTURE(net_exchange_start(r.m.x, &start)), ST_OK);
         assert_int_equal(capture_lines(), n);
         assert_non_null(strstr(capture_text, ") is on this host: payloads through shared memory"));
         for (int64_t s = 0; s < 10; s++)
             step_all(&r, s);
         /* all but the first values, of which a member sends copies */
-        assert_int_equal(shared_bytes(&r), 21 * N_ELEMS * sizeof(float));
+        assert_int_equal(shared_bytes(&r), 21 * MODEL_ELEMS * sizeof(float));
         rig_close(&r);
     }
 }
@@ -412,10 +377,10 @@ static void test_shared_beside_refused(void **state)
     struct rig r;
     struct net_start start;
     rig_open_shared(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
-    float *params = malloc(N_ELEMS * sizeof *params);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    float *params = malloc(MODEL_ELEMS * sizeof *params);
     struct net_exchange_config cfg = {.ps_hosts = &r.hosts,
-                                      .join = {.incarnation = 100, .chunks = r.chunks},
+                                      .join = {.incarnation = 100, .chunks = r.m.chunks},
                                       .params = params,
                                       .shared_memory = 1};
     struct net_exchange *intruder;
@@ -428,7 +393,7 @@ static void test_shared_beside_refused(void **state)
     tiny_set(&r.tiny[0], &r.tiny[0].answer, JOIN_WELCOME);
     step_all(&r, 0);
     struct net_exchange_stats stats;
-    net_exchange_stats(r.x, &stats);
+    net_exchange_stats(r.m.x, &stats);
     assert_int_equal(stats.reconnects, 0);
     free(params);
     rig_close(&r);
@@ -440,10 +405,10 @@ static void test_shared_one_way(void **state)
     struct rig r;
     struct net_start start;
     rig_open_as(&r, 1, 1);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     step_all(&r, 0);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_shared), 0);
-    assert_int_equal(shared_bytes(&r), 2 * N_ELEMS * sizeof(float));
+    assert_int_equal(shared_bytes(&r), 2 * MODEL_ELEMS * sizeof(float));
     rig_close(&r);
 }
 
@@ -454,24 +419,25 @@ static void test_shared_then_not(void **state)
     struct rig r;
     struct net_start start;
     rig_open_shared(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     step_all(&r, 0);
     struct net_shared *segment = r.tiny[0].segment;
     for (int64_t s = 1; s < 5; s++) {
         int before = tiny_get(&r.tiny[0], &r.tiny[0].n_push);
         tiny_set(&r.tiny[0], &r.tiny[0].hold, 1);
-        push_all(&r, s);
-        tiny_await(&r.tiny[0], &r.tiny[0].n_push, before + N_CHUNKS);
+        tiny_push_all(&r.m, s);
+        tiny_await(&r.tiny[0], &r.tiny[0].n_push, before + MODEL_CHUNKS);
         tiny_stop(&r.tiny[0]);
         r.tiny[0].hold = 0;
         r.tiny[0].segment = s % 2 ? NULL : segment;
         before = r.tiny[0].n_shared;
         tiny_start(&r.tiny[0]);
-        assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, s + 1), ST_OK);
-        assert_params(&r, (float)(s + 1));
-        assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_shared) - before, s % 2 ? 0 : N_CHUNKS);
+        assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, s + 1), ST_OK);
+        tiny_assert_params(&r.m, (float)(s + 1));
+        assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_shared) - before,
+                         s % 2 ? 0 : MODEL_CHUNKS);
     }
-    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_duplicate), 4 * N_CHUNKS);
+    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_duplicate), 4 * MODEL_CHUNKS);
     tiny_stop(&r.tiny[0]);
     r.tiny[0].segment = segment;
     rig_close(&r);
@@ -483,11 +449,11 @@ static void test_shared_torn(void **state)
     struct rig r;
     struct net_start start;
     rig_open_shared(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     tiny_set(&r.tiny[0], &r.tiny[0].bad_stamp, 3);
     step_all(&r, 0);
     struct net_exchange_stats stats;
-    net_exchange_stats(r.x, &stats);
+    net_exchange_stats(r.m.x, &stats);
     assert_in_range(stats.reconnects, 1, 3);
     rig_close(&r);
 }
@@ -497,11 +463,11 @@ static void test_shared_lie(void **state)
     struct rig r;
     struct net_start start;
     rig_open_shared(&r, 1);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     tiny_set(&r.tiny[0], &r.tiny[0].bad_place, 1);
     capture_begin();
-    push_all(&r, 0);
-    enum status st = net_exchange_wait(r.x, 0, N_CHUNKS, 1);
+    tiny_push_all(&r.m, 0);
+    enum status st = net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1);
     capture_end();
     assert_int_equal(st, ST_PROTOCOL);
     assert_non_null(strstr(capture_text, "that do not lie in its memory"));

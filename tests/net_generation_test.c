@@ -12,39 +12,32 @@
 
 #include <cmocka.h>
 
-enum { N_ELEMS = 20000, CHUNK_BYTES = 4096, N_CHUNKS = 20, N_SERVERS = 3 };
+enum { N_SERVERS = 3 };
 
 struct rig {
-    struct chunks *chunks;
+    struct tiny_member m;
     struct tiny tiny[N_SERVERS];
     char addr[N_SERVERS][32], *addrs[N_SERVERS];
     char *mixed_addrs[2]; /* servers 0 and 2 */
     struct hosts first, mixed;
-    float *params, *gradient;
     int n_renewed; /* times that the first values were made again */
-    struct net_exchange *x;
 };
 
 static void first_values(void *ctx, float *params)
 {
     struct rig *r = ctx;
     r->n_renewed++;
-    for (int i = 0; i < N_ELEMS; i++)
+    for (int i = 0; i < MODEL_ELEMS; i++)
         params[i] = (float)i;
 }
 
 /* Servers 0 and 1 are the job's; server 2 only listens. */
 static void rig_open(struct rig *r, int member)
 {
-    const struct net_param param = {.name = "w", .shape = {1, {N_ELEMS}}};
     memset(r, 0, sizeof *r);
-    assert_int_equal(chunks_create(&param, 1, CHUNK_BYTES, &r->chunks), ST_OK);
-    r->params = malloc(N_ELEMS * sizeof(float));
-    r->gradient = calloc(N_ELEMS, sizeof(float));
-    first_values(r, r->params);
-    r->n_renewed = 0;
+    tiny_member_init(&r->m);
     for (int i = 0; i < N_SERVERS; i++) {
-        tiny_init(&r->tiny[i], r->chunks, i, 2);
+        tiny_init(&r->tiny[i], r->m.chunks, i, 2);
         tiny_start(&r->tiny[i]);
         snprintf(r->addr[i], sizeof r->addr[i], "127.0.0.1:%d", r->tiny[i].port);
         r->addrs[i] = r->addr[i];
@@ -58,24 +51,21 @@ static void rig_open(struct rig *r, int member)
     pthread_mutex_unlock(&r->tiny[0].lock);
     struct net_exchange_config cfg = {
         .ps_hosts = &r->first,
-        .join = {.member = member, .incarnation = 99, .chunks = r->chunks},
-        .params = r->params,
+        .join = {.member = member, .incarnation = 99, .chunks = r->m.chunks},
+        .params = r->m.params,
         .first_values = first_values,
         .ctx = r,
         .wait_line_ms = 2000};
     cfg.join.job = (struct net_job){.n_workers = member < 0 ? 0 : 5, .train_steps = 10};
     optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
-    assert_int_equal(net_exchange_create(&cfg, &r->x), ST_OK);
+    assert_int_equal(net_exchange_create(&cfg, &r->m.x), ST_OK);
 }
 
 static void rig_close(struct rig *r)
 {
-    net_exchange_destroy(r->x);
+    tiny_member_free(&r->m);
     for (int i = 0; i < N_SERVERS; i++)
         tiny_free(&r->tiny[i]);
-    chunks_destroy(r->chunks);
-    free(r->params);
-    free(r->gradient);
 }
 
 static void set_place(struct rig *r, int member, int rank, int n_members)
@@ -87,30 +77,6 @@ static void set_place(struct rig *r, int member, int rank, int n_members)
         r->tiny[i].place = place;
         pthread_mutex_unlock(&r->tiny[i].lock);
     }
-}
-
-static void push_all(struct rig *r, int64_t step)
-{
-    for (int i = 0; i < N_CHUNKS; i++)
-        assert_int_equal(
-            net_exchange_push(r->x, i, step, r->gradient + r->chunks->chunks[i].first, 1), ST_OK);
-    net_exchange_flush(r->x);
-}
-
-static void assert_params(const struct rig *r, float added)
-{
-    for (int i = 0; i < N_ELEMS; i++)
-        if (r->params[i] != (float)i + added)
-            fail_msg("params[%d] is %g, not %g", i, (double)r->params[i], (double)(i + added));
-}
-
-static void step_on(struct rig *r, int64_t from, int64_t to)
-{
-    for (int64_t s = from; s < to; s++) {
-        push_all(r, s);
-        assert_int_equal(net_exchange_wait(r->x, 0, N_CHUNKS, s + 1), ST_OK);
-    }
-    assert_params(r, (float)to);
 }
 
 static void set_end(struct rig *r, int64_t end)
@@ -139,25 +105,25 @@ static void test_planned_change(void **state)
         .member = 4, .n_members = 1, .first_step = 3, .position = 77, .train_steps = 10};
     rig_open(&r, 4);
     set_place(&r, 4, 3, 5);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     assert_int_equal(start.generation, 1);
     assert_int_equal(start.place.member, 4);
     assert_int_equal(start.place.rank, 3);
-    step_on(&r, 0, 2);
+    tiny_step_on(&r.m, 0, 2);
     assert_int_equal(tiny_get(&r.tiny[1], &r.tiny[1].last_rank), 3);
     set_end(&r, 3);
-    assert_int_equal(net_exchange_push(r.x, N_CHUNKS - 1, 2, r.gradient, 1), ST_OK);
-    assert_int_equal(net_exchange_wait(r.x, N_CHUNKS - 1, 1, 3), ST_REBASED);
-    assert_int_equal(net_exchange_push(r.x, N_CHUNKS - 1, 3, r.gradient, 1), ST_REBASED);
-    for (int i = 0; i < N_CHUNKS - 1; i++)
-        assert_int_equal(net_exchange_push(r.x, i, 2, r.gradient, 1), ST_OK);
-    net_exchange_flush(r.x);
+    assert_int_equal(net_exchange_push(r.m.x, MODEL_CHUNKS - 1, 2, r.m.gradient, 1), ST_OK);
+    assert_int_equal(net_exchange_wait(r.m.x, MODEL_CHUNKS - 1, 1, 3), ST_REBASED);
+    assert_int_equal(net_exchange_push(r.m.x, MODEL_CHUNKS - 1, 3, r.m.gradient, 1), ST_REBASED);
+    for (int i = 0; i < MODEL_CHUNKS - 1; i++)
+        assert_int_equal(net_exchange_push(r.m.x, i, 2, r.m.gradient, 1), ST_OK);
+    net_exchange_flush(r.m.x);
     for (int i = 0; i < 2; i++)
-        tiny_await(&r.tiny[i], &r.tiny[i].n_push, 3 * N_CHUNKS / 2);
+        tiny_await(&r.tiny[i], &r.tiny[i].n_push, 3 * MODEL_CHUNKS / 2);
     tiny_set(&r.tiny[0], &r.tiny[0].retries, 5);
     change_servers(&r, 3, &next);
     int64_t begin = clock_now_ns();
-    enum status again = CAPTURE(net_exchange_start(r.x, &start));
+    enum status again = CAPTURE(net_exchange_start(r.m.x, &start));
     int64_t took_ms = (clock_now_ns() - begin) / 1000000;
     assert_int_equal(again, ST_OK);
     assert_int_equal(start.step, 3);
@@ -165,14 +131,14 @@ static void test_planned_change(void **state)
     assert_int_equal(start.place.rank, 0);
     assert_int_equal(start.place.position, 77);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(tiny_get(&r.tiny[i], &r.tiny[i].n_push), 3 * N_CHUNKS / 2);
+        assert_int_equal(tiny_get(&r.tiny[i], &r.tiny[i].n_push), 3 * MODEL_CHUNKS / 2);
     assert_string_equal(strstr(capture_text, "generation"),
                         "generation 2 from step 3: 1 worker, 2 servers\n");
     assert_int_equal(capture_lines(), 1);
     assert_in_range(took_ms, 0, 600);
-    step_on(&r, 3, 5);
+    tiny_step_on(&r.m, 3, 5);
     assert_int_equal(tiny_get(&r.tiny[2], &r.tiny[2].last_rank), 0);
-    assert_int_equal(tiny_get(&r.tiny[2], &r.tiny[2].n_push), N_CHUNKS);
+    assert_int_equal(tiny_get(&r.tiny[2], &r.tiny[2].n_push), MODEL_CHUNKS);
     rig_close(&r);
 }
 
@@ -193,8 +159,8 @@ static void *change_late(void *arg)
     sem_post(&c->held);
     nanosleep(&moment, NULL);
     pthread_mutex_unlock(&t->lock);
-    tiny_await(t, &t->n_push, N_CHUNKS / 2);
-    tiny_await(&c->r->tiny[1], &c->r->tiny[1].n_push, N_CHUNKS / 2);
+    tiny_await(t, &t->n_push, MODEL_CHUNKS / 2);
+    tiny_await(&c->r->tiny[1], &c->r->tiny[1].n_push, MODEL_CHUNKS / 2);
     change_servers(c->r, 1, c->place);
     c->done_ns = clock_now_ns();
     return NULL;
@@ -213,14 +179,14 @@ static int64_t start_in_the_middle(void)
     rig_open(&r, 4);
     set_place(&r, 4, 3, 5);
     int64_t first_ns = clock_now_ns();
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     first_ns = clock_now_ns() - first_ns;
     set_end(&r, 1);
     assert_int_equal(pthread_create(&thread, NULL, change_late, &c), 0);
     sem_wait(&c.held);
-    push_all(&r, 0);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 1), ST_REBASED);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    tiny_push_all(&r.m, 0);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1), ST_REBASED);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     int64_t now = clock_now_ns();
     assert_int_equal(start.generation, 2);
     pthread_join(thread, NULL);
@@ -247,27 +213,27 @@ static void test_link_is_closed(void **state)
     struct net_start start;
     struct net_place place = {.member = 4, .n_members = 1, .train_steps = 10};
     rig_open(&r, 4);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
-    step_on(&r, 0, 2);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_step_on(&r.m, 0, 2);
     set_end(&r, 3);
-    push_all(&r, 2);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 3), ST_REBASED);
+    tiny_push_all(&r.m, 2);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 3), ST_REBASED);
     for (int i = 0; i < 2; i++)
-        tiny_await(&r.tiny[i], &r.tiny[i].n_push, 3 * N_CHUNKS / 2);
+        tiny_await(&r.tiny[i], &r.tiny[i].n_push, 3 * MODEL_CHUNKS / 2);
     change_servers(&r, 3, &place);
     capture_begin();
-    enum status again = net_exchange_start(r.x, &start);
+    enum status again = net_exchange_start(r.m.x, &start);
     tiny_await(&r.tiny[1], &r.tiny[1].n_closed, 1);
     int joins = tiny_get(&r.tiny[1], &r.tiny[1].n_join);
     tiny_stop(&r.tiny[1]);
-    step_on(&r, 3, 8);
+    tiny_step_on(&r.m, 3, 8);
     capture_end();
     assert_int_equal(again, ST_OK);
     assert_null(strstr(capture_text, "lost"));
     assert_null(strstr(capture_text, "waiting"));
     assert_int_equal(r.tiny[1].n_join, joins);
     struct net_exchange_stats stats;
-    net_exchange_stats(r.x, &stats);
+    net_exchange_stats(r.m.x, &stats);
     assert_int_equal(stats.reconnects, 0);
     rig_close(&r);
 }
@@ -280,16 +246,16 @@ static void test_any_index(void **state)
     rig_open(&r, -1);
     set_place(&r, 7, 1, 2);
     tiny_set(&r.tiny[0], &r.tiny[0].retries, 2);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     assert_int_equal(start.place.member, 7);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].last_member), -1);
     assert_int_equal(tiny_get(&r.tiny[1], &r.tiny[1].last_member), 7);
-    step_on(&r, 0, 2);
+    tiny_step_on(&r.m, 0, 2);
     tiny_stop(&r.tiny[0]);
     tiny_start(&r.tiny[0]);
-    step_on(&r, 2, 3);
+    tiny_step_on(&r.m, 2, 3);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].last_member), 7);
-    assert_int_equal(net_exchange_leave(r.x, 1, 5000), ST_OK);
+    assert_int_equal(net_exchange_leave(r.m.x, 1, 5000), ST_OK);
     assert_int_equal(tiny_get(&r.tiny[1], &r.tiny[1].last_member), 7);
     rig_close(&r);
 }
@@ -300,21 +266,21 @@ static void test_leave_soon(void **state)
     struct rig r;
     struct net_start start;
     rig_open(&r, 4);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
-    step_on(&r, 0, 2);
-    assert_int_equal(net_exchange_is_leaving(r.x), 0);
-    assert_int_equal(net_exchange_leave_soon(r.x, 5000), ST_OK);
-    assert_int_equal(net_exchange_is_leaving(r.x), 1);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_step_on(&r.m, 0, 2);
+    assert_int_equal(net_exchange_is_leaving(r.m.x), 0);
+    assert_int_equal(net_exchange_leave_soon(r.m.x, 5000), ST_OK);
+    assert_int_equal(net_exchange_is_leaving(r.m.x), 1);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_soon), 1);
     assert_int_equal(tiny_get(&r.tiny[1], &r.tiny[1].n_soon), 0);
-    step_on(&r, 2, 4);
+    tiny_step_on(&r.m, 2, 4);
     set_end(&r, 5);
-    push_all(&r, 4);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 5), ST_REBASED);
+    tiny_push_all(&r.m, 4);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 5), ST_REBASED);
     int joins = tiny_get(&r.tiny[0], &r.tiny[0].n_join);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_CANCELLED);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_CANCELLED);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_join), joins);
-    assert_int_equal(net_exchange_leave(r.x, 0, 5000), ST_OK);
+    assert_int_equal(net_exchange_leave(r.m.x, 0, 5000), ST_OK);
     for (int i = 0; i < 2; i++)
         assert_int_equal(tiny_get(&r.tiny[i], &r.tiny[i].n_leave), 1);
     rig_close(&r);
@@ -326,10 +292,10 @@ static void test_leave_soon_is_told_later(void **state)
     struct rig r;
     struct net_start start;
     rig_open(&r, 4);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
-    step_on(&r, 0, 2);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_step_on(&r.m, 0, 2);
     tiny_stop(&r.tiny[0]);
-    assert_int_equal(net_exchange_leave_soon(r.x, 50), ST_DEADLINE);
+    assert_int_equal(net_exchange_leave_soon(r.m.x, 50), ST_DEADLINE);
     tiny_start(&r.tiny[0]);
     tiny_await(&r.tiny[0], &r.tiny[0].n_soon, 1);
     rig_close(&r);
@@ -341,23 +307,23 @@ static void test_all_begins_anew(void **state)
     struct rig r;
     struct net_start start;
     rig_open(&r, 4);
-    assert_int_equal(net_exchange_start(r.x, &start), ST_OK);
-    step_on(&r, 0, 4);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_step_on(&r.m, 0, 4);
     for (int k = 0; k < 2; k++) {
         pthread_mutex_lock(&r.tiny[k].lock);
         r.tiny[k].generation = 2;
-        for (int i = 0; i < N_CHUNKS; i++)
+        for (int i = 0; i < MODEL_CHUNKS; i++)
             r.tiny[k].version[i] = -1;
         pthread_mutex_unlock(&r.tiny[k].lock);
     }
-    push_all(&r, 4);
-    assert_int_equal(net_exchange_wait(r.x, 0, N_CHUNKS, 5), ST_REBASED);
-    assert_int_equal(CAPTURE(net_exchange_start(r.x, &start)), ST_OK);
+    tiny_push_all(&r.m, 4);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 5), ST_REBASED);
+    assert_int_equal(CAPTURE(net_exchange_start(r.m.x, &start)), ST_OK);
     assert_non_null(strstr(capture_text, "going back from step 4 to step 0"));
     assert_int_equal(start.step, 0);
     assert_int_equal(r.n_renewed, 1);
-    assert_params(&r, 0);
-    step_on(&r, 0, 3);
+    tiny_assert_params(&r.m, 0);
+    tiny_step_on(&r.m, 0, 3);
     rig_close(&r);
 }
 

@@ -339,3 +339,49 @@ void tiny_fill(struct tiny *t)
     t->version[0] = 0;
     pthread_mutex_unlock(&t->lock);
 }
+
+void tiny_member_init(struct tiny_member *m)
+{
+    const struct net_param param = {.name = "w", .shape = {1, {MODEL_ELEMS}}};
+    *m = (struct tiny_member){.x = NULL};
+    assert_int_equal(chunks_create(&param, 1, MODEL_CHUNK_BYTES, &m->chunks), ST_OK);
+    assert_int_equal(m->chunks->n_chunks, MODEL_CHUNKS);
+    m->params = malloc(MODEL_ELEMS * sizeof(float));
+    m->gradient = malloc(MODEL_ELEMS * sizeof(float));
+    for (int i = 0; i < MODEL_ELEMS; i++) {
+        m->params[i] = (float)i;
+        m->gradient[i] = 1;
+    }
+}
+
+void tiny_member_free(struct tiny_member *m)
+{
+    net_exchange_destroy(m->x);
+    chunks_destroy(m->chunks);
+    free(m->params);
+    free(m->gradient);
+}
+
+void tiny_push_all(struct tiny_member *m, int64_t step)
+{
+    for (int i = 0; i < MODEL_CHUNKS; i++)
+        assert_int_equal(
+            net_exchange_push(m->x, i, step, m->gradient + m->chunks->chunks[i].first, 1), ST_OK);
+    net_exchange_flush(m->x);
+}
+
+void tiny_assert_params(const struct tiny_member *m, float added)
+{
+    for (int i = 0; i < MODEL_ELEMS; i++)
+        if (m->params[i] != (float)i + added)
+            fail_msg("params[%d] is %g, not %g", i, (double)m->params[i], (double)(i + added));
+}
+
+void tiny_step_on(struct tiny_member *m, int64_t from, int64_t to)
+{
+    for (int64_t s = from; s < to; s++) {
+        tiny_push_all(m, s);
+        assert_int_equal(net_exchange_wait(m->x, 0, MODEL_CHUNKS, s + 1), ST_OK);
+    }
+    tiny_assert_params(m, (float)to);
+}

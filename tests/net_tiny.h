@@ -1,12 +1,15 @@
 /* tests/net_tiny.h - a server with almost no mind, for tests of net/: it keeps the chunks' values,
  * adds 1 to a chunk's version and to its floats for each new PUSH, and does on request what a
- * server should not. Threads: its lock covers all but the functions' own arguments. */
+ * server should not; and a member of its job, whose model has one parameter. Threads: its lock
+ * covers all but the functions' own arguments. */
 #ifndef TESTS_NET_TINY_H
 #define TESTS_NET_TINY_H
+#include "net/exchange.h"
 #include "net/server.h"
 #include <pthread.h>
 
 enum { TINY_CHUNKS = 1024, TINY_ORDER = 4096 };
+enum { MODEL_ELEMS = 20000, MODEL_CHUNK_BYTES = 4096, MODEL_CHUNKS = 20 };
 
 struct tiny {
     struct net_server *server;
@@ -58,5 +61,20 @@ void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *ser
                 const struct net_place *place);
 /* Gives chunk 0 its first value, all bytes 7. */
 void tiny_fill(struct tiny *t);
+
+/* A member's side: its exchange is the test's. */
+struct tiny_member {
+    struct chunks *chunks;
+    float *params, *gradient; /* [MODEL_ELEMS] at first each float its number; ones */
+    struct net_exchange *x;
+};
+void tiny_member_init(struct tiny_member *m);
+void tiny_member_free(struct tiny_member *m); /* also the exchange */
+/* Pushes all chunks' contributions to version `step`, and has them sent. */
+void tiny_push_all(struct tiny_member *m, int64_t step);
+/* Each of params is its number, and so much more. */
+void tiny_assert_params(const struct tiny_member *m, float added);
+/* Takes steps until params are at version `to`. */
+void tiny_step_on(struct tiny_member *m, int64_t from, int64_t to);
 
 #endif
