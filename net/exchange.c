@@ -312,16 +312,18 @@ enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadlin
     return st;
 }
 
-/* Where ps 0 cannot be asked now, its link asks when it is up again. */
+/* Where ps 0 cannot be asked now, its link asks when it is up again. A start asks it all the time,
+ * and may have to for long: where training waits for somebody, whoever wants to can go. */
 enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms)
 {
     int64_t deadline = clock_deadline_ns(deadline_ms);
     pthread_mutex_lock(&x->lock);
     x->soon = 1;
-    int up = x->links[0]->state == LINK_STREAMING;
+    struct link *first = x->links[0];
+    int ask = first->state == LINK_STREAMING || (x->starting && x->ending);
     pthread_mutex_unlock(&x->lock);
-    if (up)
-        link_leave_soon(x->links[0]);
+    if (ask)
+        link_leave_soon(first);
     pthread_mutex_lock(&x->lock);
     while (x->soon == 1 && x->st == ST_OK && !x->leaving &&
            clock_cond_wait(&x->changed, &x->lock, deadline) == 0)

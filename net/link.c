@@ -341,7 +341,6 @@ static void open_stream(struct link *l)
     l->n_ops = 4; /* three batches, and this function */
     l->sending = l->broken = 0;
     int back = l->lost;
-    int soon = l->index == 0 && x->soon == 1;
     l->lost = 0;
     pthread_mutex_unlock(&x->lock);
     start_op(l, &l->meta_op, meta, 2);
@@ -349,7 +348,8 @@ static void open_stream(struct link *l)
     start_recv(l);
     pthread_mutex_lock(&x->lock);
     l->joined = 1;
-    l->state = LINK_STREAMING;
+    l->state = LINK_STREAMING; /* from here on leave_soon itself asks */
+    int soon = l->index == 0 && x->soon == 1;
     request_queue_all(l);
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
@@ -406,13 +406,23 @@ static enum standing standing_of(struct link *l, const struct net_join_reply *re
     return standing;
 }
 
+/* ps 0 says where this member stands: a member that knows its index is that one, and one that does
+ * not is told. Under the lock. */
+static int place_fits(const struct net_exchange *x, const struct net_place *place)
+{
+    if (place->n_members == 0)
+        return x->member >= 0;
+    return x->member < 0 || place->member == x->member;
+}
+
 /* The exchange is in the server's generation, which sends its answer for the first time, or again.
  */
 static enum status take_reply(struct link *l, const struct net_join_reply *reply)
 {
     struct net_exchange *x = l->x;
     pthread_mutex_lock(&x->lock);
-    if (l->index == 0) {
+    int fits = l->index > 0 || place_fits(x, &reply->place);
+    if (l->index == 0 && fits) {
         x->place = reply->place;
         if (reply->place.n_members > 0)
             x->member = reply->place.member;
@@ -425,6 +435,12 @@ static enum status take_reply(struct link *l, const struct net_join_reply *reply
     int renew = !lost && init && !fetched && !x->has_first_values;
     x->has_first_values |= renew;
     pthread_mutex_unlock(&x->lock);
+    if (!fits) {
+        LOG_E(
+            "ps:0 (%s) gave this worker no index, or another worker's; are both the same version?",
+            l->addr);
+        return ST_PROTOCOL;
+    }
     if (lost) {
         LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
               l->index, l->addr);

@@ -305,6 +305,8 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     if (!l->fetched)
         l->fetched = all_fetched(l);
     wake_waiters(x, c);
+    if (x->ending) /* a start may wait for the last of them */
+        pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
     buf_unref(sent);
 }

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { N_SERVERS = 3 };
+enum { N_SERVERS = 3, STUCK_MS = 10000 };
 
 struct rig {
     struct tiny_member m;
@@ -79,9 +79,10 @@ static void set_place(struct rig *r, int member, int rank, int n_members)
     }
 }
 
-static void set_end(struct rig *r, int64_t end)
+/* From server `first` on. */
+static void set_end(struct rig *r, int first, int64_t end)
 {
-    for (int i = 0; i < N_SERVERS; i++) {
+    for (int i = first; i < N_SERVERS; i++) {
         pthread_mutex_lock(&r->tiny[i].lock);
         r->tiny[i].end = end;
         pthread_mutex_unlock(&r->tiny[i].lock);
@@ -111,7 +112,7 @@ static void test_planned_change(void **state)
     assert_int_equal(start.place.rank, 3);
     tiny_step_on(&r.m, 0, 2);
     assert_int_equal(tiny_get(&r.tiny[1], &r.tiny[1].last_rank), 3);
-    set_end(&r, 3);
+    set_end(&r, 0, 3);
     assert_int_equal(net_exchange_push(r.m.x, MODEL_CHUNKS - 1, 2, r.m.gradient, 1), ST_OK);
     assert_int_equal(net_exchange_wait(r.m.x, MODEL_CHUNKS - 1, 1, 3), ST_REBASED);
     assert_int_equal(net_exchange_push(r.m.x, MODEL_CHUNKS - 1, 3, r.m.gradient, 1), ST_REBASED);
@@ -163,12 +164,21 @@ static void *change_late(void *arg)
     tiny_await(&c->r->tiny[1], &c->r->tiny[1].n_push, MODEL_CHUNKS / 2);
     change_servers(c->r, 1, c->place);
     c->done_ns = clock_now_ns();
+    int64_t deadline = clock_deadline_ns(STUCK_MS);
+    pthread_mutex_lock(&t->lock);
+    while (t->n_join < 2 && clock_cond_wait(&t->changed, &t->lock, deadline) == 0)
+        ;
+    int stuck = t->n_join < 2;
+    pthread_mutex_unlock(&t->lock);
+    if (stuck)
+        net_exchange_cancel(c->r->m.x);
     return NULL;
 }
 
 /* How much longer after the change it takes to be in the next generation than it took to be in the
- * first one, where there is no pause either: on a busy machine both take long. */
-static int64_t start_in_the_middle(void)
+ * first one, where there is no pause either: on a busy machine both take long. first: the first
+ * server that was told where the present one ends. */
+static int64_t start_in_the_middle(int first)
 {
     struct rig r;
     struct net_start start;
@@ -181,7 +191,7 @@ static int64_t start_in_the_middle(void)
     int64_t first_ns = clock_now_ns();
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     first_ns = clock_now_ns() - first_ns;
-    set_end(&r, 1);
+    set_end(&r, first, 1);
     assert_int_equal(pthread_create(&thread, NULL, change_late, &c), 0);
     sem_wait(&c.held);
     tiny_push_all(&r.m, 0);
@@ -202,8 +212,15 @@ static void test_no_pause(void **state)
 {
     int64_t longer_ms = INT64_MAX;
     for (int i = 0; i < 20 && longer_ms >= 60; i++)
-        longer_ms = start_in_the_middle();
+        longer_ms = start_in_the_middle(0);
     assert_true(longer_ms < 60);
+}
+
+/* Where servers stop at once, the others' versions may come while the worker asks for the next
+ * generation already: ps 0 is asked when the last of them is there. */
+static void test_versions_come_late(void **state)
+{
+    start_in_the_middle(1);
 }
 
 /* What leaves the job may end: nobody looks for it any more. */
@@ -215,7 +232,7 @@ static void test_link_is_closed(void **state)
     rig_open(&r, 4);
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     tiny_step_on(&r.m, 0, 2);
-    set_end(&r, 3);
+    set_end(&r, 0, 3);
     tiny_push_all(&r.m, 2);
     assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 3), ST_REBASED);
     for (int i = 0; i < 2; i++)
@@ -260,6 +277,22 @@ static void test_any_index(void **state)
     rig_close(&r);
 }
 
+/* ps 0 that gives no index to who has none, or another one to who has his. */
+static void test_wrong_places(void **state)
+{
+    for (int member = -1; member <= 4; member += 5) {
+        struct rig r;
+        struct net_start start;
+        rig_open(&r, member);
+        if (member >= 0)
+            set_place(&r, member + 1, 0, 1);
+        assert_int_equal(CAPTURE(net_exchange_start(r.m.x, &start)), ST_PROTOCOL);
+        assert_non_null(strstr(capture_text, "no index, or another worker's"));
+        assert_int_equal(capture_lines(), 1);
+        rig_close(&r);
+    }
+}
+
 /* It takes part until the generation ends, and does not ask for the next. */
 static void test_leave_soon(void **state)
 {
@@ -274,7 +307,7 @@ static void test_leave_soon(void **state)
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_soon), 1);
     assert_int_equal(tiny_get(&r.tiny[1], &r.tiny[1].n_soon), 0);
     tiny_step_on(&r.m, 2, 4);
-    set_end(&r, 5);
+    set_end(&r, 0, 5);
     tiny_push_all(&r.m, 4);
     assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 5), ST_REBASED);
     int joins = tiny_get(&r.tiny[0], &r.tiny[0].n_join);
@@ -283,6 +316,40 @@ static void test_leave_soon(void **state)
     assert_int_equal(net_exchange_leave(r.m.x, 0, 5000), ST_OK);
     for (int i = 0; i < 2; i++)
         assert_int_equal(tiny_get(&r.tiny[i], &r.tiny[i].n_leave), 1);
+    rig_close(&r);
+}
+
+static void *leave_while_stopped(void *arg)
+{
+    struct rig *r = arg;
+    tiny_await(&r->tiny[0], &r->tiny[0].n_join, 3); /* it was asked, and says to wait */
+    enum status st = net_exchange_leave_soon(r->m.x, 5000);
+    if (st != ST_OK)
+        net_exchange_cancel(r->m.x);
+    return (void *)(intptr_t)st;
+}
+
+/* The next generation waits for other workers, maybe for ever: who wants to leave need not. */
+static void test_leave_soon_while_stopped(void **state)
+{
+    struct rig r;
+    struct net_start start;
+    pthread_t thread;
+    void *told;
+    rig_open(&r, 4);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_step_on(&r.m, 0, 2);
+    set_end(&r, 0, 3);
+    tiny_push_all(&r.m, 2);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 3), ST_REBASED);
+    tiny_set(&r.tiny[0], &r.tiny[0].retries, 1 << 20);
+    assert_int_equal(pthread_create(&thread, NULL, leave_while_stopped, &r), 0);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_CANCELLED);
+    pthread_join(thread, &told);
+    assert_int_equal((intptr_t)told, ST_OK);
+    assert_int_equal(net_exchange_is_leaving(r.m.x), 1);
+    assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_soon), 1);
+    assert_int_equal(net_exchange_leave(r.m.x, 0, 5000), ST_OK);
     rig_close(&r);
 }
 
@@ -331,13 +398,11 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planned_change),
-        cmocka_unit_test(test_no_pause),
-        cmocka_unit_test(test_link_is_closed),
-        cmocka_unit_test(test_any_index),
-        cmocka_unit_test(test_leave_soon),
-        cmocka_unit_test(test_all_begins_anew),
-        cmocka_unit_test(test_leave_soon_is_told_later),
+        cmocka_unit_test(test_planned_change),     cmocka_unit_test(test_no_pause),
+        cmocka_unit_test(test_versions_come_late), cmocka_unit_test(test_link_is_closed),
+        cmocka_unit_test(test_any_index),          cmocka_unit_test(test_wrong_places),
+        cmocka_unit_test(test_leave_soon),         cmocka_unit_test(test_leave_soon_while_stopped),
+        cmocka_unit_test(test_all_begins_anew),    cmocka_unit_test(test_leave_soon_is_told_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
