@@ -7,6 +7,7 @@
  * the client goes (the state of a running server never changes); Exchange is in stream.c. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/accept.h"
 #include "net/message.h"
 #include "net/server_impl.h"
 #include "net/socket.h"
@@ -25,7 +26,13 @@ enum {
     SERVER_HEALTH_NAME_BYTES = 128,
     SERVER_HOST_BYTES = 256,
     SERVER_REPLY_BYTES = 256 << 20,
+    SERVER_CALLS = 256, /* open on one connection; our clients have two */
+    SERVER_IDLE_MS = 60000,
 };
+
+/* What gRPC may have: for guests and connections, and for each member's stream, whose windows can
+ * hold twice bandwidth times delay. Far above what either takes; above it gRPC ends calls. */
+static const size_t quota_base = (size_t)2 << 30, quota_per_stream = (size_t)256 << 20;
 
 static const char *const method_paths[N_METHODS] = {
     [METHOD_JOIN] = "/weir.v1.Weir/Join",
@@ -316,6 +323,7 @@ static void start_watch(struct server_call *c, uint8_t *data, size_t bytes)
     atomic_store(&c->n_ops, 2);
     net_op_init(&c->op, on_watch_sent);
     net_op_init(&c->close_op, on_watch_closed);
+    net_guests_enter(&s->guests, &c->guest, c->call);
     pthread_mutex_lock(&s->lock);
     c->next = s->watches;
     if (c->next)
@@ -364,6 +372,7 @@ static void on_message(struct net_op *op, int ok)
     struct server_call *c = (struct server_call *)op;
     uint8_t *data = NULL;
     size_t bytes = 0;
+    net_guests_leave(&c->server->guests, &c->guest);
     if (!ok || !c->incoming) {
         net_call_reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, "the request carries no message");
         return;
@@ -396,6 +405,7 @@ static void start_unary(struct server_call *c)
     grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_RECV_MESSAGE}};
     ops[1].data.recv_message.recv_message = &c->incoming;
     net_op_init(&c->op, on_message);
+    net_guests_enter(&c->server->guests, &c->guest, c->call);
     if (!net_op_start(&c->op, c->call, ops, 2))
         net_call_free(c);
 }
@@ -410,6 +420,7 @@ static void reply_unknown(struct server_call *c)
     ops[2].data.send_status_from_server.status = GRPC_STATUS_UNIMPLEMENTED;
     ops[2].data.send_status_from_server.status_details = &details;
     net_op_init(&c->op, net_call_replied);
+    net_call_count_reply(c, 0);
     if (!net_op_start(&c->op, c->call, ops, 3))
         net_call_free(c);
 }
@@ -523,7 +534,16 @@ static enum status log_why_not(const char *addr)
     return ST_INVALID;
 }
 
-static grpc_server *make_server(void)
+void net_server_trusts(struct net_server *s, int more)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_trusted += more;
+    size_t n = (size_t)s->n_trusted;
+    pthread_mutex_unlock(&s->lock);
+    grpc_resource_quota_resize(s->quota, quota_base + n * quota_per_stream);
+}
+
+static grpc_server *make_server(grpc_resource_quota *quota)
 {
     static const struct net_setting settings[] = {
         {GRPC_ARG_ALLOW_REUSEPORT, 0},
@@ -535,11 +555,17 @@ static grpc_server *make_server(void)
         {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000},
         {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
         {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20000},
+        {GRPC_ARG_MAX_CONCURRENT_STREAMS, SERVER_CALLS},
+        {GRPC_ARG_MAX_CONNECTION_IDLE_MS, SERVER_IDLE_MS},
         {GRPC_ARG_ENABLE_CHANNELZ, 0},
     };
     enum { N = sizeof settings / sizeof settings[0] };
-    grpc_arg args[N];
+    grpc_arg args[N + 1];
     grpc_channel_args list = net_rt_args(settings, N, args);
+    args[list.num_args++] =
+        (grpc_arg){.type = GRPC_ARG_POINTER,
+                   .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
+                   .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}};
     return grpc_server_create(&list, NULL);
 }
 
@@ -552,15 +578,19 @@ enum status net_server_create(const struct net_server_config *cfg, struct net_se
     if (!s)
         return ST_NOMEM;
     net_rt_init();
+    net_accept_keep_room();
     s->handler = cfg->handler;
     s->people = cfg->people;
     s->max_reply_bytes = cfg->max_reply_bytes > 0 ? cfg->max_reply_bytes : SERVER_REPLY_BYTES;
     lenders_init(&s->lenders);
+    net_guests_init(&s->guests, cfg->max_guests);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->changed);
     net_op_init(&s->shutdown_op, on_shutdown);
     TRY(net_pollers_create(cfg->n_threads > 0 ? cfg->n_threads : 2, &s->pollers));
-    s->server = make_server();
+    s->quota = grpc_resource_quota_create("server");
+    grpc_resource_quota_resize(s->quota, quota_base);
+    s->server = make_server(s->quota);
     grpc_server_register_completion_queue(s->server, net_pollers_queue(s->pollers), NULL);
     grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
     s->port = grpc_server_add_http2_port(s->server, cfg->addr, plain);
@@ -653,6 +683,9 @@ void net_server_destroy(struct net_server *s)
     net_pollers_destroy(s->pollers);
     if (s->server)
         grpc_server_destroy(s->server);
+    if (s->quota)
+        grpc_resource_quota_unref(s->quota);
+    net_guests_free(&s->guests);
     lenders_free(&s->lenders);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);

@@ -61,6 +61,7 @@ struct net_server_config {
     struct net_server_people people;
     size_t max_reply_bytes; /* of answers under way, but for streams' and one that is longer alone;
                                0: 256 MiB */
+    int max_guests;         /* calls of whom nobody here knows (guests.h); 0: 128 */
 };
 
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);
@@ -83,6 +84,9 @@ void net_stream_send(struct net_stream *stream, const struct net_frame_head *hea
                      size_t bytes);
 /* Payload that may wait to be sent (at first 64 MiB); a peer for which more would is cut off. */
 void net_stream_set_limit(struct net_stream *stream, size_t bytes);
+/* 1: a member speaks over it; 0, as at first: it is one of those of which there may not be many
+ * (guests.h). */
+void net_stream_trust(struct net_stream *stream, int trusted);
 /* Sends REFUSED with `why`, then ends the stream. */
 void net_stream_fail(struct net_stream *stream, const struct net_frame_head *head, uint32_t chunk,
                      const char *why);

@@ -1,6 +1,7 @@
 /* net/server_impl.h - what server.c, server_reply.c and stream.c share. Private to them. */
 #ifndef NET_SERVER_IMPL_H
 #define NET_SERVER_IMPL_H
+#include "net/guests.h"
 #include "net/lenders.h"
 #include "net/rt.h"
 #include "net/server.h"
@@ -30,6 +31,7 @@ struct server_call {
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
     _Atomic int n_ops; /* of Watch and Coordinate; 0: the answer's batch is the only one */
+    struct net_guest guest;
     struct server_call *next, *prev; /* in one of the server's lists, under its lock */
     int stop_seen;                   /* Watch; likewise */
     uint64_t number;                 /* Coordinate: the handler's name for it */
@@ -45,6 +47,8 @@ struct net_server {
     struct net_op shutdown_op;
     int port;
     size_t max_reply_bytes;
+    grpc_resource_quota *quota; /* what gRPC may have for all connections */
+    struct net_guests guests;
     struct lenders lenders;
 
     pthread_mutex_t lock; /* guards what follows */
@@ -57,6 +61,7 @@ struct net_server {
     uint64_t n_controls;          /* so far: numbers them */
     struct server_call *replies;  /* whose answers are under way, the newest first */
     size_t reply_bytes;           /* of those answers */
+    int n_trusted;                /* streams that are no guests */
 };
 
 /* Takes the call over. The caller has counted it in n_calls. */
@@ -66,6 +71,8 @@ void net_stream_end(struct net_stream *stream, grpc_status_code code, const char
 /* The next stream that net_server_stop has not yet ended, with a reference; under s->lock. */
 struct net_stream *net_stream_next_to_stop(struct net_server *s);
 void net_stream_unref(struct net_stream *stream);
+/* So many streams more, or fewer, are members'; the quota follows. */
+void net_server_trusts(struct net_server *s, int more);
 /* One call less; wakes net_server_stop. */
 void net_server_call_gone(struct net_server *s);
 
@@ -73,6 +80,8 @@ void net_server_call_gone(struct net_server *s);
 void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
                     const char *text);
 void net_call_replied(struct net_op *op, int ok);
+/* An answer of so many bytes goes out. 0: too much is under way; the call is ended instead. */
+int net_call_count_reply(struct server_call *c, size_t bytes);
 void net_call_free(struct server_call *c);
 /* One of a Coordinate's two operations, its answer and its end, is over. */
 void net_control_op_done(struct server_call *c);

@@ -38,6 +38,7 @@ void net_call_free(struct server_call *c)
 {
     struct net_server *s = c->server;
     forget_reply(c);
+    net_guests_leave(&s->guests, &c->guest);
     if (c->incoming)
         grpc_byte_buffer_destroy(c->incoming);
     if (c->outgoing)
@@ -83,8 +84,7 @@ static int stale_replies(struct net_server *s, grpc_call *list[REPLY_END_AT_ONCE
     return n;
 }
 
-/* 1: so many bytes more may be under way. */
-static int count_reply(struct server_call *c, size_t bytes)
+int net_call_count_reply(struct server_call *c, size_t bytes)
 {
     struct net_server *s = c->server;
     grpc_call *stale[REPLY_END_AT_ONCE];
@@ -108,6 +108,9 @@ static int count_reply(struct server_call *c, size_t bytes)
         grpc_call_cancel(stale[i], NULL);
         grpc_call_unref(stale[i]);
     }
+    if (!fits)
+        grpc_call_cancel_with_status(c->call, GRPC_STATUS_UNAVAILABLE,
+                                     "the server has too many answers that nobody reads", NULL);
     return fits;
 }
 
@@ -117,11 +120,9 @@ void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_sta
     grpc_op ops[3] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER},
                       {.op = GRPC_OP_SEND_STATUS_FROM_SERVER},
                       {.op = GRPC_OP_SEND_MESSAGE}};
-    if (data && !count_reply(c, bytes)) {
+    if (!net_call_count_reply(c, data ? bytes : 0)) {
         free(data);
         data = NULL;
-        code = GRPC_STATUS_UNAVAILABLE;
-        text = "the server has too many answers that nobody reads";
     }
     grpc_slice details = grpc_slice_from_copied_string(text);
     ops[0].data.recv_close_on_server.cancelled = &c->cancelled;

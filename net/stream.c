@@ -36,6 +36,9 @@ struct net_stream {
     struct net_stream *next, *prev; /* the server's list and its lock */
     int stop_seen;                  /* likewise */
 
+    struct net_guest guest; /* until a member speaks over it */
+    _Atomic int trusted;
+
     struct net_op recv_op, send_op, close_op, status_op;
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
@@ -130,6 +133,8 @@ static void finish(struct net_stream *s)
     struct net_server *server = s->server;
     list_remove(s);
     server->handler.stream_closed(server->handler.ctx, s);
+    net_stream_trust(s, 0);
+    net_guests_leave(&server->guests, &s->guest);
     drop_queue(s);
     give_back(s);
     grpc_call_unref(s->call);
@@ -399,6 +404,7 @@ void net_stream_open(struct net_server *server, grpc_call *call)
     grpc_op first = {.op = GRPC_OP_SEND_INITIAL_METADATA};
     s->sending = 1; /* on_sent sees the first batch as a message that was sent */
     start_op(s, &s->send_op, &first, 1);
+    net_guests_enter(&server->guests, &s->guest, call);
     start_recv(s);
     if (stopping)
         net_stream_end(s, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
@@ -538,6 +544,18 @@ void net_stream_set_limit(struct net_stream *s, size_t bytes)
     pthread_mutex_lock(&s->lock);
     s->limit = bytes;
     pthread_mutex_unlock(&s->lock);
+}
+
+void net_stream_trust(struct net_stream *s, int trusted)
+{
+    int change = trusted - atomic_exchange(&s->trusted, trusted);
+    if (!change)
+        return;
+    if (trusted)
+        net_guests_leave(&s->server->guests, &s->guest);
+    else
+        net_guests_return(&s->server->guests, &s->guest, s->call);
+    net_server_trusts(s->server, change);
 }
 
 void net_stream_fail(struct net_stream *s, const struct net_frame_head *head, uint32_t chunk,

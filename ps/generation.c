@@ -178,6 +178,18 @@ static void leave_done(struct ps_service *s, struct run *r)
     }
 }
 
+/* Who was a member speaks again, as one, in the run that has begun. */
+static void doubt_streams(struct ps_service *s, const struct run *old)
+{
+    for (int i = 0; i < old->plan->n_members; i++) {
+        pthread_mutex_lock(&s->lock);
+        uint64_t stream = old->members[i].stream;
+        pthread_mutex_unlock(&s->lock);
+        if (stream)
+            ps_streams_doubt(s->streams, stream);
+    }
+}
+
 /* Under `change`. */
 static enum status begin(struct ps_service *s, const struct net_plan *plan,
                          const struct ps_restore *restore)
@@ -194,8 +206,10 @@ static enum status begin(struct ps_service *s, const struct net_plan *plan,
     struct run *gone = swap(s, run_ref(r), &over);
     leave_done(s, r);
     log_run(r, !old || ended);
-    if (old)
+    if (old) {
         ps_store_stop(old->store, -1); /* whoever waits for what has been announced, too */
+        doubt_streams(s, old);
+    }
     service_let_go(gone);
     run_unref(old);
     if (s->cfg.started)

@@ -57,6 +57,8 @@ static struct run *enter_run(struct ps_service *s, const struct net_frame_head *
     if (c->run && c->run == s->run && frame_same_head(head, &c->head))
         return c->run;
     struct run *old = c->run;
+    uint64_t before = 0; /* the member's stream */
+    int trusted = 0;
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run;
     if (r) {
@@ -64,6 +66,8 @@ static struct run *enter_run(struct ps_service *s, const struct net_frame_head *
         if (head->generation == r->generation && head->member < (uint32_t)r->plan->n_members) {
             struct member *m = &r->members[head->member];
             if (m->incarnation == head->incarnation) {
+                before = m->stream != c->number ? m->stream : 0;
+                trusted = 1;
                 m->stream = c->number;
                 m->missing_ns = 0;
                 m->spoke = 1;
@@ -73,6 +77,9 @@ static struct run *enter_run(struct ps_service *s, const struct net_frame_head *
     c->run = r;
     c->head = *head;
     pthread_mutex_unlock(&s->lock);
+    net_stream_trust(stream, trusted);
+    if (before)
+        ps_streams_doubt(s->streams, before);
     if (r && !net_stream_is_local(stream))
         ps_store_sum(r->store);
     if (r) /* of each chunk, an answer to a PUSH and one to a PULL may be on their way */

@@ -122,3 +122,12 @@ void ps_streams_fail(struct ps_streams *s, uint64_t number, const struct net_fra
     net_stream_fail(p->stream, head, 0, why);
     pthread_mutex_unlock(&p->lock);
 }
+
+void ps_streams_doubt(struct ps_streams *s, uint64_t number)
+{
+    struct place *p = lock_place(s, number);
+    if (!p)
+        return;
+    net_stream_trust(p->stream, 0);
+    pthread_mutex_unlock(&p->lock);
+}

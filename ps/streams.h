@@ -24,5 +24,7 @@ void ps_streams_send(struct ps_streams *s, uint64_t number, const struct net_fra
 /* As net_stream_fail; nothing if the stream has closed. */
 void ps_streams_fail(struct ps_streams *s, uint64_t number, const struct net_frame_head *head,
                      const char *why);
+/* No member speaks over it any more, as far as is known; nothing if the stream has closed. */
+void ps_streams_doubt(struct ps_streams *s, uint64_t number);
 
 #endif

@@ -1,0 +1,210 @@
+#!/usr/bin/python3
+"""Peers that speak HTTP/2 as far as it suits them: messages that are never finished, connections
+and calls without end. The server's memory stays bounded, it goes on listening, and the workers of a
+running job notice nothing."""
+# label: cluster
+import os
+import re
+import resource
+import select
+import signal
+import socket
+import struct
+import unittest
+
+import harness
+from test_backpressure import memory
+
+MB = 1 << 20
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST, SETTINGS, PING, WINDOW = 0, 1, 3, 4, 6, 8
+GUESTS = 128  # calls of strangers that may be open: net/guests.h
+
+
+def frame(kind, flags, stream, payload=b""):
+    return (len(payload).to_bytes(3, "big") + bytes([kind, flags]) + struct.pack(">I", stream) +
+            payload)
+
+
+def head(path):
+    """A call's HEADERS: literals, as HPACK writes them without a table."""
+    out = b""
+    for name, value in ((":method", "POST"), (":scheme", "http"), (":path", path),
+                        (":authority", "weir"), ("content-type", "application/grpc"),
+                        ("te", "trailers")):
+        out += b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+    return out
+
+
+class Peer:
+    """One connection, which sends what it is told and answers what keeps it alive."""
+
+    def __init__(self, test, address, polite=True):
+        host, port = address.split(":")
+        self.socket = socket.create_connection((host, int(port)), 10)
+        test.addCleanup(self.socket.close)
+        self.polite = polite  # takes note of the server's settings
+        self.received, self.window, self.initial = b"", {0: 65535}, 65535
+        self.ended, self.open = set(), []
+        self.send(PREFACE + frame(SETTINGS, 0, 0))
+
+    def send(self, raw):
+        self.socket.settimeout(10 * harness.SLOWNESS)
+        self.socket.sendall(raw)
+
+    def call(self, path):
+        stream = 2 * len(self.window) - 1
+        self.window[stream] = self.initial
+        self.open.append(stream)
+        self.send(frame(HEADERS, 4, stream, head(path)))
+        return stream
+
+    def take(self, wait=0.0):
+        """What has come by now. False: the connection is closed."""
+        while select.select([self.socket], [], [], wait)[0]:
+            wait = 0.0
+            try:
+                raw = self.socket.recv(1 << 16)
+            except ConnectionError:
+                raw = b""
+            if not raw:
+                return False
+            self.received += raw
+            while len(self.received) >= 9:
+                n = int.from_bytes(self.received[:3], "big")
+                if len(self.received) < 9 + n:
+                    break
+                kind, flags, stream = struct.unpack(">BBI", self.received[3:9])
+                self.note(kind, flags, stream & 0x7fffffff, self.received[9:9 + n])
+                self.received = self.received[9 + n:]
+        return True
+
+    def note(self, kind, flags, stream, payload):
+        if kind == SETTINGS and not flags & 1 and self.polite:
+            for at in range(0, len(payload), 6):
+                key, value = struct.unpack(">HI", payload[at:at + 6])
+                if key == 4:
+                    for s in self.window:
+                        self.window[s] += (value - self.initial) * (s > 0)
+                    self.initial = value
+            self.send(frame(SETTINGS, 1, 0))
+        elif kind == PING and not flags & 1:
+            self.send(frame(PING, 1, 0, payload))
+        elif kind == WINDOW:
+            self.window[stream] = self.window.get(stream, 0) + struct.unpack(">I", payload)[0]
+        elif kind == RST or (kind == HEADERS and flags & 1):
+            self.ended.add(stream)
+            if stream in self.open:
+                self.open.remove(stream)
+
+    def data(self, stream, payload):
+        """As much of it as may be sent now; its length."""
+        n = min(len(payload), self.window[0], self.window[stream], 16384)
+        if n <= 0 or stream in self.ended:
+            return 0
+        self.send(frame(DATA, 0, stream, payload[:n]))
+        self.window[0] -= n
+        self.window[stream] -= n
+        return n
+
+
+class Flood(harness.Test):
+    def long_job(self):
+        job = self.job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
+                              "--log_every=10", "--fault_push_delay_ms=2"])
+        job.start()
+        job.workers[0].wait_line("training step 10 done")
+        return job
+
+    def finish(self, job):
+        """It has gone on, goes on, and nobody was cut off."""
+        step = int(re.findall(r"training step (\d+) done", job.workers[0].output())[-1])
+        job.workers[0].wait_line("training step %d done" % (step + 50))
+        for worker in job.workers:
+            self.assertNotRegex(worker.output(), "connection to .* lost")
+        for process in (*job.workers, *job.ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def hold(self, peers, n_bytes):
+        """Each call of theirs gets a message of 8 MiB, but for what is beyond n_bytes."""
+        sent = {}
+        chunk = bytes(16384)
+        for peer in peers:
+            for stream in peer.open:
+                peer.data(stream, b"\0" + struct.pack(">I", 8 * MB))
+                sent[peer, stream] = 0
+        moved = 1
+        while moved:
+            moved = 0
+            for peer in peers:
+                self.assertTrue(peer.take(0.2 / len(peers)), "the connection is closed")
+                for stream in list(peer.open):
+                    if sent[peer, stream] < n_bytes:
+                        n = peer.data(stream, chunk)
+                        sent[peer, stream] += n
+                        moved += n
+
+    def flood(self, path, polite=True):
+        """Of 200 calls that hold half a message the oldest end."""
+        job = self.long_job()
+        before = memory(job.ps[0], "VmRSS")
+        peers = [Peer(self, job.ps_hosts[0], polite) for _ in range(4)]
+        for peer in peers:
+            peer.take(1)
+            for _ in range(50):
+                peer.call(path)
+        self.hold(peers, MB)
+        grown = memory(job.ps[0], "VmRSS") - before
+        n_open = sum(len(peer.open) for peer in peers)
+        self.assertIn(n_open, range(GUESTS - 4, GUESTS + 1))
+        if not harness.SANITIZE:
+            self.assertLess(grown, (GUESTS + 32) * MB)
+        job.ps[0].wait_line("more than %d calls of strangers" % GUESTS)
+        self.finish(job)
+
+    def test_unfinished_requests(self):
+        self.flood("/weir.v1.Weir/Join")
+
+    def test_unfinished_frames(self):
+        self.flood("/weir.v1.Weir/Exchange")
+
+    def test_who_takes_no_note_of_settings(self):
+        """The limits hold for a client, too, that never says that it knows them."""
+        self.flood("/weir.v1.Weir/Command", polite=False)
+
+    def test_watches(self):
+        """Whoever watches for ever is ended as well when there are many more."""
+        job = self.long_job()
+        peer = Peer(self, job.ps_hosts[0])
+        peer.take(1)
+        for _ in range(200):
+            stream = peer.call("/grpc.health.v1.Health/Watch")
+            peer.send(frame(DATA, 1, stream, bytes(5)))
+        while len(peer.open) > GUESTS:
+            self.assertTrue(peer.take(10 * harness.SLOWNESS))
+        self.assertEqual(len(peer.open), GUESTS)
+        self.finish(job)
+
+    def test_connections(self):
+        """More than the process may have files: it goes on listening."""
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        job = self.job(flags=["--batch_size=20", "--train_steps=30", "--seed=3"])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
+        try:
+            job.start_ps()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        peers = [Peer(self, job.ps_hosts[0]) for _ in range(200)]
+        job.ps[0].wait_line(r"a connection is refused: 96 descriptors are in use; a higher limit")
+        closed = [peer for peer in peers if not peer.take(2)]
+        self.assertIn(len(closed), range(100, 200))
+        self.assertLess(len(os.listdir("/proc/%d/fd" % job.ps[0].popen.pid)), 128)
+        for peer in peers:
+            peer.socket.close()
+        for task in range(2):
+            job.start_worker(task)
+        job.finish()
+
+
+if __name__ == "__main__":
+    harness.main()
