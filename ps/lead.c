@@ -274,6 +274,14 @@ static void finish(struct lead *l, struct run *run, int ended)
     pthread_mutex_unlock(&l->lock);
 }
 
+/* 1: servers are on their way to a generation, or were cut off in the middle of a step, which the
+ * next generation puts right: there is nothing yet that could be saved. Under the lock. */
+static int is_between(const struct lead *l)
+{
+    return l->phase == PHASE_BEGINNING ||
+           (l->phase == PHASE_STOPPING && l->stop_step < 0 && l->cfg.saver);
+}
+
 static void *lead_main(void *arg)
 {
     struct lead *l = arg;
@@ -281,8 +289,7 @@ static void *lead_main(void *arg)
         int ended;
         pthread_mutex_lock(&l->lock);
         int stopping = l->stopping, finishing = l->finishing, finished = l->finished;
-        /* servers that are on their way to a generation have nothing that could be saved */
-        int changing = !finishing || (l->phase == PHASE_BEGINNING && clock_now_ns() < l->begin_ns);
+        int changing = !finishing || (clock_now_ns() < l->begin_ns && is_between(l));
         pthread_mutex_unlock(&l->lock);
         if (stopping)
             return NULL;

@@ -345,13 +345,26 @@ static void tell_lost(const struct remote *r, const struct net_plan *p)
           from, p->generation);
 }
 
-/* The members of the next generation, of which there are c->n_next; malloc'd. */
-static int *next_members(const struct census *c)
+static int is_finishing(struct lead *l)
 {
-    int n = 0, *member = malloc((size_t)(c->n_next > 0 ? c->n_next : 1) * sizeof *member);
-    for (int i = 0; member && i < c->n; i++)
+    pthread_mutex_lock(&l->lock);
+    int finishing = l->finishing;
+    pthread_mutex_unlock(&l->lock);
+    return finishing;
+}
+
+/* The members of the next generation; malloc'd. At the end those of the one before: nobody is
+ * waited for any more, and who comes back later goes on from the checkpoint. */
+static int *next_members(const struct lead *l, const struct census *c, int ends, int *n)
+{
+    const struct net_plan *p = l->plan;
+    int *member = malloc(((size_t)(ends ? p->n_members : c->n) + 1) * sizeof *member);
+    *n = 0;
+    for (int i = 0; member && !ends && i < c->n; i++)
         if (c->who[i].lot == LOT_STAYS || c->who[i].lot == LOT_JOINS)
-            member[n++] = c->who[i].member;
+            member[(*n)++] = c->who[i].member;
+    for (int i = 0; member && ends && i < p->n_members; i++)
+        member[(*n)++] = p->member[i];
     return member;
 }
 
@@ -394,13 +407,13 @@ static void decide(struct lead *l, const struct remote *lost)
     struct census c = {.n = 0};
     struct hosts servers = {0, NULL};
     struct net_plan *p = NULL;
-    int *member = NULL;
+    int *member = NULL, n_members = 0, ends = is_finishing(l);
     enum status st = lead_census_take(l, &c);
     TRY(st);
-    if (!enough(l, &c, lost ? l->last_step : lowest_version(l)))
+    if (!ends && !enough(l, &c, lost ? l->last_step : lowest_version(l)))
         goto done;
     TRY(find_start(l, lost != NULL, &start));
-    member = next_members(&c);
+    member = next_members(l, &c, ends, &n_members);
     TRY(member ? ST_OK : ST_NOMEM);
     TRY(lead_servers_next(l, &servers));
     struct plan_next next = {.generation = l->plan->generation + 1,
@@ -410,12 +423,13 @@ static void decide(struct lead *l, const struct remote *lost)
                              .position = start.position,
                              .restore = start.name,
                              .member = member,
-                             .n_members = c.n_next,
+                             .n_members = n_members,
                              .servers = &servers};
     TRY(plan_make_next(&next, &p));
     if (lost)
         tell_lost(lost, p);
-    tell_workers(l, p, &c);
+    if (!ends)
+        tell_workers(l, p, &c);
     tell_servers(next.base, p);
     if (start.source != PLAN_MEMORY) {
         pthread_mutex_lock(&l->lock);

@@ -60,9 +60,9 @@ class Coordinate(harness.Test):
     def setUpClass(cls):
         cls.pb = messages()
 
-    def start_ps0(self, n_ps, *flags, n_workers=1):
+    def start_ps0(self, n_ps, *flags, n_workers=1, n_chunks=0):
         pb = self.pb
-        self.n_workers = n_workers
+        self.n_workers, self.n_chunks = n_workers, n_chunks or n_ps
         self.server_job = self.job(n_ps=n_ps, n_workers=n_workers)
         self.ps = self.server_job.start_ps(0, *flags)
         channel = grpc.insecure_channel(self.server_job.ps_hosts[0])
@@ -95,7 +95,7 @@ class Coordinate(harness.Test):
                      chunk_bytes=4 * N, optimizer=pb.Optimizer(
                          name="sgd", learning_rate=0.5, decay=0.9, beta1=0.9, beta2=0.999,
                          epsilon=1e-8))
-        job.parameters.add(name="w", dims=[len(self.server_job.ps_hosts), N])
+        job.parameters.add(name="w", dims=[self.n_chunks, N])
         return self.join_call(pb.JoinRequest(protocol=1, member=member, incarnation=70 + member,
                                              job=job), timeout=10 * harness.SLOWNESS)
 
@@ -110,17 +110,21 @@ class Coordinate(harness.Test):
             self.assertLess(time.monotonic(), deadline, reply)
             time.sleep(0.05)  # as a worker does before it asks again
 
-    def piece(self, joined, kind, step, payload, member=0):
-        """The answer of ps 0 about its first chunk; a stream for each."""
+    def send(self, joined, kind, step, payload, member=0, chunk=0):
+        """The answers of ps 0, on a stream of their own."""
         pb = self.pb
-        piece = pb.Piece(kind=pb.Piece.Kind.Value(kind), step=step, weight=1, payload=payload,
+        piece = pb.Piece(kind=pb.Piece.Kind.Value(kind), chunk=chunk, step=step, weight=1, payload=payload,
                          crc32c=CRC[payload])
         frame = pb.Frame(generation=joined.generation, member=joined.rank,
                          incarnation=70 + member, pieces=[piece])
-        answers = self.exchange(iter([frame]), timeout=20 * harness.SLOWNESS)
+        return self.exchange(iter([frame]), timeout=20 * harness.SLOWNESS)
+
+    def piece(self, joined, kind, step, payload, **of):
+        """The kind of the answer, by default about the first chunk."""
+        answers = self.send(joined, kind, step, payload, **of)
         kind = next(answers).pieces[0].kind
         answers.cancel()
-        return pb.Piece.Kind.Name(kind)
+        return self.pb.Piece.Kind.Name(kind)
 
     def removes(self, worker):
         return self.command(self.pb.CommandRequest(
@@ -218,6 +222,22 @@ class Coordinate(harness.Test):
         self.assertEqual(self.await_join(generation=3, member=1).n_members, 2)
         time.sleep(1)  # in which it would be removed again
         self.assertEqual(self.joins(member=1).generation, 3)
+
+
+    def test_end_in_the_middle_of_a_step(self):
+        """SIGTERM while training waits for workers, where it was cut off between two chunks: the
+        last checkpoint is of the step that all chunks have."""
+        self.start_ps0(1, *self.ckpt("--save_steps=1000", "--worker_timeout=4", "--min_workers=2"),
+                       n_workers=2, n_chunks=2)
+        joined = [self.await_join(member=member) for member in range(2)]
+        for chunk in range(2):
+            self.assertEqual(self.piece(joined[0], "INIT", 0, VALUES, chunk=chunk), "VERSION")
+        other = self.send(joined[0], "PUSH", 0, GRADIENT)
+        self.assertEqual(self.piece(joined[1], "PUSH", 0, GRADIENT, member=1), "APPLIED")
+        other.cancel()
+        self.ps.wait_line("training waits at step 0: 0 workers are there, --min_workers=2")
+        self.ps.stop(seconds=12, status=143)
+        self.ps.wait_line("checkpoint at step 0: ")
 
 
 if __name__ == "__main__":
