@@ -39,21 +39,22 @@ static int lives_on(struct lead *l)
 
 /* 1: its time is up; else *due_ns is when it is, if it is away. To come into a new generation it
  * has a while in any case. Once a Stop is out, streams end by themselves: then who asks to join is
- * here, and a missing stream counts if it was missing before. */
+ * here, whoever was late before is late, and a missing stream counts if it was missing before. */
 static int is_late(struct lead *l, const struct ps_person *p, int64_t *due_ns)
 {
     int64_t now = clock_now_ns(), since = INT64_MAX, allowed = l->cfg.worker_timeout_ms;
-    int running = l->phase == PHASE_RUNNING;
+    int running = l->phase == PHASE_RUNNING, is_back = !running && p->asked;
     if (!p->joined && !lives_on(l) && l->cfg.min_workers == 0)
         return 0;
+    if (!running && !is_back && l->late[p->member])
+        return 1;
     if (p->missing_ms >= 0)
         since = now - p->missing_ms * 1000000;
-    int is_back = !running && p->missing_ms >= 0 && since >= l->stop_ns;
     if (p->spoke && !is_back && missed_since(l, p->member) < since)
         since = missed_since(l, p->member);
     if (since == INT64_MAX)
         return 0;
-    if ((running ? !p->spoke : since >= l->stop_ns) && allowed < REJOIN_MS)
+    if ((!p->spoke || (!running && since >= l->stop_ns)) && allowed < REJOIN_MS)
         allowed = REJOIN_MS;
     since += allowed * 1000000;
     if (since > now && since < *due_ns)
@@ -74,6 +75,17 @@ static int was_removed(struct lead *l, const struct ps_person *p)
     }
     pthread_mutex_unlock(&l->lock);
     return removed;
+}
+
+static enum lot lot_of(struct lead *l, const struct ps_person *p, int64_t *due_ns)
+{
+    if (p->done)
+        return LOT_DONE;
+    if (was_removed(l, p))
+        return LOT_REMOVED;
+    if (p->leaving)
+        return LOT_LEAVES;
+    return is_late(l, p, due_ns) ? LOT_LATE : LOT_STAYS;
 }
 
 static void add(struct census *c, const struct ps_person *p, enum lot lot)
@@ -104,16 +116,16 @@ enum status lead_census_take(struct lead *l, struct census *out)
         c.who = calloc((size_t)(n + n_waiting) + 1, sizeof *c.who);
     if (st == ST_OK && !c.who)
         st = ST_NOMEM;
+    if (l->phase == PHASE_RUNNING)
+        memset(l->late, 0, sizeof l->late);
     for (int i = 0; st == ST_OK && i < n; i++) {
         const struct ps_person *p = &members[i];
-        int goes = !p->done && (p->leaving || was_removed(l, p));
+        enum lot lot = lot_of(l, p, &c.due_ns);
+        int goes = lot == LOT_LEAVES || lot == LOT_REMOVED;
         c.n_gone += goes && (p->missing_ms >= 0 || missed_since(l, p->member) != INT64_MAX);
-        add(&c, p,
-            p->done                    ? LOT_DONE
-            : was_removed(l, p)        ? LOT_REMOVED
-            : p->leaving               ? LOT_LEAVES
-            : is_late(l, p, &c.due_ns) ? LOT_LATE
-                                       : LOT_STAYS);
+        if (l->phase == PHASE_RUNNING)
+            l->late[p->member] = lot == LOT_LATE;
+        add(&c, p, lot);
     }
     for (int i = 0; st == ST_OK && i < n_waiting; i++)
         if (waiting[i].member >= 0 && waiting[i].member < JOB_MAX_WORKERS && l->plan &&

@@ -73,6 +73,8 @@ struct lead {
     int64_t line_ns;  /* when what is waited for is named next */
     int64_t stop_ns;  /* when the Stop under way was given */
     int64_t due_ns;   /* something falls due then; INT64_MAX */
+    /* By index: members that were late when no Stop was out yet. */
+    unsigned char late[JOB_MAX_WORKERS];
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;

@@ -117,6 +117,7 @@ static int note_stopped(struct member *m, const struct net_join *req)
     if (!m->missing_ns)
         return 0;
     m->missing_ns = clock_now_ns();
+    m->asked = 1;
     if (before == req->incarnation || m->done)
         return 0;
     m->incarnation = 0;
@@ -397,7 +398,8 @@ static struct ps_person person_of(const struct run *r, int rank, int64_t now_ns)
                           .joined = m->joined,
                           .leaving = m->leaving,
                           .done = m->done,
-                          .spoke = m->spoke};
+                          .spoke = m->spoke,
+                          .asked = m->asked};
     memcpy(p.address, m->address[0] ? m->address : m->peer, sizeof p.address);
     return p;
 }

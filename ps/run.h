@@ -22,6 +22,7 @@ struct member {
     int spoke;            /* over some stream, in this generation */
     uint64_t stream;      /* over which it spoke last; 0: none */
     int64_t missing_ns;   /* since when it has had none; 0: it has one */
+    int asked;            /* to join, since the run stopped */
     char peer[96];
     char address[96]; /* how it names its host; may be empty */
 };

@@ -66,6 +66,7 @@ struct ps_person {
     int leaving;        /* it wants to leave, or has left, before the job's end */
     int done;           /* it has left after its last step */
     int spoke;          /* it has had a stream in this generation */
+    int asked;          /* it is there, and asks for the next one: this generation is over */
     char address[96];   /* of its host; may be empty */
 };
 

@@ -229,6 +229,27 @@ class Generations(harness.Test):
             summaries = job.finish(120)
             self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
 
+    def test_worker_is_not_waited_for(self):
+        """--worker_timeout=0: a worker that dies is left out at once, each time, and is taken in
+        again when it comes back."""
+        for n_ps in (1, 2):
+            job = self.job(n_ps=n_ps, n_workers=3, model="lenet5",
+                           flags=[*SLOW, "--train_steps=200"])
+            job.start(["--worker_timeout=0"])
+            job.workers[0].wait_line("training step 9 done")
+            for i in range(4):
+                task = 2 - i % 2
+                self.kill(job.workers[task])
+                job.ps[0].wait_line(r"worker %d \(.*\) has not come back for 0 s: training goes on "
+                                    r"without it from step \d+ \(generation %d, 2 workers\)" %
+                                    (task, 2 * i + 2), seconds=5)
+                job.start_worker(task)
+                m = job.ps[0].wait_line(r"worker %d \(.*\) joins at step (\d+) \(generation %d, "
+                                        r"3 workers\)" % (task, 2 * i + 3))
+                job.workers[0].wait_line(r"\(global step: %d\)" % (int(m.group(1)) + 2))
+            summaries = job.finish(120)
+            self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
+
     def test_worker_comes_back_in_time(self):
         """Within the time there is no new generation, and no bit differs."""
         job = self.slow_job(2)
