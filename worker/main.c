@@ -55,6 +55,7 @@ struct worker {
     int ended_by; /* signal that ended the run at once; 0: none */
     int ready;    /* trainer and exchange are there to be stopped */
     int training; /* with servers, whom it can leave in order */
+    int trained;  /* all steps are taken, or it has left: what remains ends by itself */
     int over;     /* main is done with the signal thread */
 };
 
@@ -81,9 +82,10 @@ static void leave_in_order(struct worker *w)
     int64_t deadline = clock_deadline_ns(LEAVE_MS);
     enum status st = w->exchange.ops->leave_soon(w->exchange.ctx, TELL_MS);
     pthread_mutex_lock(&w->lock);
-    while (!w->over && st == ST_OK && clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
+    while (!w->trained && !w->over && st == ST_OK &&
+           clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
         ;
-    int late = !w->over;
+    int late = !w->trained && !w->over;
     if (late)
         w->ended_by = SIGTERM;
     pthread_mutex_unlock(&w->lock);
@@ -106,15 +108,18 @@ static void *signal_main(void *arg)
     sigwait(&set, &sig);
     pthread_mutex_lock(&w->lock);
     int over = w->over, ready = w->ready;
-    int leave = !over && sig == SIGTERM && w->training;
+    int last = !over && sig == SIGTERM && w->trained;
+    int leave = !over && sig == SIGTERM && w->training && !last;
     w->signal = over ? 0 : sig;
-    w->ended_by = leave ? 0 : w->signal;
+    w->ended_by = leave || last ? 0 : w->signal;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
     if (over)
         return NULL;
     if (leave)
         LOG_W("SIGTERM: leaving the job when the others are ready; once more ends at once");
+    else if (last)
+        LOG_W("SIGTERM: training is over; ending with its figures; once more ends at once");
     else
         LOG_W("%s: stopping%s; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted",
               ready ? "" : " after this part of the set-up");
@@ -123,7 +128,7 @@ static void *signal_main(void *arg)
     stop_signals(SIG_UNBLOCK);
     if (leave)
         leave_in_order(w);
-    else if (ready)
+    else if (ready && !last)
         stop_now(w);
     pthread_mutex_lock(&w->lock); /* stays: it is the one thread that can be given the second */
     while (!w->over)
@@ -463,6 +468,10 @@ static enum status run(struct worker *w)
     w->training = w->exchange.ops->leave_soon && !w->signal;
     pthread_mutex_unlock(&w->lock);
     TRY(trainer_run(w->trainer, &start, &result));
+    pthread_mutex_lock(&w->lock);
+    w->trained = 1;
+    pthread_cond_broadcast(&w->signalled);
+    pthread_mutex_unlock(&w->lock);
     if (result.left) { /* whoever does not hear it sees that the stream is gone */
         w->exchange.ops->leave(w->exchange.ctx, 0);
         LOG_I("left the job at step %" PRId64 ", as worker %d", result.global_step, result.member);

@@ -83,6 +83,23 @@ class Leaving(harness.Test):
             ps.wait(20)
         self.assertEqual(samples.wrong(self.records, STEPS), [])
 
+    def test_when_all_is_done(self):
+        """SIGTERM while a worker reports, its steps taken: it ends with 0, as it would have."""
+        for n_ps in (0, 1):
+            job = self.job(n_ps=n_ps, n_workers=1, flags=FLAGS)
+            figures = job.summary_path(0) + ".part"
+            os.mkfifo(figures) # that nobody reads yet
+            job.start()
+            worker = job.workers[0]
+            worker.wait_line("test accuracy: ")
+            worker.popen.send_signal(signal.SIGTERM)
+            worker.wait_line("SIGTERM: training is over")
+            with open(figures, "rb") as f:
+                self.assertIn(b"global_step", f.read())
+            for p in (worker, *job.ps):
+                p.wait(20, 0)
+            os.remove(job.summary_path(0))
+
     def test_everything(self):
         """Servers and workers together: a last checkpoint, then training goes on from there."""
         for n_ps, n_workers in ((1, 1), (2, 3)):
