@@ -41,7 +41,8 @@ enum status net_control_call(struct net_control_client *c, const struct net_cont
     enum status st = ST_OK;
     TRY(message_pack_control(request, &out.data, &out.n));
     TRY(net_unary_call(c->unary, "/weir.v1.Weir/Coordinate", &out, deadline_ms, &in, text));
-    if (message_unpack_control_reply(in.data, in.n, reply, text) != ST_OK)
+    st = message_unpack_control_reply(in.data, in.n, reply, text);
+    if (st == ST_INVALID)
         st = ST_PROTOCOL;
 done:
     if (st != ST_OK)
