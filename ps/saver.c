@@ -20,7 +20,7 @@ enum use { USE_NONE, USE_CALLER, USE_CHUNKS, USE_WRITER };
 
 struct saver {
     struct saver_config cfg;
-    struct run *run; /* that the capture is of; by the caller of order */
+    struct run *run; /* that the capture is of; NULL: no order is under way */
     struct ps_capture *capture;
     pthread_t thread;
     int has_thread;
@@ -68,11 +68,19 @@ static enum status write_aside(const struct ps_checkpoint_file *file, const stru
     return w.st;
 }
 
-static void write_file(struct saver *s)
+/* Whoever has the capture: what was captured and its run are needed no more. */
+static void let_go(struct saver *s)
+{
+    ps_capture_destroy(s->capture);
+    run_unref(s->run);
+    s->capture = NULL;
+    s->run = NULL;
+}
+
+/* state: of the order that the capture is for. */
+static void write_file(struct saver *s, struct saver_state state)
 {
     int64_t begin = clock_now_ns();
-    struct saver_state state;
-    saver_state(s, &state);
     struct ps_checkpoint_file file = {
         .folder = s->cfg.folder,
         .step = state.step,
@@ -84,7 +92,7 @@ static void write_file(struct saver *s)
         .progress = run_progress(s->run, state.step),
     };
     enum status st = write_aside(&file, s->capture, &state.file);
-    ps_capture_end(s->capture);
+    let_go(s);
     if (st == ST_OK)
         LOG_D("checkpoint at step %" PRId64 ": %.1f MB written in %.0f ms", state.step,
               (double)state.file.bytes * 1e-6, (double)(clock_now_ns() - begin) * 1e-6);
@@ -109,9 +117,10 @@ static void *saver_main(void *arg)
         }
         s->use = USE_WRITER;
         s->state.phase = SAVER_WRITING;
+        struct saver_state state = s->state;
         pthread_mutex_unlock(&s->lock);
         s->cfg.changed(s->cfg.ctx);
-        write_file(s);
+        write_file(s, state);
         s->cfg.changed(s->cfg.ctx);
         pthread_mutex_lock(&s->lock);
     }
@@ -148,8 +157,7 @@ void saver_destroy(struct saver *s)
     pthread_mutex_unlock(&s->lock);
     if (s->has_thread)
         pthread_join(s->thread, NULL);
-    ps_capture_destroy(s->capture);
-    run_unref(s->run);
+    let_go(s);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -179,22 +187,15 @@ static void set(struct saver *s, enum use use, enum saver_phase phase)
 static enum status take_run(struct saver *s, uint64_t generation)
 {
     int ended;
-    struct run *r = ps_service_run(s->cfg.service, &ended);
-    if (r && (r->generation != generation || r->self < 0)) {
+    s->run = ps_service_run(s->cfg.service, &ended);
+    if (!s->run)
+        return ST_NOT_FOUND;
+    if (s->run->generation != generation || s->run->self < 0) {
         LOG_D("an order of generation %" PRIu64 " meets generation %" PRIu64 ", server %d",
-              generation, r->generation, r->self);
-        run_unref(r);
+              generation, s->run->generation, s->run->self);
         return ST_RANGE;
     }
-    if (r == s->run) {
-        run_unref(r);
-        return r ? ST_OK : ST_NOT_FOUND;
-    }
-    ps_capture_destroy(s->capture);
-    run_unref(s->run);
-    s->capture = NULL;
-    s->run = r;
-    return r ? ps_capture_create(r->store, on_captured, s, &s->capture) : ST_NOT_FOUND;
+    return ps_capture_create(s->run->store, on_captured, s, &s->capture);
 }
 
 void saver_order(struct saver *s, uint64_t order, uint64_t generation, int64_t step)
@@ -206,16 +207,16 @@ void saver_order(struct saver *s, uint64_t order, uint64_t generation, int64_t s
     if (!seized) {
         LOG_W("no checkpoint at step %" PRId64 ": an earlier one is still being written", step);
     } else {
-        if (s->capture)
-            ps_capture_end(s->capture);
+        let_go(s);
         pthread_mutex_lock(&s->lock);
         s->captured = 0; /* nobody sets it any more before begin */
         pthread_mutex_unlock(&s->lock);
         enum status st = take_run(s, generation);
-        if (st == ST_OK && s->capture)
+        if (st == ST_OK)
             st = ps_capture_begin(s->capture, step);
-        int armed = st == ST_OK && s->capture;
-        set(s, armed ? USE_CHUNKS : USE_NONE, armed ? SAVER_ARMED : SAVER_FAILED);
+        if (st != ST_OK)
+            let_go(s);
+        set(s, st == ST_OK ? USE_CHUNKS : USE_NONE, st == ST_OK ? SAVER_ARMED : SAVER_FAILED);
     }
     s->cfg.changed(s->cfg.ctx);
 }
@@ -224,8 +225,7 @@ void saver_cancel(struct saver *s)
 {
     if (!seize(s))
         return;
-    if (s->capture)
-        ps_capture_end(s->capture);
+    let_go(s);
     set(s, USE_NONE, SAVER_IDLE);
 }
 

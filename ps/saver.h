@@ -1,9 +1,10 @@
 /* ps/saver.h - one server's part in checkpoints: takes the chunks of a step as they come by, and
  * writes its file while training goes on. Which step, and when a checkpoint is whole, others decide
  * (lead.h, follow.h).
- * Owns:    one thread, a capture (with its memory, from the first order on), a reference to the
- * run. Threads: order and cancel from one thread; state from any. `changed` comes from its own
- * thread and from order, with no lock held. Errors:  logged; they end as SAVER_FAILED. */
+ * Owns:    one thread; from an order to its end a capture, a reference to the run.
+ * Threads: order and cancel from one thread; state from any. `changed` comes from its own thread
+ *          and from order, with no lock held.
+ * Errors:  logged; they end as SAVER_FAILED. */
 #ifndef PS_SAVER_H
 #define PS_SAVER_H
 #include "files/safetensors.h"

@@ -225,11 +225,41 @@ static void an_order_of_another_run_fails(void **state)
     assert_true(s.order == 6);
 }
 
+/* References to the present run besides the service's own. */
+static int n_holders(struct rig *r)
+{
+    int ended;
+    struct run *run = ps_service_run(r->service, &ended);
+    int n = atomic_load(&run->refs) - 2;
+    run_unref(run);
+    return n;
+}
+
+/* Else a generation that is over would keep its memory until the next checkpoint. */
+static void a_run_is_held_by_an_order_alone(void **state)
+{
+    struct rig *r = *state;
+    struct net_plan p = plan_of(r, 1, 1, r->first, 0);
+    assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
+    init_values(r);
+    saver_order(r->saver, 1, 1, 0);
+    assert_int_equal(wait_for_end(r), SAVER_WRITTEN);
+    assert_int_equal(n_holders(r), 0);
+    saver_order(r->saver, 2, 1, 3);
+    assert_int_equal(n_holders(r), 1);
+    saver_cancel(r->saver);
+    assert_int_equal(n_holders(r), 0);
+    saver_order(r->saver, 3, 2, 3);
+    assert_int_equal(wait_for_end(r), SAVER_FAILED);
+    assert_int_equal(n_holders(r), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(files_are_named_by_the_runs_own_place, setup, teardown),
         cmocka_unit_test_setup_teardown(an_order_of_another_run_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_run_is_held_by_an_order_alone, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
