@@ -42,7 +42,7 @@ static int is_left_over(const char *name)
 {
     size_t n = strlen(name);
     int ours = !strncmp(name, "weir-", 5) || !strncmp(name, "checkpoint.", 11) ||
-               !strncmp(name, "generation.", 11);
+               !strncmp(name, "generation.", 11) || !strncmp(name, "servers.", 8);
     return ours && n > 4 && !strcmp(name + n - 4, ".tmp");
 }
 

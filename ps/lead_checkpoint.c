@@ -208,11 +208,13 @@ static enum status write_manifest(struct lead *l, const struct run *run, int64_t
     for (int i = 0; i < l->n_servers; i++)
         bytes += (double)files[i].bytes;
     LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", step, l->cfg.folder, bytes * 1e-6);
-    TRY(ps_manifest_tidy(l->cfg.folder, l->cfg.keep));
+    if (ps_manifest_tidy(l->cfg.folder, l->cfg.keep) != ST_OK)
+        LOG_W("checkpoint at step %" PRId64 ": it is whole, but its folder could not be tidied up",
+              step);
 done:
     if (st != ST_OK)
-        LOG_W("checkpoint at step %" PRId64 ": its manifest, or what has to be tidied up after it, "
-              "could not be written; training goes on",
+        LOG_W("checkpoint at step %" PRId64 " given up: its manifest could not be written; "
+              "training goes on",
               step);
     free(files);
     return st;

@@ -523,11 +523,14 @@ static void only_so_many_are_kept(void **state)
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
     snprintf(path, sizeof path, "%s/weir-1-0-of-1.safetensors.99.tmp", folder);
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
+    snprintf(path, sizeof path, "%s/servers.99.tmp", folder);
+    assert_int_equal(durable_put(path, "x", 1), ST_OK);
     assert_int_equal(ps_capture_begin(c.capture[0], 6), ST_OK);
     train(&c, 5, 6);
     assert_int_equal(write_files(&c, 3, 2, 2), ST_OK);
     assert_true(exists("weir-3.json") && exists("weir-5.json") && exists("weir-notes.txt"));
     assert_false(exists("weir-4.json") || exists("weir-1-0-of-1.safetensors.99.tmp"));
+    assert_false(exists("servers.99.tmp"));
     assert_int_equal(newest(), 3);
     end(&c);
 }

@@ -202,6 +202,18 @@ class Checkpoint(harness.Test):
         self.assertNotIn(10, self.manifests())
         self.assertEqual(self.manifests()[-1], 40)
 
+    def test_folder_that_cannot_be_tidied(self):
+        """A folder stands where `checkpoint` should: a line; what was written is there all the
+        same, and nobody waits for it at the end."""
+        os.makedirs(os.path.join(self.folder(), "checkpoint"))
+        job = self.job(model="softmax", flags=FLAGS)
+        job.start(self.ps_flags("--save_steps=10"))
+        job.finish(20)
+        out = job.ps[0].output()
+        self.assertRegex(out, "W .* checkpoint at step 40: .* tidied")
+        self.assertNotIn("no last checkpoint", out)
+        self.assertEqual(self.manifests()[-1], 40)
+
     def test_full_disk(self):
         """No file may grow past a few bytes, as on a full disk."""
         want = self.undisturbed(model="softmax")
