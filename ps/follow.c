@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "net/control.h"
 #include "net/plan.h"
+#include "ps/restore.h"
 #include "ps/run.h"
 #include "ps/taker.h"
 #include <pthread.h>
@@ -21,6 +22,7 @@ enum {
     LINE_MS = 10000, /* how often a missing ps 0 is named */
     LAST_MS = 60000, /* for the last checkpoint */
     GONE_MS = 5000,  /* at the end: ps 0 is not there any more */
+    ENDED_MS = 1000, /* likewise, where the job has all its steps */
 };
 
 struct follow {
@@ -37,13 +39,14 @@ struct follow {
     uint64_t stop;         /* the last that was taken up */
     uint64_t settled;
     int64_t line_ns;
+    int64_t over_ns; /* when a job that has all its steps is over without ps 0; INT64_MAX: never */
     pthread_t thread;
     int has_thread;
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
     uint64_t wanted, given;
-    int64_t heard_ns;
+    int64_t heard_ns, missed_ns; /* ps 0 last; since when it is not there, 0: it is */
     int closing, leaving, drained, stopping;
 };
 
@@ -142,6 +145,11 @@ static void take_plan(struct follow *f, const struct net_control_reply *reply)
     }
 }
 
+static int64_t over_deadline(const struct follow *f)
+{
+    return f->cfg.over_ms > 0 ? clock_deadline_ns(f->cfg.over_ms) : INT64_MAX;
+}
+
 /* 0: there is nothing more to be called for. */
 static int handle(struct follow *f, const struct net_control_reply *reply)
 {
@@ -159,11 +167,13 @@ static int handle(struct follow *f, const struct net_control_reply *reply)
     f->order = reply->order;
     f->step = reply->step;
     f->generation = reply->generation;
+    f->over_ns = over_deadline(f);
     pthread_mutex_lock(&f->lock);
     f->given = reply->given;
     f->closing = reply->closing;
     f->drained = reply->drained;
     f->heard_ns = clock_now_ns();
+    f->missed_ns = 0;
     pthread_cond_broadcast(&f->wake);
     pthread_mutex_unlock(&f->lock);
     if (!reply->drained)
@@ -244,9 +254,35 @@ static int fill_request(struct follow *f, struct net_control *out)
 static void rest(struct follow *f)
 {
     pthread_mutex_lock(&f->lock);
+    if (f->missed_ns == 0)
+        f->missed_ns = clock_now_ns();
     if (!f->stopping)
         clock_cond_wait(&f->wake, &f->lock, clock_deadline_ns(RETRY_MS));
     pthread_mutex_unlock(&f->lock);
+}
+
+/* 1: this process was started anew after a job's last step, has been in none since, and ps 0 does
+ * not come back: there is nothing that it could say. */
+static int is_over(struct follow *f)
+{
+    struct ps_service_state state;
+    struct ps_restore *r = NULL;
+    if (clock_now_ns() < f->over_ns)
+        return 0;
+    f->over_ns = INT64_MAX; /* the folder is looked at once */
+    ps_service_state(f->cfg.service, &state);
+    int over = state.generation == 0 && ps_restore_find(f->cfg.folder, &r) == ST_OK &&
+               ps_restore_has_all_steps(r);
+    ps_restore_close(r);
+    if (!over)
+        return 0;
+    LOG_I("the job in %s has all its steps, and ps:0 (%s) does not come back: it is done",
+          f->cfg.folder, f->cfg.addr);
+    pthread_mutex_lock(&f->lock);
+    f->drained = 1;
+    pthread_mutex_unlock(&f->lock);
+    f->cfg.drained(f->cfg.ctx);
+    return 1;
 }
 
 /* 0: there is nothing more to be called for. */
@@ -269,6 +305,8 @@ static int call_once(struct follow *f, const struct net_control *request)
         f->cfg.refused(f->cfg.ctx);
         return 0;
     }
+    if (is_over(f))
+        return 0;
     tell_missing(f, why);
     rest(f);
     return 1;
@@ -300,6 +338,7 @@ enum status follow_create(const struct follow_config *cfg, struct follow **out)
         return ST_NOMEM;
     f->cfg = *cfg;
     f->heard_ns = clock_now_ns();
+    f->over_ns = over_deadline(f);
     f->step = -1;
     pthread_mutex_init(&f->lock, NULL);
     clock_cond_init(&f->wake);
@@ -356,15 +395,27 @@ void follow_destroy(struct follow *f)
     free(f);
 }
 
+/* 1: ps 0 has said what there was to say, or has ended before the question came. Where the job has
+ * all its steps, it is likely to have; and nobody has left before the last checkpoint was made, or
+ * given up. Under the lock. */
+static int is_heard_out(const struct follow *f, int job_ended)
+{
+    int64_t now = clock_now_ns();
+    return f->closing || f->drained || f->given >= f->wanted ||
+           now - f->heard_ns >= (CALL_MS + GONE_MS) * 1000000LL ||
+           (job_ended && f->missed_ns && now - f->missed_ns >= ENDED_MS * 1000000LL);
+}
+
 void follow_finish(struct follow *f)
 {
     int64_t deadline = clock_deadline_ns(LAST_MS);
+    struct ps_service_state state;
     if (!f->cfg.saver)
         return;
+    ps_service_state(f->cfg.service, &state);
     follow_request(f);
     pthread_mutex_lock(&f->lock);
-    while (!f->closing && !f->drained && f->given < f->wanted && clock_now_ns() < deadline &&
-           clock_now_ns() - f->heard_ns < (CALL_MS + GONE_MS) * 1000000LL)
+    while (!is_heard_out(f, state.ended) && clock_now_ns() < deadline)
         clock_cond_wait(&f->wake, &f->lock, clock_deadline_ns(RETRY_MS));
     pthread_mutex_unlock(&f->lock);
 }

@@ -16,6 +16,7 @@ struct follow_config {
     const char *folder;         /* of checkpoints; NULL: there are none */
     const char *restore_folder; /* of the one that --restore means */
     int self, n_servers;        /* joining: not used */
+    int64_t over_ms;            /* as in lead.h; if ps 0 does not come within */
     int joining;                /* the server was not there when the job began */
     void (*refused)(void *ctx); /* this process cannot belong to the job */
     void (*drained)(void *ctx); /* nothing is left to do here */

@@ -282,6 +282,22 @@ static int is_between(const struct lead *l)
            (l->phase == PHASE_STOPPING && l->stop_step < 0 && l->cfg.saver);
 }
 
+/* This process was started anew after a job's last step, and no worker comes to it any more. */
+static void end_if_over(struct lead *l)
+{
+    pthread_mutex_lock(&l->lock);
+    int over = ps_restore_has_all_steps(l->cfg.restore) && l->cfg.over_ms > 0 && !l->over &&
+               !l->finishing && !l->plan && !l->first &&
+               clock_now_ns() - l->start_ns >= l->cfg.over_ms * 1000000;
+    l->over |= over;
+    pthread_mutex_unlock(&l->lock);
+    if (!over)
+        return;
+    LOG_I("the job in %s has all its steps, and no worker comes back to it: it is done",
+          l->cfg.folder);
+    l->cfg.over(l->cfg.ctx);
+}
+
 static void *lead_main(void *arg)
 {
     struct lead *l = arg;
@@ -302,6 +318,7 @@ static void *lead_main(void *arg)
             lead_checkpoint_next(l, run);
         } else {
             lead_checkpoint_none(l);
+            end_if_over(l);
             lead_wait(l, INT64_MAX);
         }
         run_unref(run);

@@ -46,6 +46,9 @@ struct lead_config {
     int min_workers; /* fewer: training waits; 0: 1, and those that never came, too */
     /* Answers a call that lead_control was given. */
     void (*reply)(void *ctx, uint64_t call, const struct net_control_reply *reply);
+    /* > 0: this process was started anew, its life before was killed. Where the job had all its
+     * steps then, it is over if no worker comes within. */
+    int64_t over_ms;
     void (*over)(void *ctx); /* nobody is left to end the job, which has all its steps */
     void *ctx;
 };

@@ -37,6 +37,13 @@ static int lives_on(struct lead *l)
     return lives;
 }
 
+/* 1: it began with the last version. Then those that never come may have left by name, in an
+ * earlier life of this process. */
+static int has_all_steps(const struct net_plan *p)
+{
+    return p && p->step >= p->job.train_steps;
+}
+
 /* 1: its time is up; else *due_ns is when it is, if it is away. To come into a new generation it
  * has a while in any case. Once a Stop is out, streams end by themselves: then who asks to join is
  * here, whoever was late before is late, and a missing stream counts if it was missing before. */
@@ -44,7 +51,7 @@ static int is_late(struct lead *l, const struct ps_person *p, int64_t *due_ns)
 {
     int64_t now = clock_now_ns(), since = INT64_MAX, allowed = l->cfg.worker_timeout_ms;
     int running = l->phase == PHASE_RUNNING, is_back = !running && p->asked;
-    if (!p->joined && !lives_on(l) && l->cfg.min_workers == 0)
+    if (!p->joined && !lives_on(l) && l->cfg.min_workers == 0 && !has_all_steps(l->plan))
         return 0;
     if (!running && !is_back && l->late[p->member])
         return 1;

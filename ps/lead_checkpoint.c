@@ -320,12 +320,11 @@ static void tell_absent(struct lead *l)
           absent);
 }
 
-/* In lockstep nobody is told of the last version before its checkpoint is on the disk: members that
- * have left could not do again what a server that dies takes with it. 1: there will be one. */
+/* Nobody is told of the last version before its checkpoint is on the disk: members that have left
+ * could not do again what a server that dies takes with it. 1: there will be one. */
 static int hold_last(struct lead *l, struct run *run)
 {
-    int on = job_in_lockstep(&run->job) && l->last_step < run->job.train_steps &&
-             l->unsaved != run->generation;
+    int on = l->last_step < run->job.train_steps && l->unsaved != run->generation;
     ps_store_hold_last(run->store, on);
     return on;
 }
@@ -392,7 +391,7 @@ static void pause(struct lead *l)
 void lead_checkpoint_last(struct lead *l, struct run *run)
 {
     int64_t end = clock_deadline_ns(LAST_MS), absent_end = clock_deadline_ns(HOLD_MS);
-    enum status st = ST_DEADLINE;
+    enum status st = l->last_step >= run->job.train_steps ? ST_OK : ST_DEADLINE;
     take_up(l);
     for (int i = 0; st != ST_OK && st != ST_CANCELLED && clock_now_ns() < end; i++) {
         st = attempt(l, run, WHAT_NOW, i % 2 == 0, clock_deadline_ns(TRY_MS));

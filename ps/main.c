@@ -116,6 +116,7 @@ struct app {
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over;
     struct saving *saving;
+    int ended; /* in order */
 };
 
 static enum status check_checkpoint_flags(void)
@@ -311,6 +312,7 @@ static void finish_saving(struct app *app)
     sigaddset(&set, SIGTERM);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     saving_finish(app->saving);
+    app->ended = 1;
 }
 
 static enum status make_saving(const struct cluster *c, struct app *app)
@@ -450,6 +452,8 @@ done:
     net_server_destroy(server);
     ps_status_destroy(status);
     ps_service_destroy(service);
+    if (opt_checkpoint_dir && app->ended)
+        saving_ended(opt_checkpoint_dir, c->address);
     return exit_code ? exit_code : status_exit_code(st);
 }
 

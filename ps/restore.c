@@ -256,6 +256,11 @@ void ps_restore_close(struct ps_restore *r)
     free(r);
 }
 
+int ps_restore_has_all_steps(const struct ps_restore *r)
+{
+    return r && r->m->step >= r->m->job.train_steps;
+}
+
 const struct ps_manifest *ps_restore_manifest(const struct ps_restore *r)
 {
     return r->m;

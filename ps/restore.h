@@ -12,7 +12,8 @@ struct ps_restore;
 /* path: a manifest, or a folder: the newest checkpoint in it that is whole. Every byte of it was
  * compared with its checksum. */
 enum status ps_restore_find(const char *path, struct ps_restore **out);
-void ps_restore_close(struct ps_restore *r); /* NULL is fine */
+int ps_restore_has_all_steps(const struct ps_restore *r); /* of its job; NULL is fine */
+void ps_restore_close(struct ps_restore *r);              /* NULL is fine */
 const struct ps_manifest *ps_restore_manifest(const struct ps_restore *r);
 /* Of `n` elements of the flat block of all parameters, from `first` on (those of one chunk, or
  * less): their value, their slots (NULL: they have none) one after the other, and the lowest

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+enum { OVER_MS = 10000 }; /* for others to come to a job that may be over, at least */
 
 struct saving {
     struct saving_config cfg;
@@ -21,12 +24,37 @@ struct saving {
     struct ps_restore *restore;
     struct hosts servers;
     uint64_t generation;
+    int64_t over_ms; /* as in lead.h, follow.h */
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* that calls come by */
     struct saver *saver;
     struct lead *lead;     /* ps 0 */
     struct follow *follow; /* the others */
 };
+
+/* What says that this server is up: who finds his own when he starts was killed. */
+static void up_path(const char *folder, const char *address, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/up-%s", folder, address);
+}
+
+void saving_ended(const char *folder, const char *address)
+{
+    char path[PATH_MAX];
+    up_path(folder, address, path);
+    durable_remove(path);
+}
+
+static void mark_up(struct saving *s)
+{
+    char path[PATH_MAX];
+    up_path(s->cfg.folder, s->cfg.address, path);
+    if (access(path, F_OK) == 0)
+        s->over_ms = s->cfg.worker_timeout_ms > OVER_MS ? s->cfg.worker_timeout_ms : OVER_MS;
+    else if (durable_put(path, "", 0) != ST_OK)
+        LOG_W("if this server is killed at the job's very end, its next life waits for the next "
+              "job; stop it then");
+}
 
 static enum status make_folder(const char *path)
 {
@@ -139,6 +167,7 @@ enum status saving_create(const struct saving_config *cfg, struct saving **out)
     if (cfg->folder) {
         TRY(make_folder(cfg->folder));
         find_folder(s);
+        mark_up(s);
         if (cfg->self == 0)
             TRY(find_restore(s));
     }
@@ -182,6 +211,7 @@ static enum status start_lead(struct saving *s, struct ps_service *service)
         .service = service,
         .saver = s->saver,
         .folder = s->cfg.folder,
+        .over_ms = s->over_ms,
         .hosts = s->cfg.ps_hosts,
         .servers = s->servers,
         .save_steps = s->cfg.save_steps,
@@ -215,6 +245,7 @@ static enum status start_follow(struct saving *s, struct ps_service *service)
         .addr = s->cfg.ps_hosts->addr[0],
         .address = s->cfg.address,
         .folder = s->cfg.folder,
+        .over_ms = s->over_ms,
         .restore_folder = s->cfg.folder ? s->restore_folder : NULL,
         .self = s->cfg.self,
         .n_servers = s->cfg.ps_hosts->n,

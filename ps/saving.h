@@ -42,5 +42,8 @@ void saving_finish(struct saving *s);       /* the last checkpoint, and word to 
 struct lead *saving_lead(struct saving *s); /* NULL: this is not ps 0 */
 /* After the server was stopped, before it and the service are destroyed. NULL is fine. */
 void saving_destroy(struct saving *s);
+/* The last of all, where the process was not killed: its next life need not ask if the job is over.
+ */
+void saving_ended(const char *folder, const char *address);
 
 #endif

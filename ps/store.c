@@ -374,13 +374,21 @@ int ps_cell_contribute(struct ps_store *s, struct cell *c, int slot,
     return 1;
 }
 
+/* Where chunks go each at its own pace, pushes are answered all along, or others would not come to
+ * their end. There whoever has all steps asks for the last version by its number. */
+static int keeps_last(const struct ps_store *s, int64_t step)
+{
+    return !s->lockstep && step >= s->job.train_steps &&
+           atomic_load_explicit(&s->hold_last, memory_order_relaxed);
+}
+
 /* The version that was asked for, where it is still held: a worker that has to redo a step needs
  * all chunks at that version (I4). */
 static void pull(struct ps_store *s, struct cell *c, const struct net_frame_head *head,
                  const struct net_piece *piece, struct ps_answer *now)
 {
     int64_t step = (int64_t)piece->step - 1; /* -1: the newest */
-    if (c->version < 0 || step > c->version) {
+    if (c->version < 0 || step > c->version || keeps_last(s, step)) {
         c->askers[head->member].puller = head->incarnation;
         c->askers[head->member].pull_step = step > 0 ? step : 0; /* there is none before */
         c->askers[head->member].pull_dtype = piece->dtype;
@@ -442,7 +450,7 @@ static int collect_owed(struct ps_store *s, struct cell *c, int *from, struct ta
             t[n++] = (struct target){*from, a->pusher, a->push_from, a->push_kind, GIVE_WIRE};
             a->pusher = 0;
         }
-        if (a->puller && (over || a->pull_step <= c->version)) {
+        if (a->puller && (over || (a->pull_step <= c->version && !keeps_last(s, a->pull_step)))) {
             t[n++] = (struct target){*from, a->puller, a->pull_from, PIECE_VERSION,
                                      a->pull_dtype != c->now.dtype ? GIVE_WHOLE : GIVE_WIRE};
             a->puller = 0;

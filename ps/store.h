@@ -95,7 +95,8 @@ int64_t ps_store_highest(struct ps_store *s);
  * version that this server has after the call. */
 void ps_store_hold(struct ps_store *s, int on);
 
-/* In lockstep, while it is on: pushes' answers with version train_steps are held back. */
+/* While it is on, the last version is held back: in lockstep from pushes, else from pulls that ask
+ * for train_steps. */
 void ps_store_hold_last(struct ps_store *s, int on);
 
 /* The store's end. In lockstep no chunk goes beyond version `step`; what is pushed there counts,

@@ -484,6 +484,27 @@ static void test_hold_last(void **state)
     teardown(&r);
 }
 
+/* Each chunk comes to its end whatever is held; who asks for the end itself hears of it in time. */
+static void test_hold_last_at_own_pace(void **state)
+{
+    struct rig r;
+    setup(&r, (struct net_job){.sync_mode = JOB_ASYNC, .train_steps = 3}, 2);
+    init_all(&r);
+    ps_store_hold_last(r.store, 1);
+    for (int step = 0; step < 3; step++)
+        assert_int_equal(act(&r, PIECE_PUSH, 0, 0, step), PIECE_APPLIED);
+    assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 0), PIECE_STALE);
+    assert_int_equal(act(&r, PIECE_PULL, 1, 0, 0), PIECE_VERSION); /* the newest */
+    assert_int_equal(act(&r, PIECE_PULL, 1, 0, 3 + 1), PIECE_NONE);
+    ps_store_hold(r.store, 1);
+    ps_store_hold(r.store, 0);
+    check_seen(&r, 0, 0, PIECE_NONE, 0);
+    ps_store_hold_last(r.store, 0);
+    check_seen(&r, 0, 1, PIECE_VERSION, 3);
+    assert_int_equal(act(&r, PIECE_PULL, 0, 0, 3 + 1), PIECE_VERSION);
+    teardown(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +518,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_hold_last),
+        cmocka_unit_test(test_hold_last_at_own_pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -427,14 +427,16 @@ static void *tower_main(void *arg)
     return NULL;
 }
 
-/* After the last step: all chunks at their final version, in this process and in full precision. */
+/* After the last step: all chunks at their final version, in this process and in full precision. At
+ * their own pace they are here, but are asked for all the same: the servers answer that when the
+ * last checkpoint is on the disk. */
 static enum status collect(struct trainer *t)
 {
     struct exchange *x = t->cfg.exchange;
     enum status st = ST_OK;
     int n = t->cfg.chunks->n_chunks;
     TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
-    if (t->cfg.version_dtype == DTYPE_F32)
+    if (t->cfg.version_dtype == DTYPE_F32 && !t->cfg.own_pace)
         return ST_OK;
     for (int c = 0; c < n; c++)
         TRY(x->ops->pull(x->ctx, c, t->cfg.train_steps));
