@@ -12,6 +12,8 @@ import samples
 from chaos_cluster import Cluster
 
 BATCH, MODEL = 12, "lenet5"
+MODES = {"sync": [], "async": ["--sync_mode=async"], "ssp": ["--sync_mode=ssp", "--staleness=1"],
+         "backup": ["--replicas_to_aggregate=2"]}
 
 
 def ps_has(flag):
@@ -26,6 +28,7 @@ class Runs:
     def __init__(self, o, data, folder, network=None):
         self.o, self.data, self.folder, self.network = o, data, folder, network
         self.want = None
+        self.has_bits = o.mode == "sync" and not o.late  # that must come out
 
     def cluster(self, folder, seed, disturbed):
         os.makedirs(folder)
@@ -36,7 +39,7 @@ class Runs:
         worker = ["--models_dir=" + harness.MODELS, "--model=" + MODEL, "--progress=lines",
                   "--data_dir=" + self.data, "--batch_size=%d" % BATCH, "--seed=5",
                   "--train_steps=%d" % self.o.steps, "--chunk_bytes=32768", "--log_every=1",
-                  "--intra_op_threads=1"]
+                  "--intra_op_threads=1", *MODES[self.o.mode]]
         if disturbed:
             worker.append("--fault_push_delay_ms=%d" % self.o.push_delay)
         if seed % 2:  # the same bits must come by both ways
@@ -62,27 +65,31 @@ class Runs:
         """What is wrong with how it ended; empty: nothing."""
         wrong = cluster.bad_lines()[:5]
         summaries = cluster.summaries()
-        if self.o.late:  # other samples per step: no bits to compare but each other's
+        if not self.has_bits:  # other samples per step: no bits to compare but each other's
             want = summaries[0][1]["parameters_sha256"]
-        elif len(summaries) != self.o.workers:
+        if not self.o.late and len(summaries) != self.o.workers:
             wrong.append("not all workers saw the end")
         for i, s in summaries:
             if s["global_step"] != self.o.steps:
                 wrong.append("worker %d ended at step %d" % (i, s["global_step"]))
             if s["parameters_sha256"] != want:
                 wrong.append("worker %d ended with other parameters than %s" %
-                             (i, "others" if self.o.late else "the undisturbed run"))
-        paths = [cluster.samples_path(i) for i in range(self.o.workers)]
-        wrong += samples.wrong([p for p in paths if os.path.exists(p)], self.o.steps)
+                             (i, "the undisturbed run" if self.has_bits else "others"))
+        if self.o.mode == "sync":
+            wrong += self.check_samples(cluster)
         names = glob.glob(os.path.join(cluster.folder, "ckpt", "weir-*.json"))
         steps = sorted(int(re.search(r"weir-(\d+)\.json$", n).group(1)) for n in names)
         if self.o.steps not in steps:
             wrong.append("no checkpoint of the last step, only of %s" % steps)
         return wrong
 
+    def check_samples(self, cluster):
+        paths = [cluster.samples_path(i) for i in range(self.o.workers)]
+        return samples.wrong([p for p in paths if os.path.exists(p)], self.o.steps)
+
     def seed(self, seed):
         """(what is wrong, the cluster, seconds)"""
-        want = None if self.o.late else self.undisturbed()
+        want = self.undisturbed() if self.has_bits else None
         faults = chaos_schedule.make(seed, self.o.shape)
         folder = os.path.join(self.folder, "seed-%d" % seed)
         cluster = self.cluster(folder, seed, True)
