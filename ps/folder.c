@@ -78,8 +78,9 @@ enum status ps_manifest_list(const char *folder, struct ps_manifest_place **out,
     int count = 0, failed = 0;
     DIR *dir = opendir(folder);
     if (!dir && errno != ENOENT) {
+        enum status st = status_of_errno(errno);
         LOG_E("%s: cannot be read: %s", folder, strerror(errno));
-        return ST_IO;
+        return st;
     }
     for (struct dirent *e; dir && !failed && (e = readdir(dir));) {
         if (!is_manifest(e->d_name, &step))
@@ -142,8 +143,9 @@ static enum status sweep(const char *folder, const struct ps_manifest_place *lis
     enum status st = ST_OK;
     DIR *dir = opendir(folder);
     if (!dir) {
+        st = status_of_errno(errno);
         LOG_E("%s: cannot be read: %s", folder, strerror(errno));
-        return ST_IO;
+        return st;
     }
     for (struct dirent *e; st == ST_OK && (e = readdir(dir));) {
         int orphan = is_file(e->d_name, &step) && !is_kept(list, n, step);

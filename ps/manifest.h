@@ -58,7 +58,8 @@ struct ps_manifest_place {
     char why[MANIFEST_WHY_BYTES];
 };
 /* All of the folder's, newest first: by generation, then by step, the unreadable where their steps
- * belong. *out is malloc'd. A folder that is not there has none. ST_IO, ST_NOMEM; logged. */
+ * belong. *out is malloc'd. A folder that is not there has none. ST_INVALID, ST_IO,
+ * ST_NOMEM; logged. */
 enum status ps_manifest_list(const char *folder, struct ps_manifest_place **out, int *n);
 /* After a manifest was written: writes `checkpoint`, and takes away what is more than `keep` (0:
  * all are kept), a manifest before its files, and files that no manifest names. */

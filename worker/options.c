@@ -220,8 +220,7 @@ static const struct flags_program program = {
         "with the servers of the job for new parameters. Without --ps_hosts it trains alone. Exits "
         "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
         "starting it again may help. SIGTERM: leaves the job by name, 0, or 143 where that cannot "
-        "be; "
-        "130 after Ctrl-C.",
+        "be; 130 after Ctrl-C.",
     .flags = table,
     .n_flags = sizeof table / sizeof *table,
     .given = given,

@@ -113,8 +113,8 @@ class Coordinate(harness.Test):
     def send(self, joined, kind, step, payload, member=0, chunk=0):
         """The answers of ps 0, on a stream of their own."""
         pb = self.pb
-        piece = pb.Piece(kind=pb.Piece.Kind.Value(kind), chunk=chunk, step=step, weight=1, payload=payload,
-                         crc32c=CRC[payload])
+        piece = pb.Piece(kind=pb.Piece.Kind.Value(kind), chunk=chunk, step=step, weight=1,
+                         payload=payload, crc32c=CRC[payload])
         frame = pb.Frame(generation=joined.generation, member=joined.rank,
                          incarnation=70 + member, pieces=[piece])
         return self.exchange(iter([frame]), timeout=20 * harness.SLOWNESS)
