@@ -100,7 +100,11 @@ static const struct flag flags[] = {
 };
 static const struct flags_program program = {
     .name = "ps",
-    .doc = "Weir's parameter server: holds a model's parameters while workers train it.",
+    .doc =
+        "Weir's parameter server: holds a model's parameters while workers train it. Exits with 0 "
+        "when the job is done or its chunks are handed on, 1 after an error that stays, 2 after "
+        "one in the flags, 138 where starting it again may help; 143 after SIGTERM, 130 after "
+        "Ctrl-C.",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
 };
@@ -422,6 +426,7 @@ static int serve(struct cluster *c, struct app *app)
         .max_model_bytes = opt_max_model_bytes,
         .serve = opt_serve,
         .shared_memory = opt_shared_memory == 0,
+        .hold_last = c->self == 0 && opt_checkpoint_dir,
         .straggler_ms = opt_log_stragglers ? opt_straggler_ms : 0,
         .started = on_changed,
         .first_join = on_first_join,

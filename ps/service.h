@@ -26,6 +26,7 @@ struct ps_service_config {
     int64_t max_model_bytes;          /* of parameters held here */
     int serve;                        /* a job that is done may be followed by another */
     int shared_memory;                /* with workers on this host */
+    int hold_last;                    /* as by ps_store_hold_last, of each run from its start */
     int64_t straggler_ms;             /* a step that waited longer gets a line; 0: none */
     int64_t wait_line_ms;             /* how often those waited for are named; 0: 5000 */
     int waits_for_resume;             /* nobody may join before ps_service_resume */

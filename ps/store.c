@@ -113,6 +113,7 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
     s->cfg.server = NULL;
     s->n_members = members_of(cfg);
     s->lockstep = job_in_lockstep(cfg->job);
+    atomic_init(&s->hold_last, cfg->hold_last);
     /* Three versions turn over; in sync mode copies that wait come from the same shelf. What is
      * sent of versions that do not go out as they are stands on shelves of its own, behind, and
      * behind those the slots. */

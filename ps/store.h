@@ -47,6 +47,7 @@ struct ps_store_config {
     int64_t max_bytes;                /* limit of all that create takes */
     const struct hosts *worker_hosts; /* to name workers in the log; borrowed; NULL: by number */
     int64_t straggler_ms; /* a step that waited longer for one worker gets a line; 0: none */
+    int hold_last;        /* as by ps_store_hold_last, from the start */
     int shared_memory;    /* versions lie where members on this host can read them */
     /* An answer to a member's earlier piece, for the stream `from`; the payload is borrowed for
      * the call. */

@@ -77,6 +77,7 @@ static void setup_at(struct rig *r, const char *address, int self, int plans)
                                           .ps_hosts = &alone,
                                           .worker_hosts = &no_workers,
                                           .max_model_bytes = 1 << 20,
+                                          .hold_last = self == 0,
                                           .started = on_started,
                                           .first_join = plans ? on_first : NULL,
                                           .people_changed = on_changed,
@@ -154,11 +155,12 @@ static enum status begin(struct rig *r, struct net_plan *p)
     return st;
 }
 
-/* The first generation has its values, `version` steps on. */
-static void fill(struct rig *r, int64_t version, int n_members)
+/* The first generation has its values, `version` steps on. The last answer. */
+static enum piece_kind fill(struct rig *r, int64_t version, int n_members)
 {
     static float values[1024];
     int ended;
+    enum piece_kind last = PIECE_NONE;
     struct run *run = ps_service_run(r->service, &ended);
     for (int64_t step = -1; step < version; step++)
         for (int c = 0; c < N_CHUNKS; c++)
@@ -178,8 +180,10 @@ static void fill(struct rig *r, int64_t version, int n_members)
                 ps_store_piece(run->store, &head, &piece, 0, &now);
                 assert_int_not_equal(now.kind, PIECE_REFUSED);
                 buf_unref(now.payload);
+                last = now.kind;
             }
     run_unref(run);
+    return last;
 }
 
 /* Two members, at version 3. */
@@ -189,6 +193,21 @@ static void start_two(struct rig *r)
     assert_int_equal(join(r, 0, 10, 2, &reply), JOIN_INIT);
     assert_int_equal(join(r, 1, 11, 2, &reply), JOIN_WELCOME);
     fill(r, 3, 2);
+}
+
+/* Nobody is told of the last version before ps 0 says so, be it the first that it looks. */
+static void test_last_version(void **state)
+{
+    struct rig r;
+    struct net_join_reply reply;
+    setup(&r, 0, 0);
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT);
+    assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_WELCOME);
+    fill(&r, 99, 2);
+    assert_int_equal(fill(&r, 99, 2), PIECE_DUPLICATE); /* as after a stream that was lost */
+    fill(&r, 100, 2);
+    assert_int_equal(fill(&r, 100, 2), PIECE_NONE);
+    teardown(&r);
 }
 
 static struct ps_service_state state_of(struct rig *r)
@@ -764,17 +783,12 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_plans),
-        cmocka_unit_test(test_first_plan),
-        cmocka_unit_test(test_newcomers),
-        cmocka_unit_test(test_dropped),
-        cmocka_unit_test(test_follower),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_other_servers),
-        cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_fetch),
-        cmocka_unit_test(test_over_the_network),
+        cmocka_unit_test(test_without_plans), cmocka_unit_test(test_first_plan),
+        cmocka_unit_test(test_newcomers),     cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_follower),      cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_last_version),  cmocka_unit_test(test_other_servers),
+        cmocka_unit_test(test_leaving),       cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_fetch),         cmocka_unit_test(test_over_the_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
