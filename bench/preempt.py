@@ -8,9 +8,17 @@ started again, compared with the same cluster left alone.
 
 What is counted are the steps of worker 0, which is never killed: each is one batch of every worker
 that takes part, so steps per second are the throughput of a worker that stays, and the killed
-one's own share is in none of the figures. A cluster of fewer waits for fewer, so its steps are a
-little shorter; `dropped` is therefore also compared with what its two sizes would do undisturbed,
-each for as long as it lasted (away: from the kill to the killed one's next step).
+one's own share is in none of the figures. A step that is done again counts when it is done last.
+
+What kills cost is told in two ways. By pauses: from worker 0's last step before a kill to its third
+after the killed one's return, what went beyond as many steps of usual length; the usual length is
+the mean over the steps of the same cluster outside of all kills, so that neither another run nor a
+drift of the machine is in it. And by phases: all steps per second against those of `full`; for that
+--rounds takes the phases in turn, several times. In a cluster of fewer, which waits for fewer,
+steps are a little shorter; `dropped` has that gain in both.
+
+The launcher's share of a pause is from the kill to the new start, which nobody here can shorten;
+where the others wait, all of it is theirs to wait.
 
 On a machine with few cores, workers that compute would take turns, and one that is killed would
 leave its cores to the others. So the model is small and each of its many pushes waits a random
@@ -54,55 +62,98 @@ class Cluster:
                                                       "--task_index=%d" % i, *self.flags])
 
     def kill(self, i, back):
-        """away: from here to the step that it takes part in next."""
-        began = time.monotonic()
+        """When it was killed, was started again, and took part in a step again."""
+        killed = time.time()
         self.workers[i].popen.kill()
         self.workers[i].wait(20, None)
         self.killed.append(self.workers[i])
-        time.sleep(back)
+        time.sleep(max(0, killed + back - time.time()))
+        started = time.time()
         self.workers[i] = self.start(i)
         self.workers[i].wait_line("training step", 60)
-        return time.monotonic() - began
+        return killed, started, time.time()
 
-    def at(self):
-        """(seconds of the day, global step) of worker 0's newest line."""
-        for line in reversed(list(self.workers[0].lines)):
+    def steps(self):
+        """[(time, global step)] of worker 0, each step once."""
+        done, day = {}, time.mktime((*time.localtime()[:3], 0, 0, 0, 0, 0, -1))
+        for line in list(self.workers[0].lines):
             m = STEP.match(line)
             if m:
                 h, minute, s, step = m.groups()
-                return int(h) * 3600 + int(minute) * 60 + float(s), int(step)
-        return None
+                done[int(step)] = day + int(h) * 3600 + int(minute) * 60 + float(s)
+        return sorted((t - 86400 * (t > time.time() + 3600), step) for step, t in done.items())
 
     def close(self):
         for p in [self.ps, *self.workers, *self.killed]:
             p._end()
 
 
-def phase(o, name, data):
-    """(steps per second, kills, seconds away in all, seconds)"""
+class Phase:
+    """What was measured of one, over all rounds."""
+
+    def __init__(self):
+        self.steps, self.seconds = 0, 0
+        self.usual_steps, self.usual_seconds = 0, 0  # outside of all kills
+        self.kills = []  # (steps, seconds, the launcher's part of them) around each
+
+    def add(self, steps, kills):
+        """kills: as Cluster.kill() tells; the last must be over in `steps`."""
+        self.steps += steps[-1][1] - steps[0][1]
+        self.seconds += steps[-1][0] - steps[0][0]
+        usual = [steps[-1][1] - steps[0][1], steps[-1][0] - steps[0][0]]
+        for killed, started, returned in kills:
+            first = [s for s in steps if s[0] <= killed][-1]
+            last = [s for s in steps if s[0] > returned][2]
+            n, seconds = last[1] - first[1], last[0] - first[0]
+            self.kills.append((n, seconds, started - killed))
+            usual = [usual[0] - n, usual[1] - seconds]
+        self.usual_steps += usual[0]
+        self.usual_seconds += usual[1]
+
+    def rate(self):
+        return self.steps / self.seconds
+
+    def pauses(self):
+        usual = self.usual_seconds / self.usual_steps
+        return [seconds - n * usual for n, seconds, _ in self.kills]
+
+    def launcher(self):
+        return sum(k[2] for k in self.kills) / len(self.kills)
+
+
+def run_phase(o, name, data, phase):
     flags = {"dropped": ["--worker_timeout=0"]}.get(name, [])
     cluster = Cluster(o, o.workers - (name == "less"), flags, data)
     try:
         for worker in cluster.workers:
-            worker.wait_line("training step 2 done", 60)
-        began, (first_time, first_step) = time.monotonic(), cluster.at()
-        away, kills = 0, 0
-        seconds = o.seconds if name in ("dropped", "waited") else o.undisturbed
-        while time.monotonic() - began < seconds:
-            left = began + seconds - time.monotonic()
-            if seconds == o.undisturbed and name in ("full", "less"):
-                time.sleep(left)
-                break
-            next_kill = began + (kills + 0.5) * o.every - time.monotonic()
-            time.sleep(max(0, min(left, next_kill)))
-            if left > next_kill:
-                away += cluster.kill(1 + kills % (o.workers - 1), o.back)
-                kills += 1
-        last_time, last_step = cluster.at()
-        lasted = (last_time - first_time) % 86400
-        return (last_step - first_step) / lasted, kills, away, lasted
+            worker.wait_line("training step 5 done", 60)
+        began, kills = time.monotonic(), []
+        first = cluster.steps()[-1][1]
+        if name in ("full", "less"):
+            time.sleep(o.undisturbed)
+        else:
+            n = max(1, round(o.seconds / o.every))
+            for k in range(n):
+                time.sleep(max(0, began + (k + 0.5) * o.every - time.monotonic()))
+                kills.append(cluster.kill(1 + (o.killed + k) % (o.workers - 1), o.back))
+            o.killed += n
+            time.sleep(max(0, began + n * o.every - time.monotonic()))
+        phase.add([s for s in cluster.steps() if s[1] >= first], kills)
     finally:
         cluster.close()
+
+
+def tell(o, name, phase, full):
+    words = "%-8s %6.3f steps/s over %.0f s" % (name, phase.rate(), phase.seconds)
+    if phase.kills:
+        pauses = phase.pauses()
+        mean = sum(pauses) / len(pauses)
+        words += "; %d kills, each a pause of %.2f s (%s; the launcher takes %.2f s)" % (
+            len(pauses), mean, " ".join("%.2f" % p for p in pauses), phase.launcher())
+        words += ": %.1f%% by pauses" % (100 * (1 - mean / o.every))
+        if full:
+            words += ", %.1f%% of full by phases" % (100 * phase.rate() / full.rate())
+    print(words, flush=True)
 
 
 def main(argv):
@@ -112,10 +163,11 @@ def main(argv):
     p.add_argument("--every", type=float, default=30, metavar="S", help="a kill every S s (30)")
     p.add_argument("--back", type=float, default=1, metavar="S",
                    help="from the kill to the new start (1); it then sets up, too")
-    p.add_argument("--seconds", type=float, default=180, metavar="S",
-                   help="length of the phases with kills (180)")
+    p.add_argument("--seconds", type=float, default=90, metavar="S",
+                   help="length of a phase with kills, whole times --every (90)")
     p.add_argument("--undisturbed", type=float, default=30, metavar="S",
-                   help="length of those without (30)")
+                   help="length of one without (30)")
+    p.add_argument("--rounds", type=int, default=2, metavar="N", help="of all phases (2)")
     p.add_argument("--push_delay", type=int, default=3, metavar="MS",
                    help="longest wait of each of the 62 pushes of a step (3)")
     p.add_argument("--phases", default=",".join(PHASES), help="which, in order (all)")
@@ -125,21 +177,15 @@ def main(argv):
     import harness
     print("%s; %d workers, 1 ps, loopback; a kill every %g s, started again after %g s" %
           (machine(), o.workers, o.every, o.back), flush=True)
-    rate = {}
+    names, o.killed = o.phases.split(","), 0
+    phases = {name: Phase() for name in names}
     with tempfile.TemporaryDirectory(prefix="weir-preempt-") as data:
         harness.make_data(data)
-        for name in o.phases.split(","):
-            rate[name], kills, away, seconds = phase(o, name, data)
-            words = "%-8s %6.3f steps/s over %.0f s" % (name, rate[name], seconds)
-            if kills:
-                words += ", %d kills, one away %.1f s on average" % (kills, away / kills)
-            if kills and "full" in rate:
-                words += "; %.1f%% of full" % (100 * rate[name] / rate["full"])
-            if name == "dropped" and "full" in rate and "less" in rate:
-                gone = away / seconds
-                ideal = rate["full"] * (1 - gone) + rate["less"] * gone
-                words += ", %.1f%% of its two sizes" % (100 * rate[name] / ideal)
-            print(words, flush=True)
+        for _ in range(o.rounds):
+            for name in names:
+                run_phase(o, name, data, phases[name])
+    for name in names:
+        tell(o, name, phases[name], phases.get("full"))
     return 0
 
 
