@@ -330,7 +330,8 @@ static enum status members_from_json(const json_t *list, struct ps_progress *p)
     for (int i = 0; i < p->n_members; i++) {
         const json_t *o = json_array_get(list, (size_t)i);
         json_int_t index = json_integer_value(o);
-        if (!json_is_integer(o) || index > INT32_MAX || index < (i ? p->member[i - 1] + 1LL : 0))
+        if (!json_is_integer(o) || index >= JOB_MAX_WORKERS ||
+            index < (i ? p->member[i - 1] + 1 : 0))
             return ST_CORRUPT;
         p->member[i] = (int)index;
     }

@@ -77,10 +77,11 @@ static int place_tensor(const struct ps_manifest *m, const struct net_param **in
                   rest[used]))
         return 0;
     int n_slots = (*found)->rule == PARAM_AVERAGE ? 0 : optim_n_slots(&m->job.optim);
+    if (t->slot < -1 || t->slot >= n_slots || begin < 0 || begin > end || end > (*found)->n_elems)
+        return 0;
     t->first = (*found)->first + begin;
     t->n = end - begin;
-    return t->slot >= -1 && t->slot < n_slots && begin >= 0 && end <= (*found)->n_elems &&
-           begin <= end && t->n == t->entry->n_elems;
+    return t->n == t->entry->n_elems;
 }
 
 static int by_place(const void *a, const void *b)

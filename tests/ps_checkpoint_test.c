@@ -356,7 +356,7 @@ static void progress_is_kept(void **state)
     struct ps_restore *r;
     struct safetensors_file *f;
     char path[256], why[SAFETENSORS_WHY_BYTES], *addr[] = {"10.0.0.7:2220", "[::1]:2221"};
-    int member[] = {0, 2, 4096};
+    int member[] = {0, 2, JOB_MAX_WORKERS - 1};
     start(&c, 2, 4096, OPTIM_SGD);
     train(&c, -1, 3);
     assert_int_equal(train_and_save(&c, 3, 4, 5), ST_OK);
@@ -376,9 +376,44 @@ static void progress_is_kept(void **state)
     snprintf(path, sizeof path, "%s/weir-6-1-of-2.safetensors", folder);
     assert_int_equal(safetensors_open(path, &f, why), ST_OK);
     assert_string_equal(safetensors_metadata(f, "position"), "1099511627783");
-    assert_string_equal(safetensors_metadata(f, "members"), "0,2,4096");
+    assert_string_equal(safetensors_metadata(f, "members"), "0,2,4095");
     assert_string_equal(safetensors_metadata(f, "addresses"), "10.0.0.7:2220,[::1]:2221");
     safetensors_close(f);
+    end(&c);
+}
+
+/* A file that is as its manifest says, but whose only tensor cannot be where its name says. */
+static void tensors_out_of_place_are_no_checkpoint(void **state)
+{
+    static const char *const names[] = {
+        "w [-9223372036854775808:9223372036854775807]",
+        "v [9223372036854775807:9223372036854775807]",
+        "w [0:9223372036854775807]",
+        "w [4:2]",
+        "w slot 9",
+        "w slot -2",
+    };
+    (void)state;
+    struct cluster c;
+    char path[256];
+    float zeros[8] = {0};
+    start(&c, 1, 8192, OPTIM_SGD);
+    snprintf(path, sizeof path, "%s/weir-3-0-of-1.safetensors", folder);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct safetensors_tensor t = {.name = names[i], .shape = {1, {8}}, .data = zeros};
+        struct safetensors_content content = {&t, 1, NULL, 0};
+        struct safetensors_written file;
+        struct ps_restore *r;
+        assert_int_equal(safetensors_write(path, &content, &file), ST_OK);
+        struct ps_manifest m = {.step = 3,
+                                .generation = 1,
+                                .job = c.job,
+                                .chunks = c.chunks,
+                                .n_files = 1,
+                                .files = &file};
+        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+        assert_int_equal(ps_restore_find(folder, &r), ST_CORRUPT);
+    }
     end(&c);
 }
 
@@ -389,7 +424,8 @@ static void progress_that_cannot_be_is_no_checkpoint(void **state)
         int n_members, member[2];
         uint64_t position;
     } bad[] = {
-        {0, {0, 0}, 5}, {2, {1, 1}, 5}, {2, {1, 0}, 5}, {1, {-1, 0}, 5}, {1, {0}, 1ULL << 63}};
+        {0, {0, 0}, 5},  {2, {1, 1}, 5},         {2, {1, 0}, 5},
+        {1, {-1, 0}, 5}, {1, {0}, 1ULL << 63}, {2, {0, JOB_MAX_WORKERS}, 5}};
     (void)state;
     struct cluster c;
     int member[2];
@@ -598,6 +634,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(chunks_at_their_own_pace_keep_their_versions, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(progress_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(tensors_out_of_place_are_no_checkpoint, setup, teardown),
         cmocka_unit_test_setup_teardown(progress_that_cannot_be_is_no_checkpoint, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_falls_back_to_the_one_before, setup, teardown),
         cmocka_unit_test_setup_teardown(only_so_many_are_kept, setup, teardown),
