@@ -423,9 +423,8 @@ static void progress_that_cannot_be_is_no_checkpoint(void **state)
     static const struct {
         int n_members, member[2];
         uint64_t position;
-    } bad[] = {
-        {0, {0, 0}, 5},  {2, {1, 1}, 5},         {2, {1, 0}, 5},
-        {1, {-1, 0}, 5}, {1, {0}, 1ULL << 63}, {2, {0, JOB_MAX_WORKERS}, 5}};
+    } bad[] = {{0, {0, 0}, 5},  {2, {1, 1}, 5},       {2, {1, 0}, 5},
+               {1, {-1, 0}, 5}, {1, {0}, 1ULL << 63}, {2, {0, JOB_MAX_WORKERS}, 5}};
     (void)state;
     struct cluster c;
     int member[2];
