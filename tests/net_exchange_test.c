@@ -65,14 +65,15 @@ static void rig_open_shared(struct rig *r, int n_servers)
 static void rig_close(struct rig *r)
 {
     float *shared = r->segment ? r->m.gradient : NULL;
-    if (shared)
-        r->m.gradient = NULL;
-    tiny_member_free(&r->m);
-    if (shared)
+    net_exchange_destroy(r->m.x);
+    if (shared) {
         shared[0] = 0; /* the caller's, still */
+        r->m.gradient = NULL;
+    }
     net_shared_unref(r->segment);
     for (int i = 0; i < r->n; i++)
         tiny_free(&r->tiny[i]);
+    tiny_member_free(&r->m);
 }
 
 /* The servers go back while pushes are under way, while nothing is, and the second one later than

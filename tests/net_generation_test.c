@@ -63,9 +63,10 @@ static void rig_open(struct rig *r, int member)
 
 static void rig_close(struct rig *r)
 {
-    tiny_member_free(&r->m);
+    net_exchange_destroy(r->m.x);
     for (int i = 0; i < N_SERVERS; i++)
         tiny_free(&r->tiny[i]);
+    tiny_member_free(&r->m);
 }
 
 static void set_place(struct rig *r, int member, int rank, int n_members)

@@ -356,7 +356,6 @@ void tiny_member_init(struct tiny_member *m)
 
 void tiny_member_free(struct tiny_member *m)
 {
-    net_exchange_destroy(m->x);
     chunks_destroy(m->chunks);
     free(m->params);
     free(m->gradient);

@@ -69,7 +69,7 @@ struct tiny_member {
     struct net_exchange *x;
 };
 void tiny_member_init(struct tiny_member *m);
-void tiny_member_free(struct tiny_member *m); /* also the exchange */
+void tiny_member_free(struct tiny_member *m); /* when exchange and servers are gone */
 /* Pushes all chunks' contributions to version `step`, and has them sent. */
 void tiny_push_all(struct tiny_member *m, int64_t step);
 /* Each of params is its number, and so much more. */
