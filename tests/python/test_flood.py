@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import struct
+import time
 import unittest
 
 import harness
@@ -180,8 +181,9 @@ class Flood(harness.Test):
         for _ in range(200):
             stream = peer.call("/grpc.health.v1.Health/Watch")
             peer.send(frame(DATA, 1, stream, bytes(5)))
-        while len(peer.open) > GUESTS:
-            self.assertTrue(peer.take(10 * harness.SLOWNESS))
+        deadline = time.monotonic() + 10 * harness.SLOWNESS
+        while len(peer.open) > GUESTS and time.monotonic() < deadline:
+            self.assertTrue(peer.take(0.1), "the connection is closed")
         self.assertEqual(len(peer.open), GUESTS)
         self.finish(job)
 
