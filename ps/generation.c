@@ -3,7 +3,7 @@
  * answer of the old one is told to come to the new one. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "ps/match.h"
+#include "ps/planner.h"
 #include "ps/service_impl.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -230,64 +230,29 @@ enum status ps_service_begin(struct ps_service *s, const struct net_plan *plan,
     return st;
 }
 
-/* All of the first member's workers, and all servers. */
-static enum status make_first_plan(struct ps_service *s, const struct net_join *req,
-                                   struct net_plan *plan)
-{
-    enum status st = ST_OK;
-    const struct ps_manifest *m = s->resume ? ps_restore_manifest(s->resume) : NULL;
-    uint64_t generation = s->run ? s->run->generation + 1 : s->first_generation;
-    if (s->cfg.self > 0 && req->generation > generation)
-        generation = req->generation; /* ps 0's */
-    *plan = (struct net_plan){.generation = generation,
-                              .job = req->job,
-                              .chunks = (struct chunks *)req->chunks,
-                              .n_members = req->job.n_workers,
-                              .servers = *s->cfg.ps_hosts};
-    plan->member = malloc((size_t)plan->n_members * sizeof *plan->member);
-    plan->shard = malloc((size_t)req->chunks->n_chunks * sizeof *plan->shard);
-    TRY(plan->member && plan->shard ? ST_OK : ST_NOMEM);
-    for (int i = 0; i < plan->n_members; i++)
-        plan->member[i] = i;
-    TRY(chunks_shard(req->chunks, plan->servers.n, plan->shard));
-    if (m) {
-        plan->source = PLAN_CHECKPOINT;
-        plan->step = m->step;
-        plan->position = m->progress.known ? m->progress.position
-                                           : (uint64_t)m->step * (uint64_t)m->job.n_workers *
-                                                 (uint64_t)req->job.batch;
-    }
-done:
-    return st;
-}
-
 /* As service_first_plan; under `change`. */
 static enum status first_plan(struct ps_service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {
     int ended;
-    struct net_plan plan;
+    struct net_plan *plan = NULL;
     struct run *r = ps_service_run(s, &ended);
+    struct plan_first first = {
+        .generation = r ? r->generation + 1 : 1, .join = req, .servers = s->cfg.ps_hosts};
     run_unref(r);
     if (r && !ended)
         return ST_OK; /* another was faster */
-    if (s->resume &&
-        ps_match_restored(ps_restore_manifest(s->resume), req, why, why_bytes) != ST_OK)
-        return ST_MISMATCH;
-    enum status st = make_first_plan(s, req, &plan);
+    if (s->cfg.self > 0 && req->generation > first.generation)
+        first.generation = req->generation; /* ps 0's */
+    enum status st = plan_make_first(&first, &plan);
     if (st == ST_OK)
-        st = begin(s, &plan, s->resume);
-    free(plan.member);
-    free(plan.shard);
+        st = begin(s, plan, NULL);
+    net_plan_free(plan);
     if (st == ST_RANGE)
         snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
                  s->cfg.max_model_bytes);
     else if (st != ST_OK)
         snprintf(why, why_bytes, "the server cannot take this model: %s", status_text(st));
-    if (st == ST_OK) {
-        ps_restore_close(s->resume);
-        s->resume = NULL;
-    }
     return st;
 }
 
@@ -298,19 +263,6 @@ enum status service_first_plan(struct ps_service *s, const struct net_join *req,
     enum status st = first_plan(s, req, why, why_bytes);
     pthread_mutex_unlock(&s->change);
     return st;
-}
-
-void ps_service_resume(struct ps_service *s, struct ps_restore *take, uint64_t generation)
-{
-    pthread_mutex_lock(&s->change);
-    struct ps_restore *old = s->resume;
-    s->resume = take;
-    s->first_generation = generation;
-    pthread_mutex_lock(&s->lock);
-    s->waits_for_resume = 0;
-    pthread_mutex_unlock(&s->lock);
-    pthread_mutex_unlock(&s->change);
-    ps_restore_close(old);
 }
 
 void ps_service_stop(struct ps_service *s, int64_t step)

@@ -142,10 +142,6 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
     int again = *rank >= 0 && r->members[*rank].incarnation == req->incarnation;
     if (r && r->ended && !again)
         return judge_ended(s, req, why, why_bytes);
-    if (!r && s->waits_for_resume) {
-        snprintf(why, why_bytes, "this server waits for ps:0 to say what to go on from");
-        return JOIN_RETRY;
-    }
     if (!r)
         return JOIN_INIT;
     if (*rank < 0 && was_removed(s, req->incarnation)) {

@@ -162,8 +162,6 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
     s->cfg = *cfg;
     if (!cfg->address)
         s->cfg.address = cfg->ps_hosts->addr[cfg->self];
-    s->waits_for_resume = cfg->waits_for_resume;
-    s->first_generation = 1;
     if (ps_streams_create(&s->streams) != ST_OK || ps_gather_create(&s->gather) != ST_OK) {
         ps_streams_destroy(s->streams);
         free(s);
@@ -193,7 +191,6 @@ void ps_service_destroy(struct ps_service *s)
     if (s->has_ticker)
         pthread_join(s->ticker, NULL);
     service_let_go(s->run);
-    ps_restore_close(s->resume);
     free(s->late);
     free(s->removed);
     ps_streams_destroy(s->streams);

@@ -29,7 +29,6 @@ struct ps_service_config {
     int hold_last;                    /* as by ps_store_hold_last, of each run from its start */
     int64_t straggler_ms;             /* a step that waited longer gets a line; 0: none */
     int64_t wait_line_ms;             /* how often those waited for are named; 0: 5000 */
-    int waits_for_resume;             /* nobody may join before ps_service_resume */
     void (*started)(void *ctx);       /* a generation has begun; NULL is fine, here and below */
     /* Somebody wants to join and there is no plan yet (or, with `serve`, another job is to begin);
      * valid for the call. It asks again, or, with a sentence in `why`, is refused. NULL: the
@@ -79,8 +78,6 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
 void ps_service_destroy(struct ps_service *s); /* NULL is fine */
 /* For net_server_config; valid until destroy. */
 struct net_server_handler ps_service_handler(struct ps_service *s);
-/* What the first job goes on from, given to the service; NULL: from its first step. */
-void ps_service_resume(struct ps_service *s, struct ps_restore *take, uint64_t generation);
 
 void ps_service_state(struct ps_service *s, struct ps_service_state *out);
 /* As ps_store_stop, of the present run; nothing if there is none. */

@@ -16,19 +16,16 @@
 struct ps_service {
     struct ps_service_config cfg; /* with an address */
     struct ps_streams *streams;
-    pthread_mutex_t change; /* one begin at a time; guards resume and first_generation */
+    pthread_mutex_t change; /* one begin at a time */
     pthread_mutex_t lock;   /* guards run, the members in it, and all below up to the ticker */
     pthread_cond_t wake;
     struct run *_Atomic run; /* NULL before the first plan; written under the lock */
     int stopping;
-    int waits_for_resume; /* as in the config, until ps_service_resume */
     struct ps_waiting waiting;
     uint64_t *removed; /* incarnations of members that somebody had removed */
     int n_removed;
     struct ps_late_total *late; /* of the job's earlier generations, by index */
     int n_late;
-    struct ps_restore *resume; /* what the first run goes on from; NULL: nothing */
-    uint64_t first_generation; /* its */
     pthread_t ticker;
     int has_ticker;
     struct ps_gather *gather; /* of the begin under way */
