@@ -110,7 +110,7 @@ static void plan_retry(struct link *l, int again, int64_t now)
 static struct link *doubted(struct net_exchange *x)
 {
     struct link *l = x->links[0];
-    if (x->starting || l->state != LINK_STREAMING || request_is_under_way(l))
+    if (l->state != LINK_STREAMING || request_is_under_way(l))
         return NULL;
     l->joined = 0; /* it is let go, to join anew */
     return l;

@@ -458,6 +458,19 @@ static int copy_lost(struct lead *l, struct remote *out)
     return r != NULL;
 }
 
+/* 1: nothing moves on the way to the announced step, for as long as a worker may be away: not all
+ * workers reach all servers, or one does nothing. */
+static int is_stuck(struct lead *l, int64_t stop_step)
+{
+    int64_t lowest = lowest_version(l), now = clock_now_ns();
+    int64_t allowed = l->cfg.worker_timeout_ms > REJOIN_MS ? l->cfg.worker_timeout_ms : REJOIN_MS;
+    if (l->moved_ns < l->stop_ns || lowest != l->moved) {
+        l->moved_ns = now;
+        l->moved = lowest;
+    }
+    return lowest < stop_step && now - l->moved_ns >= allowed * 1000000;
+}
+
 static void go_on_stopping(struct lead *l)
 {
     struct ps_service_state own;
@@ -475,7 +488,11 @@ static void go_on_stopping(struct lead *l)
     pthread_mutex_unlock(&l->lock);
     ps_service_state(l->cfg.service, &own);
     int late = l->holding && !armed && clock_now_ns() >= l->hold_ns;
-    if (stop_step >= 0 && (late || find_reason(l) == REASON_LATE))
+    int stuck = stop_step >= 0 && is_stuck(l, stop_step);
+    if (stuck)
+        LOG_W("workers do not come to step %" PRId64 " for a change: training stops where it is",
+              stop_step);
+    if (stop_step >= 0 && (late || stuck || find_reason(l) == REASON_LATE))
         give_stop(l, -1);
     if (armed || late)
         release(l);

@@ -72,6 +72,8 @@ struct lead {
     int64_t begun_ns; /* when the plan in force was laid down */
     int64_t line_ns;  /* when what is waited for is named next */
     int64_t stop_ns;  /* when the Stop under way was given */
+    int64_t moved_ns; /* when a version was last made on the way to it, */
+    int64_t moved;    /* the lowest of all servers then */
     int64_t due_ns;   /* something falls due then; INT64_MAX */
     /* By index: members that were late when no Stop was out yet. */
     unsigned char late[JOB_MAX_WORKERS];

@@ -4,6 +4,7 @@ them, and how it goes on when they say the wrong thing, or nothing any more."""
 import array
 import os
 import signal
+import threading
 import time
 import unittest
 
@@ -118,6 +119,22 @@ class Coordinate(harness.Test):
         frame = pb.Frame(generation=joined.generation, member=joined.rank,
                          incarnation=70 + member, pieces=[piece])
         return self.exchange(iter([frame]), timeout=20 * harness.SLOWNESS)
+
+    def stay(self, joined, member):
+        """A stream that stays open to the test's end."""
+        over = threading.Event()
+        self.addCleanup(over.set)
+        head = self.pb.Frame(generation=joined.generation, member=joined.rank,
+                             incarnation=70 + member)
+        head.pieces.add(kind="PULL", step=0)
+
+        def frames():
+            yield head
+            over.wait()
+
+        answers = self.exchange(frames(), timeout=200 * harness.SLOWNESS)
+        self.addCleanup(answers.cancel)
+        return next(answers)
 
     def piece(self, joined, kind, step, payload, **of):
         """The kind of the answer, by default about the first chunk."""
@@ -238,6 +255,35 @@ class Coordinate(harness.Test):
         self.ps.wait_line("training waits at step 0: 0 workers are there, --min_workers=2")
         self.ps.stop(seconds=12, status=143)
         self.ps.wait_line("checkpoint at step 0: ")
+
+    def test_nobody_comes_to_the_stop(self):
+        """Workers that are there but make no step do not keep a change waiting for ever."""
+        self.start_ps0(1, "--worker_timeout=1", n_workers=2)
+        joined = [self.await_join(member=member) for member in range(2)]
+        self.assertEqual(self.piece(joined[0], "INIT", 0, VALUES), "VERSION")
+        for member in range(2):
+            self.stay(joined[member], member)
+        self.command(self.pb.CommandRequest(
+            protocol=1, kind=self.pb.CommandRequest.REMOVE_WORKER, index=1))
+        self.ps.wait_line("workers do not come to step 1 for a change: training stops", 30)
+        self.ps.wait_line(r"generation 2 from step 0: 1 workers, 1 servers")
+
+    def test_server_that_no_worker_reaches(self):
+        """It joined, and ps 0 hears of it, but at its address nobody listens: taken out, and gone,
+        it does not keep the worker."""
+        self.start_ps0(1, "--worker_timeout=1")
+        worker = self.server_job.start_worker(0, "--train_steps=10000000", "--chunk_bytes=4096",
+                                              "--fault_push_delay_ms=2")
+        worker.wait_line("training step [0-9]+ done")
+        address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
+        follower = Follower(self, address, joining=True)
+        follower.follow(lambda reply: reply.settled == 2)
+        worker.wait_line("waiting for ps:1")
+        self.command(self.pb.CommandRequest(
+            protocol=1, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
+        self.ps.wait_line("is gone with its parameters", 40)
+        worker.wait_line(r"generation \d+ from step 0: 1 worker, 1 server", 20)
+        worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
 
 if __name__ == "__main__":
