@@ -172,9 +172,11 @@ void lead_servers_note(struct lead *l, struct remote *r, const struct net_contro
     struct net_missing *list = c->n_missing ? malloc((size_t)c->n_missing * sizeof *list) : NULL;
     free(r->missing);
     r->missing = list;
-    r->n_missing = list ? c->n_missing : 0; /* else the next call tells */
-    for (int i = 0; i < r->n_missing; i++)
-        list[i] = (struct net_missing){c->missing[i].member, now - c->missing[i].ms * 1000000};
+    r->n_missing = list ? c->n_missing : 0;  /* else the next call tells */
+    for (int i = 0; i < r->n_missing; i++) { /* nobody is missing for longer than the clock runs */
+        int64_t ms = c->missing[i].ms < now / 1000000 ? c->missing[i].ms : now / 1000000;
+        list[i] = (struct net_missing){c->missing[i].member, now - ms * 1000000};
+    }
     lead_poke(l);
 }
 

@@ -92,7 +92,7 @@ class Generations(harness.Test):
             n += 1
             request = pb.CoordinateRequest(protocol=1, server=1, n_servers=2,
                                            address=job.ps_hosts[1], incarnation=n, generation=1)
-            request.missing.add(member=1, ms=60000)
+            request.missing.add(member=1, ms=1 << 48)
             try:
                 coordinate(request, timeout=harness.SLOWNESS)
             except grpc.RpcError as e:
