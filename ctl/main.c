@@ -17,7 +17,6 @@ enum {
     EXIT_REFUSED = 1,
     WAIT_MS = 600000, /* of checkpoint --wait */
     ASK_MS = 200,     /* between its questions */
-    LINE_BYTES = 65536,
 };
 
 static const char *opt_ps_hosts = "";
@@ -224,32 +223,59 @@ static int run_change(const struct hosts *ps, enum command_kind kind, const char
     return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
 }
 
+/* Writes a word that a server told, so that a shell reads it as one and as nothing else. */
+static void write_word(FILE *f, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "-_./,:@%+[]";
+    int quote = word[strspn(word, plain)] != 0;
+    if (quote)
+        putc('\'', f);
+    for (; *word; word++)
+        if (*word == '\'')
+            fputs("'\\''", f);
+        else
+            putc(*word, f);
+    if (quote)
+        putc('\'', f);
+}
+
+/* The command line with which a server, addr, or, NULL, a worker joins. */
+static void write_add(FILE *f, const struct net_status *s, const char *addr)
+{
+    const char *before = addr ? "ps --join --ps_hosts=" : "worker --join --ps_hosts=";
+    for (int i = 0; i < s->n_servers; i++)
+        if (s->servers[i].server >= 0 && s->servers[i].state != SERVER_JOINING) {
+            fputs(before, f);
+            write_word(f, s->servers[i].address);
+            before = ",";
+        }
+    if (addr)
+        fprintf(f, " --address=%s", addr);
+    if (addr && s->checkpoints.folder[0]) {
+        fputs(" --checkpoint_dir=", f);
+        write_word(f, s->checkpoints.folder);
+    }
+}
+
 /* addr: of a server; NULL: a worker is to join. */
 static int run_add(const struct hosts *ps, const char *addr)
 {
     struct net_status s = {.chunks = NULL};
     struct hosts one = {0};
     char *line = NULL;
-    int n = 0;
+    size_t bytes = 0;
     if (addr && (hosts_parse(addr, "add ps", &one) != ST_OK || one.n != 1)) {
         hosts_free(&one);
         return EXIT_USAGE;
     }
     enum status st = ask(ps, &s);
     int code = st == ST_OK ? lacks_job(&s) : exit_code_of(st);
-    line = malloc(LINE_BYTES);
-    if (!line)
+    FILE *f = code == 0 ? open_memstream(&line, &bytes) : NULL;
+    if (f)
+        write_add(f, &s, addr);
+    if (code == 0 && (!f || fclose(f) != 0))
         code = exit_code_of(ST_NOMEM);
-    for (int i = 0; code == 0 && i < s.n_servers && n < LINE_BYTES; i++)
-        if (s.servers[i].server >= 0 && s.servers[i].state != SERVER_JOINING)
-            n += snprintf(line + n, (size_t)(LINE_BYTES - n), "%s%s",
-                          n == 0 ? (addr ? "ps --join --ps_hosts=" : "worker --join --ps_hosts=")
-                                 : ",",
-                          s.servers[i].address);
-    if (code == 0 && addr && n < LINE_BYTES)
-        n += snprintf(line + n, (size_t)(LINE_BYTES - n), " --address=%s", addr);
-    if (code == 0 && addr && s.checkpoints.folder[0] && n < LINE_BYTES)
-        snprintf(line + n, (size_t)(LINE_BYTES - n), " --checkpoint_dir=%s", s.checkpoints.folder);
     if (code == 0 && opt_json)
         code = exit_code_of(ctl_report_line_json(line));
     else if (code == 0)

@@ -4,6 +4,8 @@
 import glob
 import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import time
@@ -119,11 +121,11 @@ class Shows(Weirctl):
 
 class Checkpoints(Weirctl):
     def test_checkpoint_now(self):
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = os.path.join(self.dir(), "it's $HOME")
         job = self.run_job(ps_flags=["--checkpoint_dir=" + folder, "--save_secs=100000"])
         self.assertEqual(glob.glob(os.path.join(folder, "weir-*.json")), [])
         out, _ = self.ctl(job.ps_hosts, "checkpoint", "--wait", seconds=60)
-        self.assertRegex(out, "^done: checkpoint at step [0-9]+: " + folder)
+        self.assertRegex(out, "^done: checkpoint at step [0-9]+: " + re.escape(folder))
         step = int(out.split("step ")[1].split(":")[0])
         self.assertTrue(os.path.exists(os.path.join(folder, "weir-%d.json" % step)))
         doc = self.json(job.ps_hosts, "status")["checkpoints"]
@@ -131,8 +133,8 @@ class Checkpoints(Weirctl):
         self.assertEqual((doc["wanted"], doc["given"]), (1, 1))
         self.assertEqual(self.json(job.ps_hosts, "checkpoint")["answer"], "accepted")
         self.await_json(job, ["status"], lambda d: d["checkpoints"]["given"] == 2)
-        self.assertIn("--checkpoint_dir=" + folder,
-                      self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")[0])
+        line = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")[0]
+        self.assertIn("--checkpoint_dir=" + folder, shlex.split(line))
         self.kill(job)
 
     def test_without_folder(self):
