@@ -1,0 +1,82 @@
+"""What is read where whoever dies is out at once and comes back, and where another number of
+workers goes on from a checkpoint: each sample of each pass once (I6)."""
+# label: cluster
+import os
+import re
+import signal
+
+import harness
+import samples
+
+def goes_on(test, job, n, workers, more=""):
+    """Generation n, or one after it, has begun with so many, and worker 0 takes steps in it."""
+    w = job.workers[0]
+    begins = w.wait_line(r"generation (%s) from step \d+: %d workers?, %s" %
+                         (n, workers, more)).group(0)
+    with w.changed:
+        begun = max(i for i, line in enumerate(w.lines) if begins in line)
+        test.assertTrue(w.changed.wait_for(
+            lambda: sum("done (global" in line for line in w.lines[begun:]) >= 5,
+            20 * harness.SLOWNESS), "no steps after: " + begins)
+
+
+class Samples(harness.Test):
+    FLAGS = ["--batch_size=12", "--seed=3", "--intra_op_threads=1", "--log_every=1",
+             "--fault_push_delay_ms=8"]
+
+    def setUp(self):
+        super().setUp()
+        self.records = []
+
+    def record(self):
+        self.records.append(os.path.join(self.dir(), "samples-%d" % len(self.records)))
+        return "--record_samples=" + self.records[-1]
+
+    def test_no_patience(self):
+        """--worker_timeout=0: whoever dies is out at once, and is taken in when it is back."""
+        steps = 250
+        job = self.job(n_ps=2, n_workers=3, flags=[*self.FLAGS, "--train_steps=%d" % steps])
+        for i in range(2):
+            job.start_ps(i, "--worker_timeout=0")
+        for i in range(3):
+            job.start_worker(i, self.record())
+        job.workers[0].wait_line("training step 5 done")
+        for n, i in enumerate((1, 2, 1)):
+            job.workers[i].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            goes_on(self, job, 2 * n + 2, 2)
+            job.start_worker(i, self.record())
+            goes_on(self, job, 2 * n + 3, 3)
+        job.finish(90)
+        self.assertEqual(samples.wrong(self.records, steps), [])
+        self.assertNotIn("generation 8", job.ps[0].output())
+
+    def test_another_number_of_workers(self):
+        """A job of 3 workers is killed, 2 go on, then 4: at the sample after the checkpoint's."""
+        ckpt = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=10"]
+        rows, begun = set(), 0
+        for n_workers, steps in ((3, 10), (2, 50), (4, 90)):
+            job = self.job(n_ps=2, n_workers=n_workers, flags=[*self.FLAGS, "--train_steps=90"])
+            for i in range(2):
+                job.start_ps(i, *ckpt)
+            for i in range(n_workers):
+                job.start_worker(i, self.record())
+            job.ps[0].wait_line("checkpoint at step %d: " % steps)
+            if steps < 90:
+                for process in [*job.ps, *job.workers]:
+                    process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+            else:
+                job.finish(60)
+            end = max(int(m) for m in re.findall(r"checkpoint at step (\d+): ",
+                                                 job.ps[0].output()))
+            part = {r for r in samples.read(self.records[-n_workers:]) if begun <= r[1] < end}
+            self.assertEqual(len(part), n_workers * (end - begun))
+            rows |= part
+            begun = end
+        path = os.path.join(self.dir(), "all")
+        with open(path, "w", encoding="ascii") as f:
+            f.writelines("%d %d %d %d\n" % row for row in rows)
+        self.assertEqual(samples.wrong([path], 90), [])
+
+
+if __name__ == "__main__":
+    harness.main()
