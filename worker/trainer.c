@@ -261,7 +261,9 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
         if (version >= t->cfg.train_steps) /* at its own pace: it has had all its updates */
             continue;
         fault_delay(t, c, step);
-        enum status st = note_rebased(t, push_chunk(t, c, version), INT64_MAX);
+        /* at its own pace, none: the generation ended after the step had begun */
+        enum status st = version < 0 ? ST_REBASED : push_chunk(t, c, version);
+        st = note_rebased(t, st, INT64_MAX);
         if (st != ST_OK)
             return st;
     }
