@@ -150,6 +150,21 @@ static int64_t over_deadline(const struct follow *f)
     return f->cfg.over_ms > 0 ? clock_deadline_ns(f->cfg.over_ms) : INT64_MAX;
 }
 
+static int fill_request(struct follow *f, struct net_control *out);
+
+/* ps 0, which ends, waits a moment for the call that shows that its answer has come. It does not
+ * answer that: it is gone then. */
+static void acknowledge(struct follow *f)
+{
+    struct net_control request;
+    struct net_control_reply reply = {.number = 0};
+    char why[CONTROL_TEXT_BYTES];
+    if (fill_request(f, &request))
+        net_control_call(f->client, &request, ENDED_MS, &reply, why);
+    net_control_free(&request);
+    net_control_reply_free(&reply);
+}
+
 /* 0: there is nothing more to be called for. */
 static int handle(struct follow *f, const struct net_control_reply *reply)
 {
@@ -178,6 +193,8 @@ static int handle(struct follow *f, const struct net_control_reply *reply)
     pthread_mutex_unlock(&f->lock);
     if (!reply->drained)
         return 1;
+    if (reply->closing)
+        acknowledge(f);
     LOG_I("%s", reply->closing ? "ps:0 says that the job is done"
                                : "no chunk is left here: this server has left the job");
     f->cfg.drained(f->cfg.ctx);
@@ -395,13 +412,14 @@ void follow_destroy(struct follow *f)
     free(f);
 }
 
-/* 1: ps 0 has said what there was to say, or has ended before the question came. Where the job has
- * all its steps, it is likely to have; and nobody has left before the last checkpoint was made, or
- * given up. Under the lock. */
+/* 1: ps 0 has said what there was to say, and has seen that it was heard, or has ended before the
+ * question came. Where the job has all its steps, it is likely to have; and nobody has left before
+ * the last checkpoint was made, or given up. Under the lock. */
 static int is_heard_out(const struct follow *f, int job_ended)
 {
     int64_t now = clock_now_ns();
-    return f->closing || f->drained || f->given >= f->wanted ||
+    return f->drained || f->given >= f->wanted ||
+           (f->closing && (f->missed_ns || now - f->heard_ns >= ENDED_MS * 1000000LL)) ||
            now - f->heard_ns >= (CALL_MS + GONE_MS) * 1000000LL ||
            (job_ended && f->missed_ns && now - f->missed_ns >= ENDED_MS * 1000000LL);
 }

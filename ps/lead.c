@@ -89,7 +89,6 @@ static uint64_t take_call(struct lead *l, struct net_control_reply *reply)
                       clock_now_ns() - r->call_ns <= BEAT_MS * 1000000LL))
             continue;
         lead_servers_answered(r);
-        r->told = l->number;
         fill_reply(l, r, reply);
         pthread_cond_broadcast(&l->wake);
         return call;
@@ -337,11 +336,11 @@ enum status lead_create(struct lead_config *cfg, struct lead **out)
     if (!l)
         return ST_NOMEM;
     l->cfg = *cfg;
-    l->number = 1;
     while (l->incarnation == 0)
         if (getrandom(&l->incarnation, sizeof l->incarnation, 0) < 0)
             l->incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
-    l->order = l->incarnation; /* none that another ps 0 gave has the number of one of ours */
+    /* none that another ps 0 gave has the number of one of ours */
+    l->number = l->order = l->incarnation >> 1 | 1;
     l->step = l->stop_step = -1;
     l->last_step = cfg->restore ? ps_restore_manifest(cfg->restore)->step : -1;
     l->start_ns = clock_now_ns();
@@ -399,14 +398,19 @@ void lead_destroy(struct lead *l)
     free(l);
 }
 
-/* 1 if every server that is still there has been told of the present state. Under the lock. */
-static int all_told(const struct lead *l)
+/* Until when servers are waited for that have not said that they know the present end; past: none
+ * is. One that calls no more is gone, or about to call again. Under the lock. */
+static int64_t goodbyes_until(const struct lead *l, int64_t deadline)
 {
-    for (int i = 0; i < l->n_remotes; i++)
-        if (l->remotes[i].incarnation && l->remotes[i].told != l->number &&
-            !lead_server_silent(&l->remotes[i], ALIVE_MS))
-            return 0;
-    return 1;
+    int64_t until = 0;
+    for (int i = 0; i < l->n_remotes; i++) {
+        const struct remote *r = &l->remotes[i];
+        int64_t end = r->call ? deadline : r->life_ns;
+        if (r->incarnation && r->seen < l->goodbye && end > until &&
+            !lead_server_silent(r, ALIVE_MS))
+            until = end;
+    }
+    return until < deadline ? until : deadline;
 }
 
 void lead_finish(struct lead *l)
@@ -419,10 +423,10 @@ void lead_finish(struct lead *l)
     while (!l->finished && clock_cond_wait(&l->wake, &l->lock, deadline) == 0)
         ;
     l->closing = 1;
-    l->number++;
+    l->goodbye = ++l->number;
     lead_poke(l);
     deadline = clock_deadline_ns(GOODBYE_MS);
-    while (!all_told(l) && clock_cond_wait(&l->wake, &l->lock, deadline) == 0)
-        ;
+    for (int64_t until; (until = goodbyes_until(l, deadline)) > clock_now_ns();)
+        clock_cond_wait(&l->wake, &l->lock, until);
     pthread_mutex_unlock(&l->lock);
 }

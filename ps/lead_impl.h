@@ -93,6 +93,7 @@ struct lead {
                                 back */
     int n_removed;
     uint64_t number, order;          /* order: of the last */
+    uint64_t goodbye;                /* number from which on replies say that this ps 0 ends */
     int64_t step;                    /* of the order; -1: there is none */
     int64_t last_step;               /* of the last checkpoint; -1 */
     int64_t tried;                   /* the last attempt's step; -1: it had none, */

@@ -17,7 +17,6 @@ struct remote {
     uint64_t call, seen;  /* its call that waits; 0: none */
     int64_t heard_ns, call_ns, first_ns; /* first_ns 0: it has not called */
     int64_t life_ns; /* while no call waits, nobody else takes this address before */
-    uint64_t told;   /* the number of the last reply */
     uint64_t wanted, taken_up, given; /* checkpoints that it asked for */
     struct saver_state state;
     int mute;           /* it has not called since it left an order for one untouched */

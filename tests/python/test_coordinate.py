@@ -240,7 +240,6 @@ class Coordinate(harness.Test):
         time.sleep(1)  # in which it would be removed again
         self.assertEqual(self.joins(member=1).generation, 3)
 
-
     def test_end_in_the_middle_of_a_step(self):
         """SIGTERM while training waits for workers, where it was cut off between two chunks: the
         last checkpoint is of the step that all chunks have."""
@@ -255,6 +254,20 @@ class Coordinate(harness.Test):
         self.ps.wait_line("training waits at step 0: 0 workers are there, --min_workers=2")
         self.ps.stop(seconds=12, status=143)
         self.ps.wait_line("checkpoint at step 0: ")
+
+    def test_goodbye_is_heard(self):
+        """ps 0 that ends stays until the other server has shown that it knows: an answer that
+        crossed with another question is given again."""
+        self.start_ps0(2, *self.ckpt())
+        follower = Follower(self, self.server_job.ps_hosts[1], joining=False)
+        seen = follower.say().number
+        self.ps.popen.send_signal(signal.SIGTERM)
+        self.assertTrue(follower.follow(lambda reply: reply.closing).closing)
+        time.sleep(0.15)  # the question's way
+        self.assertTrue(follower.say(seen=seen).closing)
+        with self.assertRaises(grpc.RpcError):  # it is gone, with no more to say
+            follower.say()
+        self.ps.wait(5, 143)
 
     def test_nobody_comes_to_the_stop(self):
         """Workers that are there but make no step do not keep a change waiting for ever."""
