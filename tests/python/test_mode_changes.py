@@ -1,0 +1,137 @@
+#!/usr/bin/python3
+"""async, ssp and backup workers while workers and servers join, leave, die and come back: training
+goes on after each change, ends with 0, learns, and each mode keeps what it promises."""
+# label: cluster long
+import os
+import re
+import signal
+
+import harness
+import samples
+
+MLP = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1",
+       "--log_every=1", "--hidden_units=32", "--chunk_bytes=16384"]
+BRISK, SLOW = "--fault_push_delay_ms=2", "--fault_push_delay_ms=10"
+STALENESS = 2
+
+
+def goes_on(test, job, n, workers, more=""):
+    """Generation n, or one after it, has begun with so many, and worker 0 takes steps in it."""
+    w = job.workers[0]
+    begins = w.wait_line(r"generation (%s) from step \d+: %d workers?, %s" %
+                         (n, workers, more)).group(0)
+    with w.changed:
+        begun = max(i for i, line in enumerate(w.lines) if begins in line)
+        test.assertTrue(w.changed.wait_for(
+            lambda: sum("done (global" in line for line in w.lines[begun:]) >= 5,
+            20 * harness.SLOWNESS), "no steps after: " + begins)
+
+
+class Changes(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.records = []
+
+    def record(self, name):
+        """Lives of one worker have files of their own."""
+        self.records.append(os.path.join(self.dir(), "samples-%s-%d" % (name, len(self.records))))
+        return "--record_samples=" + self.records[-1]
+
+    def ckpt(self, *more):
+        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=20", *more]
+
+    def kill(self, process):
+        process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def begin(self, mode, steps):
+        """Worker 2 is slow; worker 0 sees all."""
+        job = self.job(n_ps=2, n_workers=3, model="mlp",
+                       flags=[*MLP, *mode, "--train_steps=%d" % steps])
+        for i in range(2):
+            job.start_ps(i, *self.ckpt("--worker_timeout=1"))
+        for i in (2, 1, 0):
+            job.start_worker(i, SLOW if i == 2 else BRISK, self.record(i))
+        return job
+
+    def join_server(self, job):
+        address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
+        ps = self.start("ps:join", [
+            os.path.join(harness.BIN, "ps"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+            "--address=" + address, *self.ckpt()], ready=True)
+        ps.wait_ready()
+        return ps
+
+    def leave(self, job, i):
+        self.start("leave", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
+                             "--leave=%d" % i]).wait(30, 0)
+
+    def all_changes(self, mode, steps):
+        """A worker joins, a server joins, both leave, a worker is dropped and comes back, a server
+        and then ps 0 are killed and come back."""
+        job = self.begin(mode, steps)
+        job.workers[0].wait_line("training step 10 done")
+        joiner = self.start("joiner", [
+            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+            "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1", BRISK,
+            self.record("joiner")])
+        goes_on(self, job, 2, 4, "2 servers")
+        third = self.join_server(job)
+        goes_on(self, job, 3, 4, "3 servers")
+        joiner.stop(signal.SIGTERM, status=0)
+        goes_on(self, job, 4, 3, "3 servers")
+        self.leave(job, 2)
+        third.wait(30)
+        goes_on(self, job, 5, 3, "2 servers")
+        self.kill(job.workers[1])
+        goes_on(self, job, 6, 2, "2 servers")
+        job.start_worker(1, BRISK, self.record(1))
+        goes_on(self, job, 7, 3, "2 servers")
+        self.kill(job.ps[1])
+        job.start_ps(1, *self.ckpt())
+        goes_on(self, job, 8, 3, "2 servers")
+        self.kill(job.ps[0])
+        job.start_ps(0, *self.ckpt("--worker_timeout=1"))
+        goes_on(self, job, "9|10", 3, "2 servers")  # 9 may have the checkpoint's two members
+        summaries = job.finish(90)
+        for s in summaries:
+            self.assertEqual(s["global_step"], steps)
+            self.assertEqual(s["parameters_sha256"], summaries[0]["parameters_sha256"])
+            self.assertGreaterEqual(s["test_accuracy"], 0.85)
+        return summaries
+
+    def steps_taken(self, name):
+        """{generation: steps that this worker began}"""
+        out = {}
+        for path in self.records:
+            if "/samples-%s-" % name in path:
+                for g, *_ in samples.read([path]):
+                    out[g] = out.get(g, 0) + 1
+        return out
+
+    def ahead(self):
+        """{generation: by how many steps worker 0 was ahead of the slow one}"""
+        fast, slow = self.steps_taken(0), self.steps_taken(2)
+        return {g: n - slow[g] for g, n in fast.items() if g in slow}
+
+    def test_async(self):
+        self.all_changes(["--sync_mode=async"], 900)
+        self.assertGreater(max(self.ahead().values()), 20)
+
+    def test_ssp(self):
+        """Of its bound: a step more may have been begun, and one when the end released it."""
+        self.all_changes(["--sync_mode=ssp", "--staleness=%d" % STALENESS], 320)
+        ahead = self.ahead()
+        self.assertGreaterEqual(set(ahead), set(range(1, 9)))
+        self.assertLessEqual(max(ahead.values()), STALENESS + 2, ahead)
+        self.assertGreaterEqual(max(ahead.values()), STALENESS - 1, ahead)
+
+    def test_backup_workers(self):
+        summaries = self.all_changes(["--replicas_to_aggregate=2"], 380)
+        self.assertGreater(summaries[2]["exchange"]["stale"], 0)
+        fast, slow = self.steps_taken(0), self.steps_taken(2)
+        last = max(fast)
+        self.assertLess(slow[last], 0.75 * fast[last])
+
+
+if __name__ == "__main__":
+    harness.main()
