@@ -136,7 +136,7 @@ static void missing_files_are_named_with_the_mend(void **state)
     check_bad(s, ST_NOT_FOUND, "train-images-idx3-ubyte", "--data_dir");
     assert_int_equal(mkdir(set_path(s, "images-idx3", ""), 0700), 0);
     save(s, "labels-idx1", "", s->labels, LABEL_BYTES);
-    check_bad(s, ST_IO, "train-images-idx3-ubyte", "not a regular file");
+    check_bad(s, ST_INVALID, "train-images-idx3-ubyte", "not a regular file");
     rmdir(set_path(s, "images-idx3", ""));
 }
 

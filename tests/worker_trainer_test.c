@@ -69,7 +69,7 @@ static void test_each_sample_once_a_pass(void **state)
 /* Servers at which others push too: chunk c moves on by c + 1 versions at each push, up to 15. */
 static struct {
     int64_t version[16];
-    int n_pushes[16];
+    int n_pushes[16], n_pulls[16];
     int late;
 } apart;
 
@@ -90,6 +90,15 @@ static enum status apart_wait(void *ctx, int first, int n, int64_t step)
     (void)ctx;
     for (int c = first; c < first + n; c++)
         assert_true(apart.version[c] >= step); /* else it would never return */
+    return ST_OK;
+}
+
+/* The last version, which the servers give when it is saved. */
+static enum status apart_pull(void *ctx, int chunk, int64_t step)
+{
+    (void)ctx;
+    assert_int_equal(step, 15);
+    apart.n_pulls[chunk]++;
     return ST_OK;
 }
 
@@ -115,6 +124,7 @@ static void test_own_pace(void **state)
 {
     (void)state;
     static const struct exchange_ops ops = {.push = apart_push,
+                                            .pull = apart_pull,
                                             .wait = apart_wait,
                                             .version = apart_version,
                                             .flush = apart_flush,
@@ -137,6 +147,7 @@ static void test_own_pace(void **state)
         assert_int_equal(apart.late, 0);
         for (int c = 0; c < r.chunks->n_chunks; c++) {
             assert_int_equal(apart.version[c], 15);
+            assert_int_equal(apart.n_pulls[c], 1);
             assert_int_equal(apart.n_pushes[c], (15 + c) / (c + 1));
         }
         rig_free(&r);
