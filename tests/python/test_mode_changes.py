@@ -8,23 +8,12 @@ import signal
 
 import harness
 import samples
+from test_passes import goes_on
 
 MLP = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1",
        "--log_every=1", "--hidden_units=32", "--chunk_bytes=16384"]
 BRISK, SLOW = "--fault_push_delay_ms=2", "--fault_push_delay_ms=10"
 STALENESS = 2
-
-
-def goes_on(test, job, n, workers, more=""):
-    """Generation n, or one after it, has begun with so many, and worker 0 takes steps in it."""
-    w = job.workers[0]
-    begins = w.wait_line(r"generation (%s) from step \d+: %d workers?, %s" %
-                         (n, workers, more)).group(0)
-    with w.changed:
-        begun = max(i for i, line in enumerate(w.lines) if begins in line)
-        test.assertTrue(w.changed.wait_for(
-            lambda: sum("done (global" in line for line in w.lines[begun:]) >= 5,
-            20 * harness.SLOWNESS), "no steps after: " + begins)
 
 
 class Changes(harness.Test):
