@@ -16,7 +16,7 @@ struct buf {
     void (*recycle)(struct buf *b, void *ctx); /* called instead of freeing at the last unref */
     void *recycle_ctx;
     uint64_t shared; /* 1 + where data lies in a segment that others can read, which is not this
-                        block's own to free (net/shared.h); 0: data is its own */
+                        block's own to free (net/shm/segment.h); 0: data is its own */
 };
 
 /* A block of `bytes` (may be 0), not cleared, with one reference. */

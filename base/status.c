@@ -2,7 +2,9 @@
 #include "base/status.h"
 #include "base/log.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *status_name(enum status st)
 {
@@ -64,8 +66,21 @@ enum status status_of_errno(int err)
     }
 }
 
+const char *status_errno_text(int err)
+{
+    static _Thread_local char text[160];
+    if (err != EFBIG)
+        return strerror(err);
+    snprintf(text, sizeof text,
+             "%s: it is above this process' limit on the size of a file; raise "
+             "that with ulimit -f",
+             strerror(err));
+    return text;
+}
+
 void status_check_failed(const char *file, int line, const char *cond)
 {
     LOG_E("bug at %s:%d: %s does not hold; please report this line", file, line, cond);
+    log_flush(LOG_END_MS);
     abort();
 }

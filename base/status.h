@@ -45,6 +45,8 @@ int status_exit_code(enum status st);
  * no descriptors, a failing device), ST_INVALID where it stays until somebody changes the path or
  * what is there. */
 enum status status_of_errno(int err);
+/* strerror, and for EFBIG the limit that is the cause; of the thread until its next call. */
+const char *status_errno_text(int err);
 
 /* Runs CALL; if it fails, keeps its code in the local `st` and jumps to the local label `done`. */
 #define TRY(call)                                                                                  \

@@ -257,7 +257,7 @@ enum status trace_close(void)
         err = errno;
     file = NULL;
     if (err) {
-        LOG_E("trace file %s: not written to its end: %s", file_path, strerror(err));
+        LOG_E("trace file %s: not written to its end: %s", file_path, status_errno_text(err));
         return ST_IO;
     }
     LOG_I("trace written to %s", file_path);

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/resident.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
-#include "net/exchange.h"
+#include "net/exchange/exchange.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

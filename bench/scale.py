@@ -84,7 +84,7 @@ def machine():
 
 
 def stated_mb(run):
-    """The bound of ps/store.h for the server with most bytes; sgd has no slots."""
+    """The bound of ps/store/store.h for the server with most bytes; sgd has no slots."""
     chunks = simulate.chunk_table(run["model_bytes"], run["chunk_bytes"], run["tensors"])
     owned = [0] * run["servers"]
     for n, server in zip(chunks, simulate.shard(chunks, run["servers"])):
@@ -117,7 +117,8 @@ def scale(args):
                ("others' cores", "%.2f", "others_cores")]
     table([c[0] for c in columns], [[form % r[key] for _, form, key in columns] for r in runs])
     print("\nServer peak: of the server with most, its whole process. Stated: what the store takes "
-          "by ps/store.h\n(sgd: 2 versions, 1 sum, up to workers - 1 copies); the rest is gRPC's, "
+          "by ps/store/store.h\n"
+          "(sgd: 2 versions, 1 sum, up to workers - 1 copies); the rest is gRPC's, "
           "with what it has received\nand sent. MB/worker: growth over the idle server, by worker.")
     return {"runs": runs}
 

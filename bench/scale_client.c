@@ -1,8 +1,9 @@
 /* bench/scale_client.c - many synthetic workers in one process, for bench/scale.
  *
- * Each worker is what a server sees of a real one: its own exchange client (net/exchange.h) with
- * its own connections, driven by its own thread. A step: wait for the simulated compute time (on a
- * clock, no CPU used), push every chunk of a synthetic model, wait for all new versions. With
+ * Each worker is what a server sees of a real one: its own exchange client
+ * (net/exchange/exchange.h) with its own connections, driven by its own thread. A step: wait for
+ * the simulated compute time (on a clock, no CPU used), push every chunk of a synthetic model, wait
+ * for all new versions. With
  * --mode=pull a step asks for every chunk's present version instead, which measures one direction
  * alone. With --primitives nothing is connected: the loops that a server runs over a chunk are
  * timed on memory that no cache holds.
@@ -17,7 +18,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
-#include "net/exchange.h"
+#include "net/exchange/exchange.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 """A discrete-event simulation of one Weir job in sync mode: how long a step takes with W workers,
 S servers, links of a given rate, and given costs of the programs (measured by bench/scale).
 
-What is simulated, frame by frame (one chunk or several, as net/outq.h makes them):
+What is simulated, frame by frame (one chunk or several, as net/rpc/send_queue.h makes them):
 
   worker  computes (a constant, jitter, a straggler), then pushes all chunks in order; the step ends
           when all new versions are in. CPU: checksum and send of a push, receipt of a version.
@@ -14,7 +14,7 @@ What is simulated, frame by frame (one chunk or several, as net/outq.h makes the
   server  receives a whole frame and checks it; sums a contribution if it is the next in member
           order, and all those that had waited for it; else copies it aside. After the last one: one
           update, one checksum, then an answer to each member, in member order, chunk by chunk.
-          Chunks are balanced over servers as net/chunks.h does it.
+          Chunks are balanced over servers as net/wire/chunks.h does it.
   CPU     a pool of cores per host (or one for all: everything on one machine). Tasks wait in one
           FIFO queue and are not interrupted; those of one connection and side come one after the
           other, as gRPC does them.
@@ -37,8 +37,8 @@ import json
 import random
 import statistics
 
-DEFAULT_CHUNK_BYTES, PACK_BYTES = 1 << 20, 64 << 10  # as in net/chunks.h
-GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # as in net/outq.h
+DEFAULT_CHUNK_BYTES, PACK_BYTES = 1 << 20, 64 << 10  # as in net/wire/chunks.h
+GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # as in net/rpc/send_queue.h
 
 
 class Costs:

@@ -5,8 +5,11 @@
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "ctl/names.h"
 #include "ctl/report.h"
+#include "net/exchange/status_client.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -326,6 +329,7 @@ int main(int argc, char **argv)
 {
     struct hosts ps = {0};
     int exit_now = 0, exit_code = EXIT_USAGE, n_words;
+    signals_ignore_file_limit();
     log_init("weirctl", -1, LOG_LEVEL_INFO);
     if (flags_parse(&program, argc, argv, &exit_now) != ST_OK)
         return EXIT_USAGE;
@@ -340,5 +344,9 @@ int main(int argc, char **argv)
     else
         exit_code = run(&ps, words, n_words);
     hosts_free(&ps);
+    if (exit_code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        LOG_E("the output could not be written: %s", status_errno_text(errno));
+        exit_code = EXIT_REFUSED;
+    }
     return exit_code;
 }

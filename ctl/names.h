@@ -2,7 +2,7 @@
  * Errors: none. */
 #ifndef CTL_NAMES_H
 #define CTL_NAMES_H
-#include "net/status.h"
+#include "net/wire/status.h"
 
 const char *ctl_state_name(enum status_state state);
 const char *ctl_member_name(enum member_state state);

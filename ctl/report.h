@@ -4,7 +4,7 @@
  * Errors:  ST_NOMEM (logged). */
 #ifndef CTL_REPORT_H
 #define CTL_REPORT_H
-#include "net/status.h"
+#include "net/wire/status.h"
 
 enum ctl_view { VIEW_STATUS, VIEW_MEMBERS, VIEW_SERVERS, VIEW_LATE };
 

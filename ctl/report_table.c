@@ -1,5 +1,6 @@
 /* ctl/report_table.c - see report.h: the tables for people. */
 #include "base/log.h"
+#include "base/term.h"
 #include "ctl/names.h"
 #include "ctl/report.h"
 #include "ctl/table.h"
@@ -108,10 +109,10 @@ static void show_head(const struct net_status *s)
         printf("ps:%s: no job yet; up %s\n", number(s->server).s, duration(s->up_ms).s);
         return;
     }
-    printf("ps:%s: generation %" PRIu64 ", %s, step %s of %" PRId64 " (%s); %.1f steps/s; up %s\n",
-           number(s->server).s, s->generation, ctl_state_name(s->state), number(s->step).s,
-           s->job.train_steps, job_sync_mode_name(s->job.sync_mode), s->steps_per_s,
-           duration(s->up_ms).s);
+    printf("ps:%s: generation " TERM_FMT ", %s, step %s of %" PRId64 " (%s); %.1f steps/s; up %s\n",
+           number(s->server).s, TERM_ARG(s->generation), ctl_state_name(s->state),
+           number(s->step).s, s->job.train_steps, job_sync_mode_name(s->job.sync_mode),
+           s->steps_per_s, duration(s->up_ms).s);
     printf("model: %d parameters, %" PRId64 " elements in %d chunks; %s, learning rate %g; batches "
            "of %d\n",
            s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,

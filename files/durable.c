@@ -2,20 +2,33 @@
  * the file system can: the kernel's copy of them cost nine times the CPU time, and nobody reads
  * them soon. */
 #include "files/durable.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 enum { BLOCK_BYTES = 1 << 20, BLOCK_ALIGN = 4096 };
 
 static enum status io_error(const char *path, const char *what)
 {
-    LOG_E("%s: cannot %s: %s", path, what, strerror(errno));
+    LOG_E("%s: cannot %s: %s", path, what, status_errno_text(errno));
     return ST_IO;
+}
+
+/* Like no other's: pids repeat between the machines and containers that share a folder. */
+static int name_temporary(struct durable *f)
+{
+    uint64_t random;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+        random = (uint64_t)clock_now_ns();
+    return (size_t)snprintf(f->temporary, sizeof f->temporary, "%s.%ld-%016" PRIx64 ".tmp", f->path,
+                            (long)getpid(), random) < sizeof f->temporary;
 }
 
 enum status durable_begin(struct durable *f, const char *path)
@@ -27,8 +40,7 @@ enum status durable_begin(struct durable *f, const char *path)
     f->direct = 0;
     f->block = NULL;
     if ((size_t)snprintf(f->path, sizeof f->path, "%s", path) >= sizeof f->path ||
-        (size_t)snprintf(f->temporary, sizeof f->temporary, "%s.%ld.tmp", path, (long)getpid()) >=
-            sizeof f->temporary) {
+        !name_temporary(f)) {
         LOG_E("%s: the path is too long", path);
         return ST_IO;
     }
@@ -150,9 +162,56 @@ done:
     return st;
 }
 
-enum status durable_remove(const char *path)
+/* The finished temporary file gets its name, if nothing has it. */
+static enum status commit_new(struct durable *f)
+{
+    enum status st = flush(f);
+    if (st != ST_OK)
+        return st;
+    if (fsync(f->fd) != 0)
+        return io_error(f->temporary, "sync");
+    if (link(f->temporary, f->path) == 0) /* the temporary one goes at the end */
+        return sync_folder(f->path);
+    if (errno == EEXIST)
+        return ST_BUSY;
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+        return io_error(f->path, "link the finished file to this name");
+    int fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return errno == EEXIST ? ST_BUSY : io_error(f->path, "create");
+    close(fd);
+    return durable_commit(f);
+}
+
+enum status durable_put_new(const char *path, const void *data, size_t bytes)
+{
+    struct durable f;
+    enum status st = durable_begin(&f, path);
+    if (st != ST_OK)
+        return st;
+    TRY(durable_write(&f, data, bytes));
+    TRY(commit_new(&f));
+done:
+    durable_end(&f);
+    return st;
+}
+
+enum status durable_rename(const char *from, const char *to)
+{
+    if (rename(from, to) != 0)
+        return errno == ENOENT ? ST_NOT_FOUND : io_error(from, "rename");
+    return sync_folder(to);
+}
+
+enum status durable_take_away(const char *path)
 {
     if (unlink(path) != 0)
-        return errno == ENOENT ? ST_OK : io_error(path, "remove");
+        return errno == ENOENT ? ST_NOT_FOUND : io_error(path, "remove");
     return sync_folder(path);
+}
+
+enum status durable_remove(const char *path)
+{
+    enum status st = durable_take_away(path);
+    return st == ST_NOT_FOUND ? ST_OK : st;
 }

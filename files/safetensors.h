@@ -62,6 +62,17 @@ const char *safetensors_metadata(const struct safetensors_file *f, const char *k
 /* n elements of the entry, from `first` on. */
 enum status safetensors_read(const struct safetensors_file *f, const struct safetensors_entry *e,
                              int64_t first, int64_t n, float *dst, char why[SAFETENSORS_WHY_BYTES]);
+/* Its size and header are as it is said, and all its tensors have checksums. */
+enum status safetensors_check_header(const struct safetensors_file *f,
+                                     const struct safetensors_written *whole,
+                                     char why[SAFETENSORS_WHY_BYTES]);
+/* What the file has, as safetensors_write gives it. */
+enum status safetensors_measure(const struct safetensors_file *f, struct safetensors_written *out,
+                                char why[SAFETENSORS_WHY_BYTES]);
+/* Reads one tensor, and compares it with its checksum, which it must have. */
+enum status safetensors_check_entry(const struct safetensors_file *f,
+                                    const struct safetensors_entry *e,
+                                    char why[SAFETENSORS_WHY_BYTES]);
 /* Reads the whole file: every tensor against its checksum. whole: the size and the checksum that
  * the file is said to have, all its tensors having theirs; NULL: nothing is known. ST_CORRUPT names
  * what is wrong. */

@@ -265,24 +265,53 @@ done:
     return st;
 }
 
-enum status safetensors_check(const struct safetensors_file *f,
-                              const struct safetensors_written *whole,
-                              char why[SAFETENSORS_WHY_BYTES])
+enum status safetensors_measure(const struct safetensors_file *f, struct safetensors_written *out,
+                                char why[SAFETENSORS_WHY_BYTES])
 {
     uint32_t crc;
-    if (whole && whole->bytes != f->bytes) {
+    enum status st = sum_run(f, 0, f->data, &crc, why);
+    if (st == ST_OK)
+        *out = (struct safetensors_written){f->bytes, crc};
+    return st;
+}
+
+enum status safetensors_check_header(const struct safetensors_file *f,
+                                     const struct safetensors_written *whole,
+                                     char why[SAFETENSORS_WHY_BYTES])
+{
+    struct safetensors_written is;
+    if (whole->bytes != f->bytes) {
         snprintf(why, SAFETENSORS_WHY_BYTES, "has %llu bytes, not %llu",
                  (unsigned long long)f->bytes, (unsigned long long)whole->bytes);
         return ST_CORRUPT;
     }
-    enum status st = sum_run(f, 0, f->data, &crc, why);
-    if (st == ST_OK && whole && crc != whole->crc32c)
+    enum status st = safetensors_measure(f, &is, why);
+    if (st == ST_OK && is.crc32c != whole->crc32c)
         return corrupt(why, "has a header that does not match its checksum");
-    for (int i = 0; i < f->n_entries && st == ST_OK; i++) {
-        const struct safetensors_entry *e = &f->entries[i];
-        st = sum_run(f, e->offset, (uint64_t)e->n_elems * sizeof(float), &crc, why);
-        if (st == ST_OK && (e->has_crc ? crc != e->crc32c : whole != NULL))
-            return bad_entry(why, e->name, "does not match its checksum");
-    }
+    for (int i = 0; i < f->n_entries && st == ST_OK; i++)
+        if (!f->entries[i].has_crc)
+            return bad_entry(why, f->entries[i].name, "has no checksum");
+    return st;
+}
+
+enum status safetensors_check_entry(const struct safetensors_file *f,
+                                    const struct safetensors_entry *e,
+                                    char why[SAFETENSORS_WHY_BYTES])
+{
+    uint32_t crc;
+    enum status st = sum_run(f, e->offset, (uint64_t)e->n_elems * sizeof(float), &crc, why);
+    if (st == ST_OK && (!e->has_crc || crc != e->crc32c))
+        return bad_entry(why, e->name, "does not match its checksum");
+    return st;
+}
+
+enum status safetensors_check(const struct safetensors_file *f,
+                              const struct safetensors_written *whole,
+                              char why[SAFETENSORS_WHY_BYTES])
+{
+    enum status st = whole ? safetensors_check_header(f, whole, why) : ST_OK;
+    for (int i = 0; i < f->n_entries && st == ST_OK; i++)
+        if (f->entries[i].has_crc)
+            st = safetensors_check_entry(f, &f->entries[i], why);
     return st;
 }

@@ -4,7 +4,7 @@
  * Results are those of set_items, forward, backward and kernels/vector/optim.
  *
  * A step is: update number s + 1 with the samples at the global positions first + s * stride + i,
- * i < batch, of the data set's order (worker/dataset.h: positions 0 .. n-1 are pass 0).
+ * i < batch, of the data set's order (worker/data/dataset.h: positions 0 .. n-1 are pass 0).
  * Threads: as the plan's. Errors: as the plan's, logged. */
 #ifndef KERNELS_RESIDENT_H
 #define KERNELS_RESIDENT_H

@@ -4,11 +4,12 @@
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
-#include "net/status.h"
-#include "ps/saving.h"
-#include "ps/status.h"
+#include "net/exchange/status_client.h"
+#include "ps/admin.h"
+#include "ps/node.h"
 #include "ps/summary.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +35,8 @@ static const char *opt_checkpoint_dir, *opt_restore;
 static int64_t opt_save_steps = 0, opt_save_secs = -1, opt_keep = 5;
 static const char *opt_address = "";
 static int64_t opt_worker_timeout = 60, opt_min_workers = 0, opt_leave = -1;
-static int opt_join = 0, opt_drain = 0;
+static int64_t opt_max_workers = JOB_MAX_WORKERS;
+static int opt_join = 0, opt_drain = 0, opt_fault_keep_chunks = 0;
 static int opt_serve = 0, opt_log_stragglers = 0, opt_log_level = LOG_LEVEL_INFO;
 
 static const struct flag flags[] = {
@@ -54,7 +56,7 @@ static const struct flag flags[] = {
     {"max_model_bytes", FLAG_INT, &opt_max_model_bytes, 4, 1e15, "BYTES", NULL,
      "Largest model taken, in bytes of parameters on this server", NULL},
     {"checkpoint_dir", FLAG_STRING, &opt_checkpoint_dir, 0, 0, "DIR", NULL,
-     "Keep checkpoints in this folder, which all servers share; go on from the newest there",
+     "Keep checkpoints in this folder, one for all servers or each its own; go on from the newest",
      "Checkpoints:"},
     {"save_steps", FLAG_INT, &opt_save_steps, 0, 1e15, "N", NULL,
      "A checkpoint every N steps (0: not by steps); of ps 0, as the next two", NULL},
@@ -71,6 +73,8 @@ static const struct flag flags[] = {
      "With fewer, training waits; of ps 0. Given, those that never came are gone without as well "
      "(0: 1, and all are waited for at the start)",
      NULL},
+    {"max_workers", FLAG_INT, &opt_max_workers, 1, JOB_MAX_WORKERS, "N", NULL,
+     "A job of more is refused, and who would be one more in a running job", NULL},
     {"join", FLAG_BOOL, &opt_join, 0, 0, NULL, NULL,
      "Join a running job as one server more; needs --ps_hosts with ps 0 at least, and --address",
      NULL},
@@ -97,6 +101,8 @@ static const struct flag flags[] = {
      "What is logged on stderr", NULL},
     {"ready_fd", FLAG_INT, &opt_ready_fd, -1, 65535, "FD", NULL,
      "Write 'ready ADDRESS' to this descriptor when listening, then close it (-1: no)", NULL},
+    {"fault_keep_chunks", FLAG_BOOL, &opt_fault_keep_chunks, 0, 0, NULL, NULL,
+     "For tests: the other servers, to which chunks are to move, are given none", NULL},
 };
 static const struct flags_program program = {
     .name = "ps",
@@ -119,17 +125,19 @@ struct cluster {
 struct app {
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over;
-    struct saving *saving;
+    struct node *node;
     int ended; /* in order */
 };
 
-static enum status check_checkpoint_flags(void)
+static enum status check_flags(void)
 {
     const char *wrong = NULL;
     if (opt_checkpoint_dir && !*opt_checkpoint_dir)
         opt_checkpoint_dir = NULL;
     if (!opt_checkpoint_dir && (opt_save_steps > 0 || opt_save_secs > 0 || opt_restore))
         wrong = "--save_steps, --save_secs and --restore need --checkpoint_dir";
+    else if (opt_min_workers > opt_max_workers)
+        wrong = "--min_workers is above --max_workers";
     else if (opt_checkpoint_dir && opt_serve)
         wrong = "--serve and --checkpoint_dir exclude each other: a folder holds one job's "
                 "checkpoints";
@@ -205,6 +213,20 @@ static int open_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
+/* 1: a signal came, and is still to be taken. */
+static int wait_for_signal(void *ctx, int ms)
+{
+    const struct app *app = ctx;
+    struct pollfd fd = {.fd = app->signal_fd, .events = POLLIN};
+    return poll(&fd, 1, ms) > 0;
+}
+
+static int signal_taken(struct app *app)
+{
+    struct signalfd_siginfo info;
+    return read(app->signal_fd, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : SIGTERM;
+}
+
 static void wake(struct app *app)
 {
     const uint64_t one = 1;
@@ -236,27 +258,27 @@ static void on_over(void *ctx)
 static void on_changed(void *ctx)
 {
     struct app *app = ctx;
-    saving_changed(app->saving);
+    node_changed(app->node);
 }
 
 static enum status on_first_join(void *ctx, const struct net_join *join, char *why,
                                  size_t why_bytes)
 {
     struct app *app = ctx;
-    return saving_first_join(app->saving, join, why, why_bytes);
+    return node_first_join(app->node, join, why, why_bytes);
 }
 
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
                        uint64_t call)
 {
     struct app *app = ctx;
-    saving_control(app->saving, server, request, call);
+    node_control(app->node, server, request, call);
 }
 
 static void on_control_closed(void *ctx, uint64_t call)
 {
     struct app *app = ctx;
-    saving_control_closed(app->saving, call);
+    node_control_closed(app->node, call);
 }
 
 /* 1: the signal ends the wait. */
@@ -268,7 +290,7 @@ static int takes_signal(struct app *app, int signo)
         LOG_I("SIGUSR1: %s",
               opt_checkpoint_dir ? "a checkpoint now" : "no checkpoint without --checkpoint_dir");
         if (opt_checkpoint_dir)
-            saving_request(app->saving);
+            node_request(app->node);
         return 0;
     }
     if (signo == SIGTERM && opt_drain && is_first)
@@ -277,7 +299,7 @@ static int takes_signal(struct app *app, int signo)
         return 1;
     draining = 1;
     LOG_I("SIGTERM: this server hands on its chunks, then ends; once more ends at once");
-    saving_leave(app->saving);
+    node_leave(app->node);
     return 0;
 }
 
@@ -306,7 +328,7 @@ static int wait_for_end(struct app *app)
 }
 
 /* From here on a second signal ends the process at once. */
-static void finish_saving(struct app *app)
+static void finish_node(struct app *app)
 {
     sigset_t set;
     if (atomic_load(&app->refused))
@@ -315,13 +337,13 @@ static void finish_saving(struct app *app)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    saving_finish(app->saving);
+    node_finish(app->node);
     app->ended = 1;
 }
 
-static enum status make_saving(const struct cluster *c, struct app *app)
+static enum status make_node(const struct cluster *c, struct app *app)
 {
-    struct saving_config cfg = {
+    struct node_config cfg = {
         .folder = opt_checkpoint_dir,
         .restore = opt_restore,
         .self = c->self,
@@ -338,7 +360,7 @@ static enum status make_saving(const struct cluster *c, struct app *app)
         .over = on_over,
         .ctx = app,
     };
-    return saving_create(&cfg, &app->saving);
+    return node_create(&cfg, &app->node);
 }
 
 static void tell_ready(const char *addr)
@@ -402,13 +424,21 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     if (sig)
         LOG_W("%s: stopping%s", strsignal(sig),
               opt_checkpoint_dir ? " after a last checkpoint; once more ends at once" : "");
-    finish_saving(app);
+    finish_node(app);
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
     int exit_code = atomic_load(&app->refused) ? EXIT_PERMANENT : sig ? 128 + sig : 0;
     if (write_summary(service) != ST_OK && exit_code == 0)
         exit_code = EXIT_PERMANENT; /* the job is done: no restart mends that */
     return exit_code;
+}
+
+/* How long others wait for worker 0; -1: as long as it takes. */
+static int64_t first_wait_ms(void)
+{
+    if (opt_min_workers == 0)
+        return -1;
+    return opt_worker_timeout > 0 ? opt_worker_timeout * 1000 : 1;
 }
 
 static int serve(struct cluster *c, struct app *app)
@@ -424,8 +454,11 @@ static int serve(struct cluster *c, struct app *app)
         .ps_hosts = &c->ps,
         .worker_hosts = &c->workers,
         .max_model_bytes = opt_max_model_bytes,
+        .max_workers = (int)opt_max_workers,
+        .first_wait_ms = first_wait_ms(),
         .serve = opt_serve,
         .shared_memory = opt_shared_memory == 0,
+        .fault_keep_chunks = opt_fault_keep_chunks,
         .hold_last = c->self == 0 && opt_checkpoint_dir,
         .straggler_ms = opt_log_stragglers ? opt_straggler_ms : 0,
         .started = on_changed,
@@ -436,11 +469,11 @@ static int serve(struct cluster *c, struct app *app)
         .done = on_done,
         .ctx = app,
     };
-    TRY(make_saving(c, app));
+    TRY(make_node(c, app));
     TRY(ps_service_create(&cfg, &service));
-    TRY(saving_start(app->saving, service));
+    TRY(node_start(app->node, service));
     const struct ps_status_config told = {.service = service,
-                                          .saving = app->saving,
+                                          .node = app->node,
                                           .ps_hosts = &c->ps,
                                           .worker_hosts = &c->workers,
                                           .folder = opt_checkpoint_dir,
@@ -449,16 +482,22 @@ static int serve(struct cluster *c, struct app *app)
     struct net_server_config net = {.addr = c->address,
                                     .n_threads = n_threads(),
                                     .handler = ps_service_handler(service),
-                                    .people = ps_status_people(status)};
+                                    .people = ps_status_people(status),
+                                    .pause = {wait_for_signal, app}};
     TRY(net_server_create(&net, &server));
+    TRY(node_serve(app->node));
     exit_code = run_server(app, service, server, c->address);
 done:
-    saving_destroy(app->saving);
+    node_destroy(app->node);
     net_server_destroy(server);
     ps_status_destroy(status);
     ps_service_destroy(service);
     if (opt_checkpoint_dir && app->ended)
-        saving_ended(opt_checkpoint_dir, c->address);
+        node_ended(opt_checkpoint_dir, c->address);
+    if (st == ST_CANCELLED && wait_for_signal(app, 0)) {
+        exit_code = 128 + signal_taken(app);
+        LOG_W("%s: stopping before the port was free", strsignal(exit_code - 128));
+    }
     return exit_code ? exit_code : status_exit_code(st);
 }
 
@@ -485,6 +524,7 @@ int main(int argc, char **argv)
 {
     struct cluster cluster = {0};
     int exit_now = 0, exit_code = EXIT_USAGE;
+    signals_ignore_file_limit();
     log_init("ps", -1, LOG_LEVEL_INFO);
     if (flags_parse(&program, argc, argv, &exit_now) != ST_OK)
         return EXIT_USAGE;
@@ -492,9 +532,10 @@ int main(int argc, char **argv)
         return 0;
     log_init("ps", opt_join || opt_leave >= 0 ? -1 : (int)opt_task_index,
              (enum log_level)opt_log_level);
+    log_start();
     flags_dump(&program);
     enum status st = ST_OK;
-    int ready = check_checkpoint_flags() == ST_OK && read_cluster(&cluster) == ST_OK;
+    int ready = check_flags() == ST_OK && read_cluster(&cluster) == ST_OK;
     if (ready && opt_trace)
         st = trace_open(opt_trace, "ps", (int)opt_task_index);
     if (st != ST_OK) {

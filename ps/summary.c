@@ -37,6 +37,6 @@ enum status ps_summary_write(const char *path, const struct ps_summary *s)
     }
     if (f && ok)
         return ST_OK;
-    LOG_E("--summary_json: cannot write %s: %s", path, strerror(errno));
+    LOG_E("--summary_json: cannot write %s: %s", path, status_errno_text(errno));
     return ST_IO;
 }

@@ -3,8 +3,8 @@
  * Errors:  ST_IO, ST_NOMEM, logged with the cause. */
 #ifndef PS_SUMMARY_H
 #define PS_SUMMARY_H
-#include "ps/service.h"
-#include "ps/stragglers.h"
+#include "ps/service/service.h"
+#include "ps/store/stragglers.h"
 
 struct ps_summary {
     int task_index;

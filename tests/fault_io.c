@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +20,14 @@ int __real_fsync(int fd);
 int __real_close(int fd);
 int __real_rename(const char *from, const char *to);
 int __real_unlink(const char *path);
+int __real_link(const char *from, const char *to);
 int __wrap_open(const char *path, int flags, ...);
 ssize_t __wrap_write(int fd, const void *data, size_t n);
 int __wrap_fsync(int fd);
 int __wrap_close(int fd);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_unlink(const char *path);
+int __wrap_link(const char *from, const char *to);
 
 struct file {
     int fd; /* -1: closed */
@@ -36,6 +39,7 @@ struct name {            /* not synced yet */
     char from[PATH_MAX]; /* empty: the name was taken away */
     char to[PATH_MAX];
     char old[PATH_MAX]; /* a link to what had the name before; empty: nothing had */
+    int is_new;         /* a link that was made, nothing was renamed */
 };
 
 static struct {
@@ -86,6 +90,8 @@ void fault_io_stop(void)
         if (s.kind == FAULT_POWER) {
             if (n->from[0])
                 __real_rename(n->to, n->from);
+            if (n->is_new)
+                __real_unlink(n->to);
             if (n->old[0])
                 __real_rename(n->old, n->to);
         } else if (n->old[0]) {
@@ -99,7 +105,9 @@ void fault_io_stop(void)
 static int comes_to_grief(void)
 {
     int n = ++s.n_calls;
-    if (s.kind == FAULT_NONE || s.at == 0 || n < s.at || (n > s.at && s.kind != FAULT_ERRORS))
+    if (s.kind == FAULT_PAUSED && n == s.at)
+        raise(SIGSTOP);
+    if (s.kind <= FAULT_PAUSED || s.at == 0 || n < s.at || (n > s.at && s.kind != FAULT_ERRORS))
         return 0;
     if (s.kind >= FAULT_KILLED)
         fault_io_stop();
@@ -145,7 +153,11 @@ ssize_t __wrap_write(int fd, const void *data, size_t n)
     if (!f)
         return __real_write(fd, data, n);
     f->synced = 0;
-    int dies = s.at == s.n_calls + 1 && s.kind != FAULT_NONE && n > 1;
+    if (s.kind == FAULT_FULL && ++s.n_calls >= s.at) {
+        errno = s.err;
+        return -1;
+    }
+    int dies = s.at == s.n_calls + 1 && s.kind >= FAULT_ERROR && n > 1;
     if (dies && s.kind != FAULT_ERRORS && __real_write(fd, data, n / 2) < 0)
         abort();
     return comes_to_grief() ? -1 : __real_write(fd, data, n);
@@ -184,11 +196,12 @@ static void note_name(const char *from, const char *to)
     if (s.n_names == MAX_NAMES)
         abort();
     struct name *n = &s.names[s.n_names++];
+    n->is_new = 0;
     snprintf(n->from, sizeof n->from, "%s", from);
     snprintf(n->to, sizeof n->to, "%s", to);
     if ((size_t)snprintf(n->old, sizeof n->old, "%s/.old-%d", s.folder, s.n_links++) >=
             sizeof n->old ||
-        link(to, n->old) != 0)
+        __real_link(to, n->old) != 0)
         n->old[0] = 0;
 }
 
@@ -203,6 +216,25 @@ int __wrap_rename(const char *from, const char *to)
         if (strcmp(s.files[i].path, from) == 0)
             snprintf(s.files[i].path, sizeof s.files[i].path, "%s", to);
     return __real_rename(from, to);
+}
+
+int __wrap_link(const char *from, const char *to)
+{
+    if (!watched(to))
+        return __real_link(from, to);
+    if (comes_to_grief())
+        return -1;
+    if (__real_link(from, to) != 0)
+        return -1;
+    note_name("", to);
+    /* a new name: what had it before is nothing, and power takes it away */
+    if (s.kind >= FAULT_POWER) {
+        struct name *n = &s.names[s.n_names - 1];
+        __real_unlink(n->old);
+        n->old[0] = 0;
+        n->is_new = 1;
+    }
+    return 0;
 }
 
 int __wrap_unlink(const char *path)

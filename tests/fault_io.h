@@ -1,5 +1,5 @@
 /* tests/fault_io.h - files that fail, and machines that stop, at a chosen system call. Programs
- * that use it are linked with --wrap for open, write, fsync, close, rename and unlink
+ * that use it are linked with --wrap for open, write, fsync, close, rename, link and unlink
  * (CMakeLists.txt); calls that create, change, sync or name something below the watched folder are
  * counted, all others go through. One thread at a time. */
 #ifndef TESTS_FAULT_IO_H
@@ -7,6 +7,8 @@
 
 enum fault_kind {
     FAULT_NONE,    /* count only */
+    FAULT_FULL,    /* from the call on nothing can be written, all else works */
+    FAULT_PAUSED,  /* the process stops itself before the call (SIGSTOP) */
     FAULT_ERROR,   /* the call fails with `err`; a write does half its work first */
     FAULT_ERRORS,  /* it and all after it fail */
     FAULT_KILLED,  /* the process dies at the call, half way through a write */

@@ -1,6 +1,7 @@
 /* tests/files_durable_test.c - durable files, with every system call made to fail or to be the last
  * one before the process is killed or the power goes: the old file or the new one is there, whole;
  * and once commit has returned, the new one. */
+#include "base/signals.h"
 #include "files/durable.h"
 #include "tests/capture.h"
 #include "tests/fault_io.h"
@@ -8,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -179,13 +179,14 @@ static void a_full_disk_is_named(void **state)
     struct rlimit before, small = {2000, RLIM_INFINITY};
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small.rlim_max = before.rlim_max;
-    signal(SIGXFSZ, SIG_IGN);
+    signals_ignore_file_limit();
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     static const char data[N_BYTES] = "b";
     enum status st = CAPTURE(durable_put(path, data, sizeof data));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(st, ST_IO);
     assert_non_null(strstr(capture_text, "File too large"));
+    assert_non_null(strstr(capture_text, "ulimit -f"));
     assert_int_equal(content(), 'a');
     assert_int_equal(empty_folder(), 0);
 }
@@ -230,6 +231,102 @@ static void a_missing_file_is_removed(void **state)
     assert_int_equal(content(), 0);
 }
 
+/* What a file that is made once holds: 'o' or 'n', 0: it is not there, '?': anything else. */
+static char made_once(void)
+{
+    char text[16] = "";
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return 0;
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    return n == 8 && (!memcmp(text, "old text", 8) || !memcmp(text, "new text", 8)) ? text[0] : '?';
+}
+
+/* A file that is made once is there whole or not at all, whatever fails or stops on the way, and
+ * nothing takes its place. */
+static void a_file_is_made_once(void **state)
+{
+    (void)state;
+    assert_int_equal(durable_put_new(path, "old text", 8), ST_OK);
+    assert_int_equal(CAPTURE(durable_put_new(path, "new text", 8)), ST_BUSY);
+    assert_int_equal(capture_lines(), 0);
+    assert_int_equal(made_once(), 'o');
+    assert_int_equal(empty_folder(), 0);
+    for (enum fault_kind kind = FAULT_ERROR; kind <= FAULT_POWER_2; kind++) {
+        int seen_nothing = 0;
+        for (int at = 1, more = 1; more; at++) {
+            assert_in_range(at, 1, MOST_CALLS);
+            pid_t pid = fork();
+            if (pid == 0) {
+                dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
+                fault_io_set(folder, kind, at, EIO);
+                enum status st = durable_put_new(path, "new text", 8);
+                _exit(at > fault_io_count() ? 2 : st != ST_OK);
+            }
+            int status;
+            assert_int_equal(waitpid(pid, &status, 0), pid);
+            assert_true(WIFEXITED(status));
+            char c = made_once();
+            assert_true(c == 'n' || (c == 0 && WEXITSTATUS(status) != 0));
+            seen_nothing |= c == 0;
+            assert_int_equal(durable_put_new(path, "old text", 8), c == 'n' ? ST_BUSY : ST_OK);
+            more = WEXITSTATUS(status) != 2;
+            fault_io_set(NULL, FAULT_NONE, 0, 0);
+            empty_folder();
+        }
+        assert_true(seen_nothing);
+    }
+    for (enum fault_kind kind = FAULT_POWER; kind <= FAULT_POWER_2; kind++) {
+        pid_t pid = fork();
+        if (pid == 0) { /* the power goes right after it was made */
+            fault_io_set(folder, kind, 0, 0);
+            if (durable_put_new(path, "new text", 8) == ST_OK)
+                fault_io_stop();
+            _exit(1);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == FAULT_EXIT);
+        assert_int_equal(made_once(), 'n');
+        empty_folder();
+    }
+}
+
+/* A file system without links: the same, but for a crash, which may leave it empty. */
+static void a_file_is_made_once_without_links(void **state)
+{
+    (void)state;
+    int n_calls = 0;
+    for (int at = 1; n_calls == 0 || at <= n_calls; at++) { /* the link is one of them */
+        fault_io_set(folder, FAULT_ERROR, at, EPERM);
+        enum status st = CAPTURE(durable_put_new(path, "new text", 8));
+        n_calls = fault_io_count();
+        fault_io_set(NULL, FAULT_NONE, 0, 0);
+        if (st == ST_OK)
+            assert_int_equal(made_once(), 'n');
+        assert_int_equal(CAPTURE(durable_put_new(path, "old text", 8)),
+                         made_once() == 'n' ? ST_BUSY : ST_OK);
+        assert_int_equal(empty_folder(), 0);
+    }
+}
+
+static void of_two_who_take_one_file_one_has_it(void **state)
+{
+    (void)state;
+    char other[128];
+    snprintf(other, sizeof other, "%s/other", folder);
+    assert_int_equal(CAPTURE(durable_rename(path, other)), ST_NOT_FOUND);
+    assert_int_equal(CAPTURE(durable_take_away(path)), ST_NOT_FOUND);
+    assert_int_equal(capture_lines(), 0);
+    assert_int_equal(put('a'), ST_OK);
+    assert_int_equal(durable_rename(path, other), ST_OK);
+    assert_int_equal(content(), 0);
+    assert_int_equal(durable_rename(other, path), ST_OK);
+    assert_int_equal(durable_take_away(path), ST_OK);
+    assert_int_equal(durable_take_away(path), ST_NOT_FOUND);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +336,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_disk_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(large_files_come_out_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(a_missing_file_is_removed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_is_made_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_is_made_once_without_links, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_two_who_take_one_file_one_has_it, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

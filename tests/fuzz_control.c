@@ -1,8 +1,8 @@
 /* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
  * reply, leave, coordinate, its reply with plans, status, command, fetch, their replies); what
  * decodes is within its bounds, and encodes again. Corpus: tests/corpus/control. */
-#include "net/message.h"
-#include "net/plan.h"
+#include "net/wire/message.h"
+#include "net/wire/plan.h"
 #include "tests/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
@@ -86,10 +86,16 @@ static void read_control(const uint8_t *data, size_t size)
     require(control.lowest >= -1 && control.lowest <= control.highest);
     for (int i = 0; i < control.n_missing; i++)
         require(control.missing[i].member >= 0 && control.missing[i].member < JOB_MAX_WORKERS);
+    require(control.n_parts <= CONTROL_MAX_PARTS);
+    for (int i = 0; i < control.n_parts; i++)
+        require(control.parts[i].server >= 0 &&
+                control.parts[i].server < control.parts[i].n_servers);
     require(message_pack_control(&control, &w.data, &w.bytes) == ST_OK);
     wire_end(&w, message_unpack_control(w.data, w.bytes, &again, w.why));
     require(again.order == control.order && again.bytes == control.bytes);
     require(again.n_missing == control.n_missing && again.highest == control.highest);
+    require(again.n_parts == control.n_parts && again.knows_parts == control.knows_parts);
+    require(strcmp(again.folder, control.folder) == 0);
     net_control_free(&again);
     net_control_free(&control);
 }

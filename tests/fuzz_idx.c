@@ -2,7 +2,7 @@
  * The first byte chooses: bit 0 labels, bit 1 as a file, bit 2 gzip the rest first.
  * Corpus: tests/corpus/idx. */
 #include "tests/fuzz.h"
-#include "worker/dataset_idx.h"
+#include "worker/data/dataset_idx.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 /* tests/fuzz_manifest.c - libFuzzer target: any text as a checkpoint's manifest, as it stands and
  * with the checksum that it would need. Corpus: tests/corpus/manifest. */
 #include "base/digest.h"
-#include "ps/manifest.h"
+#include "ps/checkpoint/manifest.h"
 #include "tests/fuzz.h"
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +23,8 @@ static void read_one(const uint8_t *data, size_t size, const char *tail)
         require(m->n_files >= 1 && m->job.n_workers >= 1 && optim_check(&m->job.optim) == ST_OK);
         for (int i = 0; i < m->n_files; i++)
             require(m->files[i].bytes <= INT64_MAX);
+        for (int i = 0; m->shard && i < m->chunks->n_chunks; i++)
+            require(m->shard[i] >= 0 && m->shard[i] < m->n_files);
         const struct ps_progress *p = &m->progress;
         require(!p->known || (p->n_members >= 1 && p->servers.n >= 1 && p->position <= INT64_MAX));
         for (int i = 0; p->known && i < p->n_members; i++)

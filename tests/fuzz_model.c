@@ -1,7 +1,7 @@
 /* tests/fuzz_model.c - libFuzzer target: any text given to model_parse ends in an error or in a
  * model that holds together. Corpus: tests/corpus/model. */
 #include "tests/fuzz.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* tests/kernel_bench.c - see the header. */
 #include "tests/kernel_bench.h"
 #include "base/rng.h"
+#include "tests/skip.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -230,13 +231,11 @@ int bench_open(int argc, char **argv)
         name = argv[1];
     const char *dir = argc > 2 ? argv[2] : WEIR_TEST_BACKEND_DIR;
     if (backend_open(name, dir, &backend) != ST_OK) {
-        printf("SKIP: backend '%s' is not in this build\n", name);
-        return argc > 1 || getenv("WEIR_TEST_BACKEND") != NULL ? 1 : 77;
+        int why = skip_program("backend '%s' is not in this build", name);
+        return argc > 1 || getenv("WEIR_TEST_BACKEND") != NULL ? 1 : why;
     }
-    if (backend->n_devices() == 0) {
-        printf("SKIP: backend '%s' (%s) has no device here\n", name, backend->description);
-        return 77;
-    }
+    if (backend->n_devices() == 0)
+        return skip_program("backend '%s' (%s) has no device here", name, backend->description);
     if (backend->set_output == NULL)
         bench_n_nets = BENCH_N_CHAINS;
     return 0;

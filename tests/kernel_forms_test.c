@@ -7,6 +7,7 @@
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
+#include "tests/skip.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
@@ -185,10 +186,8 @@ static void test_x86_64(void **state)
 
 static void test_x86_64_v3(void **state)
 {
-    if (!has_v3()) {
-        print_message("skipped: this processor has no AVX2, BMI2 or FMA\n");
-        skip();
-    }
+    if (!has_v3())
+        skip_because("this processor has no AVX2, BMI2 or FMA");
     check_form("x86-64-v3");
 }
 
@@ -196,10 +195,8 @@ static void test_x86_64_v4(void **state)
 {
     if (!has_v3() || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq") ||
-        !__builtin_cpu_supports("avx512vl")) {
-        print_message("skipped: this processor has no AVX-512 F, BW, CD, DQ or VL\n");
-        skip();
-    }
+        !__builtin_cpu_supports("avx512vl"))
+        skip_because("this processor has no AVX-512 F, BW, CD, DQ or VL");
     check_form("x86-64-v4");
 }
 #endif

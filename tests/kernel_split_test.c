@@ -6,6 +6,7 @@
  * depends on the format of their input, which is rows where it comes from another plan. */
 #include "base/rng.h"
 #include "tests/kernel_bench.h"
+#include "tests/skip.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -239,7 +240,7 @@ static void test_cuts_between_backends(void **state)
 {
     const struct backend *cpu;
     if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
-        skip();
+        skip_because("the CPU backend is not in this build");
     const struct backend *const mixed[2][MAX_PARTS] = {{backend, cpu, backend},
                                                        {cpu, backend, cpu}};
     for (int k = 0; k < bench_n_nets; k++)
@@ -343,9 +344,7 @@ int main(int argc, char **argv)
     int skip = bench_open(argc, argv);
     if (skip)
         return skip;
-    if (backend->set_output == NULL) {
-        printf("SKIP: backend '%s' computes whole networks alone\n", backend->name);
-        return 77;
-    }
+    if (backend->set_output == NULL)
+        return skip_program("backend '%s' computes whole networks alone", backend->name);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

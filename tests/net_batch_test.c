@@ -5,8 +5,8 @@
  * that is pushed meanwhile waits. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "net/exchange.h"
-#include "net/outq.h"
+#include "net/exchange/exchange.h"
+#include "net/rpc/send_queue.h"
 #include "tests/net_tiny.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +89,8 @@ struct rig {
 };
 
 /* A model of n parameters with the given numbers of elements, and a client that has started. */
-static void rig_open(struct rig *r, const int *n_elems, int n, int64_t chunk_bytes)
+/* shared: the two find that they are on one host; the gradients, which lie elsewhere, go by TCP. */
+static void rig_open(struct rig *r, const int *n_elems, int n, int64_t chunk_bytes, int shared)
 {
     static struct net_param params[MAX_PARAMS];
     static char names[MAX_PARAMS][16];
@@ -110,13 +111,16 @@ static void rig_open(struct rig *r, const int *n_elems, int n, int64_t chunk_byt
     for (size_t i = 0; i < total; i++)
         r->params[i] = (float)(i % 100000);
     tiny_init(&r->tiny, r->chunks, 0, 1);
+    if (shared)
+        tiny_share(&r->tiny);
     tiny_start(&r->tiny);
     snprintf(r->addr, sizeof r->addr, "127.0.0.1:%d", r->tiny.port);
     r->addrs[0] = r->addr;
     r->hosts = (struct hosts){1, r->addrs};
     struct net_exchange_config cfg = {.ps_hosts = &r->hosts,
                                       .join = {.incarnation = 99, .chunks = r->chunks},
-                                      .params = r->params};
+                                      .params = r->params,
+                                      .shared_memory = shared};
     cfg.join.job = (struct net_job){.n_workers = 1, .train_steps = 10};
     optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
     assert_int_equal(net_exchange_create(&cfg, &r->x), ST_OK);
@@ -181,7 +185,7 @@ static void test_first_layers_first(void **state)
     enum { N = 150 };
     const int n_elems = N * 16384; /* chunks of 64 KB */
     struct rig r;
-    rig_open(&r, &n_elems, 1, 65536);
+    rig_open(&r, &n_elems, 1, 65536, 0);
     assert_int_equal(r.chunks->n_chunks, N);
     push_behind(&r, N - 1);
     uint32_t order[N];
@@ -201,7 +205,7 @@ static void test_small_ones_share_frames(void **state)
     struct rig r;
     for (int i = 0; i < MAX_PARAMS; i++)
         n_elems[i] = 256;
-    rig_open(&r, n_elems, MAX_PARAMS, 4096);
+    rig_open(&r, n_elems, MAX_PARAMS, 4096, 1);
     assert_int_equal(r.chunks->n_chunks, MAX_PARAMS);
     push_behind(&r, 0);
     /* one, then as many as a frame takes, then the rest */
@@ -222,7 +226,7 @@ static void test_window(void **state)
     const int n_elems = N << 18;
     const struct timespec while_more_could_come = {0, 200000000};
     struct rig r;
-    rig_open(&r, &n_elems, 1, 1 << 20);
+    rig_open(&r, &n_elems, 1, 1 << 20, 1);
     struct tiny *t = &r.tiny;
     assert_int_equal(r.chunks->n_chunks, N);
     tiny_set(t, &t->hold, 1);
@@ -253,7 +257,7 @@ static void test_around_the_copied_length(void **state)
     for (int i = 0; i < N; i++)
         n_elems[i] = i < 60 ? EDGE : EDGE - 1 + i % 3;
     n_elems[N - 1] = 1;
-    rig_open(&r, n_elems, N, 4096);
+    rig_open(&r, n_elems, N, 4096, 0);
     for (int64_t step = 0; step < 3; step++) {
         for (int i = 0; i < N; i++)
             push(&r, i, step);

@@ -1,6 +1,6 @@
 /* tests/net_chunks_test.c - the chunk table (I5): cover, balance, comparison, hostile sizes. */
 #include "base/rng.h"
-#include "net/chunks.h"
+#include "net/wire/chunks.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

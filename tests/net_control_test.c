@@ -2,9 +2,9 @@
  * never; calls that are cancelled, too late, or under way when the server stops; messages whose
  * values cannot be. */
 #include "base/clock.h"
-#include "net/control.h"
-#include "net/message.h"
-#include "net/server.h"
+#include "net/exchange/control_client.h"
+#include "net/rpc/server.h"
+#include "net/wire/message.h"
 #include "tests/net_wire.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -174,10 +174,8 @@ static void calls_end_without_an_answer(void **state)
     assert_int_equal(finish(&c), ST_DEADLINE);
     begin(&c, client, LONG_MS);
     wait_for_call(3);
-    int64_t before = clock_now_ns();
-    net_server_stop(server, 2000); /* the call that waits is ended, not waited for */
-    assert_true(clock_now_ns() - before < 20 * 1000000000LL);
-    assert_int_equal(finish(&c), ST_UNAVAILABLE);
+    net_server_stop(server, 2000); /* the call that waits is ended, not waited for: else it */
+    assert_int_equal(finish(&c), ST_UNAVAILABLE); /* would have come to its own deadline */
     net_control_destroy(client);
     net_server_destroy(server);
 }

@@ -2,7 +2,7 @@
  * first values, steps, broken streams, servers that come late, refuse, or send rubbish. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "net/exchange.h"
+#include "net/exchange/exchange.h"
 #include "tests/capture.h"
 #include "tests/net_tiny.h"
 #include <setjmp.h>
@@ -290,11 +290,18 @@ static void test_waits_for_server(void **state)
     rig_close(&r);
 }
 
-static void *cancel_soon(void *x)
+/* Cancels when server 0 has heard `n` joins or contributions (where it counts them). */
+struct cancel {
+    struct rig *r;
+    const int *count;
+    int n;
+};
+
+static void *cancel_late(void *arg)
 {
-    struct timespec ts = {0, 300000000};
-    nanosleep(&ts, NULL);
-    net_exchange_cancel(x);
+    struct cancel *c = arg;
+    tiny_await(&c->r->tiny[0], c->count, c->n);
+    net_exchange_cancel(c->r->m.x);
     return NULL;
 }
 
@@ -305,18 +312,18 @@ static void test_cancel(void **state)
     pthread_t thread;
     rig_open(&r, 2);
     tiny_stop(&r.tiny[1]); /* start() waits for it for ever */
-    int64_t t0 = clock_now_ns();
-    pthread_create(&thread, NULL, cancel_soon, r.m.x);
+    struct cancel joined = {&r, &r.tiny[0].n_join, 1};
+    pthread_create(&thread, NULL, cancel_late, &joined);
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_CANCELLED);
     pthread_join(thread, NULL);
-    assert_in_range((clock_now_ns() - t0) / 1000000, 290, 20000);
     rig_close(&r);
 
     rig_open(&r, 1);
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     tiny_set(&r.tiny[0], &r.tiny[0].hold, 1);
     tiny_push_all(&r.m, 0);
-    pthread_create(&thread, NULL, cancel_soon, r.m.x);
+    struct cancel pushed = {&r, &r.tiny[0].n_push, MODEL_CHUNKS};
+    pthread_create(&thread, NULL, cancel_late, &pushed);
     assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1), ST_CANCELLED);
     pthread_join(thread, NULL);
     assert_int_equal(net_exchange_leave(r.m.x, 0, 5000), ST_OK);

@@ -1,11 +1,11 @@
 /* tests/net_fetch_test.c - chunks that go from server to server: in as many messages as they need;
- * and what comes of a server that refuses, lies, is away, never answers, and of a client that is
- * cancelled, or never reads. */
+ * and what comes of a server that is slow, refuses, lies, is away, never answers, and of a client
+ * that is cancelled, or never reads. */
 #include "base/clock.h"
-#include "net/fetch.h"
-#include "net/message.h"
-#include "net/server.h"
-#include "net/unary.h"
+#include "net/exchange/fetch_client.h"
+#include "net/rpc/server.h"
+#include "net/rpc/unary.h"
+#include "net/wire/message.h"
 #include "tests/capture.h"
 #include "tests/net_raw.h"
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@
 /* after its needs */
 #include <cmocka.h>
 
-enum { N_CHUNKS = 12, CHUNK_ELEMS = 1 << 20, LONG_MS = 60000 };
+enum { N_CHUNKS = 12, CHUNK_ELEMS = 1 << 20, LONG_MS = 600000 };
 
 /* What the server does. */
 enum lie {
@@ -38,6 +38,8 @@ static struct {
     pthread_cond_t called;
     enum lie lie;
     int n_calls;
+    int is_slow; /* what is more than one chunk does not get through */
+    uint64_t samples[3];
     struct buf *value, *slots; /* of every chunk */
     struct net_server *server;
     char addr[64];
@@ -59,6 +61,8 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
     f.n_calls++;
     pthread_cond_broadcast(&f.called);
     enum lie lie = f.lie;
+    for (int n = f.n_calls; f.is_slow && request->n > 1 && f.n_calls == n;)
+        pthread_cond_wait(&f.called, &f.lock);
     pthread_mutex_unlock(&f.lock);
     if (lie == LIE_REFUSE || request->generation != 8)
         snprintf(reply->refused, sizeof reply->refused, "generation %d is not kept here",
@@ -72,6 +76,8 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
         if (request->chunk[i] % 2 == 0) {
             item.slots = f.slots;
             item.slots_bytes = f.slots->bytes;
+            item.samples = f.samples;
+            item.n_samples = 3;
         }
         item.chunk += lie == LIE_OTHER_CHUNK;
         item.version = lie == LIE_VERSION ? -1 : item.version;
@@ -107,6 +113,7 @@ static int set_up(void **state)
         ((float *)f.value->data)[i] = (float)i;
     for (int i = 0; i < 2 * CHUNK_ELEMS; i++)
         ((float *)f.slots->data)[i] = (float)-i;
+    memcpy(f.samples, (uint64_t[]){UINT64_MAX, 7, 1 << 20}, sizeof f.samples);
     serve(0, 1, 0);
     return 0;
 }
@@ -134,7 +141,9 @@ static enum status take(void *ctx, const struct net_fetched *c)
     size_t n_slots = c->chunk % 2 == 0 ? 2 * CHUNK_ELEMS : 0;
     t->good += c->version == 40 + c->chunk % 2 && c->n_value == CHUNK_ELEMS &&
                c->n_slots == n_slots && !memcmp(c->value, f.value->data, f.value->bytes) &&
-               (n_slots == 0 || !memcmp(c->slots, f.slots->data, f.slots->bytes));
+               (n_slots == 0 || !memcmp(c->slots, f.slots->data, f.slots->bytes)) &&
+               c->n_samples == (n_slots > 0 ? 3 : 0) &&
+               (n_slots == 0 || !memcmp(c->samples, f.samples, sizeof f.samples));
     t->chunk[t->n++] = c->chunk;
     return ST_OK;
 }
@@ -182,7 +191,8 @@ static void chunks_come_in_as_many_messages_as_they_need(void **state)
     assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
-    assert_int_equal(calls() - before, 6); /* 4 MiB, and every other 12: two of 16 a message */
+    /* 4 MiB, and every other 12: one alone first, then two of 16 a message */
+    assert_int_equal(calls() - before, 7);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
     r.taken = (struct taken){.fail_at = 3};
@@ -191,6 +201,29 @@ static void chunks_come_in_as_many_messages_as_they_need(void **state)
     assert_int_equal(r.taken.n, 3);
     net_fetch_destroy(client);
     net_fetch_destroy(NULL);
+}
+
+static void set_slow(int is_slow)
+{
+    pthread_mutex_lock(&f.lock);
+    f.is_slow = is_slow;
+    pthread_mutex_unlock(&f.lock);
+}
+
+/* A message that does not come in time may have been too large for the link: one chunk is. */
+static void where_many_do_not_come_one_is_asked_for(void **state)
+{
+    (void)state;
+    struct net_fetch_client *client;
+    struct run r;
+    int before = calls();
+    set_slow(1);
+    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(run(&r, client, 3000), ST_OK);
+    set_slow(0);
+    assert_all(&r);
+    assert_int_equal(calls() - before, 1 + N_CHUNKS);
+    net_fetch_destroy(client);
 }
 
 static void what_a_server_may_not_send_is_not_taken(void **state)
@@ -233,7 +266,7 @@ static void a_wrong_checksum_is_seen(void **state)
     char why[MESSAGE_WHY_BYTES];
     int one[] = {2}, n = 0;
     struct net_fetch_reply reply = {.n = 0};
-    const struct net_fetch_item item = {2, 5, f.value, f.slots, 16, 32};
+    const struct net_fetch_item item = {2, 5, f.value, f.slots, 16, 32, NULL, 0};
     struct message_fetched to = {.n = 1, .chunk = one, .take = take_none, .ctx = &n};
     uint8_t *data;
     size_t bytes;
@@ -320,7 +353,6 @@ static void a_run_ends_at_its_deadline_or_when_cancelled(void **state)
     snprintf(addr, sizeof addr, "127.0.0.1:%d", ntohs(sa.sin_port));
     assert_int_equal(net_fetch_create(addr, &client), ST_OK);
     struct run r;
-    int64_t before = clock_now_ns();
     assert_int_equal(run(&r, client, 300), ST_DEADLINE);
     r = (struct run){.client = client, .ms = LONG_MS, .taken = {.fail_at = -1}};
     assert_int_equal(pthread_create(&r.thread, NULL, run_main, &r), 0);
@@ -330,7 +362,6 @@ static void a_run_ends_at_its_deadline_or_when_cancelled(void **state)
     net_fetch_cancel(client); /* none under way: the next */
     assert_int_equal(run(&r, client, LONG_MS), ST_CANCELLED);
     assert_int_equal(run(&r, client, 100), ST_DEADLINE);
-    assert_true(clock_now_ns() - before < LONG_MS / 2 * 1000000LL);
     net_fetch_destroy(client);
     close(fd);
 }
@@ -394,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_come_in_as_many_messages_as_they_need),
+        cmocka_unit_test(where_many_do_not_come_one_is_asked_for),
         cmocka_unit_test(what_a_server_may_not_send_is_not_taken),
         cmocka_unit_test(a_wrong_checksum_is_seen),
         cmocka_unit_test(requests_that_cannot_be_are_refused),

@@ -2,8 +2,8 @@
  * any order of fields, any cut into spans, and input that is no frame. */
 #include "base/digest.h"
 #include "base/rng.h"
-#include "net/frame.h"
-#include "net/weir.pb-c.h"
+#include "net/wire/frame.h"
+#include "net/wire/weir.pb-c.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,6 +93,7 @@ static size_t encode_by_protobuf(const struct net_frame_head *head, const struct
     p.shared = piece->shared;
     p.shared_stamp = piece->shared_stamp;
     p.ask_taken = piece->ask_taken;
+    p.samples = piece->samples;
     p.payload.data = (uint8_t *)(uintptr_t)payload;
     p.payload.len = payload_bytes;
     Weir__V1__Frame f = WEIR__V1__FRAME__INIT;
@@ -131,6 +132,7 @@ static void test_same_bytes_as_protobuf(void **state)
             piece.shared = (int)(pick(1, &n) % 2);
             piece.shared_stamp = pick(1, &n);
             piece.ask_taken = (int)(pick(1, &n) % 2);
+            piece.samples = pick(1, &n);
         }
         size_t why = pick(1, &n) % (FRAME_MAX_WHY + 1);
         memset(piece.why, 'w', pick(1, &n) % 2 ? why : 0);
@@ -158,6 +160,7 @@ static void test_same_bytes_as_protobuf(void **state)
         assert_int_equal(seen.piece[0].shared, piece.shared);
         assert_true(seen.piece[0].shared_stamp == piece.shared_stamp);
         assert_int_equal(seen.piece[0].ask_taken, piece.ask_taken);
+        assert_true(seen.piece[0].samples == piece.samples);
         assert_string_equal(seen.piece[0].why, piece.why);
         assert_int_equal(seen.payload_bytes[0], bytes);
     }

@@ -1,7 +1,7 @@
 /* tests/net_join_test.c - how a member introduces itself, is answered and leaves: it comes through
  * the wire as it went in, and what cannot be is refused with a sentence, whoever sent it. */
 #include "kernels/vector/optim.h"
-#include "net/message.h"
+#include "net/wire/message.h"
 #include "tests/net_wire.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -189,12 +189,13 @@ static void members_are_told_their_place(void **state)
     assert_int_equal(got.servers.n, 0);
     free_reply(&got);
     reply = good_reply();
-    reply.answer = JOIN_RETRY; /* who has to wait gets nothing to go by */
+    reply.answer = JOIN_RETRY; /* who has to wait hears of the generation, and nothing more */
     assert_int_equal(reply_through(&reply, &got), ST_OK);
     assert_null(got.server);
     assert_int_equal(got.n_chunks, 0);
     assert_int_equal(got.servers.n, 0);
     assert_int_equal(got.place.n_members, 0);
+    assert_int_equal(got.generation, reply.generation);
 }
 
 #define REPLY_INVALID(change)                                                                      \
@@ -213,6 +214,7 @@ static void replies_that_cannot_be_are_refused(void **state)
     int nowhere[] = {2}, below[] = {-1};
     REPLY_INVALID(r.step = -2);
     REPLY_INVALID(r.generation = UINT64_MAX);
+    REPLY_INVALID((r.answer = JOIN_RETRY, r.generation = UINT64_MAX));
     REPLY_INVALID(r.step = INT64_MAX);
     REPLY_INVALID(r.server = nowhere);
     REPLY_INVALID(r.server = below);

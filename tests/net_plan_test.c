@@ -1,7 +1,7 @@
 /* tests/net_plan_test.c - plans and what servers say of themselves: they come through the wire as
  * they went in, and what cannot be is refused with a sentence, whoever sent it. */
-#include "net/message.h"
-#include "net/plan.h"
+#include "net/wire/message.h"
+#include "net/wire/plan.h"
 #include "tests/net_wire.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -248,7 +248,11 @@ static enum status control_through(const struct net_control *control, struct net
     return wire_end(&w, message_unpack_control(w.data, w.bytes, got, w.why));
 }
 
-static struct net_missing absent[] = {{2, 1500}, {4095, 0}};
+static struct net_missing absent[] = {{2, 1500, 1}, {4095, 0, 0}};
+
+#define AN_ID "0123456789abcdef0123456789abcdef"
+static struct net_part part = {9, 120, 1, 2, 1 << 20, 0xabcd};
+static struct net_kept kept[] = {{9, 120}, {8, 100}};
 
 static const struct net_control good_control = {.server = 1,
                                                 .n_servers = 2,
@@ -261,7 +265,11 @@ static const struct net_control good_control = {.server = 1,
                                                 .lowest = 119,
                                                 .highest = 120,
                                                 .n_missing = 2,
-                                                .missing = absent};
+                                                .missing = absent,
+                                                .folder = AN_ID,
+                                                .knows_parts = 1,
+                                                .n_parts = 1,
+                                                .parts = &part};
 
 static void servers_say_how_they_stand(void **state)
 {
@@ -279,10 +287,18 @@ static void servers_say_how_they_stand(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(got.missing[i].member, absent[i].member);
         assert_int_equal(got.missing[i].ms, absent[i].ms);
+        assert_int_equal(got.missing[i].came, absent[i].came);
     }
+    assert_string_equal(got.folder, AN_ID);
+    assert_true(got.knows_parts && got.n_parts == 1);
+    assert_true(got.parts->generation == 9 && got.parts->step == 120 && got.parts->server == 1);
+    assert_true(got.parts->n_servers == 2 && got.parts->bytes == 1 << 20);
+    assert_int_equal(got.parts->crc32c, 0xabcd);
     net_control_free(&got);
     assert_null(got.missing);
+    assert_null(got.parts);
     assert_int_equal(control_through(&joins, &got), ST_OK);
+    assert_true(!got.folder[0] && !got.knows_parts && !got.parts);
     assert_int_equal(got.joining, 1);
     assert_null(got.missing);
     /* for life, also when it has chunks, and members that it misses */
@@ -291,6 +307,32 @@ static void servers_say_how_they_stand(void **state)
     assert_int_equal(control_through(&joins, &got), ST_OK);
     assert_int_equal(got.n_missing, 2);
     net_control_free(&got);
+}
+
+static void replies_say_what_is_kept(void **state)
+{
+    (void)state;
+    struct net_control_reply got, reply = {.number = 3,
+                                           .step = -1,
+                                           .stop_step = -1,
+                                           .folder = AN_ID,
+                                           .knows_kept = 1,
+                                           .older_stay = 1,
+                                           .n_kept = 2,
+                                           .kept = kept};
+    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_string_equal(got.folder, AN_ID);
+    assert_true(got.knows_kept && got.older_stay && got.n_kept == 2);
+    assert_memory_equal(got.kept, kept, sizeof kept);
+    net_control_reply_free(&got);
+    assert_null(got.kept);
+    reply.folder[31] = 'g';
+    assert_int_equal(reply_through(&reply, &got), ST_INVALID);
+    memcpy(reply.folder, AN_ID, sizeof reply.folder);
+    struct net_kept many[CONTROL_MAX_KEPT + 1] = {{1, 1}};
+    reply.kept = many;
+    reply.n_kept = CONTROL_MAX_KEPT + 1;
+    assert_int_equal(reply_through(&reply, &got), ST_INVALID);
 }
 
 #define CONTROL_REFUSED(change)                                                                    \
@@ -304,7 +346,8 @@ static void servers_say_how_they_stand(void **state)
 static void stands_that_cannot_be_are_refused(void **state)
 {
     (void)state;
-    struct net_missing nobody[] = {{JOB_MAX_WORKERS, 0}, {0, 0}}, early[] = {{0, -1}, {0, 0}};
+    struct net_missing nobody[] = {{JOB_MAX_WORKERS, 0, 0}, {0, 0, 0}};
+    struct net_missing early[] = {{0, -1, 0}, {0, 0, 0}};
     static struct net_missing crowd[JOB_MAX_WORKERS + 1];
     CONTROL_REFUSED(c.joining = 1); /* and has a number */
     CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0; c.address[0] = 0);
@@ -318,6 +361,14 @@ static void stands_that_cannot_be_are_refused(void **state)
     CONTROL_REFUSED(c.missing = nobody);
     CONTROL_REFUSED(c.missing = early);
     CONTROL_REFUSED(c.missing = crowd; c.n_missing = JOB_MAX_WORKERS + 1);
+    CONTROL_REFUSED(c.folder[0] = 'x');
+    CONTROL_REFUSED(c.folder[31] = 0);
+    struct net_part many[CONTROL_MAX_PARTS + 1] = {part}, nobodys = part, endless = part;
+    nobodys.server = 2;
+    endless.bytes = UINT64_MAX;
+    CONTROL_REFUSED(c.parts = many; c.n_parts = CONTROL_MAX_PARTS + 1);
+    CONTROL_REFUSED(c.parts = &nobodys);
+    CONTROL_REFUSED(c.parts = &endless);
 }
 
 int main(void)
@@ -328,6 +379,7 @@ int main(void)
         cmocka_unit_test(plans_that_cannot_be_are_refused),
         cmocka_unit_test(maps_of_another_length_are_refused),
         cmocka_unit_test(servers_say_how_they_stand),
+        cmocka_unit_test(replies_say_what_is_kept),
         cmocka_unit_test(stands_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,6 +1,6 @@
 /* tests/net_raw.c - see net_raw.h. */
 #include "tests/net_raw.h"
-#include "net/rt.h"
+#include "net/rpc/grpc_runtime.h"
 #include <grpc/grpc_security.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* tests/net_server_test.c - the server against peers that are not our client: a port in use,
  * addresses that cannot be, health, unknown methods, frames and bytes that are none. */
 #include "base/log.h"
-#include "net/message.h"
+#include "net/wire/message.h"
 #include "tests/capture.h"
 #include "tests/net_raw.h"
 #include "tests/net_tiny.h"
@@ -112,6 +112,32 @@ static void test_unary_refusals(void **state)
     assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_join), 0);
     assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Leave", "\x08\x01", 2), GRPC_STATUS_OK);
     assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_leave), 1);
+}
+
+/* However often a peer is refused, the log has a few lines of it. */
+static void test_rationed_lines(void **state)
+{
+    struct fixture *f = *state;
+    static struct raw r;
+    static const uint8_t bad[] = {0x22, 0x7f, 1, 2, 3};
+    int leave = 0, frame = 0;
+    for (int i = 0; i < 5 * LOG_LIMIT_BURST; i++) {
+        grpc_status_code code =
+            CAPTURE(raw_unary(&r, f->tiny.port, "/weir.v1.Weir/Leave", bad, sizeof bad));
+        assert_int_equal(code, GRPC_STATUS_INVALID_ARGUMENT);
+        leave += capture_lines();
+        raw_open(&r, f->tiny.port, "/weir.v1.Weir/Exchange");
+        capture_begin();
+        raw_send(&r, bad, sizeof bad);
+        while (raw_recv(&r))
+            ;
+        code = raw_close(&r);
+        capture_end();
+        assert_int_equal(code, GRPC_STATUS_INVALID_ARGUMENT);
+        frame += capture_lines();
+    }
+    assert_in_range(leave, 1, LOG_LIMIT_BURST + 1); /* one more where this takes 10 s */
+    assert_in_range(frame, 1, LOG_LIMIT_BURST + 1);
 }
 
 /* A JoinRequest that differs in one value from a good one. */
@@ -348,6 +374,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_half_close, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_random_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_stop, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rationed_lines, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* tests/net_shared_test.c - segments: what is written is read, in this process and another; what a
  * peer may name instead is refused without being opened; and the table of those that lend. */
-#include "net/lenders.h"
+#include "net/shm/peer_segments.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,21 @@
 enum { BYTES = 10000, HEAD = 4096 };
 
 static char why[SHARED_WHY_BYTES];
+
+/* Beyond the limit there is no memory; an interrupted call succeeds the next time. */
+static int reserve_error;
+static off_t reserve_limit;
+
+int fallocate(int fd, int mode, off_t offset, off_t n)
+{
+    if (reserve_error && offset + n > reserve_limit) {
+        errno = reserve_error;
+        if (errno == EINTR)
+            reserve_error = 0;
+        return -1;
+    }
+    return (int)syscall(SYS_fallocate, fd, mode, offset, n);
+}
 
 static int count_fds(void)
 {
@@ -132,6 +148,70 @@ static void test_another_process(void **state)
     memcpy((char *)net_shared_data(s) + 400, "hello", 6);
     assert_true(read_elsewhere(&name));
     net_shared_unref(s);
+}
+
+/* In a process of its own, of the same user: 1 if it finds no way to change what is there. */
+static int only_reads(const struct net_shared_name *name)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/fd/%u", name->pid, name->fd);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = open(path, O_RDWR);
+        int changed =
+            fd >= 0 && (mmap(NULL, HEAD, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED ||
+                        pwrite(fd, "x", 1, HEAD) == 1 || ftruncate(fd, HEAD) == 0 ||
+                        syscall(SYS_fallocate, fd, 3, 0L, (long)HEAD) == 0);
+        void *map = fd < 0 ? MAP_FAILED : mmap(NULL, HEAD, PROT_READ, MAP_SHARED, fd, 0);
+        changed |= map != MAP_FAILED && mprotect(map, HEAD, PROT_READ | PROT_WRITE) == 0;
+        _exit(changed);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status == 0;
+}
+
+static void test_only_the_owner_writes(void **state)
+{
+    struct net_shared_name name;
+    struct net_shared *s = make(&name), *peer;
+    assert_true(only_reads(&name));
+    memcpy((char *)net_shared_data(s) + 400, "hello", 6);
+    assert_true(read_elsewhere(&name));
+    assert_int_equal(net_shared_open(&name, &peer, why), ST_OK);
+    assert_int_not_equal(
+        mprotect((void *)(uintptr_t)net_shared_at(peer, 0, 1) - HEAD, HEAD, PROT_READ | PROT_WRITE),
+        0);
+    net_shared_unref(peer);
+    net_shared_unref(s);
+}
+
+static void test_no_memory(void **state)
+{
+    struct net_shared *s = NULL;
+    static const int errors[] = {ENOSPC, ENOMEM, EFBIG};
+    int before = count_fds();
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        reserve_error = errors[i];
+        assert_int_equal(net_shared_create(BYTES, &s, why), ST_NOMEM);
+        assert_null(s);
+        assert_non_null(strstr(why, strerror(errors[i])));
+    }
+    reserve_error = ENOSPC; /* what is reserved part by part needs little to begin with */
+    reserve_limit = HEAD;
+    assert_int_equal(net_shared_create_sparse(BYTES, &s, why), ST_OK);
+    assert_int_equal(net_shared_reserve(s, 4000, 100, why), ST_NOMEM);
+    reserve_limit = HEAD + 5000;
+    assert_int_equal(net_shared_reserve(s, 4000, 1000, why), ST_OK);
+    assert_int_equal(net_shared_reserve(s, 4000, 1001, why), ST_NOMEM);
+    memset((char *)net_shared_data(s) + 4000, 1, 1000);
+    net_shared_unref(s);
+    reserve_error = EINTR; /* a signal came; once more */
+    reserve_limit = 0;
+    assert_int_equal(net_shared_create(BYTES, &s, why), ST_OK);
+    assert_int_equal(reserve_error, 0);
+    net_shared_unref(s);
+    assert_int_equal(count_fds(), before);
 }
 
 static void refuse(struct net_shared_name name, uint32_t fd)
@@ -292,10 +372,16 @@ static void test_lenders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),         cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_wrong_names),  cmocka_unit_test(test_another_process),
-        cmocka_unit_test(test_forged_files), cmocka_unit_test(test_what_is_no_file),
-        cmocka_unit_test(test_stamps),       cmocka_unit_test(test_lenders),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_wrong_names),
+        cmocka_unit_test(test_another_process),
+        cmocka_unit_test(test_forged_files),
+        cmocka_unit_test(test_what_is_no_file),
+        cmocka_unit_test(test_stamps),
+        cmocka_unit_test(test_lenders),
+        cmocka_unit_test(test_only_the_owner_writes),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

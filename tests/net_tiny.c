@@ -182,6 +182,8 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     int say_taken = t->say_taken && piece->ask_taken;
     int take_back = t->bad_stamp > 0 && !hold;
     t->bad_stamp -= take_back;
+    t->held = hold ? stream : t->held;
+    t->held_head = *head;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     const struct net_piece taken = {
@@ -200,6 +202,7 @@ static void on_closed(void *ctx, struct net_stream *stream)
     struct tiny *t = ctx;
     pthread_mutex_lock(&t->lock);
     t->n_closed++;
+    t->held = stream == t->held ? NULL : t->held;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
 }
@@ -326,6 +329,15 @@ void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *ser
             abort();
     }
     go_back(t, step);
+    pthread_mutex_unlock(&t->lock);
+}
+
+void tiny_rebase_late(struct tiny *t, int chunk)
+{
+    const struct net_piece answer = {.kind = PIECE_REBASE, .chunk = (uint32_t)chunk};
+    pthread_mutex_lock(&t->lock); /* keeps the stream from being closed */
+    assert_non_null(t->held);
+    net_stream_send(t->held, &t->held_head, &answer, NULL, 0, 0);
     pthread_mutex_unlock(&t->lock);
 }
 

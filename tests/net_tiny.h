@@ -4,8 +4,8 @@
  * covers all but the functions' own arguments. */
 #ifndef TESTS_NET_TINY_H
 #define TESTS_NET_TINY_H
-#include "net/exchange.h"
-#include "net/server.h"
+#include "net/exchange/exchange.h"
+#include "net/rpc/server.h"
 #include <pthread.h>
 
 enum { TINY_CHUNKS = 1024, TINY_ORDER = 4096 };
@@ -40,6 +40,8 @@ struct tiny {
     int n_asked;                /* pushes that want to hear TAKEN */
     int n_soon;                 /* members that want to leave, so often as they said so */
     int last_member, last_rank; /* of a join, of a frame */
+    struct net_stream *held;    /* over which the last piece came that was swallowed */
+    struct net_frame_head held_head;
 };
 
 void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_servers);
@@ -59,6 +61,8 @@ void tiny_go_back(struct tiny *t, int64_t step);
 /* A planned generation: as tiny_go_back, with other servers and another place for the member. */
 void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *servers,
                 const struct net_place *place);
+/* Answers a piece that was swallowed by REBASE. */
+void tiny_rebase_late(struct tiny *t, int chunk);
 /* Gives chunk 0 its first value, all bytes 7. */
 void tiny_fill(struct tiny *t);
 

@@ -2,7 +2,7 @@
  * refused is refused with a sentence. */
 #ifndef TESTS_NET_WIRE_H
 #define TESTS_NET_WIRE_H
-#include "net/message.h"
+#include "net/wire/message.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

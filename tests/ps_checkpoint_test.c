@@ -1,11 +1,12 @@
-/* tests/ps_checkpoint_test.c - captures, a server's file, manifests, and restoring: with other
+/* tests/ps_checkpoint_test.c - snapshots, a server's file, manifests, and restoring: with other
  * servers and chunks, after damage to any byte, and with any system call failing or being the last
  * one (tests/fault_io.h). Without a network. */
 #include "base/rng.h"
 #include "files/durable.h"
-#include "ps/checkpoint.h"
-#include "ps/manifest.h"
-#include "ps/restore.h"
+#include "ps/checkpoint/folder.h"
+#include "ps/checkpoint/restore.h"
+#include "ps/checkpoint/shard_file.h"
+#include "ps/store/handover.h"
 #include "tests/capture.h"
 #include "tests/fault_io.h"
 #include <dirent.h>
@@ -69,7 +70,7 @@ struct cluster {
     struct chunks *chunks;
     int n, server[16];
     struct ps_store *store[MAX_SERVERS];
-    struct ps_capture *capture[MAX_SERVERS];
+    struct ps_snapshot *snapshot[MAX_SERVERS];
     int n_done;
     struct ps_progress progress;
 };
@@ -107,14 +108,14 @@ static void start(struct cluster *c, int n, int64_t chunk_bytes, enum optim_kind
                                       .answer = on_answer};
         assert_int_equal(ps_store_create(&cfg, &c->store[i]), ST_OK);
         ps_store_admit(c->store[i], 0, 1);
-        assert_int_equal(ps_capture_create(c->store[i], on_done, c, &c->capture[i]), ST_OK);
+        assert_int_equal(ps_snapshot_create(c->store[i], on_done, c, &c->snapshot[i]), ST_OK);
     }
 }
 
 static void end(struct cluster *c)
 {
     for (int i = 0; i < c->n; i++) {
-        ps_capture_destroy(c->capture[i]);
+        ps_snapshot_destroy(c->snapshot[i]);
         ps_store_destroy(c->store[i]);
     }
     chunks_destroy(c->chunks);
@@ -137,7 +138,7 @@ static void send(struct cluster *c, int chunk, int64_t step)
                               .unsummed = 1,
                               .payload = {&span, 0, span.n}};
     struct ps_answer now;
-    ps_store_piece(c->store[c->server[chunk]], &head, &piece, 1, &now);
+    ps_store_piece(c->store[c->server[chunk]], &head, &piece, 1, 0, &now);
     assert_int_not_equal(now.kind, PIECE_REFUSED);
     buf_unref(now.payload);
 }
@@ -173,7 +174,7 @@ static enum status write_files(struct cluster *c, int64_t step, uint64_t generat
                                        .job = &c->job,
                                        .chunks = c->chunks,
                                        .progress = c->progress};
-        TRY(ps_checkpoint_write(&f, c->capture[i], &files[i]));
+        TRY(ps_checkpoint_write(&f, c->snapshot[i], &files[i]));
     }
     struct ps_manifest m = {.step = step,
                             .generation = generation,
@@ -183,7 +184,7 @@ static enum status write_files(struct cluster *c, int64_t step, uint64_t generat
                             .files = files,
                             .progress = c->progress};
     TRY(ps_manifest_write(folder, &m));
-    TRY(ps_manifest_tidy(folder, keep));
+    TRY(ps_folder_sweep(folder, &(struct ps_sweep){.keep = keep}));
 done:
     return st;
 }
@@ -193,12 +194,12 @@ static enum status train_and_save(struct cluster *c, int64_t from, int64_t step,
 {
     c->n_done = 0;
     for (int i = 0; i < c->n; i++)
-        assert_int_equal(ps_capture_begin(c->capture[i], step), ST_OK);
+        assert_int_equal(ps_snapshot_begin(c->snapshot[i], step), ST_OK);
     train(c, from, to);
     assert_int_equal(c->n_done, c->n);
     enum status st = write_files(c, step, 1, 0);
     for (int i = 0; i < c->n; i++)
-        ps_capture_end(c->capture[i]);
+        ps_snapshot_end(c->snapshot[i]);
     return st;
 }
 
@@ -253,14 +254,14 @@ static void a_restored_job_ends_with_the_same_bits(void **state)
     }
 }
 
-static void captures_hold_one_step_and_let_go(void **state)
+static void a_snapshot_holds_one_step_until_its_end(void **state)
 {
     (void)state;
     struct cluster c;
     int n;
     start(&c, 1, 4096, OPTIM_ADAM);
     train(&c, -1, 2);
-    assert_int_equal(ps_capture_begin(c.capture[0], 4), ST_OK);
+    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 4), ST_OK);
     train(&c, 2, 3);
     send(&c, 0, 3);
     assert_int_equal(c.n_done, 0); /* one chunk is there, the others are not */
@@ -271,19 +272,19 @@ static void captures_hold_one_step_and_let_go(void **state)
     values(&c, at_4);
     train(&c, 4, 9);
     assert_int_equal(c.n_done, 1);
-    const struct ps_captured *list = ps_capture_chunks(c.capture[0], &n);
+    const struct ps_snapshot_chunk *list = ps_snapshot_chunks(c.snapshot[0], &n);
     assert_int_equal(n, c.chunks->n_chunks);
     for (int i = 0; i < n; i++) {
         const struct net_chunk *spec = &c.chunks->chunks[list[i].chunk];
         assert_true(list[i].version == 4);
         assert_memory_equal(list[i].value->data, at_4 + spec->first, list[i].value->bytes);
     }
-    ps_capture_end(c.capture[0]);
-    assert_null(ps_capture_chunks(c.capture[0], &n)[0].value);
-    assert_int_equal(ps_capture_begin(c.capture[0], 5), ST_RANGE); /* long past */
+    ps_snapshot_end(c.snapshot[0]);
+    assert_null(ps_snapshot_chunks(c.snapshot[0], &n)[0].value);
+    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 5), ST_RANGE); /* long past */
     train(&c, 9, 10);
     assert_int_equal(c.n_done, 1);
-    assert_int_equal(ps_capture_begin(c.capture[0], 10), ST_OK); /* it is there */
+    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 10), ST_OK); /* it is there */
     assert_int_equal(c.n_done, 2);
     end(&c);
 }
@@ -316,22 +317,24 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
     struct cluster c;
     struct ps_restore *r;
     start(&c, 1, 4096, OPTIM_ADAM);
-    ps_capture_destroy(c.capture[0]);
+    ps_snapshot_destroy(c.snapshot[0]);
     ps_store_destroy(c.store[0]);
     c.job.sync_mode = JOB_ASYNC;
+    c.job.batch = 32;
     struct ps_store_config cfg = {.chunks = c.chunks,
                                   .job = &c.job,
                                   .server = c.server,
                                   .generation = 1,
+                                  .position = 960,
                                   .max_bytes = 1 << 20,
                                   .answer = on_answer};
     assert_int_equal(ps_store_create(&cfg, &c.store[0]), ST_OK);
     ps_store_admit(c.store[0], 0, 1);
-    assert_int_equal(ps_capture_create(c.store[0], on_done, &c, &c.capture[0]), ST_OK);
+    assert_int_equal(ps_snapshot_create(c.store[0], on_done, &c, &c.snapshot[0]), ST_OK);
     train(&c, -1, 2);
     send(&c, 0, 2);
     send(&c, 0, 3); /* chunk 0 is at 4, the others at 2 */
-    assert_int_equal(ps_capture_begin(c.capture[0], 3), ST_OK);
+    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 3), ST_OK);
     for (int i = 1; i < c.chunks->n_chunks; i++)
         send(&c, i, 2);
     assert_int_equal(c.n_done, 1);
@@ -343,6 +346,12 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
     assert_true(version == 4);
     assert_int_equal(ps_restore_read(r, 0, 1324, value, slots, &version), ST_OK);
     assert_true(version == 3);
+    uint64_t *list; /* four batches have counted of chunk 0, the fifth is in hand */
+    size_t n_list;
+    assert_int_equal(ps_restore_samples(r, &list, &n_list), ST_OK);
+    assert_int_equal(n_list, 2);
+    assert_true(list[0] == 960 + 5 * 32 && list[1] == 960 + 4 * 32);
+    free(list);
     ps_restore_close(r);
     end(&c);
 }
@@ -445,6 +454,18 @@ static void progress_that_cannot_be_is_no_checkpoint(void **state)
         assert_true(good || strstr(why, "members"));
         ps_manifest_free(read);
     }
+    /* likewise of its chunks */
+    for (int bad_file = 0; bad_file < 2; bad_file++) {
+        struct ps_manifest *read = NULL;
+        int shard[16] = {bad_file};
+        m.shard = shard;
+        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+        assert_int_equal(ps_manifest_read(path, &read, why), bad_file ? ST_CORRUPT : ST_OK);
+        assert_true(bad_file ||
+                    memcmp(read->shard, shard, (size_t)c.chunks->n_chunks * sizeof *shard) == 0);
+        ps_manifest_free(read);
+    }
+    m.shard = NULL;
     m.progress.servers.n = 0;
     assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
     assert_int_equal(ps_manifest_read(path, &(struct ps_manifest *){NULL}, why), ST_CORRUPT);
@@ -522,6 +543,119 @@ static void damage_falls_back_to_the_one_before(void **state)
     end(&c);
 }
 
+static enum status load(struct cluster *c, int server, struct ps_restore *r)
+{
+    void *both[2] = {r, c->chunks};
+    return ps_store_load(c->store[server], load_chunk, both);
+}
+
+/* Damage to the data of one server's file: who needs them finds it, the others do not look. */
+static void a_server_reads_only_what_it_needs(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct ps_restore *r;
+    struct stat s;
+    char path[256];
+    float value[2048];
+    int64_t version, last_of_1 = 0;
+    start(&c, 2, 4096, OPTIM_SGD);
+    train(&c, -1, 3);
+    assert_int_equal(train_and_save(&c, 3, 5, 8), ST_OK);
+    for (int i = 0; i < c.chunks->n_chunks; i++)
+        if (c.server[i] == 1)
+            last_of_1 = i;
+    end(&c);
+    snprintf(path, sizeof path, "%s/weir-5-1-of-2.safetensors", folder);
+    assert_int_equal(stat(path, &s), 0);
+    flip(path, s.st_size - 1); /* the last value of its last chunk */
+    start(&c, 2, 4096, OPTIM_SGD);
+    const struct net_chunk *chunk = &c.chunks->chunks[last_of_1];
+    struct ps_restore_query q = {.folder = folder, .name = "weir-5.json"};
+    assert_int_equal(ps_restore_open(&q, &r), ST_OK);
+    assert_int_equal(load(&c, 0, r), ST_OK);
+    assert_int_equal(CAPTURE(load(&c, 1, r)), ST_CORRUPT);
+    assert_non_null(strstr(capture_text, "weir-5.json: tensor"));
+    assert_non_null(strstr(capture_text, "does not match its checksum"));
+    /* nor a single element of that tensor, where the damage is or not */
+    assert_int_equal(CAPTURE(ps_restore_read(r, chunk->first, 1, value, NULL, &version)),
+                     ST_CORRUPT);
+    ps_restore_close(r);
+    q.whole = 1;
+    assert_int_equal(CAPTURE(ps_restore_open(&q, &r)), ST_CORRUPT);
+    end(&c);
+    /* cut otherwise, a chunk may need some of it */
+    start(&c, 1, 8192, OPTIM_SGD);
+    q.whole = 0;
+    assert_int_equal(ps_restore_open(&q, &r), ST_OK);
+    assert_int_equal(CAPTURE(load(&c, 0, r)), ST_CORRUPT);
+    flip(path, s.st_size - 1);
+    assert_int_equal(load(&c, 0, r), ST_OK);
+    ps_restore_close(r);
+    /* a header is always looked at */
+    flip(path, 40);
+    assert_int_equal(CAPTURE(ps_restore_open(&q, &r)), ST_CORRUPT);
+    end(&c);
+}
+
+static enum status open_part(const struct ps_part *part, const struct net_job *job,
+                             const struct chunks *chunks, struct ps_restore **out)
+{
+    return ps_restore_open_parts(folder, &(struct ps_restore_parts){part, 1, job, chunks}, out);
+}
+
+/* Without a manifest, from the parts that a folder of one's own has. */
+static void each_server_restores_its_own_part(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct ps_part *parts;
+    float want[N_ELEMS], got[N_ELEMS];
+    int n;
+    start(&c, 2, 4096, OPTIM_ADAM);
+    train(&c, -1, 3);
+    assert_int_equal(train_and_save(&c, 3, 5, 8), ST_OK);
+    train(&c, 8, 12);
+    values(&c, want);
+    end(&c);
+    char path[256];
+    snprintf(path, sizeof path, "%s/weir-5.json", folder);
+    assert_int_equal(unlink(path), 0);
+    start(&c, 2, 4096, OPTIM_ADAM);
+    assert_int_equal(ps_parts_list(folder, NULL, &parts, &n, NULL), ST_OK);
+    assert_int_equal(n, 2);
+    for (int k = 0; k < n; k++) {
+        struct ps_restore *r;
+        assert_int_equal(parts[k].server, k);
+        assert_int_equal(open_part(&parts[k], &c.job, c.chunks, &r), ST_OK);
+        for (int i = 0; i < c.chunks->n_chunks; i++) {
+            const struct net_chunk *chunk = &c.chunks->chunks[i];
+            assert_int_equal(ps_restore_holds(r, chunk->first, chunk->n_elems), c.server[i] == k);
+        }
+        assert_int_equal(load(&c, k, r), ST_OK);
+        assert_int_equal(CAPTURE(load(&c, 1 - k, r)), ST_NOT_FOUND);
+        ps_restore_close(r);
+    }
+    for (int k = 0; k < n; k++) { /* what went wrong just now left the stores undecided */
+        struct ps_restore *r;
+        assert_int_equal(open_part(&parts[k], &c.job, c.chunks, &r), ST_OK);
+        assert_int_equal(load(&c, k, r), ST_OK);
+        ps_restore_close(r);
+    }
+    train(&c, 5, 12);
+    values(&c, got);
+    assert_memory_equal(want, got, sizeof want);
+    struct ps_restore *r;
+    struct net_job other = c.job;
+    other.seed++;
+    assert_int_equal(CAPTURE(open_part(&parts[0], &other, c.chunks, &r)), ST_CORRUPT);
+    assert_non_null(strstr(capture_text, "another job"));
+    parts[1].file.crc32c ^= 1;
+    assert_int_equal(CAPTURE(open_part(&parts[1], &c.job, c.chunks, &r)), ST_CORRUPT);
+    free(parts);
+    end(&c);
+}
+
 static int exists(const char *name)
 {
     char path[256];
@@ -537,10 +671,10 @@ static void only_so_many_are_kept(void **state)
     start(&c, 1, 8192, OPTIM_SGD);
     train(&c, -1, 1);
     for (int64_t step = 2; step <= 5; step++) {
-        assert_int_equal(ps_capture_begin(c.capture[0], step), ST_OK);
+        assert_int_equal(ps_snapshot_begin(c.snapshot[0], step), ST_OK);
         train(&c, step - 1, step);
         assert_int_equal(write_files(&c, step, 1, 2), ST_OK);
-        ps_capture_end(c.capture[0]);
+        ps_snapshot_end(c.snapshot[0]);
     }
     assert_false(exists("weir-3.json") || exists("weir-3-0-of-1.safetensors"));
     assert_true(exists("weir-4.json") && exists("weir-4-0-of-1.safetensors"));
@@ -560,7 +694,7 @@ static void only_so_many_are_kept(void **state)
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
     snprintf(path, sizeof path, "%s/servers.99.tmp", folder);
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
-    assert_int_equal(ps_capture_begin(c.capture[0], 6), ST_OK);
+    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 6), ST_OK);
     train(&c, 5, 6);
     assert_int_equal(write_files(&c, 3, 2, 2), ST_OK);
     assert_true(exists("weir-3.json") && exists("weir-5.json") && exists("weir-notes.txt"));
@@ -599,7 +733,8 @@ static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
             assert_in_range(at, 1, MAX_CALLS);
             empty_folder();
             for (int i = 0; i < c.n; i++)
-                assert_int_equal(ps_capture_begin(c.capture[i], ps_store_step(c.store[i])), ST_OK);
+                assert_int_equal(ps_snapshot_begin(c.snapshot[i], ps_store_step(c.store[i])),
+                                 ST_OK);
             assert_int_equal(write_files(&c, 4, 1, 1), ST_OK);
             int exit_code = save_with_fault(&c, kind, at);
             int64_t step = newest();
@@ -615,7 +750,7 @@ static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
             assert_int_equal(newest(), 8);
             assert_false(exists("weir-4.json") || exists("weir-4-0-of-2.safetensors"));
             for (int i = 0; i < c.n; i++)
-                ps_capture_end(c.capture[i]);
+                ps_snapshot_end(c.snapshot[i]);
             if (exit_code == 3)
                 break;
         }
@@ -628,7 +763,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_restored_job_ends_with_the_same_bits, setup, teardown),
-        cmocka_unit_test_setup_teardown(captures_hold_one_step_and_let_go, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_snapshot_holds_one_step_until_its_end, setup, teardown),
         cmocka_unit_test_setup_teardown(a_hold_keeps_answers_back, setup, teardown),
         cmocka_unit_test_setup_teardown(chunks_at_their_own_pace_keep_their_versions, setup,
                                         teardown),
@@ -636,6 +771,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(tensors_out_of_place_are_no_checkpoint, setup, teardown),
         cmocka_unit_test_setup_teardown(progress_that_cannot_be_is_no_checkpoint, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_falls_back_to_the_one_before, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_server_reads_only_what_it_needs, setup, teardown),
+        cmocka_unit_test_setup_teardown(each_server_restores_its_own_part, setup, teardown),
         cmocka_unit_test_setup_teardown(only_so_many_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_fault_at_any_call_leaves_a_whole_checkpoint, setup,
                                         teardown),

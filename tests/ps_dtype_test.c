@@ -3,7 +3,7 @@
  * bits whatever the order of arrival; who gets which precision. */
 #include "base/digest.h"
 #include "base/rng.h"
-#include "ps/store.h"
+#include "ps/store/store.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -134,7 +134,7 @@ static struct ps_answer send_piece(struct fixture *f, enum piece_kind kind, int 
                               .crc32c = digest_crc32c(0, encoded, bytes),
                               .payload = {spans, 0, bytes}};
     struct ps_answer now;
-    ps_store_piece(f->store, &head, &piece, 1 + (uint64_t)member, &now);
+    ps_store_piece(f->store, &head, &piece, 1 + (uint64_t)member, 0, &now);
     now.why = NULL; /* may point into this function's `now` */
     if (now.payload)
         check_payload(now.payload, now.dtype, now.crc32c, c);

@@ -2,11 +2,12 @@
  * wait and where, who is missing; what a plan's run holds, and when what was before is let go. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "net/exchange.h"
-#include "ps/run.h"
-#include "ps/service.h"
-#include "ps/stragglers.h"
-#include "ps/waiting.h"
+#include "net/exchange/exchange.h"
+#include "ps/service/join_queue.h"
+#include "ps/service/run.h"
+#include "ps/service/service.h"
+#include "ps/store/handover.h"
+#include "ps/store/stragglers.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -126,6 +127,11 @@ static enum join_answer join(struct rig *r, int member, uint64_t incarnation, in
     return reply->answer;
 }
 
+static void leave(struct rig *r, struct net_leave l)
+{
+    r->handler.leave(r->handler.ctx, &l);
+}
+
 /* Of two servers where `servers` has them: each has one chunk. */
 static struct net_plan *plan_of(struct rig *r, uint64_t generation, const int *member, int n,
                                 const struct hosts *servers)
@@ -177,7 +183,7 @@ static enum piece_kind fill(struct rig *r, int64_t version, int n_members)
                                                 .unsummed = 1,
                                                 .payload = {&span, 0, span.n}};
                 struct ps_answer now;
-                ps_store_piece(run->store, &head, &piece, 0, &now);
+                ps_store_piece(run->store, &head, &piece, 0, clock_now_ns(), &now);
                 assert_int_not_equal(now.kind, PIECE_REFUSED);
                 buf_unref(now.payload);
                 last = now.kind;
@@ -248,22 +254,18 @@ static void test_without_plans(void **state)
     assert_true(p.n_members == 0 && p.n_waiting == 0);
     people_free(&p);
     assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_WELCOME);
-    assert_int_equal(reply.generation, 1);
-    assert_int_equal(reply.step, -1);
-    assert_int_equal(reply.place.member, 1);
-    assert_int_equal(reply.place.rank, 1);
-    assert_int_equal(reply.place.n_members, 2);
-    assert_int_equal(reply.place.train_steps, 100);
+    assert_true(reply.generation == 1 && reply.step == -1 && reply.place.train_steps == 100);
+    assert_true(reply.place.member == 1 && reply.place.rank == 1 && reply.place.n_members == 2);
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT);
     assert_int_equal(r.n_started, 1);
     fill(&r, 0, 2);
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_WELCOME);
     assert_int_equal(join(&r, 2, 12, 3, &reply), JOIN_REFUSED); /* another job */
-    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 0, .incarnation = 10, .done = 1});
+    leave(&r, (struct net_leave){.member = 0, .incarnation = 10, .done = 1});
     assert_int_equal(r.n_done, 0);
-    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 12, .done = 1});
+    leave(&r, (struct net_leave){.member = 1, .incarnation = 12, .done = 1});
     assert_false(state_of(&r).ended);
-    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 11, .done = 1});
+    leave(&r, (struct net_leave){.member = 1, .incarnation = 11, .done = 1});
     assert_int_equal(r.n_done, 1);
     assert_true(state_of(&r).ended);
     assert_int_equal(join(&r, 1, 13, 2, &reply), JOIN_RETRY);
@@ -321,12 +323,8 @@ static void test_newcomers(void **state)
     plan->position = 60;
     assert_int_equal(begin(&r, plan), ST_OK);
     assert_int_equal(join(&r, -1, 13, 0, &reply), JOIN_WELCOME);
-    assert_int_equal(reply.place.member, 3);
-    assert_int_equal(reply.place.rank, 2);
-    assert_int_equal(reply.place.n_members, 3);
-    assert_int_equal(reply.place.first_step, 3);
-    assert_int_equal(reply.place.position, 60);
-    assert_int_equal(reply.step, 3);
+    assert_true(reply.place.member == 3 && reply.place.rank == 2 && reply.place.n_members == 3);
+    assert_true(reply.place.first_step == 3 && reply.place.position == 60 && reply.step == 3);
     assert_int_equal(join(&r, 3, 13, 0, &reply), JOIN_WELCOME); /* it knows its index now */
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_WELCOME); /* not INIT: values are there */
     assert_int_equal(join(&r, 2, 12, 0, &reply), JOIN_RETRY);
@@ -365,9 +363,7 @@ static void test_dropped(void **state)
     assert_int_equal(join(&r, -1, 15, 0, &reply), JOIN_RETRY); /* has not the first workers' */
     assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_RETRY);
     struct people p = people_of(&r);
-    assert_int_equal(p.n_waiting, 2);
-    assert_int_equal(p.waiting[0].member, 3);
-    assert_int_equal(p.waiting[1].member, 1);
+    assert_true(p.n_waiting == 2 && p.waiting[0].member == 3 && p.waiting[1].member == 1);
     people_free(&p);
     assert_int_equal(join(&r, 2, 14, 0, &reply), JOIN_WELCOME); /* 12 has no stream: started anew */
     assert_int_equal(reply.place.rank, 1);
@@ -382,9 +378,15 @@ static void test_follower(void **state)
     static const int member[] = {0, 1};
     setup(&r, 1, 1);
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_RETRY);
-    assert_int_equal(begin(&r, plan_of(&r, 1, member, 2, &alone)), ST_OK);
-    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT);
-    assert_int_equal(reply.servers.n, 0);
+    assert_int_equal(begin(&r, plan_of(&r, 3, member, 2, &alone)), ST_OK);
+    struct net_join told = {
+        .member = 0, .incarnation = 10, .job = job_of(2), .chunks = r.chunks, .generation = 2};
+    r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
+    assert_true(reply.answer == JOIN_RETRY && reply.generation == 3); /* ps 0 is to tell it first */
+    told.generation = 3;
+    r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
+    assert_int_equal(reply.answer, JOIN_INIT);
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT); /* it has not been in the job */
     assert_int_equal(join(&r, 5, 15, 0, &reply), JOIN_RETRY);
     struct people p = people_of(&r);
     assert_int_equal(p.n_waiting, 0);
@@ -481,12 +483,12 @@ static void test_leaving(void **state)
     static const int member[] = {0};
     setup(&r, 0, 0);
     start_two(&r);
-    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 12, .soon = 1});
+    leave(&r, (struct net_leave){.member = 1, .incarnation = 12, .soon = 1});
     struct people p = people_of(&r);
     assert_false(p.members[1].leaving); /* another process */
     people_free(&p);
     int before = r.n_changed;
-    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 11, .soon = 1});
+    leave(&r, (struct net_leave){.member = 1, .incarnation = 11, .soon = 1});
     assert_true(r.n_changed > before);
     p = people_of(&r);
     assert_true(p.members[1].leaving && !p.members[1].done && !p.members[0].leaving);
@@ -495,12 +497,16 @@ static void test_leaving(void **state)
     plan->source = PLAN_MEMORY;
     plan->step = 3;
     assert_int_equal(begin(&r, plan), ST_OK);
-    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 1, .incarnation = 11});
-    p = people_of(&r);
+    leave(&r, (struct net_leave){.member = 1, .incarnation = 11});
+    struct net_leave done = {.member = 0, .incarnation = 10, .done = 1};
+    leave(&r, done);
+    p = people_of(&r); /* with steps that the servers have lost, since it has not joined again */
+    assert_true(p.members[0].leaving && !p.members[0].done && !state_of(&r).ended);
     assert_int_equal(p.n_members, 1);
     people_free(&p);
-    r.handler.leave(r.handler.ctx, &(struct net_leave){.member = 0, .incarnation = 10, .done = 1});
-    assert_true(state_of(&r).ended); /* expected by that name, whether it joined again or not */
+    assert_int_equal(join(&r, 0, 10, 2, &(struct net_join_reply){.step = 0}), JOIN_WELCOME);
+    leave(&r, done);
+    assert_true(state_of(&r).ended);
     assert_int_equal(r.n_done, 1);
     teardown(&r);
 }

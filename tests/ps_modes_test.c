@@ -1,9 +1,8 @@
 /* tests/ps_modes_test.c - the store in the modes besides sync: who counts, who waits, what is
  * applied, each against a plain reference; and whom steps waited for. */
-#include "base/clock.h"
 #include "base/digest.h"
 #include "base/rng.h"
-#include "ps/store.h"
+#include "ps/store/store.h"
 #include "tests/capture.h"
 #include <math.h>
 #include <pthread.h>
@@ -14,11 +13,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 /* after its needs */
 #include <cmocka.h>
 
-enum { MEMBERS = 4, N_ELEMS = 1324 + 5, N_CHUNKS = 3, MAX_SEEN = 64, GENERATION = 3 };
+enum { MEMBERS = 4, N_ELEMS = 1324 + 5, N_CHUNKS = 3, MAX_SEEN = 64, GENERATION = 3, MS = 1000000 };
 static const float rate = 0.125f;
 
 static const struct net_param model[] = {
@@ -41,7 +39,8 @@ struct fixture {
     struct ps_store *store;
     struct seen seen[MAX_SEEN];
     int n_seen;
-    int ask_taken; /* by pushes */
+    int ask_taken;  /* by pushes */
+    int64_t now_ns; /* the store's time */
 };
 
 /* What members that run in threads of their own hold, and wait for. */
@@ -128,7 +127,7 @@ static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, 
                               .ask_taken = f->ask_taken,
                               .payload = {spans, 0, bytes}};
     struct ps_answer a;
-    ps_store_piece(f->store, &head, &piece, 9, &a);
+    ps_store_piece(f->store, &head, &piece, 9, f->now_ns, &a);
     buf_unref(a.payload);
     if (f->race && a.kind != PIECE_NONE)
         race_answer(f->race, (uint32_t)member, (uint32_t)chunk, a.step);
@@ -323,12 +322,15 @@ static void test_ssp_leaving(void **state)
     assert_int_equal(push(&f, 0, 0, 0), PIECE_NONE);
     assert_int_equal(f.n_seen, 1);
     f.ask_taken = 1;
+    f.now_ns = 50 * MS;
     assert_int_equal(push(&f, 0, 0, 1), PIECE_TAKEN); /* now 2 ahead of both others */
+    f.now_ns = 90 * MS;
+    assert_int_equal(push(&f, 0, 0, 1), PIECE_TAKEN); /* a repeat waits no shorter for that */
     assert_int_equal(f.n_seen, 1);
     int missing[3] = {0};
     int64_t step = -1;
-    assert_int_equal(ps_store_missing(f.store, 0, missing, &step), 0);
-    assert_int_equal(ps_store_missing(f.store, INT64_MAX, missing, &step), 1);
+    assert_int_equal(ps_store_missing(f.store, 50 * MS, missing, &step), 0);
+    assert_int_equal(ps_store_missing(f.store, 50 * MS + 1, missing, &step), 1);
     assert_true(step == 2 && missing[0] == 0 && missing[1] == 1 && missing[2] == 1);
     ps_store_leave(f.store, 1);
     assert_int_equal(f.n_seen, 1);
@@ -524,12 +526,6 @@ static void test_races(void **state)
         race_in(&jobs[i]);
 }
 
-static void sleep_ms(long ms)
-{
-    struct timespec ts = {0, ms * 1000000};
-    nanosleep(&ts, NULL);
-}
-
 /* Two members, three chunks; member 1 comes late at one chunk of one step. */
 static void test_stragglers(void **state)
 {
@@ -543,19 +539,17 @@ static void test_stragglers(void **state)
             int last = step == 3 && c == 1;
             push(&f, !last ? 1 : 0, c, step);
             if (last)
-                sleep_ms(60);
+                f.now_ns += 60 * MS;
             push(&f, !last ? 0 : 1, c, step);
         }
     capture_end();
-    const char *line = strstr(capture_text, "step 3 waited ");
-    assert_non_null(line);
-    assert_non_null(strstr(line, " ms for worker 1\n"));
-    assert_in_range(atoi(line + strlen("step 3 waited ")), 59, 5000);
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "step 3 waited 60 ms for worker 1\n"));
     for (int m = 0; m < 2; m++)
         ps_stragglers_total(ps_store_stragglers(f.store), m, &t[m]);
     assert_true(t[1].times >= 1 && t[0].times + t[1].times == 5);
-    assert_true(t[1].seconds >= 0.059 && t[1].seconds < 5);
-    assert_true(t[0].seconds < t[1].seconds);
+    assert_float_equal(t[1].seconds, 0.06, 1e-9);
+    assert_float_equal(t[0].seconds, 0, 1e-9);
     teardown(&f);
 }
 

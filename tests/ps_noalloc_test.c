@@ -4,9 +4,9 @@
  * into it; what gRPC takes for itself is not seen here. */
 #include "base/digest.h"
 #include "base/log.h"
-#include "ps/service.h"
-#include "ps/store.h"
-#include "worker/exchange.h"
+#include "ps/service/service.h"
+#include "ps/store/store.h"
+#include "worker/train/updates.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -71,11 +71,11 @@ static void contribute(struct ps_store *s, const struct chunks *chunks, const st
                                   .crc32c = digest_crc32c(0, bytes, n),
                                   .payload = {spans, 0, n}};
         struct ps_answer now;
-        ps_store_piece(s, &head, &piece, 1, &now);
+        ps_store_piece(s, &head, &piece, 1, 0, &now);
         assert_int_not_equal(now.kind, PIECE_REFUSED);
         buf_unref(now.payload);
         piece = (struct net_piece){.kind = PIECE_PULL, .chunk = (uint32_t)c};
-        ps_store_piece(s, &head, &piece, 1, &now);
+        ps_store_piece(s, &head, &piece, 1, 0, &now);
         assert_int_equal(now.kind, PIECE_VERSION);
         buf_unref(now.payload);
     }
@@ -105,7 +105,7 @@ static void run_store(const struct net_job *job)
                                   .crc32c = digest_crc32c(0, zeros, span.n),
                                   .payload = {&span, 0, span.n}};
         struct ps_answer now;
-        ps_store_piece(s, &head, &piece, 1, &now);
+        ps_store_piece(s, &head, &piece, 1, 0, &now);
         assert_int_equal(now.kind, PIECE_VERSION);
         buf_unref(now.payload);
     }
@@ -160,7 +160,7 @@ static struct net_exchange_config client_config(const struct hosts *hosts, int m
     return cfg;
 }
 
-static void push_all(const struct exchange *x, int64_t step, const float *gradient)
+static void push_all(const struct updates *x, int64_t step, const float *gradient)
 {
     for (int c = 0; c < N_CHUNKS; c++)
         assert_int_equal(x->ops->push(x->ctx, c, step, gradient, 1), ST_OK);
@@ -173,16 +173,16 @@ static void test_alone(void **state)
     static const float gradient[1024];
     struct chunks *chunks = make_chunks();
     const struct hosts none = {0, NULL};
-    struct exchange x;
+    struct updates x;
     struct net_exchange_config cfg = client_config(&none, 0, chunks, params);
-    assert_int_equal(exchange_create(&cfg, &x), ST_OK);
+    assert_int_equal(updates_create(&cfg, &x), ST_OK);
     long before = atomic_load(&n_taken);
     for (int64_t step = 0; step < STEPS; step++) {
         push_all(&x, step, gradient);
         assert_int_equal(x.ops->wait(x.ctx, 0, N_CHUNKS, step + 1), ST_OK);
     }
     assert_int_equal(atomic_load(&n_taken) - before, 0);
-    exchange_destroy(&x);
+    updates_destroy(&x);
     chunks_destroy(chunks);
 }
 
@@ -206,7 +206,7 @@ static void run_over_the_network(int shared)
     service_cfg.shared_memory = shared;
     struct ps_service *service;
     struct net_server *server;
-    struct exchange x[2];
+    struct updates x[2];
     struct net_start start;
     assert_int_equal(ps_service_create(&service_cfg, &service), ST_OK);
     struct net_server_config server_cfg = {.addr = "127.0.0.1:0",
@@ -216,7 +216,7 @@ static void run_over_the_network(int shared)
     for (int m = 0; m < 2; m++) {
         struct net_exchange_config cfg = client_config(&hosts, m, chunks, params[m]);
         cfg.shared_memory = shared;
-        assert_int_equal(exchange_create(&cfg, &x[m]), ST_OK);
+        assert_int_equal(updates_create(&cfg, &x[m]), ST_OK);
         segment[m] = x[m].ops->gradients(x[m].ctx, DTYPE_F32);
         assert_int_equal(segment[m] != NULL, shared);
         gradient[m] = shared ? net_shared_data(segment[m]) : zeros;
@@ -240,7 +240,7 @@ static void run_over_the_network(int shared)
         assert_in_range(stats.shared_bytes, shared ? 10 * STEPS * 2 * N_ELEMS * 4 : 0,
                         shared ? stats.sent_bytes + stats.received_bytes : 0);
         assert_int_equal(x[m].ops->leave(x[m].ctx, 1), ST_OK);
-        exchange_destroy(&x[m]);
+        updates_destroy(&x[m]);
         net_shared_unref(segment[m]);
     }
     net_server_destroy(server);

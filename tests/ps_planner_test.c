@@ -1,6 +1,6 @@
 /* tests/ps_planner_test.c - plans: the first of a job, and those after it: who has what, from
  * where, and at which sample. */
-#include "ps/planner.h"
+#include "ps/service/planner.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,6 +90,37 @@ static void test_from_checkpoint(void **state)
     net_plan_free(p);
 }
 
+/* Folders that are not shared: each chunk comes to a server that can read it. */
+static void test_restricted(void **state)
+{
+    static const unsigned char own[] = {1, 0, 0, 0, 1, 0}, /* files 0, 1 by servers a, b, c */
+        shared[] = {1, 1, 0, 0, 0, 1}, lost[] = {1, 0, 0, 0, 0, 0};
+    struct net_plan *then = first("a:1,b:1", NULL), *p = first("a:1,b:1,c:1", NULL);
+    struct ps_manifest m = {.n_files = 2, .chunks = then->chunks, .shard = then->shard};
+    assert_int_equal(plan_restrict(p, &m, own), ST_OK);
+    assert_memory_equal(p->shard, then->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);
+    net_plan_free(p);
+    p = first("a:1,b:1,c:1", NULL);
+    assert_int_equal(plan_restrict(p, &m, shared), ST_OK);
+    for (int i = 0; i < p->chunks->n_chunks; i++)
+        assert_int_equal(p->shard[i] == 2, then->shard[i] == 1);
+    assert_true(plan_bytes(p, 0) > 0 && plan_bytes(p, 1) > 0);
+    assert_int_equal(plan_restrict(p, &m, lost), ST_NOT_FOUND);
+    net_plan_free(p);
+    /* cut otherwise, some chunk lies in both files */
+    struct chunks *c = NULL;
+    assert_int_equal(chunks_create(then->chunks->params, 2, 65536, &c), ST_OK);
+    p = first("a:1,b:1,c:1", NULL);
+    chunks_destroy(p->chunks);
+    p->chunks = c;
+    assert_int_equal(chunks_shard(c, 3, p->shard), ST_OK);
+    assert_int_equal(plan_restrict(p, &m, own), ST_NOT_FOUND);
+    m.shard = NULL; /* not recorded */
+    assert_int_equal(plan_restrict(p, &m, own), ST_NOT_FOUND);
+    net_plan_free(p);
+    net_plan_free(then);
+}
+
 /* Chunks stay where they are as far as they can, and whoever gets one knows who had it. */
 static void test_next(void **state)
 {
@@ -146,9 +177,8 @@ static void test_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first),
-        cmocka_unit_test(test_from_checkpoint),
-        cmocka_unit_test(test_next),
+        cmocka_unit_test(test_first),      cmocka_unit_test(test_from_checkpoint),
+        cmocka_unit_test(test_restricted), cmocka_unit_test(test_next),
         cmocka_unit_test(test_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

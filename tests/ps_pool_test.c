@@ -1,16 +1,30 @@
 /* tests/ps_pool_test.c - a shelf keeps what it may and no more, and outlives its owner. */
-#include "ps/pool.h"
+#include "ps/store/pool.h"
+#include "tests/capture.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 enum { BYTES = 4096 };
 
-static int n_freed;
+static int n_freed, reservations_left = INT_MAX;
+
+int fallocate(int fd, int mode, off_t offset, off_t n)
+{
+    if (reservations_left-- > 0)
+        return (int)syscall(SYS_fallocate, fd, mode, offset, n);
+    errno = ENOMEM;
+    return -1;
+}
 
 void __real_buf_free(struct buf *b);
 void __wrap_buf_free(struct buf *b);
@@ -113,12 +127,39 @@ static void test_segment(void **state)
     buf_unref(b[0]);
 }
 
+/* The kernel has no memory for a place in the segment: to touch it would end the process. */
+static void test_segment_without_memory(void **state)
+{
+    enum { PLACES = 3, STRIDE = SHARED_STAMP_BYTES + BYTES };
+    struct ps_pool *pool;
+    struct net_shared *segment;
+    struct buf *b[5];
+    char why[SHARED_WHY_BYTES];
+    assert_int_equal(net_shared_create_sparse(PLACES * STRIDE, &segment, why), ST_OK);
+    assert_int_equal(ps_pool_create(1, 4, &pool), ST_OK);
+    ps_pool_share(pool, 0, segment, 0, STRIDE, PLACES);
+    for (int round = 0; round < 2; round++) {
+        reservations_left = round == 0; /* for the first place alone */
+        for (int i = 0; i < 5; i++) {
+            assert_int_equal(CAPTURE(ps_pool_take(pool, 0, BYTES, 1, &b[i])), ST_OK);
+            assert_int_equal(in_segment(segment, b[i]), i == 0);
+            assert_int_equal(capture_lines(), i == 1 && round == 0);
+            memset(b[i]->data, i, BYTES);
+        }
+        give_back(b, 5);
+    }
+    ps_pool_destroy(pool);
+    net_shared_unref(segment);
+    reservations_left = INT_MAX;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_outlives_owner),
         cmocka_unit_test(test_segment),
+        cmocka_unit_test(test_segment_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

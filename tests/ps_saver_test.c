@@ -1,8 +1,8 @@
 /* tests/ps_saver_test.c - a server's part in checkpoints while generations change: files are named
  * after its place in the run's plan, and an order that is for another run fails. */
 #include "base/clock.h"
-#include "ps/run.h"
-#include "ps/saver.h"
+#include "ps/service/run.h"
+#include "ps/service/writer.h"
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +79,7 @@ static void init_values(struct rig *r)
         struct net_piece piece = {
             .kind = PIECE_INIT, .chunk = (uint32_t)i, .unsummed = 1, .payload = {&span, 0, bytes}};
         struct ps_answer now;
-        ps_store_piece(run->store, &head, &piece, 1, &now);
+        ps_store_piece(run->store, &head, &piece, 1, 0, &now);
         assert_int_equal(now.kind, PIECE_VERSION);
         buf_unref(now.payload);
     }

@@ -3,7 +3,7 @@
 #include "base/digest.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
-#include "ps/store.h"
+#include "ps/store/store.h"
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -44,7 +44,8 @@ struct fixture {
     struct net_job job;
     int server[N_CHUNKS];
     struct ps_store *store;
-    uint64_t from; /* the stream that pieces are sent on */
+    uint64_t from;  /* the stream that pieces are sent on */
+    int64_t now_ns; /* the store's time */
     pthread_mutex_t lock;
     struct seen seen[MAX_ANSWERS];
     int n_seen;
@@ -145,7 +146,7 @@ static enum piece_kind send_piece(struct fixture *f, struct sent *s, uint64_t *s
 {
     struct ps_answer a;
     s->piece.payload.span = s->spans;
-    ps_store_piece(f->store, &s->head, &s->piece, f->from, &a);
+    ps_store_piece(f->store, &s->head, &s->piece, f->from, f->now_ns, &a);
     if (step)
         *step = a.step;
     if (a.payload)
@@ -566,14 +567,21 @@ static void test_missing(void **state)
     setup(&f, JOB_SYNC, OPTIM_SGD, N_MEMBERS);
     init_all(&f);
     assert_int_equal(ps_store_missing(f.store, INT64_MAX, missing, &step), 0);
+    f.now_ns = 1000;
     act(&f, PIECE_PUSH, 2, 0, 0, NULL);
+    f.now_ns = 2000;
     act(&f, PIECE_PUSH, 0, 1, 0, NULL);
-    assert_int_equal(ps_store_missing(f.store, 0, missing, &step), 0); /* not waited for so long */
-    assert_int_equal(ps_store_missing(f.store, INT64_MAX, missing, &step), 2);
+    assert_int_equal(ps_store_missing(f.store, 1000, missing, &step), 0); /* not for so long */
+    assert_int_equal(ps_store_missing(f.store, 2001, missing, &step), 2);
     assert_int_equal(step, 0);
     assert_int_equal(missing[0], 1);
     assert_int_equal(missing[1], 2);
     assert_int_equal(missing[2], 1);
+    memset(missing, 0, sizeof missing);
+    f.now_ns = 5000;
+    act(&f, PIECE_PUSH, 0, 0, 0, NULL); /* since the first one all the same */
+    assert_int_equal(ps_store_missing(f.store, 2000, missing, &step), 1);
+    assert_true(missing[0] == 0 && missing[1] == 1 && missing[2] == 0);
     teardown(&f);
 }
 
@@ -645,7 +653,7 @@ static void test_sums_when_needed(void **state)
         for (int i = sum ? 3 : 0; i < 4; i++) {
             make_piece(&f, &s, pieces[i].kind, 0, 0, pieces[i].step);
             s.piece.payload.span = s.spans;
-            ps_store_piece(f.store, &s.head, &s.piece, f.from, &a);
+            ps_store_piece(f.store, &s.head, &s.piece, f.from, f.now_ns, &a);
             free(s.bytes);
             if (i == 1 || i == 2) /* answered through on_answer, which checks sums */
                 continue;

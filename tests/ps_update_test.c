@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "kernels/vector/compensate.h"
 #include "kernels/vector/vector.h"
-#include "ps/update.h"
+#include "ps/store/update.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -198,16 +198,16 @@ void rig_make(struct rig *r, int task, int n_workers, int n_towers, int batch)
         .params = r->params,
         .join = {.incarnation = 1, .job = {.n_workers = 1}, .chunks = r->chunks}};
     optim_defaults(OPTIM_SGD, &xc.join.job.optim);
-    assert_int_equal(exchange_create(&xc, &r->exchange), ST_OK);
+    assert_int_equal(updates_create(&xc, &r->updates), ST_OK);
     for (int i = 0; i < n_towers; i++)
         r->towers[i] = (struct tower_spec){.own = {.backend = &fake_backend, .n_threads = 1}};
-    towers_share(r->towers, n_towers, 0, batch);
+    tower_plan_share(r->towers, n_towers, 0, batch);
     r->cfg = (struct trainer_config){
         .model = &r->model,
         .chunks = r->chunks,
         .train = &r->data,
         .test = &r->data,
-        .exchange = &r->exchange,
+        .updates = &r->updates,
         .params = r->params,
         .towers = r->towers,
         .n_towers = n_towers,
@@ -228,6 +228,6 @@ void rig_make(struct rig *r, int task, int n_workers, int n_towers, int batch)
 void rig_free(struct rig *r)
 {
     trainer_destroy(r->trainer);
-    exchange_destroy(&r->exchange);
+    updates_destroy(&r->updates);
     chunks_destroy(r->chunks);
 }

@@ -3,8 +3,8 @@
  * what was read shows in the parameters. */
 #ifndef TESTS_TRAINER_RIG_H
 #define TESTS_TRAINER_RIG_H
-#include "worker/exchange.h"
-#include "worker/trainer.h"
+#include "worker/train/trainer.h"
+#include "worker/train/updates.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -44,7 +44,7 @@ struct rig {
     uint8_t images[N_ITEMS * SIDE * SIDE], labels[N_ITEMS];
     struct hosts no_hosts;
     float params[N_ELEMS];
-    struct exchange exchange;
+    struct updates updates;
     struct tower_spec towers[MAX_TOWERS];
     struct trainer_config cfg;
     struct net_start start;

@@ -89,18 +89,18 @@ static void back_nothing(void *ctx)
 
 static void train_and_go_back(const struct backend *backend, int n_towers, int at, float *end)
 {
-    static const struct exchange_ops ops = {.start = back_start,
-                                            .push = back_push,
-                                            .wait = back_wait,
-                                            .version = back_version,
-                                            .flush = back_nothing,
-                                            .cancel = back_nothing};
+    static const struct updates_ops ops = {.start = back_start,
+                                           .push = back_push,
+                                           .wait = back_wait,
+                                           .version = back_version,
+                                           .flush = back_nothing,
+                                           .cancel = back_nothing};
     struct rig r;
     struct trainer_result result;
     rig_make(&r, 0, 1, n_towers, 6);
     trainer_destroy(r.trainer);
-    struct exchange exchange = {&ops, NULL};
-    r.cfg.exchange = &exchange;
+    struct updates exchange = {&ops, NULL};
+    r.cfg.updates = &exchange;
     r.cfg.eval_every = 4;
     for (int i = 0; i < n_towers; i++)
         r.towers[i].own.backend = backend;
@@ -229,19 +229,19 @@ static int64_t go_version(void *ctx, int chunk)
 /* Adds what the member reads to n_read. */
 static void train_as(int member, int n_towers, int n_read[N_ITEMS])
 {
-    static const struct exchange_ops ops = {.start = go_start,
-                                            .push = go_push,
-                                            .wait = go_wait,
-                                            .version = go_version,
-                                            .is_leaving = go_is_leaving,
-                                            .flush = back_nothing,
-                                            .cancel = back_nothing};
+    static const struct updates_ops ops = {.start = go_start,
+                                           .push = go_push,
+                                           .wait = go_wait,
+                                           .version = go_version,
+                                           .is_leaving = go_is_leaving,
+                                           .flush = back_nothing,
+                                           .cancel = back_nothing};
     struct rig r;
     struct trainer_result result;
-    struct exchange exchange = {&ops, NULL};
+    struct updates exchange = {&ops, NULL};
     rig_make(&r, 0, 1, n_towers, 4);
     trainer_destroy(r.trainer);
-    r.cfg.exchange = &exchange;
+    r.cfg.updates = &exchange;
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
     go.member = member;
     go.chunks = r.chunks;

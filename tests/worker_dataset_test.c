@@ -1,7 +1,8 @@
 /* tests/worker_dataset_test.c - IDX files, good and bad, and the order in which items are read. */
 #include "base/log.h"
 #include "tests/capture.h"
-#include "worker/dataset.h"
+#include "tests/skip.h"
+#include "worker/data/dataset.h"
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,7 +128,7 @@ static void plain_and_gzipped_are_read(void **state)
     check_good(s);
 }
 
-static void missing_files_are_named_with_the_mend(void **state)
+static void missing_files_are_named_with_the_fix(void **state)
 {
     struct set *s = *state;
     unlink(set_path(s, "labels-idx1", ""));
@@ -344,10 +345,8 @@ static void debian_fashion_mnist_is_read(void **state)
 {
     struct dataset *train = NULL, *test = NULL;
     int64_t count[10] = {0};
-    if (access(DATASET_DEFAULT_DIR, R_OK) != 0) {
-        print_message("skipped: the package dataset-fashion-mnist is not installed\n");
-        skip();
-    }
+    if (access(DATASET_DEFAULT_DIR, R_OK) != 0)
+        skip_because("the package dataset-fashion-mnist is not installed");
     assert_int_equal(dataset_read(DATASET_DEFAULT_DIR, "train", 10, &train), ST_OK);
     assert_int_equal(dataset_read(DATASET_DEFAULT_DIR, "t10k", 10, &test), ST_OK);
     assert_int_equal(train->n, 60000);
@@ -366,7 +365,7 @@ int main(void)
 #define WITH_SET(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         WITH_SET(plain_and_gzipped_are_read),
-        WITH_SET(missing_files_are_named_with_the_mend),
+        WITH_SET(missing_files_are_named_with_the_fix),
         WITH_SET(truncated_files_are_refused),
         WITH_SET(trailing_bytes_are_refused),
         WITH_SET(wrong_magic_is_refused),

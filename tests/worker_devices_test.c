@@ -3,9 +3,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "tests/capture.h"
-#include "worker/device_lock.h"
-#include "worker/device_scan.h"
-#include "worker/devices.h"
+#include "tests/fake_time.h"
+#include "tests/skip.h"
+#include "worker/device/device_lock.h"
+#include "worker/device/device_scan.h"
+#include "worker/device/devices.h"
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -362,6 +364,14 @@ static int change_machine(void *ctx, int ms)
     return n_pauses > 50;
 }
 
+static int time_passes(void *ctx, int ms)
+{
+    (void)ctx;
+    n_pauses++;
+    fake_time_move(ms);
+    return 0;
+}
+
 static int give_up(void *ctx, int ms)
 {
     (void)ctx, (void)ms;
@@ -383,14 +393,25 @@ static void waiting(void **unused)
     machine(cards, 3);
     assert_int_equal(choose("auto"), ST_CANCELLED);
     /* The deadline ends it, on time, on the CPU. */
-    wait_seconds = 1;
-    pausing = NULL;
+    wait_seconds = 90;
+    pausing = time_passes;
+    n_pauses = 0;
+    fake_time_stop();
     int64_t begin = clock_now_ns();
     assert_int_equal(choose("auto"), ST_OK);
-    double s = (double)(clock_now_ns() - begin) / 1e9;
+    int64_t ms = (clock_now_ns() - begin) / 1000000;
+    fake_time_release();
     expect_cards("");
     says("no GPU is free");
-    assert_true(s >= 1 && s < 1.5 * 12);
+    assert_in_range(ms, 90000, 90001);
+    assert_in_range(n_pauses, 2, 90000);
+    /* And with pauses of its own, whatever they come to. */
+    wait_seconds = 1;
+    pausing = NULL;
+    begin = clock_now_ns();
+    assert_int_equal(choose("auto"), ST_OK);
+    assert_true(clock_now_ns() - begin >= 1000000000);
+    expect_cards("");
     /* Nothing can become free where there is nothing. */
     machine(cards, 0);
     pausing = give_up;
@@ -604,10 +625,8 @@ static void other_users(void **unused)
 {
     char path[160], why[DEVICE_WHY_SIZE];
     int fd;
-    if (geteuid() != 0) {
-        print_message("not root: two users cannot be played\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("not root: two users cannot be played");
     assert_int_equal(take_as(65533, "GPU-1"), ST_OK);
     assert_int_equal(take_as(65534, "GPU-1"), ST_OK);
     assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);

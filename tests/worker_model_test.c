@@ -1,7 +1,7 @@
 /* tests/worker_model_test.c - model files: what they make, and what they are refused for. */
 #include "base/log.h"
 #include "tests/capture.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
  * tests/python/test_self_test.py. */
 #include "tests/capture.h"
 #include "tests/kernel_reference.h"
-#include "worker/self_test_child.h"
-#include "worker/self_test_net.h"
+#include "worker/self_test/self_test_child.h"
+#include "worker/self_test/self_test_net.h"
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>

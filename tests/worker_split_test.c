@@ -4,7 +4,8 @@
  * of layers, branches, an output that three read, and one read twice. */
 #include "base/log.h"
 #include "base/rng.h"
-#include "worker/stages.h"
+#include "tests/skip.h"
+#include "worker/place/split_tower.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,26 +88,27 @@ static void rig_free(struct rig *r)
     free(r->grads);
 }
 
-static void pass(struct rig *r, struct stages *s, int n, int train)
+static void pass(struct rig *r, struct split_tower *s, int n, int train)
 {
     int n_layers = r->model->n_layers;
     for (int i = 0; i < r->model->n_params; i++)
-        assert_int_equal(stages_load_param(s, i), ST_OK);
-    assert_int_equal(stages_set_input(s, r->images, r->labels, r->position, n), ST_OK);
+        assert_int_equal(split_tower_load_param(s, i), ST_OK);
+    assert_int_equal(split_tower_set_input(s, r->images, r->labels, r->position, n), ST_OK);
     for (int i = 0; i < n_layers; i++)
-        assert_int_equal(train ? stages_forward(s, i, 0) : stages_forward_inference(s, i), ST_OK);
+        assert_int_equal(train ? split_tower_forward(s, i, 0) : split_tower_forward_inference(s, i),
+                         ST_OK);
     for (int i = n_layers - 1; train && i >= 0; i--)
-        assert_int_equal(stages_backward(s, i, 0), ST_OK);
+        assert_int_equal(split_tower_backward(s, i, 0), ST_OK);
     for (int i = n_layers - 1; train && i >= 0; i--)
         if (r->model->layers[i].n_params > 0)
-            assert_int_equal(stages_wait_grads(s, i), ST_OK);
+            assert_int_equal(split_tower_wait_grads(s, i), ST_OK);
 }
 
 /* Two steps, the second with a part of the batch, and an evaluation by other plans. */
 static void compute(struct rig *r, const struct tower_device *devices, const uint8_t *stage_of,
                     struct outcome *out)
 {
-    struct stages_config cfg = {
+    struct split_tower_config cfg = {
         .plan = {.layers = r->model->layers,
                  .n_layers = r->model->n_layers,
                  .batch = BATCH,
@@ -121,24 +123,24 @@ static void compute(struct rig *r, const struct tower_device *devices, const uin
         .n_after = r->model->n_after,
         .stage_of = stage_of,
     };
-    struct stages *s;
-    assert_int_equal(stages_create(&cfg, &s), ST_OK);
+    struct split_tower *s;
+    assert_int_equal(split_tower_create(&cfg, &s), ST_OK);
     for (int k = 0; k < 2; k++) {
         for (size_t i = 0; i < r->n_elems; i++)
             r->grads[i] = NAN;
         pass(r, s, k == 0 ? BATCH : BATCH - 2, 1);
-        assert_int_equal(stages_result(s, &out->loss[k], &out->n_correct[k]), ST_OK);
+        assert_int_equal(split_tower_result(s, &out->loss[k], &out->n_correct[k]), ST_OK);
         out->grads[k] = malloc(r->n_elems * sizeof(float));
         assert_non_null(out->grads[k]);
         memcpy(out->grads[k], r->grads, r->n_elems * sizeof(float));
     }
-    stages_destroy(s);
+    split_tower_destroy(s);
     cfg.plan.inference_only = 1;
     cfg.plan.grads = NULL;
-    assert_int_equal(stages_create(&cfg, &s), ST_OK);
+    assert_int_equal(split_tower_create(&cfg, &s), ST_OK);
     pass(r, s, BATCH, 0);
-    assert_int_equal(stages_result(s, &out->loss[2], &out->n_correct[2]), ST_OK);
-    stages_destroy(s);
+    assert_int_equal(split_tower_result(s, &out->loss[2], &out->n_correct[2]), ST_OK);
+    split_tower_destroy(s);
 }
 
 static void outcome_free(struct outcome *o)
@@ -204,8 +206,9 @@ static void test_gpus_and_the_cpu(void **state)
     const struct tower_device devices[N_DEVICES] = {{.backend = emulated, .device = 0},
                                                     {.backend = emulated, .device = 1},
                                                     {.backend = cpu, .n_threads = 1}};
-    if (!emulated || !emulated->set_output)
-        skip();
+    if (!emulated)
+        skip_because("the emulated CUDA backend is not in this build");
+    assert_non_null(emulated->set_output);
     check_splits(devices, 8, 2e-5f);
 }
 

@@ -123,19 +123,19 @@ static void apart_cancel(void *ctx)
 static void test_own_pace(void **state)
 {
     (void)state;
-    static const struct exchange_ops ops = {.push = apart_push,
-                                            .pull = apart_pull,
-                                            .wait = apart_wait,
-                                            .version = apart_version,
-                                            .flush = apart_flush,
-                                            .cancel = apart_cancel};
+    static const struct updates_ops ops = {.push = apart_push,
+                                           .pull = apart_pull,
+                                           .wait = apart_wait,
+                                           .version = apart_version,
+                                           .flush = apart_flush,
+                                           .cancel = apart_cancel};
     for (int n_towers = 1; n_towers <= 3; n_towers++) {
         struct rig r;
         struct trainer_result result;
         rig_make(&r, 0, 2, n_towers, 6);
         trainer_destroy(r.trainer);
-        struct exchange fake_exchange = {&ops, NULL};
-        r.cfg.exchange = &fake_exchange;
+        struct updates fake_exchange = {&ops, NULL};
+        r.cfg.updates = &fake_exchange;
         r.cfg.own_pace = 1;
         assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         memset(&apart, 0, sizeof apart);

@@ -2,7 +2,7 @@
  * Errors: as safetensors_write. */
 #ifndef WORKER_EXPORT_H
 #define WORKER_EXPORT_H
-#include "net/chunks.h"
+#include "net/wire/chunks.h"
 
 /* flat: all parameters, as in chunks; metadata: n_meta pairs key, value. */
 enum status export_write(const char *path, const struct chunks *chunks, const float *flat,

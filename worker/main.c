@@ -1,21 +1,22 @@
 /* worker/main.c - puts a worker together, runs it, and turns its end into an exit code:
- * 0 done, or left by name after SIGTERM; 1 permanent error, 2 usage, 138 a restart may mend it, 143
+ * 0 done, or left by name after SIGTERM; 1 permanent error, 2 usage, 138 a restart may fix it, 143
  * after SIGTERM where it could not leave in order (130 after Ctrl-C). */
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/signals.h"
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
-#include "worker/device_list.h"
-#include "worker/device_scan.h"
+#include "worker/device/device_list.h"
+#include "worker/device/device_scan.h"
+#include "worker/device/gpus.h"
 #include "worker/export.h"
-#include "worker/gpus.h"
-#include "worker/joining.h"
+#include "worker/job_query.h"
 #include "worker/options.h"
-#include "worker/placement.h"
-#include "worker/self_test.h"
-#include "worker/spread.h"
+#include "worker/place/batch_split.h"
+#include "worker/place/placement.h"
+#include "worker/self_test/self_test.h"
 #include "worker/summary.h"
 #include <inttypes.h>
 #include <signal.h>
@@ -36,15 +37,15 @@ struct worker {
     struct net_status joined; /* --join: the job, as it was then */
     struct gpus gpus;
     const struct backend *cpu;
-    struct towers towers;
+    struct tower_plan towers;
     struct model *model;
     struct placement *placement;
-    struct spread *spread;
+    struct batch_split *split;
     struct chunks *chunks;
     struct dataset *train, *test;
     float *params;
-    struct exchange exchange;
-    struct record *record;
+    struct updates updates;
+    struct sample_log *sample_log;
     struct trainer *trainer;
 
     pthread_t signal_thread;
@@ -56,7 +57,7 @@ struct worker {
     int ready;    /* trainer and exchange are there to be stopped */
     int training; /* with servers, whom it can leave in order */
     int trained;  /* all steps are taken, or it has left: what remains ends by itself */
-    int over;     /* main is done with the signal thread */
+    int done;     /* main needs the signal thread no more */
 };
 
 /* SIGINT and SIGTERM, for the calling thread: SIG_BLOCK, SIG_UNBLOCK. */
@@ -73,19 +74,19 @@ static sigset_t stop_signals(int how)
 static void stop_now(struct worker *w)
 {
     trainer_stop(w->trainer);
-    w->exchange.ops->cancel(w->exchange.ctx);
+    w->updates.ops->cancel(w->updates.ctx);
 }
 
 /* Takes its part until the next generation begins, which is without it. */
 static void leave_in_order(struct worker *w)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);
-    enum status st = w->exchange.ops->leave_soon(w->exchange.ctx, TELL_MS);
+    enum status st = w->updates.ops->leave_soon(w->updates.ctx, TELL_MS);
     pthread_mutex_lock(&w->lock);
-    while (!w->trained && !w->over && st == ST_OK &&
+    while (!w->trained && !w->done && st == ST_OK &&
            clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
         ;
-    int late = !w->trained && !w->over;
+    int late = !w->trained && !w->done;
     if (late)
         w->ended_by = SIGTERM;
     pthread_mutex_unlock(&w->lock);
@@ -107,19 +108,19 @@ static void *signal_main(void *arg)
     int sig = 0;
     sigwait(&set, &sig);
     pthread_mutex_lock(&w->lock);
-    int over = w->over, ready = w->ready;
-    int last = !over && sig == SIGTERM && w->trained;
-    int leave = !over && sig == SIGTERM && w->training && !last;
-    w->signal = over ? 0 : sig;
+    int done = w->done, ready = w->ready;
+    int last = !done && sig == SIGTERM && w->trained;
+    int leave = !done && sig == SIGTERM && w->training && !last;
+    w->signal = done ? 0 : sig;
     w->ended_by = leave || last ? 0 : w->signal;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
-    if (over)
+    if (done)
         return NULL;
     if (leave)
         LOG_W("SIGTERM: leaving the job when the others are ready; once more ends at once");
     else if (last)
-        LOG_W("SIGTERM: training is over; ending with its figures; once more ends at once");
+        LOG_W("SIGTERM: training has ended; ending with its figures; once more ends at once");
     else
         LOG_W("%s: stopping%s; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted",
               ready ? "" : " after this part of the set-up");
@@ -131,7 +132,7 @@ static void *signal_main(void *arg)
     else if (ready && !last)
         stop_now(w);
     pthread_mutex_lock(&w->lock); /* stays: it is the one thread that can be given the second */
-    while (!w->over)
+    while (!w->done)
         pthread_cond_wait(&w->signalled, &w->lock);
     pthread_mutex_unlock(&w->lock);
     return NULL;
@@ -147,11 +148,11 @@ static enum status start_signal_thread(struct worker *w)
     return ST_OK;
 }
 
-/* The signal that was taken, 0: none. `over`: none will be taken any more. */
-static int signal_taken(struct worker *w, int over)
+/* The signal that was taken, 0: none. `done`: none will be taken any more. */
+static int signal_taken(struct worker *w, int done)
 {
     pthread_mutex_lock(&w->lock);
-    w->over |= over;
+    w->done |= done;
     pthread_cond_broadcast(&w->signalled);
     int sig = w->signal;
     pthread_mutex_unlock(&w->lock);
@@ -187,8 +188,8 @@ static enum status ask_for_job(struct worker *w)
 {
     if (!w->opt.join)
         return ST_OK;
-    const struct joining_request request = {w->opt.ps_hosts.addr[0], pause_for_signal, w};
-    enum status st = joining_ask(&request, &w->joined);
+    const struct job_query_request request = {w->opt.ps_hosts.addr[0], pause_for_signal, w};
+    enum status st = job_query_ask(&request, &w->joined);
     return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
 }
 
@@ -216,7 +217,7 @@ static enum status make_towers(struct worker *w)
         .memory_fraction = o->gpu_memory_fraction,
         .allow_growth = gpus_growth(o->gpu_allow_growth, getenv("TF_FORCE_GPU_ALLOW_GROWTH")),
     };
-    struct towers_request towers = {
+    struct tower_plan_request towers = {
         .gpus = &w->gpus,
         .cpu_towers = o->towers,
         .towers_per_gpu = o->towers_per_gpu,
@@ -232,7 +233,7 @@ static enum status make_towers(struct worker *w)
     setenv("OMP_WAIT_POLICY", "passive", 0);
     TRY(backend_open("cpu", o->backend_dir, &w->cpu));
     towers.cpu = w->cpu;
-    TRY(towers_plan(&towers, &w->towers));
+    TRY(tower_plan_make(&towers, &w->towers));
 done:
     return st;
 }
@@ -251,7 +252,7 @@ static enum status place_layers(struct worker *w)
         .soft = w->opt.soft_placement,
     };
     TRY(placement_create(&request, &w->placement));
-    const struct spread_request spread = {
+    const struct batch_split_request split = {
         .placement = w->placement,
         .n_layers = w->model->n_layers,
         .cpu = w->cpu,
@@ -259,7 +260,7 @@ static enum status place_layers(struct worker *w)
         .n_cores = (int)sysconf(_SC_NPROCESSORS_ONLN),
         .batch = (int)w->opt.batch_size,
     };
-    TRY(spread_create(&spread, &w->towers, &w->spread));
+    TRY(batch_split_create(&split, &w->towers, &w->split));
     for (int i = 0; w->opt.log_placement && i < w->towers.n; i++)
         placement_log(w->placement, i, w->towers.n, w->towers.tower[i].own.gpu_index);
 done:
@@ -334,7 +335,7 @@ static enum status make_exchange(struct worker *w)
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
             cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
-    return exchange_create(&cfg, &w->exchange);
+    return updates_create(&cfg, &w->updates);
 }
 
 static void say_towers(const struct worker *w)
@@ -353,7 +354,7 @@ static void say_towers(const struct worker *w)
         if (t->stage_of)
             LOG_I("tower %d: %d of its %d layers lie on other devices; --log_device_placement says "
                   "which",
-                  i, spread_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
+                  i, batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
     }
 }
 
@@ -366,7 +367,7 @@ static enum status make_trainer(struct worker *w)
         .chunks = w->chunks,
         .train = w->train,
         .test = w->test,
-        .exchange = &w->exchange,
+        .updates = &w->updates,
         .params = w->params,
         .own_pace = !job_in_lockstep(&job),
         .towers = w->towers.tower,
@@ -384,8 +385,8 @@ static enum status make_trainer(struct worker *w)
     };
     enum status st = ST_OK;
     if (o->record_samples)
-        TRY(record_open(o->record_samples, &w->record));
-    cfg.record = w->record;
+        TRY(sample_log_open(o->record_samples, &w->sample_log));
+    cfg.sample_log = w->sample_log;
     TRY(trainer_create(&cfg, &w->trainer));
     LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %d %s, %.0f MB; %" PRId64
           " training images from %s",
@@ -414,7 +415,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
     TRY(trainer_evaluate(w->trainer, &s.test_accuracy, &s.test_loss));
     LOG_I("test accuracy: %.4f, test loss: %.4f (%" PRId64 " images)", s.test_accuracy, s.test_loss,
           w->test->n);
-    w->exchange.ops->stats(w->exchange.ctx, &s.stats);
+    w->updates.ops->stats(w->updates.ctx, &s.stats);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
     if (o->export_file) {
         char step[32];
@@ -445,7 +446,7 @@ done:
     return st;
 }
 
-/* The job is done: no restart mends what could not be written. */
+/* The job is done: no restart fixes what could not be written. */
 static enum status once_done(enum status st)
 {
     return st == ST_IO ? ST_INVALID : st;
@@ -460,12 +461,12 @@ static enum status run(struct worker *w)
     if (w->opt.trace)
         TRY(trace_open(w->opt.trace, "worker", w->opt.task_index < 0 ? 0 : w->opt.task_index));
     TRY(set_up(w));
-    TRY(w->exchange.ops->start(w->exchange.ctx, &start));
+    TRY(w->updates.ops->start(w->updates.ctx, &start));
     if (w->opt.join)
         LOG_I("joined as worker %d of %d at step %" PRId64, start.place.member,
               start.place.n_members, start.step);
     pthread_mutex_lock(&w->lock);
-    w->training = w->exchange.ops->leave_soon && !w->signal;
+    w->training = w->updates.ops->leave_soon && !w->signal;
     pthread_mutex_unlock(&w->lock);
     TRY(trainer_run(w->trainer, &start, &result));
     pthread_mutex_lock(&w->lock);
@@ -473,13 +474,16 @@ static enum status run(struct worker *w)
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
     if (result.left) { /* whoever does not hear it sees that the stream is gone */
-        w->exchange.ops->leave(w->exchange.ctx, 0);
+        w->updates.ops->leave(w->updates.ctx, 0);
         LOG_I("left the job at step %" PRId64 ", as worker %d", result.global_step, result.member);
         goto done;
     }
-    /* All steps are taken; a server that has gone before it heard of that has its log's line. */
-    w->exchange.ops->leave(w->exchange.ctx, 1);
     st = once_done(report(w, &result));
+    /* The last thing it does: servers that all have left end, and a worker that is killed while it
+     * reports has to find them when it is started again. A server that has gone before it heard of
+     * this has its log's line. */
+    if (st == ST_OK || status_exit_code(st) == EXIT_PERMANENT)
+        w->updates.ops->leave(w->updates.ctx, 1);
 done:
     return st;
 }
@@ -495,15 +499,15 @@ static enum status clean_up(struct worker *w)
         if (sig)
             stop_signals(SIG_UNBLOCK);
     }
-    exchange_destroy(&w->exchange);
+    updates_destroy(&w->updates);
     trainer_destroy(w->trainer);
-    record_close(w->record);
+    sample_log_close(w->sample_log);
     gpus_release(&w->gpus);
     enum status st = trace_close();
     dataset_destroy(w->train);
     dataset_destroy(w->test);
     chunks_destroy(w->chunks);
-    spread_destroy(w->spread);
+    batch_split_destroy(w->split);
     placement_destroy(w->placement);
     model_destroy(w->model);
     free(w->params);
@@ -539,6 +543,7 @@ int main(int argc, char **argv)
     log_init("worker", -1, LOG_LEVEL_INFO);
     stop_signals(SIG_BLOCK);
     signal(SIGPIPE, SIG_IGN);
+    signals_ignore_file_limit();
     if (options_read(argc, argv, &w.opt, &exit_now) != ST_OK)
         return EXIT_USAGE;
     if (exit_now)
@@ -548,6 +553,7 @@ int main(int argc, char **argv)
         options_free(&w.opt);
         return reported == ST_OK ? 0 : EXIT_PERMANENT;
     }
+    log_start();
     enum status st = run(&w);
     enum status closed = clean_up(&w);
     int sig = w.ended_by;

@@ -3,11 +3,11 @@
  * is synchronous unless asked otherwise. */
 #include "worker/options.h"
 #include "base/flags.h"
-#include "worker/dataset.h"
-#include "worker/device_lock.h"
-#include "worker/devices.h"
-#include "worker/placement.h"
-#include "worker/towers.h"
+#include "worker/data/dataset.h"
+#include "worker/device/device_lock.h"
+#include "worker/device/devices.h"
+#include "worker/place/placement.h"
+#include "worker/place/tower_plan.h"
 #include <math.h>
 #include <string.h>
 
@@ -203,8 +203,8 @@ static const struct flag table[] = {
     STR("trace", trace, "FILE",
         "write here, at the end, what each thread did when (Chrome trace JSON)", NULL),
     STR("record_samples", record_samples, "FILE",
-        "add a line to this for each step: generation, step, position of its first sample in the "
-        "order of all passes, samples",
+        "add a line to this for each step that has all its parameters: generation, step, position "
+        "of its first sample in the order of all passes, samples",
         NULL),
     ONE("log_level", log_level, "debug|info|warn|error", "least important lines to log", NULL),
     INT("fault_push_delay_ms", push_delay_ms, 0, 10000,
@@ -276,7 +276,8 @@ static enum status check_cluster(struct options *o)
         return ST_INVALID;
     }
     if (o->ps_hosts.n == 0 && o->n_workers > 1) {
-        LOG_E("--ps_hosts is missing: %d workers need at least one server to meet", o->n_workers);
+        LOG_E("--ps_hosts is missing: %d workers need at least one server to train together",
+              o->n_workers);
         return ST_INVALID;
     }
     if (raw.task_index < 0 && o->n_workers > 1) {

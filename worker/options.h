@@ -1,13 +1,13 @@
 /* worker/options.h - the worker's flags, checked and put together: one value that main reads.
  * Owns:    the host lists. Threads: none.
- * Errors:  ST_INVALID, logged with the flag and the mend. */
+ * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef WORKER_OPTIONS_H
 #define WORKER_OPTIONS_H
 #include "base/hosts.h"
 #include "base/log.h"
 #include "kernels/backend.h"
-#include "net/status.h"
-#include "worker/progress.h"
+#include "net/wire/status.h"
+#include "worker/train/progress.h"
 
 struct options {
     struct hosts ps_hosts, worker_hosts;
@@ -23,7 +23,8 @@ struct options {
     int64_t train_steps;                    /* 0: by epochs */
     double epochs;                          /* 0: by train_steps */
     int64_t batch_size, eval_every, log_every, seed, chunk_bytes;
-    int towers, towers_per_gpu, intra_op_threads, cpu_batch_size; /* see worker/towers.h */
+    int towers, towers_per_gpu, intra_op_threads,
+        cpu_batch_size; /* see worker/place/tower_plan.h */
     enum backend_precision precision;
     int deterministic;
     enum job_sync_mode sync_mode;
@@ -36,11 +37,11 @@ struct options {
     enum log_level log_level;
     int64_t push_delay_ms;
     int shared_memory, cuda_graphs;
-    const char *gpus, *gpu_lock_dir; /* see worker/devices.h */
+    const char *gpus, *gpu_lock_dir; /* see worker/device/devices.h */
     int gpu_wait;                    /* seconds */
     double gpu_memory_fraction;      /* 0: no limit */
     int gpu_allow_growth;            /* -1: not given */
-    const char *placement;           /* see worker/placement.h; NULL: none */
+    const char *placement;           /* see worker/place/placement.h; NULL: none */
     int soft_placement, log_placement;
     int list_devices, self_test; /* -1: no, 0: as text, 1: as JSON */
     int self_test_seconds;

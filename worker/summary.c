@@ -20,7 +20,7 @@ enum status summary_digest(const float *flat, int64_t n, char hex[65])
 }
 
 /* What each tower computes on. NULL: no memory. */
-static json_t *devices_list(const struct towers *towers)
+static json_t *devices_list(const struct tower_plan *towers)
 {
     json_t *list = json_array();
     for (int i = 0; list && i < towers->n; i++) {
@@ -64,7 +64,7 @@ enum status summary_write(const char *path, const struct summary *s)
     char part[4096];
     if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part ||
         json_dump_file(j, part, JSON_INDENT(2)) != 0 || rename(part, path) != 0) {
-        LOG_E("--summary_json: cannot write %s: %s", path, strerror(errno));
+        LOG_E("--summary_json: cannot write %s: %s", path, status_errno_text(errno));
         st = ST_IO;
     }
     json_decref(j);

@@ -2,12 +2,12 @@
  * Errors: ST_IO, ST_NOMEM; logged with the path. */
 #ifndef WORKER_SUMMARY_H
 #define WORKER_SUMMARY_H
-#include "worker/trainer.h"
+#include "worker/train/trainer.h"
 
 struct summary {
     int task_index;
     const char *model;
-    const struct towers *towers;
+    const struct tower_plan *towers;
     struct trainer_result result;
     double test_accuracy, test_loss;
     int64_t n_params;           /* elements */

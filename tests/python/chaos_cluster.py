@@ -19,6 +19,7 @@ import harness
 import namespaces
 
 RETRY = 138
+GONE = ("done", "left", "absent")
 BACK_AFTER_RETRY = 0.3  # seconds; a scheduler's back-off
 BAD_LINE = re.compile(r"Sanitizer|runtime error:|CHECK failed|Assertion")
 
@@ -30,8 +31,9 @@ class Node:
         self.name, self.place = name, place  # place: in the network
         self.argv, self.enter = [], []
         self.lives = []
-        self.state = "down"  # up, stopped, down, done, failed
-        self.linked = True
+        self.state = "down"  # up, stopped, down, done, failed, left; absent: it may join later
+        self.linked, self.one_way = True, None  # "in", "out": that way alone is cut
+        self.leaving = False # this life was told to
 
     def process(self):
         return self.lives[-1]
@@ -39,36 +41,49 @@ class Node:
     def start(self):
         self.lives.append(harness.Process("%s life %d" % (self.name, len(self.lives) + 1),
                                           self.enter + self.argv))
-        self.state = "up"
+        self.state, self.leaving = "up", False
 
 
 class Cluster:
     """Starts, strikes, watches. One thread; `timeline` holds what is to be done when."""
 
-    def __init__(self, folder, n_ps, n_workers, network=None, ps_flags=(), worker_flags=()):
-        self.folder, self.network = folder, network
+    def __init__(self, folder, n_ps, n_workers, network=None, ps_flags=(), worker_flags=(),
+                 disk=None):
+        self.folder, self.network, self.disk = folder, network, disk
         self.counts = {}     # faults, by what struck whom
         self.situations = {} # of these, in which situation
         self.skipped = {}
         self.timeline, self.n_events = [], 0
         self.said = []
-        self.servers = [Node("ps:%d" % i, i) for i in range(n_ps)]
-        self.workers = [Node("worker:%d" % i, n_ps + i) for i in range(n_workers)]
+        self.disk_is_faulty = self.disk_had_a_fault = False
+        self.other_samples = False  # a worker joined or left
+        # The last of each is one that may join.
+        self.servers = [Node("ps:%d" % i, i) for i in range(n_ps + 1)]
+        self.workers = [Node("worker:%d" % i, n_ps + 1 + i) for i in range(n_workers + 1)]
+        self.spares = [self.servers[-1], self.workers[-1]]
         self.nodes = {n.name: n for n in self.servers + self.workers}
         if network:
             addresses = ["%s:2222" % network.address(n.place) for n in self.nodes.values()]
         else:
             addresses = ["%s:%d" % (harness.LOOPBACK, p)
-                         for p in harness.free_ports(n_ps + n_workers)]
+                         for p in harness.free_ports(len(self.nodes))]
+        self.joiner_address = addresses[n_ps]
         hosts = ["--ps_hosts=" + ",".join(addresses[:n_ps]),
-                 "--worker_hosts=" + ",".join(addresses[n_ps:])]
+                 "--worker_hosts=" + ",".join(addresses[n_ps + 1:-1])]
+        join = ["--join", "--ps_hosts=" + addresses[0]]
         for i, n in enumerate(self.servers):
-            n.argv = [os.path.join(harness.BIN, "ps"), *hosts, "--job_name=ps",
-                      "--task_index=%d" % i, *ps_flags]
+            place = ["--job_name=ps", "--task_index=%d" % i]
+            n.argv = [os.path.join(harness.BIN, "ps"),
+                      *(hosts + place if i < n_ps else join + ["--address=" + addresses[n_ps]]),
+                      *(["--drain"] if i > 0 else []), *ps_flags]
         for i, n in enumerate(self.workers):
-            n.argv = [os.path.join(harness.BIN, "worker"), *hosts, "--job_name=worker",
-                      "--task_index=%d" % i, "--summary_json=" + self.summary_path(i),
+            place = ["--job_name=worker", "--task_index=%d" % i]
+            n.argv = [os.path.join(harness.BIN, "worker"),
+                      *(hosts + place if i < n_workers else join),
+                      "--summary_json=" + self.summary_path(i),
                       "--record_samples=" + self.samples_path(i), *worker_flags]
+        for n in self.spares:
+            n.state = "absent"
         if network:
             for n in self.nodes.values():
                 n.enter = network.hosts[n.place].enter
@@ -104,6 +119,8 @@ class Cluster:
             self.skip(kind, "%s is %s" % (name, n.state))
             return False
         n.process().popen.kill()
+        if n in self.servers:
+            self.disk_goes_on()  # what waits for it cannot die
         n.process().wait(20, None)
         if n.process().status != -signal.SIGKILL:
             self.ended(n)  # it was quicker
@@ -153,9 +170,12 @@ class Cluster:
             self.say("asked %s for a checkpoint" % asked.name)
         self.at(f.after, self.do_kill, f, name)
 
+    def has_said(self, n, text):
+        return any(text in line for line in n.process().lines)
+
     def serves(self, n):
         """It has come as far as taking signals."""
-        return any("listening" in line for line in n.process().lines)
+        return self.has_said(n, "listening")
 
     def do_kill_again(self, f, name):
         if self.kill(name, f.kind, None):
@@ -193,14 +213,89 @@ class Cluster:
         n.linked = False
         self.say("cut %s off" % name)
         self.count("cut of %s's link" % self.role(n))
-        self.at(f.back, self.mend, n)
+        self.at(f.back, self.link_again, n)
         return True
 
-    def mend(self, n):
+    def link_again(self, n, direction=None):
         if not n.linked:
-            self.network.link(n.place, True)
-            n.linked = True
+            if direction:
+                self.network.one_way(n.place, direction, False)
+            else:
+                self.network.link(n.place, True)
+            n.linked, n.one_way = True, None
             self.say("the link of %s is back" % n.name)
+
+    def do_cut_one_way(self, f, name):
+        n, direction = self.nodes[name], f.targets[1]
+        if not self.network or not n.linked:
+            self.skip(f.kind, "no namespaces" if not self.network else name + " is cut off")
+            return
+        self.network.one_way(n.place, direction, True)
+        n.linked, n.one_way = False, direction
+        self.say("cut what goes %s of %s off" % (direction, name))
+        self.count("one-way cut of %s's link" % self.role(n))
+        self.at(f.back, self.link_again, n, direction)
+
+    # Who comes and goes for good.
+
+    def do_join_worker(self, f, name):
+        n = self.nodes[name]
+        if n.state != "absent":
+            self.skip(f.kind, "%s is %s" % (name, n.state))
+            return
+        n.start()
+        self.other_samples |= n in self.workers
+        self.say("started %s, to join" % name)
+        self.count("join of " + self.role(n))
+
+    do_join_server = do_join_worker
+
+    def do_leave_worker(self, f, name):
+        n = self.nodes[name]
+        stay = [w for w in self.workers if w is not n and not w.leaving and w not in self.spares and
+                w.state not in ("left", "absent")]
+        if n.state != "up" or n.leaving or not stay or not self.has_said(n, "training step"):
+            self.skip(f.kind, "%s is %s" % (name, n.state if stay else "the last"))
+            return
+        self.tell_to_go(n)
+
+    def do_drain(self, f, name):
+        n = self.nodes[name]
+        if n.state != "up" or n.leaving or not self.has_said(n, "listening"):
+            self.skip(f.kind, "%s is %s" % (name, n.state))
+            return
+        self.tell_to_go(n)
+
+    def tell_to_go(self, n):
+        n.process().popen.send_signal(signal.SIGTERM)
+        n.leaving = True
+        self.other_samples |= n in self.workers
+        self.say("told %s to go" % n.name)
+        self.count("leave of " + self.role(n))
+
+    # The disk.
+
+    def do_disk_hang(self, f, _):
+        self.disk_fault(f, "hangs", lambda: self.disk.hang())
+
+    def do_disk_full(self, f, _):
+        self.disk_fault(f, "is full", lambda: self.disk.fill_up())
+
+    def disk_fault(self, f, what, act):
+        if not self.disk or self.disk_is_faulty:
+            self.skip(f.kind, "no disk" if not self.disk else "the disk has another fault")
+            return
+        act()
+        self.disk_is_faulty = self.disk_had_a_fault = True
+        self.say("the disk " + what)
+        self.count("disk that " + what)
+        self.at(f.back, self.disk_goes_on)
+
+    def disk_goes_on(self):
+        if self.disk_is_faulty:
+            self.disk.go_on()
+            self.disk_is_faulty = False
+            self.say("the disk is as before")
 
     def do_cut_kill(self, f, name):
         if self.do_cut(f, name) and self.kill(name, f.kind, f.back):
@@ -212,9 +307,9 @@ class Cluster:
         """A process of its own accord."""
         status = n.process().wait(20, None)
         if status == 0:
-            n.state = "done"
-            self.say("%s ended" % n.name)
-        elif status == RETRY:
+            n.state = "left" if n.leaving else "done"
+            self.say("%s %s" % (n.name, "left" if n.leaving else "ended"))
+        elif status == RETRY or (status == 128 + signal.SIGTERM and n.leaving):
             n.state = "down"
             self.say("%s ended with %d, to be started again" % (n.name, status))
             self.count("ends with %d" % RETRY)
@@ -243,7 +338,8 @@ class Cluster:
     def start(self):
         self.began = time.monotonic()
         for n in self.nodes.values():
-            n.start()
+            if n.state != "absent":
+                n.start()
 
     def run(self, faults, deadline_seconds, grace=0):
         """Until every worker is done, then until every server is. grace: if there is any, workers
@@ -255,8 +351,8 @@ class Cluster:
         for f in faults:
             seconds += f.gap
             self.at(seconds, self.strike, f)
-        while any(n.state != "done" for n in self.workers):
-            if grace and all(n.state == "done" for n in self.servers):
+        while any(n.state not in GONE for n in self.workers):
+            if grace and all(n.state in GONE for n in self.servers if n not in self.spares):
                 end, grace = min(end, time.monotonic() + grace), 0
                 over = True
             if time.monotonic() > end and over:
@@ -270,21 +366,31 @@ class Cluster:
                          e[2] not in (self.do_kill, self.second_kill)]
         heapq.heapify(self.timeline)
         end = time.monotonic() + 30 * harness.SLOWNESS
-        while any(n.state != "done" for n in self.servers):
+        while any(n.state not in GONE for n in self.servers):
+            if all(n.state in GONE or n in self.spares for n in self.servers) and \
+                    not self.has_joined():
+                self.came_too_late()
+                break
             if time.monotonic() > end:
                 raise harness.Failure("the servers are still there %g s after the last worker" %
                                       (30 * harness.SLOWNESS))
             self.wait(end)
 
+    def has_joined(self):
+        """The server that may join was taken in by ps 0."""
+        return any(re.search(r"\(%s\) joins at step" % re.escape(self.joiner_address), line)
+                   for p in self.servers[0].lives for line in p.lines)
+
     def came_too_late(self):
-        """The job is done without those that were dropped from it; they would wait for the next."""
-        for n in self.workers:
+        """The job is done without those that were dropped from it, or wanted to join: they would
+        wait for the next."""
+        for n in [*self.workers, self.spares[0]]:
             if n.state in ("up", "stopped"):
                 n.process().popen.kill()
                 n.process().wait(20, None)
-            if n.state != "done":
+            if n.state not in GONE:
                 self.say("%s came too late" % n.name)
-                self.count("worker too late for the end", self.situations)
+                self.count("%s too late for the end" % n.name.split(":")[0], self.situations)
                 n.state = "down"
 
     def summaries(self):
@@ -296,16 +402,25 @@ class Cluster:
                     out.append((i, json.load(f)))
         return out
 
+    def all_saw_the_end(self):
+        """But those that left, and one that joined too late."""
+        return all(n.state in ("done", "left") for n in self.workers if n not in self.spares)
+
+    def disk_kept_the_last(self):
+        """The disk had its fault when the last checkpoint was to be written, and ps 0 said so."""
+        return self.disk_had_a_fault and self.has_said(self.servers[0], "given up")
+
     def bad_lines(self):
         return ["%s: %s" % (p.name, line) for n in self.nodes.values() for p in n.lives
                 for line in p.lines if BAD_LINE.search(line)]
 
     def stop_all(self):
+        self.disk_goes_on()
         for n in self.nodes.values():
             for p in n.lives:
                 p._end()
             if self.network and not n.linked:
-                self.mend(n)
+                self.link_again(n, n.one_way)
 
     def autopsy(self, folder):
         """Logs of all lives, what was done to them, and where the living stand."""

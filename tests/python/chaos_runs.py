@@ -1,12 +1,13 @@
 """Runs of tests/chaos: what the undisturbed cluster ends with, and whether seeds end likewise."""
-import glob
+import math
 import os
-import re
 import shutil
 import subprocess
 import time
 
+import chaos_disk
 import chaos_schedule
+import ckpt_folder
 import harness
 import samples
 from chaos_cluster import Cluster
@@ -25,8 +26,9 @@ def ps_has(flag):
 class Runs:
     """Of one shape of cluster. o: the options of tests/chaos."""
 
-    def __init__(self, o, data, folder, network=None):
+    def __init__(self, o, data, folder, network=None, disk=False):
         self.o, self.data, self.folder, self.network = o, data, folder, network
+        self.disk = disk  # each run has one of its own
         self.want = None
         self.has_bits = o.mode == "sync" and not o.late  # that must come out
 
@@ -42,10 +44,13 @@ class Runs:
                   "--intra_op_threads=1", *MODES[self.o.mode]]
         if disturbed:
             worker.append("--fault_push_delay_ms=%d" % self.o.push_delay)
+        disk = None
+        if disturbed and self.disk:
+            disk = chaos_disk.Disk(os.path.join(folder, "ckpt"), folder + ".image")
         if seed % 2:  # the same bits must come by both ways
             ps.append("--shared_memory=off")
             worker.append("--shared_memory=off")
-        return Cluster(folder, self.o.ps, self.o.workers, self.network, ps, worker)
+        return Cluster(folder, self.o.ps, self.o.workers, self.network, ps, worker, disk)
 
     def undisturbed(self):
         """sha256 of the parameters that every seed must end with."""
@@ -65,26 +70,28 @@ class Runs:
         """What is wrong with how it ended; empty: nothing."""
         wrong = cluster.bad_lines()[:5]
         summaries = cluster.summaries()
-        if not self.has_bits:  # other samples per step: no bits to compare but each other's
-            want = summaries[0][1]["parameters_sha256"]
-        if not self.o.late and len(summaries) != self.o.workers:
+        has_bits = self.has_bits and not cluster.other_samples
+        if not has_bits:  # other samples per step: no bits to compare but each other's
+            want = summaries[0][1]["parameters_sha256"] if summaries else None
+        if not summaries or (not self.o.late and not cluster.all_saw_the_end()):
             wrong.append("not all workers saw the end")
         for i, s in summaries:
             if s["global_step"] != self.o.steps:
                 wrong.append("worker %d ended at step %d" % (i, s["global_step"]))
             if s["parameters_sha256"] != want:
                 wrong.append("worker %d ended with other parameters than %s" %
-                             (i, "the undisturbed run" if self.has_bits else "others"))
+                             (i, "the undisturbed run" if has_bits else "others"))
+            if not math.isfinite(s["loss"]):
+                wrong.append("worker %d ended with a loss of %g" % (i, s["loss"]))
         if self.o.mode == "sync":
             wrong += self.check_samples(cluster)
-        names = glob.glob(os.path.join(cluster.folder, "ckpt", "weir-*.json"))
-        steps = sorted(int(re.search(r"weir-(\d+)\.json$", n).group(1)) for n in names)
-        if self.o.steps not in steps:
+        steps = ckpt_folder.steps(os.path.join(cluster.folder, "ckpt"))
+        if self.o.steps not in steps and not cluster.disk_kept_the_last():
             wrong.append("no checkpoint of the last step, only of %s" % steps)
         return wrong
 
     def check_samples(self, cluster):
-        paths = [cluster.samples_path(i) for i in range(self.o.workers)]
+        paths = [cluster.samples_path(i) for i in range(self.o.workers + 1)]
         return samples.wrong([p for p in paths if os.path.exists(p)], self.o.steps)
 
     def seed(self, seed):
@@ -96,7 +103,9 @@ class Runs:
         began = time.monotonic()
         logs = os.path.join(self.o.logs, "seed-%d" % seed)
         try:
-            cluster.run(faults, self.o.deadline, 8 * harness.SLOWNESS if self.o.late else 0)
+            joins = any(f.kind == "join-worker" for f in faults)
+            cluster.run(faults, self.o.deadline,
+                        8 * harness.SLOWNESS if self.o.late or joins else 0)
             wrong = self.check(cluster, want)
         except harness.Failure as e:
             wrong = [str(e)] + cluster.last_words()
@@ -108,6 +117,8 @@ class Runs:
                 shutil.copytree(folder, os.path.join(logs, "folder"))
         finally:
             cluster.stop_all()
+            if cluster.disk:
+                cluster.disk.close()
             shutil.rmtree(folder, ignore_errors=True)
         if wrong:
             wrong.append("logs: " + logs)

@@ -16,7 +16,15 @@ KINDS = {
     "stop": "SIGSTOP, SIGCONT",
     "cut": "the link of a process is down for a while",
     "cut-kill": "kill -9 of a process whose link is down, started again when the link is back",
+    "cut-one-way": "nothing that a process sends arrives for a while, or nothing sent to it",
+    "join-worker": "a worker more joins; it and leave-worker: other samples in each step",
+    "join-server": "a server more joins",
+    "leave-worker": "SIGTERM to a worker: it leaves, for good",
+    "drain": "SIGTERM to a server but the coordinator: it hands its chunks on and ends, for good",
+    "disk-hang": "the disk of the checkpoints hangs for a while",
+    "disk-full": "it is full for a while",
 }
+OTHER_SAMPLES = ("join-worker", "leave-worker")
 LONG_STOP = (16, 34)  # beyond gRPC's keepalive, of clients (15 s) or of servers too (30 s)
 
 Fault = collections.namedtuple("Fault", "gap kind targets after back")
@@ -29,6 +37,7 @@ class Shape:
         self.servers = ["ps:%d" % i for i in range(n_ps)]
         self.workers = ["worker:%d" % i for i in range(n_workers)]
         self.kinds, self.long_stops = kinds, long_stops
+        self.spare = {"join-worker": "worker:%d" % n_workers, "join-server": "ps:%d" % n_ps}
         self.late = late  # seconds that some are away, more than --worker_timeout; 0: none is
 
 
@@ -65,6 +74,16 @@ def fault(rng, shape, kind, gap):
         after = round(rng.choice((rng.uniform(0, 0.02), rng.uniform(0.02, 0.3))), 4)
     elif kind == "kill-again":
         after = round(rng.choice((rng.uniform(0, 0.1), rng.uniform(0.1, 0.5))), 3)
+    elif kind == "cut-one-way":
+        targets.append(rng.choice(("in", "out")))
+    elif kind in shape.spare:
+        targets = [shape.spare[kind]]
+    elif kind == "leave-worker":
+        targets = [rng.choice(shape.workers)]
+    elif kind == "drain":
+        targets = [rng.choice([*shape.servers[1:], shape.spare["join-server"]])]
+    elif kind in ("disk-hang", "disk-full"):
+        back = round(rng.uniform(0.1, 6), 2)
     elif kind == "stop" and shape.long_stops and rng.random() < 0.5:
         back = rng.choice(LONG_STOP)
     return Fault(gap, kind, targets, after, back)
@@ -73,7 +92,8 @@ def fault(rng, shape, kind, gap):
 def make(seed, shape):
     """The faults of a seed. Kinds that cannot be had are left out without moving the others."""
     rng = random.Random("weir chaos %d" % seed)
-    everything = sorted(KINDS)
+    # Workers come and go in one seed of three, so that the others' bits can be compared.
+    everything = [k for k in sorted(KINDS) if seed % 3 == 0 or k not in OTHER_SAMPLES]
     faults, gap_before = [], 0
     # one seed in four begins while the cluster is still coming up
     gap = round(rng.uniform(0.02, 0.6), 2) if rng.random() < 0.25 else round(
@@ -104,6 +124,13 @@ def text(f):
         "stop": "stop %s for %g s" % (t, f.back),
         "cut": "cut %s off for %g s" % (t, f.back),
         "cut-kill": "cut %s off and kill it, back after %g s" % (t, f.back),
+        "cut-one-way": "cut what goes %s of %s off for %g s" % (f.targets[-1], t, f.back),
+        "join-worker": "%s joins" % t,
+        "join-server": "%s joins" % t,
+        "leave-worker": "%s leaves" % t,
+        "drain": "%s hands its chunks on and ends" % t,
+        "disk-hang": "the disk hangs for %g s" % f.back,
+        "disk-full": "the disk is full for %g s" % f.back,
     }[f.kind]
     if f.kind == "kill-two" and f.after:
         words = "kill %s, kill %s %g s later, back after %g s" % (t, f.targets[1], f.after, f.back)

@@ -111,7 +111,7 @@ class Machine(harness.Test):
         """(stdout, stderr) of a worker that lists."""
         argv = [os.path.join(harness.BIN, "worker"), "--gpu_lock_dir=" + self.locks(), *flags]
         done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE, check=True,
-                              stderr=subprocess.PIPE, text=True, timeout=20 * harness.SLOWNESS)
+                              stderr=subprocess.PIPE, text=True, timeout=20 * harness.PATIENCE)
         return done.stdout, done.stderr
 
     def json(self, **kwargs):

@@ -5,9 +5,14 @@ pipe when it listens (--ready_fd), is waited for with a deadline, and has its ex
 a process that the test did not collect fails the test. When a test fails, all that its processes
 printed is printed. Children die with the test program (PR_SET_PDEATHSIG).
 
-A skip says why; when every test of a file was skipped the program ends with 77, ctest's "skipped".
-Environment: WEIR_BIN (programs), WEIR_TEST_SLOWNESS (factor on every deadline; sanitizers).
+A skip says why; when any test of a file was skipped and none failed, the program ends with 77,
+ctest's "skipped".
+No test asserts how long something took: a machine may be as busy as it likes. Tests wait for what
+is to happen, with deadlines that end what hangs and say nothing else: they are several times what a
+busy machine needs. What is to be held back while something else goes on is stopped (paused()).
+Environment: WEIR_BIN (programs), WEIR_TEST_SLOWNESS (of the programs; sanitizers).
 """
+import contextlib
 import ctypes
 import json
 import os
@@ -28,8 +33,11 @@ SOURCE = os.environ.get("WEIR_SOURCE") or os.path.abspath(os.path.join(__file__,
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
 MODELS = os.path.join(SOURCE, "examples/models")
 SLOWNESS = float(os.environ.get("WEIR_TEST_SLOWNESS") or 1)
+PATIENCE = SLOWNESS + 3  # factor on every deadline; tests/CMakeLists.txt has it for ctest's
 SANITIZE = os.environ.get("WEIR_SANITIZE", "")
 SKIPPED = 77
+with open(os.path.join(SOURCE, "net/wire/message.h"), encoding="utf-8") as header:
+    PROTOCOL = int(re.search(r"MESSAGE_PROTOCOL = (\d+)", header.read()).group(1))
 # Tests of the CPU stay on it, whatever the machine has; tests of GPUs set an environment.
 CUDA_VISIBLE_DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -41,11 +49,18 @@ LOOPBACK = "127.%d.%d.%d" % (1 + (os.getpid() >> 16) % 200, os.getpid() >> 8 & 2
                              1 + (os.getpid() & 255) % 254)
 
 
+def term(n, epoch=1):
+    """The number of ps 0's n-th generation in its life `epoch` (base/term.h)."""
+    return epoch << 24 | n
+
+
 class Failure(AssertionError):
     """A process did not do what it was expected to do."""
 
 
 def die_with_parent():
+    """And SIGINT is as for a program that a user has started: in a shell's background it is not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -95,13 +110,13 @@ class Process:
 
     def wait_ready(self, seconds=20):
         """The address of the process' "ready <addr>" line; an early end is a failure."""
-        deadline = time.monotonic() + seconds * SLOWNESS
+        deadline = time.monotonic() + seconds * PATIENCE
         got = b""
         os.set_blocking(self.ready_read, False)
         while not got.endswith(b"\n"):
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.ready_read], [], [], left)[0]:
-                raise Failure("%s: not ready within %g s" % (self.name, seconds * SLOWNESS))
+                raise Failure("%s: not ready within %g s" % (self.name, seconds * PATIENCE))
             part = os.read(self.ready_read, 256)
             if not part:
                 raise Failure("%s: closed its ready pipe without a word" % self.name)
@@ -115,7 +130,7 @@ class Process:
 
     def wait_line(self, pattern, seconds=30):
         """The match of the first line, old or new, that has the pattern."""
-        deadline = time.monotonic() + seconds * SLOWNESS
+        deadline = time.monotonic() + seconds * PATIENCE
         seen = 0
         with self.changed:
             while True:
@@ -129,15 +144,15 @@ class Process:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self.changed.wait(left):
                     raise Failure("%s: no line like %r within %g s" %
-                                  (self.name, pattern, seconds * SLOWNESS))
+                                  (self.name, pattern, seconds * PATIENCE))
 
     def wait(self, seconds=60, status=0):
         """Collects the exit; any other status than `status` (None: any) is a failure."""
         try:
-            self.status = self.popen.wait(seconds * SLOWNESS)
+            self.status = self.popen.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
             raise Failure("%s: still running after %g s" %
-                          (self.name, seconds * SLOWNESS)) from None
+                          (self.name, seconds * PATIENCE)) from None
         self.reader.join(10)
         if status is not None and self.status != status:
             raise Failure("%s: exit status %d, expected %d" % (self.name, self.status, status))
@@ -150,6 +165,18 @@ class Process:
     def output(self):
         with self.changed:
             return "\n".join(self.lines)
+
+    def is_asleep(self):
+        """No thread of it runs, or wants to."""
+        folder = "/proc/%d/task" % self.popen.pid
+        for thread in os.listdir(folder):
+            try:
+                with open("%s/%s/stat" % (folder, thread), encoding="ascii") as f:
+                    if f.read().rsplit(") ", 1)[1][0] not in "ST":
+                        return False
+            except FileNotFoundError:
+                pass  # it has ended
+        return True
 
     def _end(self):
         """After the test: True if the process had been collected."""
@@ -166,6 +193,44 @@ class Process:
             os.close(self.ready_read)
             self.ready_read = None
         return collected
+
+
+@contextlib.contextmanager
+def paused(*processes):
+    """Meanwhile they do nothing: what is to happen first needs no luck."""
+    for p in processes:
+        p.popen.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for p in processes:
+            p.popen.send_signal(signal.SIGCONT)
+
+
+def until(condition, what, seconds=30):
+    """What the condition gave when it came true."""
+    deadline = time.monotonic() + seconds * PATIENCE
+    while True:
+        got = condition()
+        if got:
+            return got
+        if time.monotonic() > deadline:
+            raise Failure("%s: not within %g s" % (what, seconds * PATIENCE))
+        time.sleep(0.02)
+
+
+def wait_still(*processes, seconds=60):
+    """Until all stand still, as who waits for others does: for a second nothing was said, and at no
+    look a thread ran. With no pause of their own they would have said a line (--log_every=1)."""
+    seen, n_same = None, 0
+
+    def still():
+        nonlocal seen, n_same
+        now = [len(p.lines) for p in processes]
+        n_same = n_same + 1 if now == seen and all(p.is_asleep() for p in processes) else 0
+        seen = now
+        return n_same >= 50
+    until(still, "%s: stands still" % ", ".join(p.name for p in processes), seconds)
 
 
 class Job:
@@ -301,6 +366,12 @@ def write_idx(path, dims, payload):
         f.write(payload)
 
 
+def safetensors_metadata(path):
+    with open(path, "rb") as f:
+        (n,) = struct.unpack("<Q", f.read(8))
+        return json.loads(f.read(n)).get("__metadata__", {})
+
+
 def read_safetensors(path):
     """{name: (shape, floats as array.array)} of a file with float32 tensors."""
     import array
@@ -323,9 +394,9 @@ def read_safetensors(path):
 
 def join(call, request, seconds=20):
     """A plain client's Join: asks again, as the protocol says, while the answer is RETRY."""
-    deadline = time.monotonic() + seconds * SLOWNESS
+    deadline = time.monotonic() + seconds * PATIENCE
     while True:
-        reply = call(request, timeout=10 * SLOWNESS)
+        reply = call(request, timeout=10 * PATIENCE)
         if reply.answer != type(reply).RETRY or time.monotonic() > deadline:
             return reply
         select.select([], [], [], 0.01)
@@ -353,10 +424,12 @@ def main():
     runner = unittest.TextTestRunner(verbosity=2, resultclass=Result)
     program = unittest.main(module="__main__", testRunner=runner, exit=False)
     result = program.result
+    for test, why in result.skipped:
+        print("SKIP: %s: %s" % (test.id().replace("__main__.", ""), why), file=sys.stderr)
     if not result.wasSuccessful():
         sys.exit(1)
     if result.testsRun == 0:
         sys.exit("no test ran")
-    if len(result.skipped) == result.testsRun:
+    if result.skipped:
         sys.exit(SKIPPED)
     sys.exit(0)

@@ -40,6 +40,7 @@ class Network:
 
     def __init__(self, n):
         self.switch, self.hosts = Namespace(), []
+        self.n_cuts = {}  # (sender, receiver): one-way cuts of that way
         self.switch.ip("link add name bridge type bridge", "link set bridge up")
         for i in range(n):
             host = Namespace()
@@ -57,16 +58,52 @@ class Network:
         """The bridge's end: the host itself sees its cable lose its signal."""
         self.switch.ip("link set port%d %s" % (i, "up" if up else "down"))
 
+    def limit(self, i, kbit, to):
+        """What goes to the host, or comes from it; 0: no limit any more."""
+        space, device = (self.switch, "port%d" % i) if to else (self.hosts[i], "up0")
+        run(*space.enter, "tc", "qdisc", "replace" if kbit else "delete", "dev", device, "root",
+            *(["tbf", "rate", "%dkbit" % kbit, "burst", "4kb", "latency", "1s"] if kbit else []))
+
+    def one_way(self, i, direction, cut):
+        """direction: "out": nothing that host i sends arrives; "in": nothing that is sent to it.
+        Its cable keeps its signal: who sends has a wrong hardware address of who is to get it."""
+        for other in range(len(self.hosts)):
+            if other != i:
+                self.pair(*((i, other) if direction == "out" else (other, i)), cut)
+
+    def pair(self, sender, to, cut):
+        """As often as it was cut it has to be joined again: it may be part of several cuts."""
+        before = self.n_cuts.get((sender, to), 0)
+        self.n_cuts[sender, to] = before + (1 if cut else -1)
+        if cut and before == 0:
+            self.hosts[sender].ip("neighbour replace %s lladdr 02:00:00:00:00:63 dev up0 "
+                                  "nud permanent" % self.address(to))
+        elif not cut and before == 1:
+            self.hosts[sender].ip("neighbour delete %s dev up0" % self.address(to))
+
     def close(self):
         for space in [*self.hosts, self.switch]:
             space.close()
+
+
+class Placed:
+    """As the test, for a job whose processes run in a namespace."""
+
+    def __init__(self, test, space):
+        self.test, self.space = test, space
+
+    def start(self, name, argv, **kwargs):
+        return self.test.start(name, [*self.space.enter, *argv], **kwargs)
+
+    def __getattr__(self, name):
+        return getattr(self.test, name)
 
 
 def why_not(bridge=False):
     """None, or why there can be no namespaces here (and no bridge between them)."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    for tool in ("unshare", "nsenter", "ip"):
+    for tool in ("unshare", "nsenter", "ip", "tc"):
         if not shutil.which(tool):
             return "needs %s (util-linux, iproute2)" % tool
     try:

@@ -31,3 +31,24 @@ def wrong(paths, n_steps, first=0):
                        (g, step, position, at))
         at = max(at, position + n)
     return out[:10]
+
+
+def wrong_batches(paths, n_batches, batch, n_workers):
+    """The same where batches are given out (async, ssp, backup workers), of a job whose first chunk
+    n_batches contributions made. None is missing, but for those that workers had in hand as the job
+    ended, one each at most; none was read by two workers in one generation. Files NAME-LIFE are of
+    one worker's lives."""
+    readers, out = {}, []
+    for path in paths:
+        name = path.rsplit("-", 1)[0]
+        for g, _, position, n in read([path]):
+            if position % batch or n != batch:
+                out.append("%d samples from %d on are none of the batches" % (n, position))
+            readers.setdefault(position // batch, {}).setdefault(g, set()).add(name)
+    out += ["batch %d was not read" % b for b in range(n_batches - n_workers) if b not in readers]
+    out += ["batch %d was read by %d workers in one generation" % (b, len(names))
+            for b in sorted(readers) for names in readers[b].values() if len(names) > 1]
+    if not n_batches <= len(readers) <= max(readers) + 1 <= n_batches + n_workers:
+        out.append("of %d batches %d were read, the last of them number %d" %
+                   (n_batches, len(readers), max(readers)))
+    return out[:10]

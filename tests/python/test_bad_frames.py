@@ -21,12 +21,12 @@ except ImportError as e:
 
 
 def messages():
-    """The Python module that protoc makes of net/weir.proto."""
+    """The Python module that protoc makes of net/wire/weir.proto."""
     with tempfile.TemporaryDirectory() as out:
         subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + harness.SOURCE,
-                        "--python_out=" + out, os.path.join(harness.SOURCE, "net/weir.proto")],
+                        "--python_out=" + out, os.path.join(harness.SOURCE, "net/wire/weir.proto")],
                        check=True)
-        sys.path.insert(0, os.path.join(out, "net"))
+        sys.path.insert(0, os.path.join(out, "net/wire"))
         try:
             return importlib.import_module("weir_pb2")
         finally:
@@ -73,7 +73,8 @@ class BadFrames(harness.Test):
                      optimizer=pb.Optimizer(name="sgd", learning_rate=0.5, decay=0.9,
                                                beta1=0.9, beta2=0.999, epsilon=1e-8))
         job.parameters.add(name="w", dims=[2, 3])
-        request = pb.JoinRequest(protocol=1, member=MEMBER, incarnation=INCARNATION, job=job)
+        request = pb.JoinRequest(protocol=harness.PROTOCOL, member=MEMBER,
+                                 incarnation=INCARNATION, job=job)
         for name, value in changes.items():
             setattr(request, name, value)
         return request
@@ -100,7 +101,7 @@ class BadFrames(harness.Test):
 
     def send(self, raw):
         """The first piece of the answer to one frame on its own stream, or the error."""
-        answers = self.stream_call(iter([raw]), timeout=10 * harness.SLOWNESS)
+        answers = self.stream_call(iter([raw]), timeout=10 * harness.PATIENCE)
         try:
             for frame in answers:
                 for piece in frame.pieces:
@@ -130,7 +131,7 @@ class BadFrames(harness.Test):
         self.assertEqual(answer.kind, self.pb.Piece.APPLIED, answer)
         self.assertEqual(struct.unpack("<6f", answer.payload), tuple(i - 0.5 for i in range(6)))
         self.leave_call(self.pb.LeaveRequest(member=MEMBER, incarnation=INCARNATION, done=True),
-                        timeout=10 * harness.SLOWNESS)
+                        timeout=10 * harness.PATIENCE)
         self.ps.wait()
 
     def test_wrong_checksum(self):
@@ -196,18 +197,18 @@ class BadFrames(harness.Test):
         coordinate = self.channel.unary_unary(
             "/weir.v1.Weir/Coordinate", pb.CoordinateRequest.SerializeToString,
             pb.CoordinateReply.FromString)
-        coordinate(pb.CoordinateRequest(protocol=1, joining=True, leaving=True,
+        coordinate(pb.CoordinateRequest(protocol=harness.PROTOCOL, joining=True, leaving=True,
                                         address="127.0.0.1:9", incarnation=3,
                                         generation=1 << 62),
-                   timeout=10 * harness.SLOWNESS)
+                   timeout=10 * harness.PATIENCE)
         reply = self.join_call(self.join_request(generation=1 << 62),
-                               timeout=10 * harness.SLOWNESS)
+                               timeout=10 * harness.PATIENCE)
         self.assertEqual(reply.answer, pb.JoinReply.RETRY, reply)
         self.join()
-        self.assertEqual(self.generation, 1)
+        self.assertEqual(self.generation, harness.term(1))
         for who in ("a worker", "127.0.0.1:9"):
-            self.assertIn(who + " claims to be in generation 4611686018427387904, which no job "
-                          "gets to: ignored", self.ps.output())
+            self.ps.wait_line(who + " claims to be in generation 4611686018427387904, which no job "
+                              "gets to: ignored")
         self.finish()
 
     def test_bad_joins(self):
@@ -227,14 +228,14 @@ class BadFrames(harness.Test):
                 else:
                     setattr(job, name, value)
             try:
-                reply = self.join_call(request, timeout=10 * harness.SLOWNESS)
+                reply = self.join_call(request, timeout=10 * harness.PATIENCE)
             except grpc.RpcError as e:
                 self.assertNotIn(e.code(), (grpc.StatusCode.DEADLINE_EXCEEDED,
                                             grpc.StatusCode.UNAVAILABLE), changes)
                 return
             self.assertEqual(reply.answer, self.pb.JoinReply.REFUSED, (changes, reply))
             self.assertTrue(reply.why)
-        bad(protocol=2)
+        bad(protocol=harness.PROTOCOL + 1)
         bad(member=1)
         bad(incarnation=0)
         bad(n_workers=0)

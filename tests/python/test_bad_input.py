@@ -258,8 +258,12 @@ class Flags(BadInput):
         with socket.socket() as s:
             s.bind((host, int(port)))
             s.listen(1)
-            self.check(self.ps(*hosts, "--task_index=0"), RETRY, "%s:%s" % (host, port),
-                       "in use")
+            ps = self.ps(*hosts, "--task_index=0")
+            ps.wait(30, RETRY)
+        told = [line for line in ps.lines if not line.startswith("I ")]
+        self.assertEqual([line[0] for line in told], ["W", "E"], ps.lines)
+        self.assertIn("%s:%s is in use" % (host, port), told[0])
+        self.assertIn("cannot listen on %s:%s: address in use" % (host, port), told[1])
 
     def test_an_address_of_another_host(self):
         self.check(self.ps("--ps_hosts=192.0.2.1:2221", "--worker_hosts=192.0.2.1:2223",
@@ -344,7 +348,7 @@ class Peers(BadInput):
         """Sends raw bytes to the ps; whatever it answers is read to its end."""
         host, port = job.ps_hosts[0].split(":")
         with socket.create_connection((host, int(port)), 10) as s:
-            s.settimeout(5 * harness.SLOWNESS)
+            s.settimeout(5 * harness.PATIENCE)
             try:
                 for part in parts:
                     s.sendall(part)

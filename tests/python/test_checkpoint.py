@@ -13,13 +13,8 @@ import subprocess
 import tempfile
 import time
 
+import ckpt_folder
 import harness
-
-try:
-    import numpy
-    from safetensors import safe_open
-except ImportError:
-    safe_open = None
 
 FLAGS = ["--batch_size=12", "--train_steps=40", "--seed=5", "--chunk_bytes=32768",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
@@ -32,8 +27,7 @@ class Checkpoint(harness.Test):
         return self.mounted or os.path.join(self.dir(), name)
 
     def manifests(self, folder=None):
-        names = glob.glob(os.path.join(folder or self.folder(), "weir-*.json"))
-        return sorted(int(re.search(r"weir-(\d+)\.json", n).group(1)) for n in names)
+        return ckpt_folder.steps(folder or self.folder())
 
     def undisturbed(self, n_workers=2, n_ps=1, flags=FLAGS, model="lenet5"):
         job = self.job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
@@ -69,7 +63,7 @@ class Checkpoint(harness.Test):
         """SIGTERM at any moment, then other numbers of servers: the same bits (I8)."""
         want = self.undisturbed()
         for before, after in ((1, 1), (2, 2), (2, 3)):
-            job = self.start_and_stop(before, 7)
+            job = self.start_and_stop(before, 8)  # which was computed on step 7 of every chunk
             steps = self.manifests()
             self.assertEqual(len(steps), 1, steps)
             self.assertGreaterEqual(steps[0], 7)
@@ -92,9 +86,11 @@ class Checkpoint(harness.Test):
             self.assertTrue({10, 40} <= set(steps) <= {10, 20, 30, 40}, job.ps[0].output())
             self.assertEqual(self.manifests(), steps[-2:])
             with open(os.path.join(self.folder(), "checkpoint"), encoding="utf-8") as f:
-                self.assertEqual(f.read(), 'model_checkpoint_path: "weir-40"\n'
-                                 'all_model_checkpoint_paths: "weir-%d"\n'
-                                 'all_model_checkpoint_paths: "weir-40"\n' % steps[-2])
+                before, last = (os.path.basename(ckpt_folder.path(self.folder(), s))[:-5]
+                                for s in (steps[-2], 40))
+                self.assertEqual(f.read(), 'model_checkpoint_path: "%s"\n'
+                                 'all_model_checkpoint_paths: "%s"\n'
+                                 'all_model_checkpoint_paths: "%s"\n' % (last, before, last))
             self.assertEqual(len(glob.glob(self.folder() + "/*.safetensors")), 2 * n_ps)
             shutil.rmtree(self.folder())
 
@@ -108,7 +104,7 @@ class Checkpoint(harness.Test):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
         newest = self.manifests()[-1]
         self.assertGreaterEqual(newest, 16)
-        path = os.path.join(self.folder(), "weir-%d-1-of-2.safetensors" % newest)
+        path = ckpt_folder.path(self.folder(), newest, "-1-of-2.safetensors")
         with open(path, "r+b") as f:
             f.seek(-5, os.SEEK_END)
             byte = f.read(1)[0]
@@ -118,7 +114,7 @@ class Checkpoint(harness.Test):
         self.assertEqual(summaries[0]["parameters_sha256"], want)
         self.assertEqual(summaries[0]["local_steps"], 40 - newest + 8)
         self.assertRegex(job.ps[0].output(),
-                         r"weir-%d.json: not restored: weir-%d-1-of-2.safetensors .*does not "
+                         r"weir-\S*%d.json: not restored: weir-\S*%d-1-of-2.safetensors .*does not "
                          r"match its checksum; trying the one before" % (newest, newest))
 
     def test_signal_and_time(self):
@@ -130,9 +126,7 @@ class Checkpoint(harness.Test):
             job.workers[0].wait_line("training step %d done" % (5 + 8 * i))
             before = len(self.manifests())
             job.ps[task].popen.send_signal(signal.SIGUSR1)
-            deadline = time.monotonic() + 10 * harness.SLOWNESS
-            while len(self.manifests()) == before and time.monotonic() < deadline:
-                time.sleep(0.01)
+            harness.until(lambda: len(self.manifests()) > before, "a checkpoint")
         for s in job.finish(120):
             self.assertEqual(s["parameters_sha256"], want)
         self.assertEqual(len(self.manifests()), 4, job.ps[0].output())
@@ -148,7 +142,7 @@ class Checkpoint(harness.Test):
         want = job.finish(120)[0]["parameters_sha256"]
         first = self.manifests()[0]
         self.assertLess(first, 40)
-        job, summaries = self.go_on(1, "--restore=%s/weir-%d.json" % (self.folder(), first))
+        job, summaries = self.go_on(1, "--restore=" + ckpt_folder.path(self.folder(), first))
         self.assertEqual(summaries[0]["local_steps"], 40 - first)
         self.assertEqual(summaries[0]["parameters_sha256"], want)
         ps = job.start_ps(0, *self.ps_flags("--restore=" + self.folder("none")), wait=False)
@@ -191,13 +185,15 @@ class Checkpoint(harness.Test):
     def test_folder_that_cannot_be_written(self):
         """A file stands where the server's file should: a line, and training goes on."""
         want = self.undisturbed(model="softmax")
-        os.mkdir(self.folder())
-        os.mkdir(os.path.join(self.folder(), "weir-10-0-of-1.safetensors"))
         job = self.job(model="softmax", flags=FLAGS)
-        job.start(self.ps_flags("--save_steps=10"))
+        job.start_ps(0, *self.ps_flags("--save_steps=10"))
+        harness.until(lambda: os.path.exists(os.path.join(self.folder(), "lease-1")), "no lease")
+        os.mkdir(os.path.join(self.folder(), "weir-1.1-10-0-of-1.safetensors"))
+        for i in range(2):
+            job.start_worker(i)
         self.assertEqual(job.finish(60)[0]["parameters_sha256"], want)
         out = job.ps[0].output()
-        self.assertRegex(out, "weir-10-0-of-1.safetensors: cannot rename")
+        self.assertRegex(out, r"weir-\S*10-0-of-1.safetensors: cannot rename")
         self.assertIn("checkpoint at step 10 given up", out)
         self.assertNotIn(10, self.manifests())
         self.assertEqual(self.manifests()[-1], 40)
@@ -218,18 +214,18 @@ class Checkpoint(harness.Test):
         """No file may grow past a few bytes, as on a full disk."""
         want = self.undisturbed(model="softmax")
         job = self.job(model="softmax", flags=FLAGS)
-        argv = ["/bin/sh", "-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh",
+        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
                 os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps",
-                "--task_index=0", *self.ps_flags("--save_steps=10"), "--shared_memory=off"]
+                "--task_index=0", *self.ps_flags("--save_steps=10")]
         job.ps[0] = self.start("ps:0", argv, ready=True)
         job.ps[0].wait_ready()
         for i in range(2):
             job.start_worker(i)
         for s in job.finish(60):
             self.assertEqual(s["parameters_sha256"], want)
-        self.assertIn("cannot write: File too large", job.ps[0].output())
+        self.assertRegex(job.ps[0].output(), "cannot write: File too large.*ulimit -f")
         self.assertIn("given up; training goes on", job.ps[0].output())
-        self.assertEqual(sorted(os.listdir(self.folder())), ["generation", "servers"])
+        self.assertEqual(sorted(os.listdir(self.folder())), ["folder-id", "lease-1", "servers"])
 
     def disk(self, megabytes):
         """The folder of the checkpoints as a file system of its own."""
@@ -252,7 +248,7 @@ class Checkpoint(harness.Test):
         job.start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line("checkpoint at step 8")
         filler = os.path.join(self.folder(), "filler")
-        with open(filler, "wb", buffering=0) as f:
+        with harness.paused(*job.workers), open(filler, "wb", buffering=0) as f:
             try:
                 while f.write(bytes(4096)):
                     pass
@@ -269,20 +265,46 @@ class Checkpoint(harness.Test):
         for s in summaries:
             self.assertEqual(s["parameters_sha256"], want)
 
+    def test_disk_that_failed_attempts_would_fill(self):
+        """ps:1 cannot write: what ps:0 has written each time, on a disk with room for a few such
+        files, is removed again after each attempt. Once ps:1 can, checkpoints are made."""
+        self.disk(2)
+        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=40"])
+        job.start_ps(0, *self.ps_flags("--save_steps=2", "--keep_checkpoint_max=1"))
+        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
+                os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps",
+                "--task_index=1", *self.ps_flags()]
+        job.ps[1] = self.start("ps:1", argv, ready=True)
+        job.ps[1].wait_ready()
+        for i in range(2):
+            job.start_worker(i)
+        harness.until(lambda: job.ps[0].output().count("given up: ps:1") >= 4, "attempts")
+        with harness.paused(*job.workers):
+            harness.until(lambda: not glob.glob(self.folder() + "/*.safetensors"),
+                          "nothing of the failed attempts is left")
+        self.assertNotIn("No space left", job.ps[0].output())
+        job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_ps(1, *self.ps_flags())
+        job.finish(120)
+        self.assertEqual(self.manifests()[-1], 40)
+
     def test_disk_that_turns_read_only(self):
-        """Nothing can be saved: a line each time, training ends as ever, the good one is read."""
+        """A start that cannot be recorded: training waits, with a line that says what for, and goes
+        on from the good checkpoint when it can."""
         want = self.undisturbed()
         self.disk(8)
         self.start_and_stop(1, 7)
         good = self.manifests()[-1]
-        for options, saved in (("remount,ro", good), ("remount,rw", 40)):
-            subprocess.run(["mount", "-o", options, self.folder()], check=True)
-            job, summaries = self.go_on(1, "--save_steps=8")
-            self.assertIn("found a checkpoint at step %d" % good, job.ps[0].output())
-            for s in summaries:
-                self.assertEqual(s["parameters_sha256"], want)
-            self.assertEqual(self.manifests()[-1], saved)
-            self.assertEqual("Read-only file system" in job.ps[0].output(), saved == good)
+        subprocess.run(["mount", "-o", "remount,ro", self.folder()], check=True)
+        job = self.job(n_ps=1, model="lenet5", flags=FLAGS)
+        job.start(self.ps_flags("--save_steps=8"))
+        job.ps[0].wait_line("training waits until this start can be recorded in .*: make room")
+        self.assertIn("Read-only file system", job.ps[0].output())
+        self.assertIn("found a checkpoint at step %d" % good, job.ps[0].output())
+        subprocess.run(["mount", "-o", "remount,rw", self.folder()], check=True)
+        for s in job.finish(120):
+            self.assertEqual(s["parameters_sha256"], want)
+        self.assertEqual(self.manifests()[-1], 40)
 
     def test_server_that_does_not_take_part(self):
         """ps:1 without the flag: lines at both, no checkpoint, no hang; ps:0 without it: none."""
@@ -295,7 +317,8 @@ class Checkpoint(harness.Test):
         self.assertRegex(job.ps[0].output(), "checkpoint at step [0-9]+ given up: ps:1 could not "
                          "take or write its part")
         self.assertIn("this server was started without --checkpoint_dir", job.ps[1].output())
-        self.assertLess(job.summary(0)["elapsed_seconds"], 20 * harness.SLOWNESS)  # nobody waited
+        trained = job.ps[0].output().split(" left\n")[0]
+        self.assertNotIn("not all servers answered", trained)  # nobody waited
         self.assertEqual(self.manifests(), [])
         job = self.job(n_ps=2, model="softmax", flags=FLAGS)
         job.start_ps(0)
@@ -316,7 +339,7 @@ class Checkpoint(harness.Test):
             job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
             job.start_ps(0, *self.ps_flags("--save_steps=8"))
             for worker in job.workers:
-                worker.wait_line(r"generation %d from step \d+: " % generation)
+                worker.wait_line(r"generation %d\.1 from step \d+: " % generation)
         for summary in job.finish(120):
             self.assertEqual(summary["parameters_sha256"], want)
             self.assertGreater(summary["local_steps"], 40)
@@ -337,7 +360,9 @@ class Checkpoint(harness.Test):
         """kill -9 of the server while it makes the last version and saves it: the workers are still
         there to do again what it takes with it."""
         want, n_killed = self.undisturbed(), 0
-        for more in range(6):
+        for n, more in enumerate([*range(6), *[1] * 30]):
+            if n >= 6 and n_killed:  # else: none of those moments was early enough
+                break
             job = self.job(model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
             job.start(self.ps_flags("--save_steps=8"))
             job.ps[0].wait_line("checkpoint at step 8")
@@ -370,7 +395,7 @@ class Checkpoint(harness.Test):
             self.assertEqual(len(steps), 1, job.ps[0].output())
             job, summaries = self.go_on(1, flags=flags)
             self.assertEqual(max(s["global_step"] for s in summaries), 40)
-            self.assertIn("goes on from step %d, as generation 2" % steps[0], job.ps[0].output())
+            self.assertIn("goes on from step %d, as generation 2.1" % steps[0], job.ps[0].output())
             shutil.rmtree(self.folder())
 
     def test_stopped_alone(self):
@@ -378,10 +403,9 @@ class Checkpoint(harness.Test):
         job = self.job(n_ps=2, flags=FLAGS)
         job.start_ps(0, *self.ps_flags())
         job.start_ps(1, *self.ps_flags())
-        began = time.monotonic()
         for ps in reversed(job.ps):
             ps.stop()
-        self.assertLess(time.monotonic() - began, 8 * harness.SLOWNESS)
+            self.assertNotIn("given up", ps.output())  # there was nothing to wait for
         self.assertEqual(self.manifests(), [])
         job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=5"))
@@ -404,8 +428,6 @@ class Checkpoint(harness.Test):
 
     def test_python_opens_it(self):
         """All tensors of all servers together are the model and Adam's two slots."""
-        if safe_open is None:
-            self.skipTest("needs: pip install safetensors numpy")
         job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
         job.start_ps(0, *self.ps_flags("--save_steps=40"))
         job.start_ps(1, *self.ps_flags())
@@ -413,24 +435,26 @@ class Checkpoint(harness.Test):
         job.start_worker(0, "--export=" + export)
         job.start_worker(1)
         job.finish(120)
-        with safe_open(export, framework="numpy") as f:
-            want = {name: f.get_tensor(name).reshape(-1) for name in f.keys()}
-        got = {slot: {name: numpy.full_like(w, numpy.nan) for name, w in want.items()}
+        want = {name: list(values)
+                for name, (_, values) in harness.read_safetensors(export).items()}
+        got = {slot: {name: [None] * len(w) for name, w in want.items()}
                for slot in ("", " slot 0", " slot 1")}
         for path in glob.glob(self.folder() + "/*.safetensors"):
-            with safe_open(path, framework="numpy") as f:
-                meta = f.metadata()
-                self.assertEqual((meta["format"], meta["step"], meta["servers"]),
-                                 ("weir checkpoint", "40", "2"))
-                for key in f.keys():
-                    name, slot, begin, end = re.fullmatch(
-                        r"(\S+)( slot \d)?(?: \[(\d+):(\d+)\])?", key).groups()
-                    part = got[slot or ""][name][int(begin or 0):int(end) if end else None]
-                    part[:] = f.get_tensor(key).reshape(-1)
+            meta = harness.safetensors_metadata(path)
+            self.assertEqual((meta["format"], meta["step"], meta["servers"]),
+                             ("weir checkpoint", "40", "2"))
+            for key, (_, values) in harness.read_safetensors(path).items():
+                name, slot, begin, end = re.fullmatch(
+                    r"(\S+)( slot \d)?(?: \[(\d+):(\d+)\])?", key).groups()
+                to = got[slot or ""][name]
+                begin, end = int(begin or 0), int(end) if end else len(to)
+                self.assertEqual(to[begin:end], [None] * len(values), key)
+                to[begin:end] = values
         for name, values in want.items():
-            self.assertTrue((got[""][name] == values).all(), name)
-            self.assertTrue((got[" slot 1"][name] >= 0).all(), name)  # a mean of squares
-        with open(self.folder() + "/weir-40.json", encoding="utf-8") as f:
+            self.assertEqual(got[""][name], values, name)
+            self.assertNotIn(None, got[" slot 0"][name], name)
+            self.assertTrue(all(v >= 0 for v in got[" slot 1"][name]), name)  # a mean of squares
+        with open(ckpt_folder.path(self.folder(), 40), encoding="utf-8") as f:
             self.assertEqual(json.load(f)["step"], 40)
 
 

@@ -1,8 +1,9 @@
 """A plain gRPC client plays a second server, and a worker, to a real ps 0: what that believes of
 them, and how it goes on when they say the wrong thing, or nothing any more."""
-# label: cluster sanitize long
+# label: cluster sanitize waits long
 import array
 import os
+import re
 import signal
 import threading
 import time
@@ -25,7 +26,8 @@ class Follower:
 
     def __init__(self, test, address, joining):
         self.pb, self.call = test.pb, test.coordinate
-        self.request = self.pb.CoordinateRequest(protocol=1, address=address, incarnation=3)
+        self.request = self.pb.CoordinateRequest(protocol=harness.PROTOCOL, address=address,
+                                                 incarnation=3)
         self.request.stand.lowest = self.request.stand.highest = -1
         if joining:
             self.request.joining = True
@@ -35,7 +37,7 @@ class Follower:
     def say(self, **changes):
         for name, value in changes.items():
             setattr(self.request, name, value)
-        reply = self.call(self.request, timeout=20 * harness.SLOWNESS)
+        reply = self.call(self.request, timeout=20 * harness.PATIENCE)
         self.request.seen = reply.number
         return reply
 
@@ -44,7 +46,8 @@ class Follower:
 
     def follow(self, until):
         """Is in each generation and at each stop at once, until the reply is such."""
-        while True:
+        deadline = time.monotonic() + 60 * harness.PATIENCE
+        while time.monotonic() < deadline:
             reply = self.say()
             if until(reply):
                 return reply
@@ -53,6 +56,7 @@ class Follower:
             if reply.stop.number:
                 self.request.stand.stop = reply.stop.number
                 self.request.stand.reached = True
+        raise harness.Failure("ps 0 never said it: %s" % reply)
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -97,16 +101,18 @@ class Coordinate(harness.Test):
                          name="sgd", learning_rate=0.5, decay=0.9, beta1=0.9, beta2=0.999,
                          epsilon=1e-8))
         job.parameters.add(name="w", dims=[self.n_chunks, N])
-        return self.join_call(pb.JoinRequest(protocol=1, member=member, incarnation=70 + member,
-                                             job=job), timeout=10 * harness.SLOWNESS)
+        return self.join_call(
+            pb.JoinRequest(protocol=harness.PROTOCOL, member=member, incarnation=70 + member,
+                           job=job), timeout=10 * harness.PATIENCE)
 
     def await_join(self, generation=1, member=0, seconds=20):
-        """Until the worker is in that generation or a later one."""
-        deadline = time.monotonic() + seconds * harness.SLOWNESS
+        """Until the worker is in ps 0's so many-th generation or a later one."""
+        deadline = time.monotonic() + seconds * harness.PATIENCE
         while True:
             reply = self.joins(member)
             self.assertNotEqual(reply.answer, self.pb.JoinReply.REFUSED, reply)
-            if reply.answer != self.pb.JoinReply.RETRY and reply.generation >= generation:
+            if (reply.answer != self.pb.JoinReply.RETRY and
+                    reply.generation >= harness.term(generation)):
                 return reply
             self.assertLess(time.monotonic(), deadline, reply)
             time.sleep(0.05)  # as a worker does before it asks again
@@ -118,7 +124,7 @@ class Coordinate(harness.Test):
                          payload=payload, crc32c=CRC[payload])
         frame = pb.Frame(generation=joined.generation, member=joined.rank,
                          incarnation=70 + member, pieces=[piece])
-        return self.exchange(iter([frame]), timeout=20 * harness.SLOWNESS)
+        return self.exchange(iter([frame]), timeout=20 * harness.PATIENCE)
 
     def stay(self, joined, member):
         """A stream that stays open to the test's end."""
@@ -132,7 +138,7 @@ class Coordinate(harness.Test):
             yield head
             over.wait()
 
-        answers = self.exchange(frames(), timeout=200 * harness.SLOWNESS)
+        answers = self.exchange(frames(), timeout=200 * harness.PATIENCE)
         self.addCleanup(answers.cancel)
         return next(answers)
 
@@ -145,7 +151,8 @@ class Coordinate(harness.Test):
 
     def removes(self, worker):
         return self.command(self.pb.CommandRequest(
-            protocol=1, kind=self.pb.CommandRequest.REMOVE_WORKER, index=worker)).answer
+            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.REMOVE_WORKER,
+            index=worker)).answer
 
     def begin(self):
         """A job with its first values."""
@@ -157,15 +164,18 @@ class Coordinate(harness.Test):
         """A job of two servers, all of whose first values are there, with both in it."""
         address = self.server_job.ps_hosts[1]
         follower = Follower(self, address, joining=False)
-        self.assertEqual(self.joins().answer, self.pb.JoinReply.RETRY)
-        follower.follow(lambda reply: reply.settled > 0)
+
+        def settled(reply):
+            if not reply.settled:
+                self.joins()  # again, as workers do: ps 0 may not have recorded its start before
+            return reply.settled > 0
+        follower.follow(settled)
         follower.stand(0)
         return follower, self.begin()
 
-    def ordered(self, follower, step):
-        """Until that is the step of the order that is out; the job's last is from the start."""
-        while follower.say().checkpoint.step != step:
-            pass
+    def ordered(self, follower):
+        """Until an order is out that is not of the job's last step, which is from the start."""
+        harness.until(lambda: 0 <= follower.say().checkpoint.step < 100, "an order")
 
     def test_joiner_is_gone(self):
         """It calls once; when it has its chunks to fetch, there is nobody any more."""
@@ -173,12 +183,13 @@ class Coordinate(harness.Test):
         joined = self.begin()
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
         Follower(self, address, joining=True).say()
+        self.ps.wait_line("ps:1 .* joins at step 0")
         self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "REBASE")
-        self.ps.wait_line("ps:1 .* joins at step 1")
         joined = self.await_join(generation=3)
         self.assertEqual(len(joined.server_address), 1, joined)
-        self.assertEqual(self.ps.output().count("joins at step 1: "), 1, "it was taken in again")
-        self.assertEqual(joined.generation, 3)
+        self.assertEqual(len(re.findall(r"ps:1 .* joins at step", self.ps.output())), 1,
+                         "it was taken in again")
+        self.assertEqual(joined.generation, harness.term(3))
 
     def test_leaves_before_it_came(self):
         """A server of the first plan that is not started any more is taken out by command."""
@@ -186,7 +197,7 @@ class Coordinate(harness.Test):
         joined = self.await_join()
         self.assertEqual(len(joined.server_address), 2, joined)
         reply = self.command(self.pb.CommandRequest(
-            protocol=1, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
+            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
         self.assertEqual(reply.answer, self.pb.CommandReply.ACCEPTED, reply)
         joined = self.await_join(generation=2)
         self.assertEqual(len(joined.server_address), 1, joined)
@@ -203,27 +214,22 @@ class Coordinate(harness.Test):
         written.phase = self.pb.CoordinateRequest.WRITTEN
         follower.say()
         self.ps.popen.send_signal(signal.SIGUSR1)
-        self.ordered(follower, 2)
+        self.ordered(follower)
         for step in range(2):
             self.assertEqual(self.piece(joined, "PUSH", step, GRADIENT), "APPLIED")
         self.ps.wait_line("given up: not all servers answered within 3 s")
-        self.assertNotIn("checkpoint at step 2: ", self.ps.output())
+        self.assertNotRegex(self.ps.output(), r"checkpoint at step \d+: ")
 
-    def test_slow_to_take_an_order_up(self):
-        """A server that wants out, and takes no order up in time, is not lost for that."""
+    def test_leaves_while_an_order_is_out(self):
+        """A server that wants out while an order is out, which it does not take, is not lost for
+        that; the change does not wait for the checkpoint."""
         self.start_ps0(2, *self.ckpt("--save_secs=0"))
         follower, joined = self.begin_with_follower()
         self.ps.popen.send_signal(signal.SIGUSR1)
-        self.ordered(follower, 2)
+        self.ordered(follower)
         follower.say(leaving=True)
-        self.ps.wait_line("given up: not all servers answered within 3 s")
-        deadline = time.monotonic() + 10 * harness.SLOWNESS
-        change = ""
-        while "training stops for a change" not in change and time.monotonic() < deadline:
-            status = self.status(self.pb.StatusRequest(protocol=1))
-            change = status.change
-        self.assertIn("training stops for a change", change, "it leaves as others do")
-        self.assertLess(status.servers[1].heard_ms, 10000 * harness.SLOWNESS, status)
+        harness.until(lambda: "training stops for a change" in self.status(
+            self.pb.StatusRequest(protocol=harness.PROTOCOL)).change, "it leaves as others do")
         self.assertNotIn("is gone with its parameters", self.ps.output())
 
     def test_removed_before_it_came(self):
@@ -235,10 +241,11 @@ class Coordinate(harness.Test):
         self.assertEqual(joined.n_members, 1)
         self.assertEqual(self.piece(joined, "INIT", 0, VALUES), "VERSION")
         self.assertEqual(self.joins(member=1).answer, self.pb.JoinReply.RETRY)
+        self.ps.wait_line("worker 1 .* joins at step 0")
         self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "REBASE")
         self.assertEqual(self.await_join(generation=3, member=1).n_members, 2)
         time.sleep(1)  # in which it would be removed again
-        self.assertEqual(self.joins(member=1).generation, 3)
+        self.assertEqual(self.joins(member=1).generation, harness.term(3))
 
     def test_end_in_the_middle_of_a_step(self):
         """SIGTERM while training waits for workers, where it was cut off between two chunks: the
@@ -252,7 +259,7 @@ class Coordinate(harness.Test):
         self.assertEqual(self.piece(joined[1], "PUSH", 0, GRADIENT, member=1), "APPLIED")
         other.cancel()
         self.ps.wait_line("training waits at step 0: 0 workers are there, --min_workers=2")
-        self.ps.stop(seconds=12, status=143)
+        self.ps.stop(status=143)
         self.ps.wait_line("checkpoint at step 0: ")
 
     def test_goodbye_is_heard(self):
@@ -267,7 +274,7 @@ class Coordinate(harness.Test):
         self.assertTrue(follower.say(seen=seen).closing)
         with self.assertRaises(grpc.RpcError):  # it is gone, with no more to say
             follower.say()
-        self.ps.wait(5, 143)
+        self.ps.wait(status=143)
 
     def test_nobody_comes_to_the_stop(self):
         """Workers that are there but make no step do not keep a change waiting for ever."""
@@ -277,9 +284,8 @@ class Coordinate(harness.Test):
         for member in range(2):
             self.stay(joined[member], member)
         self.command(self.pb.CommandRequest(
-            protocol=1, kind=self.pb.CommandRequest.REMOVE_WORKER, index=1))
-        self.ps.wait_line("workers do not come to step 1 for a change: training stops", 30)
-        self.ps.wait_line(r"generation 2 from step 0: 1 workers, 1 servers")
+            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.REMOVE_WORKER, index=1))
+        self.ps.wait_line(r"generation 1\.2 from step 0: 1 workers, 1 servers")
 
     def test_server_that_no_worker_reaches(self):
         """It joined, and ps 0 hears of it, but at its address nobody listens: taken out, and gone,
@@ -290,12 +296,15 @@ class Coordinate(harness.Test):
         worker.wait_line("training step [0-9]+ done")
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
         follower = Follower(self, address, joining=True)
-        follower.follow(lambda reply: reply.settled == 2)
+        follower.follow(lambda reply: reply.settled == harness.term(2))
         worker.wait_line("waiting for ps:1")
         self.command(self.pb.CommandRequest(
-            protocol=1, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
+            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
+        self.ps.wait_line("is to hand on its chunks and has not been heard of", 60)
+        self.command(self.pb.CommandRequest(  # once more: it does not come back
+            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
         self.ps.wait_line("is gone with its parameters", 40)
-        worker.wait_line(r"generation \d+ from step 0: 1 worker, 1 server", 20)
+        worker.wait_line(r"generation [\d.]+ from step 0: 1 worker, 1 server", 20)
         worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
 

@@ -10,7 +10,6 @@ import select
 import signal
 import socket
 import struct
-import time
 import unittest
 
 import harness
@@ -19,7 +18,7 @@ from test_backpressure import memory
 MB = 1 << 20
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST, SETTINGS, PING, WINDOW = 0, 1, 3, 4, 6, 8
-GUESTS = 128  # calls of strangers that may be open: net/guests.h
+GUESTS = 128  # calls of unknown peers that may be open: net/rpc/unauthenticated_calls.h
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -40,9 +39,9 @@ def head(path):
 class Peer:
     """One connection, which sends what it is told and answers what keeps it alive."""
 
-    def __init__(self, test, address, polite=True):
+    def __init__(self, test, address, polite=True, source="127.0.0.1"):
         host, port = address.split(":")
-        self.socket = socket.create_connection((host, int(port)), 10)
+        self.socket = socket.create_connection((host, int(port)), 10, (source, 0))
         test.addCleanup(self.socket.close)
         self.polite = polite  # takes note of the server's settings
         self.received, self.window, self.initial = b"", {0: 65535}, 65535
@@ -50,7 +49,7 @@ class Peer:
         self.send(PREFACE + frame(SETTINGS, 0, 0))
 
     def send(self, raw):
-        self.socket.settimeout(10 * harness.SLOWNESS)
+        self.socket.settimeout(10 * harness.PATIENCE)
         self.socket.sendall(raw)
 
     def call(self, path):
@@ -145,6 +144,14 @@ class Flood(harness.Test):
                         sent[peer, stream] += n
                         moved += n
 
+    def await_ends(self, peers):
+        """Until so many have ended that the others may stay."""
+        def few():
+            for peer in peers:
+                self.assertTrue(peer.take(), "the connection is closed")
+            return sum(len(peer.open) for peer in peers) <= GUESTS
+        harness.until(few, "no more than %d calls are open" % GUESTS)
+
     def flood(self, path, polite=True):
         """Of 200 calls that hold half a message the oldest end."""
         job = self.long_job()
@@ -155,12 +162,31 @@ class Flood(harness.Test):
             for _ in range(50):
                 peer.call(path)
         self.hold(peers, MB)
+        self.await_ends(peers)
         grown = memory(job.ps[0], "VmRSS") - before
         n_open = sum(len(peer.open) for peer in peers)
         self.assertIn(n_open, range(GUESTS - 4, GUESTS + 1))
         if not harness.SANITIZE:
             self.assertLess(grown, (GUESTS + 32) * MB)
-        job.ps[0].wait_line("more than %d calls of strangers" % GUESTS)
+        job.ps[0].wait_line("more than %d calls of unknown peers" % GUESTS)
+        self.finish(job)
+
+    def test_who_comes_from_elsewhere(self):
+        """A flood displaces calls of its own host alone, though another's is older."""
+        job = self.long_job()
+        honest = Peer(self, job.ps_hosts[0], source="127.0.0.2")
+        honest.take(1)
+        call = honest.call("/weir.v1.Weir/Join")
+        self.hold([honest], MB)
+        peers = [Peer(self, job.ps_hosts[0]) for _ in range(4)]
+        for peer in peers:
+            peer.take(1)
+            for _ in range(50):
+                peer.call("/weir.v1.Weir/Join")
+        self.hold(peers, 1024)
+        job.ps[0].wait_line("more than %d calls of unknown peers" % GUESTS)
+        self.assertTrue(honest.take(0.2))
+        self.assertEqual(honest.open, [call])
         self.finish(job)
 
     def test_unfinished_requests(self):
@@ -181,9 +207,7 @@ class Flood(harness.Test):
         for _ in range(200):
             stream = peer.call("/grpc.health.v1.Health/Watch")
             peer.send(frame(DATA, 1, stream, bytes(5)))
-        deadline = time.monotonic() + 10 * harness.SLOWNESS
-        while len(peer.open) > GUESTS and time.monotonic() < deadline:
-            self.assertTrue(peer.take(0.1), "the connection is closed")
+        self.await_ends([peer])
         self.assertEqual(len(peer.open), GUESTS)
         self.finish(job)
 

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 """Servers and workers that die, come back, join and leave while training runs: it goes on, and ends
 with the bits of a run that nobody disturbed, wherever the same workers did all of it."""
-# label: cluster sanitize long
+# label: cluster sanitize waits long
 import os
 import re
 import signal
-import time
 import unittest
 
+import ckpt_folder
 import harness
 import test_bad_frames
 
@@ -69,15 +69,15 @@ class Generations(harness.Test):
             job.start_ps(task, *flags)
             m = job.ps[0].wait_line(r"ps:%d \(%s\) was started anew and has lost its parameters: "
                                     r"training goes back to the checkpoint at step (\d+) "
-                                    r"\(generation 2\)" % (task, job.ps_hosts[task]))
+                                    r"\(generation 1\.2\)" % (task, job.ps_hosts[task]))
             self.assertGreaterEqual(int(m.group(1)), 16)
             self.assertNotIn("another process has just called", job.ps[task].output())
             self.check(job)
             self.wipe()
 
-    def stranger(self, job):
-        """Calls ps:0 as ps:1, each time as another process: the call's error, or None where it was
-        taken and waits for an answer."""
+    def impostor(self, job):
+        """Calls ps:0 as ps:1, each time as another process: the call's error, or None where it had
+        no answer within so many seconds, as one that was taken has none."""
         import grpc
         pb = test_bad_frames.messages()
         channel = grpc.insecure_channel(job.ps_hosts[0])
@@ -87,14 +87,15 @@ class Generations(harness.Test):
             pb.CoordinateReply.FromString)
         n = 0
 
-        def call():
+        def call(seconds):
             nonlocal n
             n += 1
-            request = pb.CoordinateRequest(protocol=1, server=1, n_servers=2,
-                                           address=job.ps_hosts[1], incarnation=n, generation=1)
+            request = pb.CoordinateRequest(protocol=harness.PROTOCOL, server=1, n_servers=2,
+                                           address=job.ps_hosts[1], incarnation=n,
+                                           generation=harness.term(1))
             request.missing.add(member=1, ms=1 << 48)
             try:
-                coordinate(request, timeout=harness.SLOWNESS)
+                coordinate(request, timeout=seconds * harness.SLOWNESS)
             except grpc.RpcError as e:
                 if e.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     return e
@@ -105,32 +106,43 @@ class Generations(harness.Test):
     def test_stranger_speaks_for_a_server(self):
         """While ps:1 is there, nobody else sends the job back, or workers away, in its name."""
         job = self.slow_job(2)
-        job.start(["--worker_timeout=1"])
-        call = self.stranger(job)
-        for step in range(5, 45, 2):
-            job.workers[0].wait_line("training step %d done" % step)
-            for _ in range(5):
-                error = call()
-                self.assertIsNotNone(error, "believed")
-                self.assertEqual(error.code().name, "UNAVAILABLE")
-                self.assertIn("another process has just called from", error.details())
+        for i in range(2):
+            job.start_ps(i, "--worker_timeout=1")
+        job.start_worker(0)
+        call = self.impostor(job)
+
+        def is_refused():
+            error = call(60)
+            self.assertIsNotNone(error, "believed")
+            self.assertEqual(error.code().name, "UNAVAILABLE")
+            return "another process has just called from" in error.details()
+        job.ps[0].wait_line("worker 0 joined from")  # and waits for the other
+        for _ in range(20):
+            self.assertTrue(is_refused())
+        job.start_worker(1)
+        job.workers[0].wait_line("training step 5 done")
+        for n in range(80):
+            if not is_refused():
+                job.workers[0].wait_line("Training elapsed time")  # ps:0 has ended
+                break
+            job.workers[0].wait_line("training step %d done" % (5 + n // 2))
         self.check(job)
-        self.assertNotIn("generation 2", job.ps[0].output())
+        self.assertNotIn("generation 1.2", job.ps[0].output())
 
     @unittest.skipIf(test_bad_frames.WHY_NOT, test_bad_frames.WHY_NOT)
     def test_server_vanishes(self):
         """Where ps:1's host is gone without a word its place is free after a few seconds."""
-        job = self.slow_job(2)
+        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=[*SLOW, "--train_steps=100000"])
         job.start()
-        call = self.stranger(job)
+        call = self.impostor(job)
         job.workers[0].wait_line("training step 5 done")
         job.ps[1].popen.send_signal(signal.SIGSTOP)
-        begin = time.monotonic()
-        self.assertIsNotNone(call(), "believed at once")
-        while call():
-            self.assertLess(time.monotonic() - begin, 8 * harness.SLOWNESS, "never believed")
-            time.sleep(0.1)
-        job.ps[0].wait_line(r"ps:1 \(.*\) was started anew")
+        self.assertIsNotNone(call(60), "believed at once")
+
+        def believed():
+            call(1)
+            return re.search(r"ps:1 \(.*\) was started anew", job.ps[0].output())
+        harness.until(believed, "never believed")
         for process in (*job.workers, *job.ps):
             self.kill(process)
 
@@ -142,7 +154,7 @@ class Generations(harness.Test):
         job.ps[0].wait_line("checkpoint at step 16: ")
         for process in (*job.ps, *job.workers):
             self.kill(process)
-        old = os.path.join(self.dir(), "ckpt", "weir-8.json")
+        old = ckpt_folder.path(os.path.join(self.dir(), "ckpt"), 8)
         job = self.slow_job(2)
         job.start(["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--restore=" + old,
                    "--save_secs=0"])
@@ -200,20 +212,24 @@ class Generations(harness.Test):
         self.check(job)
 
     def test_draining_server_dies(self):
-        """--drain, but killed before the others have fetched its chunks, and never started again:
-        they go on from the checkpoint."""
+        """--drain, but killed before the others have fetched its chunks, which it keeps so long,
+        and never started again: ps:0 says that it waits, and once told that it is gone goes on
+        from the checkpoint."""
         job = self.slow_job(2)
         job.start_ps(0, *self.ckpt())
-        job.start_ps(1, *self.ckpt("--drain"))
+        job.start_ps(1, *self.ckpt("--drain", "--fault_keep_chunks"))
         for i in range(2):
             job.start_worker(i)
         job.ps[0].wait_line("checkpoint at step 16: ")
-        job.ps[0].popen.send_signal(signal.SIGSTOP)
         job.ps[1].popen.send_signal(signal.SIGTERM)
         job.ps[1].wait_line("hands on its chunks")
-        job.ps[0].popen.send_signal(signal.SIGCONT)
         job.ps[0].wait_line("ps:1 .* leaves at step")
+        job.ps[0].wait_line("cannot begin yet: .* are still to come from .*: --fault_keep_chunks")
         self.kill(job.ps.pop(1))
+        job.ps[0].wait_line("a server .* is to hand on its chunks and has not been heard of", 60)
+        self.start("drain", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
+                             "--leave=1"]).wait(30, 0)
+        job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
 
     def test_worker_does_not_come_back(self):
@@ -224,7 +240,7 @@ class Generations(harness.Test):
             job.workers[0].wait_line("training step 9 done")
             self.kill(job.workers.pop(2))
             m = job.ps[0].wait_line(r"worker 2 \(.*\) has not come back for 1 s: training goes on "
-                                    r"without it from step (\d+) \(generation 2, 2 workers\)")
+                                    r"without it from step (\d+) \(generation 1\.2, 2 workers\)")
             self.assertGreaterEqual(int(m.group(1)), 8)
             summaries = job.finish(120)
             self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
@@ -241,10 +257,10 @@ class Generations(harness.Test):
                 task = 2 - i % 2
                 self.kill(job.workers[task])
                 job.ps[0].wait_line(r"worker %d \(.*\) has not come back for 0 s: training goes on "
-                                    r"without it from step \d+ \(generation %d, 2 workers\)" %
-                                    (task, 2 * i + 2), seconds=5)
+                                    r"without it from step \d+ \(generation 1\.%d, 2 workers\)" %
+                                    (task, 2 * i + 2))
                 job.start_worker(task)
-                m = job.ps[0].wait_line(r"worker %d \(.*\) joins at step (\d+) \(generation %d, "
+                m = job.ps[0].wait_line(r"worker %d \(.*\) joins at step (\d+) \(generation 1\.%d, "
                                         r"3 workers\)" % (task, 2 * i + 3))
                 job.workers[0].wait_line(r"\(global step: %d\)" % (int(m.group(1)) + 2))
             summaries = job.finish(120)
@@ -258,7 +274,7 @@ class Generations(harness.Test):
         self.kill(job.workers[1])
         job.start_worker(1)
         self.check(job)
-        self.assertNotIn("generation 2", job.ps[0].output())
+        self.assertNotIn("generation 1.2", job.ps[0].output())
 
     def test_too_few_workers(self):
         """With fewer than --min_workers training waits, and then goes on where it was."""
@@ -288,7 +304,8 @@ class Generations(harness.Test):
             job.workers[0].wait_line("training step 9 done")
             self.join(job)
             m = job.ps[0].wait_line(r"ps:%d \(.*\) joins at step (\d+): \d+\.\d MB in (\d+) chunks "
-                                    r"move to it \(generation 2, %d servers\)" % (n_ps, n_ps + 1))
+                                    r"move to it \(generation 1\.2, %d servers\)" %
+                                    (n_ps, n_ps + 1))
             self.assertGreaterEqual(int(m.group(1)), 9)
             self.assertGreater(int(m.group(2)), 0)
             self.check(job)
@@ -306,7 +323,7 @@ class Generations(harness.Test):
             job.workers[0].wait_line("training step 9 done")
             job.ps[1].stop(status=0)
             self.assertRegex(job.ps[0].output(), r"ps:1 \(.*\) leaves at step \d+: \d+\.\d MB in "
-                             r"\d+ chunks move to the others \(generation 2, %d servers\)"
+                             r"\d+ chunks move to the others \(generation 1\.2, %d servers\)"
                              % (n_ps - 1))
             self.check(job)
 

@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import unittest
 
+import harness
+
 SOURCE = os.environ.get("WEIR_SOURCE") or os.path.join(os.path.dirname(__file__), "../..")
 SCRIPT = os.path.join(SOURCE, "scripts/get_mnist")
 CONTENT = {"one-images": bytes(range(256)) * 40, "one-labels": b"\x00\x01\x02" * 7}
@@ -130,4 +132,4 @@ class GetMnist(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main()

@@ -20,7 +20,7 @@ class GpuCheck(harness.Test):
         env = dict(os.environ, **more)
         done = subprocess.run([SCRIPT, "--build=" + BUILD, "--out=" + out, *flags], env=env,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=200 * harness.SLOWNESS)
+                              timeout=200 * harness.PATIENCE)
         self.assertEqual(done.returncode, status, done.stdout)
         if not os.path.isdir(out):
             return done.stdout, None

@@ -1,5 +1,6 @@
-"""The harness itself: a child that fails, hangs or is forgotten must turn the test program red, and
-what it printed must be seen."""
+"""The harness itself: a child that fails, hangs or is forgotten must turn the test program red,
+and what it printed must be seen. A skip, of a C test or a Python one, must show as one, with its
+reason: in the program's exit status, and in what scripts/test counts."""
 # label: cluster
 import os
 import subprocess
@@ -10,14 +11,22 @@ import unittest
 
 import harness
 
+SKIPPING = os.path.join(os.path.dirname(harness.BIN), "tests/skipping")
+
 
 class Harness(unittest.TestCase):
-    def inner(self, body):
-        """Runs a test program with this one test body; its exit status and output."""
+    def program(self, *bodies):
+        """The text of a test program with these bodies of test_it_0, test_it_1 ..."""
         text = ("import sys\nsys.path.insert(0, %r)\nimport harness, unittest\n"
-                "class T(harness.Test):\n    def test_it(self):\n%s\nharness.main()\n" %
-                (os.path.dirname(os.path.abspath(__file__)),
-                 textwrap.indent(textwrap.dedent(body), " " * 8)))
+                "class T(harness.Test):\n" % os.path.dirname(os.path.abspath(__file__)))
+        for i, body in enumerate(bodies):
+            text += "    def test_it_%d(self):\n%s\n" % (
+                i, textwrap.indent(textwrap.dedent(body), " " * 8))
+        return text + "harness.main()\n"
+
+    def inner(self, *bodies):
+        """Runs a test program with these test bodies; its exit status and output."""
+        text = self.program(*bodies)
         with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
             f.write(text)
             f.flush()
@@ -75,10 +84,77 @@ class Harness(unittest.TestCase):
         self.assertEqual(status, 1, text)
         self.assertIn("ready pipe without a word", text)
 
+    def test_what_stands_still(self):
+        """Who computes in silence does not, nor who says something; who waits or is paused does."""
+        body = """
+            c = self.start('c', ['sh', '-c', %r])
+            with harness.%s:
+                harness.wait_still(c, seconds=%s)
+            c.stop(harness.signal.SIGKILL, status=-9)
+            """
+        for script, around, seconds, want in (
+                ("while :; do :; done", "paused()", "0.5", 1),
+                ("while sleep 0.1; do echo a line; done", "paused()", "0.5", 1),
+                ("sleep 600", "paused()", "30", 0), ("while :; do :; done", "paused(c)", "30", 0)):
+            status, text = self.inner(body % (script, around, seconds))
+            self.assertEqual(status, want, text)
+            self.assertEqual("c: stands still: not within 2 s" in text, want == 1, text)
+
     def test_skip_is_77(self):
-        status, text = self.inner("self.skipTest('because')")
-        self.assertEqual(status, harness.SKIPPED, text)
-        self.assertIn("because", text)
+        for others in ((), ("pass",)):
+            status, text = self.inner("self.skipTest('because')", *others)
+            self.assertEqual(status, harness.SKIPPED, text)
+            self.assertIn("SKIP: T.test_it_0: because\n", text)
+        status, text = self.inner("self.skipTest('because')", "self.fail()")
+        self.assertEqual(status, 1, text)
+        self.assertIn("SKIP: T.test_it_0: because\n", text)
+
+    def test_all_programs_end_so(self):
+        folder = os.path.dirname(os.path.abspath(__file__))
+        for name in sorted(os.listdir(folder)):
+            if name.startswith("test_"):
+                with open(os.path.join(folder, name), encoding="utf-8") as f:
+                    self.assertRegex(f.read(), r"\n    harness\.main\(\)\n$", name)
+
+    def test_skip_of_a_c_test_is_77(self):
+        for how, want, line in (("good", 0, "PASSED"), ("none", 77, "SKIP: no moon here"),
+                                ("some", 77, "SKIP: 2 moons are needed"),
+                                ("groups", 77, "SKIP: 2 moons are needed"),
+                                ("mute", 1, "gives no reason"), ("bad", 1, "SKIP: 2 moons"),
+                                ("many", 1, "77 test(s), listed below")):
+            done = subprocess.run([SKIPPING, how], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
+            self.assertEqual(done.returncode, want, done.stdout)
+            self.assertIn(line, done.stdout)
+
+    def test_skips_are_counted_and_named(self):
+        """What ctest and scripts/ctest_report make of such programs."""
+        with tempfile.TemporaryDirectory() as folder:
+            programs = {how: [SKIPPING, how] for how in ("good", "none", "some", "groups", "bad")}
+            for name, bodies in (("python", ("pass", "self.skipTest('because')")),
+                                 ("plain", ("pass",))):
+                path = os.path.join(folder, name + ".py")
+                with open(path, "w") as f:
+                    f.write(self.program(*bodies))
+                programs[name] = [sys.executable, "-B", path]
+            programs["liar"] = ["sh", "-c", "echo SKIP: says so and ends with 0"]
+            programs["absent"] = [os.path.join(folder, "nothing")]
+            with open(os.path.join(folder, "CTestTestfile.cmake"), "w") as f:
+                for name, argv in programs.items():
+                    f.write("add_test(%s %s)\nset_tests_properties(%s PROPERTIES "
+                            "SKIP_RETURN_CODE 77)\n" %
+                            (name, " ".join('"%s"' % a for a in argv), name))
+            report = os.path.join(folder, "report.xml")
+            subprocess.run(["ctest", "--test-dir", folder, "--output-junit", report],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            done = subprocess.run([os.path.join(harness.SOURCE, "scripts/ctest_report"), report],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  check=True)
+        self.assertEqual(done.stdout, "2 2 5\n", done.stderr)
+        self.assertEqual(done.stderr.splitlines(), [
+            "skipped none: no moon here", "skipped some: skips: 2 moons are needed",
+            "skipped groups: skips: 2 moons are needed", "skipped bad: skips: 2 moons are needed",
+            "skipped python: T.test_it_1: because", "skipped liar: says so and ends with 0"])
 
     def test_data_is_what_the_seed_says(self):
         with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:

@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 """async, ssp and backup workers while workers and servers join, leave, die and come back: training
 goes on after each change, ends with 0, learns, and each mode keeps what it promises."""
-# label: cluster long
+# label: cluster waits long
 import os
 import re
 import signal
 
 import harness
 import samples
+import test_modes
 from test_passes import goes_on
 
 MLP = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1",
@@ -54,11 +55,13 @@ class Changes(harness.Test):
         self.start("leave", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
                              "--leave=%d" % i]).wait(30, 0)
 
-    def all_changes(self, mode, steps):
+    def all_changes(self, mode, steps, before):
         """A worker joins, a server joins, both leave, a worker is dropped and comes back, a server
-        and then ps 0 are killed and come back."""
+        and then ps 0 are killed and come back. before: what is looked at first."""
         job = self.begin(mode, steps)
-        job.workers[0].wait_line("training step 10 done")
+        for worker in job.workers:
+            worker.wait_line("training step 3 done")
+        before(job)
         joiner = self.start("joiner", [
             os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
             "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1", BRISK,
@@ -80,7 +83,7 @@ class Changes(harness.Test):
         goes_on(self, job, 8, 3, "2 servers")
         self.kill(job.ps[0])
         job.start_ps(0, *self.ckpt("--worker_timeout=1"))
-        goes_on(self, job, "9|10", 3, "2 servers")  # 9 may have the checkpoint's two members
+        goes_on(self, job, r"2\.1|2\.2", 3, "2 servers")  # 2.1 may have the checkpoint's two
         summaries = job.finish(90)
         for s in summaries:
             self.assertEqual(s["global_step"], steps)
@@ -103,23 +106,22 @@ class Changes(harness.Test):
         return {g: n - slow[g] for g, n in fast.items() if g in slow}
 
     def test_async(self):
-        self.all_changes(["--sync_mode=async"], 900)
-        self.assertGreater(max(self.ahead().values()), 20)
+        self.all_changes(["--sync_mode=async"], 1000, lambda job: test_modes.run_away(
+            job.workers[0], job.workers[2], 30))
 
     def test_ssp(self):
         """Of its bound: a step more may have been begun, and one when the end released it."""
-        self.all_changes(["--sync_mode=ssp", "--staleness=%d" % STALENESS], 320)
+        self.all_changes(["--sync_mode=ssp", "--staleness=%d" % STALENESS], 320,
+                         lambda job: test_modes.stay_near(self, job.workers[:2], job.workers[2],
+                                                          STALENESS))
         ahead = self.ahead()
-        self.assertGreaterEqual(set(ahead), set(range(1, 9)))
+        self.assertGreaterEqual(set(ahead), {harness.term(n) for n in range(1, 9)})
         self.assertLessEqual(max(ahead.values()), STALENESS + 2, ahead)
-        self.assertGreaterEqual(max(ahead.values()), STALENESS - 1, ahead)
 
     def test_backup_workers(self):
-        summaries = self.all_changes(["--replicas_to_aggregate=2"], 380)
+        summaries = self.all_changes(["--replicas_to_aggregate=2"], 420, lambda job:
+                                     test_modes.run_away(job.workers[0], job.workers[2], 30))
         self.assertGreater(summaries[2]["exchange"]["stale"], 0)
-        fast, slow = self.steps_taken(0), self.steps_taken(2)
-        last = max(fast)
-        self.assertLess(slow[last], 0.75 * fast[last])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The three command lines of TensorFlow's guides, letter for letter, in two network namespaces that
 have the addresses 192.168.1.6 and 192.168.1.7; the ps first, and the ps last."""
-# label: net
+# label: net waits
 import os
 import unittest
 

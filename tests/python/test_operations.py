@@ -19,9 +19,10 @@ def formats():
     """Every format of the programs, with * for what is put in."""
     out = {}
     for room in ROOMS:
-        for path in glob.glob(os.path.join(harness.SOURCE, room, "*.c")):
+        for path in glob.glob(os.path.join(harness.SOURCE, room, "**", "*.c"),
+                              recursive=True):
             with open(path, encoding="utf-8") as f:
-                for m in RUN.finditer(f.read()):
+                for m in RUN.finditer(f.read().replace("TERM_FMT", '"%s"')):
                     text = "".join(LITERAL.findall(m.group(0)))
                     text = text.replace('\\"', '"').replace("%%", "\0")
                     pattern = CONVERSION.sub("*", text).replace("\0", "%")

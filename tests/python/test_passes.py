@@ -9,15 +9,16 @@ import harness
 import samples
 
 def goes_on(test, job, n, workers, more=""):
-    """Generation n, or one after it, has begun with so many, and worker 0 takes steps in it."""
-    w = job.workers[0]
+    """The generation n (of ps:0's first life, or spelled as text) has begun with so many, and
+    worker 0 takes steps in it."""
+    w, name = job.workers[0], n if isinstance(n, str) else r"1\.%d" % n
     begins = w.wait_line(r"generation (%s) from step \d+: %d workers?, %s" %
-                         (n, workers, more)).group(0)
+                         (name, workers, more)).group(0)
     with w.changed:
         begun = max(i for i, line in enumerate(w.lines) if begins in line)
         test.assertTrue(w.changed.wait_for(
             lambda: sum("done (global" in line for line in w.lines[begun:]) >= 5,
-            20 * harness.SLOWNESS), "no steps after: " + begins)
+            20 * harness.PATIENCE), "no steps after: " + begins)
 
 
 class Samples(harness.Test):
@@ -48,7 +49,7 @@ class Samples(harness.Test):
             goes_on(self, job, 2 * n + 3, 3)
         job.finish(90)
         self.assertEqual(samples.wrong(self.records, steps), [])
-        self.assertNotIn("generation 8", job.ps[0].output())
+        self.assertNotIn("generation 1.8", job.ps[0].output())
 
     def test_another_number_of_workers(self):
         """A job of 3 workers is killed, 2 go on, then 4: at the sample after the checkpoint's."""

@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import unittest
 
+import harness
+
 try:
     import numpy
     from safetensors import safe_open
@@ -71,4 +73,4 @@ class Safetensors(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main()

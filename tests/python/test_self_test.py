@@ -25,7 +25,7 @@ class SelfTest(fake_gpus.Machine):
                 "--backend_dir=" + (backends or self.backends()),
                 "--self_test_seconds=%d" % (seconds * harness.SLOWNESS), *flags]
         done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=120 * harness.SLOWNESS)
+                              stderr=subprocess.PIPE, text=True, timeout=120 * harness.PATIENCE)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.assertEqual(os.listdir(self.locks()), [])
         self.errors = done.stderr

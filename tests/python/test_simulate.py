@@ -5,6 +5,8 @@ import sys
 import unittest
 import unittest.mock
 
+import harness
+
 SOURCE = os.environ.get("WEIR_SOURCE") or os.path.abspath(os.path.join(__file__, "../../.."))
 sys.path.insert(0, os.path.join(SOURCE, "bench"))
 import scale
@@ -228,4 +230,4 @@ class Tables(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main()

@@ -1,14 +1,17 @@
-"""kill -9 of one of two servers between the last step and the end: nothing is lost, and all end
-with 0, the killed one in its next life, though nobody is left to tell it."""
-# label: cluster
+"""kill -9 between the last step and the end: nothing is lost, and all end with 0, the killed one in
+its next life. Of one of two servers, though nobody is left to tell it; of a worker that evaluates
+or writes its figures, whom the servers wait for."""
+# label: cluster waits
+import json
 import os
 import signal
 
+import ckpt_folder
 import harness
 
 FLAGS = ["--batch_size=12", "--train_steps=24", "--seed=5", "--chunk_bytes=32768",
          "--intra_op_threads=1", "--fault_push_delay_ms=4"]
-TRIES = 8  # a server that has nothing more to do ends within milliseconds
+TRIES = 40  # a server that has nothing more to do ends within milliseconds
 
 
 class VeryEnd(harness.Test):
@@ -34,13 +37,63 @@ class VeryEnd(harness.Test):
                  ("async", 1, ["--sync_mode=async"])]
         jobs = [self.killed(*case) for case in cases]
         for (name, victim, _), (job, folder) in zip(cases, jobs):
-            summaries = job.finish(25)
+            summaries = job.finish()
             self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1, name)
             job.ps[victim].wait_line("has all its steps, and .* back|"
                                      "ps:0 says that the job is done")
             files = os.listdir(folder)
-            self.assertIn("weir-24.json", files, name)
+            self.assertIn(24, ckpt_folder.steps(folder), name)
             self.assertEqual([f for f in files if f.startswith("up-")], [], name)
+
+    def reporting(self, *ps_flags):
+        """A job of two servers whose two workers come to their last figures and wait there, since
+        nobody reads these."""
+        job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
+        figures = [job.summary_path(task) + ".part" for task in (0, 1)]
+        for path in figures:
+            os.mkfifo(path)
+        for task in (0, 1):
+            job.start_ps(task, *ps_flags)
+        for task in (0, 1):
+            self.start_reporter(job, task)
+        return job, figures
+
+    def start_reporter(self, job, task):
+        return job.start_worker(task, "--export=%s-%d" % (job.summary_path(0), task))
+
+    def read(self, path):
+        with open(path, "rb") as f:
+            return json.load(f)
+
+    def test_worker_killed_in_its_report(self):
+        """In its evaluation, while the other one reports; and with all written but its figures,
+        when the other one has left and ended."""
+        for line, alone in (("Training elapsed time: ", False), ("exported [0-9]+ param", True)):
+            job, figures = self.reporting()
+            job.workers[0].wait_line(line)
+            job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            os.remove(figures[0])
+            if alone:
+                other = self.read(figures[1])
+                job.workers[1].wait(20)
+            self.start_reporter(job, 0).wait(30)
+            if not alone:
+                other = self.read(figures[1])
+            for process in (job.workers[1], *job.ps):
+                process.wait(20)
+            self.assertEqual(job.summary(0)["parameters_sha256"], other["parameters_sha256"])
+            self.assertEqual(job.summary(0)["global_step"], 24)
+
+    def test_worker_gone_in_its_report(self):
+        """It does not come back within --worker_timeout: the job is done without it."""
+        job, figures = self.reporting("--worker_timeout=1")
+        for worker in job.workers:
+            worker.wait_line("exported [0-9]+ param")
+        job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].wait_line("worker 0 .* has not come back for 1 s")
+        self.read(figures[1])
+        for process in (job.workers[1], *job.ps):
+            process.wait(30)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """A worker whose ps is not up says, again and again, whom it waits for; then it goes on."""
-# label: cluster
+# label: cluster waits
 import re
 
 import harness
@@ -12,11 +12,11 @@ class Wait(harness.Test):
         name = re.escape(job.ps_hosts[0])
         worker.wait_line(name, 15)
         seen = sum(1 for line in worker.lines if re.search(name, line))
-        # The second line comes after five seconds; three times that is long enough.
+        # The second line comes after five seconds.
         with worker.changed:
             again = worker.changed.wait_for(
                 lambda: sum(1 for l in worker.lines if re.search(name, l)) > seen,
-                15 * harness.SLOWNESS)
+                15 * harness.PATIENCE)
         self.assertTrue(again, "the missing ps was named only once")
         worker.stop()
 

@@ -1,4 +1,4 @@
-"""A plain Python client, made from net/weir.proto by grpc_tools, speaks to a real ps: the proof
+"""A Python client made from net/wire/weir.proto by grpc_tools speaks to a real ps: the proof
 that the hand-written coding is protobuf. One long stream joins, sends first values, pulls, pushes,
 repeats; a second connection misbehaves meanwhile; health answers."""
 # label: cluster sanitize
@@ -27,9 +27,9 @@ RATE = 0.25
 
 
 def generate(*names):
-    """The modules x_pb2 and x_pb2_grpc of net/x.proto."""
+    """The modules x_pb2 and x_pb2_grpc of net/wire/x.proto."""
     with tempfile.TemporaryDirectory() as out:
-        folder = os.path.join(harness.SOURCE, "net")
+        folder = os.path.join(harness.SOURCE, "net/wire")
         subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + folder,
                         "--python_out=" + out, "--grpc_python_out=" + out] +
                        [os.path.join(folder, n + ".proto") for n in names], check=True)
@@ -77,7 +77,7 @@ class Stream:
 
     def __init__(self, test, stub, **head):
         self.test, self.head, self.out, self.seen = test, head, queue.Queue(), []
-        self.call = stub.Exchange(iter(self.out.get, None), timeout=60 * harness.SLOWNESS)
+        self.call = stub.Exchange(iter(self.out.get, None), timeout=60 * harness.PATIENCE)
 
     def send(self, kind, chunk, step=0, payload=b"", **changes):
         pb = self.test.pb
@@ -136,7 +136,8 @@ class Wire(harness.Test):
                      optimizer=pb.Optimizer(name="sgd", learning_rate=RATE))
         job.parameters.add(name="w", dims=[50, 50])
         job.MergeFrom(pb.Job(**changes))
-        return pb.JoinRequest(protocol=1, member=member, incarnation=incarnation, job=job)
+        return pb.JoinRequest(protocol=harness.PROTOCOL, member=member, incarnation=incarnation,
+                              job=job)
 
     def join(self, n_workers=1, **changes):
         if n_workers != 1:
@@ -170,7 +171,7 @@ class Wire(harness.Test):
                 self.check(stream.ask("PUSH", c, s, self.gradient[c]), "APPLIED", c, s + 1, s + 1)
         stream.close()
         self.stub.Leave(self.pb.LeaveRequest(member=0, incarnation=7, done=True),
-                        timeout=10 * harness.SLOWNESS)
+                        timeout=10 * harness.PATIENCE)
         self.ps.wait()
 
     def test_a_job_from_end_to_end(self):
@@ -217,7 +218,7 @@ class Wire(harness.Test):
                 self.check(other.take(), "APPLIED", c, step + 1, (step + 1) / 4)
         other.close()
         stub.Leave(pb.LeaveRequest(member=1, incarnation=8, done=True),
-                   timeout=10 * harness.SLOWNESS)
+                   timeout=10 * harness.PATIENCE)
         self.finish(stream, 2)
 
     def test_a_job_in_bf16(self):
@@ -293,13 +294,13 @@ class Wire(harness.Test):
         stub = self.health_grpc.HealthStub(self.channel)
         for service in ("", "weir.v1.Weir"):
             reply = stub.Check(self.health.HealthCheckRequest(service=service),
-                               timeout=10 * harness.SLOWNESS)
+                               timeout=10 * harness.PATIENCE)
             self.assertEqual(reply.status, self.health.HealthCheckResponse.SERVING)
         with self.assertRaises(grpc.RpcError) as caught:
             stub.Check(self.health.HealthCheckRequest(service="nobody"),
-                       timeout=10 * harness.SLOWNESS)
+                       timeout=10 * harness.PATIENCE)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
-        watch = stub.Watch(self.health.HealthCheckRequest(), timeout=30 * harness.SLOWNESS)
+        watch = stub.Watch(self.health.HealthCheckRequest(), timeout=30 * harness.PATIENCE)
         self.assertEqual(next(watch).status, self.health.HealthCheckResponse.SERVING)
         self.ps.stop()
         with self.assertRaises(grpc.RpcError):

@@ -1,0 +1,33 @@
+/* base/term.h - the number of a generation. A term is epoch << 24 | n: the epoch counts the starts
+ * of ps 0 and is recorded before it is used, n counts its generations from 1 in memory. So no term
+ * is used twice, and none goes back. People read it as "1.2". Threads: values. Errors: none. */
+#ifndef BASE_TERM_H
+#define BASE_TERM_H
+#include <inttypes.h>
+#include <stdint.h>
+
+enum { TERM_BITS = 24 };
+#define TERM_MAX_EPOCH ((UINT64_C(1) << TERM_BITS) - 1)
+#define TERM_MAX_N ((UINT64_C(1) << TERM_BITS) - 1)
+#define TERM_MAX (UINT64_C(1) << 2 * TERM_BITS) /* no job gets there by itself */
+
+static inline uint64_t term_of(uint64_t epoch, uint64_t n)
+{
+    return epoch << TERM_BITS | n;
+}
+
+static inline uint64_t term_epoch(uint64_t term)
+{
+    return term >> TERM_BITS;
+}
+
+static inline uint64_t term_n(uint64_t term)
+{
+    return term & TERM_MAX_N;
+}
+
+/* printf("generation " TERM_FMT, TERM_ARG(term)) */
+#define TERM_FMT "%" PRIu64 ".%" PRIu64
+#define TERM_ARG(term) term_epoch(term), term_n(term)
+
+#endif

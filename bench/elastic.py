@@ -1,0 +1,77 @@
+"""How long a change stops those who stay: a job of one server and one worker grows to three and
+four and shrinks back while it trains, one change after the other, as in
+tests/python/test_elastic_proof.py.
+
+The pushes' pauses make most of a step, so that workers who share two cores do not count as a stop.
+Ends with 1 if a change stopped worker 0 for --most steps or more.
+"""
+import argparse
+import os
+import re
+import statistics
+import sys
+import unittest
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(SOURCE, "tests/python"))
+from common import machine  # noqa: E402
+import test_elastic_proof  # noqa: E402
+
+STEP = re.compile(r"\w (\d+):(\d+):(\d+\.\d+) .*\(global step: (\d+)\)")
+
+
+def step_times(process):
+    """[(second of the day, global step)]"""
+    out = []
+    for line in process.lines:
+        m = STEP.match(line)
+        if m:
+            h, minute, s, step = m.groups()
+            out.append((int(h) * 3600 + int(minute) * 60 + float(s), int(step)))
+    return out
+
+
+class Measured(test_elastic_proof.Elastic):
+    """The test's job; longest: the longest stop so far, in steps."""
+    longest = 0.0
+
+    def stops(self, changes):
+        """What each change cost worker 0, which stays: the longest time between two of its steps in
+        the 25 after the change was asked for, less the median of the 20 before it, in steps of that
+        median. The median is taken anew before each change."""
+        times = step_times(self.workers[0])
+        out = []
+        for at, what in changes:
+            before = [b[0] - a[0] for a, b in zip(times, times[1:]) if at - 20 <= a[1] < at]
+            near = [b[0] - a[0] for a, b in zip(times, times[1:]) if at <= a[1] < at + 25]
+            median = statistics.median(before)
+            out.append((what, at, median, max(near), (max(near) - median) / median))
+        return out
+
+    def test_grow_and_shrink(self):
+        changes = self.grow_and_shrink()
+        self.workers[0].wait(180)
+        self.servers[0].wait(30)
+        for what, at, median, longest, stop in self.stops(changes):
+            print("%-13s at step %3d: steps of %3.0f ms, the longest after it %3.0f ms: "
+                  "a stop of %.1f steps" % (what, at, 1000 * median, 1000 * longest, stop))
+            Measured.longest = max(Measured.longest, stop)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--most", type=float, default=2, metavar="STEPS", help="(%(default)s)")
+    p.add_argument("--rounds", type=int, default=1, metavar="N", help="(%(default)s)")
+    o = p.parse_args()
+    print(machine())
+    for _ in range(o.rounds):
+        result = unittest.TextTestRunner(verbosity=0).run(
+            unittest.defaultTestLoader.loadTestsFromTestCase(Measured))
+        if not result.wasSuccessful() or result.skipped:
+            sys.exit(1)
+    print("the longest stop: %.1f steps" % Measured.longest)
+    sys.exit(1 if Measured.longest >= o.most else 0)
+
+
+main()

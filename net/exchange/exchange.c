@@ -1,0 +1,329 @@
+/* net/exchange/exchange.c - see exchange.h. The links (link.c) carry what the chunks ask for
+ * (requests.c); here they are made, kept alive, waited for and ended. */
+#include "net/exchange/exchange.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/exchange/exchange_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXCHANGE_WAIT_LINE_MS = 5000, EXCHANGE_RELEASE_MS = 5000 };
+
+/* Takes one off the list that nothing is under way on; under the lock. */
+static struct link *find_retired(struct net_exchange *x)
+{
+    for (struct link **at = &x->retired; *at; at = &(*at)->next_retired) {
+        struct link *l = *at;
+        if (!link_idle(l))
+            continue;
+        *at = l->next_retired;
+        return l;
+    }
+    return NULL;
+}
+
+/* Tells the session the time when it wants to know, and destroys what is retired. */
+static void *reconnect_main(void *arg)
+{
+    const struct session_event timer = {.kind = EVENT_TIMER};
+    struct net_exchange *x = arg;
+    pthread_mutex_lock(&x->lock);
+    while (!x->closing) {
+        struct link *gone = find_retired(x);
+        int due = !gone && x->wake_ns <= clock_now_ns();
+        if (gone || due) {
+            pthread_mutex_unlock(&x->lock);
+            if (gone)
+                link_destroy(gone);
+            else
+                exchange_step(x, &timer);
+            pthread_mutex_lock(&x->lock);
+        } else if (x->wake_ns == INT64_MAX) {
+            pthread_cond_wait(&x->work, &x->lock);
+        } else {
+            clock_cond_wait(&x->work, &x->lock, x->wake_ns);
+        }
+    }
+    pthread_mutex_unlock(&x->lock);
+    return NULL;
+}
+
+/* Memory that servers on this host can read contributions from; without it they go by TCP. */
+static void make_segment(struct net_exchange *x)
+{
+    char why[SHARED_WHY_BYTES];
+    size_t bytes = (size_t)x->cfg.join.chunks->n_elems * dtype_size(x->push_dtype);
+    if (!x->cfg.shared_memory)
+        return;
+    if (net_shared_create(bytes, &x->segment, why) == ST_OK)
+        net_shared_name_of(x->segment, &x->cfg.join.segment);
+    else
+        LOG_W("no shared memory: %s; payloads go by TCP", why);
+}
+
+static enum status make_staged(struct net_exchange *x)
+{
+    if (x->push_dtype == DTYPE_F32)
+        return ST_OK;
+    if (x->segment)
+        x->staged = net_shared_data(x->segment);
+    else
+        x->staged = malloc((size_t)x->cfg.join.chunks->n_elems * dtype_size(x->push_dtype));
+    return x->staged ? ST_OK : ST_NOMEM;
+}
+
+struct net_shared *net_exchange_gradients(struct net_exchange *x, enum dtype dtype)
+{
+    return x->segment && x->push_dtype == dtype ? net_shared_ref(x->segment) : NULL;
+}
+
+static enum status check_config(const struct net_exchange_config *cfg)
+{
+    if (cfg->ps_hosts && cfg->ps_hosts->n > 0 && cfg->join.chunks && cfg->params &&
+        cfg->join.incarnation != 0)
+        return ST_OK;
+    LOG_E("an exchange needs at least one server, a table of chunks, parameters, an incarnation");
+    return ST_INVALID;
+}
+
+static enum status make_session(struct net_exchange *x)
+{
+    const struct session_config cfg = {.max_servers = HOSTS_MAX,
+                                       .member = x->cfg.join.member,
+                                       .may_move = x->cfg.join.job.n_workers == 0,
+                                       .can_renew = x->cfg.first_values != NULL,
+                                       .wait_line_ms = x->cfg.wait_line_ms};
+    x->wake_ns = INT64_MAX;
+    x->session = calloc(1, session_bytes(HOSTS_MAX));
+    if (!x->session)
+        return ST_NOMEM;
+    session_init(x->session, &cfg);
+    return ST_OK;
+}
+
+enum status net_exchange_create(const struct net_exchange_config *cfg, struct net_exchange **out)
+{
+    enum status st = check_config(cfg);
+    if (st != ST_OK)
+        return st;
+    struct net_exchange *x = calloc(1, sizeof *x);
+    if (!x)
+        return ST_NOMEM;
+    net_rt_init();
+    x->cfg = *cfg;
+    if (x->cfg.wait_line_ms <= 0)
+        x->cfg.wait_line_ms = EXCHANGE_WAIT_LINE_MS;
+    pthread_mutex_init(&x->lock, NULL);
+    clock_cond_init(&x->changed);
+    clock_cond_init(&x->ready);
+    clock_cond_init(&x->work);
+    x->n_chunks = cfg->join.chunks->n_chunks;
+    x->push_dtype = cfg->join.job.push_dtype;
+    x->version_dtype = cfg->join.job.version_dtype;
+    make_segment(x);
+    TRY(make_session(x));
+    TRY(make_staged(x));
+    x->links = calloc(1, sizeof *x->links);
+    x->chunks = calloc((size_t)x->n_chunks, sizeof *x->chunks);
+    TRY(x->links && x->chunks ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < x->n_chunks; i++) {
+        x->chunks[i].x = x;
+        x->chunks[i].version = -1;
+    }
+    TRY(net_pollers_create(1, &x->pollers));
+    TRY(link_create(x, cfg->ps_hosts->addr[0], &x->links[0]));
+    x->links[0]->index = 0;
+    x->n_links = 1;
+    int err = pthread_create(&x->reconnect_thread, NULL, reconnect_main, x);
+    if (err) {
+        LOG_E("network thread: %s", strerror(err));
+        TRY(ST_INTERNAL);
+    }
+    x->reconnect_runs = 1;
+    *out = x;
+done:
+    if (st != ST_OK)
+        net_exchange_destroy(x);
+    return st;
+}
+
+/* Under the lock. */
+static int all_idle(const struct net_exchange *x)
+{
+    int idle = x->n_leaves == 0;
+    for (int i = 0; x->links && i < x->n_links; i++)
+        idle = idle && link_idle(x->links[i]);
+    for (const struct link *l = x->retired; l; l = l->next_retired)
+        idle = idle && link_idle(l);
+    return idle;
+}
+
+/* Nothing new begins any more; the links' memory stays, for callbacks that are about to return. */
+static void close_links(struct net_exchange *x)
+{
+    const struct session_event e = {.kind = EVENT_CLOSE};
+    exchange_step(x, &e);
+    pthread_mutex_lock(&x->lock);
+    while (!all_idle(x)) /* calls were cancelled, goodbyes have a deadline */
+        pthread_cond_wait(&x->changed, &x->lock);
+    pthread_mutex_unlock(&x->lock);
+    for (int i = 0; i < x->n_links; i++)
+        link_close(x->links[i]);
+    for (struct link *l = x->retired; l; l = l->next_retired)
+        link_close(l);
+}
+
+/* No callback runs any more. */
+static void free_links(struct net_exchange *x)
+{
+    for (int i = 0; i < x->n_links; i++)
+        link_destroy(x->links[i]);
+    while (x->retired) {
+        struct link *l = x->retired;
+        x->retired = l->next_retired;
+        link_destroy(l);
+    }
+    free(x->links);
+}
+
+void net_exchange_destroy(struct net_exchange *x)
+{
+    if (!x)
+        return;
+    pthread_mutex_lock(&x->lock);
+    x->closing = 1;
+    pthread_cond_broadcast(&x->work);
+    pthread_mutex_unlock(&x->lock);
+    if (x->reconnect_runs)
+        pthread_join(x->reconnect_thread, NULL);
+    if (x->n_links > 0)
+        close_links(x);
+    /* gRPC may hold slices of the caller's bytes a little longer than the calls. */
+    int64_t deadline = clock_deadline_ns(EXCHANGE_RELEASE_MS);
+    pthread_mutex_lock(&x->lock);
+    while (x->n_refs > 0 && clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
+        ; /* release_chunk tells when the last has come back */
+    int64_t left = x->n_refs;
+    pthread_mutex_unlock(&x->lock);
+    net_pollers_destroy(x->pollers);
+    free_links(x);
+    net_rt_shutdown();
+    if (left > 0) {
+        LOG_E("%lld payloads are still held by gRPC; their memory is left alone", (long long)left);
+        return;
+    }
+    for (int i = 0; x->chunks && i < x->n_chunks; i++)
+        buf_unref(x->chunks[i].init_bytes);
+    if (!x->segment)
+        free(x->staged);
+    net_shared_unref(x->segment);
+    free(x->session);
+    free(x->server);
+    free(x->chunks);
+    pthread_cond_destroy(&x->work);
+    pthread_cond_destroy(&x->ready);
+    pthread_cond_destroy(&x->changed);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+void net_exchange_flush(struct net_exchange *x)
+{
+    for (int i = 0; i < x->n_links; i++)
+        link_pump(x->links[i], 1);
+}
+
+/* From the last chunk to the first: answers come in about the order of the requests, so that a
+ * thread that waits for the last finds the others there when it wakes. */
+enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step)
+{
+    if (first < 0 || n < 0 || n > x->n_chunks - first)
+        return ST_RANGE;
+    net_exchange_flush(x);
+    pthread_mutex_lock(&x->lock);
+    enum status st = exchange_status(x);
+    for (int i = first + n - 1; i >= first && st == ST_OK;) {
+        struct chunk_state *c = &x->chunks[i];
+        if (c->ended) {
+            st = ST_REBASED;
+        } else if (c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step) {
+            i--;
+        } else {
+            c->n_waiters++;
+            pthread_cond_wait(&x->ready, &x->lock); /* woken by answers, failures and cancel */
+            c->n_waiters--;
+            st = exchange_status(x);
+        }
+    }
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+int64_t net_exchange_version(struct net_exchange *x, int chunk)
+{
+    if (chunk < 0 || chunk >= x->n_chunks)
+        return -1;
+    pthread_mutex_lock(&x->lock);
+    int64_t version = x->chunks[chunk].version;
+    pthread_mutex_unlock(&x->lock);
+    return version;
+}
+
+uint64_t net_exchange_samples(struct net_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    uint64_t samples = x->samples;
+    pthread_mutex_unlock(&x->lock);
+    return samples;
+}
+
+enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms)
+{
+    const struct session_event e = {.kind = EVENT_LEAVE, .done = done};
+    pthread_mutex_lock(&x->lock);
+    x->leave_ms = deadline_ms;
+    int left = x->n_left;
+    pthread_mutex_unlock(&x->lock);
+    exchange_step(x, &e);
+    pthread_mutex_lock(&x->lock);
+    while (x->n_left == left || x->n_leaves > 0) /* each ends at its deadline at the latest */
+        pthread_cond_wait(&x->changed, &x->lock);
+    enum status st = x->leave_st;
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms)
+{
+    const struct session_event e = {.kind = EVENT_LEAVE_SOON};
+    const struct session *s = x->session;
+    int64_t deadline = clock_deadline_ns(deadline_ms);
+    exchange_step(x, &e);
+    pthread_mutex_lock(&x->lock);
+    while (s->leave != LEAVE_TOLD && x->st == ST_OK && s->state < SESSION_LEAVING &&
+           clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
+        ;
+    enum status st = x->st != ST_OK ? x->st : s->leave == LEAVE_TOLD ? ST_OK : ST_DEADLINE;
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+int net_exchange_is_leaving(struct net_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    int leaving = x->session->leave == LEAVE_TOLD;
+    pthread_mutex_unlock(&x->lock);
+    return leaving;
+}
+
+void net_exchange_cancel(struct net_exchange *x)
+{
+    exchange_fail(x, ST_CANCELLED);
+}
+
+void net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out)
+{
+    pthread_mutex_lock(&x->lock);
+    *out = x->stats;
+    pthread_mutex_unlock(&x->lock);
+}

@@ -1,0 +1,374 @@
+/* net/exchange/exchange_session.c - the shell of an exchange's session: steps it under the lock,
+ * does at once what concerns memory alone, and the rest, gRPC's calls and log lines, without the
+ * lock. It decides nothing.
+ *
+ * A link has one call at a time. From the step that says JOIN or OPEN until its end is told it
+ * counts as calling, though gRPC may not know of it yet; a CANCEL that comes before is remembered
+ * by the link. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/term.h"
+#include "net/exchange/requests.h"
+#include <stdio.h>
+#include <string.h>
+
+/* What a step says, and the links that it means. */
+struct step {
+    struct session_out out;
+    struct link *target[SESSION_ACTIONS];
+    char reason[BIDI_REASON_BYTES]; /* the line's */
+};
+
+static int64_t lowest_version(const struct net_exchange *x)
+{
+    int64_t lowest = INT64_MAX;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->chunks[i].version < lowest)
+            lowest = x->chunks[i].version;
+    return lowest;
+}
+
+/* What was under way and held counts no more. */
+static void forget_all(struct net_exchange *x)
+{
+    int64_t lowest = lowest_version(x);
+    if (lowest >= 0)
+        x->reached = lowest;
+    request_forget_all(x);
+}
+
+/* What concerns memory alone; the link that the rest is about, which stays until link_unuse. */
+static struct link *apply(struct net_exchange *x, const struct session_action *a, struct step *step)
+{
+    struct link *l = NULL;
+    switch (a->kind) {
+    case ACTION_JOIN:
+    case ACTION_OPEN:
+        l = x->links[a->link];
+        l->calling = 1;
+        l->cancelled = 0;
+        break;
+    case ACTION_CANCEL:
+        l = x->links[a->link];
+        l->cancelled = 1;
+        break;
+    case ACTION_LEAVE_CALL:
+        l = x->links[a->link];
+        x->n_leaves++;
+        break;
+    case ACTION_LINE:
+        l = x->links[a->link];
+        x->stats.reconnects += a->line == LINE_LOST;
+        snprintf(step->reason, sizeof step->reason, "%s", l->reason);
+        break;
+    case ACTION_SET_SERVERS:
+        forget_all(x);
+        server_set_install(x, x->offered);
+        break;
+    case ACTION_REBASED:
+        forget_all(x);
+        break;
+    case ACTION_BEGIN:
+        x->n_begun++;
+        break;
+    case ACTION_OUT:
+        x->n_out++;
+        break;
+    case ACTION_LEFT:
+        x->leave_st = a->st;
+        x->n_left++;
+        break;
+    case ACTION_FAIL: /* when its line is written */
+        break;
+    }
+    if (l)
+        l->n_users++;
+    return l;
+}
+
+/* Under the lock. */
+static void step_session(struct net_exchange *x, const struct session_event *e, int64_t now,
+                         struct step *step)
+{
+    session_step(x->session, e, now, &step->out);
+    for (int i = 0; i < step->out.n; i++)
+        step->target[i] = apply(x, &step->out.act[i], step);
+    if (step->out.wake_ns < x->wake_ns)
+        pthread_cond_signal(&x->work);
+    x->wake_ns = step->out.wake_ns;
+    pthread_cond_broadcast(&x->changed);
+    if (step->out.n > 0)
+        pthread_cond_broadcast(&x->ready);
+}
+
+static void write_line(const struct link *l, const struct session_action *a, const char *reason)
+{
+    switch (a->line) {
+    case LINE_LOST:
+        LOG_W("connection to ps:%d (%s) lost: %s; trying again", a->link, l->addr, reason);
+        break;
+    case LINE_WAITING:
+        LOG_W("waiting for ps:%d (%s) since %lld s: %s", a->link, l->addr, (long long)a->seconds,
+              reason);
+        break;
+    case LINE_BACK:
+        LOG_I("connected to ps:%d (%s) again", a->link, l->addr);
+        break;
+    case LINE_REFUSED:
+        LOG_E("ps:%d (%s) refused this worker: %s", a->link, l->addr, reason);
+        break;
+    case LINE_NO_INDEX:
+        LOG_E("ps:0 (%s) gave this worker no index, or another worker's; are both the same "
+              "version?",
+              l->addr);
+        break;
+    case LINE_PARAMETERS_LOST:
+        LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
+              a->link, l->addr);
+        break;
+    case LINE_BAD_MAP:
+        LOG_E("ps:0 (%s) sent a shard map that does not fit this worker's chunks and the servers; "
+              "do all programs have the same --ps_hosts?",
+              l->addr);
+        break;
+    }
+}
+
+static void set_status(struct net_exchange *x, enum status st)
+{
+    pthread_mutex_lock(&x->lock);
+    x->st = st;
+    pthread_cond_broadcast(&x->changed);
+    pthread_cond_broadcast(&x->ready);
+    pthread_mutex_unlock(&x->lock);
+}
+
+enum status exchange_status(const struct net_exchange *x)
+{
+    return x->st == ST_OK && x->session->state == SESSION_REBASED ? ST_REBASED : x->st;
+}
+
+static void carry_out(struct net_exchange *x, const struct step *step)
+{
+    for (int i = 0; i < step->out.n; i++) {
+        const struct session_action *a = &step->out.act[i];
+        struct link *l = step->target[i];
+        if (a->kind == ACTION_FAIL)
+            set_status(x, a->st);
+        if (!l)
+            continue;
+        if (a->kind == ACTION_JOIN)
+            link_join(l, a);
+        else if (a->kind == ACTION_OPEN)
+            link_open(l, a);
+        else if (a->kind == ACTION_CANCEL)
+            link_cancel(l);
+        else if (a->kind == ACTION_LEAVE_CALL)
+            link_leave(l, a);
+        else
+            write_line(l, a, step->reason);
+        link_unuse(l);
+    }
+}
+
+/* What did not fit into one step. */
+static void step_on(struct net_exchange *x, struct step *step, int64_t now)
+{
+    const struct session_event timer = {.kind = EVENT_TIMER};
+    carry_out(x, step);
+    while (step->out.more) {
+        pthread_mutex_lock(&x->lock);
+        step_session(x, &timer, now, step);
+        pthread_mutex_unlock(&x->lock);
+        carry_out(x, step);
+    }
+}
+
+void exchange_step(struct net_exchange *x, const struct session_event *e)
+{
+    struct step step;
+    int64_t now = clock_now_ns();
+    pthread_mutex_lock(&x->lock);
+    step_session(x, e, now, &step);
+    pthread_mutex_unlock(&x->lock);
+    step_on(x, &step, now);
+}
+
+/* Under the lock; 0: the session knows nothing of the link. */
+static int step_link(struct link *l, struct session_event *e, int64_t now, struct step *step)
+{
+    struct net_exchange *x = l->x;
+    e->link = l->index;
+    if (!l->retired)
+        step_session(x, e, now, step);
+    else
+        pthread_cond_broadcast(&x->changed);
+    if (l->retired)
+        pthread_cond_signal(&x->work);
+    return !l->retired;
+}
+
+void link_step(struct link *l, struct session_event *e)
+{
+    struct step step = {.out = {.n = 0}};
+    struct net_exchange *x = l->x;
+    int64_t now = clock_now_ns();
+    pthread_mutex_lock(&x->lock);
+    int known = step_link(l, e, now, &step);
+    pthread_mutex_unlock(&x->lock);
+    if (known)
+        step_on(x, &step, now);
+}
+
+void link_end_call(struct link *l, struct session_event *e, const char *reason,
+                   struct server_set *set)
+{
+    struct step step = {.out = {.n = 0}};
+    struct net_exchange *x = l->x;
+    int64_t now = clock_now_ns();
+    pthread_mutex_lock(&x->lock);
+    l->calling = l->up = 0;
+    request_queue_clear(l);
+    snprintf(l->reason, sizeof l->reason, "%s", reason);
+    x->offered = set;
+    int known = step_link(l, e, now, &step);
+    x->offered = NULL;
+    pthread_mutex_unlock(&x->lock);
+    if (known)
+        step_on(x, &step, now);
+}
+
+void link_tell_busy(struct link *l)
+{
+    struct session_event e = {.kind = EVENT_BUSY};
+    struct step step = {.out = {.n = 0}};
+    struct net_exchange *x = l->x;
+    int64_t now = clock_now_ns();
+    pthread_mutex_lock(&x->lock);
+    e.busy = l->n_under_way > 0;
+    int known = e.busy != l->told_busy && (l->told_busy = e.busy, step_link(l, &e, now, &step));
+    pthread_mutex_unlock(&x->lock);
+    if (known)
+        step_on(x, &step, now);
+}
+
+void link_unuse(struct link *l)
+{
+    struct net_exchange *x = l->x;
+    pthread_mutex_lock(&x->lock);
+    l->n_users--;
+    if (l->retired)
+        pthread_cond_signal(&x->work);
+    if (x->closing)
+        pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void exchange_fail(struct net_exchange *x, enum status st)
+{
+    const struct session_event e = {.kind = EVENT_FAIL, .st = st};
+    exchange_step(x, &e);
+}
+
+static int is_over(const struct session *s)
+{
+    return s->state == SESSION_LEAVING || s->state == SESSION_LEFT || s->state == SESSION_CLOSED;
+}
+
+/* Until gRPC holds none of the caller's bytes and all servers are joined. */
+static enum status join_all(struct net_exchange *x)
+{
+    const struct session_event e = {.kind = EVENT_START};
+    enum status st = ST_OK;
+    net_exchange_flush(x);
+    pthread_mutex_lock(&x->lock);
+    int begun = x->n_begun, out = x->n_out;
+    pthread_mutex_unlock(&x->lock);
+    exchange_step(x, &e);
+    pthread_mutex_lock(&x->lock);
+    for (;;) {
+        st = x->n_out != out ? ST_CANCELLED : exchange_status(x);
+        if (st == ST_OK && is_over(x->session))
+            st = ST_CANCELLED;
+        if (st != ST_OK || (x->n_begun != begun && x->n_refs == 0))
+            break;
+        pthread_cond_wait(&x->changed, &x->lock); /* woken by each step */
+    }
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+/* In lockstep this member's last life may have ended in the middle of a step: chunks for which it
+ * had pushed have gone on since. The step is redone from its beginning, so these are read again as
+ * they were then (I4); nobody gets further than that without this member. */
+static enum status go_back(struct net_exchange *x, int64_t step)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (net_exchange_version(x, i) > step)
+            TRY(request_version(x, i, step, x->version_dtype));
+    TRY(net_exchange_wait(x, 0, x->n_chunks, step));
+    for (int i = 0; i < x->n_chunks; i++) {
+        int64_t version = net_exchange_version(x, i);
+        if (version == step)
+            continue;
+        LOG_E("chunk %d came at step %lld, not %lld, from which this worker has to go on; start "
+              "all programs again",
+              i, (long long)version, (long long)step);
+        return ST_PROTOCOL;
+    }
+done:
+    return st;
+}
+
+/* A server that gives no places has members by their index. */
+static struct net_place place_of(const struct net_exchange *x)
+{
+    const struct net_join *join = &x->cfg.join;
+    if (x->session->place.n_members > 0)
+        return x->session->place;
+    return (struct net_place){.member = join->member,
+                              .rank = join->member,
+                              .n_members = join->job.n_workers,
+                              .train_steps = join->job.train_steps};
+}
+
+/* `before`: the generation that this member was in. */
+static void say_start(const struct net_start *s, uint64_t before, int64_t reached, int n_servers)
+{
+    if (before == 0 || before == s->generation)
+        return;
+    LOG_I("generation " TERM_FMT " from step %lld: %d %s, %d %s", TERM_ARG(s->generation),
+          (long long)s->step, s->place.n_members, s->place.n_members == 1 ? "worker" : "workers",
+          n_servers, n_servers == 1 ? "server" : "servers");
+    if (s->step < reached)
+        LOG_W("going back from step %lld to step %lld", (long long)reached, (long long)s->step);
+}
+
+enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
+{
+    enum status st;
+    pthread_mutex_lock(&x->lock);
+    uint64_t before = x->session->generation;
+    pthread_mutex_unlock(&x->lock);
+    int64_t lowest;
+    do {
+        st = join_all(x);
+        if (st == ST_OK)
+            st = net_exchange_wait(x, 0, x->n_chunks, 0);
+        pthread_mutex_lock(&x->lock);
+        lowest = lowest_version(x);
+        pthread_mutex_unlock(&x->lock);
+        if (st == ST_OK && job_in_lockstep(&x->cfg.join.job))
+            st = go_back(x, lowest);
+    } while (st == ST_REBASED); /* while it started; once more */
+    if (st != ST_OK)
+        return st;
+    pthread_mutex_lock(&x->lock);
+    *out = (struct net_start){lowest, x->session->generation, place_of(x)};
+    int64_t reached = x->reached;
+    int n_servers = x->n_links;
+    pthread_mutex_unlock(&x->lock);
+    say_start(out, before, reached, n_servers);
+    return ST_OK;
+}

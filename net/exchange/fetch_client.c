@@ -1,0 +1,206 @@
+/* net/exchange/fetch_client.c - see fetch_client.h. */
+#include "net/exchange/fetch_client.h"
+#include "base/clock.h"
+#include "net/rpc/unary.h"
+#include "net/wire/message.h"
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FETCH_AGAIN_MS = 100,
+    QUICK_MS = 1000, /* a message that took less may be larger, */
+    SLOW_MS = 4000,  /* and one that took more should be smaller */
+};
+
+struct net_fetch_client {
+    struct net_unary *unary;
+    pthread_mutex_t lock; /* guards `cancelled` */
+    pthread_cond_t wake;
+    int cancelled; /* since the last run ended */
+};
+
+enum status net_fetch_create(const char *addr, struct net_fetch_client **out)
+{
+    struct net_fetch_client *c = calloc(1, sizeof *c);
+    if (!c)
+        return ST_NOMEM;
+    enum status st = net_unary_create(addr, FETCH_MESSAGE_BYTES, &c->unary);
+    if (st != ST_OK) {
+        free(c);
+        return st;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    clock_cond_init(&c->wake);
+    *out = c;
+    return ST_OK;
+}
+
+void net_fetch_destroy(struct net_fetch_client *c)
+{
+    if (!c)
+        return;
+    net_unary_destroy(c->unary);
+    pthread_cond_destroy(&c->wake);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+void net_fetch_cancel(struct net_fetch_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->cancelled = 1;
+    pthread_cond_broadcast(&c->wake);
+    pthread_mutex_unlock(&c->lock);
+    net_unary_cancel(c->unary);
+}
+
+static int is_cancelled(struct net_fetch_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    int cancelled = c->cancelled;
+    pthread_mutex_unlock(&c->lock);
+    return cancelled;
+}
+
+/* Until the time, or until the run is cancelled. */
+static void rest_until(struct net_fetch_client *c, int64_t ns)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!c->cancelled && clock_cond_wait(&c->wake, &c->lock, ns) == 0)
+        ;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* One message there and one back. */
+static enum status call(struct net_fetch_client *c, const struct net_fetch_request *request,
+                        int64_t ms, struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
+{
+    struct net_unary_bytes out = {NULL, 0}, in = {NULL, 0};
+    enum status st = ST_OK;
+    to->n = request->n;
+    to->chunk = request->chunk;
+    to->n_taken = 0;
+    snprintf(why, MESSAGE_WHY_BYTES, "out of memory");
+    TRY(message_pack_fetch(request, &out.data, &out.n));
+    TRY(net_unary_call(c->unary, "/weir.v1.Weir/Fetch", &out, ms, &in, why));
+    st = message_unpack_fetch_reply(in.data, in.n, to, why);
+    if (st == ST_INVALID)
+        st = ST_PROTOCOL;
+done:
+    free(out.data);
+    free(in.data);
+    return st;
+}
+
+/* How many chunks one message may bring. A message that fails is lost whole, and while it comes
+ * nothing shows that it does: over a slow link fewer are asked for at a time. */
+struct pace {
+    int n, most;
+};
+
+static void pace_ok(struct pace *p, int64_t ns)
+{
+    if (ns < QUICK_MS * INT64_C(1000000))
+        p->n = p->n <= p->most / 2 ? p->n * 2 : p->most;
+    else if (ns > SLOW_MS * INT64_C(1000000) && p->n > 1)
+        p->n /= 2;
+}
+
+static enum status run(struct net_fetch_client *c, struct net_fetch_request rest, int64_t stall_ms,
+                       struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
+{
+    struct pace pace = {1, FETCH_REPLY_CHUNKS};
+    int64_t deadline_ns = clock_deadline_ns(stall_ms);
+    while (rest.n > 0) {
+        struct net_fetch_request part = rest;
+        int64_t now = clock_now_ns();
+        if (is_cancelled(c)) {
+            snprintf(why, MESSAGE_WHY_BYTES, "cancelled");
+            return ST_CANCELLED;
+        }
+        if (now >= deadline_ns)
+            return ST_DEADLINE; /* `why`: of the last, if it failed */
+        part.n = rest.n < pace.n ? rest.n : pace.n;
+        enum status st = call(c, &part, (deadline_ns - now) / 1000000 + 1, to, why);
+        if (st == ST_OK) {
+            rest.n -= to->n_taken;
+            rest.chunk += to->n_taken;
+            pace_ok(&pace, clock_now_ns() - now);
+            deadline_ns = clock_deadline_ns(stall_ms);
+            snprintf(why, MESSAGE_WHY_BYTES, "nothing has come since");
+        } else if (st == ST_DEADLINE) {
+            snprintf(why, MESSAGE_WHY_BYTES, "nothing has come for %" PRId64 " s", stall_ms / 1000);
+            if (part.n > 1) /* maybe it was too much for one message */
+                deadline_ns = clock_deadline_ns(stall_ms);
+            pace = (struct pace){1, 1};
+        } else if (st == ST_UNAVAILABLE) {
+            int64_t again_ns = clock_deadline_ns(FETCH_AGAIN_MS);
+            rest_until(c, again_ns < deadline_ns ? again_ns : deadline_ns);
+        } else if (st != ST_CANCELLED) { /* that one is looked for above */
+            return st;
+        }
+    }
+    return ST_OK;
+}
+
+enum status net_fetch_run(struct net_fetch_client *c, const struct net_fetch_request *request,
+                          int64_t stall_ms,
+                          enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                          void *ctx, char why[CONTROL_TEXT_BYTES])
+{
+    char text[MESSAGE_WHY_BYTES] = "the time is up";
+    struct message_fetched to = {.take = take, .ctx = ctx};
+    enum status st = run(c, *request, stall_ms, &to, text);
+    pthread_mutex_lock(&c->lock);
+    c->cancelled = 0;
+    pthread_mutex_unlock(&c->lock);
+    if (st != ST_OK)
+        snprintf(why, CONTROL_TEXT_BYTES, "%.*s", CONTROL_TEXT_BYTES - 1, text);
+    return st;
+}
+
+enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_item *item)
+{
+    size_t list_bytes = item->n_samples * sizeof *item->samples;
+    size_t bytes = item->value_bytes + item->slots_bytes;
+    uint64_t *samples = NULL;
+    if (reply->n == FETCH_REPLY_CHUNKS ||
+        (reply->n > 0 && (reply->bytes + bytes > FETCH_REPLY_BYTES ||
+                          reply->list_bytes + list_bytes > FETCH_REPLY_BYTES)))
+        return ST_RANGE;
+    if (reply->n == reply->room) {
+        int room = reply->room > 0 ? 2 * reply->room : 16;
+        struct net_fetch_item *grown = realloc(reply->item, (size_t)room * sizeof *grown);
+        if (!grown)
+            return ST_NOMEM;
+        reply->item = grown;
+        reply->room = room;
+    }
+    if (list_bytes > 0 && !(samples = malloc(list_bytes)))
+        return ST_NOMEM;
+    if (samples)
+        memcpy(samples, item->samples, list_bytes);
+    reply->list_bytes += list_bytes;
+    struct net_fetch_item *kept = &reply->item[reply->n++];
+    *kept = *item;
+    kept->samples = samples;
+    buf_ref(kept->value);
+    if (kept->slots)
+        buf_ref(kept->slots);
+    reply->bytes += bytes;
+    return ST_OK;
+}
+
+void net_fetch_reply_free(struct net_fetch_reply *reply)
+{
+    for (int i = 0; i < reply->n; i++) {
+        buf_unref(reply->item[i].value);
+        buf_unref(reply->item[i].slots);
+        free(reply->item[i].samples);
+    }
+    free(reply->item);
+    *reply = (struct net_fetch_reply){.n = 0};
+}

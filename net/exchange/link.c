@@ -1,0 +1,412 @@
+/* net/exchange/link.c - one server as the exchange client sees it: carries out what the session
+ * says (exchange_session.c), and tells it what became of it. A join and the stream that follows are
+ * one call after the other, so a link's callbacks never overlap with those of an earlier life. */
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include "net/exchange/requests.h"
+#include "net/wire/message.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINK_JOIN_MS = 10000, LINK_SOON_MS = 5000 };
+
+static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_ms)
+{
+    return net_channel_call(l->channel, net_pollers_queue(l->x->pollers), path, deadline_ms);
+}
+
+/* Makes the link's call known, so that link_cancel finds it, and ends it if that was called before.
+ */
+static void set_call(struct link *l, grpc_call *call)
+{
+    grpc_call_ref(call);
+    pthread_mutex_lock(&l->x->lock);
+    l->call = call;
+    int cancelled = l->cancelled;
+    pthread_mutex_unlock(&l->x->lock);
+    if (cancelled)
+        grpc_call_cancel(call, NULL);
+}
+
+static void forget_call(struct link *l)
+{
+    pthread_mutex_lock(&l->x->lock);
+    grpc_call *call = l->call;
+    l->call = NULL;
+    pthread_mutex_unlock(&l->x->lock);
+    grpc_call_unref(call);
+}
+
+void link_cancel(struct link *l)
+{
+    pthread_mutex_lock(&l->x->lock);
+    grpc_call *call = l->call;
+    if (call)
+        grpc_call_ref(call);
+    pthread_mutex_unlock(&l->x->lock);
+    if (!call)
+        return;
+    grpc_call_cancel(call, NULL);
+    grpc_call_unref(call);
+}
+
+int link_idle(const struct link *l)
+{
+    return !l->calling && l->n_users == 0;
+}
+
+/* Under the lock: something can be sent, and is worth it. */
+static int can_send(const struct link *l, int eager)
+{
+    return l->up && bidi_may_send(&l->stream) && (eager || l->queue.bytes >= OUTQ_EAGER_BYTES);
+}
+
+void link_pump(struct link *l, int eager)
+{
+    struct outq_batch batch;
+    struct net_out items[OUTQ_FRAME_PIECES];
+    pthread_mutex_lock(&l->x->lock);
+    int go = can_send(l, eager) && request_take(l, &batch, items) > 0;
+    if (go)
+        bidi_begin_send(&l->stream);
+    pthread_mutex_unlock(&l->x->lock);
+    if (!go)
+        return;
+    l->send_begin_ns = trace_begin();
+    l->send_chunk = items[0].chunk;
+    l->send_step = (int64_t)items[0].step;
+    for (int i = 0; i < batch.n && !l->arena; i++)
+        if (!items[i].shared_offset)
+            items[i].crc32c = digest_crc32c(0, items[i].data, items[i].bytes);
+    bidi_send(&l->stream, outq_frame(&batch));
+}
+
+static void on_written(void *ctx)
+{
+    const struct link *l = ctx;
+    trace_span(l->send_begin_ns, TRACE_SEND, "send frame", l->index, l->send_chunk, l->send_step);
+}
+
+static void on_sent(void *ctx)
+{
+    link_pump(ctx, 1);
+}
+
+static enum status on_piece(void *ctx, const struct net_frame_head *head,
+                            const struct net_piece *piece)
+{
+    struct link *l = ctx;
+    struct net_piece there;
+    struct net_span span;
+    int64_t begin = trace_begin();
+    if (piece->shared_offset) {
+        there = *piece;
+        piece = &there;
+        if (there.shared_offset <= SHARED_STAMP_BYTES ||
+            (there.shared_offset - 1) % SHARED_STAMP_BYTES ||
+            !payload_find(l->arena, &there, &span)) {
+            LOG_E("ps:%d (%s) names %u bytes for chunk %u that do not lie in its memory", l->index,
+                  l->addr, there.shared_bytes, there.chunk);
+            return ST_PROTOCOL;
+        }
+    }
+    enum status st = request_answer(l, piece);
+    trace_end(begin, TRACE_RECEIVE, "receive chunk", NULL, piece->chunk, (int64_t)piece->step);
+    return st;
+}
+
+static enum status handle_message(struct link *l, grpc_byte_buffer *message)
+{
+    char why[256];
+    size_t n = 0;
+    struct net_frame_head head;
+    enum status st = net_spans_of(message, &l->spans, &l->spans_room, &n);
+    why[0] = 0;
+    if (st == ST_OK)
+        st = frame_decode(l->spans, n, &head, on_piece, l, why, sizeof why);
+    grpc_byte_buffer_destroy(message);
+    if (st == ST_PROTOCOL && why[0])
+        LOG_E("ps:%d (%s) sent a frame that does not decode: %s; are both the same version?",
+              l->index, l->addr, why);
+    if (st == ST_PROTOCOL || st == ST_REFUSED || st == ST_NOMEM)
+        exchange_fail(l->x, st);
+    return st;
+}
+
+static enum bidi_next on_received(void *ctx, grpc_byte_buffer *message)
+{
+    struct link *l = ctx;
+    if (!message)
+        return BIDI_PAUSE;
+    pthread_mutex_lock(&l->x->lock);
+    int cancelled = l->cancelled;
+    pthread_mutex_unlock(&l->x->lock);
+    if (cancelled) { /* of a generation before, maybe, in which the server had other chunks */
+        grpc_byte_buffer_destroy(message);
+        return BIDI_CANCEL;
+    }
+    if (handle_message(l, message) != ST_OK)
+        return BIDI_CANCEL;
+    pthread_mutex_lock(&l->x->lock);
+    l->received = 1;
+    int stalled = l->stalled;
+    pthread_mutex_unlock(&l->x->lock);
+    if (stalled)
+        link_pump(l, 1);
+    return BIDI_READ;
+}
+
+static void on_ended(void *ctx, const char *reason)
+{
+    struct link *l = ctx;
+    struct session_event e = {.kind = EVENT_STREAM_DOWN, .received = l->received};
+    forget_call(l);
+    link_end_call(l, &e, reason, NULL);
+}
+
+static const struct bidi_handler stream_handler = {on_received, on_written, on_sent, on_ended};
+
+/* A server that names its memory has opened ours. Each other's memory is on one host alone, where
+ * no payload needs a checksum; equal addresses may be two ends of a tunnel. */
+static void open_arena(struct link *l)
+{
+    struct net_exchange *x = l->x;
+    char why[SHARED_WHY_BYTES];
+    int lends = x->segment && l->offered.bytes > 0;
+    net_shared_unref(l->arena);
+    l->arena = NULL;
+    if (lends && net_shared_open(&l->offered, &l->arena, why) != ST_OK)
+        LOG_D("ps:%d (%s): its memory cannot be read here: %s", l->index, l->addr, why);
+    pthread_mutex_lock(&x->lock);
+    l->lends = lends;
+    pthread_mutex_unlock(&x->lock);
+    if (l->arena && !l->told)
+        LOG_I("ps:%d (%s) is on this host: payloads through shared memory", l->index, l->addr);
+    l->told |= l->arena != NULL;
+}
+
+void link_open(struct link *l, const struct session_action *a)
+{
+    struct net_exchange *x = l->x;
+    struct session_event up = {.kind = EVENT_STREAM_UP};
+    if (a->first == FIRST_RENEW_AND_INIT)
+        x->cfg.first_values(x->cfg.ctx, x->cfg.params);
+    open_arena(l);
+    if (a->first != FIRST_NOTHING && request_first(l, a->first != FIRST_PULL) != ST_OK) {
+        LOG_E("no memory for the first values");
+        exchange_fail(x, ST_NOMEM);
+    }
+    grpc_call *call = make_call(l, "/weir.v1.Weir/Exchange", 0);
+    set_call(l, call);
+    bidi_open(&l->stream, call);
+    pthread_mutex_lock(&x->lock);
+    l->head = (struct net_frame_head){a->generation, (uint32_t)a->rank, x->cfg.join.incarnation};
+    l->up = 1;
+    l->received = 0;
+    request_queue_all(l);
+    pthread_mutex_unlock(&x->lock);
+    link_step(l, &up);
+    link_tell_busy(l);
+    link_pump(l, 1);
+    bidi_release(&l->stream);
+}
+
+/* The session is told of a server's answer. */
+static void tell_answer(struct link *l, const struct net_join_reply *reply)
+{
+    struct session_event e = {.kind = EVENT_JOIN_ANSWER,
+                              .answer = reply->answer,
+                              .generation = reply->generation,
+                              .step = reply->step,
+                              .place = reply->place};
+    struct server_set set = {.links = NULL};
+    const char *reason = reply->why;
+    int welcome = reply->answer == JOIN_WELCOME || reply->answer == JOIN_INIT;
+    if (welcome) {
+        reason = "the servers are changing to another generation";
+        l->offered = reply->segment;
+    }
+    if (welcome && l->index == 0 && server_set_make(l->x, reply, &e, &set) != ST_OK) {
+        set = (struct server_set){.links = NULL};
+        e = (struct session_event){.kind = EVENT_JOIN_FAILED, .st = ST_NOMEM};
+    }
+    link_end_call(l, &e, reason, &set);
+    server_set_free(&set);
+}
+
+static void handle_reply(struct link *l, grpc_byte_buffer *message)
+{
+    struct net_join_reply reply = {.server = NULL};
+    char why[MESSAGE_WHY_BYTES] = "out of memory";
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    enum status st = net_bytes_of(message, &data, &bytes);
+    if (st == ST_OK)
+        st = message_unpack_reply(data, bytes, &reply, why);
+    free(data);
+    if (st == ST_OK) {
+        tell_answer(l, &reply);
+    } else {
+        struct session_event e = {.kind = EVENT_JOIN_FAILED,
+                                  .st = st == ST_NOMEM ? st : ST_PROTOCOL};
+        LOG_E("join at ps:%d (%s) failed: %s", l->index, l->addr, why);
+        link_end_call(l, &e, why, NULL);
+    }
+    hosts_free(&reply.servers);
+    free(reply.server);
+}
+
+static void tell_failed(struct link *l, grpc_status_code code, const char *text)
+{
+    struct session_event e = {.kind = EVENT_JOIN_FAILED, .st = ST_UNAVAILABLE};
+    if (code == GRPC_STATUS_INVALID_ARGUMENT) {
+        LOG_E("ps:%d (%s) cannot read this worker's join: %s", l->index, l->addr, text);
+        e.st = ST_REFUSED;
+    }
+    link_end_call(l, &e, text[0] ? text : "no answer", NULL);
+}
+
+static void on_join(struct net_op *op, int ok)
+{
+    struct link *l = (struct link *)((char *)op - offsetof(struct link, join_op));
+    grpc_byte_buffer *message = l->join.incoming;
+    int answered = l->join.code == GRPC_STATUS_OK;
+    char text[BIDI_REASON_BYTES];
+    unary_batch_end(&l->join, text, sizeof text);
+    grpc_call_unref(l->call); /* the other reference */
+    forget_call(l);
+    if (answered && message)
+        handle_reply(l, message);
+    else
+        tell_failed(l, l->join.code, text);
+    if (message)
+        grpc_byte_buffer_destroy(message);
+}
+
+void link_join(struct link *l, const struct session_action *a)
+{
+    struct net_join join = l->x->cfg.join;
+    grpc_op ops[UNARY_BATCH_OPS];
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    join.generation = a->generation;
+    join.member = a->member;
+    enum status st = message_pack_join(&join, &data, &bytes);
+    unary_batch_init(&l->join, data, bytes, ops);
+    free(data);
+    set_call(l, make_call(l, "/weir.v1.Weir/Join", LINK_JOIN_MS));
+    if (st != ST_OK || !net_op_start(&l->join_op, l->call, ops, UNARY_BATCH_OPS))
+        on_join(&l->join_op, 0);
+}
+
+/* A goodbye under way. */
+struct leave_call {
+    struct net_op op; /* first: on_left casts */
+    struct link *link;
+    int soon;
+    grpc_call *call;
+    struct unary_batch batch;
+};
+
+static void end_leave(struct link *l, int soon, enum status st)
+{
+    struct net_exchange *x = l->x;
+    struct session_event e = {.kind = EVENT_LEAVE_ANSWER, .soon = soon, .st = st};
+    link_step(l, &e);
+    pthread_mutex_lock(&x->lock);
+    x->n_leaves--;
+    pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+    link_unuse(l);
+}
+
+static enum status leave_status(grpc_status_code code)
+{
+    if (code == GRPC_STATUS_OK)
+        return ST_OK;
+    return code == GRPC_STATUS_DEADLINE_EXCEEDED ? ST_DEADLINE : ST_UNAVAILABLE;
+}
+
+static void on_left(struct net_op *op, int ok)
+{
+    struct leave_call *c = (struct leave_call *)op;
+    struct link *l = c->link;
+    char text[BIDI_REASON_BYTES];
+    enum status st = leave_status(c->batch.code);
+    int soon = c->soon;
+    unary_batch_end(&c->batch, text, sizeof text);
+    if (st != ST_OK)
+        LOG_W("goodbye to ps:%d (%s) was not answered: %s", l->index, l->addr, text);
+    if (c->batch.incoming)
+        grpc_byte_buffer_destroy(c->batch.incoming);
+    grpc_call_unref(c->call);
+    free(c);
+    end_leave(l, soon, st);
+}
+
+void link_leave(struct link *l, const struct session_action *a)
+{
+    struct net_exchange *x = l->x;
+    struct leave_call *c = calloc(1, sizeof *c);
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    pthread_mutex_lock(&x->lock);
+    l->n_users++; /* until end_leave */
+    struct net_leave leave = {x->session->member, x->cfg.join.incarnation, a->done, a->soon};
+    int64_t deadline_ms = a->soon ? LINK_SOON_MS : x->leave_ms > 0 ? x->leave_ms : 1;
+    pthread_mutex_unlock(&x->lock);
+    if (!c || message_pack_leave(&leave, &data, &bytes) != ST_OK) {
+        LOG_W("no goodbye to ps:%d (%s): out of memory", l->index, l->addr);
+        free(c);
+        end_leave(l, a->soon, ST_NOMEM);
+        return;
+    }
+    grpc_op ops[UNARY_BATCH_OPS];
+    c->link = l;
+    c->soon = a->soon;
+    c->call = make_call(l, "/weir.v1.Weir/Leave", deadline_ms);
+    unary_batch_init(&c->batch, data, bytes, ops);
+    free(data);
+    net_op_init(&c->op, on_left);
+    if (!net_op_start(&c->op, c->call, ops, UNARY_BATCH_OPS))
+        on_left(&c->op, 0);
+}
+
+enum status link_create(struct net_exchange *x, const char *addr, struct link **out)
+{
+    struct link *l = calloc(1, sizeof *l);
+    if (!l)
+        return ST_NOMEM;
+    l->x = x;
+    l->index = -1;
+    l->addr = strdup(addr);
+    l->queue.bits = calloc((size_t)x->n_chunks / 64 + 1, sizeof *l->queue.bits);
+    if (!l->addr || !l->queue.bits ||
+        net_channel_create(l->addr, RT_MAX_MESSAGE_BYTES, &l->channel) != ST_OK) {
+        link_destroy(l);
+        return ST_NOMEM;
+    }
+    net_op_init(&l->join_op, on_join);
+    bidi_init(&l->stream, &stream_handler, l, &x->lock);
+    *out = l;
+    return ST_OK;
+}
+
+void link_close(struct link *l)
+{
+    net_channel_destroy(l->channel);
+    l->channel = NULL;
+}
+
+void link_destroy(struct link *l)
+{
+    link_close(l);
+    net_shared_unref(l->arena);
+    free(l->spans);
+    free(l->queue.bits);
+    free(l->addr);
+    free(l);
+}

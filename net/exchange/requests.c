@@ -1,0 +1,491 @@
+/* net/exchange/requests.c - what an exchange's chunks have under way: one request per chunk at
+ * most, kept until it is answered, whatever happens to the streams below it.
+ *
+ * A chunk is ready when its request is answered and gRPC holds no slice of the caller's bytes. An
+ * answer that brings nothing new (an older stream's, come late) is left alone. */
+#include "net/exchange/requests.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include <string.h>
+
+/* gRPC takes in all that comes before it hands over any of it. Within a host a whole model would
+ * lie there, gone from the caches when its turn comes; so no more than this is under way. */
+enum { REQUEST_WINDOW_BYTES = 3 << 20 };
+
+static const struct net_out nothing = {.kind = PIECE_NONE};
+
+static void wake_waiters(struct net_exchange *x, const struct chunk_state *c)
+{
+    if (c->n_waiters > 0 && c->item.kind == PIECE_NONE && c->refs == 0)
+        pthread_cond_broadcast(&x->ready);
+}
+
+static void release_chunk(void *owner)
+{
+    outq_take_back();
+    struct chunk_state *c = owner;
+    struct net_exchange *x = c->x;
+    pthread_mutex_lock(&x->lock);
+    c->refs--;
+    x->n_refs--;
+    wake_waiters(x, c);
+    if (x->n_refs == 0)
+        pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void release_buf(void *owner)
+{
+    outq_take_back();
+    buf_unref(owner);
+}
+
+/* Takes a reference to the item's bytes for sending. */
+static void hold(struct net_exchange *x, struct net_out *item)
+{
+    struct chunk_state *c = &x->chunks[item->chunk];
+    x->stats.sent_bytes += item->bytes;
+    item->release = NULL;
+    if (item->shared_offset)
+        x->stats.shared_bytes += item->bytes;
+    if (item->bytes == 0 || item->shared_offset)
+        return;
+    if (item->kind == PIECE_INIT) {
+        item->owner = buf_ref(c->init_bytes);
+        item->release = release_buf;
+    } else {
+        item->owner = c;
+        item->release = release_chunk;
+        c->refs++;
+        x->n_refs++;
+    }
+}
+
+static void queue_chunk(struct net_exchange *x, struct link *l, struct chunk_state *c)
+{
+    int i = (int)(c - x->chunks);
+    struct request_queue *q = &l->queue;
+    if (c->queued || c->item.kind == PIECE_NONE || !l->up)
+        return;
+    c->queued = 1;
+    q->bits[i / 64] |= (uint64_t)1 << (i % 64);
+    q->n++;
+    q->bytes += c->item.bytes;
+    if (i / 64 < q->lowest)
+        q->lowest = i / 64;
+}
+
+static void unqueue_chunk(struct net_exchange *x, struct link *l, int i)
+{
+    struct request_queue *q = &l->queue;
+    x->chunks[i].queued = 0;
+    q->bits[i / 64] &= ~((uint64_t)1 << (i % 64));
+    q->n--;
+    q->bytes -= x->chunks[i].item.bytes;
+}
+
+/* The queued chunk that goes next, or -1. */
+static int lowest_queued(struct request_queue *q)
+{
+    if (q->n == 0)
+        return -1;
+    while (!q->bits[q->lowest])
+        q->lowest++;
+    return q->lowest * 64 + __builtin_ctzll(q->bits[q->lowest]);
+}
+
+/* Says how the item's payload crosses to this server. */
+static void choose_way(struct link *l, struct net_out *item)
+{
+    item->head = l->head;
+    item->shared = l->arena != NULL;
+    if (item->kind == PIECE_PUSH && l->lends)
+        item->shared_offset = net_shared_find(l->x->segment, item->data, item->bytes);
+}
+
+/* Whether the next request has to wait until the server has caught up. Two always go, so that it
+ * has one to receive while it works on the other. */
+static int is_full(const struct link *l, size_t bytes)
+{
+    return l->arena && l->in_flight > bytes && l->in_flight + bytes > REQUEST_WINDOW_BYTES;
+}
+
+/* What goes out counts until the server has it behind it. Frames of few bytes do not: a TAKEN for
+ * each would cost more than they do. */
+static void count_in_flight(struct link *l, struct outq_batch *batch)
+{
+    for (int i = 0; l->arena && batch->bytes >= OUTQ_EAGER_BYTES && i < batch->n; i++) {
+        struct net_out *item = batch->items[i];
+        if (item->shared_offset)
+            continue;
+        item->ask_taken = item->kind == PIECE_PUSH;
+        l->x->chunks[item->chunk].in_flight = item->bytes;
+        l->in_flight += item->bytes;
+    }
+}
+
+/* The chunk's bytes are out of the server's way. */
+static void acked(struct link *l, struct chunk_state *c)
+{
+    l->in_flight -= c->in_flight;
+    c->in_flight = 0;
+}
+
+int request_take(struct link *l, struct outq_batch *batch, struct net_out *items)
+{
+    struct net_exchange *x = l->x;
+    batch->n = 0;
+    batch->bytes = 0;
+    l->stalled = 0;
+    for (int i; (i = lowest_queued(&l->queue)) >= 0;) {
+        if (batch->n == OUTQ_FRAME_PIECES)
+            break;
+        l->stalled = batch->n == 0 && is_full(l, x->chunks[i].item.bytes);
+        if (l->stalled)
+            break;
+        struct net_out *copy = &items[batch->n];
+        *copy = x->chunks[i].item;
+        choose_way(l, copy);
+        if (!outq_batch_add(batch, copy))
+            break;
+        unqueue_chunk(x, l, i);
+        hold(x, copy);
+    }
+    count_in_flight(l, batch);
+    return batch->n;
+}
+
+void request_queue_clear(struct link *l)
+{
+    for (int i; (i = lowest_queued(&l->queue)) >= 0;)
+        unqueue_chunk(l->x, l, i);
+}
+
+void request_forget_all(struct net_exchange *x)
+{
+    for (int i = 0; i < x->n_links; i++) {
+        struct link *l = x->links[i];
+        request_queue_clear(l);
+        l->in_flight = 0;
+        l->fetched = l->n_under_way = l->told_busy = 0;
+    }
+    for (int i = 0; i < x->n_chunks; i++) {
+        x->chunks[i].item.kind = PIECE_NONE;
+        x->chunks[i].in_flight = 0;
+        x->chunks[i].ended = 0;
+        x->chunks[i].version = -1;
+    }
+}
+
+/* Makes `item` the chunk's request, or (kind PIECE_NONE) ends the one that it has. 1:
+ * link_tell_busy is to be called. Under the lock. */
+static int set_item(struct link *l, struct chunk_state *c, const struct net_out *item)
+{
+    l->n_under_way += (item->kind != PIECE_NONE) - (c->item.kind != PIECE_NONE);
+    c->item = *item;
+    return (l->n_under_way > 0) != l->told_busy;
+}
+
+void request_queue_all(struct link *l)
+{
+    struct net_exchange *x = l->x;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->server[i] == l->index) {
+            acked(l, &x->chunks[i]);
+            queue_chunk(x, l, &x->chunks[i]);
+        }
+}
+
+static const struct net_chunk *chunk_of(const struct net_exchange *x, int i)
+{
+    return &x->cfg.join.chunks->chunks[i];
+}
+
+/* INIT sends a copy, because its answer is written over the original. */
+static enum status copy_first_value(struct net_exchange *x, int i)
+{
+    struct chunk_state *c = &x->chunks[i];
+    if (c->init_bytes)
+        return ST_OK;
+    struct buf *b;
+    enum status st = buf_create((size_t)chunk_of(x, i)->n_elems * sizeof(float), &b);
+    if (st != ST_OK)
+        return st;
+    memcpy(b->data, x->cfg.params + chunk_of(x, i)->first, b->bytes);
+    c->init_bytes = b;
+    return ST_OK;
+}
+
+enum status request_first(struct link *l, int init)
+{
+    struct net_exchange *x = l->x;
+    for (int i = 0; i < x->n_chunks; i++) {
+        struct chunk_state *c = &x->chunks[i];
+        if (x->server[i] != l->index)
+            continue;
+        struct net_out item = {.kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = x->version_dtype};
+        if (init) { /* in full precision: the servers' own value */
+            enum status st = copy_first_value(x, i);
+            if (st != ST_OK)
+                return st;
+            item.kind = PIECE_INIT;
+            item.dtype = DTYPE_F32;
+            item.data = c->init_bytes->data;
+            item.bytes = c->init_bytes->bytes;
+        }
+        pthread_mutex_lock(&x->lock);
+        c->begin_ns = trace_begin();
+        set_item(l, c, &item); /* link_open tells */
+        pthread_mutex_unlock(&x->lock);
+    }
+    return ST_OK;
+}
+
+/* Whether the piece answers what the chunk has under way; under x->lock. An answer to an earlier
+ * life of a request that is queued again is none. */
+static int is_answer(const struct chunk_state *c, const struct net_piece *p)
+{
+    if (c->queued)
+        return 0;
+    switch (p->kind) {
+    case PIECE_VERSION:
+        return (c->item.kind == PIECE_PULL && p->step + 1 >= c->item.step) ||
+               c->item.kind == PIECE_INIT;
+    case PIECE_APPLIED:
+    case PIECE_DUPLICATE:
+    case PIECE_STALE:
+        return c->item.kind == PIECE_PUSH && p->step > c->item.step;
+    default:
+        return 0;
+    }
+}
+
+/* Answers that end everything. */
+static enum status refuse_answer(struct link *l, const struct net_piece *p)
+{
+    switch (p->kind) {
+    case PIECE_REFUSED:
+        LOG_E("ps:%d (%s) refused chunk %u: %s", l->index, l->addr, p->chunk, p->why);
+        return ST_REFUSED;
+    case PIECE_WRONG_SHARD:
+        LOG_E("ps:%d (%s) does not own chunk %u; do all programs have the same --ps_hosts?",
+              l->index, l->addr, p->chunk);
+        return ST_PROTOCOL;
+    default:
+        LOG_E("ps:%d (%s) sent a piece of kind %d, which is no answer", l->index, l->addr,
+              (int)p->kind);
+        return ST_PROTOCOL;
+    }
+}
+
+static int all_fetched(const struct link *l)
+{
+    const struct net_exchange *x = l->x;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->server[i] == l->index && x->chunks[i].version < 0)
+            return 0;
+    return 1;
+}
+
+/* The chunk's request is answered. */
+static void complete(struct link *l, struct chunk_state *c, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    struct session_event fetched = {.kind = EVENT_FETCHED_ALL};
+    pthread_mutex_lock(&x->lock);
+    struct buf *sent = c->init_bytes;
+    c->init_bytes = NULL;
+    trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
+               (int64_t)c->item.step);
+    c->version = (int64_t)p->step;
+    x->samples = p->samples ? p->samples : x->samples;
+    int tell = set_item(l, c, &nothing);
+    acked(l, c);
+    x->stats.received_bytes += p->payload.bytes;
+    if (p->shared_offset)
+        x->stats.shared_bytes += p->payload.bytes;
+    x->stats.applied += p->kind == PIECE_APPLIED;
+    x->stats.duplicate += p->kind == PIECE_DUPLICATE;
+    x->stats.stale += p->kind == PIECE_STALE;
+    int first = !l->fetched && all_fetched(l);
+    l->fetched |= first;
+    wake_waiters(x, c);
+    pthread_mutex_unlock(&x->lock);
+    buf_unref(sent);
+    if (first)
+        link_step(l, &fetched);
+    if (tell)
+        link_tell_busy(l);
+}
+
+/* The chunk's request will be answered later. */
+static void note_taken(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    pthread_mutex_lock(&x->lock);
+    struct chunk_state *c = &x->chunks[p->chunk];
+    if (!c->queued && c->item.kind == PIECE_PUSH && c->item.step == p->step)
+        acked(l, c);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* The dtype of the answer that the chunk waits for; under x->lock. */
+static enum dtype wanted_dtype(const struct chunk_state *c)
+{
+    return c->item.kind == PIECE_PULL ? c->item.dtype : c->x->version_dtype;
+}
+
+/* The chunk has its last version of this generation, and its request ends without. The session is
+ * told first: whoever waits for the chunk may START as soon as that is marked. */
+static void note_ended(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    struct session_event e = {.kind = EVENT_REBASE};
+    struct chunk_state *c = &x->chunks[p->chunk];
+    int tell = 0;
+    pthread_mutex_lock(&x->lock);
+    int is_answer = !c->queued && c->item.kind != PIECE_NONE;
+    pthread_mutex_unlock(&x->lock);
+    if (!is_answer)
+        return;
+    link_step(l, &e);
+    pthread_mutex_lock(&x->lock);
+    if (c->item.kind != PIECE_NONE) {
+        trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
+                   (int64_t)c->item.step);
+        tell = set_item(l, c, &nothing);
+        c->ended = 1;
+        acked(l, c);
+        pthread_cond_broadcast(&x->ready);
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (tell)
+        link_tell_busy(l);
+}
+
+static int fits_table(const struct link *l, const struct net_piece *p)
+{
+    const struct net_exchange *x = l->x;
+    return p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index &&
+           (unsigned)p->dtype < DTYPE_N_KINDS && p->step <= INT64_MAX &&
+           p->payload.bytes == (size_t)chunk_of(x, (int)p->chunk)->n_elems * dtype_size(p->dtype);
+}
+
+enum status request_answer(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    int is_its = p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index;
+    if (is_its && (p->kind == PIECE_TAKEN || p->kind == PIECE_REBASE)) {
+        (p->kind == PIECE_TAKEN ? note_taken : note_ended)(l, p);
+        return ST_OK;
+    }
+    if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
+        return refuse_answer(l, p);
+    if (!fits_table(l, p)) {
+        LOG_E("ps:%d (%s) sent %zu bytes for chunk %u, step %llu, which the table of chunks does "
+              "not allow",
+              l->index, l->addr, p->payload.bytes, p->chunk, (unsigned long long)p->step);
+        return ST_PROTOCOL;
+    }
+    struct chunk_state *c = &x->chunks[p->chunk];
+    pthread_mutex_lock(&x->lock);
+    int wanted = is_answer(c, p) && p->dtype == wanted_dtype(c);
+    pthread_mutex_unlock(&x->lock);
+    if (!wanted) {
+        LOG_D("ps:%d (%s): late answer for chunk %u left alone", l->index, l->addr, p->chunk);
+        return ST_OK;
+    }
+    /* Nobody reads the chunk before its answer is complete, so a copy that turns out wrong harms
+     * nothing: the right one will follow. */
+    float *value = x->cfg.params + chunk_of(x, (int)p->chunk)->first;
+    int summed = !p->shared_offset && (p->crc32c != 0 || !l->arena);
+    uint32_t crc = p->crc32c;
+    payload_decode(&p->payload, p->dtype, value, summed ? &crc : NULL);
+    if (p->shared_offset && net_shared_stamp(p->payload.span->data) != p->shared_stamp) {
+        LOG_W("ps:%d (%s) took chunk %u, step %llu, back before it was read; asking again",
+              l->index, l->addr, p->chunk, (unsigned long long)p->step);
+        return ST_CORRUPT;
+    }
+    if (crc != p->crc32c) {
+        LOG_W("ps:%d (%s): checksum of chunk %u, step %llu is wrong; asking again", l->index,
+              l->addr, p->chunk, (unsigned long long)p->step);
+        return ST_CORRUPT;
+    }
+    complete(l, c, p);
+    return ST_OK;
+}
+
+/* Makes `item` the chunk's request and has it sent. */
+static enum status request(struct net_exchange *x, int chunk, const struct net_out *item)
+{
+    if (chunk < 0 || chunk >= x->n_chunks || item->step > INT64_MAX)
+        return ST_RANGE;
+    struct chunk_state *c = &x->chunks[chunk];
+    struct link *l = NULL;
+    int tell = 0;
+    pthread_mutex_lock(&x->lock);
+    enum status st = exchange_status(x);
+    if (st == ST_OK && c->ended)
+        st = ST_REBASED;
+    if (st == ST_OK && (!x->server || c->item.kind != PIECE_NONE))
+        st = ST_BUSY;
+    if (st == ST_OK) {
+        l = x->links[x->server[chunk]];
+        c->begin_ns = trace_begin();
+        tell = set_item(l, c, item);
+        queue_chunk(x, l, c);
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (tell)
+        link_tell_busy(l);
+    if (l)
+        link_pump(l, 0);
+    return st;
+}
+
+enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
+                                      const void *data, float weight)
+{
+    if (chunk < 0 || chunk >= x->n_chunks)
+        return ST_RANGE;
+    struct net_out item = {.kind = PIECE_PUSH,
+                           .chunk = (uint32_t)chunk,
+                           .step = (uint64_t)step,
+                           .weight = weight,
+                           .dtype = x->push_dtype,
+                           .data = data,
+                           .bytes =
+                               (size_t)chunk_of(x, chunk)->n_elems * dtype_size(x->push_dtype)};
+    return request(x, chunk, &item);
+}
+
+enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
+                              float weight)
+{
+    if (chunk < 0 || chunk >= x->n_chunks)
+        return ST_RANGE;
+    if (!x->staged)
+        return net_exchange_push_encoded(x, chunk, step, data, weight);
+    pthread_mutex_lock(&x->lock);
+    int busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */
+    pthread_mutex_unlock(&x->lock);
+    if (busy)
+        return ST_BUSY;
+    const struct net_chunk *c = chunk_of(x, chunk);
+    uint8_t *staged = x->staged + (size_t)c->first * dtype_size(x->push_dtype);
+    dtype_encode(x->push_dtype, staged, data, (size_t)c->n_elems);
+    return net_exchange_push_encoded(x, chunk, step, staged, weight);
+}
+
+enum status request_version(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype)
+{
+    struct net_out item = {
+        .kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step + 1, .dtype = dtype};
+    return step < 0 ? ST_RANGE : request(x, chunk, &item);
+}
+
+enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
+{
+    return request_version(x, chunk, step, DTYPE_F32);
+}

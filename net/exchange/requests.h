@@ -1,0 +1,23 @@
+/* net/exchange/requests.h - what an exchange's chunks have under way. Private to the exchange's
+ * files. */
+#ifndef NET_EXCHANGE_REQUESTS_H
+#define NET_EXCHANGE_REQUESTS_H
+#include "net/exchange/exchange_impl.h"
+
+/* One answer from a server. Not ST_OK: the rest of the frame is not looked at. */
+enum status request_answer(struct link *l, const struct net_piece *piece);
+/* Sets the first request of each chunk of the link. */
+enum status request_first(struct link *l, int init);
+/* Asks for version `step` of a chunk, or a later one if that is gone. */
+enum status request_version(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype);
+/* Puts every unanswered request of the link in its queue; under x->lock. */
+void request_queue_all(struct link *l);
+/* Takes the requests of the next frame: copies to `items`, to which the batch points, each with a
+ * reference to its bytes; under x->lock. Returns their number. */
+int request_take(struct link *l, struct outq_batch *batch, struct net_out *items);
+/* Nothing is queued any more; under x->lock. */
+void request_queue_clear(struct link *l);
+/* Neither requests nor versions of any chunk count any more; under x->lock. */
+void request_forget_all(struct net_exchange *x);
+
+#endif

@@ -1,0 +1,583 @@
+/* net/exchange/session.c - see session.h. session_step has the event's own rules; what follows from
+ * the state alone, whatever event led to it, is in settle: which links are to be joined, cancelled
+ * or told, and whether a START or a LEAVE has come to its end. */
+#include "net/exchange/session.h"
+#include <string.h>
+
+enum {
+    QUICK_MS = 5, /* servers change their generation: the pauses between joins begin so, */
+    QUICK_MAX_MS = 20,
+    QUICK_FOR_MS = 3000, /* and are short for so long */
+    BACKOFF_MS = 100,
+    MAX_BACKOFF_MS = 2000,
+    FIRST_LINE_MS = 1000,
+    TELL_AGAIN_MS = 1000,
+    DOUBT_MS = 300,        /* a server that is away for so long has ps 0 asked, */
+    DOUBT_AGAIN_MS = 1000, /* and no more often */
+    ACTIONS_OF_SETTLE = 4, /* room kept for what is not a link's */
+};
+
+#define MS ((int64_t)1000000)
+
+size_t session_bytes(int max_servers)
+{
+    return sizeof(struct session) + 2 * (size_t)max_servers * sizeof(struct session_link);
+}
+
+void session_init(struct session *s, const struct session_config *cfg)
+{
+    memset(s, 0, sizeof *s);
+    s->cfg = *cfg;
+    s->member = cfg->member;
+    s->n_links = 1;
+    s->link[0] = (struct session_link){.phase = LINK_HELD};
+}
+
+/* 0: nothing new may begin. */
+static int goes_on(const struct session *s)
+{
+    return s->state >= SESSION_ASKING && s->state <= SESSION_ENDING;
+}
+
+/* The present generation comes, or has come, to its end. */
+static int ends(const struct session *s)
+{
+    return s->state == SESSION_ASKING || s->state == SESSION_ENDING || s->state == SESSION_REBASED;
+}
+
+/* Whether a link is to be joined while it has no call. */
+static int is_wanted(const struct session *s, int i)
+{
+    if (s->state == SESSION_ASKING)
+        return i == 0 || s->link[i].busy;
+    return goes_on(s);
+}
+
+static int has_call(const struct session_link *l)
+{
+    return l->phase >= LINK_JOINING;
+}
+
+/* A stream that nobody has cancelled is there, or about to be. */
+static int is_up(const struct session_link *l)
+{
+    return (l->phase == LINK_STREAMING || l->phase == LINK_OPENING) && l->cancel == DO_NOTHING;
+}
+
+static struct session_action *act(struct session_out *out, enum session_action_kind kind, int link)
+{
+    struct session_action *a = &out->act[out->n++];
+    memset(a, 0, sizeof *a);
+    a->kind = kind;
+    a->link = link;
+    return a;
+}
+
+static void say(struct session_out *out, enum session_line line, int link, int64_t seconds)
+{
+    struct session_action *a = act(out, ACTION_LINE, link);
+    a->line = line;
+    a->seconds = seconds;
+}
+
+static void cancel(struct session_link *l)
+{
+    if (has_call(l) && l->cancel == DO_NOTHING)
+        l->cancel = DO_DUE;
+}
+
+static void fail(struct session *s, enum status st, struct session_out *out)
+{
+    if (s->st != ST_OK || st == ST_OK)
+        return;
+    s->st = st;
+    if (s->state < SESSION_LEAVING)
+        s->state = SESSION_FAILED;
+    act(out, ACTION_FAIL, 0)->st = st;
+}
+
+/* Joins without delay when it is next down. */
+static void hurry(const struct session *s, struct session_link *l)
+{
+    int64_t line_ms = s->cfg.wait_line_ms;
+    if (s->generation == 0 && line_ms > FIRST_LINE_MS)
+        line_ms = FIRST_LINE_MS;
+    l->backoff_ms = 0;
+    l->retry_ns = s->now_ns;
+    l->down_ns = s->now_ns;
+    l->line_ns = s->now_ns + line_ms * MS;
+}
+
+/* The generation is over: what was under way is given up. */
+static void rebase(struct session *s, struct session_out *out)
+{
+    int asks = s->state == SESSION_ASKING || s->state == SESSION_JOINING;
+    s->state = asks ? SESSION_ASKING : SESSION_REBASED;
+    for (int i = 0; i < s->n_links; i++) {
+        s->link[i].progress = PROGRESS_NONE;
+        s->link[i].busy = 0;
+        cancel(&s->link[i]);
+    }
+    act(out, ACTION_REBASED, 0);
+}
+
+/* When the next join is due; `asked`: the server is there, and says to ask again. */
+static void plan_retry(const struct session *s, struct session_link *l, int asked)
+{
+    int quick = asked && s->now_ns - l->down_ns < QUICK_FOR_MS * MS;
+    int64_t most = quick ? QUICK_MAX_MS : MAX_BACKOFF_MS;
+    l->retry_ns = s->now_ns + (l->backoff_ms < most ? l->backoff_ms : most) * MS;
+    l->backoff_ms = l->backoff_ms > 0 ? l->backoff_ms * 2 : QUICK_MS;
+    if (l->backoff_ms > most)
+        l->backoff_ms = most;
+}
+
+/* The link's call has ended. `asked`: the server answered, and the join is to be asked again. */
+static void end_call(struct session *s, int i, int asked, struct session_out *out)
+{
+    struct session_link *l = &s->link[i];
+    int wanted = is_wanted(s, i), cancelled = l->cancel != DO_NOTHING;
+    int was_stream = l->phase != LINK_JOINING && !cancelled && l->progress != PROGRESS_NONE;
+    l->cancel = DO_NOTHING;
+    l->phase = wanted ? LINK_DOWN : LINK_HELD;
+    if (cancelled) /* by this session, for a join that is due at once: nothing was lost */
+        hurry(s, l);
+    if (was_stream) {
+        l->down_ns = s->now_ns;
+        l->line_ns = s->now_ns + s->cfg.wait_line_ms * MS;
+    }
+    if (wanted && was_stream && !ends(s)) {
+        l->lost = 1;
+        say(out, LINE_LOST, i, 0);
+    } else if (wanted && s->now_ns >= l->line_ns) {
+        l->line_ns = s->now_ns + s->cfg.wait_line_ms * MS;
+        say(out, LINE_WAITING, i, (s->now_ns - l->down_ns) / (1000 * MS));
+    }
+    plan_retry(s, l, asked || cancelled);
+}
+
+/* Whether the event's list of servers can take the present one's place: ps 0 stays, and no two of
+ * them are one. */
+static int list_fits(struct session *s, const struct session_event *e)
+{
+    struct session_link *seen = s->link + s->cfg.max_servers;
+    int fits = e->n_servers >= 1 && e->n_servers <= s->cfg.max_servers && e->from && !e->from[0];
+    for (int i = 0; i < s->n_links; i++)
+        seen[i].busy = 0;
+    for (int i = 0; fits && i < e->n_servers; i++) {
+        int from = e->from[i];
+        fits = from >= -1 && from < s->n_links && (from < 0 || !seen[from].busy++);
+    }
+    return fits;
+}
+
+/* 0: the list of servers does not fit. */
+static int set_servers(struct session *s, const struct session_event *e, struct session_out *out)
+{
+    struct session_link *next = s->link + s->cfg.max_servers;
+    if (!list_fits(s, e))
+        return 0;
+    for (int i = 0; i < e->n_servers; i++) {
+        int from = e->from[i];
+        next[i] = from >= 0 ? s->link[from] : (struct session_link){.phase = LINK_HELD};
+        next[i].progress = PROGRESS_NONE;
+        next[i].busy = 0;
+        if (i == 0)
+            continue;
+        cancel(&next[i]);
+        hurry(s, &next[i]);
+    }
+    memcpy(s->link, next, (size_t)e->n_servers * sizeof *next);
+    s->n_links = e->n_servers;
+    s->has_first_values = s->generation == 0;
+    s->generation = e->generation;
+    s->state = SESSION_JOINING;
+    act(out, ACTION_SET_SERVERS, 0)->generation = e->generation;
+    return 1;
+}
+
+/* ps 0 says where this member stands: one of the first workers is the one that it is; one that
+ * joined later is told, and once more by a ps 0 that has lost its memory. */
+static int place_fits(const struct session *s, const struct net_place *place)
+{
+    if (place->n_members == 0)
+        return s->member >= 0;
+    return s->member < 0 || s->cfg.may_move || place->member == s->member;
+}
+
+/* What the first requests on the link's stream are; 0: the server has lost what it cannot get
+ * again. */
+static int find_first(const struct session *s, const struct session_link *l,
+                      const struct session_event *e, enum session_first *first)
+{
+    int init = e->answer == JOIN_INIT;
+    if (l->progress == PROGRESS_FETCHED) {
+        *first = FIRST_NOTHING;
+        return !init && e->step >= 0;
+    }
+    *first = !init ? FIRST_PULL : s->has_first_values ? FIRST_INIT : FIRST_RENEW_AND_INIT;
+    return *first != FIRST_RENEW_AND_INIT || s->cfg.can_renew;
+}
+
+/* The server is in the session's generation, and says so for the first time, or again. 0: the
+ * session failed. */
+static int take_answer(struct session *s, const struct session_event *e, struct session_out *out)
+{
+    struct session_link *l = &s->link[e->link];
+    enum session_first first;
+    if (e->link == 0 && !place_fits(s, &e->place)) {
+        say(out, LINE_NO_INDEX, 0, 0);
+        fail(s, ST_PROTOCOL, out);
+        return 0;
+    }
+    if (!find_first(s, l, e, &first)) {
+        say(out, LINE_PARAMETERS_LOST, e->link, 0);
+        fail(s, ST_UNAVAILABLE, out);
+        return 0;
+    }
+    if (e->link == 0) {
+        s->place = e->place;
+        s->member = e->place.n_members > 0 ? e->place.member : s->member;
+    }
+    s->has_first_values |= first == FIRST_RENEW_AND_INIT;
+    l->phase = LINK_OPENING;
+    struct session_action *a = act(out, ACTION_OPEN, e->link);
+    a->generation = s->generation;
+    a->rank = s->place.n_members > 0 ? s->place.rank : s->cfg.member;
+    a->first = first;
+    return 1;
+}
+
+enum verdict {
+    VERDICT_WAIT,    /* the server, or this member, is not there yet */
+    VERDICT_IN_STEP, /* it is in this session's generation */
+    VERDICT_NEXT,    /* it is in the next one, and START waits for that */
+    VERDICT_AHEAD,   /* it is in a newer one: the present one is over */
+};
+
+/* The one place where generations are compared. */
+static enum verdict judge(struct session *s, const struct session_event *e)
+{
+    int older = e->generation<s->generation, newer = e->generation> s->generation;
+    if (e->generation > s->heard)
+        s->heard = e->generation;
+    if (!goes_on(s) || older)
+        return VERDICT_WAIT;
+    if (!newer && s->generation > 0 && (!ends(s) || s->link[e->link].busy))
+        return VERDICT_IN_STEP;
+    if (!newer)
+        return VERDICT_WAIT;
+    if (e->link == 0 && (s->state == SESSION_ASKING || s->state == SESSION_JOINING))
+        return VERDICT_NEXT;
+    return VERDICT_AHEAD;
+}
+
+/* The server's answer was news of a newer generation: nothing goes on in the present one. */
+static void turn_back(struct session *s, int i, struct session_out *out)
+{
+    s->link[i].phase = LINK_DOWN; /* the call that brought it has ended */
+    rebase(s, out);
+}
+
+static void take_welcome(struct session *s, const struct session_event *e, struct session_out *out)
+{
+    enum verdict verdict = judge(s, e);
+    int fits = 1;
+    if (verdict == VERDICT_NEXT)
+        fits = e->map != MAP_BAD && set_servers(s, e, out);
+    else if (verdict == VERDICT_IN_STEP && e->link == 0)
+        fits = e->map == MAP_SAME;
+    if (!fits) {
+        say(out, LINE_BAD_MAP, 0, 0);
+        fail(s, ST_PROTOCOL, out);
+    } else if (verdict == VERDICT_NEXT || verdict == VERDICT_IN_STEP) {
+        if (take_answer(s, e, out))
+            return;
+    } else if (verdict == VERDICT_AHEAD) {
+        turn_back(s, e->link, out);
+    }
+    end_call(s, e->link, 1, out);
+}
+
+static void on_join_answer(struct session *s, const struct session_event *e,
+                           struct session_out *out)
+{
+    struct session_link *l = &s->link[e->link];
+    if (l->phase != LINK_JOINING)
+        return;
+    if (l->cancel != DO_NOTHING) {
+        end_call(s, e->link, 1, out);
+    } else if (e->answer == JOIN_REFUSED) {
+        say(out, LINE_REFUSED, e->link, 0);
+        fail(s, ST_REFUSED, out);
+        end_call(s, e->link, 0, out);
+    } else if (e->answer == JOIN_RETRY) { /* maybe since it is in a newer generation */
+        l->waits = 1;
+        int is_member = s->generation > 0; /* else there is none that it comes from */
+        if (is_member && judge(s, e) == VERDICT_AHEAD)
+            turn_back(s, e->link, out);
+        end_call(s, e->link, 1, out);
+    } else {
+        take_welcome(s, e, out);
+    }
+}
+
+static void on_join_failed(struct session *s, const struct session_event *e,
+                           struct session_out *out)
+{
+    if (s->link[e->link].phase != LINK_JOINING)
+        return;
+    s->link[e->link].waits = 0;
+    if (e->st == ST_REFUSED || e->st == ST_PROTOCOL || e->st == ST_NOMEM)
+        fail(s, e->st, out);
+    end_call(s, e->link, 0, out);
+}
+
+static void on_stream_up(struct session *s, const struct session_event *e, struct session_out *out)
+{
+    struct session_link *l = &s->link[e->link];
+    if (l->phase != LINK_OPENING)
+        return;
+    l->phase = LINK_STREAMING;
+    l->waits = 0;
+    if (l->cancel != DO_NOTHING)
+        return;
+    if (l->progress == PROGRESS_NONE)
+        l->progress = PROGRESS_JOINED;
+    if (l->lost)
+        say(out, LINE_BACK, e->link, 0);
+    l->lost = 0;
+}
+
+static void on_stream_down(struct session *s, const struct session_event *e,
+                           struct session_out *out)
+{
+    struct session_link *l = &s->link[e->link];
+    if (l->phase != LINK_OPENING && l->phase != LINK_STREAMING)
+        return;
+    if (e->received)
+        l->backoff_ms = BACKOFF_MS;
+    end_call(s, e->link, 0, out);
+}
+
+static void on_start(struct session *s)
+{
+    if (s->state == SESSION_RUNNING)
+        s->state = SESSION_JOINING;
+    if (s->state != SESSION_NEW && s->state != SESSION_ENDING && s->state != SESSION_REBASED)
+        return;
+    s->state = SESSION_ASKING;
+    for (int i = 0; i < s->n_links; i++)
+        if (i == 0 || s->link[i].phase != LINK_HELD)
+            hurry(s, &s->link[i]);
+}
+
+static void on_leave(struct session *s, const struct session_event *e)
+{
+    if (s->state == SESSION_LEAVING || s->state == SESSION_CLOSED)
+        return;
+    s->state = SESSION_LEAVING;
+    s->done = e->done;
+    s->leave_st = ST_OK;
+    for (int i = 0; i < s->n_links; i++) {
+        int knows = s->link[i].progress != PROGRESS_NONE || s->leave != LEAVE_STAYS;
+        s->link[i].tell = knows || (e->done && s->generation > 0) ? DO_DUE : DO_NOTHING;
+    }
+}
+
+static void on_leave_answer(struct session *s, const struct session_event *e)
+{
+    struct session_link *l = &s->link[e->link];
+    if (e->soon && s->leave == LEAVE_TELLING) {
+        s->leave = e->st == ST_OK ? LEAVE_TOLD : LEAVE_WANTED;
+        s->tell_ns = s->now_ns + TELL_AGAIN_MS * MS;
+    } else if (!e->soon && l->tell == DO_STARTED) {
+        l->tell = DO_NOTHING;
+        if (e->st != ST_OK)
+            s->leave_st = e->st;
+    }
+}
+
+static void handle(struct session *s, const struct session_event *e, struct session_out *out)
+{
+    switch (e->kind) {
+    case EVENT_START:
+        on_start(s);
+        break;
+    case EVENT_JOIN_ANSWER:
+        on_join_answer(s, e, out);
+        break;
+    case EVENT_JOIN_FAILED:
+        on_join_failed(s, e, out);
+        break;
+    case EVENT_STREAM_UP:
+        on_stream_up(s, e, out);
+        break;
+    case EVENT_STREAM_DOWN:
+        on_stream_down(s, e, out);
+        break;
+    case EVENT_BUSY:
+        s->link[e->link].busy = e->busy;
+        break;
+    case EVENT_FETCHED_ALL:
+        if (s->link[e->link].progress == PROGRESS_JOINED)
+            s->link[e->link].progress = PROGRESS_FETCHED;
+        break;
+    case EVENT_REBASE:
+        if (s->state == SESSION_RUNNING || s->state == SESSION_JOINING)
+            s->state = s->state == SESSION_RUNNING ? SESSION_ENDING : SESSION_ASKING;
+        break;
+    case EVENT_LEAVE_SOON:
+        s->leave = s->leave == LEAVE_STAYS ? LEAVE_WANTED : s->leave;
+        s->tell_ns = s->now_ns;
+        break;
+    case EVENT_LEAVE:
+        on_leave(s, e);
+        break;
+    case EVENT_LEAVE_ANSWER:
+        on_leave_answer(s, e);
+        break;
+    case EVENT_FAIL:
+        fail(s, e->st, out);
+        break;
+    case EVENT_CLOSE:
+        s->state = SESSION_CLOSED;
+        for (int i = 0; i < s->n_links; i++)
+            cancel(&s->link[i]);
+        break;
+    case EVENT_TIMER:
+    case EVENT_N_KINDS:
+        break;
+    }
+}
+
+static int all_joined(const struct session *s)
+{
+    for (int i = 0; i < s->n_links; i++)
+        if (s->link[i].progress == PROGRESS_NONE)
+            return 0;
+    return 1;
+}
+
+/* A START ends, or asks ps 0. What a leaver stays for is the others' step, and ps 0 says when that
+ * is made; if its word is lost, the leaver goes. */
+static void settle_start(struct session *s, struct session_out *out)
+{
+    struct session_link *first = &s->link[0];
+    if (s->leave == LEAVE_TOLD && goes_on(s) && s->state != SESSION_ASKING && !is_up(first))
+        rebase(s, out);
+    int is_nobody = s->leave == LEAVE_WANTED && s->generation == 0;
+    if ((s->leave == LEAVE_TOLD || is_nobody) && s->state == SESSION_ASKING) {
+        s->state = SESSION_REBASED;
+        act(out, ACTION_OUT, 0);
+    }
+    if (s->state == SESSION_ASKING && first->phase == LINK_STREAMING && !first->busy)
+        cancel(first); /* to join anew, at once */
+    if (s->state == SESSION_JOINING && all_joined(s)) {
+        s->state = SESSION_RUNNING;
+        act(out, ACTION_BEGIN, 0);
+    }
+}
+
+/* Another server has been away for a while, maybe for good, or has this member wait: ps 0 is asked
+ * how training goes on, where nothing is under way that would bring its word. */
+static void settle_doubt(struct session *s, struct session_out *out)
+{
+    struct session_link *first = &s->link[0];
+    if (!goes_on(s) || s->state == SESSION_ASKING || first->busy ||
+        first->phase != LINK_STREAMING || first->cancel != DO_NOTHING)
+        return;
+    for (int i = 1; i < s->n_links; i++) {
+        int64_t due_ns = s->link[i].down_ns + DOUBT_MS * MS;
+        if (is_up(&s->link[i]))
+            continue;
+        due_ns = due_ns > s->doubt_ns ? due_ns : s->doubt_ns;
+        if (due_ns <= s->now_ns) {
+            s->doubt_ns = s->now_ns + DOUBT_AGAIN_MS * MS;
+            cancel(first);
+            return;
+        }
+        if (s->state != SESSION_JOINING && due_ns < out->wake_ns) /* else answers come */
+            out->wake_ns = due_ns;
+    }
+}
+
+/* ps 0 is told where it listens to this member: on a stream, or by answering that it has to wait.
+ */
+static int can_tell(const struct session *s)
+{
+    const struct session_link *first = &s->link[0];
+    return s->leave == LEAVE_WANTED && goes_on(s) &&
+           ((first->phase == LINK_STREAMING && first->cancel == DO_NOTHING) ||
+            ((s->state == SESSION_ASKING || first->waits) && s->generation > 0));
+}
+
+static void settle_leave(struct session *s, struct session_out *out)
+{
+    if (can_tell(s) && s->now_ns >= s->tell_ns) {
+        s->leave = LEAVE_TELLING;
+        act(out, ACTION_LEAVE_CALL, 0)->soon = 1;
+    }
+    int waits = 0;
+    for (int i = 0; i < s->n_links; i++)
+        waits |= s->link[i].tell != DO_NOTHING;
+    if (s->state == SESSION_LEAVING && !waits) {
+        s->state = SESSION_LEFT;
+        act(out, ACTION_LEFT, 0)->st = s->leave_st;
+    }
+}
+
+/* What the link needs now, one action at most. */
+static void settle_link(struct session *s, int i, struct session_out *out)
+{
+    struct session_link *l = &s->link[i];
+    if (l->phase == LINK_DOWN && !is_wanted(s, i))
+        l->phase = LINK_HELD;
+    if (l->phase == LINK_HELD && is_wanted(s, i)) {
+        hurry(s, l);
+        l->phase = LINK_DOWN;
+    }
+    if (l->cancel == DO_DUE) {
+        l->cancel = DO_STARTED;
+        act(out, ACTION_CANCEL, i);
+    } else if (l->tell == DO_DUE && s->state == SESSION_LEAVING) {
+        l->tell = DO_STARTED;
+        act(out, ACTION_LEAVE_CALL, i)->done = s->done;
+    } else if (l->phase == LINK_DOWN && l->retry_ns <= s->now_ns) {
+        l->phase = LINK_JOINING;
+        struct session_action *a = act(out, ACTION_JOIN, i);
+        a->generation = s->heard;
+        a->member = s->member;
+    }
+}
+
+static void settle(struct session *s, struct session_out *out)
+{
+    settle_start(s, out);
+    settle_leave(s, out);
+    settle_doubt(s, out);
+    if (can_tell(s) && s->tell_ns < out->wake_ns)
+        out->wake_ns = s->tell_ns;
+    for (int i = 0; i < s->n_links; i++) {
+        struct session_link *l = &s->link[i];
+        out->more = out->n >= SESSION_ACTIONS - ACTIONS_OF_SETTLE;
+        if (out->more)
+            return;
+        settle_link(s, i, out);
+        out->more |= l->cancel == DO_DUE || l->tell == DO_DUE;
+        if (l->phase == LINK_DOWN && l->retry_ns < out->wake_ns)
+            out->wake_ns = l->retry_ns;
+    }
+}
+
+void session_step(struct session *s, const struct session_event *e, int64_t now_ns,
+                  struct session_out *out)
+{
+    out->n = out->more = 0;
+    out->wake_ns = INT64_MAX;
+    if (now_ns > s->now_ns)
+        s->now_ns = now_ns;
+    if (e->link >= 0 && e->link < s->n_links)
+        handle(s, e, out);
+    settle(s, out);
+}

@@ -1,0 +1,14 @@
+/* net/exchange/status_client.h - asks a server how its job stands, or has something done there.
+ * Threads: a call blocks its own thread alone.
+ * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_PROTOCOL, ST_NOMEM; not logged, a sentence in `why`. */
+#ifndef NET_EXCHANGE_STATUS_CLIENT_H
+#define NET_EXCHANGE_STATUS_CLIENT_H
+#include "net/wire/status.h"
+
+/* One call each: connects, asks, and goes. *out: net_status_free it. why: of CONTROL_TEXT_BYTES. */
+enum status net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
+                           struct net_status *out, char *why);
+enum status net_command_send(const char *addr, const struct net_command *command,
+                             int64_t deadline_ms, struct net_command_reply *out, char *why);
+
+#endif

@@ -1,0 +1,52 @@
+/* net/rpc/accept.c - see accept.h.
+ *
+ * gRPC (1.51) stops listening for good when accept4 fails for want of a descriptor, and every
+ * connection that a peer cares to open takes one. So accept4, which gRPC calls by name, is ours: a
+ * connection that comes to have one of the last descriptors is closed at once. They are given out
+ * from the lowest on, so that a descriptor's number says how many there are. */
+#include "net/rpc/accept.h"
+#include "base/log.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { ACCEPT_LEAVE = 64 };
+
+static _Atomic int room = INT_MAX; /* connections have descriptors below */
+
+void net_accept_keep_room(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur > INT_MAX)
+        return;
+    int n = (int)limit.rlim_cur;
+    atomic_store(&room, n - (n / 4 < ACCEPT_LEAVE ? n / 4 : ACCEPT_LEAVE));
+}
+
+static void tell(void)
+{
+    LOG_FEW("a connection is refused: %d descriptors are in use; a higher limit (ulimit -n) makes "
+            "room for more",
+            atomic_load(&room));
+}
+
+/* EINTR: gRPC takes the next that waits. EAGAIN: it listens on. */
+int accept4(int listener, struct sockaddr *restrict addr, socklen_t *restrict len, int flags)
+{
+    int fd = (int)syscall(SYS_accept4, listener, addr, len, flags);
+    if (fd >= 0 && fd < atomic_load(&room))
+        return fd;
+    if (fd >= 0) {
+        close(fd);
+        tell();
+        errno = EINTR;
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        tell();
+        errno = EAGAIN;
+    }
+    return -1;
+}

@@ -1,0 +1,137 @@
+/* net/rpc/channel.c - see channel.h. The lock is not held while gRPC is called, so that a channel
+ * may be replaced while another thread makes a call on it: who uses one counts itself. */
+#include "net/rpc/channel.h"
+#include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* For one attempt to connect, whatever gRPC calls it: TCP sends its first packet again after 1 s
+ * and after 3 s, so two may be lost. */
+enum { CONNECT_MS = 5000, RESOLVE_AGAIN_MS = 2000 };
+
+struct attempt {
+    _Atomic int refs;
+    grpc_channel *channel;
+};
+
+struct net_channel {
+    char *target;
+    int max_receive_bytes;
+    pthread_mutex_t lock; /* guards what follows */
+    struct attempt *now;
+};
+
+static struct attempt *attempt_create(const struct net_channel *c)
+{
+    const struct net_setting settings[] = {
+        {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, c->max_receive_bytes},
+        {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+        {GRPC_ARG_ENABLE_RETRIES, 0},
+        {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
+        {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
+        {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS},
+        {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000},
+        {GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, RESOLVE_AGAIN_MS},
+        {GRPC_ARG_KEEPALIVE_TIME_MS, 10000},
+        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000},
+        {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+        {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+        {GRPC_ARG_ENABLE_HTTP_PROXY, 0},
+        {GRPC_ARG_ENABLE_CHANNELZ, 0},
+    };
+    enum { N = sizeof settings / sizeof settings[0] };
+    grpc_arg args[N];
+    grpc_channel_args list = net_rt_args(settings, N, args);
+    struct attempt *a = malloc(sizeof *a);
+    if (!a)
+        return NULL;
+    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
+    a->channel = grpc_channel_create(c->target, plain, &list);
+    grpc_channel_credentials_release(plain);
+    atomic_init(&a->refs, 1);
+    return a;
+}
+
+static void attempt_unref(struct attempt *a)
+{
+    if (!a || atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    grpc_channel_destroy(a->channel);
+    free(a);
+}
+
+/* The present one, with a reference. */
+static struct attempt *attempt_now(struct net_channel *c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct attempt *a = c->now;
+    atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&c->lock);
+    return a;
+}
+
+/* Another in place of one that failed, unless somebody else was faster. Without memory it stays. */
+static void replace(struct net_channel *c, struct attempt *failed)
+{
+    struct attempt *surplus = attempt_create(c);
+    pthread_mutex_lock(&c->lock);
+    if (surplus && c->now == failed) {
+        c->now = surplus;
+        surplus = failed;
+    }
+    pthread_mutex_unlock(&c->lock);
+    attempt_unref(surplus);
+}
+
+enum status net_channel_create(const char *addr, int max_receive_bytes, struct net_channel **out)
+{
+    struct net_channel *c = calloc(1, sizeof *c);
+    if (!c)
+        return ST_NOMEM;
+    pthread_mutex_init(&c->lock, NULL);
+    c->max_receive_bytes = max_receive_bytes;
+    if (asprintf(&c->target, "dns:///%s", addr) < 0)
+        c->target = NULL;
+    if (c->target)
+        c->now = attempt_create(c);
+    if (!c->now) {
+        net_channel_destroy(c);
+        return ST_NOMEM;
+    }
+    *out = c;
+    return ST_OK;
+}
+
+grpc_call *net_channel_call(struct net_channel *c, grpc_completion_queue *queue, const char *method,
+                            int64_t deadline_ms)
+{
+    gpr_timespec deadline = gpr_inf_future(GPR_CLOCK_REALTIME);
+    if (deadline_ms > 0)
+        deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                gpr_time_from_millis(deadline_ms, GPR_TIMESPAN));
+    struct attempt *a = attempt_now(c);
+    if (grpc_channel_check_connectivity_state(a->channel, 0) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
+        replace(c, a);
+        attempt_unref(a);
+        a = attempt_now(c);
+    }
+    grpc_call *call =
+        grpc_channel_create_call(a->channel, NULL, GRPC_PROPAGATE_DEFAULTS, queue,
+                                 grpc_slice_from_static_string(method), NULL, deadline, NULL);
+    attempt_unref(a);
+    return call;
+}
+
+void net_channel_destroy(struct net_channel *c)
+{
+    if (!c)
+        return;
+    attempt_unref(c->now);
+    pthread_mutex_destroy(&c->lock);
+    free(c->target);
+    free(c);
+}

@@ -1,0 +1,279 @@
+/* net/rpc/server.c - see server.h.
+ *
+ * Calls are taken without registered methods: some slots stand armed for any method, a call that
+ * takes one arms the next, and nothing of a call's message is read before its method is known.
+ * Most are one message in, one out (server_methods.c, server_reply.c); Coordinate and Watch stay
+ * (server_waits.c); Exchange is in stream.c. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/rpc/accept.h"
+#include "net/rpc/listen.h"
+#include "net/rpc/server_impl.h"
+#include <stdlib.h>
+
+enum {
+    SERVER_SLOTS = 32,
+    SERVER_REPLY_BYTES = 256 << 20,
+    SERVER_CALLS = 256, /* open on one connection; our clients have two */
+    SERVER_IDLE_MS = 60000,
+};
+
+/* What gRPC may have: for guests and connections, and for each member's stream, whose windows can
+ * hold twice bandwidth times delay. Far above what either takes; above it gRPC ends calls. */
+static const size_t quota_base = (size_t)2 << 30, quota_per_stream = (size_t)256 << 20;
+
+const char *const net_method_paths[N_METHODS] = {
+    [METHOD_JOIN] = "/weir.v1.Weir/Join",
+    [METHOD_LEAVE] = "/weir.v1.Weir/Leave",
+    [METHOD_CONTROL] = "/weir.v1.Weir/Coordinate",
+    [METHOD_STATUS] = "/weir.v1.Weir/Status",
+    [METHOD_COMMAND] = "/weir.v1.Weir/Command",
+    [METHOD_FETCH] = "/weir.v1.Weir/Fetch",
+    [METHOD_CHECK] = "/grpc.health.v1.Health/Check",
+    [METHOD_WATCH] = "/grpc.health.v1.Health/Watch",
+    [METHOD_EXCHANGE] = "/weir.v1.Weir/Exchange",
+};
+
+static void arm_slot(struct net_server *s);
+
+static void on_message(struct net_op *op, int ok)
+{
+    struct server_call *c = (struct server_call *)op;
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    net_guests_leave(&c->server->guests, &c->guest);
+    if (!ok || !c->incoming) {
+        net_call_reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, "the request carries no message");
+        return;
+    }
+    if (net_bytes_of(c->incoming, &data, &bytes) != ST_OK) {
+        net_call_reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory");
+        return;
+    }
+    grpc_byte_buffer_destroy(c->incoming);
+    c->incoming = NULL;
+    net_call_serve(c, data, bytes);
+    free(data);
+}
+
+static void start_unary(struct server_call *c)
+{
+    grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_RECV_MESSAGE}};
+    ops[1].data.recv_message.recv_message = &c->incoming;
+    net_op_init(&c->op, on_message);
+    net_guests_enter(&c->server->guests, &c->guest, c->call);
+    if (!net_op_start(&c->op, c->call, ops, 2))
+        net_call_free(c);
+}
+
+static void reply_unknown(struct server_call *c)
+{
+    grpc_op first = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+    grpc_slice details = grpc_slice_from_static_string("no such method");
+    grpc_op ops[3] = {
+        first, {.op = GRPC_OP_RECV_CLOSE_ON_SERVER}, {.op = GRPC_OP_SEND_STATUS_FROM_SERVER}};
+    ops[1].data.recv_close_on_server.cancelled = &c->cancelled;
+    ops[2].data.send_status_from_server.status = GRPC_STATUS_UNIMPLEMENTED;
+    ops[2].data.send_status_from_server.status_details = &details;
+    net_op_init(&c->op, net_call_replied);
+    net_call_count_reply(c, 0);
+    if (!net_op_start(&c->op, c->call, ops, 3))
+        net_call_free(c);
+}
+
+static void on_call(struct net_op *op, int ok)
+{
+    struct server_call *c = (struct server_call *)op;
+    struct net_server *s = c->server;
+    if (!ok) { /* the server stops, or the call was gone before it was taken */
+        pthread_mutex_lock(&s->lock);
+        int stopping = s->stopping;
+        pthread_mutex_unlock(&s->lock);
+        if (!stopping)
+            arm_slot(s);
+        net_call_free(c);
+        return;
+    }
+    arm_slot(s);
+    int m = 0;
+    while (m < N_METHODS && grpc_slice_str_cmp(c->details.method, net_method_paths[m]))
+        m++;
+    c->method = (enum server_method)m;
+    if (m == METHOD_EXCHANGE) {
+        grpc_call *call = c->call;
+        pthread_mutex_lock(&s->lock);
+        s->n_calls++; /* the stream; free_call counts the slot down */
+        pthread_mutex_unlock(&s->lock);
+        c->call = NULL;
+        net_call_free(c);
+        net_stream_open(s, call);
+    } else if (m < N_METHODS) {
+        start_unary(c);
+    } else {
+        reply_unknown(c);
+    }
+}
+
+static void arm_slot(struct net_server *s)
+{
+    struct server_call *c = calloc(1, sizeof *c);
+    if (!c) {
+        LOG_E("a slot for incoming calls is lost: out of memory");
+        return;
+    }
+    c->server = s;
+    grpc_call_details_init(&c->details);
+    grpc_metadata_array_init(&c->metadata);
+    net_op_init(&c->op, on_call);
+    pthread_mutex_lock(&s->lock);
+    s->n_calls++;
+    pthread_mutex_unlock(&s->lock);
+    net_op_arm(&c->op);
+    grpc_completion_queue *q = net_pollers_queue(s->pollers);
+    if (grpc_server_request_call(s->server, &c->call, &c->details, &c->metadata, q, q, &c->op) !=
+        GRPC_CALL_OK)
+        net_call_free(c);
+}
+
+static void on_shutdown(struct net_op *op, int ok)
+{
+    struct net_server *s =
+        (struct net_server *)((char *)op - offsetof(struct net_server, shutdown_op));
+    pthread_mutex_lock(&s->lock);
+    s->shut = 1;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* gRPC is not called with the lock held; one thread at a time sets the quota, to the last number.
+ */
+void net_server_trusts(struct net_server *s, int more)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_trusted += more;
+    int mine = !s->resizing;
+    s->resizing = 1;
+    for (int n = s->n_trusted - 1; mine && n != s->n_trusted;) {
+        n = s->n_trusted;
+        pthread_mutex_unlock(&s->lock);
+        grpc_resource_quota_resize(s->quota, quota_base + (size_t)n * quota_per_stream);
+        pthread_mutex_lock(&s->lock);
+    }
+    if (mine)
+        s->resizing = 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static grpc_server *make_server(grpc_resource_quota *quota)
+{
+    static const struct net_setting settings[] = {
+        {GRPC_ARG_ALLOW_REUSEPORT, 0},
+        {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+        {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, FETCH_MESSAGE_BYTES},
+        {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000},
+        {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
+        {GRPC_ARG_KEEPALIVE_TIME_MS, 20000},
+        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000},
+        {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+        {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20000},
+        {GRPC_ARG_MAX_CONCURRENT_STREAMS, SERVER_CALLS},
+        {GRPC_ARG_MAX_CONNECTION_IDLE_MS, SERVER_IDLE_MS},
+        {GRPC_ARG_ENABLE_CHANNELZ, 0},
+    };
+    enum { N = sizeof settings / sizeof settings[0] };
+    grpc_arg args[N + 1];
+    grpc_channel_args list = net_rt_args(settings, N, args);
+    args[list.num_args++] =
+        (grpc_arg){.type = GRPC_ARG_POINTER,
+                   .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
+                   .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}};
+    return grpc_server_create(&list, NULL);
+}
+
+enum status net_server_create(const struct net_server_config *cfg, struct net_server **out)
+{
+    enum status st = net_listen_check(cfg->addr);
+    if (st != ST_OK)
+        return st;
+    struct net_server *s = calloc(1, sizeof *s);
+    if (!s)
+        return ST_NOMEM;
+    net_rt_init();
+    net_accept_keep_room();
+    s->handler = cfg->handler;
+    s->people = cfg->people;
+    s->max_reply_bytes = cfg->max_reply_bytes > 0 ? cfg->max_reply_bytes : SERVER_REPLY_BYTES;
+    lenders_init(&s->lenders);
+    net_guests_init(&s->guests, cfg->max_guests);
+    pthread_mutex_init(&s->lock, NULL);
+    clock_cond_init(&s->changed);
+    net_op_init(&s->shutdown_op, on_shutdown);
+    TRY(net_pollers_create(cfg->n_threads > 0 ? cfg->n_threads : 2, &s->pollers));
+    s->quota = grpc_resource_quota_create("server");
+    grpc_resource_quota_resize(s->quota, quota_base);
+    s->server = make_server(s->quota);
+    grpc_server_register_completion_queue(s->server, net_pollers_queue(s->pollers), NULL);
+    TRY(net_listen(s->server, cfg->addr, &cfg->pause, &s->port));
+    grpc_server_start(s->server);
+    s->started = 1;
+    for (int i = 0; i < SERVER_SLOTS; i++)
+        arm_slot(s);
+    *out = s;
+done:
+    if (st != ST_OK)
+        net_server_destroy(s);
+    return st;
+}
+
+int net_server_port(const struct net_server *s)
+{
+    return s->port;
+}
+
+void net_server_stop(struct net_server *s, int64_t grace_ms)
+{
+    pthread_mutex_lock(&s->lock);
+    int idle = !s->started || s->stopping;
+    s->stopping = 1;
+    pthread_mutex_unlock(&s->lock);
+    if (idle)
+        return;
+    net_op_arm(&s->shutdown_op);
+    grpc_server_shutdown_and_notify(s->server, net_pollers_queue(s->pollers), &s->shutdown_op);
+    net_server_end_calls(s);
+    int64_t deadline = clock_deadline_ns(grace_ms);
+    pthread_mutex_lock(&s->lock);
+    while (!s->shut && clock_cond_wait(&s->changed, &s->lock, deadline) == 0)
+        ;
+    int shut = s->shut;
+    pthread_mutex_unlock(&s->lock);
+    if (!shut)
+        grpc_server_cancel_all_calls(s->server);
+    /* Every call is over or cancelled, so that its last operation comes without the peer's help. */
+    pthread_mutex_lock(&s->lock);
+    while (!s->shut || s->n_calls > 0)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void net_server_destroy(struct net_server *s)
+{
+    if (!s)
+        return;
+    net_server_stop(s, 0);
+    if (s->server && !s->started) {
+        net_op_arm(&s->shutdown_op);
+        grpc_server_shutdown_and_notify(s->server, net_pollers_queue(s->pollers), &s->shutdown_op);
+    }
+    net_pollers_destroy(s->pollers);
+    if (s->server)
+        grpc_server_destroy(s->server);
+    if (s->quota)
+        grpc_resource_quota_unref(s->quota);
+    net_guests_free(&s->guests);
+    lenders_free(&s->lenders);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+    net_rt_shutdown();
+}

@@ -1,0 +1,163 @@
+/* net/rpc/server_reply.c - see server_impl.h: how calls of one message in, one out, are answered.
+ *
+ * A peer may ask much and read nothing. So the answers under way are counted together: when one
+ * more would be too much, it is not sent, and those that nobody has read for a while are ended. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/rpc/server_impl.h"
+#include <grpc/support/alloc.h>
+#include <stdlib.h>
+
+enum { REPLY_STALE_MS = 5000, REPLY_END_AT_ONCE = 16, REPLY_COST_BYTES = 4096 };
+
+void net_server_call_gone(struct net_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_calls--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The answer is out. */
+static void forget_reply(struct server_call *c)
+{
+    struct net_server *s = c->server;
+    pthread_mutex_lock(&s->lock);
+    if (c->reply_bytes > 0) {
+        s->reply_bytes -= c->reply_bytes;
+        c->reply_bytes = 0;
+        if (c->prev)
+            c->prev->next = c->next;
+        else
+            s->replies = c->next;
+        if (c->next)
+            c->next->prev = c->prev;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void net_call_free(struct server_call *c)
+{
+    struct net_server *s = c->server;
+    forget_reply(c);
+    net_guests_leave(&s->guests, &c->guest);
+    if (c->incoming)
+        grpc_byte_buffer_destroy(c->incoming);
+    if (c->outgoing)
+        grpc_byte_buffer_destroy(c->outgoing);
+    if (c->call)
+        grpc_call_unref(c->call);
+    grpc_call_details_destroy(&c->details);
+    grpc_metadata_array_destroy(&c->metadata);
+    free(c);
+    net_server_call_gone(s);
+}
+
+void net_control_op_done(struct server_call *c)
+{
+    if (atomic_fetch_sub_explicit(&c->n_ops, 1, memory_order_acq_rel) == 1)
+        net_call_free(c);
+}
+
+static void reply_over(struct server_call *c)
+{
+    if (atomic_load(&c->n_ops) > 0)
+        net_control_op_done(c);
+    else
+        net_call_free(c);
+}
+
+void net_call_replied(struct net_op *op, int ok)
+{
+    reply_over((struct server_call *)op);
+}
+
+/* Calls with answers that have waited for too long, with references; under the lock. */
+static int stale_replies(struct net_server *s, grpc_call *list[REPLY_END_AT_ONCE])
+{
+    int64_t before_ns = clock_deadline_ns(-REPLY_STALE_MS);
+    int n = 0;
+    for (struct server_call *c = s->replies; c && n < REPLY_END_AT_ONCE; c = c->next) {
+        if (c->reply_ns < before_ns) {
+            grpc_call_ref(c->call);
+            list[n++] = c->call;
+        }
+    }
+    return n;
+}
+
+int net_call_count_reply(struct server_call *c, size_t bytes)
+{
+    struct net_server *s = c->server;
+    grpc_call *stale[REPLY_END_AT_ONCE];
+    int n = 0;
+    pthread_mutex_lock(&s->lock);
+    int fits = !s->replies || s->reply_bytes + bytes + REPLY_COST_BYTES <= s->max_reply_bytes;
+    if (fits) {
+        c->reply_bytes = bytes + REPLY_COST_BYTES;
+        c->reply_ns = clock_now_ns();
+        s->reply_bytes += c->reply_bytes;
+        c->prev = NULL;
+        c->next = s->replies;
+        if (c->next)
+            c->next->prev = c;
+        s->replies = c;
+    } else {
+        n = stale_replies(s, stale);
+    }
+    pthread_mutex_unlock(&s->lock);
+    for (int i = 0; i < n; i++) {
+        grpc_call_cancel(stale[i], NULL);
+        grpc_call_unref(stale[i]);
+    }
+    if (!fits)
+        grpc_call_cancel_with_status(c->call, GRPC_STATUS_UNAVAILABLE,
+                                     "the server has too many answers that nobody reads", NULL);
+    return fits;
+}
+
+void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
+                    const char *text)
+{
+    grpc_op ops[3] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER},
+                      {.op = GRPC_OP_SEND_STATUS_FROM_SERVER},
+                      {.op = GRPC_OP_SEND_MESSAGE}};
+    if (!net_call_count_reply(c, data ? bytes : 0)) {
+        free(data);
+        data = NULL;
+    }
+    grpc_slice details = grpc_slice_from_copied_string(text);
+    ops[0].data.recv_close_on_server.cancelled = &c->cancelled;
+    ops[1].data.send_status_from_server.status = code;
+    ops[1].data.send_status_from_server.status_details = &details;
+    if (data) {
+        grpc_slice slice = grpc_slice_new(data, bytes, free);
+        c->outgoing = grpc_raw_byte_buffer_create(&slice, 1);
+        grpc_slice_unref(slice);
+        ops[2].data.send_message.send_message = c->outgoing;
+    }
+    net_op_init(&c->op, net_call_replied);
+    int skip = atomic_load(&c->n_ops) > 0; /* Coordinate: its end is watched already */
+    int ok = net_op_start(&c->op, c->call, ops + skip, (data ? 3 : 2) - skip);
+    grpc_slice_unref(details);
+    if (!ok)
+        reply_over(c);
+}
+
+void net_call_reply_packed(struct server_call *c, enum status st, uint8_t *data, size_t n)
+{
+    if (st == ST_OK)
+        net_call_reply(c, data, n, GRPC_STATUS_OK, "");
+    else
+        net_call_reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+}
+
+void net_call_refuse(struct server_call *c, const char *why)
+{
+    static struct log_kind kinds[N_METHODS];
+    char *peer = grpc_call_get_peer(c->call);
+    log_write_few(&kinds[c->method], LOG_LEVEL_WARN, "%s from %s refused: %s",
+                  net_method_paths[c->method], peer, why);
+    gpr_free(peer);
+    net_call_reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, why);
+}

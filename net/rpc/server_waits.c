@@ -1,0 +1,192 @@
+/* net/rpc/server_waits.c - calls that stay, and how all of them end when the server stops:
+ * Coordinate, whose answer may come much later, from the handler or when the server stops; Watch,
+ * which sends one message and stays until the client goes (the state of a running server never
+ * changes). */
+#include "net/rpc/server_impl.h"
+#include "net/wire/message.h"
+#include <stdlib.h>
+
+static const char not_coordinating[] = "this server orders no checkpoints: it is not ps:0, or has "
+                                       "no --checkpoint_dir";
+
+/* Takes a Coordinate that waits off the list: the one of that number, or any (0). */
+static struct server_call *take_control(struct net_server *s, uint64_t number)
+{
+    pthread_mutex_lock(&s->lock);
+    struct server_call **at = &s->controls;
+    while (*at && number && (*at)->number != number)
+        at = &(*at)->next;
+    struct server_call *c = *at;
+    if (c)
+        *at = c->next;
+    pthread_mutex_unlock(&s->lock);
+    return c;
+}
+
+void net_server_control_reply(struct net_server *s, uint64_t call,
+                              const struct net_control_reply *answer)
+{
+    uint8_t *out = NULL;
+    size_t n = 0;
+    struct server_call *c = take_control(s, call);
+    if (!c)
+        return;
+    if (!answer) {
+        net_call_refuse(c, not_coordinating);
+        return;
+    }
+    if (answer->later[0]) {
+        net_call_reply(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, answer->later);
+        return;
+    }
+    enum status st = message_pack_control_reply(answer, &out, &n);
+    net_call_reply_packed(c, st, out, n);
+}
+
+static void on_control_closed(struct net_op *op, int ok)
+{
+    struct server_call *c =
+        (struct server_call *)((char *)op - offsetof(struct server_call, close_op));
+    struct net_server *s = c->server;
+    if (c->number && take_control(s, c->number)) { /* nobody hears an answer */
+        if (s->handler.control_closed)
+            s->handler.control_closed(s->handler.ctx, c->number);
+        net_control_op_done(c);
+    }
+    net_control_op_done(c);
+}
+
+/* The handler knows the call by now: it is told of the end after the beginning. */
+static void watch_control(struct server_call *c)
+{
+    grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    close.data.recv_close_on_server.cancelled = &c->cancelled;
+    net_op_init(&c->close_op, on_control_closed);
+    if (!net_op_start(&c->close_op, c->call, &close, 1))
+        on_control_closed(&c->close_op, 0);
+}
+
+static void accept_control(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    struct net_server *s = c->server;
+    struct net_control control;
+    char why[MESSAGE_WHY_BYTES];
+    if (!s->handler.control) {
+        net_call_refuse(c, not_coordinating);
+        return;
+    }
+    if (message_unpack_control(data, bytes, &control, why) != ST_OK) {
+        net_call_refuse(c, why);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    int stopping = s->stopping;
+    if (!stopping) {
+        c->number = ++s->n_controls;
+        c->next = s->controls;
+        s->controls = c;
+    }
+    uint64_t number = s->n_controls;
+    pthread_mutex_unlock(&s->lock);
+    if (stopping)
+        net_call_reply(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+    else
+        s->handler.control(s->handler.ctx, s, &control, number);
+    net_control_free(&control);
+}
+
+void net_call_serve_control(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    atomic_store(&c->n_ops, 2);
+    accept_control(c, data, bytes);
+    watch_control(c);
+}
+
+static void watch_op_done(struct server_call *c)
+{
+    if (atomic_fetch_sub_explicit(&c->n_ops, 1, memory_order_acq_rel) != 1)
+        return;
+    struct net_server *s = c->server;
+    pthread_mutex_lock(&s->lock);
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        s->watches = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    pthread_mutex_unlock(&s->lock);
+    net_call_free(c);
+}
+
+static void on_watch_sent(struct net_op *op, int ok)
+{
+    watch_op_done((struct server_call *)op);
+}
+
+static void on_watch_closed(struct net_op *op, int ok)
+{
+    watch_op_done((struct server_call *)((char *)op - offsetof(struct server_call, close_op)));
+}
+
+void net_call_watch(struct server_call *c, uint8_t *data, size_t bytes)
+{
+    struct net_server *s = c->server;
+    grpc_slice slice = grpc_slice_from_copied_buffer((const char *)data, bytes);
+    c->outgoing = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    free(data);
+    atomic_store(&c->n_ops, 2);
+    net_op_init(&c->op, on_watch_sent);
+    net_op_init(&c->close_op, on_watch_closed);
+    net_guests_enter(&s->guests, &c->guest, c->call);
+    pthread_mutex_lock(&s->lock);
+    c->next = s->watches;
+    if (c->next)
+        c->next->prev = c;
+    s->watches = c;
+    c->stop_seen = 0;
+    int stopping = s->stopping;
+    pthread_mutex_unlock(&s->lock);
+    if (stopping)
+        grpc_call_cancel(c->call, NULL);
+    grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    close.data.recv_close_on_server.cancelled = &c->cancelled;
+    grpc_op send = {.op = GRPC_OP_SEND_MESSAGE};
+    send.data.send_message.send_message = c->outgoing;
+    if (!net_op_start(&c->op, c->call, &send, 1))
+        watch_op_done(c);
+    if (!net_op_start(&c->close_op, c->call, &close, 1))
+        watch_op_done(c);
+}
+
+/* Ends streams and watches one by one, since none of our locks may be held while gRPC is called. */
+void net_server_end_calls(struct net_server *s)
+{
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        struct net_stream *stream = net_stream_next_to_stop(s);
+        struct server_call *watch = s->watches;
+        while (watch && watch->stop_seen)
+            watch = watch->next;
+        grpc_call *call = NULL;
+        if (watch) {
+            watch->stop_seen = 1;
+            call = watch->call;
+            grpc_call_ref(call);
+        }
+        pthread_mutex_unlock(&s->lock);
+        struct server_call *control = take_control(s, 0);
+        if (control)
+            net_call_reply(control, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+        if (stream) {
+            net_stream_end(stream, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+            net_stream_unref(stream);
+        }
+        if (call) {
+            grpc_call_cancel(call, NULL);
+            grpc_call_unref(call);
+        }
+        if (!stream && !call && !control)
+            return;
+    }
+}

@@ -1,0 +1,538 @@
+/* net/rpc/stream.c - one Exchange call on the server; see server.h.
+ *
+ * advance() looks at the state and starts what should come next on the call (bidi.h); whoever
+ * changes the state calls it. When the call has ended the handler is told, and the stream goes.
+ *
+ * While a message is handled, its answers gather to few frames (`corked`).
+ *
+ * A peer that asks and does not read is not read from either: above STREAM_MAX_QUEUE answers the
+ * next message is not fetched until half of them have gone out. And what waits for it is bounded
+ * (net_stream_set_limit): a peer that has one request per chunk under way cannot come so far.
+ *
+ * Where the member and this server read each other's memory (segment.h), payloads cross by
+ * reference. What the member sends so lies in its segment, which the stream looks up by
+ * incarnation. What it is sent so is lent: the stream holds a reference to each chunk's last answer
+ * until the next one, for by its next request the member says that it has read it. */
+#include "base/log.h"
+#include "base/trace.h"
+#include "net/rpc/bidi.h"
+#include "net/rpc/send_queue.h"
+#include "net/rpc/server_impl.h"
+#include <grpc/support/alloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAM_MAX_QUEUE = 8192, STREAM_FIRST_LIMIT = 64 << 20 };
+
+struct net_stream {
+    struct net_server *server;
+    grpc_call *call;
+    char *peer;
+    void *_Atomic user;
+    _Atomic int refs;
+    struct net_stream *next, *prev; /* the server's list and its lock */
+    int stop_seen;                  /* likewise */
+
+    struct net_guest guest; /* until a member speaks over it */
+    _Atomic int trusted;
+
+    _Atomic int local; /* its member and this server read each other's memory */
+    struct net_span *spans;
+    size_t spans_room;
+    struct net_frame_head last_head;              /* of the frame being handled */
+    struct net_shared *segment;                   /* of the member in `lender`; NULL: none known */
+    struct net_frame_head lender;                 /* likewise */
+    int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
+    int send_member;                              /* likewise */
+
+    pthread_mutex_t lock; /* guards what follows */
+    struct bidi bidi;
+    struct outq queue;
+    struct net_out *spare; /* items to use again */
+    long n_unanswered;
+    size_t limit; /* bytes of payload that may wait in the queue */
+    enum { READER_NONE, READER_ONE, READER_MIXED } reads; /* who reads this server's segment */
+    struct net_frame_head reader;                         /* READER_ONE: that member */
+    struct buf **lent;                                    /* by chunk: references, n_lent of them */
+    size_t n_lent;
+    int half_closed, paused, corked, ending;
+    grpc_status_code code;
+    char text[FRAME_MAX_WHY + 1];
+};
+
+static void advance(struct net_stream *s);
+
+void net_stream_ref(struct net_stream *s)
+{
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+}
+
+/* Whoever sends may still look at the call, and change whether it is trusted, until here. */
+void net_stream_unref(struct net_stream *s)
+{
+    struct net_server *server = s->server;
+    if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    net_stream_trust(s, 0);
+    net_guests_leave(&server->guests, &s->guest);
+    grpc_call_unref(s->call);
+    for (struct net_out *item = s->spare, *next; item; item = next) {
+        next = item->next;
+        free(item);
+    }
+    gpr_free(s->peer);
+    free(s->spans);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+    net_server_call_gone(server);
+}
+
+static void list_remove(struct net_stream *s)
+{
+    pthread_mutex_lock(&s->server->lock);
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        s->server->streams = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    pthread_mutex_unlock(&s->server->lock);
+}
+
+static void drop_item(struct net_out *item)
+{
+    if (item->release)
+        item->release(item->owner);
+    free(item->why);
+    free(item);
+}
+
+/* Nobody sends or reads any more. */
+static void give_back(struct net_stream *s)
+{
+    for (size_t i = 0; i < s->n_lent; i++)
+        buf_unref(s->lent[i]);
+    free(s->lent);
+    s->lent = NULL;
+    s->n_lent = 0;
+    if (s->segment)
+        lenders_drop(&s->server->lenders, s->lender.member, s->segment);
+    net_shared_unref(s->segment);
+    s->segment = NULL;
+}
+
+static void drop_queue(struct net_stream *s)
+{
+    struct net_out *item;
+    do {
+        pthread_mutex_lock(&s->lock);
+        item = outq_pop(&s->queue);
+        pthread_mutex_unlock(&s->lock);
+        if (item)
+            drop_item(item);
+    } while (item);
+}
+
+static void on_ended(void *ctx, const char *reason)
+{
+    struct net_stream *s = ctx;
+    struct net_server *server = s->server;
+    list_remove(s);
+    server->handler.stream_closed(server->handler.ctx, s);
+    drop_queue(s);
+    give_back(s);
+    net_stream_unref(s);
+}
+
+static void start_send(struct net_stream *s, struct outq_batch *batch)
+{
+    s->send_begin_ns = trace_begin();
+    s->send_chunk = batch->items[0]->chunk;
+    s->send_step = (int64_t)batch->items[0]->step;
+    s->send_member = (int)batch->items[0]->head.member;
+    grpc_byte_buffer *frame = outq_frame(batch);
+    for (int i = 0; i < batch->n; i++)
+        free(batch->items[i]->why);
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < batch->n; i++) {
+        batch->items[i]->next = s->spare;
+        s->spare = batch->items[i];
+    }
+    pthread_mutex_unlock(&s->lock);
+    bidi_send(&s->bidi, frame);
+}
+
+static void advance(struct net_stream *s)
+{
+    struct outq_batch batch = {.n = 0};
+    int resume = 0, end = 0;
+    pthread_mutex_lock(&s->lock);
+    if (s->paused && !s->ending && !s->bidi.broken && s->queue.n <= STREAM_MAX_QUEUE / 2) {
+        s->paused = 0;
+        bidi_begin_read(&s->bidi);
+        resume = 1;
+    }
+    int gather = s->corked && s->queue.bytes < OUTQ_EAGER_BYTES;
+    if (bidi_may_send(&s->bidi) && !gather) {
+        if (outq_take(&s->queue, &batch)) {
+            bidi_begin_send(&s->bidi);
+        } else if (s->ending || (s->half_closed && s->n_unanswered <= 0)) {
+            s->ending = end = 1;
+            bidi_begin_close(&s->bidi);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (resume)
+        bidi_read(&s->bidi);
+    if (batch.n)
+        start_send(s, &batch);
+    if (end)
+        bidi_close(&s->bidi, s->code, s->text);
+}
+
+static void on_written(void *ctx)
+{
+    const struct net_stream *s = ctx;
+    trace_span(s->send_begin_ns, TRACE_SEND, "send frame", s->send_member, s->send_chunk,
+               s->send_step);
+}
+
+static void on_sent(void *ctx)
+{
+    advance(ctx);
+}
+
+static int same_member(const struct net_frame_head *a, const struct net_frame_head *b)
+{
+    return a->member == b->member && a->incarnation == b->incarnation;
+}
+
+/* The sender reads this server's segment. If two do on one stream, neither is lent anything more:
+ * an answer to one says nothing of what the other has read. Under the lock. */
+static void note_reader(struct net_stream *s, const struct net_frame_head *head)
+{
+    if (s->reads == READER_NONE) {
+        s->reads = READER_ONE;
+        s->reader = *head;
+    } else if (!same_member(head, &s->reader)) {
+        s->reads = READER_MIXED;
+    }
+}
+
+/* 1 if the sender's segment is open here. */
+static int find_segment(struct net_stream *s, const struct net_frame_head *head)
+{
+    if (!s->segment || !same_member(head, &s->lender)) {
+        net_shared_unref(s->segment);
+        s->segment = lenders_find(&s->server->lenders, head->member, head->incarnation);
+        s->lender = *head;
+    }
+    return s->segment != NULL;
+}
+
+/* Finds the payload in the sender's segment; 0 if there is none: the stream ends. */
+static int find_payload(struct net_stream *s, const struct net_frame_head *head,
+                        struct net_piece *piece, struct net_span *span)
+{
+    static const char outside[] = "shared_offset and shared_bytes do not lie in the segment";
+    if (!find_segment(s, head)) { /* by mishap: the member joined twice at once */
+        net_stream_end(s, GRPC_STATUS_FAILED_PRECONDITION,
+                       "no segment of this member is open here; join again");
+        return 0;
+    }
+    if (payload_find(s->segment, piece, span))
+        return 1;
+    LOG_FEW("piece from member %u at %s refused, its stream ends: %s", head->member, s->peer,
+            outside);
+    net_stream_fail(s, head, piece->chunk, outside);
+    return 0;
+}
+
+static enum status on_piece(void *ctx, const struct net_frame_head *head,
+                            const struct net_piece *piece)
+{
+    struct net_stream *s = ctx;
+    struct net_piece there;
+    struct net_span span;
+    s->last_head = *head;
+    pthread_mutex_lock(&s->lock);
+    int over = s->ending || s->bidi.broken;
+    s->n_unanswered++;
+    if (piece->shared)
+        note_reader(s, head);
+    pthread_mutex_unlock(&s->lock);
+    if (over)
+        return ST_CANCELLED;
+    int64_t begin = trace_begin();
+    s->local = piece->shared && find_segment(s, head);
+    if (piece->shared_offset || (s->local && piece->crc32c == 0 && piece->payload.bytes > 0)) {
+        there = *piece;
+        there.unsummed = 1;
+        piece = &there;
+        if (there.shared_offset && !find_payload(s, head, &there, &span))
+            return ST_CANCELLED;
+    }
+    s->server->handler.piece(s->server->handler.ctx, s, head, piece);
+    trace_end(begin, TRACE_RECEIVE, "receive chunk", NULL, piece->chunk, (int64_t)piece->step);
+    return ST_OK;
+}
+
+static void handle_message(struct net_stream *s, grpc_byte_buffer *message)
+{
+    char why[256] = "out of memory";
+    size_t n = 0;
+    s->last_head = (struct net_frame_head){0, 0, 0};
+    pthread_mutex_lock(&s->lock);
+    s->corked = 1;
+    pthread_mutex_unlock(&s->lock);
+    enum status st = net_spans_of(message, &s->spans, &s->spans_room, &n);
+    if (st == ST_OK)
+        st = frame_decode(s->spans, n, &s->last_head, on_piece, s, why, sizeof why);
+    grpc_byte_buffer_destroy(message);
+    pthread_mutex_lock(&s->lock);
+    s->corked = 0;
+    pthread_mutex_unlock(&s->lock);
+    if (st == ST_OK || st == ST_CANCELLED)
+        return;
+    LOG_FEW("frame from %s refused, its stream ends: %s", s->peer, why);
+    net_stream_fail(s, &s->last_head, 0, why);
+}
+
+static enum bidi_next on_received(void *ctx, grpc_byte_buffer *message)
+{
+    struct net_stream *s = ctx;
+    if (message)
+        handle_message(s, message);
+    pthread_mutex_lock(&s->lock);
+    s->half_closed = !message;
+    s->paused = message && s->queue.n > STREAM_MAX_QUEUE;
+    int again = !s->paused && !s->ending && !s->bidi.broken;
+    pthread_mutex_unlock(&s->lock);
+    advance(s);
+    return again ? BIDI_READ : BIDI_PAUSE;
+}
+
+static const struct bidi_handler stream_handler = {on_received, on_written, on_sent, on_ended};
+
+void net_stream_open(struct net_server *server, grpc_call *call)
+{
+    struct net_stream *s = calloc(1, sizeof *s);
+    if (!s) {
+        LOG_FEW("a stream from a new peer was dropped: out of memory");
+        grpc_call_unref(call);
+        net_server_call_gone(server);
+        return;
+    }
+    s->server = server;
+    s->call = call;
+    grpc_call_ref(call); /* one for the operations */
+    s->peer = grpc_call_get_peer(call);
+    atomic_init(&s->refs, 1);
+    s->code = GRPC_STATUS_OK;
+    s->limit = STREAM_FIRST_LIMIT;
+    pthread_mutex_init(&s->lock, NULL);
+    outq_init(&s->queue);
+    bidi_init(&s->bidi, &stream_handler, s, &s->lock);
+    pthread_mutex_lock(&server->lock);
+    s->next = server->streams;
+    if (s->next)
+        s->next->prev = s;
+    server->streams = s;
+    s->stop_seen = server->stopping;
+    int stopping = server->stopping;
+    pthread_mutex_unlock(&server->lock);
+    net_guests_enter(&server->guests, &s->guest, call);
+    bidi_accept(&s->bidi, call);
+    if (stopping)
+        net_stream_end(s, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+    bidi_release(&s->bidi);
+}
+
+struct net_stream *net_stream_next_to_stop(struct net_server *server)
+{
+    for (struct net_stream *s = server->streams; s; s = s->next) {
+        if (s->stop_seen)
+            continue;
+        s->stop_seen = 1;
+        net_stream_ref(s);
+        return s;
+    }
+    return NULL;
+}
+
+void net_stream_end(struct net_stream *s, grpc_status_code code, const char *text)
+{
+    pthread_mutex_lock(&s->lock);
+    if (!s->ending) {
+        s->ending = 1;
+        s->code = code;
+        snprintf(s->text, sizeof s->text, "%s", text);
+    }
+    pthread_mutex_unlock(&s->lock);
+    advance(s);
+}
+
+static void release_buf(void *owner)
+{
+    outq_take_back();
+    buf_unref(owner);
+}
+
+static struct net_out *new_item(struct net_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    struct net_out *item = s->spare;
+    if (item)
+        s->spare = item->next;
+    pthread_mutex_unlock(&s->lock);
+    if (!item)
+        item = malloc(sizeof *item);
+    if (item)
+        memset(item, 0, sizeof *item);
+    return item;
+}
+
+/* What waits is let go first: a peer that does not read would hold it for ever. */
+static void refuse_flood(struct net_stream *s, const struct net_frame_head *head)
+{
+    pthread_mutex_lock(&s->lock);
+    size_t waits = s->queue.bytes;
+    pthread_mutex_unlock(&s->lock);
+    LOG_FEW("%s asks for more than it reads: %zu bytes wait for it; its stream ends", s->peer,
+            waits);
+    drop_queue(s);
+    net_stream_fail(s, head, 0, "more was asked for than is read; one request per chunk at a time");
+    grpc_call_cancel(s->call, NULL);
+}
+
+/* Fills in where the payload lies. It goes by reference if the member reads the segment in which it
+ * lies; then *lent is what the chunk's place in s->lent held before, to be let go. Else the item
+ * holds a reference. Under the lock. */
+static void add_payload(struct net_stream *s, struct net_out *item, struct buf *payload,
+                        size_t offset, struct buf **lent)
+{
+    if (payload->shared && offset == 0 && s->reads == READER_ONE &&
+        same_member(&item->head, &s->reader)) {
+        size_t n = item->chunk + (size_t)1;
+        if (n > s->n_lent) {
+            n = n > 2 * s->n_lent ? n : 2 * s->n_lent;
+            struct buf **more = realloc(s->lent, n * sizeof(struct buf *));
+            for (; more && s->n_lent < n; s->n_lent++)
+                more[s->n_lent] = NULL;
+            s->lent = more ? more : s->lent;
+        }
+        if (item->chunk < s->n_lent) {
+            *lent = s->lent[item->chunk];
+            s->lent[item->chunk] = buf_ref(payload);
+            item->shared_offset = payload->shared + offset;
+            item->shared_stamp = net_shared_stamp(payload->data);
+            item->crc32c = 0;
+            return;
+        }
+    }
+    item->data = (const char *)payload->data + offset;
+    item->owner = buf_ref(payload);
+    item->release = release_buf;
+}
+
+void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
+                     const struct net_piece *piece, struct buf *payload, size_t offset,
+                     size_t bytes)
+{
+    net_stream_ref(s);
+    struct buf *lent = NULL;
+    struct net_out *item = new_item(s);
+    if (!item) {
+        LOG_FEW("an answer to %s was dropped and its stream ended: out of memory", s->peer);
+        net_stream_end(s, GRPC_STATUS_RESOURCE_EXHAUSTED, "the server is out of memory");
+        net_stream_unref(s);
+        return;
+    }
+    item->head = *head;
+    item->kind = piece->kind;
+    item->dtype = piece->dtype;
+    item->chunk = piece->chunk;
+    item->step = piece->step;
+    item->weight = piece->weight;
+    item->crc32c = piece->crc32c;
+    item->samples = piece->samples;
+    item->why = piece->why[0] ? strndup(piece->why, FRAME_MAX_WHY) : NULL;
+    item->bytes = payload ? bytes : 0;
+    pthread_mutex_lock(&s->lock);
+    int drop = s->bidi.broken || s->ending;
+    int full = !drop && bytes > 0 && s->queue.bytes + bytes > s->limit;
+    s->n_unanswered -= piece->kind != PIECE_TAKEN;
+    if (!drop && !full) {
+        if (item->bytes > 0)
+            add_payload(s, item, payload, offset, &lent);
+        outq_put(&s->queue, item);
+    }
+    pthread_mutex_unlock(&s->lock);
+    buf_unref(lent);
+    if (drop || full)
+        drop_item(item);
+    if (full)
+        refuse_flood(s, head);
+    else
+        advance(s);
+    net_stream_unref(s);
+}
+
+void net_stream_set_limit(struct net_stream *s, size_t bytes)
+{
+    pthread_mutex_lock(&s->lock);
+    s->limit = bytes;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void net_stream_trust(struct net_stream *s, int trusted)
+{
+    int change = trusted - atomic_exchange(&s->trusted, trusted);
+    if (!change)
+        return;
+    if (trusted)
+        net_guests_leave(&s->server->guests, &s->guest);
+    else
+        net_guests_return(&s->server->guests, &s->guest, s->call);
+    net_server_trusts(s->server, change);
+}
+
+void net_stream_fail(struct net_stream *s, const struct net_frame_head *head, uint32_t chunk,
+                     const char *why)
+{
+    struct net_piece piece = {.kind = PIECE_REFUSED, .chunk = chunk};
+    const struct net_frame_head none = {0, 0, 0};
+    snprintf(piece.why, sizeof piece.why, "%s", why);
+    net_stream_ref(s);
+    net_stream_send(s, head ? head : &none, &piece, NULL, 0, 0);
+    net_stream_end(s, GRPC_STATUS_INVALID_ARGUMENT, why);
+    net_stream_unref(s);
+}
+
+void net_stream_close(struct net_stream *s, const char *why)
+{
+    net_stream_ref(s);
+    net_stream_end(s, GRPC_STATUS_ABORTED, why);
+    net_stream_unref(s);
+}
+
+int net_stream_is_local(const struct net_stream *s)
+{
+    return s->local;
+}
+
+const char *net_stream_peer(const struct net_stream *s)
+{
+    return s->peer;
+}
+
+void net_stream_set_user(struct net_stream *s, void *user)
+{
+    s->user = user;
+}
+
+void *net_stream_user(struct net_stream *s)
+{
+    return s->user;
+}

@@ -1,0 +1,256 @@
+/* net/wire/chunks.c - see chunks.h. A parameter is cut into full chunks and a rest, in order, or
+ * joins the chunk of those before it. Every size is checked before memory is taken: the signature
+ * may come from a hostile peer. */
+#include "net/wire/chunks.h"
+#include "base/log.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Elements of all parameters together; 2^40 is also the limit of one shape. */
+static const int64_t max_elems = (int64_t)1 << 40;
+
+static int name_ok(const char *name)
+{
+    size_t n = name ? strnlen(name, CHUNKS_MAX_NAME + 1) : 0;
+    if (n == 0 || n > CHUNKS_MAX_NAME)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        if (name[i] <= ' ' || name[i] > '~')
+            return 0;
+    return 1;
+}
+
+static enum status check_param(const struct net_param *p, int index)
+{
+    if (!name_ok(p->name)) {
+        LOG_E("parameter %d: its name is not 1 to %d printable characters without spaces", index,
+              CHUNKS_MAX_NAME);
+        return ST_INVALID;
+    }
+    if (p->shape.n_dims < 0 || p->shape.n_dims > SHAPE_MAX_DIMS) {
+        LOG_E("parameter %d '%s': %d dimensions; at most %d can be", index, p->name,
+              p->shape.n_dims, SHAPE_MAX_DIMS);
+        return ST_INVALID;
+    }
+    if (shape_elems(&p->shape) <= 0) {
+        LOG_E("parameter %d '%s': its shape is empty or above 2^40 elements", index, p->name);
+        return ST_INVALID;
+    }
+    if (p->rule != PARAM_TRAINED && p->rule != PARAM_AVERAGE) {
+        LOG_E("parameter %d '%s': unknown rule %d", index, p->name, (int)p->rule);
+        return ST_INVALID;
+    }
+    if (p->rule == PARAM_AVERAGE && !(p->keep >= 0 && p->keep <= 1)) {
+        LOG_E("parameter %d '%s': keep %g is not within 0 and 1", index, p->name, (double)p->keep);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+/* Checks everything and counts chunks, at most; nothing is allocated. */
+static enum status check_signature(const struct net_param *params, int n_params,
+                                   int64_t chunk_bytes, int64_t *n_chunks)
+{
+    if (n_params < 1 || n_params > CHUNKS_MAX_PARAMS) {
+        LOG_E("a model of %d parameters; 1 to %d can be", n_params, CHUNKS_MAX_PARAMS);
+        return ST_INVALID;
+    }
+    if (chunk_bytes < CHUNKS_MIN_BYTES || chunk_bytes > CHUNKS_MAX_BYTES || chunk_bytes % 4) {
+        LOG_E("chunk_bytes %lld is no multiple of 4 from %d to %d", (long long)chunk_bytes,
+              CHUNKS_MIN_BYTES, CHUNKS_MAX_BYTES);
+        return ST_INVALID;
+    }
+    int64_t elems = 0, chunks = 0, cap = chunk_bytes / 4;
+    for (int i = 0; i < n_params; i++) {
+        enum status st = check_param(&params[i], i);
+        if (st != ST_OK)
+            return st;
+        int64_t n = shape_elems(&params[i].shape);
+        elems += n;
+        chunks += (n + cap - 1) / cap;
+        if (elems > max_elems || chunks > CHUNKS_MAX_CHUNKS) {
+            LOG_E("parameter %d '%s': the model passes %d chunks of %lld bytes", i, params[i].name,
+                  CHUNKS_MAX_CHUNKS, (long long)chunk_bytes);
+            return ST_INVALID;
+        }
+    }
+    *n_chunks = chunks;
+    return ST_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum status check_unique_names(const struct net_param *params, int n_params)
+{
+    const char **names = malloc((size_t)n_params * sizeof *names);
+    enum status st = ST_OK;
+    if (!names)
+        return ST_NOMEM;
+    for (int i = 0; i < n_params; i++)
+        names[i] = params[i].name;
+    qsort(names, (size_t)n_params, sizeof *names, compare_names);
+    for (int i = 1; i < n_params && st == ST_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            LOG_E("two parameters are named '%s'", names[i]);
+            st = ST_INVALID;
+        }
+    }
+    free(names);
+    return st;
+}
+
+static int same_rule(const struct net_param *a, const struct net_param *b)
+{
+    return a->rule == b->rule && (a->rule == PARAM_TRAINED || a->keep == b->keep);
+}
+
+/* 1 if the parameter, which comes next, goes into the last chunk with those before it. */
+static int joins_last(const struct chunks *c, const struct net_param *p)
+{
+    int64_t cap = (c->chunk_bytes < CHUNKS_PACK_BYTES ? c->chunk_bytes : CHUNKS_PACK_BYTES) / 4;
+    if (c->n_chunks == 0)
+        return 0;
+    const struct net_chunk *last = &c->chunks[c->n_chunks - 1];
+    const struct net_param *first = &c->params[last->param];
+    return last->first == first->first && last->n_elems + p->n_elems <= cap && same_rule(first, p);
+}
+
+static void add_chunks(struct chunks *c, struct net_param *p, int index)
+{
+    int64_t cap = c->chunk_bytes / 4;
+    if (joins_last(c, p)) {
+        p->first_chunk = c->n_chunks - 1;
+        p->n_chunks = 1;
+        c->chunks[p->first_chunk].n_elems += p->n_elems;
+        return;
+    }
+    p->first_chunk = c->n_chunks;
+    for (int64_t at = 0; at < p->n_elems; at += cap) {
+        int64_t n = p->n_elems - at < cap ? p->n_elems - at : cap;
+        c->chunks[c->n_chunks++] =
+            (struct net_chunk){.param = index, .first = p->first + at, .n_elems = n};
+    }
+    p->n_chunks = c->n_chunks - p->first_chunk;
+}
+
+static enum status fill_table(struct chunks *c, const struct net_param *params, int n_params)
+{
+    for (int i = 0; i < n_params; i++) {
+        struct net_param *p = &c->params[i];
+        *p = params[i];
+        p->name = strdup(params[i].name);
+        c->n_params = i + 1;
+        if (!p->name)
+            return ST_NOMEM;
+        p->n_elems = shape_elems(&p->shape);
+        p->first = c->n_elems;
+        add_chunks(c, p, i);
+        c->n_elems += p->n_elems;
+    }
+    return ST_OK;
+}
+
+enum status chunks_create(const struct net_param *params, int n_params, int64_t chunk_bytes,
+                          struct chunks **out)
+{
+    enum status st = ST_OK;
+    struct chunks *c = NULL;
+    int64_t n_chunks = 0;
+    TRY(check_signature(params, n_params, chunk_bytes, &n_chunks));
+    TRY(check_unique_names(params, n_params));
+    c = calloc(1, sizeof *c);
+    TRY(c ? ST_OK : ST_NOMEM);
+    c->chunk_bytes = chunk_bytes;
+    c->params = calloc((size_t)n_params, sizeof *c->params);
+    c->chunks = calloc((size_t)n_chunks, sizeof *c->chunks);
+    TRY(c->params && c->chunks ? ST_OK : ST_NOMEM);
+    TRY(fill_table(c, params, n_params));
+    *out = c;
+    return ST_OK;
+done:
+    chunks_destroy(c);
+    return st;
+}
+
+void chunks_destroy(struct chunks *c)
+{
+    if (!c)
+        return;
+    for (int i = 0; i < c->n_params; i++)
+        free((char *)c->params[i].name);
+    free(c->params);
+    free(c->chunks);
+    free(c);
+}
+
+int64_t chunks_default_bytes(int64_t n_elems, int n_servers)
+{
+    int64_t share = n_elems / n_servers; /* a quarter of it in elements is as much in bytes */
+    share -= share % 4;
+    if (n_servers == 1 || share > CHUNKS_DEFAULT_BYTES)
+        return CHUNKS_DEFAULT_BYTES;
+    return share < CHUNKS_PACK_BYTES ? CHUNKS_PACK_BYTES : share;
+}
+
+static void shape_text(const struct shape *s, char *out, size_t n)
+{
+    size_t at = 0;
+    snprintf(out, n, "scalar");
+    for (int i = 0; i < s->n_dims && at < n; i++)
+        at += (size_t)snprintf(out + at, n - at, "%s%lld", i ? "x" : "", (long long)s->dim[i]);
+}
+
+static int shape_equal(const struct shape *a, const struct shape *b)
+{
+    return a->n_dims == b->n_dims &&
+           memcmp(a->dim, b->dim, (size_t)a->n_dims * sizeof *a->dim) == 0;
+}
+
+/* 1 if parameter i differs; then why says how. */
+static int param_differs(const struct net_param *a, const struct net_param *b, int i, char *why,
+                         size_t n)
+{
+    static const char *const rules[] = {"trained", "average"};
+    char sa[160], sb[160];
+    if (strcmp(a->name, b->name) != 0) {
+        snprintf(why, n, "parameter %d: named '%s' here, '%s' there", i, a->name, b->name);
+    } else if (!shape_equal(&a->shape, &b->shape)) {
+        shape_text(&a->shape, sa, sizeof sa);
+        shape_text(&b->shape, sb, sizeof sb);
+        snprintf(why, n, "parameter %d '%s': shape %s here, %s there", i, a->name, sa, sb);
+    } else if (a->rule != b->rule) {
+        snprintf(why, n, "parameter %d '%s': rule %s here, %s there", i, a->name, rules[a->rule],
+                 rules[b->rule]);
+    } else if (a->rule == PARAM_AVERAGE && a->keep != b->keep) {
+        snprintf(why, n, "parameter %d '%s': keep %g here, %g there", i, a->name, (double)a->keep,
+                 (double)b->keep);
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+enum status chunks_compare(const struct chunks *here, const struct chunks *there, char *why,
+                           size_t why_bytes)
+{
+    int common = here->n_params < there->n_params ? here->n_params : there->n_params;
+    for (int i = 0; i < common; i++)
+        if (param_differs(&here->params[i], &there->params[i], i, why, why_bytes))
+            return ST_MISMATCH;
+    if (here->n_params != there->n_params) {
+        const struct chunks *longer = here->n_params > common ? here : there;
+        snprintf(why, why_bytes, "parameter %d '%s': only %s", common, longer->params[common].name,
+                 longer == here ? "here" : "there");
+        return ST_MISMATCH;
+    }
+    if (here->chunk_bytes != there->chunk_bytes) {
+        snprintf(why, why_bytes, "chunk_bytes: %lld here, %lld there", (long long)here->chunk_bytes,
+                 (long long)there->chunk_bytes);
+        return ST_MISMATCH;
+    }
+    return ST_OK;
+}

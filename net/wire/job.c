@@ -1,0 +1,44 @@
+/* net/wire/job.c - see job.h. */
+#include "net/wire/job.h"
+#include <math.h>
+
+const char *job_sync_mode_name(enum job_sync_mode mode)
+{
+    static const char *const names[JOB_N_MODES] = {
+        [JOB_SYNC] = "sync", [JOB_ASYNC] = "async", [JOB_SSP] = "ssp"};
+    return (unsigned)mode < JOB_N_MODES ? names[mode] : NULL;
+}
+
+int job_aggregate(const struct net_job *job)
+{
+    if (job->sync_mode != JOB_SYNC)
+        return 1;
+    return job->aggregate > 0 ? job->aggregate : job->n_workers;
+}
+
+int job_in_lockstep(const struct net_job *job)
+{
+    return job->sync_mode == JOB_SYNC && job_aggregate(job) == job->n_workers;
+}
+
+const char *job_check_mode(const struct net_job *job)
+{
+    int sync = job->sync_mode == JOB_SYNC;
+    if (job->aggregate < 0 || job->aggregate > job->n_workers)
+        return "aggregate is not between 1 and n_workers";
+    if (!sync && job->aggregate > 0 && job->aggregate < job->n_workers)
+        return "aggregate is for the mode sync alone";
+    if (job->staleness < 0 || (job->staleness > 0 && job->sync_mode != JOB_SSP))
+        return "staleness is for the mode ssp alone, and not below 0";
+    if (!isfinite(job->delay_compensation) || job->delay_compensation < 0)
+        return "delay_compensation is not finite and at least 0";
+    if (sync && job->delay_compensation > 0)
+        return "delay_compensation is for the modes async and ssp alone";
+    return NULL;
+}
+
+uint64_t net_place_position(const struct net_place *p, int batch, int64_t step)
+{
+    uint64_t before = (uint64_t)(step - p->first_step) * (uint64_t)p->n_members;
+    return p->position + (before + (uint64_t)p->rank) * (uint64_t)batch;
+}

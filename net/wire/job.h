@@ -1,0 +1,102 @@
+/* net/wire/job.h - what all members of a job agree on, as plain values; and how a member
+ * introduces itself. The first worker that joins a fresh server sets the job; any other must bring
+ * an equal one. Threads: values. */
+#ifndef NET_WIRE_JOB_H
+#define NET_WIRE_JOB_H
+#include "base/hosts.h"
+#include "kernels/vector/dtype.h"
+#include "kernels/vector/optim.h"
+#include "net/shm/segment.h"
+#include "net/wire/chunks.h"
+#include <stdint.h>
+
+enum {
+    JOB_MAX_WORKERS = 4096,
+    JOB_MAX_BATCH = 1 << 30,
+    JOB_MAX_MODEL_BYTES = 256 << 10,
+    JOB_ADDRESS_BYTES = 256,
+};
+enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
+#define JOB_SYNC_MODES "sync|async|ssp" /* in the order above */
+
+struct net_job {
+    int n_workers; /* 0: a member that joins a running job does not say it */
+    enum job_sync_mode sync_mode;
+    struct optim_config optim;
+    int64_t train_steps; /* global steps; async, ssp: updates per chunk over all workers; 0: not
+                            said */
+    uint64_t seed;
+    int aggregate;            /* sync: contributions that make a step, fewer than n_workers: the
+                                 first so many count (backup workers); 0: n_workers */
+    int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
+    float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
+    enum dtype push_dtype, version_dtype; /* of payloads: contributions, versions */
+    int batch;                            /* samples of one member's step; 0: not said */
+};
+
+/* "sync", ...; NULL if the value is none of them. */
+const char *job_sync_mode_name(enum job_sync_mode mode);
+/* Contributions that make a version. */
+int job_aggregate(const struct net_job *job);
+/* 1: all chunks and all workers go from step to step together (sync without backup workers). */
+int job_in_lockstep(const struct net_job *job);
+/* NULL, or what is wrong with the fields that belong to the mode (static text). */
+const char *job_check_mode(const struct net_job *job);
+
+struct net_join {
+    int member;           /* its index: --task_index, or as ps 0 gave it; -1: ps 0 is to give it one
+                             (job.n_workers is 0) */
+    uint64_t incarnation; /* random at process start, never 0 */
+    const char *address;  /* names its host, in printable ASCII without spaces, JOB_ADDRESS_BYTES
+                             with its end; NULL or empty: not said; on the server valid for the
+                             call */
+    struct net_job job;
+    const struct chunks *chunks;    /* decoded on the server: owned by net, valid for the call */
+    struct net_shared_name segment; /* that the contributions may lie in */
+    uint64_t generation;            /* that the other servers told it; 0: none has yet */
+    const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said; on
+                          the server valid for the call */
+    int hidden_units;  /* of its first dense layer; 0: as the text says */
+};
+
+struct net_leave {
+    int member; /* its index */
+    uint64_t incarnation;
+    int done; /* it has taken its last step */
+    int soon; /* to ps 0: it goes on until the next generation, which is to begin without it */
+};
+
+enum join_answer {
+    JOIN_WELCOME, /* parameters are there (or will be: wait in PULL) */
+    JOIN_INIT,    /* welcome, and please send INIT for each chunk of this server */
+    JOIN_REFUSED, /* never try again; `why` says what differs */
+    JOIN_RETRY,   /* not now (the server still serves another job); `why` says so */
+};
+
+/* A member's place in a generation. */
+struct net_place {
+    int member; /* its index, for life */
+    int rank;   /* in this generation's frames and sums: 0 to n_members - 1, by index */
+    int n_members;
+    int64_t first_step; /* of the generation */
+    uint64_t position;  /* of first_step's first sample */
+    int64_t train_steps;
+};
+
+/* Where the samples of a member's step begin, counted from the first of the first pass (I6). */
+uint64_t net_place_position(const struct net_place *p, int batch, int64_t step);
+
+struct net_join_reply {
+    enum join_answer answer;
+    char why[512];
+    uint64_t generation; /* that the server is in; RETRY: or 0 */
+    int64_t step;        /* lowest version of this server's chunks; -1 before INIT is complete */
+    int *server;         /* shard map, n_chunks numbers; from ps 0 alone, else NULL; malloc'd, given
+                            to the receiver of the reply */
+    int n_chunks;
+    struct net_shared_name segment; /* that versions may lie in */
+    struct net_place place;         /* WELCOME, INIT; n_members 0: members go by their index */
+    struct hosts servers; /* from ps 0 alone, else n is 0; given to the receiver of the reply */
+};
+
+#endif

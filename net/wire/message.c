@@ -1,0 +1,361 @@
+/* net/wire/message.c - see message.h. */
+#include "net/wire/message.h"
+#include "base/hosts.h"
+#include "net/wire/health.pb-c.h"
+#include "net/wire/message_impl.h"
+#include "net/wire/weir.pb-c.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *budget_alloc(void *ctx, size_t bytes)
+{
+    struct budget *b = ctx;
+    size_t cost = bytes + 32; /* what malloc itself takes, at most */
+    if (bytes > b->left || cost > b->left)
+        return NULL;
+    b->left -= cost;
+    return malloc(bytes);
+}
+
+static void budget_free(void *ctx, void *data)
+{
+    free(data);
+}
+
+void message_budget_init(struct budget *b)
+{
+    b->allocator = (ProtobufCAllocator){budget_alloc, budget_free, b};
+    b->left = MESSAGE_MAX_MEMORY;
+}
+
+enum status message_pack(const ProtobufCMessage *message, uint8_t **data, size_t *bytes)
+{
+    size_t n = protobuf_c_message_get_packed_size(message);
+    uint8_t *out = malloc(n ? n : 1);
+    if (!out)
+        return ST_NOMEM;
+    *bytes = protobuf_c_message_pack(message, out);
+    *data = out;
+    return ST_OK;
+}
+
+enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text)
+{
+    snprintf(why, MESSAGE_WHY_BYTES, "%s", text);
+    return ST_INVALID;
+}
+
+enum status message_check_protocol(uint32_t theirs, char why[MESSAGE_WHY_BYTES])
+{
+    if (theirs == MESSAGE_PROTOCOL)
+        return ST_OK;
+    snprintf(why, MESSAGE_WHY_BYTES,
+             "the caller speaks protocol %" PRIu32
+             ", this server protocol %d; run the same version "
+             "of all programs",
+             theirs, MESSAGE_PROTOCOL);
+    return ST_INVALID;
+}
+
+static void segment_to_wire(const struct net_shared_name *from, Weir__V1__Segment *to)
+{
+    weir__v1__segment__init(to);
+    to->pid = from->pid;
+    to->fd = from->fd;
+    to->bytes = from->bytes;
+    to->nonce.data = (uint8_t *)(uintptr_t)from->nonce;
+    to->nonce.len = sizeof from->nonce;
+}
+
+/* One that is malformed is none: who sent it is served without. */
+static struct net_shared_name segment_from_wire(const Weir__V1__Segment *from)
+{
+    struct net_shared_name to = {.bytes = 0};
+    if (!from || from->nonce.len != sizeof to.nonce)
+        return to;
+    to.pid = from->pid;
+    to.fd = from->fd;
+    to.bytes = from->bytes;
+    memcpy(to.nonce, from->nonce.data, sizeof to.nonce);
+    return to;
+}
+
+enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes)
+{
+    struct message_job job;
+    enum status st = message_job_to_wire(&join->job, join->chunks, &job);
+    if (st != ST_OK)
+        return st;
+    Weir__V1__JoinRequest request = WEIR__V1__JOIN_REQUEST__INIT;
+    request.protocol = MESSAGE_PROTOCOL;
+    request.member = join->member < 0 ? 0 : (uint32_t)join->member;
+    request.any_index = join->member < 0;
+    request.address = (char *)(uintptr_t)(join->address ? join->address : "");
+    request.incarnation = join->incarnation;
+    request.generation = join->generation;
+    request.job = &job.wire;
+    message_model_to_wire(join->model, join->hidden_units, &job.wire);
+    Weir__V1__Segment segment;
+    segment_to_wire(&join->segment, &segment);
+    request.segment = join->segment.bytes ? &segment : NULL;
+    st = message_pack(&request.base, data, bytes);
+    message_job_free(&job);
+    return st;
+}
+
+/* NULL, or what cannot be. */
+static const char *join_problem(const Weir__V1__JoinRequest *from)
+{
+    size_t n = strlen(from->address);
+    if (!from->job || from->incarnation == 0)
+        return "the request has no job or no incarnation";
+    if (from->any_index && (from->member != 0 || from->job->n_workers != 0))
+        return "the request wants to be given an index, but has one, or knows of how many";
+    if (from->member >= JOB_MAX_WORKERS || from->generation > (uint64_t)MESSAGE_MAX_STEP)
+        return "the member's number or the generation is out of bounds";
+    if (n >= JOB_ADDRESS_BYTES)
+        return "the member's address is too long";
+    for (size_t i = 0; i < n; i++)
+        if (from->address[i] <= ' ' || from->address[i] > '~')
+            return "the member's address is not printable";
+    return NULL;
+}
+
+static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_join *to,
+                                  struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
+{
+    if (message_check_protocol(from->protocol, why) != ST_OK)
+        return ST_INVALID;
+    const char *wrong = join_problem(from);
+    if (wrong)
+        return message_invalid(why, wrong);
+    struct net_job plain;
+    enum status st = message_job_from_wire(from->job, &plain, chunks, why);
+    if (st != ST_OK)
+        return st;
+    char *model = NULL, *address = strdup(from->address);
+    int hidden_units = 0;
+    st = address ? message_model_from_wire(from->job, &model, &hidden_units, why) : ST_NOMEM;
+    if (st != ST_OK) {
+        free(address);
+        return st;
+    }
+    *to = (struct net_join){.member = from->any_index ? -1 : (int)from->member,
+                            .incarnation = from->incarnation,
+                            .address = address,
+                            .job = plain,
+                            .chunks = *chunks,
+                            .segment = segment_from_wire(from->segment),
+                            .generation = from->generation,
+                            .model = model,
+                            .hidden_units = hidden_units};
+    return ST_OK;
+}
+
+void message_join_free(struct net_join *join)
+{
+    free((char *)(uintptr_t)join->model);
+    free((char *)(uintptr_t)join->address);
+    join->model = join->address = NULL;
+}
+
+enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,
+                                struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
+{
+    struct budget b;
+    message_budget_init(&b);
+    Weir__V1__JoinRequest *request = weir__v1__join_request__unpack(&b.allocator, bytes, data);
+    if (!request) {
+        message_invalid(why, "the JoinRequest does not decode");
+        return ST_PROTOCOL;
+    }
+    enum status st = join_from_wire(request, join, chunks, why);
+    weir__v1__join_request__free_unpacked(request, &b.allocator);
+    return st;
+}
+
+static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
+{
+    if (from->n_members == 0)
+        return;
+    to->member = (uint32_t)from->member;
+    to->rank = (uint32_t)from->rank;
+    to->n_members = (uint32_t)from->n_members;
+    to->first_step = from->first_step;
+    to->position = from->position;
+    to->train_steps = (uint64_t)from->train_steps;
+}
+
+enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
+{
+    static const Weir__V1__JoinReply__Answer answers[] = {
+        [JOIN_WELCOME] = WEIR__V1__JOIN_REPLY__ANSWER__WELCOME,
+        [JOIN_INIT] = WEIR__V1__JOIN_REPLY__ANSWER__INIT,
+        [JOIN_REFUSED] = WEIR__V1__JOIN_REPLY__ANSWER__REFUSED,
+        [JOIN_RETRY] = WEIR__V1__JOIN_REPLY__ANSWER__RETRY};
+    Weir__V1__JoinReply wire = WEIR__V1__JOIN_REPLY__INIT;
+    wire.answer = answers[reply->answer];
+    wire.why = (char *)(uintptr_t)reply->why;
+    wire.generation = reply->generation;
+    wire.step = reply->step;
+    Weir__V1__Segment segment;
+    segment_to_wire(&reply->segment, &segment);
+    wire.segment = reply->segment.bytes ? &segment : NULL;
+    wire.n_server = reply->server ? (size_t)reply->n_chunks : 0;
+    wire.server = message_map_to_wire(reply->server);
+    wire.n_server_address = (size_t)reply->servers.n;
+    wire.server_address = reply->servers.addr;
+    place_to_wire(&reply->place, &wire);
+    return message_pack(&wire.base, data, bytes);
+}
+
+/* NULL, or what cannot be: a member's rank counts those below its index. */
+static const char *place_problem(const Weir__V1__JoinReply *from)
+{
+    const uint64_t most = (uint64_t)MESSAGE_MAX_STEP;
+    if (from->n_members == 0)
+        return NULL;
+    if (from->n_members > JOB_MAX_WORKERS || from->member >= JOB_MAX_WORKERS ||
+        from->rank >= from->n_members || from->rank > from->member)
+        return "the JoinReply's place among the members cannot be";
+    if (from->first_step < 0 || from->first_step > MESSAGE_MAX_STEP || from->position > most ||
+        from->train_steps > most)
+        return "the JoinReply's step or position is out of bounds";
+    return NULL;
+}
+
+static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *to)
+{
+    if (from->n_members == 0)
+        return;
+    *to = (struct net_place){.member = (int)from->member,
+                             .rank = (int)from->rank,
+                             .n_members = (int)from->n_members,
+                             .first_step = from->first_step,
+                             .position = from->position,
+                             .train_steps = (int64_t)from->train_steps};
+}
+
+/* The parts that only a member gets. */
+static enum status welcome_from_wire(const Weir__V1__JoinReply *wire, struct net_join_reply *to,
+                                     char why[MESSAGE_WHY_BYTES])
+{
+    const char *wrong = place_problem(wire);
+    if (!wrong && (wire->step < -1 || wire->step > MESSAGE_MAX_STEP))
+        wrong = "the JoinReply's version is out of bounds";
+    if (wrong)
+        return message_invalid(why, wrong);
+    struct hosts servers;
+    enum status st =
+        message_hosts_from_wire(wire->server_address, wire->n_server_address, &servers, why);
+    if (st != ST_OK)
+        return st;
+    st = message_map_from_wire(wire->server, wire->n_server, servers.n > 0 ? servers.n : HOSTS_MAX,
+                               &to->server, why);
+    if (st != ST_OK) {
+        hosts_free(&servers);
+        return st;
+    }
+    to->n_chunks = (int)wire->n_server;
+    to->servers = servers;
+    to->segment = segment_from_wire(wire->segment);
+    place_from_wire(wire, &to->place);
+    return ST_OK;
+}
+
+static enum status reply_from_wire(const Weir__V1__JoinReply *wire, struct net_join_reply *out,
+                                   char why[MESSAGE_WHY_BYTES])
+{
+    struct net_join_reply to = {.generation = wire->generation, .step = wire->step};
+    snprintf(to.why, sizeof to.why, "%s", wire->why);
+    enum status st = ST_OK;
+    if (wire->generation > (uint64_t)MESSAGE_MAX_STEP)
+        return message_invalid(why, "the JoinReply's generation is out of bounds");
+    switch (wire->answer) {
+    case WEIR__V1__JOIN_REPLY__ANSWER__WELCOME:
+        to.answer = JOIN_WELCOME;
+        st = welcome_from_wire(wire, &to, why);
+        break;
+    case WEIR__V1__JOIN_REPLY__ANSWER__INIT:
+        to.answer = JOIN_INIT;
+        st = welcome_from_wire(wire, &to, why);
+        break;
+    case WEIR__V1__JOIN_REPLY__ANSWER__REFUSED:
+        to.answer = JOIN_REFUSED;
+        break;
+    case WEIR__V1__JOIN_REPLY__ANSWER__RETRY:
+        to.answer = JOIN_RETRY;
+        break;
+    default:
+        st = message_invalid(why, "the JoinReply has an unknown answer");
+    }
+    if (st == ST_OK)
+        *out = to;
+    return st;
+}
+
+enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
+                                 char why[MESSAGE_WHY_BYTES])
+{
+    struct budget b;
+    message_budget_init(&b);
+    Weir__V1__JoinReply *wire = weir__v1__join_reply__unpack(&b.allocator, bytes, data);
+    if (!wire) {
+        message_invalid(why, "the JoinReply does not decode");
+        return ST_PROTOCOL;
+    }
+    enum status st = reply_from_wire(wire, reply, why);
+    weir__v1__join_reply__free_unpacked(wire, &b.allocator);
+    return st;
+}
+
+enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, size_t *bytes)
+{
+    Weir__V1__LeaveRequest wire = WEIR__V1__LEAVE_REQUEST__INIT;
+    wire.member = (uint32_t)leave->member;
+    wire.incarnation = leave->incarnation;
+    wire.done = leave->done != 0;
+    wire.soon = leave->soon != 0;
+    return message_pack(&wire.base, data, bytes);
+}
+
+enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_leave *leave,
+                                 char why[MESSAGE_WHY_BYTES])
+{
+    struct budget b;
+    message_budget_init(&b);
+    Weir__V1__LeaveRequest *wire = weir__v1__leave_request__unpack(&b.allocator, bytes, data);
+    if (!wire) {
+        message_invalid(why, "the LeaveRequest does not decode");
+        return ST_PROTOCOL;
+    }
+    struct net_leave l = {(int)wire->member, wire->incarnation, wire->done != 0, wire->soon != 0};
+    int bad = wire->member >= JOB_MAX_WORKERS;
+    weir__v1__leave_request__free_unpacked(wire, &b.allocator);
+    if (bad)
+        return message_invalid(why, "the member's number is out of bounds");
+    *leave = l;
+    return ST_OK;
+}
+
+enum status message_unpack_health(const uint8_t *data, size_t bytes, char *service, size_t room)
+{
+    struct budget b;
+    message_budget_init(&b);
+    Grpc__Health__V1__HealthCheckRequest *wire =
+        grpc__health__v1__health_check_request__unpack(&b.allocator, bytes, data);
+    if (!wire)
+        return ST_PROTOCOL;
+    snprintf(service, room, "%s", wire->service);
+    grpc__health__v1__health_check_request__free_unpacked(wire, &b.allocator);
+    return ST_OK;
+}
+
+enum status message_pack_health(enum health_status status, uint8_t **data, size_t *bytes)
+{
+    Grpc__Health__V1__HealthCheckResponse wire = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+    wire.status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)status;
+    return message_pack(&wire.base, data, bytes);
+}

@@ -1,0 +1,87 @@
+/* net/wire/message.h - the control messages (join, leave) between protobuf-c and plain structs.
+ * What comes from a peer is bounded: a decoder takes at most MESSAGE_MAX_MEMORY.
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  ST_PROTOCOL (does not decode), ST_INVALID (decodes, but a value is out of bounds), both
+ *          with a sentence in why and not logged: the caller knows the peer; ST_NOMEM. */
+#ifndef NET_WIRE_MESSAGE_H
+#define NET_WIRE_MESSAGE_H
+#include "net/wire/control.h"
+#include "net/wire/fetch.h"
+#include "net/wire/job.h"
+#include "net/wire/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* MESSAGE_PROTOCOL rises with each change that an older program would misunderstand or lack: each
+ * request names its sender's, and one with another is refused by a sentence with both numbers.
+ *     1  until plans. 2  plans, stops, TAKEN, status and commands, fetches. */
+enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 2, MESSAGE_WHY_BYTES = 512 };
+
+/* Encoded bytes are malloc'd and given to the caller. */
+enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes);
+enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes);
+enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, size_t *bytes);
+
+/* *chunks backs join->chunks; the caller destroys it, also after a failure, and after success frees
+ * the join's texts. */
+enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,
+                                struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
+void message_join_free(struct net_join *join); /* one of zeros is fine */
+/* reply->server and ->servers are the caller's. */
+enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
+                                 char why[MESSAGE_WHY_BYTES]);
+enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_leave *leave,
+                                 char why[MESSAGE_WHY_BYTES]);
+
+/* What they hold: net_control_free, net_control_reply_free. */
+enum status message_pack_control(const struct net_control *control, uint8_t **data, size_t *bytes);
+enum status message_unpack_control(const uint8_t *data, size_t bytes, struct net_control *control,
+                                   char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_control_reply(const struct net_control_reply *reply, uint8_t **data,
+                                       size_t *bytes);
+enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
+                                         struct net_control_reply *reply,
+                                         char why[MESSAGE_WHY_BYTES]);
+
+/* What people ask (status.h). */
+enum status message_pack_status_request(int with_model, uint8_t **data, size_t *bytes);
+enum status message_unpack_status_request(const uint8_t *data, size_t bytes, int *with_model,
+                                          char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_status(const struct net_status *status, uint8_t **data, size_t *bytes);
+enum status message_unpack_status(const uint8_t *data, size_t bytes, struct net_status *status,
+                                  char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_command(const struct net_command *command, uint8_t **data, size_t *bytes);
+enum status message_unpack_command(const uint8_t *data, size_t bytes, struct net_command *command,
+                                   char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_command_reply(const struct net_command_reply *reply, uint8_t **data,
+                                       size_t *bytes);
+enum status message_unpack_command_reply(const uint8_t *data, size_t bytes,
+                                         struct net_command_reply *reply,
+                                         char why[MESSAGE_WHY_BYTES]);
+
+/* request->chunk: malloc'd, the caller's. */
+enum status message_pack_fetch(const struct net_fetch_request *request, uint8_t **data,
+                               size_t *bytes);
+enum status message_unpack_fetch(const uint8_t *data, size_t bytes,
+                                 struct net_fetch_request *request, char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_fetch_reply(const struct net_fetch_reply *reply, uint8_t **data,
+                                     size_t *bytes);
+/* What is asked for, who takes it, and how many of them were taken. */
+struct message_fetched {
+    int n;
+    const int *chunk;
+    enum status (*take)(void *ctx, const struct net_fetched *chunk);
+    void *ctx;
+    int n_taken;
+};
+/* Also ST_REFUSED and ST_CORRUPT, and what `take` returns. */
+enum status message_unpack_fetch_reply(const uint8_t *data, size_t bytes,
+                                       struct message_fetched *to, char why[MESSAGE_WHY_BYTES]);
+
+/* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */
+enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };
+enum status message_unpack_health(const uint8_t *data, size_t bytes, char *service, size_t room);
+enum status message_pack_health(enum health_status status, uint8_t **data, size_t *bytes);
+
+#endif

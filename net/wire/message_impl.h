@@ -1,0 +1,61 @@
+/* net/wire/message_impl.h - what the message*.c share. Private to them. */
+#ifndef NET_WIRE_MESSAGE_IMPL_H
+#define NET_WIRE_MESSAGE_IMPL_H
+#include "net/wire/message.h"
+#include "net/wire/plan.h"
+#include "net/wire/weir.pb-c.h"
+
+/* Of steps, positions and generations: beyond any training, and sums of two do not overflow. */
+#define MESSAGE_MAX_STEP ((int64_t)1 << 62)
+
+/* An allocator that runs dry: a few bytes on the wire can ask protobuf-c for far more memory. */
+struct budget {
+    ProtobufCAllocator allocator;
+    size_t left;
+};
+void message_budget_init(struct budget *b);
+/* Encoded bytes are malloc'd and given to the caller. ST_NOMEM. */
+enum status message_pack(const ProtobufCMessage *message, uint8_t **data, size_t *bytes);
+/* Whether a request's sender speaks this program's protocol; ST_INVALID. */
+enum status message_check_protocol(uint32_t theirs, char why[MESSAGE_WHY_BYTES]);
+/* Writes the sentence; returns ST_INVALID. */
+enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text);
+
+/* A job as protobuf-c wants it; it borrows from the job and the chunks it was made of. ST_NOMEM. */
+struct message_job {
+    Weir__V1__Job wire;
+    Weir__V1__Optimizer optimizer;
+    Weir__V1__Parameter *params, **list;
+    uint64_t *dims;
+};
+enum status message_job_to_wire(const struct net_job *job, const struct chunks *chunks,
+                                struct message_job *out);
+void message_job_free(struct message_job *j);
+/* from: NULL is refused. n_workers is 0 if it was not said. */
+enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
+                                  struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
+/* The model in a job; text may be NULL, here and there. *text: malloc'd, the caller's. ST_INVALID,
+ * ST_NOMEM. */
+void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to);
+enum status message_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
+                                    char why[MESSAGE_WHY_BYTES]);
+
+/* The list itself: an int and the wire's uint32 look alike where the value is not negative. */
+uint32_t *message_map_to_wire(const int *list);
+/* Numbers of servers from the wire, n of them, each below `below`; NULL for n = 0. */
+enum status message_map_from_wire(const uint32_t *from, size_t n, int below, int **out,
+                                  char why[MESSAGE_WHY_BYTES]);
+enum status message_hosts_from_wire(char *const *from, size_t n, struct hosts *out,
+                                    char why[MESSAGE_WHY_BYTES]);
+
+/* A plan as protobuf-c wants it, likewise. */
+struct message_plan {
+    Weir__V1__Plan wire;
+    struct message_job job;
+};
+enum status message_plan_to_wire(const struct net_plan *plan, struct message_plan *out);
+void message_plan_free(struct message_plan *p);
+enum status message_plan_from_wire(const Weir__V1__Plan *from, struct net_plan **out,
+                                   char why[MESSAGE_WHY_BYTES]);
+
+#endif

@@ -1,0 +1,260 @@
+/* net/wire/message_job.c - see message.h: a job with its table of parameters, in the messages that
+ * carry one. */
+#include "base/flags.h"
+#include "net/wire/message_impl.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void optim_to_wire(const struct optim_config *from, Weir__V1__Optimizer *to)
+{
+    weir__v1__optimizer__init(to);
+    to->name = (char *)(uintptr_t)optim_name(from->kind);
+    to->learning_rate = from->learning_rate;
+    to->momentum = from->momentum;
+    to->decay = from->decay;
+    to->beta1 = from->beta1;
+    to->beta2 = from->beta2;
+    to->epsilon = from->epsilon;
+    to->weight_decay = from->weight_decay;
+    to->schedule = (char *)(uintptr_t)optim_schedule_name(from->schedule);
+}
+
+static void params_to_wire(const struct chunks *chunks, Weir__V1__Parameter *params,
+                           Weir__V1__Parameter **list, uint64_t *dims)
+{
+    for (int i = 0; i < chunks->n_params; i++, dims += SHAPE_MAX_DIMS) {
+        const struct net_param *from = &chunks->params[i];
+        weir__v1__parameter__init(&params[i]);
+        params[i].name = (char *)(uintptr_t)from->name;
+        params[i].n_dims = (size_t)from->shape.n_dims;
+        params[i].dims = dims;
+        for (int d = 0; d < from->shape.n_dims; d++)
+            dims[d] = (uint64_t)from->shape.dim[d];
+        params[i].rule = from->rule == PARAM_AVERAGE ? WEIR__V1__PARAMETER__RULE__AVERAGE
+                                                     : WEIR__V1__PARAMETER__RULE__TRAINED;
+        params[i].keep = from->keep;
+        list[i] = &params[i];
+    }
+}
+
+static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
+{
+    to->n_workers = (uint32_t)from->n_workers;
+    to->sync_mode = (char *)(uintptr_t)job_sync_mode_name(from->sync_mode);
+    to->train_steps = (uint64_t)from->train_steps;
+    to->seed = from->seed;
+    to->aggregate = (uint32_t)from->aggregate;
+    to->staleness = (uint64_t)from->staleness;
+    to->delay_compensation = from->delay_compensation;
+    to->push_dtype = (char *)(uintptr_t)dtype_name(from->push_dtype);
+    to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
+    to->batch_size = (uint64_t)from->batch;
+}
+
+void message_job_free(struct message_job *job)
+{
+    free(job->dims);
+    free(job->list);
+    free(job->params);
+}
+
+enum status message_job_to_wire(const struct net_job *job, const struct chunks *chunks,
+                                struct message_job *out)
+{
+    size_t n = (size_t)chunks->n_params;
+    out->params = calloc(n, sizeof *out->params);
+    out->list = calloc(n, sizeof *out->list);
+    out->dims = calloc(n * SHAPE_MAX_DIMS, sizeof *out->dims);
+    if (!out->params || !out->list || !out->dims) {
+        message_job_free(out);
+        return ST_NOMEM;
+    }
+    weir__v1__job__init(&out->wire);
+    params_to_wire(chunks, out->params, out->list, out->dims);
+    optim_to_wire(&job->optim, &out->optimizer);
+    fields_to_wire(job, &out->wire);
+    out->wire.optimizer = &out->optimizer;
+    out->wire.chunk_bytes = (uint64_t)chunks->chunk_bytes;
+    out->wire.n_parameters = n;
+    out->wire.parameters = out->list;
+    return ST_OK;
+}
+
+static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim_config *to,
+                                   char why[MESSAGE_WHY_BYTES])
+{
+    struct optim_config defaults;
+    if (!from)
+        return message_invalid(why, "the job names no optimizer");
+    int kind = flags_choice_find(OPTIM_NAMES, from->name);
+    if (kind < 0) {
+        snprintf(why, MESSAGE_WHY_BYTES, "unknown optimizer '%.40s', this server knows %s",
+                 from->name, OPTIM_NAMES);
+        return ST_INVALID;
+    }
+    to->kind = (enum optim_kind)kind;
+    optim_defaults(to->kind, &defaults);
+    to->learning_rate = from->learning_rate;
+    to->momentum = from->momentum;
+    to->decay = from->decay;
+    to->beta1 = from->beta1;
+    to->beta2 = from->beta2;
+    to->epsilon = from->epsilon;
+    if (kind <= OPTIM_NESTEROV && from->epsilon == 0) /* they have none; any value is as good */
+        to->epsilon = defaults.epsilon;
+    to->weight_decay = from->weight_decay;
+    int schedule = from->schedule[0] ? flags_choice_find(SCHEDULE_NAMES, from->schedule) : 0;
+    if (schedule < 0) {
+        snprintf(why, MESSAGE_WHY_BYTES, "unknown schedule '%.40s', this server knows %s",
+                 from->schedule, SCHEDULE_NAMES);
+        return ST_INVALID;
+    }
+    to->schedule = (enum optim_schedule)schedule;
+    if (optim_check(to) != ST_OK) {
+        snprintf(why, MESSAGE_WHY_BYTES, "a setting of optimizer %s is out of bounds", from->name);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+static enum status param_from_wire(const Weir__V1__Parameter *from, size_t index,
+                                   struct net_param *to, char why[MESSAGE_WHY_BYTES])
+{
+    const char *wrong = NULL;
+    if (from->n_dims > SHAPE_MAX_DIMS)
+        wrong = "too many dimensions";
+    else if (from->rule != WEIR__V1__PARAMETER__RULE__TRAINED &&
+             from->rule != WEIR__V1__PARAMETER__RULE__AVERAGE)
+        wrong = "an unknown rule";
+    else if (!(from->keep >= 0 && from->keep <= 1))
+        wrong = "a `keep` outside 0..1";
+    for (size_t d = 0; !wrong && d < from->n_dims; d++) {
+        if (from->dims[d] > (uint64_t)1 << 40)
+            wrong = "a dimension above 2^40";
+        else
+            to->shape.dim[d] = (int64_t)from->dims[d];
+    }
+    if (wrong) {
+        snprintf(why, MESSAGE_WHY_BYTES, "parameter %zu '%.255s' has %s", index, from->name, wrong);
+        return ST_INVALID;
+    }
+    to->name = from->name;
+    to->shape.n_dims = (int)from->n_dims;
+    to->rule = from->rule == WEIR__V1__PARAMETER__RULE__AVERAGE ? PARAM_AVERAGE : PARAM_TRAINED;
+    to->keep = from->keep;
+    return ST_OK;
+}
+
+static enum status chunks_from_wire(const Weir__V1__Job *job, struct chunks **out,
+                                    char why[MESSAGE_WHY_BYTES])
+{
+    if (job->n_parameters < 1 || job->n_parameters > CHUNKS_MAX_PARAMS)
+        return message_invalid(why, "the number of parameters is out of bounds");
+    if (job->chunk_bytes > CHUNKS_MAX_BYTES)
+        return message_invalid(why, "chunk_bytes is out of bounds");
+    struct net_param *params = calloc(job->n_parameters, sizeof *params);
+    if (!params)
+        return ST_NOMEM;
+    enum status st = ST_OK;
+    for (size_t i = 0; i < job->n_parameters; i++)
+        TRY(param_from_wire(job->parameters[i], i, &params[i], why));
+    st = chunks_create(params, (int)job->n_parameters, (int64_t)job->chunk_bytes, out);
+    if (st != ST_OK && st != ST_NOMEM)
+        st = message_invalid(why,
+                             "the table of parameters is malformed (names, shapes or chunk_bytes)");
+done:
+    free(params);
+    return st;
+}
+
+static int dtype_from_wire(const char *name, enum dtype *out)
+{
+    int dtype = name[0] ? flags_choice_find(DTYPE_NAMES, name) : DTYPE_F32;
+    if (dtype >= 0)
+        *out = (enum dtype)dtype;
+    return dtype >= 0;
+}
+
+/* The fields that are numbers within bounds: NULL, or which is not. */
+static const char *number_problem(const Weir__V1__Job *from)
+{
+    const uint64_t most = (uint64_t)MESSAGE_MAX_STEP;
+    if (from->n_workers > JOB_MAX_WORKERS)
+        return "n_workers is out of bounds";
+    if (from->train_steps > most)
+        return "train_steps is out of bounds";
+    if (from->aggregate > (from->n_workers ? from->n_workers : JOB_MAX_WORKERS))
+        return "aggregate is above n_workers";
+    if (from->staleness > most)
+        return "staleness is out of bounds";
+    return from->batch_size > JOB_MAX_BATCH ? "batch_size is out of bounds" : NULL;
+}
+
+/* All but the optimizer and the table of chunks. */
+static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *to,
+                                    char why[MESSAGE_WHY_BYTES])
+{
+    const char *wrong = number_problem(from);
+    if (wrong)
+        return message_invalid(why, wrong);
+    int mode = flags_choice_find(JOB_SYNC_MODES, from->sync_mode);
+    if (mode < 0)
+        return message_invalid(why, "sync_mode is none of sync, async, ssp");
+    *to = (struct net_job){.n_workers = (int)from->n_workers,
+                           .sync_mode = (enum job_sync_mode)mode,
+                           .train_steps = (int64_t)from->train_steps,
+                           .seed = from->seed,
+                           .aggregate = (int)from->aggregate,
+                           .staleness = (int64_t)from->staleness,
+                           .delay_compensation = from->delay_compensation,
+                           .batch = (int)from->batch_size};
+    if (to->aggregate == 0)
+        to->aggregate = to->n_workers;
+    if (!dtype_from_wire(from->push_dtype, &to->push_dtype) ||
+        !dtype_from_wire(from->version_dtype, &to->version_dtype))
+        return message_invalid(why, "push_dtype or version_dtype is none of " DTYPE_NAMES);
+    struct net_job known = *to;
+    if (known.n_workers == 0) /* not said: any number may be meant */
+        known.n_workers = JOB_MAX_WORKERS;
+    wrong = job_check_mode(&known);
+    return wrong ? message_invalid(why, wrong) : ST_OK;
+}
+
+enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
+                                  struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
+{
+    struct net_job plain;
+    if (!from)
+        return message_invalid(why, "there is no job in it");
+    enum status st = fields_from_wire(from, &plain, why);
+    if (st == ST_OK)
+        st = optim_from_wire(from->optimizer, &plain.optim, why);
+    plain.optim.total_steps = from->train_steps;
+    if (st == ST_OK)
+        st = chunks_from_wire(from, chunks, why);
+    if (st == ST_OK)
+        *job = plain;
+    return st;
+}
+
+void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to)
+{
+    if (!text || strlen(text) > JOB_MAX_MODEL_BYTES)
+        return;
+    to->model = (char *)(uintptr_t)text;
+    to->hidden_units = (uint32_t)hidden_units;
+}
+
+enum status message_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
+                                    char why[MESSAGE_WHY_BYTES])
+{
+    if (strlen(from->model) > JOB_MAX_MODEL_BYTES || from->hidden_units > INT32_MAX)
+        return message_invalid(why, "the model's text or its hidden units are out of bounds");
+    char *copy = from->model[0] ? strdup(from->model) : NULL;
+    if (from->model[0] && !copy)
+        return ST_NOMEM;
+    *text = copy;
+    *hidden_units = (int)from->hidden_units;
+    return ST_OK;
+}

@@ -1,0 +1,114 @@
+/* net/wire/payload.c - reading a payload where it lies, in spans cut anywhere; see frame.h. */
+#include "base/digest.h"
+#include "net/shm/segment.h"
+#include "net/wire/frame.h"
+#include <string.h>
+
+/* Gives the payload's next run of bytes; 0 at its end. */
+struct walk {
+    const struct net_span *span;
+    size_t skip, left;
+};
+
+static size_t next_run(struct walk *w, const uint8_t **data)
+{
+    while (w->left > 0) {
+        size_t n = w->span->n - w->skip;
+        *data = w->span->data + w->skip;
+        w->span++;
+        w->skip = 0;
+        if (n > w->left)
+            n = w->left;
+        w->left -= n;
+        if (n > 0)
+            return n;
+    }
+    return 0;
+}
+
+int payload_find(const struct net_shared *segment, struct net_piece *piece, struct net_span *span)
+{
+    if (piece->shared_offset == 0 || piece->payload.bytes > 0)
+        return 0;
+    span->data = net_shared_at(segment, piece->shared_offset - 1, piece->shared_bytes);
+    span->n = piece->shared_bytes;
+    piece->payload = (struct net_payload){span, 0, span->n};
+    return span->data != NULL;
+}
+
+uint32_t payload_crc32c(const struct net_payload *p)
+{
+    struct walk w = {p->span, p->skip, p->bytes};
+    const uint8_t *data;
+    uint32_t crc = 0;
+    for (size_t n; (n = next_run(&w, &data)) > 0;)
+        crc = digest_crc32c(crc, data, n);
+    return crc;
+}
+
+void payload_each_run(const struct net_payload *p, size_t size,
+                      void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx)
+{
+    struct walk w = {p->span, p->skip, p->bytes};
+    const uint8_t *data;
+    uint8_t cut[sizeof(float)];
+    size_t n_cut = 0, first = 0;
+    for (size_t n; (n = next_run(&w, &data)) > 0;) {
+        while (n_cut > 0 && n_cut < size && n_cut < sizeof cut && n > 0) {
+            cut[n_cut++] = *data++;
+            n--;
+        }
+        if (n_cut == size) {
+            fn(ctx, first++, cut, 1);
+            n_cut = 0;
+        }
+        size_t whole = n / size;
+        if (whole > 0)
+            fn(ctx, first, data, whole);
+        first += whole;
+        for (size_t i = whole * size; i < n && n_cut < sizeof cut; i++)
+            cut[n_cut++] = data[i];
+    }
+}
+
+struct decoding {
+    enum dtype dtype;
+    float *dst;
+};
+
+static void decode_run(void *ctx, size_t first, const void *src, size_t n)
+{
+    const struct decoding *d = ctx;
+    dtype_decode(d->dtype, d->dst + first, src, n);
+}
+
+static void copy(const struct net_payload *p, void *dst, uint32_t *crc)
+{
+    struct walk w = {p->span, p->skip, p->bytes};
+    const uint8_t *data;
+    uint8_t *to = dst;
+    for (size_t n; (n = next_run(&w, &data)) > 0; to += n) {
+        if (crc)
+            *crc = digest_crc32c(*crc, data, n);
+        memcpy(to, data, n);
+    }
+}
+
+void payload_copy(const struct net_payload *p, void *dst)
+{
+    copy(p, dst, NULL);
+}
+
+void payload_decode(const struct net_payload *p, enum dtype d, float *dst, uint32_t *crc)
+{
+    struct decoding to = {d, dst};
+    if (crc)
+        *crc = 0;
+    if (d == DTYPE_F32) {
+        copy(p, dst, crc);
+        return;
+    }
+    if (crc)
+        *crc = payload_crc32c(p);
+    payload_each_run(p, dtype_size(d), decode_run, &to);
+}

@@ -1,0 +1,84 @@
+/* net/wire/plan.c - see plan.h. */
+#include "net/wire/plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+static enum status copy_ints(const int *from, int n, int **out)
+{
+    if (!from)
+        return ST_OK;
+    *out = malloc((size_t)(n > 0 ? n : 1) * sizeof **out);
+    if (!*out)
+        return ST_NOMEM;
+    memcpy(*out, from, (size_t)n * sizeof **out);
+    return ST_OK;
+}
+
+static enum status copy_hosts(const struct hosts *from, struct hosts *out)
+{
+    return hosts_copy((const char *const *)from->addr, (size_t)from->n, out);
+}
+
+enum status net_plan_copy(const struct net_plan *p, struct net_plan **out)
+{
+    enum status st = ST_NOMEM;
+    struct net_plan *q = malloc(sizeof *q);
+    if (!q)
+        return ST_NOMEM;
+    *q = *p;
+    q->chunks = NULL;
+    q->member = q->shard = q->held_by = NULL;
+    q->servers = q->holders = (struct hosts){0, NULL};
+    TRY(chunks_create(p->chunks->params, p->chunks->n_params, p->chunks->chunk_bytes, &q->chunks));
+    TRY(copy_ints(p->member, p->n_members, &q->member));
+    TRY(copy_ints(p->shard, p->chunks->n_chunks, &q->shard));
+    TRY(copy_ints(p->held_by, p->chunks->n_chunks, &q->held_by));
+    TRY(copy_hosts(&p->servers, &q->servers));
+    TRY(copy_hosts(&p->holders, &q->holders));
+    *out = q;
+    q = NULL;
+done:
+    net_plan_free(q);
+    return st;
+}
+
+void net_plan_free(struct net_plan *p)
+{
+    if (!p)
+        return;
+    chunks_destroy(p->chunks);
+    free(p->member);
+    free(p->shard);
+    free(p->held_by);
+    hosts_free(&p->servers);
+    hosts_free(&p->holders);
+    free(p);
+}
+
+int net_plan_rank(const struct net_plan *p, int member)
+{
+    int low = 0, high = p->n_members;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (p->member[mid] < member)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < p->n_members && p->member[low] == member ? low : -1;
+}
+
+int net_plan_server(const struct net_plan *p, const char *addr)
+{
+    return hosts_find(&p->servers, addr);
+}
+
+/* In lockstep all members take part in each step; else so many contributions make a version, and
+ * where exactly a member reads the servers say. */
+uint64_t net_plan_position(const struct net_plan *p, int64_t step)
+{
+    int lockstep = job_in_lockstep(&p->job), most = job_aggregate(&p->job);
+    uint64_t members = (uint64_t)(lockstep || most > p->n_members ? p->n_members : most);
+    uint64_t steps = step > p->step ? (uint64_t)(step - p->step) : 0;
+    return p->position + steps * members * (uint64_t)p->job.batch;
+}

@@ -1,0 +1,51 @@
+/* net/wire/plan.h - a generation as ps 0 lays it down: who takes part, which server has which
+ * chunk, and what it goes on from. Sent whole to every server; workers learn their place in it by
+ * Join.
+ *
+ * A generation begins at `step` and ends at a Stop. What was planned (a worker or a server joins or
+ * leaves) stops at an announced step, and the next generation begins there from memory: nothing is
+ * done twice. What was lost stops at once: a worker, and the next begins at the last step that is
+ * complete everywhere, from memory (I4); a server, and it begins at the newest checkpoint.
+ *
+ * Owns:    its lists, its table of chunks.
+ * Threads: values.
+ * Errors:  ST_NOMEM. */
+#ifndef NET_WIRE_PLAN_H
+#define NET_WIRE_PLAN_H
+#include "net/wire/control.h"
+#include "net/wire/job.h"
+
+enum plan_source {
+    PLAN_FIRST, /* values come from the member of rank 0, by INIT */
+    PLAN_CHECKPOINT,
+    PLAN_MEMORY,
+    PLAN_N_SOURCES,
+};
+
+struct net_plan {
+    uint64_t generation; /* > 0 */
+    int64_t step;        /* its first version; 0 with PLAN_FIRST */
+    uint64_t position;   /* of that step's first sample */
+    struct net_job job;  /* n_workers: as the job's first member had it */
+    struct chunks *chunks;
+    int n_members, *member; /* indices, ascending; a member's rank is its place here */
+    struct hosts servers;   /* a server's number is its place here; [0] is ps 0 */
+    int *shard;             /* [n_chunks] number of the chunk's server */
+    enum plan_source source;
+    char restore[CONTROL_TEXT_BYTES]; /* CHECKPOINT: the manifest's name */
+    uint64_t before;                  /* MEMORY: the generation that it goes on from, */
+    struct hosts holders;             /* its servers, */
+    int *held_by;                     /* and [n_chunks] each chunk's place in `holders` */
+};
+
+/* A copy with lists of its own. */
+enum status net_plan_copy(const struct net_plan *p, struct net_plan **out);
+void net_plan_free(struct net_plan *p); /* NULL is fine */
+/* -1: the member has no place in it. */
+int net_plan_rank(const struct net_plan *p, int member);
+/* -1: no server of it is at this address. */
+int net_plan_server(const struct net_plan *p, const char *addr);
+/* Of step `step`, its first sample, counted from the first of the first pass. */
+uint64_t net_plan_position(const struct net_plan *p, int64_t step);
+
+#endif

@@ -1,0 +1,329 @@
+/* ps/admin.c - see admin.h. */
+#include "ps/admin.h"
+#include "base/clock.h"
+#include "ps/service/run.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ps_status {
+    struct ps_status_config cfg;
+    int64_t start_ns;
+
+    pthread_mutex_t lock; /* guards what follows */
+    char *model;          /* of the member that was let in last; NULL: none said it */
+    int hidden_units;
+    uint64_t generation; /* that steps are counted in for their pace, */
+    int64_t base_step;   /* from here */
+    int64_t base_ns;     /* and then on */
+};
+
+static int64_t ms_since(int64_t then_ns)
+{
+    return (clock_now_ns() - then_ns) / 1000000;
+}
+
+/* The steps per second since the generation's first member was let in here. Under the lock. */
+static double pace(struct ps_status *s, uint64_t generation, int64_t step)
+{
+    if (s->generation != generation) {
+        s->generation = generation;
+        s->base_step = step < 0 ? 0 : step; /* the first values are still coming in */
+        s->base_ns = clock_now_ns();
+    }
+    double seconds = (double)(clock_now_ns() - s->base_ns) * 1e-9;
+    return step > s->base_step && seconds > 0 ? (double)(step - s->base_step) / seconds : 0;
+}
+
+static void on_joined(void *ctx, const struct net_join *join)
+{
+    struct ps_status *s = ctx;
+    int ended;
+    struct run *run = ps_service_run(s->cfg.service, &ended);
+    int64_t step = run ? ps_store_step(run->store) : -1;
+    pthread_mutex_lock(&s->lock);
+    if (run)
+        pace(s, run->generation, step);
+    if (join->model && (!s->model || strcmp(s->model, join->model) != 0)) {
+        char *copy = strdup(join->model);
+        if (copy) { /* else the one before stays */
+            free(s->model);
+            s->model = copy;
+        }
+    }
+    if (join->model)
+        s->hidden_units = join->hidden_units;
+    pthread_mutex_unlock(&s->lock);
+    run_unref(run);
+}
+
+static enum member_state state_of(const struct ps_person *p)
+{
+    if (p->done)
+        return MEMBER_DONE;
+    if (p->leaving)
+        return p->missing_ms >= 0 ? MEMBER_LEFT : MEMBER_LEAVING;
+    if (!p->joined)
+        return MEMBER_EXPECTED;
+    return p->missing_ms >= 0 ? MEMBER_MISSING : MEMBER_TRAINING;
+}
+
+/* state: JOINING, or what the person itself says. */
+static void add_member(const struct ps_status *s, const struct ps_person *p, int joining,
+                       struct net_status *out)
+{
+    struct net_status_member *m = &out->members[out->n_members++];
+    *m = (struct net_status_member){
+        .member = p->member, .rank = -1, .state = joining ? MEMBER_JOINING : state_of(p)};
+    if (m->state == MEMBER_MISSING)
+        m->ms = p->missing_ms;
+    if (p->address[0])
+        snprintf(m->address, sizeof m->address, "%s", p->address);
+    else if (p->member < s->cfg.worker_hosts->n)
+        snprintf(m->address, sizeof m->address, "%s", s->cfg.worker_hosts->addr[p->member]);
+}
+
+/* How long the others waited for the members, and whom they wait for now. */
+static enum status fill_lateness(const struct ps_status *s, const struct run *run,
+                                 struct net_status *out)
+{
+    int n = run->plan->n_members, n_totals;
+    int64_t step;
+    enum status st = ST_NOMEM;
+    struct ps_late_total *totals = NULL;
+    struct ps_late_total *recent = calloc((size_t)n, sizeof *recent);
+    int *awaited = calloc((size_t)n, sizeof *awaited);
+    if (!recent || !awaited)
+        goto done;
+    TRY(ps_service_late(s->cfg.service, &totals, &n_totals));
+    out->n_recent = ps_stragglers_recent(ps_store_stragglers(run->store), recent);
+    ps_store_missing(run->store, clock_now_ns() - STATUS_AWAITED_MS * 1000000LL, awaited, &step);
+    for (int i = 0; i < out->n_members; i++) {
+        struct net_status_member *m = &out->members[i];
+        m->rank = m->state == MEMBER_JOINING ? -1 : net_plan_rank(run->plan, m->member);
+        if (m->member < n_totals) {
+            m->times = totals[m->member].times;
+            m->seconds = totals[m->member].seconds;
+        }
+        if (m->rank < 0)
+            continue;
+        m->recent_times = recent[m->rank].times;
+        m->recent_seconds = recent[m->rank].seconds;
+        m->awaited = awaited[m->rank];
+    }
+    st = ST_OK;
+done:
+    free(totals);
+    free(awaited);
+    free(recent);
+    return st;
+}
+
+static enum status fill_members(const struct ps_status *s, const struct run *run,
+                                struct net_status *out)
+{
+    struct ps_person *members = NULL, *waiting = NULL;
+    int n_members, n_waiting;
+    enum status st;
+    TRY(ps_service_people(s->cfg.service, &members, &n_members, &waiting, &n_waiting));
+    out->members = calloc((size_t)(n_members + n_waiting) + 1, sizeof *out->members);
+    TRY(out->members ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < n_members; i++)
+        add_member(s, &members[i], 0, out);
+    for (int i = 0; i < n_waiting; i++)
+        add_member(s, &waiting[i], 1, out);
+    st = fill_lateness(s, run, out);
+done:
+    free(members);
+    free(waiting);
+    return st;
+}
+
+/* Each server's share of the parameters. */
+static void fill_shares(const struct net_plan *plan, struct net_status *out)
+{
+    for (int i = 0; i < out->n_servers; i++) {
+        struct net_status_server *to = &out->servers[i];
+        for (int c = 0; c < plan->chunks->n_chunks; c++) {
+            int own = to->server == plan->shard[c];
+            to->n_chunks += own;
+            to->bytes += own ? (uint64_t)plan->chunks->chunks[c].n_elems * sizeof(float) : 0;
+        }
+    }
+}
+
+/* As ps 0 knows them: servers, checkpoints, what is under way. */
+static enum status fill_job(const struct ps_status *s, struct coordinator *c,
+                            struct net_status *out)
+{
+    static const enum server_state states[] = {[SERVER_PRESENT] = SERVER_HERE,
+                                               [SERVER_SILENT] = SERVER_MISSING,
+                                               [SERVER_JOINS] = SERVER_JOINING,
+                                               [SERVER_LEAVES] = SERVER_LEAVING};
+    struct coordinator_snapshot snap;
+    enum status st = coordinator_snapshot(c, &snap);
+    if (st != ST_OK)
+        return st;
+    out->servers = calloc((size_t)snap.n_servers + 1, sizeof *out->servers);
+    TRY(out->servers ? ST_OK : ST_NOMEM);
+    out->n_servers = snap.n_servers;
+    for (int i = 0; i < snap.n_servers; i++) {
+        const struct coordinator_server *from = &snap.servers[i];
+        struct net_status_server *to = &out->servers[i];
+        *to = (struct net_status_server){.server = from->view.number,
+                                         .state = states[from->view.kind],
+                                         .heard_ms = i == 0 ? 0 : from->view.heard_ms,
+                                         .up_ms = i == 0 ? out->up_ms : from->view.up_ms};
+        memcpy(to->address, from->address, sizeof to->address);
+    }
+    if (snap.plan)
+        fill_shares(snap.plan, out);
+    memcpy(out->change, snap.change, sizeof out->change);
+    if (s->cfg.folder)
+        snprintf(out->checkpoints.folder, sizeof out->checkpoints.folder, "%s", s->cfg.folder);
+    out->checkpoints.last = snap.last_step;
+    out->checkpoints.ordered = snap.order_step;
+    out->checkpoints.wanted = snap.wanted;
+    out->checkpoints.given = snap.given;
+done:
+    coordinator_snapshot_free(&snap);
+    return st;
+}
+
+/* As any other server knows them. */
+static enum status fill_plan(const struct ps_status *s, const struct run *run,
+                             struct net_status *out)
+{
+    const struct hosts *hosts = run ? &run->plan->servers : s->cfg.ps_hosts;
+    out->servers = calloc((size_t)hosts->n + 1, sizeof *out->servers);
+    if (!out->servers)
+        return ST_NOMEM;
+    out->n_servers = hosts->n;
+    for (int i = 0; i < hosts->n; i++) {
+        struct net_status_server *to = &out->servers[i];
+        int own = i == out->server;
+        *to = (struct net_status_server){.server = i,
+                                         .state = own ? SERVER_HERE : SERVER_UNKNOWN,
+                                         .heard_ms = own ? 0 : -1,
+                                         .up_ms = own ? out->up_ms : -1};
+        snprintf(to->address, sizeof to->address, "%s", hosts->addr[i]);
+    }
+    if (run)
+        fill_shares(run->plan, out);
+    return ST_OK;
+}
+
+static enum status fill_run(struct ps_status *s, const struct run *run, int with_model,
+                            struct net_status *out)
+{
+    const struct chunks *c = run->chunks;
+    out->generation = run->generation;
+    out->step = ps_store_step(run->store);
+    out->highest = ps_store_highest(run->store);
+    out->first_step = run->plan->step;
+    out->position = run_position(run, out->step < out->first_step ? out->first_step : out->step);
+    out->job = run->job;
+    pthread_mutex_lock(&s->lock);
+    out->steps_per_s = pace(s, run->generation, out->step);
+    out->model = with_model && s->model ? strdup(s->model) : NULL;
+    out->hidden_units = s->hidden_units;
+    int lacks = with_model && s->model && !out->model;
+    pthread_mutex_unlock(&s->lock);
+    if (lacks)
+        return ST_NOMEM;
+    enum status st = chunks_create(c->params, c->n_params, c->chunk_bytes, &out->chunks);
+    return st == ST_OK ? fill_members(s, run, out) : st;
+}
+
+static enum status on_status(void *ctx, int with_model, struct net_status *out)
+{
+    struct ps_status *s = ctx;
+    int ended;
+    enum status st = ST_OK;
+    struct run *run = ps_service_run(s->cfg.service, &ended);
+    struct coordinator *c = node_coordinator(s->cfg.node);
+    *out = (struct net_status){.server = run ? run->self : s->cfg.self,
+                               .step = -1,
+                               .highest = -1,
+                               .up_ms = ms_since(s->start_ns),
+                               .checkpoints = {.last = -1, .ordered = -1}};
+    TRY(c ? fill_job(s, c, out) : fill_plan(s, run, out));
+    if (run) {
+        TRY(fill_run(s, run, with_model, out));
+        out->state = ended                          ? STATE_DONE
+                     : ps_store_stopped(run->store) ? STATE_STOPPED
+                     : out->step < 0                ? STATE_STARTING
+                                                    : STATE_TRAINING;
+    }
+done:
+    run_unref(run);
+    return st;
+}
+
+static void command_checkpoint(struct ps_status *s, struct coordinator *c,
+                               struct net_command_reply *out)
+{
+    struct coordinator_snapshot snap;
+    if (!s->cfg.folder) {
+        snprintf(out->text, sizeof out->text,
+                 "this job keeps no checkpoints: its servers have no --checkpoint_dir");
+        return;
+    }
+    coordinator_request(c);
+    if (coordinator_snapshot(c, &snap) != ST_OK) {
+        snprintf(out->text, sizeof out->text, "the server is out of memory");
+        return;
+    }
+    out->wanted = snap.wanted;
+    coordinator_snapshot_free(&snap);
+    out->answer = COMMAND_ACCEPTED;
+    snprintf(out->text, sizeof out->text, "a checkpoint is on its way");
+}
+
+static void on_command(void *ctx, const struct net_command *command, struct net_command_reply *out)
+{
+    struct ps_status *s = ctx;
+    struct coordinator *c = node_coordinator(s->cfg.node);
+    int taken = 0;
+    if (!c)
+        snprintf(out->text, sizeof out->text, "commands are for ps:0 (%.100s)",
+                 s->cfg.ps_hosts->addr[0]);
+    else if (command->kind == COMMAND_CHECKPOINT)
+        command_checkpoint(s, c, out);
+    else if (command->kind == COMMAND_REMOVE_WORKER)
+        taken = coordinator_command(c, COORD_REMOVE_WORKER, command->index, out->text);
+    else
+        taken = coordinator_command(c, COORD_DRAIN_SERVER, command->index, out->text);
+    if (taken && command->kind == COMMAND_REMOVE_WORKER)
+        ps_service_remove(s->cfg.service, command->index);
+    if (taken)
+        out->answer = COMMAND_ACCEPTED;
+}
+
+enum status ps_status_create(const struct ps_status_config *cfg, struct ps_status **out)
+{
+    struct ps_status *s = calloc(1, sizeof *s);
+    if (!s)
+        return ST_NOMEM;
+    s->cfg = *cfg;
+    s->start_ns = clock_now_ns();
+    pthread_mutex_init(&s->lock, NULL);
+    *out = s;
+    return ST_OK;
+}
+
+void ps_status_destroy(struct ps_status *s)
+{
+    if (!s)
+        return;
+    free(s->model);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+struct net_server_people ps_status_people(struct ps_status *s)
+{
+    return (struct net_server_people){
+        .ctx = s, .joined = on_joined, .status = on_status, .command = on_command};
+}

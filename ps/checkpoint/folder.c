@@ -1,0 +1,350 @@
+/* ps/checkpoint/folder.c - see folder.h: claims, looks, the folder's id. A lease's epoch is its
+ * name, which no damage to its bytes changes; what is in it only tells who that is. */
+#include "ps/checkpoint/folder.h"
+#include "base/log.h"
+#include "files/durable.h"
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { TEXT_BYTES = 4096, MOST_CLAIMS = 16 };
+static const char id_name[] = "folder-id";
+
+/* The highest epochs that the folder's names tell of. */
+struct seen {
+    uint64_t lease; /* 0: there is none */
+    uint64_t any;   /* of anything */
+    int mine;       /* the lease that was asked about is there */
+};
+
+static void lease_path(const char *folder, uint64_t epoch, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/lease-%" PRIu64, folder, epoch);
+}
+
+/* 0: it is no lease's name. */
+static uint64_t lease_epoch(const char *name)
+{
+    char own[64];
+    uint64_t epoch = 0;
+    if (sscanf(name, "lease-%8" SCNu64, &epoch) != 1 || epoch > TERM_MAX_EPOCH)
+        return 0;
+    snprintf(own, sizeof own, "lease-%" PRIu64, epoch);
+    return strcmp(name, own) == 0 ? epoch : 0;
+}
+
+/* Calls for each of the folder's names. A folder that is not there has none. */
+static enum status each_name(const char *folder, void (*visit)(void *ctx, const char *name),
+                             void *ctx)
+{
+    DIR *dir = opendir(folder);
+    if (!dir && errno == ENOENT)
+        return ST_OK;
+    errno = dir ? 0 : errno;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        visit(ctx, e->d_name);
+        errno = 0;
+    }
+    enum status st = errno ? status_of_errno(errno) : ST_OK;
+    if (st != ST_OK)
+        LOG_E("%s: cannot be read: %s", folder, strerror(errno));
+    if (dir)
+        closedir(dir);
+    return st;
+}
+
+struct looking {
+    struct seen *seen;
+    uint64_t mine;
+};
+
+static void see(void *ctx, const char *name)
+{
+    struct looking *k = ctx;
+    struct ps_name is;
+    uint64_t epoch = lease_epoch(name);
+    if (epoch > k->seen->lease)
+        k->seen->lease = epoch;
+    k->seen->mine |= epoch > 0 && epoch == k->mine;
+    ps_name_parse(name, &is);
+    if (is.kind != PS_NAME_OTHER && ps_term_epoch(is.id.generation) > epoch)
+        epoch = ps_term_epoch(is.id.generation);
+    if (epoch > k->seen->any)
+        k->seen->any = epoch;
+}
+
+static enum status look(const char *folder, uint64_t mine, struct seen *out)
+{
+    *out = (struct seen){0};
+    return each_name(folder, see, &(struct looking){out, mine});
+}
+
+/* Of the file that versions before epochs kept. */
+static uint64_t recorded_generation(const char *folder)
+{
+    char path[PATH_MAX];
+    uint64_t generation = 0;
+    FILE *f = NULL;
+    if ((size_t)snprintf(path, sizeof path, "%s/generation", folder) < sizeof path)
+        f = fopen(path, "re");
+    if (!f || fscanf(f, "%18" SCNu64, &generation) != 1)
+        generation = 0;
+    if (f)
+        fclose(f);
+    return generation;
+}
+
+/* The file's text, at most TEXT_BYTES - 1 of it. ST_NOT_FOUND: not logged. */
+static enum status read_text(const char *path, char text[TEXT_BYTES])
+{
+    FILE *f = fopen(path, "re");
+    if (!f && errno == ENOENT)
+        return ST_NOT_FOUND;
+    size_t n = f ? fread(text, 1, TEXT_BYTES - 1, f) : 0;
+    enum status st = !f || ferror(f) ? ST_IO : ST_OK;
+    if (st != ST_OK)
+        LOG_E("%s: cannot be read: %s", path, strerror(errno));
+    text[n] = 0;
+    if (f)
+        fclose(f);
+    return st;
+}
+
+/* What the lease of the epoch says; without an address if it is damaged. */
+static enum status read_lease(const char *folder, uint64_t epoch, struct ps_lease *out)
+{
+    char path[PATH_MAX], text[TEXT_BYTES];
+    *out = (struct ps_lease){.epoch = epoch};
+    lease_path(folder, epoch, path);
+    enum status st = read_text(path, text);
+    if (st != ST_OK)
+        return st;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const char *incarnation = json_string_value(json_object_get(root, "incarnation"));
+    const char *address = json_string_value(json_object_get(root, "address"));
+    if (incarnation && address && strlen(incarnation) == 16 &&
+        strlen(address) < sizeof out->address) {
+        out->incarnation = strtoull(incarnation, NULL, 16);
+        memcpy(out->address, address, strlen(address) + 1);
+    }
+    json_decref(root);
+    return ST_OK;
+}
+
+static const char *who(const struct ps_lease *l)
+{
+    return l->address[0] ? l->address : "an unknown ps 0";
+}
+
+/* ST_BUSY: the epoch has a lease (not logged). */
+static enum status record(const char *folder, const struct ps_lease *l)
+{
+    char path[PATH_MAX], incarnation[20];
+    lease_path(folder, l->epoch, path);
+    snprintf(incarnation, sizeof incarnation, "%016" PRIx64, l->incarnation);
+    json_t *root = json_pack("{s:I, s:s, s:s}", "epoch", (json_int_t)l->epoch, "incarnation",
+                             incarnation, "address", l->address);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    enum status st = text ? durable_put_new(path, text, strlen(text)) : ST_NOMEM;
+    if (!text)
+        LOG_E("%s: out of memory, or the address '%s' is no text", path, l->address);
+    free(text);
+    json_decref(root);
+    return st;
+}
+
+struct tidying {
+    const char *folder;
+    uint64_t epoch;
+    enum status st;
+};
+
+/* What the owner before was about to remove: it may be what training goes on from. */
+static void rename_back(void *ctx, const char *name)
+{
+    struct tidying *t = ctx;
+    struct ps_name is;
+    char from[PATH_MAX], to[PATH_MAX], plain[MANIFEST_NAME_BYTES];
+    ps_name_parse(name, &is);
+    if (is.kind != PS_NAME_MANIFEST || !is.old)
+        return;
+    ps_manifest_name(is.id, plain);
+    if ((size_t)snprintf(from, sizeof from, "%s/%s", t->folder, name) >= sizeof from ||
+        (size_t)snprintf(to, sizeof to, "%s/%s", t->folder, plain) >= sizeof to)
+        return;
+    enum status st = durable_rename(from, to);
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        t->st = st;
+}
+
+static void remove_lower(void *ctx, const char *name)
+{
+    struct tidying *t = ctx;
+    char path[PATH_MAX];
+    uint64_t epoch = lease_epoch(name);
+    if (epoch == 0 || epoch >= t->epoch)
+        return;
+    lease_path(t->folder, epoch, path);
+    durable_remove(path); /* the higher one counts anyway */
+}
+
+/* An epoch that nobody has, with its lease. */
+static enum status take_epoch(const char *folder, uint64_t above, struct ps_lease *l,
+                              struct ps_lease *before)
+{
+    struct seen seen;
+    enum status st = ST_BUSY;
+    for (int i = 0; i < MOST_CLAIMS && st == ST_BUSY; i++) {
+        TRY(look(folder, 0, &seen));
+        *before = (struct ps_lease){0};
+        if (seen.lease > 0)
+            read_lease(folder, seen.lease, before);
+        uint64_t highest = seen.any > above ? seen.any : above;
+        uint64_t old = ps_term_epoch(recorded_generation(folder));
+        l->epoch = (old > highest ? old : highest) + 1;
+        if (l->epoch > TERM_MAX_EPOCH) {
+            LOG_E("%s: its epochs are used up (%" PRIu64 "); start with another --checkpoint_dir "
+                  "and --restore=%s",
+                  folder, highest, folder);
+            return ST_RANGE;
+        }
+        st = record(folder, l);
+    }
+    if (st == ST_BUSY)
+        LOG_E("%s: others claim it all the time; stop all programs that are ps 0 with this "
+              "--checkpoint_dir, but one",
+              folder);
+done:
+    return st;
+}
+
+enum status ps_folder_claim(const char *folder, uint64_t incarnation, const char *address,
+                            uint64_t above, struct ps_lease *out)
+{
+    struct ps_lease l = {.incarnation = incarnation}, before, other;
+    struct tidying t = {.folder = folder, .st = ST_OK};
+    struct seen seen;
+    enum status st = ST_OK;
+    snprintf(l.address, sizeof l.address, "%s", address);
+    TRY(take_epoch(folder, above, &l, &before));
+    TRY(look(folder, l.epoch, &seen));
+    if (seen.lease > l.epoch) {
+        read_lease(folder, seen.lease, &other);
+        LOG_E("%s: %s claimed it at the same moment (epoch %" PRIu64 "); only one ps 0 may have "
+              "this --checkpoint_dir",
+              folder, who(&other), seen.lease);
+        return ST_BUSY;
+    }
+    TRY(each_name(folder, rename_back, &t));
+    TRY(t.st);
+    t.epoch = l.epoch;
+    TRY(each_name(folder, remove_lower, &t));
+    if (before.epoch > 0 && before.incarnation != incarnation)
+        LOG_I("%s: taken from %s (epoch %" PRIu64 "), which ends if it is still there; epoch "
+              "%" PRIu64,
+              folder, who(&before), before.epoch, l.epoch);
+    *out = l;
+done:
+    return st;
+}
+
+enum status ps_folder_lease(const char *folder, struct ps_lease *out)
+{
+    struct seen seen;
+    struct ps_lease l = {0};
+    enum status st = look(folder, 0, &seen);
+    if (st == ST_OK && seen.lease > 0)
+        st = read_lease(folder, seen.lease, &l);
+    if (st == ST_OK || st == ST_NOT_FOUND)
+        *out = l;
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+static enum status refuse(const char *folder, uint64_t epoch, const struct ps_lease *mine)
+{
+    struct ps_lease other = {0};
+    read_lease(folder, epoch, &other);
+    LOG_E("%s: %s has claimed it since (epoch %" PRIu64 ", this ps 0 has %" PRIu64 "): this ps 0 "
+          "was replaced, and ends; it removes nothing",
+          folder, who(&other), epoch, mine->epoch);
+    return ST_REFUSED;
+}
+
+enum status ps_folder_still_owner(const char *folder, const struct ps_lease *mine)
+{
+    struct seen seen;
+    struct ps_lease there;
+    enum status st = ST_OK;
+    TRY(look(folder, mine->epoch, &seen));
+    if (seen.lease == 0 && seen.any <= mine->epoch) {
+        LOG_W("%s: it was emptied; epoch %" PRIu64 " is recorded again", folder, mine->epoch);
+        st = record(folder, mine);
+        if (st != ST_BUSY)
+            return st;
+        TRY(look(folder, mine->epoch, &seen));
+    }
+    if (!seen.mine || seen.lease > mine->epoch)
+        return refuse(folder, seen.lease, mine);
+    TRY(read_lease(folder, mine->epoch, &there));
+    if (there.address[0] && there.incarnation != mine->incarnation)
+        return refuse(folder, mine->epoch, mine);
+done:
+    return st == ST_NOT_FOUND ? ST_IO : st; /* it went away after the look */
+}
+
+static enum status read_id(const char *path, char id[FOLDER_ID_BYTES])
+{
+    char text[TEXT_BYTES];
+    enum status st = read_text(path, text);
+    if (st != ST_OK)
+        return st;
+    if (strspn(text, "0123456789abcdef") != FOLDER_ID_BYTES - 1) {
+        LOG_E("%s: is no folder's number; remove the file, another is made", path);
+        return ST_INVALID;
+    }
+    snprintf(id, FOLDER_ID_BYTES, "%.*s", FOLDER_ID_BYTES - 1, text);
+    return ST_OK;
+}
+
+enum status ps_folder_is(const char *folder, const char *id)
+{
+    char path[PATH_MAX], there[FOLDER_ID_BYTES];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, id_name) >= sizeof path)
+        return ST_INVALID;
+    enum status st = read_id(path, there);
+    if (st == ST_NOT_FOUND || (st == ST_OK && strcmp(there, id) != 0)) {
+        LOG_W("%s: is not the folder that it was (emptied, or not mounted?): nothing is removed "
+              "for what is missing there",
+              folder);
+        st = ST_NOT_FOUND;
+    }
+    return st;
+}
+
+enum status ps_folder_id(const char *folder, char id[FOLDER_ID_BYTES])
+{
+    char path[PATH_MAX], text[FOLDER_ID_BYTES];
+    uint64_t random[2];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, id_name) >= sizeof path) {
+        LOG_E("%s/%s: the path is too long", folder, id_name);
+        return ST_INVALID;
+    }
+    enum status st = read_id(path, id);
+    if (st != ST_NOT_FOUND)
+        return st;
+    if (getrandom(random, sizeof random, 0) != sizeof random) {
+        LOG_E("%s: no random number to be had: %s", path, strerror(errno));
+        return ST_IO;
+    }
+    snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    st = durable_put_new(path, text, strlen(text));
+    if (st != ST_OK && st != ST_BUSY)
+        return st;
+    st = read_id(path, id); /* ours, or theirs */
+    return st == ST_NOT_FOUND ? ST_IO : st;
+}

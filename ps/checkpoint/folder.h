@@ -1,0 +1,79 @@
+/* ps/checkpoint/folder.h - who owns a folder of checkpoints, and what its owner does there.
+ *
+ * The owner is ps 0: the one that recorded the highest epoch. A claim creates the file
+ *     lease-E     {"epoch":E,"incarnation":"16 hex digits","address":"host:port"}
+ * which exists once or not at all, so no epoch is given twice; it does not ask whether the owner
+ * before is alive, which no file can tell: that one is fenced. It finds out at its next look, which
+ * it takes before each manifest and each removal, ends, and removes nothing. What it does between a
+ * look and its end harms nothing:
+ *   - names have the term in them (names.h): nothing of the new owner is replaced;
+ *   - it only touches what it listed before the look, so nothing that was made after the claim;
+ *   - a manifest is removed in two steps with a look between: renamed to old-..., then removed, and
+ *     its files only if it was this process that removed it. A claim renames all back first.
+ * Readers know both names.
+ *
+ * folder-id: a random number, to see whether two servers have the same folder.
+ *
+ * Threads: any, but one at a time claims, writes manifests and sweeps. All of it waits for the disk
+ *          (a hung one: for ever): call from a thread that nothing else waits for.
+ * Errors:  ST_REFUSED (fenced), ST_BUSY (somebody else claimed at the same moment), ST_RANGE (no
+ *          epochs left), ST_IO, ST_INVALID, ST_NOMEM; logged, but for ps_folder_check_files. */
+#ifndef PS_CHECKPOINT_FOLDER_H
+#define PS_CHECKPOINT_FOLDER_H
+#include "ps/checkpoint/manifest.h"
+
+enum { LEASE_ADDRESS_BYTES = 256 };
+
+struct ps_lease {
+    uint64_t epoch; /* 0: there is none */
+    uint64_t incarnation;
+    char address[LEASE_ADDRESS_BYTES]; /* of ps 0; empty: the lease cannot be read */
+};
+
+/* Makes the caller the owner, with an epoch higher than any recorded or used here and than `above`
+ * (the highest that servers and workers name; 0: none does), durably. A line tells who is fenced.
+ */
+enum status ps_folder_claim(const char *folder, uint64_t incarnation, const char *address,
+                            uint64_t above, struct ps_lease *out);
+/* The present owner's; epoch 0: nobody ever claimed the folder, or it is not there. */
+enum status ps_folder_lease(const char *folder, struct ps_lease *out);
+/* ST_OK: nobody claimed the folder since. ST_REFUSED: somebody did; the caller ends. Where the
+ * folder was emptied, the lease is recorded again. */
+enum status ps_folder_still_owner(const char *folder, const struct ps_lease *mine);
+
+/* As ps_manifest_list, of the folder with this id. */
+enum status ps_folder_list(const char *folder, const char *id, struct ps_manifest_place **out,
+                           int *n);
+
+/* 32 hex digits and a 0; made at the first call in a folder, by whoever comes first. */
+enum status ps_folder_id(const char *folder, char id[FOLDER_ID_BYTES]);
+/* ST_NOT_FOUND (logged): it was lost, emptied or is not mounted: what is seen there says nothing of
+ * what was kept. Makes no id. */
+enum status ps_folder_is(const char *folder, const char *id);
+
+struct ps_folder_check {
+    const unsigned char *here; /* [n_files] 1: this file is in this folder; NULL: all are */
+    int64_t deadline_ns;       /* for files that are missing or short: another client's view of a
+                                  network folder is late */
+    /* Waits until then, or less; 1: give up. NULL: nothing is tried again. */
+    int (*wait)(void *ctx, int64_t until_ns);
+    void *ctx;
+};
+/* Before the manifest is written: each file is there, has its size, a header with its checksum, and
+ * is of this generation, step and server. Not logged; `why` names the first file that is not.
+ * ST_NOT_FOUND, ST_CORRUPT, ST_IO, ST_NOMEM, ST_CANCELLED. */
+enum status ps_folder_check_files(const char *folder, const struct ps_manifest *m,
+                                  const struct ps_folder_check *how, char why[MANIFEST_WHY_BYTES]);
+
+struct ps_sweep {
+    const struct ps_lease *owner;          /* NULL: the folder has no lease, nobody is asked */
+    int keep;                              /* the newest that can be read; 0: all */
+    struct ps_checkpoint_id writing, base; /* these are kept besides; generation 0: none */
+    struct ps_checkpoint_id given_up;      /* of this one, files that may yet be finished */
+};
+/* Removes manifests that are more than `keep`, then their files; files that no manifest names; what
+ * was never finished. Writes `checkpoint`. Nothing of a higher epoch is touched. Before a
+ * checkpoint is written (it makes room) and after it, whether it was made or not. */
+enum status ps_folder_sweep(const char *folder, const struct ps_sweep *what);
+
+#endif

@@ -1,0 +1,535 @@
+/* ps/checkpoint/manifest.c - see manifest.h: the JSON. The folder is in retention.c. */
+#include "ps/checkpoint/manifest.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "files/durable.h"
+#include "net/wire/control.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    MAX_BYTES = 32 << 20,
+    MAX_FILES = 4096,
+    TAIL_BYTES = 21,   /* ,"crc32c":"XXXXXXXX"} */
+    LEAST_ELEMENT = 8, /* bytes of text behind each container of the JSON, at least */
+};
+static const char format[] = "weir checkpoint";
+static const char tail_format[] = ",\"crc32c\":\"%08x\"}";
+
+static struct ps_checkpoint_id id_of(const struct ps_manifest *m)
+{
+    return (struct ps_checkpoint_id){m->generation, m->step};
+}
+
+static json_t *optimizer_to_json(const struct optim_config *o)
+{
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", optim_name(o->kind),
+                     "learning_rate", (double)o->learning_rate, "momentum", (double)o->momentum,
+                     "decay", (double)o->decay, "beta1", (double)o->beta1, "beta2",
+                     (double)o->beta2, "epsilon", (double)o->epsilon, "weight_decay",
+                     (double)o->weight_decay, "lr_schedule", optim_schedule_name(o->schedule));
+}
+
+static json_t *job_to_json(const struct net_job *job)
+{
+    return json_pack("{s:i, s:s, s:o, s:I, s:I, s:i, s:I, s:f, s:s, s:s}", "workers",
+                     job->n_workers, "sync_mode", job_sync_mode_name(job->sync_mode), "optimizer",
+                     optimizer_to_json(&job->optim), "train_steps", (json_int_t)job->train_steps,
+                     "seed", (json_int_t)job->seed, "aggregate", job->aggregate, "staleness",
+                     (json_int_t)job->staleness, "delay_compensation",
+                     (double)job->delay_compensation, "push_dtype", dtype_name(job->push_dtype),
+                     "version_dtype", dtype_name(job->version_dtype));
+}
+
+static json_t *params_to_json(const struct chunks *chunks)
+{
+    json_t *list = json_array();
+    int failed = !list;
+    for (int i = 0; i < chunks->n_params; i++) {
+        const struct net_param *p = &chunks->params[i];
+        json_t *shape = json_array();
+        for (int d = 0; d < p->shape.n_dims; d++)
+            failed |= json_array_append_new(shape, json_integer(p->shape.dim[d])) != 0;
+        json_t *param = json_pack("{s:s, s:o}", "name", p->name, "shape", shape);
+        if (p->rule == PARAM_AVERAGE)
+            failed |= json_object_set_new(param, "average", json_real((double)p->keep)) != 0;
+        failed |= json_array_append_new(list, param) != 0;
+    }
+    if (!failed)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+enum status ps_manifest_digest(const struct net_job *job, const struct chunks *chunks, char hex[65])
+{
+    enum status st = ST_NOMEM;
+    struct digest_sha256 *d = NULL;
+    json_t *what =
+        json_pack("{s:o, s:o, s:I, s:s}", "parameters", params_to_json(chunks), "optimizer",
+                  optimizer_to_json(&job->optim), "seed", (json_int_t)job->seed, "sync_mode",
+                  job_sync_mode_name(job->sync_mode));
+    char *text = what ? json_dumps(what, JSON_COMPACT) : NULL;
+    if (!text)
+        goto done;
+    TRY(digest_sha256_create(&d));
+    digest_sha256_update(d, text, strlen(text));
+    digest_sha256_hex(d, hex);
+done:
+    if (st != ST_OK)
+        LOG_E("out of memory for the name of a checkpoint's job");
+    digest_sha256_destroy(d);
+    free(text);
+    json_decref(what);
+    return st;
+}
+
+static json_t *files_to_json(const struct ps_manifest *m)
+{
+    json_t *list = json_array();
+    int failed = !list;
+    for (int i = 0; i < m->n_files; i++) {
+        char name[MANIFEST_NAME_BYTES], crc[16];
+        ps_manifest_file_name(id_of(m), i, m->n_files, name);
+        snprintf(crc, sizeof crc, "%08x", m->files[i].crc32c);
+        json_t *file = json_pack("{s:s, s:I, s:s}", "name", name, "bytes",
+                                 (json_int_t)m->files[i].bytes, "header_crc32c", crc);
+        if (file && m->folder && m->folder[i][0])
+            failed |= json_object_set_new(file, "folder", json_string(m->folder[i])) != 0;
+        failed |= json_array_append_new(list, file) != 0;
+    }
+    if (!failed)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* 1 if the progress was added. */
+static int add_progress(json_t *root, const struct ps_progress *p)
+{
+    json_t *members = json_array(), *servers = json_array();
+    int failed = 0;
+    for (int i = 0; i < p->n_members; i++)
+        failed |= json_array_append_new(members, json_integer(p->member[i])) != 0;
+    for (int i = 0; i < p->servers.n; i++)
+        failed |= json_array_append_new(servers, json_string(p->servers.addr[i])) != 0;
+    failed |= json_object_set_new(root, "position", json_integer((json_int_t)p->position)) != 0;
+    failed |= json_object_set_new(root, "members", members) != 0;
+    failed |= json_object_set_new(root, "servers", servers) != 0;
+    return !failed;
+}
+
+/* 1 if the chunks' places were added. */
+static int add_shard(json_t *root, const struct ps_manifest *m)
+{
+    json_t *list = json_array();
+    int failed = !list;
+    for (int i = 0; i < m->chunks->n_chunks; i++)
+        failed |= json_array_append_new(list, json_integer(m->shard[i])) != 0;
+    failed |= json_object_set_new(root, "shard", list) != 0;
+    return !failed;
+}
+
+static json_t *manifest_to_json(const struct ps_manifest *m)
+{
+    json_t *root =
+        json_pack("{s:s, s:i, s:I, s:I, s:o, s:I, s:o, s:o}", "format", format, "version", 1,
+                  "step", (json_int_t)m->step, "generation", (json_int_t)m->generation, "job",
+                  job_to_json(&m->job), "chunk_bytes", (json_int_t)m->chunks->chunk_bytes,
+                  "parameters", params_to_json(m->chunks), "files", files_to_json(m));
+    if (!root || ((!m->progress.known || add_progress(root, &m->progress)) &&
+                  (!m->shard || add_shard(root, m))))
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+enum status ps_manifest_write(const char *folder, const struct ps_manifest *m)
+{
+    enum status st = ST_OK;
+    char path[PATH_MAX], name[MANIFEST_NAME_BYTES], tail[TAIL_BYTES + 1];
+    struct durable f;
+    json_t *json = manifest_to_json(m);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    ps_manifest_name(id_of(m), name);
+    int fits = (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path;
+    json_decref(json);
+    if (!text || !fits) {
+        LOG_E("%s/%s: %s", folder, name, fits ? "out of memory" : "the path is too long");
+        free(text);
+        return fits ? ST_NOMEM : ST_IO;
+    }
+    size_t n = strlen(text) - 1; /* without its last brace */
+    snprintf(tail, sizeof tail, tail_format, digest_crc32c(0, text, n));
+    st = durable_begin(&f, path);
+    if (st == ST_OK) {
+        TRY(durable_write(&f, text, n));
+        TRY(durable_write(&f, tail, strlen(tail)));
+        TRY(durable_write(&f, "\n", 1));
+        TRY(durable_commit(&f));
+    done:
+        durable_end(&f);
+    }
+    free(text);
+    return st;
+}
+
+static enum status corrupt(char why[MANIFEST_WHY_BYTES], const char *text)
+{
+    snprintf(why, MANIFEST_WHY_BYTES, "%s", text);
+    return ST_CORRUPT;
+}
+
+/* The number of the name among those that name_of gives; -1: it is none of them. */
+static int index_of(const char *name, const char *(*name_of)(int), int n)
+{
+    int i = 0;
+    while (name && i < n && strcmp(name, name_of(i)))
+        i++;
+    return name && i < n ? i : -1;
+}
+
+static const char *optim_at(int i)
+{
+    return optim_name((enum optim_kind)i);
+}
+
+static const char *schedule_at(int i)
+{
+    return optim_schedule_name((enum optim_schedule)i);
+}
+
+static const char *mode_at(int i)
+{
+    return job_sync_mode_name((enum job_sync_mode)i);
+}
+
+static const char *dtype_at(int i)
+{
+    return dtype_name((enum dtype)i);
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+static float number_of(const json_t *o, const char *key)
+{
+    return (float)json_number_value(json_object_get(o, key));
+}
+
+static int64_t integer_of(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+static int optimizer_from_json(const json_t *o, struct optim_config *to)
+{
+    int kind = index_of(text_of(o, "name"), optim_at, OPTIM_N_KINDS);
+    int schedule = index_of(text_of(o, "lr_schedule"), schedule_at, SCHEDULE_N_KINDS);
+    if (kind < 0 || schedule < 0)
+        return 0;
+    *to = (struct optim_config){.kind = (enum optim_kind)kind,
+                                .learning_rate = number_of(o, "learning_rate"),
+                                .momentum = number_of(o, "momentum"),
+                                .decay = number_of(o, "decay"),
+                                .beta1 = number_of(o, "beta1"),
+                                .beta2 = number_of(o, "beta2"),
+                                .epsilon = number_of(o, "epsilon"),
+                                .weight_decay = number_of(o, "weight_decay"),
+                                .schedule = (enum optim_schedule)schedule};
+    return optim_check(to) == ST_OK;
+}
+
+static int job_from_json(const json_t *o, struct net_job *to)
+{
+    int mode = index_of(text_of(o, "sync_mode"), mode_at, JOB_N_MODES);
+    int push = index_of(text_of(o, "push_dtype"), dtype_at, DTYPE_N_KINDS);
+    int version = index_of(text_of(o, "version_dtype"), dtype_at, DTYPE_N_KINDS);
+    int64_t workers = integer_of(o, "workers"), aggregate = integer_of(o, "aggregate");
+    if (mode < 0 || push < 0 || version < 0 || workers < 1 || workers > JOB_MAX_WORKERS ||
+        aggregate < 0 || aggregate > workers)
+        return 0;
+    *to = (struct net_job){.n_workers = (int)workers,
+                           .sync_mode = (enum job_sync_mode)mode,
+                           .train_steps = integer_of(o, "train_steps"),
+                           .seed = (uint64_t)integer_of(o, "seed"),
+                           .aggregate = (int)aggregate,
+                           .staleness = integer_of(o, "staleness"),
+                           .delay_compensation = number_of(o, "delay_compensation"),
+                           .push_dtype = (enum dtype)push,
+                           .version_dtype = (enum dtype)version};
+    int ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
+    to->optim.total_steps = (uint64_t)to->train_steps;
+    return ok && to->train_steps >= 1 && !job_check_mode(to);
+}
+
+static int param_from_json(const json_t *o, struct net_param *p)
+{
+    const json_t *shape = json_object_get(o, "shape"), *keep = json_object_get(o, "average");
+    *p = (struct net_param){.name = text_of(o, "name")};
+    if (!p->name || !json_is_array(shape) || json_array_size(shape) > SHAPE_MAX_DIMS)
+        return 0;
+    p->shape.n_dims = (int)json_array_size(shape);
+    for (int d = 0; d < p->shape.n_dims; d++)
+        p->shape.dim[d] = json_integer_value(json_array_get(shape, (size_t)d));
+    p->rule = keep ? PARAM_AVERAGE : PARAM_TRAINED;
+    p->keep = (float)json_number_value(keep);
+    return p->keep >= 0 && p->keep <= 1;
+}
+
+static enum status chunks_from_json(const json_t *root, struct chunks **out)
+{
+    const json_t *list = json_object_get(root, "parameters");
+    size_t n = json_array_size(list);
+    int64_t chunk_bytes = integer_of(root, "chunk_bytes");
+    if (n < 1 || n > CHUNKS_MAX_PARAMS || chunk_bytes < 0 || chunk_bytes > CHUNKS_MAX_BYTES)
+        return ST_CORRUPT;
+    struct net_param *params = calloc(n, sizeof *params);
+    if (!params)
+        return ST_NOMEM;
+    enum status st = ST_OK;
+    for (size_t i = 0; i < n && st == ST_OK; i++)
+        st = param_from_json(json_array_get(list, i), &params[i]) ? ST_OK : ST_CORRUPT;
+    if (st == ST_OK)
+        st = chunks_create(params, (int)n, chunk_bytes, out);
+    free(params);
+    return st == ST_OK || st == ST_NOMEM ? st : ST_CORRUPT;
+}
+
+/* Of a file that is in another folder than the manifest. */
+static enum status folder_from_json(const json_t *o, struct ps_manifest *m, int i)
+{
+    const json_t *id = json_object_get(o, "folder");
+    const char *text = json_string_value(id);
+    if (!id)
+        return ST_OK;
+    if (!text || strlen(text) != FOLDER_ID_BYTES - 1 ||
+        strspn(text, "0123456789abcdef") != FOLDER_ID_BYTES - 1)
+        return ST_CORRUPT;
+    if (!m->folder)
+        m->folder = calloc((size_t)m->n_files, sizeof *m->folder);
+    if (!m->folder)
+        return ST_NOMEM;
+    memcpy(m->folder[i], text, FOLDER_ID_BYTES);
+    return ST_OK;
+}
+
+static enum status files_from_json(const json_t *root, struct ps_manifest *m)
+{
+    const json_t *list = json_object_get(root, "files");
+    size_t n = json_array_size(list);
+    if (n < 1 || n > MAX_FILES)
+        return ST_CORRUPT;
+    m->files = calloc(n, sizeof *m->files);
+    if (!m->files)
+        return ST_NOMEM;
+    m->n_files = (int)n;
+    for (int i = 0; i < m->n_files; i++) {
+        const json_t *o = json_array_get(list, (size_t)i);
+        const char *crc = text_of(o, "header_crc32c"), *name = text_of(o, "name");
+        char want[MANIFEST_NAME_BYTES];
+        ps_manifest_file_name(id_of(m), i, m->n_files, want);
+        if (!crc || strlen(crc) != 8 || !name || strcmp(name, want) || integer_of(o, "bytes") < 0)
+            return ST_CORRUPT;
+        m->files[i] = (struct safetensors_written){(uint64_t)integer_of(o, "bytes"),
+                                                   (uint32_t)strtoul(crc, NULL, 16)};
+        enum status st = folder_from_json(o, m, i);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+static enum status shard_from_json(const json_t *root, struct ps_manifest *m)
+{
+    const json_t *list = json_object_get(root, "shard");
+    if (!list)
+        return ST_OK;
+    if (json_array_size(list) != (size_t)m->chunks->n_chunks)
+        return ST_CORRUPT;
+    m->shard = calloc((size_t)m->chunks->n_chunks + 1, sizeof *m->shard);
+    if (!m->shard)
+        return ST_NOMEM;
+    for (int i = 0; i < m->chunks->n_chunks; i++) {
+        const json_t *o = json_array_get(list, (size_t)i);
+        json_int_t file = json_integer_value(o);
+        if (!json_is_integer(o) || file < 0 || file >= m->n_files)
+            return ST_CORRUPT;
+        m->shard[i] = (int)file;
+    }
+    return ST_OK;
+}
+
+static enum status members_from_json(const json_t *list, struct ps_progress *p)
+{
+    size_t n = json_array_size(list);
+    if (n < 1 || n > JOB_MAX_WORKERS)
+        return ST_CORRUPT;
+    p->member = calloc(n, sizeof *p->member);
+    if (!p->member)
+        return ST_NOMEM;
+    p->n_members = (int)n;
+    for (int i = 0; i < p->n_members; i++) {
+        const json_t *o = json_array_get(list, (size_t)i);
+        json_int_t index = json_integer_value(o);
+        if (!json_is_integer(o) || index >= JOB_MAX_WORKERS ||
+            index < (i ? p->member[i - 1] + 1 : 0))
+            return ST_CORRUPT;
+        p->member[i] = (int)index;
+    }
+    return ST_OK;
+}
+
+static enum status servers_from_json(const json_t *list, struct hosts *servers)
+{
+    size_t n = json_array_size(list);
+    if (n < 1 || n > HOSTS_MAX)
+        return ST_CORRUPT;
+    servers->addr = calloc(n, sizeof *servers->addr);
+    if (!servers->addr)
+        return ST_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const char *addr = json_string_value(json_array_get(list, i));
+        if (!addr || strlen(addr) >= CONTROL_TEXT_BYTES)
+            return ST_CORRUPT;
+        servers->addr[i] = strdup(addr);
+        if (!servers->addr[i])
+            return ST_NOMEM;
+        servers->n++;
+    }
+    return ST_OK;
+}
+
+static enum status progress_from_json(const json_t *root, struct ps_progress *p)
+{
+    const json_t *position = json_object_get(root, "position");
+    if (!position)
+        return ST_OK;
+    if (!json_is_integer(position) || json_integer_value(position) < 0)
+        return ST_CORRUPT;
+    p->position = (uint64_t)json_integer_value(position);
+    enum status st = members_from_json(json_object_get(root, "members"), p);
+    if (st == ST_OK)
+        st = servers_from_json(json_object_get(root, "servers"), &p->servers);
+    p->known = st == ST_OK;
+    return st;
+}
+
+static enum status from_json(const json_t *root, struct ps_manifest *m,
+                             char why[MANIFEST_WHY_BYTES])
+{
+    const char *of = text_of(root, "format");
+    if (!of || strcmp(of, format) != 0)
+        return corrupt(why, "is no manifest of a checkpoint");
+    if (integer_of(root, "version") != 1) {
+        snprintf(why, MANIFEST_WHY_BYTES, "is of format version %" PRId64 ", this program reads 1",
+                 integer_of(root, "version"));
+        return ST_CORRUPT;
+    }
+    m->step = integer_of(root, "step");
+    m->generation = (uint64_t)integer_of(root, "generation");
+    if (m->step < 0 || m->generation < 1 || m->generation > INT64_MAX ||
+        !job_from_json(json_object_get(root, "job"), &m->job))
+        return corrupt(why, "names a job that cannot be");
+    enum status st = chunks_from_json(root, &m->chunks);
+    if (st == ST_OK)
+        st = files_from_json(root, m);
+    if (st == ST_OK)
+        st = shard_from_json(root, m);
+    if (st == ST_OK)
+        st = progress_from_json(root, &m->progress);
+    return st == ST_CORRUPT
+               ? corrupt(why,
+                         "has a malformed list of parameters, files, chunks, members or servers")
+               : st;
+}
+
+/* The text without its tail is as its tail says, and no JSON that only wants memory. */
+static enum status check_text(const char *text, size_t n, char why[MANIFEST_WHY_BYTES])
+{
+    char tail[TAIL_BYTES + 1];
+    size_t containers = 0;
+    if (n < TAIL_BYTES || memcmp(text + n - TAIL_BYTES, ",\"crc32c\":\"", 11) != 0)
+        return corrupt(why, "is torn, or no manifest of a checkpoint");
+    snprintf(tail, sizeof tail, tail_format, digest_crc32c(0, text, n - TAIL_BYTES));
+    if (memcmp(text + n - TAIL_BYTES, tail, TAIL_BYTES) != 0)
+        return corrupt(why, "does not match its own checksum");
+    for (size_t i = 0; i < n; i++)
+        containers += text[i] == '{' || text[i] == '[';
+    return containers <= 64 + n / LEAST_ELEMENT ? ST_OK : corrupt(why, "is no manifest");
+}
+
+/* The file's text without its newline, malloc'd. */
+static enum status read_text(const char *path, char **out, size_t *n, char why[MANIFEST_WHY_BYTES])
+{
+    struct stat s;
+    FILE *f = fopen(path, "re");
+    enum status st = ST_OK;
+    char *text = NULL;
+    if (!f || fstat(fileno(f), &s) != 0) {
+        snprintf(why, MANIFEST_WHY_BYTES, "cannot be opened: %s", strerror(errno));
+        st = errno == ENOENT ? ST_NOT_FOUND : ST_IO;
+        goto done;
+    }
+    if (!S_ISREG(s.st_mode) || s.st_size > MAX_BYTES)
+        TRY(corrupt(why, "is no manifest of a checkpoint"));
+    text = malloc((size_t)s.st_size + 1);
+    TRY(text ? ST_OK : ST_NOMEM);
+    *n = fread(text, 1, (size_t)s.st_size, f);
+    if (*n != (size_t)s.st_size)
+        TRY(corrupt(why, "cannot be read to its end"));
+    *n -= *n > 0 && text[*n - 1] == '\n';
+    text[*n] = 0;
+    *out = text;
+    text = NULL;
+done:
+    free(text);
+    if (f)
+        fclose(f);
+    return st;
+}
+
+enum status ps_manifest_read(const char *path, struct ps_manifest **out,
+                             char why[MANIFEST_WHY_BYTES])
+{
+    enum status st = ST_OK;
+    char *text = NULL;
+    size_t n = 0;
+    json_t *root = NULL;
+    struct ps_manifest *m = calloc(1, sizeof *m);
+    snprintf(why, MANIFEST_WHY_BYTES, "%s", status_text(ST_NOMEM));
+    TRY(m ? ST_OK : ST_NOMEM);
+    TRY(read_text(path, &text, &n, why));
+    TRY(check_text(text, n, why));
+    root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    if (!root)
+        TRY(corrupt(why, "does not parse as JSON"));
+    TRY(from_json(root, m, why));
+    *out = m;
+    m = NULL;
+done:
+    json_decref(root);
+    free(text);
+    ps_manifest_free(m);
+    return st;
+}
+
+void ps_manifest_free(struct ps_manifest *m)
+{
+    if (!m)
+        return;
+    chunks_destroy(m->chunks);
+    free(m->files);
+    free(m->folder);
+    free(m->shard);
+    free(m->progress.member);
+    hosts_free(&m->progress.servers);
+    free(m);
+}

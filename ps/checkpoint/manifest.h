@@ -1,0 +1,66 @@
+/* ps/checkpoint/manifest.h - what names a checkpoint: one step of one job, with all servers' files.
+ *
+ * A checkpoint of N servers is N files (shard_file.h), in a folder that they share or each in its
+ * server's own, and in ps 0's folder, by the names in names.h, its manifest, written last: without
+ * it there is no checkpoint. It is one line of JSON that ends in ,"crc32c":"XXXXXXXX"}: the CRC-32C
+ * of the text before. `checkpoint` is TensorFlow's text file: the newest, and those kept.
+ *
+ * Owns:    a manifest that was read owns its lists and its table of parameters.
+ * Threads: values; one at a time in one folder writes.
+ * Errors:  writing: ST_IO, ST_NOMEM, logged. Reading: ST_NOT_FOUND, ST_IO, ST_CORRUPT, ST_NOMEM;
+ *          not logged, a sentence in `why`. */
+#ifndef PS_CHECKPOINT_MANIFEST_H
+#define PS_CHECKPOINT_MANIFEST_H
+#include "base/hosts.h"
+#include "files/safetensors.h"
+#include "net/wire/job.h"
+#include "ps/checkpoint/names.h"
+
+enum {
+    MANIFEST_WHY_BYTES = SAFETENSORS_WHY_BYTES + 128,
+    FOLDER_ID_BYTES = 33, /* 32 hex digits and a 0 (folder.h) */
+};
+
+/* How far training was at the step, and who had done it. */
+struct ps_progress {
+    int known;              /* 0: written before there was this; nothing below is set */
+    uint64_t position;      /* samples that were read up to the step, of all passes */
+    int n_members, *member; /* indices, ascending */
+    struct hosts servers;   /* addresses; a server's number is its place */
+};
+
+struct ps_manifest {
+    int64_t step;
+    uint64_t generation;
+    struct net_job job;
+    struct chunks *chunks; /* what is trained; cut as it was then */
+    int n_files;           /* servers */
+    struct safetensors_written *files;
+    char (*folder)[FOLDER_ID_BYTES]; /* [n_files] that has the file, if it is not the manifest's:
+                                        its server's own; else empty. NULL: all are in this one */
+    int *shard; /* [chunks->n_chunks] the file that has the chunk; NULL: not recorded */
+    struct ps_progress progress;
+};
+
+/* Names the job in 64 hex digits and a 0: its parameters, optimizer, seed and mode. */
+enum status ps_manifest_digest(const struct net_job *job, const struct chunks *chunks,
+                               char hex[65]);
+
+enum status ps_manifest_write(const char *folder, const struct ps_manifest *m);
+enum status ps_manifest_read(const char *path, struct ps_manifest **out,
+                             char why[MANIFEST_WHY_BYTES]);
+void ps_manifest_free(struct ps_manifest *m); /* NULL is fine */
+
+/* One of a folder's manifests. */
+struct ps_manifest_place {
+    struct ps_checkpoint_id id; /* as the manifest says; as the name says if it cannot be read */
+    int old;                    /* about to be removed */
+    int n_files;
+    int readable; /* 0: why says what is wrong */
+    char why[MANIFEST_WHY_BYTES];
+};
+/* All of the folder's, newest first, the unreadable where their names belong. *out is malloc'd. A
+ * folder that is not there has none. ST_INVALID, ST_IO, ST_NOMEM; logged. */
+enum status ps_manifest_list(const char *folder, struct ps_manifest_place **out, int *n);
+
+#endif

@@ -1,0 +1,62 @@
+/* ps/checkpoint/names.h - terms, and what the files of checkpoints are called by them.
+ *
+ * A term (the number of a generation) is epoch << 24 | n: the epoch is recorded in the folder
+ * before it is used (folder.h), n counts in memory. Jobs of versions before epochs have epoch 0.
+ *     weir-E.G-S-K-of-N.safetensors   server K's file at step S, of generation G in epoch E
+ *     weir-E.G-S.json                 the manifest
+ *     old-weir-E.G-S.json             a manifest about to be removed; its files keep their names
+ *     weir-S-K-of-N.safetensors, weir-S.json, old-weir-S.json    the same in epoch 0
+ * With the term in the name no file has the name of another, so one that is renamed late, by a
+ * process that was paused or whose disk hung, replaces nothing. Which checkpoint is the newest is
+ * decided by what manifests say: by term, then by step.
+ *
+ * Threads: values.
+ * Errors:  none. */
+#ifndef PS_CHECKPOINT_NAMES_H
+#define PS_CHECKPOINT_NAMES_H
+#include "base/term.h"
+#include <stdint.h>
+
+enum { MANIFEST_NAME_BYTES = 96 };
+#define MANIFEST_OLD_PREFIX "old-"
+
+static inline uint64_t ps_term(uint64_t epoch, uint64_t n)
+{
+    return epoch << TERM_BITS | n;
+}
+
+static inline uint64_t ps_term_epoch(uint64_t generation)
+{
+    return generation >> TERM_BITS;
+}
+
+struct ps_checkpoint_id {
+    uint64_t generation; /* 0: none; of a name in epoch 0: not known */
+    int64_t step;
+};
+/* < 0: a is older than b. */
+int ps_checkpoint_compare(struct ps_checkpoint_id a, struct ps_checkpoint_id b);
+
+/* File names, without a folder. */
+void ps_manifest_name(struct ps_checkpoint_id id, char name[MANIFEST_NAME_BYTES]);
+void ps_manifest_old_name(struct ps_checkpoint_id id, char name[MANIFEST_NAME_BYTES]);
+void ps_manifest_file_name(struct ps_checkpoint_id id, int server, int n_servers,
+                           char name[MANIFEST_NAME_BYTES]);
+
+enum ps_name_kind {
+    PS_NAME_OTHER,        /* none of a checkpoint's */
+    PS_NAME_MANIFEST,     /* also of one about to be removed: `old` */
+    PS_NAME_FILE,         /* a server's */
+    PS_NAME_TEMPORARY,    /* of a server's file or a manifest, never finished */
+    PS_NAME_TEMPORARY_OF, /* of another file of the folder, never finished */
+};
+
+struct ps_name {
+    enum ps_name_kind kind;
+    struct ps_checkpoint_id id; /* generation 0: of epoch 0 */
+    int old, server, n_servers; /* server: -1 for a manifest's */
+};
+/* What the name means, by itself. */
+void ps_name_parse(const char *name, struct ps_name *out);
+
+#endif

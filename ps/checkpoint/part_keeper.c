@@ -1,0 +1,380 @@
+/* ps/checkpoint/part_keeper.c - see part_keeper.h. */
+#include "ps/checkpoint/part_keeper.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "ps/checkpoint/folder.h"
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { AGAIN_MS = 10000, MAX_LOOKS = 30, MAX_ORDERED = 16 };
+
+struct kept_part {
+    struct ps_part part;
+    int is_own; /* written by this server, at its address */
+};
+
+struct ps_keeper {
+    struct ps_keeper_config cfg;
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t wake;
+    int begun, known, stopping;
+    int busy;                /* the thread waits for the disk */
+    int left;                /* destroyed meanwhile */
+    int looks;               /* at files of which some could not be read, one after the other */
+    struct kept_part *parts; /* newest first */
+    int n_parts;
+    int has_keep; /* `keep` is to be carried out; its list is ours */
+    struct ps_parts_keep keep;
+    char home[FOLDER_ID_BYTES];
+    char id[FOLDER_ID_BYTES]; /* the folder's; empty: it has none */
+    int asked, answered;      /* how often it was to be read, and has been */
+    uint64_t n_ordered;       /* so far; the last of them: */
+    struct ps_checkpoint_id ordered[MAX_ORDERED];
+    uint64_t keep_ordered, tidying_ordered; /* n_ordered as `keep`, as the word under way, came */
+};
+
+/* ST_OK: all its bytes are as they were written. ST_IO, ST_NOMEM: they may be. */
+static enum status check(const struct ps_keeper *k, const struct ps_part *p, int *is_own)
+{
+    char name[MANIFEST_NAME_BYTES], path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
+    struct safetensors_file *f = NULL;
+    ps_manifest_file_name(p->id, p->server, p->n_servers, name);
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", k->cfg.folder, name) >= sizeof path)
+        return ST_INVALID;
+    enum status st = safetensors_open(path, &f, why);
+    if (st == ST_OK)
+        st = safetensors_check(f, NULL, why);
+    *is_own = st == ST_OK && ps_part_is_from(f, p->server, k->cfg.address);
+    safetensors_close(f);
+    if (st != ST_OK)
+        LOG_W("%s: passed over: %s", path, why);
+    return st;
+}
+
+/* Under the lock. 0: there is no memory. */
+static int add(struct ps_keeper *k, const struct ps_part *part, int is_own)
+{
+    int at = 0;
+    struct kept_part *p = realloc(k->parts, ((size_t)k->n_parts + 1) * sizeof *p);
+    if (!p)
+        return 0;
+    k->parts = p;
+    while (at < k->n_parts && ps_checkpoint_compare(p[at].part.id, part->id) > 0)
+        at++;
+    for (int i = at; i < k->n_parts && !ps_checkpoint_compare(p[i].part.id, part->id); i++)
+        if (p[i].part.server == part->server && p[i].part.n_servers == part->n_servers) {
+            p[i] = (struct kept_part){*part, is_own};
+            return 1;
+        }
+    memmove(p + at + 1, p + at, (size_t)(k->n_parts - at) * sizeof *p);
+    p[at] = (struct kept_part){*part, is_own};
+    k->n_parts++;
+    return 1;
+}
+
+/* Takes the lock off while the disk works; returns with it. 0: the keeper was destroyed. */
+static int end_work(struct ps_keeper *k)
+{
+    pthread_mutex_lock(&k->lock);
+    k->busy = 0;
+    pthread_cond_broadcast(&k->wake);
+    return !k->left;
+}
+
+static void begin_work(struct ps_keeper *k)
+{
+    k->busy = 1;
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* By the thread, which alone changes the id. An empty list, a file that is missing, may be of a
+ * folder that is not mounted. */
+static enum status still_is(const struct ps_keeper *k)
+{
+    return k->id[0] ? ps_folder_is(k->cfg.folder, k->id) : ST_OK;
+}
+
+/* Under the lock. 0: the keeper was destroyed. */
+static int read_id(struct ps_keeper *k)
+{
+    char id[FOLDER_ID_BYTES];
+    int asked = k->asked;
+    begin_work(k);
+    enum status st = ps_folder_id(k->cfg.folder, id);
+    if (!end_work(k))
+        return 0;
+    k->answered = asked;
+    if (st == ST_OK && strcmp(id, k->id) != 0) { /* else it stays what it was */
+        memcpy(k->id, id, sizeof k->id);
+        k->known = k->n_parts = k->looks = 0;
+    }
+    return 1;
+}
+
+/* What lies there, read whole; with what cannot be read for long left out. Under the lock. 0: the
+ * keeper was destroyed. */
+static int look(struct ps_keeper *k)
+{
+    struct ps_part *list = NULL;
+    int n = 0, n_whole = 0, n_unread = 0, is_own;
+    struct kept_part *whole = NULL;
+    begin_work(k);
+    enum status st = ps_parts_list(k->cfg.folder, NULL, &list, &n, &n_unread);
+    if (st == ST_OK && !(whole = calloc((size_t)n + 1, sizeof *whole)))
+        st = ST_NOMEM;
+    for (int i = 0; i < n && whole; i++) {
+        enum status one = check(k, &list[i], &is_own);
+        n_unread += one == ST_IO || one == ST_NOMEM;
+        if (one == ST_OK)
+            whole[n_whole++] = (struct kept_part){list[i], is_own};
+    }
+    if (st == ST_OK)
+        st = still_is(k);
+    int there = end_work(k);
+    if (there && st == ST_OK && n_unread > 0 && ++k->looks < MAX_LOOKS)
+        st = ST_IO;
+    for (int i = 0; there && i < n_whole && st == ST_OK; i++)
+        st = add(k, &whole[i].part, whole[i].is_own) ? ST_OK : ST_NOMEM;
+    free(list);
+    free(whole);
+    if (!there)
+        return 0;
+    k->known = st == ST_OK;
+    k->looks = k->known ? 0 : k->looks;
+    int64_t deadline = clock_deadline_ns(k->cfg.again_ms > 0 ? k->cfg.again_ms : AGAIN_MS);
+    while (!k->known && !k->stopping && k->asked == k->answered &&
+           clock_cond_wait(&k->wake, &k->lock, deadline) == 0)
+        ;
+    return 1;
+}
+
+static int is_gone(const struct ps_keeper *k, const struct ps_part *p)
+{
+    char name[MANIFEST_NAME_BYTES], path[PATH_MAX];
+    ps_manifest_file_name(p->id, p->server, p->n_servers, name);
+    snprintf(path, sizeof path, "%s/%s", k->cfg.folder, name);
+    return access(path, F_OK) != 0 && errno == ENOENT;
+}
+
+static void forget(struct ps_keeper *k, const struct ps_part *gone)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_parts; i++)
+        if (ps_checkpoint_compare(k->parts[i].part.id, gone->id) ||
+            k->parts[i].part.server != gone->server ||
+            k->parts[i].part.n_servers != gone->n_servers)
+            k->parts[n++] = k->parts[i];
+    k->n_parts = n;
+}
+
+/* 1: it was ordered after the word that is being carried out. */
+static int needs(void *ctx, struct ps_checkpoint_id id)
+{
+    struct ps_keeper *k = ctx;
+    pthread_mutex_lock(&k->lock);
+    int is_needed = k->n_ordered - k->tidying_ordered > MAX_ORDERED; /* not known of all */
+    for (uint64_t i = k->tidying_ordered; i < k->n_ordered && !is_needed; i++)
+        is_needed = ps_checkpoint_compare(k->ordered[i % MAX_ORDERED], id) == 0;
+    pthread_mutex_unlock(&k->lock);
+    return is_needed;
+}
+
+/* Under the lock. 0: the keeper was destroyed. */
+static int tidy(struct ps_keeper *k)
+{
+    struct ps_parts_keep keep = k->keep;
+    char home[FOLDER_ID_BYTES];
+    int n = k->n_parts, n_gone = 0;
+    struct kept_part *gone = malloc(((size_t)n + 1) * sizeof *gone);
+    if (gone && n > 0)
+        memcpy(gone, k->parts, (size_t)n * sizeof *gone);
+    memcpy(home, k->home, sizeof home);
+    keep.home = home[0] ? home : NULL;
+    keep.needs = needs;
+    keep.ctx = k;
+    k->tidying_ordered = k->keep_ordered;
+    k->has_keep = 0;
+    begin_work(k);
+    enum status st = ps_parts_tidy(k->cfg.folder, k->cfg.address, &keep);
+    free((void *)keep.kept);
+    for (int i = 0; gone && i < n; i++)
+        if (is_gone(k, &gone[i].part))
+            gone[n_gone++] = gone[i];
+    if (st != ST_OK || still_is(k) != ST_OK) /* after it */
+        n_gone = 0;
+    int there = end_work(k);
+    for (int i = 0; there && i < n_gone; i++)
+        forget(k, &gone[i].part);
+    free(gone);
+    return there;
+}
+
+static void *keeper_main(void *arg)
+{
+    struct ps_keeper *k = arg;
+    pthread_mutex_lock(&k->lock);
+    for (;;) {
+        int reads = k->asked != k->answered && !k->stopping;
+        int looks = k->begun && !k->known && !k->stopping, tidies = k->known && k->has_keep;
+        if (reads ? !read_id(k) : looks ? !look(k) : tidies ? !tidy(k) : 0)
+            break;
+        if ((reads || looks || tidies) && !k->stopping) {
+            pthread_mutex_unlock(&k->lock);
+            k->cfg.changed(k->cfg.ctx);
+            pthread_mutex_lock(&k->lock);
+        } else if (k->stopping && !(k->known && k->has_keep)) {
+            break;
+        } else if (!reads && !looks && !tidies) {
+            pthread_cond_wait(&k->wake, &k->lock);
+        }
+    }
+    pthread_mutex_unlock(&k->lock);
+    return NULL;
+}
+
+enum status ps_keeper_create(const struct ps_keeper_config *cfg, struct ps_keeper **out)
+{
+    struct ps_keeper *k = calloc(1, sizeof *k);
+    if (!k)
+        return ST_NOMEM;
+    k->cfg = *cfg;
+    snprintf(k->id, sizeof k->id, "%s", cfg->folder_id);
+    pthread_mutex_init(&k->lock, NULL);
+    clock_cond_init(&k->wake);
+    int err = pthread_create(&k->thread, NULL, keeper_main, k);
+    if (err) {
+        LOG_E("the thread that looks after %s cannot be started: %s", cfg->folder, strerror(err));
+        free(k);
+        return ST_NOMEM;
+    }
+    *out = k;
+    return ST_OK;
+}
+
+void ps_keeper_destroy(struct ps_keeper *k, int64_t deadline_ns)
+{
+    if (!k)
+        return;
+    pthread_mutex_lock(&k->lock);
+    k->stopping = 1;
+    pthread_cond_broadcast(&k->wake);
+    while ((k->busy || (k->known && k->has_keep)) &&
+           clock_cond_wait(&k->wake, &k->lock, deadline_ns) == 0)
+        ;
+    int left = k->left = k->busy;
+    pthread_mutex_unlock(&k->lock);
+    if (left) {
+        LOG_W("%s does not answer: it is not tidied up", k->cfg.folder);
+        pthread_detach(k->thread);
+        return;
+    }
+    pthread_join(k->thread, NULL);
+    free((void *)(k->has_keep ? k->keep.kept : NULL));
+    free(k->parts);
+    pthread_cond_destroy(&k->wake);
+    pthread_mutex_destroy(&k->lock);
+    free(k);
+}
+
+void ps_keeper_begin(struct ps_keeper *k)
+{
+    pthread_mutex_lock(&k->lock);
+    k->begun = 1;
+    pthread_cond_broadcast(&k->wake);
+    pthread_mutex_unlock(&k->lock);
+}
+
+void ps_keeper_add(struct ps_keeper *k, const struct ps_part *written)
+{
+    pthread_mutex_lock(&k->lock);
+    if (!add(k, written, 1))
+        LOG_W("out of memory: the part of step %lld is known after the next start only",
+              (long long)written->id.step);
+    pthread_mutex_unlock(&k->lock);
+}
+
+void ps_keeper_ask_id(struct ps_keeper *k)
+{
+    pthread_mutex_lock(&k->lock);
+    k->asked++;
+    pthread_cond_broadcast(&k->wake);
+    pthread_mutex_unlock(&k->lock);
+}
+
+int ps_keeper_id(struct ps_keeper *k, char id[FOLDER_ID_BYTES])
+{
+    pthread_mutex_lock(&k->lock);
+    int is_known = k->asked == k->answered;
+    if (is_known)
+        memcpy(id, k->id, sizeof k->id);
+    pthread_mutex_unlock(&k->lock);
+    return is_known;
+}
+
+void ps_keeper_order(struct ps_keeper *k, struct ps_checkpoint_id ordered)
+{
+    pthread_mutex_lock(&k->lock);
+    k->ordered[k->n_ordered++ % MAX_ORDERED] = ordered;
+    pthread_mutex_unlock(&k->lock);
+}
+
+void ps_keeper_tidy(struct ps_keeper *k, const struct ps_parts_keep *keep)
+{
+    struct ps_checkpoint_id *list = malloc(((size_t)keep->n_kept + 1) * sizeof *list);
+    if (!list)
+        return; /* the next word does it */
+    if (keep->n_kept > 0)
+        memcpy(list, keep->kept, (size_t)keep->n_kept * sizeof *list);
+    pthread_mutex_lock(&k->lock);
+    void *old = k->has_keep ? (void *)k->keep.kept : NULL;
+    k->keep = *keep;
+    k->keep.kept = list;
+    snprintf(k->home, sizeof k->home, "%s", keep->home ? keep->home : "");
+    k->has_keep = 1;
+    k->keep_ordered = k->n_ordered;
+    pthread_cond_broadcast(&k->wake);
+    pthread_mutex_unlock(&k->lock);
+    free(old);
+}
+
+/* Under the lock. How many it chose. */
+static int choose(const struct ps_keeper *k, struct net_part *out)
+{
+    int n = 0, n_own = 0;
+    for (int i = 0; i < k->n_parts; i++)
+        n_own += k->parts[i].is_own;
+    int n_others = n_own < CONTROL_MAX_PARTS ? CONTROL_MAX_PARTS - n_own : 0;
+    for (int i = 0; i < k->n_parts && n < CONTROL_MAX_PARTS; i++) {
+        const struct ps_part *p = &k->parts[i].part;
+        if (!k->parts[i].is_own && n_others-- <= 0)
+            continue;
+        out[n++] = (struct net_part){.generation = p->id.generation,
+                                     .step = p->id.step,
+                                     .server = p->server,
+                                     .n_servers = p->n_servers,
+                                     .bytes = p->file.bytes,
+                                     .crc32c = p->file.crc32c};
+    }
+    return n;
+}
+
+int ps_keeper_parts(struct ps_keeper *k, struct net_part **out, int *n)
+{
+    pthread_mutex_lock(&k->lock);
+    int known = k->known && k->asked == k->answered;
+    struct net_part *list = known ? calloc(CONTROL_MAX_PARTS, sizeof *list) : NULL;
+    if (list)
+        *n = choose(k, list);
+    pthread_mutex_unlock(&k->lock);
+    if (!list)
+        return 0;
+    *out = list;
+    return 1;
+}

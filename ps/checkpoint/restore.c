@@ -1,0 +1,584 @@
+/* ps/checkpoint/restore.c - see restore.h. The tensors' names say which elements of which parameter
+ * they are; sorted by place, they must follow each other without gaps, the values over all
+ * parameters, each slot over those that are trained; in one server's part they may leave gaps. A
+ * tensor is compared with its checksum when it is first read, unless all were at the beginning. */
+#include "ps/checkpoint/restore.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "ps/store/samples.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct tensor {
+    int slot;         /* -1: values */
+    int64_t first, n; /* in the flat block of all parameters */
+    int64_t version;
+    int file;
+    const struct safetensors_entry *entry;
+    _Atomic int checked; /* its data match its checksum */
+};
+
+struct ps_restore {
+    struct ps_manifest *m;
+    char folder[PATH_MAX], name[PATH_MAX]; /* of the manifest, or of the part */
+    struct safetensors_file **files;       /* m->n_files */
+    struct tensor *tensors;                /* by slot, then by place */
+    int n_tensors;
+};
+
+static enum status corrupt(char why[MANIFEST_WHY_BYTES], const char *file, const char *text)
+{
+    char copy[SAFETENSORS_WHY_BYTES]; /* text may be in why */
+    snprintf(copy, sizeof copy, "%s", text);
+    snprintf(why, MANIFEST_WHY_BYTES, "%s %s", file, copy);
+    return ST_CORRUPT;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct net_param *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* The parameters by name, malloc'd. */
+static const struct net_param **index_params(const struct chunks *chunks)
+{
+    const struct net_param **index = malloc((size_t)chunks->n_params * sizeof *index);
+    for (int i = 0; index && i < chunks->n_params; i++)
+        index[i] = &chunks->params[i];
+    if (index)
+        qsort(index, (size_t)chunks->n_params, sizeof *index, by_name);
+    return index;
+}
+
+/* Reads a tensor's name; 0: it is none of ours, or is not as long as it says. */
+static int place_tensor(const struct ps_manifest *m, const struct net_param **index,
+                        struct tensor *t)
+{
+    char name[CHUNKS_MAX_NAME + 1];
+    const char *text = t->entry->name, *space = strchr(text, ' ');
+    size_t length = space ? (size_t)(space - text) : strlen(text);
+    if (length > CHUNKS_MAX_NAME)
+        return 0;
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    const struct net_param want = {.name = name}, *key = &want;
+    const struct net_param **found =
+        bsearch(&key, index, (size_t)m->chunks->n_params, sizeof *index, by_name);
+    if (!found)
+        return 0;
+    int64_t begin = 0, end = (*found)->n_elems;
+    int used = 0;
+    const char *rest = text + length;
+    t->slot = -1;
+    if (sscanf(rest, " slot %d%n", &t->slot, &used) == 1)
+        rest += used;
+    used = 0;
+    if (*rest && (sscanf(rest, " [%" SCNd64 ":%" SCNd64 "]%n", &begin, &end, &used) != 2 || !used ||
+                  rest[used]))
+        return 0;
+    int n_slots = (*found)->rule == PARAM_AVERAGE ? 0 : optim_n_slots(&m->job.optim);
+    if (t->slot < -1 || t->slot >= n_slots || begin < 0 || begin > end || end > (*found)->n_elems)
+        return 0;
+    t->first = (*found)->first + begin;
+    t->n = end - begin;
+    return t->n == t->entry->n_elems;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct tensor *x = a, *y = b;
+    if (x->slot != y->slot)
+        return x->slot < y->slot ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* The next element, from `at` on, that the slot has a value for. */
+static int64_t next_owned(const struct chunks *chunks, int slot, int *param, int64_t at)
+{
+    for (; slot >= 0 && *param < chunks->n_params; (*param)++) {
+        const struct net_param *p = &chunks->params[*param];
+        if (at >= p->first + p->n_elems)
+            continue;
+        if (p->rule != PARAM_AVERAGE)
+            break;
+        at = p->first + p->n_elems;
+    }
+    return at;
+}
+
+/* 1 if the tensors cover everything, nothing twice. */
+static int check_cover(const struct ps_restore *r)
+{
+    const struct chunks *chunks = r->m->chunks;
+    int i = 0;
+    for (int slot = -1; slot < optim_n_slots(&r->m->job.optim); slot++) {
+        int param = 0;
+        int64_t at = next_owned(chunks, slot, &param, 0);
+        for (; i < r->n_tensors && r->tensors[i].slot == slot; i++) {
+            if (r->tensors[i].first != at)
+                return 0;
+            at = next_owned(chunks, slot, &param, at + r->tensors[i].n);
+        }
+        if (at != chunks->n_elems)
+            return 0;
+    }
+    return i == r->n_tensors;
+}
+
+static int64_t version_of(const struct safetensors_file *f, const char *name, int64_t step)
+{
+    char key[CHUNKS_MAX_NAME + 128];
+    snprintf(key, sizeof key, "version %.*s", CHUNKS_MAX_NAME + 80, name);
+    const char *text = safetensors_metadata(f, key);
+    char *end = NULL;
+    int64_t version = text ? strtoll(text, &end, 10) : step;
+    return text && (*end || version < 0) ? step : version;
+}
+
+/* 1 if no two tensors have the same elements. */
+static int check_apart(const struct ps_restore *r)
+{
+    for (int i = 1; i < r->n_tensors; i++) {
+        const struct tensor *a = &r->tensors[i - 1], *b = &r->tensors[i];
+        if (a->slot == b->slot && a->first + a->n > b->first)
+            return 0;
+    }
+    return 1;
+}
+
+static enum status index_tensors(struct ps_restore *r, int is_part, char why[MANIFEST_WHY_BYTES])
+{
+    size_t room = 1;
+    int n;
+    enum status st = ST_OK;
+    for (int i = 0; i < r->m->n_files; i++) {
+        n = 0;
+        if (r->files[i])
+            safetensors_entries(r->files[i], &n);
+        room += (size_t)n;
+    }
+    const struct net_param **index = index_params(r->m->chunks);
+    r->tensors = calloc(room, sizeof *r->tensors);
+    TRY(index && r->tensors ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < r->m->n_files; i++) {
+        const struct safetensors_entry *e =
+            r->files[i] ? safetensors_entries(r->files[i], &n) : NULL;
+        for (int k = 0; e && k < n; k++) {
+            struct tensor *t = &r->tensors[r->n_tensors++];
+            t->file = i;
+            t->entry = &e[k];
+            t->version = version_of(r->files[i], e[k].name, r->m->step);
+            if (!place_tensor(r->m, index, t))
+                TRY(corrupt(why, e[k].name, "is no tensor of this job"));
+        }
+    }
+    qsort(r->tensors, (size_t)r->n_tensors, sizeof *r->tensors, by_place);
+    if (is_part ? !check_apart(r) : !check_cover(r))
+        TRY(corrupt(why, "a part of the parameters or of their slots",
+                    "is missing or there twice"));
+done:
+    free(index);
+    return st;
+}
+
+/* Is the file the one that is meant? whole: are its data, too? */
+static enum status open_file(struct ps_restore *r, int i, const char *name, int whole,
+                             char why[MANIFEST_WHY_BYTES])
+{
+    char path[PATH_MAX + MANIFEST_NAME_BYTES];
+    snprintf(path, sizeof path, "%s/%s", r->folder, name);
+    enum status st = safetensors_open(path, &r->files[i], why);
+    if (st == ST_OK)
+        st = safetensors_check_header(r->files[i], &r->m->files[i], why);
+    if (st == ST_OK && whole)
+        st = safetensors_check(r->files[i], NULL, why);
+    return st == ST_OK || st == ST_NOMEM ? st : corrupt(why, name, why);
+}
+
+static enum status new_restore(const char *folder, const char *name, struct ps_restore **out)
+{
+    struct ps_restore *r = calloc(1, sizeof *r);
+    if (!r)
+        return ST_NOMEM;
+    snprintf(r->folder, sizeof r->folder, "%s", folder);
+    snprintf(r->name, sizeof r->name, "%s", name);
+    *out = r;
+    return ST_OK;
+}
+
+/* The manifest of that name, or, if it is about to be removed, of its other name. */
+static enum status read_manifest(struct ps_restore *r, char why[MANIFEST_WHY_BYTES])
+{
+    char path[2 * PATH_MAX + 8];
+    snprintf(path, sizeof path, "%s/%s", r->folder, r->name);
+    enum status st = ps_manifest_read(path, &r->m, why);
+    if (st != ST_NOT_FOUND)
+        return st;
+    snprintf(path, sizeof path, "%s/" MANIFEST_OLD_PREFIX "%s", r->folder, r->name);
+    return ps_manifest_read(path, &r->m, why);
+}
+
+/* Those that are here, though their servers had folders of their own, have been copied. */
+static enum status open_files(struct ps_restore *r, const struct ps_restore_query *q,
+                              int *n_elsewhere, char why[MANIFEST_WHY_BYTES])
+{
+    char file[MANIFEST_NAME_BYTES], path[PATH_MAX + MANIFEST_NAME_BYTES];
+    const struct ps_manifest *m = r->m;
+    enum status st = ST_OK, busy = ST_OK;
+    *n_elsewhere = 0;
+    for (int i = 0; i < m->n_files; i++) {
+        ps_manifest_file_name((struct ps_checkpoint_id){m->generation, m->step}, i, m->n_files,
+                              file);
+        snprintf(path, sizeof path, "%s/%s", r->folder, file);
+        if (!m->folder || !m->folder[i][0] || access(path, F_OK) == 0) {
+            TRY(open_file(r, i, file, q->whole, why));
+            continue;
+        }
+        ++*n_elsewhere;
+        st = q->elsewhere ? q->elsewhere->has(q->elsewhere->ctx, m, i, why) : ST_OK;
+        if (st == ST_BUSY)
+            busy = st; /* another file may be missing for good */
+        else if (st != ST_OK)
+            return ST_CORRUPT;
+    }
+    st = busy;
+done:
+    return st;
+}
+
+static enum status open_manifest(const struct ps_restore_query *q, const char *name,
+                                 struct ps_restore **out, char why[MANIFEST_WHY_BYTES])
+{
+    enum status st = ST_OK;
+    struct ps_restore *r = NULL;
+    int n_elsewhere;
+    snprintf(why, MANIFEST_WHY_BYTES, "%s", status_text(ST_NOMEM));
+    TRY(new_restore(q->folder, name, &r));
+    TRY(read_manifest(r, why));
+    r->files = calloc((size_t)r->m->n_files, sizeof *r->files);
+    TRY(r->files ? ST_OK : ST_NOMEM);
+    TRY(open_files(r, q, &n_elsewhere, why));
+    TRY(index_tensors(r, n_elsewhere > 0, why));
+    for (int i = 0; q->whole && i < r->n_tensors; i++)
+        atomic_init(&r->tensors[i].checked, 1);
+    *out = r;
+    r = NULL;
+done:
+    ps_restore_close(r);
+    return st;
+}
+
+static enum status find_in_folder(const struct ps_restore_query *q, struct ps_restore **out)
+{
+    struct ps_manifest_place *list = NULL;
+    char why[MANIFEST_WHY_BYTES], name[MANIFEST_NAME_BYTES];
+    int n = 0;
+    enum status st = ps_manifest_list(q->folder, &list, &n);
+    if (st != ST_OK)
+        return st;
+    st = ST_NOT_FOUND;
+    for (int i = 0; i < n && st != ST_OK; i++) {
+        if (q->before.generation > 0 && ps_checkpoint_compare(list[i].id, q->before) >= 0)
+            continue;
+        ps_manifest_name(list[i].id, name);
+        st = list[i].readable ? open_manifest(q, name, out, why) : ST_CORRUPT;
+        if (st == ST_OK || st == ST_BUSY)
+            break;
+        LOG_W("%s/%s: not restored: %s%s; trying the one before", q->folder, name,
+              list[i].readable ? "" : "it ", list[i].readable ? why : list[i].why);
+        st = ST_CORRUPT;
+    }
+    free(list);
+    if (st == ST_CORRUPT)
+        LOG_E("%s: none of its checkpoints is whole; start with another --checkpoint_dir to begin "
+              "from the first step",
+              q->folder);
+    return st;
+}
+
+enum status ps_restore_open(const struct ps_restore_query *q, struct ps_restore **out)
+{
+    char why[MANIFEST_WHY_BYTES];
+    if (!q->name)
+        return find_in_folder(q, out);
+    enum status st = open_manifest(q, q->name, out, why);
+    if (st != ST_OK && st != ST_NOT_FOUND && st != ST_BUSY)
+        LOG_E("%s/%s: not restored: %s", q->folder, q->name, why);
+    return st;
+}
+
+enum status ps_restore_find(const char *path, struct ps_restore **out)
+{
+    return ps_restore_find_with(path, NULL, out);
+}
+
+enum status ps_restore_find_with(const char *path, const struct ps_elsewhere *elsewhere,
+                                 struct ps_restore **out)
+{
+    struct ps_restore_query q = {.folder = path, .whole = 1, .elsewhere = elsewhere};
+    struct stat s;
+    struct ps_name is;
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int found = stat(path, &s) == 0;
+    ps_name_parse(name, &is);
+    if (found ? S_ISDIR(s.st_mode) : is.kind != PS_NAME_MANIFEST)
+        return ps_restore_open(&q, out);
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    if (slash && slash == path)
+        snprintf(folder, sizeof folder, "/");
+    q.folder = folder;
+    q.name = name;
+    return ps_restore_open(&q, out);
+}
+
+/* The manifest that a checkpoint of these parts alone would have. */
+static enum status make_manifest(const struct ps_restore_parts *parts, struct ps_manifest **out)
+{
+    enum status st = ST_NOMEM;
+    const struct chunks *chunks = parts->chunks;
+    struct ps_manifest *m = calloc(1, sizeof *m);
+    if (!m)
+        return ST_NOMEM;
+    m->generation = parts->part->id.generation;
+    m->step = parts->part->id.step;
+    m->job = *parts->job;
+    m->n_files = parts->n_parts;
+    m->files = calloc((size_t)m->n_files, sizeof *m->files);
+    if (!m->files)
+        goto done;
+    for (int i = 0; i < m->n_files; i++)
+        m->files[i] = parts->part[i].file;
+    TRY(chunks_create(chunks->params, chunks->n_params, chunks->chunk_bytes, &m->chunks));
+    *out = m;
+    m = NULL;
+done:
+    ps_manifest_free(m);
+    return st;
+}
+
+enum status ps_restore_open_parts(const char *folder, const struct ps_restore_parts *parts,
+                                  struct ps_restore **out)
+{
+    enum status st = ST_OK;
+    struct ps_restore *r = NULL;
+    char name[MANIFEST_NAME_BYTES], digest[65], why[MANIFEST_WHY_BYTES] = "";
+    ps_manifest_file_name(parts->part->id, parts->part->server, parts->part->n_servers, name);
+    snprintf(why, sizeof why, "%s", status_text(ST_NOMEM));
+    TRY(ps_manifest_digest(parts->job, parts->chunks, digest));
+    TRY(new_restore(folder, name, &r));
+    TRY(make_manifest(parts, &r->m));
+    r->files = calloc((size_t)parts->n_parts, sizeof *r->files);
+    TRY(r->files ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < parts->n_parts; i++) {
+        const struct ps_part *p = &parts->part[i];
+        ps_manifest_file_name(p->id, p->server, p->n_servers, name);
+        TRY(open_file(r, i, name, 0, why));
+        const char *of = safetensors_metadata(r->files[i], "job");
+        if (!of || strcmp(of, digest) != 0)
+            TRY(corrupt(why, name, "is of another job: other parameters, optimizer, seed or mode"));
+    }
+    TRY(index_tensors(r, 1, why));
+    *out = r;
+    r = NULL;
+done:
+    if (st != ST_OK)
+        LOG_E("%s/%s: not restored: %s", folder, name, why);
+    ps_restore_close(r);
+    return st;
+}
+
+enum status ps_restore_open_own(const char *folder, struct ps_checkpoint_id id,
+                                const struct net_job *job, const struct chunks *chunks,
+                                struct ps_restore **out)
+{
+    struct ps_restore_parts own = {.job = job, .chunks = chunks};
+    struct ps_part *list = NULL;
+    int n = 0, first = 0;
+    enum status st = ps_parts_list(folder, NULL, &list, &n, NULL);
+    while (first < n && ps_checkpoint_compare(list[first].id, id) > 0)
+        first++;
+    while (first + own.n_parts < n && !ps_checkpoint_compare(list[first + own.n_parts].id, id))
+        own.n_parts++;
+    own.part = list + first;
+    if (st == ST_OK)
+        st = own.n_parts > 0 ? ps_restore_open_parts(folder, &own, out) : ST_NOT_FOUND;
+    free(list);
+    return st;
+}
+
+int ps_restore_has_file(const struct ps_restore *r, int file)
+{
+    return r->files[file] != NULL;
+}
+
+void ps_restore_close(struct ps_restore *r)
+{
+    if (!r)
+        return;
+    for (int i = 0; r->files && i < r->m->n_files; i++)
+        safetensors_close(r->files[i]); /* NULL is fine */
+    free(r->files);
+    free(r->tensors);
+    ps_manifest_free(r->m);
+    free(r);
+}
+
+int ps_restore_has_all_steps(const struct ps_restore *r)
+{
+    return r && r->m->step >= r->m->job.train_steps;
+}
+
+const struct ps_manifest *ps_restore_manifest(const struct ps_restore *r)
+{
+    return r->m;
+}
+
+/* The first tensor of the slot that ends behind `at`. */
+static int find_tensor(const struct ps_restore *r, int slot, int64_t at)
+{
+    int low = 0, high = r->n_tensors;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        const struct tensor *t = &r->tensors[mid];
+        if (t->slot < slot || (t->slot == slot && t->first + t->n <= at))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* Elements of the tensor that were compared with its checksum. */
+static enum status read_tensor(const struct ps_restore *r, struct tensor *t, int64_t skip,
+                               int64_t n, float *dst)
+{
+    char why[MANIFEST_WHY_BYTES];
+    const struct safetensors_entry *e = t->entry;
+    int checked = atomic_load_explicit(&t->checked, memory_order_relaxed), all = n == t->n;
+    enum status st = ST_OK;
+    if (!checked && !all)
+        TRY(safetensors_check_entry(r->files[t->file], e, why));
+    TRY(safetensors_read(r->files[t->file], e, skip, n, dst, why));
+    if (!checked && all && digest_crc32c(0, dst, (size_t)n * sizeof *dst) != e->crc32c) {
+        snprintf(why, sizeof why, "does not match its checksum");
+        st = ST_CORRUPT;
+    }
+done:
+    if (st == ST_OK)
+        atomic_store_explicit(&t->checked, 1, memory_order_relaxed);
+    else
+        LOG_E("%s/%s: tensor '%s': %s", r->folder, r->name, e->name, why);
+    return st;
+}
+
+/* 1 if the slot's tensors have all of these elements. */
+static int has_slot(const struct ps_restore *r, int slot, int64_t first, int64_t n)
+{
+    int64_t end = first + n;
+    for (int i = find_tensor(r, slot, first); first < end; i++) {
+        const struct tensor *t = &r->tensors[i];
+        if (i >= r->n_tensors || t->slot != slot || t->first > first)
+            return 0;
+        first = t->first + t->n;
+    }
+    return 1;
+}
+
+int ps_restore_holds(const struct ps_restore *r, int64_t first, int64_t n)
+{
+    const struct chunks *chunks = r->m->chunks;
+    int has = has_slot(r, -1, first, n), param = 0;
+    if (next_owned(chunks, 0, &param, first) != first)
+        return has; /* an average, which has no slots */
+    for (int slot = 0; slot < optim_n_slots(&r->m->job.optim) && has; slot++)
+        has = has_slot(r, slot, first, n);
+    return has;
+}
+
+static enum status read_slot(const struct ps_restore *r, int slot, int64_t first, int64_t n,
+                             float *dst, int64_t *version)
+{
+    for (int i = find_tensor(r, slot, first); n > 0; i++) {
+        struct tensor *t = &r->tensors[i];
+        if (i >= r->n_tensors || t->slot != slot || t->first > first) {
+            LOG_E("%s/%s: elements from %" PRId64 " on are not in it", r->folder, r->name, first);
+            return ST_NOT_FOUND; /* of one server's part alone: else the cover was checked */
+        }
+        int64_t skip = first - t->first, some = t->n - skip < n ? t->n - skip : n;
+        enum status st = read_tensor(r, t, skip, some, dst);
+        if (st != ST_OK)
+            return st;
+        if (*version < 0 || t->version < *version)
+            *version = t->version;
+        first += some;
+        dst += some;
+        n -= some;
+    }
+    return ST_OK;
+}
+
+enum status ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n, float *value,
+                            float *slots, int64_t *version)
+{
+    *version = -1;
+    enum status st = read_slot(r, -1, first, n, value, version);
+    for (int k = 0; slots && k < optim_n_slots(&r->m->job.optim) && st == ST_OK; k++)
+        st = read_slot(r, k, first, n, slots + k * n, version);
+    return st;
+}
+
+static const char *samples_text(const struct ps_restore *r)
+{
+    const char *text = NULL;
+    for (int i = 0; !text && i < r->m->n_files; i++)
+        if (r->files[i]) /* who has the first chunk has its file, too */
+            text = safetensors_metadata(r->files[i], "samples");
+    return text;
+}
+
+/* Numbers with one space between them; *n of them. 0: there is something else, or too many. */
+static int parse_list(const char *text, uint64_t *list, size_t *n)
+{
+    char *end;
+    for (*n = 0; *n < SAMPLES_MAX_LIST && *text >= '0' && *text <= '9';
+         text = end + (*end == ' ')) {
+        errno = 0;
+        list[(*n)++] = strtoull(text, &end, 10);
+        if (errno != 0)
+            return 0;
+        if (!*end)
+            return 1;
+    }
+    return 0;
+}
+
+enum status ps_restore_samples(const struct ps_restore *r, uint64_t **list, size_t *n)
+{
+    const char *text = samples_text(r);
+    *list = NULL;
+    *n = 0;
+    if (!text)
+        return ST_OK;
+    *list = malloc(SAMPLES_MAX_LIST * sizeof **list);
+    if (!*list) {
+        LOG_E("%s/%s: out of memory for its list of samples", r->folder, r->name);
+        return ST_NOMEM;
+    }
+    if (parse_list(text, *list, n))
+        return ST_OK;
+    LOG_E("%s/%s: its list of samples, '%.40s', is none; remove this checkpoint to go on from "
+          "the one before",
+          r->folder, r->name, text);
+    free(*list);
+    *list = NULL;
+    *n = 0;
+    return ST_CORRUPT;
+}

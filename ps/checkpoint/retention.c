@@ -1,0 +1,319 @@
+/* ps/checkpoint/retention.c - what lies in a folder of checkpoints (ps_manifest_list), and which of
+ * it goes (ps_folder_sweep). Everything that is touched was listed before the owner was looked at;
+ * a manifest goes in two steps, its files after it (folder.h). A file that cannot be removed does
+ * not keep the others: a full disk must get its room back. */
+#include "base/log.h"
+#include "files/durable.h"
+#include "ps/checkpoint/folder.h"
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of names that cannot be told apart further: the last of epoch 0. */
+#define LAST_OF_EPOCH_0 (ps_term(1, 0) - 1)
+
+struct entry {
+    struct ps_name is;
+    int tried; /* to be removed */
+    char name[NAME_MAX + 1];
+};
+
+struct listing {
+    const char *folder;
+    struct entry *entries; /* all names of ours */
+    int n_entries;
+    struct ps_manifest_place *places; /* newest first */
+    int n_places;
+    unsigned char *keeps; /* [n_places] 1: it stays */
+};
+
+static int join_path(char path[PATH_MAX], const char *folder, const char *name)
+{
+    return (size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct ps_manifest_place *x = a, *y = b;
+    return ps_checkpoint_compare(y->id, x->id);
+}
+
+/* Do the name and what it names fit? A name in epoch 0 knows no generation. */
+static int is_of(const struct ps_name *name, struct ps_checkpoint_id id)
+{
+    return name->id.step == id.step && id.generation > 0 &&
+           (name->id.generation == id.generation ||
+            (name->id.generation == 0 && ps_term_epoch(id.generation) == 0));
+}
+
+static void look_at(const char *folder, const struct entry *e, struct ps_manifest_place *place)
+{
+    char path[PATH_MAX];
+    struct ps_manifest *m = NULL;
+    *place = (struct ps_manifest_place){.id = e->is.id, .old = e->is.old};
+    if (place->id.generation == 0)
+        place->id.generation = LAST_OF_EPOCH_0;
+    if (!join_path(path, folder, e->name) || ps_manifest_read(path, &m, place->why) != ST_OK)
+        return;
+    struct ps_checkpoint_id id = {m->generation, m->step};
+    place->readable = is_of(&e->is, id);
+    if (place->readable) {
+        place->id = id;
+        place->n_files = m->n_files;
+    } else {
+        snprintf(place->why, sizeof place->why,
+                 "is that of step %" PRId64 ", generation %" PRIu64 ", renamed", m->step,
+                 m->generation);
+    }
+    ps_manifest_free(m);
+}
+
+static enum status read_names(struct listing *l, DIR *dir)
+{
+    struct entry *grown;
+    struct ps_name is;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        ps_name_parse(e->d_name, &is);
+        if (is.kind == PS_NAME_OTHER)
+            continue;
+        int n = l->n_entries;
+        if ((n & (n - 1)) == 0) {
+            grown = realloc(l->entries, (n ? 2 * (size_t)n : 1) * sizeof *l->entries);
+            if (!grown)
+                return ST_NOMEM;
+            l->entries = grown;
+        }
+        l->entries[n] = (struct entry){.is = is};
+        snprintf(l->entries[n].name, sizeof l->entries[n].name, "%s", e->d_name);
+        l->n_entries++;
+    }
+    return ST_OK;
+}
+
+static void free_listing(struct listing *l)
+{
+    free(l->entries);
+    free(l->places);
+    free(l->keeps);
+}
+
+/* A folder that is not there is empty. */
+static enum status read_listing(const char *folder, struct listing *l)
+{
+    *l = (struct listing){.folder = folder};
+    DIR *dir = opendir(folder);
+    if (!dir && errno != ENOENT) {
+        enum status st = status_of_errno(errno);
+        LOG_E("%s: cannot be read: %s", folder, strerror(errno));
+        return st;
+    }
+    enum status st = read_names(l, dir);
+    if (dir)
+        closedir(dir);
+    l->places = st == ST_OK ? calloc((size_t)l->n_entries + 1, sizeof *l->places) : NULL;
+    l->keeps = l->places ? calloc((size_t)l->n_entries + 1, 1) : NULL;
+    if (!l->keeps) {
+        LOG_E("%s: out of memory for its %d files", folder, l->n_entries);
+        free_listing(l);
+        return ST_NOMEM;
+    }
+    for (int i = 0; i < l->n_entries; i++)
+        if (l->entries[i].is.kind == PS_NAME_MANIFEST)
+            look_at(folder, &l->entries[i], &l->places[l->n_places++]);
+    if (l->n_places > 0)
+        qsort(l->places, (size_t)l->n_places, sizeof *l->places, newest_first);
+    return ST_OK;
+}
+
+enum status ps_manifest_list(const char *folder, struct ps_manifest_place **out, int *n)
+{
+    struct listing l;
+    enum status st = read_listing(folder, &l);
+    if (st != ST_OK)
+        return st;
+    *out = l.places;
+    *n = l.n_places;
+    l.places = NULL;
+    free_listing(&l);
+    return ST_OK;
+}
+
+enum status ps_folder_list(const char *folder, const char *id, struct ps_manifest_place **out,
+                           int *n)
+{
+    struct ps_manifest_place *list = NULL;
+    enum status st = ps_manifest_list(folder, &list, n);
+    if (st == ST_OK)
+        st = ps_folder_is(folder, id); /* after it: an empty list may be of another folder */
+    if (st == ST_OK)
+        *out = list;
+    else
+        free(list);
+    return st;
+}
+
+static int is_above(uint64_t generation, const struct ps_sweep *what)
+{
+    return what->owner && ps_term_epoch(generation) > what->owner->epoch;
+}
+
+static int is_spared(struct ps_checkpoint_id id, const struct ps_sweep *what)
+{
+    return is_above(id.generation, what) || !ps_checkpoint_compare(id, what->base) ||
+           !ps_checkpoint_compare(id, what->writing);
+}
+
+/* Which manifests stay: what cannot be read is nobody's to remove. */
+static void choose(struct listing *l, const struct ps_sweep *what)
+{
+    int n_readable = 0;
+    for (int i = 0; i < l->n_places; i++) {
+        const struct ps_manifest_place *p = &l->places[i];
+        n_readable += p->readable;
+        l->keeps[i] =
+            !p->readable || what->keep <= 0 || n_readable <= what->keep || is_spared(p->id, what);
+    }
+}
+
+/* TensorFlow's text: the newest, then all from the oldest to the newest. malloc'd; NULL: nothing is
+ * to be named, or no memory (logged). */
+static char *pointer_text(const struct listing *l)
+{
+    char *text = NULL, name[MANIFEST_NAME_BYTES];
+    size_t bytes = 0;
+    int newest = 0;
+    while (newest < l->n_places && !(l->keeps[newest] && l->places[newest].readable))
+        newest++;
+    if (newest == l->n_places)
+        return NULL;
+    FILE *f = open_memstream(&text, &bytes);
+    for (int i = l->n_places; f && i >= newest; i--) {
+        int at = i == l->n_places ? newest : i;
+        if (!l->keeps[at] || !l->places[at].readable)
+            continue;
+        ps_manifest_name(l->places[at].id, name);
+        name[strlen(name) - strlen(".json")] = 0;
+        fprintf(f, "%s: \"%s\"\n",
+                i == l->n_places ? "model_checkpoint_path" : "all_model_checkpoint_paths", name);
+    }
+    if (f && fclose(f) == 0)
+        return text;
+    LOG_E("%s/checkpoint: out of memory", l->folder);
+    free(text);
+    return NULL;
+}
+
+static int has_text(const char *path, const char *text)
+{
+    char *line = NULL;
+    size_t room = 0;
+    FILE *f = fopen(path, "re");
+    int same = f && getdelim(&line, &room, 0, f) >= 0 && strcmp(line, text) == 0;
+    free(line);
+    if (f)
+        fclose(f);
+    return same;
+}
+
+static enum status write_pointer(const struct listing *l)
+{
+    char path[PATH_MAX], *text = pointer_text(l);
+    enum status st = ST_OK;
+    if (text && join_path(path, l->folder, "checkpoint") && !has_text(path, text))
+        st = durable_put(path, text, strlen(text));
+    free(text);
+    return st;
+}
+
+static enum status rename_manifest(const struct listing *l, struct ps_checkpoint_id id, int to_old)
+{
+    char plain[MANIFEST_NAME_BYTES], old[MANIFEST_NAME_BYTES], from[PATH_MAX], to[PATH_MAX];
+    ps_manifest_name(id, plain);
+    ps_manifest_old_name(id, old);
+    if (!join_path(from, l->folder, to_old ? plain : old) ||
+        !join_path(to, l->folder, to_old ? old : plain))
+        return ST_IO;
+    enum status st = durable_rename(from, to);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+/* The first step: what goes gets its other name, what stays its own. */
+static enum status mark(struct listing *l, const struct ps_sweep *what)
+{
+    enum status st = ST_OK;
+    for (int i = l->n_places - 1; i >= 0 && st == ST_OK; i--)
+        if (l->keeps[i] == l->places[i].old && !is_above(l->places[i].id.generation, what))
+            st = rename_manifest(l, l->places[i].id, !l->keeps[i]);
+    return st;
+}
+
+/* The second step. A manifest that is not there any more was renamed back: it stays. */
+static enum status remove_marked(struct listing *l)
+{
+    char path[PATH_MAX], name[MANIFEST_NAME_BYTES];
+    enum status st = ST_OK, one;
+    for (int i = l->n_places - 1; i >= 0; i--) {
+        if (l->keeps[i])
+            continue;
+        ps_manifest_old_name(l->places[i].id, name);
+        one = join_path(path, l->folder, name) ? durable_take_away(path) : ST_IO;
+        l->keeps[i] = one != ST_OK;
+        if (one != ST_OK && one != ST_NOT_FOUND)
+            st = one;
+    }
+    return st;
+}
+
+/* 1 if it belongs to a checkpoint that stays, or may yet. */
+static int is_needed(const struct listing *l, const struct ps_name *is, const struct ps_sweep *what)
+{
+    if (is_above(is->id.generation, what) || is_of(is, what->writing) ||
+        (is->kind == PS_NAME_TEMPORARY && is_of(is, what->given_up)))
+        return 1;
+    for (int i = 0; i < l->n_places && is->kind == PS_NAME_FILE; i++)
+        if (l->keeps[i] && is_of(is, l->places[i].id))
+            return 1;
+    return is->kind == PS_NAME_FILE && is_of(is, what->base);
+}
+
+static enum status remove_orphans(struct listing *l, const struct ps_sweep *what)
+{
+    char path[PATH_MAX];
+    enum status st = ST_OK, one;
+    for (int i = 0; i < l->n_entries; i++) {
+        struct entry *e = &l->entries[i];
+        if (e->tried || e->is.kind == PS_NAME_MANIFEST || is_needed(l, &e->is, what) ||
+            !join_path(path, l->folder, e->name))
+            continue;
+        e->tried = 1;
+        one = durable_remove(path);
+        st = one != ST_OK ? one : st;
+    }
+    return st;
+}
+
+enum status ps_folder_sweep(const char *folder, const struct ps_sweep *what)
+{
+    struct listing l;
+    enum status st = read_listing(folder, &l), st_pointer, st_orphans;
+    if (st != ST_OK)
+        return st;
+    if (what->owner)
+        TRY(ps_folder_still_owner(folder, what->owner));
+    memset(l.keeps, 1, (size_t)l.n_places);
+    st_orphans = remove_orphans(&l, what); /* makes room for the rest */
+    choose(&l, what);
+    st_pointer = write_pointer(&l);
+    TRY(mark(&l, what));
+    if (what->owner)
+        TRY(ps_folder_still_owner(folder, what->owner));
+    TRY(remove_marked(&l));
+    st_orphans = remove_orphans(&l, what); /* those of what is gone */
+    st = st_pointer == ST_OK ? st_orphans : write_pointer(&l);
+done:
+    free_listing(&l);
+    return st;
+}

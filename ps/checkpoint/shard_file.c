@@ -1,0 +1,227 @@
+/* ps/checkpoint/shard_file.c - see shard_file.h. */
+#include "ps/checkpoint/shard_file.h"
+#include "base/log.h"
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = CHUNKS_MAX_NAME + 80, N_FIXED = 17, VALUE_BYTES = 72 };
+
+struct table {
+    struct safetensors_tensor *tensors;
+    char (*names)[NAME_BYTES];
+    char (*keys)[NAME_BYTES + 8]; /* of the versions */
+    char (*values)[VALUE_BYTES];
+    const char *(*metadata)[2];
+    char *lists; /* of members and addresses, each with its 0 */
+    char *samples;
+    int n_tensors, n_metadata;
+};
+
+/* The elements of one parameter that lie in a chunk. */
+struct part {
+    const struct net_param *param;
+    int64_t begin, end; /* within the parameter */
+    size_t at;          /* within the chunk */
+};
+
+/* The parameter numbered `param`'s part of the chunk; 0: there is none. */
+static int part_of(const struct chunks *chunks, const struct net_chunk *c, int param,
+                   struct part *out)
+{
+    if (param >= chunks->n_params || chunks->params[param].first >= c->first + c->n_elems)
+        return 0;
+    const struct net_param *p = &chunks->params[param];
+    int64_t begin = c->first > p->first ? c->first - p->first : 0;
+    int64_t end = c->first + c->n_elems - p->first;
+    *out = (struct part){p, begin, end < p->n_elems ? end : p->n_elems,
+                         (size_t)(p->first + begin - c->first)};
+    return 1;
+}
+
+static void name_part(char name[NAME_BYTES], const struct part *p, int slot)
+{
+    int n = snprintf(name, NAME_BYTES, "%s", p->param->name);
+    if (slot >= 0)
+        n += snprintf(name + n, NAME_BYTES - (size_t)n, " slot %d", slot);
+    if (p->begin > 0 || p->end < p->param->n_elems)
+        snprintf(name + n, NAME_BYTES - (size_t)n, " [%" PRId64 ":%" PRId64 "]", p->begin, p->end);
+}
+
+static void add_text(struct table *t, const char *key, const char *text)
+{
+    t->metadata[t->n_metadata][0] = key;
+    t->metadata[t->n_metadata][1] = text;
+    t->n_metadata++;
+}
+
+static void add_metadata(struct table *t, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add_metadata(struct table *t, const char *key, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(t->values[t->n_metadata], VALUE_BYTES, fmt, ap);
+    va_end(ap);
+    add_text(t, key, t->values[t->n_metadata]);
+}
+
+static void add_tensor(struct table *t, const struct part *p, int slot, const float *data,
+                       int64_t version)
+{
+    int i = t->n_tensors++;
+    name_part(t->names[i], p, slot);
+    t->tensors[i] = (struct safetensors_tensor){
+        .name = t->names[i], .shape = {1, {p->end - p->begin}}, .data = data + p->at};
+    if (p->end - p->begin == p->param->n_elems)
+        t->tensors[i].shape = p->param->shape;
+    if (version < 0)
+        return;
+    snprintf(t->keys[i], sizeof t->keys[i], "version %s", t->names[i]);
+    add_metadata(t, t->keys[i], "%" PRId64, version);
+}
+
+static enum status make_table(struct table *t, size_t n)
+{
+    *t = (struct table){
+        .tensors = calloc(n, sizeof *t->tensors),
+        .names = calloc(n, sizeof *t->names),
+        .keys = calloc(n, sizeof *t->keys),
+        .values = calloc(n + N_FIXED, sizeof *t->values),
+        .metadata = calloc(n + N_FIXED, sizeof *t->metadata),
+    };
+    return t->tensors && t->names && t->keys && t->values && t->metadata ? ST_OK : ST_NOMEM;
+}
+
+static void free_table(struct table *t)
+{
+    free(t->tensors);
+    free(t->names);
+    free(t->keys);
+    free(t->values);
+    free(t->metadata);
+    free(t->lists);
+    free(t->samples);
+}
+
+static void fill_tensors(struct table *t, const struct ps_checkpoint_file *cp,
+                         const struct ps_snapshot_chunk *list, int n)
+{
+    int n_slots = optim_n_slots(&cp->job->optim);
+    struct part p;
+    for (int slot = -1; slot < n_slots; slot++) {
+        for (int i = 0; i < n; i++) {
+            const struct net_chunk *c = &cp->chunks->chunks[list[i].chunk];
+            const float *data = list[i].value->data;
+            if (slot >= 0 && !list[i].slots)
+                continue;
+            if (slot >= 0)
+                data = (const float *)list[i].slots->data + slot * c->n_elems;
+            int64_t version = list[i].version == cp->step ? -1 : list[i].version;
+            for (int k = c->param; part_of(cp->chunks, c, k, &p); k++)
+                add_tensor(t, &p, slot, data, version);
+        }
+    }
+}
+
+static enum status fill_progress(struct table *t, const struct ps_progress *p)
+{
+    size_t bytes = 0;
+    FILE *f = open_memstream(&t->lists, &bytes);
+    if (!f)
+        return ST_NOMEM;
+    for (int i = 0; i < p->n_members; i++)
+        fprintf(f, "%s%d", i ? "," : "", p->member[i]);
+    fputc(0, f);
+    long addresses = ftell(f);
+    for (int i = 0; i < p->servers.n; i++)
+        fprintf(f, "%s%s", i ? "," : "", p->servers.addr[i]);
+    if (fclose(f) != 0 || addresses < 0)
+        return ST_NOMEM;
+    add_metadata(t, "position", "%" PRIu64, p->position);
+    add_text(t, "members", t->lists);
+    add_text(t, "addresses", t->lists + addresses);
+    return ST_OK;
+}
+
+/* Of the chunk that has the samples with it. */
+static enum status fill_samples(struct table *t, const struct ps_snapshot_chunk *list, int n)
+{
+    size_t bytes = 0;
+    int i = 0;
+    while (i < n && list[i].n_samples == 0)
+        i++;
+    if (i == n)
+        return ST_OK;
+    FILE *f = open_memstream(&t->samples, &bytes);
+    if (!f)
+        return ST_NOMEM;
+    for (size_t k = 0; k < list[i].n_samples; k++)
+        fprintf(f, "%s%" PRIu64, k > 0 ? " " : "", list[i].samples[k]);
+    if (fclose(f) != 0)
+        return ST_NOMEM;
+    add_text(t, "samples", t->samples);
+    return ST_OK;
+}
+
+static void fill_metadata(struct table *t, const struct ps_checkpoint_file *cp, const char *digest)
+{
+    add_metadata(t, "format", "weir checkpoint");
+    add_metadata(t, "version", "1");
+    add_metadata(t, "step", "%" PRId64, cp->step);
+    add_metadata(t, "generation", "%" PRIu64, cp->generation);
+    add_metadata(t, "server", "%d", cp->server);
+    add_metadata(t, "servers", "%d", cp->n_servers);
+    add_metadata(t, "seed", "%" PRIu64, cp->job->seed);
+    add_metadata(t, "sync_mode", "%s", job_sync_mode_name(cp->job->sync_mode));
+    add_metadata(t, "optimizer", "%s", optim_name(cp->job->optim.kind));
+    add_metadata(t, "chunk_bytes", "%" PRId64, cp->chunks->chunk_bytes);
+    add_metadata(t, "train_steps", "%" PRId64, cp->job->train_steps);
+    add_metadata(t, "job", "%s", digest);
+    if (cp->home[0])
+        add_metadata(t, "folder", "%s", cp->home);
+}
+
+enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp, const struct ps_snapshot *from,
+                                struct safetensors_written *out)
+{
+    enum status st = ST_OK;
+    char path[PATH_MAX], name[MANIFEST_NAME_BYTES], digest[65];
+    struct table t = {0};
+    struct part p;
+    int n;
+    size_t n_parts = 0;
+    const struct ps_snapshot_chunk *list = ps_snapshot_chunks(from, &n);
+    ps_manifest_file_name((struct ps_checkpoint_id){cp->generation, cp->step}, cp->server,
+                          cp->n_servers, name);
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", cp->folder, name) >= sizeof path) {
+        LOG_E("%s/%s: the path is too long", cp->folder, name);
+        return ST_IO;
+    }
+    for (int i = 0; i < n; i++) {
+        const struct net_chunk *c = &cp->chunks->chunks[list[i].chunk];
+        for (int k = c->param; part_of(cp->chunks, c, k, &p); k++)
+            n_parts++;
+    }
+    TRY(ps_manifest_digest(cp->job, cp->chunks, digest));
+    st = make_table(&t, n_parts * (size_t)(1 + optim_n_slots(&cp->job->optim)) + 1);
+    if (st == ST_OK && cp->progress.known)
+        st = fill_progress(&t, &cp->progress);
+    if (st == ST_OK)
+        st = fill_samples(&t, list, n);
+    if (st != ST_OK) {
+        LOG_E("%s: out of memory for the names of its tensors", path);
+        goto done;
+    }
+    fill_metadata(&t, cp, digest);
+    fill_tensors(&t, cp, list, n);
+    struct safetensors_content content = {t.tensors, t.n_tensors,
+                                          (const char *const(*)[2])t.metadata, t.n_metadata};
+    st = safetensors_write(path, &content, out);
+done:
+    free_table(&t);
+    return st;
+}

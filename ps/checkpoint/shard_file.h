@@ -1,0 +1,32 @@
+/* ps/checkpoint/shard_file.h - one server's file of a checkpoint: what a snapshot holds, as
+ * safetensors. Tensors are named by parameter and range, in elements: conv1/weights               a
+ * whole parameter, with its own shape fc1/weights [4096:8192]     a part of one that lies in
+ * several chunks, flat fc1/weights slot 0 [...]    the same of the optimizer's first slot, ... slot
+ * 1 of its second (no parameter's name has a space). Metadata: format, version, step, generation,
+ * server, servers, seed, sync_mode, optimizer, chunk_bytes, train_steps, job (ps_manifest_digest);
+ * folder, the id of ps 0's, where that is known; where the
+ * progress is known position, members and addresses (of the servers); "version NAME" of each tensor
+ * whose chunk was not at `step`, and with the model's first chunk "samples", the numbers of
+ * ps/store/samples.h with spaces between them (neither in lockstep). Frames of the generation are
+ * refused once it was restored, so that nothing has to be kept of what was counted. Errors: as
+ * safetensors_write.
+ */
+#ifndef PS_CHECKPOINT_SHARD_FILE_H
+#define PS_CHECKPOINT_SHARD_FILE_H
+#include "ps/checkpoint/manifest.h"
+#include "ps/store/snapshot.h"
+
+struct ps_checkpoint_file {
+    const char *folder;
+    int64_t step;
+    uint64_t generation;
+    int server, n_servers;
+    const struct net_job *job;
+    const struct chunks *chunks;
+    struct ps_progress progress; /* its lists are borrowed for the call */
+    char home[FOLDER_ID_BYTES];  /* of ps 0's folder, which has the manifest; empty: not known */
+};
+enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp, const struct ps_snapshot *from,
+                                struct safetensors_written *out);
+
+#endif

@@ -1,0 +1,309 @@
+/* ps/checkpoint/writer.c - see writer.h. A file is written by a thread of its own at the lowest
+ * priority: on a machine that computes, too, it takes what time training leaves. It holds no lock
+ * that training takes; what does, the lane's thread does itself. The capture and the order that it
+ * is for belong to whoever `use` says: the caller of order and cancel while it begins and ends it,
+ * the chunks while it is armed, the lane's thread while it writes. Locks: the writer's is the last:
+ * a chunk's may be held when it is taken. */
+#include "ps/checkpoint/writer.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { LOWEST_PRIORITY = 19 };
+enum use { USE_NONE, USE_CALLER, USE_CHUNKS, USE_LANE };
+
+struct ps_writer {
+    void (*changed)(void *ctx);
+    void *ctx;
+    pthread_t thread;
+    struct ps_writer_order order; /* under way; owner and release: to be given back */
+    struct ps_snapshot *capture;
+
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t wake;
+    enum use use;
+    int captured, stopping;
+    int wanted;  /* the order under way, still */
+    int calling; /* `changed`, or giving back what was borrowed */
+    int ended;   /* the thread, but for its return */
+    int left;    /* destroyed, while a file was being written */
+    struct ps_writer_state state;
+    int64_t busy_step; /* of the file that is being written */
+};
+
+static void on_captured(void *ctx)
+{
+    struct ps_writer *w = ctx;
+    pthread_mutex_lock(&w->lock);
+    w->captured = 1;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* 0: this writer was destroyed, what is around it may be gone. Else destroy waits for end_call. */
+static int begin_call(struct ps_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int there = !w->left;
+    w->calling += there;
+    pthread_mutex_unlock(&w->lock);
+    return there;
+}
+
+static void end_call(struct ps_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->calling--;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void tell(struct ps_writer *w)
+{
+    if (!begin_call(w))
+        return;
+    w->changed(w->ctx);
+    end_call(w);
+}
+
+struct writing {
+    const struct ps_checkpoint_file *file;
+    const struct ps_snapshot *capture;
+    struct safetensors_written written;
+    enum status st;
+};
+
+static void *writing_main(void *arg)
+{
+    struct writing *w = arg;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* Linux: of this thread */
+    w->st = ps_checkpoint_write(w->file, w->capture, &w->written);
+    return NULL;
+}
+
+static enum status write_aside(const struct ps_checkpoint_file *file,
+                               const struct ps_snapshot *from, struct safetensors_written *out)
+{
+    pthread_t thread;
+    struct writing w = {.file = file, .capture = from};
+    if (pthread_create(&thread, NULL, writing_main, &w) != 0)
+        return ps_checkpoint_write(file, from, out);
+    pthread_join(thread, NULL);
+    *out = w.written;
+    return w.st;
+}
+
+/* Whoever has the capture: it and what the order borrowed are needed no more. */
+static void drop(struct ps_writer *w)
+{
+    ps_snapshot_destroy(w->capture);
+    w->capture = NULL;
+    if (w->order.release)
+        w->order.release(w->order.owner);
+    w->order = (struct ps_writer_order){0};
+}
+
+static void write_file(struct ps_writer *w)
+{
+    int64_t begin = clock_now_ns(), step = w->order.file.step;
+    struct safetensors_written file = {0};
+    enum status st = write_aside(&w->order.file, w->capture, &file);
+    if (!begin_call(w))
+        return; /* the process is ending */
+    drop(w);
+    end_call(w);
+    if (st == ST_OK)
+        LOG_D("checkpoint at step %" PRId64 ": %.1f MB written in %.0f ms", step,
+              (double)file.bytes * 1e-6, (double)(clock_now_ns() - begin) * 1e-6);
+    pthread_mutex_lock(&w->lock);
+    w->use = USE_NONE;
+    w->state.busy = 0;
+    if (w->wanted) {
+        w->wanted = 0;
+        w->state.phase = st == ST_OK ? PS_WRITER_WRITTEN : PS_WRITER_FAILED;
+        w->state.failure = st;
+        w->state.file = file;
+    }
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void *lane_main(void *arg)
+{
+    struct ps_writer *w = arg;
+    pthread_mutex_lock(&w->lock);
+    while (!w->stopping) {
+        if (w->use != USE_CHUNKS || !w->captured) {
+            pthread_cond_wait(&w->wake, &w->lock);
+            continue;
+        }
+        w->use = USE_LANE;
+        w->state.phase = PS_WRITER_WRITING;
+        w->state.busy = 1;
+        w->state.busy_since_ns = clock_now_ns();
+        w->busy_step = w->order.file.step;
+        pthread_mutex_unlock(&w->lock);
+        tell(w);
+        write_file(w);
+        tell(w);
+        pthread_mutex_lock(&w->lock);
+    }
+    w->ended = 1;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static void destroy(struct ps_writer *w)
+{
+    drop(w);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+enum status ps_writer_create(void (*changed)(void *ctx), void *ctx, struct ps_writer **out)
+{
+    struct ps_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return ST_NOMEM;
+    w->changed = changed;
+    w->ctx = ctx;
+    pthread_mutex_init(&w->lock, NULL);
+    clock_cond_init(&w->wake);
+    int err = pthread_create(&w->thread, NULL, lane_main, w);
+    if (err) {
+        LOG_E("the thread that writes checkpoints cannot be started: %s", strerror(err));
+        destroy(w);
+        return ST_NOMEM;
+    }
+    *out = w;
+    return ST_OK;
+}
+
+int ps_writer_destroy(struct ps_writer *w, int64_t deadline_ns)
+{
+    if (!w)
+        return 1;
+    pthread_mutex_lock(&w->lock);
+    w->stopping = 1;
+    pthread_cond_broadcast(&w->wake);
+    while (!w->ended && clock_cond_wait(&w->wake, &w->lock, deadline_ns) == 0)
+        ;
+    int left = w->left = !w->ended;
+    while (left && w->calling)
+        pthread_cond_wait(&w->wake, &w->lock);
+    int64_t step = w->busy_step;
+    pthread_mutex_unlock(&w->lock);
+    if (left) {
+        LOG_W("the disk has not taken this server's file of step %" PRId64 "; it is not waited for",
+              step);
+        pthread_detach(w->thread); /* it never touches anything else again */
+        return 0;
+    }
+    pthread_join(w->thread, NULL);
+    destroy(w);
+    return 1;
+}
+
+/* Takes the capture for the caller; 0: it is being written, or about to be. */
+static int seize(struct ps_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int ours = w->use != USE_LANE && !(w->use == USE_CHUNKS && w->captured && w->wanted);
+    if (ours)
+        w->use = USE_CALLER;
+    pthread_mutex_unlock(&w->lock);
+    return ours;
+}
+
+static void set(struct ps_writer *w, enum use use, enum ps_writer_phase phase, enum status failure)
+{
+    pthread_mutex_lock(&w->lock);
+    w->use = use;
+    w->wanted = phase == PS_WRITER_ARMED;
+    w->state.phase = phase;
+    w->state.failure = failure;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* The state is that of a new order, FAILED so far; whether the file of the one before is still
+ * being written stays. */
+static void begin_state(struct ps_writer *w, uint64_t order, uint64_t generation, int64_t step)
+{
+    pthread_mutex_lock(&w->lock);
+    w->wanted = 0;
+    w->state = (struct ps_writer_state){.order = order,
+                                        .generation = generation,
+                                        .step = step,
+                                        .phase = PS_WRITER_FAILED,
+                                        .failure = ST_BUSY,
+                                        .busy = w->state.busy,
+                                        .busy_since_ns = w->state.busy_since_ns};
+    pthread_mutex_unlock(&w->lock);
+}
+
+void ps_writer_order(struct ps_writer *w, const struct ps_writer_order *order)
+{
+    int seized = seize(w);
+    begin_state(w, order->order, order->file.generation, order->file.step);
+    if (!seized) {
+        LOG_W("no checkpoint at step %" PRId64 ": an earlier one is still being written",
+              order->file.step);
+        if (order->release)
+            order->release(order->owner);
+    } else {
+        drop(w);
+        w->order = *order;
+        pthread_mutex_lock(&w->lock);
+        w->captured = 0; /* nobody sets it any more before begin */
+        pthread_mutex_unlock(&w->lock);
+        enum status st = ps_snapshot_create(order->store, on_captured, w, &w->capture);
+        if (st == ST_OK)
+            st = ps_snapshot_begin(w->capture, order->file.step);
+        if (st != ST_OK)
+            drop(w);
+        set(w, st == ST_OK ? USE_CHUNKS : USE_NONE,
+            st == ST_OK ? PS_WRITER_ARMED : PS_WRITER_FAILED, st);
+    }
+    tell(w);
+}
+
+void ps_writer_fail(struct ps_writer *w, uint64_t order, int64_t step, enum status why)
+{
+    int seized = seize(w);
+    begin_state(w, order, 0, step);
+    if (seized) {
+        drop(w);
+        set(w, USE_NONE, PS_WRITER_FAILED, why);
+    }
+    tell(w);
+}
+
+void ps_writer_cancel(struct ps_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->wanted = 0;
+    pthread_mutex_unlock(&w->lock);
+    if (seize(w)) {
+        drop(w);
+        set(w, USE_NONE, PS_WRITER_IDLE, ST_OK);
+        return;
+    }
+    pthread_mutex_lock(&w->lock);
+    w->state.phase = PS_WRITER_IDLE;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void ps_writer_state(struct ps_writer *w, struct ps_writer_state *out)
+{
+    pthread_mutex_lock(&w->lock);
+    *out = w->state;
+    pthread_mutex_unlock(&w->lock);
+}

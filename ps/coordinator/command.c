@@ -1,0 +1,111 @@
+/* ps/coordinator/command.c - see coordinator_impl.h: what operators ask for. */
+#include "ps/coordinator/coordinator_impl.h"
+#include <stdio.h>
+
+/* Of the plan in force; or one that has no place there, but still chunks that others need. */
+static int slot_of(const struct coord *c, int number)
+{
+    for (int i = 0; i < c->n_slots; i++)
+        if (coord_servers(c)[i].number == number && coord_servers(c)[i].life != LIFE_NONE)
+            return i;
+    for (int i = 0; i < c->n_slots; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->life != LIFE_NONE && s->number < 0 && s->held && s->held_number == number)
+            return i;
+    }
+    return -1;
+}
+
+static int is_member(const struct coord *c, int index)
+{
+    return index >= 0 && index < c->max_workers && c->generation && coord_workers(c)[index].in_plan;
+}
+
+static void remove_worker(struct coord *c, int index)
+{
+    struct coord_worker *w = &coord_workers(c)[index];
+    if (w->incarnation)
+        w->removed = w->incarnation;
+    else
+        w->remove = 1;
+}
+
+/* It is to go already, and its chunks have been on their way for a while: who asks once more does
+ * not want to wait for them. */
+static int is_too_slow(const struct coord *c, const struct coord_server_state *s)
+{
+    return (s->leaving || s->drained) && s->held && s->held == s->incarnation &&
+           c->phase == PHASE_BEGINNING && c->plan_source == PLAN_MEMORY &&
+           c->awake - c->entered >= SILENT_MS * MS;
+}
+
+/* A server that is silent as it is asked for is taken for gone: the operator has looked. */
+static void drain(struct coord *c, int number)
+{
+    struct coord_server_state *s = &coord_servers(c)[slot_of(c, number)];
+    s->forgotten = coord_server_is_silent(c, s, SILENT_MS);
+    s->given_up |= !s->forgotten && is_too_slow(c, s);
+    s->drained = 1;
+}
+
+void coord_command(struct coord *c, const struct coord_event *e)
+{
+    switch (e->command.what) {
+    case COORD_CHECKPOINT:
+        c->ckpt.wanted++;
+        break;
+    case COORD_REMOVE_WORKER:
+        if (is_member(c, e->command.index))
+            remove_worker(c, e->command.index);
+        break;
+    case COORD_DRAIN_SERVER:
+        if (e->command.index > 0 && slot_of(c, e->command.index) >= 0)
+            drain(c, e->command.index);
+        break;
+    case COORD_FINISH:
+        if (!c->finishing)
+            c->finish_at = c->awake + FINISH_MS * MS;
+        c->finishing = 1;
+        break;
+    }
+}
+
+int coord_command_text(const struct coord *c, enum coord_command what, int index, char *text,
+                       size_t bytes)
+{
+    int slot = what == COORD_DRAIN_SERVER && index > 0 ? slot_of(c, index) : -1;
+    if (what == COORD_REMOVE_WORKER && is_member(c, index)) {
+        const struct coord_worker *w = &coord_workers(c)[index];
+        snprintf(text, bytes,
+                 w->remove || (w->removed && w->removed == w->incarnation)
+                     ? "worker %d is on its way out"
+                     : "worker %d leaves at a step to come",
+                 index);
+        return 1;
+    }
+    if (what == COORD_REMOVE_WORKER) {
+        snprintf(text, bytes, "there is no worker %d in the job", index);
+        return 0;
+    }
+    if (slot >= 0) {
+        const struct coord_server_state *s = &coord_servers(c)[slot];
+        if (coord_server_is_silent(c, s, SILENT_MS))
+            snprintf(text, bytes,
+                     "ps:%d (%.150s) has not been heard of for %d s and is taken for gone", index,
+                     s->address, (int)((c->awake - s->heard) / (1000 * MS)));
+        else if (is_too_slow(c, s))
+            snprintf(text, bytes,
+                     "ps:%d (%.150s) has been handing on its chunks for %d s and is not waited for "
+                     "any longer: training goes back to %s",
+                     index, s->address, (int)((c->awake - c->entered) / (1000 * MS)),
+                     c->has_folder ? "the newest checkpoint" : "its first step");
+        else
+            snprintf(text, bytes, "ps:%d (%.200s) hands on its chunks and ends", index, s->address);
+        return 1;
+    }
+    if (index == 0)
+        snprintf(text, bytes, "ps:0 coordinates the job and cannot leave it");
+    else
+        snprintf(text, bytes, "there is no ps:%d; the job has %d servers", index, c->n_numbers);
+    return 0;
+}

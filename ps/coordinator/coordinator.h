@@ -1,0 +1,149 @@
+/* ps/coordinator/coordinator.h - what ps 0 decides, as a pure state machine: which generation is in
+ * force, who takes part in it, and when checkpoints are made. docs/coordination.md has its phases
+ * and rules; coordinator_shell.h carries out what it says.
+ *
+ * Inside there is no clock, thread, lock, file, call, log line, random number or allocation: a step
+ * cannot fail and does not wait. Every event is legal in every state. ps 0's own store is one of
+ * the servers (number 0) and speaks for itself by CONTROL, as the others do.
+ *
+ * A change of any kind: a Stop (everything stops where it is), then a plan that resumes from the
+ * last step that is complete on all servers, in memory; only where a server lost its chunks, from
+ * the newest checkpoint. Until all servers are in the new generation (it is settled), the stores of
+ * the last settled one are kept, so that a change that fails is made again from there.
+ *
+ * The term (base/term.h) is the generation's number. The epoch is recorded (DISK_EPOCH) before the
+ * first plan of a life of ps 0.
+ *
+ * Owns:    one flat block, the caller's memory; nothing points into or out of it.
+ * Threads: one at a time. Errors: none. */
+#ifndef PS_COORDINATOR_COORDINATOR_H
+#define PS_COORDINATOR_COORDINATOR_H
+#include "base/status.h"
+#include "base/term.h"
+#include "net/wire/plan.h"
+#include "ps/coordinator/coordinator_lines.h"
+#include <stddef.h>
+
+enum { COORD_MAX_ACTIONS = 64, COORD_ADDRESS_BYTES = 96 };
+
+struct coord_start {
+    uint64_t incarnation;        /* of this process, random, not 0 */
+    const char *address;         /* of ps 0 */
+    const struct hosts *servers; /* of the job as it begins, ps 0 first */
+    int64_t save_steps, save_ms; /* 0: not by steps, not by time */
+    int64_t worker_timeout_ms;   /* that a worker may be away */
+    int min_workers;             /* 0: 1, and those that never came are waited for */
+    int has_folder;              /* checkpoints are kept */
+    uint64_t epoch;              /* the folder's, as it was found; 0: none */
+    int64_t last_step;           /* of the checkpoint to resume from; -1: there is none */
+    int has_all_steps;           /* it is of its job's last step */
+    int64_t done_ms; /* > 0: this process was started anew; such a job is done if nobody comes */
+};
+
+/* A member of ps 0's generation, or one that waits to join. */
+struct coord_worker_state {
+    int member;           /* index, below the table's size */
+    uint64_t incarnation; /* 0: nobody has come yet */
+    int waits;            /* it has no place in the plan */
+    int64_t missing_ms;   /* it has had no stream at ps 0 for so long; -1: it has one */
+    int joined, leaving, done, spoke, asked, came; /* as in ps_person (service.h) */
+    const char *address;                           /* to name it by */
+};
+
+enum coord_command { COORD_CHECKPOINT, COORD_REMOVE_WORKER, COORD_DRAIN_SERVER, COORD_FINISH };
+
+/* X(name): what can happen. */
+#define COORD_EVENTS(X)                                                                            \
+    X(START)   /* first, once */                                                                   \
+    X(TIMER)   /* time has passed */                                                               \
+    X(CONTROL) /* a server's whole state; `call` waits for the answer */                           \
+    X(CLOSED)  /* that call hears no answer any more */                                            \
+    X(JOB)     /* a first worker wants to join, and fits; it asks again */                         \
+    X(WORKERS) /* who is there, whole */                                                           \
+    X(COMMAND) /* what an operator, or the end of this process, asks for */                        \
+    X(DISK)    /* the order `op` has ended */                                                      \
+    X(PLANNED) /* the plan `op` was made, or could not be */
+enum coord_event_kind {
+#define X(name) COORD_##name,
+    COORD_EVENTS(X)
+#undef X
+};
+
+struct coord_event {
+    enum coord_event_kind kind;
+    int64_t lowest, highest; /* of every event: versions of ps 0's own store, as net_control has */
+    uint64_t call;           /* CONTROL, CLOSED */
+    uint32_t op;             /* DISK, PLANNED */
+    enum status st;          /* likewise */
+    union {                  /* what is pointed to is borrowed for the step */
+        const struct coord_start *start;
+        const struct net_control *control;
+        struct {
+            int64_t train_steps, step;               /* step: where it resumes; 0: at its start */
+            int lockstep, from_checkpoint, lives_on; /* lives_on: it is older than this process */
+            uint64_t claim;                          /* generation that a worker knows of; 0 */
+            int n_members;
+            const int *member; /* NULL: 0 to n_members - 1 */
+        } job;
+        struct {
+            uint64_t generation; /* that ps 0's store is in */
+            int n;
+            const struct coord_worker_state *worker;
+        } workers;
+        struct {
+            enum coord_command what;
+            int index;
+        } command;
+        struct {
+            int64_t step;   /* FIND, MANIFEST: of the checkpoint; SWEEP: -1 */
+            uint64_t epoch; /* EPOCH: that was recorded, at least that which was ordered */
+        } disk;
+    };
+};
+
+enum coord_disk { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP };
+
+/* X(name): what is to be done. */
+#define COORD_ACTIONS(X)                                                                           \
+    X(REPLY)     /* to `call`; coord_fill_reply at once */                                         \
+    X(PLAN)      /* make coord_next_plan's, then PLANNED; if made, it is in force */               \
+    X(DISK)      /* begin the order, then DISK; nothing waits for it */                            \
+    X(HOLD_LAST) /* ps 0's store: the last version is held back (arg 1), or not (0) */             \
+    X(LINE)      /* log it */                                                                      \
+    X(FENCED)    /* another ps 0 has taken the folder: this process is to end */                   \
+    X(DONE)      /* nobody is left to end the job, which has all its steps */                      \
+    X(FINISHED)  /* what COORD_FINISH asked for is done, or given up */
+enum coord_action_kind {
+#define X(name) ACT_##name,
+    COORD_ACTIONS(X)
+#undef X
+};
+
+struct coord_action {
+    enum coord_action_kind kind;
+    uint32_t op;          /* PLAN, DISK */
+    enum coord_disk disk; /* DISK */
+    uint64_t call;        /* REPLY: 0 is never given */
+    int server, arg;      /* REPLY: the server's slot, -1: refused; HOLD_LAST */
+    uint64_t value;       /* DISK_EPOCH: to be recorded */
+    const char *text;     /* REPLY: why it is refused, or (arg 1) to come later; static; or NULL */
+    struct coord_line line;
+};
+
+struct coord_out {
+    int n;
+    int64_t wake_ns; /* TIMER is wanted then, at the latest; INT64_MAX: never */
+    struct coord_action act[COORD_MAX_ACTIONS];
+};
+
+struct coord;
+size_t coord_bytes(int max_servers, int max_workers);
+void coord_init(struct coord *c, int max_servers, int max_workers); /* of so many bytes */
+/* now_ns: monotonic, never falls. `out` is the caller's. Where it is full, the rest is said by the
+ * next step, which wake_ns asks for at once. */
+void coord_step(struct coord *c, const struct coord_event *e, int64_t now_ns,
+                struct coord_out *out);
+
+/* What the actions of the last step refer to, and what others want to know: coordinator_view.h. */
+
+#endif

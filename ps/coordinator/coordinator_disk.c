@@ -1,0 +1,460 @@
+/* ps/coordinator/coordinator_disk.c - see coordinator_shell_impl.h: what the coordinator orders
+ * from the folder of checkpoints, by a thread of its own. A disk that hangs holds up this thread
+ * and the orders behind it, and nothing else; at the end it is left to the process' own end. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "files/durable.h"
+#include "ps/checkpoint/folder.h"
+#include "ps/coordinator/coordinator_shell_impl.h"
+#include "ps/coordinator/plan_applier.h"
+#include "ps/service/planner.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CHECK_MS = 60000, /* for files to be seen here, which others have written on a network folder */
+    LEAVE_MS = 2000,
+    FAILED_MS = 10000,
+};
+
+/* What the disk's thread alone uses, but for what `lock` guards. */
+struct coordinator_disk {
+    struct coordinator *l; /* NULL: it has gone, nothing is posted any more; under the lock */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int n, stopping, busy;
+    struct coord_disk_order order[COORDINATOR_DISK_ORDERS];
+    char *servers; /* the newest list of them, to be recorded before the orders; NULL */
+    const char *folder, *restore_path, *address;
+    char folder_id[FOLDER_ID_BYTES];
+    int keep;
+    uint64_t failed_version; /* folders with which no checkpoint was whole, */
+    int64_t failed_until_ns; /* which is not looked at again before; 0: none */
+    uint64_t incarnation, first_epoch;
+    struct ps_lease lease;
+};
+
+static void free_order(struct coord_disk_order *o)
+{
+    free(o->files);
+    free(o->own);
+    coord_folders_free(&o->folders);
+    net_plan_free(o->plan);
+}
+
+static void post(struct coordinator_disk *d, const struct coord_mail *m, struct ps_restore *found,
+                 const char *name)
+{
+    pthread_mutex_lock(&d->lock);
+    struct coordinator *l = d->l;
+    if (l) {
+        pthread_mutex_lock(&l->lock);
+        if (name) {
+            struct ps_restore *before = l->disk_found;
+            l->disk_found = found;
+            found = before; /* closed below: that may take long */
+            snprintf(l->disk_name, sizeof l->disk_name, "%s", name);
+        }
+        coordinator_post(l, m);
+        pthread_mutex_unlock(&l->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    ps_restore_close(found);
+}
+
+static void record_epoch(struct coordinator_disk *d, const struct coord_disk_order *o)
+{
+    struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
+    m.st = ps_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1, &d->lease);
+    m.epoch = d->lease.epoch;
+    if (m.st == ST_OK && d->first_epoch == 0)
+        d->first_epoch = d->lease.epoch;
+    post(d, &m, NULL, NULL);
+}
+
+/* The newest checkpoint; with --restore none of a life before this one's, but what it names. */
+static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
+                        struct ps_restore **out, const char **mark)
+{
+    const struct ps_elsewhere elsewhere = {coord_folders_has, &o->folders};
+    enum status st = ps_restore_find_with(d->folder, &elsewhere, out);
+    *mark = "";
+    if (st == ST_OK && d->restore_path &&
+        term_epoch(ps_restore_manifest(*out)->generation) < d->first_epoch) {
+        ps_restore_close(*out);
+        *out = NULL;
+        st = ST_NOT_FOUND;
+    }
+    if (!d->restore_path || (st != ST_NOT_FOUND && st != ST_CORRUPT))
+        return st;
+    *mark = TAKER_RESTORE_MARK;
+    st = ps_restore_find_with(d->restore_path, &elsewhere, out);
+    return st == ST_NOT_FOUND ? ST_IO : st; /* it was there */
+}
+
+/* As find; what was not whole just now is not read again, nor said. */
+static enum status find_again(struct coordinator_disk *d, struct coord_disk_order *o,
+                              struct ps_restore **out, const char **mark)
+{
+    if (o->folders.version == d->failed_version && clock_now_ns() < d->failed_until_ns)
+        return ST_CORRUPT;
+    enum status st = find(d, o, out, mark);
+    if (st == ST_BUSY)
+        LOG_I("the newest checkpoint waits: %s", o->folders.why);
+    d->failed_version = o->folders.version;
+    d->failed_until_ns = st == ST_CORRUPT ? clock_deadline_ns(FAILED_MS) : 0;
+    return st;
+}
+
+/* The newest that is whole takes the place of the one that is not. */
+static void search(struct coordinator_disk *d, struct coord_disk_order *o)
+{
+    const struct ps_elsewhere elsewhere = {coord_folders_has, &o->folders};
+    const char *path = d->restore_path ? d->restore_path : d->folder;
+    char name[MANIFEST_NAME_BYTES];
+    struct ps_restore *found = NULL;
+    if (ps_restore_find_with(path, &elsewhere, &found) != ST_OK)
+        return;
+    const struct ps_manifest *m = ps_restore_manifest(found);
+    ps_manifest_name((struct ps_checkpoint_id){m->generation, m->step}, name);
+    LOG_I("found a checkpoint at step %" PRId64 ": %s", m->step, path);
+    pthread_mutex_lock(&d->lock);
+    struct coordinator *l = d->l;
+    if (l) {
+        pthread_mutex_lock(&l->lock);
+        if (!l->plan && !l->has_job) {
+            struct ps_restore *old = l->cfg.restore;
+            l->cfg.restore = found;
+            found = old;
+            snprintf(l->cfg.restored, sizeof l->cfg.restored, "%s%s", name,
+                     d->restore_path ? TAKER_RESTORE_MARK : "");
+        }
+        pthread_mutex_unlock(&l->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    ps_restore_close(found);
+}
+
+static void find_checkpoint(struct coordinator_disk *d, struct coord_disk_order *o)
+{
+    struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
+    struct ps_restore *found = NULL;
+    const char *mark = "";
+    char name[MANIFEST_NAME_BYTES + 16] = "", file[MANIFEST_NAME_BYTES];
+    m.st = find_again(d, o, &found, &mark);
+    if (m.st == ST_OK) {
+        const struct ps_manifest *at = ps_restore_manifest(found);
+        m.step = at->step;
+        ps_manifest_name((struct ps_checkpoint_id){at->generation, at->step}, file);
+        snprintf(name, sizeof name, "%s%s", file, mark);
+    }
+    post(d, &m, found, name);
+}
+
+static int wait_until(void *ctx, int64_t until_ns)
+{
+    struct coordinator_disk *d = ctx;
+    pthread_mutex_lock(&d->lock);
+    while (!d->stopping && clock_cond_wait(&d->wake, &d->lock, until_ns) == 0)
+        ;
+    int stopping = d->stopping;
+    pthread_mutex_unlock(&d->lock);
+    return stopping;
+}
+
+static enum status write_manifest(struct coordinator_disk *d, const struct coord_disk_order *o)
+{
+    const struct net_plan *p = o->plan;
+    enum status st = ST_OK;
+    char why[MANIFEST_WHY_BYTES] = "";
+    double bytes = 0;
+    struct ps_manifest m = {.step = o->step,
+                            .generation = p->generation,
+                            .job = p->job,
+                            .chunks = p->chunks,
+                            .n_files = o->n_files,
+                            .files = o->files,
+                            .shard = p->shard,
+                            .progress = {.known = 1,
+                                         .position = net_plan_position(p, o->step),
+                                         .n_members = p->n_members,
+                                         .member = p->member,
+                                         .servers = p->servers}};
+    unsigned char *here = calloc((size_t)o->n_files + 1, 1);
+    for (int i = 0; here && i < o->n_files; i++) {
+        here[i] = !o->own[i][0];
+        m.folder = here[i] ? m.folder : o->own;
+    }
+    const struct ps_folder_check check = {
+        .here = here, .deadline_ns = clock_deadline_ns(CHECK_MS), .wait = wait_until, .ctx = d};
+    const struct ps_sweep sweep = {
+        .owner = &d->lease, .keep = d->keep, .writing = {p->generation, o->step}};
+    st = here ? ps_folder_check_files(d->folder, &m, &check, why) : ST_NOMEM;
+    free(here);
+    if (st != ST_OK)
+        LOG_W("checkpoint at step %" PRId64 ": %s: %s", o->step, status_text(st), why);
+    if (st == ST_OK)
+        st = ps_folder_still_owner(d->folder, &d->lease);
+    if (st == ST_OK)
+        st = ps_manifest_write(d->folder, &m);
+    for (int i = 0; i < o->n_files; i++)
+        bytes += (double)o->files[i].bytes;
+    if (st == ST_OK)
+        LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", o->step, d->folder, bytes * 1e-6);
+    if (st != ST_REFUSED && ps_folder_sweep(d->folder, &sweep) != ST_OK)
+        LOG_W("checkpoint at step %" PRId64 ": its folder %s could not be tidied up", o->step,
+              d->folder);
+    return st;
+}
+
+/* No manifest goes: there is no newer one in its place. */
+static enum status sweep(struct coordinator_disk *d, const struct coord_disk_order *o)
+{
+    const struct ps_sweep sweep = {.owner = &d->lease, .given_up = {o->generation, o->step}};
+    return ps_folder_sweep(d->folder, &sweep);
+}
+
+/* For those whose folders are their own: what they may not remove. From a folder in which
+ * something failed, or that is another now, nothing is concluded. */
+static void tell_kept(struct coordinator_disk *d, const struct coord_disk_order *o,
+                      enum status made)
+{
+    struct ps_manifest_place *list = NULL;
+    struct coord_saved kept = {.known = 1};
+    int n = 0;
+    if (!o->lists || made != ST_OK || ps_folder_list(d->folder, d->folder_id, &list, &n) != ST_OK)
+        return;
+    kept.older_stay = n > CONTROL_MAX_KEPT;
+    for (int i = 0; i < n && i < CONTROL_MAX_KEPT; i++)
+        kept.list[kept.n++] = (struct net_kept){list[i].id.generation, list[i].id.step};
+    free(list);
+    pthread_mutex_lock(&d->lock);
+    if (d->l) {
+        pthread_mutex_lock(&d->l->lock);
+        d->l->saved = kept;
+        pthread_mutex_unlock(&d->l->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Two lines: --ps_hosts as it is given, and the servers there are. */
+static void record_servers(struct coordinator_disk *d, const char *servers)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/servers", d->folder);
+    if (durable_put(path, servers, strlen(servers)) != ST_OK)
+        LOG_W("%s: not written; if ps:0 is started again now, it goes by another list of servers",
+              path);
+}
+
+static void carry_out(struct coordinator_disk *d, struct coord_disk_order *o)
+{
+    struct coord_mail m = {.kind = COORD_DISK, .op = o->op, .step = o->step};
+    if (o->searches) {
+        search(d, o);
+    } else if (o->what == DISK_EPOCH) {
+        record_epoch(d, o);
+    } else if (o->what == DISK_FIND) {
+        find_checkpoint(d, o);
+    } else if (o->what == DISK_SWEEP) {
+        m.st = sweep(d, o);
+        m.step = -1;
+        tell_kept(d, o, m.st);
+        post(d, &m, NULL, NULL);
+    } else {
+        m.st = write_manifest(d, o);
+        tell_kept(d, o, m.st);
+        post(d, &m, NULL, NULL);
+    }
+    free_order(o);
+}
+
+static void *disk_main(void *arg)
+{
+    struct coordinator_disk *d = arg;
+    pthread_mutex_lock(&d->lock);
+    while (!d->stopping) {
+        if (d->n == 0 && !d->servers) {
+            pthread_cond_wait(&d->wake, &d->lock);
+            continue;
+        }
+        char *servers = d->servers;
+        struct coord_disk_order o = d->order[0];
+        d->servers = NULL;
+        if (!servers)
+            memmove(d->order, d->order + 1, (size_t)--d->n * sizeof *d->order);
+        d->busy = 1;
+        pthread_mutex_unlock(&d->lock);
+        if (servers)
+            record_servers(d, servers);
+        else
+            carry_out(d, &o);
+        free(servers);
+        pthread_mutex_lock(&d->lock);
+        d->busy = 0;
+        pthread_cond_broadcast(&d->wake);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* Given. 0: the lane is full; it is freed. */
+static int put(struct coordinator_disk *d, struct coord_disk_order *o)
+{
+    pthread_mutex_lock(&d->lock);
+    int room = d->n < COORDINATOR_DISK_ORDERS;
+    if (room)
+        d->order[d->n++] = *o;
+    pthread_cond_broadcast(&d->wake);
+    pthread_mutex_unlock(&d->lock);
+    if (!room)
+        free_order(o);
+    return room;
+}
+
+/* What the manifest says, copied: the plan may be gone when the disk is ready. */
+static enum status fill_manifest(struct coordinator *l, struct coord_disk_order *o)
+{
+    struct coord_manifest_view v;
+    enum status st = ST_OK;
+    coord_manifest(l->state, &v);
+    const struct net_plan *p = coordinator_plan_of(l, v.generation);
+    o->step = v.step;
+    o->n_files = v.n_files;
+    TRY(p && p->servers.n == v.n_files ? ST_OK : ST_NOT_FOUND);
+    TRY(net_plan_copy(p, &o->plan));
+    o->files = calloc((size_t)v.n_files + 1, sizeof *o->files);
+    TRY(o->files ? ST_OK : ST_NOMEM);
+    o->own = calloc((size_t)v.n_files + 1, sizeof *o->own);
+    TRY(o->own ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < v.n_files; i++) {
+        const struct coord_folder *at = coord_folders_at(&l->folders, p->servers.addr[i]);
+        o->files[i] = (struct safetensors_written){v.file[i].bytes, v.file[i].crc32c};
+        if (i > 0 && at && at->is_own)
+            memcpy(o->own[i], at->id, sizeof o->own[i]);
+    }
+    coordinator_keep(l, v.generation, v.step);
+done:
+    return st;
+}
+
+static void fill_sweep(const struct coordinator *l, struct coord_disk_order *o)
+{
+    struct coord_manifest_view v;
+    coord_manifest(l->state, &v);
+    o->generation = v.generation;
+    o->step = v.step;
+}
+
+void coordinator_disk_order(struct coordinator *l, const struct coord_action *a)
+{
+    struct coord_disk_order o = {.op = a->op, .what = a->disk, .epoch = a->value};
+    struct coord_mail failed = {.kind = COORD_DISK, .op = a->op, .st = ST_OK};
+    if (a->disk == DISK_MANIFEST)
+        failed.st = fill_manifest(l, &o);
+    if (a->disk == DISK_SWEEP)
+        fill_sweep(l, &o);
+    if (a->disk == DISK_FIND)
+        failed.st = coordinator_folders_copy(l, &o.folders);
+    o.lists = coord_folders_any_own(&l->folders);
+    failed.step = o.step;
+    if (failed.st != ST_OK)
+        free_order(&o);
+    else if (!put(l->disk, &o))
+        failed.st = ST_BUSY;
+    if (failed.st == ST_OK)
+        return;
+    pthread_mutex_lock(&l->lock);
+    coordinator_post(l, &failed);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void coordinator_disk_search(struct coordinator *l)
+{
+    struct coord_disk_order o = {.searches = 1};
+    if (coordinator_folders_copy(l, &o.folders) == ST_OK)
+        put(l->disk, &o);
+}
+
+static void print_list(FILE *f, const struct hosts *h)
+{
+    for (int i = 0; i < h->n; i++)
+        fprintf(f, "%s%s", i ? "," : "", h->addr[i]);
+    fprintf(f, "\n");
+}
+
+void coordinator_disk_servers(struct coordinator *l, const struct hosts *servers)
+{
+    struct coordinator_disk *d = l->disk;
+    char *text = NULL, *older;
+    size_t bytes = 0;
+    FILE *f = l->cfg.folder ? open_memstream(&text, &bytes) : NULL;
+    if (!f)
+        return;
+    print_list(f, l->cfg.hosts);
+    print_list(f, servers);
+    if (fclose(f) != 0) {
+        LOG_W("%s/servers: out of memory; it is not recorded", l->cfg.folder);
+        free(text);
+        return;
+    }
+    pthread_mutex_lock(&d->lock);
+    older = d->servers; /* the disk hangs: only the newest counts */
+    d->servers = text;
+    pthread_cond_broadcast(&d->wake);
+    pthread_mutex_unlock(&d->lock);
+    free(older);
+}
+
+enum status coordinator_disk_create(struct coordinator *l)
+{
+    struct coordinator_disk *d = calloc(1, sizeof *d);
+    if (!d)
+        return ST_NOMEM;
+    d->l = l;
+    d->folder = l->cfg.folder;
+    snprintf(d->folder_id, sizeof d->folder_id, "%s", l->cfg.folder_id);
+    d->restore_path = l->cfg.restore_path;
+    d->address = l->cfg.hosts->addr[0];
+    d->keep = l->cfg.keep;
+    d->incarnation = l->incarnation;
+    pthread_mutex_init(&d->lock, NULL);
+    clock_cond_init(&d->wake);
+    l->disk = d;
+    int err = pthread_create(&l->disk_thread, NULL, disk_main, d);
+    l->has_disk_thread = err == 0;
+    if (err)
+        LOG_E("the thread for checkpoints cannot be started: %s", strerror(err));
+    return err ? ST_NOMEM : ST_OK;
+}
+
+void coordinator_disk_destroy(struct coordinator *l)
+{
+    struct coordinator_disk *d = l->disk;
+    int64_t deadline = clock_deadline_ns(LEAVE_MS);
+    if (!d)
+        return;
+    pthread_mutex_lock(&d->lock);
+    d->stopping = 1;
+    pthread_cond_broadcast(&d->wake);
+    while (d->busy && clock_cond_wait(&d->wake, &d->lock, deadline) == 0)
+        ;
+    int hangs = d->busy;
+    d->l = NULL;
+    pthread_mutex_unlock(&d->lock);
+    if (hangs) { /* it ends with the process, and so does what it uses */
+        LOG_W("%s does not answer: what is being written there is left to itself", d->folder);
+        pthread_detach(l->disk_thread);
+        return;
+    }
+    if (l->has_disk_thread)
+        pthread_join(l->disk_thread, NULL);
+    while (d->n > 0)
+        free_order(&d->order[--d->n]);
+    free(d->servers);
+    pthread_cond_destroy(&d->wake);
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+}

@@ -1,0 +1,287 @@
+/* ps/coordinator/coordinator_folders.c - see coordinator_folders.h, coordinator_shell_impl.h. */
+#include "ps/coordinator/coordinator_folders.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "ps/coordinator/coordinator_shell_impl.h"
+#include "ps/coordinator/plan_applier.h"
+#include "ps/service/planner.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAY_MS = 5000 };
+
+void coord_folders_free(struct coord_folders *f)
+{
+    for (int i = 0; i < f->n; i++)
+        free(f->list[i].parts);
+    free(f->list);
+    *f = (struct coord_folders){0};
+}
+
+int coord_folders_any_own(const struct coord_folders *f)
+{
+    int any = 0;
+    for (int i = 0; i < f->n; i++)
+        any |= f->list[i].is_own;
+    return any;
+}
+
+const struct coord_folder *coord_folders_at(const struct coord_folders *f, const char *address)
+{
+    for (int i = 0; i < f->n; i++)
+        if (f->list[i].called && strcmp(f->list[i].address, address) == 0)
+            return &f->list[i];
+    return NULL;
+}
+
+static int has_part(const struct coord_folder *f, const struct ps_manifest *m, int file)
+{
+    for (int i = 0; i < f->n_parts; i++) {
+        const struct net_part *p = &f->parts[i];
+        if (p->generation == m->generation && p->step == m->step && p->server == file &&
+            p->n_servers == m->n_files && p->bytes == m->files[file].bytes &&
+            p->crc32c == m->files[file].crc32c)
+            return 1;
+    }
+    return 0;
+}
+
+enum status coord_folders_has(void *ctx, const struct ps_manifest *m, int file,
+                              char why[MANIFEST_WHY_BYTES])
+{
+    struct coord_folders *f = ctx;
+    const struct coord_folder *unknown = NULL;
+    char name[MANIFEST_NAME_BYTES];
+    for (int i = 0; i < f->n; i++) {
+        if (f->list[i].is_own && has_part(&f->list[i], m, file))
+            return ST_OK;
+        if (!f->list[i].called || (f->list[i].is_own && !f->list[i].knows_parts))
+            unknown = &f->list[i];
+    }
+    ps_manifest_file_name((struct ps_checkpoint_id){m->generation, m->step}, file, m->n_files,
+                          name);
+    if (unknown)
+        snprintf(why, MANIFEST_WHY_BYTES, "the server at %.100s has not said yet whether it has %s",
+                 unknown->address, name);
+    else
+        snprintf(why, MANIFEST_WHY_BYTES,
+                 "%s lies in no server's folder; ps:%d (%.100s) wrote it to one of its own: start "
+                 "it again with that folder",
+                 name, file,
+                 file < m->progress.servers.n ? m->progress.servers.addr[file] : "unknown");
+    memcpy(f->why, why, sizeof f->why);
+    return unknown ? ST_BUSY : ST_NOT_FOUND;
+}
+
+enum status coord_folders_restrict(const struct coord_folders *f, struct net_plan *p,
+                                   const struct ps_restore *from, int is_named)
+{
+    const struct ps_manifest *m = ps_restore_manifest(from);
+    int n = p->servers.n, all_here = 1;
+    unsigned char *reads = calloc((size_t)m->n_files * (size_t)n, 1);
+    if (!reads)
+        return ST_NOMEM;
+    for (int i = 0; i < m->n_files; i++)
+        all_here &= ps_restore_has_file(from, i);
+    for (int i = 0; i < m->n_files; i++)
+        for (int k = 0; k < n; k++) {
+            const struct coord_folder *at = coord_folders_at(f, p->servers.addr[k]);
+            int is_own = k > 0 && at && at->is_own;
+            reads[i * n + k] = ps_restore_has_file(from, i) ? !is_own || (is_named && all_here)
+                                                            : is_own && has_part(at, m, i);
+        }
+    enum status st = plan_restrict(p, m, reads);
+    if (st == ST_NOT_FOUND)
+        LOG_W("step %" PRId64 ": not all of it can be read by some server; where servers have "
+              "folders of their own, they go on with those, and the same --chunk_bytes",
+              m->step);
+    free(reads);
+    return st;
+}
+
+static int is_same(const struct coord_folder *f, const struct net_control *c)
+{
+    if (!f->called || strcmp(f->address, c->address) != 0 || strcmp(f->id, c->folder) != 0 ||
+        f->knows_parts != c->knows_parts || f->n_parts != c->n_parts)
+        return 0;
+    for (int i = 0; i < c->n_parts; i++) {
+        const struct net_part *a = &f->parts[i], *b = &c->parts[i];
+        if (a->generation != b->generation || a->step != b->step || a->server != b->server ||
+            a->n_servers != b->n_servers || a->bytes != b->bytes || a->crc32c != b->crc32c)
+            return 0;
+    }
+    return 1;
+}
+
+/* Under the lock. */
+static struct coord_folder *slot_of(struct coordinator *l, const char *address)
+{
+    int n = coord_n_servers(l->state), slot = 0;
+    while (slot < n && strcmp(coord_server_address(l->state, slot), address) != 0)
+        slot++;
+    if (slot == n)
+        return NULL;
+    if (n > l->folders.n) {
+        struct coord_folder *grown = realloc(l->folders.list, (size_t)n * sizeof *grown);
+        if (!grown)
+            return NULL;
+        memset(grown + l->folders.n, 0, (size_t)(n - l->folders.n) * sizeof *grown);
+        l->folders.list = grown;
+        l->folders.n = n;
+    }
+    return &l->folders.list[slot];
+}
+
+void coordinator_folders_note(struct coordinator *l, const struct net_control *c)
+{
+    const char *own = l->cfg.folder_id;
+    int is_own = own[0] && c->folder[0] && strcmp(own, c->folder) != 0, is_new = 0;
+    pthread_mutex_lock(&l->lock);
+    struct coord_folder *f = slot_of(l, c->address);
+    struct net_part *parts =
+        f && !is_same(f, c) ? malloc((size_t)c->n_parts * sizeof *parts + 1) : NULL;
+    if (parts) { /* else its next call says it again */
+        is_new = is_own && (!f->is_own || strcmp(f->address, c->address) != 0);
+        if (c->n_parts > 0)
+            memcpy(parts, c->parts, (size_t)c->n_parts * sizeof *parts);
+        free(f->parts);
+        *f = (struct coord_folder){.called = 1,
+                                   .is_own = is_own,
+                                   .knows_parts = c->knows_parts,
+                                   .n_parts = c->n_parts,
+                                   .parts = parts};
+        snprintf(f->address, sizeof f->address, "%s", c->address);
+        snprintf(f->id, sizeof f->id, "%s", c->folder);
+        l->folders.version++;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (is_new)
+        LOG_I("checkpoints: the server at %s keeps its parts in a folder of its own", c->address);
+}
+
+enum status coordinator_folders_copy(const struct coordinator *l, struct coord_folders *out)
+{
+    int n = coord_n_servers(l->state), *slot = calloc((size_t)n + 1, sizeof *slot);
+    struct coord_folders f = {.version = l->folders.version};
+    f.list = calloc((size_t)n + 1, sizeof *f.list);
+    enum status st = slot && f.list ? ST_OK : ST_NOMEM;
+    int n_next = st == ST_OK ? coord_next_servers(l->state, slot) : 0;
+    for (int i = 0; i < n_next && st == ST_OK; i++) {
+        const char *address = coord_server_address(l->state, slot[i]);
+        const struct coord_folder *from = coord_folders_at(&l->folders, address);
+        struct coord_folder *to = &f.list[f.n];
+        if (slot[i] == 0)
+            continue; /* ps 0's own */
+        f.n++;
+        snprintf(to->address, sizeof to->address, "%s", address);
+        if (!from)
+            continue;
+        *to = *from;
+        to->parts = malloc((size_t)from->n_parts * sizeof *to->parts + 1);
+        to->n_parts = to->parts ? from->n_parts : 0;
+        if (to->n_parts > 0)
+            memcpy(to->parts, from->parts, (size_t)to->n_parts * sizeof *to->parts);
+        st = to->parts ? ST_OK : ST_NOMEM;
+    }
+    free(slot);
+    if (st == ST_OK)
+        *out = f;
+    else
+        coord_folders_free(&f);
+    return st;
+}
+
+static int is_kept(const struct net_kept *list, int n, struct net_kept id)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i].generation == id.generation && list[i].step == id.step)
+            return 1;
+    return 0;
+}
+
+/* In front; the oldest makes room. */
+static void keep(struct coord_saved *k, uint64_t generation, int64_t step)
+{
+    struct net_kept id = {generation, step};
+    if (is_kept(k->list, k->n, id))
+        return;
+    k->older_stay |= k->n == CONTROL_MAX_KEPT;
+    k->n -= k->n == CONTROL_MAX_KEPT;
+    memmove(k->list + 1, k->list, (size_t)k->n * sizeof *k->list);
+    k->list[0] = id;
+    k->n++;
+}
+
+void coordinator_keep(struct coordinator *l, uint64_t generation, int64_t step)
+{
+    pthread_mutex_lock(&l->lock);
+    keep(&l->saved, generation, step);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void coordinator_fill_folder(struct coordinator *l, struct net_control_reply *reply,
+                             struct coord_saved *room)
+{
+    struct coord_manifest_view making;
+    coord_manifest(l->state, &making);
+    snprintf(reply->folder, sizeof reply->folder, "%s", l->cfg.folder_id);
+    pthread_mutex_lock(&l->lock);
+    *room = l->saved;
+    pthread_mutex_unlock(&l->lock);
+    if (!room->known)
+        return;
+    if (coord_order_step(l->state) >= 0)
+        keep(room, making.generation, making.step);
+    reply->knows_kept = 1;
+    reply->older_stay = room->older_stay;
+    reply->kept = room->list;
+    reply->n_kept = room->n;
+}
+
+/* Why the checkpoint that was found cannot be resumed from yet; ST_NOT_FOUND: it cannot be. */
+static enum status look_elsewhere(struct coord_folders *f, const struct ps_restore *from, char *why,
+                                  size_t why_bytes)
+{
+    const struct ps_manifest *m = ps_restore_manifest(from);
+    enum status st = ST_OK, all = ST_OK;
+    char text[MANIFEST_WHY_BYTES];
+    for (int i = 0; i < f->n; i++)
+        if (!f->list[i].called) {
+            snprintf(why, why_bytes, "the server at %.100s has not called yet", f->list[i].address);
+            return ST_BUSY;
+        }
+    for (int i = 0; i < m->n_files && all != ST_NOT_FOUND; i++) {
+        if (ps_restore_has_file(from, i) || (st = coord_folders_has(f, m, i, text)) == ST_OK)
+            continue;
+        snprintf(why, why_bytes, "%s", text);
+        all = st;
+    }
+    return all;
+}
+
+int coordinator_can_restore(struct coordinator *l, char *why, size_t why_bytes)
+{
+    struct coord_folders f;
+    if (!l->cfg.restore || l->plan)
+        return 1;
+    if (coordinator_folders_copy(l, &f) != ST_OK) {
+        snprintf(why, why_bytes, "ps:0 is out of memory");
+        return 0;
+    }
+    enum status st = look_elsewhere(&f, l->cfg.restore, why, why_bytes);
+    coord_folders_free(&f);
+    if (st == ST_NOT_FOUND && l->searched != l->folders.version + 1) {
+        l->searched = l->folders.version + 1;
+        l->searches = 1;
+        l->news = 1;
+        pthread_cond_broadcast(&l->wake);
+    }
+    if (st != ST_OK && clock_now_ns() >= l->said_ns) {
+        LOG_W("training waits to go on from step %" PRId64 ": %s",
+              ps_restore_manifest(l->cfg.restore)->step, why);
+        l->said_ns = clock_deadline_ns(SAY_MS);
+    }
+    return st == ST_OK;
+}

@@ -1,0 +1,267 @@
+/* ps/coordinator/coordinator_lines.c - see coordinator_lines.h: the texts. */
+#include "ps/coordinator/coordinator_lines.h"
+#include "base/status.h"
+#include "ps/coordinator/coordinator_view.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+struct text {
+    const struct coord *c;
+    const struct coord_line *l;
+    const char *folder;
+    char *at;
+    size_t bytes;
+    int number;                           /* of the server; -1 */
+    char server[CONTROL_TEXT_BYTES + 32]; /* "ps:1 (10.0.0.7:2221)" */
+    char worker[COORD_ADDRESS_BYTES + 32];
+};
+
+char coord_line_level(enum coord_line_id id)
+{
+    static const char levels[] = {
+#define X(name, level) level,
+        COORD_LINES(X)
+#undef X
+    };
+    return levels[id];
+}
+
+static void worker_text(const struct text *t)
+{
+    const struct coord_line *l = t->l;
+    char tail[96];
+    snprintf(tail, sizeof tail, "(generation " TERM_FMT ", %d workers)",
+             TERM_ARG((uint64_t)l->arg[1]), (int)l->arg[2]);
+    switch (l->id) {
+    case LINE_WORKER_LATE:
+        snprintf(t->at, t->bytes,
+                 "%s has not come back for %g s: training goes on without it from step %" PRId64
+                 " %s",
+                 t->worker, (double)coord_worker_timeout_ms(t->c) * 1e-3, l->arg[0], tail);
+        break;
+    case LINE_WORKER_LEAVES:
+        snprintf(t->at, t->bytes, "%s leaves at step %" PRId64 " %s", t->worker, l->arg[0], tail);
+        break;
+    case LINE_WORKER_REMOVED:
+        snprintf(t->at, t->bytes, "%s was removed at step %" PRId64 " %s", t->worker, l->arg[0],
+                 tail);
+        break;
+    case LINE_WORKER_JOINS:
+        snprintf(t->at, t->bytes, "%s joins at step %" PRId64 " %s", t->worker, l->arg[0], tail);
+        break;
+    default: /* LINE_WORKER_UNREACHED */
+        snprintf(t->at, t->bytes,
+                 "%s reaches ps:0 but not %s: training goes on without it from step %" PRId64
+                 "; it is not taken in again for %d s; open the way between the two",
+                 t->worker, t->server, l->arg[0], (int)(l->arg[1] / 1000));
+    }
+}
+
+static void server_text(const struct text *t)
+{
+    const struct coord_line *l = t->l;
+    char from[96] = "there is no checkpoint, training begins anew";
+    if (l->arg[0])
+        snprintf(from, sizeof from, "training goes back to the checkpoint at step %" PRId64,
+                 l->arg[1]);
+    if (l->id == LINE_SERVER_LOST)
+        snprintf(t->at, t->bytes, "%s %s: %s (generation " TERM_FMT ")", t->server,
+                 l->worker == 1   ? "was started anew and has lost its parameters"
+                 : l->worker == 2 ? "is not waited for any longer"
+                                  : "is gone with its parameters",
+                 from, TERM_ARG((uint64_t)l->arg[2]));
+    else
+        snprintf(t->at, t->bytes,
+                 "%s claims to be in generation %" PRIu64 ", which no job gets to: ignored",
+                 l->id == LINE_WORKER_CLAIM ? "a worker" : coord_server_address(t->c, l->server),
+                 (uint64_t)l->arg[0]);
+}
+
+static void no_last_text(const struct text *t)
+{
+    const struct coord_line *l = t->l;
+    if (l->id == LINE_CHECKPOINT_DISK)
+        snprintf(t->at, t->bytes,
+                 "no checkpoint: %s has not answered for 5 minutes; is its disk there? The "
+                 "last one is at step %" PRId64,
+                 t->folder, l->arg[0]);
+    else if (l->server >= 0)
+        snprintf(t->at, t->bytes,
+                 "no last checkpoint: %s does not call; is it there, with the same "
+                 "--checkpoint_dir? The last one is at step %" PRId64,
+                 t->server, l->arg[0]);
+    else
+        snprintf(t->at, t->bytes,
+                 "no last checkpoint: the chunks of all servers did not come to one step in "
+                 "time; the last one is at step %" PRId64,
+                 l->arg[0]);
+}
+
+static void checkpoint_text(const struct text *t)
+{
+    const struct coord_line *l = t->l;
+    switch (l->id) {
+    case LINE_CHECKPOINT_SILENT:
+        snprintf(t->at, t->bytes,
+                 "checkpoint at step %" PRId64 " given up: %s has not been heard of for 15 s; is "
+                 "it there?",
+                 l->arg[0], t->server);
+        break;
+    case LINE_CHECKPOINT_FAILED: /* its own log says why */
+        if (t->number == 0)
+            snprintf(t->at, t->bytes, "checkpoint at step %" PRId64 " given up; training goes on",
+                     l->arg[0]);
+        else
+            snprintf(t->at, t->bytes,
+                     "checkpoint at step %" PRId64 " given up: ps:%d could not take or write its "
+                     "part; training goes on",
+                     l->arg[0], t->number);
+        break;
+    case LINE_CHECKPOINT_UNANSWERED:
+        snprintf(t->at, t->bytes,
+                 "checkpoint at step %" PRId64 " given up: not all servers answered within 3 s, "
+                 "such as %s; training goes on",
+                 l->arg[0], t->server);
+        break;
+    case LINE_CHECKPOINT_SLOW:
+        snprintf(t->at, t->bytes,
+                 "checkpoint at step %" PRId64 " given up: %d of %d servers have written their "
+                 "part in time; training goes on",
+                 l->arg[0], (int)l->arg[1], (int)l->arg[2]);
+        break;
+    case LINE_CHECKPOINT_MANIFEST:
+        snprintf(t->at, t->bytes,
+                 "checkpoint at step %" PRId64 " given up: its manifest could not be written; "
+                 "training goes on",
+                 l->arg[0]);
+        break;
+    case LINE_CHECKPOINT_ABSENT:
+        snprintf(t->at, t->bytes,
+                 "no checkpoints while %s does not call; is it there, with the same "
+                 "--checkpoint_dir?",
+                 t->server);
+        break;
+    case LINE_CHECKPOINT_NO_VALUES:
+        snprintf(t->at, t->bytes, "no checkpoint yet: the first values are still coming in");
+        break;
+    default:
+        no_last_text(t);
+    }
+}
+
+static void wait_start_text(const struct text *t)
+{
+    const struct coord_line *l = t->l;
+    const char *why = status_text((enum status)l->arg[0]);
+    switch (l->id) {
+    case WAIT_EPOCH:
+        snprintf(t->at, t->bytes,
+                 "training waits until this start can be recorded in %s (%s): make room there, or "
+                 "make it writable",
+                 t->folder, l->arg[0] ? why : "under way");
+        break;
+    case WAIT_SERVER_CALLS:
+        snprintf(t->at, t->bytes, "%s has not called it yet", t->server);
+        break;
+    case WAIT_FIND:
+        snprintf(t->at, t->bytes,
+                 "the newest checkpoint in %s is being looked for, for %d s so far", t->folder,
+                 (int)l->arg[0]);
+        break;
+    case WAIT_FIND_FAILED:
+    case WAIT_PLAN_FAILED:
+    default:
+        snprintf(t->at, t->bytes, "the next generation cannot begin: %s; it is tried again", why);
+    }
+}
+
+static void wait_text(const struct text *t)
+{
+    const struct coord_line *l = t->l;
+    int number = (int)l->arg[0];
+    switch (l->id) {
+    case WAIT_STOP:
+        snprintf(t->at, t->bytes,
+                 "training stops for a change and waits for %s; start it again if it is gone, or "
+                 "take it out with ps --leave=%d",
+                 t->server, number);
+        break;
+    case WAIT_LEAVER:
+        snprintf(t->at, t->bytes,
+                 "%s is to hand on its chunks and has not been heard of for %d s; if it is gone "
+                 "for good, weirctl drain %d goes on from the newest checkpoint without it",
+                 t->server, (int)l->arg[1], number);
+        break;
+    case WAIT_SILENT:
+        snprintf(t->at, t->bytes,
+                 "training waits for %s, which has not been heard of for %d s; start it again, or, "
+                 "if it is gone for good, weirctl drain %d goes on from the newest checkpoint "
+                 "without it",
+                 t->server, (int)l->arg[1], number);
+        break;
+    case WAIT_WORKERS:
+        snprintf(t->at, t->bytes,
+                 "training waits at step %" PRId64 ": %d workers are there, --min_workers=%d",
+                 l->arg[0], (int)l->arg[1], (int)l->arg[2]);
+        break;
+    case WAIT_REACH:
+        snprintf(t->at, t->bytes,
+                 "no worker reaches %s, training waits; open the way, or take it out with weirctl "
+                 "drain %d",
+                 t->server, number);
+        break;
+    case WAIT_BEGIN:
+        snprintf(t->at, t->bytes, "generation " TERM_FMT " waits for %s",
+                 TERM_ARG((uint64_t)l->arg[0]), t->server);
+        break;
+    case WAIT_BEGIN_OWN:
+        snprintf(t->at, t->bytes, "generation " TERM_FMT " waits for this server's chunks",
+                 TERM_ARG((uint64_t)l->arg[0]));
+        break;
+    case WAIT_LAST_CHECKPOINT:
+        snprintf(t->at, t->bytes, "the last checkpoint, at step %" PRId64 ", is being made",
+                 l->arg[0]);
+        break;
+    default:
+        wait_start_text(t);
+    }
+}
+
+void coord_line_text(const struct coord *c, const struct coord_line *l, const char *folder,
+                     char *text, size_t bytes)
+{
+    struct coord_server_view s = {.number = -1};
+    struct text t = {
+        .c = c, .l = l, .folder = folder ? folder : "memory", .at = text, .bytes = bytes};
+    if (l->server >= 0)
+        coord_server(c, l->server, &s);
+    t.number = s.number;
+    if (s.number >= 0)
+        snprintf(t.server, sizeof t.server, "ps:%d (%s)", s.number,
+                 coord_server_address(c, l->server));
+    else
+        snprintf(t.server, sizeof t.server, "a server (%s)", coord_server_address(c, l->server));
+    snprintf(t.worker, sizeof t.worker, "worker %d (%s)", l->worker,
+             coord_worker_address(c, l->worker));
+    text[0] = 0;
+    if (l->id == LINE_JOB_DONE)
+        snprintf(text, bytes,
+                 "the job has all its steps, and its last workers do not come back: "
+                 "it is done");
+    else if (l->id == LINE_JOB_ANEW)
+        snprintf(
+            text, bytes, "%s%s: the job, which is older than this ps 0, begins again at step 0",
+            folder ? folder : "there is no --checkpoint_dir", folder ? " has no checkpoint" : "");
+    else if (l->id == LINE_JOB_DONE_BEFORE)
+        snprintf(text, bytes,
+                 "the job in %s has all its steps, and no worker comes back to it: it is done",
+                 t.folder);
+    else if (l->id >= LINE_WORKER_LATE && l->id <= LINE_WORKER_JOINS)
+        worker_text(&t);
+    else if (l->id >= LINE_SERVER_LOST && l->id <= LINE_WORKER_CLAIM)
+        server_text(&t);
+    else if (l->id >= LINE_CHECKPOINT_SILENT && l->id <= LINE_CHECKPOINT_NO_LAST)
+        checkpoint_text(&t);
+    else if (l->id != LINE_NONE)
+        wait_text(&t);
+}

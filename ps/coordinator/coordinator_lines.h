@@ -1,0 +1,66 @@
+/* ps/coordinator/coordinator_lines.h - the log lines of ps 0's decisions, as values: a state
+ * machine says which line and its numbers, the shell makes the text. Threads: values. */
+#ifndef PS_COORDINATOR_COORDINATOR_LINES_H
+#define PS_COORDINATOR_COORDINATOR_LINES_H
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(name, level): the texts are in coordinator_lines.c. WAIT_...: what a job that stands waits
+ * for; each names what would end the wait. */
+#define COORD_LINES(X)                                                                             \
+    X(LINE_NONE, 'D')                                                                              \
+    X(LINE_WORKER_LATE, 'W')                                                                       \
+    X(LINE_WORKER_UNREACHED, 'W')                                                                  \
+    X(LINE_WORKER_LEAVES, 'I')                                                                     \
+    X(LINE_WORKER_REMOVED, 'I')                                                                    \
+    X(LINE_WORKER_JOINS, 'I')                                                                      \
+    X(LINE_SERVER_LOST, 'W')                                                                       \
+    X(LINE_SERVER_CLAIM, 'W')                                                                      \
+    X(LINE_WORKER_CLAIM, 'W')                                                                      \
+    X(LINE_JOB_DONE, 'I')                                                                          \
+    X(LINE_JOB_DONE_BEFORE, 'I')                                                                   \
+    X(LINE_JOB_ANEW, 'W')                                                                          \
+    X(LINE_CHECKPOINT_SILENT, 'W')                                                                 \
+    X(LINE_CHECKPOINT_FAILED, 'W')                                                                 \
+    X(LINE_CHECKPOINT_UNANSWERED, 'W')                                                             \
+    X(LINE_CHECKPOINT_SLOW, 'W')                                                                   \
+    X(LINE_CHECKPOINT_MANIFEST, 'W')                                                               \
+    X(LINE_CHECKPOINT_ABSENT, 'W')                                                                 \
+    X(LINE_CHECKPOINT_NO_VALUES, 'I')                                                              \
+    X(LINE_CHECKPOINT_DISK, 'W')                                                                   \
+    X(LINE_CHECKPOINT_NO_LAST, 'W')                                                                \
+    X(WAIT_EPOCH, 'W')                                                                             \
+    X(WAIT_SERVER_CALLS, 'W')                                                                      \
+    X(WAIT_STOP, 'W')                                                                              \
+    X(WAIT_LEAVER, 'W')                                                                            \
+    X(WAIT_SILENT, 'W')                                                                            \
+    X(WAIT_WORKERS, 'W')                                                                           \
+    X(WAIT_REACH, 'W')                                                                             \
+    X(WAIT_FIND, 'W')                                                                              \
+    X(WAIT_FIND_FAILED, 'W')                                                                       \
+    X(WAIT_PLAN_FAILED, 'W')                                                                       \
+    X(WAIT_BEGIN, 'W')                                                                             \
+    X(WAIT_BEGIN_OWN, 'W')                                                                         \
+    X(WAIT_LAST_CHECKPOINT, 'W')
+enum coord_line_id {
+#define X(name, level) name,
+    COORD_LINES(X)
+#undef X
+        COORD_N_LINES
+};
+
+struct coord_line {
+    enum coord_line_id id;
+    int server, worker; /* slot, index; -1: none; LINE_SERVER_LOST: 1: it was started anew,
+                           2: it was given up */
+    int64_t arg[3];
+};
+
+struct coord;
+char coord_line_level(enum coord_line_id id); /* D I W */
+/* folder: of checkpoints, to be named; NULL: there is none. The texts name addresses: of the state
+ * that the line came from. */
+void coord_line_text(const struct coord *c, const struct coord_line *l, const char *folder,
+                     char *text, size_t bytes);
+
+#endif

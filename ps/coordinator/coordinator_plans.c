@@ -1,0 +1,295 @@
+/* ps/coordinator/coordinator_plans.c - see coordinator_shell_impl.h: plans as data. The coordinator
+ * says who takes part and what is resumed from; the tables are made here, and the newest plans are
+ * kept: the one in force, those that chunks or a checkpoint may still be of. */
+#include "base/log.h"
+#include "ps/coordinator/coordinator_shell_impl.h"
+#include "ps/coordinator/plan_applier.h"
+#include "ps/service/job_check.h"
+#include "ps/service/planner.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct net_plan *coordinator_plan_of(const struct coordinator *l, uint64_t generation)
+{
+    for (int i = 0; i < COORDINATOR_KEPT_PLANS; i++)
+        if (l->kept[i] && l->kept[i]->generation == generation)
+            return l->kept[i];
+    return NULL;
+}
+
+void coordinator_plans_free(struct coordinator *l)
+{
+    for (int i = 0; i < COORDINATOR_KEPT_PLANS; i++)
+        net_plan_free(l->kept[i]);
+    ps_restore_close(l->disk_found);
+}
+
+/* Addresses of the view's servers, borrowed from the state. ST_NOMEM. */
+static enum status list_servers(const struct coordinator *l, const struct coord_plan_view *v,
+                                struct hosts *out)
+{
+    out->n = v->n_servers;
+    out->addr = calloc((size_t)v->n_servers + 1, sizeof *out->addr);
+    for (int i = 0; out->addr && i < v->n_servers; i++)
+        out->addr[i] = (char *)coord_server_address(l->state, v->server[i]);
+    return out->addr ? ST_OK : ST_NOMEM;
+}
+
+/* To servers that can read what they get. */
+static enum status restrict_plan(const struct coordinator *l, const struct ps_restore *from,
+                                 struct net_plan **plan)
+{
+    int is_named = strstr((*plan)->restore, TAKER_RESTORE_MARK) != NULL;
+    enum status st = coord_folders_restrict(&l->folders, *plan, from, is_named);
+    if (st == ST_OK)
+        return st;
+    net_plan_free(*plan);
+    *plan = NULL;
+    return st;
+}
+
+/* A job's first: what the first worker has brought, with the servers that there are. */
+static enum status make_first(struct coordinator *l, const struct coord_plan_view *v,
+                              const struct hosts *servers, struct net_plan **out)
+{
+    const struct net_plan *given = l->first;
+    const struct net_join join = {.job = given->job, .chunks = given->chunks};
+    const struct plan_first first = {
+        .generation = v->generation,
+        .join = &join,
+        .servers = servers,
+        .member = v->member,
+        .n_members = v->n_members,
+        .from = v->source == PLAN_CHECKPOINT && l->cfg.restore ? ps_restore_manifest(l->cfg.restore)
+                                                               : NULL,
+        .restore = l->cfg.restored,
+    };
+    enum status st = plan_make_first(&first, out);
+    return st == ST_OK && first.from ? restrict_plan(l, l->cfg.restore, out) : st;
+}
+
+static enum status make_next(const struct coordinator *l, const struct coord_plan_view *v,
+                             const struct hosts *servers, struct net_plan **out)
+{
+    const struct net_plan *base = v->base ? coordinator_plan_of(l, v->base) : l->plan;
+    if (!base)
+        return ST_NOT_FOUND;
+    struct plan_next next = {.generation = v->generation,
+                             .base = base,
+                             .source = v->source,
+                             .step = v->step,
+                             .restore = l->disk_name,
+                             .member = v->member,
+                             .n_members = v->n_members,
+                             .servers = servers};
+    if (v->source == PLAN_MEMORY)
+        next.position = net_plan_position(base, v->step);
+    else if (v->source == PLAN_CHECKPOINT && l->disk_found)
+        next.position = plan_position(ps_restore_manifest(l->disk_found));
+    else if (v->source == PLAN_CHECKPOINT)
+        return ST_NOT_FOUND;
+    enum status st = plan_make_next(&next, out);
+    return st == ST_OK && v->source == PLAN_CHECKPOINT ? restrict_plan(l, l->disk_found, out) : st;
+}
+
+enum status coordinator_plan_make(struct coordinator *l, struct net_plan **out)
+{
+    struct coord_plan_view v;
+    struct hosts servers = {0, NULL};
+    enum status st = ST_OK;
+    coord_next_plan(l->state, &v);
+    TRY(list_servers(l, &v, &servers));
+    TRY(v.base == 0 && l->has_job ? make_first(l, &v, &servers, out)
+                                  : make_next(l, &v, &servers, out));
+done:
+    free(servers.addr); /* what it lists is the state's */
+    if (st != ST_OK)
+        LOG_W("the plan of generation " TERM_FMT " cannot be made: %s; it is tried again",
+              TERM_ARG(v.generation), status_text(st));
+    return st;
+}
+
+static void tell_servers(const struct net_plan *old, const struct net_plan *p)
+{
+    int64_t bytes;
+    int n;
+    for (int i = 0; i < p->servers.n; i++) {
+        if (net_plan_server(old, p->servers.addr[i]) >= 0)
+            continue;
+        plan_moves(old, p, p->servers.addr[i], 1, &bytes, &n);
+        LOG_I("ps:%d (%s) joins at step %" PRId64 ": %.1f MB in %d chunks move to it (generation "
+              "" TERM_FMT ", %d servers)",
+              i, p->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
+              p->servers.n);
+    }
+    for (int i = 0; i < old->servers.n; i++) {
+        if (net_plan_server(p, old->servers.addr[i]) >= 0)
+            continue;
+        plan_moves(old, p, old->servers.addr[i], 0, &bytes, &n);
+        LOG_I("ps:%d (%s) leaves at step %" PRId64 ": %.1f MB in %d chunks move to the others "
+              "(generation " TERM_FMT ", %d servers)",
+              i, old->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
+              p->servers.n);
+    }
+}
+
+/* The oldest makes room, but for the one that the next plans are made of, and that of a checkpoint
+ * that is being written. */
+static void keep(struct coordinator *l, struct net_plan *next)
+{
+    struct coord_plan_view v;
+    struct coord_manifest_view m;
+    int out = 0;
+    coord_next_plan(l->state, &v);
+    coord_manifest(l->state, &m);
+    while (out < COORDINATOR_KEPT_PLANS - 1 && l->kept[out] &&
+           (l->kept[out]->generation == v.base || l->kept[out]->generation == m.generation))
+        out++;
+    net_plan_free(l->kept[out]);
+    memmove(l->kept + out, l->kept + out + 1,
+            (size_t)(COORDINATOR_KEPT_PLANS - 1 - out) * sizeof *l->kept);
+    l->kept[COORDINATOR_KEPT_PLANS - 1] = next;
+}
+
+void coordinator_plan_publish(struct coordinator *l, struct net_plan *next)
+{
+    struct coord_plan_view v;
+    coord_next_plan(l->state, &v);
+    const struct net_plan *base = v.base ? coordinator_plan_of(l, v.base) : NULL;
+    if (base)
+        tell_servers(base, next);
+    coordinator_disk_servers(l, &next->servers);
+    pthread_mutex_lock(&l->lock);
+    l->plan = next;
+    pthread_mutex_unlock(&l->lock);
+    keep(l, next);
+}
+
+/* It can be this job's; else a sentence. Under the lock. */
+static enum status check_join(struct coordinator *l, struct net_join *full, char *why,
+                              size_t why_bytes)
+{
+    const struct ps_manifest *m =
+        l->cfg.restore && !l->plan ? ps_restore_manifest(l->cfg.restore) : NULL;
+    if (full->job.n_workers == 0 && !m) {
+        snprintf(why, why_bytes,
+                 "it has no checkpoint to go on from, and lets those that were "
+                 "not started with --join begin anew");
+        return ST_NOT_FOUND;
+    }
+    if (full->job.n_workers == 0) /* it came by --join to what this goes on from */
+        full->job.n_workers = m->job.n_workers;
+    return m ? ps_match_restored(m, full, why, why_bytes) : ST_OK;
+}
+
+/* What the coordinator is told of a first job. Under the lock. */
+static void fill_job(struct coordinator *l, const struct net_join *full)
+{
+    const struct ps_manifest *m =
+        l->cfg.restore && !l->plan ? ps_restore_manifest(l->cfg.restore) : NULL;
+    int as_then = m && full->generation > 0 && m->progress.known; /* it lives on without us */
+    l->job.train_steps = full->job.train_steps;
+    l->job.step = m ? m->step : 0;
+    l->job.lockstep = job_in_lockstep(&full->job);
+    l->job.from_checkpoint = m != NULL;
+    l->job.lives_on = full->generation > 0;
+    l->job.claim = full->generation;
+    l->job.n_members = as_then ? m->progress.n_members : full->job.n_workers;
+    l->job.member = as_then ? m->progress.member : NULL;
+    l->has_job = 1;
+    l->news = 1;
+    pthread_cond_broadcast(&l->wake);
+}
+
+enum status coordinator_first_join(struct coordinator *l, const struct net_join *join, char *why,
+                                   size_t why_bytes)
+{
+    struct net_join full = *join;
+    struct plan_first first = {.join = &full, .servers = &l->servers};
+    struct coord_line wait;
+    char text[512] = "";
+    struct net_plan *p = NULL;
+    enum status st = ST_OK;
+    pthread_mutex_lock(&l->lock);
+    int taken = l->has_job || l->stopping, can = !taken && coord_takes_job(l->state, &wait);
+    if (!taken && !can && wait.id != LINE_NONE)
+        coord_line_text(l->state, &wait, l->cfg.folder, text, sizeof text);
+    if (text[0])
+        snprintf(why, why_bytes, "%s", text);
+    if (!can)
+        goto done;
+    st = check_join(l, &full, why, why_bytes);
+    if (st != ST_OK) {
+        st = st == ST_NOT_FOUND ? ST_OK : ST_MISMATCH;
+        goto done;
+    }
+    if (!coordinator_can_restore(l, why, why_bytes))
+        goto done;
+    if (l->plan)
+        first.servers = &l->plan->servers;
+    if (plan_make_first(&first, &p) != ST_OK) {
+        snprintf(why, why_bytes, "the server is out of memory");
+        goto done;
+    }
+    if (plan_bytes(p, 0) > l->cfg.max_model_bytes) {
+        snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
+                 l->cfg.max_model_bytes);
+        net_plan_free(p);
+        st = ST_RANGE;
+        goto done;
+    }
+    l->first = p;
+    fill_job(l, &full);
+done:
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}
+
+static void list_snapshot(const struct coordinator *l, struct coordinator_snapshot *out)
+{
+    for (int i = 0; i < coord_n_servers(l->state); i++) {
+        struct coordinator_server *s = &out->servers[out->n_servers];
+        coord_server(l->state, i, &s->view);
+        if (s->view.kind == SERVER_NONE)
+            continue;
+        snprintf(s->address, sizeof s->address, "%s", coord_server_address(l->state, i));
+        out->n_servers++;
+    }
+}
+
+enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snapshot *out)
+{
+    enum status st = ST_OK;
+    struct coord_line wait;
+    struct coordinator_snapshot s = {.plan = NULL};
+    char text[640];
+    pthread_mutex_lock(&l->lock);
+    if (l->plan)
+        st = net_plan_copy(l->plan, &s.plan);
+    s.servers = calloc((size_t)coord_n_servers(l->state) + 1, sizeof *s.servers);
+    if (!s.servers)
+        st = ST_NOMEM;
+    if (st == ST_OK) {
+        list_snapshot(l, &s);
+        if (coord_waits_for(l->state, &wait)) {
+            coord_line_text(l->state, &wait, l->cfg.folder, text, sizeof text);
+            snprintf(s.change, sizeof s.change, "%.*s", (int)sizeof s.change - 1, text);
+        }
+        s.last_step = coord_last_step(l->state);
+        s.order_step = coord_order_step(l->state);
+        s.wanted = l->requested;
+        s.given = coord_given(l->state);
+        *out = s;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (st != ST_OK)
+        coordinator_snapshot_free(&s);
+    return st;
+}
+
+void coordinator_snapshot_free(struct coordinator_snapshot *s)
+{
+    net_plan_free(s->plan);
+    free(s->servers);
+}

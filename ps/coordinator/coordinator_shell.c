@@ -1,0 +1,543 @@
+/* ps/coordinator/coordinator_shell.c - see coordinator_shell.h: the thread, its mailbox, and the
+ * actions. What others bring is put into the mailbox under the lock; the thread takes it out, one
+ * event after the other, and alone steps the state and carries out what follows.
+ * Locks: `lock` is held over a step, never over a call into the service, the store or the net. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "ps/coordinator/coordinator_shell_impl.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+    MORE_SERVERS = 256, /* slots beyond those of --ps_hosts, for servers that join */
+    FINISH_MS = 340000, /* the core's own bounds are shorter */
+    GOODBYE_MS = 2000,
+};
+
+static void poke(struct coordinator *l)
+{
+    l->news = 1;
+    pthread_cond_broadcast(&l->wake);
+}
+
+static void log_line(struct coordinator *l, const struct coord_line *line)
+{
+    char text[640];
+    pthread_mutex_lock(&l->lock);
+    coord_line_text(l->state, line, l->cfg.folder, text, sizeof text);
+    pthread_mutex_unlock(&l->lock);
+    if (coord_line_level(line->id) == 'W')
+        LOG_W("%s", text);
+    else
+        LOG_I("%s", text);
+}
+
+/* The state is only this thread's to change: it is as the step has left it. */
+static void reply_to(struct coordinator *l, const struct coord_action *a)
+{
+    struct net_control_reply reply;
+    int with_plan = coord_fill_reply(l->state, a->server, &reply);
+    if (a->server < 0 && a->arg)
+        snprintf(reply.later, sizeof reply.later, "%s", a->text);
+    else if (a->server < 0)
+        snprintf(reply.refused, sizeof reply.refused, "%s", a->text);
+    if (with_plan && net_plan_copy(l->plan, &reply.plan) != ST_OK)
+        reply.plan = NULL; /* the next answer brings it */
+    if (a->call & OWN_CALLS) {
+        pthread_mutex_lock(&l->lock);
+        int waits = a->call == l->own.call && !l->own.answered;
+        if (waits) {
+            l->own.reply = reply;
+            l->own.answered = 1;
+            pthread_cond_broadcast(&l->wake);
+        }
+        pthread_mutex_unlock(&l->lock);
+        if (!waits)
+            net_plan_free(reply.plan);
+        return;
+    }
+    struct coord_saved room;
+    coordinator_fill_folder(l, &reply, &room);
+    l->cfg.reply(l->cfg.ctx, a->call, &reply);
+    net_plan_free(reply.plan);
+}
+
+static void hold_last(struct coordinator *l, int on)
+{
+    int ended;
+    struct run *run = ps_service_run(l->cfg.service, &ended);
+    if (run)
+        ps_store_hold_last(run->store, on);
+    run_unref(run);
+}
+
+static void finished(struct coordinator *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->finished = 1;
+    pthread_cond_broadcast(&l->wake);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void step(struct coordinator *l, struct coord_event *e);
+
+static void make_plan(struct coordinator *l, uint32_t op)
+{
+    struct coord_event e = {.kind = COORD_PLANNED, .op = op};
+    struct net_plan *next = NULL;
+    e.st = coordinator_plan_make(l, &next);
+    if (e.st == ST_OK)
+        coordinator_plan_publish(l, next);
+    step(l, &e);
+}
+
+static void carry_out(struct coordinator *l, const struct coord_action *a)
+{
+    switch (a->kind) {
+    case ACT_REPLY:
+        reply_to(l, a);
+        break;
+    case ACT_PLAN:
+        make_plan(l, a->op);
+        break;
+    case ACT_DISK:
+        coordinator_disk_order(l, a);
+        break;
+    case ACT_HOLD_LAST:
+        hold_last(l, a->arg);
+        break;
+    case ACT_LINE:
+        log_line(l, &a->line);
+        break;
+    case ACT_FENCED:
+        l->cfg.fenced(l->cfg.ctx);
+        break;
+    case ACT_DONE:
+        l->cfg.done(l->cfg.ctx);
+        break;
+    case ACT_FINISHED:
+        finished(l);
+        break;
+    }
+}
+
+/* A PLAN's own step follows within it: it is the last that a step orders but for answers. */
+static void step(struct coordinator *l, struct coord_event *e)
+{
+    struct ps_service_state own;
+    struct coord_out *out = malloc(sizeof *out);
+    if (!out) {
+        LOG_W("ps:0 is out of memory and cannot coordinate for the moment");
+        return;
+    }
+    ps_service_state(l->cfg.service, &own);
+    e->lowest = own.lowest;
+    e->highest = own.highest > own.lowest ? own.highest : own.lowest;
+    pthread_mutex_lock(&l->lock);
+    coord_step(l->state, e, clock_now_ns(), out);
+    l->wake_ns = out->wake_ns;
+    pthread_mutex_unlock(&l->lock);
+    for (int i = 0; i < out->n; i++)
+        carry_out(l, &out->act[i]);
+    free(out);
+}
+
+/* Who is there, as ps 0's service sees it. */
+static void step_workers(struct coordinator *l)
+{
+    struct ps_person *members = NULL, *waiting = NULL;
+    struct ps_service_state own;
+    int n = 0, n_waiting = 0;
+    ps_service_state(l->cfg.service, &own);
+    if (ps_service_people(l->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
+        return;
+    struct coord_worker_state *list = calloc((size_t)(n + n_waiting) + 1, sizeof *list);
+    for (int i = 0; list && i < n + n_waiting; i++) {
+        const struct ps_person *p = i < n ? &members[i] : &waiting[i - n];
+        list[i] = (struct coord_worker_state){.member = p->member,
+                                              .incarnation = p->incarnation,
+                                              .waits = i >= n,
+                                              .missing_ms = p->missing_ms,
+                                              .joined = p->joined,
+                                              .leaving = p->leaving,
+                                              .done = p->done,
+                                              .spoke = p->spoke,
+                                              .came = p->came,
+                                              .asked = p->asked,
+                                              .address = p->address};
+    }
+    struct coord_event e = {
+        .kind = COORD_WORKERS,
+        .workers = {.generation = own.generation, .n = n + n_waiting, .worker = list}};
+    if (list)
+        step(l, &e);
+    free(list);
+    free(members);
+    free(waiting);
+}
+
+static void step_job(struct coordinator *l)
+{
+    struct coord_event e = {.kind = COORD_JOB, .job = l->job};
+    step(l, &e);
+    pthread_mutex_lock(&l->lock);
+    struct net_plan *left = l->first; /* it was not wanted */
+    l->first = NULL;
+    l->has_job = 0;
+    pthread_mutex_unlock(&l->lock);
+    net_plan_free(left);
+}
+
+/* The oldest that was brought, out of the mailbox; 0: there is none. Under the lock. */
+static int take_mail(struct coordinator *l, struct coord_mail *out)
+{
+    if (l->n_mail == 0)
+        return 0;
+    *out = l->mail[0];
+    memmove(l->mail, l->mail + 1, (size_t)--l->n_mail * sizeof *l->mail);
+    return 1;
+}
+
+static void step_mail(struct coordinator *l, struct coord_mail *m)
+{
+    struct coord_event e = {.kind = m->kind, .call = m->call, .op = m->op, .st = m->st};
+    if (m->kind == COORD_CONTROL)
+        e.control = m->control;
+    else if (m->kind == COORD_COMMAND)
+        e.command.what = m->what, e.command.index = m->index;
+    else if (m->kind == COORD_DISK)
+        e.disk.step = m->step, e.disk.epoch = m->epoch;
+    if (m->control)
+        coordinator_folders_note(l, m->control);
+    step(l, &e);
+    if (!m->control)
+        return;
+    coordinator_folders_note(l, m->control); /* of one that was not known before */
+    net_control_free(m->control);
+    free(m->control);
+}
+
+static void *coordinator_main(void *arg)
+{
+    struct coordinator *l = arg;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stopping) {
+        struct coord_mail m = {.control = NULL};
+        int changed = l->changed, has_job = l->has_job, has_mail = take_mail(l, &m);
+        int searches = l->searches;
+        l->changed = l->news = l->searches = 0;
+        pthread_mutex_unlock(&l->lock);
+        if (searches)
+            coordinator_disk_search(l);
+        if (changed || (!has_mail && !has_job)) /* who is there is looked at all along */
+            step_workers(l);
+        if (has_mail)
+            step_mail(l, &m);
+        if (has_job)
+            step_job(l);
+        pthread_mutex_lock(&l->lock);
+        while (!l->news && l->n_mail == 0 && !l->stopping &&
+               clock_cond_wait(&l->wake, &l->lock, l->wake_ns) == 0)
+            ;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Under the lock. 0: there is no memory. */
+int coordinator_post(struct coordinator *l, const struct coord_mail *m)
+{
+    if (l->n_mail == l->mail_room) {
+        int room = l->mail_room ? 2 * l->mail_room : 16;
+        struct coord_mail *grown = realloc(l->mail, (size_t)room * sizeof *grown);
+        if (!grown)
+            return 0;
+        l->mail = grown;
+        l->mail_room = room;
+    }
+    l->mail[l->n_mail++] = *m;
+    poke(l);
+    return 1;
+}
+
+void coordinator_wake(struct coordinator *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->changed = 1;
+    poke(l);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void post_command(struct coordinator *l, enum coord_command what, int index)
+{
+    const struct coord_mail m = {.kind = COORD_COMMAND, .what = what, .index = index};
+    pthread_mutex_lock(&l->lock);
+    l->requested += what == COORD_CHECKPOINT;
+    coordinator_post(l, &m);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void coordinator_request(struct coordinator *l)
+{
+    post_command(l, COORD_CHECKPOINT, 0);
+}
+
+int coordinator_command(struct coordinator *l, enum coord_command what, int index,
+                        char why[CONTROL_TEXT_BYTES])
+{
+    pthread_mutex_lock(&l->lock);
+    int can = coord_command_text(l->state, what, index, why, CONTROL_TEXT_BYTES);
+    pthread_mutex_unlock(&l->lock);
+    if (can)
+        post_command(l, what, index);
+    return can;
+}
+
+/* NULL: the caller can be one of the job's servers. */
+static const char *misfit(const struct coordinator *l, const struct net_control *c)
+{
+    const struct hosts *hosts = l->cfg.hosts;
+    int fits = c->joining || (c->n_servers == hosts->n && c->server >= 1 && c->server < hosts->n &&
+                              strcmp(c->address, hosts->addr[c->server]) == 0);
+    if (!fits)
+        return "another --ps_hosts than that of ps:0";
+    return strcmp(c->address, hosts->addr[0]) == 0 ? "its address is that of ps:0" : NULL;
+}
+
+/* A copy for the mailbox; its lists are its own. */
+static struct net_control *copy_control(const struct net_control *c)
+{
+    struct net_control *copy = malloc(sizeof *copy);
+    size_t missing = (size_t)c->n_missing * sizeof *c->missing;
+    size_t parts = (size_t)c->n_parts * sizeof *c->parts;
+    if (!copy)
+        return NULL;
+    *copy = *c;
+    copy->missing = malloc(missing + 1);
+    copy->parts = malloc(parts + 1);
+    if (!copy->missing || !copy->parts) {
+        net_control_free(copy);
+        free(copy);
+        return NULL;
+    }
+    if (missing > 0)
+        memcpy(copy->missing, c->missing, missing);
+    if (parts > 0)
+        memcpy(copy->parts, c->parts, parts);
+    return copy;
+}
+
+/* Another word of the same process waits unread: this one takes its place, since each is the
+ * sender's whole state. Its call is not answered any more. Under the lock. */
+static int replace_unread(struct coordinator *l, struct net_control *c, uint64_t call,
+                          uint64_t *old_call)
+{
+    for (int i = 0; i < l->n_mail; i++) {
+        struct coord_mail *m = &l->mail[i];
+        if (m->kind != COORD_CONTROL || m->control->incarnation != c->incarnation ||
+            strcmp(m->control->address, c->address) != 0 || m->control->serial > c->serial)
+            continue;
+        *old_call = m->call;
+        net_control_free(m->control);
+        free(m->control);
+        m->control = c;
+        m->call = call;
+        return 1;
+    }
+    return 0;
+}
+
+static void refuse(struct coordinator *l, uint64_t call, const char *refused, const char *later)
+{
+    struct net_control_reply reply = {.number = 1, .incarnation = l->incarnation};
+    snprintf(reply.refused, sizeof reply.refused, "%s", refused);
+    snprintf(reply.later, sizeof reply.later, "%s", later);
+    l->cfg.reply(l->cfg.ctx, call, &reply);
+}
+
+static int post_control(struct coordinator *l, const struct net_control *c, uint64_t call,
+                        uint64_t *old_call)
+{
+    struct coord_mail m = {.kind = COORD_CONTROL, .call = call, .control = copy_control(c)};
+    int done = 0;
+    *old_call = 0;
+    if (!m.control)
+        return 0;
+    pthread_mutex_lock(&l->lock);
+    if (l->n_mail < COORDINATOR_MAX_MAIL)
+        done = replace_unread(l, m.control, call, old_call) || coordinator_post(l, &m);
+    pthread_mutex_unlock(&l->lock);
+    if (done)
+        return 1;
+    net_control_free(m.control);
+    free(m.control);
+    return 0;
+}
+
+void coordinator_control(struct coordinator *l, const struct net_control *c, uint64_t call)
+{
+    const char *why = misfit(l, c);
+    uint64_t old_call = 0;
+    if (why)
+        refuse(l, call, why, "");
+    else if (!post_control(l, c, call, &old_call))
+        refuse(l, call, "", "ps:0 is too busy for the moment");
+    if (old_call)
+        refuse(l, old_call, "", "a later call has taken its place");
+}
+
+void coordinator_control_closed(struct coordinator *l, uint64_t call)
+{
+    const struct coord_mail m = {.kind = COORD_CLOSED, .call = call};
+    pthread_mutex_lock(&l->lock);
+    coordinator_post(l, &m);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void coordinator_cancel(void *ctx)
+{
+    struct coordinator *l = ctx;
+    pthread_mutex_lock(&l->lock);
+    l->own.cancelled = 1;
+    pthread_cond_broadcast(&l->wake);
+    pthread_mutex_unlock(&l->lock);
+}
+
+enum status coordinator_call(void *ctx, const struct net_control *request, int64_t deadline_ms,
+                             struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES])
+{
+    struct coordinator *l = ctx;
+    int64_t deadline = clock_deadline_ns(deadline_ms);
+    uint64_t old;
+    pthread_mutex_lock(&l->lock);
+    uint64_t call = l->own.call = OWN_CALLS | ++l->own.n;
+    l->own.answered = 0;
+    pthread_mutex_unlock(&l->lock);
+    snprintf(why, CONTROL_TEXT_BYTES, "out of memory");
+    enum status st = post_control(l, request, call, &old) ? ST_OK : ST_NOMEM;
+    pthread_mutex_lock(&l->lock);
+    while (st == ST_OK && !l->own.answered && !l->own.cancelled && !l->stopping)
+        if (clock_cond_wait(&l->wake, &l->lock, deadline) != 0)
+            st = ST_DEADLINE;
+    if (l->own.answered)
+        *reply = l->own.reply;
+    else if (st == ST_OK)
+        st = ST_CANCELLED;
+    l->own.cancelled = l->own.answered = 0;
+    l->own.call = 0;
+    pthread_mutex_unlock(&l->lock);
+    if (st != ST_OK)
+        coordinator_control_closed(l, call);
+    return st;
+}
+
+static void start_state(struct coordinator *l, const struct hosts *servers)
+{
+    const struct ps_manifest *m = l->cfg.restore ? ps_restore_manifest(l->cfg.restore) : NULL;
+    const struct coord_start start = {.incarnation = l->incarnation,
+                                      .address = l->cfg.hosts->addr[0],
+                                      .servers = servers,
+                                      .save_steps = l->cfg.save_steps,
+                                      .save_ms = l->cfg.save_ms,
+                                      .worker_timeout_ms = l->cfg.worker_timeout_ms,
+                                      .min_workers = l->cfg.min_workers,
+                                      .has_folder = l->cfg.folder != NULL,
+                                      .epoch = l->cfg.epoch,
+                                      .last_step = m ? m->step : -1,
+                                      .has_all_steps = ps_restore_has_all_steps(l->cfg.restore),
+                                      .done_ms = l->cfg.done_ms};
+    struct coord_event e = {.kind = COORD_START, .start = &start};
+    coord_init(l->state, l->cfg.hosts->n + servers->n + MORE_SERVERS, JOB_MAX_WORKERS);
+    step(l, &e);
+}
+
+enum status coordinator_create(const struct coordinator_config *cfg, struct coordinator **out)
+{
+    enum status st = ST_NOMEM;
+    struct coordinator *l = calloc(1, sizeof *l);
+    if (!l)
+        return ST_NOMEM;
+    l->cfg = *cfg;
+    while (l->incarnation == 0)
+        if (getrandom(&l->incarnation, sizeof l->incarnation, 0) < 0)
+            l->incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    pthread_mutex_init(&l->lock, NULL);
+    clock_cond_init(&l->wake);
+    l->state = malloc(coord_bytes(cfg->hosts->n + cfg->servers->n + MORE_SERVERS, JOB_MAX_WORKERS));
+    TRY(l->state ? ST_OK : ST_NOMEM);
+    TRY(hosts_copy((const char *const *)cfg->servers->addr, (size_t)cfg->servers->n, &l->servers));
+    TRY(coordinator_disk_create(l));
+    start_state(l, cfg->servers);
+    *out = l;
+    l = NULL;
+done:
+    coordinator_destroy(l);
+    return st;
+}
+
+enum status coordinator_start(struct coordinator *l)
+{
+    int err = pthread_create(&l->thread, NULL, coordinator_main, l);
+    l->has_thread = err == 0;
+    if (err)
+        LOG_E("the thread that coordinates cannot be started: %s", strerror(err));
+    return err ? ST_NOMEM : ST_OK;
+}
+
+void coordinator_stop(struct coordinator *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->stopping = 1;
+    pthread_cond_broadcast(&l->wake);
+    pthread_mutex_unlock(&l->lock);
+    if (l->has_thread)
+        pthread_join(l->thread, NULL);
+    l->has_thread = 0;
+}
+
+void coordinator_destroy(struct coordinator *l)
+{
+    struct coord_mail m;
+    if (!l)
+        return;
+    coordinator_stop(l);
+    coordinator_disk_destroy(l);
+    while (take_mail(l, &m)) {
+        if (m.control)
+            net_control_free(m.control);
+        free(m.control);
+    }
+    free(l->mail);
+    coordinator_plans_free(l);
+    coord_folders_free(&l->folders);
+    ps_restore_close(l->cfg.restore);
+    net_plan_free(l->first);
+    hosts_free(&l->servers);
+    free(l->state);
+    pthread_cond_destroy(&l->wake);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+void coordinator_finish(struct coordinator *l)
+{
+    int64_t deadline = clock_deadline_ns(FINISH_MS);
+    post_command(l, COORD_FINISH, 0);
+    pthread_mutex_lock(&l->lock);
+    while (!l->finished && clock_cond_wait(&l->wake, &l->lock, deadline) == 0)
+        ;
+    deadline = clock_deadline_ns(GOODBYE_MS);
+    while (coord_goodbyes_missing(l->state) && clock_now_ns() < deadline) {
+        int64_t soon = clock_deadline_ns(20); /* when one that calls no more is gone */
+        clock_cond_wait(&l->wake, &l->lock, soon < deadline ? soon : deadline);
+    }
+    pthread_mutex_unlock(&l->lock);
+}

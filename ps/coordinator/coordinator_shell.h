@@ -1,0 +1,79 @@
+/* ps/coordinator/coordinator_shell.h - carries out what ps 0's coordinator decides (coordinator.h),
+ * and brings it what happens. Decides nothing itself.
+ *
+ * Owns:    one thread, which alone steps the state; one for files, so that a disk that hangs holds
+ *          up nothing but itself; the plans.
+ * Threads: any; finish and destroy from one. Nothing but finish and call waits.
+ * Errors:  ST_NOMEM. */
+#ifndef PS_COORDINATOR_COORDINATOR_SHELL_H
+#define PS_COORDINATOR_COORDINATOR_SHELL_H
+#include "base/hosts.h"
+#include "net/wire/plan.h"
+#include "ps/checkpoint/restore.h"
+#include "ps/coordinator/coordinator_view.h"
+
+struct ps_service;
+
+struct coordinator_config {
+    struct ps_service *service;
+    const char *folder;                /* of checkpoints, borrowed for ever; NULL: there are none */
+    const char *folder_id;             /* likewise; empty: it has none */
+    const struct hosts *hosts;         /* of --ps_hosts, likewise */
+    const struct hosts *servers;       /* those in force as a job begins; borrowed for create */
+    int64_t save_steps, save_ms;       /* 0: not by steps, not by time */
+    int keep;                          /* checkpoints; 0: all */
+    const char *restore_path;          /* of --restore, likewise; NULL: not given */
+    struct ps_restore *restore;        /* that the job resumes from, given; NULL: none */
+    char restored[CONTROL_TEXT_BYTES]; /* its name in the plan */
+    uint64_t epoch;                    /* the last that the folder knows of */
+    int64_t max_model_bytes;           /* of parameters held here */
+    int64_t worker_timeout_ms;         /* that a worker may be away */
+    int min_workers;                   /* as coord_start's */
+    int64_t done_ms;                   /* likewise */
+    /* Answers a call that coordinator_control was given. */
+    void (*reply)(void *ctx, uint64_t call, const struct net_control_reply *reply);
+    void (*fenced)(void *ctx); /* another ps 0 has taken the folder; logged */
+    void (*done)(void *ctx);   /* nobody is left to end the job, which has all its steps */
+    void *ctx;
+};
+
+struct coordinator;
+enum status coordinator_create(const struct coordinator_config *cfg, struct coordinator **out);
+enum status coordinator_start(struct coordinator *l); /* once the server is there */
+void coordinator_stop(struct coordinator *l);         /* NULL is fine, here and below */
+void coordinator_destroy(struct coordinator *l);
+void coordinator_wake(struct coordinator *l);    /* workers or the store have changed */
+void coordinator_request(struct coordinator *l); /* a checkpoint now */
+/* There is no plan, and this is a job's first worker: ST_OK, the first plan is being made; or, with
+ * a sentence, ST_MISMATCH: it does not fit the checkpoint to resume from; ST_RANGE. */
+enum status coordinator_first_join(struct coordinator *l, const struct net_join *join, char *why,
+                                   size_t why_bytes);
+/* Another server's word; answered by cfg.reply, now or later. */
+void coordinator_control(struct coordinator *l, const struct net_control *request, uint64_t call);
+void coordinator_control_closed(struct coordinator *l, uint64_t call);
+/* As net_control_call, of ps 0's own follower: one at a time, ended by cancel. */
+enum status coordinator_call(void *l, const struct net_control *request, int64_t deadline_ms,
+                             struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES]);
+void coordinator_cancel(void *l);
+/* The last checkpoint, then tells the servers that it was the last. */
+void coordinator_finish(struct coordinator *l);
+/* What operators want done: 1: it will be, 0: it cannot be; a sentence in both cases. */
+int coordinator_command(struct coordinator *l, enum coord_command what, int index,
+                        char why[CONTROL_TEXT_BYTES]);
+
+struct coordinator_server {
+    struct coord_server_view view;
+    char address[CONTROL_TEXT_BYTES];
+};
+struct coordinator_snapshot {
+    struct net_plan *plan; /* in force; NULL: none yet */
+    int n_servers;
+    struct coordinator_server *servers; /* ps 0 first */
+    char change[CONTROL_TEXT_BYTES];    /* what is waited for, one sentence; empty: nothing */
+    int64_t last_step, order_step; /* checkpoints: the last that is whole, being made; -1: none */
+    uint64_t wanted, given;        /* by coordinator_request, so far; of these, made or given up */
+};
+enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snapshot *out);
+void coordinator_snapshot_free(struct coordinator_snapshot *s);
+
+#endif

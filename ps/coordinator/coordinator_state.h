@@ -1,0 +1,142 @@
+/* ps/coordinator/coordinator_state.h - what a coordinator knows: one flat block. Private to the
+ * coordinator. */
+#ifndef PS_COORDINATOR_COORDINATOR_STATE_H
+#define PS_COORDINATOR_COORDINATOR_STATE_H
+#include "ps/coordinator/coordinator_view.h"
+
+#define MS ((int64_t)1000000) /* in nanoseconds */
+
+enum coord_phase {
+    PHASE_EMPTY,    /* no job: the first worker is waited for */
+    PHASE_RUNNING,  /* all servers are in the plan's generation */
+    PHASE_STOPPING, /* a Stop is out; then until there is a plan for what comes next */
+    PHASE_BEGINNING /* the plan is out, servers begin it */
+};
+
+/* What a change waits for outside; one at a time. */
+enum coord_pending { PENDING_NONE, PENDING_FIND, PENDING_PLAN };
+
+enum server_life {
+    LIFE_NONE,     /* a free slot */
+    LIFE_EXPECTED, /* of the plan or the first list; it has not called in this life of ps 0 */
+    LIFE_KNOWN     /* it has called */
+};
+
+struct coord_server_state {
+    enum server_life life;
+    int number; /* in the plan in force; -1 */
+    char address[CONTROL_TEXT_BYTES];
+    uint64_t incarnation; /* that called last */
+    int held_number;      /* in the settled generation */
+    uint64_t held;        /* incarnation with its share of the settled generation; 0: none */
+    uint64_t generation;  /* that it is in */
+    uint64_t call, seen;  /* its call that waits, 0: none; number of the last reply it has */
+    uint64_t serial;      /* of its last request */
+    int64_t heard, first, called; /* on the awake clock; first: of this incarnation */
+    int64_t claimed;              /* while no call waits, nobody else takes this address before */
+    int leaving, drained, forgotten; /* it wants to go; an operator wants it to; and it is gone */
+    int given_up;            /* an operator does not wait any longer for its chunks to come over */
+    uint64_t stop;           /* the last that it carried out, */
+    int stopped;             /* and is at the end of */
+    int64_t lowest, highest; /* versions */
+    uint64_t wanted, accepted, given; /* checkpoints that it asked for */
+    uint64_t order;                   /* that it works at; of it: */
+    int phase;
+    struct coord_file file;
+    int ordered; /* its number in the checkpoint being made; -1 */
+};
+
+enum worker_lot { LOT_NONE, LOT_STAYS, LOT_DONE, LOT_LATE, LOT_LEAVES, LOT_REMOVED, LOT_JOINS };
+
+struct coord_worker {
+    uint64_t incarnation;
+    uint64_t removed; /* incarnation that an operator removed */
+    int8_t in_plan, waits, joined, leaving, done, spoke, asked;
+    int8_t wanted;   /* it asked to join before it was planned */
+    int8_t remove;   /* asked for, of whoever it is */
+    int8_t late;     /* judged so when the Stop was given */
+    int missed_by;   /* slot of a server that misses it; -1 */
+    int8_t heard;    /* a server that misses it has heard it in this generation */
+    int8_t came;     /* likewise, it has joined there and has only to speak */
+    int64_t came_at; /* awake */
+    int64_t since;   /* awake time since when somebody has missed it without end; INT64_MAX */
+    int64_t contact; /* awake: ps 0 has heard of it last, in any generation */
+    int64_t refused_until, refuse_ms; /* awake; it was dropped since it did not reach a server */
+    uint64_t refused;                 /* incarnation */
+    enum worker_lot lot;
+    char address[COORD_ADDRESS_BYTES];
+};
+
+enum checkpoint_phase { CKPT_IDLE, CKPT_ORDERED, CKPT_MANIFEST };
+enum checkpoint_why { WHY_STEPS, WHY_TIME, WHY_ASKED, WHY_LAST };
+
+struct coord_checkpoint {
+    enum checkpoint_phase phase;
+    enum checkpoint_why why;
+    int taken; /* all servers have its chunks: it does not depend on the generation any more */
+    uint64_t order, generation;
+    int64_t step, last_step; /* being made; made last, -1: none */
+    uint64_t unsaved;        /* generation whose last step could not be saved */
+    int n_files, hold_last;  /* servers that take part; what ps 0's store was told */
+    int factor;              /* how far ahead an order has to be, grows with each that came late */
+    int64_t ordered, taken_at, first_file; /* awake */
+    int64_t past_since; /* awake: since when orders have come too late, or met a busy disk; 0 */
+    int64_t save_at, not_before, line; /* awake */
+    int64_t pace_at, pace_step, ahead; /* awake; steps that training makes in AHEAD_MS */
+    uint64_t wanted, accepted, given;  /* by COMMAND */
+    uint32_t op;                       /* MANIFEST or SWEEP; 0: none is under way */
+    int64_t op_since;
+    int unmade, n_swept; /* the last order came to nothing; its files that a sweep saw, -1: none has
+                            been made */
+};
+
+struct coord {
+    int max_servers, max_workers;
+    /* In this block: servers, workers; of the next plan its members and the slots of its servers;
+     * a checkpoint's files; by slot and index a bit: the server misses the worker, has heard it. */
+    size_t servers_at, workers_at, members_at, numbers_at, files_at, missing_at, heard_at, bytes;
+    int started, has_folder, all_steps_before, save_by_steps;
+    uint64_t incarnation, epoch, recorded, n; /* epoch recorded; n: of the last plan */
+    int64_t save_steps, save_ms, worker_timeout_ms, done_ms;
+    int min_workers;
+
+    int64_t now, awake; /* the clock, and the clock of suspicion, which stops when we do */
+    int64_t began;      /* awake: when this process was started */
+    int64_t own_lowest, own_highest, moved; /* moved: awake, when they last changed */
+    uint32_t ops;                           /* numbers of orders given so far */
+    uint64_t number;                        /* of the state that replies tell */
+
+    enum coord_phase phase;
+    enum coord_pending pending;
+    uint32_t op, epoch_op; /* of what is pending; DISK_EPOCH under way, 0: none */
+    int64_t pending_since;
+    enum status failed; /* why the last find, plan or epoch came to nothing; ST_OK */
+    int64_t not_before; /* awake: the next try */
+
+    int64_t train_steps, first_step; /* of the job */
+    int lockstep, lives_on;
+    uint64_t generation, settled, base; /* in force; base: settled last, 0: none */
+    int n_members, n_numbers;           /* of the plan in force, or the first list */
+    int64_t plan_step;
+    enum plan_source plan_source;
+    uint64_t stop;          /* number of the last Stop */
+    int64_t begun, stopped; /* awake: settled; Stop given */
+    int64_t entered, line;  /* awake: this phase; the next line about it */
+    int redo;               /* a server was started anew that may have begun the generation */
+    int lost;               /* slot of a server whose chunks are gone, for the plan's line; -1 */
+
+    /* The next plan, while it is pending. */
+    uint64_t next_generation;
+    enum plan_source next_source;
+    int64_t next_step;
+    int n_next_members, n_next_numbers;
+
+    uint64_t workers_generation; /* that the last WORKERS was of */
+    struct coord_checkpoint ckpt;
+    int finishing, finished, job_done, closing, fenced;
+    int64_t finish_at;
+    uint64_t goodbye; /* number from which on replies say that this ps 0 ends */
+    int n_slots;      /* servers seen so far */
+};
+
+#endif

@@ -1,0 +1,303 @@
+/* ps/coordinator/coordinator_view.c - see coordinator_view.h. */
+#include "ps/coordinator/coordinator_view.h"
+#include "base/rng.h"
+#include "ps/coordinator/coordinator_impl.h"
+#include <string.h>
+
+void coord_next_plan(const struct coord *c, struct coord_plan_view *out)
+{
+    *out = (struct coord_plan_view){.generation = c->next_generation,
+                                    .base = c->base,
+                                    .source = c->next_source,
+                                    .step = c->next_step,
+                                    .n_members = c->n_next_members,
+                                    .n_servers = c->n_next_numbers,
+                                    .member = coord_ints(c, c->members_at),
+                                    .server = coord_ints(c, c->numbers_at)};
+}
+
+int coord_next_servers(const struct coord *c, int *slot)
+{
+    return coord_servers_next(c, slot);
+}
+
+void coord_manifest(const struct coord *c, struct coord_manifest_view *out)
+{
+    *out = (struct coord_manifest_view){.step = c->ckpt.step,
+                                        .generation = c->ckpt.generation,
+                                        .n_files = c->ckpt.n_files,
+                                        .file = coord_files(c)};
+}
+
+/* It was started anew and has lost the settled generation's chunks: its next plan is another. */
+static int waits_for_next_plan(const struct coord *c, const struct coord_server_state *s)
+{
+    return c->settled == c->generation && s->held && s->held != s->incarnation;
+}
+
+int coord_fill_reply(const struct coord *c, int server, struct net_control_reply *out)
+{
+    *out = (struct net_control_reply){
+        .number = c->number,
+        .incarnation = c->incarnation,
+        .epoch = c->epoch,
+        .generation = c->generation,
+        .order = c->ckpt.order,
+        .step = -1,
+        .closing = c->closing,
+        .stop = c->stop,
+        .stop_step = -1,
+        .settled = c->settled,
+    };
+    if (server < 0)
+        return 0;
+    const struct coord_server_state *s = &coord_servers(c)[server];
+    out->given = s->given;
+    out->drained = (c->generation && s->number < 0 && (s->leaving || s->drained) &&
+                    c->settled == c->generation) ||
+                   (c->job_done && c->closing);
+    if (c->ckpt.phase == CKPT_ORDERED && s->ordered >= 0)
+        out->step = c->ckpt.step;
+    return c->generation && s->number >= 0 && s->generation != c->generation &&
+           !waits_for_next_plan(c, s) && !coord_plan_is_void(c);
+}
+
+const char *coord_server_address(const struct coord *c, int server)
+{
+    return server >= 0 && server < c->n_slots ? coord_servers(c)[server].address : "?";
+}
+
+const char *coord_worker_address(const struct coord *c, int worker)
+{
+    return worker >= 0 && worker < c->max_workers ? coord_workers(c)[worker].address : "";
+}
+
+int64_t coord_worker_timeout_ms(const struct coord *c)
+{
+    return c->worker_timeout_ms;
+}
+
+int coord_n_servers(const struct coord *c)
+{
+    return c->n_slots;
+}
+
+void coord_server(const struct coord *c, int server, struct coord_server_view *out)
+{
+    const struct coord_server_state *s = &coord_servers(c)[server];
+    int silent = s->life != LIFE_KNOWN || coord_server_is_silent(c, s, SILENT_MS);
+    *out = (struct coord_server_view){.number = s->number, .heard_ms = -1, .up_ms = -1};
+    if (s->life == LIFE_NONE || (s->number < 0 && silent))
+        out->kind = SERVER_NONE;
+    else if (coord_server_joins(c, s))
+        out->kind = SERVER_JOINS;
+    else if (silent)
+        out->kind = SERVER_SILENT;
+    else
+        out->kind = s->leaving || s->drained ? SERVER_LEAVES : SERVER_PRESENT;
+    if (s->life == LIFE_KNOWN) {
+        out->heard_ms = (c->awake - s->heard) / MS;
+        out->up_ms = (c->awake - s->first) / MS;
+    }
+}
+
+static int say(struct coord_line *out, enum coord_line_id id, int server, int64_t a0, int64_t a1)
+{
+    *out = (struct coord_line){.id = id, .server = server, .worker = -1, .arg = {a0, a1, 0}};
+    return 1;
+}
+
+/* The first server of the plan that has not done its part; -1. */
+static int behind(const struct coord *c)
+{
+    for (int i = 0; i < c->n_slots; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->number < 0)
+            continue;
+        if (c->phase == PHASE_BEGINNING ? s->generation != c->generation
+                                        : s->stop != c->stop || !s->stopped || !s->incarnation)
+            return i;
+    }
+    return -1;
+}
+
+static int n_workers(const struct coord *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->max_workers; i++) {
+        enum worker_lot lot = coord_workers(c)[i].lot;
+        n += lot == LOT_STAYS || lot == LOT_JOINS;
+    }
+    return n;
+}
+
+static int waits_for_workers(const struct coord *c, struct coord_line *out)
+{
+    say(out, WAIT_WORKERS, -1, coord_lowest(c), n_workers(c));
+    out->arg[2] = c->min_workers > 0 ? c->min_workers : 1;
+    return 1;
+}
+
+static int waits_in_stop(const struct coord *c, struct coord_line *out)
+{
+    int slot = coord_server_lost(c) >= 0 ? -1 : behind(c);
+    if (slot < 0)
+        return waits_for_workers(c, out);
+    const struct coord_server_state *s = &coord_servers(c)[slot];
+    if (coord_server_leaves(s) && coord_server_is_silent(c, s, SILENT_MS))
+        return say(out, WAIT_LEAVER, slot, s->number, (c->awake - s->heard) / (1000 * MS));
+    return say(out, WAIT_STOP, slot, s->number, 0);
+}
+
+/* A worker of the generation that gets to no server but ps 0. */
+static int unreached(const struct coord *c)
+{
+    for (int i = 0; i < c->max_workers; i++) {
+        const struct coord_worker *w = &coord_workers(c)[i];
+        if (w->in_plan && w->lot == LOT_STAYS && w->missed_by > 0 && !w->heard && w->joined &&
+            c->awake - w->since >= REJOIN_MS * MS)
+            return w->missed_by;
+    }
+    return -1;
+}
+
+/* It has left the plan, the others need its chunks, and it does not call. */
+static int silent_holder(const struct coord *c)
+{
+    for (int i = 0; i < c->n_slots; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->life == LIFE_KNOWN && s->number < 0 && s->held && c->plan_source == PLAN_MEMORY &&
+            coord_server_is_silent(c, s, SILENT_MS))
+            return i;
+    }
+    return -1;
+}
+
+/* Of the plan, with chunks, and silent; training moves on when it did so lately. */
+static int silent_server(const struct coord *c)
+{
+    for (int i = 0; i < c->n_slots; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->life == LIFE_KNOWN && s->number > 0 && s->held &&
+            coord_server_is_silent(c, s, FRESH_MS) && c->awake - c->moved >= STILL_MS * MS)
+            return i;
+    }
+    return -1;
+}
+
+int coord_waits_for(const struct coord *c, struct coord_line *out)
+{
+    if (c->finished)
+        return 0;
+    if (c->epoch != c->recorded)
+        return say(out, WAIT_EPOCH, -1, c->failed, 0);
+    if (c->pending == PENDING_FIND)
+        return say(out, WAIT_FIND, -1, (c->awake - c->pending_since) / (1000 * MS), 0);
+    if (c->pending == PENDING_PLAN)
+        return 0;
+    if (c->failed != ST_OK && c->awake < c->not_before)
+        return say(out, c->phase == PHASE_EMPTY ? WAIT_PLAN_FAILED : WAIT_FIND_FAILED, -1,
+                   c->failed, 0);
+    if (c->finishing && c->ckpt.phase != CKPT_IDLE)
+        return say(out, WAIT_LAST_CHECKPOINT, -1, c->ckpt.step, 0);
+    if (c->phase == PHASE_STOPPING)
+        return waits_in_stop(c, out);
+    if (coord_plan_is_void(c))
+        return waits_for_workers(c, out);
+    int leaver = silent_holder(c);
+    if (c->phase == PHASE_BEGINNING && leaver >= 0)
+        return say(out, WAIT_LEAVER, leaver, coord_servers(c)[leaver].held_number,
+                   (c->awake - coord_servers(c)[leaver].heard) / (1000 * MS));
+    if (c->phase == PHASE_BEGINNING && behind(c) > 0)
+        return say(out, WAIT_BEGIN, behind(c), (int64_t)c->generation,
+                   coord_servers(c)[behind(c)].number);
+    if (c->phase == PHASE_BEGINNING)
+        return say(out, WAIT_BEGIN_OWN, -1, (int64_t)c->generation, 0);
+    int silent = c->phase == PHASE_RUNNING && !coord_all_done(c) ? silent_server(c) : -1;
+    if (silent >= 0)
+        return say(out, WAIT_SILENT, silent, coord_servers(c)[silent].number,
+                   (c->awake - coord_servers(c)[silent].heard) / (1000 * MS));
+    if (c->phase == PHASE_RUNNING && unreached(c) >= 0)
+        return say(out, WAIT_REACH, unreached(c), coord_servers(c)[unreached(c)].number, 0);
+    return 0;
+}
+
+uint64_t coord_generation(const struct coord *c)
+{
+    return c->generation;
+}
+
+int coord_is_settled(const struct coord *c)
+{
+    return c->generation && c->settled == c->generation && c->phase == PHASE_RUNNING;
+}
+
+int64_t coord_last_step(const struct coord *c)
+{
+    return c->ckpt.last_step;
+}
+
+int64_t coord_order_step(const struct coord *c)
+{
+    return c->ckpt.phase == CKPT_IDLE ? -1 : c->ckpt.step;
+}
+
+uint64_t coord_wanted(const struct coord *c)
+{
+    return c->ckpt.wanted;
+}
+
+uint64_t coord_given(const struct coord *c)
+{
+    return c->ckpt.given;
+}
+
+/* Without a folder none but servers that live on may know which generations there have been: they
+ * are given the time to call. */
+int coord_takes_job(const struct coord *c, struct coord_line *line)
+{
+    *line = (struct coord_line){.id = LINE_NONE, .server = -1, .worker = -1};
+    if (c->epoch != c->recorded) {
+        line->id = WAIT_EPOCH;
+        line->arg[0] = c->failed;
+        return 0;
+    }
+    int again = c->phase == PHASE_RUNNING && coord_all_done(c) && !c->finishing;
+    if (c->pending != PENDING_NONE || c->finishing || (c->phase != PHASE_EMPTY && !again))
+        return 0;
+    for (int i = 0; i < c->n_slots && !c->has_folder && !c->generation; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->number <= 0 || s->life == LIFE_KNOWN || c->awake - c->began > FIRST_CALL_MS * MS)
+            continue;
+        line->id = WAIT_SERVER_CALLS;
+        line->server = i;
+        line->arg[0] = s->number;
+        return 0;
+    }
+    return 1;
+}
+
+/* One that calls no more is gone, or about to call again. */
+int coord_goodbyes_missing(const struct coord *c)
+{
+    for (int i = 1; i < c->n_slots; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->life == LIFE_KNOWN && s->seen < c->goodbye && (s->call || c->awake < s->claimed) &&
+            !coord_server_is_silent(c, s, SILENT_MS))
+            return 1;
+    }
+    return 0;
+}
+
+uint64_t coord_digest(const struct coord *c)
+{
+    const unsigned char *at = (const unsigned char *)c;
+    uint64_t h = 1;
+    size_t words = c->bytes / sizeof(uint64_t);
+    for (size_t i = 0; i < words; i++) {
+        uint64_t word;
+        memcpy(&word, at + i * sizeof word, sizeof word);
+        h = rng_mix(h ^ word);
+    }
+    return h;
+}

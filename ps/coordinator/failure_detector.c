@@ -1,0 +1,249 @@
+/* ps/coordinator/failure_detector.c - see coordinator_impl.h: which workers are there. One is
+ * missed by each server of its generation to which it has no stream; the time since when anybody
+ * has missed it runs on the awake clock, which stands while ps 0 itself does not run. One that
+ * never came is waited for without end, unless --min_workers says with how few training may begin,
+ * or the job is older than ps 0. One that speaks to ps 0 and not to another server is late like any
+ * other, and is not taken in again at once. */
+#include "ps/coordinator/coordinator_impl.h"
+#include <string.h>
+
+static int has_bit(const unsigned char *bits, int i)
+{
+    return bits[i / 8] >> (i % 8) & 1;
+}
+
+static void set_bit(unsigned char *bits, int i, int on)
+{
+    bits[i / 8] = (unsigned char)((bits[i / 8] & ~(1 << (i % 8))) | (on ? 1 << (i % 8) : 0));
+}
+
+/* From what all servers have said: who misses the worker. */
+static void look(struct coord *c, int worker)
+{
+    struct coord_worker *w = &coord_workers(c)[worker];
+    w->missed_by = -1;
+    w->heard = 0;
+    for (int i = 0; i < c->n_slots; i++) {
+        if (coord_servers(c)[i].number < 0 || !has_bit(coord_bits(c, c->missing_at, i), worker))
+            continue;
+        w->missed_by = i;
+        w->heard |= has_bit(coord_bits(c, c->heard_at, i), worker);
+    }
+    if (w->missed_by < 0)
+        w->since = INT64_MAX;
+    else if (w->since == INT64_MAX && c->phase == PHASE_RUNNING)
+        w->since = c->awake;
+}
+
+static void set_missing(struct coord *c, int slot, int worker, int missing)
+{
+    unsigned char *bits = coord_bits(c, c->missing_at, slot);
+    if (!missing)
+        set_bit(coord_bits(c, c->heard_at, slot), worker, 1);
+    if (has_bit(bits, worker) == missing)
+        return;
+    set_bit(bits, worker, missing);
+    look(c, worker);
+}
+
+/* A server that misses the worker says that it has come there. */
+static void note_came(struct coord *c, int worker, int came)
+{
+    struct coord_worker *w = &coord_workers(c)[worker];
+    if (!came || w->came)
+        return;
+    w->came = 1;
+    w->came_at = c->awake;
+}
+
+/* Once a Stop is out streams end by themselves. */
+void coord_missing_note(struct coord *c, int slot, const struct net_missing *list, int n)
+{
+    int k = 0;
+    if (c->phase != PHASE_RUNNING && c->phase != PHASE_BEGINNING)
+        return;
+    for (int i = 0; i < c->max_workers; i++) {
+        if (!coord_workers(c)[i].in_plan)
+            continue;
+        while (k < n && list[k].member < i) /* ascending, as its sender has them */
+            k++;
+        int missing = k < n && list[k].member == i;
+        set_missing(c, slot, i, missing);
+        note_came(c, i, missing && list[k].came);
+    }
+}
+
+void coord_workers_begin(struct coord *c)
+{
+    size_t row = (size_t)((c->max_workers + 7) / 8);
+    for (int i = 0; i < c->n_slots; i++) {
+        memset(coord_bits(c, c->missing_at, i), 0xff, row);
+        memset(coord_bits(c, c->heard_at, i), 0, row);
+    }
+    for (int i = 0; i < c->max_workers; i++) {
+        struct coord_worker *w = &coord_workers(c)[i];
+        if (!w->in_plan || w->asked || w->since >= c->stopped)
+            w->since = INT64_MAX;
+        w->asked = w->spoke = w->came = w->late = 0;
+    }
+}
+
+void coord_workers_settle(struct coord *c)
+{
+    for (int i = 0; i < c->max_workers; i++)
+        if (coord_workers(c)[i].in_plan)
+            look(c, i);
+}
+
+static void note_worker(struct coord *c, const struct coord_worker_state *from, int is_present)
+{
+    struct coord_worker *w = &coord_workers(c)[from->member];
+    int64_t contact = c->awake - (from->missing_ms > 0 ? from->missing_ms * MS : 0);
+    if (contact > w->contact)
+        w->contact = contact;
+    int waits = from->waits;
+    if (!is_present) /* ps 0 is not in the plan's generation: its members ask in the one before */
+        waits |= !w->in_plan && from->asked && !from->done && from->missing_ms < REJOIN_MS;
+    if (!waits && !is_present)
+        return;
+    if (waits) {
+        w->waits = 1;
+        if (w->in_plan)
+            return;
+    }
+    if (w->incarnation != from->incarnation)
+        w->came = 0;
+    w->incarnation = from->incarnation;
+    w->joined = from->joined != 0;
+    w->leaving = from->leaving != 0;
+    w->done = from->done != 0;
+    w->spoke = from->spoke != 0;
+    w->asked = from->asked != 0;
+    strncpy(w->address, from->address ? from->address : "", sizeof w->address - 1);
+    if (w->remove && w->incarnation) {
+        w->removed = w->incarnation;
+        w->remove = 0;
+    }
+    if (w->in_plan && (c->phase == PHASE_RUNNING || c->phase == PHASE_BEGINNING)) {
+        set_missing(c, 0, from->member, from->missing_ms >= 0);
+        note_came(c, from->member, from->missing_ms >= 0 && from->came);
+    }
+}
+
+void coord_workers_note(struct coord *c, const struct coord_event *e)
+{
+    int is_present = e->workers.generation == c->generation;
+    for (int i = 0; i < c->max_workers; i++)
+        coord_workers(c)[i].waits = 0;
+    c->workers_generation = e->workers.generation;
+    for (int i = 0; i < e->workers.n; i++)
+        if (e->workers.worker[i].member >= 0 && e->workers.worker[i].member < c->max_workers)
+            note_worker(c, &e->workers.worker[i], is_present);
+}
+
+/* Until when one that no server has heard in this generation is waited for, missed since then, even
+ * if --worker_timeout is less. A worker that lives may be slow to leave what it does for the new
+ * generation; but one that has come speaks next. */
+static int64_t first_word_due(const struct coord *c, const struct coord_worker *w, int64_t since)
+{
+    int64_t due = since + REJOIN_MS * MS, spoken = w->came_at + SPEAK_MS * MS;
+    return c->phase == PHASE_RUNNING && w->came && spoken < due ? spoken : due;
+}
+
+/* 1: its time is up; else a step is wanted when it is. */
+static int is_late(struct coord *c, struct coord_worker *w, struct coord_out *out)
+{
+    int running = c->phase == PHASE_RUNNING, is_back = !running && w->asked;
+    /* it is in the generation that begins, and waits for a server */
+    if (c->phase == PHASE_BEGINNING && w->joined && w->in_plan &&
+        !has_bit(coord_bits(c, c->missing_at, 0), (int)(w - coord_workers(c))))
+        is_back = 1;
+    if (!w->joined && !w->wanted && !c->lives_on && c->min_workers == 0 &&
+        c->plan_step < c->train_steps)
+        return 0;
+    if (is_back || (w->since == INT64_MAX && running))
+        return 0;
+    if (!running && w->late)
+        return 1;
+    int64_t since = w->since != INT64_MAX ? w->since : c->stopped;
+    /* it asks ps 0 again and again while it waits for a server */
+    if ((!running || (w->missed_by == 0 && w->heard)) && w->contact > since)
+        since = w->contact;
+    int64_t due = since + c->worker_timeout_ms * MS;
+    int64_t first = first_word_due(c, w, since);
+    if ((!w->heard || (!running && since >= c->stopped)) && due < first)
+        due = first;
+    if (c->awake >= due)
+        return 1;
+    coord_due(c, out, due);
+    return 0;
+}
+
+static int waits_to_join(const struct coord *c, const struct coord_worker *w)
+{
+    return w->waits && !w->in_plan && w->removed != w->incarnation &&
+           (w->refused != w->incarnation || c->awake >= w->refused_until);
+}
+
+static enum worker_lot lot_of(struct coord *c, struct coord_worker *w, struct coord_out *out)
+{
+    if (!w->in_plan)
+        return waits_to_join(c, w) ? LOT_JOINS : LOT_NONE;
+    if (w->done)
+        return LOT_DONE;
+    if (w->remove || (w->removed && w->removed == w->incarnation))
+        return LOT_REMOVED;
+    if (w->leaving)
+        return LOT_LEAVES;
+    return is_late(c, w, out) ? LOT_LATE : LOT_STAYS;
+}
+
+/* It speaks to ps 0, and never came to another server of its generation. */
+int coord_worker_is_unreached(const struct coord *c, int worker)
+{
+    const struct coord_worker *w = &coord_workers(c)[worker];
+    return w->missed_by > 0 && !w->heard && !has_bit(coord_bits(c, c->missing_at, 0), worker);
+}
+
+/* Where no worker at all gets to a server, it is the server that is named, and nobody dropped;
+ * unless others want to come, or are done with all steps. */
+static void spare_unreached(struct coord *c, struct coord_census *census)
+{
+    int n = 0, slot = -1;
+    for (int i = 0; i < c->max_workers; i++) {
+        if (coord_workers(c)[i].lot != LOT_LATE || !coord_worker_is_unreached(c, i))
+            continue;
+        n++;
+        slot = coord_workers(c)[i].missed_by;
+    }
+    int others = census->n_by[LOT_STAYS] + census->n_by[LOT_JOINS];
+    if (coord_lowest(c) >= c->train_steps)
+        others += census->n_by[LOT_DONE];
+    if (n == 0 || others > 0 || c->phase != PHASE_RUNNING)
+        return;
+    census->unreached = slot;
+    for (int i = 0; i < c->max_workers; i++) {
+        struct coord_worker *w = &coord_workers(c)[i];
+        if (w->lot != LOT_LATE || !coord_worker_is_unreached(c, i))
+            continue;
+        w->lot = LOT_STAYS;
+        census->n_by[LOT_LATE]--;
+        census->n_by[LOT_STAYS]++;
+        census->n_next++;
+    }
+}
+
+void coord_workers_judge(struct coord *c, struct coord_out *out, struct coord_census *census)
+{
+    *census = (struct coord_census){.unreached = -1};
+    for (int i = 0; i < c->max_workers; i++) {
+        struct coord_worker *w = &coord_workers(c)[i];
+        w->lot = lot_of(c, w, out);
+        census->n_by[w->lot]++;
+        census->n_gone += (w->lot == LOT_LEAVES || w->lot == LOT_REMOVED) && w->missed_by >= 0;
+        census->n_next += w->lot == LOT_STAYS || w->lot == LOT_JOINS;
+        if (c->phase == PHASE_RUNNING)
+            w->late = w->lot == LOT_LATE;
+    }
+    spare_unreached(c, census);
+}

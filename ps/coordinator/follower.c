@@ -1,0 +1,307 @@
+/* ps/coordinator/follower.c - see follower.h. */
+#include "ps/coordinator/follower.h"
+#include <string.h>
+
+#define MS ((int64_t)1000000)
+
+enum {
+    RETRY_MS = 500,
+    FIRST_LINE_MS = 1000, /* not for a moment's absence */
+    LINE_MS = 10000,      /* how often a missing ps 0 is named */
+    SILENT_MS = 17000,    /* at the end: ps 0 is not there any more; longer than a call takes */
+    ENDED_MS = 1000,      /* likewise, where the job has all its steps */
+};
+
+static void act(struct follower_out *out, enum follower_action_kind kind, int arg)
+{
+    CHECK(out->n < FOLLOW_MAX_ACTIONS);
+    out->act[out->n++] = (struct follower_action){.kind = kind, .arg = arg};
+}
+
+static void set_done_at(struct follower *f)
+{
+    f->done_at = f->start.done_ms > 0 ? f->now + f->start.done_ms * MS : INT64_MAX;
+}
+
+void follower_init(struct follower *f)
+{
+    memset(f, 0, sizeof *f);
+    f->store.lowest = f->store.highest = f->order_step = -1;
+    f->done_at = INT64_MAX;
+    f->phase = CONTROL_IDLE;
+}
+
+/* The last order goes on as soon as the store is in its generation. */
+static void take_order(struct follower *f, struct follower_out *out)
+{
+    if (f->order_step < 0) {
+        if (f->phase == CONTROL_ARMED)
+            act(out, FOLLOW_ACT_CANCEL, 0);
+        return;
+    }
+    if (f->order == f->taken || f->store.generation != f->order_generation || !f->store.generation)
+        return;
+    f->taken = f->order;
+    f->bytes = f->crc32c = 0;
+    if (!f->start.keeps_checkpoints) {
+        f->phase = CONTROL_FAILED;
+        f->news = 1;
+        if (!f->told_no_folder)
+            act(out, FOLLOW_ACT_NO_FOLDER, 0);
+        f->told_no_folder = 1;
+        return;
+    }
+    f->phase = CONTROL_ARMED;
+    act(out, FOLLOW_ACT_ORDER, 0);
+    out->act[out->n - 1].order = f->order;
+    out->act[out->n - 1].generation = f->order_generation;
+    out->act[out->n - 1].step = f->order_step;
+}
+
+/* What it knows of the job is what counts, and until it has a plan nothing moves. */
+static void follow_leader(struct follower *f, const struct net_control_reply *r,
+                          struct follower_out *out)
+{
+    int is_first = f->leader == 0;
+    f->leader = r->incarnation;
+    f->order = f->taken = f->stop = f->settled = f->applying = 0;
+    f->order_step = -1;
+    if (is_first)
+        return;
+    act(out, FOLLOW_ACT_NEW_PS0, 0);
+    if (f->store.generation && !f->store.ended && !f->store.stopped)
+        act(out, FOLLOW_ACT_STOP, 0);
+}
+
+/* A Stop is of the generation in force; who is not in it has nothing to stop. A server that the
+ * generation in force has no place for is told no plan: whoever still waits here has to go where
+ * the plan says. */
+static void follow_plan(struct follower *f, const struct net_control_reply *r,
+                        struct follower_out *out)
+{
+    int is_new = r->plan && r->generation > f->store.generation;
+    int ends = r->stop != f->stop && f->store.generation == r->generation;
+    if (!r->plan && f->store.generation && f->store.generation < r->generation)
+        ends = 1;
+    f->stop = r->stop;
+    if (ends && !f->store.stopped)
+        act(out, FOLLOW_ACT_STOP, 0);
+    if (is_new && r->generation != f->applying) {
+        f->applying = r->generation;
+        act(out, FOLLOW_ACT_APPLY, 0);
+        out->act[out->n - 1].generation = f->applying;
+    }
+    if (r->settled && r->settled != f->settled) {
+        f->settled = r->settled;
+        act(out, FOLLOW_ACT_SETTLE, 0);
+        out->act[out->n - 1].generation = r->settled;
+    }
+}
+
+/* 1: it is not obeyed. */
+static int is_fenced(struct follower *f, const struct net_control_reply *r,
+                     struct follower_out *out)
+{
+    if (r->epoch >= f->epoch)
+        return 0;
+    act(out, FOLLOW_ACT_OLD_PS0, 0);
+    f->call = CALL_RESTING;
+    f->rest_until = f->now + RETRY_MS * MS;
+    return 1;
+}
+
+static void on_reply(struct follower *f, const struct net_control_reply *r,
+                     struct follower_out *out)
+{
+    f->call = CALL_IDLE;
+    f->line = 0;
+    if (r->refused[0]) {
+        f->refused = 1;
+        act(out, FOLLOW_ACT_REFUSED, 0);
+        return;
+    }
+    if (is_fenced(f, r, out))
+        return;
+    if (f->leader != r->incarnation)
+        follow_leader(f, r, out);
+    f->epoch = r->epoch;
+    follow_plan(f, r, out);
+    f->seen = r->number;
+    f->order = r->order;
+    f->order_step = r->step;
+    f->order_generation = r->generation;
+    f->given = r->given;
+    f->closing = r->closing;
+    f->heard = f->now;
+    f->missed = 0;
+    set_done_at(f);
+    take_order(f, out);
+    if (!r->drained)
+        return;
+    f->drained = 1;
+    f->acknowledges = r->closing; /* ps 0, which ends, waits for the call that shows it was heard */
+    if (!f->acknowledges)
+        act(out, FOLLOW_ACT_DRAINED, 0);
+}
+
+static void on_failed(struct follower *f, enum status st, struct follower_out *out)
+{
+    f->call = CALL_IDLE;
+    if (f->acknowledges) {
+        f->acknowledges = 0;
+        act(out, FOLLOW_ACT_DRAINED, 1);
+        return;
+    }
+    if (st == ST_CANCELLED)
+        return;
+    if (st == ST_PROTOCOL) {
+        f->refused = 1;
+        act(out, FOLLOW_ACT_REFUSED, 1);
+        return;
+    }
+    if (!f->missed)
+        f->missed = f->now;
+    f->call = CALL_RESTING;
+    f->rest_until = f->now + RETRY_MS * MS;
+    if (f->now >= f->done_at && f->store.generation == 0) {
+        f->done_at = INT64_MAX; /* the folder is looked at once */
+        act(out, FOLLOW_ACT_LOOK, 0);
+    }
+    if (f->line == 0)
+        f->line = f->now + FIRST_LINE_MS * MS;
+    if (f->now < f->line)
+        return;
+    f->line = f->now + LINE_MS * MS;
+    act(out, FOLLOW_ACT_MISSING, 0);
+}
+
+static void on_looked(struct follower *f, int has_all_steps, struct follower_out *out)
+{
+    if (!has_all_steps || f->store.generation)
+        return;
+    f->drained = 1;
+    act(out, FOLLOW_ACT_DONE, 0);
+    act(out, FOLLOW_ACT_DRAINED, 1);
+}
+
+/* While training goes on its steps are no news. */
+static void on_store(struct follower *f, const struct follower_store *now, struct follower_out *out)
+{
+    const struct follower_store *was = &f->store;
+    f->news |= was->generation != now->generation || was->stopped != now->stopped ||
+               (now->stopped && (was->lowest != now->lowest || was->highest != now->highest)) ||
+               (was->lowest < 0 && now->lowest >= 0);
+    f->store = *now;
+    if (now->generation >= f->applying)
+        f->applying = 0;
+    take_order(f, out);
+}
+
+static void on_snapshot(struct follower *f, const struct net_control *s)
+{
+    if (s->order != f->taken)
+        return;
+    f->news |= (int)f->phase != s->phase;
+    f->phase = (enum control_phase)s->phase;
+    f->bytes = s->bytes;
+    f->crc32c = s->crc32c;
+}
+
+static void handle(struct follower *f, const struct follower_event *e, struct follower_out *out)
+{
+    switch (e->kind) {
+    case FOLLOW_START:
+        f->start = *e->start;
+        f->heard = f->now;
+        set_done_at(f);
+        break;
+    case FOLLOW_TIMER:
+        break;
+    case FOLLOW_REPLY:
+        on_reply(f, e->reply, out);
+        break;
+    case FOLLOW_FAILED:
+        on_failed(f, e->st, out);
+        break;
+    case FOLLOW_STORE:
+        on_store(f, e->store, out);
+        break;
+    case FOLLOW_SNAPSHOT:
+        on_snapshot(f, e->snapshot);
+        break;
+    case FOLLOW_WORKERS:
+        f->news = 1;
+        break;
+    case FOLLOW_WANT:
+        f->wanted++;
+        f->news = 1;
+        break;
+    case FOLLOW_LEAVE:
+        f->news |= !f->leaving;
+        f->leaving = 1;
+        break;
+    case FOLLOW_LOOKED:
+        on_looked(f, e->has_all_steps, out);
+        break;
+    }
+}
+
+/* One call is under way at any time; what is news ends it, so that the next tells of it. */
+static void keep_calling(struct follower *f, struct follower_out *out)
+{
+    int ends = f->refused || (f->drained && !f->acknowledges);
+    if (ends)
+        return;
+    if (f->call == CALL_RESTING && f->now >= f->rest_until)
+        f->call = CALL_IDLE;
+    if (f->call == CALL_IDLE) {
+        f->call = CALL_UNDER_WAY;
+        f->news = 0;
+        f->serial++;
+        out->call = 1;
+    } else if (f->call == CALL_UNDER_WAY && f->news && !f->acknowledges) {
+        f->call = CALL_CANCELLED;
+        out->cancel = 1;
+    } else if (f->call == CALL_RESTING) {
+        out->wake_ns = f->rest_until;
+    }
+}
+
+void follower_step(struct follower *f, const struct follower_event *e, int64_t now_ns,
+                   struct follower_out *out)
+{
+    out->n = out->call = out->cancel = 0;
+    out->wake_ns = INT64_MAX;
+    f->now = now_ns;
+    handle(f, e, out);
+    keep_calling(f, out);
+}
+
+void follower_request(const struct follower *f, struct net_control *out)
+{
+    *out = (struct net_control){.incarnation = f->start.incarnation,
+                                .generation = f->store.generation,
+                                .seen = f->seen,
+                                .serial = f->serial,
+                                .wanted = f->wanted,
+                                .order = f->taken,
+                                .phase = (int)f->phase,
+                                .bytes = f->bytes,
+                                .crc32c = f->crc32c,
+                                .leaving = f->leaving,
+                                .stop = f->stop,
+                                .stopped = f->store.stopped,
+                                .lowest = f->store.lowest,
+                                .highest = f->store.highest};
+    if (out->highest < out->lowest)
+        out->highest = out->lowest;
+}
+
+int follower_is_heard(const struct follower *f, int64_t now_ns)
+{
+    int64_t missed = f->missed ? now_ns - f->missed : 0, heard = now_ns - f->heard;
+    return f->drained || f->refused || f->given >= f->wanted ||
+           f->store.generation == 0 || /* nothing here that a checkpoint would lack */
+           (f->closing && (f->missed || heard >= ENDED_MS * MS)) || heard >= SILENT_MS * MS ||
+           (f->store.ended && missed >= ENDED_MS * MS);
+}

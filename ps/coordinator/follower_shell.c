@@ -1,0 +1,478 @@
+/* ps/coordinator/follower_shell.c - see follower_shell.h. The thread calls again and again; news
+ * ends the call under way, so that the next tells of it.
+ * Locks: `lock` is never held over a call into the service, the writer or the net. */
+#include "ps/coordinator/follower_shell.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/term.h"
+#include "net/wire/plan.h"
+#include "ps/checkpoint/folder.h"
+#include "ps/checkpoint/restore.h"
+#include "ps/coordinator/follower.h"
+#include "ps/coordinator/plan_applier.h"
+#include "ps/service/run.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+    CALL_MS = 12000, /* longer than ps 0 takes to answer without news */
+    LAST_MS = 60000, /* for the last checkpoint */
+    LOOK_MS = 500,   /* how often that is looked at */
+};
+
+struct follower_shell {
+    struct follower_config cfg;
+    struct taker *applier;
+    pthread_t thread;
+    int has_thread;
+
+    /* The thread's own. */
+    struct net_control_reply reply;        /* the last, while it is handled */
+    char why[CONTROL_TEXT_BYTES];          /* of the call that failed last */
+    int calls, ends;                       /* a call is wanted; there is nothing more to do */
+    struct ps_checkpoint_id ordered;       /* last, of this server's part */
+    uint64_t added;                        /* order whose part the keeper was told of */
+    char ps0_folder[CONTROL_FOLDER_BYTES]; /* its id, as it was heard last */
+    char folder_id[FOLDER_ID_BYTES];       /* of this server's, as the keeper has read it */
+    int says_folder;                       /* which kind of folder it is has not been said since */
+    uint64_t tidied, tidied_by;            /* number of the reply, and who had sent it */
+
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t wake;
+    struct follower state; /* changed by the thread alone */
+    int64_t wake_ns;
+    int wants, leaves, changed, stopping;
+    int ended; /* the thread has: nothing is asked any more */
+};
+
+static void poke(struct follower_shell *f)
+{
+    f->cfg.cancel(f->cfg.peer);
+}
+
+static void note(struct follower_shell *f, int *what, int by)
+{
+    pthread_mutex_lock(&f->lock);
+    *what += by;
+    pthread_cond_broadcast(&f->wake);
+    pthread_mutex_unlock(&f->lock);
+    poke(f);
+}
+
+void follower_wake(struct follower_shell *f)
+{
+    note(f, &f->changed, 1);
+}
+
+void follower_want(struct follower_shell *f)
+{
+    note(f, &f->wants, 1);
+}
+
+void follower_leave(struct follower_shell *f)
+{
+    note(f, &f->leaves, 1);
+}
+
+/* Does the newest checkpoint have all steps of its job? */
+static int has_all_steps(const struct follower_shell *f)
+{
+    struct ps_restore *r = NULL;
+    struct ps_lease lease;
+    if (!f->cfg.folder || ps_folder_lease(f->cfg.folder, &lease) != ST_OK)
+        return 0;
+    if (lease.epoch == 0) /* no ps 0 has had it: it is this server's own */
+        return ps_parts_have_all_steps(f->cfg.folder);
+    int all = ps_restore_find(f->cfg.folder, &r) == ST_OK && ps_restore_has_all_steps(r);
+    ps_restore_close(r);
+    return all;
+}
+
+static void step(struct follower_shell *f, const struct follower_event *e);
+
+static void tell_refused(const struct follower_shell *f, int is_protocol)
+{
+    if (is_protocol)
+        LOG_E("ps:0 (%s) does not take this server's call: %s; give all servers the same "
+              "--ps_hosts and the same version of this program",
+              f->cfg.addr, f->why);
+    else
+        LOG_E("ps:0 (%s) refuses this server: %s", f->cfg.addr, f->reply.refused);
+}
+
+static void drained(struct follower_shell *f, int is_done)
+{
+    f->ends = 1;
+    LOG_I("%s", is_done || f->reply.closing
+                    ? "ps:0 says that the job is done"
+                    : "no chunk is left here: this server has left the job");
+    f->cfg.drained(f->cfg.ctx);
+}
+
+static void look(struct follower_shell *f)
+{
+    struct follower_event e = {.kind = FOLLOW_LOOKED, .has_all_steps = has_all_steps(f)};
+    step(f, &e);
+}
+
+static void order(struct follower_shell *f, const struct follower_action *a)
+{
+    f->ordered = (struct ps_checkpoint_id){a->generation, a->step};
+    if (f->cfg.keeper)
+        ps_keeper_order(f->cfg.keeper, f->ordered);
+    if (f->cfg.saver)
+        saver_order(f->cfg.saver, a->order, a->generation, a->step);
+}
+
+static void carry_out(struct follower_shell *f, const struct follower_action *a)
+{
+    switch (a->kind) {
+    case FOLLOW_ACT_STOP:
+        ps_service_stop(f->cfg.service, -1);
+        break;
+    case FOLLOW_ACT_APPLY:
+        taker_take(f->applier, f->reply.plan, NULL);
+        break;
+    case FOLLOW_ACT_SETTLE:
+        ps_service_settle(f->cfg.service, a->generation);
+        break;
+    case FOLLOW_ACT_ORDER:
+        order(f, a);
+        break;
+    case FOLLOW_ACT_CANCEL:
+        saver_cancel(f->cfg.saver);
+        break;
+    case FOLLOW_ACT_LOOK:
+        look(f);
+        break;
+    case FOLLOW_ACT_REFUSED:
+        f->ends = 1;
+        tell_refused(f, a->arg);
+        f->cfg.refused(f->cfg.ctx);
+        break;
+    case FOLLOW_ACT_DRAINED:
+        drained(f, a->arg);
+        break;
+    case FOLLOW_ACT_NEW_PS0:
+        LOG_W("ps:0 (%s) was started anew; training goes on from where it says", f->cfg.addr);
+        break;
+    case FOLLOW_ACT_OLD_PS0:
+        LOG_W("a ps:0 (%s) that was replaced (epoch %" PRIu64 ") is not obeyed; end that process",
+              f->cfg.addr, f->reply.epoch);
+        break;
+    case FOLLOW_ACT_NO_FOLDER:
+        LOG_W("no checkpoint: this server was started without --checkpoint_dir");
+        break;
+    case FOLLOW_ACT_MISSING:
+        LOG_W("waiting for ps:0 (%s), which coordinates: %s", f->cfg.addr, f->why);
+        break;
+    case FOLLOW_ACT_DONE:
+        LOG_I("the job in %s has all its steps, and ps:0 (%s) does not come back: it is done",
+              f->cfg.folder, f->cfg.addr);
+        break;
+    }
+}
+
+static void step(struct follower_shell *f, const struct follower_event *e)
+{
+    struct follower_out out;
+    pthread_mutex_lock(&f->lock);
+    follower_step(&f->state, e, clock_now_ns(), &out);
+    f->wake_ns = out.wake_ns;
+    pthread_cond_broadcast(&f->wake); /* finish looks at it */
+    pthread_mutex_unlock(&f->lock);
+    f->calls |= out.call;
+    for (int i = 0; i < out.n; i++)
+        carry_out(f, &out.act[i]);
+}
+
+static void step_store(struct follower_shell *f)
+{
+    struct ps_service_state s;
+    ps_service_state(f->cfg.service, &s);
+    const struct follower_store store = {.generation = s.generation,
+                                         .stopped = s.stopped,
+                                         .ended = s.ended,
+                                         .lowest = s.lowest,
+                                         .highest = s.highest};
+    const struct follower_event e = {.kind = FOLLOW_STORE, .store = &store};
+    step(f, &e);
+}
+
+/* Before ps 0 hears that the part was written. */
+static void note_part(struct follower_shell *f, const struct saver_state *s)
+{
+    if (!f->cfg.keeper || s->phase != SAVER_WRITTEN || f->added == s->order)
+        return;
+    const struct ps_part part = {
+        {s->generation, s->step}, s->server, s->n_servers, {s->file.bytes, s->file.crc32c}};
+    ps_keeper_add(f->cfg.keeper, &part);
+    f->added = s->order;
+}
+
+/* The writer's phases are those of the message. */
+static void step_snapshot(struct follower_shell *f)
+{
+    struct saver_state s;
+    if (!f->cfg.saver)
+        return;
+    saver_state(f->cfg.saver, &s);
+    note_part(f, &s);
+    const struct net_control snapshot = {
+        .order = s.order, .phase = (int)s.phase, .bytes = s.file.bytes, .crc32c = s.file.crc32c};
+    const struct follower_event e = {.kind = FOLLOW_SNAPSHOT, .snapshot = &snapshot};
+    step(f, &e);
+}
+
+static void step_news(struct follower_shell *f)
+{
+    static const struct follower_event want = {.kind = FOLLOW_WANT}, leave = {.kind = FOLLOW_LEAVE},
+                                       workers = {.kind = FOLLOW_WORKERS};
+    pthread_mutex_lock(&f->lock);
+    int wants = f->wants, leaves = f->leaves, changed = f->changed;
+    f->leaves = f->changed = 0;
+    pthread_mutex_unlock(&f->lock);
+    step_store(f);
+    step_snapshot(f);
+    if (changed)
+        step(f, &workers);
+    for (int i = 0; i < wants; i++)
+        step(f, &want);
+    pthread_mutex_lock(&f->lock);
+    f->wants -= wants; /* not before the state knows of them: finish looks at both */
+    pthread_mutex_unlock(&f->lock);
+    if (leaves)
+        step(f, &leave);
+}
+
+/* Members of the generation that have no stream here. */
+static void fill_missing(struct follower_shell *f, struct net_control *out)
+{
+    struct ps_person *members = NULL, *waiting = NULL;
+    int n = 0, n_waiting = 0;
+    if (ps_service_people(f->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
+        return; /* told by the next call */
+    out->missing = malloc((size_t)(n > 0 ? n : 1) * sizeof *out->missing);
+    for (int i = 0; out->missing && i < n; i++)
+        if (members[i].missing_ms >= 0 && !members[i].done)
+            out->missing[out->n_missing++] =
+                (struct net_missing){members[i].member, members[i].missing_ms, members[i].came};
+    free(members);
+    free(waiting);
+}
+
+/* Once its id was read: which kind of folder this server has. 1: its own; 0: ps 0's, or it is not
+ * known yet. */
+static int sort_folder(struct follower_shell *f)
+{
+    if (!ps_keeper_id(f->cfg.keeper, f->folder_id))
+        return 0;
+    int is_own = f->ps0_folder[0] && strcmp(f->ps0_folder, f->folder_id) != 0;
+    if (!f->says_folder)
+        return is_own;
+    f->says_folder = 0;
+    if (is_own)
+        LOG_I("checkpoints: %s is this server's own, ps:0 has another: its part of each is kept "
+              "there, and needed to go on from one",
+              f->cfg.folder);
+    else if (f->ps0_folder[0])
+        LOG_I("checkpoints: %s is shared with ps:0: this server can be started again on any "
+              "machine that has it",
+              f->cfg.folder);
+    if (is_own)
+        ps_keeper_begin(f->cfg.keeper);
+    return is_own;
+}
+
+static int hear_folder(struct follower_shell *f)
+{
+    const char *ps0 = f->reply.folder;
+    if (strcmp(ps0, f->ps0_folder) != 0) {
+        snprintf(f->ps0_folder, sizeof f->ps0_folder, "%s", ps0);
+        saver_home(f->cfg.saver, ps0);
+        f->says_folder = 1;
+        /* One that was lost, and is there again, has another id. The keeper waits for the disk. */
+        if (ps0[0] && strcmp(ps0, f->folder_id) != 0)
+            ps_keeper_ask_id(f->cfg.keeper);
+    }
+    return sort_folder(f);
+}
+
+static void fill_folder(struct follower_shell *f, struct net_control *out)
+{
+    if (f->cfg.keeper) {
+        sort_folder(f); /* the keeper may have read it meanwhile */
+        out->knows_parts = ps_keeper_parts(f->cfg.keeper, &out->parts, &out->n_parts);
+    }
+    snprintf(out->folder, sizeof out->folder, "%s", f->folder_id);
+}
+
+/* What ps 0 says of checkpoints, if it is the one that is obeyed. */
+static void hear_kept(struct follower_shell *f)
+{
+    const struct net_control_reply *r = &f->reply;
+    struct ps_checkpoint_id kept[CONTROL_MAX_KEPT];
+    if (!f->cfg.keeper || !f->folder_id[0] || f->state.leader != r->incarnation ||
+        f->state.epoch != r->epoch || !hear_folder(f) || !r->knows_kept ||
+        (f->tidied == r->number && f->tidied_by == r->incarnation))
+        return;
+    for (int i = 0; i < r->n_kept; i++)
+        kept[i] = (struct ps_checkpoint_id){r->kept[i].generation, r->kept[i].step};
+    const struct ps_parts_keep keep = {.kept = kept,
+                                       .n_kept = r->n_kept,
+                                       .older_stay = r->older_stay,
+                                       .home = r->folder,
+                                       .generation = term_of(r->epoch, 1),
+                                       .writing = {r->step >= 0 ? r->generation : 0, r->step},
+                                       .ordered = f->ordered};
+    ps_keeper_tidy(f->cfg.keeper, &keep);
+    f->tidied = r->number;
+    f->tidied_by = r->incarnation;
+}
+
+static void call(struct follower_shell *f)
+{
+    struct net_control request;
+    struct follower_event e = {.kind = FOLLOW_REPLY, .reply = &f->reply};
+    pthread_mutex_lock(&f->lock);
+    follower_request(&f->state, &request);
+    pthread_mutex_unlock(&f->lock);
+    request.server = f->cfg.joining ? 0 : f->cfg.self;
+    request.n_servers = f->cfg.joining ? 0 : f->cfg.n_servers;
+    request.joining = f->cfg.joining;
+    snprintf(request.address, sizeof request.address, "%s", f->cfg.address);
+    fill_missing(f, &request);
+    fill_folder(f, &request);
+    f->reply = (struct net_control_reply){.number = 0};
+    e.st = f->cfg.call(f->cfg.peer, &request, CALL_MS, &f->reply, f->why);
+    net_control_free(&request);
+    if (e.st != ST_OK)
+        e.kind = FOLLOW_FAILED;
+    step(f, &e);
+    if (e.st == ST_OK)
+        hear_kept(f);
+    net_control_reply_free(&f->reply);
+}
+
+/* Until there is news, or it is time. Under the lock. */
+static void rest(struct follower_shell *f)
+{
+    while (!f->stopping && !f->changed && !f->wants && !f->leaves)
+        if (clock_cond_wait(&f->wake, &f->lock, f->wake_ns) != 0)
+            return;
+}
+
+static void *follower_main(void *arg)
+{
+    struct follower_shell *f = arg;
+    static const struct follower_event timer = {.kind = FOLLOW_TIMER};
+    pthread_mutex_lock(&f->lock);
+    while (!f->stopping && !f->ends) {
+        pthread_mutex_unlock(&f->lock);
+        step_news(f);
+        if (f->calls && !f->ends) {
+            f->calls = 0;
+            call(f);
+        } else if (!f->ends) {
+            step(f, &timer);
+        }
+        pthread_mutex_lock(&f->lock);
+        if (!f->calls && !f->ends)
+            rest(f);
+    }
+    f->ended = 1;
+    pthread_cond_broadcast(&f->wake);
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+static void on_applied(void *ctx)
+{
+    follower_wake(ctx);
+}
+
+enum status follower_create(const struct follower_config *cfg, struct follower_shell **out)
+{
+    enum status st = ST_NOMEM;
+    struct follower_start start = {.keeps_checkpoints = cfg->saver != NULL,
+                                   .done_ms = cfg->done_ms};
+    struct follower_shell *f = calloc(1, sizeof *f);
+    if (!f)
+        return ST_NOMEM;
+    f->cfg = *cfg;
+    if (cfg->folder_id)
+        snprintf(f->folder_id, sizeof f->folder_id, "%s", cfg->folder_id);
+    pthread_mutex_init(&f->lock, NULL);
+    clock_cond_init(&f->wake);
+    while (start.incarnation == 0)
+        if (getrandom(&start.incarnation, sizeof start.incarnation, 0) < 0)
+            start.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    struct taker_config applier = {.service = cfg->service,
+                                   .folder = cfg->folder,
+                                   .restore_folder = cfg->restore_folder,
+                                   .address = cfg->address,
+                                   .changed = on_applied,
+                                   .ctx = f};
+    const struct follower_event e = {.kind = FOLLOW_START, .start = &start};
+    follower_init(&f->state);
+    step(f, &e);
+    TRY(taker_create(&applier, &f->applier));
+    *out = f;
+    f = NULL;
+done:
+    follower_destroy(f);
+    return st;
+}
+
+enum status follower_start(struct follower_shell *f)
+{
+    int err = pthread_create(&f->thread, NULL, follower_main, f);
+    f->has_thread = err == 0;
+    if (err)
+        LOG_E("the thread that calls ps:0 cannot be started: %s", strerror(err));
+    return err ? ST_NOMEM : ST_OK;
+}
+
+void follower_stop(struct follower_shell *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->stopping = 1;
+    pthread_cond_broadcast(&f->wake);
+    pthread_mutex_unlock(&f->lock);
+    if (!f->has_thread)
+        return;
+    poke(f);
+    pthread_join(f->thread, NULL);
+    f->has_thread = 0;
+}
+
+void follower_destroy(struct follower_shell *f)
+{
+    if (!f)
+        return;
+    follower_stop(f);
+    taker_destroy(f->applier);
+    pthread_cond_destroy(&f->wake);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}
+
+void follower_finish(struct follower_shell *f)
+{
+    int64_t deadline = clock_deadline_ns(LAST_MS);
+    if (!f->cfg.saver)
+        return;
+    follower_want(f);
+    pthread_mutex_lock(&f->lock);
+    while (!f->ended && clock_now_ns() < deadline &&
+           (f->wants || !follower_is_heard(&f->state, clock_now_ns())))
+        clock_cond_wait(&f->wake, &f->lock, clock_deadline_ns(LOOK_MS));
+    pthread_mutex_unlock(&f->lock);
+}

@@ -1,0 +1,188 @@
+/* ps/coordinator/plan_applier.c - see plan_applier.h. */
+#include "ps/coordinator/plan_applier.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AGAIN_MS = 500 };
+
+struct taker {
+    struct taker_config cfg;
+    pthread_t thread;
+    int has_thread;
+
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t wake;
+    struct net_plan *next;      /* to be taken up; NULL: nothing is */
+    struct ps_restore *restore; /* for it; NULL: what it names */
+    uint64_t asked, taken;      /* generations: of the last plan, of the one taken up last, */
+    uint64_t busy;              /* of the one being taken up; 0: none is */
+    int stopping;
+};
+
+static enum status open_restore(struct taker *t, const struct net_plan *plan,
+                                struct ps_restore **out)
+{
+    char name[CONTROL_TEXT_BYTES];
+    const char *mark = strstr(plan->restore, TAKER_RESTORE_MARK);
+    const char *folder = mark ? t->cfg.restore_folder : t->cfg.folder;
+    int n = mark ? (int)(mark - plan->restore) : (int)strlen(plan->restore);
+    snprintf(name, sizeof name, "%.*s", n, plan->restore);
+    struct ps_restore_query query = {.folder = folder, .name = name};
+    enum status st = folder ? ps_restore_open(&query, out) : ST_NOT_FOUND;
+    struct ps_name is;
+    ps_name_parse(name, &is);
+    if (st == ST_NOT_FOUND && folder && is.id.generation > 0) /* the manifest is ps 0's alone */
+        st = ps_restore_open_own(folder, is.id, &plan->job, plan->chunks, out);
+    if (st == ST_NOT_FOUND)
+        LOG_E("%s/%s: ps:0 goes on from this checkpoint, but neither it nor a part of it is there; "
+              "start this server with the --checkpoint_dir that it had, or that of ps:0",
+              folder ? folder : "", name);
+    return st;
+}
+
+static int has_chunks(const struct taker *t, const struct net_plan *plan)
+{
+    int self = net_plan_server(plan, t->cfg.address), n = 0;
+    for (int i = 0; i < plan->chunks->n_chunks && self >= 0; i++)
+        n += plan->shard[i] == self;
+    return n > 0;
+}
+
+static enum status take_up(struct taker *t, const struct net_plan *plan, struct ps_restore *restore)
+{
+    enum status st = ST_OK;
+    struct ps_restore *own = NULL;
+    if (plan->source == PLAN_CHECKPOINT && !restore && has_chunks(t, plan))
+        TRY(open_restore(t, plan, &own));
+    TRY(ps_service_begin(t->cfg.service, plan, restore ? restore : own));
+done:
+    ps_restore_close(own);
+    return st;
+}
+
+/* Under the lock, which is let go meanwhile: takes the plan up, or puts it back for another try. */
+static void take_next(struct taker *t)
+{
+    struct net_plan *plan = t->next;
+    struct ps_restore *restore = t->restore;
+    t->next = NULL;
+    t->restore = NULL;
+    t->busy = plan->generation;
+    pthread_mutex_unlock(&t->lock);
+    enum status st = take_up(t, plan, restore);
+    pthread_mutex_lock(&t->lock);
+    t->busy = 0;
+    if (st == ST_OK) {
+        t->taken = plan->generation;
+    } else if (!t->next && !t->stopping) {
+        t->next = plan;
+        t->restore = restore;
+        plan = NULL;
+        restore = NULL;
+        int64_t deadline = clock_deadline_ns(AGAIN_MS);
+        const struct net_plan *mine = t->next;
+        while (!t->stopping && t->next == mine &&
+               clock_cond_wait(&t->wake, &t->lock, deadline) == 0)
+            ;
+    }
+    pthread_mutex_unlock(&t->lock);
+    net_plan_free(plan);
+    ps_restore_close(restore);
+    t->cfg.changed(t->cfg.ctx);
+    pthread_mutex_lock(&t->lock);
+}
+
+static void *taker_main(void *arg)
+{
+    struct taker *t = arg;
+    pthread_mutex_lock(&t->lock);
+    while (!t->stopping) {
+        if (t->next)
+            take_next(t);
+        else
+            pthread_cond_wait(&t->wake, &t->lock);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+enum status taker_create(const struct taker_config *cfg, struct taker **out)
+{
+    struct taker *t = calloc(1, sizeof *t);
+    if (!t)
+        return ST_NOMEM;
+    t->cfg = *cfg;
+    pthread_mutex_init(&t->lock, NULL);
+    clock_cond_init(&t->wake);
+    int err = pthread_create(&t->thread, NULL, taker_main, t);
+    if (err) {
+        LOG_E("the thread that takes up plans cannot be started: %s", strerror(err));
+        taker_destroy(t);
+        return ST_NOMEM;
+    }
+    t->has_thread = 1;
+    *out = t;
+    return ST_OK;
+}
+
+void taker_destroy(struct taker *t)
+{
+    if (!t)
+        return;
+    pthread_mutex_lock(&t->lock);
+    t->stopping = 1;
+    pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
+    ps_service_cancel(t->cfg.service, UINT64_MAX);
+    if (t->has_thread)
+        pthread_join(t->thread, NULL);
+    net_plan_free(t->next);
+    ps_restore_close(t->restore);
+    pthread_cond_destroy(&t->wake);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+enum status taker_take(struct taker *t, const struct net_plan *plan, struct ps_restore *restore)
+{
+    struct net_plan *copy = NULL;
+    enum status st = ST_OK;
+    pthread_mutex_lock(&t->lock);
+    int known = t->asked == plan->generation;
+    pthread_mutex_unlock(&t->lock);
+    if (!known)
+        st = net_plan_copy(plan, &copy);
+    if (st != ST_OK)
+        LOG_E("no memory for the plan of generation %llu", (unsigned long long)plan->generation);
+    if (known || st != ST_OK) {
+        ps_restore_close(restore);
+        return st;
+    }
+    pthread_mutex_lock(&t->lock);
+    struct net_plan *old = t->next;
+    struct ps_restore *old_restore = t->restore;
+    t->next = copy;
+    t->restore = restore;
+    t->asked = plan->generation;
+    uint64_t busy = t->busy;
+    pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
+    if (busy) /* nobody wants it any more, and its holders may be gone */
+        ps_service_cancel(t->cfg.service, busy);
+    net_plan_free(old);
+    ps_restore_close(old_restore);
+    return ST_OK;
+}
+
+uint64_t taker_generation(struct taker *t)
+{
+    pthread_mutex_lock(&t->lock);
+    uint64_t generation = t->taken;
+    pthread_mutex_unlock(&t->lock);
+    return generation;
+}

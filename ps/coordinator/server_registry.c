@@ -1,0 +1,247 @@
+/* ps/coordinator/server_registry.c - see coordinator_impl.h: the servers, by address, what each has
+ * said last, and what that means for the next generation. One that has no place in a plan and does
+ * not call any more is forgotten when its slot is needed. */
+#include "ps/coordinator/coordinator_impl.h"
+#include <string.h>
+
+int coord_server_is_silent(const struct coord *c, const struct coord_server_state *s, int64_t ms)
+{
+    return c->awake - s->heard > ms * MS;
+}
+
+int coord_server_leaves(const struct coord_server_state *s)
+{
+    return s->number > 0 && (s->leaving || s->drained);
+}
+
+int coord_server_joins(const struct coord *c, const struct coord_server_state *s)
+{
+    return s->life == LIFE_KNOWN && s->number < 0 && !s->leaving && !s->drained && !s->held &&
+           c->generation && !coord_server_is_silent(c, s, FRESH_MS);
+}
+
+/* Who holds chunks of the settled generation is waited for: silence is no loss. Who was only to
+ * join is not, once it is silent or not wanted any more. */
+int coord_server_is_gone(const struct coord *c, const struct coord_server_state *s)
+{
+    if (s->number <= 0 || s->held)
+        return 0;
+    return coord_server_leaves(s) || (c->base && coord_server_is_silent(c, s, FRESH_MS));
+}
+
+static int is_lost(const struct coord *c, const struct coord_server_state *s)
+{
+    return s->life == LIFE_KNOWN && s->held &&
+           (s->held != s->incarnation || s->given_up ||
+            (s->forgotten && coord_server_is_silent(c, s, SILENT_MS)));
+}
+
+int coord_server_lost(const struct coord *c)
+{
+    for (int i = 0; i < c->n_slots; i++)
+        if (is_lost(c, &coord_servers(c)[i]))
+            return i;
+    return -1;
+}
+
+int coord_servers_next(const struct coord *c, int *slot)
+{
+    const struct coord_server_state *s = coord_servers(c);
+    int n = 0;
+    for (int k = 0; k < c->n_numbers; k++)
+        for (int i = 0; i < c->n_slots; i++)
+            if (s[i].number == k && s[i].life != LIFE_NONE &&
+                (k == 0 || (!coord_server_leaves(&s[i]) && !coord_server_is_gone(c, &s[i]))))
+                slot[n++] = i;
+    for (int i = 0; i < c->n_slots; i++)
+        if (coord_server_joins(c, &s[i]))
+            slot[n++] = i;
+    return n;
+}
+
+int64_t coord_lowest(const struct coord *c)
+{
+    int64_t lowest = INT64_MAX;
+    for (int i = 0; i < c->n_slots; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->number >= 0 && s->lowest < lowest)
+            lowest = s->lowest;
+    }
+    return lowest == INT64_MAX ? -1 : lowest;
+}
+
+/* A server without chunks says that it has all steps, too: it does not count before all have. */
+int64_t coord_highest(const struct coord *c)
+{
+    int64_t highest = c->own_lowest < c->train_steps ? c->own_highest : -2;
+    for (int i = 0; i < c->n_slots; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->number >= 0 && s->generation == c->generation && s->lowest < c->train_steps &&
+            s->highest > highest)
+            highest = s->highest;
+    }
+    return highest == -2 ? c->train_steps : highest;
+}
+
+int coord_server_find(const struct coord *c, const char *address)
+{
+    for (int i = 0; i < c->n_slots; i++)
+        if (coord_servers(c)[i].life != LIFE_NONE &&
+            strcmp(coord_servers(c)[i].address, address) == 0)
+            return i;
+    return -1;
+}
+
+/* Nobody needs what is known of it. */
+static int can_be_reused(const struct coord *c, const struct coord_server_state *s)
+{
+    return s->life == LIFE_NONE || (s->number < 0 && !s->held && !s->call && s->ordered < 0 &&
+                                    coord_server_is_silent(c, s, 4 * SILENT_MS));
+}
+
+int coord_server_add(struct coord *c, const char *address)
+{
+    int i = 0;
+    while (i < c->n_slots && !can_be_reused(c, &coord_servers(c)[i]))
+        i++;
+    if (i == c->max_servers)
+        return -1;
+    if (i == c->n_slots)
+        c->n_slots++;
+    struct coord_server_state *s = &coord_servers(c)[i];
+    *s = (struct coord_server_state){.life = LIFE_EXPECTED,
+                                     .number = -1,
+                                     .heard = c->awake,
+                                     .first = c->awake,
+                                     .lowest = -1,
+                                     .highest = -1,
+                                     .ordered = -1};
+    strncpy(s->address, address, sizeof s->address - 1);
+    return i;
+}
+
+static void begin_life(struct coord *c, int slot, uint64_t incarnation, struct coord_out *out)
+{
+    struct coord_server_state *s = &coord_servers(c)[slot];
+    if (s->incarnation)
+        coord_checkpoint_lost(c, slot, out);
+    if (s->incarnation && c->phase == PHASE_BEGINNING && s->number >= 0)
+        c->redo = 1;
+    s->incarnation = incarnation;
+    s->first = c->awake;
+    s->leaving = s->drained = s->forgotten = s->given_up = 0;
+    s->wanted = s->accepted = s->given = 0;
+    s->stop = s->order = 0;
+    s->stopped = 0;
+}
+
+/* The end of a process ends its calls at once; of a host that is cut off, keepalive does: who calls
+ * with another incarnation meanwhile did not take its place. */
+static int is_doubted(const struct coord *c, const struct coord_server_state *s, uint64_t other)
+{
+    return s->incarnation && s->incarnation != other && (s->call || c->awake < s->claimed);
+}
+
+static void reply_to(struct coord *c, int slot, struct coord_out *out)
+{
+    struct coord_server_state *s = &coord_servers(c)[slot];
+    const struct coord_action a = {.kind = ACT_REPLY, .call = s->call, .server = slot};
+    if (!s->call || !coord_act(out, &a))
+        return;
+    s->call = 0;
+    s->claimed = c->awake + AGAIN_MS * MS;
+}
+
+static void refuse(uint64_t call, int later, const char *text, struct coord_out *out)
+{
+    const struct coord_action a = {
+        .kind = ACT_REPLY, .call = call, .server = -1, .arg = later, .text = text};
+    coord_act(out, &a);
+}
+
+/* Before there is a plan, what others know of raises the epoch above theirs. */
+static void note_claim(struct coord *c, int slot, uint64_t generation, struct coord_out *out)
+{
+    if (generation > TERM_MAX)
+        coord_say(out,
+                  &(struct coord_line){LINE_SERVER_CLAIM, slot, -1, {(int64_t)generation, 0, 0}});
+    else if (generation && !c->generation && c->pending != PENDING_PLAN &&
+             term_epoch(generation) >= c->epoch)
+        c->epoch = term_epoch(generation) + 1;
+}
+
+static void note(struct coord *c, int slot, const struct net_control *from, struct coord_out *out)
+{
+    struct coord_server_state *s = &coord_servers(c)[slot];
+    s->generation = from->generation;
+    s->seen = from->seen;
+    s->heard = s->called = c->awake;
+    if (from->leaving && !s->leaving)
+        s->leaving = 1;
+    s->stop = from->stop;
+    s->stopped = from->stopped;
+    s->lowest = from->lowest;
+    s->highest = from->highest;
+    s->wanted = from->wanted;
+    s->order = from->order;
+    s->phase = from->phase;
+    s->file = (struct coord_file){from->bytes, from->crc32c};
+    s->forgotten = 0;
+    if (s->number >= 0 && slot > 0 && c->generation && s->generation == c->generation)
+        coord_missing_note(c, slot, from->missing, from->n_missing);
+}
+
+void coord_control(struct coord *c, const struct coord_event *e, struct coord_out *out)
+{
+    const struct net_control *from = e->control;
+    int slot = coord_server_find(c, from->address);
+    if (slot < 0)
+        slot = coord_server_add(c, from->address);
+    if (slot < 0) {
+        refuse(e->call, 0, "ps:0 knows too many servers", out);
+        return;
+    }
+    struct coord_server_state *s = &coord_servers(c)[slot];
+    if (is_doubted(c, s, from->incarnation)) {
+        refuse(e->call, 1, "another process has just called from this address", out);
+        return;
+    }
+    if (s->incarnation == from->incarnation && from->serial < s->serial) {
+        refuse(e->call, 1, "a later call has taken its place", out);
+        return;
+    }
+    reply_to(c, slot, out);
+    s->serial = from->serial;
+    if (s->incarnation != from->incarnation)
+        begin_life(c, slot, from->incarnation, out);
+    s->life = LIFE_KNOWN;
+    s->call = e->call;
+    note_claim(c, slot, from->generation, out);
+    note(c, slot, from, out);
+}
+
+void coord_closed(struct coord *c, uint64_t call)
+{
+    for (int i = 0; i < c->n_slots; i++) {
+        struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->call != call)
+            continue;
+        s->call = 0;
+        s->claimed = c->awake + CLOSED_MS * MS;
+    }
+}
+
+void coord_answer(struct coord *c, struct coord_out *out)
+{
+    if (c->epoch != c->recorded || c->fenced)
+        return; /* nobody hears of an epoch before it is recorded */
+    for (int i = 0; i < c->n_slots; i++) {
+        struct coord_server_state *s = &coord_servers(c)[i];
+        if (!s->call)
+            continue;
+        if (s->seen != c->number || c->awake - s->called >= BEAT_MS * MS)
+            reply_to(c, i, out);
+        else
+            coord_due(c, out, s->called + BEAT_MS * MS);
+    }
+}

@@ -1,0 +1,391 @@
+/* ps/node.c - see node.h. */
+#include "ps/node.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "files/durable.h"
+#include "net/exchange/control_client.h"
+#include "net/rpc/server.h"
+#include "ps/checkpoint/folder.h"
+#include "ps/checkpoint/restore.h"
+#include "ps/coordinator/follower_shell.h"
+#include "ps/coordinator/plan_applier.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    OVER_MS = 10000, /* for others to come to a job that may be over, at least */
+    TIDY_MS = 2000,  /* for a folder to be tidied up, at the end */
+};
+
+struct node {
+    struct node_config cfg;
+    char restore_folder[PATH_MAX];
+    char folder_id[FOLDER_ID_BYTES];
+    struct ps_keeper *keeper; /* of the others' folders */
+    /* Of ps 0, until it starts: */
+    struct ps_restore *restore;
+    struct hosts servers;
+    uint64_t epoch;
+    int64_t over_ms; /* as done_ms of coordinator_shell.h, follower_shell.h */
+    char restored[CONTROL_TEXT_BYTES];
+    struct net_server *_Atomic server; /* that calls come by */
+    struct saver *saver;
+    struct coordinator *coordinator;   /* ps 0 */
+    struct follower_shell *follower;   /* every server */
+    struct net_control_client *client; /* the others: to ps 0 */
+};
+
+/* What says that this server is up: who finds his own when he starts was killed. */
+static void up_path(const char *folder, const char *address, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/up-%s", folder, address);
+}
+
+void node_ended(const char *folder, const char *address)
+{
+    char path[PATH_MAX];
+    up_path(folder, address, path);
+    durable_remove(path);
+}
+
+static void mark_up(struct node *s)
+{
+    char path[PATH_MAX];
+    up_path(s->cfg.folder, s->cfg.address, path);
+    if (access(path, F_OK) == 0)
+        s->over_ms = s->cfg.worker_timeout_ms > OVER_MS ? s->cfg.worker_timeout_ms : OVER_MS;
+    else if (durable_put(path, "", 0) != ST_OK)
+        LOG_W("if this server is killed at the job's very end, its next life waits for the next "
+              "job; stop it then");
+}
+
+static enum status make_folder(const char *path)
+{
+    struct stat s;
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        enum status st = status_of_errno(errno);
+        LOG_E("--checkpoint_dir: %s cannot be made: %s", path, strerror(errno));
+        return st;
+    }
+    if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) {
+        LOG_E("--checkpoint_dir: %s is no folder", path);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+/* The folder of what --restore names, or the checkpoints' own. */
+static void find_folder(struct node *s)
+{
+    struct stat st;
+    const char *path = s->cfg.restore ? s->cfg.restore : s->cfg.folder;
+    const char *slash = strrchr(path, '/');
+    int is_file = s->cfg.restore && stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+    if (!is_file)
+        snprintf(s->restore_folder, sizeof s->restore_folder, "%s", path);
+    else
+        snprintf(s->restore_folder, sizeof s->restore_folder, "%.*s",
+                 slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+}
+
+/* What the job goes on from; ps 0 decides for all. */
+static enum status find_restore(struct node *s)
+{
+    const char *path = s->cfg.restore ? s->cfg.restore : s->cfg.folder;
+    enum status st = ps_restore_find(path, &s->restore);
+    if (st == ST_NOT_FOUND && !s->cfg.restore)
+        return ST_OK;
+    if (st == ST_NOT_FOUND)
+        LOG_E("--restore: there is no checkpoint in %s", path);
+    if (st != ST_OK)
+        return st;
+    const struct ps_manifest *m = ps_restore_manifest(s->restore);
+    int64_t step = m->step;
+    char name[MANIFEST_NAME_BYTES];
+    ps_manifest_name((struct ps_checkpoint_id){m->generation, step}, name);
+    snprintf(s->restored, sizeof s->restored, "%s%s", name,
+             s->cfg.restore ? TAKER_RESTORE_MARK : "");
+    LOG_I("found a checkpoint at step %" PRId64 ": %s", step, path);
+    return ST_OK;
+}
+
+/* The servers that the folder names, if they were made of this --ps_hosts. */
+static enum status find_servers(struct node *s)
+{
+    const struct hosts *given = s->cfg.ps_hosts;
+    struct hosts then = {0, NULL}, now = {0, NULL};
+    char path[PATH_MAX + 16], *line[2] = {NULL, NULL};
+    size_t room[2] = {0, 0};
+    snprintf(path, sizeof path, "%s/servers", s->cfg.folder ? s->cfg.folder : "");
+    FILE *f = s->cfg.folder ? fopen(path, "r") : NULL;
+    for (int i = 0; f && i < 2; i++)
+        if (getline(&line[i], &room[i], f) > 0)
+            line[i][strcspn(line[i], "\n")] = 0;
+    if (f)
+        fclose(f);
+    int same = line[0] && line[1] && hosts_parse(line[0], path, &then) == ST_OK &&
+               hosts_parse(line[1], path, &now) == ST_OK && then.n == given->n && now.n > 0 &&
+               strcmp(now.addr[0], given->addr[0]) == 0;
+    for (int i = 0; same && i < given->n; i++)
+        same = strcmp(then.addr[i], given->addr[i]) == 0;
+    const struct hosts *use = same ? &now : given;
+    if (same && strcmp(line[0], line[1]) != 0)
+        LOG_I("servers have joined or left since --ps_hosts was given: %s", line[1]);
+    enum status st = hosts_copy((const char *const *)use->addr, (size_t)use->n, &s->servers);
+    for (int i = 0; i < 2; i++)
+        free(line[i]);
+    hosts_free(&then);
+    hosts_free(&now);
+    return st;
+}
+
+/* The last that was given in this folder: 0: none was. */
+static enum status find_epoch(struct node *s)
+{
+    struct ps_lease lease = {.epoch = 0};
+    enum status st = s->cfg.folder ? ps_folder_lease(s->cfg.folder, &lease) : ST_OK;
+    s->epoch = lease.epoch;
+    return st;
+}
+
+enum status node_create(const struct node_config *cfg, struct node **out)
+{
+    enum status st = ST_OK;
+    struct node *s = calloc(1, sizeof *s);
+    if (!s)
+        return ST_NOMEM;
+    s->cfg = *cfg;
+    if (cfg->folder) {
+        TRY(make_folder(cfg->folder));
+        find_folder(s);
+        mark_up(s);
+        if (ps_folder_id(cfg->folder, s->folder_id) != ST_OK)
+            LOG_W("%s: whether servers share it cannot be told; it is taken to be shared",
+                  cfg->folder);
+        if (cfg->self == 0)
+            TRY(find_restore(s));
+    }
+    if (cfg->self == 0) {
+        TRY(find_servers(s));
+        TRY(find_epoch(s));
+    }
+    *out = s;
+    s = NULL;
+done:
+    node_destroy(s);
+    return st;
+}
+
+static void on_changed(void *ctx)
+{
+    struct node *s = ctx;
+    if (s->coordinator)
+        coordinator_wake(s->coordinator);
+    if (s->follower)
+        follower_wake(s->follower);
+}
+
+static void on_over(void *ctx)
+{
+    struct node *s = ctx;
+    s->cfg.over(s->cfg.ctx);
+}
+
+static void on_fenced(void *ctx)
+{
+    struct node *s = ctx;
+    LOG_E("another ps:0 has taken %s over: this process ends, and changes nothing there",
+          s->cfg.folder);
+    s->cfg.refused(s->cfg.ctx);
+}
+
+static void on_reply(void *ctx, uint64_t call, const struct net_control_reply *reply)
+{
+    struct node *s = ctx;
+    net_server_control_reply(atomic_load(&s->server), call, reply);
+}
+
+/* Gives away what the coordinator is to own. */
+static enum status make_coordinator(struct node *s, struct ps_service *service)
+{
+    struct coordinator_config cfg = {
+        .service = service,
+        .folder = s->cfg.folder,
+        .folder_id = s->folder_id,
+        .done_ms = s->over_ms,
+        .hosts = s->cfg.ps_hosts,
+        .servers = &s->servers,
+        .save_steps = s->cfg.save_steps,
+        .save_ms = s->cfg.save_ms,
+        .keep = s->cfg.keep,
+        .restore_path = s->cfg.restore,
+        .restore = s->restore,
+        .epoch = s->epoch,
+        .max_model_bytes = s->cfg.max_model_bytes,
+        .worker_timeout_ms = s->cfg.worker_timeout_ms,
+        .min_workers = s->cfg.min_workers,
+        .reply = on_reply,
+        .fenced = on_fenced,
+        .done = on_over,
+        .ctx = s,
+    };
+    memcpy(cfg.restored, s->restored, sizeof cfg.restored);
+    s->restore = NULL;
+    return coordinator_create(&cfg, &s->coordinator);
+}
+
+static enum status call_ps0(void *peer, const struct net_control *request, int64_t deadline_ms,
+                            struct net_control_reply *reply, char *why)
+{
+    return net_control_call(peer, request, deadline_ms, reply, why);
+}
+
+static void cancel_ps0(void *peer)
+{
+    net_control_cancel(peer);
+}
+
+/* ps 0 follows itself, without a call over the net. */
+static enum status make_follower(struct node *s, struct ps_service *service)
+{
+    enum status st = ST_OK;
+    int is_first = s->cfg.self == 0;
+    struct follower_config cfg = {
+        .service = service,
+        .saver = s->saver,
+        .addr = s->cfg.ps_hosts->addr[0],
+        .address = s->cfg.address,
+        .folder = s->cfg.folder,
+        .folder_id = s->folder_id,
+        .keeper = s->keeper,
+        .restore_folder = s->cfg.folder ? s->restore_folder : NULL,
+        .self = s->cfg.self,
+        .n_servers = s->cfg.ps_hosts->n,
+        .joining = s->cfg.joining,
+        .done_ms = is_first ? 0 : s->over_ms,
+        .call = is_first ? coordinator_call : call_ps0,
+        .cancel = is_first ? coordinator_cancel : cancel_ps0,
+        .peer = s->coordinator,
+        .refused = s->cfg.refused,
+        .drained = s->cfg.over,
+        .ctx = s->cfg.ctx,
+    };
+    if (!is_first) {
+        TRY(net_control_create(cfg.addr, &s->client));
+        cfg.peer = s->client;
+    }
+    TRY(follower_create(&cfg, &s->follower));
+done:
+    return st;
+}
+
+enum status node_start(struct node *s, struct ps_service *service)
+{
+    enum status st = ST_OK;
+    struct saver_config saver = {
+        .service = service,
+        .folder = s->cfg.folder,
+        .changed = on_changed,
+        .ctx = s,
+    };
+    const struct ps_keeper_config keeper = {.folder = s->cfg.folder,
+                                            .address = s->cfg.address,
+                                            .folder_id = s->folder_id,
+                                            .changed = on_changed,
+                                            .ctx = s};
+    if (s->cfg.folder)
+        TRY(saver_create(&saver, &s->saver));
+    if (s->cfg.folder && s->cfg.self != 0)
+        TRY(ps_keeper_create(&keeper, &s->keeper));
+    if (s->cfg.self == 0)
+        TRY(make_coordinator(s, service));
+    TRY(make_follower(s, service));
+done:
+    return st;
+}
+
+enum status node_serve(struct node *s)
+{
+    enum status st = ST_OK;
+    if (s->coordinator)
+        TRY(coordinator_start(s->coordinator));
+    TRY(follower_start(s->follower));
+done:
+    return st;
+}
+
+void node_control(struct node *s, struct net_server *server, const struct net_control *request,
+                  uint64_t call)
+{
+    atomic_store(&s->server, server);
+    if (s->coordinator)
+        coordinator_control(s->coordinator, request, call);
+    else
+        net_server_control_reply(server, call, NULL);
+}
+
+void node_control_closed(struct node *s, uint64_t call)
+{
+    if (s->coordinator)
+        coordinator_control_closed(s->coordinator, call);
+}
+
+enum status node_first_join(struct node *s, const struct net_join *join, char *why,
+                            size_t why_bytes)
+{
+    return s->coordinator ? coordinator_first_join(s->coordinator, join, why, why_bytes) : ST_OK;
+}
+
+void node_changed(struct node *s)
+{
+    on_changed(s);
+}
+
+void node_leave(struct node *s)
+{
+    if (!s->coordinator)
+        follower_leave(s->follower);
+}
+
+struct coordinator *node_coordinator(struct node *s)
+{
+    return s->coordinator;
+}
+
+void node_request(struct node *s)
+{
+    if (s->coordinator)
+        coordinator_request(s->coordinator);
+    else
+        follower_want(s->follower);
+}
+
+void node_finish(struct node *s)
+{
+    if (s->coordinator)
+        coordinator_finish(s->coordinator);
+    else
+        follower_finish(s->follower);
+}
+
+void node_destroy(struct node *s)
+{
+    if (!s)
+        return;
+    coordinator_stop(s->coordinator);
+    follower_stop(s->follower);
+    saver_destroy(s->saver);                                  /* tells them of its last change */
+    ps_keeper_destroy(s->keeper, clock_deadline_ns(TIDY_MS)); /* likewise */
+    follower_destroy(s->follower);
+    coordinator_destroy(s->coordinator);
+    net_control_destroy(s->client);
+    ps_restore_close(s->restore);
+    hosts_free(&s->servers);
+    free(s);
+}

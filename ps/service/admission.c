@@ -1,0 +1,86 @@
+/* ps/service/admission.c - see service.h: who may settle a job, who did, and whether there is room
+ * for one worker more. */
+#include "base/clock.h"
+#include "ps/service/service_impl.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+int service_max_workers(const struct ps_service *s)
+{
+    return s->cfg.max_workers > 0 ? s->cfg.max_workers : JOB_MAX_WORKERS;
+}
+
+int service_waits_for_first(struct ps_service *s, const struct net_join *req, char *why,
+                            size_t why_bytes)
+{
+    int64_t now_ns = clock_now_ns();
+    if (req->member == 0 || req->job.n_workers == 0 || req->generation > 0 || !s->cfg.first_wait_ms)
+        return 0;
+    if (!s->first_asked_ns)
+        s->first_asked_ns = now_ns;
+    if (s->cfg.first_wait_ms > 0 && now_ns - s->first_asked_ns >= s->cfg.first_wait_ms * 1000000)
+        return 0;
+    snprintf(why, why_bytes, "worker 0 settles the job, and has not come yet");
+    return 1;
+}
+
+void service_note_setter(struct ps_service *s, const struct net_join *req, const char *peer)
+{
+    struct ps_waiter *setter = &s->setter;
+    int64_t now_ns = clock_now_ns();
+    if (setter->incarnation != req->incarnation && setter->incarnation &&
+        now_ns - setter->heard_ns < WAITING_HEARD_MS * 1000000LL)
+        return; /* it is about to */
+    *setter = (struct ps_waiter){
+        .member = req->member, .incarnation = req->incarnation, .heard_ns = now_ns};
+    snprintf(setter->peer, sizeof setter->peer, "%s", peer);
+}
+
+void service_name_setter(const struct ps_service *s, const struct net_join *req, char *why,
+                         size_t why_bytes)
+{
+    size_t n = strlen(why);
+    if (!s->setter.incarnation || s->setter.incarnation == req->incarnation || n >= why_bytes)
+        return;
+    snprintf(why + n, why_bytes - n,
+             "; worker %d from %s settled this job: give both the same flags and start the wrong "
+             "one again, with the servers if it is that one",
+             s->setter.member, s->setter.peer);
+}
+
+/* "worker 3 is": one that may be given up; NULL: all are there. */
+static const struct member *missing_member(const struct run *r, int *index)
+{
+    for (int i = 0; i < r->plan->n_members; i++) {
+        const struct member *m = &r->members[i];
+        if (m->done || m->leaving || m->missing_ns) {
+            *index = r->plan->member[i];
+            return m;
+        }
+    }
+    return NULL;
+}
+
+enum join_answer service_check_room(const struct ps_service *s, const struct run *r,
+                                    const struct net_join *req, char *why, size_t why_bytes)
+{
+    int n = 0, index = 0;
+    for (int i = 0; i < r->plan->n_members; i++)
+        n += !r->members[i].done && !r->members[i].leaving;
+    for (int i = 0; i < s->waiting.n; i++) {
+        if (s->waiting.waiter[i].incarnation == req->incarnation)
+            return JOIN_WELCOME;
+        n++;
+    }
+    if (n < service_max_workers(s))
+        return JOIN_WELCOME;
+    const struct member *gone = missing_member(r, &index);
+    snprintf(why, why_bytes, "the job has %d workers, and takes no more: --max_workers=%d of ps:0",
+             n, service_max_workers(s));
+    if (gone) {
+        size_t at = strlen(why);
+        snprintf(why + at, why_bytes - at, "; worker %d is not there and may be given up", index);
+    }
+    return gone ? JOIN_RETRY : JOIN_REFUSED;
+}

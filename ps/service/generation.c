@@ -1,0 +1,413 @@
+/* ps/service/generation.c - see service.h: from one run to the next. What the next needs is made
+ * and filled while the one before, stopped, is still in place; then they are swapped, and whoever
+ * waits for an answer of the old one is told to come to the new one. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/term.h"
+#include "ps/service/planner.h"
+#include "ps/service/service_impl.h"
+#include "ps/store/handover.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The present run or one that is kept, with a reference; NULL: there is none of that generation. */
+static struct run *find_run(struct ps_service *s, uint64_t generation)
+{
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run;
+    while (r && r->generation != generation)
+        r = r->older;
+    if (r)
+        run_ref(r);
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+/* Takes the runs behind this one off, for the caller. Under the lock. */
+static struct run *cut(struct run *r)
+{
+    struct run *older = r->older;
+    r->older = NULL;
+    return older;
+}
+
+void service_let_go(struct run *r)
+{
+    while (r) {
+        struct run *older = cut(r);
+        run_unref(r);
+        r = older;
+    }
+}
+
+static void log_run(const struct run *r, int first)
+{
+    const struct net_plan *p = r->plan;
+    if (first)
+        LOG_I("job: %d parameters, %" PRId64 " elements in %d chunks; %d workers, %s, %s, %" PRId64
+              " steps",
+              p->chunks->n_params, p->chunks->n_elems, p->chunks->n_chunks, p->n_members,
+              job_sync_mode_name(p->job.sync_mode), optim_name(p->job.optim.kind),
+              p->job.train_steps);
+    if (p->source == PLAN_CHECKPOINT)
+        LOG_I("goes on from step %" PRId64 ", as generation " TERM_FMT, p->step,
+              TERM_ARG(p->generation));
+    else if (p->source == PLAN_MEMORY)
+        LOG_I("generation " TERM_FMT " from step %" PRId64 ": %d workers, %d servers",
+              TERM_ARG(p->generation), p->step, p->n_members, p->servers.n);
+}
+
+/* How long each member of `r` was waited for, added to what `late` has of it. ST_NOMEM: nothing
+ * has changed. */
+static enum status add_late(const struct run *r, struct ps_late_total **late, int *n)
+{
+    int most = r->plan->n_members ? r->plan->member[r->plan->n_members - 1] + 1 : 0;
+    if (most < r->job.n_workers)
+        most = r->job.n_workers;
+    if (most > *n) {
+        struct ps_late_total *more = realloc(*late, (size_t)most * sizeof *more);
+        if (!more)
+            return ST_NOMEM;
+        memset(more + *n, 0, (size_t)(most - *n) * sizeof *more);
+        *late = more;
+        *n = most;
+    }
+    for (int i = 0; i < r->plan->n_members; i++) {
+        struct ps_late_total t, *to = &(*late)[r->plan->member[i]];
+        ps_stragglers_total(ps_store_stragglers(r->store), i, &t);
+        to->times += t.times;
+        to->seconds += t.seconds;
+    }
+    return ST_OK;
+}
+
+/* What the new run's member of that rank was before. Under the lock. */
+static void carry_member(struct ps_service *s, const struct run *old, struct run *r, int rank)
+{
+    int index = r->plan->member[rank];
+    int was = old ? net_plan_rank(old->plan, index) : -1;
+    struct member *to = &r->members[rank];
+    struct ps_waiter *w = ps_waiting_member(&s->waiting, index);
+    if (was >= 0) {
+        const struct member *from = &old->members[was];
+        to->expected = from->incarnation ? from->incarnation : from->expected;
+        to->joined = from->joined;
+        to->known = from->known;
+        to->leaving = from->leaving;
+        to->done = from->done && r->plan->source == PLAN_MEMORY;
+        if (from->missing_ns)
+            to->missing_ns = from->missing_ns;
+        memcpy(to->peer, from->peer, sizeof to->peer);
+        memcpy(to->address, from->address, sizeof to->address);
+    } else if (w) {
+        to->expected = w->incarnation;
+        to->joined = 1;
+        memcpy(to->peer, w->peer, sizeof to->peer);
+        memcpy(to->address, w->address, sizeof to->address);
+    }
+    if (w)
+        ps_waiting_drop(&s->waiting, w);
+}
+
+/* Of the runs before, the one that this goes on from stays, since others may have to fetch from it;
+ * those of generations that were given up do not. Returns all but that one. Under the lock. */
+static struct run *keep_holder(struct run *r, struct run *old)
+{
+    struct run **at = &old;
+    while (*at && (r->plan->source != PLAN_MEMORY || (*at)->generation != r->plan->before))
+        at = &(*at)->older;
+    r->older = *at;
+    *at = NULL;
+    return old;
+}
+
+/* Puts the run in the old one's place; returns what nobody needs any more. */
+static struct run *swap(struct ps_service *s, struct run *r, int *over)
+{
+    pthread_mutex_lock(&s->lock);
+    struct run *old = s->run, *gone = NULL;
+    int same_job = old && !old->ended;
+    for (int i = 0; i < r->plan->n_members; i++)
+        carry_member(s, same_job ? old : NULL, r, i);
+    if (same_job)
+        r->start_ns = old->start_ns;
+    if (!same_job)
+        s->n_late = 0;
+    else
+        add_late(old, &s->late, &s->n_late); /* without memory figures are lost */
+    gone = keep_holder(r, old);
+    s->run = r;
+    *over = service_end_run(r);
+    pthread_mutex_unlock(&s->lock);
+    return gone;
+}
+
+static enum status make_run(struct ps_service *s, const struct net_plan *plan,
+                            const struct ps_restore *restore, struct run **out)
+{
+    struct run *before = plan->source == PLAN_MEMORY ? find_run(s, plan->before) : NULL;
+    struct run_config cfg = {
+        .plan = plan,
+        .address = s->cfg.address,
+        .restore = restore,
+        .before = before,
+        .gather = s->gather,
+        .store = {.max_bytes = s->cfg.max_model_bytes,
+                  .worker_hosts = s->cfg.worker_hosts,
+                  .straggler_ms = s->cfg.straggler_ms,
+                  .shared_memory = s->cfg.shared_memory,
+                  .hold_last = s->cfg.hold_last,
+                  .answer = service_answer,
+                  .stopped = service_people_changed,
+                  .ctx = s},
+    };
+    if (plan->source != PLAN_MEMORY)
+        ps_gather_forget(s->gather);
+    enum status st = run_create(&cfg, out);
+    run_unref(before);
+    if (st == ST_NOMEM)
+        LOG_E("generation " TERM_FMT " cannot begin: out of memory", TERM_ARG(plan->generation));
+    return st;
+}
+
+/* Those whom nobody has to wait for in the run that has just begun. */
+static void leave_done(struct ps_service *s, struct run *r)
+{
+    for (int i = 0; i < r->plan->n_members; i++) {
+        pthread_mutex_lock(&s->lock);
+        int done = r->members[i].done;
+        pthread_mutex_unlock(&s->lock);
+        if (done)
+            ps_store_leave(r->store, i);
+    }
+}
+
+/* Who was a member speaks again, as one, in the run that has begun. */
+static void doubt_streams(struct ps_service *s, const struct run *old)
+{
+    for (int i = 0; i < old->plan->n_members; i++) {
+        pthread_mutex_lock(&s->lock);
+        uint64_t stream = old->members[i].stream;
+        pthread_mutex_unlock(&s->lock);
+        if (stream)
+            ps_streams_doubt(s->streams, stream);
+    }
+}
+
+/* Under `change`. */
+static enum status begin(struct ps_service *s, const struct net_plan *plan,
+                         const struct ps_restore *restore)
+{
+    int ended, over;
+    struct run *r = NULL, *old = ps_service_run(s, &ended);
+    if (old && !ps_store_stopped(old->store))
+        ps_store_stop(old->store, -1);
+    enum status st = make_run(s, plan, restore, &r);
+    if (st != ST_OK) {
+        run_unref(old);
+        return st;
+    }
+    struct run *gone = swap(s, run_ref(r), &over);
+    leave_done(s, r);
+    log_run(r, !old || ended);
+    if (old) {
+        ps_store_stop(old->store, -1); /* whoever waits for what has been announced, too */
+        doubt_streams(s, old);
+    }
+    service_let_go(gone);
+    run_unref(old);
+    if (s->cfg.started)
+        s->cfg.started(s->cfg.ctx);
+    if (over)
+        service_tell_done(s, r);
+    run_unref(r);
+    return ST_OK;
+}
+
+enum status ps_service_begin(struct ps_service *s, const struct net_plan *plan,
+                             const struct ps_restore *restore)
+{
+    pthread_mutex_lock(&s->change);
+    enum status st = begin(s, plan, restore);
+    pthread_mutex_unlock(&s->change);
+    return st;
+}
+
+/* As service_first_plan; under `change`. */
+static enum status first_plan(struct ps_service *s, const struct net_join *req, char *why,
+                              size_t why_bytes)
+{
+    int ended;
+    struct net_plan *plan = NULL;
+    struct run *r = ps_service_run(s, &ended);
+    struct plan_first first = {
+        .generation = r ? r->generation + 1 : 1, .join = req, .servers = s->cfg.ps_hosts};
+    run_unref(r);
+    if (r && !ended)
+        return ST_OK; /* another was faster */
+    if (s->cfg.self > 0 && req->generation > first.generation)
+        first.generation = req->generation; /* ps 0's */
+    enum status st = plan_make_first(&first, &plan);
+    if (st == ST_OK)
+        st = begin(s, plan, NULL);
+    net_plan_free(plan);
+    if (st == ST_RANGE)
+        snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
+                 s->cfg.max_model_bytes);
+    else if (st != ST_OK)
+        snprintf(why, why_bytes, "the server cannot take this model: %s", status_text(st));
+    return st;
+}
+
+enum status service_first_plan(struct ps_service *s, const struct net_join *req, char *why,
+                               size_t why_bytes)
+{
+    pthread_mutex_lock(&s->change);
+    enum status st = first_plan(s, req, why, why_bytes);
+    pthread_mutex_unlock(&s->change);
+    return st;
+}
+
+void ps_service_stop(struct ps_service *s, int64_t step)
+{
+    int ended;
+    struct run *r = ps_service_run(s, &ended);
+    if (r)
+        ps_store_stop(r->store, step);
+    run_unref(r);
+}
+
+void ps_service_cancel(struct ps_service *s, uint64_t generation)
+{
+    ps_gather_cancel(s->gather, generation);
+}
+
+/* The run that chunks are wanted of; NULL: *why says why not. */
+static struct run *find_stopped(struct ps_service *s, uint64_t generation,
+                                char why[CONTROL_TEXT_BYTES])
+{
+    struct run *r = find_run(s, generation);
+    if (!r)
+        snprintf(why, CONTROL_TEXT_BYTES, "generation " TERM_FMT " is not here any more",
+                 TERM_ARG(generation));
+    else if (!ps_store_stopped(r->store))
+        snprintf(why, CONTROL_TEXT_BYTES, "generation " TERM_FMT " has not stopped here",
+                 TERM_ARG(generation));
+    else
+        return r;
+    run_unref(r);
+    return NULL;
+}
+
+/* ST_RANGE: it does not fit any more. */
+static enum status hand_on(struct run *r, int chunk, int64_t step, struct net_fetch_reply *reply)
+{
+    struct ps_taken t;
+    if (ps_store_take(r->store, chunk, step, &t) != ST_OK) {
+        snprintf(reply->refused, sizeof reply->refused,
+                 "chunk %d of generation " TERM_FMT " is not here at step %" PRId64, chunk,
+                 TERM_ARG(r->generation), step);
+        return ST_NOT_FOUND;
+    }
+    const struct net_fetch_item item = {.chunk = chunk,
+                                        .version = t.version,
+                                        .value = t.value,
+                                        .slots = t.slots,
+                                        .value_bytes = t.value->bytes,
+                                        .slots_bytes = t.slots ? t.slots->bytes : 0,
+                                        .samples = t.samples,
+                                        .n_samples = t.n_samples};
+    enum status st = net_fetch_put(reply, &item);
+    ps_taken_drop(&t);
+    return st;
+}
+
+void service_fetch(void *ctx, const struct net_fetch_request *request,
+                   struct net_fetch_reply *reply)
+{
+    enum status st = ST_OK;
+    const struct ps_service *s = ctx;
+    if (s->cfg.fault_keep_chunks) {
+        snprintf(reply->refused, sizeof reply->refused, "--fault_keep_chunks");
+        return;
+    }
+    struct run *r = find_stopped(ctx, request->generation, reply->refused);
+    for (int i = 0; r && st == ST_OK && i < request->n; i++)
+        st = hand_on(r, request->chunk[i], request->step, reply);
+    if (st == ST_NOMEM)
+        snprintf(reply->refused, sizeof reply->refused, "the server is out of memory");
+    run_unref(r);
+}
+
+void ps_service_settle(struct ps_service *s, uint64_t generation)
+{
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run, *gone = NULL;
+    if (r && r->generation == generation)
+        gone = cut(r);
+    pthread_mutex_unlock(&s->lock);
+    service_let_go(gone);
+}
+
+void ps_service_state(struct ps_service *s, struct ps_service_state *out)
+{
+    *out = (struct ps_service_state){.lowest = -1, .highest = -1};
+    struct run *r = ps_service_run(s, &out->ended);
+    if (!r)
+        return;
+    out->generation = r->generation;
+    out->stopped = ps_store_stopped(r->store);
+    out->lowest = ps_store_step(r->store);
+    out->highest = ps_store_highest(r->store);
+    run_unref(r);
+}
+
+int service_end_run(struct run *r)
+{
+    int over = !r->ended;
+    for (int i = 0; i < r->plan->n_members; i++)
+        over = over && r->members[i].done;
+    if (over) {
+        r->ended = 1;
+        r->end_ns = clock_now_ns();
+    }
+    return over;
+}
+
+void service_tell_done(struct ps_service *s, struct run *r)
+{
+    struct ps_late_total *late = NULL;
+    int n = 0;
+    if (ps_service_late(s, &late, &n) == ST_OK)
+        ps_stragglers_log(late, n, s->cfg.worker_hosts);
+    free(late);
+    s->cfg.done(s->cfg.ctx);
+}
+
+enum status ps_service_late(struct ps_service *s, struct ps_late_total **out, int *n)
+{
+    enum status st = ST_OK;
+    struct ps_late_total *late = NULL;
+    int n_late = 0;
+    pthread_mutex_lock(&s->lock);
+    if (s->run && s->n_late > 0) {
+        late = malloc((size_t)s->n_late * sizeof *late);
+        TRY(late ? ST_OK : ST_NOMEM);
+        memcpy(late, s->late, (size_t)s->n_late * sizeof *late);
+        n_late = s->n_late;
+    }
+    if (s->run)
+        TRY(add_late(s->run, &late, &n_late));
+done:
+    pthread_mutex_unlock(&s->lock);
+    if (st != ST_OK) {
+        free(late);
+        late = NULL;
+        n_late = 0;
+    }
+    *out = late;
+    *n = n_late;
+    return st;
+}

@@ -1,0 +1,147 @@
+/* ps/service/job_check.c - see job_check.h. */
+#include "ps/service/job_check.h"
+#include "base/log.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+enum status ps_match_first(const struct net_join *join, int n_workers, char *why, size_t why_bytes)
+{
+    int n = join->job.n_workers;
+    if (join->incarnation == 0)
+        snprintf(why, why_bytes, "the incarnation is 0");
+    else if (n < 1 || n > JOB_MAX_WORKERS)
+        snprintf(why, why_bytes, "a job of %d workers; 1 to %d can be", n, JOB_MAX_WORKERS);
+    else if (n_workers > 0 && n != n_workers)
+        snprintf(why, why_bytes, "--worker_hosts: %d workers here, %d there", n_workers, n);
+    else if (join->member < 0 || join->member >= n)
+        snprintf(why, why_bytes, "--task_index: %d is not below the %d workers", join->member, n);
+    else if (join->job.train_steps < 1)
+        snprintf(why, why_bytes, "--train_steps: %" PRId64 " is below 1", join->job.train_steps);
+    else if (optim_check(&join->job.optim) != ST_OK)
+        snprintf(why, why_bytes, "the optimizer's settings are out of their bounds");
+    else if (job_check_mode(&join->job))
+        snprintf(why, why_bytes, "%s", job_check_mode(&join->job));
+    else
+        return ST_OK;
+    return ST_INVALID;
+}
+
+static int floats_differ(const char *name, float here, float there, char *why, size_t n)
+{
+    if (here == there)
+        return 0;
+    snprintf(why, n, "--%s: %.9g here, %.9g there", name, (double)here, (double)there);
+    return 1;
+}
+
+static int numbers_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
+{
+    if (here == there)
+        return 0;
+    snprintf(why, n, "--%s: %" PRId64 " here, %" PRId64 " there", name, here, there);
+    return 1;
+}
+
+/* 0 is a number that was not said. */
+static int said_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
+{
+    return here > 0 && there > 0 && numbers_differ(name, here, there, why, n);
+}
+
+static int names_differ(const char *name, const char *here, const char *there, int differ,
+                        char *why, size_t n)
+{
+    if (differ)
+        snprintf(why, n, "--%s: %s here, %s there", name, here, there);
+    return differ;
+}
+
+static int optim_differs(const struct optim_config *a, const struct optim_config *b, char *why,
+                         size_t n)
+{
+    return names_differ("optimizer", optim_name(a->kind), optim_name(b->kind), a->kind != b->kind,
+                        why, n) ||
+           floats_differ("learning_rate", a->learning_rate, b->learning_rate, why, n) ||
+           floats_differ("momentum", a->momentum, b->momentum, why, n) ||
+           floats_differ("decay", a->decay, b->decay, why, n) ||
+           floats_differ("beta1", a->beta1, b->beta1, why, n) ||
+           floats_differ("beta2", a->beta2, b->beta2, why, n) ||
+           floats_differ("epsilon", a->epsilon, b->epsilon, why, n) ||
+           floats_differ("weight_decay", a->weight_decay, b->weight_decay, why, n) ||
+           names_differ("lr_schedule", optim_schedule_name(a->schedule),
+                        optim_schedule_name(b->schedule), a->schedule != b->schedule, why, n);
+}
+
+static int mode_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+{
+    return names_differ("sync_mode", job_sync_mode_name(a->sync_mode),
+                        job_sync_mode_name(b->sync_mode), a->sync_mode != b->sync_mode, why, n) ||
+           said_differ("replicas_to_aggregate", job_aggregate(a), job_aggregate(b), why, n) ||
+           numbers_differ("staleness", a->staleness, b->staleness, why, n) ||
+           floats_differ("delay_compensation", a->delay_compensation, b->delay_compensation, why,
+                         n) ||
+           names_differ("wire_dtype", dtype_name(a->push_dtype), dtype_name(b->push_dtype),
+                        a->push_dtype != b->push_dtype, why, n) ||
+           names_differ("wire_dtype (of versions)", dtype_name(a->version_dtype),
+                        dtype_name(b->version_dtype), a->version_dtype != b->version_dtype, why, n);
+}
+
+enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
+                         const struct net_join *join, char *why, size_t why_bytes)
+{
+    const struct net_job *other = &join->job;
+    char what[400];
+    if (chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK) {
+        snprintf(why, why_bytes, "another model: %s", what);
+        return ST_MISMATCH;
+    }
+    if (said_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
+        mode_differs(job, other, what, sizeof what) ||
+        optim_differs(&job->optim, &other->optim, what, sizeof what) ||
+        said_differ("batch_size", job->batch, other->batch, what, sizeof what) ||
+        said_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
+        numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
+        snprintf(why, why_bytes, "another job: %s", what);
+        return ST_MISMATCH;
+    }
+    return ST_OK;
+}
+
+/* The checkpoint's job, as it would be with what may differ. */
+static struct net_job adapt(const struct ps_manifest *m, const struct net_job *other)
+{
+    struct net_job job = m->job;
+    job.n_workers = other->n_workers;
+    job.batch = other->batch;
+    if (job_aggregate(&m->job) == m->job.n_workers)
+        job.aggregate = other->aggregate;
+    job.train_steps = other->train_steps;
+    job.optim.total_steps = other->optim.total_steps;
+    return job;
+}
+
+enum status ps_match_restored(const struct ps_manifest *m, const struct net_join *join, char *why,
+                              size_t why_bytes)
+{
+    char what[440];
+    struct chunks *chunks = NULL;
+    struct net_job job = adapt(m, &join->job);
+    enum status st =
+        chunks_create(m->chunks->params, m->chunks->n_params, join->chunks->chunk_bytes, &chunks);
+    snprintf(what, sizeof what, "%s", status_text(st));
+    if (st == ST_OK)
+        st = ps_match_job(&job, chunks, join, what, sizeof what);
+    chunks_destroy(chunks);
+    if (st != ST_OK)
+        snprintf(why, why_bytes,
+                 "the servers' checkpoint at step %" PRId64
+                 " is of %s; give the same flags, or the "
+                 "servers another --checkpoint_dir",
+                 m->step, what);
+    else if (m->job.n_workers != join->job.n_workers && !m->progress.known)
+        LOG_W(
+            "the checkpoint is of %d workers, now there are %d: the pass over the samples that it "
+            "was made in is not finished sample by sample",
+            m->job.n_workers, join->job.n_workers);
+    return st;
+}

@@ -1,0 +1,90 @@
+/* ps/service/join_queue.c - see join_queue.h. */
+#include "ps/service/join_queue.h"
+#include <stddef.h>
+#include <string.h>
+
+void ps_waiting_drop(struct ps_waiting *w, struct ps_waiter *who)
+{
+    *who = w->waiter[--w->n];
+}
+
+void ps_waiting_tidy(struct ps_waiting *w, int64_t now_ns)
+{
+    for (int i = w->n - 1; i >= 0; i--)
+        if (now_ns - w->waiter[i].heard_ns > WAITING_HEARD_MS * 1000000LL)
+            ps_waiting_drop(w, &w->waiter[i]);
+}
+
+struct ps_waiter *ps_waiting_find(struct ps_waiting *w, uint64_t incarnation)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->waiter[i].incarnation == incarnation)
+            return &w->waiter[i];
+    return NULL;
+}
+
+struct ps_waiter *ps_waiting_member(struct ps_waiting *w, int member)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->waiter[i].member == member)
+            return &w->waiter[i];
+    return NULL;
+}
+
+/* Of "ipv4:10.0.0.7:51234" all before the port. */
+static size_t host_bytes(const char *peer)
+{
+    const char *colon = strrchr(peer, ':');
+    return colon ? (size_t)(colon - peer) : strlen(peer);
+}
+
+static int same_host(const char *a, const char *b)
+{
+    size_t n = host_bytes(a);
+    return n == host_bytes(b) && memcmp(a, b, n) == 0;
+}
+
+static int count_host(const struct ps_waiting *w, const char *peer)
+{
+    int n = 0;
+    for (int i = 0; i < w->n; i++)
+        n += same_host(w->waiter[i].peer, peer);
+    return n;
+}
+
+/* Of the host that has most (the newcomer's, if it has as many), the one heard of longest ago. */
+static struct ps_waiter *weakest(struct ps_waiting *w, const char *newcomer)
+{
+    struct ps_waiter *weakest = NULL;
+    const char *host = newcomer;
+    int most = count_host(w, newcomer);
+    for (int i = 0; i < w->n; i++) {
+        int n = count_host(w, w->waiter[i].peer);
+        if (n > most) {
+            most = n;
+            host = w->waiter[i].peer;
+        }
+    }
+    for (int i = 0; i < w->n; i++)
+        if (same_host(w->waiter[i].peer, host) &&
+            (!weakest || w->waiter[i].heard_ns < weakest->heard_ns))
+            weakest = &w->waiter[i];
+    return weakest;
+}
+
+void ps_waiting_put(struct ps_waiting *w, const struct ps_waiter *who)
+{
+    struct ps_waiter *place = ps_waiting_find(w, who->incarnation);
+    struct ps_waiter *same = ps_waiting_member(w, who->member);
+    if (same && place && same != place) {
+        ps_waiting_drop(w, same);
+        place = ps_waiting_find(w, who->incarnation);
+    }
+    if (!place)
+        place = same;
+    if (!place && w->n == WAITING_MAX)
+        place = weakest(w, who->peer);
+    if (!place)
+        place = &w->waiter[w->n++];
+    *place = *who;
+}

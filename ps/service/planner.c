@@ -1,0 +1,185 @@
+/* ps/service/planner.c - see planner.h. */
+#include "ps/service/planner.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum status copy_servers(const struct hosts *from, struct hosts *to)
+{
+    return hosts_copy((const char *const *)from->addr, (size_t)from->n, to);
+}
+
+static enum status set_members(struct net_plan *p, const int *member, int n)
+{
+    p->member = malloc((size_t)(n > 0 ? n : 1) * sizeof *p->member);
+    if (!p->member)
+        return ST_NOMEM;
+    for (int i = 0; i < n; i++)
+        p->member[i] = member ? member[i] : i;
+    p->n_members = n;
+    return ST_OK;
+}
+
+uint64_t plan_position(const struct ps_manifest *m)
+{
+    struct net_place place = {.n_members = m->job.sync_mode == JOB_SYNC ? m->job.n_workers : 1};
+    return m->progress.known ? m->progress.position
+                             : net_place_position(&place, m->job.batch, m->step);
+}
+
+enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
+{
+    enum status st = ST_NOMEM;
+    const struct chunks *c = f->join->chunks;
+    struct net_plan *p = calloc(1, sizeof *p);
+    TRY(p ? ST_OK : ST_NOMEM);
+    *p = (struct net_plan){.generation = f->generation, .job = f->join->job, .source = PLAN_FIRST};
+    if (f->from) {
+        p->source = PLAN_CHECKPOINT;
+        p->step = f->from->step;
+        p->position = plan_position(f->from);
+        snprintf(p->restore, sizeof p->restore, "%s", f->restore);
+    }
+    TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &p->chunks));
+    TRY(set_members(p, f->member, f->member ? f->n_members : p->job.n_workers));
+    TRY(copy_servers(f->servers, &p->servers));
+    p->shard = malloc((size_t)p->chunks->n_chunks * sizeof *p->shard);
+    TRY(p->shard ? ST_OK : ST_NOMEM);
+    TRY(chunks_shard(p->chunks, p->servers.n, p->shard));
+    *out = p;
+    p = NULL;
+done:
+    net_plan_free(p);
+    return st;
+}
+
+/* The new map, from that of the plan before. */
+static enum status set_shard(struct net_plan *p, const struct net_plan *base)
+{
+    int *prev = malloc((size_t)p->servers.n * sizeof *prev);
+    p->shard = malloc((size_t)p->chunks->n_chunks * sizeof *p->shard);
+    enum status st = prev && p->shard ? ST_OK : ST_NOMEM;
+    if (st == ST_OK) {
+        for (int i = 0; i < p->servers.n; i++)
+            prev[i] = net_plan_server(base, p->servers.addr[i]);
+        st = chunks_reshard(p->chunks, base->servers.n, base->shard, prev, p->servers.n, p->shard);
+    }
+    free(prev);
+    return st;
+}
+
+enum status plan_make_next(const struct plan_next *n, struct net_plan **out)
+{
+    enum status st = ST_NOMEM;
+    const struct net_plan *base = n->base;
+    struct net_plan *p = calloc(1, sizeof *p);
+    TRY(p ? ST_OK : ST_NOMEM);
+    *p = (struct net_plan){.generation = n->generation,
+                           .step = n->step,
+                           .position = n->position,
+                           .job = base->job,
+                           .source = n->source};
+    if (n->source == PLAN_CHECKPOINT)
+        snprintf(p->restore, sizeof p->restore, "%s", n->restore);
+    TRY(chunks_create(base->chunks->params, base->chunks->n_params, base->chunks->chunk_bytes,
+                      &p->chunks));
+    TRY(set_members(p, n->member, n->n_members));
+    TRY(copy_servers(n->servers, &p->servers));
+    TRY(set_shard(p, base));
+    if (n->source == PLAN_MEMORY) {
+        size_t bytes = (size_t)p->chunks->n_chunks * sizeof *p->held_by;
+        p->before = base->generation;
+        TRY(copy_servers(&base->servers, &p->holders));
+        p->held_by = malloc(bytes);
+        TRY(p->held_by ? ST_OK : ST_NOMEM);
+        memcpy(p->held_by, base->shard, bytes);
+    }
+    *out = p;
+    p = NULL;
+done:
+    net_plan_free(p);
+    return st;
+}
+
+/* The files that have a chunk of now, of those of the checkpoint: wanted[n_files]. */
+static void find_files(const struct ps_manifest *m, const struct net_chunk *c,
+                       unsigned char *wanted)
+{
+    const struct chunks *then = m->chunks;
+    int low = 0, high = then->n_chunks;
+    while (low < high) { /* the first chunk that ends behind the beginning of this one */
+        int mid = (low + high) / 2;
+        if (then->chunks[mid].first + then->chunks[mid].n_elems <= c->first)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    memset(wanted, m->shard == NULL, (size_t)m->n_files); /* not recorded: it may be any */
+    for (; m->shard && low < then->n_chunks && then->chunks[low].first < c->first + c->n_elems;
+         low++)
+        wanted[m->shard[low]] = 1;
+}
+
+static int can_read(const unsigned char *wanted, int n_files, const unsigned char *reads,
+                    int n_servers, int server)
+{
+    int can = 1;
+    for (int i = 0; i < n_files; i++)
+        can &= !wanted[i] || reads[i * n_servers + server];
+    return can;
+}
+
+enum status plan_restrict(struct net_plan *p, const struct ps_manifest *m,
+                          const unsigned char *reads)
+{
+    int n = p->servers.n;
+    unsigned char *wanted = malloc((size_t)m->n_files);
+    int64_t *elems = calloc((size_t)n, sizeof *elems);
+    enum status st = wanted && elems ? ST_OK : ST_NOMEM;
+    for (int i = 0; i < p->chunks->n_chunks && st == ST_OK; i++)
+        elems[p->shard[i]] += p->chunks->chunks[i].n_elems;
+    for (int i = 0; i < p->chunks->n_chunks && st == ST_OK; i++) {
+        const struct net_chunk *c = &p->chunks->chunks[i];
+        int best = -1;
+        find_files(m, c, wanted);
+        if (can_read(wanted, m->n_files, reads, n, p->shard[i]))
+            continue;
+        for (int k = 0; k < n; k++)
+            if (can_read(wanted, m->n_files, reads, n, k) && (best < 0 || elems[k] < elems[best]))
+                best = k;
+        if (best >= 0) {
+            elems[p->shard[i]] -= c->n_elems;
+            elems[best] += c->n_elems;
+            p->shard[i] = best;
+        }
+        st = best >= 0 ? ST_OK : ST_NOT_FOUND;
+    }
+    free(wanted);
+    free(elems);
+    return st;
+}
+
+int64_t plan_bytes(const struct net_plan *p, int server)
+{
+    int64_t elems = 0;
+    for (int i = 0; i < p->chunks->n_chunks; i++)
+        if (p->shard[i] == server)
+            elems += p->chunks->chunks[i].n_elems;
+    return elems * (int64_t)sizeof(float);
+}
+
+void plan_moves(const struct net_plan *from, const struct net_plan *to, const char *address,
+                int gets, int64_t *bytes, int *n_chunks)
+{
+    int before = net_plan_server(from, address), after = net_plan_server(to, address);
+    *bytes = 0;
+    *n_chunks = 0;
+    for (int i = 0; i < to->chunks->n_chunks; i++) {
+        int had = before >= 0 && from->shard[i] == before;
+        int has = after >= 0 && to->shard[i] == after;
+        if (gets ? has && !had : had && !has) {
+            *bytes += to->chunks->chunks[i].n_elems * (int64_t)sizeof(float);
+            (*n_chunks)++;
+        }
+    }
+}

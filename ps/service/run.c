@@ -1,0 +1,113 @@
+/* ps/service/run.c - see run.h. */
+#include "ps/service/run.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/term.h"
+#include "ps/store/handover.h"
+#include <stdlib.h>
+
+static enum status load_chunk(void *ctx, int chunk, float *value, float *slots, int64_t *version)
+{
+    const struct run_config *cfg = ctx;
+    const struct net_chunk *c = &cfg->plan->chunks->chunks[chunk];
+    return ps_restore_read(cfg->restore, c->first, c->n_elems, value, slots, version);
+}
+
+static enum status load(const struct run_config *cfg, const struct run *r)
+{
+    uint64_t *list = NULL;
+    size_t n;
+    enum status st = ST_OK;
+    TRY(ps_store_load(r->store, load_chunk, (void *)cfg));
+    if (!cfg->restore)
+        return ST_OK; /* a server that has no chunks needs none */
+    TRY(ps_restore_samples(cfg->restore, &list, &n));
+    st = ps_store_set_samples(r->store, list, n);
+    if (st != ST_OK)
+        LOG_E("generation " TERM_FMT " cannot begin: the checkpoint's list of %zu samples: %s",
+              TERM_ARG(r->generation), n, status_text(st));
+done:
+    free(list);
+    return st;
+}
+
+static enum status gather(const struct run_config *cfg, const struct run *r)
+{
+    const struct ps_gather_request request = {.plan = r->plan,
+                                              .self = r->self,
+                                              .address = cfg->address,
+                                              .to = r->store,
+                                              .before = cfg->before ? cfg->before->store : NULL};
+    return ps_gather_run(cfg->gather, &request);
+}
+
+enum status run_create(const struct run_config *cfg, struct run **out)
+{
+    enum status st = ST_OK;
+    struct run *r = calloc(1, sizeof *r);
+    TRY(r ? ST_OK : ST_NOMEM);
+    atomic_init(&r->refs, 1);
+    TRY(net_plan_copy(cfg->plan, &r->plan));
+    const struct net_plan *p = r->plan;
+    r->generation = p->generation;
+    r->job = p->job;
+    r->chunks = p->chunks;
+    r->start_ns = clock_now_ns();
+    r->self = net_plan_server(p, cfg->address);
+    r->members = calloc((size_t)p->n_members, sizeof *r->members);
+    TRY(r->members ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < p->n_members; i++)
+        r->members[i].missing_ns = r->start_ns;
+    for (int i = 0; i < p->chunks->n_chunks; i++)
+        if (p->shard[i] == r->self)
+            r->n_bytes += (size_t)p->chunks->chunks[i].n_elems * sizeof(float);
+    struct ps_store_config store = cfg->store;
+    store.chunks = p->chunks;
+    store.job = &p->job;
+    store.server = p->shard;
+    store.self = r->self;
+    store.generation = p->generation;
+    store.position = p->position;
+    store.n_members = p->n_members;
+    store.member = p->member;
+    TRY(ps_store_create(&store, &r->store));
+    if (p->source == PLAN_CHECKPOINT)
+        TRY(load(cfg, r));
+    else if (p->source == PLAN_MEMORY)
+        TRY(gather(cfg, r));
+    *out = r;
+    return ST_OK;
+done:
+    run_unref(r);
+    return st;
+}
+
+struct run *run_ref(struct run *r)
+{
+    atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+    return r;
+}
+
+void run_unref(struct run *r)
+{
+    if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    ps_store_destroy(r->store);
+    net_plan_free(r->plan);
+    free(r->members);
+    free(r);
+}
+
+uint64_t run_position(const struct run *r, int64_t step)
+{
+    return net_plan_position(r->plan, step);
+}
+
+struct ps_progress run_progress(const struct run *r, int64_t step)
+{
+    return (struct ps_progress){.known = 1,
+                                .position = run_position(r, step),
+                                .n_members = r->plan->n_members,
+                                .member = r->plan->member,
+                                .servers = r->plan->servers};
+}

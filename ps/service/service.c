@@ -1,0 +1,265 @@
+/* ps/service/service.c - see service.h: pieces and streams.
+ *
+ * A `caller` belongs to a stream: it remembers, from one piece to the next, the run and the member
+ * that speaks, so that a piece on its way to the store takes no lock that all share. The store
+ * knows streams by number (stream_table.h) and says for which one an answer is. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "ps/service/service_impl.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* One stream's; touched by the thread that handles its frames, one after the other. */
+struct caller {
+    uint64_t number;            /* in the table of streams */
+    struct run *run;            /* the run it speaks to, a reference; NULL at first */
+    struct net_frame_head head; /* the last that enter_run looked at */
+};
+
+static struct net_piece piece_of(const struct ps_answer *a)
+{
+    return (struct net_piece){.kind = a->kind,
+                              .chunk = a->chunk,
+                              .step = a->step,
+                              .dtype = a->dtype,
+                              .crc32c = a->crc32c,
+                              .samples = a->samples};
+}
+
+static void count_sent(struct ps_service *s, const struct ps_answer *a)
+{
+    if (a->payload)
+        atomic_fetch_add_explicit(&s->sent_bytes, a->payload->bytes, memory_order_relaxed);
+}
+
+void service_people_changed(void *ctx)
+{
+    struct ps_service *s = ctx;
+    if (s->cfg.people_changed)
+        s->cfg.people_changed(s->cfg.ctx);
+}
+
+/* The store's answer to an earlier piece. Without its stream it is lost: the member asks again. */
+void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                    const struct ps_answer *a)
+{
+    struct ps_service *s = ctx;
+    struct net_piece piece = piece_of(a);
+    count_sent(s, a);
+    ps_streams_send(s->streams, from, head, &piece, a->payload);
+}
+
+/* The run that the caller's piece belongs to; the caller keeps a reference. Notes over which stream
+ * a member speaks. NULL: no job yet. Without a lock where nothing has changed since the last piece:
+ * the caller's reference keeps its run's address from being used again. */
+static struct run *enter_run(struct ps_service *s, const struct net_frame_head *head,
+                             struct net_stream *stream, struct caller *c)
+{
+    if (c->run && c->run == s->run && frame_same_head(head, &c->head))
+        return c->run;
+    struct run *old = c->run;
+    uint64_t before = 0; /* the member's stream */
+    int trusted = 0, news = 0;
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run;
+    if (r) {
+        run_ref(r);
+        if (head->generation == r->generation && head->member < (uint32_t)r->plan->n_members) {
+            struct member *m = &r->members[head->member];
+            if (m->incarnation == head->incarnation) {
+                before = m->stream != c->number ? m->stream : 0;
+                trusted = 1;
+                news = m->missing_ns != 0;
+                m->stream = c->number;
+                m->missing_ns = 0;
+                m->spoke = 1;
+            }
+        }
+    }
+    c->run = r;
+    c->head = *head;
+    pthread_mutex_unlock(&s->lock);
+    net_stream_trust(stream, trusted);
+    if (before)
+        ps_streams_doubt(s->streams, before);
+    if (news)
+        service_people_changed(s);
+    if (r && !net_stream_is_local(stream))
+        ps_store_sum(r->store);
+    if (r) /* of each chunk, an answer to a PUSH and one to a PULL may be on their way */
+        net_stream_set_limit(stream, 2 * r->n_bytes);
+    run_unref(old);
+    return r;
+}
+
+static void fail_stream(struct net_stream *stream, const struct net_frame_head *head,
+                        uint32_t chunk, const char *why)
+{
+    LOG_FEW("piece from member %" PRIu32 " at %s refused, its stream ends: %s", head->member,
+            net_stream_peer(stream), why);
+    net_stream_fail(stream, head, chunk, why);
+}
+
+/* What is kept of a stream, made at its first piece; NULL if it cannot be. */
+static struct caller *caller_of(struct ps_service *s, struct net_stream *stream)
+{
+    struct caller *c = net_stream_user(stream);
+    if (c)
+        return c;
+    c = calloc(1, sizeof *c);
+    if (c)
+        c->number = ps_streams_open(s->streams, stream);
+    if (c && !c->number) {
+        free(c);
+        c = NULL;
+    }
+    net_stream_set_user(stream, c);
+    return c;
+}
+
+static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
+                     const struct net_piece *piece)
+{
+    struct ps_service *s = ctx;
+    struct ps_answer now;
+    struct caller *c = caller_of(s, stream);
+    if (!c) {
+        fail_stream(stream, head, piece->chunk, "the server is out of memory or of streams");
+        return;
+    }
+    atomic_fetch_add_explicit(&s->received_bytes, piece->payload.bytes, memory_order_relaxed);
+    struct run *r = enter_run(s, head, stream, c);
+    if (!r) {
+        fail_stream(stream, head, piece->chunk, "this server has no job yet; Join comes first");
+        return;
+    }
+    ps_store_piece(r->store, head, piece, c->number, clock_now_ns(), &now);
+    if (now.replaced) {
+        net_stream_close(stream, now.why);
+    } else if (now.kind == PIECE_REFUSED) {
+        fail_stream(stream, head, piece->chunk, now.why);
+    } else if (now.kind != PIECE_NONE) {
+        struct net_piece answer = piece_of(&now);
+        count_sent(s, &now);
+        net_stream_send(stream, head, &answer, now.payload, 0,
+                        now.payload ? now.payload->bytes : 0);
+    }
+    buf_unref(now.payload);
+}
+
+static void on_stream_closed(void *ctx, struct net_stream *stream)
+{
+    struct ps_service *s = ctx;
+    struct caller *c = net_stream_user(stream);
+    if (!c)
+        return;
+    ps_streams_close(s->streams, c->number);
+    service_forget_stream(s, c->number);
+    net_stream_set_user(stream, NULL);
+    run_unref(c->run);
+    free(c);
+}
+
+enum status ps_service_create(const struct ps_service_config *cfg, struct ps_service **out)
+{
+    struct ps_service *s = calloc(1, sizeof *s);
+    if (!s)
+        return ST_NOMEM;
+    s->cfg = *cfg;
+    if (!cfg->address)
+        s->cfg.address = cfg->ps_hosts->addr[cfg->self];
+    if (ps_streams_create(&s->streams) != ST_OK || ps_gather_create(&s->gather) != ST_OK) {
+        ps_streams_destroy(s->streams);
+        free(s);
+        return ST_NOMEM;
+    }
+    pthread_mutex_init(&s->change, NULL);
+    pthread_mutex_init(&s->lock, NULL);
+    clock_cond_init(&s->wake);
+    s->has_ticker =
+        !cfg->no_ticker && pthread_create(&s->ticker, NULL, service_ticker_main, s) == 0;
+    if (!cfg->no_ticker && !s->has_ticker) {
+        LOG_E("no thread could be started; raise the limit on processes");
+        ps_service_destroy(s);
+        return ST_NOMEM;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+void ps_service_destroy(struct ps_service *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stopping = 1;
+    pthread_cond_broadcast(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    if (s->has_ticker)
+        pthread_join(s->ticker, NULL);
+    service_let_go(s->run);
+    free(s->late);
+    free(s->removed);
+    ps_streams_destroy(s->streams);
+    ps_gather_destroy(s->gather);
+    pthread_cond_destroy(&s->wake);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->change);
+    free(s);
+}
+
+static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
+                       uint64_t call)
+{
+    struct ps_service *s = ctx;
+    if (s->cfg.control)
+        s->cfg.control(s->cfg.ctx, server, request, call);
+    else
+        net_server_control_reply(server, call, NULL);
+}
+
+static void on_control_closed(void *ctx, uint64_t call)
+{
+    struct ps_service *s = ctx;
+    if (s->cfg.control_closed)
+        s->cfg.control_closed(s->cfg.ctx, call);
+}
+
+struct net_server_handler ps_service_handler(struct ps_service *s)
+{
+    return (struct net_server_handler){.ctx = s,
+                                       .join = service_join,
+                                       .leave = service_leave,
+                                       .control = on_control,
+                                       .control_closed = on_control_closed,
+                                       .fetch = service_fetch,
+                                       .piece = on_piece,
+                                       .stream_closed = on_stream_closed};
+}
+
+struct run *ps_service_run(struct ps_service *s, int *ended)
+{
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run ? run_ref(s->run) : NULL;
+    *ended = r && r->ended;
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+void ps_service_stats(struct ps_service *s, struct ps_service_stats *out)
+{
+    *out = (struct ps_service_stats){.steps = -1};
+    pthread_mutex_lock(&s->lock);
+    struct run *r = s->run;
+    if (r) {
+        run_ref(r);
+        int64_t end = r->ended ? r->end_ns : clock_now_ns();
+        out->seconds = (double)(end - r->start_ns) * 1e-9;
+    }
+    pthread_mutex_unlock(&s->lock);
+    out->received_bytes = atomic_load(&s->received_bytes);
+    out->sent_bytes = atomic_load(&s->sent_bytes);
+    if (r)
+        out->steps = ps_store_step(r->store);
+    run_unref(r);
+}

@@ -1,0 +1,80 @@
+/* ps/service/service_impl.h - what service.c (pieces and streams), membership.c (who joins and
+ * leaves), wait_lines.c and generation.c (one run after the other) share; private to them.
+ *
+ * Locks: the service's guards runs' members and is never held over a call into the store's chunks
+ * or the net. `change` is held over a whole begin, outside the service's. */
+#ifndef PS_SERVICE_SERVICE_IMPL_H
+#define PS_SERVICE_SERVICE_IMPL_H
+#include "ps/service/join_queue.h"
+#include "ps/service/run.h"
+#include "ps/service/service.h"
+#include "ps/service/stream_table.h"
+#include "ps/store/stragglers.h"
+#include <pthread.h>
+
+struct ps_service {
+    struct ps_service_config cfg; /* with an address */
+    struct ps_streams *streams;
+    pthread_mutex_t change; /* one begin at a time */
+    pthread_mutex_t lock;   /* guards run, the members in it, and all below up to the ticker */
+    pthread_cond_t wake;
+    struct run *_Atomic run; /* NULL before the first plan; written under the lock */
+    int stopping;
+    struct ps_waiting waiting;
+    int64_t first_asked_ns;  /* somebody else than worker 0 wanted to settle a job; 0: nobody */
+    struct ps_waiter setter; /* who settled the job, or is about to; incarnation 0: nobody */
+    uint64_t *removed;       /* incarnations of members that somebody had removed */
+    int n_removed;
+    struct ps_late_total *late; /* of the job's earlier generations, by index */
+    int n_late;
+    pthread_t ticker;
+    int has_ticker;
+    struct ps_gather *gather; /* of the begin under way */
+    _Atomic uint64_t received_bytes, sent_bytes;
+};
+
+/* service.c */
+void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                    const struct ps_answer *a);
+void service_people_changed(void *ctx);
+
+/* membership.c: of the handler. */
+void service_join(void *ctx, const struct net_join *req, const char *peer,
+                  struct net_join_reply *reply);
+void service_leave(void *ctx, const struct net_leave *leave);
+/* A stream has closed: its member has none now. */
+void service_forget_stream(struct ps_service *s, uint64_t stream);
+
+/* wait_lines.c: the ticker's thread. */
+void *service_ticker_main(void *arg);
+
+/* admission.c; all under the lock. */
+int service_max_workers(const struct ps_service *s);
+/* 1: no job is settled yet, and this worker has to wait for the one that is to, as `why` says. */
+int service_waits_for_first(struct ps_service *s, const struct net_join *req, char *why,
+                            size_t why_bytes);
+/* Its job is to be the one in force; two that come at once do not change places. */
+void service_note_setter(struct ps_service *s, const struct net_join *req, const char *peer);
+/* Adds to why another job is refused whose the one in force is, and what can be done. */
+void service_name_setter(const struct ps_service *s, const struct net_join *req, char *why,
+                         size_t why_bytes);
+/* WELCOME: there is room for one that is in no plan; RETRY: there may be soon. */
+enum join_answer service_check_room(const struct ps_service *s, const struct run *r,
+                                    const struct net_join *req, char *why, size_t why_bytes);
+
+/* generation.c */
+/* Of the handler. */
+void service_fetch(void *ctx, const struct net_fetch_request *request,
+                   struct net_fetch_reply *reply);
+/* Gives back a reference to a run, and to each that is kept behind it. NULL is fine. */
+void service_let_go(struct run *r);
+/* 1 if all members are done, for the first time. Under the lock. */
+int service_end_run(struct run *r);
+/* The first plan, from what the first member brings, where nobody else makes plans. ST_OK also if
+ * there is one already; else a sentence in `why`. */
+enum status service_first_plan(struct ps_service *s, const struct net_join *req, char *why,
+                               size_t why_bytes);
+/* The job is done: its lines, and done. */
+void service_tell_done(struct ps_service *s, struct run *r);
+
+#endif

@@ -1,0 +1,318 @@
+/* ps/service/shard_fetch.c - see shard_fetch.h. */
+#include "ps/service/shard_fetch.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/term.h"
+#include "net/exchange/fetch_client.h"
+#include "ps/store/handover.h"
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STALL_MS = 60000, /* how long no chunk may come; twice as long after each try that brought */
+    STALL_MAX_MS = 960000, /* none, up to this: a large chunk over a very slow link */
+    LINE_MS = 5000,        /* how often it is said how far it is */
+};
+
+/* Chunks that a run fetched which did not succeed. */
+struct kept {
+    uint64_t before;
+    int64_t step;
+    int n;                  /* of the job; 0: nothing is kept */
+    struct ps_taken *chunk; /* by number; value NULL: not that one */
+};
+
+struct ps_gather {
+    struct kept kept; /* of the thread that runs, as the next */
+    int64_t stall_ms;
+
+    pthread_mutex_t lock;            /* guards all below */
+    uint64_t cancelled;              /* generation; GATHER_ALL stays */
+    uint64_t generation;             /* that the client fetches for */
+    struct net_fetch_client *client; /* NULL: nothing is being fetched */
+};
+
+/* One run. */
+struct gathering {
+    struct ps_gather *g;
+    const struct ps_gather_request *r;
+    int *chunk;    /* wanted from the present holder */
+    uint8_t *here; /* [n_chunks] came from another server, now or in an earlier run */
+
+    /* Of the present holder. */
+    const char *from;
+    int n, n_here, n_new; /* chunks; new: in this run */
+    double mb, mb_here;
+    int64_t line_ns; /* the next line */
+};
+
+enum status ps_gather_create(struct ps_gather **out)
+{
+    struct ps_gather *g = calloc(1, sizeof *g);
+    if (!g)
+        return ST_NOMEM;
+    g->stall_ms = STALL_MS;
+    pthread_mutex_init(&g->lock, NULL);
+    *out = g;
+    return ST_OK;
+}
+
+void ps_gather_forget(struct ps_gather *g)
+{
+    for (int i = 0; i < g->kept.n; i++)
+        ps_taken_drop(&g->kept.chunk[i]);
+    free(g->kept.chunk);
+    g->kept = (struct kept){.n = 0};
+    g->stall_ms = STALL_MS;
+}
+
+void ps_gather_destroy(struct ps_gather *g)
+{
+    if (!g)
+        return;
+    ps_gather_forget(g);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+/* Under the lock. */
+static int is_cancelled(const struct ps_gather *g, uint64_t generation)
+{
+    return g->cancelled == generation || g->cancelled == GATHER_ALL;
+}
+
+void ps_gather_cancel(struct ps_gather *g, uint64_t generation)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->cancelled != GATHER_ALL)
+        g->cancelled = generation;
+    if (g->client && is_cancelled(g, g->generation))
+        net_fetch_cancel(g->client);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* The client that a cancel is to end; ST_CANCELLED: one came before. */
+static enum status set_client(struct ps_gather *g, struct net_fetch_client *client,
+                              uint64_t generation)
+{
+    pthread_mutex_lock(&g->lock);
+    g->client = client;
+    g->generation = generation;
+    enum status st = is_cancelled(g, generation) ? ST_CANCELLED : ST_OK;
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+static enum status take_own(const struct ps_gather_request *r, int chunk)
+{
+    struct ps_taken taken;
+    enum status st =
+        r->before ? ps_store_take(r->before, chunk, r->plan->step, &taken) : ST_NOT_FOUND;
+    if (st != ST_OK) {
+        LOG_E("generation " TERM_FMT " cannot begin: chunk %d of generation " TERM_FMT
+              " is not here at step %" PRId64,
+              TERM_ARG(r->plan->generation), chunk, TERM_ARG(r->plan->before), r->plan->step);
+        return st;
+    }
+    st = ps_store_give(r->to, chunk, &taken);
+    ps_taken_drop(&taken);
+    return st;
+}
+
+/* Of the chunk with its slots. */
+static double megabytes(const struct net_plan *p, int chunk)
+{
+    const struct net_chunk *c = &p->chunks->chunks[chunk];
+    int averages = p->chunks->params[c->param].rule == PARAM_AVERAGE;
+    int n_slots = averages ? 0 : optim_n_slots(&p->job.optim);
+    return (double)c->n_elems * sizeof(float) * (1 + n_slots) * 1e-6;
+}
+
+/* "23 of 97 chunks, 1.2 of 7.0 GB from HOST" */
+static void tell_progress(const struct gathering *run, const char *what)
+{
+    int large = run->mb >= 1000;
+    double unit = large ? 1000 : 1;
+    LOG_I("generation " TERM_FMT ": %d of %d chunks, %.1f of %.1f %s from %s%s",
+          TERM_ARG(run->r->plan->generation), run->n_here, run->n, run->mb_here / unit,
+          run->mb / unit, large ? "GB" : "MB", run->from, what);
+}
+
+static void note_here(struct gathering *run, int chunk)
+{
+    run->here[chunk] = 1;
+    run->n_here++;
+    run->mb_here += megabytes(run->r->plan, chunk);
+}
+
+static enum status on_fetched(void *ctx, const struct net_fetched *c)
+{
+    struct gathering *run = ctx;
+    const struct ps_gather_request *r = run->r;
+    if (job_in_lockstep(&r->plan->job) && c->version != r->plan->step)
+        return ST_PROTOCOL;
+    const struct ps_copied copied = {.version = c->version,
+                                     .value = c->value,
+                                     .slots = c->slots,
+                                     .n_value = c->n_value,
+                                     .n_slots = c->n_slots,
+                                     .samples = c->samples,
+                                     .n_samples = c->n_samples};
+    enum status st = ps_store_copy(r->to, c->chunk, &copied);
+    if (st != ST_OK)
+        return st;
+    note_here(run, c->chunk);
+    run->n_new++;
+    run->g->stall_ms = STALL_MS;
+    if (clock_now_ns() >= run->line_ns && run->n_here < run->n) {
+        tell_progress(run, "");
+        run->line_ns = clock_deadline_ns(LINE_MS);
+    }
+    return ST_OK;
+}
+
+/* This server's chunks that the holder of that number has: how many are wanted, and which of them
+ * are not here yet. */
+static int count_wanted(struct gathering *run, int holder)
+{
+    const struct net_plan *p = run->r->plan;
+    int n = 0;
+    run->from = p->holders.addr[holder];
+    run->n = run->n_here = run->n_new = 0;
+    run->mb = run->mb_here = 0;
+    run->line_ns = clock_deadline_ns(LINE_MS);
+    for (int i = 0; i < p->chunks->n_chunks; i++) {
+        if (p->shard[i] != run->r->self || p->held_by[i] != holder)
+            continue;
+        run->n++;
+        run->mb += megabytes(p, i);
+        if (run->here[i])
+            note_here(run, i);
+        else
+            run->chunk[n++] = i;
+    }
+    return n;
+}
+
+static void tell_end(const struct gathering *run, enum status st, const char *why)
+{
+    const struct net_plan *p = run->r->plan;
+    if (st == ST_OK)
+        LOG_I("%d chunks, %.1f MB came from %s", run->n_new, run->mb, run->from);
+    else if (st == ST_CANCELLED)
+        tell_progress(run, ", then it was given up");
+    else
+        LOG_E("generation " TERM_FMT " cannot begin yet: %d of %d chunks of generation " TERM_FMT
+              " are still to come from %s: %s",
+              TERM_ARG(p->generation), run->n - run->n_here, run->n, TERM_ARG(p->before), run->from,
+              why[0] ? why : status_text(st));
+}
+
+static enum status fetch_from(struct gathering *run, int holder)
+{
+    struct ps_gather *g = run->g;
+    const struct net_plan *p = run->r->plan;
+    struct net_fetch_client *client = NULL;
+    char why[CONTROL_TEXT_BYTES] = "";
+    struct net_fetch_request request = {.generation = p->before,
+                                        .step = p->step,
+                                        .n = count_wanted(run, holder),
+                                        .chunk = run->chunk};
+    if (request.n == 0)
+        return ST_OK;
+    if (run->n_here > 0)
+        tell_progress(run, " are here already");
+    enum status st = net_fetch_create(run->from, &client);
+    if (st != ST_OK)
+        goto done;
+    TRY(set_client(g, client, p->generation));
+    st = net_fetch_run(client, &request, g->stall_ms, on_fetched, run, why);
+done:
+    set_client(g, NULL, 0);
+    net_fetch_destroy(client);
+    if (st == ST_DEADLINE && run->n_new == 0 && g->stall_ms < STALL_MAX_MS)
+        g->stall_ms *= 2;
+    tell_end(run, st, why);
+    return st;
+}
+
+/* What an earlier run fetched. */
+static enum status give_kept(struct gathering *run, int own)
+{
+    enum status st = ST_OK;
+    const struct net_plan *p = run->r->plan;
+    struct kept *kept = &run->g->kept;
+    int64_t stall_ms = run->g->stall_ms;
+    if (kept->before != p->before || kept->step != p->step || kept->n != p->chunks->n_chunks) {
+        ps_gather_forget(run->g);
+        return ST_OK;
+    }
+    for (int i = 0; i < kept->n; i++) {
+        if (!kept->chunk[i].value || p->shard[i] != run->r->self || p->held_by[i] == own)
+            continue;
+        TRY(ps_store_give(run->r->to, i, &kept->chunk[i]));
+        run->here[i] = 1;
+    }
+done:
+    ps_gather_forget(run->g);
+    run->g->stall_ms = stall_ms;
+    return st;
+}
+
+/* Without memory they are fetched again. */
+static void keep(struct gathering *run)
+{
+    const struct net_plan *p = run->r->plan;
+    struct kept *kept = &run->g->kept;
+    kept->chunk = calloc((size_t)p->chunks->n_chunks + 1, sizeof *kept->chunk);
+    if (!kept->chunk)
+        return;
+    kept->before = p->before;
+    kept->step = p->step;
+    kept->n = p->chunks->n_chunks;
+    for (int i = 0; i < kept->n; i++)
+        if (run->here[i])
+            ps_store_take(run->r->to, i, p->step, &kept->chunk[i]);
+}
+
+static enum status gather(struct gathering *run)
+{
+    const struct ps_gather_request *r = run->r;
+    const struct net_plan *p = r->plan;
+    int own = hosts_find(&p->holders, r->address);
+    enum status st, first = ST_OK;
+    TRY(give_kept(run, own));
+    for (int i = 0; i < p->chunks->n_chunks; i++)
+        if (p->shard[i] == r->self && p->held_by[i] == own)
+            TRY(take_own(r, i));
+    for (int i = 0; i < p->holders.n && st != ST_CANCELLED; i++) {
+        st = i == own ? ST_OK : fetch_from(run, i);
+        if (first == ST_OK || st == ST_CANCELLED)
+            first = st;
+    }
+    st = first;
+done:
+    if (st != ST_OK)
+        keep(run);
+    return st;
+}
+
+enum status ps_gather_run(struct ps_gather *g, const struct ps_gather_request *request)
+{
+    enum status st = ST_NOMEM;
+    size_t n = (size_t)request->plan->chunks->n_chunks + 1;
+    struct gathering run = {.g = g,
+                            .r = request,
+                            .chunk = malloc(n * sizeof *run.chunk),
+                            .here = calloc(n, sizeof *run.here)};
+    if (run.chunk && run.here)
+        st = gather(&run);
+    else
+        LOG_E("generation " TERM_FMT " cannot begin: out of memory",
+              TERM_ARG(request->plan->generation));
+    free(run.chunk);
+    free(run.here);
+    return st;
+}

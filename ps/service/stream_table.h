@@ -1,0 +1,31 @@
+/* ps/service/stream_table.h - a server's open streams by number, so that an answer that comes
+ * later finds the stream its piece came on, or learns that it has gone. Each stream has its own
+ * lock, held to look it up alone; none is shared by all on the way of a piece or an answer. A
+ * number is never used twice.
+ * Owns:    its table.
+ * Threads: any; no lock is held while a stream is used, nor does close wait for who uses it.
+ * Errors:  none but those said below. */
+#ifndef PS_SERVICE_STREAM_TABLE_H
+#define PS_SERVICE_STREAM_TABLE_H
+#include "net/rpc/server.h"
+
+enum { PS_STREAMS_MAX = 16384 };
+
+struct ps_streams;
+enum status ps_streams_create(struct ps_streams **out);
+void ps_streams_destroy(struct ps_streams *s); /* NULL is fine */
+
+/* The stream's number; 0: no memory, or PS_STREAMS_MAX are open. */
+uint64_t ps_streams_open(struct ps_streams *s, struct net_stream *stream);
+/* By the handler's stream_closed: from now on it is not found. Who found it before has a reference,
+ * and what it sends is dropped. */
+void ps_streams_close(struct ps_streams *s, uint64_t number);
+/* As net_stream_send, with the whole of `payload`; nothing if the stream has closed. */
+void ps_streams_send(struct ps_streams *s, uint64_t number, const struct net_frame_head *head,
+                     const struct net_piece *piece, struct buf *payload);
+/* As net_stream_close; nothing if the stream has closed. */
+void ps_streams_end(struct ps_streams *s, uint64_t number, const char *why);
+/* No member speaks over it any more, as far as is known; nothing if the stream has closed. */
+void ps_streams_doubt(struct ps_streams *s, uint64_t number);
+
+#endif

@@ -1,0 +1,98 @@
+/* ps/service/wait_lines.c - see service.h: now and then a line names whom training waits for. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "ps/service/service_impl.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* "worker 1 (10.0.0.7:2223), worker 3, and 5 more" */
+struct names {
+    char text[400];
+    size_t at;
+    int n;
+};
+
+static void add_name(struct names *l, struct ps_service *s, int member, const char *note)
+{
+    if (l->n++ >= 4)
+        return;
+    const char *sep = l->n > 1 ? ", " : "";
+    int n =
+        member < s->cfg.worker_hosts->n
+            ? snprintf(l->text + l->at, sizeof l->text - l->at, "%sworker %d (%.60s)%s", sep,
+                       member, s->cfg.worker_hosts->addr[member], note)
+            : snprintf(l->text + l->at, sizeof l->text - l->at, "%sworker %d%s", sep, member, note);
+    l->at += (size_t)n < sizeof l->text - l->at ? (size_t)n : 0;
+}
+
+static void end_names(struct names *l)
+{
+    if (l->n > 4)
+        snprintf(l->text + l->at, sizeof l->text - l->at, ", and %d more", l->n - 4);
+}
+
+/* Before the first join all are waited for, later those that have not come or went away. */
+static int name_absent(struct ps_service *s, struct run *r, struct names *l)
+{
+    int n = r ? r->plan->n_members : s->cfg.worker_hosts->n;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < n; i++) {
+        const struct member *m = r ? &r->members[i] : NULL;
+        int index = r ? r->plan->member[i] : i;
+        if (m && m->done)
+            continue;
+        if (!m || m->incarnation == 0)
+            add_name(l, s, index, "");
+        else if (m->leaving && m->missing_ns)
+            add_name(l, s, index, ", which left");
+    }
+    pthread_mutex_unlock(&s->lock);
+    end_names(l);
+    return l->n > 0 || !r;
+}
+
+static void tell_who_is_missing(struct ps_service *s, struct run *r, int64_t wait_ns)
+{
+    struct names absent = {.n = 0}, late = {.n = 0};
+    int64_t step = 0;
+    if (name_absent(s, r, &absent)) {
+        LOG_I("waiting for %s to join", absent.n ? absent.text : "the first worker");
+        return;
+    }
+    int *missing = calloc((size_t)r->plan->n_members, sizeof *missing);
+    if (!missing)
+        return;
+    int n = ps_store_missing(r->store, clock_now_ns() - wait_ns, missing, &step);
+    for (int i = 0; n > 0 && i < r->plan->n_members; i++)
+        if (missing[i])
+            add_name(&late, s, r->plan->member[i], "");
+    end_names(&late);
+    if (late.n > 0)
+        LOG_W("step %" PRId64 " waits for %s", step, late.text);
+    free(missing);
+}
+
+void *service_ticker_main(void *arg)
+{
+    struct ps_service *s = arg;
+    int64_t ms = s->cfg.wait_line_ms > 0 ? s->cfg.wait_line_ms : 5000;
+    int64_t deadline = clock_deadline_ns(ms);
+    pthread_mutex_lock(&s->lock);
+    while (!s->stopping) {
+        if (clock_cond_wait(&s->wake, &s->lock, deadline) == 0)
+            continue;
+        deadline = clock_deadline_ns(ms);
+        struct run *r = s->run;
+        if (r && (r->ended || ps_store_stopped(r->store)))
+            continue;
+        if (r)
+            run_ref(r);
+        pthread_mutex_unlock(&s->lock);
+        tell_who_is_missing(s, r, ms * 1000000);
+        run_unref(r);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}

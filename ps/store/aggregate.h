@@ -1,0 +1,50 @@
+/* ps/store/aggregate.h - the contributions to one chunk at the step under way (invariant I2):
+ * summed in member order whatever the arrival. The next in order is added straight from the
+ * network's bytes; those ahead of their turn wait as copies, at most n_members - 1. The very last
+ * is not added: the pass that makes the new version takes it from where it lies (update.h).
+ * Owns:    the sum and the copies that wait.
+ * Threads: none; under the chunk's lock. Errors: ST_NOMEM. */
+#ifndef PS_STORE_AGGREGATE_H
+#define PS_STORE_AGGREGATE_H
+#include "net/wire/frame.h"
+#include "ps/store/pool.h"
+#include <stdint.h>
+
+struct ps_parked {
+    struct buf *copy; /* NULL: nothing waits */
+    float weight;
+};
+
+struct ps_aggregate {
+    struct ps_pool *pool; /* borrowed */
+    int shelf;            /* of the pool, borrowed likewise */
+    int n_members;
+    enum dtype dtype;         /* of the contributions */
+    size_t n;                 /* elements */
+    float *sum;               /* n; meaningful while next > 0 */
+    int next;                 /* the member whose turn it is; those below are in the sum */
+    int n_counted;            /* in the sum or waiting */
+    double weight;            /* total of those whose turn has come */
+    int64_t since_ns;         /* when the first contribution of this step came */
+    struct ps_parked *parked; /* n_members */
+    /* When all are there: the last one. It borrows the payload given to add, or last_span. */
+    struct net_payload last;
+    float last_weight;
+    struct net_span last_span;
+};
+
+/* a->n, n_members, dtype: set by the caller. */
+enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf);
+void ps_aggregate_free(struct ps_aggregate *a);
+/* Counts a contribution of n elements that is not here yet. On ST_NOMEM nothing has changed. */
+enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
+                             float weight, int64_t now_ns);
+/* Of all but the last, once all are there; NULL: there was but one. The sum of all is this plus
+ * last_weight * last. */
+const float *ps_aggregate_sum(const struct ps_aggregate *a);
+/* The factor that makes the sum of all a weighted mean. */
+float ps_aggregate_scale(const struct ps_aggregate *a);
+/* The step is done; the sum's memory is used for the next. */
+void ps_aggregate_reset(struct ps_aggregate *a);
+
+#endif

@@ -1,0 +1,261 @@
+/* ps/store/answers.c - see chunk_state.h: who is owed an answer, and who waits for whom. What is
+ * owed stands in the chunk, at its member; once the lock is released, answers are collected and
+ * sent in batches, so that no callback runs under a lock. Locks: a chunk's, then (inside buf_unref)
+ * its pool's. */
+#include "base/digest.h"
+#include "ps/store/chunk_state.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { ANSWER_BATCH = 64 };
+
+void chunk_state_refuse(struct ps_answer *answer, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(answer->text, sizeof answer->text, fmt, ap);
+    va_end(ap);
+    answer->kind = PIECE_REFUSED;
+    answer->why = answer->text;
+}
+
+/* Versions are summed up as they are made; those from before the first member that needs it, here.
+ */
+void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t number,
+                      enum dtype dtype, struct ps_answer *answer)
+{
+    struct ps_version *v = number == c->version ? &c->present : &c->previous;
+    int whole = dtype != v->dtype;
+    struct buf *payload = whole ? v->value : v->wire;
+    answer->step = (uint64_t)number;
+    answer->payload = buf_ref(payload);
+    answer->dtype = whole ? DTYPE_F32 : v->dtype;
+    answer->crc32c = 0;
+    if (!atomic_load(&s->sums))
+        return;
+    if (whole) {
+        answer->crc32c = digest_crc32c(0, payload->data, payload->bytes);
+        return;
+    }
+    if (!v->summed)
+        v->crc32c = digest_crc32c(0, payload->data, payload->bytes);
+    v->summed = 1;
+    answer->crc32c = v->crc32c;
+}
+
+static int64_t lowest_clock(const struct ps_store *s, const struct chunk_state *c)
+{
+    int64_t lowest = INT64_MAX;
+    for (int m = 0; m < s->n_members; m++)
+        if (!atomic_load_explicit(&s->left[m], memory_order_relaxed) &&
+            c->waiters[m].clock < lowest)
+            lowest = c->waiters[m].clock;
+    return lowest;
+}
+
+/* How far a member's clock may be for its answers to go out; where it does not matter there is no
+ * limit. */
+static int64_t clock_limit(const struct ps_store *s, const struct chunk_state *c)
+{
+    if (s->mode != CONSISTENCY_SSP || c->version >= s->job.train_steps)
+        return INT64_MAX;
+    return consistency_limit(lowest_clock(s, c), s->job.staleness, atomic_load(&s->n_restarts));
+}
+
+/* 1: the member's push is counted, but its answer has to wait for slower members. */
+static int is_ahead(const struct ps_store *s, const struct chunk_state *c, int member,
+                    int64_t limit)
+{
+    return c->waiters[member].clock > limit && !atomic_load(&s->left[member]);
+}
+
+/* In lockstep: this version and those above it are not sent in answer to pushes yet. */
+static int64_t withheld_from(const struct ps_store *s, const struct chunk_state *c)
+{
+    int last = s->lockstep && atomic_load_explicit(&s->hold_last, memory_order_relaxed);
+    return last && s->job.train_steps < c->end ? s->job.train_steps : c->end;
+}
+
+/* Where chunks go each at its own pace, pushes are answered all along, or others would not come to
+ * their end. There whoever has all steps asks for the last version by its number; in lockstep one
+ * that comes late, as it begins. */
+int chunk_state_keeps_last(const struct ps_store *s, int64_t number)
+{
+    return number >= s->job.train_steps &&
+           atomic_load_explicit(&s->hold_last, memory_order_relaxed);
+}
+
+/* The present version goes out to the member. What is averaged has no gradient to compensate. */
+static void note_sent(const struct ps_store *s, struct chunk_state *c, int member)
+{
+    struct waiter *w = &c->waiters[member];
+    if (s->job.delay_compensation <= 0 || c->param->rule == PARAM_AVERAGE)
+        return;
+    buf_unref(w->base);
+    w->base = buf_ref(c->present.value);
+    w->base_version = c->version;
+}
+
+void chunk_state_wait(struct chunk_state *c, const struct arrival *a)
+{
+    struct waiter *w = &c->waiters[a->head->member];
+    int64_t step = (int64_t)a->piece->step;
+    if (w->pusher == a->head->incarnation && w->push_step == step)
+        return; /* it does already */
+    w->pusher = a->head->incarnation;
+    w->push_step = step;
+    w->push_kind = PIECE_APPLIED;
+    w->push_ns = a->now_ns;
+}
+
+/* Holds an answer back that carries a version which is not sent yet: it goes out later. */
+static void withhold(const struct ps_store *s, struct chunk_state *c, const struct arrival *a,
+                     struct ps_answer *answer)
+{
+    struct waiter *w = &c->waiters[a->head->member];
+    if (!answer->payload || (int64_t)answer->step < withheld_from(s, c))
+        return;
+    chunk_state_wait(c, a);
+    w->push_step = (int64_t)answer->step - 1;
+    w->push_kind = answer->kind;
+    buf_unref(answer->payload);
+    *answer = (struct ps_answer){.kind = PIECE_NONE, .chunk = answer->chunk};
+}
+
+/* 1: the version that the push made is its answer, and goes out once the lock is released. */
+static int is_answered_next(const struct ps_store *s, const struct chunk_state *c, int member,
+                            int new_version)
+{
+    return new_version && c->version < withheld_from(s, c) &&
+           !is_ahead(s, c, member, clock_limit(s, c));
+}
+
+void chunk_state_answer(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
+                        int new_version, struct ps_answer *answer)
+{
+    int member = (int)a->head->member, push = a->piece->kind == PIECE_PUSH;
+    if (push)
+        withhold(s, c, a, answer);
+    if (answer->payload) {
+        note_sent(s, c, member);
+        answer->samples = chunk_state_samples(s, c, member);
+    }
+    if (answer->kind != PIECE_NONE)
+        return;
+    if (push)
+        c->waiters[member].push_from = a->from;
+    else
+        c->waiters[member].pull_from = a->from;
+    if (push && a->piece->ask_taken && !is_answered_next(s, c, member, new_version)) {
+        answer->kind = PIECE_TAKEN;
+        answer->step = a->piece->step;
+    }
+}
+
+uint64_t chunk_state_samples(const struct ps_store *s, const struct chunk_state *c, int member)
+{
+    return s->samples && c->chunk == 0 ? 1 + ps_samples_in_hand(s->samples, member) : 0;
+}
+
+struct target {
+    int member;
+    uint64_t samples;
+    uint64_t incarnation, from;
+    enum piece_kind kind;
+    enum { GIVE_WIRE, GIVE_WHOLE, GIVE_NOTHING, N_GIVES } give; /* WHOLE: fp32, versions are not */
+};
+
+/* Notes who is owed an answer, from member *from on. Under the chunk's lock. */
+static int collect_owed(struct ps_store *s, struct chunk_state *c, int *from, struct target *t)
+{
+    int n = 0, stopped = atomic_load(&s->stopped) && c->ended;
+    int64_t limit = clock_limit(s, c);
+    int push = c->version < withheld_from(s, c);
+    if (!stopped && atomic_load_explicit(&s->hold, memory_order_relaxed))
+        *from = s->n_members; /* ps_store_hold comes back to them */
+    for (; *from < s->n_members && n + 2 <= ANSWER_BATCH; (*from)++) {
+        struct waiter *w = &c->waiters[*from];
+        int before = n;
+        if (w->pusher &&
+            (stopped || (push && w->push_step < c->version && !is_ahead(s, c, *from, limit)))) {
+            t[n++] = (struct target){.incarnation = w->pusher,
+                                     .from = w->push_from,
+                                     .kind = w->push_kind,
+                                     .give = GIVE_WIRE};
+            w->pusher = 0;
+        }
+        if (w->puller &&
+            (stopped || (w->pull_step <= c->version && !chunk_state_keeps_last(s, w->pull_step)))) {
+            t[n++] =
+                (struct target){.incarnation = w->puller,
+                                .from = w->pull_from,
+                                .kind = PIECE_VERSION,
+                                .give = w->pull_dtype != c->present.dtype ? GIVE_WHOLE : GIVE_WIRE};
+            w->puller = 0;
+        }
+        for (int i = before; i < n; i++) {
+            t[i].member = *from;
+            t[i].samples = stopped ? 0 : chunk_state_samples(s, c, *from);
+            t[i].kind = stopped ? PIECE_REBASE : t[i].kind;
+            t[i].give = stopped ? GIVE_NOTHING : t[i].give;
+        }
+        if (n > before && !stopped)
+            note_sent(s, c, *from);
+    }
+    return n;
+}
+
+void chunk_state_answer_owed(struct ps_store *s, struct chunk_state *c)
+{
+    struct target t[ANSWER_BATCH];
+    for (int from = 0; from < s->n_members;) {
+        struct ps_answer a[N_GIVES];
+        for (int i = 0; i < N_GIVES; i++)
+            a[i] = (struct ps_answer){.chunk = (uint32_t)c->chunk};
+        pthread_mutex_lock(&c->lock);
+        int n = collect_owed(s, c, &from, t);
+        for (int i = 0; i < n; i++)
+            if (t[i].give != GIVE_NOTHING && !a[t[i].give].payload)
+                chunk_state_give(s, c, c->version,
+                                 t[i].give == GIVE_WHOLE ? DTYPE_F32 : c->present.dtype,
+                                 &a[t[i].give]);
+        pthread_mutex_unlock(&c->lock);
+        for (int i = 0; i < n; i++) {
+            const struct net_frame_head head = {s->cfg.generation, (uint32_t)t[i].member,
+                                                t[i].incarnation};
+            a[t[i].give].kind = t[i].kind;
+            a[t[i].give].samples = t[i].samples;
+            s->cfg.answer(s->cfg.ctx, &head, t[i].from, &a[t[i].give]);
+        }
+        for (int i = 0; i < N_GIVES; i++)
+            buf_unref(a[i].payload);
+    }
+}
+
+static int waits_since(const struct ps_store *s, const struct chunk_state *c, int64_t since_ns)
+{
+    if (s->mode != CONSISTENCY_SSP)
+        return c->sum.n_counted > 0 && c->sum.since_ns < since_ns;
+    int64_t limit = clock_limit(s, c);
+    for (int m = 0; m < s->n_members; m++) {
+        const struct waiter *w = &c->waiters[m];
+        if (w->pusher && w->push_ns < since_ns && is_ahead(s, c, m, limit))
+            return 1;
+    }
+    return 0;
+}
+
+int chunk_state_missing(const struct ps_store *s, const struct chunk_state *c, int64_t since_ns,
+                        int *missing)
+{
+    int ssp = s->mode == CONSISTENCY_SSP;
+    if (!waits_since(s, c, since_ns))
+        return 0;
+    int64_t lowest = ssp ? lowest_clock(s, c) : 0;
+    for (int m = 0; m < s->n_members; m++) {
+        const struct waiter *w = &c->waiters[m];
+        missing[m] +=
+            ssp ? w->clock == lowest && !atomic_load(&s->left[m]) : w->counted_step != c->version;
+    }
+    return 1;
+}

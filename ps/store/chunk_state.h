@@ -1,0 +1,147 @@
+/* ps/store/chunk_state.h - a chunk inside the store, shared by the files of this folder:
+ *
+ *   pieces.c       a piece's way: validated, judged (consistency.h), applied, answered
+ *   versions.c     contributions, and the versions that they make
+ *   answers.c      who is owed an answer, who waits for whom
+ *   samples.c      which samples members read next, where they do not know it by themselves
+ *   handover.c     how a store ends, and how the next one goes on from it
+ *   snapshot.c     one version of every chunk, for checkpoints
+ *   store.c        creation, and questions about all chunks
+ *
+ * Private to them.
+ * Threads: what belongs to a chunk is guarded by its lock, and its functions are called under it
+ *          unless they say otherwise; what is atomic or set by create is not. */
+#ifndef PS_STORE_CHUNK_STATE_H
+#define PS_STORE_CHUNK_STATE_H
+#include "ps/store/aggregate.h"
+#include "ps/store/consistency.h"
+#include "ps/store/samples.h"
+#include "ps/store/store.h"
+#include "ps/store/version.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What one member waits for, and did last, at one chunk. */
+struct waiter {
+    uint64_t pusher;    /* incarnation that waits for its push's answer; 0: none */
+    uint64_t push_from; /* on which stream */
+    int64_t push_step;
+    enum piece_kind push_kind; /* of the answer */
+    int64_t push_ns;           /* when it came */
+    uint64_t puller;           /* incarnation that waits for version pull_step; 0: none */
+    uint64_t pull_from;
+    int64_t pull_step;
+    enum dtype pull_dtype;
+    uint64_t counted_by;  /* identity of the last contribution that counted */
+    int64_t counted_step; /* likewise; -1: none did */
+    int64_t clock;        /* contributions that counted, of all incarnations */
+    struct buf *base;     /* delay compensation: the version that was sent last, a reference */
+    int64_t base_version;
+};
+
+struct chunk_state {
+    int chunk;
+    int shelf;      /* its place in ps_store.owned, and in the pool */
+    size_t n;       /* elements */
+    size_t n_slots; /* of the optimizer, for each element */
+    const struct net_param *param;
+    pthread_mutex_t lock; /* guards all below */
+    int64_t version;      /* the present one's number; -1 before the first */
+    /* Slots: n_slots * n floats; whoever holds a reference besides keeps them as they are. The
+     * previous version has its slots in lockstep alone. */
+    struct ps_version present, previous;
+    int64_t end; /* no version above it is made; INT64_MAX: there is no end */
+    int ended;   /* it is there */
+    struct ps_aggregate sum;
+    struct waiter *waiters;       /* n_members */
+    int64_t arrived_ns;           /* when the last contribution came */
+    struct ps_late late;          /* sync, backup: whom the last version waited for */
+    struct ps_snapshot *snapshot; /* that waits for one of the next versions; NULL: none */
+};
+
+struct ps_store {
+    struct ps_store_config cfg;
+    struct net_job job; /* its n_workers is not used: members come and go */
+    enum consistency_mode mode;
+    int n_members, lockstep;
+    struct ps_pool *pool;
+    struct net_shared
+        *segment; /* versions as they are sent, for members on this host; NULL: none */
+    struct ps_stragglers *stragglers;
+    struct ps_samples *samples; /* guarded by the lock of the model's first chunk; NULL: that is not
+                                   here, or members know by themselves what they read */
+    int n_owned;                /* chunks */
+    struct chunk_state *owned;
+    int *shelf_of;                 /* chunk -> index in owned, or -1 */
+    _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
+    _Atomic int *left;             /* by member: has left once; never cleared */
+    _Atomic int hold;              /* 1: versions are made, but not sent in answer to what waits */
+    _Atomic int hold_last;         /* 1: likewise version train_steps, to pushes */
+    _Atomic int stopped;           /* 1: it was stopped for good, each chunk where it was */
+    _Atomic int stopping, n_ended; /* 1: there is an end; chunks that are there */
+    _Atomic int sums;              /* 1: a member needs versions' checksums */
+    _Atomic int n_restarts;        /* members that came again without having left */
+};
+
+/* A piece that passed validation. Borrowed for the call of ps_store_piece. */
+struct arrival {
+    const struct net_frame_head *head;
+    const struct net_piece *piece;
+    uint64_t from; /* stream */
+    int64_t now_ns;
+};
+
+/* versions.c */
+
+/* A contribution to the next version. */
+struct contribution {
+    int member;
+    int slot; /* its number among those that make the version */
+    const struct net_payload *payload;
+    float weight;
+    const struct buf *base; /* the version that it was computed on, to compensate its delay; NULL:
+                               none, or it is the present one */
+    int64_t now_ns;
+};
+/* Adds it; the last one makes the version. *made: 1: there is a new version. On ST_NOMEM nothing
+ * has changed. */
+enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
+                                   const struct contribution *from, int *made);
+/* Room for a first version, and its form for the wire once the value is there. */
+enum status chunk_state_take_version(struct ps_store *s, const struct chunk_state *c,
+                                     struct ps_version *v);
+void chunk_state_encode(const struct chunk_state *c, struct ps_version *v);
+/* Of the two versions that are kept the one of this number; NULL: it is neither. */
+const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number);
+
+/* answers.c */
+
+/* An answer that says why a piece is refused. */
+void chunk_state_refuse(struct ps_answer *answer, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* An answer that carries version `number`, one of those kept; dtype: as members are sent versions,
+ * or fp32 for those that want the whole value. */
+void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t number,
+                      enum dtype dtype, struct ps_answer *answer);
+/* The push's sender waits: it is answered when there is something to say. */
+void chunk_state_wait(struct chunk_state *c, const struct arrival *a);
+/* What goes back at once for the piece that was applied, given what it is answered in itself. */
+void chunk_state_answer(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
+                        int new_version, struct ps_answer *answer);
+/* Answers everyone who is owed something at this chunk. Takes the lock itself. */
+void chunk_state_answer_owed(struct ps_store *s, struct chunk_state *c);
+/* 1: a pull of version `number` has to wait, as the last version is held back. */
+int chunk_state_keeps_last(const struct ps_store *s, int64_t number);
+/* 1 if somebody has waited since before since_ns; then adds 1 to missing[m] of those waited for. */
+int chunk_state_missing(const struct ps_store *s, const struct chunk_state *c, int64_t since_ns,
+                        int *missing);
+
+/* What an answer for the chunk says of the member's samples. */
+uint64_t chunk_state_samples(const struct ps_store *s, const struct chunk_state *c, int member);
+
+/* handover.c: the chunk is at its end. 1: it was the last. */
+int chunk_state_end(struct ps_store *s, struct chunk_state *c);
+/* snapshot.c: the chunk, which has a snapshot that waits, has a new version. */
+void chunk_state_snapshot(struct chunk_state *c);
+
+#endif

@@ -1,0 +1,199 @@
+/* ps/store/handover.c - see store.h: how a store ends, and how the next goes on from what it held.
+ *
+ * A chunk's `end` is the highest version that it makes. An announced end (lockstep) holds pushes'
+ * answers that carry its version: so every member goes on until it has pushed that step's last
+ * chunk, here and at the other servers, and nobody computes what would not count. When all servers
+ * are there the stop is made final, and whoever waits is answered REBASE. Pulls are answered all
+ * along: a member that comes back in the middle has to read what it redoes. Where chunks go each at
+ * its own pace a member that waits at one would never bring another to its end: there every stop is
+ * final.
+ * Locks: a chunk's alone. */
+#include "ps/store/handover.h"
+#include "ps/store/chunk_state.h"
+#include <stdlib.h>
+#include <string.h>
+
+int chunk_state_end(struct ps_store *s, struct chunk_state *c)
+{
+    if (c->ended)
+        return 0;
+    c->ended = 1;
+    return atomic_fetch_add(&s->n_ended, 1) + 1 == s->n_owned;
+}
+
+void ps_store_stop(struct ps_store *s, int64_t step)
+{
+    int final = step < 0 || !s->lockstep, last = s->n_owned == 0;
+    if (final)
+        atomic_store(&s->stopped, 1);
+    for (int i = 0; i < s->n_owned; i++) {
+        struct chunk_state *c = &s->owned[i];
+        pthread_mutex_lock(&c->lock);
+        int64_t end = final ? c->version : step;
+        if (end < c->end)
+            c->end = end;
+        if (c->version >= c->end)
+            last |= chunk_state_end(s, c);
+        int owes = final && c->ended;
+        pthread_mutex_unlock(&c->lock);
+        if (owes)
+            chunk_state_answer_owed(s, c);
+    }
+    atomic_store(&s->stopping, 1);
+    if (last && s->cfg.stopped)
+        s->cfg.stopped(s->cfg.ctx);
+}
+
+int ps_store_stopped(const struct ps_store *s)
+{
+    return atomic_load(&s->stopping) && atomic_load(&s->n_ended) == s->n_owned;
+}
+
+void ps_store_hold_last(struct ps_store *s, int on)
+{
+    atomic_store(&s->hold_last, on);
+    for (int i = 0; i < s->n_owned && !on; i++)
+        chunk_state_answer_owed(s, &s->owned[i]);
+}
+
+static enum status take_samples(const struct ps_store *s, struct ps_taken *out)
+{
+    if (!s->samples)
+        return ST_OK;
+    out->samples = malloc(ps_samples_room(s->samples) * sizeof *out->samples);
+    if (!out->samples)
+        return ST_NOMEM;
+    out->n_samples = ps_samples_list(s->samples, out->samples);
+    return ST_OK;
+}
+
+enum status ps_store_set_samples(struct ps_store *s, const uint64_t *list, size_t n)
+{
+    return s->samples && n > 0 ? ps_samples_set(s->samples, list, n) : ST_OK;
+}
+
+enum status ps_store_take(struct ps_store *s, int chunk, int64_t step, struct ps_taken *out)
+{
+    if (chunk < 0 || chunk >= s->cfg.chunks->n_chunks || s->shelf_of[chunk] < 0)
+        return ST_NOT_FOUND;
+    struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
+    struct ps_taken t = {.version = -1};
+    enum status st = ST_RANGE;
+    pthread_mutex_lock(&c->lock);
+    int64_t number = s->lockstep && step >= 0 ? step : c->version;
+    const struct ps_version *v = chunk_state_kept(c, number);
+    if (v)
+        st = chunk == 0 ? take_samples(s, &t) : ST_OK;
+    if (st == ST_OK) {
+        t.version = number;
+        t.value = buf_ref(v->value);
+        t.slots = v->slots ? buf_ref(v->slots) : NULL;
+        *out = t;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+void ps_taken_drop(struct ps_taken *t)
+{
+    buf_unref(t->value);
+    buf_unref(t->slots);
+    free(t->samples);
+    *t = (struct ps_taken){.version = -1};
+}
+
+/* The chunk's first version, whatever it had before. */
+static void set_first(struct chunk_state *c, struct ps_version *v, int64_t version)
+{
+    pthread_mutex_lock(&c->lock);
+    ps_version_drop(&c->present);
+    c->present = *v;
+    c->version = version;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* What lies in a segment stays out: members here have another one open. */
+static enum status adopt_value(struct ps_store *s, struct chunk_state *c, struct buf *value,
+                               struct ps_version *v)
+{
+    enum dtype dtype = s->job.version_dtype;
+    enum status st = ST_OK;
+    if (value->shared) {
+        st = chunk_state_take_version(s, c, v);
+        if (st == ST_OK)
+            memcpy(v->value->data, value->data, value->bytes);
+        return st;
+    }
+    *v = (struct ps_version){.value = buf_ref(value), .dtype = dtype};
+    if (dtype == DTYPE_F32)
+        v->wire = buf_ref(value);
+    else
+        st = ps_pool_take(s->pool, s->n_owned + c->shelf, c->n * dtype_size(dtype), 1, &v->wire);
+    if (st != ST_OK)
+        ps_version_drop(v);
+    return st;
+}
+
+enum status ps_store_give(struct ps_store *s, int chunk, const struct ps_taken *t)
+{
+    struct ps_version v;
+    struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
+    enum status st = ST_OK;
+    if (chunk == 0)
+        st = ps_store_set_samples(s, t->samples, t->n_samples);
+    if (st == ST_OK)
+        st = adopt_value(s, c, t->value, &v);
+    if (st != ST_OK)
+        return st;
+    chunk_state_encode(c, &v);
+    v.slots = t->slots ? buf_ref(t->slots) : NULL;
+    set_first(c, &v, t->version);
+    return ST_OK;
+}
+
+enum status ps_store_copy(struct ps_store *s, int chunk, const struct ps_copied *from)
+{
+    struct ps_version v;
+    struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
+    if (from->n_value != c->n || from->n_slots != c->n * c->n_slots || from->version < 0)
+        return ST_PROTOCOL;
+    enum status st = ST_OK;
+    if (chunk == 0)
+        st = ps_store_set_samples(s, from->samples, from->n_samples);
+    if (st == ST_OK)
+        st = chunk_state_take_version(s, c, &v);
+    if (st != ST_OK)
+        return st;
+    memcpy(v.value->data, from->value, c->n * sizeof(float));
+    if (c->n_slots > 0) {
+        memcpy(c->present.slots->data, from->slots, from->n_slots * sizeof(float));
+        v.slots = buf_ref(c->present.slots);
+    }
+    chunk_state_encode(c, &v);
+    set_first(c, &v, from->version);
+    return ST_OK;
+}
+
+enum status ps_store_load(struct ps_store *s,
+                          enum status (*load)(void *ctx, int chunk, float *value, float *slots,
+                                              int64_t *version),
+                          void *ctx)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < s->n_owned && st == ST_OK; i++) {
+        struct chunk_state *c = &s->owned[i];
+        struct ps_version v;
+        int64_t version;
+        TRY(chunk_state_take_version(s, c, &v));
+        v.slots = c->present.slots ? buf_ref(c->present.slots) : NULL;
+        st = load(ctx, c->chunk, v.value->data, v.slots ? v.slots->data : NULL, &version);
+        if (st == ST_OK) {
+            chunk_state_encode(c, &v);
+            set_first(c, &v, version);
+        } else {
+            ps_version_drop(&v);
+        }
+    }
+done:
+    return st;
+}

@@ -1,0 +1,46 @@
+/* ps/store/handover.h - what a store's chunks begin with: from the store before, from another
+ * server, from a checkpoint.
+ * Owns:    what was taken has references, which the holder gives back.
+ * Threads: any takes; a store is filled before its first piece, by one.
+ * Errors:  not logged. */
+#ifndef PS_STORE_HANDOVER_H
+#define PS_STORE_HANDOVER_H
+#include "ps/store/store.h"
+
+/* A chunk's version, references that the holder gives back; slots: NULL: it has none. Where chunks
+ * go each at its own pace the model's first one has a list of samples (samples.h), a copy. */
+struct ps_taken {
+    int64_t version;
+    struct buf *value, *slots;
+    uint64_t *samples;
+    size_t n_samples; /* 0: there is no list */
+};
+void ps_taken_drop(struct ps_taken *t);
+/* In lockstep version `step`, one of the last two; -1, and in other modes: the present one.
+ * ST_NOT_FOUND: not owned; ST_RANGE: not there; ST_NOMEM. Not logged. */
+enum status ps_store_take(struct ps_store *s, int chunk, int64_t step, struct ps_taken *out);
+/* Before the first piece, to a store whose chunk it is: what another one had, by reference where
+ * that can be. ST_NOMEM. */
+enum status ps_store_give(struct ps_store *s, int chunk, const struct ps_taken *t);
+
+/* Likewise, what another server had, as copies. ST_PROTOCOL: it does not fit the chunk. */
+struct ps_copied {
+    int64_t version;
+    const float *value, *slots; /* slots: one after the other */
+    size_t n_value, n_slots;    /* numbers in each */
+    const uint64_t *samples;    /* as in ps_taken */
+    size_t n_samples;
+};
+enum status ps_store_copy(struct ps_store *s, int chunk, const struct ps_copied *c);
+
+/* Before the first piece: each chunk's version, value and slots (NULL: it has none) as `load` gives
+ * them; it logs what it fails for. */
+enum status ps_store_load(struct ps_store *s,
+                          enum status (*load)(void *ctx, int chunk, float *value, float *slots,
+                                              int64_t *version),
+                          void *ctx);
+
+/* Likewise, of a checkpoint. n 0: there is no list. ST_PROTOCOL, ST_NOMEM. */
+enum status ps_store_set_samples(struct ps_store *s, const uint64_t *list, size_t n);
+
+#endif

@@ -1,0 +1,266 @@
+/* ps/store/pieces.c - see store.h: a piece's way through the store, which goes one way. It is
+ * validated: a list of checks, cheapest first, before any lock is taken. Then, under its chunk's
+ * lock, a push is judged (consistency.h), the verdict is applied, and what goes back at once is
+ * answered; pulls and first values need no judgement. Once the lock is released, those are answered
+ * who waited for that. */
+#include "ps/store/chunk_state.h"
+#include <inttypes.h>
+#include <math.h>
+
+/* 1 if the member may speak; else *answer says why not. */
+static int check_sender(struct ps_store *s, const struct net_frame_head *head,
+                        struct ps_answer *answer)
+{
+    if (head->generation != s->cfg.generation) {
+        answer->kind = PIECE_REBASE;
+        return 0;
+    }
+    if (head->member >= (uint32_t)s->n_members) {
+        chunk_state_refuse(answer, "member %" PRIu32 " is not below the %d that there are",
+                           head->member, s->n_members);
+        return 0;
+    }
+    uint64_t known = atomic_load(&s->incarnation[head->member]);
+    if (known == 0) {
+        chunk_state_refuse(answer, "member %" PRIu32 " has not joined", head->member);
+        return 0;
+    }
+    if (head->incarnation != known) {
+        chunk_state_refuse(answer, "another process has joined as this worker");
+        answer->replaced = 1;
+        return 0;
+    }
+    return 1;
+}
+
+/* What the piece's payload has to be in. */
+static enum dtype wanted_dtype(const struct ps_store *s, const struct net_piece *piece)
+{
+    if (piece->kind == PIECE_PUSH)
+        return s->job.push_dtype;
+    return piece->kind == PIECE_PULL && piece->dtype != DTYPE_F32 ? s->job.version_dtype
+                                                                  : DTYPE_F32;
+}
+
+/* 1 if what the piece carries fits the chunk; else *answer says why not. */
+static int check_content(const struct ps_store *s, const struct chunk_state *c,
+                         const struct net_piece *piece, struct ps_answer *answer)
+{
+    enum dtype dtype = wanted_dtype(s, piece);
+    size_t want = piece->kind == PIECE_PULL ? 0 : c->n * dtype_size(dtype);
+    if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
+        chunk_state_refuse(answer, "piece kind %d is not one that a server accepts",
+                           (int)piece->kind);
+    else if (piece->dtype != dtype)
+        chunk_state_refuse(answer, "chunk %" PRIu32 ": dtype %d, not %s", piece->chunk,
+                           (int)piece->dtype, dtype_name(dtype));
+    else if (piece->payload.bytes != want)
+        chunk_state_refuse(answer, "chunk %" PRIu32 ": payload of %zu bytes, not %zu", piece->chunk,
+                           piece->payload.bytes, want);
+    else if (piece->step > INT64_MAX)
+        chunk_state_refuse(answer, "chunk %" PRIu32 ": step %" PRIu64 " is too large", piece->chunk,
+                           piece->step);
+    else if (piece->kind == PIECE_PUSH && !(isfinite(piece->weight) && piece->weight > 0))
+        chunk_state_refuse(answer, "chunk %" PRIu32 ": weight %g is not finite and above 0",
+                           piece->chunk, (double)piece->weight);
+    else if (want && !piece->unsummed && payload_crc32c(&piece->payload) != piece->crc32c)
+        chunk_state_refuse(answer, "chunk %" PRIu32 ": payload does not match its crc32c",
+                           piece->chunk);
+    return answer->kind == PIECE_NONE;
+}
+
+/* The chunk that the piece is for and fits, if its sender may speak; NULL: *answer says why not. */
+static struct chunk_state *validate(struct ps_store *s, const struct net_frame_head *head,
+                                    const struct net_piece *piece, struct ps_answer *answer)
+{
+    if (!check_sender(s, head, answer))
+        return NULL;
+    if (piece->chunk >= (uint32_t)s->cfg.chunks->n_chunks) {
+        chunk_state_refuse(answer, "chunk %" PRIu32 " is not below the model's %d", piece->chunk,
+                           s->cfg.chunks->n_chunks);
+        return NULL;
+    }
+    if (s->shelf_of[piece->chunk] < 0) {
+        answer->kind = PIECE_WRONG_SHARD;
+        return NULL;
+    }
+    struct chunk_state *c = &s->owned[s->shelf_of[piece->chunk]];
+    return check_content(s, c, piece, answer) ? c : NULL;
+}
+
+static void give_present(const struct ps_store *s, struct chunk_state *c, enum piece_kind kind,
+                         struct ps_answer *answer)
+{
+    answer->kind = kind;
+    chunk_state_give(s, c, c->version, c->present.dtype, answer);
+}
+
+/* The version that the contribution was computed on, if it was sent to this member and another has
+ * come since. */
+static const struct buf *base_of(const struct ps_store *s, const struct chunk_state *c,
+                                 const struct waiter *w, int64_t step)
+{
+    int known = s->job.delay_compensation > 0 && w->base && w->base_version == step;
+    return known && step < c->version ? w->base : NULL;
+}
+
+/* The push counts. In async it is answered at once, else when its version is there and, in ssp, the
+ * slower members have come near. Where each contribution makes a version its weight means nothing:
+ * it is a mean of one. Returns 1 if there is a new version. */
+static int count(struct ps_store *s, struct chunk_state *c, const struct arrival *a, int slot,
+                 struct ps_answer *answer)
+{
+    int alone = s->job.sync_mode != JOB_SYNC, member = (int)a->head->member, made = 0;
+    struct waiter *w = &c->waiters[member];
+    struct contribution from = {.member = member,
+                                .slot = slot,
+                                .payload = &a->piece->payload,
+                                .weight = alone ? 1.0f : a->piece->weight,
+                                .base = base_of(s, c, w, (int64_t)a->piece->step),
+                                .now_ns = a->now_ns};
+    int64_t waited_ns = c->sum.n_counted > 0 ? a->now_ns - c->arrived_ns : 0;
+    if (chunk_state_contribute(s, c, &from, &made) != ST_OK) {
+        chunk_state_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
+        return 0;
+    }
+    c->arrived_ns = a->now_ns;
+    if (made)
+        c->late = (struct ps_late){c->version - 1, member, waited_ns};
+    w->counted_by = a->head->incarnation;
+    w->counted_step = (int64_t)a->piece->step;
+    w->clock++;
+    if (s->mode == CONSISTENCY_ASYNC)
+        give_present(s, c, PIECE_APPLIED, answer);
+    else
+        chunk_state_wait(c, a);
+    return made;
+}
+
+/* Returns 1 if there is a new version. */
+static int apply(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
+                 struct verdict verdict, struct ps_answer *answer)
+{
+    switch (verdict.kind) {
+    case VERDICT_COUNT:
+        return count(s, c, a, verdict.slot, answer);
+    case VERDICT_DUPLICATE:
+        give_present(s, c, PIECE_DUPLICATE, answer);
+        break;
+    case VERDICT_STALE:
+        give_present(s, c, PIECE_STALE, answer);
+        break;
+    case VERDICT_WAIT:
+        chunk_state_wait(c, a);
+        break;
+    case VERDICT_REFUSE:
+        chunk_state_refuse(answer,
+                           "chunk %d: push on version %" PRIu64 ", ahead of the server's %" PRId64,
+                           c->chunk, a->piece->step, c->version);
+        break;
+    }
+    return 0;
+}
+
+/* Returns 1 if there is a new version. */
+static int push(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
+                struct ps_answer *answer)
+{
+    const struct waiter *w = &c->waiters[a->head->member];
+    int64_t step = (int64_t)a->piece->step;
+    const struct consistency_push p = {
+        .step = step,
+        .member = (int)a->head->member,
+        .version = c->version,
+        .end = c->end,
+        .last = s->job.train_steps,
+        .n_counted = c->sum.n_counted,
+        .last_step = w->counted_step,
+        .same_process = w->counted_by == a->head->incarnation,
+        .awaits_answer = w->pusher == a->head->incarnation && w->push_step == step,
+    };
+    return apply(s, c, a, consistency_verdict(s->mode, &p), answer);
+}
+
+/* The version that was asked for, where it is still held: a worker that has to redo a step needs
+ * all chunks at that version (I4). */
+static void pull(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
+                 struct ps_answer *answer)
+{
+    struct waiter *w = &c->waiters[a->head->member];
+    int64_t number = (int64_t)a->piece->step - 1; /* -1: the newest */
+    if (number < 0 && s->lockstep && chunk_state_keeps_last(s, c->version))
+        number = chunk_state_kept(c, c->version - 1) ? c->version - 1 : c->version;
+    if (c->version < 0 || number > c->version || chunk_state_keeps_last(s, number)) {
+        w->puller = a->head->incarnation;
+        w->pull_step = number > 0 ? number : 0; /* the first one is 0 */
+        w->pull_dtype = a->piece->dtype;
+        return;
+    }
+    if (s->job.sync_mode != JOB_SYNC || number < 0 || !chunk_state_kept(c, number))
+        number = c->version;
+    answer->kind = PIECE_VERSION;
+    chunk_state_give(s, c, number, a->piece->dtype, answer);
+}
+
+/* Returns 1 if there is a new version, which the first member's values are. */
+static int init(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
+                struct ps_answer *answer)
+{
+    int first = c->version < 0;
+    if (first) {
+        struct ps_version v;
+        if (chunk_state_take_version(s, c, &v) != ST_OK) {
+            chunk_state_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
+            return 0;
+        }
+        payload_copy(&a->piece->payload, v.value->data);
+        chunk_state_encode(c, &v);
+        v.slots = c->present.slots;
+        c->present = v;
+        c->version = 0;
+        if (c->snapshot)
+            chunk_state_snapshot(c);
+    }
+    give_present(s, c, PIECE_VERSION, answer);
+    return first;
+}
+
+/* What the piece does to its chunk. Returns 1 if there is a new version. Under the chunk's lock. */
+static int handle(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
+                  struct ps_answer *answer)
+{
+    if (atomic_load(&s->stopped) && c->ended)
+        answer->kind = PIECE_REBASE;
+    else if (a->piece->kind == PIECE_PUSH)
+        return push(s, c, a, answer);
+    else if (a->piece->kind == PIECE_INIT)
+        return init(s, c, a, answer);
+    else
+        pull(s, c, a, answer);
+    return 0;
+}
+
+void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
+                    const struct net_piece *piece, uint64_t from, int64_t now_ns,
+                    struct ps_answer *answer)
+{
+    const struct arrival a = {head, piece, from, now_ns};
+    *answer = (struct ps_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
+    struct chunk_state *c = validate(s, head, piece, answer);
+    if (!c)
+        return;
+    pthread_mutex_lock(&c->lock);
+    int new_version = handle(s, c, &a, answer);
+    int last = new_version && c->version >= c->end ? chunk_state_end(s, c) : 0;
+    chunk_state_answer(s, c, &a, new_version, answer);
+    struct ps_late late = c->late;
+    pthread_mutex_unlock(&c->lock);
+    if (new_version && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
+        (c->shelf == 0 || s->lockstep))
+        ps_stragglers_note(s->stragglers, &late);
+    /* ssp: a member's pull may be its first word after a restart, which moves the bound */
+    if (new_version || (piece->kind == PIECE_PULL && s->mode == CONSISTENCY_SSP))
+        chunk_state_answer_owed(s, c);
+    if (last && s->cfg.stopped)
+        s->cfg.stopped(s->cfg.ctx);
+}

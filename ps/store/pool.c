@@ -1,0 +1,167 @@
+/* ps/store/pool.c - see pool.h. The pool counts its owner and every buffer that is out. Buffers in
+ * the segment are made when they are first needed and kept for good, which a shelf has room for. */
+#include "ps/store/pool.h"
+#include "base/log.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+struct shelf {
+    struct ps_pool *pool;
+    pthread_mutex_t lock;
+    struct buf *idle[PS_POOL_MAX_KEEP]; /* guarded by lock, as n_idle */
+    int n_idle;
+    size_t offset, stride; /* of those in the segment */
+    int n_places, n_made;  /* how many can be there, and are; n_made: guarded by lock */
+};
+
+struct ps_pool {
+    _Atomic int refs;
+    int keep, n_shelves;
+    _Atomic int closed; /* the owner has gone: nothing is kept any more */
+    _Atomic int told;   /* the log says that the segment's memory cannot be had */
+    struct shelf *shelves;
+    struct net_shared *segment; /* NULL: none */
+};
+
+static void pool_unref(struct ps_pool *pool)
+{
+    if (atomic_fetch_sub_explicit(&pool->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (int i = 0; i < pool->n_shelves; i++) {
+        struct shelf *s = &pool->shelves[i];
+        for (int k = 0; k < s->n_idle; k++)
+            buf_free(s->idle[k]);
+        pthread_mutex_destroy(&s->lock);
+    }
+    net_shared_unref(pool->segment);
+    free(pool->shelves);
+    free(pool);
+}
+
+/* Takes out the idle buffer that came back last, of those in the segment or of the others; NULL:
+ * there is none. Under the lock. */
+static struct buf *take_idle(struct shelf *s, int in_segment)
+{
+    int k = s->n_idle - 1;
+    while (k >= 0 && !s->idle[k]->shared != !in_segment)
+        k--;
+    if (k < 0)
+        return NULL;
+    struct buf *b = s->idle[k];
+    s->idle[k] = s->idle[--s->n_idle];
+    return b;
+}
+
+static void put_back(struct buf *b, void *ctx)
+{
+    struct shelf *s = ctx;
+    struct ps_pool *pool = s->pool;
+    struct buf *surplus = b;
+    pthread_mutex_lock(&s->lock);
+    int open = !atomic_load(&pool->closed);
+    if (open && b->shared && s->n_idle == pool->keep)
+        surplus = take_idle(s, 0);
+    else if (open && s->n_idle < pool->keep)
+        surplus = NULL;
+    if (surplus != b)
+        s->idle[s->n_idle++] = b;
+    pthread_mutex_unlock(&s->lock);
+    if (surplus)
+        buf_free(surplus);
+    pool_unref(pool);
+}
+
+enum status ps_pool_create(int n_shelves, int keep, struct ps_pool **out)
+{
+    struct ps_pool *pool = calloc(1, sizeof *pool);
+    if (!pool)
+        return ST_NOMEM;
+    pool->shelves = calloc((size_t)n_shelves + 1, sizeof *pool->shelves);
+    if (!pool->shelves) {
+        free(pool);
+        return ST_NOMEM;
+    }
+    atomic_init(&pool->refs, 1);
+    pool->keep = keep < PS_POOL_MAX_KEEP ? keep : PS_POOL_MAX_KEEP;
+    for (; pool->n_shelves < n_shelves; pool->n_shelves++) {
+        pool->shelves[pool->n_shelves].pool = pool;
+        pthread_mutex_init(&pool->shelves[pool->n_shelves].lock, NULL);
+    }
+    *out = pool;
+    return ST_OK;
+}
+
+void ps_pool_share(struct ps_pool *pool, int shelf, struct net_shared *segment, size_t offset,
+                   size_t stride, int n)
+{
+    struct shelf *s = &pool->shelves[shelf];
+    if (!pool->segment)
+        pool->segment = net_shared_ref(segment);
+    s->offset = offset;
+    s->stride = stride;
+    s->n_places = n < pool->keep ? n : pool->keep;
+}
+
+/* The number of the shelf's next new place in the segment, or -1; under the lock. */
+static int next_place(struct shelf *s)
+{
+    return s->n_made < s->n_places ? s->n_made++ : -1;
+}
+
+/* 0: there is no memory for the place, which will not be tried again. */
+static int reserve_place(struct ps_pool *pool, const struct shelf *s, int place)
+{
+    char why[SHARED_WHY_BYTES];
+    size_t at = s->offset + (size_t)place * s->stride;
+    if (net_shared_reserve(pool->segment, at, s->stride, why) == ST_OK)
+        return 1;
+    if (!atomic_exchange(&pool->told, 1))
+        LOG_W("shared memory: %s; versions without a place there go by TCP", why);
+    return 0;
+}
+
+static enum status make_buf(struct ps_pool *pool, const struct shelf *s, int place, size_t bytes,
+                            struct buf **out)
+{
+    if (place < 0 || !reserve_place(pool, s, place))
+        return buf_create(bytes, out);
+    size_t at = s->offset + (size_t)place * s->stride + SHARED_STAMP_BYTES;
+    char *data = net_shared_data(pool->segment);
+    return buf_create_shared(data + at, bytes, at + 1, out);
+}
+
+enum status ps_pool_take(struct ps_pool *pool, int shelf, size_t bytes, int to_lend,
+                         struct buf **out)
+{
+    struct shelf *s = &pool->shelves[shelf];
+    int place = -1;
+    pthread_mutex_lock(&s->lock);
+    struct buf *b = take_idle(s, to_lend);
+    if (!b && to_lend) {
+        place = next_place(s);
+        if (place < 0)
+            b = take_idle(s, 0);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!b) {
+        enum status st = make_buf(pool, s, place, bytes, &b);
+        if (st != ST_OK)
+            return st;
+        b->recycle = put_back;
+        b->recycle_ctx = s;
+    }
+    if (b->shared)
+        net_shared_restamp(b->data);
+    atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->refs, 1, memory_order_relaxed);
+    *out = b;
+    return ST_OK;
+}
+
+void ps_pool_destroy(struct ps_pool *pool)
+{
+    if (!pool)
+        return;
+    atomic_store(&pool->closed, 1);
+    pool_unref(pool);
+}

@@ -1,0 +1,143 @@
+/* ps/store/snapshot.c - see snapshot.h. A chunk that has not come to its version points to the
+ * snapshot; that is all that the way of a piece sees of it.
+ * Locks: a chunk's alone. */
+#include "ps/store/snapshot.h"
+#include "base/log.h"
+#include "ps/store/chunk_state.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct ps_snapshot {
+    struct ps_store *store;
+    void (*done)(void *ctx);
+    void *ctx;
+    int64_t step;
+    _Atomic int n_left;              /* chunks that are still to come */
+    struct ps_snapshot_chunk *chunk; /* as the store's; each guarded by its chunk's lock */
+};
+
+enum status ps_snapshot_create(struct ps_store *store, void (*done)(void *ctx), void *ctx,
+                               struct ps_snapshot **out)
+{
+    struct ps_snapshot *s = calloc(1, sizeof *s);
+    uint64_t *samples = NULL;
+    if (s)
+        s->chunk = calloc((size_t)store->n_owned + 1, sizeof *s->chunk);
+    if (s && s->chunk && store->samples)
+        samples = calloc(ps_samples_room(store->samples), sizeof *samples);
+    if (!s || !s->chunk || (store->samples && !samples)) {
+        LOG_E("no memory for a table of %d chunks, which checkpoints need", store->n_owned);
+        ps_snapshot_destroy(s);
+        return ST_NOMEM;
+    }
+    s->store = store;
+    if (samples)
+        s->chunk[store->shelf_of[0]].samples = samples;
+    s->done = done;
+    s->ctx = ctx;
+    for (int i = 0; i < store->n_owned; i++)
+        s->chunk[i].chunk = store->owned[i].chunk;
+    *out = s;
+    return ST_OK;
+}
+
+void ps_snapshot_destroy(struct ps_snapshot *s)
+{
+    if (!s)
+        return;
+    if (s->store)
+        ps_snapshot_end(s);
+    for (int i = 0; s->store && i < s->store->n_owned; i++)
+        free(s->chunk[i].samples);
+    free(s->chunk);
+    free(s);
+}
+
+/* Version `number` of the chunk, under its lock. */
+static void hold(struct ps_snapshot *s, const struct chunk_state *c, const struct ps_version *v,
+                 int64_t number)
+{
+    struct ps_snapshot_chunk *to = &s->chunk[c->shelf];
+    to->version = number;
+    to->value = buf_ref(v->value);
+    to->slots = v->slots ? buf_ref(v->slots) : NULL;
+    if (to->samples)
+        to->n_samples = ps_samples_list(s->store->samples, to->samples);
+}
+
+static void count_down(struct ps_snapshot *s)
+{
+    if (atomic_fetch_sub(&s->n_left, 1) == 1)
+        s->done(s->ctx);
+}
+
+void chunk_state_snapshot(struct chunk_state *c)
+{
+    struct ps_snapshot *s = c->snapshot;
+    if (c->version < s->step)
+        return;
+    c->snapshot = NULL;
+    hold(s, c, &c->present, c->version);
+    count_down(s);
+}
+
+/* Takes the chunk's version, or has it taken when it is made. 0: it is not kept any more, or will
+ * never be made. */
+static int take_or_await(struct ps_snapshot *s, struct chunk_state *c)
+{
+    int64_t number = s->store->lockstep || c->version < s->step ? s->step : c->version;
+    const struct ps_version *v = chunk_state_kept(c, number);
+    int comes = c->version < s->step && s->step <= c->end && s->step <= s->store->job.train_steps;
+    if (v) {
+        hold(s, c, v, number);
+        count_down(s);
+    } else if (comes) {
+        c->snapshot = s;
+    }
+    return v || comes;
+}
+
+enum status ps_snapshot_begin(struct ps_snapshot *s, int64_t step)
+{
+    struct ps_store *store = s->store;
+    int ok = 1;
+    s->step = step;
+    atomic_store(&s->n_left, store->n_owned + 1); /* one of them is this function */
+    for (int i = 0; i < store->n_owned && ok; i++) {
+        struct chunk_state *c = &store->owned[i];
+        pthread_mutex_lock(&c->lock);
+        ok = take_or_await(s, c);
+        int64_t version = c->version;
+        pthread_mutex_unlock(&c->lock);
+        if (!ok)
+            LOG_D("no snapshot at step %" PRId64 ": chunk %d is at version %" PRId64
+                  ", and that step is past or never comes",
+                  step, c->chunk, version);
+    }
+    if (!ok) {
+        ps_snapshot_end(s);
+        return ST_RANGE;
+    }
+    count_down(s);
+    return ST_OK;
+}
+
+void ps_snapshot_end(struct ps_snapshot *s)
+{
+    for (int i = 0; i < s->store->n_owned; i++) {
+        struct chunk_state *c = &s->store->owned[i];
+        pthread_mutex_lock(&c->lock);
+        c->snapshot = NULL;
+        struct buf *value = s->chunk[i].value, *slots = s->chunk[i].slots;
+        s->chunk[i].value = s->chunk[i].slots = NULL;
+        pthread_mutex_unlock(&c->lock);
+        buf_unref(value);
+        buf_unref(slots);
+    }
+}
+
+const struct ps_snapshot_chunk *ps_snapshot_chunks(const struct ps_snapshot *s, int *n)
+{
+    *n = s->store->n_owned;
+    return s->chunk;
+}

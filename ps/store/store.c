@@ -1,0 +1,273 @@
+/* ps/store/store.c - see store.h: what a store is made of, who may speak, and questions about all
+ * its chunks. What a piece does is in pieces.c.
+ * Locks: a chunk's. */
+#include "base/log.h"
+#include "ps/store/chunk_state.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int members_of(const struct ps_store_config *cfg)
+{
+    return cfg->n_members > 0 ? cfg->n_members : cfg->job->n_workers;
+}
+
+/* What create will take, in bytes; doubles, so that nothing overflows. */
+static enum status check_memory(const struct ps_store_config *cfg, int *n_owned)
+{
+    double elems = 0;
+    *n_owned = 0;
+    for (int i = 0; i < cfg->chunks->n_chunks; i++) {
+        if (cfg->server[i] != cfg->self)
+            continue;
+        elems += (double)cfg->chunks->chunks[i].n_elems;
+        (*n_owned)++;
+    }
+    double model = elems * sizeof(float);
+    double tables = (double)*n_owned * members_of(cfg) *
+                    (double)(sizeof(struct waiter) + sizeof(struct ps_parked));
+    double limit = (double)cfg->max_bytes;
+    if (model <= limit && tables <= limit)
+        return ST_OK;
+    LOG_E("a model of %.0f bytes here (and tables of %.0f) passes --max_model_bytes=%.0f", model,
+          tables, limit);
+    return ST_RANGE;
+}
+
+static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, int chunk)
+{
+    const struct net_chunk *spec = &s->cfg.chunks->chunks[chunk];
+    size_t n_slots = (size_t)optim_n_slots(&s->job.optim);
+    *c = (struct chunk_state){
+        .chunk = chunk, .shelf = s->shelf_of[chunk], .version = -1, .end = INT64_MAX};
+    c->n = (size_t)spec->n_elems;
+    c->param = &s->cfg.chunks->params[spec->param];
+    if (c->param->rule == PARAM_AVERAGE)
+        n_slots = 0;
+    pthread_mutex_init(&c->lock, NULL);
+    c->waiters = calloc((size_t)s->n_members, sizeof *c->waiters);
+    c->n_slots = n_slots;
+    if (n_slots > 0 && buf_create(n_slots * c->n * sizeof(float), &c->present.slots) == ST_OK)
+        memset(c->present.slots->data, 0, c->present.slots->bytes);
+    if (!c->waiters || (n_slots > 0 && !c->present.slots))
+        return ST_NOMEM;
+    for (int m = 0; m < s->n_members; m++)
+        c->waiters[m].counted_step = c->waiters[m].base_version = -1;
+    int wanted = job_aggregate(&s->job);
+    c->sum.n = c->n;
+    c->sum.n_members = s->lockstep || wanted > s->n_members ? s->n_members : wanted;
+    c->sum.dtype = s->job.push_dtype;
+    return ps_aggregate_init(&c->sum, s->pool, c->shelf);
+}
+
+/* The model's first chunk has the samples with it. In lockstep, and where the job does not say how
+ * many a step has, members know by themselves what they read. */
+static enum status make_samples(struct ps_store *s)
+{
+    if (s->lockstep || s->shelf_of[0] < 0 || s->job.batch <= 0)
+        return ST_OK;
+    return ps_samples_create(s->n_members, s->job.batch, s->cfg.position, &s->samples);
+}
+
+/* Bytes from one of a chunk's places in the segment to the next. */
+static size_t place_bytes(const struct ps_store *s, const struct chunk_state *c)
+{
+    return SHARED_STAMP_BYTES + ((c->n * dtype_size(s->job.version_dtype) + 63) & ~(size_t)63);
+}
+
+/* Lays out places for versions in a segment that members on this host read. In lockstep those that
+ * a member still reads are the present ones, so that the three that turn over and one to spare are
+ * enough; else each member may read another. Versions that find no place go by TCP. */
+static void share_versions(struct ps_store *s)
+{
+    char why[SHARED_WHY_BYTES];
+    size_t bytes = 0, at = 0;
+    int n_places = s->lockstep ? 4 : 3 + s->n_members;
+    int shelf = s->job.version_dtype == DTYPE_F32 ? 0 : s->n_owned;
+    n_places = n_places < PS_POOL_MAX_KEEP ? n_places : PS_POOL_MAX_KEEP;
+    for (int i = 0; i < s->n_owned; i++)
+        bytes += place_bytes(s, &s->owned[i]) * (size_t)n_places;
+    if (!s->cfg.shared_memory || bytes == 0)
+        return;
+    if (net_shared_create_sparse(bytes, &s->segment, why) != ST_OK) {
+        LOG_W("no shared memory: %s; payloads go by TCP", why);
+        return;
+    }
+    for (int i = 0; i < s->n_owned; i++) {
+        size_t stride = place_bytes(s, &s->owned[i]);
+        ps_pool_share(s->pool, shelf + i, s->segment, at, stride, n_places);
+        at += stride * (size_t)n_places;
+    }
+}
+
+enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store **out)
+{
+    enum status st = ST_OK;
+    struct ps_store *s = NULL;
+    int n_owned, n_chunks = cfg->chunks->n_chunks;
+    TRY(check_memory(cfg, &n_owned));
+    s = calloc(1, sizeof *s);
+    TRY(s ? ST_OK : ST_NOMEM);
+    s->cfg = *cfg;
+    s->job = *cfg->job;
+    s->cfg.job = NULL;
+    s->cfg.server = NULL;
+    s->n_members = members_of(cfg);
+    s->mode = consistency_mode_of(cfg->job);
+    s->lockstep = s->mode == CONSISTENCY_SYNC;
+    atomic_init(&s->hold_last, cfg->hold_last);
+    /* Three versions turn over; in sync mode copies that wait come from the same shelf. What is
+     * sent of versions that do not go out as they are stands on shelves of its own, behind, and
+     * behind those the slots. */
+    TRY(ps_pool_create(3 * n_owned, 3 + s->n_members, &s->pool));
+    s->owned = calloc((size_t)n_owned + 1, sizeof *s->owned);
+    s->shelf_of = malloc((size_t)n_chunks * sizeof *s->shelf_of);
+    s->incarnation = calloc((size_t)s->n_members, sizeof *s->incarnation);
+    s->left = calloc((size_t)s->n_members, sizeof *s->left);
+    TRY(s->owned && s->shelf_of && s->incarnation && s->left ? ST_OK : ST_NOMEM);
+    struct ps_stragglers_config stragglers = {.n_members = s->n_members,
+                                              .member = cfg->member,
+                                              .n_chunks = s->lockstep ? n_owned : 1,
+                                              .hosts = cfg->worker_hosts,
+                                              .line_ms = cfg->straggler_ms};
+    TRY(ps_stragglers_create(&stragglers, &s->stragglers));
+    for (int i = 0; i < n_chunks; i++) {
+        s->shelf_of[i] = -1;
+        if (cfg->server[i] != cfg->self)
+            continue;
+        s->shelf_of[i] = s->n_owned;
+        s->n_owned++;
+        TRY(chunk_state_init(s, &s->owned[s->n_owned - 1], i));
+    }
+    TRY(make_samples(s));
+    share_versions(s);
+    *out = s;
+    return ST_OK;
+done:
+    if (st == ST_NOMEM)
+        LOG_E("no memory for a model of %" PRId64 " elements", cfg->chunks->n_elems);
+    ps_store_destroy(s);
+    return st;
+}
+
+void ps_store_destroy(struct ps_store *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < s->n_owned; i++) {
+        struct chunk_state *c = &s->owned[i];
+        ps_aggregate_free(&c->sum);
+        ps_version_drop(&c->present);
+        ps_version_drop(&c->previous);
+        for (int m = 0; c->waiters && m < s->n_members; m++)
+            buf_unref(c->waiters[m].base);
+        free(c->waiters);
+        pthread_mutex_destroy(&c->lock);
+    }
+    ps_pool_destroy(s->pool);
+    net_shared_unref(s->segment);
+    ps_stragglers_destroy(s->stragglers);
+    ps_samples_destroy(s->samples);
+    free(s->owned);
+    free(s->shelf_of);
+    free(s->incarnation);
+    free(s->left);
+    free(s);
+}
+
+void ps_store_admit(struct ps_store *s, int member, uint64_t incarnation)
+{
+    uint64_t before = atomic_exchange(&s->incarnation[member], incarnation);
+    if (before != 0 && before != incarnation && !atomic_load(&s->left[member]))
+        atomic_fetch_add(&s->n_restarts, 1);
+}
+
+void ps_store_sum(struct ps_store *s)
+{
+    atomic_store(&s->sums, 1);
+}
+
+void ps_store_leave(struct ps_store *s, int member)
+{
+    if (s->job.sync_mode != JOB_SSP)
+        return;
+    atomic_store(&s->left[member], 1);
+    for (int i = 0; i < s->n_owned; i++)
+        chunk_state_answer_owed(s, &s->owned[i]);
+}
+
+const struct ps_stragglers *ps_store_stragglers(const struct ps_store *s)
+{
+    return s->stragglers;
+}
+
+void ps_store_segment(const struct ps_store *s, struct net_shared_name *out)
+{
+    net_shared_name_of(s->segment, out);
+}
+
+int64_t ps_store_step(struct ps_store *s)
+{
+    int64_t lowest = s->n_owned ? INT64_MAX : s->job.train_steps;
+    for (int i = 0; i < s->n_owned; i++) {
+        struct chunk_state *c = &s->owned[i];
+        pthread_mutex_lock(&c->lock);
+        if (c->version < lowest)
+            lowest = c->version;
+        pthread_mutex_unlock(&c->lock);
+    }
+    return lowest;
+}
+
+int64_t ps_store_highest(struct ps_store *s)
+{
+    int64_t highest = -1;
+    for (int i = 0; i < s->n_owned; i++) {
+        struct chunk_state *c = &s->owned[i];
+        pthread_mutex_lock(&c->lock);
+        if (c->version > highest)
+            highest = c->version;
+        pthread_mutex_unlock(&c->lock);
+    }
+    return highest;
+}
+
+/* Whoever looks at `hold` does so under a chunk's lock: either before its version was read by
+ * ps_store_highest, or knowing that it is on. */
+void ps_store_hold(struct ps_store *s, int on)
+{
+    atomic_store(&s->hold, on);
+    for (int i = 0; i < s->n_owned && !on; i++)
+        chunk_state_answer_owed(s, &s->owned[i]);
+}
+
+int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t *step)
+{
+    int n_waiting = 0;
+    if (s->job.sync_mode == JOB_ASYNC)
+        return 0;
+    for (int i = 0; i < s->n_owned; i++) {
+        struct chunk_state *c = &s->owned[i];
+        pthread_mutex_lock(&c->lock);
+        if (chunk_state_missing(s, c, since_ns, missing) &&
+            (n_waiting++ == 0 || c->version < *step))
+            *step = c->version;
+        pthread_mutex_unlock(&c->lock);
+    }
+    return n_waiting;
+}
+
+struct buf *ps_store_read(struct ps_store *s, int chunk, int64_t *version)
+{
+    struct buf *b = NULL;
+    if (chunk < 0 || chunk >= s->cfg.chunks->n_chunks || s->shelf_of[chunk] < 0)
+        return NULL;
+    struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
+    pthread_mutex_lock(&c->lock);
+    if (c->present.value) {
+        b = buf_ref(c->present.value);
+        *version = c->version;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return b;
+}

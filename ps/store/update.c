@@ -1,0 +1,80 @@
+/* ps/store/update.c - see update.h. A block is small enough that it and all that belongs to it stay
+ * in the first-level cache between the loops, so each byte of the chunk moves once. */
+#include "ps/store/update.h"
+#include "base/digest.h"
+#include "kernels/vector/compensate.h"
+#include "kernels/vector/vector.h"
+
+enum { BLOCK = 2048 }; /* elements */
+
+struct pass {
+    struct ps_update *u;
+    uint32_t crc;
+};
+
+/* The block's gradient, weight * result * scale, where it lies or in `sum`. */
+static const void *add_last(const struct ps_update *u, size_t first, const void *src, size_t n,
+                            float *weight, float *sum)
+{
+    if (!u->sum && !u->base && u->param->rule == PARAM_TRAINED) {
+        *weight = u->last_weight; /* the only one: the optimizer reads it */
+        return src;
+    }
+    *weight = 1;
+    if (u->sum)
+        vector_sum_scaled(sum, u->sum + first, src, u->last_weight, n);
+    else
+        vector_scale(sum, src, u->last_weight, n);
+    if (u->base)
+        optim_compensate(u->compensation, n, u->old + first, u->base + first, sum);
+    return sum;
+}
+
+static void run_block(struct pass *p, size_t first, const void *src, size_t n)
+{
+    struct ps_update *u = p->u;
+    float sum[BLOCK], decoded[BLOCK], weight;
+    if (u->last_dtype != DTYPE_F32) {
+        dtype_decode(u->last_dtype, decoded, src, n);
+        src = decoded;
+    }
+    const void *gradient = add_last(u, first, src, n, &weight, sum);
+    float *value = u->value + first;
+    if (u->param->rule == PARAM_AVERAGE) {
+        optim_average(u->param->keep, n, gradient, u->scale, u->old + first, value);
+    } else {
+        struct optim_run r = {.n = n,
+                              .sum = gradient,
+                              .weight = weight,
+                              .scale = u->scale,
+                              .old = u->old + first,
+                              .slots = u->slots ? u->slots + first : NULL,
+                              .new_slots = u->slots ? u->new_slots + first : NULL,
+                              .slot_stride = u->n,
+                              .new_ = value};
+        optim_run(&u->step, &r);
+    }
+    size_t size = dtype_size(u->wire_dtype);
+    const void *out = value;
+    if (u->wire) {
+        dtype_encode(u->wire_dtype, (char *)u->wire + first * size, value, n);
+        out = (const char *)u->wire + first * size;
+    }
+    if (u->sums)
+        p->crc = digest_crc32c(p->crc, out, n * size);
+}
+
+static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
+{
+    struct pass *p = ctx;
+    size_t size = dtype_size(p->u->last_dtype);
+    for (size_t at = 0; at < n; at += BLOCK)
+        run_block(p, first + at, (const char *)src + at * size, n - at < BLOCK ? n - at : BLOCK);
+}
+
+uint32_t ps_update_run(struct ps_update *u)
+{
+    struct pass p = {u, 0};
+    payload_each_run(u->last, dtype_size(u->last_dtype), run_blocks, &p);
+    return p.crc;
+}

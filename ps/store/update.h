@@ -1,0 +1,36 @@
+/* ps/store/update.h - a chunk's next version, made in one pass over memory: the last contribution
+ * is added to the sum of the others, the optimizer runs, the new value is written, encoded for the
+ * wire and summed up, block by block while it lies in cache. The same bits as the steps one after
+ * the other. Owns: nothing. Threads: any; the outputs are the caller's alone. Errors: none. */
+#ifndef PS_STORE_UPDATE_H
+#define PS_STORE_UPDATE_H
+#include "kernels/vector/optim.h"
+#include "net/wire/chunks.h"
+#include "net/wire/frame.h"
+
+struct ps_update {
+    const struct net_param *param; /* whose rule decides: optimizer or average */
+    struct optim_step step;        /* from optim_begin; not read for averages */
+    size_t n;                      /* elements of the chunk */
+    const float *sum;              /* of the other contributions, weighted; NULL: there are none */
+    const struct net_payload *last;
+    enum dtype last_dtype;
+    float last_weight;
+    float scale;        /* makes the sum a mean: 1 / total weight */
+    const float *old;   /* the version before */
+    const float *slots; /* the optimizer's, of the version before; NULL if it has none */
+
+    float compensation; /* DC-ASGD's lambda */
+    const float *base;  /* the version that the contribution was computed on; NULL: none of that */
+
+    float *value;          /* out: the new version */
+    float *new_slots;      /* out: its slots; may be `slots` */
+    enum dtype wire_dtype; /* of what members get */
+    int sums;              /* 1: the checksum is wanted */
+    void *wire;            /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
+};
+
+/* Returns the CRC-32C of what members get, or 0 if it is not wanted. */
+uint32_t ps_update_run(struct ps_update *u);
+
+#endif

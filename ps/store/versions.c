@@ -1,0 +1,133 @@
+/* ps/store/versions.c - see chunk_state.h: contributions, and the versions that they make. The
+ * buffers of a new version are taken before anything changes. All under the chunk's lock.
+ * Locks: (inside buf_unref and ps_pool_take) the pool's. */
+#include "base/trace.h"
+#include "ps/store/chunk_state.h"
+#include "ps/store/update.h"
+
+const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number)
+{
+    const struct ps_version *v = NULL;
+    if (number == c->version)
+        v = &c->present;
+    else if (number == c->version - 1)
+        v = &c->previous;
+    return v && v->value ? v : NULL; /* the first after a restore has none before it */
+}
+
+/* Room for the next version's slots. In lockstep those of the previous version, which end with it;
+ * else the present one's: they are written over. Unless somebody else reads them. */
+static enum status take_slots(struct ps_store *s, const struct chunk_state *c, struct buf **slots)
+{
+    struct buf *used = s->lockstep ? c->previous.slots : c->present.slots;
+    if (c->n_slots == 0)
+        return ST_OK;
+    if (used && atomic_load(&used->refs) == 1) {
+        *slots = buf_ref(used);
+        return ST_OK;
+    }
+    return ps_pool_take(s->pool, 2 * s->n_owned + c->shelf, c->n_slots * c->n * sizeof(float), 0,
+                        slots);
+}
+
+/* ST_NOMEM leaves *v empty. */
+enum status chunk_state_take_version(struct ps_store *s, const struct chunk_state *c,
+                                     struct ps_version *v)
+{
+    enum dtype dtype = s->job.version_dtype;
+    *v = (struct ps_version){.dtype = dtype};
+    enum status st =
+        ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), dtype == DTYPE_F32, &v->value);
+    if (st != ST_OK)
+        return st;
+    if (dtype == DTYPE_F32)
+        v->wire = buf_ref(v->value);
+    else
+        st = ps_pool_take(s->pool, s->n_owned + c->shelf, c->n * dtype_size(dtype), 1, &v->wire);
+    if (st != ST_OK)
+        ps_version_drop(v);
+    return st;
+}
+
+void chunk_state_encode(const struct chunk_state *c, struct ps_version *v)
+{
+    if (v->wire != v->value)
+        dtype_encode(v->dtype, v->wire->data, v->value->data, c->n);
+}
+
+/* Computes the next version in `next`, from the contributions that are there. */
+static void compute_version(struct ps_store *s, const struct chunk_state *c, const struct buf *base,
+                            struct ps_version *next)
+{
+    struct ps_update u = {
+        .param = c->param,
+        .n = c->n,
+        .sum = ps_aggregate_sum(&c->sum),
+        .last = &c->sum.last,
+        .last_dtype = c->sum.dtype,
+        .last_weight = c->sum.last_weight,
+        .scale = ps_aggregate_scale(&c->sum),
+        .old = c->present.value->data,
+        .slots = c->present.slots ? c->present.slots->data : NULL,
+        .compensation = s->job.delay_compensation,
+        .base = base ? base->data : NULL,
+        .value = next->value->data,
+        .new_slots = next->slots ? next->slots->data : NULL,
+        .wire_dtype = next->dtype,
+        .wire = next->wire == next->value ? NULL : next->wire->data,
+        .sums = atomic_load(&s->sums),
+    };
+    if (c->param->rule != PARAM_AVERAGE)
+        optim_begin(&s->job.optim, (uint64_t)c->version + 1, &u.step);
+    next->crc32c = ps_update_run(&u);
+    next->summed = u.sums;
+}
+
+static int gives_samples(const struct ps_store *s, const struct chunk_state *c)
+{
+    return s->samples && c->chunk == 0;
+}
+
+static void make_version(struct ps_store *s, struct chunk_state *c, const struct buf *base,
+                         struct ps_version *next)
+{
+    int64_t begin = trace_begin();
+    compute_version(s, c, base, next);
+    ps_version_drop(&c->previous);
+    c->previous = c->present;
+    c->present = *next;
+    if (!s->lockstep) {
+        buf_unref(c->previous.slots);
+        c->previous.slots = NULL;
+    }
+    trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
+    c->version++;
+    if (gives_samples(s, c)) /* before a snapshot lists them */
+        ps_samples_made(s->samples);
+    if (c->snapshot)
+        chunk_state_snapshot(c);
+    ps_aggregate_reset(&c->sum);
+}
+
+enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
+                                   const struct contribution *from, int *made)
+{
+    struct ps_version next = {.value = NULL};
+    enum status st = ST_OK;
+    int64_t begin = trace_begin();
+    if (c->sum.n_counted + 1 == c->sum.n_members) {
+        TRY(chunk_state_take_version(s, c, &next));
+        TRY(take_slots(s, c, &next.slots));
+    }
+    TRY(ps_aggregate_add(&c->sum, from->slot, from->payload, from->weight, from->now_ns));
+    trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
+    if (gives_samples(s, c))
+        ps_samples_counted(s->samples, from->member);
+    *made = next.value != NULL;
+    if (*made)
+        make_version(s, c, from->base, &next);
+    return ST_OK;
+done:
+    ps_version_drop(&next);
+    return st;
+}

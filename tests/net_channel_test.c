@@ -1,0 +1,143 @@
+/* tests/net_channel_test.c - a client's channel: how long it tries to connect. */
+#include "base/clock.h"
+#include "net/rpc/channel.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N_FILLERS = 4, DEADLINE_MS = 60000, LOOK_MS = 50, SYN_SENT = 2 };
+
+static unsigned port_of(int fd)
+{
+    struct sockaddr_in a;
+    socklen_t n = sizeof a;
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    return ntohs(a.sin_port);
+}
+
+/* A listener whose queue is full: the kernel drops what asks for a connection, without a word. */
+static int listen_deaf(int fillers[N_FILLERS])
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(fd, 0), 0);
+    a.sin_port = htons((uint16_t)port_of(fd));
+    for (int i = 0; i < N_FILLERS; i++) {
+        fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        int err = connect(fillers[i], (struct sockaddr *)&a, sizeof a);
+        assert_true(err == 0 || errno == EINPROGRESS);
+    }
+    return fd;
+}
+
+static int is_filler(const int fillers[N_FILLERS], unsigned port)
+{
+    for (int i = 0; i < N_FILLERS; i++)
+        if (port_of(fillers[i]) == port)
+            return 1;
+    return 0;
+}
+
+/* How often the first packet of a connection to the port was sent again, at most. */
+static unsigned resent_in(const char *table, unsigned port, const int fillers[N_FILLERS])
+{
+    char line[256];
+    unsigned most = 0, from, to, state, n;
+    FILE *f = fopen(table, "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "%*d: %*x:%x %*x:%x %x %*x:%*x %*x:%*x %x", &from, &to, &state, &n) == 4 &&
+            to == port && state == SYN_SENT && n > most && !is_filler(fillers, from))
+            most = n;
+    if (f)
+        fclose(f);
+    return most;
+}
+
+/* gRPC has sockets of IPv6 for both. */
+static unsigned resent(unsigned port, const int fillers[N_FILLERS])
+{
+    unsigned n = resent_in("/proc/net/tcp", port, fillers);
+    unsigned m = resent_in("/proc/net/tcp6", port, fillers);
+    return n > m ? n : m;
+}
+
+/* The packet that is sent again 3 s after the first; newer kernels send one each second. */
+static unsigned wanted_resent(void)
+{
+    unsigned linear = 0;
+    FILE *f = fopen("/proc/sys/net/ipv4/tcp_syn_linear_timeouts", "re");
+    if (f && fscanf(f, "%u", &linear) != 1)
+        linear = 0;
+    if (f)
+        fclose(f);
+    return linear >= 2 ? 3 : 2;
+}
+
+/* The first packets of a connection get lost: the attempt lives until the third has been sent. */
+static void two_lost_packets_are_no_failure(void **state)
+{
+    int fillers[N_FILLERS];
+    int fd = listen_deaf(fillers);
+    unsigned port = port_of(fd), want = wanted_resent();
+    char addr[32];
+    snprintf(addr, sizeof addr, "127.0.0.1:%u", port);
+    net_rt_init();
+    struct net_channel *channel;
+    grpc_completion_queue *queue = grpc_completion_queue_create_for_pluck(NULL);
+    int64_t deadline = clock_deadline_ns(DEADLINE_MS);
+    unsigned seen = 0;
+    assert_int_equal(net_channel_create(addr, 1 << 20, &channel), ST_OK);
+    while (seen < want && clock_now_ns() < deadline) {
+        grpc_call *call = net_channel_call(channel, queue, "/weir.v1.Weir/Status", DEADLINE_MS);
+        grpc_metadata_array trailing;
+        grpc_status_code code = GRPC_STATUS_OK;
+        grpc_slice details = grpc_empty_slice();
+        grpc_metadata_array_init(&trailing);
+        grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
+                          {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
+        ops[1].data.recv_status_on_client.trailing_metadata = &trailing;
+        ops[1].data.recv_status_on_client.status = &code;
+        ops[1].data.recv_status_on_client.status_details = &details;
+        assert_int_equal(grpc_call_start_batch(call, ops, 2, call, NULL), GRPC_CALL_OK);
+        for (int ended = 0; !ended;) {
+            gpr_timespec soon = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                             gpr_time_from_millis(LOOK_MS, GPR_TIMESPAN));
+            grpc_event ev = grpc_completion_queue_pluck(queue, call, soon, NULL);
+            ended = ev.type == GRPC_OP_COMPLETE;
+            unsigned n = resent(port, fillers);
+            seen = n > seen ? n : seen;
+            if (!ended && (seen >= want || clock_now_ns() >= deadline))
+                grpc_call_cancel(call, NULL);
+        }
+        grpc_call_unref(call);
+        grpc_slice_unref(details);
+        grpc_metadata_array_destroy(&trailing);
+    }
+    assert_true(seen >= want);
+    net_channel_destroy(channel);
+    grpc_completion_queue_shutdown(queue);
+    grpc_completion_queue_destroy(queue);
+    net_rt_shutdown();
+    for (int i = 0; i < N_FILLERS; i++)
+        close(fillers[i]);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_lost_packets_are_no_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

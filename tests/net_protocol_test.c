@@ -1,0 +1,148 @@
+/* tests/net_protocol_test.c - programs of two versions: each request names its protocol, and one of
+ * an older or newer sender is refused by a sentence with both numbers. */
+#include "tests/net_wire.h"
+#include <stdio.h>
+#include <string.h>
+
+static struct chunks *chunks;
+
+static int setup(void **state)
+{
+    static const struct net_param param = {.name = "w", .shape = {1, {4096}}};
+    return chunks_create(&param, 1, CHUNKS_MIN_BYTES, &chunks) != ST_OK;
+}
+
+static int teardown(void **state)
+{
+    chunks_destroy(chunks);
+    return 0;
+}
+
+static void pack_join(struct wire *w)
+{
+    struct net_join join = {.member = 1, .incarnation = 5, .chunks = chunks};
+    join.job = (struct net_job){.n_workers = 2, .sync_mode = JOB_SYNC, .train_steps = 10};
+    optim_defaults(OPTIM_SGD, &join.job.optim);
+    assert_int_equal(message_pack_join(&join, &w->data, &w->bytes), ST_OK);
+}
+
+static enum status unpack_join(struct wire *w)
+{
+    struct net_join join = {.model = NULL};
+    struct chunks *of_join = NULL;
+    enum status st = message_unpack_join(w->data, w->bytes, &join, &of_join, w->why);
+    message_join_free(&join);
+    chunks_destroy(of_join);
+    return st;
+}
+
+static void pack_control(struct wire *w)
+{
+    const struct net_control control = {
+        .n_servers = 2, .server = 1, .incarnation = 5, .lowest = -1, .highest = -1};
+    assert_int_equal(message_pack_control(&control, &w->data, &w->bytes), ST_OK);
+}
+
+static enum status unpack_control(struct wire *w)
+{
+    struct net_control control = {.n_missing = 0};
+    enum status st = message_unpack_control(w->data, w->bytes, &control, w->why);
+    if (st == ST_OK)
+        net_control_free(&control);
+    return st;
+}
+
+static void pack_status(struct wire *w)
+{
+    assert_int_equal(message_pack_status_request(1, &w->data, &w->bytes), ST_OK);
+}
+
+static enum status unpack_status(struct wire *w)
+{
+    int with_model;
+    return message_unpack_status_request(w->data, w->bytes, &with_model, w->why);
+}
+
+static void pack_command(struct wire *w)
+{
+    const struct net_command command = {.kind = COMMAND_CHECKPOINT};
+    assert_int_equal(message_pack_command(&command, &w->data, &w->bytes), ST_OK);
+}
+
+static enum status unpack_command(struct wire *w)
+{
+    struct net_command command;
+    return message_unpack_command(w->data, w->bytes, &command, w->why);
+}
+
+static void pack_fetch(struct wire *w)
+{
+    int chunk[] = {0};
+    const struct net_fetch_request request = {.generation = 1, .step = 1, .n = 1, .chunk = chunk};
+    assert_int_equal(message_pack_fetch(&request, &w->data, &w->bytes), ST_OK);
+}
+
+static enum status unpack_fetch(struct wire *w)
+{
+    struct net_fetch_request request = {.chunk = NULL};
+    enum status st = message_unpack_fetch(w->data, w->bytes, &request, w->why);
+    free(request.chunk);
+    return st;
+}
+
+static void test_other_versions(void **state)
+{
+    static const struct {
+        void (*pack)(struct wire *w);
+        enum status (*unpack)(struct wire *w);
+    } requests[] = {{pack_join, unpack_join},
+                    {pack_control, unpack_control},
+                    {pack_status, unpack_status},
+                    {pack_command, unpack_command},
+                    {pack_fetch, unpack_fetch}};
+    static const int others[] = {1, MESSAGE_PROTOCOL + 1};
+    char expect[128];
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        struct wire w = {.why = ""};
+        requests[i].pack(&w);
+        assert_int_equal(requests[i].unpack(&w), ST_OK);
+        assert_int_equal(w.data[0], 0x08); /* field 1, a varint */
+        assert_int_equal(w.data[1], MESSAGE_PROTOCOL);
+        for (size_t k = 0; k < 2; k++) {
+            w.data[1] = (uint8_t)others[k];
+            assert_int_equal(requests[i].unpack(&w), ST_INVALID);
+            snprintf(expect, sizeof expect,
+                     "the caller speaks protocol %d, this server protocol %d; run the same version "
+                     "of all programs",
+                     others[k], MESSAGE_PROTOCOL);
+            assert_string_equal(w.why, expect);
+        }
+        wire_end(&w, ST_OK);
+    }
+}
+
+/* The fuzzer's seeds speak today's protocol, or they would all be refused. */
+static void test_seeds(void **state)
+{
+    static const char *const names[] = {"join",    "join_any",      "request", "request_joining",
+                                        "command", "request_stand", "status",  "fetch"};
+    char path[512], head[2] = "";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, WEIR_SOURCE_DIR "/tests/corpus/control/%s", names[i]);
+        FILE *f = fopen(path, "rb");
+        assert_non_null(f);
+        assert_int_equal(fread(head, 1, 2, f), 2);
+        fclose(f);
+        assert_int_equal(head[0], 0x08);
+        assert_int_equal(head[1], MESSAGE_PROTOCOL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_other_versions),
+        cmocka_unit_test(test_seeds),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

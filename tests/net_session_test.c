@@ -1,0 +1,793 @@
+/* tests/net_session_test.c - the session (net/exchange/session.h) without gRPC, threads or time of
+ * its own: stories as tables of events and the actions they lead to, and random events, after each
+ * of which what must always hold is looked at. WEIR_TEST_SEED=N runs the random ones from N. */
+#include "net/exchange/session.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_SERVERS = 80, N_EVENTS = 100000, TEXT_BYTES = 8192 };
+#define MS ((int64_t)1000000)
+
+static struct session *make_session(int member, int can_renew)
+{
+    const struct session_config cfg = {
+        .max_servers = MAX_SERVERS, .member = member, .can_renew = can_renew, .wait_line_ms = 5000};
+    struct session *s = calloc(1, session_bytes(MAX_SERVERS));
+    assert_non_null(s);
+    session_init(s, &cfg);
+    return s;
+}
+
+/* ---- stories ---- */
+
+static void add_words(char *text, const struct session_action *a)
+{
+    static const char *const firsts[] = {"again", "pull", "init", "renew"};
+    static const char *const lines[] = {"lost",     "waiting", "back",   "refused",
+                                        "no-index", "forgot",  "bad-map"};
+    char word[64];
+    switch (a->kind) {
+    case ACTION_JOIN:
+        snprintf(word, sizeof word, "join%d", a->link);
+        break;
+    case ACTION_OPEN:
+        snprintf(word, sizeof word, "open%d-%s", a->link, firsts[a->first]);
+        break;
+    case ACTION_CANCEL:
+        snprintf(word, sizeof word, "cancel%d", a->link);
+        break;
+    case ACTION_SET_SERVERS:
+        snprintf(word, sizeof word, "servers@%d", (int)a->generation);
+        break;
+    case ACTION_BEGIN:
+        snprintf(word, sizeof word, "begin");
+        break;
+    case ACTION_OUT:
+        snprintf(word, sizeof word, "out");
+        break;
+    case ACTION_REBASED:
+        snprintf(word, sizeof word, "rebased");
+        break;
+    case ACTION_FAIL:
+        snprintf(word, sizeof word, "fail-%s", status_name(a->st));
+        break;
+    case ACTION_LEAVE_CALL:
+        snprintf(word, sizeof word, "%s%d", a->soon ? "soon" : "goodbye", a->link);
+        break;
+    case ACTION_LEFT:
+        snprintf(word, sizeof word, "left-%s", status_name(a->st));
+        break;
+    case ACTION_LINE:
+        snprintf(word, sizeof word, "say%d-%s", a->link, lines[a->line]);
+        break;
+    }
+    size_t at = strlen(text);
+    snprintf(text + at, TEXT_BYTES - at, "%s%s", at ? " " : "", word);
+}
+
+struct row {
+    int at_ms;
+    struct session_event e;
+    const char *wants; /* the actions, in order */
+};
+
+static const int two[] = {0, -1}, same[] = {0, 1}, other[] = {0, -1};
+
+#define PLACE                                                                                      \
+    {                                                                                              \
+        .member = 4, .rank = 1, .n_members = 2                                                     \
+    }
+#define START                                                                                      \
+    {                                                                                              \
+        .kind = EVENT_START                                                                        \
+    }
+#define TIMER                                                                                      \
+    {                                                                                              \
+        .kind = EVENT_TIMER                                                                        \
+    }
+#define FIRST(gen, list)                                                                           \
+    {                                                                                              \
+        .kind = EVENT_JOIN_ANSWER, .answer = JOIN_WELCOME, .generation = gen, .map = MAP_OTHER,    \
+        .n_servers = 2, .from = list, .place = PLACE                                               \
+    }
+#define SAME(gen)                                                                                  \
+    {                                                                                              \
+        .kind = EVENT_JOIN_ANSWER, .answer = JOIN_WELCOME, .generation = gen, .map = MAP_SAME,     \
+        .place = PLACE                                                                             \
+    }
+#define WELCOME(k, gen)                                                                            \
+    {                                                                                              \
+        .kind = EVENT_JOIN_ANSWER, .link = k, .answer = JOIN_WELCOME, .generation = gen            \
+    }
+#define INIT(k, gen)                                                                               \
+    {                                                                                              \
+        .kind = EVENT_JOIN_ANSWER, .link = k, .answer = JOIN_INIT, .generation = gen, .step = -1   \
+    }
+#define RETRY(k)                                                                                   \
+    {                                                                                              \
+        .kind = EVENT_JOIN_ANSWER, .link = k, .answer = JOIN_RETRY                                 \
+    }
+#define RETRY_IN(k, gen)                                                                           \
+    {                                                                                              \
+        .kind = EVENT_JOIN_ANSWER, .link = k, .answer = JOIN_RETRY, .generation = gen              \
+    }
+#define FAILED(k, why)                                                                             \
+    {                                                                                              \
+        .kind = EVENT_JOIN_FAILED, .link = k, .st = why                                            \
+    }
+#define UP(k)                                                                                      \
+    {                                                                                              \
+        .kind = EVENT_STREAM_UP, .link = k                                                         \
+    }
+#define DOWN(k)                                                                                    \
+    {                                                                                              \
+        .kind = EVENT_STREAM_DOWN, .link = k, .received = 1                                        \
+    }
+#define BUSY(k, n)                                                                                 \
+    {                                                                                              \
+        .kind = EVENT_BUSY, .link = k, .busy = n                                                   \
+    }
+#define FETCHED(k)                                                                                 \
+    {                                                                                              \
+        .kind = EVENT_FETCHED_ALL, .link = k                                                       \
+    }
+#define REBASE                                                                                     \
+    {                                                                                              \
+        .kind = EVENT_REBASE                                                                       \
+    }
+#define SOON                                                                                       \
+    {                                                                                              \
+        .kind = EVENT_LEAVE_SOON                                                                   \
+    }
+#define LEAVE(d)                                                                                   \
+    {                                                                                              \
+        .kind = EVENT_LEAVE, .done = d                                                             \
+    }
+#define TOLD(k, is_soon, how)                                                                      \
+    {                                                                                              \
+        .kind = EVENT_LEAVE_ANSWER, .link = k, .soon = is_soon, .st = how                          \
+    }
+
+/* A start at generation 1 with two servers; all values fetched. */
+#define BEGUN                                                                                      \
+    {0, START, "join0"}, {1, FIRST(1, two), "servers@1 open0-pull join1"}, {2, UP(0), ""},         \
+        {3, WELCOME(1, 1), "open1-pull"}, {4, UP(1), "begin"}, {5, FETCHED(0), ""},                \
+    {                                                                                              \
+        6, FETCHED(1), ""                                                                          \
+    }
+
+static void play(const struct row *rows, size_t n, int can_renew)
+{
+    struct session *s = make_session(4, can_renew);
+    struct session_out out;
+    for (size_t i = 0; i < n; i++) {
+        char text[TEXT_BYTES] = "";
+        session_step(s, &rows[i].e, rows[i].at_ms * MS, &out);
+        for (int k = 0; k < out.n; k++)
+            add_words(text, &out.act[k]);
+        if (strcmp(text, rows[i].wants) != 0)
+            fail_msg("row %zu, at %d ms: \"%s\", not \"%s\"", i, rows[i].at_ms, text,
+                     rows[i].wants);
+        assert_true(out.wake_ns > rows[i].at_ms * MS);
+    }
+    free(s);
+}
+#define PLAY(...)                                                                                  \
+    do {                                                                                           \
+        const struct row rows[] = {__VA_ARGS__};                                                   \
+        play(rows, sizeof rows / sizeof rows[0], 1);                                               \
+    } while (0)
+
+static void test_a_broken_stream(void **state)
+{
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {109, TIMER, ""}, {110, TIMER, "join1"},
+         {120, FAILED(1, ST_UNAVAILABLE), ""}, {219, TIMER, ""}, {220, BUSY(0, 1), ""},
+         {320, TIMER, "join1"}, {321, WELCOME(1, 1), "open1-again"}, {322, UP(1), "say1-back"});
+}
+
+/* Chunk by chunk; ps 0 is asked when nothing is under way there, and each stream is opened anew. */
+static void test_a_planned_change(void **state)
+{
+    PLAY(BEGUN, {10, BUSY(0, 1), ""}, {10, BUSY(1, 1), ""}, {11, REBASE, ""}, {12, START, ""},
+         {13, BUSY(1, 0), ""}, {14, BUSY(0, 0), "cancel0"}, {15, DOWN(0), "join0"},
+         {16, RETRY(0), ""}, {21, TIMER, "join0"},
+         {22, FIRST(2, other), "servers@2 open0-pull join1"}, {23, UP(0), ""},
+         {24, WELCOME(1, 2), "open1-pull"}, {25, UP(1), "begin"});
+    PLAY(BEGUN, {11, REBASE, ""}, {12, START, "cancel0"}, {15, DOWN(0), "join0"},
+         {22, FIRST(2, same), "servers@2 open0-pull cancel1"}, {23, UP(0), ""},
+         {24, DOWN(1), "join1"}, {25, WELCOME(1, 2), "open1-pull"}, {26, UP(1), "begin"});
+}
+
+/* What a chunk still has under way is sent again, though the generation ends. */
+static void test_a_stream_breaks_at_the_end(void **state)
+{
+    PLAY(BEGUN, {10, BUSY(1, 1), ""}, {11, REBASE, ""}, {12, START, "cancel0"},
+         {13, DOWN(0), "join0"}, {14, DOWN(1), ""}, {114, TIMER, "join1"},
+         {115, WELCOME(1, 1), "open1-again"}, {116, UP(1), ""}, {117, BUSY(1, 0), ""},
+         {118, DOWN(1), ""});
+}
+
+static void test_a_newer_generation_is_heard_of(void **state)
+{
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
+         {111, WELCOME(1, 3), "rebased cancel0"}, {112, DOWN(0), ""}, {120, START, "join0"},
+         {121, SAME(1), "join0"}, /* ps 0 has not followed yet */
+         {122, RETRY(0), ""}, {127, TIMER, "join0"},
+         {128, FIRST(3, same), "servers@3 open0-pull join1"});
+}
+
+/* While the servers of a generation are being joined: ps 0 is asked once more. */
+static void test_a_newer_one_while_joining(void **state)
+{
+    PLAY({0, START, "join0"}, {1, FIRST(1, two), "servers@1 open0-pull join1"}, {2, UP(0), ""},
+         {3, WELCOME(1, 2), "rebased cancel0"}, {4, DOWN(0), "join0"},
+         {5, FIRST(2, same), "servers@2 open0-pull join1"});
+}
+
+/* An answer that was under way when a newer generation began is of no worth. */
+static void test_older_answers(void **state)
+{
+    PLAY(BEGUN, {10, REBASE, ""}, {11, START, "cancel0"}, {12, DOWN(0), "join0"},
+         {13, FIRST(5, same), "servers@5 open0-pull cancel1"}, {14, UP(0), ""},
+         {15, DOWN(1), "join1"}, {16, WELCOME(1, 4), ""}, {21, TIMER, "join1"},
+         {22, WELCOME(1, 1), ""}, {32, TIMER, "join1"}, {33, WELCOME(1, 5), "open1-pull"},
+         {34, UP(1), "begin"}, {35, DOWN(0), "say0-lost"}, {135, TIMER, "join0"},
+         {136, FIRST(4, two), ""});
+}
+
+/* ps 1 is away, or has this worker wait: ps 0's stream ends, so that its next answer to a join says
+ * how training goes on; where something is under way at ps 0, its answer will. */
+static void test_ps_0_is_asked_about_a_lost_server(void **state)
+{
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"}, {309, TIMER, ""},
+         {310, TIMER, "cancel0"}, {311, DOWN(0), "join0"}, {312, SAME(1), "open0-again"},
+         {313, UP(0), ""}, {320, FAILED(1, ST_UNAVAILABLE), ""}, {520, TIMER, "join1"},
+         {521, FAILED(1, ST_UNAVAILABLE), ""}, {1309, TIMER, "join1"}, {1310, TIMER, "cancel0"});
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"}, {111, RETRY(1), ""},
+         {131, TIMER, "join1"}, {132, RETRY_IN(1, 1), ""}, {310, TIMER, "cancel0 join1"});
+    PLAY(BEGUN, {9, BUSY(0, 1), ""}, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
+         {6000, FAILED(1, ST_UNAVAILABLE), "say1-waiting"}, {6001, BUSY(0, 0), "cancel0"});
+    /* it ended with what some chunks wait for, so that whoever waits for them does not START */
+    PLAY(BEGUN, {10, BUSY(0, 1), ""}, {10, BUSY(1, 1), ""}, {11, REBASE, ""}, {12, BUSY(0, 0), ""},
+         {13, DOWN(1), ""}, {113, TIMER, "join1"}, {114, FAILED(1, ST_UNAVAILABLE), ""},
+         {313, TIMER, "cancel0"}, {314, DOWN(0), "join0 join1"},
+         {316, FIRST(2, two), "rebased cancel1"}, {317, FAILED(1, ST_UNAVAILABLE), ""},
+         {318, START, "join0"});
+    /* the others wait for ps 0's word, which may come late */
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"}, {310, TIMER, "cancel0"},
+         {311, DOWN(0), "join0"}, {312, RETRY(0), ""}, {313, WELCOME(1, 1), "open1-again"},
+         {314, UP(1), "say1-back"}, {317, TIMER, "join0"}, {318, FIRST(2, same), "rebased cancel1"},
+         {319, START, "join0"}, {320, DOWN(1), ""},
+         {321, FIRST(2, same), "servers@2 open0-pull join1"});
+}
+
+/* Servers that are in a newer generation may have this worker wait until ps 0 has told it. */
+static void test_news_from_who_has_it_wait(void **state)
+{
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
+         {111, RETRY_IN(1, 3), "rebased cancel0"}, {112, DOWN(0), ""}, {120, START, "join0"},
+         {121, RETRY(0), "join0"}, {122, FIRST(3, same), "servers@3 open0-pull join1"});
+    /* of ps 0 too; it lets nobody in by that */
+    PLAY(BEGUN, {10, DOWN(0), "say0-lost"}, {110, TIMER, "join0"},
+         {111, RETRY_IN(0, 3), "rebased cancel1"}, {112, DOWN(1), ""}, {120, START, "join0"},
+         {121, RETRY_IN(0, 3), "join0"}, {122, FIRST(3, same), "servers@3 open0-pull join1"});
+    /* while it starts: ps 0 is asked again, the others wait for what it says */
+    PLAY({0, START, "join0"}, {1, FIRST(1, two), "servers@1 open0-pull join1"}, {2, UP(0), ""},
+         {3, RETRY_IN(1, 2), "rebased cancel0"}, {4, DOWN(0), "join0"}, {5, SAME(1), ""},
+         {10, TIMER, "join0"}, {11, RETRY(0), ""}, {21, TIMER, "join0"},
+         {22, FIRST(2, same), "servers@2 open0-pull join1"});
+    /* ps 0 tells a generation of which another has heard that it is over, and so does this one */
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
+         {111, RETRY_IN(1, 3), "rebased cancel0"}, {112, DOWN(0), ""}, {120, START, "join0"},
+         {121, FIRST(2, same), "servers@2 open0-pull join1"}, {122, UP(0), ""},
+         {123, RETRY_IN(1, 3), "rebased cancel0"}, {124, DOWN(0), "join0"},
+         {125, FIRST(3, same), "servers@3 open0-pull join1"});
+}
+
+/* A worker that is new says so, until ps 0 has let it in: it may be taken for another else. */
+static void test_the_generation_it_tells(void **state)
+{
+    struct session *s = make_session(4, 0);
+    static struct session_out out;
+    const struct session_event start = START, wait = RETRY_IN(0, 3);
+    session_step(s, &start, 0, &out);
+    session_step(s, &wait, MS, &out);
+    assert_int_equal(out.act[0].kind, ACTION_JOIN);
+    assert_int_equal(out.act[0].generation, 0);
+    const struct session_event first = FIRST(3, two);
+    session_step(s, &first, 2 * MS, &out);
+    assert_int_equal(out.act[2].kind, ACTION_JOIN); /* at ps 1 */
+    assert_int_equal(out.act[2].generation, 3);
+    free(s);
+}
+
+static void test_first_values(void **state)
+{
+    PLAY({0, START, "join0"}, {1, RETRY(0), "join0"}, {2, RETRY(0), ""}, {7, TIMER, "join0"},
+         {8, FIRST(1, two), "servers@1 open0-pull join1"}, {9, INIT(1, 1), "open1-init"});
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
+         {111, INIT(1, 1), "say1-forgot fail-ST_UNAVAILABLE"});
+}
+
+static void test_it_fails(void **state)
+{
+    const struct session_event refused = {.kind = EVENT_JOIN_ANSWER, .answer = JOIN_REFUSED};
+    const struct session_event bad = {.kind = EVENT_JOIN_ANSWER, .generation = 1, .map = MAP_BAD};
+    PLAY({0, START, "join0"}, {1, refused, "say0-refused fail-ST_REFUSED"}, {2, TIMER, ""},
+         {3, START, ""}, {4, LEAVE(0), "left-ST_OK"});
+    PLAY({0, START, "join0"}, {1, FAILED(0, ST_PROTOCOL), "fail-ST_PROTOCOL"},
+         {2, FAILED(0, ST_NOMEM), ""});
+    PLAY({0, START, "join0"}, {1, bad, "say0-bad-map fail-ST_PROTOCOL"});
+    PLAY(BEGUN, {10, DOWN(0), "say0-lost"}, {110, TIMER, "join0"},
+         {111, bad, "say0-bad-map fail-ST_PROTOCOL"});
+}
+
+/* Lists that no servers can be in: one twice, ps 0 elsewhere, one that there is not. */
+static void test_lists_that_cannot_be(void **state)
+{
+    static const int lists[][3] = {{0, 1, 1}, {1, 0, -1}, {0, -1, 2}, {0, -2, 1}};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        const struct session_event e = {.kind = EVENT_JOIN_ANSWER,
+                                        .generation = 2,
+                                        .map = MAP_OTHER,
+                                        .place = PLACE,
+                                        .n_servers = 3,
+                                        .from = lists[i]};
+        PLAY(BEGUN, {10, REBASE, ""}, {11, START, "cancel0"}, {12, DOWN(0), "join0"},
+             {13, e, "say0-bad-map fail-ST_PROTOCOL"});
+    }
+}
+
+/* More than one step can say at once. */
+static void test_many_servers(void **state)
+{
+    struct session *s = make_session(4, 0);
+    static struct session_out out;
+    struct session_event e = START;
+    int from[MAX_SERVERS], n_joins = 0;
+    session_step(s, &e, 0, &out);
+    e = (struct session_event)FIRST(1, from);
+    e.n_servers = MAX_SERVERS;
+    for (int i = 0; i < MAX_SERVERS; i++)
+        from[i] = i - (i > 0) * (i + 1);
+    do {
+        session_step(s, &e, 0, &out);
+        for (int i = 0; i < out.n; i++)
+            n_joins += out.act[i].kind == ACTION_JOIN;
+        e = (struct session_event)TIMER;
+    } while (out.more);
+    assert_int_equal(n_joins, MAX_SERVERS - 1);
+    free(s);
+}
+
+static void test_leaving_soon(void **state)
+{
+    PLAY(BEGUN, {10, SOON, "soon0"}, {11, SOON, ""}, {12, TOLD(0, 1, ST_OK), ""}, {13, REBASE, ""},
+         {14, START, "out"}, {15, START, "out"}, {16, LEAVE(0), "goodbye0 goodbye1"},
+         {17, TOLD(1, 0, ST_OK), ""}, {18, TOLD(0, 0, ST_OK), "left-ST_OK"});
+    /* its word is lost: told again; then what it stayed for is */
+    PLAY(BEGUN, {10, SOON, "soon0"}, {11, TOLD(0, 1, ST_UNAVAILABLE), ""}, {1010, TIMER, ""},
+         {1011, TIMER, "soon0"}, {1012, TOLD(0, 1, ST_OK), ""}, {1013, DOWN(1), "say1-lost"},
+         {1014, DOWN(0), "say0-lost rebased"}, {1015, START, "out"});
+    /* ps 0 is away; training stands still */
+    PLAY(BEGUN, {10, DOWN(0), "say0-lost"}, {11, SOON, ""}, {110, TIMER, "join0"},
+         {111, SAME(1), "open0-again"}, {112, UP(0), "say0-back soon0"});
+    PLAY(BEGUN, {10, REBASE, ""}, {11, START, "cancel0"}, {12, DOWN(0), "join0"},
+         {13, RETRY(0), ""}, {14, SOON, "soon0"}, {15, TOLD(0, 1, ST_OK), "out"});
+    /* it is in no generation yet: nobody's step waits for it */
+    PLAY({0, START, "join0"}, {1, RETRY(0), "join0"}, {2, SOON, "out"});
+}
+
+/* One of the first workers is who it says; one that joined later takes another index of a ps 0 that
+ * has lost its memory. */
+static void test_another_index(void **state)
+{
+    for (int may_move = 0; may_move < 2; may_move++) {
+        struct session *s = make_session(4, 1);
+        struct session_out out;
+        const struct session_event start = {.kind = EVENT_START};
+        struct session_event first = FIRST(1, two);
+        first.place.member = 5;
+        s->cfg.may_move = may_move;
+        session_step(s, &start, 0, &out);
+        session_step(s, &first, 1, &out);
+        assert_int_equal(s->st, may_move ? ST_OK : ST_PROTOCOL);
+        assert_int_equal(s->member, may_move ? 5 : 4);
+        free(s);
+    }
+}
+
+/* Whoever has all versions says so to all, also to those whose generation it was never in. */
+static void test_leaving(void **state)
+{
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
+         {111, WELCOME(1, 3), "rebased cancel0"}, {112, DOWN(0), ""},
+         {113, LEAVE(1), "goodbye0 goodbye1"}, {114, TOLD(0, 0, ST_OK), ""}, {115, START, ""},
+         {116, TOLD(1, 0, ST_DEADLINE), "left-ST_DEADLINE"});
+    PLAY({0, LEAVE(1), "left-ST_OK"});
+    PLAY(BEGUN, {10, {.kind = EVENT_CLOSE}, "cancel0 cancel1"}, {11, DOWN(0), ""},
+         {12, DOWN(1), ""}, {13, START, ""}, {99999, TIMER, ""});
+}
+
+/* ---- random events ---- */
+
+enum call { CALL_NONE, CALL_JOIN, CALL_STREAM };
+
+struct world {
+    struct session *s, *copy;
+    uint64_t random;
+    int64_t now;
+    enum call call[MAX_SERVERS];
+    int cancelled[MAX_SERVERS];   /* of that call */
+    int64_t ends_ns[MAX_SERVERS]; /* calm: when it is answered */
+    int n_goodbyes, n_soon;       /* not answered yet */
+    int begun, out, left, failed;
+    int64_t wake_ns;
+    uint64_t digest; /* of all actions */
+    int from[MAX_SERVERS];
+};
+
+static uint64_t draw(struct world *w, uint64_t below)
+{
+    w->random = w->random * 6364136223846793005u + 1442695040888963407u;
+    return (w->random >> 33) % below;
+}
+
+static void world_open(struct world *w, uint64_t seed)
+{
+    memset(w, 0, sizeof *w);
+    w->random = seed;
+    w->s = make_session(draw(w, 3) ? 4 : -1, (int)draw(w, 4) > 0);
+    w->copy = make_session(0, 0);
+    w->wake_ns = INT64_MAX;
+}
+
+static void world_close(struct world *w)
+{
+    free(w->s);
+    free(w->copy);
+}
+
+/* The links' numbers are the new servers'. */
+static void renumber(struct world *w, const struct session_event *e)
+{
+    struct world was = *w;
+    for (int i = 0; i < e->n_servers; i++) {
+        int from = e->from[i];
+        w->call[i] = from < 0 ? CALL_NONE : was.call[from];
+        w->cancelled[i] = from < 0 ? 0 : was.cancelled[from];
+        w->ends_ns[i] = from < 0 ? 0 : was.ends_ns[from];
+    }
+}
+
+/* The event ends the call that it speaks of, if there is such a one. */
+static void end_call(struct world *w, const struct session_event *e)
+{
+    int join = e->kind == EVENT_JOIN_ANSWER || e->kind == EVENT_JOIN_FAILED;
+    if (e->link < 0 || e->link >= w->s->n_links)
+        return;
+    if ((join && w->call[e->link] == CALL_JOIN) ||
+        (e->kind == EVENT_STREAM_DOWN && w->call[e->link] == CALL_STREAM))
+        w->call[e->link] = CALL_NONE;
+}
+
+static void begin_call(struct world *w, int link, enum call call)
+{
+    assert_in_range(link, 0, w->s->n_links - 1);
+    assert_int_equal(w->call[link], CALL_NONE); /* never two on one link */
+    w->call[link] = call;
+    w->cancelled[link] = 0;
+    w->ends_ns[link] = w->now + (int64_t)draw(w, 10) * MS;
+}
+
+static void do_action(struct world *w, const struct session_event *e,
+                      const struct session_action *a)
+{
+    w->digest = (w->digest ^ (uint64_t)(a->kind * 1000 + a->link)) * 1099511628211u;
+    switch (a->kind) {
+    case ACTION_JOIN:
+        begin_call(w, a->link, CALL_JOIN);
+        break;
+    case ACTION_OPEN:
+        assert_int_equal(a->generation, w->s->generation);
+        begin_call(w, a->link, CALL_STREAM);
+        break;
+    case ACTION_CANCEL:
+        assert_int_not_equal(w->call[a->link], CALL_NONE);
+        assert_int_equal(w->cancelled[a->link]++, 0);
+        w->ends_ns[a->link] = w->now;
+        break;
+    case ACTION_SET_SERVERS:
+        renumber(w, e);
+        break;
+    case ACTION_LEAVE_CALL:
+        *(a->soon ? &w->n_soon : &w->n_goodbyes) += 1;
+        break;
+    case ACTION_BEGIN:
+        w->begun++;
+        break;
+    case ACTION_OUT:
+        w->out++;
+        break;
+    case ACTION_LEFT:
+        assert_int_equal(w->n_goodbyes, 0);
+        w->left++;
+        break;
+    case ACTION_FAIL:
+        w->failed++;
+        break;
+    case ACTION_REBASED:
+    case ACTION_LINE:
+        break;
+    }
+}
+
+/* Steps, looks at what must hold always, and does what the session says. */
+static void step(struct world *w, const struct session_event *e)
+{
+    static struct session_out out, again;
+    struct session_event event = *e;
+    const size_t bytes = session_bytes(MAX_SERVERS);
+    end_call(w, e);
+    do {
+        uint64_t generation = w->s->generation, heard = w->s->heard;
+        memcpy(w->copy, w->s, bytes);
+        session_step(w->s, &event, w->now, &out);
+        session_step(w->copy, &event, w->now, &again); /* a copy is a snapshot */
+        assert_memory_equal(w->copy, w->s, bytes);
+        assert_in_range(out.n, 0, SESSION_ACTIONS);
+        assert_true(w->s->generation >= generation && w->s->heard >= heard);
+        assert_true(w->s->generation <= w->s->heard);
+        assert_true(out.more || out.wake_ns > w->now);
+        for (int i = 0; i < out.n; i++)
+            do_action(w, &event, &out.act[i]);
+        event = (struct session_event){.kind = EVENT_TIMER};
+    } while (out.more);
+    w->wake_ns = out.wake_ns;
+}
+
+/* Up to `most` servers, of which some are there already. */
+static void draw_servers(struct world *w, struct session_event *e, int most)
+{
+    int used[MAX_SERVERS] = {1};
+    e->n_servers = 1 + (int)draw(w, (uint64_t)most);
+    e->from = w->from;
+    w->from[0] = 0;
+    for (int i = 1; i < e->n_servers; i++) {
+        int from = (int)draw(w, MAX_SERVERS);
+        w->from[i] = from < w->s->n_links && !used[from] ? from : -1;
+        if (w->from[i] >= 0)
+            used[from] = 1;
+    }
+}
+
+static struct session_event draw_event(struct world *w, int wild)
+{
+    struct session_event e = {.link = (int)draw(w, (uint64_t)w->s->n_links + (wild ? 1 : 0))};
+    static const enum session_event_kind often[] = {
+        EVENT_START,       EVENT_JOIN_ANSWER, EVENT_JOIN_ANSWER, EVENT_JOIN_ANSWER,
+        EVENT_JOIN_ANSWER, EVENT_JOIN_FAILED, EVENT_STREAM_UP,   EVENT_STREAM_UP,
+        EVENT_STREAM_UP,   EVENT_STREAM_DOWN, EVENT_BUSY,        EVENT_FETCHED_ALL,
+        EVENT_REBASE,      EVENT_TIMER,       EVENT_TIMER};
+    int rare = wild && draw(w, 40) == 0;
+    e.kind = rare ? (enum session_event_kind)draw(w, EVENT_N_KINDS + 1)
+                  : often[draw(w, sizeof often / sizeof often[0])];
+    if (wild && draw(w, 15) == 0)
+        e = (struct session_event){.kind = draw(w, 2) ? EVENT_LEAVE_SOON : EVENT_LEAVE_ANSWER,
+                                   .soon = 1};
+    if (e.soon)
+        return e;
+    e.answer = draw(w, 3) ? JOIN_WELCOME : draw(w, 3) ? JOIN_RETRY : JOIN_INIT;
+    e.st = draw(w, 2) ? ST_UNAVAILABLE : ST_DEADLINE;
+    e.generation = w->s->heard + draw(w, 4) - (w->s->heard > 2 ? draw(w, 3) : 0);
+    e.step = (int64_t)draw(w, 50);
+    e.place = (struct net_place){.member = w->s->member < 0 ? 7 : w->s->member, .n_members = 9};
+    e.map = e.generation > w->s->generation ? MAP_OTHER : MAP_SAME;
+    draw_servers(w, &e, draw(w, 10) ? 4 : MAX_SERVERS);
+    e.busy = (int)draw(w, 2);
+    e.received = (int)draw(w, 2);
+    if (!wild && e.answer == JOIN_INIT)
+        e.answer = JOIN_WELCOME; /* it might have lost what cannot be got again */
+    if (wild && draw(w, 30) == 0) {
+        e.answer = JOIN_REFUSED;
+        e.map = (enum session_map)draw(w, 3);
+        e.st = (enum status)draw(w, ST_INTERNAL + 1);
+        e.soon = (int)draw(w, 2);
+        e.done = (int)draw(w, 2);
+        e.step = -1;
+        e.n_servers = (int)draw(w, MAX_SERVERS + 2);
+        e.from = draw(w, 2) ? w->from : NULL;
+        for (int i = 0; i < MAX_SERVERS; i++)
+            w->from[i] = (int)draw(w, MAX_SERVERS) - 2;
+        e.n_servers = e.n_servers > MAX_SERVERS && e.from ? MAX_SERVERS : e.n_servers;
+    }
+    return e;
+}
+
+/* What becomes of a call, once the world is calm and in that generation. */
+static void answer(struct world *w, int link, uint64_t generation)
+{
+    struct session_event e = {.link = link, .kind = EVENT_STREAM_DOWN};
+    if (w->call[link] == CALL_JOIN && w->cancelled[link])
+        e.kind = EVENT_JOIN_FAILED;
+    else if (w->call[link] == CALL_JOIN)
+        e = (struct session_event){
+            .kind = EVENT_JOIN_ANSWER,
+            .link = link,
+            .generation = generation,
+            .place = {.member = w->s->member < 0 ? 7 : w->s->member, .n_members = 9},
+            .map = generation > w->s->generation ? MAP_OTHER : MAP_SAME,
+            .n_servers = w->s->n_links,
+            .from = w->from};
+    else if (!w->cancelled[link])
+        e.kind = EVENT_STREAM_UP;
+    for (int i = 0; i < MAX_SERVERS; i++)
+        w->from[i] = i;
+    e.st = ST_UNAVAILABLE;
+    w->ends_ns[link] = INT64_MAX;
+    step(w, &e);
+}
+
+/* Goes on to whatever happens next, by its time. 0: nothing does. */
+static int next_in_calm(struct world *w, uint64_t generation)
+{
+    const struct session_event timer = {.kind = EVENT_TIMER};
+    int64_t at = w->wake_ns;
+    int link = -1;
+    for (int i = 0; i < w->s->n_links; i++) {
+        const struct session_event idle = {.kind = EVENT_BUSY, .link = i};
+        if (w->s->link[i].busy)
+            step(w, &idle);
+        if (w->call[i] != CALL_NONE && w->ends_ns[i] < at) {
+            at = w->ends_ns[i];
+            link = i;
+        }
+    }
+    if (at == INT64_MAX)
+        return 0;
+    w->now = at > w->now ? at : w->now;
+    if (link >= 0)
+        answer(w, link, generation);
+    else
+        step(w, &timer);
+    return 1;
+}
+
+static uint64_t seed_of_run(void)
+{
+    const char *text = getenv("WEIR_TEST_SEED");
+    return text ? strtoull(text, NULL, 10) : 1;
+}
+
+/* Any event at any time, most of them nonsense; a session that has failed, left or closed has to
+ * bear them for a while, too. */
+static uint64_t run_wild(uint64_t seed)
+{
+    uint64_t digest = 0;
+    int begun = 0, out = 0, left = 0, failed = 0;
+    struct world w;
+    for (int n = 0; n < N_EVENTS; seed++) {
+        world_open(&w, seed);
+        for (int more = 400; more > 0; more--, n++) {
+            struct session_event e = draw_event(&w, 1);
+            w.now += (int64_t)draw(&w, draw(&w, 10) ? 20 : 4000) * MS;
+            if (e.kind == EVENT_LEAVE_ANSWER && e.link < w.s->n_links && !e.soon)
+                w.n_goodbyes -= w.s->link[e.link].tell == DO_STARTED;
+            step(&w, &e);
+            if (w.s->state >= SESSION_LEAVING && more > 40)
+                more = 40;
+        }
+        digest = digest * 31 + w.digest;
+        begun += w.begun;
+        out += w.out;
+        left += w.left;
+        failed += w.failed;
+        world_close(&w);
+    }
+    assert_true(begun > 0 && out > 0 && left > 0 && failed > 0); /* it has looked at something */
+    return digest;
+}
+
+static void test_random_events(void **state)
+{
+    uint64_t seed = seed_of_run();
+    assert_true(run_wild(seed) == run_wild(seed)); /* and the same each time */
+}
+
+/* A world that breaks and changes, then does neither: whoever wants to start is in the last
+ * generation within a time that does not depend on what went before. */
+static void test_it_always_begins(void **state)
+{
+    enum { CALM_MS = 5000 };
+    const struct session_event start = {.kind = EVENT_START};
+    uint64_t seed = seed_of_run() << 20;
+    struct world w;
+    for (int n = 0; n < N_EVENTS; seed++) {
+        world_open(&w, seed);
+        for (int more = (int)draw(&w, 300); more >= 0; more--, n++) {
+            struct session_event e = draw_event(&w, 0);
+            w.now += (int64_t)draw(&w, draw(&w, 10) ? 20 : 4000) * MS;
+            step(&w, &e);
+        }
+        assert_int_equal(w.failed, 0);
+        for (int i = 0; i < w.s->n_links; i++)
+            w.ends_ns[i] = w.now;
+        uint64_t generation = w.s->heard + 1;
+        int64_t until = w.now + CALM_MS * MS;
+        int begun = w.begun;
+        step(&w, &start);
+        while (!(w.begun > begun && w.s->generation == generation)) {
+            int64_t before = w.now;
+            if (w.s->state == SESSION_RUNNING || w.s->state == SESSION_REBASED) {
+                const struct session_event rebase = {.kind = EVENT_REBASE};
+                step(&w, &rebase); /* the servers are in the newest one alone */
+                step(&w, &start);
+            }
+            if (!next_in_calm(&w, generation) || before > until)
+                fail_msg("seed %llu: state %d, not begun", (unsigned long long)seed,
+                         (int)w.s->state);
+        }
+        world_close(&w);
+    }
+}
+
+/* A goodbye comes to its end with the answers, whenever it was said, however many servers there
+ * are. */
+static void test_a_leave_ends(void **state)
+{
+    struct world w;
+    uint64_t seed = seed_of_run() << 21;
+    for (int n = 0; n < N_EVENTS / 4; seed++) {
+        world_open(&w, seed);
+        for (int more = (int)draw(&w, 100); more >= 0; more--, n++) {
+            struct session_event e = draw_event(&w, 0);
+            w.now += (int64_t)draw(&w, 20) * MS;
+            step(&w, &e);
+        }
+        const struct session_event leave = {.kind = EVENT_LEAVE, .done = (int)draw(&w, 2)};
+        step(&w, &leave);
+        for (int i = 0; i < w.s->n_links; i++) {
+            const struct session_event told = {
+                .kind = EVENT_LEAVE_ANSWER, .link = i, .st = draw(&w, 2) ? ST_OK : ST_DEADLINE};
+            assert_int_equal(w.left, w.n_goodbyes == 0);
+            if (w.s->link[i].tell == DO_STARTED) {
+                w.n_goodbyes--;
+                step(&w, &told);
+            }
+        }
+        assert_int_equal(w.left, 1);
+        assert_int_equal(w.s->state, SESSION_LEFT);
+        world_close(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_broken_stream),
+        cmocka_unit_test(test_a_planned_change),
+        cmocka_unit_test(test_a_stream_breaks_at_the_end),
+        cmocka_unit_test(test_a_newer_generation_is_heard_of),
+        cmocka_unit_test(test_a_newer_one_while_joining),
+        cmocka_unit_test(test_older_answers),
+        cmocka_unit_test(test_ps_0_is_asked_about_a_lost_server),
+        cmocka_unit_test(test_news_from_who_has_it_wait),
+        cmocka_unit_test(test_the_generation_it_tells),
+        cmocka_unit_test(test_first_values),
+        cmocka_unit_test(test_it_fails),
+        cmocka_unit_test(test_lists_that_cannot_be),
+        cmocka_unit_test(test_many_servers),
+        cmocka_unit_test(test_leaving_soon),
+        cmocka_unit_test(test_another_index),
+        cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_random_events),
+        cmocka_unit_test(test_it_always_begins),
+        cmocka_unit_test(test_a_leave_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,769 @@
+/* tests/ps_folder_test.c - who owns a folder of checkpoints: claims, fenced owners that go on late,
+ * sweeps, files that are looked at, a server's own parts. Claims and sweeps are stopped, failed and
+ * paused at each of their system calls (tests/fault_io.h). */
+#include "base/clock.h"
+#include "files/durable.h"
+#include "ps/checkpoint/folder.h"
+#include "ps/checkpoint/restore.h"
+#include "tests/capture.h"
+#include "tests/fault_io.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_ELEMS = 8, MAX_CALLS = 200 };
+#define ALL_WRITTEN ((struct ps_checkpoint_id){0, 0})
+
+static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}};
+static char folder[64];
+static struct chunks *chunks;
+static struct net_job job;
+
+static void empty_folder(void)
+{
+    char name[512];
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        snprintf(name, sizeof name, "%s/%s", folder, e->d_name);
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            assert_int_equal(unlink(name), 0);
+    }
+    closedir(d);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/weir_folder_XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    fault_io_set(folder, FAULT_NONE, 0, 0);
+    job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3};
+    optim_defaults(OPTIM_SGD, &job.optim);
+    job.optim.total_steps = 100;
+    return chunks_create(model, 1, 4096, &chunks) != ST_OK;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fault_io_set(NULL, FAULT_NONE, 0, 0);
+    empty_folder();
+    chunks_destroy(chunks);
+    return rmdir(folder);
+}
+
+static int exists(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static void put(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(durable_put(path, text, strlen(text)), ST_OK);
+}
+
+static void flip_last(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, -1, SEEK_END);
+    int c = getc(f);
+    fseek(f, -1, SEEK_END);
+    putc(c ^ 4, f);
+    fclose(f);
+}
+
+/* The file of server k of n: its share of the values, all `step`. */
+static enum status write_part(struct ps_checkpoint_id id, int k, int n, const char *addresses,
+                              struct safetensors_written *out)
+{
+    char path[256], name[MANIFEST_NAME_BYTES], tensor[64], text[4][32];
+    float values[N_ELEMS];
+    int begin = N_ELEMS * k / n, end = N_ELEMS * (k + 1) / n;
+    for (int i = 0; i < N_ELEMS; i++)
+        values[i] = (float)id.step;
+    snprintf(tensor, sizeof tensor, n == 1 ? "w" : "w [%d:%d]", begin, end);
+    const struct safetensors_tensor t = {
+        .name = tensor, .shape = {1, {end - begin}}, .data = values};
+    snprintf(text[0], sizeof *text, "%llu", (unsigned long long)id.generation);
+    snprintf(text[1], sizeof *text, "%lld", (long long)id.step);
+    snprintf(text[2], sizeof *text, "%d", k);
+    snprintf(text[3], sizeof *text, "%d", n);
+    char digest[65];
+    assert_int_equal(ps_manifest_digest(&job, chunks, digest), ST_OK);
+    const char *const metadata[][2] = {{"generation", text[0]}, {"step", text[1]},
+                                       {"server", text[2]},     {"servers", text[3]},
+                                       {"job", digest},         {"addresses", addresses}};
+    const struct safetensors_content content = {&t, 1, metadata, addresses ? 6 : 5};
+    ps_manifest_file_name(id, k, n, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return safetensors_write(path, &content, out);
+}
+
+static struct ps_manifest manifest_of(struct ps_checkpoint_id id, int n,
+                                      struct safetensors_written *files)
+{
+    return (struct ps_manifest){.step = id.step,
+                                .generation = id.generation,
+                                .job = job,
+                                .chunks = chunks,
+                                .n_files = n,
+                                .files = files};
+}
+
+static enum status save(uint64_t generation, int64_t step)
+{
+    struct ps_checkpoint_id id = {generation, step};
+    struct safetensors_written files[2];
+    enum status st = ST_OK;
+    for (int k = 0; k < 2; k++)
+        TRY(write_part(id, k, 2, NULL, &files[k]));
+    struct ps_manifest m = manifest_of(id, 2, files);
+    TRY(ps_manifest_write(folder, &m));
+done:
+    return st;
+}
+
+/* The newest that is whole, its values compared; step -1: there is none. */
+static struct ps_checkpoint_id newest(void)
+{
+    struct ps_restore *r = NULL;
+    struct ps_checkpoint_id id = {0, -1};
+    float values[N_ELEMS];
+    int64_t version;
+    capture_begin();
+    enum status st = ps_restore_find(folder, &r);
+    capture_end();
+    if (st != ST_OK)
+        return id;
+    id.generation = ps_restore_manifest(r)->generation;
+    id.step = ps_restore_manifest(r)->step;
+    assert_int_equal(ps_restore_read(r, 0, N_ELEMS, values, NULL, &version), ST_OK);
+    for (int i = 0; i < N_ELEMS; i++)
+        assert_true(values[i] == (float)id.step);
+    ps_restore_close(r);
+    return id;
+}
+
+static struct ps_lease claim(uint64_t incarnation)
+{
+    struct ps_lease l;
+    assert_int_equal(ps_folder_claim(folder, incarnation, "10.0.0.7:2220", 0, &l), ST_OK);
+    return l;
+}
+
+static enum status sweep(const struct ps_lease *owner, int keep, struct ps_checkpoint_id writing)
+{
+    return ps_folder_sweep(folder,
+                           &(struct ps_sweep){.owner = owner, .keep = keep, .writing = writing});
+}
+
+static void names_are_read_as_they_are_written(void **state)
+{
+    static const char *const others[] = {"weir-notes.txt",
+                                         "weir-1.json.tmp",
+                                         "weir-01.json",
+                                         "weir--1.json",
+                                         "weir-0.3-5.json",
+                                         "weir-3.1-.json",
+                                         "weir-16777216.1-5.json",
+                                         "weir-1.16777216-5.json",
+                                         "weir-5-0-of-2",
+                                         "old-weir-5-0-of-2.safetensors",
+                                         "weir-5-0-of-2.safetensors.aside",
+                                         "weir-3.1-5-0-of-02.safetensors",
+                                         "lease-3",
+                                         "checkpoint",
+                                         "old-checkpoint",
+                                         "weir-99999999999999999999.json",
+                                         "weir-5-x-of-2.safetensors"};
+    static const struct ps_checkpoint_id ids[] = {
+        {0, 0}, {0, 40}, {1ULL << 24 | 7, 40}, {(1ULL << 48) - 1, 999999999999999999}};
+    char name[MANIFEST_NAME_BYTES], tmp[MANIFEST_NAME_BYTES + 32];
+    struct ps_name is;
+    (void)state;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        ps_manifest_name(ids[i], name);
+        ps_name_parse(name, &is);
+        assert_true(is.kind == PS_NAME_MANIFEST && !is.old && is.server == -1);
+        assert_int_equal(ps_checkpoint_compare(is.id, ids[i]), 0);
+        ps_manifest_old_name(ids[i], name);
+        ps_name_parse(name, &is);
+        assert_true(is.kind == PS_NAME_MANIFEST && is.old);
+        assert_int_equal(ps_checkpoint_compare(is.id, ids[i]), 0);
+        ps_manifest_file_name(ids[i], 4095, 4096, name);
+        ps_name_parse(name, &is);
+        assert_true(is.kind == PS_NAME_FILE && is.server == 4095 && is.n_servers == 4096);
+        assert_int_equal(ps_checkpoint_compare(is.id, ids[i]), 0);
+        snprintf(tmp, sizeof tmp, "%s.12-0a.tmp", name);
+        ps_name_parse(tmp, &is);
+        assert_true(is.kind == PS_NAME_TEMPORARY && is.id.step == ids[i].step);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        ps_name_parse(others[i], &is);
+        if (is.kind != PS_NAME_OTHER)
+            fail_msg("%s is taken for a checkpoint's", others[i]);
+    }
+    ps_name_parse("servers.9-1.tmp", &is);
+    assert_int_equal(is.kind, PS_NAME_TEMPORARY_OF);
+}
+
+static void a_claim_fences_the_owner_before(void **state)
+{
+    (void)state;
+    struct ps_lease a, b, c, l;
+    assert_int_equal(ps_folder_lease(folder, &l), ST_OK);
+    assert_true(l.epoch == 0);
+    a = claim(11);
+    assert_true(a.epoch == 1);
+    assert_int_equal(ps_folder_still_owner(folder, &a), ST_OK);
+    assert_int_equal(ps_folder_claim(folder, 22, "[::1]:9", 0, &b), ST_OK);
+    assert_true(b.epoch == 2);
+    assert_int_equal(CAPTURE(ps_folder_still_owner(folder, &a)), ST_REFUSED);
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "[::1]:9 has claimed it since (epoch 2"));
+    assert_int_equal(ps_folder_still_owner(folder, &b), ST_OK);
+    put("weir-1.1-1-0-of-2.safetensors", "an orphan");
+    assert_int_equal(CAPTURE(sweep(&a, 1, ALL_WRITTEN)), ST_REFUSED);
+    assert_true(exists("weir-1.1-1-0-of-2.safetensors"));
+    assert_int_equal(ps_folder_lease(folder, &l), ST_OK);
+    assert_true(l.epoch == 2 && l.incarnation == 22);
+    assert_string_equal(l.address, "[::1]:9");
+    assert_false(exists("lease-1"));
+    /* what servers, names and versions before epochs tell of is not given again */
+    assert_int_equal(ps_folder_claim(folder, 33, "a:1", 40, &c), ST_OK);
+    assert_true(c.epoch == 41);
+    put("weir-50.1-3.json", "x");
+    assert_true(claim(1).epoch == 51);
+    put("generation", "1023410180\n"); /* 61 << 24 | 4 */
+    assert_true(claim(1).epoch == 62);
+    /* damage to a lease does not give its epoch to another */
+    put("lease-62", "{");
+    c = claim(1);
+    assert_true(c.epoch == 63);
+    put("lease-63", "");
+    assert_int_equal(ps_folder_still_owner(folder, &c), ST_OK);
+    put("lease-16777215", "");
+    assert_int_equal(CAPTURE(ps_folder_claim(folder, 1, "a:1", 0, &l)), ST_RANGE);
+    assert_non_null(strstr(capture_text, "another --checkpoint_dir"));
+}
+
+static void an_emptied_folder_stays_the_owners(void **state)
+{
+    (void)state;
+    struct ps_lease a = claim(1);
+    for (int i = 0; i < 4; i++)
+        a = claim(11);
+    empty_folder();
+    assert_int_equal(CAPTURE(ps_folder_still_owner(folder, &a)), ST_OK);
+    assert_true(exists("lease-5"));
+    /* unless another claimed it in between: its epoch is lower, but it is there */
+    empty_folder();
+    struct ps_lease b = claim(22);
+    assert_true(b.epoch == 1);
+    assert_int_equal(CAPTURE(ps_folder_still_owner(folder, &a)), ST_REFUSED);
+    assert_int_equal(ps_folder_still_owner(folder, &b), ST_OK);
+    empty_folder();
+    for (int i = 0; i < 5; i++)
+        b = claim(22);
+    assert_int_equal(CAPTURE(ps_folder_still_owner(folder, &a)), ST_REFUSED); /* epoch 5, too */
+    assert_int_equal(ps_folder_still_owner(folder, &b), ST_OK);
+}
+
+/* Runs f in a child, with the fault; its exit status, or that of a stop, SIGSTOP. */
+static pid_t start_child(enum status (*f)(void), enum fault_kind kind, int at)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        dup2(null, STDERR_FILENO);
+        fault_io_set(folder, kind, at, ENOSPC);
+        enum status st = f();
+        _exit(at > fault_io_count() ? 100 : (int)st);
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+/* Its exit status; -1: it has stopped itself. */
+static int wait_child(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    if (WIFSTOPPED(status))
+        return -1;
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static enum status claim_in_child(void)
+{
+    struct ps_lease l;
+    enum status st = ps_folder_claim(folder, 77, "child:1", 0, &l);
+    if (st == ST_OK)
+        st = save(ps_term(l.epoch, 1), 9);
+    if (st == ST_OK)
+        st = ps_folder_sweep(folder, &(struct ps_sweep){.owner = &l, .keep = 1});
+    return st;
+}
+
+static struct ps_lease before; /* who owned the folder when the child began */
+
+static void fill_folder(void)
+{
+    empty_folder();
+    assert_int_equal(save(5, 3), ST_OK); /* of a version before epochs */
+    before = claim(11);
+    assert_int_equal(save(ps_term(before.epoch, 2), 4), ST_OK);
+}
+
+/* A whole life of an owner, with each call failing or its last: the folder can be claimed, no epoch
+ * is given twice, and the newest checkpoint is found. */
+static void a_fault_anywhere_leaves_a_folder_to_be_claimed(void **state)
+{
+    (void)state;
+    for (enum fault_kind kind = FAULT_FULL; kind <= FAULT_POWER_2; kind++) {
+        if (kind == FAULT_PAUSED)
+            continue;
+        int seen_old = 0, seen_new = 0;
+        for (int at = 1;; at++) {
+            assert_in_range(at, 1, MAX_CALLS);
+            fill_folder();
+            int code = wait_child(start_child(claim_in_child, kind, at));
+            struct ps_checkpoint_id id = newest();
+            uint64_t child = ps_term_epoch(id.generation);
+            assert_true((id.step == 4 && child == 1) || (id.step == 9 && child == 2));
+            assert_true(code != ST_OK || id.step == 9);
+            seen_old |= id.step == 4;
+            seen_new |= id.step == 9;
+            struct ps_lease l;
+            assert_int_equal(CAPTURE(ps_folder_claim(folder, 5, "next:1", 0, &l)), ST_OK);
+            assert_true(l.epoch > child && l.epoch >= 2);
+            assert_int_equal(ps_checkpoint_compare(newest(), id), 0);
+            assert_int_equal(save(ps_term(l.epoch, 1), 6), ST_OK);
+            assert_int_equal(sweep(&l, 1, ALL_WRITTEN), ST_OK);
+            assert_int_equal(newest().step, 6);
+            assert_false(exists("weir-3.json") || exists("weir-3-0-of-2.safetensors") ||
+                         exists("old-weir-3.json") || exists("weir-1.2-4.json") ||
+                         exists("weir-1.2-4-1-of-2.safetensors") || exists("weir-2.1-9.json"));
+            if (code == 100)
+                break;
+        }
+        assert_true(seen_old && seen_new);
+    }
+}
+
+static enum status sweep_in_child(void)
+{
+    return ps_folder_sweep(folder, &(struct ps_sweep){.owner = &before, .keep = 1});
+}
+
+static enum status save_in_child(void)
+{
+    enum status st = save(ps_term(before.epoch, 3), 8);
+    return st == ST_OK ? sweep_in_child() : st;
+}
+
+/* The owner is paused before each of its calls, another claims the folder, chooses what to go on
+ * from, and the paused one goes on. keep_damaged: the checkpoint that the first would have kept is
+ * damaged meanwhile, so that the second goes on from one that the first was about to remove. */
+static void pause_owner(enum status (*f)(void), int keep_damaged)
+{
+    int n_refused = 0, n_older = 0;
+    for (int at = 1;; at++) {
+        assert_in_range(at, 1, MAX_CALLS);
+        fill_folder();
+        assert_int_equal(save(ps_term(before.epoch, 2), 7), ST_OK);
+        pid_t pid = start_child(f, FAULT_PAUSED, at);
+        int code = wait_child(pid);
+        if (code >= 0) {
+            assert_int_equal(code, 100);
+            break;
+        }
+        if (keep_damaged)
+            flip_last("weir-1.2-7-1-of-2.safetensors");
+        struct ps_lease l;
+        assert_int_equal(CAPTURE(ps_folder_claim(folder, 5, "next:1", 0, &l)), ST_OK);
+        struct ps_checkpoint_id base = newest();
+        assert_true(keep_damaged || base.step == 7 || base.step == 8);
+        n_older += base.step == 4;
+        if (at % 2 && base.step > 0) { /* maybe it has one of its own already */
+            assert_int_equal(save(ps_term(l.epoch, 1), 5), ST_OK);
+            struct ps_sweep what = {.owner = &l, .keep = 3, .base = base};
+            assert_int_equal(ps_folder_sweep(folder, &what), ST_OK);
+        }
+        assert_int_equal(kill(pid, SIGCONT), 0);
+        code = wait_child(pid);
+        n_refused += code == ST_REFUSED;
+        struct ps_restore *r = NULL;
+        char name[MANIFEST_NAME_BYTES];
+        ps_manifest_name(base, name);
+        if (base.step >= 0) { /* what it went on from can be had again */
+            struct ps_restore_query q = {.folder = folder, .name = name, .whole = 1};
+            assert_int_equal(ps_restore_open(&q, &r), ST_OK);
+            ps_restore_close(r);
+        }
+        if (at % 2 && base.step > 0)
+            assert_int_equal(newest().step, 5);
+        assert_int_equal(ps_folder_still_owner(folder, &l), ST_OK);
+        assert_int_equal(sweep(&l, 1, ALL_WRITTEN), ST_OK);
+    }
+    assert_true(n_refused > 0);
+    assert_true(!keep_damaged || n_older > 0);
+}
+
+static void a_paused_owner_does_no_harm(void **state)
+{
+    (void)state;
+    pause_owner(sweep_in_child, 0);
+    pause_owner(sweep_in_child, 1);
+    pause_owner(save_in_child, 0);
+}
+
+/* Orphans go, whoever made them, but for the checkpoint that is being written. */
+static void sweeps_leave_what_is_being_written(void **state)
+{
+    (void)state;
+    struct safetensors_written w;
+    struct ps_lease l = claim(1);
+    struct ps_checkpoint_id now = {ps_term(l.epoch, 4), 12};
+    assert_int_equal(save(ps_term(l.epoch, 3), 10), ST_OK);
+    assert_int_equal(write_part((struct ps_checkpoint_id){ps_term(l.epoch, 3), 11}, 1, 2, NULL, &w),
+                     ST_OK);
+    assert_int_equal(write_part(now, 1, 2, NULL, &w), ST_OK);
+    put("weir-1.4-12-0-of-2.safetensors.7-1.tmp", "half");
+    put("weir-1.4-11-0-of-2.safetensors.7-1.tmp", "half");
+    put("weir-2.1-11-0-of-2.safetensors.7-1.tmp", "half");
+    put("weir-9-0-of-2.safetensors.7.tmp", "half");
+    put("weir-1.3-10.json.7-1.tmp", "half");
+    put("checkpoint.7-1.tmp", "half");
+    put("weir-2.1-13-0-of-1.safetensors", "of a later epoch");
+    put("old-weir-2.1-14.json", "likewise");
+    put("weir-notes.txt", "mine");
+    const struct ps_sweep late = {
+        .owner = &l, .given_up = {ps_term(l.epoch, 4), 11}, .writing = now};
+    assert_int_equal(ps_folder_sweep(folder, &late), ST_OK);
+    assert_false(exists("weir-1.3-11-1-of-2.safetensors"));
+    assert_true(exists("weir-1.4-11-0-of-2.safetensors.7-1.tmp")); /* its writer may not know yet */
+    assert_int_equal(sweep(&l, 5, now), ST_OK);
+    assert_false(exists("weir-1.4-11-0-of-2.safetensors.7-1.tmp"));
+    assert_false(exists("weir-9-0-of-2.safetensors.7.tmp"));
+    assert_false(exists("weir-1.3-10.json.7-1.tmp") || exists("checkpoint.7-1.tmp"));
+    assert_true(exists("weir-1.4-12-1-of-2.safetensors"));
+    assert_true(exists("weir-1.4-12-0-of-2.safetensors.7-1.tmp"));
+    assert_true(exists("weir-2.1-11-0-of-2.safetensors.7-1.tmp"));
+    assert_true(exists("old-weir-2.1-14.json"));
+    assert_true(exists("weir-2.1-13-0-of-1.safetensors") && exists("weir-notes.txt"));
+    assert_int_equal(newest().step, 10);
+}
+
+/* Nothing can be written, not even `checkpoint`: room is made all the same. */
+static void a_full_disk_gets_its_room_back(void **state)
+{
+    (void)state;
+    struct safetensors_written w;
+    struct ps_lease l = claim(1);
+    struct ps_checkpoint_id orphan = {ps_term(1, 1), 9};
+    for (int64_t step = 1; step <= 4; step++)
+        assert_int_equal(save(ps_term(1, 1), step), ST_OK);
+    assert_int_equal(write_part(orphan, 0, 2, NULL, &w), ST_OK);
+    fault_io_set(folder, FAULT_FULL, 1, ENOSPC);
+    enum status st = CAPTURE(sweep(&l, 2, ALL_WRITTEN));
+    fault_io_set(folder, FAULT_NONE, 0, 0);
+    assert_int_equal(st, ST_IO); /* of `checkpoint` */
+    assert_non_null(strstr(capture_text, "No space left"));
+    assert_false(exists("weir-1.1-9-0-of-2.safetensors") || exists("weir-1.1-2.json"));
+    assert_false(exists("weir-1.1-1-0-of-2.safetensors") ||
+                 exists("weir-1.1-2-1-of-2.safetensors"));
+    assert_true(exists("weir-1.1-3.json") && exists("weir-1.1-4.json"));
+    assert_int_equal(newest().step, 4);
+    assert_int_equal(sweep(&l, 2, ALL_WRITTEN), ST_OK);
+    assert_true(exists("checkpoint"));
+}
+
+/* The newest by term, whatever their steps; kept besides: what training goes on from. */
+static void the_base_is_kept(void **state)
+{
+    (void)state;
+    assert_int_equal(save(7, 90), ST_OK); /* epoch 0 */
+    struct ps_lease l = claim(1);
+    assert_int_equal(save(ps_term(1, 1), 50), ST_OK);
+    assert_int_equal(save(ps_term(1, 2), 20), ST_OK);
+    assert_int_equal(newest().step, 20);
+    struct ps_sweep what = {.owner = &l, .keep = 1, .base = {7, 90}};
+    assert_int_equal(ps_folder_sweep(folder, &what), ST_OK);
+    assert_true(exists("weir-90.json") && exists("weir-90-1-of-2.safetensors"));
+    assert_false(exists("weir-1.1-50.json") || exists("weir-1.1-50-0-of-2.safetensors"));
+    /* under its other name, as a fenced owner may leave it, it is found and gets its own back */
+    char from[128], to[128];
+    snprintf(from, sizeof from, "%s/weir-90.json", folder);
+    snprintf(to, sizeof to, "%s/old-weir-90.json", folder);
+    assert_int_equal(rename(from, to), 0);
+    struct ps_restore *r;
+    assert_int_equal(ps_restore_find(from, &r), ST_OK);
+    ps_restore_close(r);
+    struct ps_restore_query q = {.folder = folder, .before = {ps_term(1, 2), 20}};
+    assert_int_equal(ps_restore_open(&q, &r), ST_OK);
+    assert_true(ps_restore_manifest(r)->step == 90);
+    ps_restore_close(r);
+    assert_int_equal(ps_folder_sweep(folder, &what), ST_OK);
+    assert_true(exists("weir-90.json"));
+    what.base.generation = 0;
+    assert_int_equal(ps_folder_sweep(folder, &what), ST_OK);
+    assert_false(exists("weir-90.json") || exists("old-weir-90.json") ||
+                 exists("weir-90-1-of-2.safetensors"));
+}
+
+struct late {
+    struct ps_checkpoint_id id;
+    struct safetensors_written *file;
+    int n_waits, cancel_at, appear_at;
+};
+
+static int wait_late(void *ctx, int64_t until_ns)
+{
+    struct late *l = ctx;
+    assert_true(until_ns > 0);
+    l->n_waits++;
+    if (l->n_waits == l->appear_at) {
+        struct safetensors_written w;
+        assert_int_equal(write_part(l->id, 1, 2, NULL, &w), ST_OK);
+    }
+    return l->n_waits == l->cancel_at;
+}
+
+static void files_are_looked_at(void **state)
+{
+    (void)state;
+    struct ps_checkpoint_id id = {ps_term(1, 1), 6}, other = {ps_term(1, 2), 6};
+    struct safetensors_written files[2], w;
+    char why[MANIFEST_WHY_BYTES], from[160], to[160];
+    const unsigned char here[2] = {1, 0};
+    struct ps_manifest m = manifest_of(id, 2, files);
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(write_part(id, k, 2, NULL, &files[k]), ST_OK);
+    struct ps_folder_check now = {.deadline_ns = 0};
+    assert_int_equal(ps_folder_check_files(folder, &m, &now, why), ST_OK);
+    snprintf(to, sizeof to, "%s/weir-1.1-6-1-of-2.safetensors", folder);
+    assert_int_equal(truncate(to, (off_t)files[1].bytes - 1), 0);
+    assert_int_equal(ps_folder_check_files(folder, &m, &now, why), ST_CORRUPT);
+    assert_non_null(strstr(why, "weir-1.1-6-1-of-2.safetensors"));
+    assert_int_equal(unlink(to), 0);
+    assert_int_equal(ps_folder_check_files(folder, &m, &now, why), ST_NOT_FOUND);
+    struct ps_folder_check own = {.here = here};
+    assert_int_equal(ps_folder_check_files(folder, &m, &own, why), ST_OK);
+    /* it appears late, as another machine's does in a network folder */
+    struct late late = {.id = id, .appear_at = 3};
+    struct ps_folder_check again = {
+        .deadline_ns = clock_deadline_ns(600000), .wait = wait_late, .ctx = &late};
+    assert_int_equal(ps_folder_check_files(folder, &m, &again, why), ST_OK);
+    assert_int_equal(late.n_waits, 3);
+    assert_int_equal(unlink(to), 0);
+    late = (struct late){.id = id, .cancel_at = 2};
+    assert_int_equal(ps_folder_check_files(folder, &m, &again, why), ST_CANCELLED);
+    /* a file of another generation under this name is none that time would change */
+    assert_int_equal(write_part(other, 1, 2, NULL, &w), ST_OK);
+    snprintf(from, sizeof from, "%s/weir-1.2-6-1-of-2.safetensors", folder);
+    assert_int_equal(rename(from, to), 0);
+    files[1] = w;
+    late = (struct late){.id = id};
+    assert_int_equal(ps_folder_check_files(folder, &m, &again, why), ST_CORRUPT);
+    assert_int_equal(late.n_waits, 0);
+    assert_non_null(strstr(why, "another generation"));
+}
+
+/* Made by many at the same time, it is one. */
+static void a_folder_has_one_id(void **state)
+{
+    (void)state;
+    enum { N = 8 };
+    for (int round = 0; round < 5; round++) {
+        int go[2], back[2];
+        char id[FOLDER_ID_BYTES], ids[N][FOLDER_ID_BYTES];
+        empty_folder();
+        assert_true(pipe(go) == 0 && pipe(back) == 0);
+        for (int i = 0; i < N; i++) {
+            if (fork() != 0)
+                continue;
+            close(go[1]);
+            int ok = read(go[0], id, 1) == 0 && ps_folder_id(folder, id) == ST_OK;
+            _exit(!(ok && write(back[1], id, sizeof id) == sizeof id));
+        }
+        close(go[0]);
+        close(go[1]); /* all at once */
+        for (int i = 0; i < N; i++)
+            assert_int_equal(read(back[0], ids[i], sizeof *ids), sizeof *ids);
+        for (int i = 0, status; i < N; i++)
+            assert_true(wait(&status) > 0 && status == 0);
+        close(back[0]);
+        close(back[1]);
+        assert_int_equal(ps_folder_id(folder, id), ST_OK);
+        assert_int_equal(strlen(id), FOLDER_ID_BYTES - 1);
+        for (int i = 0; i < N; i++)
+            assert_string_equal(ids[i], id);
+    }
+    put("folder-id", "nothing");
+    char id[FOLDER_ID_BYTES];
+    assert_int_equal(CAPTURE(ps_folder_id(folder, id)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "remove the file"));
+}
+
+/* A list of what is kept is not one of an empty mount point, nor of a folder made again. */
+static void an_emptied_folder_says_nothing_of_what_was_kept(void **state)
+{
+    (void)state;
+    const struct ps_sweep sweep = {.owner = &(struct ps_lease){.epoch = 1, .incarnation = 7}};
+    char id[FOLDER_ID_BYTES], away[80];
+    struct ps_manifest_place *list = NULL;
+    int n = -1;
+    assert_int_equal(ps_folder_id(folder, id), ST_OK);
+    assert_int_equal(ps_folder_list(folder, id, &list, &n), ST_OK);
+    assert_int_equal(n, 0);
+    free(list);
+    snprintf(away, sizeof away, "%s-away", folder);
+    assert_int_equal(rename(folder, away), 0); /* it is not mounted: no folder, then an empty one */
+    assert_int_equal(CAPTURE(ps_folder_list(folder, id, &list, &n)), ST_NOT_FOUND);
+    assert_non_null(strstr(capture_text, "is not the folder that it was"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(CAPTURE(ps_folder_list(folder, id, &list, &n)), ST_NOT_FOUND);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(rename(away, folder), 0);
+    empty_folder();
+    assert_int_equal(CAPTURE(ps_folder_sweep(folder, &sweep)), ST_OK); /* and its lease is there */
+    assert_true(exists("lease-1"));
+    assert_int_equal(CAPTURE(ps_folder_list(folder, id, &list, &n)), ST_NOT_FOUND);
+    assert_int_equal(ps_folder_id(folder, (char[FOLDER_ID_BYTES]){0}), ST_OK);
+    assert_int_equal(CAPTURE(ps_folder_list(folder, id, &list, &n)), ST_NOT_FOUND);
+}
+
+/* Many at the same time: no epoch is given twice, and one of them owns the folder. */
+static void of_many_claims_each_has_its_epoch(void **state)
+{
+    (void)state;
+    enum { N = 8 };
+    struct ps_lease got[N], owner;
+    int go[2], back[2], n_got = 0, n_owners = 0;
+    assert_true(pipe(go) == 0 && pipe(back) == 0);
+    for (int i = 0; i < N; i++) {
+        if (fork() != 0)
+            continue;
+        struct ps_lease l = {0};
+        char none;
+        close(go[1]);
+        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
+        enum status st = read(go[0], &none, 1) == 0
+                             ? ps_folder_claim(folder, 100 + (uint64_t)i, "many:1", 0, &l)
+                             : ST_INTERNAL;
+        int said = write(back[1], &l, sizeof l) == sizeof l;
+        _exit(!said || (st != ST_OK && st != ST_BUSY));
+    }
+    close(go[0]);
+    close(go[1]); /* all at once */
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(read(back[0], &got[n_got], sizeof *got), sizeof *got);
+        n_got += got[n_got].epoch > 0;
+    }
+    for (int i = 0, status; i < N; i++)
+        assert_true(wait(&status) > 0 && status == 0);
+    close(back[0]);
+    close(back[1]);
+    assert_int_equal(ps_folder_lease(folder, &owner), ST_OK);
+    for (int i = 0; i < n_got; i++) {
+        n_owners += CAPTURE(ps_folder_still_owner(folder, &got[i])) == ST_OK;
+        for (int k = 0; k < i; k++)
+            assert_true(got[i].epoch != got[k].epoch);
+    }
+    assert_int_equal(n_owners, 1);
+    assert_true(owner.epoch >= (uint64_t)n_got);
+}
+
+/* Server 1's disk, with a part of server 0's that shares it, and leftovers. */
+static void a_server_tidies_its_own_parts(void **state)
+{
+    (void)state;
+    static const char both[] = "a:1,b:2";
+    struct safetensors_written w;
+    struct ps_part *list;
+    int n;
+    assert_int_equal(ps_parts_list("/nonexistent/folder", "b:2", &list, &n, NULL), ST_OK);
+    assert_int_equal(n, 0);
+    free(list);
+    for (int64_t step = 1; step <= 5; step++)
+        assert_int_equal(write_part((struct ps_checkpoint_id){ps_term(step < 3 ? 1 : 2, 1), step},
+                                    1, 2, both, &w),
+                         ST_OK);
+    assert_int_equal(write_part((struct ps_checkpoint_id){ps_term(2, 1), 3}, 0, 2, both, &w),
+                     ST_OK);
+    assert_int_equal(write_part((struct ps_checkpoint_id){7, 3}, 1, 2, NULL, &w), ST_OK);
+    put("weir-2.1-4-1-of-2.safetensors.1-1.tmp", "half");
+    put("weir-2.1-5-0-of-2.safetensors.1-1.tmp", "half");
+    flip_last("weir-2.1-3-1-of-2.safetensors"); /* its data: told when they are read */
+    assert_int_equal(
+        truncate(strcat(strcpy((char[160]){0}, folder), "/weir-2.1-4-1-of-2.safetensors"), 100), 0);
+    assert_int_equal(CAPTURE(ps_parts_list(folder, "b:2", &list, &n, NULL)), ST_OK);
+    assert_non_null(strstr(capture_text, "weir-2.1-4-1-of-2.safetensors: passed over"));
+    assert_int_equal(n, 5);
+    static const int64_t steps[] = {5, 3, 2, 1, 3};
+    for (int i = 0; i < n; i++)
+        assert_true(list[i].id.step == steps[i] && list[i].server == 1 && list[i].n_servers == 2);
+    assert_true(list[4].id.generation == 7 && list[0].file.bytes > 0);
+    free(list);
+    /* before ps 0 of this epoch has any, those before stay */
+    struct ps_parts_keep keep = {.generation = ps_term(2, 1), .writing = {ps_term(2, 1), 5}};
+    assert_int_equal(CAPTURE(ps_parts_tidy(folder, "b:2", &keep)), ST_OK);
+    assert_true(exists("weir-1.1-1-1-of-2.safetensors") && exists("weir-3-1-of-2.safetensors"));
+    assert_true(exists("weir-2.1-5-1-of-2.safetensors"));
+    assert_true(exists("weir-2.1-5-0-of-2.safetensors.1-1.tmp"));
+    assert_true(exists("weir-2.1-3-0-of-2.safetensors")); /* the other server's */
+    assert_false(exists("weir-2.1-3-1-of-2.safetensors") ||
+                 exists("weir-2.1-4-1-of-2.safetensors") ||
+                 exists("weir-2.1-4-1-of-2.safetensors.1-1.tmp"));
+    const struct ps_checkpoint_id kept[] = {{ps_term(2, 1), 5}, {ps_term(1, 1), 2}};
+    keep = (struct ps_parts_keep){.kept = kept + 1, .n_kept = 1, .generation = ps_term(1, 9)};
+    assert_int_equal(ps_parts_tidy(folder, "b:2", &keep), ST_OK); /* says a fenced ps 0 */
+    assert_true(exists("weir-2.1-5-1-of-2.safetensors"));
+    assert_false(exists("weir-1.1-1-1-of-2.safetensors"));
+    keep = (struct ps_parts_keep){.kept = kept, .n_kept = 2, .generation = ps_term(3, 1)};
+    assert_int_equal(ps_parts_tidy(folder, "b:2", &keep), ST_OK);
+    assert_true(exists("weir-2.1-5-1-of-2.safetensors") && exists("weir-1.1-2-1-of-2.safetensors"));
+    assert_false(exists("weir-3-1-of-2.safetensors"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(names_are_read_as_they_are_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_claim_fences_the_owner_before, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_emptied_folder_stays_the_owners, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_fault_anywhere_leaves_a_folder_to_be_claimed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_paused_owner_does_no_harm, setup, teardown),
+        cmocka_unit_test_setup_teardown(sweeps_leave_what_is_being_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_disk_gets_its_room_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_base_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(files_are_looked_at, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_folder_has_one_id, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_emptied_folder_says_nothing_of_what_was_kept, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(of_many_claims_each_has_its_epoch, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_server_tidies_its_own_parts, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

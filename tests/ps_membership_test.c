@@ -1,0 +1,226 @@
+/* tests/ps_membership_test.c - who is let in by a server that has no job yet, or one that is full:
+ * who settles the job, how many workers it takes, and what a refused one is told. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "ps/service/service.h"
+#include "tests/capture.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+static const struct net_param model[] = {{.name = "w", .shape = {2, {331, 4}}}};
+static char self_addr[] = "127.0.0.1:1";
+static char *self_addrs[] = {self_addr};
+static const struct hosts alone = {1, self_addrs}, no_workers = {0, NULL};
+
+struct rig {
+    struct chunks *chunks;
+    struct ps_service *service;
+    struct net_server_handler handler;
+    const char *peer;
+    float learning_rate;
+    uint64_t generation;
+    struct net_join_reply reply; /* the last */
+};
+
+static struct ps_service_config config(void)
+{
+    return (struct ps_service_config){.address = self_addr,
+                                      .ps_hosts = &alone,
+                                      .worker_hosts = &no_workers,
+                                      .max_model_bytes = 1 << 20};
+}
+
+static void setup(struct rig *r, const struct ps_service_config *cfg)
+{
+    *r = (struct rig){.peer = "ipv4:10.0.0.7:5000", .learning_rate = 0.5f};
+    assert_int_equal(chunks_create(model, 1, 4096, &r->chunks), ST_OK);
+    assert_int_equal(ps_service_create(cfg, &r->service), ST_OK);
+    r->handler = ps_service_handler(r->service);
+}
+
+static void teardown(struct rig *r)
+{
+    ps_service_destroy(r->service);
+    chunks_destroy(r->chunks);
+}
+
+/* n_workers 0: it joins a running job; then member may be -1. */
+static enum join_answer join(struct rig *r, int member, uint64_t incarnation, int n_workers)
+{
+    struct net_join req = {.member = member,
+                           .incarnation = incarnation,
+                           .generation = r->generation,
+                           .address = "gpu7",
+                           .job = {.n_workers = n_workers,
+                                   .sync_mode = JOB_SYNC,
+                                   .train_steps = n_workers ? 100 : 0,
+                                   .batch = 10},
+                           .chunks = r->chunks};
+    optim_defaults(OPTIM_MOMENTUM, &req.job.optim);
+    req.job.optim.learning_rate = r->learning_rate;
+    r->handler.join(r->handler.ctx, &req, r->peer, &r->reply);
+    free(r->reply.server);
+    hosts_free(&r->reply.servers);
+    r->reply.server = NULL;
+    return r->reply.answer;
+}
+
+/* However often somebody is refused, the log has a few lines of it. */
+static void test_rationed_lines(void **state)
+{
+    struct rig r;
+    const struct ps_service_config cfg = config();
+    int lines = 0;
+    setup(&r, &cfg);
+    for (int i = 0; i < 5 * LOG_LIMIT_BURST; i++) {
+        enum join_answer answer = CAPTURE(join(&r, 2, 9, 2));
+        assert_int_equal(answer, JOIN_REFUSED);
+        lines += capture_lines();
+    }
+    assert_in_range(lines, 1, LOG_LIMIT_BURST + 1); /* one more where this takes 10 s */
+    teardown(&r);
+}
+
+/* Worker 0 settles the job, however early others come. */
+static void test_settler(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    cfg.first_wait_ms = -1;
+    setup(&r, &cfg);
+    r.learning_rate = 0.25f;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY);
+    assert_string_equal(r.reply.why, "worker 0 settles the job, and has not come yet");
+    r.learning_rate = 0.5f;
+    assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
+    assert_int_equal(join(&r, 1, 12, 2), JOIN_WELCOME);
+    teardown(&r);
+}
+
+/* Whether the member has joined, and has only to speak. */
+static int has_come(struct rig *r, int rank)
+{
+    struct ps_person *members = NULL, *waiting = NULL;
+    int n = 0, n_waiting = 0;
+    assert_int_equal(ps_service_people(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
+    assert_in_range(rank, 0, n - 1);
+    int came = members[rank].came;
+    assert_true(members[rank].missing_ms >= 0); /* it has not spoken */
+    free(members);
+    free(waiting);
+    return came;
+}
+
+/* Of one that dies as it has joined that is known; not of who has first values to make, or of
+ * another in its place. */
+static void test_who_has_only_to_speak(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    setup(&r, &cfg);
+    assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
+    assert_int_equal(has_come(&r, 0), 0);
+    assert_int_equal(has_come(&r, 1), 0);
+    assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
+    assert_int_equal(has_come(&r, 1), 1);
+    assert_int_equal(has_come(&r, 0), 0);
+    teardown(&r);
+}
+
+/* One that comes from an earlier life of the servers knows that the job lives on. */
+static void test_survivor(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    cfg.first_wait_ms = -1;
+    setup(&r, &cfg);
+    r.generation = 3;
+    assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY); /* its job is settled, if in generation 1 */
+    assert_non_null(strstr(r.reply.why, "has not followed the others to generation"));
+    teardown(&r);
+}
+
+/* Where worker 0 need not come, others wait for a while. */
+static void test_settler_never_comes(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    cfg.first_wait_ms = 20;
+    setup(&r, &cfg);
+    int64_t deadline = clock_deadline_ns(20000);
+    enum join_answer answer = join(&r, 1, 11, 2);
+    assert_int_equal(answer, JOIN_RETRY);
+    while (answer == JOIN_RETRY && clock_now_ns() < deadline)
+        answer = join(&r, 1, 11, 2);
+    assert_int_equal(answer, JOIN_WELCOME);
+    teardown(&r);
+}
+
+/* Who brings other flags is told of both, and what to do; so is who comes in the settler's place.
+ */
+static void test_other_flags(void **state)
+{
+    static const char expect[] =
+        "another job: --learning_rate: 0.5 here, 0.25 there; worker 0 from ipv4:10.0.0.7:5000 "
+        "settled this job: give both the same flags and start the wrong one again, with the "
+        "servers if it is that one";
+    struct rig r;
+    const struct ps_service_config cfg = config();
+    setup(&r, &cfg);
+    assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
+    r.learning_rate = 0.25f;
+    r.peer = "ipv4:10.0.0.8:5000";
+    for (int member = 0; member < 2; member++) {
+        assert_int_equal(CAPTURE(join(&r, member, 12, 2)), JOIN_REFUSED);
+        assert_string_equal(r.reply.why, expect);
+        assert_non_null(strstr(capture_text, expect));
+        assert_non_null(strstr(capture_text, "from ipv4:10.0.0.8:5000 refused"));
+    }
+    teardown(&r);
+}
+
+static void test_max_workers(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    cfg.max_workers = 2;
+    setup(&r, &cfg);
+    assert_int_equal(CAPTURE(join(&r, 0, 10, 3)), JOIN_REFUSED);
+    assert_string_equal(r.reply.why, "a job of 3 workers; --max_workers=2 of this server");
+    assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
+    assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
+    assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY); /* those two have yet to speak */
+    assert_string_equal(r.reply.why, "the job has 2 workers, and takes no more: --max_workers=2 of "
+                                     "ps:0; worker 0 is not there and may be given up");
+    teardown(&r);
+    cfg.max_workers = 3;
+    setup(&r, &cfg);
+    assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
+    for (int i = 0; i < 2; i++) { /* it asks again */
+        assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY);
+        assert_non_null(strstr(r.reply.why, "has no place for it yet"));
+    }
+    assert_int_equal(join(&r, -1, 13, 0), JOIN_RETRY);
+    assert_non_null(strstr(r.reply.why, "--max_workers=3"));
+    teardown(&r);
+}
+
+int main(void)
+{
+    log_init("test", -1, LOG_LEVEL_WARN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_settler),        cmocka_unit_test(test_who_has_only_to_speak),
+        cmocka_unit_test(test_survivor),       cmocka_unit_test(test_settler_never_comes),
+        cmocka_unit_test(test_other_flags),    cmocka_unit_test(test_max_workers),
+        cmocka_unit_test(test_rationed_lines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,461 @@
+/* tests/ps_part_keeper_test.c - folders that are servers' own: what a keeper knows and removes, and
+ * checkpoints some of whose files are elsewhere. */
+#include "base/clock.h"
+#include "files/durable.h"
+#include "ps/checkpoint/folder.h"
+#include "ps/checkpoint/part_keeper.h"
+#include "ps/checkpoint/restore.h"
+#include "tests/capture.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_ELEMS = 2048 };
+#define ELSEWHERE "0123456789abcdef0123456789abcdef"
+static const char home[] = "fedcba9876543210fedcba9876543210";
+static char folder[128];
+static struct chunks *chunks;
+static struct net_job job;
+
+static int setup(void **state)
+{
+    (void)state;
+    const struct net_param w = {.name = "w", .shape = {1, {N_ELEMS}}};
+    snprintf(folder, sizeof folder, "/tmp/weir-keeper-test-XXXXXX");
+    job = (struct net_job){.n_workers = 1, .train_steps = 20, .seed = 3};
+    optim_defaults(OPTIM_SGD, &job.optim);
+    job.optim.total_steps = 20;
+    return !mkdtemp(folder) ||
+           chunks_create(&w, 1, N_ELEMS / 2 * (int64_t)sizeof(float), &chunks) != ST_OK;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[192];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    chunks_destroy(chunks);
+    return system(command);
+}
+
+static const char *path_of(int64_t step, int k)
+{
+    static char path[256];
+    char name[MANIFEST_NAME_BYTES];
+    ps_manifest_file_name((struct ps_checkpoint_id){ps_term(1, 1), step}, k, 2, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int exists(int64_t step, int k)
+{
+    return access(path_of(step, k), F_OK) == 0;
+}
+
+/* Server k's of two, with the value `step` everywhere, written at this address. */
+static struct ps_part write_part(int64_t step, int k, const char *addresses, const char *of)
+{
+    char tensor[64], text[2][32], digest[65];
+    float values[N_ELEMS];
+    struct ps_part part = {{ps_term(1, 1), step}, k, 2, {0, 0}};
+    int begin = N_ELEMS * k / 2, end = N_ELEMS * (k + 1) / 2;
+    for (int i = 0; i < N_ELEMS; i++)
+        values[i] = (float)step;
+    snprintf(tensor, sizeof tensor, "w [%d:%d]", begin, end);
+    snprintf(text[0], sizeof *text, "%llu", (unsigned long long)part.id.generation);
+    snprintf(text[1], sizeof *text, "%lld", (long long)step);
+    assert_int_equal(ps_manifest_digest(&job, chunks, digest), ST_OK);
+    const struct safetensors_tensor t = {tensor, {1, {end - begin}}, values};
+    const char *const metadata[][2] = {
+        {"generation", text[0]}, {"step", text[1]},     {"server", k ? "1" : "0"}, {"servers", "2"},
+        {"job", digest},         {"train_steps", "20"}, {"addresses", addresses},  {"folder", of}};
+    const struct safetensors_content content = {&t, 1, metadata, of ? 8 : 7};
+    assert_int_equal(safetensors_write(path_of(step, k), &content, &part.file), ST_OK);
+    return part;
+}
+
+static void flip_last(const char *path)
+{
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    fseek(f, -1, SEEK_END);
+    int c = getc(f);
+    fseek(f, -1, SEEK_END);
+    putc(c ^ 4, f);
+    fclose(f);
+}
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int n;
+} changes = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+
+static void on_changed(void *ctx)
+{
+    (void)ctx;
+    pthread_mutex_lock(&changes.lock);
+    changes.n++;
+    pthread_cond_broadcast(&changes.wake);
+    pthread_mutex_unlock(&changes.lock);
+}
+
+static void wait_change(int n)
+{
+    pthread_mutex_lock(&changes.lock);
+    while (changes.n < n)
+        pthread_cond_wait(&changes.wake, &changes.lock);
+    pthread_mutex_unlock(&changes.lock);
+}
+
+/* The steps that it knows, newest first, as a number; -1: it does not know. */
+static int64_t known(struct ps_keeper *k)
+{
+    struct net_part *list;
+    int64_t all = 0;
+    int n;
+    if (!ps_keeper_parts(k, &list, &n))
+        return -1;
+    for (int i = 0; i < n; i++)
+        all = all * 10 + list[i].step;
+    free(list);
+    return all;
+}
+
+/* Waits until it is carried out. */
+static void tell(struct ps_keeper *k, const struct ps_parts_keep *word)
+{
+    pthread_mutex_lock(&changes.lock);
+    int n = changes.n;
+    pthread_mutex_unlock(&changes.lock);
+    capture_begin();
+    ps_keeper_tidy(k, word);
+    wait_change(n + 1);
+    capture_end();
+}
+
+/* What lies there is read whole, what is written is added, what ps 0 does not keep goes: also what
+ * a server with another address had written for this ps 0. */
+static void a_keeper_knows_what_is_whole(void **state)
+{
+    (void)state;
+    const struct ps_keeper_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
+    const struct ps_checkpoint_id kept[] = {{ps_term(1, 1), 6}, {ps_term(1, 1), 2}};
+    struct ps_parts_keep keep = {
+        .kept = kept, .n_kept = 2, .generation = ps_term(2, 1), .ordered = {ps_term(1, 1), 7}};
+    struct ps_keeper *k;
+    for (int64_t step = 2; step <= 5; step++)
+        write_part(step, 1, step == 3 ? "a:1,c:1" : "a:1,b:1", step == 3 ? home : NULL);
+    flip_last(path_of(4, 1));
+    changes.n = 0;
+    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
+    assert_int_equal(known(k), -1);
+    capture_begin();
+    ps_keeper_begin(k);
+    wait_change(1);
+    capture_end();
+    assert_non_null(strstr(capture_text, "4-1-of-2.safetensors: passed over"));
+    assert_int_equal(known(k), 532);
+    struct ps_part part = write_part(6, 1, "a:1,b:1", home);
+    ps_keeper_add(k, &part);
+    ps_keeper_add(k, &part);
+    assert_int_equal(known(k), 6532);
+    ps_keeper_tidy(k, &keep);
+    wait_change(2);
+    assert_int_equal(known(k), 632); /* nothing says that 3 was written for this ps 0 */
+    assert_false(exists(5, 1) || exists(4, 1));
+    keep.home = home;
+    keep.n_kept = 1;
+    keep.older_stay = 1;
+    ps_keeper_tidy(k, &keep);
+    wait_change(3);
+    assert_int_equal(known(k), 632);
+    keep.older_stay = 0;
+    ps_keeper_tidy(k, &keep); /* before it is gone, too */
+    ps_keeper_destroy(k, clock_deadline_ns(60000));
+    assert_true(exists(6, 1) && !exists(3, 1) && !exists(2, 1));
+    assert_int_equal(ps_parts_have_all_steps(folder), 0);
+    write_part(20, 1, "a:1,b:1", home);
+    assert_int_equal(ps_parts_have_all_steps(folder), 1);
+}
+
+/* What is ordered while an earlier word of ps 0's waits, or is carried out, stays. */
+static void a_word_removes_nothing_ordered_after_it(void **state)
+{
+    (void)state;
+    const struct ps_keeper_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
+    const struct ps_parts_keep word = {.generation = ps_term(1, 1), .ordered = {ps_term(1, 1), 2}};
+    struct ps_keeper *k;
+    changes.n = 0;
+    write_part(1, 1, "a:1,b:1", NULL);
+    write_part(3, 1, "a:1,b:1", NULL);
+    write_part(4, 1, "a:1,b:1", NULL);
+    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
+    ps_keeper_order(k, (struct ps_checkpoint_id){ps_term(1, 1), 3});
+    ps_keeper_tidy(k, &word); /* waits: what lies there is not known yet */
+    ps_keeper_order(k, (struct ps_checkpoint_id){ps_term(1, 1), 4});
+    ps_keeper_order(k, (struct ps_checkpoint_id){ps_term(1, 1), 5});
+    ps_keeper_begin(k);
+    wait_change(2);
+    assert_int_equal(known(k), 4);
+    assert_true(exists(4, 1) && !exists(3, 1) && !exists(1, 1));
+    ps_keeper_tidy(k, &word); /* it knows that 4 came to nothing */
+    wait_change(3);
+    assert_false(exists(4, 1));
+    write_part(5, 1, "a:1,b:1", NULL);
+    write_part(6, 1, "a:1,b:1", NULL);
+    ps_keeper_destroy(k, clock_deadline_ns(60000));
+    changes.n = 0;
+    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
+    ps_keeper_tidy(k, &word);
+    for (int i = 0; i < 100; i++) /* more than are remembered */
+        ps_keeper_order(k, (struct ps_checkpoint_id){ps_term(1, 1), 5 + i});
+    ps_keeper_begin(k);
+    wait_change(2);
+    assert_int_equal(known(k), 65);
+    ps_keeper_destroy(k, clock_deadline_ns(60000));
+}
+
+/* A part that cannot be read just now is not one that is gone. */
+static void what_cannot_be_read_is_not_forgotten(void **state)
+{
+    (void)state;
+    char id[FOLDER_ID_BYTES], away[300], folder_away[160];
+    const struct ps_checkpoint_id kept[] = {{ps_term(1, 1), 2}, {ps_term(1, 1), 1}};
+    const struct ps_parts_keep word = {.kept = kept, .n_kept = 2, .generation = ps_term(1, 1)};
+    struct ps_keeper *k;
+    assert_int_equal(ps_folder_id(folder, id), ST_OK);
+    const struct ps_keeper_config cfg = {folder, "b:1", id, 500, on_changed, NULL};
+    changes.n = 0;
+    write_part(1, 1, "a:1,b:1", NULL);
+    write_part(2, 1, "a:1,b:1", NULL);
+    snprintf(away, sizeof away, "%s-away", path_of(2, 1));
+    snprintf(folder_away, sizeof folder_away, "%s-away", folder);
+    assert_int_equal(rename(path_of(2, 1), away), 0);
+    assert_int_equal(symlink(path_of(2, 1), path_of(2, 1)), 0); /* open fails, not with ENOENT */
+    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
+    capture_begin();
+    ps_keeper_begin(k);
+    wait_change(1);
+    assert_int_equal(known(k), -1);
+    assert_int_equal(rename(away, path_of(2, 1)), 0);
+    for (int i = 2; known(k) < 0; i++)
+        wait_change(i);
+    capture_end();
+    assert_int_equal(known(k), 21);
+    assert_int_equal(rename(path_of(2, 1), away), 0);
+    assert_int_equal(symlink(path_of(2, 1), path_of(2, 1)), 0);
+    tell(k, &word);
+    assert_int_equal(known(k), 21);
+    assert_int_equal(rename(away, path_of(2, 1)), 0);
+    assert_int_equal(rename(folder, folder_away), 0); /* not mounted */
+    tell(k, &word);
+    assert_int_equal(known(k), 21);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    tell(k, &word);
+    assert_int_equal(known(k), 21);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(rename(folder_away, folder), 0);
+    assert_int_equal(unlink(path_of(2, 1)), 0);
+    tell(k, &word);
+    assert_int_equal(known(k), 1);
+    ps_keeper_destroy(k, clock_deadline_ns(60000));
+}
+
+/* The id is read again by the keeper's thread: who asks does not wait for the disk. */
+static void a_folder_may_be_another(void **state)
+{
+    (void)state;
+    char id[FOLDER_ID_BYTES] = "", now[FOLDER_ID_BYTES], path[160];
+    const struct ps_keeper_config cfg = {folder, "b:1", ELSEWHERE, 500, on_changed, NULL};
+    struct ps_keeper *k;
+    snprintf(path, sizeof path, "%s/folder-id", folder);
+    assert_int_equal(durable_put(path, ELSEWHERE, strlen(ELSEWHERE)), ST_OK);
+    changes.n = 0;
+    write_part(1, 1, "a:1,b:1", NULL);
+    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
+    ps_keeper_begin(k);
+    wait_change(1);
+    assert_true(known(k) == 1 && ps_keeper_id(k, id));
+    assert_string_equal(id, ELSEWHERE);
+    assert_int_equal(unlink(path) + unlink(path_of(1, 1)), 0);
+    write_part(3, 1, "a:1,b:1", NULL);
+    assert_int_equal(mkfifo(path, 0600), 0); /* a disk that hangs until somebody writes */
+    ps_keeper_ask_id(k);
+    assert_true(!ps_keeper_id(k, now) && known(k) == -1);
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_false(ps_keeper_id(k, now));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(durable_put(path, home, strlen(home)), ST_OK); /* for the looks after */
+    fputs(home, f);
+    fclose(f);
+    wait_change(3);
+    assert_true(ps_keeper_id(k, now) && known(k) == 3);
+    assert_string_equal(now, home);
+    ps_keeper_destroy(k, clock_deadline_ns(60000));
+}
+
+/* Of more than it can tell it tells its own: each of those that share the folder does. */
+static void a_server_tells_of_its_own_parts_first(void **state)
+{
+    (void)state;
+    enum { N_OTHERS = CONTROL_MAX_PARTS + 8 };
+    const struct ps_keeper_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
+    struct ps_keeper *k;
+    struct net_part *list;
+    int n, n_own = 0;
+    changes.n = 0;
+    write_part(1, 1, "a:1,b:1", NULL);
+    for (int i = 0; i < N_OTHERS; i++)
+        write_part(4 + i, 0, "a:1,b:1", NULL);
+    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
+    ps_keeper_begin(k);
+    wait_change(1);
+    struct ps_part part = write_part(2, 1, "a:1,b:1", NULL);
+    ps_keeper_add(k, &part);
+    assert_int_equal(ps_keeper_parts(k, &list, &n), 1);
+    assert_int_equal(n, CONTROL_MAX_PARTS);
+    assert_true(list[0].step == N_OTHERS + 3 && list[n - 3].step > 4);
+    assert_true(list[n - 2].step == 2 && list[n - 1].step == 1);
+    for (int i = 0; i < n; i++)
+        n_own += list[i].server == 1;
+    assert_int_equal(n_own, 2);
+    free(list);
+    ps_keeper_destroy(k, clock_deadline_ns(60000));
+}
+
+struct asked {
+    enum status st[3]; /* by step */
+    int n;
+};
+
+static enum status has(void *ctx, const struct ps_manifest *m, int file,
+                       char why[MANIFEST_WHY_BYTES])
+{
+    struct asked *a = ctx;
+    a->n++;
+    assert_int_equal(file, 1);
+    assert_string_equal(m->folder[1], ELSEWHERE);
+    assert_int_equal(m->folder[0][0], 0);
+    snprintf(why, MANIFEST_WHY_BYTES, "nobody has it");
+    return a->st[m->step];
+}
+
+static int64_t found_step(struct asked *a)
+{
+    const struct ps_elsewhere e = {has, a};
+    struct ps_restore *r = NULL;
+    a->n = 0;
+    enum status st = ps_restore_find_with(folder, &e, &r);
+    int64_t step = st == ST_OK ? ps_restore_manifest(r)->step : -(int64_t)st;
+    ps_restore_close(r);
+    return step;
+}
+
+/* Files of one server are in its own folder: who has them is asked, newest first. */
+static void files_may_be_elsewhere(void **state)
+{
+    (void)state;
+    struct ps_restore *r;
+    float value[N_ELEMS];
+    int64_t version;
+    char away[300];
+    int shard[] = {0, 1};
+    char own[2][FOLDER_ID_BYTES] = {"", ELSEWHERE};
+    for (int64_t step = 1; step <= 2; step++) {
+        struct safetensors_written files[2];
+        for (int k = 0; k < 2; k++)
+            files[k] = write_part(step, k, "a:1,b:1", NULL).file;
+        const struct ps_manifest m = {.step = step,
+                                      .generation = ps_term(1, 1),
+                                      .job = job,
+                                      .chunks = chunks,
+                                      .n_files = 2,
+                                      .files = files,
+                                      .folder = own,
+                                      .shard = shard};
+        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    }
+    assert_int_equal(unlink(path_of(1, 1)), 0);
+    snprintf(away, sizeof away, "%s-away", path_of(2, 1));
+    assert_int_equal(rename(path_of(2, 1), away), 0);
+    struct asked a = {.st = {0, ST_OK, ST_OK}};
+    assert_int_equal(found_step(&a), 2);
+    assert_int_equal(a.n, 1);
+    a.st[2] = ST_BUSY; /* it is waited for, not passed over */
+    assert_int_equal(found_step(&a), -(int64_t)ST_BUSY);
+    a.st[2] = ST_NOT_FOUND;
+    capture_begin();
+    int64_t step = found_step(&a);
+    capture_end();
+    assert_int_equal(step, 1);
+    assert_non_null(strstr(capture_text, "2.json: not restored: nobody has it; trying the one"));
+    a.st[1] = ST_NOT_FOUND;
+    assert_int_equal(CAPTURE(found_step(&a)), -(int64_t)ST_CORRUPT);
+    assert_int_equal(ps_restore_find(folder, &r), ST_OK); /* nobody is asked */
+    assert_true(ps_restore_has_file(r, 0) && !ps_restore_has_file(r, 1));
+    assert_int_equal(ps_restore_read(r, 0, N_ELEMS / 2, value, NULL, &version), ST_OK);
+    assert_true(value[0] == 2 && value[N_ELEMS / 2 - 1] == 2);
+    assert_int_equal(CAPTURE(ps_restore_read(r, N_ELEMS / 2, N_ELEMS / 2, value, NULL, &version)),
+                     ST_NOT_FOUND);
+    uint64_t *samples;
+    size_t n_samples;
+    assert_int_equal(ps_restore_samples(r, &samples, &n_samples), ST_OK);
+    assert_true(!samples && n_samples == 0);
+    ps_restore_close(r);
+    assert_int_equal(rename(away, path_of(2, 1)), 0); /* copied here: it is one folder's again */
+    assert_int_equal(found_step(&a), 2);
+    assert_int_equal(a.n, 0);
+    assert_int_equal(ps_restore_find(folder, &r), ST_OK);
+    assert_int_equal(ps_restore_read(r, 0, N_ELEMS, value, NULL, &version), ST_OK);
+    ps_restore_close(r);
+    flip_last(path_of(2, 1));
+    assert_int_equal(CAPTURE(found_step(&a)), -(int64_t)ST_CORRUPT);
+}
+
+/* A folder of one's own that has several servers' parts. */
+static void parts_of_one_folder_are_one(void **state)
+{
+    (void)state;
+    struct ps_restore *r;
+    float value[N_ELEMS];
+    int64_t version;
+    for (int64_t step = 1; step <= 3; step++)
+        for (int k = 0; k < 2; k++)
+            if (step < 3 || k == 1)
+                write_part(step, k, "a:1,b:1", home);
+    const struct ps_checkpoint_id two = {ps_term(1, 1), 2}, three = {ps_term(1, 1), 3},
+                                  four = {ps_term(1, 1), 4};
+    assert_int_equal(ps_restore_open_own(folder, two, &job, chunks, &r), ST_OK);
+    assert_int_equal(ps_restore_read(r, 0, N_ELEMS, value, NULL, &version), ST_OK);
+    assert_true(value[0] == 2 && value[N_ELEMS - 1] == 2);
+    ps_restore_close(r);
+    assert_int_equal(ps_restore_open_own(folder, three, &job, chunks, &r), ST_OK);
+    assert_true(!ps_restore_holds(r, 0, N_ELEMS / 2));
+    assert_true(ps_restore_holds(r, N_ELEMS / 2, N_ELEMS / 2));
+    ps_restore_close(r);
+    assert_int_equal(ps_restore_open_own(folder, four, &job, chunks, &r), ST_NOT_FOUND);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_keeper_knows_what_is_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_word_removes_nothing_ordered_after_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_read_is_not_forgotten, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_folder_may_be_another, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_server_tells_of_its_own_parts_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(files_may_be_elsewhere, setup, teardown),
+        cmocka_unit_test_setup_teardown(parts_of_one_folder_are_one, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,387 @@
+/* tests/ps_shard_fetch_test.c - a generation's store is filled from other servers: slowly, but as
+ * long as chunks come; and what is here when that fails is not fetched again by the next try, of
+ * the same plan or of another that goes on from the same step. */
+#include "base/log.h"
+#include "base/term.h"
+#include "net/rpc/server.h"
+#include "ps/service/shard_fetch.h"
+#include "ps/store/handover.h"
+#include "tests/capture.h"
+#include "tests/fake_time.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_CHUNKS = 12, ELEMS = 1024, N_SOURCES = 2, STEP = 40, ALL = 1 << 20 };
+
+static const struct net_param model[] = {
+    {.name = "w", .shape = {2, {N_CHUNKS - 1, ELEMS}}},
+    {.name = "mean", .shape = {1, {ELEMS}}, .rule = PARAM_AVERAGE, .keep = 0.9f}, /* no slots */
+};
+
+/* A server that has chunks, one in each message. */
+struct source {
+    struct net_server *server;
+    char addr[64];
+    int move_ms; /* that the clock goes on with each */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int left;  /* chunks, then it refuses; or, if it hangs, does not answer before it is released */
+    int hangs; /* 1: so; 2: it does */
+    int asked[N_CHUNKS];
+};
+
+static struct {
+    struct chunks *chunks;
+    struct net_job job;
+    struct source source[N_SOURCES];
+    struct buf *value[N_CHUNKS], *slots[N_CHUNKS];
+    struct ps_gather *gather;
+} f;
+
+static void on_fetch(void *ctx, const struct net_fetch_request *request,
+                     struct net_fetch_reply *reply)
+{
+    struct source *s = ctx;
+    int chunk = request->chunk[0];
+    const struct net_fetch_item item = {.chunk = chunk,
+                                        .version = request->step,
+                                        .value = f.value[chunk],
+                                        .slots = f.slots[chunk],
+                                        .value_bytes = f.value[chunk]->bytes,
+                                        .slots_bytes = f.slots[chunk] ? f.slots[chunk]->bytes : 0};
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < request->n; i++)
+        s->asked[request->chunk[i]]++;
+    int has = s->left > 0;
+    s->left -= has;
+    if (!has && s->hangs) {
+        s->hangs = 2;
+        pthread_cond_broadcast(&s->wake);
+        while (s->hangs)
+            pthread_cond_wait(&s->wake, &s->lock);
+    }
+    int move_ms = s->move_ms;
+    pthread_mutex_unlock(&s->lock);
+    if (move_ms)
+        fake_time_move(move_ms);
+    if (has)
+        net_fetch_put(reply, &item);
+    else
+        snprintf(reply->refused, sizeof reply->refused, "no more");
+}
+
+static void serve(struct source *s, int port)
+{
+    struct net_server_config cfg = {.addr = s->addr, .handler = {.ctx = s, .fetch = on_fetch}};
+    snprintf(s->addr, sizeof s->addr, "127.0.0.1:%d", port);
+    assert_int_equal(net_server_create(&cfg, &s->server), ST_OK);
+    snprintf(s->addr, sizeof s->addr, "127.0.0.1:%d", net_server_port(s->server));
+}
+
+static void reset(struct source *s, int left)
+{
+    pthread_mutex_lock(&s->lock);
+    s->left = left;
+    s->hangs = s->move_ms = 0;
+    memset(s->asked, 0, sizeof s->asked);
+    pthread_cond_broadcast(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static struct buf *filled(float first, size_t n)
+{
+    struct buf *b;
+    assert_int_equal(buf_create(n * sizeof(float), &b), ST_OK);
+    for (size_t i = 0; i < n; i++)
+        ((float *)b->data)[i] = first + (float)i;
+    return b;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    f.job = (struct net_job){.n_workers = 1, .sync_mode = JOB_SYNC, .train_steps = 100};
+    optim_defaults(OPTIM_ADAM, &f.job.optim);
+    assert_int_equal(chunks_create(model, 2, ELEMS * sizeof(float), &f.chunks), ST_OK);
+    assert_int_equal(f.chunks->n_chunks, N_CHUNKS);
+    for (int i = 0; i < N_CHUNKS; i++) {
+        f.value[i] = filled((float)i * ELEMS, ELEMS);
+        if (i < N_CHUNKS - 1)
+            f.slots[i] = filled(-(float)i * ELEMS, 2 * ELEMS);
+    }
+    for (int i = 0; i < N_SOURCES; i++) {
+        pthread_mutex_init(&f.source[i].lock, NULL);
+        pthread_cond_init(&f.source[i].wake, NULL);
+        serve(&f.source[i], 0);
+    }
+    assert_int_equal(ps_gather_create(&f.gather), ST_OK);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    ps_gather_destroy(f.gather);
+    for (int i = 0; i < N_SOURCES; i++)
+        net_server_destroy(f.source[i].server);
+    for (int i = 0; i < N_CHUNKS; i++) {
+        buf_unref(f.value[i]);
+        buf_unref(f.slots[i]);
+    }
+    chunks_destroy(f.chunks);
+    return 0;
+}
+
+/* One try: all chunks go to a server that had none, those from `second` on from the other source.
+ */
+struct
+try {
+    struct net_plan plan;
+    struct ps_store *store;
+    int held_by[N_CHUNKS], member;
+    char *holder[N_SOURCES], *server[1];
+    enum status st;
+    pthread_t thread;
+};
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+}
+
+static void prepare(struct try *t, uint64_t generation, int second)
+{
+    static int shard[N_CHUNKS];
+    *t = (struct try){.holder = {f.source[0].addr, f.source[1].addr},
+                      .server = {(char *)(uintptr_t) "127.0.0.1:1"}};
+    for (int i = 0; i < N_CHUNKS; i++)
+        t->held_by[i] = i >= second;
+    t->plan = (struct net_plan){.generation = generation,
+                                .step = STEP,
+                                .job = f.job,
+                                .chunks = f.chunks,
+                                .n_members = 1,
+                                .member = &t->member,
+                                .servers = {1, t->server},
+                                .shard = shard,
+                                .source = PLAN_MEMORY,
+                                .before = term_of(1, 1),
+                                .holders = {N_SOURCES, t->holder},
+                                .held_by = t->held_by};
+    const struct ps_store_config cfg = {.chunks = f.chunks,
+                                        .job = &f.job,
+                                        .server = shard,
+                                        .generation = generation,
+                                        .max_bytes = 1 << 20,
+                                        .answer = on_answer};
+    assert_int_equal(ps_store_create(&cfg, &t->store), ST_OK);
+}
+
+static enum status run(struct try *t)
+{
+    const struct ps_gather_request request = {
+        .plan = &t->plan, .self = 0, .address = "127.0.0.1:1", .to = t->store};
+    t->st = ps_gather_run(f.gather, &request);
+    return t->st;
+}
+
+static void *run_main(void *arg)
+{
+    run(arg);
+    return NULL;
+}
+
+/* Every chunk is in the store, bit by bit. */
+static void check(const struct try *t)
+{
+    for (int i = 0; i < N_CHUNKS; i++) {
+        struct ps_taken is;
+        assert_int_equal(ps_store_take(t->store, i, t->plan.step, &is), ST_OK);
+        assert_memory_equal(is.value->data, f.value[i]->data, f.value[i]->bytes);
+        assert_int_equal(is.slots != NULL, f.slots[i] != NULL);
+        if (is.slots)
+            assert_memory_equal(is.slots->data, f.slots[i]->data, f.slots[i]->bytes);
+        ps_taken_drop(&is);
+    }
+}
+
+static void finish(struct try *t)
+{
+    ps_store_destroy(t->store);
+}
+
+/* These, and no others, were asked for. */
+static void check_asked(struct source *s, int first, int last)
+{
+    int asked[N_CHUNKS];
+    pthread_mutex_lock(&s->lock);
+    memcpy(asked, s->asked, sizeof asked);
+    pthread_mutex_unlock(&s->lock);
+    for (int i = 0; i < N_CHUNKS; i++)
+        if ((asked[i] > 0) != (i >= first && i < last))
+            fail_msg("chunk %d was asked for %d times", i, asked[i]);
+}
+
+static void check_not_asked(struct source *s, int chunk)
+{
+    pthread_mutex_lock(&s->lock);
+    int n = s->asked[chunk];
+    pthread_mutex_unlock(&s->lock);
+    assert_int_equal(n, 0);
+}
+
+/* Each is 40 s after the one before: 8 minutes in all, and never a minute without one. */
+static void who_is_slow_and_goes_on_is_waited_for(void **state)
+{
+    (void)state;
+    struct try t;
+    reset(&f.source[0], ALL);
+    prepare(&t, term_of(1, 2), N_CHUNKS);
+    fake_time_stop();
+    pthread_mutex_lock(&f.source[0].lock);
+    f.source[0].move_ms = 40000;
+    pthread_mutex_unlock(&f.source[0].lock);
+    enum status st = CAPTURE(run(&t));
+    fake_time_release();
+    assert_int_equal(st, ST_OK);
+    check(&t);
+    check_asked(&f.source[0], 0, N_CHUNKS);
+    char line[128];
+    snprintf(line, sizeof line, "generation 1.2: 3 of 12 chunks, 0.0 of 0.1 MB from %s",
+             f.source[0].addr);
+    assert_non_null(strstr(capture_text, line));
+    snprintf(line, sizeof line, "12 chunks, 0.1 MB came from %s", f.source[0].addr);
+    assert_non_null(strstr(capture_text, line));
+    assert_int_equal(capture_lines(), N_CHUNKS);
+    finish(&t);
+}
+
+static void what_came_is_not_fetched_again(void **state)
+{
+    (void)state;
+    struct try t;
+    reset(&f.source[0], 5);
+    prepare(&t, term_of(1, 2), N_CHUNKS);
+    assert_int_equal(CAPTURE(run(&t)), ST_REFUSED);
+    assert_non_null(strstr(capture_text, "7 of 12 chunks of generation 1.1 are still to come"));
+    finish(&t);
+    reset(&f.source[0], 4);
+    prepare(&t, term_of(1, 2), N_CHUNKS); /* the same once more, */
+    assert_int_equal(CAPTURE(run(&t)), ST_REFUSED);
+    assert_non_null(strstr(capture_text, "3 of 12 chunks of generation 1.1 are still to come"));
+    for (int i = 0; i < 5; i++)
+        check_not_asked(&f.source[0], i);
+    finish(&t);
+    reset(&f.source[0], ALL);
+    prepare(&t, term_of(1, 3), N_CHUNKS); /* and another in its place */
+    assert_int_equal(CAPTURE(run(&t)), ST_OK);
+    check(&t);
+    check_asked(&f.source[0], 9, N_CHUNKS);
+    assert_non_null(strstr(capture_text, "9 of 12 chunks"));
+    finish(&t);
+    reset(&f.source[0], ALL);
+    prepare(&t, term_of(1, 4), N_CHUNKS); /* nothing is kept beyond that */
+    assert_int_equal(CAPTURE(run(&t)), ST_OK);
+    check_asked(&f.source[0], 0, N_CHUNKS);
+    finish(&t);
+}
+
+/* A source that stops in the middle; a cancel ends the wait for it, and it comes back. */
+static void a_source_that_dies_is_asked_for_the_rest(void **state)
+{
+    (void)state;
+    struct try t;
+    struct source *s = &f.source[0];
+    reset(s, 6);
+    pthread_mutex_lock(&s->lock);
+    s->hangs = 1;
+    pthread_mutex_unlock(&s->lock);
+    prepare(&t, term_of(1, 9), N_CHUNKS);
+    capture_begin();
+    int err = pthread_create(&t.thread, NULL, run_main, &t);
+    pthread_mutex_lock(&s->lock);
+    while (!err && s->hangs != 2)
+        pthread_cond_wait(&s->wake, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    ps_gather_cancel(f.gather, t.plan.generation);
+    if (!err)
+        pthread_join(t.thread, NULL);
+    capture_end();
+    assert_int_equal(err, 0);
+    assert_int_equal(t.st, ST_CANCELLED);
+    assert_non_null(strstr(capture_text, "6 of 12 chunks"));
+    finish(&t);
+    reset(s, ALL);
+    int port = net_server_port(s->server);
+    net_server_destroy(s->server);
+    serve(s, port);
+    reset(s, ALL);
+    prepare(&t, term_of(1, 10), N_CHUNKS);
+    assert_int_equal(CAPTURE(run(&t)), ST_OK);
+    check(&t);
+    check_asked(s, 6, N_CHUNKS);
+    finish(&t);
+}
+
+/* Where it goes on from elsewhere, what came before is not what is wanted. */
+static void another_step_is_fetched_anew(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct try t;
+        reset(&f.source[0], 5);
+        prepare(&t, term_of(1, 2), N_CHUNKS);
+        assert_int_equal(CAPTURE(run(&t)), ST_REFUSED);
+        finish(&t);
+        reset(&f.source[0], ALL);
+        prepare(&t, term_of(1, 3), N_CHUNKS);
+        t.plan.step += k == 0;
+        t.plan.before += k == 1;
+        if (k == 2)
+            ps_gather_forget(f.gather);
+        assert_int_equal(CAPTURE(run(&t)), ST_OK);
+        check(&t);
+        check_asked(&f.source[0], 0, N_CHUNKS);
+        finish(&t);
+    }
+}
+
+/* One source refuses: the chunks of the other come all the same. */
+static void one_source_does_not_keep_from_another(void **state)
+{
+    (void)state;
+    struct try t;
+    reset(&f.source[0], 2);
+    reset(&f.source[1], ALL);
+    prepare(&t, term_of(1, 2), 4);
+    assert_int_equal(CAPTURE(run(&t)), ST_REFUSED);
+    check_asked(&f.source[1], 4, N_CHUNKS);
+    finish(&t);
+    reset(&f.source[0], ALL);
+    reset(&f.source[1], 0);
+    prepare(&t, term_of(1, 2), 4);
+    assert_int_equal(CAPTURE(run(&t)), ST_OK);
+    check(&t);
+    check_asked(&f.source[0], 2, 4);
+    check_asked(&f.source[1], 0, 0);
+    finish(&t);
+}
+
+int main(void)
+{
+    log_init("test", -1, LOG_LEVEL_INFO);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_slow_and_goes_on_is_waited_for),
+        cmocka_unit_test(what_came_is_not_fetched_again),
+        cmocka_unit_test(a_source_that_dies_is_asked_for_the_rest),
+        cmocka_unit_test(another_step_is_fetched_anew),
+        cmocka_unit_test(one_source_does_not_keep_from_another),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,398 @@
+/* tests/ps_snapshot_test.c - snapshots: which versions an order for a step takes, wherever the
+ * chunks are when it comes, in each mode; that what is held stays as it is (I1); and that a step
+ * that is past holds nothing. */
+#include "base/rng.h"
+#include "ps/store/handover.h"
+#include "ps/store/snapshot.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_CHUNKS = 3, MAX_ELEMS = 1024, TRAIN_STEPS = 15, INCARNATION = 9 };
+
+static const struct net_param model[] = {
+    {.name = "w", .shape = {2, {331, 4}}}, /* 1324 elements: chunks of 1024 and 300 */
+    {.name = "mean", .shape = {1, {5}}, .rule = PARAM_AVERAGE, .keep = 0.9f}, /* has no slots */
+};
+
+static const struct net_job sync_job = {.n_workers = 1, .sync_mode = JOB_SYNC};
+static const struct net_job free_jobs[] = {
+    {.n_workers = 2, .sync_mode = JOB_SYNC, .aggregate = 1},
+    {.n_workers = 1, .sync_mode = JOB_ASYNC},
+    {.n_workers = 1, .sync_mode = JOB_SSP, .staleness = 2},
+};
+enum { N_FREE = 3 };
+
+/* What a chunk's versions were when they were made. */
+static struct {
+    float value[MAX_ELEMS], slots[2 * MAX_ELEMS];
+} history[N_CHUNKS][TRAIN_STEPS + 1];
+
+struct rig {
+    struct chunks *chunks;
+    struct net_job job;
+    struct ps_store *store;
+    struct ps_snapshot *snapshot;
+    int n_done;
+};
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+}
+
+static void on_done(void *ctx)
+{
+    ((struct rig *)ctx)->n_done++;
+}
+
+static void make_store(struct rig *r)
+{
+    static const int server[N_CHUNKS];
+    struct ps_store_config cfg = {.chunks = r->chunks,
+                                  .job = &r->job,
+                                  .server = server,
+                                  .generation = 1,
+                                  .max_bytes = 1 << 20,
+                                  .answer = on_answer};
+    assert_int_equal(ps_store_create(&cfg, &r->store), ST_OK);
+    ps_store_admit(r->store, 0, INCARNATION);
+    assert_int_equal(ps_snapshot_create(r->store, on_done, r, &r->snapshot), ST_OK);
+}
+
+static void setup(struct rig *r, const struct net_job *job)
+{
+    *r = (struct rig){.job = *job};
+    r->job.train_steps = TRAIN_STEPS;
+    optim_defaults(OPTIM_ADAM, &r->job.optim);
+    assert_int_equal(chunks_create(model, 2, 4096, &r->chunks), ST_OK);
+    assert_int_equal(r->chunks->n_chunks, N_CHUNKS);
+    make_store(r);
+}
+
+static void drop_store(struct rig *r)
+{
+    ps_snapshot_destroy(r->snapshot);
+    ps_store_destroy(r->store);
+}
+
+static void teardown(struct rig *r)
+{
+    drop_store(r);
+    chunks_destroy(r->chunks);
+}
+
+static void send(struct rig *r, enum piece_kind kind, int chunk, int64_t step)
+{
+    float values[MAX_ELEMS];
+    const struct net_chunk *c = &r->chunks->chunks[chunk];
+    for (int64_t i = 0; i < c->n_elems; i++)
+        values[i] = rng_uniform(rng_key((uint64_t)kind, RNG_TEST, (uint64_t)step),
+                                (uint64_t)(c->first + i)) -
+                    0.5f;
+    struct net_span span = {(const uint8_t *)values, (size_t)c->n_elems * sizeof(float)};
+    const struct net_frame_head head = {1, 0, INCARNATION};
+    const struct net_piece piece = {.kind = kind,
+                                    .chunk = (uint32_t)chunk,
+                                    .step = (uint64_t)step,
+                                    .weight = kind == PIECE_PUSH ? 1 : 0,
+                                    .unsummed = 1,
+                                    .payload = {&span, 0, span.n}};
+    struct ps_answer a;
+    ps_store_piece(r->store, &head, &piece, 1, 0, &a);
+    assert_int_not_equal(a.kind, PIECE_REFUSED);
+    buf_unref(a.payload);
+}
+
+static void remember(struct rig *r, int chunk)
+{
+    struct ps_taken t;
+    assert_int_equal(ps_store_take(r->store, chunk, -1, &t), ST_OK);
+    memcpy(history[chunk][t.version].value, t.value->data, t.value->bytes);
+    if (t.slots)
+        memcpy(history[chunk][t.version].slots, t.slots->data, t.slots->bytes);
+    ps_taken_drop(&t);
+}
+
+static int64_t version_of(struct rig *r, int chunk)
+{
+    int64_t version = -1;
+    buf_unref(ps_store_read(r->store, chunk, &version));
+    return version;
+}
+
+static void bring(struct rig *r, int chunk, int64_t version)
+{
+    for (int64_t at = version_of(r, chunk); at < version; at++) {
+        send(r, at < 0 ? PIECE_INIT : PIECE_PUSH, chunk, at < 0 ? 0 : at);
+        remember(r, chunk);
+    }
+    assert_int_equal(version_of(r, chunk), version);
+}
+
+static void bring_to(struct rig *r, int64_t a, int64_t b, int64_t c)
+{
+    bring(r, 0, a);
+    bring(r, 1, b);
+    bring(r, 2, c);
+}
+
+/* The snapshot is complete and has these versions, as they were when they were made. */
+static void check(struct rig *r, int n_done, int64_t a, int64_t b, int64_t c)
+{
+    const int64_t want[N_CHUNKS] = {a, b, c};
+    int n;
+    assert_int_equal(r->n_done, n_done);
+    const struct ps_snapshot_chunk *list = ps_snapshot_chunks(r->snapshot, &n);
+    assert_int_equal(n, N_CHUNKS);
+    for (int i = 0; i < n; i++) {
+        size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
+        assert_int_equal(list[i].chunk, i);
+        assert_int_equal(list[i].version, want[i]);
+        assert_int_equal(list[i].value->bytes, bytes);
+        assert_memory_equal(list[i].value->data, history[i][want[i]].value, bytes);
+        assert_int_equal(list[i].slots != NULL, i != 2);
+        if (list[i].slots)
+            assert_memory_equal(list[i].slots->data, history[i][want[i]].slots, 2 * bytes);
+    }
+}
+
+/* Nothing is held, and nobody but the store refers to the chunks' present values. */
+static void check_empty(struct rig *r)
+{
+    int n;
+    const struct ps_snapshot_chunk *list = ps_snapshot_chunks(r->snapshot, &n);
+    for (int i = 0; i < n; i++) {
+        struct ps_taken t;
+        assert_null(list[i].value);
+        assert_null(list[i].slots);
+        assert_int_equal(ps_store_take(r->store, i, -1, &t), ST_OK);
+        assert_int_equal(atomic_load(&t.value->refs), 1 + 2); /* value and wire are one */
+        assert_true(!t.slots || atomic_load(&t.slots->refs) == 1 + 1);
+        ps_taken_drop(&t);
+    }
+}
+
+static void begin(struct rig *r, int64_t step, enum status want)
+{
+    int n_done = r->n_done;
+    assert_int_equal(ps_snapshot_begin(r->snapshot, step), want);
+    if (want != ST_OK) {
+        assert_int_equal(r->n_done, n_done);
+        check_empty(r);
+    }
+}
+
+static void test_lockstep_present_and_previous(void **state)
+{
+    for (int ahead = 0; ahead <= 1; ahead++) {
+        struct rig r;
+        setup(&r, &sync_job);
+        bring_to(&r, 4 + ahead, 4 + ahead, 4 + ahead);
+        begin(&r, 4, ST_OK);
+        check(&r, 1, 4, 4, 4);
+        for (int64_t v = 5; v < 10; v++) { /* what is held stays as it is */
+            bring_to(&r, v, v, v);
+            check(&r, 1, 4, 4, 4);
+        }
+        ps_snapshot_end(r.snapshot);
+        bring_to(&r, 11, 11, 11);
+        check_empty(&r);
+        assert_int_equal(r.n_done, 1);
+        teardown(&r);
+    }
+}
+
+/* One order meets chunks that are a step further, there, and not there yet. */
+static void test_lockstep_mixed(void **state)
+{
+    struct rig r;
+    setup(&r, &sync_job);
+    bring_to(&r, 5, 4, 2);
+    begin(&r, 4, ST_OK);
+    bring_to(&r, 7, 6, 3);
+    assert_int_equal(r.n_done, 0);
+    bring_to(&r, 8, 7, 4);
+    check(&r, 1, 4, 4, 4);
+    bring_to(&r, 8, 8, 8);
+    check(&r, 1, 4, 4, 4);
+    ps_snapshot_end(r.snapshot);
+    begin(&r, 10, ST_OK); /* again, with all of them still to come */
+    bring_to(&r, 11, 10, 9);
+    assert_int_equal(r.n_done, 1);
+    bring_to(&r, 11, 11, 10);
+    check(&r, 2, 10, 10, 10);
+    teardown(&r);
+}
+
+static void test_lockstep_past(void **state)
+{
+    struct rig r;
+    setup(&r, &sync_job);
+    bring_to(&r, 4, 5, 6);
+    begin(&r, 4, ST_RANGE); /* at the last chunk alone */
+    begin(&r, 3, ST_RANGE);
+    begin(&r, 0, ST_RANGE);
+    begin(&r, -1, ST_RANGE);
+    bring_to(&r, 6, 6, 6);
+    assert_int_equal(r.n_done, 0);
+    check_empty(&r);
+    begin(&r, 5, ST_OK);
+    check(&r, 1, 5, 5, 5);
+    teardown(&r);
+}
+
+/* Nobody waits for a version that the job does not have. */
+static void test_beyond_the_job(void **state)
+{
+    for (int j = -1; j < N_FREE; j++) {
+        struct rig r;
+        setup(&r, j < 0 ? &sync_job : &free_jobs[j]);
+        bring_to(&r, 2, 2, 2);
+        begin(&r, TRAIN_STEPS + 1, ST_RANGE);
+        begin(&r, TRAIN_STEPS, ST_OK);
+        bring_to(&r, TRAIN_STEPS, TRAIN_STEPS, TRAIN_STEPS);
+        check(&r, 1, TRAIN_STEPS, TRAIN_STEPS, TRAIN_STEPS);
+        teardown(&r);
+    }
+}
+
+/* A store that goes on from another's versions has none before them. */
+static void test_lockstep_restored(void **state)
+{
+    struct rig r;
+    struct ps_taken t[N_CHUNKS];
+    setup(&r, &sync_job);
+    bring_to(&r, 5, 5, 5);
+    for (int c = 0; c < N_CHUNKS; c++)
+        assert_int_equal(ps_store_take(r.store, c, 5, &t[c]), ST_OK);
+    drop_store(&r);
+    make_store(&r);
+    for (int c = 0; c < N_CHUNKS; c++) {
+        assert_int_equal(ps_store_give(r.store, c, &t[c]), ST_OK);
+        ps_taken_drop(&t[c]);
+    }
+    begin(&r, 4, ST_RANGE);
+    begin(&r, 5, ST_OK);
+    check(&r, 1, 5, 5, 5);
+    ps_snapshot_end(r.snapshot);
+    bring_to(&r, 6, 6, 6);
+    begin(&r, 5, ST_OK);
+    check(&r, 2, 5, 5, 5);
+    teardown(&r);
+}
+
+static void test_first_values(void **state)
+{
+    for (int j = -1; j < N_FREE; j++) {
+        struct rig r;
+        setup(&r, j < 0 ? &sync_job : &free_jobs[j]);
+        assert_int_equal(ps_snapshot_begin(r.snapshot, -1), ST_RANGE); /* which is none */
+        begin(&r, 0, ST_OK);
+        bring(&r, 0, 0);
+        bring(&r, 1, 0);
+        assert_int_equal(r.n_done, 0);
+        bring(&r, 2, 0);
+        check(&r, 1, 0, 0, 0);
+        bring_to(&r, 3, 3, 3);
+        check(&r, 1, 0, 0, 0);
+        teardown(&r);
+    }
+}
+
+static void test_lockstep_stopped(void **state)
+{
+    struct rig r;
+    setup(&r, &sync_job);
+    bring_to(&r, 5, 4, 5);
+    ps_store_stop(r.store, -1);
+    begin(&r, 3, ST_RANGE);
+    begin(&r, 5, ST_RANGE); /* which one of them never comes to */
+    begin(&r, 4, ST_OK);
+    check(&r, 1, 4, 4, 4);
+    teardown(&r);
+}
+
+/* An announced end is the last version that can be had; a final stop may come before it. */
+static void test_lockstep_announced(void **state)
+{
+    struct rig r;
+    setup(&r, &sync_job);
+    bring_to(&r, 3, 3, 2);
+    ps_store_stop(r.store, 6);
+    begin(&r, 7, ST_RANGE);
+    begin(&r, 6, ST_OK);
+    bring_to(&r, 6, 6, 5);
+    assert_int_equal(r.n_done, 0);
+    bring_to(&r, 6, 6, 6);
+    check(&r, 1, 6, 6, 6);
+    teardown(&r);
+
+    setup(&r, &sync_job);
+    bring_to(&r, 3, 3, 2);
+    begin(&r, 3, ST_OK);
+    ps_store_stop(r.store, -1);
+    assert_int_equal(r.n_done, 0);
+    ps_snapshot_end(r.snapshot);
+    check_empty(&r);
+    begin(&r, 2, ST_OK);
+    check(&r, 1, 2, 2, 2);
+    teardown(&r);
+}
+
+static void test_own_pace(void **state)
+{
+    for (int j = 0; j < N_FREE; j++) {
+        struct rig r;
+        setup(&r, &free_jobs[j]);
+        bring_to(&r, 6, 2, 4);
+        begin(&r, 4, ST_OK);
+        bring_to(&r, 7, 3, 5);
+        assert_int_equal(r.n_done, 0);
+        bring_to(&r, 8, 5, 5);
+        check(&r, 1, 6, 4, 4);
+        ps_snapshot_end(r.snapshot);
+        begin(&r, 1, ST_OK); /* long past: each where it is */
+        check(&r, 2, 8, 5, 5);
+        bring_to(&r, 9, 9, 9);
+        check(&r, 2, 8, 5, 5);
+        ps_snapshot_end(r.snapshot);
+        check_empty(&r);
+        teardown(&r);
+    }
+}
+
+static void test_own_pace_stopped(void **state)
+{
+    for (int j = 0; j < N_FREE; j++) {
+        struct rig r;
+        setup(&r, &free_jobs[j]);
+        bring_to(&r, 6, 2, 4);
+        ps_store_stop(r.store, -1);
+        begin(&r, 3, ST_RANGE);
+        begin(&r, 2, ST_OK);
+        check(&r, 1, 6, 2, 4);
+        teardown(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lockstep_present_and_previous),
+        cmocka_unit_test(test_lockstep_mixed),
+        cmocka_unit_test(test_lockstep_past),
+        cmocka_unit_test(test_beyond_the_job),
+        cmocka_unit_test(test_lockstep_restored),
+        cmocka_unit_test(test_first_values),
+        cmocka_unit_test(test_lockstep_stopped),
+        cmocka_unit_test(test_lockstep_announced),
+        cmocka_unit_test(test_own_pace),
+        cmocka_unit_test(test_own_pace_stopped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,272 @@
+/* tests/ps_writer_test.c - a server's file while the disk hangs: the order can be given up at once,
+ * the next fails, a late end frees the lane, and nobody waits. Without a service. */
+#include "base/clock.h"
+#include "ps/checkpoint/writer.h"
+#include <dirent.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { DEADLINE_MS = 60000, MAX_CHUNKS = 8 };
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+static const struct net_param model[] = {{.name = "w", .shape = {2, {331, 4}}},
+                                         {.name = "b", .shape = {1, {3}}}};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static pthread_cond_t wake;
+static int hangs, n_hanging, n_synced; /* calls of fsync: begin to hang, do, have ended */
+static int n_changes, n_released;
+
+/* The disk: it takes nothing while `hangs`. */
+int __wrap_fsync(int fd)
+{
+    (void)fd; /* nothing has to survive the test's machine */
+    pthread_mutex_lock(&lock);
+    n_hanging += hangs;
+    pthread_cond_broadcast(&wake);
+    while (hangs)
+        pthread_cond_wait(&wake, &lock);
+    n_synced++;
+    pthread_cond_broadcast(&wake);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+static void bump(int *what, int to)
+{
+    pthread_mutex_lock(&lock);
+    *what = to < 0 ? *what + 1 : to;
+    pthread_cond_broadcast(&wake);
+    pthread_mutex_unlock(&lock);
+}
+
+static void wait_for(const int *what, int at_least)
+{
+    int64_t deadline = clock_deadline_ns(DEADLINE_MS);
+    pthread_mutex_lock(&lock);
+    while (*what < at_least && clock_cond_wait(&wake, &lock, deadline) == 0)
+        ;
+    int is = *what;
+    pthread_mutex_unlock(&lock);
+    assert_true(is >= at_least);
+}
+
+static void on_changed(void *ctx)
+{
+    (void)ctx;
+    bump(&n_changes, -1);
+}
+
+static void on_release(void *owner)
+{
+    (void)owner;
+    bump(&n_released, -1);
+}
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    (void)ctx, (void)head, (void)from, (void)a;
+}
+
+struct rig {
+    char folder[64];
+    struct net_job job;
+    struct chunks *chunks;
+    int server[MAX_CHUNKS];
+    struct ps_store *store;
+    struct ps_writer *writer;
+};
+
+/* Gives the store its first values, version 0. */
+static void init_values(struct rig *r)
+{
+    static const float zeros[2048];
+    ps_store_admit(r->store, 0, 1);
+    for (int i = 0; i < r->chunks->n_chunks; i++) {
+        size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
+        struct net_frame_head head = {1, 0, 1};
+        struct net_span span = {(const uint8_t *)zeros, bytes};
+        struct net_piece piece = {
+            .kind = PIECE_INIT, .chunk = (uint32_t)i, .unsummed = 1, .payload = {&span, 0, bytes}};
+        struct ps_answer now;
+        ps_store_piece(r->store, &head, &piece, 1, clock_now_ns(), &now);
+        assert_int_equal(now.kind, PIECE_VERSION);
+        buf_unref(now.payload);
+    }
+}
+
+static int setup(void **state)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    clock_cond_init(&wake);
+    hangs = n_hanging = n_synced = n_changes = n_released = 0;
+    snprintf(r->folder, sizeof r->folder, "/tmp/weir_writer_XXXXXX");
+    if (!mkdtemp(r->folder))
+        return -1;
+    r->job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3, .aggregate = 1};
+    optim_defaults(OPTIM_SGD, &r->job.optim);
+    assert_int_equal(chunks_create(model, 2, 4096, &r->chunks), ST_OK);
+    assert_in_range(r->chunks->n_chunks, 2, MAX_CHUNKS);
+    struct ps_store_config cfg = {.chunks = r->chunks,
+                                  .job = &r->job,
+                                  .server = r->server,
+                                  .generation = 1,
+                                  .max_bytes = 1 << 20,
+                                  .answer = on_answer};
+    assert_int_equal(ps_store_create(&cfg, &r->store), ST_OK);
+    init_values(r);
+    assert_int_equal(ps_writer_create(on_changed, NULL, &r->writer), ST_OK);
+    *state = r;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct rig *r = *state;
+    char path[512];
+    assert_int_equal(ps_writer_destroy(r->writer, clock_deadline_ns(DEADLINE_MS)), 1);
+    ps_store_destroy(r->store);
+    chunks_destroy(r->chunks);
+    DIR *d = opendir(r->folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", r->folder, e->d_name);
+        unlink(path);
+    }
+    if (d)
+        closedir(d);
+    int st = rmdir(r->folder);
+    pthread_cond_destroy(&wake);
+    free(r);
+    return st;
+}
+
+static void order(struct rig *r, uint64_t number, uint64_t n, int64_t step)
+{
+    struct ps_writer_order o = {.order = number,
+                                .store = r->store,
+                                .file = {.folder = r->folder,
+                                         .step = step,
+                                         .generation = ps_term(1, n),
+                                         .n_servers = 1,
+                                         .job = &r->job,
+                                         .chunks = r->chunks},
+                                .release = on_release};
+    ps_writer_order(r->writer, &o);
+}
+
+/* Once the lane is free, or nothing is to be waited for. */
+static struct ps_writer_state wait_end(struct rig *r)
+{
+    struct ps_writer_state s;
+    for (int seen;;) {
+        pthread_mutex_lock(&lock);
+        seen = n_changes;
+        pthread_mutex_unlock(&lock);
+        ps_writer_state(r->writer, &s);
+        if (!s.busy && s.phase != PS_WRITER_ARMED && s.phase != PS_WRITER_WRITING)
+            return s;
+        wait_for(&n_changes, seen + 1);
+    }
+}
+
+static int has(const struct rig *r, const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", r->folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static void a_file_that_hangs_is_given_up(void **state)
+{
+    struct rig *r = *state;
+    struct ps_writer_state s;
+    bump(&hangs, 1);
+    order(r, 1, 1, 0);
+    wait_for(&n_hanging, 1);
+    ps_writer_state(r->writer, &s);
+    assert_true(s.order == 1 && s.phase == PS_WRITER_WRITING && s.busy && s.busy_since_ns > 0);
+    ps_writer_cancel(r->writer);
+    ps_writer_state(r->writer, &s);
+    assert_true(s.order == 1 && s.phase == PS_WRITER_IDLE && s.busy);
+    order(r, 2, 2, 0);
+    ps_writer_state(r->writer, &s);
+    assert_true(s.order == 2 && s.phase == PS_WRITER_FAILED && s.failure == ST_BUSY && s.busy);
+    assert_int_equal(n_released, 1); /* of order 2: nothing of it is kept */
+    ps_writer_fail(r->writer, 3, 0, ST_RANGE);
+    ps_writer_state(r->writer, &s);
+    assert_true(s.order == 3 && s.phase == PS_WRITER_FAILED && s.busy);
+    /* it ends late: its file has its own name, and its end is nobody's */
+    bump(&hangs, 0);
+    s = wait_end(r);
+    assert_true(s.order == 3 && s.phase == PS_WRITER_FAILED);
+    assert_true(has(r, "weir-1.1-0-0-of-1.safetensors"));
+    assert_int_equal(n_released, 2);
+    order(r, 4, 3, 0);
+    s = wait_end(r);
+    assert_true(s.order == 4 && s.phase == PS_WRITER_WRITTEN && s.file.bytes > 0);
+    assert_true(has(r, "weir-1.3-0-0-of-1.safetensors"));
+    assert_int_equal(n_released, 3);
+}
+
+static void an_order_that_waits_is_replaced(void **state)
+{
+    struct rig *r = *state;
+    struct ps_writer_state s;
+    order(r, 1, 1, 5); /* nobody trains */
+    ps_writer_state(r->writer, &s);
+    assert_int_equal(s.phase, PS_WRITER_ARMED);
+    order(r, 2, 1, 6);
+    assert_int_equal(n_released, 1);
+    ps_writer_cancel(r->writer);
+    assert_int_equal(n_released, 2);
+    ps_writer_state(r->writer, &s);
+    assert_true(s.phase == PS_WRITER_IDLE && !s.busy);
+    order(r, 3, 1, 0);
+    s = wait_end(r);
+    assert_int_equal(s.phase, PS_WRITER_WRITTEN);
+    ps_writer_fail(r->writer, 4, 0, ST_NOT_FOUND);
+    s = wait_end(r);
+    assert_true(s.order == 4 && s.phase == PS_WRITER_FAILED && s.failure == ST_NOT_FOUND);
+}
+
+static void *volatile left[2]; /* to the process' end: for the leak checker */
+
+static void the_end_does_not_wait_for_a_disk(void **state)
+{
+    struct rig *r = *state;
+    bump(&hangs, 1);
+    order(r, 1, 1, 0);
+    wait_for(&n_hanging, 1);
+    wait_for(&n_changes, 2); /* armed, writing */
+    left[0] = r->writer;
+    assert_int_equal(ps_writer_destroy(r->writer, clock_now_ns()), 0);
+    r->writer = NULL;
+    int changes = n_changes;
+    bump(&hangs, 0);
+    wait_for(&n_synced, 2); /* the file, its folder */
+    assert_int_equal(n_changes, changes);
+    assert_int_equal(n_released, 0);
+    left[1] = r->store; /* a capture has it */
+    r->store = NULL;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_file_that_hangs_is_given_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_order_that_waits_is_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_end_does_not_wait_for_a_disk, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

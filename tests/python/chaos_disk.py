@@ -1,0 +1,81 @@
+"""A small disk for the checkpoints of a cluster, which can be full, and can hang: an image in a
+file, mounted where they are kept. It hangs as a file server does that is gone: who writes waits,
+and does not even die, until it is back."""
+import os
+import shutil
+import subprocess
+
+import harness
+import namespaces
+
+IMAGE_BYTES = 48 << 20
+CLONE_NEWNS = 0x20000
+# Thawed with this program's end, whatever that was: the pipe closes.
+HANG = 'fsfreeze --freeze "$1" || exit 1; echo hangs; read -r line; fsfreeze --unfreeze "$1"'
+
+
+class Disk:
+    def __init__(self, folder, image):
+        self.folder, self.image = folder, image
+        self.fill = os.path.join(folder, "not-ours")
+        self.hanger = None
+        with open(image, "wb") as f:
+            f.truncate(IMAGE_BYTES)
+        os.makedirs(folder, exist_ok=True)
+        namespaces.run("mkfs.ext4", "-q", "-m", "0", image)
+        namespaces.run("mount", "-o", "loop", image, folder)
+
+    def hang(self):
+        self.hanger = subprocess.Popen(["sh", "-c", HANG, "sh", self.folder],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self.hanger.stdout.readline() != b"hangs\n":
+            self.go_on()
+            raise harness.Failure("fsfreeze: %s cannot be made to hang" % self.folder)
+
+    def go_on(self):
+        """Nothing is wrong with it any more."""
+        if self.hanger:
+            self.hanger.stdin.close()
+            self.hanger.wait()
+            self.hanger.stdout.close()
+            self.hanger = None
+        if os.path.exists(self.fill):
+            os.remove(self.fill)
+
+    def fill_up(self):
+        block = b"\0" * (64 << 10)
+        with open(self.fill, "wb", buffering=0) as f:
+            while block:
+                try:
+                    f.write(block)
+                except OSError:
+                    block = block[:len(block) // 2]
+
+    def close(self):
+        self.go_on()
+        namespaces.run("umount", "--lazy", self.folder)
+        os.remove(self.image)
+
+
+def own_mounts():
+    """What this program mounts is seen by nobody else, and is gone with it."""
+    if harness.LIBC.unshare(CLONE_NEWNS) != 0:
+        raise harness.Failure("no mounts of its own")
+    namespaces.run("mount", "--make-rprivate", "/")
+
+
+def why_not(folder):
+    """None, or why there can be no such disk here; called once, before anything is mounted."""
+    if os.geteuid() != 0:
+        return "mounting needs root"
+    for tool in ("mkfs.ext4", "mount", "fsfreeze"):
+        if not shutil.which(tool):
+            return "needs %s (e2fsprogs, util-linux)" % tool
+    try:
+        own_mounts()
+        disk = Disk(os.path.join(folder, "disk"), os.path.join(folder, "image"))
+        disk.hang()
+        disk.close()
+    except harness.Failure as e:
+        return "no disk can be mounted here: %s" % e
+    return None

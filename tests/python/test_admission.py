@@ -1,0 +1,54 @@
+#!/usr/bin/python3
+"""Who settles a job and how many it takes: a worker with the wrong flags that comes first does not
+lock the others out, and who is one too many is told so."""
+# label: cluster
+import os
+import signal
+import unittest
+
+import harness
+
+FLAGS = ["--batch_size=20", "--train_steps=20", "--seed=3"]
+
+
+class Admission(harness.Test):
+    def test_wrong_flags_come_first(self):
+        job = self.job(flags=FLAGS)
+        job.start_ps(0)
+        stray = job.start_worker(1, "--seed=4")
+        stray.wait_line("worker 0 settles the job, and has not come yet")
+        job.start_worker(0)
+        stray.wait(60, 1)
+        text = "another job: --seed: 3 here, 4 there; worker 0 from .* settled this job: give both"
+        stray.wait_line("refused this worker: " + text)
+        job.ps[0].wait_line("worker 1 from .* refused: " + text)
+        job.start_worker(1)
+        job.finish()
+
+    def test_one_too_many(self):
+        job = self.job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
+                              "--fault_push_delay_ms=2"])
+        job.start(["--max_workers=2"])
+        job.workers[1].wait_line("training step")
+        more = self.start("worker more", [
+            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+            *job.flags])
+        more.wait(60, 1)
+        more.wait_line("the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
+        for process in (*job.workers, *job.ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_job_too_large(self):
+        job = self.job(n_workers=3, flags=FLAGS)
+        ps = job.start_ps(0, "--max_workers=2")
+        worker = job.start_worker(0)
+        worker.wait(60, 1)
+        worker.wait_line("a job of 3 workers; --max_workers=2 of this server")
+        ps.stop()
+        wrong = self.start("ps", [os.path.join(harness.BIN, "ps"), *job.hosts(),
+                                  "--min_workers=3", "--max_workers=2"])
+        wrong.wait(20, 2)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,61 @@
+"""docs/coordination.md names each phase, event and action that the three machines have, and none
+that they do not have."""
+# label: unit
+import os
+import re
+import unittest
+
+import harness
+
+DOC = os.path.join(harness.SOURCE, "docs/coordination.md")
+WORD = re.compile(r"\b[A-Z][A-Z_0-9]{2,}\b")
+
+
+def read(name):
+    with open(os.path.join(harness.SOURCE, name), encoding="utf-8") as f:
+        return f.read()
+
+
+def x_list(header, name):
+    """The names in '#define NAME(X) X(...) ...'."""
+    body = re.search(r"#define %s\(X\)((?:.*\\\n)*.*)" % name, read(header)).group(1)
+    return set(re.findall(r"\bX\((\w+)\)", body))
+
+
+def enum(header, name, prefix):
+    body = re.search(r"enum %s \{(.*?)\};" % name, read(header), re.S).group(1)
+    body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
+    return set(re.findall(r"\b%s(\w+)" % prefix, body)) - {"N_KINDS"}
+
+
+def table(section, head):
+    """The words in capitals of the first column of the section's table with that head."""
+    part = read(DOC).split("\n## " + section + "\n")[1].split("\n## ")[0]
+    rows = re.search(r"^\| %s \|.*\n\| ---.*\n((?:\|.*\n?)*)" % head, part, re.M).group(1)
+    return {w for row in rows.splitlines() for w in WORD.findall(row.split("|")[1])}
+
+
+class CoordinationDoc(unittest.TestCase):
+    def test_ps_0(self):
+        header = "ps/coordinator/coordinator.h"
+        section = "Events and actions of ps 0"
+        self.assertEqual(table(section, "event"), x_list(header, "COORD_EVENTS"))
+        self.assertEqual(table(section, "action"), x_list(header, "COORD_ACTIONS"))
+        self.assertEqual(table("Phases of ps 0", "phase"),
+                         enum("ps/coordinator/coordinator_state.h", "coord_phase", "PHASE_"))
+
+    def test_a_server(self):
+        header = "ps/coordinator/follower.h"
+        section = "A server's side"
+        self.assertEqual(table(section, "event"), x_list(header, "FOLLOW_EVENTS"))
+        self.assertEqual(table(section, "action"), x_list(header, "FOLLOW_ACTIONS"))
+
+    def test_a_worker(self):
+        header = "net/exchange/session_event.h"
+        section = "A worker's side"
+        self.assertEqual(table(section, "event"), enum(header, "session_event_kind", "EVENT_"))
+        self.assertEqual(table(section, "action"), enum(header, "session_action_kind", "ACTION_"))
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,48 @@
+#!/usr/bin/python3
+"""A limit on the size of files (ulimit -f): what a program writes beyond it is an error that names
+the limit, never the end of the program."""
+# label: cluster sanitize
+import os
+
+import harness
+
+LIMIT_BLOCKS = 128  # of 1024 bytes: far below the model's parameters, above all else
+NAMES_LIMIT = r"ulimit -f"
+
+
+class FileLimit(harness.Test):
+    def limited(self, process_argv):
+        return ["bash", "-c", 'ulimit -f %d; exec "$@"' % LIMIT_BLOCKS, "bash", *process_argv]
+
+    def start(self, name, argv, **kwargs):
+        return super().start(name, self.limited(argv), **kwargs)
+
+    def test_a_job_goes_on(self):
+        """Neither shared memory nor a checkpoint is to be had: the job ends with 0 all the same."""
+        folder = os.path.join(self.dir(), "ckpt")
+        job = self.job(n_workers=1, model="mlp", flags=["--train_steps=12", "--batch_size=20"])
+        job.start(["--checkpoint_dir=" + folder, "--save_steps=4"])
+        job.workers[0].wait(60)
+        job.ps[0].wait(60)
+        for process in (job.workers[0], job.ps[0]):
+            process.wait_line(r"no shared memory: .*File too large.*" + NAMES_LIMIT)
+        job.ps[0].wait_line(r"weir-\S+: cannot write: File too large.*" + NAMES_LIMIT)
+        self.assertEqual(sorted(os.listdir(folder)), ["folder-id", "lease-1", "servers"])
+
+    def test_weirctl(self):
+        """Its report goes to a file that is full: it says so and ends with an error."""
+        job = self.job(n_workers=1)
+        job.start_ps()
+        path = os.path.join(self.dir(), "report")
+        with open(path, "wb") as f:
+            f.write(bytes(1024 * LIMIT_BLOCKS))
+        script = '"$@" >> %s' % path
+        argv = [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
+        ctl = self.start("weirctl", ["bash", "-c", script, "bash", *argv])
+        ctl.wait(30, 1)
+        ctl.wait_line("File too large.*" + NAMES_LIMIT)
+        job.ps[0].stop()
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,111 @@
+#!/usr/bin/python3
+"""async, ssp and backup workers: samples are given out batch by batch, so that whatever the speeds
+of the workers each sample of each pass counts once (I6); a batch whose reader is gone is read by
+another."""
+# label: cluster waits
+import os
+import signal
+
+import harness
+import samples
+from test_modes import QUICK, run_away
+from test_passes import goes_on
+
+BATCH = 20
+STEPS = 300  # of batches of 20: two and a half passes over the 2400 samples
+MODES = {"async": ["--sync_mode=async"], "ssp": ["--sync_mode=ssp", "--staleness=200"],
+         "backup": ["--replicas_to_aggregate=1"]}
+
+
+class GivenOut(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.records, self.n_records = [], 0
+
+    def record(self, worker):
+        """Lives of one worker have files of their own."""
+        self.n_records += 1
+        self.records.append(os.path.join(self.dir(), "%s-%d" % (worker, self.n_records)))
+        return "--record_samples=" + self.records[-1]
+
+    def start_job(self, mode, n_workers, ps_flags=(), steps=STEPS):
+        job = self.job(n_ps=2, n_workers=n_workers, flags=[
+            *QUICK, *mode, "--train_steps=%d" % steps, "--log_every=1",
+            "--fault_push_delay_ms=3"])
+        for i in range(2):
+            job.start_ps(i, *ps_flags)
+        for i in range(n_workers):
+            job.start_worker(i, self.record(i))
+        for worker in job.workers:
+            worker.wait_line(r"training step \d+ done")
+        return job
+
+    def kill(self, process):
+        process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def check(self, n_workers, n_batches=STEPS):
+        self.assertEqual(samples.wrong_batches(self.records, n_batches, BATCH, n_workers), [])
+
+    def test_two_speeds(self):
+        """While one worker stands still the other goes on with all that is not read yet."""
+        for name, mode in MODES.items():
+            with self.subTest(mode=name):
+                self.records = []
+                job = self.start_job(mode, 2)
+                for fast, slow in ((0, 1), (1, 0)):
+                    run_away(job.workers[fast], job.workers[slow], 40)
+                run_away(job.workers[0], job.workers[1], 40)
+                job.finish(90)
+                self.check(2)
+
+    def test_one_that_is_started_again(self):
+        """Within --worker_timeout it reads the batch that it had."""
+        job = self.start_job(MODES["async"], 2)
+        for _ in range(3):
+            self.kill(job.workers[1])
+            with harness.paused(job.workers[0]):  # or the job ends before it is back
+                job.start_worker(1, self.record(1))
+                job.workers[1].wait_line(r"training step \d+ done")
+        job.finish(90)
+        self.check(2)
+
+    def test_members_that_come_and_go(self):
+        """What a worker had in hand as it was lost is read by those who go on, also from servers
+        that had the chunks before, and a checkpoint."""
+        for name in ("async", "ssp"):
+            with self.subTest(mode=name):
+                self.records = []
+                ckpt = ["--checkpoint_dir=" + os.path.join(self.dir(), name), "--save_steps=20"]
+                job = self.start_job(MODES[name], 3, ["--worker_timeout=1", *ckpt], steps=1000)
+                self.kill(job.workers[2])
+                goes_on(self, job, 2, 2, "2 servers")
+                job.start_worker(2, self.record(2))
+                goes_on(self, job, 3, 3, "2 servers")
+                job.workers[1].stop(signal.SIGTERM, status=0)
+                goes_on(self, job, 4, 2, "2 servers")
+                self.kill(job.ps[1])
+                job.start_ps(1, *ckpt)
+                goes_on(self, job, 5, 2, "2 servers")
+                for process in (job.workers[0], job.workers[2], *job.ps):
+                    process.wait(90)
+                self.check(3, 1000)
+
+    def test_the_check(self):
+        """What must be seen: a batch that is gone, and one that two workers read."""
+        path = os.path.join(self.dir(), "one-0")
+        rows = ["1 %d %d %d\n" % (i, i * BATCH, BATCH) for i in range(10)]
+        for lines, right in ((rows, True), (rows[:4] + rows[5:], False), (rows[:-2], False)):
+            with open(path, "w", encoding="ascii") as f:
+                f.writelines(lines)
+            self.assertEqual(samples.wrong_batches([path], 10, BATCH, 1) == [], right)
+        for name, right in (("one-1", True), ("two-0", False)):
+            other = os.path.join(self.dir(), name)
+            with open(path, "w", encoding="ascii") as f:
+                f.writelines(rows)
+            with open(other, "w", encoding="ascii") as f:
+                f.write(rows[3])
+            self.assertEqual(samples.wrong_batches([path, other], 10, BATCH, 1) == [], right)
+
+
+if __name__ == "__main__":
+    harness.main()

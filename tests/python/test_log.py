@@ -1,0 +1,53 @@
+#!/usr/bin/python3
+"""A server whose stderr is a full pipe that nobody reads serves its job to the end."""
+# label: cluster
+import os
+import select
+import subprocess
+import unittest
+
+import harness
+
+
+class FullPipe(harness.Test):
+    def start_unread(self, argv):
+        """The program, whose stderr is full from the start."""
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        os.set_blocking(write_end, False)
+        for size in (4096, 1):
+            try:
+                while True:
+                    os.write(write_end, b"x" * size)
+            except BlockingIOError:
+                pass
+        os.set_blocking(write_end, True)
+        ready_read, ready_write = os.pipe()
+        program = subprocess.Popen(argv + ["--ready_fd=%d" % ready_write], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=write_end,
+                                   pass_fds=(ready_write,), preexec_fn=harness.die_with_parent)
+        self.addCleanup(program.wait)
+        self.addCleanup(program.kill)
+        os.close(write_end)
+        os.close(ready_write)
+        with os.fdopen(ready_read, "rb") as ready:
+            self.assertTrue(select.select([ready], [], [], 20 * harness.SLOWNESS)[0], "not ready")
+            self.assertTrue(os.read(ready.fileno(), 256).startswith(b"ready "))
+        return program
+
+    def test_job(self):
+        job = self.job(n_workers=1)
+        ps = self.start_unread([os.path.join(harness.BIN, "ps"), *job.hosts(), "--log_level=debug"])
+        job.start_worker(0, "--train_steps=30", "--batch_size=8").wait()
+        self.assertEqual(job.summary(0)["global_step"], 30)
+        self.assertEqual(ps.wait(60 * harness.SLOWNESS), 0)
+
+    def test_signal(self):
+        job = self.job(n_workers=1)
+        ps = self.start_unread([os.path.join(harness.BIN, "ps"), *job.hosts()])
+        ps.terminate()
+        self.assertEqual(ps.wait(60 * harness.SLOWNESS), 143)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,136 @@
+#!/usr/bin/python3
+"""Names of servers that do not resolve yet: whoever waits for one asks again every few seconds,
+and finds it when its record is there; and names with more than one address. In a network and mount
+namespace with a resolver of our own."""
+# label: net long
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import unittest
+
+import harness
+
+NAME = "ps-0.job.weir.test"
+ADDRESSES = ("127.0.0.1", "127.0.0.2")
+RESOLV = os.path.realpath("/etc/resolv.conf")
+INSIDE = "WEIR_TEST_NAMES_INSIDE"
+UNSHARE = ["unshare", "--net", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+# gRPC's own pauses grow by 1.6 from a second: it would ask so often in no less than 90 s.
+FAILURES, PATIENCE_S = 9, 60
+
+
+def why_not():
+    if os.environ.get(INSIDE):
+        return None
+    for tool in ("unshare", "ip", "mount"):
+        if not shutil.which(tool):
+            return "needs %s (util-linux, iproute2)" % tool
+    if not os.path.exists(RESOLV):
+        return "no /etc/resolv.conf to put another one in front of"
+    done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
+    return "no namespaces can be made here: " + done.stderr.strip() if done.returncode else None
+
+
+class Resolver:
+    """Answers questions for NAME by UDP: no such name, until `exists` is set."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 53))
+        self.exists, self.asked, self.addresses = False, 0, ADDRESSES[:1]
+        self.changed = threading.Condition()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while True:
+            query, address = self.socket.recvfrom(512)
+            if query == b"end":
+                return
+            end = query.index(b"\0", 12) + 5
+            is_a = query[end - 4:end - 2] == b"\0\1"
+            with self.changed:
+                self.asked += is_a
+                exists = self.exists
+                self.changed.notify_all()
+            answers = [b"\xc0\x0c\0\1\0\1" + struct.pack(">IH", 5, 4) + socket.inet_aton(a)
+                       for a in self.addresses if exists and is_a]
+            head = query[:2] + struct.pack(">5H", 0x8580 | (0 if exists else 3), 1, len(answers),
+                                           0, 0)
+            self.socket.sendto(head + query[12:end] + b"".join(answers), address)
+
+    def wait_asked(self, n, seconds):
+        with self.changed:
+            return self.changed.wait_for(lambda: self.asked >= n, seconds * harness.SLOWNESS)
+
+    def close(self):
+        self.socket.sendto(b"end", self.socket.getsockname())
+        self.thread.join()
+        self.socket.close()
+
+
+WHY_NOT = why_not()
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Names(harness.Test):
+    def setUp(self):
+        super().setUp()
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        own = os.path.join(self.dir(), "resolv.conf")
+        with open(own, "w", encoding="utf-8") as f:
+            f.write("nameserver 127.0.0.1\n")
+        subprocess.run(["mount", "--bind", own, RESOLV], check=True)
+        self.addCleanup(subprocess.run, ["umount", RESOLV], check=True)
+        self.resolver = Resolver()
+        self.addCleanup(self.resolver.close)
+
+    def make_job(self, n_ps=1):
+        job = self.job(n_ps=n_ps, n_workers=1, flags=["--train_steps=5"])
+        ports = harness.free_ports(n_ps, "127.0.0.1")
+        job.ps_hosts = ["%s:%d" % (NAME, port) for port in ports]
+        return job
+
+    def wait_failures(self):
+        self.assertTrue(self.resolver.wait_asked(FAILURES, PATIENCE_S),
+                        "asked %d times only" % self.resolver.asked)
+        with self.resolver.changed:
+            self.resolver.exists = True
+
+    def test_a_worker_before_the_record(self):
+        job = self.make_job()
+        job.start_worker()
+        self.wait_failures()
+        job.start_ps()
+        job.finish()
+
+    def listen_in_part(self, *hold):
+        self.resolver.addresses, self.resolver.exists = ADDRESSES, True
+        job = self.make_job()
+        for address in hold:
+            holder = socket.create_server((address, int(job.ps_hosts[0].split(":")[1])))
+            self.addCleanup(holder.close)
+        ps = job.start_ps(wait=False)
+        ps.wait_line("is in use, by a program that may be ending")
+        return ps
+
+    def test_one_of_two_addresses_is_in_use(self):
+        ps = self.listen_in_part(ADDRESSES[1])
+        ps.wait_line(r"W .* listening on 127\.0\.0\.1, not on 127\.0\.0\.2 \(Address already in")
+        ps.stop()
+
+    def test_both_addresses_are_in_use(self):
+        ps = self.listen_in_part(*ADDRESSES)
+        ps.wait(30, 138)
+        ps.wait_line("E .* address in use")
+
+
+if __name__ == "__main__":
+    if not WHY_NOT and not os.environ.get(INSIDE):
+        os.environ[INSIDE] = "1"
+        os.execvp(UNSHARE[0], [*UNSHARE, sys.executable, *sys.argv])
+    harness.main()

@@ -1,0 +1,238 @@
+#!/usr/bin/python3
+"""Servers with a folder of checkpoints each, on disks of their own: each keeps, tidies and restores
+its own part; a part that is missing is named, and what is whole is gone on from."""
+# label: cluster sanitize long
+import glob
+import os
+import shutil
+import signal
+
+import ckpt_folder
+import harness
+
+FLAGS = ["--batch_size=12", "--train_steps=40", "--seed=5", "--chunk_bytes=32768",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+SLOW = [*FLAGS, "--fault_push_delay_ms=4"]
+
+
+class OwnFolders(harness.Test):
+    _undisturbed = None
+
+    def undisturbed(self):
+        if OwnFolders._undisturbed is None:
+            job = self.job(n_ps=1, model="lenet5", flags=FLAGS)
+            job.start()
+            OwnFolders._undisturbed = job.finish(120)[0]["parameters_sha256"]
+        return OwnFolders._undisturbed
+
+    def folder(self, task):
+        return os.path.join(self.dir(), "disk%d" % task)
+
+    def files(self, task, what="-of-*.safetensors"):
+        return sorted(glob.glob(self.folder(task) + "/weir-*" + what))
+
+    def manifests(self):
+        return ckpt_folder.steps(self.folder(0))
+
+    def start_ps(self, job, task, *more, folder=None):
+        flags = ["--checkpoint_dir=" + (folder or self.folder(task)), *more]
+        return job.start_ps(task, *flags)
+
+    def begin(self, n_ps=2, *more, flags=SLOW, n_workers=2):
+        """A job whose servers have a folder each."""
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="lenet5", flags=flags)
+        self.start_ps(job, 0, *(more or ["--save_steps=8"]))
+        for i in range(1, n_ps):
+            self.start_ps(job, i)
+        for i in range(n_workers):
+            job.start_worker(i)
+        return job
+
+    def kill(self, *processes):
+        for p in processes:
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def stopped_at(self, step, n_ps=2):
+        """A job with a checkpoint of that step at least, all of whose programs were killed."""
+        job = self.begin(n_ps, "--save_steps=8")
+        job.ps[0].wait_line("checkpoint at step %d: " % step)
+        self.kill(*job.workers, *job.ps)
+        return job
+
+    def finish(self, job):
+        want = self.undisturbed()
+        for s in job.finish(120):
+            self.assertEqual(s["parameters_sha256"], want)
+
+    def test_whole_and_tidied(self):
+        """Each has its own files, of the same checkpoints, and says which kind its folder is."""
+        job = self.begin(2, "--save_steps=5", "--keep_checkpoint_max=2")
+        self.finish(job)
+        steps = self.manifests()
+        self.assertEqual(len(steps), 2)
+        self.assertEqual(steps[-1], 40)
+        for task in (0, 1):
+            self.assertEqual([os.path.basename(f) for f in self.files(task)],
+                             [os.path.basename(ckpt_folder.path(self.folder(task), s, "-%d-of-2."
+                                                                "safetensors" % task))
+                              for s in steps])
+        self.assertEqual(self.files(1, ".json"), [])
+        self.assertIn("disk1 is this server's own", job.ps[1].output())
+        self.assertIn("keeps its parts in a folder of its own", job.ps[0].output())
+        self.assertNotIn("given up", job.ps[0].output())
+
+    def test_shared(self):
+        """Two servers with one folder say so."""
+        job = self.job(n_ps=2, model="softmax", flags=FLAGS)
+        for i in (0, 1):
+            self.start_ps(job, i, folder=self.folder(0))
+        for i in (0, 1):
+            job.start_worker(i)
+        job.finish(60)
+        self.assertIn("disk0 is shared with ps:0", job.ps[1].output())
+        self.assertNotIn("of its own", job.ps[0].output())
+
+    def test_two_share_another(self):
+        """ps 1 and ps 2 have one folder, which is not ps 0's; one of them comes back with another
+        address."""
+        job = self.job(n_ps=3, model="lenet5", flags=SLOW)
+        for i in range(3):
+            self.start_ps(job, i, *([] if i else ["--save_steps=8"]), folder=self.folder(i > 0))
+        for i in (0, 1):
+            job.start_worker(i)
+        job.ps[0].wait_line("checkpoint at step 16: ")
+        self.kill(*job.workers, *job.ps)
+        newest = self.manifests()[-1]
+        self.assertEqual(len(self.files(1, "-%d-*.safetensors" % newest)), 2)
+        job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
+        self.start_ps(job, 0, "--save_steps=8", "--keep_checkpoint_max=1")
+        self.start_ps(job, 1)
+        for i in (0, 1):
+            job.start_worker(i)
+        self.finish(job)
+        self.assertIn("goes on from step %d," % newest, job.ps[1].output())
+        self.assertEqual(len(self.files(1)), 1)
+
+    def test_one_dies(self):
+        """Either server is killed and started again: all go back to the newest checkpoint."""
+        job = self.begin()
+        for task, step in ((1, 8), (0, 16)):
+            job.ps[0].wait_line("checkpoint at step %d: " % step)
+            self.kill(job.ps[task])
+            self.start_ps(job, task, *([] if task else ["--save_steps=8"]))
+            job.workers[0].wait_line(r"generation %s from step ([1-9]\d*):" %
+                                     (r"1\.[2-9]" if task else r"2\.\d"))
+        self.finish(job)
+
+    def test_all_die(self):
+        """All are killed: the next job goes on from the newest checkpoint, whatever ports it has,
+        and removes what the one before has left."""
+        self.stopped_at(16)
+        newest = self.manifests()[-1]
+        job = self.begin(2, "--save_steps=8", "--keep_checkpoint_max=1", flags=FLAGS)
+        self.finish(job)
+        for ps in job.ps:
+            self.assertIn("goes on from step %d," % newest, ps.output())
+        for task in (0, 1):
+            self.assertEqual(len(self.files(task)), 1, self.files(task))
+
+    def test_killed_at_the_very_end(self):
+        """ps 1 is killed when the job is done, and started again: it ends, since ps 0 has."""
+        job = self.begin(2, "--save_steps=40", flags=FLAGS)
+        self.finish(job)
+        up = os.path.join(self.folder(1), "up-" + job.ps_hosts[1])
+        with open(up, "wb"):
+            pass  # as it is left by a process that was killed
+        self.start_ps(job, 1, "--worker_timeout=1").wait(60, 0)
+        self.assertIn("has all its steps, and ps:0", job.ps[1].output())
+
+    def test_part_is_damaged(self):
+        """A bit of ps 1's newest part is another: its server says so, and the one before is gone on
+        from."""
+        self.stopped_at(16)
+        newest = self.manifests()[-1]
+        path = ckpt_folder.path(self.folder(1), newest, "-1-of-2.safetensors")
+        with open(path, "r+b") as f:
+            f.seek(-5, os.SEEK_END)
+            byte = f.read(1)[0]
+            f.seek(-5, os.SEEK_END)
+            f.write(bytes([byte ^ 4]))
+        job = self.begin(flags=FLAGS)
+        self.finish(job)
+        self.assertRegex(job.ps[1].output(),
+                         "%d-1-of-2.safetensors: passed over: .*checksum" % newest)
+        self.assertRegex(job.ps[0].output(),
+                         "%d.json: not restored: .*%d-1-of-2.safetensors lies in no server's "
+                         "folder; ps:1 .* trying the one before" % (newest, newest))
+        self.assertIn("goes on from step %d," % (newest - 8), job.ps[1].output())
+
+    def test_folder_is_lost(self):
+        """ps 1 comes back without its folder: training waits, and a sentence says what for; with
+        the folder it goes on."""
+        job = self.begin()
+        job.ps[0].wait_line("checkpoint at step 8: ")
+        self.kill(job.ps[1])
+        aside = self.folder(1) + "-aside"
+        os.rename(self.folder(1), aside)
+        self.start_ps(job, 1)
+        job.ps[0].wait_line("-1-of-2.safetensors lies in no server's folder; ps:1 .* wrote it to "
+                            "one of its own: start it again with that folder")
+        job.ps[0].wait_line("none of its checkpoints is whole")
+        self.kill(job.ps[1])
+        shutil.rmtree(self.folder(1))
+        os.rename(aside, self.folder(1))
+        self.start_ps(job, 1)
+        self.finish(job)
+
+    def test_folder_is_lost_at_the_start(self):
+        """Likewise, where all are started anew."""
+        self.stopped_at(16)
+        aside = self.folder(1) + "-aside"
+        os.rename(self.folder(1), aside)
+        job = self.begin(flags=FLAGS)
+        job.ps[0].wait_line("training waits to go on from step .*lies in no server's folder; ps:1 ")
+        self.kill(job.ps[1])
+        shutil.rmtree(self.folder(1))
+        os.rename(aside, self.folder(1))
+        self.start_ps(job, 1)
+        self.finish(job)
+
+    def test_other_numbers_of_servers(self):
+        """One server alone has not all parts, and says so; with a third, which has none, the two
+        go on; from copies in one folder any number does."""
+        self.stopped_at(16)
+        newest = self.manifests()[-1]
+        job = self.begin(1, flags=FLAGS)
+        job.ps[0].wait_line("training waits to go on from step %d: weir-.*-1-of-2.safetensors lies "
+                            "in no server's folder; ps:1 " % newest)
+        self.kill(*job.workers, *job.ps)
+        for task in (0, 1):
+            shutil.copytree(self.folder(task), self.folder(7), dirs_exist_ok=True)
+        job = self.begin(3, flags=FLAGS)
+        self.finish(job)
+        self.assertIn("goes on from step %d," % newest, job.ps[2].output())
+        for name in glob.glob(self.folder(7) + "/folder-id"):
+            os.unlink(name)
+        shutil.rmtree(self.folder(0))
+        os.rename(self.folder(7), self.folder(0))
+        self.finish(self.begin(1, flags=FLAGS))
+
+    def test_failed_attempts_are_tidied(self):
+        """ps 0 cannot write its file: ps 1's part of each attempt is removed again."""
+        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=40"])
+        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
+                os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps", "--task_index=0",
+                "--checkpoint_dir=" + self.folder(0), "--save_steps=2"]
+        job.ps[0] = self.start("ps:0", argv, ready=True)
+        job.ps[0].wait_ready()
+        self.start_ps(job, 1)
+        for i in (0, 1):
+            job.start_worker(i)
+        harness.until(lambda: job.ps[0].output().count("given up; training") >= 3, "attempts")
+        with harness.paused(*job.workers):
+            harness.until(lambda: not self.files(1), "nothing of the failed attempts is left")
+        job.finish(120)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,122 @@
+#!/usr/bin/python3
+"""The machine of ps 0 is gone for good (docs/operations.md): what is done when the folder of
+checkpoints is still there, and when it is not."""
+# label: cluster waits long
+import os
+import re
+import shutil
+import signal
+import unittest
+
+import ckpt_folder
+import harness
+import namespaces
+
+FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=32768",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
+WHY_NOT = namespaces.why_not(bridge=True)
+class Ps0Gone(harness.Test):
+    want = None
+
+    def undisturbed(self):
+        """The parameters' digest of such a run, made once."""
+        if Ps0Gone.want is None:
+            job = self.job(n_workers=2, model="lenet5", flags=FLAGS)
+            job.start()
+            Ps0Gone.want = job.finish(120)[0]["parameters_sha256"]
+        return Ps0Gone.want
+
+    def folder(self, name="ckpt"):
+        return os.path.join(self.dir(), name)
+
+    def ckpt(self, *more, name="ckpt"):
+        return ["--checkpoint_dir=" + self.folder(name), "--save_steps=8", *more]
+
+    def lose_ps0(self):
+        """A job of two servers and two workers that has a checkpoint, and whose ps 0 is gone."""
+        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=SLOW)
+        job.start(self.ckpt())
+        job.ps[0].wait_line("checkpoint at step 16: ")
+        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        return job
+
+    def check(self, job):
+        for s in job.finish(120):
+            self.assertEqual(s["parameters_sha256"], self.undisturbed())
+
+    def test_elsewhere(self):
+        """The folder is there, ps 0's address is not: all are started with another --ps_hosts."""
+        old = self.lose_ps0()
+        old.ps[1].wait_line(r"waiting for ps:0 \(")
+        for process in (*old.workers, old.ps[1]):
+            process.popen.send_signal(signal.SIGTERM)
+        for process in (*old.workers, old.ps[1]):
+            process.wait(60, 143)
+        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=FLAGS)
+        job.ps_hosts[1] = old.ps_hosts[1]
+        job.worker_hosts = old.worker_hosts
+        job.start(self.ckpt())
+        step = ckpt_folder.steps(self.folder())[-1]
+        job.ps[0].wait_line("goes on from step %d" % step)
+        self.check(job)
+
+    def test_folder_lost(self):
+        """Nothing is left of the folder, at the same path: ps 0 says so, and those that live begin
+        again at the first step with it."""
+        job = self.lose_ps0()
+        shutil.rmtree(self.folder())
+        job.start_ps(0, *self.ckpt())
+        job.ps[0].wait_line(re.escape(self.folder()) + " has no checkpoint: the job, which is "
+                            "older than this ps 0, begins again at step 0")
+        job.workers[0].wait_line("going back from step [0-9]+ to step 0")
+        self.check(job)
+        self.assertNotIn("taken from " + job.ps_hosts[0], job.ps[0].output())
+        self.assertEqual(ckpt_folder.steps(self.folder())[-1], 60)
+
+    def test_copy_of_the_folder(self):
+        """The folder is lost, but there is a copy of one checkpoint: put there before ps 0 is
+        started, it is what those that live go on from."""
+        job = self.lose_ps0()
+        copy = os.path.join(self.dir(), "copy")
+        os.mkdir(copy)
+        kept = [f[3] for f in ckpt_folder.find(self.folder()) if f[0] == 8]
+        self.assertEqual(len(kept), 3)  # two servers' files and the manifest
+        for path in kept:
+            shutil.copy2(path, copy)
+        shutil.rmtree(self.folder())
+        shutil.copytree(copy, self.folder())
+        job.start_ps(0, *self.ckpt())
+        job.ps[0].wait_line("goes on from step 8")
+        job.workers[0].wait_line("going back from step [0-9]+ to step 8")
+        self.check(job)
+        self.assertNotIn("begins again at step 0", job.ps[0].output())
+
+    @unittest.skipIf(WHY_NOT, WHY_NOT)
+    def test_same_address(self):
+        """Another machine takes the address of one that is gone without a word, with the folder:
+        nobody else is started again."""
+        net = namespaces.Network(3)
+        self.addCleanup(net.close)
+        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=SLOW)
+        job.ps_hosts = [net.address(0) + ":2221", net.address(1) + ":2221"]
+        job.worker_hosts = ["%s:%d" % (net.address(1), port) for port in (2223, 2224)]
+        job.test = namespaces.Placed(self, net.hosts[1])
+        job.start_ps(1, *self.ckpt(), wait=False)
+        for i in range(2):
+            job.start_worker(i)
+        job.test = namespaces.Placed(self, net.hosts[0])
+        job.start_ps(0, *self.ckpt())
+        job.ps[0].wait_line("checkpoint at step 16: ")
+        net.link(0, False)
+        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        net.hosts[2].ip("address add %s/24 dev up0" % net.address(0))
+        job.test = namespaces.Placed(self, net.hosts[2])
+        job.start_ps(0, *self.ckpt())
+        job.ps[0].wait_line("goes on from step", 60)
+        job.ps[1].wait_line("was started anew; training goes on from where it says", 60)
+        self.check(job)
+
+
+if __name__ == "__main__":
+    harness.main()

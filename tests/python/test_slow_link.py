@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""Chunks that move over a link that is much too slow: their server says how far it is, nobody takes
+it for lost, and a command ends it."""
+# label: net waits
+import os
+import unittest
+
+import harness
+import namespaces
+
+FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=8192",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
+WHY_NOT = namespaces.why_not(bridge=True)
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class SlowLink(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.net = namespaces.Network(3)
+        self.addCleanup(self.net.close)
+        self.hosts = [self.net.address(i) + ":2221" for i in range(3)]
+
+    def undisturbed(self):
+        job = self.job(n_workers=2, model="lenet5", flags=FLAGS)
+        job.start()
+        return job.finish(120)[0]["parameters_sha256"]
+
+    def ckpt(self):
+        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=8"]
+
+    def begin(self):
+        """Two servers, and two workers beside the first; training has begun."""
+        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=SLOW)
+        job.ps_hosts = self.hosts[:2]
+        job.worker_hosts = ["%s:%d" % (self.net.address(0), port) for port in (2223, 2224)]
+        for i in (1, 0):
+            job.test = namespaces.Placed(self, self.net.hosts[i])
+            job.start_ps(i, *self.ckpt())
+        for i in range(2):
+            job.start_worker(i)
+        job.ps[0].wait_line("checkpoint at step 8: ")
+        return job
+
+    def drain(self, index):
+        command = self.start("drain", [*self.net.hosts[0].enter,
+                                       os.path.join(harness.BIN, "weirctl"),
+                                       "--ps_hosts=" + self.hosts[0], "drain", str(index)])
+        command.wait(30)
+        return command.output()
+
+    def check(self, job):
+        want = self.undisturbed()
+        for s in job.finish(120):
+            self.assertEqual(s["parameters_sha256"], want)
+
+    def join(self):
+        argv = [*self.net.hosts[2].enter, os.path.join(harness.BIN, "ps"), "--join",
+                "--ps_hosts=" + self.hosts[0], "--address=" + self.hosts[2],
+                "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")]
+        return self.start("ps:join", argv, ready=True)
+
+    def slow_leave(self, job):
+        """ps 1 hands on its chunks, which would take minutes."""
+        with harness.paused(*job.workers):
+            harness.wait_still(*job.ps)
+            self.net.limit(1, 40, to=False)
+            self.assertIn("hands on its chunks and ends", self.drain(1))
+            job.ps[0].wait_line("ps:1 .* leaves at step .* move to the others")
+        job.ps[0].wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
+
+    def test_a_joiner_is_drained(self):
+        """Its chunks would take minutes; it is told to go, and training goes on where it was."""
+        job = self.begin()
+        self.net.limit(2, 40, to=True)
+        joined = self.join()
+        job.ps[0].wait_line("ps:2 .* joins at step .* move to it")
+        joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
+        self.assertIn("hands on its chunks and ends", self.drain(2))
+        joined.wait_line("chunks, .* then it was given up")
+        joined.wait(60)
+        job.workers[0].wait_line("training step 59 done", 60)
+        self.assertNotIn("goes back to the checkpoint", job.ps[0].output())
+        self.check(job)
+
+    def test_a_joiner_is_ended(self):
+        """SIGTERM: it ends, though its chunks are still coming; the others go on without it."""
+        job = self.begin()
+        self.net.limit(2, 40, to=True)
+        joined = self.join()
+        joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
+        joined.stop(seconds=30)
+        self.assertIn("then it was given up", joined.output())
+        self.assertNotIn("MB came from", joined.output())  # it did not wait for them
+        job.workers[0].wait_line("training step 59 done", 60)
+        self.check(job)
+
+    def test_ps0_is_ended(self):
+        """SIGTERM to ps 0, to which chunks are still coming: it ends, and when it is back training
+        goes on from the newest checkpoint."""
+        job = self.begin()
+        self.slow_leave(job)
+        job.ps[0].stop(seconds=60)
+        self.assertIn("then it was given up", job.ps[0].output())
+        job.test = namespaces.Placed(self, self.net.hosts[0])
+        job.start_ps(0, *self.ckpt())
+        self.net.limit(1, 0, to=False)
+        self.check(job)
+
+    def test_a_joiner_takes_its_time(self):
+        """Slowly, but it gets them all, whatever ps 0 hears of it meanwhile."""
+        job = self.begin()
+        self.net.limit(2, 150, to=True)
+        joined = self.join()
+        job.ps[0].wait_line("ps:2 .* joins at step .* move to it")
+        joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
+        joined.wait_line(r"chunks, .* MB came from " + self.hosts[0], 60)
+        joined.wait_line(r"chunks, .* MB came from " + self.hosts[1], 60)
+        self.net.limit(2, 0, to=True)
+        self.check(job)
+        joined.wait(60)
+        self.assertNotIn("generation 1.3", job.ps[0].output())
+
+    def test_a_source_is_given_up(self):
+        """It leaves, which would take minutes: told once more, ps 0 goes on without its memory."""
+        job = self.begin()
+        self.slow_leave(job)
+        harness.until(lambda: job.ps[0].output().count("generation 1.2 waits for") >= 3,
+                      "ps 0 has waited for a while", 60)
+        harness.until(lambda: "is not waited for any longer" in self.drain(1),
+                      "ps 1 is given up", 60)
+        job.ps[0].wait_line(r"10\.83\.0\.2:2221\) is not waited for any longer: training goes "
+                            "back to the checkpoint at step")
+        job.ps[1].wait(60)
+        self.check(job)
+
+
+if __name__ == "__main__":
+    harness.main()

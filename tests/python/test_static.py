@@ -1,0 +1,100 @@
+"""The static checks where there is no git: a tree from a tarball is checked like a clone, a fault
+in it is found, and a check that looked at no file fails."""
+# label: cluster
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+CHECKS = ("check_format", "check_headers", "check_layering", "check_sizes")
+# What each check must find: a file, and what is wrong with it.
+FAULTS = {
+    "check_format": ("base/fault.c", "int  x;\n"),
+    "check_headers": ("base/fault.h", "#pragma once\nint fault(size_t n);\n"),
+    "check_layering": ("base/fault.c", '#include "net/wire/frame.h"\n'),
+    "check_sizes": ("base/fault.c", "int x;\n" * 801),
+}
+
+
+class Static(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="weir-test-")
+        self.addCleanup(folder.cleanup)
+        self.tree = os.path.join(folder.name, "tree")
+        # A git that is called is one too many.
+        self.path = os.path.join(folder.name, "bin")
+        self.write("#!/bin/sh\necho 'git: not here' >&2\nexit 127\n", "../bin/git")
+        os.chmod(os.path.join(self.path, "git"), 0o755)
+
+    def write(self, text, *parts):
+        path = os.path.join(self.tree, *parts)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def copy(self, *folders):
+        """The tree as a tarball would have it, or these folders of it alone."""
+        listed = self.listed(harness.SOURCE)
+        for name in listed:
+            if not folders or name.startswith(folders):
+                os.makedirs(os.path.dirname(os.path.join(self.tree, name)), exist_ok=True)
+                shutil.copy2(os.path.join(harness.SOURCE, name), os.path.join(self.tree, name))
+        return listed
+
+    def run_script(self, name, tree):
+        return subprocess.run([os.path.join(tree, "scripts", name)], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, cwd="/",
+                              env=dict(os.environ, PATH=self.path + ":" + os.environ["PATH"]))
+
+    def listed(self, tree):
+        done = self.run_script("list_files", tree)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout.split("\0")[:-1]
+
+    def test_whole_tree(self):
+        listed = self.copy()
+        self.assertEqual(self.listed(self.tree), listed)
+        self.assertGreater(len(listed), 300)
+        for check in CHECKS:
+            done = self.run_script(check, self.tree)
+            self.assertEqual(done.returncode, 0, check + ": " + done.stdout)
+
+    def test_faults_are_found(self):
+        self.copy("base/", "net/wire/weir.proto", "scripts/", ".clang-format")
+        for check, (path, text) in FAULTS.items():
+            with self.subTest(check):
+                done = self.run_script(check, self.tree)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.write(text, path)
+                done = self.run_script(check, self.tree)
+                self.assertNotEqual(done.returncode, 0, done.stdout)
+                self.assertIn(path, done.stdout)
+                self.assertNotIn("Traceback", done.stdout)
+                os.unlink(os.path.join(self.tree, path))
+
+    def test_nothing_to_check(self):
+        self.copy("scripts/")
+        for check in CHECKS:
+            with self.subTest(check):
+                done = self.run_script(check, self.tree)
+                self.assertNotEqual(done.returncode, 0, done.stdout)
+                self.assertIn("nothing", done.stdout)
+                self.assertNotIn("Traceback", done.stdout)
+
+    def test_what_is_listed(self):
+        self.copy("scripts/list_files")
+        for path in (".ci/run", "a b.c", "net/build/of.c", ".clang-format"):
+            self.write("x", path)
+        for path in ("build/x.c", "build-asan/y.c", ".venv/z.c", "net/.cache/w.c", ".git/config",
+                     "tests/__pycache__/v.py", "tests/u.pyc"):
+            self.write("x", path)
+        self.assertEqual(self.listed(self.tree),
+                         [".ci/run", ".clang-format", "a b.c", "net/build/of.c",
+                          "scripts/list_files"])
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,250 @@
+/* tests/sim/fault.c - see sim.h: faults and commands strike, end, and cease when it is calm. */
+#include "tests/sim/net.h"
+#include "tests/sim/server.h"
+#include "tests/sim/sim.h"
+
+static char active[SIM_MAX_FAULTS];
+static unsigned waited_for; /* marks, by bit */
+static int n_looks;         /* of the operator */
+
+static void post(enum sim_event_kind kind, int64_t delay, int a)
+{
+    sim_post(delay, kind, -1)->a = a;
+}
+
+void sim_faults_begin(void)
+{
+    const struct sim_schedule *s = sim.schedule;
+    waited_for = 0;
+    n_looks = 0;
+    for (int i = 0; i < s->n_faults; i++) {
+        active[i] = 0;
+        if (s->fault[i].mark == MARK_start)
+            post(EV_FAULT, s->fault[i].after_us * 1000, i);
+        else
+            waited_for |= 1u << s->fault[i].mark;
+    }
+    post(EV_CALM, opt(OPT_calm_ms) * SIM_MS, 0);
+}
+
+void sim_fault_mark(enum sim_mark mark)
+{
+    const struct sim_schedule *s = sim.schedule;
+    if (!(waited_for & 1u << mark))
+        return;
+    for (int i = 0; i < s->n_faults; i++)
+        if (s->fault[i].mark == mark && s->fault[i].nth == sim.marks[mark])
+            post(EV_FAULT, s->fault[i].after_us * 1000, i);
+}
+
+static void set_cut(const struct sim_fault *f, int by)
+{
+    if (f->kind != FAULT_isolate) {
+        sim_net_cut(f->node, f->other, by);
+        if (f->kind == FAULT_cut || f->kind == FAULT_apart)
+            sim_net_cut(f->other, f->node, by);
+        return;
+    }
+    for (int i = 0; i < SIM_NODES; i++)
+        if (i != f->node) {
+            sim_net_cut(f->node, i, by);
+            sim_net_cut(i, f->node, by);
+        }
+}
+
+/* The first place that was never taken. */
+static void join(int like)
+{
+    int first = sim_is_server(like) ? 0 : SIM_SERVERS;
+    int end = sim_is_server(like) ? SIM_SERVERS : SIM_NODES;
+    int taken = first + (int)opt(sim_is_server(like) ? OPT_servers : OPT_workers);
+    for (int i = taken; i < end; i++)
+        if (sim.node[i].state == NODE_ABSENT) {
+            sim_start(i);
+            return;
+        }
+    for (int i = first; i < end && sim.calm; i++) /* one that has left comes back */
+        if (sim.node[i].state == NODE_ENDED) {
+            sim_start(i);
+            return;
+        }
+}
+
+static void command(enum coord_command what, int node)
+{
+    struct server *ps0 = sim_server(0);
+    if (ps0 && ps0->lead && sim.node[0].state == NODE_UP)
+        lead_command(ps0, what, sim_is_server(node) ? node : node - SIM_SERVERS);
+}
+
+/* 1: it lasts, and ends by sim_fault_end. */
+static int strike(const struct sim_fault *f)
+{
+    struct sim_node *n = &sim.node[f->node];
+    switch (f->kind) {
+    case FAULT_gone:
+        n->gone = n->state != NODE_ENDED;
+        sim_kill(f->node, 0);
+        return 0;
+    case FAULT_kill:
+    case FAULT_power:
+        sim_kill(f->node, f->kind == FAULT_power);
+        if (f->ms >= 0 && n->state == NODE_DOWN)
+            post(EV_START, f->ms * SIM_MS, f->node);
+        return 0;
+    case FAULT_pause:
+        sim_pause(f->node, 1);
+        return 1;
+    case FAULT_reset:
+        sim_net_reset_pair(f->node, f->other);
+        return 0;
+    case FAULT_cut:
+    case FAULT_cut_one_way:
+    case FAULT_isolate:
+        set_cut(f, 1);
+        return 1;
+    case FAULT_slow_link:
+        sim_net_slow(f->node, f->other, 1);
+        return 1;
+    case FAULT_slow:
+        n->slow++;
+        return 1;
+    case FAULT_term:
+        if (n->state == NODE_UP && !sim_is_server(f->node))
+            n->ops->term(f->node);
+        return 0;
+    case FAULT_join:
+        join(f->node);
+        return 0;
+    case FAULT_drain:
+        command(sim_is_server(f->node) ? COORD_DRAIN_SERVER : COORD_REMOVE_WORKER, f->node);
+        return 0;
+    case FAULT_checkpoint:
+        command(COORD_CHECKPOINT, 0);
+        return 0;
+    case FAULT_disk_hang:
+        n->disk_until = sim.now + f->ms * SIM_MS;
+        return 1;
+    case FAULT_disk_full:
+        n->disk_full++;
+        return 1;
+    case FAULT_disk_stuck:
+        n->disk_stuck = n->life;
+        return 0;
+    case FAULT_apart:
+        set_cut(f, 1);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+void sim_fault_strike(int i)
+{
+    const struct sim_fault *f = &sim.schedule->fault[i];
+    char text[160];
+    if (sim.calm)
+        return;
+    if (sim.story) {
+        sim_fault_text(f, text, sizeof text);
+        sim_story("! %s", text);
+    }
+    sim.fault_hits[f->kind]++;
+    active[i] = (char)strike(f);
+    if (active[i])
+        post(EV_FAULT_END, f->ms * SIM_MS, i);
+}
+
+void sim_fault_end(int i)
+{
+    const struct sim_fault *f = &sim.schedule->fault[i];
+    struct sim_node *n = &sim.node[f->node];
+    if (!active[i])
+        return;
+    active[i] = 0;
+    STORY("! %s of %s ends", sim_fault_name[f->kind], n->name);
+    switch (f->kind) {
+    case FAULT_pause:
+        sim_pause(f->node, 0);
+        break;
+    case FAULT_cut:
+    case FAULT_cut_one_way:
+    case FAULT_isolate:
+        set_cut(f, -1);
+        break;
+    case FAULT_slow_link:
+        sim_net_slow(f->node, f->other, -1);
+        break;
+    case FAULT_slow:
+        n->slow--;
+        break;
+    case FAULT_disk_full:
+        n->disk_full--;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Those that were there at the start and are not, though the job is not done, are started again. */
+static void start_workers(int all)
+{
+    int alive = 0;
+    for (int i = SIM_SERVERS; i < SIM_NODES; i++)
+        alive += sim.node[i].state == NODE_UP;
+    for (int i = 0; i < (int)opt(OPT_workers) && (all || !alive) && !sim.job_done; i++) {
+        sim.node[SIM_SERVERS + i].gone = 0;
+        sim_start(SIM_SERVERS + i);
+    }
+}
+
+/* A host is gone for good: training goes on without it; later another one takes its name. */
+static void replace_gone(int node)
+{
+    struct sim_node *n = &sim.node[node];
+    int server = sim_is_server(node);
+    if (!n->gone || n->state == NODE_UP || n->state == NODE_ENDED)
+        return;
+    if (n->gone++ < 4 && (server || opt(OPT_min_workers) == 0)) {
+        command(server ? COORD_DRAIN_SERVER : COORD_REMOVE_WORKER, node);
+    } else if (n->gone > 4) {
+        n->gone = 0;
+        sim_start(node);
+    }
+}
+
+/* What docs/operations.md tells who looks at a job that stands. */
+static void operate(void)
+{
+    struct server *ps0 = sim_server(0);
+    struct coord_line l;
+    if (!ps0 || !ps0->lead)
+        return;
+    if (!coord_waits_for(ps0->lead->state, &l))
+        l = (struct coord_line){.id = LINE_NONE, .server = -1};
+    int named = l.server > 0 ? sim_server_at(coord_server_address(ps0->lead->state, l.server)) : -1;
+    if (named > 0 && sim.node[named].state == NODE_ENDED)
+        sim_start(named);
+    if (l.id == WAIT_WORKERS)
+        join(SIM_SERVERS);
+    start_workers(++n_looks >= 6);
+    for (int i = 1; i < SIM_NODES; i++)
+        replace_gone(i);
+}
+
+void sim_calm(void)
+{
+    if (opt(OPT_coordinator))
+        post(EV_CALM, 20 * SIM_S, 0);
+    if (sim.calm) {
+        operate();
+        return;
+    }
+    STORY("! it is calm from here on");
+    for (int i = 0; i < sim.schedule->n_faults; i++)
+        sim_fault_end(i);
+    sim.calm = 1;
+    for (int i = 0; i < SIM_NODES; i++)
+        if (sim.node[i].state == NODE_DOWN)
+            sim_start(i);
+}

@@ -1,0 +1,127 @@
+/* tests/sim/job.c - see job.h. The table is one for all: whoever makes a copy gets it again
+ * (--wrap=chunks_create), so that chunks can be smaller than those that are packed. */
+#include "tests/sim/job.h"
+#include <string.h>
+
+struct chunks *sim_chunks;
+struct net_job sim_job;
+struct hosts sim_ps_hosts, sim_worker_hosts;
+
+static struct chunks table;
+static struct net_param params[SIM_CHUNKS];
+static struct net_chunk chunk[SIM_CHUNKS];
+static char *addresses[SIM_NODES];
+char sim_address[SIM_NODES][16];
+enum { MAX_PLANS = 2048 };
+static struct net_plan *plans[MAX_PLANS];
+static int n_plans;
+
+enum status __wrap_chunks_create(const struct net_param *p, int n, int64_t bytes,
+                                 struct chunks **out);
+void __wrap_chunks_destroy(struct chunks *c);
+
+enum status __wrap_chunks_create(const struct net_param *p, int n, int64_t bytes,
+                                 struct chunks **out)
+{
+    *out = sim_chunks;
+    return ST_OK;
+}
+
+void __wrap_chunks_destroy(struct chunks *c)
+{
+}
+
+static void make_table(void)
+{
+    static const char *const names[SIM_CHUNKS] = {"a", "b", "c", "d"};
+    int n = (int)opt(OPT_chunks);
+    int64_t elems = opt(OPT_elems);
+    for (int i = 0; i < n; i++) {
+        params[i] = (struct net_param){.name = names[i],
+                                       .shape = {.n_dims = 1, .dim = {elems}},
+                                       .rule = PARAM_TRAINED,
+                                       .n_elems = elems,
+                                       .first = i * elems,
+                                       .first_chunk = i,
+                                       .n_chunks = 1};
+        chunk[i] = (struct net_chunk){.param = i, .first = i * elems, .n_elems = elems};
+    }
+    table = (struct chunks){.n_params = n,
+                            .params = params,
+                            .n_chunks = n,
+                            .chunks = chunk,
+                            .n_elems = n * elems,
+                            .chunk_bytes = CHUNKS_MIN_BYTES};
+    sim_chunks = &table;
+}
+
+void sim_job_reset(void)
+{
+    int mode = (int)opt(OPT_mode), workers = (int)opt(OPT_workers);
+    make_table();
+    sim_job = (struct net_job){.n_workers = workers,
+                               .sync_mode = mode == MODE_ASYNC ? JOB_ASYNC
+                                            : mode == MODE_SSP ? JOB_SSP
+                                                               : JOB_SYNC,
+                               .train_steps = opt(OPT_steps),
+                               .seed = 1,
+                               .staleness = mode == MODE_SSP ? opt(OPT_staleness) : 0,
+                               .batch = (int)opt(OPT_batch)};
+    if (mode == MODE_BACKUP && workers > 1)
+        sim_job.aggregate = workers - 1;
+    if (sim_job.batch == 3)
+        sim_job.batch = 4;
+    optim_defaults((enum optim_kind)opt(OPT_optimizer), &sim_job.optim);
+    for (int i = 0; i < SIM_NODES; i++) {
+        addresses[i] = sim_address[i];
+        snprintf(sim_address[i], sizeof sim_address[i], "%s%d:2222", sim_is_server(i) ? "s" : "w",
+                 sim_is_server(i) ? i : i - SIM_SERVERS);
+        snprintf(sim.node[i].name, sizeof sim.node[i].name, "%s %d",
+                 sim_is_server(i) ? "ps" : "worker", sim_is_server(i) ? i : i - SIM_SERVERS);
+    }
+    sim_ps_hosts = (struct hosts){(int)opt(OPT_servers), addresses};
+    sim_worker_hosts = (struct hosts){workers, addresses + SIM_SERVERS};
+}
+
+int sim_server_at(const char *a)
+{
+    for (int i = 0; i < SIM_SERVERS; i++)
+        if (!strcmp(a, sim_address[i]))
+            return i;
+    return -1;
+}
+
+void sim_gradient(int c, uint64_t position, int batch, const float *version, float *out)
+{
+    for (int e = 0; e < table.chunks[c].n_elems; e++) {
+        uint32_t bits;
+        int64_t sum = 0;
+        memcpy(&bits, &version[e], sizeof bits);
+        for (int k = 0; k < batch; k++) {
+            uint64_t u = rng_mix(rng_mix(position + (uint64_t)k) ^ bits ^
+                                 (uint64_t)(c * SIM_ELEMS + e) << 40);
+            sum += (int64_t)(u % 33) - 16;
+        }
+        out[e] = (float)sum / (float)batch;
+    }
+}
+
+void sim_first_value(int c, float *out)
+{
+    for (int e = 0; e < table.chunks[c].n_elems; e++)
+        out[e] = (float)(c + 1) + (float)e * 0.25f;
+}
+
+void sim_keep_plan(struct net_plan *p)
+{
+    if (n_plans == MAX_PLANS)
+        sim_fail("bound", "more plans than a run can have");
+    plans[n_plans++] = p;
+}
+
+void sim_job_finish(void)
+{
+    for (int i = 0; i < n_plans; i++)
+        net_plan_free(plans[i]);
+    n_plans = 0;
+}

@@ -1,0 +1,27 @@
+/* tests/sim/job.h - the job of a run: a table of tiny chunks, and gradients whose sums are exact.
+ * A sample's gradient is a small integer drawn from the sample and the bits of the version that it
+ * is computed on; batches are powers of two. So a sample that is read twice, is missing, counts in
+ * another step or on another version changes bits, and the order of a sum does not.
+ * Owns: the table, for the run. Threads: one. Errors: none. */
+#ifndef TESTS_SIM_JOB_H
+#define TESTS_SIM_JOB_H
+#include "net/wire/job.h"
+#include "net/wire/plan.h"
+#include "tests/sim/sim.h"
+
+enum { SIM_CHUNKS = 4, SIM_ELEMS = 3, SIM_SLOTS = 2 * SIM_ELEMS };
+enum { MODE_SYNC, MODE_ASYNC, MODE_SSP, MODE_BACKUP };
+
+extern struct chunks *sim_chunks;
+extern struct net_job sim_job;
+extern struct hosts sim_ps_hosts, sim_worker_hosts;
+extern char sim_address[SIM_NODES][16];
+void sim_job_reset(void);
+void sim_job_finish(void);
+void sim_keep_plan(struct net_plan *p); /* until the run's end */
+int sim_server_at(const char *address); /* -1: none has it */
+/* The gradient of a batch, from `position` on: its mean. */
+void sim_gradient(int chunk, uint64_t position, int batch, const float *version, float *out);
+void sim_first_value(int chunk, float *out);
+
+#endif

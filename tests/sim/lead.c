@@ -1,0 +1,488 @@
+/* tests/sim/lead.c - see server.h: the shell of ps 0's coordinator, as coordinator_shell.c is: a
+ * mailbox, one step after the other, actions. Its thread is an event that comes a little later. */
+#include "base/term.h"
+#include "ps/service/job_check.h"
+#include "ps/service/planner.h"
+#include "ps/service/run.h"
+#include "tests/sim/server.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { FINISH_MS = 340000, GOODBYE_MS = 2000 };
+
+static void lead_step(struct server *s, struct coord_event *e);
+
+static void wake_thread(struct server *s)
+{
+    struct lead *l = s->lead;
+    if (l->mail_posted)
+        return;
+    l->mail_posted = 1;
+    sim_timer(s->node, sim_below(&sim.node[s->node].random, 300) * 1000, TIMER_MAIL, 0);
+}
+
+static struct sim_mail *post_mail(struct server *s, enum coord_event_kind kind)
+{
+    struct sim_mail *m = sim_alloc(sizeof *m);
+    m->kind = kind;
+    *s->lead->mail_end = m;
+    s->lead->mail_end = &m->next;
+    wake_thread(s);
+    return m;
+}
+
+void lead_changed(struct server *s)
+{
+    s->lead->changed = 1;
+    wake_thread(s);
+}
+
+static void answer(struct server *s, uint64_t call, const struct net_control_reply *r)
+{
+    if (call & OWN_CALLS)
+        follow_own_reply(s, call, r);
+    else
+        sim_control_answer(s->node, call, r);
+}
+
+static void answer_later(struct server *s, uint64_t call, const char *why)
+{
+    struct net_control_reply *r = sim_alloc(sizeof *r);
+    snprintf(r->later, sizeof r->later, "%s", why);
+    answer(s, call, r);
+}
+
+/* A later word of the same process takes the place of one that is unread. */
+void lead_control(struct server *s, const struct net_control *c, uint64_t call)
+{
+    for (struct sim_mail *m = s->lead->mail; m; m = m->next)
+        if (m->kind == COORD_CONTROL && m->control->incarnation == c->incarnation &&
+            m->control->serial <= c->serial) {
+            uint64_t old = m->call;
+            m->control = c;
+            m->call = call;
+            answer_later(s, old, "a later call has taken its place");
+            return;
+        }
+    struct sim_mail *m = post_mail(s, COORD_CONTROL);
+    m->control = c;
+    m->call = call;
+}
+
+void lead_closed(struct server *s, uint64_t call)
+{
+    post_mail(s, COORD_CLOSED)->call = call;
+}
+
+void lead_command(struct server *s, enum coord_command what, int index)
+{
+    char why[CONTROL_TEXT_BYTES];
+    if (what != COORD_CHECKPOINT && what != COORD_FINISH &&
+        !coord_command_text(s->lead->state, what, index, why, sizeof why))
+        return;
+    s->lead->drained |= what == COORD_DRAIN_SERVER;
+    struct sim_mail *m = post_mail(s, COORD_COMMAND);
+    m->what = what;
+    m->index = index;
+}
+
+static void reply_to(struct server *s, const struct coord_action *a)
+{
+    struct net_control_reply *r = sim_alloc(sizeof *r);
+    int with_plan = coord_fill_reply(s->lead->state, a->server, r);
+    if (a->server < 0 && a->arg)
+        snprintf(r->later, sizeof r->later, "%s", a->text);
+    else if (a->server < 0)
+        snprintf(r->refused, sizeof r->refused, "%s", a->text);
+    if (with_plan)
+        r->plan = s->lead->plan; /* immutable, and kept for the run */
+    answer(s, a->call, r);
+}
+
+static const struct net_plan *plan_of(const struct lead *l, uint64_t generation)
+{
+    for (int i = 0; i < KEPT_PLANS; i++)
+        if (l->kept[i] && l->kept[i]->generation == generation)
+            return l->kept[i];
+    return NULL;
+}
+
+static enum status make_first(struct lead *l, const struct coord_plan_view *v,
+                              const struct hosts *servers, struct net_plan **out)
+{
+    const struct net_join join = {.job = l->first->job, .chunks = l->first->chunks};
+    const struct sim_manifest *m = v->source == PLAN_CHECKPOINT ? l->restore : NULL;
+    struct ps_manifest from = {.step = 0};
+    if (m) {
+        from.step = m->step;
+        from.job = m->plan->job;
+        from.progress = (struct ps_progress){.known = 1, .position = m->position};
+    }
+    const struct plan_first first = {.generation = v->generation,
+                                     .join = &join,
+                                     .servers = servers,
+                                     .member = v->member,
+                                     .n_members = v->n_members,
+                                     .from = m ? &from : NULL,
+                                     .restore = m ? m->name : ""};
+    return plan_make_first(&first, out);
+}
+
+static enum status make_next(struct lead *l, const struct coord_plan_view *v,
+                             const struct hosts *servers, struct net_plan **out)
+{
+    const struct net_plan *base = v->base ? plan_of(l, v->base) : l->plan;
+    if (!base)
+        return ST_NOT_FOUND;
+    struct plan_next next = {.generation = v->generation,
+                             .base = base,
+                             .source = v->source,
+                             .step = v->step,
+                             .member = v->member,
+                             .n_members = v->n_members,
+                             .servers = servers};
+    if (v->source == PLAN_MEMORY)
+        next.position = net_plan_position(base, v->step);
+    if (v->source == PLAN_CHECKPOINT) {
+        if (!l->found)
+            return ST_NOT_FOUND;
+        next.position = l->found->position;
+        next.restore = l->found->name;
+    }
+    return plan_make_next(&next, out);
+}
+
+static void keep_plan(struct lead *l, struct net_plan *next, uint64_t base)
+{
+    int out = 0, n;
+    while (out < KEPT_PLANS - 1 && l->kept[out] && l->kept[out]->generation == base)
+        out++;
+    n = KEPT_PLANS - 1 - out;
+    memmove(l->kept + out, l->kept + out + 1, (size_t)n * sizeof *l->kept);
+    memmove(l->life + out, l->life + out + 1, (size_t)n * sizeof *l->life);
+    l->kept[KEPT_PLANS - 1] = l->plan = next;
+    for (int i = 0; i < SIM_SERVERS; i++)
+        l->life[KEPT_PLANS - 1][i] = sim.node[i].life;
+}
+
+/* Work is given up only where a process that held chunks has died, or an operator said so. */
+static void check_work(const struct lead *l, const struct coord_plan_view *v)
+{
+    for (int k = 0; k < KEPT_PLANS; k++) {
+        const struct net_plan *p = l->kept[k];
+        if (!p || p->generation != v->base)
+            continue;
+        for (int i = 0; i < p->servers.n; i++) {
+            int node = sim_server_at(p->servers.addr[i]);
+            if (!sim_server(node) || sim.node[node].life != l->life[k][node])
+                return;
+        }
+    }
+    sim_fail("work", "ps 0 goes back to step %lld, though no server has lost its chunks",
+             (long long)v->step);
+}
+
+static int has_values(struct server *s)
+{
+    struct ps_service_state own;
+    ps_service_state(s->service, &own);
+    return own.lowest > 0;
+}
+
+static void make_plan(struct server *s, uint32_t op)
+{
+    struct lead *l = s->lead;
+    struct coord_event e = {.kind = COORD_PLANNED, .op = op};
+    struct coord_plan_view v;
+    char *addr[LEAD_SERVERS];
+    struct net_plan *next = NULL;
+    coord_next_plan(l->state, &v);
+    for (int i = 0; i < v.n_servers; i++)
+        addr[i] = (char *)coord_server_address(l->state, v.server[i]);
+    const struct hosts servers = {v.n_servers, addr};
+    if (v.base && !l->drained &&
+        (v.source == PLAN_CHECKPOINT || (v.source == PLAN_FIRST && has_values(s))))
+        check_work(l, &v);
+    e.st = v.base == 0 && l->has_job ? make_first(l, &v, &servers, &next)
+                                     : make_next(l, &v, &servers, &next);
+    if (e.st == ST_OK) {
+        coord_next_plan(l->state, &v);
+        keep_plan(l, next, v.base);
+        sim_keep_plan(next);
+        STORY("ps 0 plans generation " TERM_FMT " from step %lld: %d workers, %d servers",
+              TERM_ARG(next->generation), (long long)next->step, next->n_members, next->servers.n);
+        oracle_planned(next->generation);
+        sim_mark(MARK_plan);
+    }
+    lead_step(s, &e);
+}
+
+static void order_manifest(struct server *s, struct disk_order *o)
+{
+    struct lead *l = s->lead;
+    struct coord_manifest_view v;
+    coord_manifest(l->state, &v);
+    struct sim_manifest *m = sim_alloc(sizeof *m);
+    const struct net_plan *p = plan_of(l, v.generation);
+    m->generation = v.generation;
+    m->step = v.step;
+    m->n_files = v.n_files;
+    m->plan = p;
+    m->position = p ? net_plan_position(p, v.step) : 0;
+    snprintf(m->name, sizeof m->name, "m-%llx-%lld", (unsigned long long)v.generation,
+             (long long)v.step);
+    for (int i = 0; i < v.n_files; i++)
+        for (int k = 0; k < s->folder->n_files; k++) {
+            const struct sim_file *f = s->folder->file[k];
+            if (f->generation == v.generation && f->step == v.step && f->server == i &&
+                f->crc32c == v.file[i].crc32c)
+                m->file[i] = f;
+        }
+    o->manifest = m;
+    o->step = v.step;
+    for (int i = 0; i < v.n_files; i++)
+        if (!m->file[i])
+            o->manifest = NULL;
+}
+
+static void order_disk(struct server *s, const struct coord_action *a)
+{
+    struct disk_order *o = sim_alloc(sizeof *o);
+    o->op = a->op;
+    o->epoch = a->value;
+    o->what = (enum disk_what)a->disk; /* in the same order */
+    if (a->disk == DISK_MANIFEST)
+        order_manifest(s, o);
+    disk_begin(s->node, o);
+}
+
+void lead_disk(struct server *s, struct disk_order *o)
+{
+    if (o->what == DISK_ORDER_MANIFEST && !o->manifest)
+        o->st = ST_NOT_FOUND;
+    else
+        disk_end(s->folder, s->node, o);
+    if (o->what == DISK_ORDER_FIND && o->st == ST_OK)
+        s->lead->found = o->manifest;
+    struct sim_mail *m = post_mail(s, COORD_DISK);
+    m->op = o->op;
+    m->st = o->st;
+    m->step = o->step;
+    m->epoch = o->epoch;
+}
+
+static void hold_last(struct server *s, int on)
+{
+    int ended;
+    struct run *run = ps_service_run(s->service, &ended);
+    if (run)
+        ps_store_hold_last(run->store, on);
+    run_unref(run);
+}
+
+static void carry_out(struct server *s, const struct coord_action *a)
+{
+    char text[640];
+    switch (a->kind) {
+    case ACT_REPLY:
+        reply_to(s, a);
+        break;
+    case ACT_PLAN:
+        make_plan(s, a->op);
+        break;
+    case ACT_DISK:
+        order_disk(s, a);
+        break;
+    case ACT_HOLD_LAST:
+        hold_last(s, a->arg);
+        break;
+    case ACT_LINE:
+        if (sim.story) {
+            coord_line_text(s->lead->state, &a->line, "the folder", text, sizeof text);
+            sim_story("    ps 0 says: %s", text);
+        }
+        break;
+    case ACT_DONE:
+        server_finish(s);
+        break;
+    case ACT_FENCED:
+        server_exit(s, EXIT_PERMANENT);
+        break;
+    case ACT_FINISHED:
+        s->lead->finished = 1;
+        break;
+    }
+}
+
+static void lead_step(struct server *s, struct coord_event *e)
+{
+    struct lead *l = s->lead;
+    struct ps_service_state own;
+    struct coord_out *out = malloc(sizeof *out);
+    CHECK(out);
+    ps_service_state(s->service, &own);
+    e->lowest = own.lowest;
+    e->highest = own.highest > own.lowest ? own.highest : own.lowest;
+    coord_step(l->state, e, sim.now, out);
+    sim_digest(coord_generation(l->state) ^ (uint64_t)out->n << 32);
+    if (out->wake_ns != l->wake_ns && out->wake_ns != INT64_MAX)
+        sim_timer(s->node, out->wake_ns - sim.now, TIMER_LEAD, out->wake_ns);
+    l->wake_ns = out->wake_ns;
+    for (int i = 0; i < out->n && !sim.check; i++)
+        carry_out(s, &out->act[i]);
+    free(out);
+}
+
+static void step_workers(struct server *s)
+{
+    struct ps_person *members = NULL, *waiting = NULL;
+    struct ps_service_state own;
+    struct coord_worker_state list[64];
+    int n = 0, n_waiting = 0;
+    ps_service_state(s->service, &own);
+    if (ps_service_people(s->service, &members, &n, &waiting, &n_waiting) != ST_OK)
+        return;
+    for (int i = 0; i < n + n_waiting && i < 64; i++) {
+        const struct ps_person *p = i < n ? &members[i] : &waiting[i - n];
+        list[i] = (struct coord_worker_state){.member = p->member,
+                                              .incarnation = p->incarnation,
+                                              .waits = i >= n,
+                                              .missing_ms = p->missing_ms,
+                                              .joined = p->joined,
+                                              .leaving = p->leaving,
+                                              .done = p->done,
+                                              .spoke = p->spoke,
+                                              .came = p->came,
+                                              .asked = p->asked,
+                                              .address = p->address};
+    }
+    struct coord_event e = {
+        .kind = COORD_WORKERS,
+        .workers = {.generation = own.generation, .n = n + n_waiting, .worker = list}};
+    lead_step(s, &e);
+    free(members);
+    free(waiting);
+}
+
+static void step_mail(struct server *s, const struct sim_mail *m)
+{
+    struct coord_event e = {.kind = m->kind, .call = m->call, .op = m->op, .st = m->st};
+    if (m->kind == COORD_CONTROL)
+        e.control = m->control;
+    else if (m->kind == COORD_COMMAND)
+        e.command.what = m->what, e.command.index = m->index;
+    else if (m->kind == COORD_DISK)
+        e.disk.step = m->step, e.disk.epoch = m->epoch;
+    lead_step(s, &e);
+}
+
+static void step_all(struct server *s)
+{
+    struct lead *l = s->lead;
+    l->mail_posted = 0;
+    while (l->changed || l->mail || l->has_job) {
+        int changed = l->changed, has_job = l->has_job;
+        struct sim_mail *m = l->mail;
+        l->changed = 0;
+        if (m) {
+            l->mail = m->next;
+            if (!l->mail)
+                l->mail_end = &l->mail;
+        }
+        if (changed)
+            step_workers(s);
+        if (m)
+            step_mail(s, m);
+        if (has_job) {
+            struct coord_event e = {.kind = COORD_JOB, .job = l->job};
+            lead_step(s, &e);
+            l->has_job = 0;
+        }
+    }
+}
+
+static void look_at_end(struct server *s)
+{
+    struct lead *l = s->lead;
+    if (!s->ending)
+        return;
+    if (!l->finished && sim.now < s->finish_ns)
+        return;
+    if (!l->finish_ns)
+        l->finish_ns = sim.now + GOODBYE_MS * SIM_MS;
+    if (coord_goodbyes_missing(l->state) && sim.now < l->finish_ns)
+        sim_timer(s->node, 20 * SIM_MS, TIMER_FINISH, 0);
+    else
+        server_exit(s, 0);
+}
+
+void lead_timer(struct server *s, int what, int64_t number)
+{
+    struct coord_event e = {.kind = COORD_TIMER};
+    if (what == TIMER_MAIL)
+        step_all(s);
+    else if (what == TIMER_LEAD && number == s->lead->wake_ns)
+        lead_step(s, &e);
+    look_at_end(s);
+}
+
+enum status lead_first_join(void *ctx, const struct net_join *join, char *why, size_t why_bytes)
+{
+    struct server *s = ctx;
+    struct lead *l = s->lead;
+    struct net_join full = *join;
+    struct plan_first first = {.join = &full, .servers = &sim_ps_hosts};
+    struct coord_line wait;
+    const struct sim_manifest *m = l->restore && !l->plan ? l->restore : NULL;
+    if (l->has_job || !coord_takes_job(l->state, &wait))
+        return ST_OK;
+    if (full.job.n_workers == 0 && !m)
+        return ST_OK;
+    if (full.job.n_workers == 0)
+        full.job.n_workers = m->plan->job.n_workers;
+    if (l->plan)
+        first.servers = &l->plan->servers;
+    if (plan_make_first(&first, &l->first) != ST_OK)
+        return ST_OK;
+    sim_keep_plan(l->first);
+    int as_then = m && full.generation > 0;
+    l->job.train_steps = full.job.train_steps;
+    l->job.step = m ? m->step : 0;
+    l->job.lockstep = job_in_lockstep(&full.job);
+    l->job.from_checkpoint = m != NULL;
+    l->job.lives_on = full.generation > 0;
+    l->job.claim = full.generation;
+    l->job.n_members = as_then ? m->plan->n_members : full.job.n_workers;
+    l->job.member = as_then ? m->plan->member : NULL;
+    l->has_job = 1;
+    wake_thread(s);
+    return ST_OK;
+}
+
+void lead_start(struct server *s)
+{
+    struct lead *l = s->lead = sim_alloc(sizeof *l);
+    l->mail_end = &l->mail;
+    l->wake_ns = INT64_MAX;
+    l->state = sim_alloc(coord_bytes(LEAD_SERVERS, LEAD_WORKERS) + 64);
+    l->restore = s->folder ? folder_newest(s->folder) : NULL;
+    const struct coord_start start = {
+        .incarnation = sim.node[s->node].incarnation,
+        .address = sim_ps_hosts.addr[0],
+        .servers = l->restore ? &l->restore->plan->servers : &sim_ps_hosts,
+        .save_steps = opt(OPT_save_steps),
+        .worker_timeout_ms = opt(OPT_worker_timeout_ms),
+        .min_workers = (int)opt(OPT_min_workers),
+        .has_folder = s->folder != NULL,
+        .epoch = s->folder ? s->folder->epoch : (uint64_t)(sim.now / SIM_MS),
+        .last_step = l->restore ? l->restore->step : -1,
+        .has_all_steps = l->restore && l->restore->step >= sim_job.train_steps,
+        .done_ms = sim.node[s->node].life > 1 ? 60000 : 0};
+    struct coord_event e = {.kind = COORD_START, .start = &start};
+    coord_init(l->state, LEAD_SERVERS, LEAD_WORKERS);
+    lead_step(s, &e);
+}
+
+void lead_stop(struct server *s)
+{
+}

@@ -1,0 +1,152 @@
+/* tests/sim/loop.c - see sim.h: a 4-ary heap of {time, tie, event}. Ties are random, so that equal
+ * times come in every order. Memory is one region that is used again by the next run. */
+#include "tests/sim/sim.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct sim sim;
+
+struct entry {
+    int64_t at;
+    uint64_t tie;
+    struct sim_event *event;
+};
+static struct entry *heap;
+static int n_heap, heap_room;
+
+enum { BLOCK_BYTES = 1 << 20, MAX_BLOCKS = 512 };
+static char *blocks[MAX_BLOCKS];
+static int block;
+static size_t block_used;
+
+void *sim_alloc(size_t bytes)
+{
+    bytes = (bytes + 15) & ~(size_t)15;
+    if (blocks[block] && block_used + bytes > BLOCK_BYTES) {
+        block++;
+        block_used = 0;
+    }
+    CHECK(bytes <= BLOCK_BYTES && block < MAX_BLOCKS);
+    if (!blocks[block])
+        blocks[block] = malloc(BLOCK_BYTES);
+    CHECK(blocks[block]);
+    void *p = blocks[block] + block_used;
+    block_used += bytes;
+    return memset(p, 0, bytes);
+}
+
+void sim_loop_reset(void)
+{
+    n_heap = 0;
+    block = 0;
+    block_used = 0;
+}
+
+static int before(const struct entry *a, const struct entry *b)
+{
+    return a->at != b->at ? a->at < b->at : a->tie < b->tie;
+}
+
+static void push(struct entry e)
+{
+    if (n_heap == heap_room) {
+        heap_room = heap_room ? heap_room * 2 : 1024;
+        heap = realloc(heap, (size_t)heap_room * sizeof *heap);
+        CHECK(heap);
+    }
+    int i = n_heap++;
+    for (; i > 0 && before(&e, &heap[(i - 1) / 4]); i = (i - 1) / 4)
+        heap[i] = heap[(i - 1) / 4];
+    heap[i] = e;
+}
+
+static struct entry pop(void)
+{
+    struct entry top = heap[0], e = heap[--n_heap];
+    int i = 0;
+    for (;;) {
+        int least = -1;
+        for (int k = 4 * i + 1; k <= 4 * i + 4 && k < n_heap; k++)
+            if (least < 0 || before(&heap[k], &heap[least]))
+                least = k;
+        if (least < 0 || !before(&heap[least], &e))
+            break;
+        heap[i] = heap[least];
+        i = least;
+    }
+    heap[i] = e;
+    return top;
+}
+
+void sim_repost(struct sim_event *e, int64_t delay)
+{
+    push((struct entry){sim.now + (delay > 0 ? delay : 0), sim_draw(&sim.ties), e});
+}
+
+struct sim_event *sim_post(int64_t delay, enum sim_event_kind kind, int node)
+{
+    struct sim_event *e = sim_alloc(sizeof *e);
+    e->kind = kind;
+    e->node = node;
+    e->life = node >= 0 ? sim.node[node].life : 0;
+    sim_repost(e, delay);
+    return e;
+}
+
+struct sim_event *sim_next(void)
+{
+    if (n_heap == 0)
+        return NULL;
+    struct entry e = pop();
+    sim.now = e.at;
+    sim.n_events++;
+    sim_digest((uint64_t)e.at ^ (uint64_t)e.event->kind << 56 ^
+               (uint64_t)(e.event->node + 1) << 48);
+    return e.event;
+}
+
+void sim_digest(uint64_t what)
+{
+    sim.digest = rng_mix(sim.digest ^ what);
+}
+
+void sim_story(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    printf("%10.6f ", (double)(sim.now - SIM_S) * 1e-9);
+    vprintf(fmt, ap);
+    putchar('\n');
+    va_end(ap);
+}
+
+void sim_fail(const char *check, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sim.why, sizeof sim.why, fmt, ap);
+    va_end(ap);
+    sim.check = check;
+    STORY("CHECK %s failed: %s", check, sim.why);
+    longjmp(sim.leave, 1);
+}
+
+void sim_mark(enum sim_mark mark)
+{
+    sim.marks[mark]++;
+    sim_fault_mark(mark);
+}
+
+/* Virtual time for all that is linked in (--wrap=clock_gettime). */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+    if (!sim.schedule)
+        return __real_clock_gettime(clock, ts);
+    ts->tv_sec = sim.now / 1000000000;
+    ts->tv_nsec = sim.now % 1000000000;
+    return 0;
+}

@@ -1,0 +1,133 @@
+/* tests/sim/main.c - the simulator's program.
+ *   sim [--seeds=A-B] [--jobs=N] [--seconds=S] [--mutant=K] [--no-shrink] [--folder=DIR]
+ *   sim --seed=N        one seed's story
+ *   sim FILE...         schedules as text: each runs, with its story
+ *   sim --test=DIR [--seconds=S]   what ctest runs: DIR's schedules, canaries, and new seeds, from
+ *                       one that changes with the commit, or from WEIR_SIM_SEED
+ * Exit status 1: a check failed. */
+#include "tests/sim/run.h"
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CANARIES = 6, CANARY_RUNS = 20000 };
+
+static int run_file(const char *path, int story)
+{
+    struct sim_schedule s;
+    struct sim_outcome o;
+    if (sim_schedule_read(path, &s) != ST_OK)
+        return 1;
+    if (story)
+        sim_run(&s, 1, &o);
+    else
+        sim_run_apart(&s, &o);
+    if (o.check[0])
+        printf("%s fails %s: %s\n", path, o.check, o.why);
+    return o.check[0] != 0;
+}
+
+static int run_corpus(const char *folder)
+{
+    struct dirent **list;
+    char path[1024];
+    int failed = 0, n_files = 0, n = scandir(folder, &list, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        if (strstr(list[i]->d_name, ".txt")) {
+            snprintf(path, sizeof path, "%s/%s", folder, list[i]->d_name);
+            failed += run_file(path, 0);
+            n_files++;
+        }
+        free(list[i]);
+    }
+    if (n >= 0)
+        free(list);
+    printf("corpus: %d schedules, %d failed\n", n_files, failed);
+    return failed + (n < 0);
+}
+
+/* Each fault that is put into the code must be found. */
+static int run_canaries(int jobs)
+{
+    int missed = 0;
+    for (int i = 1; i <= CANARIES; i++) {
+        struct sim_batch b = {.first = 1, .last = 300, .jobs = jobs, .mutant = i, .quiet = 1};
+        while (!sim_batch_run(&b) && b.last < CANARY_RUNS) {
+            b.first = b.last + 1;
+            b.last = b.last * 4;
+        }
+        printf("mutant %d: %s\n", i, b.n_failed ? "found" : "NOT FOUND");
+        missed += !b.n_failed;
+    }
+    return missed;
+}
+
+/* New ones for --seconds (20), from one that changes with the commit; or from WEIR_SIM_SEED. */
+static void choose_seeds(struct sim_batch *b)
+{
+    const char *text = getenv("WEIR_SIM_SEED");
+    b->first = text ? strtoull(text, NULL, 10) : (uint64_t)WEIR_SIM_BASE;
+    b->last = b->first + (uint64_t)1000000000;
+    b->seconds = b->seconds ? b->seconds : 20;
+}
+
+static int test(const char *folder, struct sim_batch *b)
+{
+    int failed = run_corpus(folder);
+    failed += run_canaries(b->jobs);
+    choose_seeds(b);
+    printf("seeds from %llu\n", (unsigned long long)b->first);
+    return failed + sim_batch_run(b);
+}
+
+static int story_of(uint64_t seed, int mutant)
+{
+    struct sim_schedule s;
+    struct sim_outcome o;
+    sim_schedule_of_seed(seed, &s);
+    s.option[OPT_mutant] = mutant;
+    sim_schedule_write(&s, stdout);
+    sim_run(&s, 1, &o);
+    printf("%lld events, %.3f virtual s, digest %016llx: %s %s\n", (long long)o.events,
+           (double)o.ns * 1e-9, (unsigned long long)o.digest, o.check[0] ? o.check : "passes",
+           o.why);
+    return o.check[0] != 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct sim_batch b = {.first = 1, .last = 10000, .shrink = 1};
+    const char *folder = NULL;
+    unsigned long long first, last, seed = 0;
+    int has_seed = 0, failed = 0, n_files = 0;
+    b.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        if (sscanf(a, "--seeds=%llu-%llu", &first, &last) == 2) {
+            b.first = first;
+            b.last = last;
+        } else if (sscanf(a, "--seed=%llu", &seed) == 1) {
+            has_seed = 1;
+        } else if (!strncmp(a, "--test=", 7)) {
+            folder = a + 7;
+        } else if (!strncmp(a, "--folder=", 9)) {
+            b.folder = argv[i] + 9;
+        } else if (!strcmp(a, "--no-shrink")) {
+            b.shrink = 0;
+        } else if (a[0] != '-') {
+            failed += run_file(a, 1);
+            n_files++;
+        } else if (sscanf(a, "--jobs=%d", &b.jobs) != 1 &&
+                   sscanf(a, "--seconds=%d", &b.seconds) != 1 &&
+                   sscanf(a, "--mutant=%d", &b.mutant) != 1) {
+            fprintf(stderr, "unknown argument %s; see the head of tests/sim/main.c\n", a);
+            return 2;
+        }
+    }
+    if (n_files)
+        return failed != 0;
+    if (has_seed)
+        return story_of(seed, b.mutant);
+    return (folder ? test(folder, &b) : sim_batch_run(&b)) != 0;
+}

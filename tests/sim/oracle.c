@@ -1,0 +1,411 @@
+/* tests/sim/oracle.c - see oracle.h. */
+#include "tests/sim/oracle.h"
+#include "tests/sim/server.h"
+#include "tests/sim/worker.h"
+#include <string.h>
+
+enum { MAX_GENERATIONS = 512, MAX_STEPS = 16, MAX_COUNTED = 4096 };
+
+/* What came in at one chunk, in a mode where that decides. */
+struct shadow {
+    struct oracle_state state;
+    int n_counted, n_partial;
+    uint64_t *counted;              /* identities that made the versions up to this one */
+    uint64_t partial[SIM_WORKERS];  /* ranks that count for the next one, */
+    uint64_t position[SIM_WORKERS]; /* and what they read */
+    float sum[SIM_ELEMS];
+};
+
+/* A batch that a contribution to the model's first chunk came from. */
+struct batch_read {
+    uint64_t position;
+    int64_t version; /* that it made */
+};
+
+struct generation {
+    uint64_t number;
+    const struct generation *base; /* NULL: the first */
+    int64_t step;
+    uint64_t position;
+    int n_members, member[SIM_WORKERS + 1];
+    int n_chunks, shard[SIM_CHUNKS];
+    enum plan_source source;
+    int64_t known[SIM_CHUNKS];                        /* versions up to this one are worked out */
+    struct oracle_state state[SIM_CHUNKS][MAX_STEPS]; /* from `step` on */
+    struct shadow shadow[SIM_CHUNKS];
+    struct batch_read *read; /* the first chunk's, along the chain */
+    int n_read, most;        /* most: members of any generation of the chain */
+};
+
+static struct generation *generations[MAX_GENERATIONS];
+static int n_generations;
+static int64_t n_checks;
+
+void oracle_reset(void)
+{
+    n_generations = 0;
+    n_checks = 0;
+}
+
+int64_t oracle_n_checks(void)
+{
+    return n_checks;
+}
+
+static struct generation *find(uint64_t number)
+{
+    for (int i = n_generations - 1; i >= 0; i--)
+        if (generations[i]->number == number)
+            return generations[i];
+    return NULL;
+}
+
+uint64_t oracle_newest(void)
+{
+    uint64_t newest = 0;
+    for (int i = 0; i < n_generations; i++)
+        if (generations[i]->number > newest)
+            newest = generations[i]->number;
+    return newest;
+}
+
+int64_t oracle_first_step(uint64_t generation)
+{
+    const struct generation *g = find(generation);
+    return g ? g->step : -1;
+}
+
+void oracle_planned(uint64_t generation)
+{
+    struct generation *g = find(generation);
+    if (!g)
+        return;
+    for (int i = 0; i < SIM_NODES; i++) {
+        struct server *s = sim_is_server(i) ? sim_server(i) : NULL;
+        struct worker *w = sim_is_server(i) ? NULL : sim_worker(i);
+        if ((s && s->last_generation == generation) || (w && w->generation == generation))
+            sim_fail("term", "ps 0 plans generation %llx, in which %s is already",
+                     (unsigned long long)generation, sim.node[i].name);
+    }
+    g->number = 0; /* whoever knew of it is gone */
+}
+
+static int lockstep(void)
+{
+    return job_in_lockstep(&sim_job);
+}
+
+static int n_slots(void)
+{
+    return optim_n_slots(&sim_job.optim);
+}
+
+static void apply(struct oracle_state *s, const float *sum, float weight)
+{
+    int n = (int)opt(OPT_elems);
+    float slots[SIM_SLOTS], old[SIM_ELEMS];
+    memcpy(old, s->value, sizeof old);
+    memcpy(slots, s->slots, sizeof slots);
+    optim_apply(&sim_job.optim, (uint64_t)s->version + 1, (size_t)n, sum, (float)(1.0 / weight),
+                old, slots, s->value);
+    memcpy(s->slots, slots, sizeof slots);
+    s->version++;
+}
+
+static uint64_t position_of(const struct generation *g, int64_t step)
+{
+    uint64_t members = sim_job.sync_mode == JOB_SYNC ? (uint64_t)g->n_members : 1;
+    return g->position + (uint64_t)(step - g->step) * members * (uint64_t)sim_job.batch;
+}
+
+static void step_once(const struct generation *g, int chunk, struct oracle_state *s)
+{
+    float sum[SIM_ELEMS] = {0}, one[SIM_ELEMS];
+    float batch = (float)sim_job.batch;
+    uint64_t at = position_of(g, s->version);
+    float before[SIM_ELEMS];
+    memcpy(before, s->value, sizeof before);
+    for (int m = 0; m < g->n_members; m++, at += (uint64_t)sim_job.batch) {
+        sim_gradient(chunk, at, sim_job.batch, before, one);
+        for (int e = 0; e < (int)opt(OPT_elems); e++)
+            sum[e] += one[e] * batch;
+    }
+    apply(s, sum, batch * (float)g->n_members);
+}
+
+static void first_state(int chunk, struct oracle_state *s)
+{
+    *s = (struct oracle_state){.version = 0, .n_slots = n_slots()};
+    sim_first_value(chunk, s->value);
+}
+
+/* Lockstep: version `step` of a chunk along the chain of plans. */
+static const struct oracle_state *right(struct generation *g, int chunk, int64_t step)
+{
+    if (step < g->step && g->base)
+        return right((struct generation *)g->base, chunk, step);
+    if (step < g->step || step - g->step >= MAX_STEPS)
+        sim_fail("I2", "step %lld is none of generation %llx, which begins at %lld",
+                 (long long)step, (unsigned long long)g->number, (long long)g->step);
+    if (g->known[chunk] < g->step) {
+        if (g->base)
+            g->state[chunk][0] = *right((struct generation *)g->base, chunk, g->step);
+        else
+            first_state(chunk, &g->state[chunk][0]);
+        g->known[chunk] = g->step;
+    }
+    while (g->known[chunk] < step) {
+        int64_t i = g->known[chunk]++ - g->step;
+        g->state[chunk][i + 1] = g->state[chunk][i];
+        step_once(g, chunk, &g->state[chunk][i + 1]);
+    }
+    return &g->state[chunk][step - g->step];
+}
+
+static const struct generation *base_of(const struct net_plan *p)
+{
+    unsigned long long number;
+    long long step;
+    if (p->source == PLAN_MEMORY)
+        return find(p->before);
+    if (p->source == PLAN_CHECKPOINT && sscanf(p->restore, "m-%llx-%lld", &number, &step) == 2)
+        return find(number);
+    return NULL;
+}
+
+static void check_same(const struct generation *g, const struct net_plan *p)
+{
+    int same = g->step == p->step && g->position == p->position && g->source == p->source &&
+               g->n_members == p->n_members && g->n_chunks == p->chunks->n_chunks;
+    for (int i = 0; same && i < p->n_members; i++)
+        same = g->member[i] == p->member[i];
+    for (int i = 0; same && i < p->chunks->n_chunks; i++)
+        same = g->shard[i] == p->shard[i];
+    if (!same)
+        sim_fail("term", "there are two plans for generation %llx",
+                 (unsigned long long)p->generation);
+}
+
+static void check_chain(const struct generation *g)
+{
+    if (g->source != PLAN_FIRST && !g->base)
+        sim_fail("I2", "generation %llx resumes from what nobody has",
+                 (unsigned long long)g->number);
+    uint64_t want = g->base ? position_of(g->base, g->step) : 0;
+    if (g->base && g->step < g->base->step && lockstep()) /* behind the base's own start */
+        return;
+    if (g->position != want && lockstep())
+        sim_fail("I6", "generation %llx begins at sample %llu, not %llu",
+                 (unsigned long long)g->number, (unsigned long long)g->position,
+                 (unsigned long long)want);
+}
+
+void oracle_begin(const struct net_plan *p)
+{
+    struct generation *g = find(p->generation);
+    n_checks++;
+    if (g) {
+        check_same(g, p);
+        return;
+    }
+    if (n_generations == MAX_GENERATIONS || p->n_members > SIM_WORKERS)
+        sim_fail("bound", "more generations or members than a run can have");
+    g = sim_alloc(sizeof *g);
+    *g = (struct generation){.number = p->generation,
+                             .base = base_of(p),
+                             .step = p->step,
+                             .position = p->position,
+                             .n_members = p->n_members,
+                             .n_chunks = p->chunks->n_chunks,
+                             .source = p->source};
+    memcpy(g->member, p->member, (size_t)p->n_members * sizeof *p->member);
+    memcpy(g->shard, p->shard, (size_t)g->n_chunks * sizeof *p->shard);
+    g->read = sim_alloc(MAX_COUNTED * sizeof *g->read);
+    g->most = g->base && g->base->most > g->n_members ? g->base->most : g->n_members;
+    for (int i = 0; i < SIM_CHUNKS; i++)
+        g->known[i] = g->shadow[i].state.version = -1;
+    generations[n_generations++] = g;
+    STORY("generation %llx: %d members, from step %lld, sample %llu, %s",
+          (unsigned long long)g->number, g->n_members, (long long)g->step,
+          (unsigned long long)g->position,
+          g->source == PLAN_MEMORY       ? "from memory"
+          : g->source == PLAN_CHECKPOINT ? "from a checkpoint"
+                                         : "the first");
+    check_chain(g);
+}
+
+static void differs(const char *check, const struct generation *g, int chunk, int64_t step,
+                    const char *what)
+{
+    sim_fail(check, "chunk %d, step %lld of generation %llx, %s, has other bits than it should",
+             chunk, (long long)step, (unsigned long long)g->number, what);
+}
+
+static int same_state(const struct oracle_state *s, const float *value, const float *slots)
+{
+    size_t bytes = (size_t)opt(OPT_elems) * sizeof(float);
+    return !memcmp(s->value, value, bytes) &&
+           (!slots || !memcmp(s->slots, slots, bytes * (size_t)n_slots()));
+}
+
+/* Those that made the versions which the generation goes on from. */
+static void inherit_batches(struct generation *g, int64_t version)
+{
+    g->n_read = 0;
+    for (int i = 0; g->base && i < g->base->n_read; i++)
+        if (g->base->read[i].version <= version)
+            g->read[g->n_read++] = g->base->read[i];
+}
+
+void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle_state *now)
+{
+    struct generation *g = find(p->generation);
+    struct shadow *s = &g->shadow[chunk];
+    n_checks++;
+    if (now->version < 0)
+        return;
+    if (lockstep()) {
+        oracle_version(g->number, chunk, now->version, now->value, n_slots() ? now->slots : NULL,
+                       "with which it began");
+        return;
+    }
+    if (chunk == 0)
+        inherit_batches(g, now->version);
+    const struct shadow *from = g->base ? &g->base->shadow[chunk] : NULL;
+    if (from && g->source == PLAN_MEMORY) {
+        if (now->version != from->state.version || !same_state(&from->state, now->value, NULL))
+            differs("I2", g, chunk, now->version, "handed over");
+        s->n_counted = from->n_counted;
+        s->counted = sim_alloc(MAX_COUNTED * sizeof *s->counted);
+        if (from->n_counted > 0)
+            memcpy(s->counted, from->counted, (size_t)s->n_counted * sizeof *s->counted);
+    }
+    s->state = *now;
+    s->state.n_slots = n_slots();
+}
+
+void oracle_version(uint64_t generation, int chunk, int64_t step, const float *value,
+                    const float *slots, const char *what)
+{
+    struct generation *g = find(generation);
+    n_checks++;
+    if (!g)
+        sim_fail("I2", "a version of generation %llx, which nobody began",
+                 (unsigned long long)generation);
+    if (lockstep()) {
+        const struct oracle_state *s = right(g, chunk, step);
+        if (!same_state(s, value, NULL))
+            differs("I2", g, chunk, step, what);
+        if (slots && !same_state(s, value, slots))
+            differs("I2", g, chunk, step, "the optimizer's slots");
+        return;
+    }
+    struct shadow *s = &g->shadow[chunk];
+    if (s->state.version < 0 && step == 0)
+        first_state(chunk, &s->state);
+    if (s->state.version == step && !same_state(&s->state, value, NULL))
+        differs("I2", g, chunk, step, what);
+}
+
+static void count(struct shadow *s, const struct sim_msg *m)
+{
+    if (!s->counted)
+        s->counted = sim_alloc(MAX_COUNTED * sizeof *s->counted);
+    for (int i = 0; i < s->n_counted; i++)
+        if (s->counted[i] == m->identity)
+            sim_fail("I3", "a contribution to chunk %u, step %llu, of rank %u counted twice",
+                     m->piece.chunk, (unsigned long long)m->piece.step, m->head.member);
+    if (s->n_counted == MAX_COUNTED)
+        sim_fail("bound", "more contributions than a run can have");
+    s->counted[s->n_counted++] = m->identity;
+}
+
+/* In other modes than lockstep: a contribution to the model's first chunk makes `version`. No batch
+ * counts twice, and of those before it none was skipped: each is in hand of a member, or was as its
+ * generation ended, and more of them than members there never are. */
+static void count_batch(struct generation *g, uint64_t position, int64_t version)
+{
+    uint64_t batch = (uint64_t)sim_job.batch, end = position + batch;
+    if (position % batch != 0)
+        sim_fail("I6", "a batch begins at sample %llu", (unsigned long long)position);
+    for (int i = 0; i < g->n_read; i++) {
+        if (g->read[i].position == position)
+            sim_fail("I6", "the samples from %llu on count for version %lld, and did for %lld",
+                     (unsigned long long)position, (long long)version,
+                     (long long)g->read[i].version);
+        end = g->read[i].position + batch > end ? g->read[i].position + batch : end;
+    }
+    if (g->n_read == MAX_COUNTED)
+        sim_fail("bound", "more contributions than a run can have");
+    g->read[g->n_read++] = (struct batch_read){position, version};
+    if (end / batch > (uint64_t)(g->n_read + g->most))
+        sim_fail("I6", "%d batches have counted of those before sample %llu, with %d members",
+                 g->n_read, (unsigned long long)end, g->most);
+}
+
+/* Backup workers: those that count for the next version. */
+static void add_partial(struct shadow *s, const struct sim_msg *m)
+{
+    const float *data = m->data;
+    if ((int64_t)m->piece.step != s->state.version || s->n_partial == SIM_WORKERS)
+        return;
+    for (int i = 0; i < s->n_partial; i++)
+        if (s->partial[i] == m->head.member)
+            return;
+    for (int e = 0; e < (int)opt(OPT_elems); e++)
+        s->sum[e] = (s->n_partial ? s->sum[e] : 0) + data[e] * m->piece.weight;
+    s->position[s->n_partial] = m->position;
+    s->partial[s->n_partial++] = m->head.member;
+    count(s, m);
+}
+
+void oracle_pushed(const struct sim_msg *m, int64_t before, int64_t after, const float *value)
+{
+    struct generation *g = find(m->head.generation);
+    int chunk = (int)m->piece.chunk;
+    if (!g || (lockstep() && after == before))
+        return;
+    n_checks++;
+    if (after != before && after != before + 1)
+        sim_fail("I2", "a contribution made more than one version");
+    if (lockstep()) {
+        oracle_version(g->number, chunk, after, value, NULL, "as it was made");
+        return;
+    }
+    struct shadow *s = &g->shadow[chunk];
+    if (s->state.version < 0)
+        first_state(chunk, &s->state);
+    if (sim_job.sync_mode == JOB_SYNC) {
+        add_partial(s, m);
+        if (after == before)
+            return;
+        apply(&s->state, s->sum, (float)(s->n_partial * sim_job.batch));
+        for (int i = 0; chunk == 0 && i < s->n_partial; i++)
+            count_batch(g, s->position[i], after);
+        s->n_partial = 0;
+    } else if (after != before) {
+        count(s, m);
+        apply(&s->state, m->data, 1);
+        if (chunk == 0)
+            count_batch(g, m->position, after);
+    }
+    if (after != before && !same_state(&s->state, value, NULL))
+        differs("I2", g, chunk, after, "as it was made");
+}
+
+void oracle_samples(uint64_t generation, const struct net_place *place, int64_t step,
+                    uint64_t position)
+{
+    const struct generation *g = find(generation);
+    if (!g)
+        sim_fail("I6", "a worker is in generation %llx, which nobody began",
+                 (unsigned long long)generation);
+    n_checks++;
+    if (!lockstep())
+        return;
+    uint64_t want = position_of(g, step) + (uint64_t)(place->rank * sim_job.batch);
+    if (position != want || place->n_members != g->n_members ||
+        g->member[place->rank] != place->member)
+        sim_fail("I6", "worker %d reads from sample %llu at step %lld, not %llu", place->member,
+                 (unsigned long long)position, (long long)step, (unsigned long long)want);
+}

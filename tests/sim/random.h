@@ -1,0 +1,51 @@
+/* tests/sim/random.h - random numbers by stream: each use of chance (a link's delays, a trainer,
+ * the faults) draws from its own, so that a schedule from which something is taken away draws the
+ * same everywhere else.
+ * Owns: nothing. Threads: values. Errors: none. */
+#ifndef TESTS_SIM_RANDOM_H
+#define TESTS_SIM_RANDOM_H
+#include "base/rng.h"
+
+enum sim_stream {
+    STREAM_OPTIONS = 1,
+    STREAM_FAULTS,
+    STREAM_TIES,
+    STREAM_LINK,
+    STREAM_CALL,
+    STREAM_DISK,
+    STREAM_TRAINER,
+    STREAM_IDENTITY,
+};
+
+struct sim_random {
+    uint64_t key, n;
+};
+
+static inline struct sim_random sim_random_of(uint64_t seed, enum sim_stream stream, uint64_t index)
+{
+    return (struct sim_random){rng_key(seed, RNG_TEST, (uint64_t)stream << 32 | index), 0};
+}
+
+static inline uint64_t sim_draw(struct sim_random *r)
+{
+    return rng_u64(r->key, r->n++);
+}
+
+/* 0 to n - 1; 0 if n is 0. */
+static inline int64_t sim_below(struct sim_random *r, int64_t n)
+{
+    uint64_t u = sim_draw(r);
+    return n > 0 ? (int64_t)(u % (uint64_t)n) : 0;
+}
+
+static inline int64_t sim_between(struct sim_random *r, int64_t low, int64_t high)
+{
+    return low + sim_below(r, high - low + 1);
+}
+
+static inline int sim_chance(struct sim_random *r, int percent)
+{
+    return sim_below(r, 100) < percent;
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* tests/sim/run.c - see run.h: the world is made, runs until the job is done or a check fails. */
+#include "tests/sim/run.h"
+#include "base/log.h"
+#include "ps/service/run.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/server.h"
+#include "tests/sim/worker.h"
+#include <string.h>
+
+enum { BOUND_S = 600, MAX_EVENTS = 200000 };
+
+static void to_story(void *ctx, enum log_level level, const char *text)
+{
+    if (sim.story)
+        sim_story("    %s says: %s", sim.running >= 0 ? sim.node[sim.running].name : "?", text);
+}
+
+static void make_world(const struct sim_schedule *s, int story)
+{
+    memset(&sim, 0, offsetof(struct sim, leave));
+    memset(sim.cells, 0, sizeof sim.cells);
+    memset(sim.fault_hits, 0, sizeof sim.fault_hits);
+    sim.schedule = s;
+    sim.story = story;
+    sim.now = SIM_S;
+    sim.running = -1;
+    sim.ties = sim_random_of(s->seed, STREAM_TIES, 0);
+    sim.identity = sim_random_of(s->seed, STREAM_IDENTITY, 0);
+    sim.end_ns = SIM_S + (opt(OPT_calm_ms) + 1000 * (int64_t)BOUND_S) * SIM_MS;
+    log_init("sim", -1, story ? LOG_LEVEL_INFO : (enum log_level)(LOG_LEVEL_ERROR + 1));
+    log_divert(to_story, NULL);
+    sim_loop_reset();
+    sim_net_reset();
+    sim_job_reset();
+    oracle_reset();
+    folders_reset();
+    for (int i = 0; i < SIM_NODES; i++) {
+        sim.node[i].ops = sim_is_server(i) ? &sim_server_ops : &sim_worker_ops;
+        sim.node[i].random = sim_random_of(s->seed, STREAM_TRAINER, (uint64_t)i);
+    }
+}
+
+/* Programs are started in any order, within a second or so. */
+static void start_all(void)
+{
+    int n = (int)(opt(OPT_servers) + opt(OPT_workers));
+    for (int i = 0; i < n; i++) {
+        int servers = (int)opt(OPT_servers);
+        int node = i < servers ? i : SIM_SERVERS + i - servers;
+        sim_post(sim_below(&sim.identity, 1000) * SIM_MS, EV_START, -1)->a = node;
+    }
+}
+
+/* What a scheduler does: those that ended with "try again" are started again. */
+static void supervise(int node)
+{
+    struct sim_node *n = &sim.node[node];
+    if (n->state != NODE_ENDED || n->status == 0)
+        return;
+    if (n->status != EXIT_RETRY)
+        sim_fail("end", "%s ended with %d", n->name, n->status);
+    n->state = NODE_DOWN;
+    sim_post(sim_between(&sim.identity, 10, 3000) * SIM_MS, EV_START, -1)->a = node;
+}
+
+/* No worker is there any more, and one has ended with all steps done. */
+static int all_left(void)
+{
+    int done = 0;
+    for (int i = SIM_SERVERS; i < SIM_NODES; i++) {
+        if (sim.node[i].state == NODE_UP || sim.node[i].state == NODE_PAUSED ||
+            sim.node[i].state == NODE_DOWN)
+            return 0;
+        done |= sim.node[i].state == NODE_ENDED && sim.node[i].status == 0;
+    }
+    return done;
+}
+
+/* The job is over when ps 0 says so, or, where nobody decides, when all workers have ended. */
+static int is_over(void)
+{
+    if (opt(OPT_coordinator) && !opt(OPT_folder) && sim.node[0].life > 1 && all_left())
+        return 1;             /* nobody is left who could tell ps 0, which has lost its memory */
+    if (opt(OPT_coordinator)) /* a ps 0 that dies as it ends has nothing more to do */
+        return sim.node[0].state == NODE_ENDED || (sim.job_done && sim.node[0].life > sim.job_done);
+    for (int i = 0; i < (int)opt(OPT_workers); i++)
+        if (sim.node[SIM_SERVERS + i].state != NODE_ENDED)
+            return 0;
+    return 1;
+}
+
+/* Without ps 0's decisions: a server has seen all workers leave, with all steps done. */
+static int is_done(void)
+{
+    for (int i = 0; i < (int)opt(OPT_servers) && !opt(OPT_coordinator); i++)
+        if (sim_server(i) && sim_server(i)->done)
+            return 1;
+    return 0;
+}
+
+static void end_world(void)
+{
+    for (int i = 0; i < SIM_NODES; i++)
+        if (sim.node[i].state == NODE_UP || sim.node[i].state == NODE_PAUSED)
+            sim_kill(i, 0);
+}
+
+static void run_all(void)
+{
+    start_all();
+    sim_faults_begin();
+    while (!is_over() && !is_done()) {
+        struct sim_event *e = sim_next();
+        if (!e || sim.now > sim.end_ns)
+            sim_fail("liveness", "the job does not end, %s",
+                     e ? "though there are no faults any more" : "and nothing happens any more");
+        if (sim.n_events > MAX_EVENTS)
+            sim_fail("livelock", "%d events, and the job has not ended", MAX_EVENTS);
+        sim_dispatch(e);
+        if (e->node >= 0)
+            supervise(e->node);
+    }
+    end_world();
+}
+
+void sim_run(const struct sim_schedule *s, int story, struct sim_outcome *out)
+{
+    make_world(s, story);
+    if (setjmp(sim.leave) == 0)
+        run_all();
+    sim_net_finish();
+    sim_job_finish();
+    *out = (struct sim_outcome){.digest = sim.digest,
+                                .events = sim.n_events,
+                                .ns = sim.now - SIM_S,
+                                .checks = oracle_n_checks()};
+    memcpy(out->faults, sim.fault_hits, sizeof out->faults);
+    memcpy(out->marks, sim.marks, sizeof out->marks);
+    if (sim.check) {
+        snprintf(out->check, sizeof out->check, "%s", sim.check);
+        snprintf(out->why, sizeof out->why, "%s", sim.why);
+    }
+    sim.schedule = NULL;
+    log_divert(NULL, NULL);
+}

@@ -1,0 +1,274 @@
+/* tests/sim/schedule.c - see schedule.h. A swarm: each schedule has its own options, and its own
+ * few kinds of faults with their own weights, so that no two kinds always come together. */
+#include "tests/sim/schedule.h"
+#include "tests/sim/sim.h"
+#include <stdlib.h>
+#include <string.h>
+
+const char *const sim_option_name[] = {
+#define X(name, first, low, high) #name,
+    SIM_OPTIONS(X)
+#undef X
+};
+const char *const sim_fault_name[] = {
+#define X(name, two, lasts) #name,
+    SIM_FAULTS(X)
+#undef X
+};
+const char *const sim_mark_name[] = {
+#define X(name) #name,
+    SIM_MARKS(X)
+#undef X
+};
+const int64_t sim_option_default[] = {
+#define X(name, first, low, high) first,
+    SIM_OPTIONS(X)
+#undef X
+};
+static const int64_t option_low[] = {
+#define X(name, first, low, high) low,
+    SIM_OPTIONS(X)
+#undef X
+};
+static const int64_t option_high[] = {
+#define X(name, first, low, high) high,
+    SIM_OPTIONS(X)
+#undef X
+};
+static const int fault_two[] = {
+#define X(name, two, lasts) two,
+    SIM_FAULTS(X)
+#undef X
+};
+
+/* Small numbers are as likely as all large ones. */
+static int64_t draw_log(struct sim_random *r, int64_t low, int64_t high)
+{
+    int64_t most = low;
+    while (most < high && sim_chance(r, 75))
+        most = most > 0 ? most * 2 : 1;
+    return sim_between(r, low, most < high ? most : high);
+}
+
+static void draw_options(struct sim_random *r, struct sim_schedule *s)
+{
+    for (int i = 0; i < SIM_N_OPTIONS; i++) {
+        int64_t wide = option_high[i] - option_low[i];
+        s->option[i] = wide > 100 ? draw_log(r, option_low[i], option_high[i])
+                                  : sim_between(r, option_low[i], option_high[i]);
+    }
+    int64_t *o = s->option;
+    if (sim_chance(r, 60))
+        o[OPT_mode] = 0;
+    if (sim_chance(r, 40))
+        o[OPT_optimizer] = 0;
+    if (o[OPT_min_workers] > o[OPT_workers])
+        o[OPT_min_workers] = 0;
+    o[OPT_mutant] = 0;
+    o[OPT_coordinator] = sim_chance(r, 97);
+    o[OPT_calm_ms] = 1000 + sim_below(r, sim_chance(r, 40) ? 120000 : 20000);
+    if (sim_chance(r, 70))
+        o[OPT_tail] = 0;
+}
+
+/* Servers hold what has no other copy: without ps 0's decisions none may die. */
+static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
+{
+    int core = (int)s->option[OPT_coordinator], server = sim_is_server(node);
+    switch (kind) {
+    case FAULT_kill:
+    case FAULT_power:
+        return !server || core;
+    case FAULT_slow:
+        return !server;
+    case FAULT_drain: /* who takes workers away from too few has to bring others */
+        return core && (server || s->option[OPT_min_workers] == 0);
+    case FAULT_term:
+    case FAULT_join:
+    case FAULT_checkpoint:
+    case FAULT_disk_hang:
+    case FAULT_disk_full:
+        return core;
+    case FAULT_disk_stuck: /* ps 0 names what it waits for, and waits */
+        return core && server && node != 0;
+    case FAULT_apart: /* the others go on without that worker, if there may be others */
+        return core && !server && s->option[OPT_workers] > 1 && s->option[OPT_min_workers] == 0;
+    case FAULT_gone: /* without ps 0 nobody decides: operations.md has another way on */
+        return core && node != 0;
+    default:
+        return 1;
+    }
+}
+
+static int draw_node(struct sim_random *r, const struct sim_schedule *s)
+{
+    int n_servers = (int)s->option[OPT_servers], n_workers = (int)s->option[OPT_workers];
+    int i = (int)sim_below(r, n_servers + n_workers);
+    return i < n_servers ? i : SIM_SERVERS + i - n_servers;
+}
+
+static void draw_fault(struct sim_random *r, const struct sim_schedule *s, const int *weight,
+                       struct sim_fault *f)
+{
+    int total = 0;
+    for (int i = 0; i < SIM_N_FAULTS; i++)
+        total += weight[i];
+    int64_t at = sim_below(r, total), span = s->option[OPT_calm_ms] * 1000;
+    int kind = 0;
+    while (at >= weight[kind])
+        at -= weight[kind++];
+    *f = (struct sim_fault){.kind = (enum sim_fault_kind)kind, .nth = 1};
+    f->node = draw_node(r, s);
+    f->other = draw_node(r, s);
+    if (kind == FAULT_apart && s->option[OPT_servers] > 1)
+        f->other = (int)sim_between(r, 1, (int)s->option[OPT_servers] - 1);
+    f->mark = sim_chance(r, 50) ? MARK_start : (enum sim_mark)sim_below(r, SIM_N_MARKS);
+    if (f->mark == MARK_start) {
+        f->after_us = sim_below(r, sim_chance(r, 50) ? span : 2000000);
+    } else {
+        f->nth = (int)sim_between(r, 1, sim_chance(r, 50) ? 4 : 40);
+        f->after_us = sim_chance(r, 30) ? 0 : draw_log(r, 0, 1000000);
+    }
+    f->ms = sim_chance(r, 20) ? sim_between(r, 10000, 60000) : draw_log(r, 1, 3000);
+}
+
+void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
+{
+    struct sim_random r = sim_random_of(seed, STREAM_OPTIONS, 0);
+    int weight[SIM_N_FAULTS], total = 0;
+    *s = (struct sim_schedule){.seed = seed};
+    draw_options(&r, s);
+    r = sim_random_of(seed, STREAM_FAULTS, 0);
+    int on = (int)sim_between(&r, 10, 90);
+    for (int i = 0; i < SIM_N_FAULTS; i++)
+        total += weight[i] = sim_chance(&r, on) ? (int)sim_between(&r, 1, 100) : 0;
+    int kind = (int)sim_below(&r, 100);
+    int most = kind < 10 ? 0 : kind < 80 ? 6 : kind < 95 ? 16 : SIM_MAX_FAULTS;
+    int n = total ? (int)sim_between(&r, most > 0, most) : 0, n_apart = 0;
+    for (int i = 0; i < n; i++) {
+        struct sim_fault f;
+        draw_fault(&r, s, weight, &f);
+        int fits = may(s, f.kind, f.node) && (!fault_two[f.kind] || f.node != f.other);
+        if (f.kind == FAULT_apart)
+            fits &= n_apart++ == 0 && sim_is_server(f.other) && f.other != 0;
+        if (fits && s->n_faults > 0 && sim_chance(&r, 40)) { /* shortly after the one before */
+            const struct sim_fault *before = &s->fault[s->n_faults - 1];
+            f.mark = before->mark;
+            f.nth = before->nth;
+            f.after_us = before->after_us + draw_log(&r, 1, 100000);
+        }
+        if (fits)
+            s->fault[s->n_faults++] = f;
+    }
+}
+
+static void node_text(int node, char out[24])
+{
+    snprintf(out, 24, "%s%d", sim_is_server(node) ? "ps" : "worker",
+             sim_is_server(node) ? node : node - SIM_SERVERS);
+}
+
+static int node_of(const char *text)
+{
+    int n;
+    if (sscanf(text, "ps%d", &n) == 1)
+        return n;
+    return sscanf(text, "worker%d", &n) == 1 ? SIM_SERVERS + n : -1;
+}
+
+void sim_fault_text(const struct sim_fault *f, char *out, int room)
+{
+    char node[24], other[24];
+    node_text(f->node, node);
+    node_text(f->other, other);
+    snprintf(out, (size_t)room, "fault %s %s %s after %s %d us %lld ms %lld",
+             sim_fault_name[f->kind], node, other, sim_mark_name[f->mark], f->nth,
+             (long long)f->after_us, (long long)f->ms);
+}
+
+void sim_schedule_write(const struct sim_schedule *s, FILE *f)
+{
+    char text[160];
+    fprintf(f, "check %s\nseed %llu\n", s->check[0] ? s->check : "none",
+            (unsigned long long)s->seed);
+    for (int i = 0; i < SIM_N_OPTIONS; i++)
+        if (s->option[i] != sim_option_default[i])
+            fprintf(f, "option %s %lld\n", sim_option_name[i], (long long)s->option[i]);
+    for (int i = 0; i < s->n_faults; i++) {
+        sim_fault_text(&s->fault[i], text, sizeof text);
+        fprintf(f, "%s\n", text);
+    }
+}
+
+static int find_name(const char *const *names, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(names[i], name))
+            return i;
+    return -1;
+}
+
+static int read_fault(const char *line, struct sim_schedule *s)
+{
+    char kind[32], node[16], other[16], mark[16];
+    long long us, ms;
+    struct sim_fault f = {.nth = 1};
+    if (sscanf(line, "fault %31s %15s %15s after %15s %d us %lld ms %lld", kind, node, other, mark,
+               &f.nth, &us, &ms) != 7)
+        return 0;
+    int k = find_name(sim_fault_name, SIM_N_FAULTS, kind);
+    int m = find_name(sim_mark_name, SIM_N_MARKS, mark);
+    f.kind = (enum sim_fault_kind)k;
+    f.mark = (enum sim_mark)m;
+    f.after_us = us;
+    f.ms = ms;
+    f.node = node_of(node);
+    f.other = node_of(other);
+    if (k < 0 || m < 0 || f.node < 0 || f.other < 0 || f.node >= SIM_NODES ||
+        f.other >= SIM_NODES || s->n_faults == SIM_MAX_FAULTS)
+        return 0;
+    s->fault[s->n_faults++] = f;
+    return 1;
+}
+
+static int read_line(const char *line, struct sim_schedule *s)
+{
+    char name[32];
+    long long value;
+    unsigned long long seed;
+    if (line[0] == '#' || line[0] == '\n')
+        return 1;
+    if (sscanf(line, "check %31s", s->check) == 1)
+        return 1;
+    if (sscanf(line, "seed %llu", &seed) == 1) {
+        s->seed = seed;
+        return 1;
+    }
+    if (sscanf(line, "option %31s %lld", name, &value) == 2) {
+        int i = find_name(sim_option_name, SIM_N_OPTIONS, name);
+        if (i < 0 || value < option_low[i] || value > option_high[i])
+            return 0;
+        s->option[i] = value;
+        return 1;
+    }
+    return read_fault(line, s);
+}
+
+enum status sim_schedule_read(const char *path, struct sim_schedule *s)
+{
+    char line[256];
+    FILE *f = fopen(path, "r");
+    enum status st = f ? ST_OK : ST_INVALID;
+    *s = (struct sim_schedule){.seed = 0};
+    memcpy(s->option, sim_option_default, sizeof s->option);
+    if (!f)
+        fprintf(stderr, "%s cannot be opened\n", path);
+    while (f && st == ST_OK && fgets(line, sizeof line, f))
+        if (!read_line(line, s)) {
+            fprintf(stderr, "%s: not a line of a schedule: %s", path, line);
+            st = ST_INVALID;
+        }
+    if (f)
+        fclose(f);
+    return st;
+}

@@ -1,0 +1,224 @@
+/* tests/sim/serve.c - see server.h: what ps/service calls of net/rpc/server.h and
+ * net/exchange/fetch_client.h, into the simulated network. */
+#include "net/exchange/fetch_client.h"
+#include "ps/checkpoint/restore.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/server.h"
+#include <stdlib.h>
+#include <string.h>
+
+int sim_running(void)
+{
+    return sim.running;
+}
+
+static int is_open(const struct net_stream *s)
+{
+    const struct server *server = sim_server(s->server);
+    return server && !server->dying && s->open[UP];
+}
+
+void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
+                     const struct net_piece *piece, struct buf *payload, size_t offset,
+                     size_t bytes)
+{
+    if (!is_open(s))
+        return;
+    struct sim_msg *m = sim_alloc(sizeof *m);
+    m->head = *head;
+    m->piece.kind = piece->kind;
+    m->piece.chunk = piece->chunk;
+    m->piece.step = piece->step;
+    m->piece.dtype = piece->dtype;
+    m->piece.crc32c = piece->crc32c;
+    m->piece.samples = piece->samples;
+    if (payload) {
+        m->payload = buf_ref(payload);
+        m->bytes = bytes;
+        oracle_version(head->generation, (int)piece->chunk, (int64_t)piece->step, payload->data,
+                       NULL, "in an answer");
+    }
+    sim_stream_push(s, DOWN, m);
+}
+
+void net_stream_fail(struct net_stream *s, const struct net_frame_head *head, uint32_t chunk,
+                     const char *why)
+{
+    if (!is_open(s))
+        return;
+    STORY("%s ends a stream of %s: %s", sim.node[s->server].name, sim.node[s->client].name, why);
+    struct sim_msg *m = sim_alloc(sizeof *m);
+    m->head = *head;
+    m->piece.kind = PIECE_REFUSED;
+    m->piece.chunk = chunk;
+    m->last = 1;
+    sim_stream_push(s, DOWN, m);
+    s->open[UP] = 0;
+    sim_post(0, EV_CLOSED, s->server)->p = s;
+}
+
+void net_stream_close(struct net_stream *s, const char *why)
+{
+    if (!is_open(s))
+        return;
+    STORY("%s closes a stream of %s: %s", sim.node[s->server].name, sim.node[s->client].name, why);
+    struct sim_msg *m = sim_alloc(sizeof *m);
+    m->last = 1;
+    sim_stream_push(s, DOWN, m);
+    s->open[UP] = 0;
+    sim_post(0, EV_CLOSED, s->server)->p = s;
+}
+
+/* A stream's memory lasts as long as the run. */
+void net_stream_ref(struct net_stream *s)
+{
+}
+
+void net_stream_unref(struct net_stream *s)
+{
+}
+
+void net_stream_set_limit(struct net_stream *s, size_t bytes)
+{
+}
+
+void net_stream_trust(struct net_stream *s, int trusted)
+{
+}
+
+int net_stream_is_local(const struct net_stream *s)
+{
+    return 0;
+}
+
+const char *net_stream_peer(const struct net_stream *s)
+{
+    return sim.node[s->client].name;
+}
+
+void net_stream_set_user(struct net_stream *s, void *user)
+{
+    s->user = user;
+}
+
+void *net_stream_user(struct net_stream *s)
+{
+    return s->user;
+}
+
+void net_server_control_reply(struct net_server *s, uint64_t call,
+                              const struct net_control_reply *reply)
+{
+}
+
+/* --wrap: the others of that header are production code. */
+enum status __wrap_net_fetch_create(const char *addr, struct net_fetch_client **out);
+void __wrap_net_fetch_destroy(struct net_fetch_client *c);
+void __wrap_net_fetch_cancel(struct net_fetch_client *c);
+enum status __wrap_net_fetch_run(struct net_fetch_client *c,
+                                 const struct net_fetch_request *request, int64_t stall_ms,
+                                 enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                                 void *ctx, char why[CONTROL_TEXT_BYTES]);
+
+/* Of a checkpoint: what lies in the files of the manifest that the plan names. */
+enum status __wrap_ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n,
+                                   float *value, float *slots, int64_t *version);
+enum status __wrap_ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n,
+                                   float *value, float *slots, int64_t *version)
+{
+    const struct sim_manifest *m = (const struct sim_manifest *)r;
+    size_t bytes = (size_t)n * sizeof(float);
+    for (int i = 0; i < m->n_files; i++)
+        for (int k = 0; k < m->file[i]->n; k++) {
+            const struct oracle_state *s = &m->file[i]->state[k];
+            if (sim_chunks->chunks[m->file[i]->chunk[k]].first != first)
+                continue;
+            memcpy(value, s->value, bytes);
+            if (slots)
+                memcpy(slots, s->slots, bytes * (size_t)optim_n_slots(&sim_job.optim));
+            *version = s->version;
+            return ST_OK;
+        }
+    return ST_CORRUPT;
+}
+
+enum status __wrap_ps_restore_samples(const struct ps_restore *r, uint64_t **list, size_t *n);
+enum status __wrap_ps_restore_samples(const struct ps_restore *r, uint64_t **list, size_t *n)
+{
+    const struct sim_manifest *m = (const struct sim_manifest *)r;
+    *list = NULL;
+    *n = 0;
+    for (int i = 0; i < m->n_files; i++) {
+        const struct sim_file *f = m->file[i];
+        if (f->n_samples == 0)
+            continue;
+        *n = f->n_samples;
+        *list = malloc(*n * sizeof **list);
+        memcpy(*list, f->samples, *n * sizeof **list);
+    }
+    return ST_OK;
+}
+
+struct net_fetch_client {
+    int server;
+    int cancelled;
+};
+
+enum status __wrap_net_fetch_create(const char *addr, struct net_fetch_client **out)
+{
+    *out = sim_alloc(sizeof **out);
+    (*out)->server = sim_server_at(addr);
+    return (*out)->server < 0 ? ST_INVALID : ST_OK;
+}
+
+void __wrap_net_fetch_destroy(struct net_fetch_client *c)
+{
+}
+
+void __wrap_net_fetch_cancel(struct net_fetch_client *c)
+{
+    c->cancelled = 1;
+}
+
+static enum status hand_over(const struct net_fetch_request *request,
+                             const struct net_fetch_item *i,
+                             enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                             void *ctx)
+{
+    const struct net_fetched f = {.chunk = i->chunk,
+                                  .version = i->version,
+                                  .value = i->value->data,
+                                  .slots = i->slots ? i->slots->data : NULL,
+                                  .n_value = i->value_bytes / sizeof(float),
+                                  .n_slots = i->slots_bytes / sizeof(float),
+                                  .samples = i->samples,
+                                  .n_samples = i->n_samples};
+    oracle_version(request->generation, f.chunk, f.version, f.value, f.slots, "fetched");
+    return take(ctx, &f);
+}
+
+enum status __wrap_net_fetch_run(struct net_fetch_client *c,
+                                 const struct net_fetch_request *request, int64_t stall_ms,
+                                 enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                                 void *ctx, char why[CONTROL_TEXT_BYTES])
+{
+    struct server *from = sim_server(c->server);
+    struct net_fetch_reply reply = {.n = 0};
+    enum status st = ST_OK;
+    if (c->cancelled)
+        return ST_CANCELLED;
+    if (!from || sim.node[c->server].state != NODE_UP ||
+        !sim_net_reachable(sim_running(), c->server)) {
+        snprintf(why, CONTROL_TEXT_BYTES, "ps %d cannot be reached", c->server);
+        return ST_UNAVAILABLE;
+    }
+    from->handler.fetch(from->handler.ctx, request, &reply);
+    if (reply.refused[0]) {
+        snprintf(why, CONTROL_TEXT_BYTES, "%s", reply.refused);
+        st = ST_REFUSED;
+    }
+    for (int i = 0; i < reply.n && st == ST_OK; i++)
+        st = hand_over(request, &reply.item[i], take, ctx);
+    net_fetch_reply_free(&reply);
+    return st;
+}

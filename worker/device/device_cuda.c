@@ -1,0 +1,165 @@
+/* worker/device/device_cuda.c - see device_cuda.h. The few functions that are used are declared
+ * here from the driver API's documented binary interface, so that no CUDA header is needed to
+ * build. */
+#include "worker/device/device_cuda.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    CUDA_SUCCESS = 0,
+    CUDA_STUB_LIBRARY = 34,
+    CUDA_NO_DEVICE = 100,
+    ATTRIBUTE_MAJOR = 75,
+    ATTRIBUTE_MINOR = 76,
+    UUID_BYTES = 16
+};
+
+struct cuda_uuid {
+    uint8_t bytes[UUID_BYTES];
+};
+
+/* In the order of `names`. */
+struct cuda_api {
+    int (*init)(unsigned flags);
+    int (*count)(int *n);
+    int (*get)(int *device, int ordinal);
+    int (*name)(char *name, int size, int device);
+    int (*memory)(size_t *bytes, int device);
+    int (*attribute)(int *value, int attribute, int device);
+    int (*pci)(char *id, int size, int device);
+    int (*uuid)(struct cuda_uuid *uuid, int device); /* of the card */
+    /* These two may be missing. */
+    int (*uuid_v2)(struct cuda_uuid *uuid, int device); /* of the MIG instance, if it is one */
+    int (*error_string)(int error, const char **text);
+};
+
+static const char *const names[] = {
+    "cuInit",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceTotalMem_v2",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetPCIBusId",
+    "cuDeviceGetUuid",
+    "cuDeviceGetUuid_v2",
+    "cuGetErrorString",
+};
+enum { N_NAMES = sizeof names / sizeof *names, N_NEEDED = N_NAMES - 2 };
+_Static_assert(sizeof(struct cuda_api) == N_NAMES * sizeof(void *), "one name for each function");
+
+static int load(struct cuda_api *api, char *why)
+{
+    void *so = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (so == NULL) {
+        snprintf(why, DEVICE_WHY_SIZE, "there is no NVIDIA driver (%.180s)", dlerror());
+        return 0;
+    }
+    for (int i = 0; i < N_NAMES; i++) {
+        void *f = dlsym(so, names[i]);
+        if (f == NULL && i < N_NEEDED) {
+            snprintf(why, DEVICE_WHY_SIZE, "libcuda.so.1 has no %s; the NVIDIA driver is too old",
+                     names[i]);
+            return 0;
+        }
+        memcpy((char *)api + (size_t)i * sizeof f, &f, sizeof f);
+    }
+    return 1;
+}
+
+/* What device_cuda_list then gives. */
+static int explain(const struct cuda_api *api, const char *call, int error, char *why)
+{
+    const char *text = NULL;
+    if (api->error_string == NULL || api->error_string(error, &text) != CUDA_SUCCESS)
+        text = NULL;
+    if (error == CUDA_STUB_LIBRARY)
+        text = "this is the toolkit's stub of libcuda.so.1, not the driver's; fix LD_LIBRARY_PATH";
+    snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none (%s: %d, %.150s)", call, error,
+             text ? text : "unknown error");
+    return error == CUDA_NO_DEVICE || error == CUDA_STUB_LIBRARY ? 0 : -2;
+}
+
+void device_cuda_uuid(const uint8_t uuid[16], int is_mig, char *out)
+{
+    int n = snprintf(out, DEVICE_UUID_SIZE, is_mig ? "MIG-" : "GPU-");
+    for (int i = 0; i < UUID_BYTES; i++)
+        n += snprintf(out + n, DEVICE_UUID_SIZE - (size_t)n, "%s%02x",
+                      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}
+
+static void pci_text(const char *id, char *out)
+{
+    unsigned domain, bus, device, function;
+    if (sscanf(id, "%x:%x:%x.%x", &domain, &bus, &device, &function) == 4)
+        snprintf(out, DEVICE_PCI_SIZE, "%04x:%02x:%02x.%x", domain, bus & 0xff, device & 0xff,
+                 function & 0xf);
+    else
+        snprintf(out, DEVICE_PCI_SIZE, "unknown");
+}
+
+/* 0, or CUDA's error; then *call names what failed. */
+static int read_one(const struct cuda_api *api, int ordinal, struct device_info *d,
+                    const char **call)
+{
+    int device, error;
+    char pci[64] = "";
+    size_t bytes = 0;
+    struct cuda_uuid card = {{0}}, own;
+    *d = (struct device_info){.ordinal = ordinal};
+#define CALL(what, ...)                                                                            \
+    do {                                                                                           \
+        *call = #what;                                                                             \
+        error = api->what(__VA_ARGS__);                                                            \
+        if (error != CUDA_SUCCESS)                                                                 \
+            return error;                                                                          \
+    } while (0)
+    CALL(get, &device, ordinal);
+    CALL(name, d->name, (int)sizeof d->name - 1, device);
+    CALL(memory, &bytes, device);
+    CALL(attribute, &d->capability[0], ATTRIBUTE_MAJOR, device);
+    CALL(attribute, &d->capability[1], ATTRIBUTE_MINOR, device);
+    CALL(pci, pci, (int)sizeof pci, device);
+    CALL(uuid, &card, device);
+    own = card;
+    if (api->uuid_v2 != NULL)
+        CALL(uuid_v2, &own, device);
+#undef CALL
+    d->memory_bytes = bytes;
+    d->is_mig = memcmp(&card, &own, sizeof card) != 0;
+    device_cuda_uuid(own.bytes, d->is_mig, d->uuid);
+    pci_text(pci, d->pci);
+    return CUDA_SUCCESS;
+}
+
+int device_cuda_list(struct device_info *list, char *why)
+{
+    struct cuda_api api;
+    int n = 0;
+    why[0] = '\0';
+    if (!load(&api, why))
+        return -1;
+    int error = api.init(0);
+    if (error != CUDA_SUCCESS)
+        return explain(&api, "cuInit", error, why);
+    error = api.count(&n);
+    if (error != CUDA_SUCCESS)
+        return explain(&api, "cuDeviceGetCount", error, why);
+    if (n <= 0) {
+        snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none");
+        return 0;
+    }
+    if (n > DEVICE_MAX)
+        n = DEVICE_MAX;
+    for (int i = 0; i < n; i++) {
+        const char *call;
+        error = read_one(&api, i, &list[i], &call);
+        if (error != CUDA_SUCCESS) {
+            char asked[64];
+            snprintf(asked, sizeof asked, "asking GPU %d for its %s", i, call);
+            return explain(&api, asked, error, why);
+        }
+    }
+    return n;
+}

@@ -1,0 +1,141 @@
+/* worker/device/device_lock.c - see device_lock.h. */
+#include "worker/device/device_lock.h"
+#include "base/clock.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+enum { MAX_ROUNDS = 16, RETRY_MS = 20 };
+
+const char *device_lock_default_dir(void)
+{
+    struct stat s;
+    int shared = stat("/run/lock", &s) == 0 && S_ISDIR(s.st_mode) &&
+                 (s.st_mode & (S_ISVTX | S_IWOTH | S_IXOTH)) == (S_ISVTX | S_IWOTH | S_IXOTH);
+    return shared ? "/run/lock" : "/tmp";
+}
+
+static int path_of(const char *dir, const char *key, char *out, size_t size)
+{
+    int n = snprintf(out, size, "%s/weir-gpu-%s.lock", dir, key);
+    if (n < 0 || (size_t)n >= size)
+        return 0;
+    /* Old drivers name MIG instances MIG-GPU-<uuid>/1/0. */
+    for (char *p = out + strlen(dir) + 1; *p; p++)
+        if (*p == '/')
+            *p = '_';
+    return 1;
+}
+
+/* Not O_CREAT at once: fs.protected_regular forbids that for another user's file in a folder with
+ * the sticky bit. O_NONBLOCK: a pipe at this place must not hold us up. */
+static int open_file(const char *path)
+{
+    for (int round = 0; round < MAX_ROUNDS; round++) {
+        int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (fd >= 0 || errno != ENOENT)
+            return fd;
+        /* A user whose umask is 077 must not shut out the others. */
+        mode_t old = umask(0);
+        fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
+        int error = errno;
+        umask(old);
+        errno = error;
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
+/* The process that holds the lock on this file; 0: not told (it may be in another container). */
+static int holder(const struct stat *s)
+{
+    char line[256];
+    int found = 0;
+    FILE *f = fopen("/proc/locks", "re");
+    while (f != NULL && !found && fgets(line, sizeof line, f) != NULL) {
+        int pid = 0;
+        unsigned major_id = 0, minor_id = 0;
+        unsigned long long inode = 0;
+        if (sscanf(line, "%*s FLOCK %*s %*s %d %x:%x:%llu", &pid, &major_id, &minor_id, &inode) ==
+                4 &&
+            inode == s->st_ino && major_id == major(s->st_dev) && minor_id == minor(s->st_dev))
+            found = pid;
+    }
+    if (f != NULL)
+        fclose(f);
+    return found > 0 ? found : 0;
+}
+
+static enum status cannot(const char *path, const char *because, char *why)
+{
+    snprintf(why, DEVICE_WHY_SIZE, "it cannot be reserved (%.150s: %.60s)", path, because);
+    return ST_IO;
+}
+
+/* ST_UNAVAILABLE: the file was removed in the meantime; once more. */
+static enum status try_take(const char *path, int *out, char *why)
+{
+    struct stat own, there;
+    int fd = open_file(path);
+    if (fd < 0)
+        return cannot(path, strerror(errno), why);
+    enum status st = ST_OK;
+    if (fstat(fd, &own) != 0 || !S_ISREG(own.st_mode)) {
+        st = cannot(path, "is no plain file", why);
+    } else if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        st = errno == EWOULDBLOCK ? ST_BUSY : cannot(path, strerror(errno), why);
+        int pid = st == ST_BUSY ? holder(&own) : 0;
+        if (pid)
+            snprintf(why, DEVICE_WHY_SIZE, "process %d has reserved it", pid);
+        else if (st == ST_BUSY)
+            snprintf(why, DEVICE_WHY_SIZE, "another process has reserved it");
+    } else if (lstat(path, &there) != 0 || there.st_ino != own.st_ino ||
+               there.st_dev != own.st_dev) {
+        st = ST_UNAVAILABLE;
+    }
+    if (st == ST_OK)
+        *out = fd;
+    else
+        close(fd);
+    return st;
+}
+
+enum status device_lock_take(const char *dir, const char *key, int *fd, char *why)
+{
+    char path[PATH_MAX];
+    why[0] = '\0';
+    if (!path_of(dir, key, path, sizeof path))
+        return cannot(dir, "the path is too long", why);
+    for (int round = 0; round < MAX_ROUNDS; round++) {
+        enum status st = try_take(path, fd, why);
+        if (st != ST_UNAVAILABLE)
+            return st;
+    }
+    return cannot(path, "somebody keeps removing it", why);
+}
+
+enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd)
+{
+    char why[DEVICE_WHY_SIZE];
+    int64_t deadline = clock_deadline_ns(ms);
+    for (;;) {
+        enum status st = device_lock_take(dir, key, fd, why);
+        if (st != ST_BUSY || clock_now_ns() >= deadline)
+            return st;
+        /* flock has no form with a deadline. */
+        nanosleep(&(struct timespec){0, RETRY_MS * 1000000L}, NULL);
+    }
+}
+
+void device_lock_drop(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}

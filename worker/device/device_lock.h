@@ -1,0 +1,29 @@
+/* worker/device/device_lock.h - reservations that all processes of a machine, whoever's they are,
+ * see.
+ *
+ * A reservation is flock(2) on an empty file "weir-gpu-KEY.lock", KEY being a GPU's UUID, in a
+ * folder where every user may make files and none may remove another's (the sticky bit). The kernel
+ * drops it when the process ends, however it ends; the file stays and is used again. Files are made
+ * readable for all and are only ever opened for reading: that is enough for flock, and nothing can
+ * be written to them. A link, a pipe or a folder at a file's place is refused, not followed.
+ *
+ * If a file is removed while its lock is held (a cleaner of /tmp), the next process makes and locks
+ * a new one: then only the load of the card tells that it is taken.
+ * Processes that do not share the folder (containers) do not see each other's reservations.
+ * Owns:    nothing; the descriptor is the caller's, closed by device_lock_drop.
+ * Threads: none; the umask is changed for a moment.
+ * Errors:  ST_BUSY, ST_IO; not logged, said in why[DEVICE_WHY_SIZE]: the caller may go on. */
+#ifndef WORKER_DEVICE_DEVICE_LOCK_H
+#define WORKER_DEVICE_DEVICE_LOCK_H
+#include "base/status.h"
+#include "worker/device/device_info.h"
+
+/* /run/lock where every user may write there, else /tmp. */
+const char *device_lock_default_dir(void);
+/* Does not wait. */
+enum status device_lock_take(const char *dir, const char *key, int *fd, char *why);
+/* Waits up to `ms`. For locks that are held for moments only. */
+enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd);
+void device_lock_drop(int fd); /* -1 is fine */
+
+#endif

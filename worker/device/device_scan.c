@@ -1,0 +1,136 @@
+/* worker/device/device_scan.c - see device_scan.h. */
+#include "worker/device/device_scan.h"
+#include "base/log.h"
+#include "worker/device/device_cuda.h"
+#include "worker/device/device_nvml.h"
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+void device_scan_hidden(const struct device_scan *s, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (s->visible != NULL && s->n_machine >= s->n)
+        snprintf(out, size, "; CUDA_VISIBLE_DEVICES='%.100s' shows %d of this machine's %d",
+                 s->visible, s->n, s->n_machine);
+    else if (s->visible != NULL)
+        snprintf(out, size, "; CUDA_VISIBLE_DEVICES is '%.100s'", s->visible);
+    else if (s->n_machine > s->n)
+        snprintf(out, size, "; NVML knows %d, of which CUDA shows %d", s->n_machine, s->n);
+}
+
+/* CUDA says nothing about entries that it drops. */
+static void warn_of_dropped(const struct device_scan *s)
+{
+    if (s->visible == NULL || s->visible[0] == '\0' || strcmp(s->visible, "-1") == 0)
+        return;
+    int entries = 1;
+    for (const char *p = s->visible; *p; p++)
+        entries += *p == ',';
+    if (entries > s->n)
+        LOG_W("CUDA_VISIBLE_DEVICES='%.100s' has %d %s, CUDA shows %d %s: it stops at the first "
+              "that is no device, and shows none if one is named twice",
+              s->visible, entries, entries == 1 ? "entry" : "entries", s->n,
+              s->n == 1 ? "GPU" : "GPUs");
+}
+
+void device_scan_open(struct device_scan *s)
+{
+    char why[DEVICE_WHY_SIZE], hidden[DEVICE_WHY_SIZE];
+    memset(s, 0, sizeof *s);
+    s->n_machine = -1;
+    s->visible = getenv("CUDA_VISIBLE_DEVICES");
+    int n = device_cuda_list(s->gpu, why);
+    if (n == -1) {
+        snprintf(s->why, sizeof s->why, "%s", why);
+        snprintf(s->nvml_why, sizeof s->nvml_why, "%s", why);
+        return;
+    }
+    s->n = n > 0 ? n : 0;
+    s->is_broken = n < 0;
+    s->nvml = device_nvml_open(s->nvml_why);
+    if (s->nvml != NULL)
+        s->n_machine = device_nvml_count(s->nvml);
+    if (s->n == 0) {
+        device_scan_hidden(s, hidden, sizeof hidden);
+        snprintf(s->why, sizeof s->why, "%s%s", why, hidden);
+    }
+    warn_of_dropped(s);
+}
+
+void device_scan_close(struct device_scan *s)
+{
+    device_nvml_close(s->nvml);
+    s->nvml = NULL;
+}
+
+void device_scan_load(const struct device_scan *s, int i, struct device_load *out)
+{
+    if (s->nvml != NULL) {
+        device_nvml_load(s->nvml, &s->gpu[i], out);
+        return;
+    }
+    *out = (struct device_load){.state = DEVICE_LOAD_NO_NVML, .percent = -1, .n_processes = -1};
+    snprintf(out->why, sizeof out->why, "%s", s->nvml_why);
+}
+
+/* "1234 (python3 of anna)": whom to ask. Both are left out where /proc does not tell. */
+static void process_text(int pid, char *out, size_t size)
+{
+    char path[64], name[64] = "", buffer[1024];
+    struct stat st;
+    struct passwd user, *found = NULL;
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
+    FILE *f = fopen(path, "re");
+    if (f != NULL) {
+        if (fgets(name, sizeof name, f) != NULL)
+            name[strcspn(name, "\n")] = '\0';
+        if (fstat(fileno(f), &st) == 0)
+            getpwuid_r(st.st_uid, &user, buffer, sizeof buffer, &found);
+        fclose(f);
+    }
+    if (name[0] == '\0')
+        snprintf(out, size, "%d", pid);
+    else if (found == NULL)
+        snprintf(out, size, "%d (%s)", pid, name);
+    else
+        snprintf(out, size, "%d (%s of %.32s)", pid, name, user.pw_name);
+}
+
+int device_scan_is_idle(const struct device_load *load, char *why)
+{
+    const uint64_t mb = 1 << 20;
+    uint64_t most = load->total_bytes / 100 * DEVICE_IDLE_MEMORY_PERCENT;
+    if (most < DEVICE_IDLE_MEMORY_MB * mb)
+        most = DEVICE_IDLE_MEMORY_MB * mb;
+    why[0] = '\0';
+    if (load->state == DEVICE_LOAD_NO_NVML)
+        return 1;
+    if (load->state != DEVICE_LOAD_KNOWN) {
+        snprintf(why, DEVICE_WHY_SIZE, "%s (%.150s)",
+                 load->state == DEVICE_LOAD_LOST ? "it is lost" : "its load is not known",
+                 load->why);
+    } else if (load->n_processes > 0) {
+        char first[128] = "of another container";
+        if (load->n_pids > 0 && load->pid[0] > 0)
+            process_text(load->pid[0], first, sizeof first);
+        if (load->n_processes == 1)
+            snprintf(why, DEVICE_WHY_SIZE, "process %s computes on it", first);
+        else
+            snprintf(why, DEVICE_WHY_SIZE, "%d processes compute on it, process %s first",
+                     load->n_processes, first);
+    } else if (load->used_bytes > most) {
+        snprintf(why, DEVICE_WHY_SIZE, "%.1f of its %.1f GB of memory are in use",
+                 (double)load->used_bytes / 1e9, (double)load->total_bytes / 1e9);
+    } else if (load->percent > DEVICE_IDLE_PERCENT) {
+        snprintf(why, DEVICE_WHY_SIZE, "it is busy for %d %% of the time", load->percent);
+    }
+    return why[0] == '\0';
+}
+
+void device_scan_label(const struct device_info *d, char *out, size_t size)
+{
+    snprintf(out, size, "GPU %d (%s, %s, %s)", d->ordinal, d->name, d->uuid, d->pci);
+}

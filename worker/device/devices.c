@@ -1,0 +1,332 @@
+/* worker/device/devices.c - see devices.h.
+ * While a process chooses it holds the lock "choose", so that of several that each want several
+ * GPUs one gets its number, instead of each getting too few. That is for fairness alone: a process
+ * that cannot have it within seconds chooses without; each GPU's own lock is what excludes. */
+#include "worker/device/devices.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "worker/device/device_lock.h"
+#include "worker/device/device_scan.h"
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POLL_MS = 500, SAY_EVERY_MS = 10000, CHOOSE_WAIT_MS = 5000, TEXT_SIZE = 4096 };
+
+enum kind { KIND_AUTO, KIND_ALL, KIND_NONE, KIND_LIST };
+
+/* A line that grows, and is cut when it is too long. */
+struct text {
+    char s[TEXT_SIZE];
+    size_t n;
+};
+
+static void add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct text *t, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(t->s + t->n, sizeof t->s - t->n, fmt, args);
+    va_end(args);
+    if (n > 0)
+        t->n = t->n + (size_t)n < sizeof t->s ? t->n + (size_t)n : sizeof t->s - 1;
+}
+
+/* The next entry of a list with commas; its length, -1 after the last. */
+static int next_entry(const char **list, const char **entry)
+{
+    if (*list == NULL)
+        return -1;
+    int n = (int)strcspn(*list, ",");
+    *entry = *list;
+    *list = (*list)[n] == ',' ? *list + n + 1 : NULL;
+    return n;
+}
+
+static int is_number(const char *s, int n)
+{
+    int digits = 0;
+    while (digits < n && isdigit((unsigned char)s[digits]))
+        digits++;
+    return n > 0 && n <= 4 && digits == n;
+}
+
+static int is_uuid(const char *s, int n)
+{
+    if (n < 5 || n >= DEVICE_UUID_SIZE || (strncmp(s, "GPU-", 4) && strncmp(s, "MIG-", 4)))
+        return 0;
+    for (int i = 4; i < n; i++)
+        if (!isxdigit((unsigned char)s[i]) && s[i] != '-')
+            return 0;
+    return 1;
+}
+
+/* What --gpus says; -1: nothing that can be understood. *n: how many auto wants at most. */
+static int kind_of(const char *gpus, int *n)
+{
+    *n = 1;
+    if (strcmp(gpus, "auto") == 0)
+        return KIND_AUTO;
+    if (strncmp(gpus, "auto:", 5) == 0) {
+        const char *number = gpus + 5;
+        *n = is_number(number, (int)strlen(number)) ? atoi(number) : 0;
+        return *n >= 1 && *n <= DEVICE_MAX ? KIND_AUTO : -1;
+    }
+    if (strcmp(gpus, "all") == 0)
+        return KIND_ALL;
+    if (strcmp(gpus, "none") == 0)
+        return KIND_NONE;
+    const char *entry;
+    for (const char *list = gpus; list != NULL;) {
+        int length = next_entry(&list, &entry);
+        if (!is_number(entry, length) && !is_uuid(entry, length))
+            return -1;
+    }
+    return KIND_LIST;
+}
+
+enum status devices_check(const char *gpus, int wait_seconds)
+{
+    int n, kind = kind_of(gpus, &n);
+    if (kind < 0) {
+        LOG_E(
+            "--gpus: '%.100s' is none of auto, auto:N (1 to %d), all, none, numbers or UUIDs with "
+            "commas, as in 0,2 or GPU-8932f937",
+            gpus, DEVICE_MAX);
+        return ST_INVALID;
+    }
+    if (kind != KIND_AUTO && wait_seconds > 0) {
+        LOG_E("--gpu_wait: only --gpus=auto waits, not --gpus=%.100s", gpus);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+int devices_may_be_none(const char *gpus)
+{
+    int n, kind = kind_of(gpus, &n);
+    return kind == KIND_AUTO || kind == KIND_NONE;
+}
+
+static void keep(struct devices *out, const struct device_info *gpu, int lock)
+{
+    out->gpu[out->n] = *gpu;
+    out->lock[out->n++] = lock;
+}
+
+void devices_release(struct devices *d)
+{
+    for (int i = 0; i < d->n; i++)
+        device_lock_drop(d->lock[i]);
+    d->n = 0;
+}
+
+static void say_chosen(const struct device_scan *s, const struct devices *d)
+{
+    char label[DEVICE_LABEL_SIZE];
+    for (int i = 0; i < d->n; i++) {
+        device_scan_label(&d->gpu[i], label, sizeof label);
+        LOG_I("%s: %s", label, d->lock[i] >= 0 ? "reserved" : "used without a reservation");
+    }
+    if (d->n > 0 && s->nvml == NULL)
+        LOG_I("whether others use it is not known: %s", s->nvml_why);
+}
+
+/* Takes what is idle, up to `most`; reasons: why each of the others was not taken. */
+static void take_idle(const struct devices_request *r, const struct device_scan *s, int most,
+                      struct devices *out, struct text *reasons)
+{
+    int choosing = -1;
+    device_lock_wait(r->lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);
+    reasons->n = 0;
+    reasons->s[0] = '\0';
+    for (int i = 0; i < s->n && out->n < most; i++) {
+        char why[DEVICE_WHY_SIZE];
+        struct device_load load;
+        int lock;
+        /* First the lock: its last owner may have ended a moment ago, with the card still full. */
+        int taken = device_lock_take(r->lock_dir, s->gpu[i].uuid, &lock, why) == ST_OK;
+        if (taken) {
+            device_scan_load(s, i, &load);
+            if (device_scan_is_idle(&load, why)) {
+                keep(out, &s->gpu[i], lock);
+                continue;
+            }
+            device_lock_drop(lock);
+        }
+        add(reasons, "%sGPU %d: %s", reasons->n ? "; " : "", i, why);
+    }
+    device_lock_drop(choosing);
+}
+
+static int pause_ms(const struct devices_request *r, int ms)
+{
+    if (r->pause != NULL)
+        return r->pause(r->ctx, ms);
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+    return 0;
+}
+
+/* Nobody tells when a card becomes idle, so it is looked at again and again. */
+static enum status choose_auto(const struct devices_request *r, const struct device_scan *s,
+                               int most, struct devices *out)
+{
+    struct text reasons;
+    int64_t deadline = clock_deadline_ns((int64_t)r->wait_seconds * 1000), next_line = 0;
+    for (;;) {
+        take_idle(r, s, most, out, &reasons);
+        int64_t left_ms = (deadline - clock_now_ns()) / 1000000;
+        if (out->n == most || left_ms <= 0)
+            break;
+        if (clock_now_ns() >= next_line) {
+            LOG_I("waiting for %d more %s, at most %d s: %s", most - out->n,
+                  most - out->n == 1 ? "GPU" : "GPUs", (int)((left_ms + 999) / 1000), reasons.s);
+            next_line = clock_deadline_ns(SAY_EVERY_MS);
+        }
+        devices_release(out);
+        if (pause_ms(r, left_ms < POLL_MS ? (int)left_ms + 1 : POLL_MS))
+            return ST_CANCELLED;
+    }
+    say_chosen(s, out);
+    if (out->n == 0) {
+        char hidden[DEVICE_WHY_SIZE];
+        device_scan_hidden(s, hidden, sizeof hidden);
+        LOG_I("no GPU is free, training on the CPU: %s%s", reasons.s, hidden);
+    } else if (out->n < most) {
+        LOG_I("%d of the %d GPUs that were asked for are free%s%s", out->n, most,
+              reasons.n ? ": " : "; there are no others", reasons.s);
+    }
+    return ST_OK;
+}
+
+static void take_named(const struct devices_request *r, const struct device_scan *s, int i,
+                       struct devices *out)
+{
+    char why[DEVICE_WHY_SIZE], label[DEVICE_LABEL_SIZE];
+    int lock = -1;
+    device_scan_label(&s->gpu[i], label, sizeof label);
+    if (device_lock_take(r->lock_dir, s->gpu[i].uuid, &lock, why) != ST_OK) {
+        lock = -1;
+        LOG_W("%s was asked for, so it is used, but %s", label, why);
+    }
+    keep(out, &s->gpu[i], lock);
+}
+
+/* A listed GPU that fell off the bus after CUDA counted is not there. */
+static enum status check_there(const struct device_scan *s, int i)
+{
+    struct device_load load;
+    char label[DEVICE_LABEL_SIZE];
+    device_scan_load(s, i, &load);
+    if (load.state != DEVICE_LOAD_LOST)
+        return ST_OK;
+    device_scan_label(&s->gpu[i], label, sizeof label);
+    LOG_E("--gpus: %s does not answer any more (%s); leave it out, or reset it", label, load.why);
+    return ST_NOT_FOUND;
+}
+
+/* The GPU that an entry names; -1: none, -2: several. */
+static int find_named(const struct device_scan *s, const char *entry, int n)
+{
+    int found = -1;
+    if (is_number(entry, n)) {
+        int i = atoi(entry);
+        return i < s->n ? i : -1;
+    }
+    for (int i = 0; i < s->n; i++) {
+        if (strncasecmp(s->gpu[i].uuid, entry, (size_t)n) != 0)
+            continue;
+        if (found >= 0)
+            return -2;
+        found = i;
+    }
+    return found;
+}
+
+static enum status not_found(const struct device_scan *s, const char *entry, int n, int several)
+{
+    struct text there = {.n = 0};
+    char label[DEVICE_LABEL_SIZE], hidden[DEVICE_WHY_SIZE];
+    for (int i = 0; i < s->n; i++) {
+        device_scan_label(&s->gpu[i], label, sizeof label);
+        add(&there, "%s%s", i ? ", " : "", label);
+    }
+    device_scan_hidden(s, hidden, sizeof hidden);
+    LOG_E("--gpus: '%.*s' is %s; there %s %s%s", n, entry,
+          several ? "the beginning of several UUIDs" : "no GPU that CUDA shows",
+          s->n == 1 ? "is" : "are", there.s, hidden);
+    return ST_NOT_FOUND;
+}
+
+enum status devices_find(const char *gpus, const struct device_scan *s, int *chosen, int *n)
+{
+    int most, kind = kind_of(gpus, &most), is_chosen[DEVICE_MAX] = {0};
+    const char *entry, *list = kind == KIND_LIST ? gpus : NULL;
+    *n = 0;
+    if (s->n == 0 && (kind == KIND_ALL || kind == KIND_LIST)) {
+        LOG_E("--gpus=%.100s: there is no GPU, only the CPU: %s", gpus, s->why);
+        return ST_NOT_FOUND;
+    }
+    for (int length; (length = next_entry(&list, &entry)) >= 0;) {
+        int i = find_named(s, entry, length);
+        if (i < 0)
+            return not_found(s, entry, length, i == -2);
+        if (is_chosen[i]) {
+            LOG_E("--gpus: '%.*s' names GPU %d a second time", length, entry, i);
+            return ST_INVALID;
+        }
+        is_chosen[i] = 1;
+        chosen[(*n)++] = i;
+    }
+    for (int i = 0; (kind == KIND_ALL || kind == KIND_AUTO) && i < s->n; i++)
+        chosen[(*n)++] = i;
+    return ST_OK;
+}
+
+static enum status choose_named(const struct devices_request *r, const struct device_scan *s,
+                                struct devices *out)
+{
+    enum status st = ST_OK;
+    int chosen[DEVICE_MAX], n, choosing = -1;
+    TRY(devices_find(r->gpus, s, chosen, &n));
+    for (int i = 0; i < n; i++)
+        TRY(check_there(s, chosen[i]));
+    device_lock_wait(r->lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);
+    for (int i = 0; i < n; i++)
+        take_named(r, s, chosen[i], out);
+    device_lock_drop(choosing);
+    say_chosen(s, out);
+done:
+    return st;
+}
+
+enum status devices_choose(const struct devices_request *r, struct devices *out)
+{
+    enum status st = ST_OK;
+    int most, kind = kind_of(r->gpus, &most);
+    struct devices *d = calloc(1, sizeof *d);
+    struct device_scan *s = calloc(1, sizeof *s);
+    if (!d || !s) {
+        LOG_E("out of memory for a list of GPUs");
+        TRY(ST_NOMEM);
+    }
+    TRY(devices_check(r->gpus, r->wait_seconds));
+    if (kind != KIND_NONE)
+        device_scan_open(s);
+    if (kind == KIND_AUTO && s->n == 0)
+        LOG_I("training on the CPU: %s", s->why);
+    else if (kind == KIND_AUTO)
+        TRY(choose_auto(r, s, most, d));
+    else if (kind != KIND_NONE)
+        TRY(choose_named(r, s, d));
+done:
+    if (st == ST_OK)
+        *out = *d;
+    if (s)
+        device_scan_close(s);
+    free(d);
+    free(s);
+    return st;
+}

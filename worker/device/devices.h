@@ -1,0 +1,48 @@
+/* worker/device/devices.h - which GPUs this process trains on (--gpus), reserved for it.
+ *
+ *     auto, auto:N   one GPU, or up to N, that nobody uses: no process computes on it, it is not
+ *                    busy, and no other Weir has reserved it. Fewer or none are no error
+ *     all            each GPU that CUDA shows; an error if there is none
+ *     none           no GPU
+ *     0,2            CUDA's numbers, as CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make them
+ *     GPU-8932f937   a UUID or the beginning of one; MIG-... likewise; an error if it is not there
+ *
+ * auto reserves before it measures, so two processes never choose the same card, not even in the
+ * same moment. What was named by its user is used even if another reserved it, with a warning.
+ * Owns:    the reservations in struct devices, until devices_release or the process' end.
+ * Threads: none; call before other threads start (umask).
+ * Errors:  ST_INVALID, ST_NOT_FOUND, ST_CANCELLED (by pause); logged, but for the last. */
+#ifndef WORKER_DEVICE_DEVICES_H
+#define WORKER_DEVICE_DEVICES_H
+#include "base/status.h"
+#include "worker/device/device_info.h"
+
+struct devices_request {
+    const char *gpus;
+    int wait_seconds; /* auto: until there are as many as asked for; 0: no waiting */
+    const char *lock_dir;
+    /* Sleeps; returns 1 to give up. NULL: just sleeps. */
+    int (*pause)(void *ctx, int ms);
+    void *ctx;
+};
+
+struct devices {
+    int n;
+    struct device_info gpu[DEVICE_MAX];
+    int lock[DEVICE_MAX]; /* file descriptors; -1: not reserved */
+};
+
+/* The form alone. */
+enum status devices_check(const char *gpus, int wait_seconds);
+/* 1: `gpus` (of the right form) lets the CPU do it where there is no GPU. */
+int devices_may_be_none(const char *gpus);
+/* n = 0 on ST_OK: the CPU; one line has said why. */
+enum status devices_choose(const struct devices_request *request, struct devices *out);
+void devices_release(struct devices *d);
+
+struct device_scan;
+/* Which of s->gpu that is, reserved by nobody: all of them for all and auto (for which none is no
+ * error), none, or those of a list. chosen[DEVICE_MAX]. */
+enum status devices_find(const char *gpus, const struct device_scan *s, int *chosen, int *n);
+
+#endif

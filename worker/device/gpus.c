@@ -1,0 +1,132 @@
+/* worker/device/gpus.c - see gpus.h. */
+#include "worker/device/gpus.h"
+#include "base/log.h"
+#include "worker/device/device_cuda.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* 1: the driver's GPU is the backend's. An instance of a card (MIG) has a UUID of its own, which
+ * not every runtime tells: there the place on the bus is compared. */
+static int is_same(const struct device_info *gpu, const struct backend_device *d)
+{
+    char text[DEVICE_UUID_SIZE];
+    device_cuda_uuid(d->uuid, 0, text);
+    if (!gpu->is_mig)
+        return strcmp(gpu->uuid, text) == 0;
+    int n = snprintf(text, sizeof text, "%04x:%02x:%02x.", (unsigned)d->pci[0] & 0xffffff,
+                     (unsigned)d->pci[1] & 0xff, (unsigned)d->pci[2] & 0xff);
+    return strncmp(gpu->pci, text, (size_t)n) == 0;
+}
+
+enum status gpus_check(const struct devices *chosen, const struct backend *backend)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < chosen->n; i++) {
+        const struct device_info *gpu = &chosen->gpu[i];
+        struct backend_device d;
+        char text[DEVICE_UUID_SIZE];
+        TRY(backend->device_info(gpu->ordinal, &d));
+        if (is_same(gpu, &d))
+            continue;
+        device_cuda_uuid(d.uuid, 0, text);
+        LOG_E("GPU %d is %s at %s to the driver, but %s ('%s') at %04x:%02x:%02x to backend '%s': "
+              "they do not count alike; name the card by CUDA_VISIBLE_DEVICES=%s",
+              gpu->ordinal, gpu->uuid, gpu->pci, text, d.name, (unsigned)d.pci[0],
+              (unsigned)d.pci[1], (unsigned)d.pci[2], backend->name, gpu->uuid);
+        st = ST_MISMATCH;
+        goto done;
+    }
+done:
+    return st;
+}
+
+int gpus_growth(int flag, const char *value)
+{
+    int is_true, before = flag > 0;
+    if (value == NULL)
+        return before;
+    is_true = strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
+    if (!is_true && strcasecmp(value, "false") != 0 && strcmp(value, "0") != 0) {
+        LOG_W("TF_FORCE_GPU_ALLOW_GROWTH='%.100s' is neither true nor false; --gpu_allow_growth "
+              "(%s) counts",
+              value, before ? "true" : "false");
+        return before;
+    }
+    if (flag >= 0 && is_true != before)
+        LOG_W("TF_FORCE_GPU_ALLOW_GROWTH=%s wins over --gpu_allow_growth=%s", value,
+              before ? "true" : "false");
+    return is_true;
+}
+
+static enum status memory_set(const struct gpus_request *r, const struct gpus *g)
+{
+    enum status st = ST_OK;
+    for (int i = 0; r->memory_fraction > 0 && i < g->chosen.n; i++) {
+        struct backend_device d;
+        int number = g->chosen.gpu[i].ordinal;
+        TRY(g->backend->device_info(number, &d));
+        double bytes = (double)d.memory_bytes * r->memory_fraction;
+        uint64_t limit = bytes < 1 ? 1 : (uint64_t)bytes; /* 0 would be none */
+        TRY(g->backend->set_memory(number, limit, !r->allow_growth));
+    }
+done:
+    return st;
+}
+
+/* The backend, if it works here; else NULL, and in why (BACKEND_WHY_SIZE) the reason. */
+static const struct backend *backend_that_works(const char *dir, char *why)
+{
+    const struct backend *b = NULL;
+    if (backend_find("cuda", dir, &b, why) != ST_OK)
+        return NULL;
+    if (b->device_info == NULL || b->set_memory == NULL) {
+        snprintf(why, BACKEND_WHY_SIZE, "backend 'cuda' is of another version than this worker");
+        return NULL;
+    }
+    if (b->n_devices() == 0) {
+        snprintf(why, BACKEND_WHY_SIZE, "the driver shows a GPU, but CUDA cannot use it here");
+        return NULL;
+    }
+    return b;
+}
+
+enum status gpus_open(const struct gpus_request *r, struct gpus *out)
+{
+    enum status st = ST_OK;
+    char why[BACKEND_WHY_SIZE];
+    struct gpus *g = calloc(1, sizeof *g);
+    if (!g) {
+        LOG_E("out of memory for a list of GPUs");
+        return ST_NOMEM;
+    }
+    TRY(devices_choose(&r->choice, &g->chosen));
+    if (g->chosen.n > 0)
+        g->backend = backend_that_works(r->backend_dir, why);
+    if (g->chosen.n > 0 && g->backend == NULL) {
+        if (!devices_may_be_none(r->choice.gpus)) {
+            LOG_E("--gpus=%.100s: %s", r->choice.gpus, why);
+            st = ST_NOT_FOUND;
+            goto done;
+        }
+        LOG_W("training on the CPU: %s", why);
+        gpus_release(g);
+    }
+    if (g->chosen.n > 0) {
+        TRY(gpus_check(&g->chosen, g->backend));
+        TRY(memory_set(r, g));
+    }
+    *out = *g;
+done:
+    if (st != ST_OK && g)
+        gpus_release(g);
+    free(g);
+    return st;
+}
+
+void gpus_release(struct gpus *g)
+{
+    devices_release(&g->chosen);
+    g->backend = NULL;
+}

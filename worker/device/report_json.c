@@ -1,0 +1,18 @@
+/* worker/device/report_json.c - see report_json.h. */
+#include "worker/device/report_json.h"
+#include "base/log.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum status report_json_print_take(json_t *all)
+{
+    char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
+    json_decref(all);
+    if (text == NULL) {
+        LOG_E("out of memory, or a device's name is not UTF-8, in the list of devices");
+        return ST_NOMEM;
+    }
+    puts(text);
+    free(text);
+    return ST_OK;
+}

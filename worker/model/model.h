@@ -1,0 +1,58 @@
+/* worker/model/model.h - a network, read from a JSON file.
+ *     {"name": "lenet5", "input": [1, 28, 28], "classes": 10,
+ *      "layers": [{"type": "conv2d", "name": "conv1", "filters": 32, "kernel": 5, "stride": 1,
+ *                  "padding": "same", "init": {"type": "truncated_normal", "stddev": 0.1},
+ *                  "bias_init": 0.1}, {"type": "relu"}, {"type": "max_pool", "kernel": 2,
+ *                  "stride": 2, "padding": "same"}, {"type": "flatten"}, {"type": "dense", "units":
+ * 10},
+ *                 {"type": "softmax_cross_entropy"}]}
+ * Defaults: names are <type><number>, init glorot_uniform, bias 0; docs/models.md has them all.
+ * Parameters are named <layer>/weights, /biases, /gamma, /beta, /moving_mean, /moving_variance.
+ * Owns: everything it points to. Threads: immutable once read.
+ * Errors: ST_NOT_FOUND, ST_INVALID, ST_IO, ST_NOMEM; one line with file, line, layer and the fix.
+ */
+#ifndef WORKER_MODEL_MODEL_H
+#define WORKER_MODEL_MODEL_H
+#include "kernels/backend.h"
+#include "net/wire/chunks.h"
+
+enum { MODEL_MAX_LAYERS = 1024, MODEL_DEVICE_SIZE = 32 };
+
+struct model_init; /* how a parameter starts; private */
+
+/* The forward of layer `then` starts only when that of `first` has ended, although it does not read
+ * what `first` gives. */
+struct model_after {
+    int first, then;
+};
+
+struct model {
+    char name[64];
+    struct shape input; /* (C,H,W) */
+    int classes;
+    int n_layers;
+    struct layer *layers; /* in the order of execution; the last is the loss */
+    const char **device;  /* [n_layers] "cpu:0", as the file says; NULL: it says nothing */
+    int n_after;
+    struct model_after *after; /* first < then */
+    int n_params;              /* in the order of their layers */
+    struct net_param *params;  /* name, shape, rule, keep */
+    struct model_init *inits;  /* [n_params] */
+    char *text;                /* the JSON text that it was made of, for workers that join later */
+    int hidden_units;          /* as it was read with; 0: as the text says */
+};
+
+/* file: a path, or the name of a model in the models folder ("lenet5"); models_dir NULL: the folder
+ * beside the program. hidden_units > 0 replaces the units of the first dense layer of a model
+ * that has more than one (mnist_replica's flag). */
+enum status model_read(const char *file, const char *models_dir, int hidden_units,
+                       struct model **out);
+/* The same from memory (for tests and the fuzzer). label: what errors call it. */
+enum status model_parse(const char *text, size_t bytes, const char *label, int hidden_units,
+                        struct model **out);
+void model_destroy(struct model *m); /* NULL is fine */
+
+/* Initial values of all parameters, flat, in order: a pure function of (model, seed). */
+void model_init_params(const struct model *m, uint64_t seed, float *flat);
+
+#endif

@@ -1,0 +1,233 @@
+/* worker/model/model_graph.c - which layers a model file has, which reads which, and the order in
+ * which they are executed: each as early as what it reads and what it is `after` allows, else as in
+ * the file, so that a file in which each layer reads the one before keeps its order. */
+#include "base/log.h"
+#include "worker/model/model_private.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char image[] = "image"; /* what a layer's input is called if it is the model's */
+
+static int is_name(const char *s, size_t bytes)
+{
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+    return n > 0 && n < bytes && s[n] == 0;
+}
+
+enum status model_graph_name(const struct model_reader *r, const char *fallback, char dst[64])
+{
+    const char *name;
+    char shown[80];
+    enum status st;
+    TRY(model_json_string(r, "name", fallback, &name));
+    if (!is_name(name, 64))
+        return model_json_fail(r, "name",
+                               "\"name\" is \"%s\", but must be 1 to 63 letters, digits, '_', '.' "
+                               "or '-'",
+                               model_json_printable(shown, sizeof shown, name));
+    snprintf(dst, 64, "%s", name);
+done:
+    return st;
+}
+
+/* The type and the name of a layer, so that errors and other layers can name it. */
+static enum status read_node(struct model_reader *r, int count[LAYER_N_KINDS])
+{
+    struct model_node *node = &r->nodes[r->layer];
+    char fallback[64], shown[64], hint[96];
+    const char *type;
+    enum status st;
+    node->place = -1;
+    if (!json_is_object(r->obj))
+        return model_json_fail(r, NULL, "must be an object such as {\"type\": \"relu\"}");
+    TRY(model_json_string(r, "type", NULL, &type));
+    node->kind = model_layers_kind(type);
+    if (node->kind == LAYER_N_KINDS)
+        return model_json_fail(r, "type", "unknown layer type \"%s\"%s (known: %s)",
+                               model_json_printable(shown, sizeof shown, type),
+                               model_json_suggest(type, model_layers_types(), hint, sizeof hint),
+                               model_layers_types());
+    node->type = type;
+    snprintf(fallback, sizeof fallback, "%s%d", type, ++count[node->kind]);
+    TRY(model_graph_name(r, fallback, node->name));
+    if (strcmp(node->name, image) == 0)
+        return model_json_fail(r, "name",
+                               "\"image\" is what the model's input is called; take "
+                               "another name");
+    for (int i = 0; i < r->layer; i++) {
+        if (strcmp(r->nodes[i].name, node->name) == 0)
+            return model_json_fail(r, "name", "layer %d in line %d has this name already", i + 1,
+                                   model_json_line(r, i, "name"));
+    }
+    TRY(model_layers_check_keys(r, node->kind));
+done:
+    return st;
+}
+
+static enum status unknown_name(const struct model_reader *r, const char *key, const char *name)
+{
+    char shown[80], hint[96] = "";
+    size_t bytes = 64 * ((size_t)r->n_nodes + 1), used;
+    char *known = malloc(bytes);
+    if (known) {
+        used = (size_t)snprintf(known, bytes, "%s", image);
+        for (int i = 0; i < r->n_nodes; i++)
+            used += (size_t)snprintf(known + used, bytes - used, " %s", r->nodes[i].name);
+        model_json_suggest(name, known, hint, sizeof hint);
+    }
+    free(known);
+    return model_json_fail(r, key,
+                           "\"%s\": there is no layer \"%s\"%s (layers go by their "
+                           "\"name\", or by type and number as in \"relu1\"; the model's "
+                           "input is \"image\")",
+                           key, model_json_printable(shown, sizeof shown, name), hint);
+}
+
+static enum status find(const struct model_reader *r, const char *key, const char *name, int *out)
+{
+    if (strcmp(name, image) == 0) {
+        *out = LAYER_INPUT_IMAGE;
+        return ST_OK;
+    }
+    for (int i = 0; i < r->n_nodes; i++) {
+        if (strcmp(r->nodes[i].name, name) == 0) {
+            *out = i;
+            return ST_OK;
+        }
+    }
+    return unknown_name(r, key, name);
+}
+
+/* A list of `bounds` names. */
+static enum status read_names(const struct model_reader *r, const char *key, const int bounds[2],
+                              int *out, int *n_out)
+{
+    const json_t *v = json_object_get(r->obj, key);
+    size_t n = json_array_size(v); /* 0 for what is no list */
+    int good = n >= (size_t)bounds[0] && n <= (size_t)bounds[1];
+    enum status st = ST_OK;
+    for (size_t k = 0; good && k < n; k++)
+        good = json_is_string(json_array_get(v, k));
+    if (!good)
+        return model_json_fail(r, v ? key : NULL,
+                               "\"%s\" must be a list of %d to %d names of layers", key, bounds[0],
+                               bounds[1]);
+    for (size_t k = 0; k < n; k++)
+        TRY(find(r, key, json_string_value(json_array_get(v, k)), &out[k]));
+    *n_out = (int)n;
+done:
+    return st;
+}
+
+static enum status read_edges(struct model_reader *r)
+{
+    static const int inputs_bounds[2] = {2, LAYER_MAX_INPUTS},
+                     after_bounds[2] = {1, MODEL_MAX_AFTER};
+    struct model_node *node = &r->nodes[r->layer];
+    const char *name;
+    enum status st = ST_OK;
+    if (node->kind == LAYER_ADD || node->kind == LAYER_CONCAT) {
+        TRY(read_names(r, "inputs", inputs_bounds, node->input, &node->n_inputs));
+    } else {
+        TRY(model_json_string(r, "input", r->layer > 0 ? r->nodes[r->layer - 1].name : image,
+                              &name));
+        TRY(find(r, "input", name, &node->input[0]));
+        node->n_inputs = 1;
+    }
+    if (json_object_get(r->obj, "after"))
+        TRY(read_names(r, "after", after_bounds, node->after, &node->n_after));
+    for (int k = 0; k < node->n_after; k++) {
+        if (node->after[k] < 0)
+            return model_json_fail(r, "after",
+                                   "\"after\": the image is always there before; name "
+                                   "layers");
+    }
+    for (int k = 0; k < node->n_inputs; k++) {
+        if (node->input[k] >= 0)
+            r->nodes[node->input[k]].n_readers++;
+    }
+done:
+    return st;
+}
+
+enum status model_graph_read(struct model_reader *r, const json_t *layers)
+{
+    int count[LAYER_N_KINDS] = {0};
+    enum status st = ST_OK;
+    for (r->layer = 0; r->layer < r->n_nodes; r->layer++) {
+        r->obj = json_array_get(layers, (size_t)r->layer);
+        TRY(read_node(r, count));
+    }
+    if (r->hidden_units > 0 && count[LAYER_DENSE] < 2) {
+        LOG_E("model %s has no hidden dense layer whose units --hidden_units=%d could set",
+              r->label, r->hidden_units);
+        return ST_INVALID;
+    }
+    for (r->layer = 0; r->layer < r->n_nodes; r->layer++) {
+        r->obj = json_array_get(layers, (size_t)r->layer);
+        TRY(read_edges(r));
+    }
+    for (r->layer = 0; r->layer < r->n_nodes - 1; r->layer++) {
+        if (r->nodes[r->layer].n_readers == 0)
+            return model_json_fail(r, NULL,
+                                   "no layer reads what it gives: name it as the input of "
+                                   "another, or take it away");
+    }
+done:
+    return st;
+}
+
+/* A layer that this one waits for and that has no place yet; -1: none. */
+static int waits_for(const struct model_reader *r, int i, int *reads)
+{
+    const struct model_node *node = &r->nodes[i];
+    for (int k = 0; k < node->n_inputs + node->n_after; k++) {
+        int before = k < node->n_inputs ? node->input[k] : node->after[k - node->n_inputs];
+        *reads = k < node->n_inputs;
+        if (before >= 0 && r->nodes[before].place < 0)
+            return before;
+    }
+    return -1;
+}
+
+/* All layers without a place wait for one another, or for some that do. */
+static enum status circle(struct model_reader *r)
+{
+    char text[600] = "";
+    int at = 0, first, reads;
+    size_t used = 0;
+    while (r->nodes[at].place >= 0)
+        at++;
+    for (int i = 0; i < r->n_nodes; i++) /* after as many steps one is in the circle */
+        at = waits_for(r, at, &reads);
+    first = at;
+    for (int i = waits_for(r, at, &reads); i != at; i = waits_for(r, i, &reads))
+        first = i < first ? i : first;
+    at = r->layer = first;
+    do {
+        int before = waits_for(r, at, &reads);
+        if (used + 160 > sizeof text) {
+            snprintf(text + used, sizeof text - used, "..., ");
+            break;
+        }
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s %s %s, ", r->nodes[at].name,
+                                 reads ? "reads" : "is after", r->nodes[before].name);
+        at = before;
+    } while (at != first);
+    return model_json_fail(r, NULL, "waits for itself: %stake one of these away", text);
+}
+
+enum status model_graph_sort(struct model_reader *r)
+{
+    int reads;
+    for (int place = 0; place < r->n_nodes; place++) {
+        int i = 0;
+        while (i < r->n_nodes && (r->nodes[i].place >= 0 || waits_for(r, i, &reads) >= 0))
+            i++;
+        if (i == r->n_nodes)
+            return circle(r);
+        r->nodes[i].place = place;
+    }
+    return ST_OK;
+}

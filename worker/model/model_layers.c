@@ -1,0 +1,327 @@
+/* worker/model/model_layers.c - one builder per layer type: keys, shapes, parameters.
+ * Shapes follow TensorFlow. "same": out = ceil(in / stride), the padding needed is split with the
+ * odd row or column behind; "valid": out = (in - kernel) / stride + 1, no padding. */
+#include "worker/model/model_private.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct layer_type {
+    const char *name;
+    const char *keys; /* all that it knows */
+    enum status (*build)(struct model_reader *r, struct layer *l);
+};
+
+static const char *shape_text(const struct shape *s, char *dst, size_t bytes)
+{
+    size_t n = (size_t)snprintf(dst, bytes, "(");
+    for (int i = 0; i < s->n_dims && n < bytes; i++)
+        n += (size_t)snprintf(dst + n, bytes - n, "%s%lld", i ? ", " : "", (long long)s->dim[i]);
+    if (n < bytes)
+        snprintf(dst + n, bytes - n, ")");
+    return dst;
+}
+
+/* Whose output the layer's k-th input is. */
+static const char *giver_text(const struct model_reader *r, int k, char *dst, size_t bytes)
+{
+    int giver = r->nodes[r->layer].input[k];
+    if (giver < 0)
+        snprintf(dst, bytes, "the input");
+    else
+        snprintf(dst, bytes, "layer %d '%s'", giver + 1, r->nodes[giver].name);
+    return dst;
+}
+
+static const struct shape *input_shape(const struct model_reader *r, const struct layer *l, int k)
+{
+    return l->input[k] < 0 ? &r->m->input : &r->m->layers[l->input[k]].out;
+}
+
+/* n_dims: 1 for a flat input, 3 for (C, H, W). */
+static enum status need_dims(const struct model_reader *r, const struct layer *l, int n_dims)
+{
+    char shape[96], giver[96];
+    if (l->in.n_dims == n_dims)
+        return ST_OK;
+    return model_json_fail(r, NULL, "needs %s, but %s gives %s: %s",
+                           n_dims == 1 ? "a flat input" : "an input of (channels, height, width)",
+                           giver_text(r, 0, giver, sizeof giver),
+                           shape_text(&l->in, shape, sizeof shape),
+                           n_dims == 1 ? "put a flatten before it" : "put it before the flatten");
+}
+
+/* Takes the next parameter number for <layer>/<suffix>. */
+static enum status add_param(struct model_reader *r, struct layer *l, const char *suffix,
+                             const struct shape *shape, struct model_init init)
+{
+    struct model *m = r->m;
+    int64_t total = shape_elems(shape);
+    for (int i = 0; i < m->n_params && total >= 0; i++)
+        total += shape_elems(&m->params[i].shape);
+    if (total < 0 || total > MODEL_MAX_PARAM_ELEMS)
+        return model_json_fail(r, NULL, "with its %s the model has more than 2^31 parameters",
+                               suffix);
+    char name[128];
+    snprintf(name, sizeof name, "%s/%s", l->name, suffix);
+    char *copy = strdup(name);
+    if (!copy)
+        return ST_NOMEM;
+    m->params[m->n_params] = (struct net_param){
+        .name = copy, .shape = *shape, .rule = PARAM_TRAINED, .n_elems = shape_elems(shape)};
+    m->inits[m->n_params] = init;
+    l->param[l->n_params++] = m->n_params++;
+    return ST_OK;
+}
+
+static enum status add_bias(struct model_reader *r, struct layer *l, int64_t n)
+{
+    static const double bounds[2] = {-1e6, 1e6}, zero = 0;
+    struct model_init init = {INIT_CONSTANT, 0};
+    enum status st;
+    TRY(model_json_double(r, "bias_init", bounds, &zero, &init.scale));
+    TRY(add_param(r, l, "biases", &(struct shape){1, {n}}, init));
+done:
+    return st;
+}
+
+/* kernel, stride, padding, and from them the output's height and width. */
+static enum status read_window(struct model_reader *r, struct layer *l, int is_pool)
+{
+    static const int one[2] = {1, 1};
+    const char *padding;
+    enum status st;
+    TRY(model_json_pair(r, "kernel", NULL, l->kernel));
+    TRY(model_json_pair(r, "stride", is_pool ? l->kernel : one, l->stride));
+    TRY(model_json_string(r, "padding", "valid", &padding));
+    int same = strcmp(padding, "same") == 0;
+    if (!same && strcmp(padding, "valid") != 0) {
+        char shown[48];
+        return model_json_fail(r, "padding",
+                               "\"padding\" is \"%s\", but must be \"same\" or \"valid\"",
+                               model_json_printable(shown, sizeof shown, padding));
+    }
+    for (int i = 0; i < 2; i++) {
+        int64_t in = l->in.dim[1 + i], k = l->kernel[i], s = l->stride[i];
+        if (!same && k > in)
+            return model_json_fail(r, "kernel",
+                                   "the %dx%d kernel does not fit in an input of %lldx%lld; make "
+                                   "it smaller or set \"padding\" to \"same\"",
+                                   l->kernel[0], l->kernel[1], (long long)l->in.dim[1],
+                                   (long long)l->in.dim[2]);
+        int64_t out = same ? (in + s - 1) / s : (in - k) / s + 1;
+        int64_t pad = same ? (out - 1) * s + k - in : 0;
+        pad = pad > 0 ? pad : 0;
+        l->pad_lo[i] = (int)(pad / 2);
+        l->pad_hi[i] = (int)(pad - pad / 2);
+        l->out.dim[1 + i] = out;
+    }
+done:
+    return st;
+}
+
+static enum status build_conv2d(struct model_reader *r, struct layer *l)
+{
+    static const int64_t bounds[2] = {1, MODEL_MAX_DIM};
+    struct model_init init;
+    int64_t filters;
+    enum status st;
+    TRY(need_dims(r, l, 3));
+    TRY(model_json_int(r, "filters", bounds, NULL, &filters));
+    l->out = (struct shape){3, {filters, 0, 0}};
+    TRY(read_window(r, l, 0));
+    double cells = (double)l->kernel[0] * l->kernel[1];
+    TRY(model_init_read(r, "init", cells * (double)l->in.dim[0], cells * (double)filters, &init));
+    TRY(add_param(r, l, "weights",
+                  &(struct shape){4, {filters, l->in.dim[0], l->kernel[0], l->kernel[1]}}, init));
+    TRY(add_bias(r, l, filters));
+done:
+    return st;
+}
+
+static enum status build_pool(struct model_reader *r, struct layer *l)
+{
+    enum status st;
+    TRY(need_dims(r, l, 3));
+    l->out = l->in;
+    TRY(read_window(r, l, 1));
+done:
+    return st;
+}
+
+static enum status build_dense(struct model_reader *r, struct layer *l)
+{
+    static const int64_t bounds[2] = {1, MODEL_MAX_DIM};
+    struct model_init init;
+    int64_t units;
+    enum status st;
+    TRY(need_dims(r, l, 1));
+    TRY(model_json_int(r, "units", bounds, NULL, &units));
+    if (r->hidden_units > 0) {
+        units = r->hidden_units;
+        r->hidden_units = 0;
+    }
+    l->out = (struct shape){1, {units}};
+    TRY(model_init_read(r, "init", (double)l->in.dim[0], (double)units, &init));
+    TRY(add_param(r, l, "weights", &(struct shape){2, {units, l->in.dim[0]}}, init));
+    TRY(add_bias(r, l, units));
+done:
+    return st;
+}
+
+static enum status build_same_shape(struct model_reader *r, struct layer *l)
+{
+    (void)r;
+    l->out = l->in;
+    return ST_OK;
+}
+
+static enum status build_dropout(struct model_reader *r, struct layer *l)
+{
+    static const double bounds[2] = {0, 0.99};
+    double rate;
+    enum status st;
+    TRY(model_json_double(r, "rate", bounds, NULL, &rate));
+    l->rate = (float)rate;
+    l->out = l->in;
+done:
+    return st;
+}
+
+static enum status build_batch_norm(struct model_reader *r, struct layer *l)
+{
+    static const double epsilon_bounds[2] = {1e-8, 1}, epsilon_default = 1e-5;
+    static const double momentum_bounds[2] = {0, 1}, momentum_default = 0.9;
+    static const struct model_init zero = {INIT_CONSTANT, 0}, one = {INIT_CONSTANT, 1};
+    const struct shape shape = {1, {l->in.dim[0]}};
+    double epsilon, momentum;
+    enum status st;
+    TRY(model_json_double(r, "epsilon", epsilon_bounds, &epsilon_default, &epsilon));
+    TRY(model_json_double(r, "momentum", momentum_bounds, &momentum_default, &momentum));
+    l->epsilon = (float)epsilon;
+    l->out = l->in;
+    TRY(add_param(r, l, "gamma", &shape, one));
+    TRY(add_param(r, l, "beta", &shape, zero));
+    TRY(add_param(r, l, "moving_mean", &shape, zero));
+    TRY(add_param(r, l, "moving_variance", &shape, one));
+    for (int i = 2; i < 4; i++) {
+        r->m->params[l->param[i]].rule = PARAM_AVERAGE;
+        r->m->params[l->param[i]].keep = (float)momentum;
+    }
+done:
+    return st;
+}
+
+static enum status build_flatten(struct model_reader *r, struct layer *l)
+{
+    (void)r;
+    l->out = (struct shape){1, {shape_elems(&l->in)}};
+    return ST_OK;
+}
+
+static enum status build_softmax(struct model_reader *r, struct layer *l)
+{
+    char giver[96];
+    enum status st;
+    if (r->layer + 1 != r->m->n_layers)
+        return model_json_fail(r, NULL, "must be the last layer, but is layer %d of %d",
+                               r->layer + 1, r->m->n_layers);
+    TRY(need_dims(r, l, 1));
+    if (l->in.dim[0] != r->m->classes)
+        return model_json_fail(r, NULL,
+                               "%s gives %lld values, but \"classes\" is %d: give the last dense "
+                               "layer %d units",
+                               giver_text(r, 0, giver, sizeof giver), (long long)l->in.dim[0],
+                               r->m->classes, r->m->classes);
+    l->out = l->in;
+done:
+    return st;
+}
+
+/* The inputs of add and concat: of one number of dimensions, and from the `from`-th on of one
+ * size. */
+static enum status need_same(const struct model_reader *r, const struct layer *l, int from)
+{
+    char shapes[2][96], givers[2][96];
+    for (int k = 1; k < l->n_inputs; k++) {
+        const struct shape *s = input_shape(r, l, k);
+        int same = s->n_dims == l->in.n_dims;
+        for (int i = from; same && i < s->n_dims; i++)
+            same = s->dim[i] == l->in.dim[i];
+        if (!same)
+            return model_json_fail(r, "inputs", "%s gives %s, but %s gives %s: %s",
+                                   giver_text(r, 0, givers[0], sizeof givers[0]),
+                                   shape_text(&l->in, shapes[0], sizeof shapes[0]),
+                                   giver_text(r, k, givers[1], sizeof givers[1]),
+                                   shape_text(s, shapes[1], sizeof shapes[1]),
+                                   from == 0 ? "add needs inputs of one shape"
+                                             : "concat needs inputs of one height and width");
+    }
+    return ST_OK;
+}
+
+static enum status build_add(struct model_reader *r, struct layer *l)
+{
+    l->out = l->in;
+    return need_same(r, l, 0);
+}
+
+static enum status build_concat(struct model_reader *r, struct layer *l)
+{
+    l->out = l->in;
+    for (int k = 1; k < l->n_inputs; k++)
+        l->out.dim[0] += input_shape(r, l, k)->dim[0];
+    return need_same(r, l, 1);
+}
+
+#define COMMON "type name comment device after"
+#define ONE COMMON " input"
+static const struct layer_type layer_types[LAYER_N_KINDS] = {
+    [LAYER_CONV2D] = {"conv2d", ONE " filters kernel stride padding init bias_init", build_conv2d},
+    [LAYER_MAX_POOL] = {"max_pool", ONE " kernel stride padding", build_pool},
+    [LAYER_AVG_POOL] = {"avg_pool", ONE " kernel stride padding", build_pool},
+    [LAYER_DENSE] = {"dense", ONE " units init bias_init", build_dense},
+    [LAYER_RELU] = {"relu", ONE, build_same_shape},
+    [LAYER_DROPOUT] = {"dropout", ONE " rate", build_dropout},
+    [LAYER_BATCH_NORM] = {"batch_norm", ONE " epsilon momentum", build_batch_norm},
+    [LAYER_FLATTEN] = {"flatten", ONE, build_flatten},
+    [LAYER_SOFTMAX_XENT] = {"softmax_cross_entropy", ONE, build_softmax},
+    [LAYER_ADD] = {"add", COMMON " inputs", build_add},
+    [LAYER_CONCAT] = {"concat", COMMON " inputs", build_concat},
+};
+
+enum layer_kind model_layers_kind(const char *type)
+{
+    enum layer_kind kind = 0;
+    while (kind < LAYER_N_KINDS && strcmp(type, layer_types[kind].name) != 0)
+        kind++;
+    return kind;
+}
+
+const char *model_layers_types(void)
+{
+    return "conv2d max_pool avg_pool dense relu dropout batch_norm flatten softmax_cross_entropy "
+           "add concat";
+}
+
+enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind)
+{
+    char owner[64];
+    const char *name = layer_types[kind].name;
+    snprintf(owner, sizeof owner, "%s %s", strchr("aeiou", name[0]) ? "an" : "a", name);
+    return model_json_check_keys(r, owner, layer_types[kind].keys);
+}
+
+enum status model_layers_read(struct model_reader *r, struct layer *l)
+{
+    char shape[96];
+    enum status st;
+    l->in = *input_shape(r, l, 0);
+    TRY(layer_types[l->kind].build(r, l));
+    int64_t n = shape_elems(&l->out);
+    if (n < 0 || n > MODEL_MAX_OUTPUT)
+        return model_json_fail(r, NULL, "its output %s is larger than 2^28 values a sample",
+                               shape_text(&l->out, shape, sizeof shape));
+done:
+    return st;
+}

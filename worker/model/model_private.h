@@ -1,0 +1,100 @@
+/* worker/model/model_private.h - what the files model*.c share; nobody else includes it.
+ * A struct model_reader walks the JSON tree that jansson made of the text. jansson keeps no line
+ * numbers, so an error finds its line by scanning the text again (model_json_line); that costs only
+ * who made a mistake. Everything is bounded before memory is taken (I9). */
+#ifndef WORKER_MODEL_MODEL_PRIVATE_H
+#define WORKER_MODEL_MODEL_PRIVATE_H
+#include "worker/model/model.h"
+#include <jansson.h>
+
+enum {
+    MODEL_MAX_DIM = 65536,      /* filters, units, input extents */
+    MODEL_MAX_WINDOW = 1024,    /* kernel and stride */
+    MODEL_MAX_BYTES = 1 << 20,  /* of a model file */
+    MODEL_MAX_OUTPUT = 1 << 28, /* elements of one layer's output, one sample */
+    MODEL_MAX_CLASSES = 256,    /* labels are bytes */
+    MODEL_MAX_AFTER = 16,       /* names in one layer's "after" */
+};
+#define MODEL_MAX_PARAM_ELEMS ((int64_t)1 << 31)
+
+enum model_init_kind { INIT_CONSTANT, INIT_UNIFORM, INIT_NORMAL, INIT_TRUNCATED_NORMAL };
+
+/* The fans of glorot and he are already in the scale. */
+struct model_init {
+    enum model_init_kind kind;
+    double scale; /* constant: the value; uniform: the limit; normals: the standard deviation */
+};
+
+/* A layer as the file has it: its name, and the layers that come before it. Layers are meant by
+ * their positions in the file here, as in errors; in a struct model by their places in the order of
+ * execution. */
+struct model_node {
+    char name[64];
+    const char *type; /* borrowed from the tree */
+    enum layer_kind kind;
+    int n_inputs, input[LAYER_MAX_INPUTS]; /* or LAYER_INPUT_IMAGE */
+    int n_after, after[MODEL_MAX_AFTER];
+    int n_readers;
+    int place; /* in the order of execution; -1: none yet */
+};
+
+struct model_reader {
+    const char *text;
+    size_t bytes;
+    const char *label; /* the file, in errors */
+    int hidden_units;
+    json_t *obj;        /* the object being read: the root, a layer, or an initialiser */
+    const char *within; /* key of obj when it is an initialiser; else NULL */
+    int layer;          /* position in the file of the layer being read; -1: the top */
+    int n_nodes;
+    struct model_node *nodes; /* [n_nodes] by position in the file */
+    struct model *m;
+};
+
+/* model_json.c: typed access to r->obj, with errors that name file, line, layer and key. */
+
+/* Logs the error with its place (key NULL: the layer's first line) and returns ST_INVALID. */
+enum status model_json_fail(const struct model_reader *r, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Line of layers[layer] (layer < 0: of the top), or of `key` in it; 1 if it cannot be found. */
+int model_json_line(const struct model_reader *r, int layer, const char *key);
+/* Copies s with what is not printable ASCII replaced by '?', cut to fit. Returns dst. */
+const char *model_json_printable(char *dst, size_t bytes, const char *s);
+/* ", did you mean X?" for the word of a list "a b c" nearest to `word`; "" if none is near. */
+const char *model_json_suggest(const char *word, const char *list, char *dst, size_t bytes);
+/* Fails on the first key of r->obj that is not in the list "a b c". */
+enum status model_json_check_keys(const struct model_reader *r, const char *owner,
+                                  const char *list);
+/* A missing key gives *fallback, or an error where fallback is NULL. */
+enum status model_json_int(const struct model_reader *r, const char *key, const int64_t bounds[2],
+                           const int64_t *fallback, int64_t *out);
+enum status model_json_double(const struct model_reader *r, const char *key, const double bounds[2],
+                              const double *fallback, double *out);
+/* A whole number, or a list of two: height, width. */
+enum status model_json_pair(const struct model_reader *r, const char *key, const int *fallback,
+                            int out[2]);
+/* Borrowed from the tree; NULL fallback: the key must be there. */
+enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,
+                              const char **out);
+
+/* model_init.c: the initialiser under `key` of r->obj; missing: glorot_uniform. */
+enum status model_init_read(struct model_reader *r, const char *key, double fan_in, double fan_out,
+                            struct model_init *out);
+
+/* model_graph.c: fills r->nodes from the list of layers: names, types, keys, who reads whom; then
+ * puts them in the order of execution: each as early as it can be, the file's order else. */
+enum status model_graph_read(struct model_reader *r, const json_t *layers);
+enum status model_graph_sort(struct model_reader *r);
+/* 1 to 63 letters, digits, '_', '.', '-'. */
+enum status model_graph_name(const struct model_reader *r, const char *fallback, char dst[64]);
+
+/* model_layers.c: reads r->obj, a layer, into l; its name and inputs are set, and the layers that
+ * it reads are there; adds its parameters. */
+enum status model_layers_read(struct model_reader *r, struct layer *l);
+/* Fails on a key of r->obj that a layer of this kind does not have. */
+enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind);
+/* Kind of a type's name, or LAYER_N_KINDS; all names, "conv2d max_pool ...". */
+enum layer_kind model_layers_kind(const char *type);
+const char *model_layers_types(void);
+
+#endif

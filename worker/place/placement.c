@@ -1,0 +1,305 @@
+/* worker/place/placement.c - see placement.h.
+ *
+ * DESIGN. Each layer gets a spot: the device, and for the log who put it there. A spot says OWN
+ * where it is the tower's own device, so that one placement serves all towers; only a tower that
+ * spans devices has spots on GPUs by number. */
+#include "worker/place/placement.h"
+#include "base/log.h"
+#include "worker/place/placement_rules.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OWN = -2, SHOWN_NAMES = 600, NAME_SIZE = 32 };
+
+enum decider { BY_DEFAULT, BY_RULE, BY_MODEL, BY_INPUT };
+
+struct spot {
+    int device; /* OWN, PLACEMENT_CPU or a GPU's number */
+    enum decider by;
+    int index;   /* BY_RULE: of the rule; BY_INPUT: of the layer that is read */
+    int is_soft; /* it wanted another */
+};
+
+struct placement {
+    struct placement_request r;
+    struct placement_rules rules;
+    struct spot *spots; /* [n_layers] */
+    int spans;
+    int turn; /* of round_robin: layers placed so far */
+};
+
+/* "/device:GPU:0". Returns dst. */
+static const char *device_name(int device, char dst[NAME_SIZE])
+{
+    if (device < 0)
+        snprintf(dst, NAME_SIZE, "/device:CPU:0");
+    else
+        snprintf(dst, NAME_SIZE, "/device:GPU:%d", device);
+    return dst;
+}
+
+enum status placement_check(const char *rules)
+{
+    struct placement_rules r;
+    enum status st = placement_rules_read(rules, &r);
+    if (st == ST_OK)
+        placement_rules_free(&r);
+    return st;
+}
+
+/* The first layer that `layer` reads; -1: none, only the image. */
+static int first_input(const struct placement *p, int layer)
+{
+    const struct layer *l = &p->r.layers[layer];
+    for (int k = 0; k < l->n_inputs; k++)
+        if (l->input[k] != LAYER_INPUT_IMAGE)
+            return l->input[k];
+    return -1;
+}
+
+static void devices_text(const struct placement *p, char *dst, size_t bytes)
+{
+    size_t n = (size_t)snprintf(dst, bytes, "there are /device:CPU:0");
+    for (int i = 0; i < p->r.n_gpus && n < bytes; i++)
+        n += (size_t)snprintf(dst + n, bytes - n, ", /device:GPU:%d", i);
+}
+
+static const char *names_text(const struct placement *p, char *dst, size_t bytes)
+{
+    size_t n = 0;
+    dst[0] = '\0';
+    for (int i = 0; i < p->r.n_layers; i++) {
+        if (n + sizeof p->r.layers[i].name + 8 > bytes) {
+            snprintf(dst + n, bytes - n, ", ...");
+            break;
+        }
+        n += (size_t)snprintf(dst + n, bytes - n, "%s%s", i ? ", " : "", p->r.layers[i].name);
+    }
+    return dst;
+}
+
+/* A rule that decides nothing is misspelt, or stands behind one that takes all it is meant for. */
+static enum status check_rules(const struct placement *p)
+{
+    char names[SHOWN_NAMES];
+    for (int i = 0; i < p->rules.n; i++) {
+        const struct placement_rule *rule = &p->rules.rule[i];
+        int fits = -1, decides = 0;
+        for (int k = 0; k < p->r.n_layers; k++) {
+            if (!placement_rule_fits(rule, p->r.layers[k].name))
+                continue;
+            fits = k;
+            decides |= placement_rules_find(&p->rules, p->r.layers[k].name) == i;
+        }
+        if (decides)
+            continue;
+        if (fits < 0)
+            LOG_E("--placement: the rule '%.60s=%.60s' fits no layer; the layers are %s",
+                  rule->pattern, rule->device, names_text(p, names, sizeof names));
+        else
+            LOG_E("--placement: the rule '%.60s=%.60s' decides nothing: the rules before it take "
+                  "all its layers, as '%.60s' takes '%s'; the first that fits counts, so put it "
+                  "before them",
+                  rule->pattern, rule->device,
+                  p->rules.rule[placement_rules_find(&p->rules, p->r.layers[fits].name)].pattern,
+                  p->r.layers[fits].name);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+/* What is said of a layer, by whom, and how it was written. */
+static enum status layer_want(struct placement *p, int layer, struct placement_want *want,
+                              const char **text)
+{
+    struct spot *spot = &p->spots[layer];
+    const char *device = p->r.device ? p->r.device[layer] : NULL;
+    int i = placement_rules_find(&p->rules, p->r.layers[layer].name);
+    *want = (struct placement_want){PLACEMENT_ANYWHERE, 0};
+    *text = NULL;
+    if (i >= 0) {
+        *want = p->rules.rule[i].want;
+        *text = p->rules.rule[i].device;
+        spot->by = BY_RULE;
+        spot->index = i;
+    } else if (device) {
+        if (!placement_want_read(device, want)) {
+            LOG_E("layer '%s': \"device\": \"%.60s\" of the model file is no device; "
+                  "write " PLACEMENT_SPELLINGS,
+                  p->r.layers[layer].name, device);
+            return ST_INVALID;
+        }
+        *text = device;
+        spot->by = BY_MODEL;
+    }
+    return ST_OK;
+}
+
+static const char *decider_text(const struct placement *p, const struct spot *spot, char *dst,
+                                size_t bytes)
+{
+    const char *soft = spot->is_soft ? "; by --allow_soft_placement" : "";
+    if (spot->by == BY_RULE)
+        snprintf(dst, bytes, "rule '%.60s=%.60s'%s", p->rules.rule[spot->index].pattern,
+                 p->rules.rule[spot->index].device, soft);
+    else if (spot->by == BY_MODEL)
+        snprintf(dst, bytes, "model file%s", soft);
+    else if (spot->by == BY_INPUT)
+        snprintf(dst, bytes, "default: where '%s' lies", p->r.layers[spot->index].name);
+    else
+        snprintf(dst, bytes, "default");
+    return dst;
+}
+
+/* What was asked for (text) is not there: why, and what would fix it. */
+static enum status unplaced(struct placement *p, int layer, const char *text, const char *why,
+                            const char *fix)
+{
+    char who[200];
+    struct spot *spot = &p->spots[layer];
+    const char *name = p->r.layers[layer].name;
+    decider_text(p, spot, who, sizeof who);
+    spot->device = OWN;
+    spot->is_soft = 1;
+    if (p->r.soft) {
+        LOG_W("layer '%s' cannot be placed on %.60s (%s): %s; it goes to its tower's own device",
+              name, text, who, why);
+        return ST_OK;
+    }
+    LOG_E("layer '%s' cannot be placed on %.60s (%s): %s; %s, and --allow_soft_placement lets the "
+          "layer go where it can",
+          name, text, who, why, fix);
+    return ST_INVALID;
+}
+
+static enum status missing(struct placement *p, int layer, const char *text)
+{
+    char why[SHOWN_NAMES];
+    devices_text(p, why, sizeof why);
+    return unplaced(p, layer, text, why, "--gpus decides how many GPUs there are");
+}
+
+/* Where nothing is said. */
+static void place_by_default(struct placement *p, int layer)
+{
+    int input = first_input(p, layer);
+    struct spot *spot = &p->spots[layer];
+    spot->device = OWN;
+    if (p->r.layers[layer].n_params > 0 || input < 0)
+        return;
+    spot->device = p->spots[input].device;
+    if (spot->by == BY_DEFAULT) {
+        spot->by = BY_INPUT;
+        spot->index = input;
+    }
+}
+
+static enum status place(struct placement *p, int layer)
+{
+    struct placement_want want;
+    const char *text;
+    struct spot *spot = &p->spots[layer];
+    enum status st = layer_want(p, layer, &want, &text);
+    if (st != ST_OK)
+        return st;
+    switch (want.kind) {
+    case PLACEMENT_ON_CPU:
+        spot->device = PLACEMENT_CPU;
+        return want.index == 0 ? ST_OK : missing(p, layer, text);
+    case PLACEMENT_ON_OWN_GPU:
+        spot->device = OWN;
+        return p->r.n_gpus > 0 ? ST_OK : missing(p, layer, text);
+    case PLACEMENT_ON_GPU:
+        spot->device = want.index;
+        if (want.index >= p->r.n_gpus)
+            return missing(p, layer, text);
+        p->spans = 1;
+        return ST_OK;
+    case PLACEMENT_ROUND_ROBIN:
+        if (p->r.layers[layer].n_params == 0 || p->r.n_gpus < 2) {
+            place_by_default(p, layer);
+            return ST_OK;
+        }
+        spot->device = p->turn++ % p->r.n_gpus;
+        p->spans = 1;
+        return ST_OK;
+    default:
+        place_by_default(p, layer);
+        return ST_OK;
+    }
+}
+
+/* A tower on the CPU beside towers on GPUs cannot have a layer on "its own GPU". */
+static enum status check_cpu_towers(struct placement *p)
+{
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < p->r.n_layers && p->r.cpu_towers && !p->spans; i++) {
+        struct placement_want want;
+        const char *text;
+        st = layer_want(p, i, &want, &text);
+        if (st == ST_OK && want.kind == PLACEMENT_ON_OWN_GPU && p->r.n_gpus > 0)
+            st = unplaced(p, i, text, "a tower on the CPU has no GPU of its own",
+                          "leaving out --towers leaves those out");
+    }
+    return st;
+}
+
+enum status placement_create(const struct placement_request *r, struct placement **out)
+{
+    enum status st = ST_OK;
+    struct placement *p = calloc(1, sizeof *p);
+    if (p)
+        p->spots = calloc((size_t)r->n_layers, sizeof *p->spots);
+    if (!p || !p->spots) {
+        LOG_E("out of memory for the placement of %d layers", r->n_layers);
+        TRY(ST_NOMEM);
+    }
+    p->r = *r;
+    TRY(placement_rules_read(r->rules, &p->rules));
+    TRY(check_rules(p));
+    for (int i = 0; i < r->n_layers; i++)
+        TRY(place(p, i));
+    TRY(check_cpu_towers(p));
+done:
+    if (st == ST_OK)
+        *out = p;
+    else
+        placement_destroy(p);
+    return st;
+}
+
+void placement_destroy(struct placement *p)
+{
+    if (!p)
+        return;
+    placement_rules_free(&p->rules);
+    free(p->spots);
+    free(p);
+}
+
+int placement_spans(const struct placement *p)
+{
+    return p->spans;
+}
+
+int placement_device(const struct placement *p, int layer, int own)
+{
+    return p->spots[layer].device == OWN ? own : p->spots[layer].device;
+}
+
+void placement_log(const struct placement *p, int tower, int n_towers, int own)
+{
+    char prefix[32] = "", who[200], device[NAME_SIZE];
+    if (n_towers > 1)
+        snprintf(prefix, sizeof prefix, "tower_%d/", tower);
+    for (int i = 0; i < p->r.n_layers; i++) {
+        const struct layer *l = &p->r.layers[i];
+        const char *what = l->n_params == 0              ? ""
+                           : l->kind == LAYER_BATCH_NORM ? "/gamma"
+                                                         : "/weights";
+        LOG_I("%s%s%s: %s (%s)", prefix, l->name, what,
+              device_name(placement_device(p, i, own), device),
+              decider_text(p, &p->spots[i], who, sizeof who));
+    }
+}

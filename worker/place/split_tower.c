@@ -1,0 +1,330 @@
+/* worker/place/split_tower.c - see split_tower.h.
+ *
+ * DESIGN. Layers are called in their order, whichever stage has them, by one thread; what a device
+ * only queues goes on while the thread calls another. An output is fetched when the first layer
+ * that needs it elsewhere is about to run, not when it is queued, so that devices whose layers do
+ * not depend on each other compute at once. Gradients come back before the giver's backward, from
+ * the stages in their order, so that sums are the same in every run. */
+#include "worker/place/split_tower.h"
+#include "base/aligned.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct stage {
+    const struct backend *backend;
+    struct plan *plan; /* NULL: no layer lies here */
+    int n_layers;      /* of mine */
+    uint8_t *mine;     /* [n_layers of the network] */
+    uint8_t *reads;    /* likewise: outputs of other stages that layers of mine read */
+    uint8_t *has;      /* likewise: those of them that were given in this step */
+};
+
+struct split_tower {
+    struct split_tower_config cfg; /* stage_of: see stage_of() */
+    struct stage *stage;           /* [cfg.n] */
+    float **crossing;    /* [n_layers] batch x elems: the output, later a gradient; NULL where
+                            none crosses */
+    uint8_t *is_fetched; /* [n_layers] the output of this step is in crossing */
+    uint8_t *trains;     /* [n_layers] it or one that it follows from has parameters */
+    int *layer_of_param; /* [n_params] */
+};
+
+static int stage_of(const struct split_tower *s, int layer)
+{
+    return s->cfg.stage_of ? s->cfg.stage_of[layer] : 0;
+}
+
+static struct stage *stage_at(const struct split_tower *s, int layer)
+{
+    return &s->stage[stage_of(s, layer)];
+}
+
+/* Who has what, reads what, and has something to learn. */
+static void note_layers(struct split_tower *s)
+{
+    for (int i = 0; i < s->cfg.plan.n_layers; i++) {
+        const struct layer *l = &s->cfg.plan.layers[i];
+        struct stage *g = stage_at(s, i);
+        g->mine[i] = 1;
+        g->n_layers++;
+        s->trains[i] = l->n_params > 0;
+        for (int k = 0; k < l->n_params; k++)
+            s->layer_of_param[l->param[k]] = i;
+        for (int k = 0; k < l->n_inputs; k++) {
+            int input = l->input[k];
+            if (input == LAYER_INPUT_IMAGE)
+                continue;
+            s->trains[i] |= s->trains[input];
+            g->reads[input] |= stage_at(s, input) != g;
+        }
+    }
+}
+
+static enum status no_memory(const char *what)
+{
+    LOG_E("out of memory for %s", what);
+    return ST_NOMEM;
+}
+
+static enum status take_memory(struct split_tower *s)
+{
+    size_t n_layers = (size_t)s->cfg.plan.n_layers, n_params = (size_t)s->cfg.plan.n_params;
+    s->stage = calloc((size_t)s->cfg.n, sizeof *s->stage);
+    s->crossing = calloc(n_layers, sizeof *s->crossing);
+    s->is_fetched = calloc(n_layers, 1);
+    s->trains = calloc(n_layers, 1);
+    s->layer_of_param = calloc(n_params, sizeof *s->layer_of_param);
+    if (!s->stage || !s->crossing || !s->is_fetched || !s->trains || !s->layer_of_param)
+        return no_memory("a network's lists");
+    for (int i = 0; i < s->cfg.n; i++) {
+        struct stage *g = &s->stage[i];
+        g->backend = s->cfg.device[i].backend;
+        g->mine = calloc(n_layers, 1);
+        g->reads = calloc(n_layers, 1);
+        g->has = calloc(n_layers, 1);
+        if (!g->mine || !g->reads || !g->has)
+            return no_memory("a network's lists");
+    }
+    return ST_OK;
+}
+
+static enum status take_crossings(struct split_tower *s)
+{
+    for (int i = 0; i < s->cfg.plan.n_layers; i++) {
+        const struct layer *l = &s->cfg.plan.layers[i];
+        size_t elems = (size_t)s->cfg.plan.batch * (size_t)shape_elems(&l->out);
+        for (int k = 0; k < s->cfg.n && !s->crossing[i]; k++) {
+            if (!s->stage[k].reads[i])
+                continue;
+            s->crossing[i] = aligned_take(elems * sizeof(float));
+            if (!s->crossing[i])
+                return no_memory("what crosses between devices");
+        }
+    }
+    return ST_OK;
+}
+
+/* A backend that cannot share a network is a matter of the placement. */
+static enum status check_backends(const struct split_tower *s)
+{
+    int trains = !s->cfg.plan.inference_only;
+    for (int i = 0; i < s->cfg.n; i++) {
+        const struct backend *b = s->stage[i].backend;
+        int n_mine = s->stage[i].n_layers;
+        if (n_mine == 0 || n_mine == s->cfg.plan.n_layers)
+            continue;
+        if (b->read_output && b->set_output &&
+            (!trains || (b->set_output_grad && b->read_output_grad)))
+            continue;
+        LOG_E("backend %s cannot compute a part of a network; place all layers on one device",
+              b->name);
+        return ST_UNSUPPORTED;
+    }
+    return ST_OK;
+}
+
+enum status split_tower_create(const struct split_tower_config *cfg, struct split_tower **out)
+{
+    enum status st = ST_OK;
+    struct split_tower *s = calloc(1, sizeof *s);
+    if (!s)
+        return no_memory("a network's lists");
+    s->cfg = *cfg;
+    TRY(take_memory(s));
+    note_layers(s);
+    TRY(check_backends(s));
+    TRY(take_crossings(s));
+    for (int i = 0; i < cfg->n; i++) {
+        if (s->stage[i].n_layers == 0)
+            continue;
+        struct backend_plan_config pc = cfg->plan;
+        pc.device = cfg->device[i].device;
+        pc.n_threads = cfg->device[i].n_threads;
+        pc.precision = cfg->device[i].precision;
+        pc.deterministic = cfg->device[i].deterministic;
+        pc.mine = s->stage[i].n_layers < pc.n_layers ? s->stage[i].mine : NULL;
+        TRY(s->stage[i].backend->plan_create(&pc, &s->stage[i].plan));
+    }
+done:
+    if (st == ST_OK)
+        *out = s;
+    else
+        split_tower_destroy(s);
+    return st;
+}
+
+void split_tower_destroy(struct split_tower *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; s->stage && i < s->cfg.n; i++) {
+        struct stage *g = &s->stage[i];
+        if (g->plan)
+            g->backend->plan_destroy(g->plan);
+        free(g->mine);
+        free(g->reads);
+        free(g->has);
+    }
+    for (int i = 0; s->crossing && i < s->cfg.plan.n_layers; i++)
+        free(s->crossing[i]);
+    free(s->stage);
+    free(s->crossing);
+    free(s->is_fetched);
+    free(s->trains);
+    free(s->layer_of_param);
+    free(s);
+}
+
+size_t split_tower_memory_bytes(const struct split_tower *s)
+{
+    size_t n = 0;
+    for (int i = 0; i < s->cfg.n; i++)
+        n += !s->stage[i].plan ? 0 : s->stage[i].backend->plan_memory_bytes(s->stage[i].plan);
+    return n;
+}
+
+struct plan *split_tower_only_plan(struct split_tower *s)
+{
+    return s->cfg.n == 1 ? s->stage[0].plan : NULL;
+}
+
+enum status split_tower_load_param(struct split_tower *s, int param)
+{
+    struct stage *g = stage_at(s, s->layer_of_param[param]);
+    return g->backend->load_param(g->plan, param);
+}
+
+enum status split_tower_set_input(struct split_tower *s, const uint8_t *const *images,
+                                  const uint8_t *labels, const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < s->cfg.n; i++) {
+        struct stage *g = &s->stage[i];
+        memset(g->has, 0, (size_t)s->cfg.plan.n_layers);
+        if (g->plan)
+            st = g->backend->set_input(g->plan, images, labels, position, n);
+    }
+    memset(s->is_fetched, 0, (size_t)s->cfg.plan.n_layers);
+    return st;
+}
+
+enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
+                                  const uint32_t *item, const uint64_t *position, int n)
+{
+    CHECK(s->cfg.n == 1); /* nothing crosses */
+    return s->stage[0].backend->set_items(s->stage[0].plan, data, item, position, n);
+}
+
+/* Brings the output of `layer` to a stage that reads it, unless it is there. */
+static enum status bring_output(struct split_tower *s, struct stage *to, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    struct stage *from = stage_at(s, layer);
+    if (to->has[layer])
+        return ST_OK;
+    int64_t begin = trace_begin();
+    if (!s->is_fetched[layer])
+        TRY(from->backend->read_output(from->plan, layer, s->crossing[layer]));
+    s->is_fetched[layer] = 1;
+    TRY(to->backend->set_output(to->plan, layer, s->crossing[layer]));
+    to->has[layer] = 1;
+    trace_end(begin, TRACE_CROSS, "output of", s->cfg.plan.layers[layer].name, layer, step);
+done:
+    return st;
+}
+
+/* Waits for what must end before `layer` starts and lies elsewhere; a device does its own work in
+ * the order in which it is called. */
+static enum status wait_for_earlier(struct split_tower *s, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < s->cfg.n_after; i++) {
+        const struct model_after *a = &s->cfg.after[i];
+        const struct stage *g = stage_at(s, a->first);
+        if (a->then != layer || g == stage_at(s, layer) || !g->backend->finish)
+            continue;
+        int64_t begin = trace_begin();
+        TRY(g->backend->finish(g->plan));
+        trace_end(begin, TRACE_CROSS, "end of", s->cfg.plan.layers[a->first].name, a->first, step);
+    }
+done:
+    return st;
+}
+
+static enum status forward(struct split_tower *s, int layer, int train, int64_t step)
+{
+    enum status st = ST_OK;
+    const struct layer *l = &s->cfg.plan.layers[layer];
+    struct stage *g = stage_at(s, layer);
+    for (int k = 0; k < l->n_inputs; k++)
+        if (l->input[k] != LAYER_INPUT_IMAGE && g->reads[l->input[k]])
+            TRY(bring_output(s, g, l->input[k], step));
+    TRY(wait_for_earlier(s, layer, step));
+    int64_t begin = train ? trace_begin() : 0;
+    TRY(g->backend->forward(g->plan, layer, train));
+    trace_end(begin, TRACE_COMPUTE, "forward", l->name, layer, step);
+done:
+    return st;
+}
+
+enum status split_tower_forward(struct split_tower *s, int layer, int64_t step)
+{
+    return forward(s, layer, 1, step);
+}
+
+enum status split_tower_forward_inference(struct split_tower *s, int layer)
+{
+    return forward(s, layer, 0, -1);
+}
+
+/* What the other stages that read the output of `layer` say of its gradient. */
+static enum status bring_gradients(struct split_tower *s, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    struct stage *to = stage_at(s, layer);
+    for (int i = 0; i < s->cfg.n && s->trains[layer]; i++) {
+        struct stage *from = &s->stage[i];
+        if (!from->reads[layer])
+            continue;
+        int64_t begin = trace_begin();
+        TRY(from->backend->read_output_grad(from->plan, layer, s->crossing[layer]));
+        TRY(to->backend->set_output_grad(to->plan, layer, s->crossing[layer]));
+        trace_end(begin, TRACE_CROSS, "gradient of", s->cfg.plan.layers[layer].name, layer, step);
+    }
+done:
+    return st;
+}
+
+enum status split_tower_backward(struct split_tower *s, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    struct stage *g = stage_at(s, layer);
+    TRY(bring_gradients(s, layer, step));
+    int64_t begin = trace_begin();
+    TRY(g->backend->backward(g->plan, layer));
+    trace_end(begin, TRACE_COMPUTE, "backward", s->cfg.plan.layers[layer].name, layer, step);
+done:
+    return st;
+}
+
+enum status split_tower_result(struct split_tower *s, float *loss, int *n_correct)
+{
+    struct stage *g = stage_at(s, s->cfg.plan.n_layers - 1);
+    return g->backend->result(g->plan, loss, n_correct);
+}
+
+int split_tower_grads_are_late(const struct split_tower *s)
+{
+    int late = 0;
+    for (int i = 0; i < s->cfg.n; i++)
+        late |= s->stage[i].plan && s->stage[i].backend->wait_grads;
+    return late;
+}
+
+enum status split_tower_wait_grads(struct split_tower *s, int layer)
+{
+    struct stage *g = stage_at(s, layer);
+    return g->backend->wait_grads ? g->backend->wait_grads(g->plan, layer) : ST_OK;
+}

@@ -1,0 +1,296 @@
+/* worker/self_test/self_test.c - see self_test.h. This process asks no driver itself: what it forks
+ * must find CUDA untouched. */
+#include "worker/self_test/self_test.h"
+#include "base/log.h"
+#include "kernels/backend.h"
+#include "worker/device/device_nvml.h"
+#include "worker/device/device_scan.h"
+#include "worker/device/devices.h"
+#include "worker/device/report_json.h"
+#include "worker/self_test/self_test_child.h"
+#include "worker/self_test/self_test_net.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WHY_SIZE = SELF_TEST_WHY_SIZE, NVML_SECONDS = 20 };
+
+/* What is to be tested. */
+struct listing {
+    enum status st;
+    char error[WHY_SIZE]; /* st not ST_OK */
+    int n;
+    struct device_info gpu[DEVICE_MAX];
+    char why[WHY_SIZE]; /* n = 0: why there is no GPU */
+    char hidden[DEVICE_WHY_SIZE];
+    int is_broken; /* there is a driver, and it fails */
+};
+
+struct task {
+    const struct self_test_config *cfg;
+    const struct device_info *gpu; /* NULL: the CPU */
+};
+
+struct outcome {
+    int works;
+    char why[WHY_SIZE];   /* not: why not */
+    char description[96]; /* the backend's */
+    double step_ms;
+    uint64_t memory_bytes;
+    struct self_test_difference difference;
+};
+
+/* Keeps the first error, or the first warning if there is none: later ones follow from it. */
+struct heard {
+    enum log_level level;
+    char *text; /* [WHY_SIZE] */
+};
+
+static void hear(void *ctx, enum log_level level, const char *text)
+{
+    struct heard *h = ctx;
+    if (level < LOG_LEVEL_WARN || level <= h->level)
+        return;
+    h->level = level;
+    snprintf(h->text, WHY_SIZE, "%s", text);
+}
+
+/* ---- what runs in processes of its own ---- */
+
+static void listen_to(struct heard *h)
+{
+    log_init("worker", -1, LOG_LEVEL_WARN); /* whatever --log_level says */
+    log_divert(hear, h);
+}
+
+static void list_devices(const void *arg, void *result)
+{
+    const struct self_test_config *cfg = arg;
+    struct listing *l = result;
+    struct heard heard = {.text = l->error};
+    struct device_scan *s = calloc(1, sizeof *s);
+    int chosen[DEVICE_MAX];
+    if (s == NULL) {
+        l->st = ST_NOMEM;
+        snprintf(l->error, sizeof l->error, "out of memory");
+        return;
+    }
+    listen_to(&heard);
+    if (strcmp(cfg->gpus, "none") == 0)
+        snprintf(s->why, sizeof s->why, "--gpus=none");
+    else
+        device_scan_open(s);
+    l->st = devices_find(cfg->gpus, s, chosen, &l->n);
+    for (int i = 0; l->st == ST_OK && i < l->n; i++)
+        l->gpu[i] = s->gpu[chosen[i]];
+    snprintf(l->why, sizeof l->why, "%s", s->why);
+    if (s->n > 0)
+        device_scan_hidden(s, l->hidden, sizeof l->hidden);
+    l->is_broken = s->is_broken;
+}
+
+/* Asks NVML alone: it answers, too, where CUDA is in trouble. */
+static void ask_load(const void *arg, void *result)
+{
+    struct device_load *load = result;
+    struct device_nvml *nvml = device_nvml_open(load->why);
+    load->state = DEVICE_LOAD_NO_NVML;
+    if (nvml != NULL)
+        device_nvml_load(nvml, arg, load);
+}
+
+static void compare(const struct self_test_net *net, const struct backend *reference,
+                    const struct self_test_values *got, struct outcome *out)
+{
+    struct self_test_values want;
+    struct self_test_difference *d = &out->difference;
+    if (self_test_net_run(net, reference, 0, &want) != ST_OK)
+        return;
+    self_test_compare(net, &want, got, d);
+    out->works = !d->differs;
+    if (d->differs)
+        snprintf(out->why, sizeof out->why,
+                 "it computes wrongly: the %s is off by %.2g of its largest value, of which %.0e "
+                 "is allowed",
+                 d->name, d->worst, SELF_TEST_TOLERANCE);
+}
+
+static void test_device(const void *arg, void *result)
+{
+    const struct task *t = arg;
+    struct outcome *out = result;
+    struct heard heard = {.text = out->why};
+    struct self_test_net net;
+    struct self_test_values values;
+    const struct backend *cpu, *own;
+    listen_to(&heard);
+    if (backend_open("cpu", t->cfg->backend_dir, &cpu) != ST_OK)
+        return;
+    own = cpu;
+    if (t->gpu != NULL && backend_open("cuda", t->cfg->backend_dir, &own) != ST_OK)
+        return;
+    snprintf(out->description, sizeof out->description, "%s", own->description);
+    int device = t->gpu ? t->gpu->ordinal : 0, n = own->n_devices();
+    if (device >= n) {
+        if (out->why[0] == '\0')
+            snprintf(out->why, sizeof out->why, "the backend counts %d devices, the driver more",
+                     n);
+        return;
+    }
+    if (self_test_net_create(&net) != ST_OK || self_test_net_run(&net, own, device, &values))
+        return;
+    out->step_ms = values.step_ms;
+    out->memory_bytes = values.memory_bytes;
+    compare(&net, cpu, &values, out);
+}
+
+/* ---- this process ---- */
+
+static void test_gpu(const struct self_test_config *cfg, const struct device_info *gpu,
+                     struct outcome *out)
+{
+    struct device_load load = {0};
+    char idle[DEVICE_WHY_SIZE] = "";
+    struct task task = {cfg, gpu};
+    *out = (struct outcome){0};
+    int asked =
+        self_test_child_run(ask_load, gpu, &load, sizeof load, NVML_SECONDS, out->why) == ST_OK;
+    if (asked && load.state == DEVICE_LOAD_LOST) {
+        snprintf(out->why, sizeof out->why, "the card is lost (%s): reset it, or reboot", load.why);
+        return;
+    }
+    struct outcome tested = {0};
+    if (self_test_child_run(test_device, &task, &tested, sizeof tested, cfg->seconds, out->why) ==
+        ST_OK)
+        *out = tested;
+    int ran = out->memory_bytes > 0; /* then it was not for lack of anything */
+    if (ran || !asked || load.state != DEVICE_LOAD_KNOWN)
+        return;
+    size_t n = strlen(out->why);
+    device_scan_is_idle(&load, idle);
+    snprintf(out->why + n, sizeof out->why - n, " (%.1f of its %.1f GB of memory were in use%s%s)",
+             (double)load.used_bytes / 1e9, (double)load.total_bytes / 1e9,
+             load.n_processes > 0 ? ", " : "", load.n_processes > 0 ? idle : "");
+}
+
+static void test_cpu(const struct self_test_config *cfg, struct outcome *out)
+{
+    struct task task = {cfg, NULL};
+    struct outcome tested = {0};
+    *out = (struct outcome){0};
+    if (self_test_child_run(test_device, &task, &tested, sizeof tested, cfg->seconds, out->why) ==
+        ST_OK)
+        *out = tested;
+}
+
+static void print_line(const char *label, const char *type, const struct outcome *o)
+{
+    if (o->works)
+        printf("%s: %s is running! %.3g ms a step, %.3g MB of memory, off by %.1g (%.0e is "
+               "allowed)\n",
+               label, type, o->step_ms, (double)o->memory_bytes / 1e6, o->difference.worst,
+               SELF_TEST_TOLERANCE);
+    else
+        printf("%s: %s is NOT running: %s\n", label, type, o->why);
+    fflush(stdout);
+}
+
+static json_t *json_outcome(const char *type, const char *product, const struct outcome *o)
+{
+    json_t *d = json_pack("{ss ss ss sb}", "device_type", type, "product", product, "backend",
+                          o->description, "running", o->works);
+    if (d == NULL)
+        return NULL;
+    json_object_set_new(d, "why", o->works ? json_null() : json_string(o->why));
+    if (o->works) {
+        json_object_set_new(d, "step_ms", json_real(o->step_ms));
+        json_object_set_new(d, "memory_bytes", json_integer((json_int_t)o->memory_bytes));
+        json_object_set_new(d, "difference", json_real(o->difference.worst));
+        json_object_set_new(d, "difference_allowed", json_real(SELF_TEST_TOLERANCE));
+    }
+    return d;
+}
+
+static json_t *json_gpu(const struct device_info *gpu, const struct outcome *o)
+{
+    char capability[32];
+    json_t *d = json_outcome("GPU", gpu->name, o);
+    snprintf(capability, sizeof capability, "%d.%d", gpu->capability[0], gpu->capability[1]);
+    if (d != NULL) {
+        json_object_set_new(d, "gpu", json_integer(gpu->ordinal));
+        json_object_set_new(d, "uuid", json_string(gpu->uuid));
+        json_object_set_new(d, "pci_bus_id", json_string(gpu->pci));
+        json_object_set_new(d, "compute_capability", json_string(capability));
+    }
+    return d;
+}
+
+static enum status print_json(json_t *devices, const struct listing *l, int passed)
+{
+    json_t *all = json_pack("{sO sb so}", "devices", devices, "passed", passed, "why_no_gpu",
+                            l->n > 0 ? json_null() : json_string(l->why));
+    return report_json_print_take(all);
+}
+
+/* The number of devices that do not work. */
+static int test_all(const struct self_test_config *cfg, const struct listing *l, json_t *devices)
+{
+    struct outcome o;
+    char label[DEVICE_LABEL_SIZE];
+    test_cpu(cfg, &o);
+    int broken = !o.works;
+    snprintf(label, sizeof label, o.description[0] ? "CPU (%s)" : "CPU", o.description);
+    if (cfg->as_json)
+        json_array_append_new(devices, json_outcome("CPU", "CPU", &o));
+    else
+        print_line(label, "CPU", &o);
+    for (int i = 0; i < l->n; i++) {
+        test_gpu(cfg, &l->gpu[i], &o);
+        broken += !o.works;
+        device_scan_label(&l->gpu[i], label, sizeof label);
+        if (cfg->as_json)
+            json_array_append_new(devices, json_gpu(&l->gpu[i], &o));
+        else
+            print_line(label, "GPU", &o);
+    }
+    if (l->n == 0 && !cfg->as_json)
+        printf("no GPU: %s\n", l->why);
+    else if (l->hidden[0] && !cfg->as_json)
+        printf("not tested%s\n", l->hidden);
+    return broken + (l->n == 0 && l->is_broken);
+}
+
+enum status self_test_print(const struct self_test_config *cfg)
+{
+    enum status st = ST_OK;
+    json_t *devices = json_array();
+    struct listing *l = calloc(1, sizeof *l);
+    if (l == NULL || devices == NULL) {
+        LOG_E("out of memory");
+        TRY(ST_NOMEM);
+    }
+    st = self_test_child_run(list_devices, cfg, l, sizeof *l, cfg->seconds, l->error);
+    if (st != ST_OK) {
+        LOG_E("self test: asking the driver for its devices: %s", l->error);
+        goto done;
+    }
+    if (l->st != ST_OK) {
+        LOG_E("self test: %s", l->error);
+        TRY(l->st);
+    }
+    if (l->error[0] != '\0')
+        LOG_W("%s", l->error);
+    int broken = test_all(cfg, l, devices);
+    if (cfg->as_json)
+        TRY(print_json(devices, l, broken == 0));
+    if (fflush(stdout) != 0) {
+        LOG_E("cannot write the results: %s", strerror(errno));
+        TRY(ST_IO);
+    }
+    st = broken ? ST_NOT_FOUND : ST_OK;
+done:
+    json_decref(devices);
+    free(l);
+    return st;
+}

@@ -1,0 +1,69 @@
+/* worker/train/device_data.c - see the header. */
+#include "worker/train/device_data.h"
+#include "base/log.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct copy {
+    const struct backend *backend;
+    int device;
+    const struct dataset *set;
+    struct backend_data *data; /* NULL: it does not fit */
+};
+
+struct device_data {
+    struct copy copies[2 * TOWERS_MAX]; /* of the training and the test set */
+    int n;
+};
+
+enum status device_data_create(struct device_data **out)
+{
+    *out = calloc(1, sizeof **out);
+    if (*out)
+        return ST_OK;
+    LOG_E("out of memory for a list of data sets");
+    return ST_NOMEM;
+}
+
+void device_data_destroy(struct device_data *d)
+{
+    for (int i = 0; d && i < d->n; i++)
+        if (d->copies[i].data)
+            d->copies[i].backend->data_destroy(d->copies[i].data);
+    free(d);
+}
+
+static enum status copy_make(struct copy *c)
+{
+    const struct dataset *s = c->set;
+    int64_t pixels = (int64_t)s->rows * s->columns;
+    enum status st =
+        c->backend->data_create(c->device, s->images, s->labels, s->n, pixels, &c->data);
+    if (st == ST_OK)
+        LOG_I("%s:%d holds %" PRId64 " images of the data set, %.0f MB", c->backend->name,
+              c->device, s->n, (double)(s->n * (pixels + 1)) / 1e6);
+    return st == ST_NOMEM ? ST_OK : st; /* logged by the backend */
+}
+
+enum status device_data_get(struct device_data *d, const struct tower_spec *tower,
+                            const struct dataset *set, const struct backend_data **out)
+{
+    enum status st = ST_OK;
+    struct copy c = {tower->own.backend, tower->own.device, set, NULL};
+    *out = NULL;
+    if (tower->n_others > 0 || !c.backend->data_create)
+        return ST_OK;
+    for (int i = 0; i < d->n; i++) {
+        const struct copy *has = &d->copies[i];
+        if (has->backend == c.backend && has->device == c.device && has->set == set) {
+            *out = has->data;
+            return ST_OK;
+        }
+    }
+    CHECK(d->n < 2 * TOWERS_MAX);
+    TRY(copy_make(&c));
+    d->copies[d->n++] = c;
+    *out = c.data;
+done:
+    return st;
+}

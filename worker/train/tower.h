@@ -1,0 +1,57 @@
+/* worker/train/tower.h - a copy of the model, on one device or spread over several: what computes
+ * it, its gradients, its part of the batch. Where the device can, and no other tower's gradients
+ * are to be added, it rounds them to the wire's 16 bits, and no others come to the host. Owns:
+ * the stages and the gradients; the first tower's lie in the exchange's segment if it has one.
+ * Towers of a group have the first one's, so that this one is destroyed last. Threads: one at a
+ * time. Errors:  the backend's; ST_NOMEM. */
+#ifndef WORKER_TRAIN_TOWER_H
+#define WORKER_TRAIN_TOWER_H
+#include "worker/place/split_tower.h"
+#include "worker/train/train_config.h"
+
+struct tower {
+    const struct trainer_config *cfg;
+    struct tower_spec spec;
+    int index;
+    struct split_tower *stages;
+    float *grads;               /* flat block, as params; NULL: rounded, */
+    uint16_t *grads16;          /* to the wire's dtype, on the device */
+    void *own_grads;            /* the one of them if it is the tower's own, else NULL */
+    struct net_shared *segment; /* in which they lie, else NULL: a reference, because a device may
+                                   hold on to them until its plan is gone */
+    float **grad_of;            /* [n_params] into grads, */
+    uint16_t **grad16_of;       /* or into grads16; NULL: not that */
+    const float **param_of;     /* [n_params] into params */
+    struct net_place place;     /* of the worker */
+    struct dataset_order *order;
+    const struct backend_data *data; /* what it reads, on its device; NULL: it is not there */
+    uint32_t *item;                  /* [spec.n] of the step */
+    const uint8_t **images;          /* [spec.n] */
+    uint8_t *labels;                 /* [spec.n] */
+    uint64_t *position;              /* [spec.n] */
+};
+
+/* A tower's place in a group. */
+struct tower_member {
+    struct backend_group *group;
+    int rank;
+    const struct tower *first; /* that of rank 0, whose gradients it shares; NULL: it is the one */
+};
+
+/* The index-th tower; member: NULL: not in a group. */
+enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
+                         const struct tower_member *member, struct tower **out);
+/* No gradients, no order. */
+enum status tower_create_inference(const struct trainer_config *cfg, const struct tower_spec *spec,
+                                   struct tower **out);
+void tower_destroy(struct tower *t); /* NULL is fine */
+/* Which samples are the worker's, from now on; before the first step. */
+void tower_set_place(struct tower *t, const struct net_place *place);
+/* The global position of its first sample of the worker's local step. */
+uint64_t tower_position(const struct tower *t, int64_t local_step);
+/* Puts this tower's samples of a step in place (I6), from the global position on. */
+enum status tower_load_batch(struct tower *t, uint64_t at);
+/* Puts n items of the test set in place, from item `first` on. */
+enum status tower_load_test(struct tower *t, int64_t first, int n);
+
+#endif

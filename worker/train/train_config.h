@@ -1,0 +1,36 @@
+/* worker/train/train_config.h - what a trainer and its towers are made of.
+ * Owns: nothing. Threads: values. Errors: none. */
+#ifndef WORKER_TRAIN_TRAIN_CONFIG_H
+#define WORKER_TRAIN_TRAIN_CONFIG_H
+#include "worker/data/dataset.h"
+#include "worker/data/sample_log.h"
+#include "worker/model/model.h"
+#include "worker/place/tower_plan.h"
+#include "worker/train/progress.h"
+#include "worker/train/updates.h"
+
+struct trainer_config {
+    const struct model *model; /* all borrowed while the trainer lives */
+    const struct chunks *chunks;
+    const struct dataset *train, *test;
+    struct updates *updates;
+    float *params; /* flat block, kept up to date by the exchange, or by the trainer where training
+                      stays on a device */
+    int own_pace; /* async, ssp, backup workers: each chunk goes at its own pace; steps are local */
+    const struct tower_spec *towers; /* [n_towers] which share the batch among them in their order;
+                                        the test set is evaluated where the first one computes */
+    int n_towers;
+    int batch;                /* samples of one worker's step */
+    enum dtype push_dtype;    /* of the contributions on the wire, */
+    enum dtype version_dtype; /* and of the versions */
+    int64_t train_steps;      /* global steps, where the start names none */
+    int64_t eval_every;       /* steps; 0: only at the end */
+    int64_t log_every;
+    enum progress_style progress;
+    uint64_t seed;
+    struct sample_log *sample_log; /* NULL: none */
+    int cuda_graphs;               /* 1: where training stays on a device, each step is one graph */
+    int push_delay_ms;             /* fault injection: each push waits a random 0..this */
+};
+
+#endif

@@ -1,0 +1,299 @@
+/* worker/train/trainer.c - see trainer.h, and trainer_impl.h for how it works: creation, a run from
+ * its start to its end, and the test set. */
+#include "worker/train/trainer.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include "worker/train/device_data.h"
+#include "worker/train/device_group.h"
+#include "worker/train/trainer_impl.h"
+#include "worker/train/trainer_resident.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { EVAL_BATCH = 250 };
+
+struct tower_run {
+    struct trainer *t;
+    struct tower *tower;
+    enum status st;
+};
+
+enum status trainer_log_accuracy(struct trainer *t, int64_t step)
+{
+    double accuracy, loss;
+    struct updates *x = t->cfg.updates;
+    enum status st = x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step);
+    if (st == ST_REBASED)
+        return trainer_note_rebased(t, st, step);
+    if (st == ST_OK)
+        st = trainer_evaluate(t, &accuracy, &loss);
+    if (st == ST_OK)
+        LOG_I("Worker %d: global step %" PRId64 ": test accuracy: %.4f, test loss: %.4f",
+              t->result.member, trainer_global_step(t, step), accuracy, loss);
+    return st;
+}
+
+static void *tower_main(void *arg)
+{
+    struct tower_run *r = arg;
+    trace_thread_name("tower", r->tower->index);
+    r->st = trainer_take_steps(r->t, r->tower);
+    if (r->st != ST_OK)
+        trainer_fail(r->t, r->st);
+    return NULL;
+}
+
+/* After the last step: all chunks at their final version, in this process and in full precision. At
+ * their own pace they are here, but are asked for all the same: the servers answer that when the
+ * last checkpoint is on the disk. */
+static enum status collect(struct trainer *t)
+{
+    struct updates *x = t->cfg.updates;
+    enum status st = ST_OK;
+    int n = t->cfg.chunks->n_chunks;
+    TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
+    if (t->cfg.version_dtype == DTYPE_F32 && !t->cfg.own_pace)
+        return ST_OK;
+    for (int c = 0; c < n; c++)
+        TRY(x->ops->pull(x->ctx, c, t->cfg.train_steps));
+    TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
+done:
+    return st;
+}
+
+static enum status no_memory(int n_towers)
+{
+    LOG_E("out of memory for the lists of %d towers", n_towers);
+    return ST_NOMEM;
+}
+
+static enum status run_towers(struct trainer *t)
+{
+    int n = t->cfg.n_towers, started = 0;
+    struct tower_run *runs = calloc((size_t)n, sizeof *runs);
+    pthread_t *threads = calloc((size_t)n, sizeof *threads);
+    enum status st = runs && threads ? ST_OK : no_memory(n);
+    for (; st == ST_OK && started < n; started++) {
+        runs[started] = (struct tower_run){t, t->towers[started], ST_OK};
+        if (pthread_create(&threads[started], NULL, tower_main, &runs[started]) != 0) {
+            LOG_E("cannot start the thread of tower %d: too many threads or no memory", started);
+            st = ST_NOMEM;
+            trainer_fail(t, st);
+            break;
+        }
+    }
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    free(runs);
+    free(threads);
+    if (st == ST_OK)
+        st = (enum status)atomic_load(&t->failed);
+    return st;
+}
+
+static int is_stopped(void *ctx)
+{
+    return trainer_is_stopped(ctx);
+}
+
+static enum status evaluate_at(void *ctx, int64_t step)
+{
+    return trainer_log_accuracy(ctx, step);
+}
+
+/* *taken: the device has done it all. */
+static enum status run_resident(struct trainer *t, int64_t step, int *taken)
+{
+    struct trainer_resident r = {.cfg = &t->cfg,
+                                 .tower = t->towers[0],
+                                 .progress = t->progress,
+                                 .ctx = t,
+                                 .stopped = is_stopped,
+                                 .evaluate = evaluate_at};
+    if (!trainer_resident_fits(&t->cfg, t->towers[0]))
+        return ST_OK;
+    return trainer_resident_run(&r, step, &t->result, taken);
+}
+
+static void start_from(struct trainer *t, const struct net_start *start)
+{
+    int64_t step = start->step;
+    t->first_step = t->newest_step = step;
+    t->generation = start->generation;
+    t->last_step = t->invalid_from = INT64_MAX;
+    t->result.member = start->place.member;
+    if (start->place.train_steps > 0)
+        t->cfg.train_steps = start->place.train_steps;
+    for (int i = 0; i < t->cfg.n_towers; i++)
+        tower_set_place(t->towers[i], &start->place);
+    for (int i = 0; i < t->cfg.model->n_layers; i++) {
+        t->pushed[i] = step;
+        t->arrived[i] = 0;
+    }
+}
+
+/* No tower runs. *again: it goes on. */
+static enum status begin_again(struct trainer *t, int *again)
+{
+    struct updates *x = t->cfg.updates;
+    struct net_start start;
+    enum status st = x->ops->start(x->ctx, &start);
+    t->result.left = st == ST_CANCELLED && !trainer_is_stopped(t) && x->ops->is_leaving &&
+                     x->ops->is_leaving(x->ctx);
+    *again = st == ST_OK;
+    if (st != ST_OK)
+        return t->result.left ? ST_OK : st;
+    t->steps_before = t->result.local_steps;
+    start_from(t, &start);
+    return ST_OK;
+}
+
+enum status trainer_run(struct trainer *t, const struct net_start *start,
+                        struct trainer_result *out)
+{
+    enum status st = ST_OK;
+    int taken = 0, again;
+    t->result = (struct trainer_result){.global_step = start->step};
+    start_from(t, start);
+    struct progress_config pc = {t->cfg.progress, start->place.member, start->step,
+                                 t->cfg.train_steps, t->cfg.log_every};
+    TRY(progress_create(&pc, &t->progress));
+    t->steps_before = 0;
+    t->start_ns = clock_now_ns();
+    TRY(run_resident(t, start->step, &taken));
+    for (again = !taken; again;) {
+        TRY(run_towers(t));
+        st = trainer_generation_ended(t) ? ST_REBASED : collect(t);
+        again = st == ST_REBASED;
+        TRY(again ? begin_again(t, &again) : st);
+    }
+    t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
+    if (t->cfg.own_pace)
+        t->result.global_step = trainer_global_step(t, 0);
+    *out = t->result;
+done:
+    progress_destroy(t->progress);
+    t->progress = NULL;
+    return st;
+}
+
+enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
+{
+    enum status st = ST_OK;
+    const struct dataset *d = t->cfg.test;
+    struct tower *e = t->eval;
+    int64_t right = 0;
+    double sum = 0;
+    int64_t begin = trace_begin();
+    for (int i = 0; i < t->cfg.chunks->n_params; i++)
+        TRY(split_tower_load_param(e->stages, i));
+    for (int64_t at = 0; at < d->n; at += e->spec.n) {
+        int n = d->n - at < e->spec.n ? (int)(d->n - at) : e->spec.n;
+        TRY(tower_load_test(e, at, n));
+        for (int i = 0; i < t->cfg.model->n_layers; i++)
+            TRY(split_tower_forward_inference(e->stages, i));
+        float part_loss;
+        int part_right;
+        TRY(split_tower_result(e->stages, &part_loss, &part_right));
+        right += part_right;
+        sum += (double)part_loss * n;
+    }
+    *accuracy = (double)right / (double)d->n;
+    *loss = sum / (double)d->n;
+    trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
+done:
+    return st;
+}
+
+size_t trainer_memory_bytes(const struct trainer *t)
+{
+    size_t n = 0;
+    for (int i = 0; i < t->cfg.n_towers; i++)
+        n += split_tower_memory_bytes(t->towers[i]->stages);
+    return n + split_tower_memory_bytes(t->eval->stages);
+}
+
+static enum status towers_make(struct trainer *t)
+{
+    enum status st = ST_OK;
+    struct tower_member member = {.first = NULL};
+    TRY(device_group_create(&t->cfg, &t->group));
+    member.group = device_group_backend(t->group);
+    for (int i = 0; i < t->cfg.n_towers; i++) {
+        member.rank = device_group_rank(t->group, i);
+        TRY(tower_create(&t->cfg, &t->cfg.towers[i], i, member.rank >= 0 ? &member : NULL,
+                         &t->towers[i]));
+        if (member.rank == 0)
+            member.first = t->towers[i];
+    }
+    trainer_list_contributions(t);
+done:
+    return st;
+}
+
+/* When all networks have their memory: the rest is for the data. */
+static enum status data_place(struct trainer *t)
+{
+    enum status st = ST_OK;
+    TRY(device_data_create(&t->data));
+    for (int i = 0; i < t->cfg.n_towers; i++)
+        TRY(device_data_get(t->data, &t->towers[i]->spec, t->cfg.train, &t->towers[i]->data));
+    TRY(device_data_get(t->data, &t->eval->spec, t->cfg.test, &t->eval->data));
+done:
+    return st;
+}
+
+enum status trainer_create(const struct trainer_config *cfg, struct trainer **out)
+{
+    enum status st = ST_OK;
+    struct trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return no_memory(cfg->n_towers);
+    t->cfg = *cfg;
+    pthread_mutex_init(&t->lock, NULL);
+    clock_cond_init(&t->handed_out);
+    size_t n_layers = (size_t)cfg->model->n_layers, n_towers = (size_t)cfg->n_towers;
+    t->towers = calloc(n_towers, sizeof *t->towers);
+    t->arrived = calloc(n_layers, sizeof *t->arrived);
+    t->pushed = calloc(n_layers, sizeof *t->pushed);
+    t->share = calloc(n_towers, sizeof *t->share);
+    t->contributions = calloc(n_towers, sizeof *t->contributions);
+    if (!t->towers || !t->arrived || !t->pushed || !t->share || !t->contributions) {
+        st = no_memory(cfg->n_towers);
+        goto done;
+    }
+    while (t->lowest + 1 < cfg->model->n_layers && cfg->model->layers[t->lowest].n_params == 0)
+        t->lowest++;
+    TRY(towers_make(t));
+    struct tower_spec eval = cfg->towers[0];
+    eval.first = 0;
+    eval.n = cfg->test->n < EVAL_BATCH ? (int)cfg->test->n : EVAL_BATCH;
+    TRY(tower_create_inference(&t->cfg, &eval, &t->eval));
+    TRY(data_place(t));
+done:
+    if (st == ST_OK)
+        *out = t;
+    else
+        trainer_destroy(t);
+    return st;
+}
+
+void trainer_destroy(struct trainer *t)
+{
+    if (!t)
+        return;
+    for (int i = t->cfg.n_towers - 1; t->towers && i >= 0; i--)
+        tower_destroy(t->towers[i]);
+    device_group_destroy(t->group);
+    tower_destroy(t->eval);
+    device_data_destroy(t->data);
+    pthread_cond_destroy(&t->handed_out);
+    pthread_mutex_destroy(&t->lock);
+    free(t->towers);
+    free(t->arrived);
+    free(t->pushed);
+    free(t->share);
+    free(t->contributions);
+    free(t);
+}

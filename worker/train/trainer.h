@@ -1,0 +1,30 @@
+/* worker/train/trainer.h - the training loop: towers compute, layers' gradients leave as their
+ * backward ends, the next forward waits layer by layer for the new versions.
+ * Owns:    towers (threads, plans, gradients).
+ * Threads: run blocks; stop may be called from another thread.
+ * Errors:  the exchange's and the backend's; ST_CANCELLED after stop. */
+#ifndef WORKER_TRAIN_TRAINER_H
+#define WORKER_TRAIN_TRAINER_H
+#include "worker/train/train_config.h"
+
+struct trainer_result {
+    int64_t local_steps, global_step;
+    int64_t images;         /* read by this worker */
+    double elapsed_seconds; /* of training, without the final evaluation */
+    float loss;             /* of the last step */
+    int member;             /* this worker's index */
+    int left;               /* 1: the job goes on without it, as it asked for (leave_soon) */
+};
+
+struct trainer;
+enum status trainer_create(const struct trainer_config *cfg, struct trainer **out);
+void trainer_destroy(struct trainer *t); /* NULL is fine */
+/* Trains from `start` (as the exchange gave it) to the end. */
+enum status trainer_run(struct trainer *t, const struct net_start *start,
+                        struct trainer_result *out);
+void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
+/* Share of the test set classified right with the present parameters. Not during run. */
+enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss);
+size_t trainer_memory_bytes(const struct trainer *t); /* of all plans */
+
+#endif

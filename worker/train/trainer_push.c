@@ -1,0 +1,156 @@
+/* worker/train/trainer_push.c - see trainer_impl.h: the last tower to arrive at a layer adds what
+ * all contribute, and pushes it. Locks: the trainer's. */
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/trace.h"
+#include "kernels/vector/vector.h"
+#include "worker/train/device_group.h"
+#include "worker/train/trainer_impl.h"
+
+void trainer_layer_chunks(const struct trainer *t, int layer, int *first, int *n)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    *first = *n = 0;
+    if (l->n_params == 0)
+        return;
+    const struct net_param *last = &t->cfg.chunks->params[l->param[l->n_params - 1]];
+    *first = t->cfg.chunks->params[l->param[0]].first_chunk;
+    *n = last->first_chunk + last->n_chunks - *first;
+}
+
+void trainer_list_contributions(struct trainer *t)
+{
+    for (int i = 0; i < t->cfg.n_towers; i++) {
+        const struct tower *w = t->towers[i];
+        int rank = device_group_rank(t->group, i);
+        float weight = rank < 0 ? (float)w->spec.n / (float)t->cfg.batch : 1;
+        if (rank <= 0)
+            t->contributions[t->n_contributions++] = (struct contribution){w, weight};
+    }
+}
+
+/* Adds the contributions to one parameter into the first one's block. */
+static void reduce_param(struct trainer *t, int param)
+{
+    size_t n = (size_t)t->cfg.chunks->params[param].n_elems;
+    const struct contribution *s = t->contributions;
+    float *sum = s[0].tower->grad_of[param];
+    if (s[0].weight != 1)
+        vector_scale(sum, sum, s[0].weight, n);
+    for (int i = 1; i < t->n_contributions; i++)
+        vector_add_scaled(sum, s[i].tower->grad_of[param], s[i].weight, n);
+}
+
+static enum status push_chunk(struct trainer *t, int chunk, int64_t version)
+{
+    const struct updates *x = t->cfg.updates;
+    const struct tower *w = t->contributions[0].tower;
+    int64_t first = t->cfg.chunks->chunks[chunk].first;
+    float weight = (float)t->cfg.batch;
+    if (w->grads16)
+        return x->ops->push_encoded(x->ctx, chunk, version, w->grads16 + first, weight);
+    return x->ops->push(x->ctx, chunk, version, w->grads + first, weight);
+}
+
+static void fault_delay(const struct trainer *t, int chunk, int64_t step)
+{
+    if (t->cfg.push_delay_ms <= 0)
+        return;
+    uint64_t key = rng_key((uint64_t)clock_now_ns(), RNG_TEST, (uint64_t)chunk);
+    int64_t ms = (int64_t)rng_below(key, (uint64_t)step, (uint64_t)t->cfg.push_delay_ms + 1);
+    struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&ts, NULL);
+}
+
+static enum status push_layer(struct trainer *t, int layer, int64_t step)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    struct updates *x = t->cfg.updates;
+    if (trainer_is_invalid(t, step))
+        return ST_OK;
+    for (int i = 0; i < l->n_params && !t->contributions[0].tower->grads16; i++)
+        reduce_param(t, l->param[i]);
+    int first, n;
+    trainer_layer_chunks(t, layer, &first, &n);
+    for (int c = first; c < first + n; c++) {
+        if (t->cfg.chunks->chunks[c].param < l->param[0])
+            continue; /* it goes with the layer where it begins, whose backward comes later */
+        int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
+        if (version >= t->cfg.train_steps) /* at its own pace: it has had all its updates */
+            continue;
+        fault_delay(t, c, step);
+        /* at its own pace, none: the generation ended after the step had begun */
+        enum status st = version < 0 ? ST_REBASED : push_chunk(t, c, version);
+        st = trainer_note_rebased(t, st, INT64_MAX);
+        if (st != ST_OK)
+            return st;
+    }
+    x->ops->flush(x->ctx);
+    return ST_OK;
+}
+
+/* After the backward of a layer: the last tower of the step hands the gradients out. */
+static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int *was_last)
+{
+    pthread_mutex_lock(&t->lock);
+    *was_last = ++t->arrived[layer] == t->cfg.n_towers;
+    if (*was_last)
+        t->arrived[layer] = 0;
+    pthread_mutex_unlock(&t->lock);
+    if (!*was_last)
+        return ST_OK;
+    const struct layer *l = &t->cfg.model->layers[layer];
+    int64_t begin = l->n_params > 0 ? trace_begin() : 0;
+    enum status st = push_layer(t, layer, step);
+    trace_end(begin, TRACE_PUSH, "hand out", l->name, layer, step);
+    pthread_mutex_lock(&t->lock);
+    t->pushed[layer] = step + 1;
+    pthread_cond_broadcast(&t->handed_out);
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+int64_t trainer_global_step(struct trainer *t, int64_t local_step)
+{
+    struct updates *x = t->cfg.updates;
+    int64_t lowest = INT64_MAX;
+    if (!t->cfg.own_pace)
+        return local_step;
+    for (int c = 0; c < t->cfg.chunks->n_chunks; c++) {
+        int64_t version = x->ops->version(x->ctx, c);
+        lowest = version < lowest ? version : lowest;
+    }
+    return lowest;
+}
+
+/* By the last tower of a step: its figures, before anyone can be two steps further. */
+static void step_done(struct trainer *t, int64_t step)
+{
+    double loss = 0;
+    if (trainer_is_invalid(t, step))
+        return;
+    for (int i = 0; i < t->cfg.n_towers; i++)
+        loss += (double)t->share[i][step & 1].loss * t->towers[i]->spec.n / t->cfg.batch;
+    struct trainer_result *r = &t->result;
+    r->loss = (float)loss;
+    r->local_steps = t->steps_before + step + 1 - t->first_step;
+    r->images = r->local_steps * t->cfg.batch;
+    /* at their own pace: this step's own update is under way; there will be at least one more */
+    r->global_step = t->cfg.own_pace ? trainer_global_step(t, step) + 1 : step + 1;
+    if (r->global_step > t->cfg.train_steps)
+        r->global_step = t->cfg.train_steps;
+    struct progress_point at = {step + 1, r->global_step, r->loss, r->images};
+    progress_update(t->progress, &at);
+}
+
+enum status trainer_hand_out(struct trainer *t, struct tower *w, int layer, int64_t step)
+{
+    enum status st = ST_OK;
+    int last;
+    TRY(split_tower_wait_grads(w->stages, layer));
+    TRY(layer_arrive(t, layer, step, &last));
+    if (layer == t->lowest && last)
+        step_done(t, step);
+done:
+    return st;
+}

@@ -1,0 +1,186 @@
+/* worker/train/trainer_resident.c - see the header. */
+#include "worker/train/trainer_resident.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include "kernels/resident.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct run {
+    const struct trainer_resident *r;
+    const struct resident_ops *ops;
+    struct plan *plan;
+    uint32_t *item;    /* [train->n] of one pass */
+    uint64_t n_passes; /* whose order was given */
+    int n_queued;      /* runs that were not waited for */
+    int64_t first, step;
+    struct trainer_result result;
+};
+
+int trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower)
+{
+    const struct backend *b = tower->spec.own.backend;
+    const struct updates *x = cfg->updates;
+    return x->ops->rule && !cfg->own_pace && !cfg->sample_log && cfg->push_delay_ms == 0 &&
+           cfg->n_towers == 1 && tower->data && b->resident && split_tower_only_plan(tower->stages);
+}
+
+static enum status begin(struct run *run)
+{
+    enum status st = ST_OK;
+    const struct trainer_config *cfg = run->r->cfg;
+    const struct tower *t = run->r->tower;
+    float *keep = calloc((size_t)cfg->chunks->n_params + 1, sizeof *keep);
+    run->item = calloc((size_t)cfg->train->n, sizeof *run->item);
+    if (!keep || !run->item) {
+        LOG_W("no memory for the order of %" PRId64 " images", cfg->train->n);
+        st = ST_NOMEM;
+        goto done;
+    }
+    for (int i = 0; i < cfg->chunks->n_params; i++) {
+        const struct net_param *p = &cfg->chunks->params[i];
+        keep[i] = p->rule == PARAM_AVERAGE ? p->keep : -1.0f;
+        TRY(split_tower_load_param(t->stages, i));
+    }
+    struct resident_config rc = {
+        .data = t->data,
+        .optim = *cfg->updates->ops->rule(cfg->updates->ctx),
+        .keep = keep,
+        .step = (uint64_t)run->first,
+        .first = tower_position(t, 0),
+        .stride = tower_position(t, 1) - tower_position(t, 0),
+        .graphs = cfg->cuda_graphs,
+    };
+    run->n_passes = tower_position(t, run->first) / (uint64_t)cfg->train->n;
+    TRY(run->ops->begin(run->plan, &rc));
+done:
+    free(keep);
+    return st;
+}
+
+/* The orders of all passes that the next n steps read. */
+static enum status orders_give(struct run *run, int n)
+{
+    const struct tower *t = run->r->tower;
+    uint64_t items = (uint64_t)run->r->cfg->train->n;
+    uint64_t last = tower_position(t, run->step + n - 1) + (uint64_t)t->spec.n - 1;
+    for (; run->n_passes <= last / items; run->n_passes++) {
+        for (uint64_t k = 0; k < items; k++)
+            run->item[k] = (uint32_t)dataset_order_item(t->order, run->n_passes * items + k);
+        enum status st = run->ops->order(run->plan, run->n_passes, run->item);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+/* Steps whose samples lie in two passes at most, since the device holds the orders of two. One step
+ * always does: a batch is no larger than the data set. */
+static int64_t steps_in_two_passes(const struct run *run)
+{
+    const struct tower *t = run->r->tower;
+    uint64_t items = (uint64_t)run->r->cfg->train->n, at = tower_position(t, run->step);
+    uint64_t stride = tower_position(t, run->step + 1) - at;
+    uint64_t end = (at / items + 2) * items;
+    return (int64_t)((end - at - (uint64_t)t->spec.n) / stride) + 1;
+}
+
+/* Steps of the next run: to where somebody wants to see something, or the end. */
+static int run_steps(const struct run *run)
+{
+    const struct trainer_config *cfg = run->r->cfg;
+    int64_t n = cfg->train_steps - run->step, most = steps_in_two_passes(run);
+    int64_t until_log = cfg->log_every > 0 ? cfg->log_every - run->step % cfg->log_every : n;
+    int64_t until_eval = cfg->eval_every > 0 ? cfg->eval_every - run->step % cfg->eval_every : n;
+    n = n < until_log ? n : until_log;
+    n = n < until_eval ? n : until_eval;
+    n = n < most ? n : most;
+    return n < RESIDENT_STEPS ? (int)n : RESIDENT_STEPS;
+}
+
+static enum status wait_for_one(struct run *run)
+{
+    enum status st = ST_OK;
+    struct resident_result got;
+    int64_t begin = trace_begin();
+    TRY(run->ops->wait(run->plan, &got));
+    run->n_queued--;
+    trace_end(begin, TRACE_WAIT, "steps on the device", NULL, -1, (int64_t)got.step);
+    struct trainer_result *r = &run->result;
+    r->local_steps = (int64_t)got.step - run->first;
+    r->global_step = (int64_t)got.step;
+    r->images = r->local_steps * run->r->cfg->batch;
+    r->loss = got.loss;
+    struct progress_point at = {r->global_step, r->global_step, r->loss, r->images};
+    progress_update(run->r->progress, &at);
+done:
+    return st;
+}
+
+/* All that is queued is done, and the parameters are on the host. */
+static enum status come_home(struct run *run)
+{
+    enum status st = ST_OK;
+    const struct trainer_config *cfg = run->r->cfg;
+    while (run->n_queued > 0)
+        TRY(wait_for_one(run));
+    for (int i = 0; i < cfg->chunks->n_params; i++)
+        TRY(run->ops->read_param(run->plan, i, cfg->params + cfg->chunks->params[i].first));
+done:
+    return st;
+}
+
+static enum status train(struct run *run)
+{
+    enum status st = ST_OK;
+    const struct trainer_resident *r = run->r;
+    const struct trainer_config *cfg = r->cfg;
+    while (run->step < cfg->train_steps && !r->stopped(r->ctx)) {
+        if (cfg->eval_every > 0 && run->step > run->first && run->step % cfg->eval_every == 0) {
+            TRY(come_home(run));
+            TRY(r->evaluate(r->ctx, run->step));
+        }
+        int n = run_steps(run);
+        TRY(orders_give(run, n));
+        if (run->n_queued == RESIDENT_RUNS)
+            TRY(wait_for_one(run));
+        TRY(run->ops->run(run->plan, n));
+        run->n_queued++;
+        run->step += n;
+    }
+    TRY(come_home(run));
+    if (run->step < cfg->train_steps)
+        st = ST_CANCELLED;
+done:
+    return st;
+}
+
+enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
+                                 struct trainer_result *out, int *taken)
+{
+    enum status st = ST_OK;
+    const struct tower_device *d = &r->tower->spec.own;
+    struct run run = {.r = r,
+                      .ops = d->backend->resident,
+                      .plan = split_tower_only_plan(r->tower->stages),
+                      .first = step,
+                      .step = step,
+                      .result = {.global_step = step}};
+    *taken = 0;
+    st = begin(&run);
+    if (st == ST_NOMEM) {
+        LOG_I("gradients and parameters travel between %s:%d and the host in each step",
+              d->backend->name, d->device);
+        st = ST_OK;
+        goto done;
+    }
+    TRY(st);
+    *taken = 1;
+    LOG_I("training stays on %s:%d: data, parameters, optimizer%s", d->backend->name, d->device,
+          r->cfg->cuda_graphs ? "; each step is one graph" : "");
+    TRY(train(&run));
+    *out = run.result;
+done:
+    free(run.item);
+    return st;
+}

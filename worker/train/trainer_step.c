@@ -1,0 +1,120 @@
+/* worker/train/trainer_step.c - see trainer_impl.h: what a tower does in its thread, step by step.
+ * Locks: the trainer's. */
+#include "base/clock.h"
+#include "base/trace.h"
+#include "worker/train/trainer_impl.h"
+
+enum { WAIT_SLICE_MS = 1000 };
+
+/* Waits until params hold the layer's version that local step `step` computes on. */
+static enum status layer_wait(struct trainer *t, int layer, int64_t step)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    if (l->n_params == 0)
+        return ST_OK;
+    int64_t begin = trace_begin();
+    pthread_mutex_lock(&t->lock);
+    while (t->pushed[layer] < step && !trainer_is_stopped(t) &&
+           (t->group || step < t->invalid_from))
+        clock_cond_wait(&t->handed_out, &t->lock, clock_deadline_ns(WAIT_SLICE_MS));
+    int invalid = step >= t->invalid_from;
+    pthread_mutex_unlock(&t->lock);
+    if (trainer_is_stopped(t))
+        return ST_CANCELLED;
+    if (invalid)
+        return ST_OK;
+    int first, n;
+    trainer_layer_chunks(t, layer, &first, &n);
+    struct updates *x = t->cfg.updates;
+    enum status st =
+        trainer_note_rebased(t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step), step);
+    trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
+    return st;
+}
+
+/* Likewise, and the tower has them. */
+static enum status layer_load(struct trainer *t, struct tower *w, int layer, int64_t step)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    enum status st = layer_wait(t, layer, step);
+    if (trainer_is_invalid(t, step)) /* what is computed now counts no more */
+        return st;
+    for (int i = 0; st == ST_OK && i < l->n_params; i++)
+        st = split_tower_load_param(w->stages, l->param[i]);
+    return st;
+}
+
+/* At their own pace servers give the samples out; all towers of a step are told the same, since
+ * nothing is under way until all have loaded theirs. */
+static uint64_t first_sample(const struct trainer *t, const struct tower *w, int64_t step)
+{
+    const struct updates *x = t->cfg.updates;
+    uint64_t given = t->cfg.own_pace && x->ops->samples ? x->ops->samples(x->ctx) : 0;
+    return given > 0 ? given - 1 + (uint64_t)w->spec.first : tower_position(w, step);
+}
+
+static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
+{
+    enum status st = ST_OK;
+    int n_layers = t->cfg.model->n_layers;
+    int64_t begin = trace_begin();
+    TRY(tower_load_batch(w, first_sample(t, w, step)));
+    trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
+    for (int i = 0; i < n_layers; i++) {
+        TRY(layer_load(t, w, i, step));
+        if (i <= t->lowest && trainer_may_skip(t, step))
+            return ST_OK;
+        TRY(split_tower_forward(w->stages, i, step));
+    }
+    if (!trainer_is_invalid(t, step)) /* all of its versions came: the step at hand from here on */
+        TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->position[0], w->spec.n));
+    struct step_share *share = &t->share[w->index][step & 1];
+    /* where backward only queues its work, a layer's gradients travel while the next one computes:
+     * they are handed out one layer later */
+    int lag = split_tower_grads_are_late(w->stages);
+    for (int i = n_layers - 1; i >= -lag; i--) {
+        if (i >= 0)
+            TRY(split_tower_backward(w->stages, i, step));
+        if (i == t->lowest)
+            TRY(split_tower_result(w->stages, &share->loss, &share->n_correct));
+        if (i + lag < n_layers)
+            TRY(trainer_hand_out(t, w, i + lag, step));
+    }
+done:
+    return st;
+}
+
+/* Before step `step`: has the job had its updates? At their own pace, all towers see the same,
+ * since versions move only with this worker's own pushes, which start when all towers are past
+ * this. Each step moves every chunk that is not at its end, so there is an end. */
+static int job_done(struct trainer *t, int64_t step)
+{
+    return trainer_global_step(t, step) >= t->cfg.train_steps;
+}
+
+enum status trainer_take_steps(struct trainer *t, struct tower *w)
+{
+    enum status st = ST_OK;
+    for (int64_t step = t->first_step; !trainer_is_stopped(t); step++) {
+        if (!trainer_begin_step(t, step))
+            return ST_OK;
+        TRY(layer_wait(t, 0, step));
+        if (t->cfg.own_pace) {
+            for (int i = 1; i < t->cfg.model->n_layers; i++)
+                TRY(layer_wait(t, i, step));
+        }
+        if (trainer_may_skip(t, step))
+            return ST_OK;
+        if (job_done(t, step))
+            return ST_OK;
+        if (w->index == 0 && t->cfg.eval_every > 0 && step > t->first_step &&
+            step % t->cfg.eval_every == 0)
+            TRY(trainer_log_accuracy(t, step));
+        if (trainer_may_skip(t, step))
+            return ST_OK;
+        TRY(tower_step(t, w, step));
+    }
+    st = ST_CANCELLED;
+done:
+    return st;
+}

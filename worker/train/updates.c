@@ -1,0 +1,271 @@
+/* worker/train/updates.c - the two kinds of exchange behind one table.
+ *
+ * The local kind does to a chunk exactly what a server does for one member: weigh the gradient,
+ * then one fused update. So a worker alone ends with the same bits as one worker with servers. */
+#include "worker/train/updates.h"
+#include "base/log.h"
+#include "kernels/vector/optim.h"
+#include "kernels/vector/vector.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+struct local {
+    const struct chunks *chunks; /* borrowed */
+    struct optim_config optim;
+    struct net_place place;
+    int n_slots;
+    float *params;        /* borrowed: the flat block */
+    float *slots;         /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
+    pthread_mutex_t lock; /* guards sum, slots, version, stats */
+    float *sum;           /* of one chunk */
+    int64_t *version;     /* [n_chunks] */
+    struct net_exchange_stats stats;
+};
+
+static const struct optim_config *local_rule(void *ctx)
+{
+    return &((struct local *)ctx)->optim;
+}
+
+static enum status local_start(void *ctx, struct net_start *out)
+{
+    const struct local *l = ctx;
+    *out = (struct net_start){.place = l->place};
+    return ST_OK;
+}
+
+static enum status local_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+{
+    struct local *l = ctx;
+    const struct net_chunk *c = &l->chunks->chunks[chunk];
+    const struct net_param *p = &l->chunks->params[c->param];
+    size_t n = (size_t)c->n_elems;
+    float *value = l->params + c->first;
+    float scale = (float)(1.0 / (double)weight); /* rounded as the server does */
+    pthread_mutex_lock(&l->lock);
+    vector_scale(l->sum, data, weight, n);
+    if (p->rule == PARAM_AVERAGE)
+        optim_average(p->keep, n, l->sum, scale, value, value);
+    else
+        optim_apply(&l->optim, (uint64_t)step + 1, n, l->sum, scale, value,
+                    l->slots + l->n_slots * c->first, value);
+    l->version[chunk] = step + 1;
+    l->stats.applied++;
+    pthread_mutex_unlock(&l->lock);
+    return ST_OK;
+}
+
+static enum status local_pull(void *ctx, int chunk, int64_t step)
+{
+    (void)ctx, (void)chunk, (void)step;
+    return ST_OK;
+}
+
+static void local_flush(void *ctx)
+{
+    (void)ctx;
+}
+
+/* Every push is done when it returns, so whoever comes after it has nothing to wait for. */
+static enum status local_wait(void *ctx, int first, int n, int64_t step)
+{
+    (void)ctx, (void)first, (void)n, (void)step;
+    return ST_OK;
+}
+
+static int64_t local_version(void *ctx, int chunk)
+{
+    struct local *l = ctx;
+    pthread_mutex_lock(&l->lock);
+    int64_t v = l->version[chunk];
+    pthread_mutex_unlock(&l->lock);
+    return v;
+}
+
+static enum status local_leave(void *ctx, int done)
+{
+    (void)ctx, (void)done;
+    return ST_OK;
+}
+
+static void local_cancel(void *ctx)
+{
+    (void)ctx;
+}
+
+static void local_stats(void *ctx, struct net_exchange_stats *out)
+{
+    struct local *l = ctx;
+    pthread_mutex_lock(&l->lock);
+    *out = l->stats;
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void local_destroy(void *ctx)
+{
+    struct local *l = ctx;
+    if (!l)
+        return;
+    pthread_mutex_destroy(&l->lock);
+    free(l->slots);
+    free(l->sum);
+    free(l->version);
+    free(l);
+}
+
+static const struct updates_ops local_ops = {
+    .rule = local_rule,
+    .start = local_start,
+    .push = local_push,
+    .pull = local_pull,
+    .flush = local_flush,
+    .wait = local_wait,
+    .version = local_version,
+    .leave = local_leave,
+    .cancel = local_cancel,
+    .stats = local_stats,
+    .destroy = local_destroy,
+};
+
+static enum status no_memory(const struct net_exchange_config *cfg)
+{
+    LOG_E("out of memory for the optimizer of %lld parameters",
+          (long long)cfg->join.chunks->n_elems);
+    return ST_NOMEM;
+}
+
+static enum status local_create(const struct net_exchange_config *cfg, struct updates *out)
+{
+    struct local *l = calloc(1, sizeof *l);
+    if (!l)
+        return no_memory(cfg);
+    pthread_mutex_init(&l->lock, NULL);
+    l->chunks = cfg->join.chunks;
+    l->optim = cfg->join.job.optim;
+    l->n_slots = optim_n_slots(&l->optim);
+    l->params = cfg->params;
+    l->place = (struct net_place){
+        .member = cfg->join.member, .n_members = 1, .train_steps = cfg->join.job.train_steps};
+    l->slots = calloc((size_t)l->chunks->n_elems * (size_t)(l->n_slots ? l->n_slots : 1),
+                      sizeof *l->slots);
+    l->sum = malloc((size_t)l->chunks->chunk_bytes);
+    l->version = calloc((size_t)l->chunks->n_chunks, sizeof *l->version);
+    if (!l->slots || !l->sum || !l->version) {
+        local_destroy(l);
+        return no_memory(cfg);
+    }
+    *out = (struct updates){&local_ops, l};
+    return ST_OK;
+}
+
+static struct net_shared *remote_gradients(void *ctx, enum dtype dtype)
+{
+    return net_exchange_gradients(ctx, dtype);
+}
+
+static enum status remote_start(void *ctx, struct net_start *out)
+{
+    return net_exchange_start(ctx, out);
+}
+
+static enum status remote_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+{
+    return net_exchange_push(ctx, chunk, step, data, weight);
+}
+
+static enum status remote_push_encoded(void *ctx, int chunk, int64_t step, const void *data,
+                                       float weight)
+{
+    return net_exchange_push_encoded(ctx, chunk, step, data, weight);
+}
+
+static enum status remote_pull(void *ctx, int chunk, int64_t step)
+{
+    return net_exchange_pull(ctx, chunk, step);
+}
+
+static void remote_flush(void *ctx)
+{
+    net_exchange_flush(ctx);
+}
+
+static enum status remote_wait(void *ctx, int first, int n, int64_t step)
+{
+    return net_exchange_wait(ctx, first, n, step);
+}
+
+static int64_t remote_version(void *ctx, int chunk)
+{
+    return net_exchange_version(ctx, chunk);
+}
+
+static uint64_t remote_samples(void *ctx)
+{
+    return net_exchange_samples(ctx);
+}
+
+static enum status remote_leave_soon(void *ctx, int64_t deadline_ms)
+{
+    return net_exchange_leave_soon(ctx, deadline_ms);
+}
+
+static int remote_is_leaving(void *ctx)
+{
+    return net_exchange_is_leaving(ctx);
+}
+
+static enum status remote_leave(void *ctx, int done)
+{
+    return net_exchange_leave(ctx, done, 5000);
+}
+
+static void remote_cancel(void *ctx)
+{
+    net_exchange_cancel(ctx);
+}
+
+static void remote_stats(void *ctx, struct net_exchange_stats *out)
+{
+    net_exchange_stats(ctx, out);
+}
+
+static void remote_destroy(void *ctx)
+{
+    net_exchange_destroy(ctx);
+}
+
+static const struct updates_ops remote_ops = {
+    .gradients = remote_gradients,
+    .start = remote_start,
+    .push = remote_push,
+    .push_encoded = remote_push_encoded,
+    .pull = remote_pull,
+    .flush = remote_flush,
+    .wait = remote_wait,
+    .version = remote_version,
+    .samples = remote_samples,
+    .leave_soon = remote_leave_soon,
+    .is_leaving = remote_is_leaving,
+    .leave = remote_leave,
+    .cancel = remote_cancel,
+    .stats = remote_stats,
+    .destroy = remote_destroy,
+};
+
+enum status updates_create(const struct net_exchange_config *cfg, struct updates *out)
+{
+    if (cfg->ps_hosts->n == 0)
+        return local_create(cfg, out);
+    struct net_exchange *x = NULL;
+    enum status st = net_exchange_create(cfg, &x);
+    if (st == ST_OK)
+        *out = (struct updates){&remote_ops, x};
+    return st;
+}
+
+void updates_destroy(struct updates *x)
+{
+    if (x->ops)
+        x->ops->destroy(x->ctx);
+    *x = (struct updates){0};
+}

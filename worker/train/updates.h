@@ -1,0 +1,42 @@
+/* worker/train/updates.h - where a worker's contributions go: to the servers
+ * (net/exchange/exchange.h), or, alone, through the same chunk-wise update in this process. The
+ * trainer sees only this. Owns: the local kind owns the optimizer's slots. Threads: push, wait,
+ * version from any thread. Errors: those of net/exchange/exchange.h. */
+#ifndef WORKER_TRAIN_UPDATES_H
+#define WORKER_TRAIN_UPDATES_H
+#include "net/exchange/exchange.h"
+
+struct updates_ops {
+    /* The rule of the updates where they are this process's own, so that the caller may do them
+     * itself and never push; NULL: they are not. */
+    const struct optim_config *(*rule)(void *ctx);
+    /* Where gradients are best made (net_exchange_gradients); NULL, or returns NULL: nowhere. */
+    struct net_shared *(*gradients)(void *ctx, enum dtype dtype);
+    enum status (*start)(void *ctx, struct net_start *out);
+    enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
+    /* data: in the job's dtype of contributions. NULL: push alone. */
+    enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight);
+    enum status (*pull)(void *ctx, int chunk, int64_t step); /* in full precision */
+    void (*flush)(void *ctx);
+    enum status (*wait)(void *ctx, int first, int n, int64_t step);
+    int64_t (*version)(void *ctx, int chunk);
+    uint64_t (*samples)(void *ctx); /* NULL: nobody says */
+    /* net_exchange_leave_soon and the one behind it; NULL: there is nobody to be told. */
+    enum status (*leave_soon)(void *ctx, int64_t deadline_ms);
+    int (*is_leaving)(void *ctx);
+    enum status (*leave)(void *ctx, int done);
+    void (*cancel)(void *ctx);
+    void (*stats)(void *ctx, struct net_exchange_stats *out);
+    void (*destroy)(void *ctx);
+};
+
+struct updates {
+    const struct updates_ops *ops;
+    void *ctx;
+};
+
+/* ps_hosts->n == 0 gives the local kind. cfg as in net/exchange/exchange.h. */
+enum status updates_create(const struct net_exchange_config *cfg, struct updates *out);
+void updates_destroy(struct updates *x); /* a zeroed one is fine */
+
+#endif
