@@ -492,8 +492,6 @@ done:
     net_server_destroy(server);
     ps_status_destroy(status);
     ps_service_destroy(service);
-    if (opt_checkpoint_dir && app->ended)
-        node_ended(opt_checkpoint_dir, c->address);
     if (st == ST_CANCELLED && wait_for_signal(app, 0)) {
         exit_code = 128 + signal_taken(app);
         LOG_W("%s: stopping before the port was free", strsignal(exit_code - 128));
@@ -523,6 +521,7 @@ static int leave(const struct cluster *c)
 int main(int argc, char **argv)
 {
     struct cluster cluster = {0};
+    struct app app = {0};
     int exit_now = 0, exit_code = EXIT_USAGE;
     signals_ignore_file_limit();
     log_init("ps", -1, LOG_LEVEL_INFO);
@@ -545,7 +544,8 @@ int main(int argc, char **argv)
     if (ready && opt_leave >= 0) {
         exit_code = leave(&cluster);
     } else if (ready) {
-        struct app app = {.signal_fd = open_signals(), .event_fd = eventfd(0, EFD_CLOEXEC)};
+        app.signal_fd = open_signals();
+        app.event_fd = eventfd(0, EFD_CLOEXEC);
         exit_code = EXIT_RETRY;
         if (app.signal_fd < 0 || app.event_fd < 0)
             LOG_E("no descriptor to be had: %s", strerror(errno));
@@ -553,7 +553,9 @@ int main(int argc, char **argv)
             exit_code = serve(&cluster, &app);
     }
     if (trace_close() != ST_OK && exit_code == 0)
-        exit_code = EXIT_PERMANENT; /* what was to be done is done: no restart mends that */
+        exit_code = EXIT_PERMANENT;      /* what was to be done is done: no restart mends that */
+    if (opt_checkpoint_dir && app.ended) /* the very last: who is killed after it looks like new */
+        node_ended(opt_checkpoint_dir, cluster.address);
     hosts_free(&cluster.ps);
     hosts_free(&cluster.workers);
     return exit_code;

@@ -51,7 +51,9 @@ void node_ended(const char *folder, const char *address)
 {
     char path[PATH_MAX];
     up_path(folder, address, path);
-    durable_remove(path);
+    /* Not durably: a machine that fails right now only brings it back, and to wait for the disk
+     * would be time in which to be killed. */
+    unlink(path);
 }
 
 static void mark_up(struct node *s)

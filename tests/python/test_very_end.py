@@ -25,11 +25,19 @@ class VeryEnd(harness.Test):
             for worker in (0, 1):
                 job.ps[victim].wait_line("worker %d left" % worker)
             job.ps[victim].popen.send_signal(signal.SIGKILL)
-            if job.ps[victim].wait(20, None) == -signal.SIGKILL:
+            killed = job.ps[victim].wait(20, None) == -signal.SIGKILL
+            if killed and self.up(folder, job.ps_hosts[victim]):
                 job.start_ps(victim, *flags, wait=False)
                 return job, folder
-            job.finish()
+            for process in (*job.workers, *job.ps):
+                if process is not job.ps[victim] or not killed:
+                    process.wait(60)
         self.fail("no server could be killed in time")
+
+    def up(self, folder, address):
+        """Whether its last word on the disk was not yet that it ended in order; who is killed
+        between that and its exit is taken for a new one."""
+        return os.path.exists(os.path.join(folder, "up-" + address))
 
     def test_killed_at_the_end(self):
         """Three jobs at once, as what is killed waits for 10 s."""
