@@ -244,6 +244,8 @@ static void record_servers(struct coordinator_disk *d, const char *servers)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/servers", d->folder);
+    if (ps_folder_still_owner(d->folder, &d->lease) == ST_REFUSED)
+        return; /* who has claimed the folder since goes by this list */
     if (durable_put(path, servers, strlen(servers)) != ST_OK)
         LOG_W("%s: not written; if ps:0 is started again now, it goes by another list of servers",
               path);

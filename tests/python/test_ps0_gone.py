@@ -92,6 +92,33 @@ class Ps0Gone(harness.Test):
         self.check(job)
         self.assertNotIn("begins again at step 0", job.ps[0].output())
 
+    def test_wakes_up_too_late(self):
+        """A ps 0 that was paused and replaced changes nothing in the folder when it goes on: not
+        the list of servers by which its successor is started again."""
+        old = self.job(n_ps=2, n_workers=1, model="lenet5", flags=SLOW)
+        old.start(["--checkpoint_dir=" + self.folder()])  # nothing is under way there when it stops
+        old.workers[0].wait_line("training step 5 done")
+        new = self.job(n_ps=1, n_workers=1, model="lenet5", flags=FLAGS)
+        with harness.paused(old.ps[0]):
+            new.start(self.ckpt())
+            new.finish(60)
+            new.ps[0].wait_line("taken from " + old.ps_hosts[0])
+            servers = os.path.join(self.folder(), "servers")
+            self.assertIn(new.ps_hosts[0], self.read(servers))
+            drain = self.start("drain", [os.path.join(harness.BIN, "ps"), "--leave=1",
+                                         "--ps_hosts=" + old.ps_hosts[0]])
+        drain.wait(30, None)  # it ends before or after it has made a plan without ps:1
+        old.ps[0].wait(60, 1)
+        old.ps[0].wait_line("has claimed it since")
+        self.assertNotIn(old.ps_hosts[0], self.read(servers))
+        for process in (*old.workers, old.ps[1]):
+            process.popen.send_signal(signal.SIGKILL)
+            process.wait(30, None)
+
+    def read(self, path):
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+
     @unittest.skipIf(WHY_NOT, WHY_NOT)
     def test_same_address(self):
         """Another machine takes the address of one that is gone without a word, with the folder:
