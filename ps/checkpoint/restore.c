@@ -297,8 +297,8 @@ static enum status find_in_folder(const struct ps_restore_query *q, struct ps_re
     }
     free(list);
     if (st == ST_CORRUPT)
-        LOG_E("%s: none of its checkpoints is whole; start with another --checkpoint_dir to begin "
-              "from the first step",
+        LOG_E("%s: none of its checkpoints is whole, for the reasons above; bring back what is "
+              "missing, or give another --checkpoint_dir to begin from the first step",
               q->folder);
     return st;
 }

@@ -80,21 +80,22 @@ static void server_text(const struct text *t)
 static void no_last_text(const struct text *t)
 {
     const struct coord_line *l = t->l;
+    char last[64] = "there is none before it";
+    if (l->arg[0] >= 0)
+        snprintf(last, sizeof last, "the last one is at step %" PRId64, l->arg[0]);
     if (l->id == LINE_CHECKPOINT_DISK)
         snprintf(t->at, t->bytes,
-                 "no checkpoint: %s has not answered for 5 minutes; is its disk there? The "
-                 "last one is at step %" PRId64,
-                 t->folder, l->arg[0]);
+                 "no checkpoint: %s has not answered for 5 minutes (is its disk there?); %s",
+                 t->folder, last);
     else if (l->server >= 0)
         snprintf(t->at, t->bytes,
-                 "no last checkpoint: %s does not call; is it there, with the same "
-                 "--checkpoint_dir? The last one is at step %" PRId64,
-                 t->server, l->arg[0]);
+                 "no last checkpoint: %s does not call (is it there, with a --checkpoint_dir?); %s",
+                 t->server, last);
     else
         snprintf(t->at, t->bytes,
                  "no last checkpoint: the chunks of all servers did not come to one step in "
-                 "time; the last one is at step %" PRId64,
-                 l->arg[0]);
+                 "time; %s",
+                 last);
 }
 
 static void checkpoint_text(const struct text *t)
