@@ -166,13 +166,13 @@ class Process:
         with self.changed:
             return "\n".join(self.lines)
 
-    def is_asleep(self):
-        """No thread of it runs, or wants to."""
+    def is_asleep(self, states="ST"):
+        """No thread of it runs, or wants to; with "TZ": all are stopped, or ended."""
         folder = "/proc/%d/task" % self.popen.pid
         for thread in os.listdir(folder):
             try:
                 with open("%s/%s/stat" % (folder, thread), encoding="ascii") as f:
-                    if f.read().rsplit(") ", 1)[1][0] not in "ST":
+                    if f.read().rsplit(") ", 1)[1][0] not in states:
                         return False
             except FileNotFoundError:
                 pass  # it has ended
@@ -201,6 +201,7 @@ def paused(*processes):
     for p in processes:
         p.popen.send_signal(signal.SIGSTOP)
     try:
+        until(lambda: all(p.is_asleep("TZ") for p in processes), "they are stopped")
         yield
     finally:
         for p in processes:

@@ -38,13 +38,13 @@ class Leaving(harness.Test):
         for k in range(len(job.workers)):
             job.start_worker(k, self.record())
 
-    def terminate(self, processes, statuses):
+    def terminate(self, processes, statuses, gives_up=GIVES_UP):
         for p in processes:
             p.popen.send_signal(signal.SIGTERM)
         for p in processes:
             self.assertIn(p.wait(status=None), statuses, p.name)
         for p in processes:
-            self.assertNotRegex(p.output(), GIVES_UP, p.name)
+            self.assertNotRegex(p.output(), gives_up, p.name)
 
     def test_all_workers(self):
         """They leave by name, the servers wait; whoever is started again goes on."""
@@ -108,7 +108,8 @@ class Leaving(harness.Test):
                      "--save_steps=1000"]
             job = self.job_of(n_ps, n_workers, *flags)
             processes = [*job.ps, *job.workers]
-            self.terminate(processes, (0, 143))
+            # ps:0 may have ended before a worker can tell it
+            self.terminate(processes, (0, 143), "did not go on .*; stopping|given up: ")
             for ps in job.ps:
                 self.assertEqual(ps.status, 143)
             step = int(job.ps[0].wait_line(r"checkpoint at step (\d+): ").group(1))
