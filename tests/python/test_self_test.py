@@ -1,6 +1,6 @@
 """worker --self_test on a machine with fake cards (tests/fake_driver) and an emulated CUDA: what it
 says of cards that work, and of each way in which one may not."""
-# label: cluster sanitize
+# label: cluster address
 import json
 import os
 import pwd
