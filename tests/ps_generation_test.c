@@ -525,7 +525,7 @@ static void test_flood(void **state)
     char peer[64];
     struct ps_waiter real = waiter(2, 5, "ipv4:10.0.0.7:1", 0);
     ps_waiting_put(&w, &real);
-    for (int i = 0; i < 10 * WAITING_MAX; i++) {
+    for (int i = 0; i < 3 * WAITING_MAX; i++) {
         snprintf(peer, sizeof peer, "ipv4:10.0.0.66:%d", 1000 + i);
         struct ps_waiter liar = waiter(10 + i, 1000 + (uint64_t)i, peer, 1 + i);
         ps_waiting_put(&w, &liar);
