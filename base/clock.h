@@ -29,6 +29,11 @@ static inline void clock_cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
+static inline void clock_sleep_ms(int64_t ms)
+{
+    nanosleep(&(struct timespec){(time_t)(ms / 1000), (long)(ms % 1000) * 1000000}, NULL);
+}
+
 /* Waits on cond until it is signalled or deadline_ns (monotonic) has come; 0, or ETIMEDOUT. */
 static inline int clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ns)
 {

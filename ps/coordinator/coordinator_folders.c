@@ -157,8 +157,12 @@ void coordinator_folders_note(struct coordinator *l, const struct net_control *c
         l->folders.version++;
     }
     pthread_mutex_unlock(&l->lock);
-    if (is_new)
-        LOG_I("checkpoints: the server at %s keeps its parts in a folder of its own", c->address);
+    if (is_new && LOG_LEVEL_INFO >= log_level_get()) {
+        static struct log_kind kind; /* who calls says what it likes */
+        log_write_few(&kind, LOG_LEVEL_INFO,
+                      "checkpoints: the server at %s keeps its parts in a folder of its own",
+                      c->address);
+    }
 }
 
 enum status coordinator_folders_copy(const struct coordinator *l, struct coord_folders *out)

@@ -18,7 +18,9 @@ enum {
     MORE_SERVERS = 256, /* slots beyond those of --ps_hosts, for servers that join */
     FINISH_MS = 340000, /* the core's own bounds are shorter */
     GOODBYE_MS = 2000,
+    MEMORY_MS = 50, /* until it is asked for again where there was none */
 };
+#define NO_MEMORY "ps:0 is out of memory, and waits until there is some"
 
 static void poke(struct coordinator *l)
 {
@@ -32,7 +34,9 @@ static void log_line(struct coordinator *l, const struct coord_line *line)
     pthread_mutex_lock(&l->lock);
     coord_line_text(l->state, line, l->cfg.folder, text, sizeof text);
     pthread_mutex_unlock(&l->lock);
-    if (coord_line_level(line->id) == 'W')
+    if (line->id == LINE_SERVER_CLAIM || line->id == LINE_WORKER_CLAIM) /* any stranger's */
+        LOG_FEW("%s", text);
+    else if (coord_line_level(line->id) == 'W')
         LOG_W("%s", text);
     else
         LOG_I("%s", text);
@@ -131,10 +135,10 @@ static void carry_out(struct coordinator *l, const struct coord_action *a)
 static void step(struct coordinator *l, struct coord_event *e)
 {
     struct ps_service_state own;
-    struct coord_out *out = malloc(sizeof *out);
-    if (!out) {
-        LOG_W("ps:0 is out of memory and cannot coordinate for the moment");
-        return;
+    struct coord_out *out = NULL;
+    while (!(out = malloc(sizeof *out))) { /* no event may be lost: some waits for its answer */
+        LOG_FEW(NO_MEMORY);
+        clock_sleep_ms(MEMORY_MS);
     }
     ps_service_state(l->cfg.service, &own);
     e->lowest = own.lowest;
@@ -250,20 +254,35 @@ static void *coordinator_main(void *arg)
     return NULL;
 }
 
-/* Under the lock. 0: there is no memory. */
-int coordinator_post(struct coordinator *l, const struct coord_mail *m)
+/* Room for one more. Under the lock. */
+static int has_room(struct coordinator *l)
 {
-    if (l->n_mail == l->mail_room) {
-        int room = l->mail_room ? 2 * l->mail_room : 16;
-        struct coord_mail *grown = realloc(l->mail, (size_t)room * sizeof *grown);
-        if (!grown)
-            return 0;
-        l->mail = grown;
-        l->mail_room = room;
-    }
+    if (l->n_mail < l->mail_room)
+        return 1;
+    int room = l->mail_room ? 2 * l->mail_room : 16;
+    struct coord_mail *grown = realloc(l->mail, (size_t)room * sizeof *grown);
+    if (!grown)
+        return 0;
+    l->mail = grown;
+    l->mail_room = room;
+    return 1;
+}
+
+/* Into the room that there is. Under the lock. */
+static void put_mail(struct coordinator *l, const struct coord_mail *m)
+{
     l->mail[l->n_mail++] = *m;
     poke(l);
-    return 1;
+}
+
+void coordinator_post(struct coordinator *l, const struct coord_mail *m)
+{
+    while (!has_room(l) && !l->stopping) {
+        LOG_FEW(NO_MEMORY);
+        clock_cond_wait(&l->wake, &l->lock, clock_deadline_ns(MEMORY_MS));
+    }
+    if (has_room(l))
+        put_mail(l, m);
 }
 
 void coordinator_wake(struct coordinator *l)
@@ -367,11 +386,15 @@ static int post_control(struct coordinator *l, const struct net_control *c, uint
     struct coord_mail m = {.kind = COORD_CONTROL, .call = call, .control = copy_control(c)};
     int done = 0;
     *old_call = 0;
-    if (!m.control)
+    if (!m.control) /* it calls again */
         return 0;
     pthread_mutex_lock(&l->lock);
     if (l->n_mail < COORDINATOR_MAX_MAIL)
-        done = replace_unread(l, m.control, call, old_call) || coordinator_post(l, &m);
+        done = replace_unread(l, m.control, call, old_call);
+    if (!done && l->n_mail < COORDINATOR_MAX_MAIL && has_room(l)) {
+        put_mail(l, &m);
+        done = 1;
+    }
     pthread_mutex_unlock(&l->lock);
     if (done)
         return 1;

@@ -85,8 +85,9 @@ struct coordinator {
     char disk_name[CONTROL_TEXT_BYTES]; /* its name in the plan */
 };
 
-/* coordinator_shell.c; under the lock. 0: there is no memory. */
-int coordinator_post(struct coordinator *l, const struct coord_mail *m);
+/* coordinator_shell.c; under the lock, which is let go while there is no memory for it. What it
+ * tells is waited for: it is lost only where all ends. */
+void coordinator_post(struct coordinator *l, const struct coord_mail *m);
 
 /* coordinator_plans.c, by the thread */
 /* What the state asks for. ST_NOMEM and the like; not logged. */

@@ -2,13 +2,14 @@
 #include "ps/coordinator/plan_applier.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/term.h"
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 500 };
+enum { AGAIN_MS = 500, MEMORY_MS = 50 };
 
 struct taker {
     struct taker_config cfg;
@@ -148,22 +149,21 @@ void taker_destroy(struct taker *t)
     free(t);
 }
 
-enum status taker_take(struct taker *t, const struct net_plan *plan, struct ps_restore *restore)
+void taker_take(struct taker *t, const struct net_plan *plan, struct ps_restore *restore)
 {
     struct net_plan *copy = NULL;
-    enum status st = ST_OK;
     pthread_mutex_lock(&t->lock);
-    int known = t->asked == plan->generation;
-    pthread_mutex_unlock(&t->lock);
-    if (!known)
-        st = net_plan_copy(plan, &copy);
-    if (st != ST_OK)
-        LOG_E("no memory for the plan of generation %llu", (unsigned long long)plan->generation);
-    if (known || st != ST_OK) {
-        ps_restore_close(restore);
-        return st;
+    int wanted = t->asked != plan->generation;
+    while (wanted && !t->stopping && net_plan_copy(plan, &copy) != ST_OK) { /* ordered but once */
+        LOG_FEW("no memory for the plan of generation " TERM_FMT "; waiting until there is some",
+                TERM_ARG(plan->generation));
+        clock_cond_wait(&t->wake, &t->lock, clock_deadline_ns(MEMORY_MS));
     }
-    pthread_mutex_lock(&t->lock);
+    if (!copy) {
+        pthread_mutex_unlock(&t->lock);
+        ps_restore_close(restore);
+        return;
+    }
     struct net_plan *old = t->next;
     struct ps_restore *old_restore = t->restore;
     t->next = copy;
@@ -176,7 +176,6 @@ enum status taker_take(struct taker *t, const struct net_plan *plan, struct ps_r
         ps_service_cancel(t->cfg.service, busy);
     net_plan_free(old);
     ps_restore_close(old_restore);
-    return ST_OK;
 }
 
 uint64_t taker_generation(struct taker *t)

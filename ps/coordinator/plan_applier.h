@@ -27,8 +27,8 @@ enum status taker_create(const struct taker_config *cfg, struct taker **out);
 void taker_destroy(struct taker *t); /* NULL is fine; what fetches chunks is cancelled */
 /* From now on this plan, which is copied. One that is under way or was taken up is not begun
  * again; another that is under way fetches no more chunks. restore: what it goes on from, given;
- * NULL: what the plan names. ST_NOMEM; logged. */
-enum status taker_take(struct taker *t, const struct net_plan *plan, struct ps_restore *restore);
+ * NULL: what the plan names. Waits for memory where there is none. */
+void taker_take(struct taker *t, const struct net_plan *plan, struct ps_restore *restore);
 /* The generation that was taken up last; 0: none yet. */
 uint64_t taker_generation(struct taker *t);
 
