@@ -1,5 +1,5 @@
 """docs/coordination.md names each phase, event and action that the three machines have, and none
-that they do not have."""
+that they do not have; and what documents name as files of ours is there."""
 # label: unit
 import os
 import re
@@ -33,6 +33,27 @@ def table(section, head):
     part = read(DOC).split("\n## " + section + "\n")[1].split("\n## ")[0]
     rows = re.search(r"^\| %s \|.*\n\| ---.*\n((?:\|.*\n?)*)" % head, part, re.M).group(1)
     return {w for row in rows.splitlines() for w in WORD.findall(row.split("|")[1])}
+
+
+def sources():
+    """All of them, but for what is built."""
+    found = set()
+    for room in ("base", "bench", "ctl", "docs", "examples", "files", "kernels", "net", "ps",
+                 "scripts", "tests", "worker"):
+        for folder, _, names in os.walk(os.path.join(harness.SOURCE, room)):
+            found.update(os.path.join(folder, name) for name in names)
+    return found
+
+
+class Documents(unittest.TestCase):
+    def test_files_are_there(self):
+        there = sources()
+        docs = [d for d in there if d.endswith(".md") and "/bench/" not in d]
+        docs += [os.path.join(harness.SOURCE, d) for d in ("README.md", "CONTRIBUTING.md")]
+        for doc in docs:
+            for name in re.findall(r"`([\w./-]+\.(?:c|h|py|cu|proto))`", read(doc)):
+                self.assertTrue(any(path.endswith("/" + name) for path in there),
+                                "%s: %s" % (doc, name))
 
 
 class CoordinationDoc(unittest.TestCase):
