@@ -1,5 +1,5 @@
 /* base/status.h - the one error type of the house, and the one way to pass it on.
- * The function that first decides on an error logs it, once, with the cause and the mend;
+ * The function that first decides on an error logs it, once, with the cause and the fix;
  * callers pass the code up silently. Outputs are written only on ST_OK.
  * Threads: any. */
 #ifndef BASE_STATUS_H
@@ -37,7 +37,7 @@ enum status {
 const char *status_name(enum status st); /* "ST_OK"; static */
 const char *status_text(enum status st); /* "ok"; static */
 
-/* A program's exit status, for schedulers: 0; EXIT_RETRY where a restart may mend it (a peer or
+/* A program's exit status, for schedulers: 0; EXIT_RETRY where a restart may help (a peer or
  * memory that is not there, a port in use, a full disk, a lost device); else EXIT_PERMANENT. */
 enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, EXIT_RETRY = 138 };
 int status_exit_code(enum status st);

@@ -46,7 +46,7 @@ static int name_is_plain(const char *name)
 static const char *mend_for(const char *message)
 {
     static const struct {
-        const char *library, *mend;
+        const char *library, *fix;
     } known[] = {
         {"libweir_", "this build has no such backend: CMake says in one line what it needs"},
         {"libcudnn", "install NVIDIA's package libcudnn9-cuda-13 (of your CUDA's number)"},
@@ -62,7 +62,7 @@ static const char *mend_for(const char *message)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(message, "cannot open shared object file") &&
             strncmp(file, known[i].library, strlen(known[i].library)) == 0)
-            return known[i].mend;
+            return known[i].fix;
     return "build it, or install what it needs";
 }
 

@@ -1,5 +1,5 @@
 /* ps/main.c - the parameter server: flags, set-up, and the end. Exit codes: 0 the job is done, or
- * the server has handed on its chunks; 1 a permanent error, 2 usage, 138 a restart may mend it, 143
+ * the server has handed on its chunks; 1 a permanent error, 2 usage, 138 a restart may help, 143
  * after SIGTERM (with a checkpoint, if they are kept), 130 after Ctrl-C. */
 #include "base/flags.h"
 #include "base/hosts.h"
@@ -429,7 +429,7 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     log_stats(service);
     int exit_code = atomic_load(&app->refused) ? EXIT_PERMANENT : sig ? 128 + sig : 0;
     if (write_summary(service) != ST_OK && exit_code == 0)
-        exit_code = EXIT_PERMANENT; /* the job is done: no restart mends that */
+        exit_code = EXIT_PERMANENT; /* the job is done: no restart helps */
     return exit_code;
 }
 
@@ -553,7 +553,7 @@ int main(int argc, char **argv)
             exit_code = serve(&cluster, &app);
     }
     if (trace_close() != ST_OK && exit_code == 0)
-        exit_code = EXIT_PERMANENT;      /* what was to be done is done: no restart mends that */
+        exit_code = EXIT_PERMANENT;      /* what was to be done is done: no restart helps */
     if (opt_checkpoint_dir && app.ended) /* the very last: who is killed after it looks like new */
         node_ended(opt_checkpoint_dir, cluster.address);
     hosts_free(&cluster.ps);

@@ -210,7 +210,7 @@ static void test_resend(void **state)
     rig_close(&r);
 }
 
-/* A spoilt payload is asked for again and never reaches the parameters. */
+/* A damaged payload is asked for again and never reaches the parameters. */
 static void test_bad_checksum(void **state)
 {
     struct rig r;

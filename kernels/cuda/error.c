@@ -4,12 +4,12 @@
 
 /* Of all three libraries, so that the line always names the layer and the device. */
 static void say(const struct cuda_op *op, const char *call, const char *what, const char *more,
-                const char *mend)
+                const char *fix)
 {
     int device = -1;
     (void)cudaGetDevice(&device);
     LOG_E("layer '%s': CUDA device %d: %s: %s%s%s%s", op != NULL ? op->layer->name : "(all)",
-          device, call, what, more[0] != '\0' ? ": " : "", more, mend);
+          device, call, what, more[0] != '\0' ? ": " : "", more, fix);
 }
 
 const char *cuda_mend(cudaError_t code)

@@ -67,14 +67,14 @@ class GetMnist(unittest.TestCase):
 
     def test_what_is_wrong_is_named(self):
         packed = gzip.compress(CONTENT["one-images"])
-        spoilt = bytearray(CONTENT["one-images"])
-        spoilt[99] ^= 1
+        damaged = bytearray(CONTENT["one-images"])
+        damaged[99] ^= 1
         for data, word in ((None, "one-images.gz is missing"),
                            (packed[:-1], "is not whole gzip data"),
                            (packed[:40] + b"\xff" + packed[41:], "one-images.gz "),
                            (gzip.compress(b"short"), "has 5 bytes unpacked, not 10240"),
                            (gzip.compress(CONTENT["one-images"] * 2), "more than 10240"),
-                           (gzip.compress(bytes(spoilt)), "has the SHA-256"),
+                           (gzip.compress(bytes(damaged)), "has the SHA-256"),
                            (b"", "has 0 bytes unpacked")):
             self.fill(self.folder)
             if data is None:
@@ -101,7 +101,7 @@ class GetMnist(unittest.TestCase):
             os.mkdir(self.folder)
             if had:
                 self.put(self.folder, "one-images.gz.part", had)
-            self.put(self.folder, "one-labels.gz", b"spoilt")
+            self.put(self.folder, "one-labels.gz", b"damaged")
             code, out = self.fetch()
             self.assertEqual(code, 0, out)
             self.assertEqual(sorted(os.listdir(self.folder)), ["one-images.gz", "one-labels.gz"])
