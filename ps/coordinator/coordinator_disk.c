@@ -425,7 +425,12 @@ enum status coordinator_disk_create(struct coordinator *l)
     pthread_mutex_init(&d->lock, NULL);
     clock_cond_init(&d->wake);
     l->disk = d;
-    int err = pthread_create(&l->disk_thread, NULL, disk_main, d);
+    return ST_OK;
+}
+
+enum status coordinator_disk_start(struct coordinator *l)
+{
+    int err = pthread_create(&l->disk_thread, NULL, disk_main, l->disk);
     l->has_disk_thread = err == 0;
     if (err)
         LOG_E("the thread for checkpoints cannot be started: %s", strerror(err));

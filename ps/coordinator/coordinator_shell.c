@@ -506,6 +506,9 @@ done:
 
 enum status coordinator_start(struct coordinator *l)
 {
+    enum status st = coordinator_disk_start(l);
+    if (st != ST_OK)
+        return st;
     int err = pthread_create(&l->thread, NULL, coordinator_main, l);
     l->has_thread = err == 0;
     if (err)

@@ -110,6 +110,8 @@ int coordinator_can_restore(struct coordinator *l, char *why, size_t why_bytes);
 /* coordinator_disk.c */
 void coordinator_disk_search(struct coordinator *l);
 enum status coordinator_disk_create(struct coordinator *l);
+/* Until then nothing that is ordered is done: the folder is claimed by who has the port alone. */
+enum status coordinator_disk_start(struct coordinator *l);
 void coordinator_disk_destroy(struct coordinator *l);
 /* Begins it; its end is posted. */
 void coordinator_disk_order(struct coordinator *l, const struct coord_action *a);

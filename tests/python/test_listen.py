@@ -1,11 +1,17 @@
 #!/usr/bin/python3
-"""A server whose port is still in use: it tries again for a while, and a signal ends that."""
+"""A server whose port is still in use: it tries again for a while, and a signal ends that. One that
+does not get it has disturbed nobody."""
 # label: cluster sanitize
+import os
+import re
 import signal
 import socket
 
+import ckpt_folder
 import harness
 
+FLAGS = ["--batch_size=12", "--train_steps=24", "--seed=5", "--chunk_bytes=32768",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 WAITS = r"W .* is in use, by a program that may be ending; trying again for 10 s"
 
 
@@ -41,6 +47,45 @@ class Listen(harness.Test):
         old.wait(20, -signal.SIGKILL)
         job.start_worker()
         job.finish()
+
+    def marks(self, folder):
+        """Who has claimed the folder of checkpoints, and who is up with it."""
+        return sorted(n for n in os.listdir(folder) if re.match("lease-|up-", n))
+
+    def assert_says_none(self, processes, *texts):
+        for p in processes:
+            for text in texts:
+                self.assertNotIn(text, p.output(), p.name)
+
+    def test_started_a_second_time(self):
+        """Both servers of a job are, with the same flags: the second ones end, and until then have
+        neither called ps 0 nor claimed the folder; training goes on as if they had not been there.
+        """
+        job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
+        job.start()
+        want = job.finish(120)[0]["parameters_sha256"]
+        folder = os.path.join(self.dir(), "ckpt")
+        flags = ["--checkpoint_dir=" + folder, "--save_steps=6"]
+        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job.start(flags)
+        job.ps[0].wait_line("checkpoint at step 6: ")
+        first, before = list(job.ps), self.marks(folder)
+        self.assertEqual(len(before), 3, before)  # a lease, and two that are up
+        with harness.paused(*job.workers):  # the job lasts until the second ones have ended
+            second = [job.start_ps(i, *flags, wait=False) for i in range(2)]
+            job.ps = first
+            for ps in second:
+                ps.wait_line(WAITS)
+                ps.wait(60, 138)
+                self.assertIn("address in use", ps.output())
+            self.assertEqual(self.marks(folder), before)
+        self.assert_says_none(second, "waiting for ps:0", "taken from")
+        self.assert_says_none([*first, *second], "another process has just called")
+        for s in job.finish(120):
+            self.assertEqual(s["parameters_sha256"], want)
+        self.assertEqual(ckpt_folder.steps(folder)[-1], 24)
+        self.assert_says_none(first, "another process has just called", "was started anew",
+                              "has claimed it since", "generation 1.2", "generation 2.")
 
 
 if __name__ == "__main__":
