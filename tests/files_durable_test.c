@@ -327,6 +327,36 @@ static void of_two_who_take_one_file_one_has_it(void **state)
     assert_int_equal(durable_take_away(path), ST_NOT_FOUND);
 }
 
+/* Two of one pid, as in two containers that share a folder: each has a temporary file of its own,
+ * and what is committed last is there, whole. One that gives up takes nothing of theirs away. */
+static void writers_of_one_pid_do_not_meet(void **state)
+{
+    (void)state;
+    static char data[2][N_BYTES];
+    for (int first = 0; first < 2; first++) {
+        struct durable f[3];
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(durable_begin(&f[i], path), ST_OK);
+        for (int i = 0; i < 3; i++)
+            assert_string_not_equal(f[i].temporary, f[(i + 1) % 3].temporary);
+        for (int i = 0; i < 2; i++) {
+            memset(data[i], 'a' + i, N_BYTES);
+            assert_int_equal(durable_write(&f[i], data[i], N_BYTES / 2), ST_OK);
+        }
+        durable_end(&f[2]);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(durable_write(&f[i], data[i], N_BYTES - N_BYTES / 2), ST_OK);
+        assert_int_equal(durable_commit(&f[first]), ST_OK);
+        assert_int_equal(content(), 'a' + first);
+        assert_int_equal(durable_commit(&f[!first]), ST_OK);
+        assert_int_equal(content(), 'a' + !first);
+        durable_end(&f[0]);
+        durable_end(&f[1]);
+        assert_int_equal(content(), 'a' + !first);
+        assert_int_equal(empty_folder(), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +369,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_is_made_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_is_made_once_without_links, setup, teardown),
         cmocka_unit_test_setup_teardown(of_two_who_take_one_file_one_has_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(writers_of_one_pid_do_not_meet, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
