@@ -1,0 +1,284 @@
+/* tests/ps_follower_test.c - a server on the word of ps 0 (ps/coordinator/follower.h) by itself, on
+ * a clock of the test's: whom it does not obey, and what it does not begin, or not twice. */
+#include "base/term.h"
+#include "net/wire/plan.h"
+#include "ps/coordinator/follower.h"
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define MS ((int64_t)1000000)
+
+enum { NEW_LIFE = 77, LIFE = 7, OLD_LIFE = 5 }; /* incarnations of ps 0 */
+
+static struct net_plan some_plan; /* the follower looks at the generation beside it */
+
+struct rig {
+    struct follower f;
+    struct follower_out out; /* of the last step */
+    int64_t now;
+};
+
+static void step(struct rig *r, struct follower_event e)
+{
+    follower_step(&r->f, &e, r->now, &r->out);
+}
+
+/* The answer to the call that is under way; the next one follows at once, or after a rest. */
+static void answer(struct rig *r, struct net_control_reply reply)
+{
+    assert_int_equal(r->f.call, CALL_UNDER_WAY);
+    step(r, (struct follower_event){.kind = FOLLOW_REPLY, .reply = &reply});
+}
+
+/* The store is in the generation; ps 0 is told of what is new by another call. */
+static void stand_in(struct rig *r, uint64_t generation)
+{
+    const struct follower_store store = {.generation = generation, .lowest = 3, .highest = 4};
+    step(r, (struct follower_event){.kind = FOLLOW_STORE, .store = &store});
+    const struct follower_out out = r->out;
+    if (out.cancel)
+        step(r, (struct follower_event){.kind = FOLLOW_FAILED, .st = ST_CANCELLED});
+    r->out = out;
+}
+
+/* What a ps 0 says: this plan, no checkpoint. */
+static struct net_control_reply plan_of(uint64_t incarnation, uint64_t generation)
+{
+    return (struct net_control_reply){.incarnation = incarnation,
+                                      .epoch = term_epoch(generation),
+                                      .generation = generation,
+                                      .number = generation,
+                                      .plan = &some_plan,
+                                      .step = -1};
+}
+
+/* To a server that is in its generation already. */
+static struct net_control_reply order_of(uint64_t generation, uint64_t order, int64_t at)
+{
+    struct net_control_reply reply = plan_of(LIFE, generation);
+    reply.plan = NULL;
+    reply.order = order;
+    reply.step = at;
+    return reply;
+}
+
+/* In the generation, by the word of LIFE; 0: nothing was heard yet. */
+static struct rig begin(uint64_t generation)
+{
+    struct rig r = {.now = 1000 * MS};
+    const struct follower_start start = {.incarnation = 9, .keeps_checkpoints = 1};
+    follower_init(&r.f);
+    step(&r, (struct follower_event){.kind = FOLLOW_START, .start = &start});
+    assert_int_equal(r.out.call, 1);
+    if (!generation)
+        return r;
+    answer(&r, plan_of(LIFE, generation));
+    assert_int_equal(r.out.n, 1);
+    assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_APPLY);
+    stand_in(&r, generation);
+    return r;
+}
+
+/* Of the last step. */
+static int has(const struct rig *r, enum follower_action_kind kind)
+{
+    int n = 0;
+    for (int i = 0; i < r->out.n; i++)
+        n += r->out.act[i].kind == kind;
+    return n;
+}
+
+static void assert_applies(const struct rig *r, uint64_t generation)
+{
+    assert_int_equal(has(r, FOLLOW_ACT_APPLY), 1);
+    for (int i = 0; i < r->out.n; i++)
+        if (r->out.act[i].kind == FOLLOW_ACT_APPLY)
+            assert_int_equal(r->out.act[i].generation, generation);
+}
+
+static void assert_orders(const struct rig *r, uint64_t generation, uint64_t order, int64_t at)
+{
+    assert_int_equal(r->out.n, 1);
+    assert_int_equal(r->out.act[0].kind, FOLLOW_ACT_ORDER);
+    assert_int_equal(r->out.act[0].generation, generation);
+    assert_int_equal(r->out.act[0].order, order);
+    assert_int_equal(r->out.act[0].step, at);
+}
+
+/* A ps 0 of a lower epoch has a line, and nothing else of what it says is done or kept, whatever
+ * generation it claims; the one that is obeyed goes on being it. */
+static void test_a_ps0_that_was_replaced(void **state)
+{
+    (void)state;
+    const uint64_t generations[] = {term_of(1, 1), term_of(2, 1), term_of(3, 1)};
+    for (size_t i = 0; i < sizeof generations / sizeof *generations; i++) {
+        struct rig r = begin(term_of(2, 1));
+        struct net_control before, after;
+        follower_request(&r.f, &before);
+        struct net_control_reply old = plan_of(OLD_LIFE, generations[i]);
+        old.epoch = 1;
+        old.stop = old.order = old.settled = 4;
+        old.step = 9;
+        old.drained = 1;
+        answer(&r, old);
+        assert_int_equal(r.out.n, 1);
+        assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_OLD_PS0);
+        follower_request(&r.f, &after);
+        assert_int_equal(after.seen, before.seen);
+        assert_int_equal(after.stop, before.stop);
+        assert_int_equal(after.order, before.order);
+        assert_int_equal(r.out.call, 0); /* it is not called for ever without a rest */
+        r.now = r.out.wake_ns;
+        step(&r, (struct follower_event){.kind = FOLLOW_TIMER});
+        assert_int_equal(r.out.call, 1);
+        answer(&r, plan_of(LIFE, term_of(2, 2)));
+        assert_int_equal(r.out.n, 1); /* no other than before */
+        assert_applies(&r, term_of(2, 2));
+    }
+}
+
+/* Likewise before there is a plan: the epoch alone counts. */
+static void test_a_ps0_that_was_replaced_before_a_plan(void **state)
+{
+    (void)state;
+    struct rig r = begin(0);
+    answer(&r, (struct net_control_reply){.incarnation = LIFE, .epoch = 2, .step = -1});
+    assert_int_equal(r.out.n, 0);
+    answer(&r, plan_of(OLD_LIFE, term_of(1, 1)));
+    assert_int_equal(r.out.n, 1);
+    assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_OLD_PS0);
+}
+
+/* Of another life, but of no lower epoch: what goes on stops, until its plan comes. */
+static void test_a_ps0_that_was_started_anew(void **state)
+{
+    (void)state;
+    for (uint64_t epoch = 2; epoch <= 3; epoch++) {
+        struct rig r = begin(term_of(2, 1));
+        answer(&r, (struct net_control_reply){.incarnation = NEW_LIFE, .epoch = epoch, .step = -1});
+        assert_int_equal(r.out.n, 2);
+        assert_int_equal(has(&r, FOLLOW_ACT_NEW_PS0), 1);
+        assert_int_equal(has(&r, FOLLOW_ACT_STOP), 1);
+        answer(&r, plan_of(NEW_LIFE, term_of(3, 1)));
+        assert_int_equal(r.out.n, 1);
+        assert_applies(&r, term_of(3, 1));
+    }
+}
+
+/* The generation in force, and those before it, are not begun again. */
+static void test_a_plan_that_is_not_newer(void **state)
+{
+    (void)state;
+    struct rig r = begin(term_of(2, 3));
+    const uint64_t not_newer[] = {term_of(2, 3), term_of(2, 2), term_of(1, 9)};
+    for (size_t i = 0; i < sizeof not_newer / sizeof *not_newer; i++) {
+        struct net_control_reply reply = plan_of(LIFE, not_newer[i]);
+        reply.epoch = 2;
+        reply.stop = i; /* not of the generation in force */
+        answer(&r, reply);
+        assert_int_equal(r.out.n, 0);
+    }
+    answer(&r, plan_of(LIFE, term_of(2, 4)));
+    assert_applies(&r, term_of(2, 4));
+}
+
+/* ps 0 repeats a plan until the server is in its generation. */
+static void test_a_plan_is_begun_once(void **state)
+{
+    (void)state;
+    struct rig r = begin(term_of(1, 1));
+    answer(&r, plan_of(LIFE, term_of(1, 2)));
+    assert_applies(&r, term_of(1, 2));
+    for (int i = 0; i < 3; i++) {
+        answer(&r, plan_of(LIFE, term_of(1, 2)));
+        assert_int_equal(has(&r, FOLLOW_ACT_APPLY), 0);
+        stand_in(&r, term_of(1, 1)); /* which it is not yet */
+        assert_int_equal(r.out.n, 0);
+    }
+    answer(&r, plan_of(LIFE, term_of(1, 3))); /* takes its place */
+    assert_applies(&r, term_of(1, 3));
+    stand_in(&r, term_of(1, 3));
+    answer(&r, plan_of(LIFE, term_of(1, 3))); /* was on its way */
+    assert_int_equal(r.out.n, 0);
+}
+
+/* An order waits until the store is in its generation, and is taken up once. */
+static void test_an_order_waits_for_its_generation(void **state)
+{
+    (void)state;
+    struct rig r = begin(term_of(1, 1));
+    struct net_control_reply reply = plan_of(LIFE, term_of(1, 2));
+    struct net_control told;
+    reply.order = 41;
+    reply.step = 8;
+    answer(&r, reply);
+    assert_int_equal(r.out.n, 1);
+    assert_applies(&r, term_of(1, 2));
+    stand_in(&r, term_of(1, 1));
+    assert_int_equal(r.out.n, 0);
+    follower_request(&r.f, &told);
+    assert_int_equal(told.order, 0);
+    stand_in(&r, term_of(1, 2));
+    assert_orders(&r, term_of(1, 2), 41, 8);
+    answer(&r, order_of(term_of(1, 2), 41, 8)); /* again */
+    assert_int_equal(r.out.n, 0);
+    answer(&r, order_of(term_of(1, 2), 42, 16));
+    assert_orders(&r, term_of(1, 2), 42, 16);
+}
+
+/* An order of a generation that is over is not taken up; nor one where there is no job. */
+static void test_an_order_of_another_generation(void **state)
+{
+    (void)state;
+    struct net_control told;
+    struct rig r = begin(term_of(1, 2));
+    answer(&r, order_of(term_of(1, 1), 41, 8));
+    assert_int_equal(has(&r, FOLLOW_ACT_ORDER), 0);
+    stand_in(&r, term_of(1, 2));
+    assert_int_equal(r.out.n, 0);
+    follower_request(&r.f, &told);
+    assert_int_equal(told.order, 0);
+    r = begin(0);
+    answer(&r, order_of(0, 41, 8));
+    assert_int_equal(r.out.n, 0);
+}
+
+/* How far an earlier order is says nothing of the last. */
+static void test_news_of_another_order(void **state)
+{
+    (void)state;
+    struct rig r = begin(term_of(1, 1));
+    struct net_control told;
+    answer(&r, order_of(term_of(1, 1), 42, 8));
+    struct net_control snapshot = {.order = 41, .phase = CONTROL_WRITTEN, .bytes = 5, .crc32c = 6};
+    step(&r, (struct follower_event){.kind = FOLLOW_SNAPSHOT, .snapshot = &snapshot});
+    assert_int_equal(r.out.cancel, 0);
+    follower_request(&r.f, &told);
+    assert_int_equal(told.order, 42);
+    assert_int_equal(told.phase, CONTROL_ARMED);
+    assert_int_equal(told.bytes, 0);
+    snapshot.order = 42;
+    step(&r, (struct follower_event){.kind = FOLLOW_SNAPSHOT, .snapshot = &snapshot});
+    assert_int_equal(r.out.cancel, 1); /* which is news */
+    follower_request(&r.f, &told);
+    assert_int_equal(told.phase, CONTROL_WRITTEN);
+    assert_int_equal(told.bytes, 5);
+    assert_int_equal(told.crc32c, 6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_ps0_that_was_replaced),
+        cmocka_unit_test(test_a_ps0_that_was_replaced_before_a_plan),
+        cmocka_unit_test(test_a_ps0_that_was_started_anew),
+        cmocka_unit_test(test_a_plan_that_is_not_newer),
+        cmocka_unit_test(test_a_plan_is_begun_once),
+        cmocka_unit_test(test_an_order_waits_for_its_generation),
+        cmocka_unit_test(test_an_order_of_another_generation),
+        cmocka_unit_test(test_news_of_another_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
