@@ -1,60 +1,127 @@
 /* tests/ps_coordinator_test.c - ps 0's coordinator (ps/coordinator/coordinator.h) by itself, on a
  * clock of the test's: how long a worker is waited for that died between its Join and its first
- * word. One server, two workers, no folder. */
+ * word, and a disk of ps 0's that hangs. Two workers; one server, others may join. */
 #include "ps/coordinator/coordinator_view.h"
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
 
-enum { TIMEOUT_MS = 1000, LOOK_EVERY_MS = 100, MOST_MS = 60000 };
+enum { TIMEOUT_MS = 1000, LOOK_EVERY_MS = 100, MOST_MS = 60000, SERVERS = 4, STEPS = 100 };
+enum { WRITE_MS = 300000 }; /* for a disk, as coordinator_times.h has it */
 #define MS ((int64_t)1000000)
+
+struct server {
+    uint64_t generation, order;
+    int phase;
+    int hangs; /* its file is not written */
+};
 
 struct rig {
     struct coord *c;
-    int64_t now;
+    int64_t now, version;
     uint64_t call, generation;
     struct coord_worker_state worker[2];
-    int n_plans; /* made so far */
+    struct server server[SERVERS];
+    int n_servers;               /* that call */
+    int n_plans, n_manifests;    /* made so far; ordered */
+    int disk_hangs;              /* manifests are not written */
+    uint32_t manifest;           /* that is not; 0 */
+    int lines[COORD_N_LINES];    /* how often each was said */
+    int64_t said[COORD_N_LINES]; /* when, first */
+    int has_folder, holds_last;  /* ps 0's new store begins so */
 };
 
 static void step(struct rig *r, struct coord_event e);
 
-/* ps 0's own store is where the plan in force wants it. */
-static void say_how_it_stands(struct rig *r)
+/* Its chunks and its disk do at once what ps 0 wants, but for a disk that hangs. */
+static void take_order(struct rig *r, struct server *s, const struct net_control_reply *reply)
 {
-    const struct net_control own = {.n_servers = 1,
-                                    .incarnation = 9,
-                                    .generation = r->generation,
-                                    .address = "h:1",
-                                    .stop = r->call,
-                                    .stopped = 1,
-                                    .lowest = 3,
-                                    .highest = 3};
-    struct net_control said = own;
-    struct net_control_reply reply;
-    coord_fill_reply(r->c, 0, &reply);
+    if (reply->order != s->order && reply->step >= 0) {
+        s->order = reply->order;
+        s->phase = s->phase == CONTROL_WRITING ? CONTROL_PAST : CONTROL_ARMED;
+    }
+    if (reply->step < 0 && s->phase == CONTROL_ARMED)
+        s->phase = CONTROL_IDLE;
+    if (s->phase == CONTROL_ARMED && r->version >= reply->step)
+        s->phase = CONTROL_WRITING;
+    if (s->phase == CONTROL_WRITING && !s->hangs)
+        s->phase = CONTROL_WRITTEN;
+}
+
+/* A server is where the plan in force wants it. */
+static void say_how_it_stands(struct rig *r, int i)
+{
+    struct server *s = &r->server[i];
+    struct net_control_reply reply = {.step = -1};
+    struct net_control said = {.n_servers = 1,
+                               .incarnation = 9 + (uint64_t)i,
+                               .stopped = 1,
+                               .lowest = r->version,
+                               .highest = r->version};
+    snprintf(said.address, sizeof said.address, "h:%d", i + 1);
+    if (i < coord_n_servers(r->c)) { /* it has called: slots are in the order of the first calls */
+        if (coord_fill_reply(r->c, i, &reply))
+            s->generation = reply.generation;
+        take_order(r, s, &reply);
+    }
+    said.generation = s->generation;
+    said.order = s->order;
+    said.phase = s->phase;
     said.stop = reply.stop;
     said.seen = reply.number;
     step(r, (struct coord_event){.kind = COORD_CONTROL, .control = &said, .call = ++r->call});
 }
 
+static void on_plan(struct rig *r, uint32_t op)
+{
+    struct coord_plan_view plan;
+    coord_next_plan(r->c, &plan);
+    r->generation = plan.generation;
+    r->n_plans++;
+    r->holds_last = r->has_folder;
+    step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op, .st = ST_OK});
+    say_how_it_stands(r, 0);
+}
+
+static void disk_ends(struct rig *r, uint32_t op, enum status st, int64_t its_step, uint64_t epoch)
+{
+    step(r,
+         (struct coord_event){
+             .kind = COORD_DISK, .op = op, .st = st, .disk = {.step = its_step, .epoch = epoch}});
+}
+
+static void on_disk(struct rig *r, const struct coord_action *a)
+{
+    struct coord_manifest_view m = {.step = -1};
+    if (a->disk == DISK_MANIFEST) {
+        coord_manifest(r->c, &m);
+        r->n_manifests++;
+        if (r->disk_hangs) {
+            r->manifest = a->op;
+            return;
+        }
+    }
+    disk_ends(r, a->op, a->disk == DISK_FIND ? ST_NOT_FOUND : ST_OK, m.step, a->value);
+}
+
 static void step(struct rig *r, struct coord_event e)
 {
     struct coord_out out;
-    e.lowest = e.highest = 3;
+    e.lowest = e.highest = r->version;
     coord_step(r->c, &e, r->now, &out);
     for (int i = 0; i < out.n; i++) {
-        struct coord_plan_view plan;
-        if (out.act[i].kind != ACT_PLAN)
-            continue;
-        coord_next_plan(r->c, &plan);
-        r->generation = plan.generation;
-        r->n_plans++;
-        step(r, (struct coord_event){.kind = COORD_PLANNED, .op = out.act[i].op, .st = ST_OK});
-        say_how_it_stands(r);
-        return;
+        const struct coord_action *a = &out.act[i];
+        if (a->kind == ACT_PLAN)
+            on_plan(r, a->op);
+        else if (a->kind == ACT_DISK)
+            on_disk(r, a);
+        else if (a->kind == ACT_HOLD_LAST)
+            r->holds_last = a->arg;
+        else if (a->kind == ACT_LINE && !r->lines[a->line.id]++)
+            r->said[a->line.id] = r->now;
     }
 }
 
@@ -65,7 +132,7 @@ static void tell_workers(struct rig *r)
                 .workers = {.generation = r->generation, .n = 2, .worker = r->worker}});
 }
 
-static void rig_open(struct rig *r)
+static void rig_open(struct rig *r, int has_folder)
 {
     char *addrs[] = {"h:1"};
     const struct hosts servers = {1, addrs};
@@ -73,13 +140,18 @@ static void rig_open(struct rig *r)
                                       .address = "h:1",
                                       .servers = &servers,
                                       .worker_timeout_ms = TIMEOUT_MS,
+                                      .has_folder = has_folder,
                                       .last_step = -1};
-    *r = (struct rig){.c = calloc(1, coord_bytes(4, 4)), .now = 1000 * MS};
-    coord_init(r->c, 4, 4);
+    *r = (struct rig){.has_folder = has_folder,
+                      .c = calloc(1, coord_bytes(SERVERS, 4)),
+                      .now = 1000 * MS,
+                      .version = 3,
+                      .n_servers = 1};
+    coord_init(r->c, SERVERS, 4);
     step(r, (struct coord_event){.kind = COORD_START, .start = &start});
-    say_how_it_stands(r);
+    say_how_it_stands(r, 0);
     step(r, (struct coord_event){.kind = COORD_JOB,
-                                 .job = {.train_steps = 100, .lockstep = 1, .n_members = 2}});
+                                 .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
     assert_int_equal(r->n_plans, 1);
     for (int i = 0; i < 2; i++)
         r->worker[i] = (struct coord_worker_state){
@@ -96,7 +168,7 @@ static int64_t wait_for_plan(struct rig *r)
         r->now += LOOK_EVERY_MS * MS;
         r->worker[1].missing_ms += LOOK_EVERY_MS;
         tell_workers(r);
-        say_how_it_stands(r);
+        say_how_it_stands(r, 0);
     }
     assert_int_equal(r->n_plans, 2);
     free(r->c);
@@ -107,7 +179,7 @@ static int64_t wait_for_plan(struct rig *r)
 static void test_one_that_spoke(void **state)
 {
     struct rig r;
-    rig_open(&r);
+    rig_open(&r, 0);
     tell_workers(&r);
     assert_in_range(wait_for_plan(&r), TIMEOUT_MS, TIMEOUT_MS + LOOK_EVERY_MS);
 }
@@ -116,7 +188,7 @@ static void test_one_that_spoke(void **state)
 static void test_one_that_has_not_come(void **state)
 {
     struct rig r;
-    rig_open(&r);
+    rig_open(&r, 0);
     assert_in_range(wait_for_plan(&r), 10000, 10000 + LOOK_EVERY_MS);
 }
 
@@ -124,7 +196,7 @@ static void test_one_that_has_not_come(void **state)
 static void test_one_that_died_as_it_came(void **state)
 {
     struct rig r;
-    rig_open(&r);
+    rig_open(&r, 0);
     r.worker[1].came = 1;
     assert_in_range(wait_for_plan(&r), 2000, 2000 + LOOK_EVERY_MS);
 }
@@ -133,13 +205,188 @@ static void test_one_that_died_as_it_came(void **state)
 static void test_another_comes_in_its_place(void **state)
 {
     struct rig r;
-    rig_open(&r);
+    rig_open(&r, 0);
     r.worker[1].came = 1;
     r.worker[1].missing_ms = 0;
     tell_workers(&r);
     r.now += 1900 * MS;
     r.worker[1].incarnation = 77;
     assert_in_range(wait_for_plan(&r), 2000, 2000 + LOOK_EVERY_MS);
+}
+
+/* All say how they stand, a little later. */
+static void look(struct rig *r)
+{
+    r->now += LOOK_EVERY_MS * MS;
+    if (r->worker[1].missing_ms >= 0)
+        r->worker[1].missing_ms += LOOK_EVERY_MS;
+    tell_workers(r);
+    for (int i = 0; i < r->n_servers; i++)
+        say_how_it_stands(r, i);
+}
+
+static void let_pass(struct rig *r, int64_t ms)
+{
+    for (int64_t end = r->now + ms * MS; r->now < end;)
+        look(r);
+}
+
+/* A change comes to its plan, and the plan is in force on all servers, as soon as without a disk
+ * that hangs. */
+static void changes(struct rig *r, int64_t most_ms)
+{
+    int n = r->n_plans;
+    int64_t begin = r->now;
+    while ((r->n_plans == n || !coord_is_settled(r->c)) && r->now < begin + MOST_MS * MS)
+        look(r);
+    assert_int_equal(r->n_plans, n + 1);
+    assert_true(r->now - begin <= most_ms * MS);
+}
+
+static void a_server_joins(struct rig *r)
+{
+    r->n_servers++;
+    changes(r, 3 * LOOK_EVERY_MS);
+}
+
+static void a_worker_is_lost(struct rig *r)
+{
+    r->worker[1].missing_ms = 0;
+    changes(r, TIMEOUT_MS + 3 * LOOK_EVERY_MS);
+}
+
+/* Training stands meanwhile, so that the checkpoint is of where it is. */
+static void ask(struct rig *r)
+{
+    let_pass(r, 3000);
+    step(r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_CHECKPOINT}});
+}
+
+static int is_given(const struct rig *r)
+{
+    return coord_given(r->c) == coord_wanted(r->c);
+}
+
+/* What was asked for is given up as late as it may be, with `line`. `begin`: when it was due. */
+static void is_given_up(struct rig *r, int64_t begin, enum coord_line_id line)
+{
+    assert_false(is_given(r));
+    assert_int_equal(r->lines[line], 0);
+    while (!is_given(r) && r->now < begin + (WRITE_MS + MOST_MS) * MS)
+        look(r);
+    assert_true(is_given(r));
+    assert_int_equal(r->lines[line], 1);
+    assert_in_range(r->said[line] - begin, WRITE_MS * MS, (WRITE_MS + 5 * LOOK_EVERY_MS) * MS);
+    assert_true(coord_last_step(r->c) < 0);
+}
+
+/* The disk answers again: the next is made. */
+static void the_next_is_made(struct rig *r)
+{
+    int n = r->n_manifests;
+    r->version = 5;
+    ask(r);
+    let_pass(r, 1000);
+    assert_true(is_given(r));
+    assert_int_equal(coord_last_step(r->c), 5);
+    assert_int_equal(r->n_manifests, n + 1);
+}
+
+/* ps 0's disk hangs as the manifest of step 3 is written. */
+static void hang_in_a_manifest(struct rig *r)
+{
+    rig_open(r, 1);
+    r->disk_hangs = 1;
+    ask(r);
+    for (int i = 0; i < 10 && r->n_manifests == 0; i++)
+        look(r);
+    assert_int_equal(r->n_manifests, 1);
+}
+
+static void test_a_manifest_hangs(void **state)
+{
+    struct rig r;
+    hang_in_a_manifest(&r);
+    int64_t begin = r.now;
+    a_worker_is_lost(&r);
+    let_pass(&r, WRITE_MS / 2);
+    a_server_joins(&r);
+    is_given_up(&r, begin, LINE_CHECKPOINT_SLOW);
+    a_server_joins(&r);
+    ask(&r); /* nobody waits for a disk that is known to hang */
+    look(&r);
+    assert_true(is_given(&r));
+    assert_true(r.lines[LINE_CHECKPOINT_DISK] > 0);
+    a_server_joins(&r);
+    assert_int_equal(r.n_manifests, 1);
+    r.disk_hangs = 0;
+    disk_ends(&r, r.manifest, ST_IO, -1, 0);
+    the_next_is_made(&r);
+    free(r.c);
+}
+
+/* Training comes to its last step while the disk hangs: it is not held back for ever. */
+static void test_the_last_step_and_a_disk_that_hangs(void **state)
+{
+    struct rig r;
+    hang_in_a_manifest(&r);
+    is_given_up(&r, r.now, LINE_CHECKPOINT_SLOW);
+    assert_true(r.holds_last);
+    r.version = STEPS;
+    let_pass(&r, 1000);
+    assert_false(r.holds_last);
+    free(r.c);
+}
+
+/* The manifest of the last step itself hangs. */
+static void test_the_last_manifest_hangs(void **state)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    let_pass(&r, 1000);
+    r.disk_hangs = 1;
+    r.version = STEPS;
+    let_pass(&r, 1000);
+    assert_int_equal(r.n_manifests, 1);
+    let_pass(&r, WRITE_MS - 2000);
+    assert_true(r.holds_last);
+    let_pass(&r, 3000);
+    assert_false(r.holds_last);
+    free(r.c);
+}
+
+/* ps 0's own part of a checkpoint is not written, before or after the parts of others. */
+static void hang_in_a_file(int n_others)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    let_pass(&r, 1000);
+    for (int i = 0; i < n_others; i++)
+        a_server_joins(&r);
+    r.server[0].hangs = 1;
+    ask(&r);
+    for (int i = 0; i < 10 && r.server[0].phase != CONTROL_WRITING; i++)
+        look(&r);
+    assert_int_equal(r.server[0].phase, CONTROL_WRITING);
+    int64_t begin = r.now;
+    a_worker_is_lost(&r);
+    let_pass(&r, WRITE_MS / 2);
+    a_server_joins(&r);
+    is_given_up(&r, begin, LINE_CHECKPOINT_SLOW);
+    a_server_joins(&r);
+    r.server[0].hangs = 0;
+    the_next_is_made(&r);
+    free(r.c);
+}
+
+static void test_own_file_hangs(void **state)
+{
+    hang_in_a_file(0);
+}
+
+static void test_own_file_hangs_after_others(void **state)
+{
+    hang_in_a_file(1);
 }
 
 int main(void)
@@ -149,6 +396,11 @@ int main(void)
         cmocka_unit_test(test_one_that_has_not_come),
         cmocka_unit_test(test_one_that_died_as_it_came),
         cmocka_unit_test(test_another_comes_in_its_place),
+        cmocka_unit_test(test_a_manifest_hangs),
+        cmocka_unit_test(test_the_last_step_and_a_disk_that_hangs),
+        cmocka_unit_test(test_the_last_manifest_hangs),
+        cmocka_unit_test(test_own_file_hangs),
+        cmocka_unit_test(test_own_file_hangs_after_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
