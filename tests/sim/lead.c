@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { FINISH_MS = 340000, GOODBYE_MS = 2000 };
+enum { GONE_MS = 14000 }; /* of a server's silence, a step of ps 0's short of its SILENT_MS */
 
 static void lead_step(struct server *s, struct coord_event *e);
 
@@ -80,10 +81,59 @@ void lead_command(struct server *s, enum coord_command what, int index)
     if (what != COORD_CHECKPOINT && what != COORD_FINISH &&
         !coord_command_text(s->lead->state, what, index, why, sizeof why))
         return;
-    s->lead->drained |= what == COORD_DRAIN_SERVER;
     struct sim_mail *m = post_mail(s, COORD_COMMAND);
     m->what = what;
     m->index = index;
+}
+
+/* The slot of an address; -1. */
+static int slot_of(const struct lead *l, const char *address)
+{
+    for (int i = 0; i < coord_n_servers(l->state); i++)
+        if (!strcmp(coord_server_address(l->state, i), address))
+            return i;
+    return -1;
+}
+
+/* On ps 0's clock, as it was in its last step; -1: it is not known. */
+static int64_t silent_ms(const struct lead *l, const char *address)
+{
+    struct coord_server_view v;
+    int slot = slot_of(l, address);
+    if (slot < 0)
+        return -1;
+    coord_server(l->state, slot, &v);
+    return v.heard_ms;
+}
+
+/* Whom the command is about is in the answer to the operator. */
+static void note_drain(struct lead *l, int index)
+{
+    char why[CONTROL_TEXT_BYTES], address[CONTROL_TEXT_BYTES];
+    if (!coord_command_text(l->state, COORD_DRAIN_SERVER, index, why, sizeof why) ||
+        sscanf(why, "ps:%*d (%255[^)])", address) != 1)
+        return;
+    int node = sim_server_at(address);
+    uint32_t life = sim.node[node].life;
+    if (silent_ms(l, address) >= GONE_MS)
+        l->silent[node] = life;
+    else if (l->drained[node] == life && sim.now - l->planned_ns >= GONE_MS * SIM_MS)
+        l->slow[node] = life;
+    l->drained[node] = life;
+}
+
+/* One that is heard of again is waited for again. */
+static void note_heard(struct lead *l, const struct net_control *from)
+{
+    int node = sim_server_at(from->address);
+    if (silent_ms(l, from->address) == 0)
+        l->silent[node] = 0;
+}
+
+static int is_given_up(const struct lead *l, int node)
+{
+    uint32_t life = sim.node[node].life;
+    return l->silent[node] == life || l->slow[node] == life || l->given_up[node] == life;
 }
 
 static void reply_to(struct server *s, const struct coord_action *a)
@@ -161,13 +211,17 @@ static void keep_plan(struct lead *l, struct net_plan *next, uint64_t base)
     memmove(l->kept + out, l->kept + out + 1, (size_t)n * sizeof *l->kept);
     memmove(l->life + out, l->life + out + 1, (size_t)n * sizeof *l->life);
     l->kept[KEPT_PLANS - 1] = l->plan = next;
+    l->planned_ns = sim.now;
     for (int i = 0; i < SIM_SERVERS; i++)
         l->life[KEPT_PLANS - 1][i] = sim.node[i].life;
 }
 
-/* Work is given up only where a process that held chunks has died, or an operator said so. */
-static void check_work(const struct lead *l, const struct coord_plan_view *v)
+/* Work is given up only where a process that held chunks has died, or an operator said so, who was
+ * told that it is gone, or did not want to wait for it. */
+static void check_work(struct lead *l, const struct coord_plan_view *v)
 {
+    if (l->works_lost == v->base)
+        return; /* the plan that began again was not settled */
     for (int k = 0; k < KEPT_PLANS; k++) {
         const struct net_plan *p = l->kept[k];
         if (!p || p->generation != v->base)
@@ -176,6 +230,10 @@ static void check_work(const struct lead *l, const struct coord_plan_view *v)
             int node = sim_server_at(p->servers.addr[i]);
             if (!sim_server(node) || sim.node[node].life != l->life[k][node])
                 return;
+            if (is_given_up(l, node)) {
+                l->works_lost = v->base;
+                return;
+            }
         }
     }
     sim_fail("work", "ps 0 goes back to step %lld, though no server has lost its chunks",
@@ -200,8 +258,7 @@ static void make_plan(struct server *s, uint32_t op)
     for (int i = 0; i < v.n_servers; i++)
         addr[i] = (char *)coord_server_address(l->state, v.server[i]);
     const struct hosts servers = {v.n_servers, addr};
-    if (v.base && !l->drained &&
-        (v.source == PLAN_CHECKPOINT || (v.source == PLAN_FIRST && has_values(s))))
+    if (v.base && (v.source == PLAN_CHECKPOINT || (v.source == PLAN_FIRST && has_values(s))))
         check_work(l, &v);
     e.st = v.base == 0 && l->has_job ? make_first(l, &v, &servers, &next)
                                      : make_next(l, &v, &servers, &next);
@@ -247,7 +304,10 @@ static void order_manifest(struct server *s, struct disk_order *o)
 
 static void order_disk(struct server *s, const struct coord_action *a)
 {
+    struct lead *l = s->lead;
     struct disk_order *o = sim_alloc(sizeof *o);
+    for (int i = 0; i < SIM_SERVERS && a->disk == DISK_FIND; i++)
+        l->given_up[i] = l->silent[i] ? l->silent[i] : l->slow[i];
     o->op = a->op;
     o->epoch = a->value;
     o->what = (enum disk_what)a->disk; /* in the same order */
@@ -373,7 +433,11 @@ static void step_mail(struct server *s, const struct sim_mail *m)
         e.command.what = m->what, e.command.index = m->index;
     else if (m->kind == COORD_DISK)
         e.disk.step = m->step, e.disk.epoch = m->epoch;
+    if (m->kind == COORD_COMMAND && m->what == COORD_DRAIN_SERVER)
+        note_drain(s->lead, m->index);
     lead_step(s, &e);
+    if (m->kind == COORD_CONTROL)
+        note_heard(s->lead, m->control);
 }
 
 static void step_all(struct server *s)

@@ -132,6 +132,18 @@ static void draw_fault(struct sim_random *r, const struct sim_schedule *s, const
     f->ms = sim_chance(r, 20) ? sim_between(r, 10000, 60000) : draw_log(r, 1, 3000);
 }
 
+/* A server that an operator takes out may be one that hangs, or is cut off, already. */
+static void draw_silence(struct sim_random *r, struct sim_schedule *s)
+{
+    struct sim_fault *drain = &s->fault[s->n_faults - 1], f = *drain;
+    if (s->n_faults == SIM_MAX_FAULTS || !sim_chance(r, 40))
+        return;
+    f.kind = sim_chance(r, 50) ? FAULT_pause : FAULT_isolate;
+    f.ms = sim_between(r, 5000, 60000);
+    drain->after_us += draw_log(r, 1, 20000000);
+    s->fault[s->n_faults++] = f;
+}
+
 void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
 {
     struct sim_random r = sim_random_of(seed, STREAM_OPTIONS, 0);
@@ -145,7 +157,7 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
     int kind = (int)sim_below(&r, 100);
     int most = kind < 10 ? 0 : kind < 80 ? 6 : kind < 95 ? 16 : SIM_MAX_FAULTS;
     int n = total ? (int)sim_between(&r, most > 0, most) : 0, n_apart = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && s->n_faults < SIM_MAX_FAULTS; i++) {
         struct sim_fault f;
         draw_fault(&r, s, weight, &f);
         int fits = may(s, f.kind, f.node) && (!fault_two[f.kind] || f.node != f.other);
@@ -159,6 +171,8 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
         }
         if (fits)
             s->fault[s->n_faults++] = f;
+        if (fits && f.kind == FAULT_drain && sim_is_server(f.node) && f.node != 0)
+            draw_silence(&r, s);
     }
 }
 

@@ -43,7 +43,12 @@ struct lead { /* ps 0's */
     int mail_posted, changed, has_job, finished;
     struct net_plan *kept[KEPT_PLANS], *plan, *first;
     uint32_t life[KEPT_PLANS][SIM_SERVERS]; /* of the servers as a kept plan was made */
-    int drained;                            /* an operator took a server out */
+    /* Servers that an operator took out: their life then, 0: none; when; and that they were silent,
+     * or slow to hand on their chunks, so that nobody waits for them, now, as the newest checkpoint
+     * was looked for. */
+    uint32_t drained[SIM_SERVERS], silent[SIM_SERVERS], slow[SIM_SERVERS], given_up[SIM_SERVERS];
+    int64_t planned_ns;  /* when the plan in force was made */
+    uint64_t works_lost; /* generation whose work was given up for such a server; 0 */
     __typeof__(((struct coord_event *)0)->job) job;
     const struct sim_manifest *restore, *found;
     int64_t wake_ns, finish_ns;
