@@ -110,7 +110,7 @@ static int strike(const struct sim_fault *f)
         n->slow++;
         return 1;
     case FAULT_term:
-        if (n->state == NODE_UP && !sim_is_server(f->node))
+        if (n->state == NODE_UP)
             n->ops->term(f->node);
         return 0;
     case FAULT_join:

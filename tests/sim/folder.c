@@ -43,8 +43,28 @@ const struct sim_manifest *folder_newest(const struct folder *f)
     return best;
 }
 
+/* It has a file of each server of its generation's plan, with that server's chunks. */
+static void check_manifest(const struct sim_manifest *m)
+{
+    const struct net_plan *p = m->plan;
+    int n = 0;
+    if (!p)
+        return; /* it is not kept any more */
+    if (m->n_files != p->servers.n)
+        sim_fail("manifest", "%s names %d files, its generation has %d servers", m->name,
+                 m->n_files, p->servers.n);
+    for (int i = 0; i < m->n_files; i++)
+        for (int k = 0; k < m->file[i]->n; k++, n++)
+            if (m->file[i]->server != i || p->shard[m->file[i]->chunk[k]] != i)
+                sim_fail("manifest", "%s: file %d has chunk %d, which is another server's", m->name,
+                         i, m->file[i]->chunk[k]);
+    if (n != p->chunks->n_chunks)
+        sim_fail("manifest", "%s names files of %d chunks", m->name, n);
+}
+
 static enum status put_manifest(struct folder *f, const struct sim_manifest *m)
 {
+    check_manifest(m);
     for (int i = 0; i < m->n_files; i++) {
         int found = 0;
         for (int k = 0; k < f->n_files; k++)

@@ -53,8 +53,8 @@ static void order(struct server *s, const struct follower_action *a)
     int ended;
     s->part.order = a->order;
     s->part_step = a->step;
-    if (s->writing) { /* an earlier one is still being written */
-        set_phase(s, CONTROL_FAILED);
+    if (s->writing) { /* an earlier one is still being written, see saver_state */
+        set_phase(s, CONTROL_PAST);
         return;
     }
     drop_snapshot(s);
@@ -313,12 +313,23 @@ static void cancel_call(struct server *s)
     }
 }
 
+/* A last checkpoint, as follower_finish wants it. */
+void follow_term(struct server *s)
+{
+    s->ending = 1;
+    s->finish_ns = sim.now + LAST_MS * SIM_MS;
+    s->wants++;
+    follow_news(s, 0);
+}
+
 static void look_at_end(struct server *s)
 {
     if (!s->ending || s->node == 0)
         return;
     const struct follower *f = &s->follower;
-    if (f->drained || (f->missed && sim.now - f->missed >= SIM_S) || sim.now >= s->finish_ns)
+    int heard = s->term && !s->wants && follower_is_heard(f, sim.now);
+    if (heard || f->drained || (!s->term && f->missed && sim.now - f->missed >= SIM_S) ||
+        sim.now >= s->finish_ns)
         server_exit(s, 0);
     else
         sim_timer(s->node, LOOK_MS * SIM_MS, TIMER_NEWS, 1);

@@ -132,15 +132,23 @@ static void draw_fault(struct sim_random *r, const struct sim_schedule *s, const
     f->ms = sim_chance(r, 20) ? sim_between(r, 10000, 60000) : draw_log(r, 1, 3000);
 }
 
-/* A server that an operator takes out may be one that hangs, or is cut off, already. */
-static void draw_silence(struct sim_random *r, struct sim_schedule *s)
+/* A server that an operator takes out may be one that hangs, or is cut off, already; and ps 0 may
+ * be moved meanwhile. */
+static void draw_beside_drain(struct sim_random *r, struct sim_schedule *s)
 {
     struct sim_fault *drain = &s->fault[s->n_faults - 1], f = *drain;
-    if (s->n_faults == SIM_MAX_FAULTS || !sim_chance(r, 40))
+    int percent = (int)sim_below(r, 100);
+    if (s->n_faults == SIM_MAX_FAULTS || percent >= 60)
         return;
-    f.kind = sim_chance(r, 50) ? FAULT_pause : FAULT_isolate;
-    f.ms = sim_between(r, 5000, 60000);
-    drain->after_us += draw_log(r, 1, 20000000);
+    if (percent < 40) {
+        f.kind = sim_chance(r, 50) ? FAULT_pause : FAULT_isolate;
+        f.ms = sim_between(r, 5000, 60000);
+        drain->after_us += draw_log(r, 1, 20000000);
+    } else {
+        f.kind = FAULT_term;
+        f.node = 0;
+        f.after_us += draw_log(r, 1, 1000000);
+    }
     s->fault[s->n_faults++] = f;
 }
 
@@ -172,7 +180,7 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
         if (fits)
             s->fault[s->n_faults++] = f;
         if (fits && f.kind == FAULT_drain && sim_is_server(f.node) && f.node != 0)
-            draw_silence(&r, s);
+            draw_beside_drain(&r, s);
     }
 }
 

@@ -78,6 +78,7 @@ void server_exit(struct server *s, int status)
     if (s->ending == 2)
         return;
     s->ending = 2;
+    status = s->term && status == 0 ? SIM_TERM_STATUS : status;
     sim.node[s->node].status = status;
     sim_timer(s->node, 0, TIMER_EXIT, status);
 }
@@ -292,8 +293,18 @@ static void on_disk(int node, void *order)
         lead_disk(servers[node], o);
 }
 
+/* As main.c does: no server is in a hurry with the first signal, each is with the second. */
 static void on_term(int node)
 {
+    struct server *s = servers[node];
+    int again = s->ending != 0;
+    s->term = 1;
+    if (again || (node != 0 && !s->folder))
+        server_exit(s, 0);
+    else if (node == 0)
+        server_finish(s);
+    else
+        follow_term(s);
 }
 
 const struct sim_ops sim_server_ops = {.start = on_start,

@@ -56,6 +56,7 @@ struct lead { /* ps 0's */
 
 struct server {
     int node, dying, done, ending, joining;
+    int term; /* SIGTERM has come */
     struct ps_service *service;
     struct net_server_handler handler;
     struct folder *folder; /* NULL: it keeps no checkpoints */
@@ -101,6 +102,7 @@ void follow_timer(struct server *s, int what, int64_t number);
 void follow_news(struct server *s, int changed);
 void follow_reply(struct server *s, struct sim_call *c);
 void follow_own_reply(struct server *s, uint64_t call, const struct net_control_reply *r);
+void follow_term(struct server *s);
 void follow_disk(struct server *s, struct disk_order *o);
 
 #endif

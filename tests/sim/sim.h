@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stddef.h>
 
+enum { SIM_TERM_STATUS = 128 + 15 }; /* of a server that SIGTERM has ended */
 enum { SIM_SERVERS = 6, SIM_WORKERS = 6, SIM_NODES = SIM_SERVERS + SIM_WORKERS };
 #define SIM_MS ((int64_t)1000000)
 #define SIM_S (1000 * SIM_MS)
