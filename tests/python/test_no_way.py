@@ -1,0 +1,56 @@
+#!/usr/bin/python3
+"""A worker that reaches ps 0 but not another server: it is told which way is closed, the others do
+not wait for it for ever, and when the way is open again it is taken in again."""
+# label: net waits
+import signal
+import unittest
+
+import harness
+import namespaces
+
+FLAGS = ["--batch_size=12", "--train_steps=1000000", "--seed=5", "--chunk_bytes=8192",
+         "--log_every=1", "--intra_op_threads=1", "--fault_push_delay_ms=6"]
+WHY_NOT = namespaces.why_not(bridge=True)
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class NoWay(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.net = namespaces.Network(4)
+        self.addCleanup(self.net.close)
+
+    def test_it_is_left_out(self):
+        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=FLAGS)
+        job.ps_hosts = [self.net.address(i) + ":2221" for i in range(2)]
+        job.worker_hosts = [self.net.address(i) + ":2223" for i in (2, 3)]
+        for i in (1, 0):
+            job.test = namespaces.Placed(self, self.net.hosts[i])
+            job.start_ps(i, "--worker_timeout=1", wait=False)
+        self.way(False)
+        for i in range(2):
+            job.test = namespaces.Placed(self, self.net.hosts[2 + i])
+            job.start_worker(i)
+        job.ps[0].wait_line("worker 1 .* reaches ps:0 but not ps:1 .*: training goes on without it "
+                            "from step [0-9]+; it is not taken in again for 10 s", 60)
+        job.workers[0].wait_line(r"generation 1\.2 from step [0-9]+: 1 worker, 2 servers")
+        self.goes_on(job.workers[0])
+        self.way(True)
+        job.ps[0].wait_line("worker 1 .* joins at step ([0-9]+) ", 60)
+        self.goes_on(*job.workers)
+        for process in (*job.workers, *job.ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def goes_on(self, *workers):
+        """Steps more than they have said so far."""
+        for worker in workers:
+            n = worker.output().count("training step")
+            harness.until(lambda: worker.output().count("training step") > n + 5, worker.name)
+
+    def way(self, is_open):
+        for pair in ((1, 3), (3, 1)):
+            self.net.pair(*pair, cut=not is_open)
+
+
+if __name__ == "__main__":
+    harness.main()
