@@ -219,7 +219,7 @@ class OwnFolders(harness.Test):
 
     def test_failed_attempts_are_tidied(self):
         """ps 0 cannot write its file: ps 1's part of each attempt is removed again."""
-        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=40"])
+        job = self.job(n_ps=2, model="lenet5", flags=[*SLOW, "--train_steps=100000"])
         argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
                 os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps", "--task_index=0",
                 "--checkpoint_dir=" + self.folder(0), "--save_steps=2"]
@@ -231,7 +231,7 @@ class OwnFolders(harness.Test):
         harness.until(lambda: job.ps[0].output().count("given up; training") >= 3, "attempts")
         with harness.paused(*job.workers):
             harness.until(lambda: not self.files(1), "nothing of the failed attempts is left")
-        job.finish(120)
+        self.kill(*job.workers, *job.ps)
 
 
 if __name__ == "__main__":
