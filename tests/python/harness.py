@@ -14,6 +14,7 @@ Environment: WEIR_BIN (programs), WEIR_TEST_SLOWNESS (of the programs; sanitizer
 """
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import random
@@ -234,6 +235,44 @@ def wait_still(*processes, seconds=60):
     until(still, "%s: stands still" % ", ".join(p.name for p in processes), seconds)
 
 
+class Gate:
+    """Holds a worker back after about so many steps: those it writes down (--record_samples) into a
+    pipe that is full then. Opened, it lets them all through; what was written is in `into`."""
+    LINE = 20  # bytes, or a few less: "16777217 100 1200 12"
+
+    def __init__(self, test, n_steps, into=None):
+        self.path = os.path.join(test.dir(), "gate-%x" % id(self))
+        self.into, self.reader = into or os.devnull, None
+        os.mkfifo(self.path)
+        self.fd = os.open(self.path, os.O_RDWR)
+        size = fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(self.fd, b"#" * (size - n_steps * self.LINE - 1) + b"\n")
+        test.addCleanup(self.close)
+
+    def open(self):
+        if not self.reader:
+            self.reader = threading.Thread(target=self._read, daemon=True)
+            self.reader.start()
+
+    def _read(self):
+        with open(self.into, "ab") as f:
+            left = b"#"
+            while not left.endswith(b"end"):
+                left += os.read(self.fd, 4096)
+                *lines, left = left.split(b"\n")
+                f.writelines(line + b"\n" for line in lines if not line.startswith(b"#"))
+
+    def close(self):
+        """All that is in the pipe is in the file now: who wrote there has ended."""
+        if self.fd < 0:
+            return
+        self.open()
+        os.write(self.fd, b"end")
+        self.reader.join()
+        os.close(self.fd)
+        self.fd = -1
+
+
 class Job:
     """A ps group and its workers: addresses, flags that all share, and the processes."""
 
@@ -245,6 +284,12 @@ class Job:
         self.ps, self.workers = [None] * n_ps, [None] * n_workers
         self.flags = ["--models_dir=" + MODELS, "--model=" + model, "--progress=lines",
                       "--data_dir=" + (data or test.data()), *flags]
+        self.gate = None
+
+    def hold(self, n_steps, into=None):
+        """Worker 0, and with it training in lock step, gets no further than that; its gate."""
+        self.gate = Gate(self.test, n_steps, into)
+        return self.gate
 
     def hosts(self):
         return ["--ps_hosts=" + ",".join(self.ps_hosts),
@@ -264,6 +309,8 @@ class Job:
     def start_worker(self, task=0, *flags, env=None):
         argv = [os.path.join(BIN, "worker"), *self.hosts(), "--job_name=worker",
                 "--task_index=%d" % task, "--summary_json=" + self.summary_path(task)]
+        if task == 0 and self.gate:
+            argv.append("--record_samples=" + self.gate.path)
         self.workers[task] = self.test.start("worker:%d" % task, argv + self.flags + list(flags),
                                              env=env)
         return self.workers[task]
@@ -276,6 +323,8 @@ class Job:
 
     def finish(self, seconds=60):
         """Waits until every process ended with 0; the workers' summaries, in task order."""
+        if self.gate:
+            self.gate.open()
         for process in self.workers + self.ps:
             process.wait(seconds)
         return [self.summary(i) for i in range(len(self.workers))]
