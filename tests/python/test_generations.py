@@ -355,9 +355,8 @@ class Generations(harness.Test):
             job.ps[1].popen.send_signal(signal.SIGTERM)
             job.gate.open()
             job.ps[1].wait(20)
-            self.assertRegex(job.ps[0].output(), r"ps:1 \(.*\) leaves at step \d+: \d+\.\d MB in "
-                             r"\d+ chunks move to the others \(generation 1\.2, %d servers\)"
-                             % (n_ps - 1))
+            job.ps[0].wait_line(r"ps:1 \(.*\) leaves at step \d+: \d+\.\d MB in \d+ chunks move "
+                                r"to the others \(generation 1\.2, %d servers\)" % (n_ps - 1))
             self.check(job)
 
     def test_leave_command(self):
