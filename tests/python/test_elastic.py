@@ -31,28 +31,35 @@ class Elastic(harness.Test):
         job = harness.Job(self, n_ps=n_ps, n_workers=n_workers, flags=FLAGS)
         for k in range(n_ps):
             job.start_ps(k, *ps_flags)
-        for k in range(n_workers):
+        self.record("0")
+        job.hold(60, self.records[0])
+        job.start_worker(0)
+        for k in range(1, n_workers):
             job.start_worker(k, self.record("%d" % k))
         return job
 
     def join(self, job, name):
-        """Only where ps 0 is: all else is the job's."""
-        return self.start("joiner-" + name, [
+        """Only where ps 0 is: all else is the job's. Training is held back until it is there."""
+        joiner = self.start("joiner-" + name, [
             os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
             "--data_dir=" + self.data(), "--log_every=20", "--progress=lines",
             "--fault_push_delay_ms=15", self.record("joiner-" + name)])
+        joiner.wait_line("training on")
+        return joiner
 
     def end(self, job):
         """The job's first worker and its servers, and what all who were there have read."""
         job.workers[0].wait(120)
         for ps in job.ps:
             ps.wait(30)
+        job.gate.close()
         self.assertEqual(samples.wrong(self.records, STEPS), [])
 
     def test_worker_joins_and_leaves(self):
         job = self.start_job(1)
         job.workers[0].wait_line(r"global step")
         joiner = self.join(job, "a")
+        job.gate.open()
         joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
         job.workers[0].wait_line(r"generation 1\.2 from step \d+: 2 workers, 1 server")
         joiner.wait_line("training step")  # before it has begun, it would end at once
@@ -68,6 +75,7 @@ class Elastic(harness.Test):
         job = self.start_job(1)
         job.workers[0].wait_line("global step")
         joiners = [self.join(job, name) for name in "abc"]
+        job.gate.open()
         for joiner in joiners:
             joiner.wait_line(r"joined as worker [123] of \d at step \d+")
         goes_on(self, job, r"[\d.]+", 4)  # with all of them: who has not begun ends with 143
@@ -84,6 +92,7 @@ class Elastic(harness.Test):
         job = self.start_job(1, 1, folder, "--save_steps=10")
         job.workers[0].wait_line("global step")
         joiner = self.join(job, "a")
+        job.gate.open()
         joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
         job.workers[0].stop(signal.SIGTERM, status=0)
         alone = joiner.wait_line(r"generation 1\.3 from step (\d+): 1 worker, 1 server")
@@ -99,6 +108,7 @@ class Elastic(harness.Test):
         job = self.start_job(2, 1, "--worker_timeout=1")
         job.workers[1].wait_line("global step")
         job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.gate.open()
         job.workers[0].wait_line(r"generation 1\.2 from step \d+: 1 worker, 1 server")
         job.start_worker(1, self.records_flag(1))
         job.workers[0].wait_line(r"generation 1\.3 from step \d+: 2 workers, 1 server")
