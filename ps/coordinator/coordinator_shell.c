@@ -34,7 +34,8 @@ static void log_line(struct coordinator *l, const struct coord_line *line)
     pthread_mutex_lock(&l->lock);
     coord_line_text(l->state, line, l->cfg.folder, text, sizeof text);
     pthread_mutex_unlock(&l->lock);
-    if (line->id == LINE_SERVER_CLAIM || line->id == LINE_WORKER_CLAIM) /* any stranger's */
+    if (line->id == LINE_SERVER_CLAIM ||
+        line->id == LINE_WORKER_CLAIM) /* any unauthenticated peer's */
         LOG_FEW("%s", text);
     else if (coord_line_level(line->id) == 'W')
         LOG_W("%s", text);
@@ -152,6 +153,21 @@ static void step(struct coordinator *l, struct coord_event *e)
     free(out);
 }
 
+struct coord_worker_state coordinator_worker_state(const struct ps_person *p, int waits)
+{
+    return (struct coord_worker_state){.member = p->member,
+                                       .incarnation = p->incarnation,
+                                       .waits = waits,
+                                       .missing_ms = p->missing_ms,
+                                       .joined = p->joined,
+                                       .leaving = p->leaving,
+                                       .done = p->done,
+                                       .spoke = p->spoke,
+                                       .came = p->came,
+                                       .asked = p->asked,
+                                       .address = p->address};
+}
+
 /* Who is there, as ps 0's service sees it. */
 static void step_workers(struct coordinator *l)
 {
@@ -164,17 +180,7 @@ static void step_workers(struct coordinator *l)
     struct coord_worker_state *list = calloc((size_t)(n + n_waiting) + 1, sizeof *list);
     for (int i = 0; list && i < n + n_waiting; i++) {
         const struct ps_person *p = i < n ? &members[i] : &waiting[i - n];
-        list[i] = (struct coord_worker_state){.member = p->member,
-                                              .incarnation = p->incarnation,
-                                              .waits = i >= n,
-                                              .missing_ms = p->missing_ms,
-                                              .joined = p->joined,
-                                              .leaving = p->leaving,
-                                              .done = p->done,
-                                              .spoke = p->spoke,
-                                              .came = p->came,
-                                              .asked = p->asked,
-                                              .address = p->address};
+        list[i] = coordinator_worker_state(p, i >= n);
     }
     struct coord_event e = {
         .kind = COORD_WORKERS,

@@ -12,6 +12,7 @@
 #include "ps/checkpoint/restore.h"
 #include "ps/coordinator/coordinator_view.h"
 
+struct ps_person;
 struct ps_service;
 
 struct coordinator_config {
@@ -38,6 +39,10 @@ struct coordinator_config {
 };
 
 struct coordinator;
+/* What the service knows of a worker, as an event tells it; the simulator's shell calls it, too.
+ * The address is the person's. */
+struct coord_worker_state coordinator_worker_state(const struct ps_person *p, int waits);
+
 enum status coordinator_create(const struct coordinator_config *cfg, struct coordinator **out);
 enum status coordinator_start(struct coordinator *l); /* once the server is there */
 void coordinator_stop(struct coordinator *l);         /* NULL is fine, here and below */

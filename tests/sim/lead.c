@@ -1,6 +1,7 @@
 /* tests/sim/lead.c - see server.h: the shell of ps 0's coordinator, as coordinator_shell.c is: a
  * mailbox, one step after the other, actions. Its thread is an event that comes a little later. */
 #include "base/term.h"
+#include "ps/coordinator/coordinator_shell.h"
 #include "ps/service/job_check.h"
 #include "ps/service/planner.h"
 #include "ps/service/run.h"
@@ -404,17 +405,7 @@ static void step_workers(struct server *s)
         return;
     for (int i = 0; i < n + n_waiting && i < 64; i++) {
         const struct ps_person *p = i < n ? &members[i] : &waiting[i - n];
-        list[i] = (struct coord_worker_state){.member = p->member,
-                                              .incarnation = p->incarnation,
-                                              .waits = i >= n,
-                                              .missing_ms = p->missing_ms,
-                                              .joined = p->joined,
-                                              .leaving = p->leaving,
-                                              .done = p->done,
-                                              .spoke = p->spoke,
-                                              .came = p->came,
-                                              .asked = p->asked,
-                                              .address = p->address};
+        list[i] = coordinator_worker_state(p, i >= n);
     }
     struct coord_event e = {
         .kind = COORD_WORKERS,
