@@ -112,7 +112,7 @@ static enum status find_restore(struct node *s)
     char name[MANIFEST_NAME_BYTES];
     ps_manifest_name((struct ps_checkpoint_id){m->generation, step}, name);
     snprintf(s->restored, sizeof s->restored, "%s%s", name,
-             s->cfg.restore ? TAKER_RESTORE_MARK : "");
+             s->cfg.restore ? PLAN_RESTORE_MARK : "");
     LOG_I("found a checkpoint at step %" PRId64 ": %s", step, path);
     return ST_OK;
 }

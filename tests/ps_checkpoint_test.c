@@ -686,7 +686,7 @@ static void only_so_many_are_kept(void **state)
     assert_string_equal(text, "model_checkpoint_path: \"weir-5\"\n"
                               "all_model_checkpoint_paths: \"weir-4\"\n"
                               "all_model_checkpoint_paths: \"weir-5\"\n");
-    /* a newer generation counts more than a higher step; strangers and their like are left alone */
+    /* a newer generation counts more than a higher step; files of others are left alone */
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
     snprintf(path, sizeof path, "%s/weir-notes.txt", folder);
     assert_int_equal(durable_put(path, "x", 1), ST_OK);

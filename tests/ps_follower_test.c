@@ -204,7 +204,7 @@ static void test_a_plan_is_begun_once(void **state)
     assert_int_equal(r.out.n, 0);
 }
 
-/* An order waits until the store is in its generation, and is taken up once. */
+/* An order waits until the store is in its generation, and is accepted once. */
 static void test_an_order_waits_for_its_generation(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void test_an_order_waits_for_its_generation(void **state)
     assert_orders(&r, term_of(1, 2), 42, 16);
 }
 
-/* An order of a generation that is over is not taken up; nor one where there is no job. */
+/* An order of a generation that has ended is not accepted; nor one where there is no job. */
 static void test_an_order_of_another_generation(void **state)
 {
     (void)state;

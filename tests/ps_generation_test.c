@@ -1,5 +1,5 @@
 /* tests/ps_generation_test.c - a server from generation to generation: who is let in, who has to
- * wait and where, who is missing; what a plan's run holds, and when what was before is let go. */
+ * wait and where, who is missing; what a plan's run holds, and when what was before is released. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
@@ -399,7 +399,7 @@ static void test_follower(void **state)
 }
 
 /* Stopped: everybody waits. The next generation goes on from the same buffers; those of the one
- * before are let go when all servers are there. */
+ * before are released when all servers are there. */
 static void test_memory(void **state)
 {
     struct rig r;
@@ -439,7 +439,7 @@ static void test_memory(void **state)
 }
 
 /* What is not there does not begin; what was there stays, stopped. A server without chunks has a
- * run all the same, and one that is not needed for others' chunks is let go at settle. */
+ * run all the same, and one that is not needed for others' chunks is released at settle. */
 static void test_other_servers(void **state)
 {
     struct rig r;
@@ -757,7 +757,7 @@ static void test_fetch(void **state)
     }
     log_init("test", -1, LOG_LEVEL_ERROR + 1);
     struct net_plan *gone = shared_plan(node, 3, first, second);
-    gone->before = 1; /* which was let go */
+    gone->before = 1; /* which was released */
     assert_int_equal(begin(&node[0].rig, gone), ST_NOT_FOUND);
     ps_service_cancel(node[0].rig.service, 3);
     assert_int_equal(begin(&node[0].rig, shared_plan(node, 3, first, second)), ST_CANCELLED);

@@ -1,4 +1,4 @@
-/* tests/ps_plan_applier_test.c - how a server takes up a plan that goes on from a checkpoint
+/* tests/ps_plan_applier_test.c - how a server applies a plan that goes on from a checkpoint
  * (ps/coordinator/plan_applier.h): what it reads of it, and what it does when that is damaged. Two
  * servers with one folder, no network. */
 #include "base/clock.h"
@@ -31,7 +31,7 @@ struct rig {
     struct net_job job;
     int shard[N_CHUNKS];
     struct ps_service *service; /* of one server */
-    struct taker *taker;
+    struct plan_applier *applier;
     pthread_mutex_t lock; /* guards n_changed */
     pthread_cond_t wake;
     int n_changed;
@@ -145,7 +145,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* The server's service, and who takes up plans for it. */
+/* The server's service, and what applies plans for it. */
 static void start(struct rig *r, int self)
 {
     const struct ps_service_config service = {.self = self,
@@ -154,20 +154,20 @@ static void start(struct rig *r, int self)
                                               .worker_hosts = &nobody,
                                               .max_model_bytes = 1 << 20};
     assert_int_equal(ps_service_create(&service, &r->service), ST_OK);
-    const struct taker_config taker = {.service = r->service,
-                                       .folder = r->folder,
-                                       .address = addrs[self],
-                                       .changed = on_changed,
-                                       .ctx = r};
+    const struct plan_applier_config taker = {.service = r->service,
+                                              .folder = r->folder,
+                                              .address = addrs[self],
+                                              .changed = on_changed,
+                                              .ctx = r};
     r->n_changed = 0;
-    assert_int_equal(taker_create(&taker, &r->taker), ST_OK);
+    assert_int_equal(plan_applier_create(&taker, &r->applier), ST_OK);
 }
 
 static void stop(struct rig *r)
 {
-    taker_destroy(r->taker);
+    plan_applier_destroy(r->applier);
     ps_service_destroy(r->service);
-    r->taker = NULL;
+    r->applier = NULL;
     r->service = NULL;
 }
 
@@ -186,7 +186,7 @@ static void empty_folder(struct rig *r)
 static int teardown(void **state)
 {
     struct rig *r = *state;
-    if (r->taker)
+    if (r->applier)
         stop(r);
     empty_folder(r);
     rmdir(r->folder);
@@ -210,7 +210,7 @@ static void take(struct rig *r, int *shard)
                          .shard = shard,
                          .source = PLAN_CHECKPOINT,
                          .restore = "weir-1.1-0.json"};
-    taker_take(r->taker, &p, NULL);
+    plan_applier_take(r->applier, &p, NULL);
 }
 
 /* Changes a bit of the last value of the server's last chunk. */
@@ -256,7 +256,7 @@ static void a_server_reads_its_own_chunks(void **state)
         start(r, self);
         take(r, r->shard);
         wait_for(r, 1);
-        assert_int_equal(taker_generation(r->taker), term_of(2, 1));
+        assert_int_equal(plan_applier_generation(r->applier), term_of(2, 1));
         assert_restored(r, self);
         stop(r);
         flip(r, !self);
@@ -279,13 +279,13 @@ static void a_damaged_part_is_tried_again(void **state)
     pthread_mutex_unlock(&r->lock);
     capture_end();
     assert_non_null(strstr(capture_text, "does not match its checksum"));
-    assert_int_equal(taker_generation(r->taker), 0);
+    assert_int_equal(plan_applier_generation(r->applier), 0);
     ps_service_state(r->service, &s);
     assert_int_equal(s.generation, 0);
     flip(r, 1);
-    for (int n = 1; taker_generation(r->taker) == 0 && n < 4; n++)
+    for (int n = 1; plan_applier_generation(r->applier) == 0 && n < 4; n++)
         wait_for(r, n + 1);
-    assert_int_equal(taker_generation(r->taker), term_of(2, 1));
+    assert_int_equal(plan_applier_generation(r->applier), term_of(2, 1));
     assert_restored(r, 1);
 }
 
@@ -298,7 +298,7 @@ static void a_server_without_chunks_reads_nothing(void **state)
     start(r, 1);
     take(r, all_at_0);
     wait_for(r, 1);
-    assert_int_equal(taker_generation(r->taker), term_of(2, 1));
+    assert_int_equal(plan_applier_generation(r->applier), term_of(2, 1));
 }
 
 int main(void)

@@ -208,7 +208,7 @@ static void an_order_of_another_run_fails(void **state)
     assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
     saver_order(r->saver, 4, 8, 0);
     assert_int_equal(wait_for_end(r), SAVER_FAILED);
-    /* one that waits for a step when the next generation begins is let go by the next order */
+    /* one that waits for a step when the next generation begins is released by the next order */
     p = plan_of(r, 9, 1, r->first, 0);
     assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
     init_values(r);

@@ -393,7 +393,7 @@ static struct net_out *new_item(struct net_stream *s)
     return item;
 }
 
-/* What waits is let go first: a peer that does not read would hold it for ever. */
+/* What waits is released first: a peer that does not read would hold it for ever. */
 static void refuse_flood(struct net_stream *s, const struct net_frame_head *head)
 {
     pthread_mutex_lock(&s->lock);
@@ -407,7 +407,7 @@ static void refuse_flood(struct net_stream *s, const struct net_frame_head *head
 }
 
 /* Fills in where the payload lies. It goes by reference if the member reads the segment in which it
- * lies; then *lent is what the chunk's place in s->lent held before, to be let go. Else the item
+ * lies; then *lent is what the chunk's place in s->lent held before, to be released. Else the item
  * holds a reference. Under the lock. */
 static void add_payload(struct net_stream *s, struct net_out *item, struct buf *payload,
                         size_t offset, struct buf **lent)

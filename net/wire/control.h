@@ -56,14 +56,14 @@ struct net_control {
     uint64_t seen;                    /* number of the last reply; 0: none yet */
     uint64_t serial;                  /* of this request; those of a process rise */
     uint64_t wanted;                  /* checkpoints asked for here so far */
-    uint64_t order;                   /* the last checkpoint order that was taken up; 0: none */
+    uint64_t order;                   /* the last checkpoint order that was accepted; 0: none */
     int phase;                        /* of it: enum control_phase */
     uint64_t bytes;                   /* of its file, once it is written */
     uint32_t crc32c;                  /* likewise */
     char address[CONTROL_TEXT_BYTES]; /* where the server is reached */
     int joining;                      /* it was not there when the job began */
     int leaving;                      /* it wants to hand on its chunks and go */
-    uint64_t stop;                    /* the last Stop that was taken up; 0: none */
+    uint64_t stop;                    /* the last Stop that was obeyed; 0: none */
     int stopped;                      /* nothing moves here any more */
     int64_t lowest, highest;          /* versions here; -1: a chunk has none yet */
     int n_missing;

@@ -89,7 +89,7 @@ static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
     }
     if (!d->restore_path || (st != ST_NOT_FOUND && st != ST_CORRUPT))
         return st;
-    *mark = TAKER_RESTORE_MARK;
+    *mark = PLAN_RESTORE_MARK;
     st = ps_restore_find_with(d->restore_path, &elsewhere, out);
     return st == ST_NOT_FOUND ? ST_IO : st; /* it was there */
 }
@@ -129,7 +129,7 @@ static void search(struct coordinator_disk *d, struct coord_disk_order *o)
             l->cfg.restore = found;
             found = old;
             snprintf(l->cfg.restored, sizeof l->cfg.restored, "%s%s", name,
-                     d->restore_path ? TAKER_RESTORE_MARK : "");
+                     d->restore_path ? PLAN_RESTORE_MARK : "");
         }
         pthread_mutex_unlock(&l->lock);
     }

@@ -40,7 +40,7 @@ static enum status list_servers(const struct coordinator *l, const struct coord_
 static enum status restrict_plan(const struct coordinator *l, const struct ps_restore *from,
                                  struct net_plan **plan)
 {
-    int is_named = strstr((*plan)->restore, TAKER_RESTORE_MARK) != NULL;
+    int is_named = strstr((*plan)->restore, PLAN_RESTORE_MARK) != NULL;
     enum status st = coord_folders_restrict(&l->folders, *plan, from, is_named);
     if (st == ST_OK)
         return st;

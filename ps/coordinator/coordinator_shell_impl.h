@@ -85,7 +85,7 @@ struct coordinator {
     char disk_name[CONTROL_TEXT_BYTES]; /* its name in the plan */
 };
 
-/* coordinator_shell.c; under the lock, which is let go while there is no memory for it. What it
+/* coordinator_shell.c; under the lock, which is released while there is no memory for it. What it
  * tells is waited for: it is lost only where all ends. */
 void coordinator_post(struct coordinator *l, const struct coord_mail *m);
 

@@ -27,7 +27,7 @@ enum {
 
 struct follower_shell {
     struct follower_config cfg;
-    struct taker *applier;
+    struct plan_applier *applier;
     pthread_t thread;
     int has_thread;
 
@@ -136,7 +136,7 @@ static void carry_out(struct follower_shell *f, const struct follower_action *a)
         ps_service_stop(f->cfg.service, -1);
         break;
     case FOLLOW_ACT_APPLY:
-        taker_take(f->applier, f->reply.plan, NULL);
+        plan_applier_take(f->applier, f->reply.plan, NULL);
         break;
     case FOLLOW_ACT_SETTLE:
         ps_service_settle(f->cfg.service, a->generation);
@@ -412,16 +412,16 @@ enum status follower_create(const struct follower_config *cfg, struct follower_s
     while (start.incarnation == 0)
         if (getrandom(&start.incarnation, sizeof start.incarnation, 0) < 0)
             start.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
-    struct taker_config applier = {.service = cfg->service,
-                                   .folder = cfg->folder,
-                                   .restore_folder = cfg->restore_folder,
-                                   .address = cfg->address,
-                                   .changed = on_applied,
-                                   .ctx = f};
+    struct plan_applier_config applier = {.service = cfg->service,
+                                          .folder = cfg->folder,
+                                          .restore_folder = cfg->restore_folder,
+                                          .address = cfg->address,
+                                          .changed = on_applied,
+                                          .ctx = f};
     const struct follower_event e = {.kind = FOLLOW_START, .start = &start};
     follower_init(&f->state);
     step(f, &e);
-    TRY(taker_create(&applier, &f->applier));
+    TRY(plan_applier_create(&applier, &f->applier));
     *out = f;
     f = NULL;
 done:
@@ -458,7 +458,7 @@ void follower_destroy(struct follower_shell *f)
     if (!f)
         return;
     follower_stop(f);
-    taker_destroy(f->applier);
+    plan_applier_destroy(f->applier);
     pthread_cond_destroy(&f->wake);
     pthread_mutex_destroy(&f->lock);
     free(f);

@@ -11,25 +11,25 @@
 
 enum { AGAIN_MS = 500, MEMORY_MS = 50 };
 
-struct taker {
-    struct taker_config cfg;
+struct plan_applier {
+    struct plan_applier_config cfg;
     pthread_t thread;
     int has_thread;
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
-    struct net_plan *next;      /* to be taken up; NULL: nothing is */
+    struct net_plan *next;      /* to be applied; NULL: nothing is */
     struct ps_restore *restore; /* for it; NULL: what it names */
-    uint64_t asked, taken;      /* generations: of the last plan, of the one taken up last, */
-    uint64_t busy;              /* of the one being taken up; 0: none is */
+    uint64_t asked, taken;      /* generations: of the last plan, of the one applied last, */
+    uint64_t busy;              /* of the one being applied; 0: none is */
     int stopping;
 };
 
-static enum status open_restore(struct taker *t, const struct net_plan *plan,
+static enum status open_restore(struct plan_applier *t, const struct net_plan *plan,
                                 struct ps_restore **out)
 {
     char name[CONTROL_TEXT_BYTES];
-    const char *mark = strstr(plan->restore, TAKER_RESTORE_MARK);
+    const char *mark = strstr(plan->restore, PLAN_RESTORE_MARK);
     const char *folder = mark ? t->cfg.restore_folder : t->cfg.folder;
     int n = mark ? (int)(mark - plan->restore) : (int)strlen(plan->restore);
     snprintf(name, sizeof name, "%.*s", n, plan->restore);
@@ -46,7 +46,7 @@ static enum status open_restore(struct taker *t, const struct net_plan *plan,
     return st;
 }
 
-static int has_chunks(const struct taker *t, const struct net_plan *plan)
+static int has_chunks(const struct plan_applier *t, const struct net_plan *plan)
 {
     int self = net_plan_server(plan, t->cfg.address), n = 0;
     for (int i = 0; i < plan->chunks->n_chunks && self >= 0; i++)
@@ -54,7 +54,8 @@ static int has_chunks(const struct taker *t, const struct net_plan *plan)
     return n > 0;
 }
 
-static enum status take_up(struct taker *t, const struct net_plan *plan, struct ps_restore *restore)
+static enum status apply(struct plan_applier *t, const struct net_plan *plan,
+                         struct ps_restore *restore)
 {
     enum status st = ST_OK;
     struct ps_restore *own = NULL;
@@ -66,8 +67,9 @@ done:
     return st;
 }
 
-/* Under the lock, which is let go meanwhile: takes the plan up, or puts it back for another try. */
-static void take_next(struct taker *t)
+/* Under the lock, which is released meanwhile: applies the plan, or puts it back for another try.
+ */
+static void take_next(struct plan_applier *t)
 {
     struct net_plan *plan = t->next;
     struct ps_restore *restore = t->restore;
@@ -75,7 +77,7 @@ static void take_next(struct taker *t)
     t->restore = NULL;
     t->busy = plan->generation;
     pthread_mutex_unlock(&t->lock);
-    enum status st = take_up(t, plan, restore);
+    enum status st = apply(t, plan, restore);
     pthread_mutex_lock(&t->lock);
     t->busy = 0;
     if (st == ST_OK) {
@@ -98,9 +100,9 @@ static void take_next(struct taker *t)
     pthread_mutex_lock(&t->lock);
 }
 
-static void *taker_main(void *arg)
+static void *plan_applier_main(void *arg)
 {
-    struct taker *t = arg;
+    struct plan_applier *t = arg;
     pthread_mutex_lock(&t->lock);
     while (!t->stopping) {
         if (t->next)
@@ -112,18 +114,18 @@ static void *taker_main(void *arg)
     return NULL;
 }
 
-enum status taker_create(const struct taker_config *cfg, struct taker **out)
+enum status plan_applier_create(const struct plan_applier_config *cfg, struct plan_applier **out)
 {
-    struct taker *t = calloc(1, sizeof *t);
+    struct plan_applier *t = calloc(1, sizeof *t);
     if (!t)
         return ST_NOMEM;
     t->cfg = *cfg;
     pthread_mutex_init(&t->lock, NULL);
     clock_cond_init(&t->wake);
-    int err = pthread_create(&t->thread, NULL, taker_main, t);
+    int err = pthread_create(&t->thread, NULL, plan_applier_main, t);
     if (err) {
-        LOG_E("the thread that takes up plans cannot be started: %s", strerror(err));
-        taker_destroy(t);
+        LOG_E("the thread that applies plans cannot be started: %s", strerror(err));
+        plan_applier_destroy(t);
         return ST_NOMEM;
     }
     t->has_thread = 1;
@@ -131,7 +133,7 @@ enum status taker_create(const struct taker_config *cfg, struct taker **out)
     return ST_OK;
 }
 
-void taker_destroy(struct taker *t)
+void plan_applier_destroy(struct plan_applier *t)
 {
     if (!t)
         return;
@@ -149,7 +151,8 @@ void taker_destroy(struct taker *t)
     free(t);
 }
 
-void taker_take(struct taker *t, const struct net_plan *plan, struct ps_restore *restore)
+void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
+                       struct ps_restore *restore)
 {
     struct net_plan *copy = NULL;
     pthread_mutex_lock(&t->lock);
@@ -178,7 +181,7 @@ void taker_take(struct taker *t, const struct net_plan *plan, struct ps_restore 
     ps_restore_close(old_restore);
 }
 
-uint64_t taker_generation(struct taker *t)
+uint64_t plan_applier_generation(struct plan_applier *t)
 {
     pthread_mutex_lock(&t->lock);
     uint64_t generation = t->taken;

@@ -3,7 +3,7 @@
  * goes on talking. What fails is tried again until it succeeds or another plan takes its place.
  * Owns:    one thread, a copy of the plan.
  * Threads: any; `changed` comes from its own thread, with no lock held.
- * Errors:  ST_NOMEM; why a plan could not be taken up is logged. */
+ * Errors:  ST_NOMEM; why a plan could not be applied is logged. */
 #ifndef PS_COORDINATOR_PLAN_APPLIER_H
 #define PS_COORDINATOR_PLAN_APPLIER_H
 #include "net/wire/plan.h"
@@ -11,25 +11,27 @@
 #include "ps/service/service.h"
 
 /* Behind a manifest's name in a plan: it lies where --restore says. */
-#define TAKER_RESTORE_MARK "@restore"
+#define PLAN_RESTORE_MARK "@restore"
 
-struct taker_config {
+struct plan_applier_config {
     struct ps_service *service;
     const char *folder;         /* where the manifests lie that plans name, */
-    const char *restore_folder; /* or, with TAKER_RESTORE_MARK; both borrowed for ever */
+    const char *restore_folder; /* or, with PLAN_RESTORE_MARK; both borrowed for ever */
     const char *address;        /* of this server; likewise */
-    void (*changed)(void *ctx); /* a plan was taken up, or could not be */
+    void (*changed)(void *ctx); /* a plan was applied, or could not be */
     void *ctx;
 };
 
-struct taker;
-enum status taker_create(const struct taker_config *cfg, struct taker **out);
-void taker_destroy(struct taker *t); /* NULL is fine; what fetches chunks is cancelled */
-/* From now on this plan, which is copied. One that is under way or was taken up is not begun
+struct plan_applier;
+enum status plan_applier_create(const struct plan_applier_config *cfg, struct plan_applier **out);
+void plan_applier_destroy(
+    struct plan_applier *t); /* NULL is fine; what fetches chunks is cancelled */
+/* From now on this plan, which is copied. One that is under way or was applied is not begun
  * again; another that is under way fetches no more chunks. restore: what it goes on from, given;
  * NULL: what the plan names. Waits for memory where there is none. */
-void taker_take(struct taker *t, const struct net_plan *plan, struct ps_restore *restore);
-/* The generation that was taken up last; 0: none yet. */
-uint64_t taker_generation(struct taker *t);
+void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
+                       struct ps_restore *restore);
+/* The generation that was applied last; 0: none yet. */
+uint64_t plan_applier_generation(struct plan_applier *t);
 
 #endif

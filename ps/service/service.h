@@ -99,7 +99,7 @@ enum status ps_service_begin(struct ps_service *s, const struct net_plan *plan,
 /* Ends a begin of this generation that fetches chunks, under way or still to come, with
  * ST_CANCELLED; UINT64_MAX: of every generation from now on. From any thread. */
 void ps_service_cancel(struct ps_service *s, uint64_t generation);
-/* All servers are in the generation: those before it are let go. */
+/* All servers are in the generation: those before it are released. */
 void ps_service_settle(struct ps_service *s, uint64_t generation);
 /* The plan's members, in their order; and those who wait, heard of in the last seconds (at ps 0).
  * Both for the caller to free. ST_NOMEM. */

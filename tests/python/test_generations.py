@@ -109,7 +109,7 @@ class Generations(harness.Test):
         return call
 
     @unittest.skipIf(test_bad_frames.WHY_NOT, test_bad_frames.WHY_NOT)
-    def test_stranger_speaks_for_a_server(self):
+    def test_unauthenticated_peer_speaks_for_a_server(self):
         """While ps:1 is there, nobody else sends the job back, or workers away, in its name. It is
         there while it calls again within half a second (tests/ps_calls_test.c): where it was later
         than that, all is done once more."""
@@ -125,7 +125,7 @@ class Generations(harness.Test):
             for process in (*job.workers, *job.ps):
                 if process:
                     process.stop(signal.SIGKILL, status=None)
-        self.fail("a stranger was believed each time")
+        self.fail("the unauthenticated peer was believed each time")
 
     def all_are_refused(self, job):
         """Before training, and all the while."""
@@ -150,7 +150,7 @@ class Generations(harness.Test):
     @unittest.skipIf(test_bad_frames.WHY_NOT, test_bad_frames.WHY_NOT)
     def test_server_vanishes(self):
         """Where ps:1's host is gone without a word its place is free after a few seconds; before
-        that it is not (test_stranger_speaks_for_a_server)."""
+        that it is not (test_unauthenticated_peer_speaks_for_a_server)."""
         job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=[*SLOW, "--train_steps=100000"])
         job.start()
         call = self.impostor(job)
