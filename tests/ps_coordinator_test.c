@@ -1,6 +1,7 @@
 /* tests/ps_coordinator_test.c - ps 0's coordinator (ps/coordinator/coordinator.h) by itself, on a
  * clock of the test's: how long a worker is waited for that died between its Join and its first
- * word, and a disk of ps 0's that hangs. Two workers; one server, others may join. */
+ * word, a plan that there is no memory for, and a disk of ps 0's that hangs. Two workers; one
+ * server, others may join. */
 #include "ps/coordinator/coordinator_view.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,6 +28,7 @@ struct rig {
     struct server server[SERVERS];
     int n_servers;               /* that call */
     int n_plans, n_manifests;    /* made so far; ordered */
+    int no_memory;               /* so many of the next plans cannot be made */
     int disk_hangs;              /* manifests are not written */
     uint32_t manifest;           /* that is not; 0 */
     int lines[COORD_N_LINES];    /* how often each was said */
@@ -78,6 +80,11 @@ static void say_how_it_stands(struct rig *r, int i)
 static void on_plan(struct rig *r, uint32_t op)
 {
     struct coord_plan_view plan;
+    if (r->no_memory > 0) {
+        r->no_memory--;
+        step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op, .st = ST_NOMEM});
+        return;
+    }
     coord_next_plan(r->c, &plan);
     r->generation = plan.generation;
     r->n_plans++;
@@ -389,6 +396,17 @@ static void test_own_file_hangs_after_others(void **state)
     hang_in_a_file(1);
 }
 
+/* It is made as soon as there is memory; till then what waits for it waits. */
+static void test_a_plan_without_memory(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    tell_workers(&r);
+    r.no_memory = 3;
+    assert_in_range(wait_for_plan(&r), TIMEOUT_MS + 1, TIMEOUT_MS + 30 * LOOK_EVERY_MS);
+    assert_int_equal(r.no_memory, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_one_that_has_not_come),
         cmocka_unit_test(test_one_that_died_as_it_came),
         cmocka_unit_test(test_another_comes_in_its_place),
+        cmocka_unit_test(test_a_plan_without_memory),
         cmocka_unit_test(test_a_manifest_hangs),
         cmocka_unit_test(test_the_last_step_and_a_disk_that_hangs),
         cmocka_unit_test(test_the_last_manifest_hangs),

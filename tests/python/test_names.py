@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Names of servers that do not resolve yet: whoever waits for one asks again every few seconds,
-and finds it when its record is there; and names with more than one address. In a network and mount
-namespace with a resolver of our own."""
+and finds it when its record is there, or where it has moved to; and names with more than one
+address. In a network and mount namespace with a resolver of our own."""
 # label: net long
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -112,6 +113,24 @@ class Names(harness.Test):
         job.start_worker()
         self.wait_failures()
         job.start_ps()
+        job.finish()
+
+    def test_the_record_moves(self):
+        """ps:0's host is gone for good, and its name is another one's now: those that live find it
+        there (docs/operations.md)."""
+        self.resolver.exists = True
+        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=[
+            "--batch_size=12", "--train_steps=40", "--chunk_bytes=32768", "--log_every=1"])
+        job.ps_hosts[0] = "%s:%d" % (NAME, harness.free_ports(1, ADDRESSES[0])[0])
+        job.hold(30)
+        ckpt = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=8"]
+        job.start(ckpt)
+        job.ps[0].wait_line("checkpoint at step 16: ")
+        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.resolver.addresses = ADDRESSES[1:]
+        job.start_ps(0, *ckpt)
+        job.gate.open()
+        job.ps[0].wait_line("goes on from step")
         job.finish()
 
     def listen_in_part(self, *hold):

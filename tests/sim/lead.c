@@ -255,6 +255,11 @@ static void make_plan(struct server *s, uint32_t op)
     struct coord_plan_view v;
     char *addr[LEAD_SERVERS];
     struct net_plan *next = NULL;
+    if (sim_chance(&sim.memory, (int)sim.schedule->option[OPT_no_memory])) {
+        e.st = ST_NOMEM;
+        lead_step(s, &e);
+        return;
+    }
     coord_next_plan(l->state, &v);
     for (int i = 0; i < v.n_servers; i++)
         addr[i] = (char *)coord_server_address(l->state, v.server[i]);

@@ -15,6 +15,7 @@ enum sim_stream {
     STREAM_DISK,
     STREAM_TRAINER,
     STREAM_IDENTITY,
+    STREAM_MEMORY,
 };
 
 struct sim_random {

@@ -27,6 +27,7 @@ static void make_world(const struct sim_schedule *s, int story)
     sim.running = -1;
     sim.ties = sim_random_of(s->seed, STREAM_TIES, 0);
     sim.identity = sim_random_of(s->seed, STREAM_IDENTITY, 0);
+    sim.memory = sim_random_of(s->seed, STREAM_MEMORY, 0);
     sim.end_ns = SIM_S + (opt(OPT_calm_ms) + 1000 * (int64_t)BOUND_S) * SIM_MS;
     log_init("sim", -1, story ? LOG_LEVEL_INFO : (enum log_level)(LOG_LEVEL_ERROR + 1));
     log_divert(to_story, NULL);

@@ -52,7 +52,7 @@ static int64_t draw_log(struct sim_random *r, int64_t low, int64_t high)
 
 static void draw_options(struct sim_random *r, struct sim_schedule *s)
 {
-    for (int i = 0; i < SIM_N_OPTIONS; i++) {
+    for (int i = 0; i <= OPT_mutant; i++) {
         int64_t wide = option_high[i] - option_low[i];
         s->option[i] = wide > 100 ? draw_log(r, option_low[i], option_high[i])
                                   : sim_between(r, option_low[i], option_high[i]);
@@ -69,6 +69,7 @@ static void draw_options(struct sim_random *r, struct sim_schedule *s)
     o[OPT_calm_ms] = 1000 + sim_below(r, sim_chance(r, 40) ? 120000 : 20000);
     if (sim_chance(r, 70))
         o[OPT_tail] = 0;
+    o[OPT_no_memory] = sim_chance(r, 15) ? sim_between(r, 1, 70) : 0;
 }
 
 /* Servers hold what has no other copy: without ps 0's decisions none may die. */

@@ -30,7 +30,8 @@
     X(save_steps, 0, 0, 4)                                                                         \
     X(worker_timeout_ms, 10000, 0, 30000)                                                          \
     X(min_workers, 0, 0, 4)                                                                        \
-    X(mutant, 0, 0, 9) /* a fault that is put into the code, to be found */
+    X(mutant, 0, 0, 9)     /* a fault that is put into the code, to be found */                    \
+    X(no_memory, 0, 0, 70) /* of ps 0's plans, in %: cannot be made just then */
 
 enum sim_option {
 #define X(name, first, low, high) OPT_##name,

@@ -83,7 +83,7 @@ struct sim {
     int calm, running; /* running: the node whose event it is; -1: none */
     int64_t n_events, max_events, end_ns;
     uint64_t digest;
-    struct sim_random ties, identity;
+    struct sim_random ties, identity, memory;
     struct sim_node node[SIM_NODES];
     int marks[SIM_N_MARKS];
     int story;         /* 1: it is printed */
