@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 
 import harness
 
@@ -62,6 +63,15 @@ def why_no_cards():
 
 class Machine(harness.Test):
     CUDA = None  # what worker() finds as its CUDA backend
+    _data = None
+
+    @classmethod
+    def data(cls):
+        """As the others', with fewer test images: an emulated card takes long for each."""
+        if Machine._data is None:
+            Machine._data = tempfile.TemporaryDirectory(prefix="weir-data-")
+            harness.make_data(Machine._data.name, n_test=128)
+        return Machine._data.name
 
     def machine(self, *lines):
         path = os.path.join(self.dir(), "state")
@@ -124,9 +134,9 @@ class Machine(harness.Test):
         """(summary, parameters, output) of a run to its end."""
         summary = os.path.join(self.dir(), name + ".json")
         export = os.path.join(self.dir(), name + ".safetensors")
-        p = self.worker("--model=" + model, "--train_steps=20", "--batch_size=20", "--seed=3",
-                        "--intra_op_threads=1", "--summary_json=" + summary, "--export=" + export,
-                        *flags, env=env)
+        p = self.worker(harness.models_dir(model), "--model=" + model, "--train_steps=20",
+                        "--batch_size=20", "--seed=3", "--intra_op_threads=1",
+                        "--summary_json=" + summary, "--export=" + export, *flags, env=env)
         p.wait(60)
         with open(summary, encoding="utf-8") as f:
             return json.load(f), harness.read_safetensors(export), p.output()

@@ -33,6 +33,7 @@ import unittest
 SOURCE = os.environ.get("WEIR_SOURCE") or os.path.abspath(os.path.join(__file__, "../../.."))
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
 MODELS = os.path.join(SOURCE, "examples/models")
+OWN_MODELS = os.path.join(SOURCE, "tests/python/models")  # of tests alone
 SLOWNESS = float(os.environ.get("WEIR_TEST_SLOWNESS") or 1)
 PATIENCE = SLOWNESS + 3  # factor on every deadline; tests/CMakeLists.txt has it for ctest's
 SANITIZE = os.environ.get("WEIR_SANITIZE", "")
@@ -53,6 +54,12 @@ LOOPBACK = "127.%d.%d.%d" % (1 + (os.getpid() >> 16) % 200, os.getpid() >> 8 & 2
 def term(n, epoch=1):
     """The number of ps 0's n-th generation in its life `epoch` (base/term.h)."""
     return epoch << 24 | n
+
+
+def models_dir(model):
+    """The flag for a model of the examples, or of the tests' own."""
+    own = os.path.exists(os.path.join(OWN_MODELS, model + ".json"))
+    return "--models_dir=" + (OWN_MODELS if own else MODELS)
 
 
 class Failure(AssertionError):
@@ -282,13 +289,13 @@ class Job:
         self.ps_hosts = ["%s:%d" % (LOOPBACK, p) for p in ports[:n_ps]]
         self.worker_hosts = ["%s:%d" % (LOOPBACK, p) for p in ports[n_ps:]]
         self.ps, self.workers = [None] * n_ps, [None] * n_workers
-        self.flags = ["--models_dir=" + MODELS, "--model=" + model, "--progress=lines",
+        self.flags = [models_dir(model), "--model=" + model, "--progress=lines",
                       "--data_dir=" + (data or test.data()), *flags]
-        self.gate = None
+        self.gate = self.held = None
 
-    def hold(self, n_steps, into=None):
-        """Worker 0, and with it training in lock step, gets no further than that; its gate."""
-        self.gate = Gate(self.test, n_steps, into)
+    def hold(self, n_steps, into=None, task=0):
+        """That worker, and with it training in lock step, gets no further than that; its gate."""
+        self.gate, self.held = Gate(self.test, n_steps, into), task
         return self.gate
 
     def hosts(self):
@@ -309,7 +316,7 @@ class Job:
     def start_worker(self, task=0, *flags, env=None):
         argv = [os.path.join(BIN, "worker"), *self.hosts(), "--job_name=worker",
                 "--task_index=%d" % task, "--summary_json=" + self.summary_path(task)]
-        if task == 0 and self.gate:
+        if task == self.held:
             argv.append("--record_samples=" + self.gate.path)
         self.workers[task] = self.test.start("worker:%d" % task, argv + self.flags + list(flags),
                                              env=env)

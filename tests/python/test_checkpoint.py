@@ -16,7 +16,7 @@ import time
 import ckpt_folder
 import harness
 
-FLAGS = ["--batch_size=12", "--train_steps=40", "--seed=5", "--chunk_bytes=32768",
+FLAGS = ["--batch_size=12", "--train_steps=40", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 ENDLESS = ["--train_steps=100000", "--fault_push_delay_ms=4"]
 
@@ -30,7 +30,7 @@ class Checkpoint(harness.Test):
     def manifests(self, folder=None):
         return ckpt_folder.steps(folder or self.folder())
 
-    def undisturbed(self, n_workers=2, n_ps=1, flags=FLAGS, model="lenet5"):
+    def undisturbed(self, n_workers=2, n_ps=1, flags=FLAGS, model="small"):
         job = self.job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
         job.start()
         return job.finish(120)[0]["parameters_sha256"]
@@ -48,7 +48,7 @@ class Checkpoint(harness.Test):
             worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
     def start_and_stop(self, n_ps, at, *more, flags=FLAGS, n_workers=2):
-        job = self.job(n_ps=n_ps, n_workers=n_workers, model="lenet5",
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="small",
                        flags=[*flags, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags(*more))
         job.workers[0].wait_line("training step %d done" % at)
@@ -56,7 +56,7 @@ class Checkpoint(harness.Test):
         return job
 
     def go_on(self, n_ps, *more, flags=FLAGS, n_workers=2, seconds=120):
-        job = self.job(n_ps=n_ps, n_workers=n_workers, model="lenet5", flags=flags)
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=flags)
         job.start(self.ps_flags(*more))
         return job, job.finish(seconds)
 
@@ -79,7 +79,7 @@ class Checkpoint(harness.Test):
     def test_every_so_many_steps(self):
         """--save_steps, the end of the job, what is kept, and TensorFlow's file."""
         for n_ps in (1, 2):
-            job = self.job(n_ps=n_ps, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=2"])
+            job = self.job(n_ps=n_ps, model="small", flags=[*FLAGS, "--fault_push_delay_ms=2"])
             job.start(self.ps_flags("--save_steps=10", "--keep_checkpoint_max=2"))
             job.finish(120)
             steps = re.findall(r"checkpoint at step (\d+): /", job.ps[0].output())
@@ -98,7 +98,7 @@ class Checkpoint(harness.Test):
     def test_killed_and_restored(self):
         """kill -9 of everything: goes on from the last whole checkpoint, past a damaged one."""
         want = self.undisturbed()
-        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line("checkpoint at step 16")
         for process in job.ps + job.workers:
@@ -121,7 +121,7 @@ class Checkpoint(harness.Test):
     def test_signal_and_time(self):
         """SIGUSR1 at any server, and --save_secs, while training goes on undisturbed."""
         want = self.undisturbed(n_ps=2)
-        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=12"])
+        job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=12"])
         job.start(self.ps_flags("--keep_checkpoint_max=0"))
         for i, task in enumerate((0, 1, 1)):
             job.workers[0].wait_line("training step %d done" % (5 + 8 * i))
@@ -131,14 +131,14 @@ class Checkpoint(harness.Test):
         for s in job.finish(120):
             self.assertEqual(s["parameters_sha256"], want)
         self.assertEqual(len(self.manifests()), 4, job.ps[0].output())
-        job = self.job(model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=40"])
+        job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=40"])
         job.start(self.ps_flags("--save_secs=1", folder=self.folder("by_time")))
         job.finish(120)
         self.assertGreaterEqual(len(self.manifests(self.folder("by_time"))), 2)
 
     def test_restore_by_name(self):
         """--restore wins over what is newer, and says what it does not find."""
-        job = self.job(model="lenet5", flags=FLAGS)
+        job = self.job(model="small", flags=FLAGS)
         job.start(self.ps_flags("--save_steps=10"))
         want = job.finish(120)[0]["parameters_sha256"]
         first = self.manifests()[0]
@@ -245,7 +245,7 @@ class Checkpoint(harness.Test):
         """No room for another one: the last good one stays, and is gone on from."""
         want = self.undisturbed()
         self.disk(8)
-        job = self.job(model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line("checkpoint at step 8")
         filler = os.path.join(self.folder(), "filler")
@@ -270,7 +270,7 @@ class Checkpoint(harness.Test):
         """ps:1 cannot write: what ps:0 has written each time, on a disk with room for a few such
         files, is removed again after each attempt. Once ps:1 can, checkpoints are made."""
         self.disk(2)
-        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, *ENDLESS])
+        job = self.job(n_ps=2, model="small", flags=[*FLAGS, *ENDLESS])
         job.start_ps(0, *self.ps_flags("--save_steps=2", "--keep_checkpoint_max=1"))
         argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
                 os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps",
@@ -299,7 +299,7 @@ class Checkpoint(harness.Test):
         self.start_and_stop(1, 7)
         good = self.manifests()[-1]
         subprocess.run(["mount", "-o", "remount,ro", self.folder()], check=True)
-        job = self.job(n_ps=1, model="lenet5", flags=FLAGS)
+        job = self.job(n_ps=1, model="small", flags=FLAGS)
         job.start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line("training waits until this start can be recorded in .*: make room")
         self.assertIn("Read-only file system", job.ps[0].output())
@@ -311,7 +311,7 @@ class Checkpoint(harness.Test):
 
     def test_server_that_does_not_take_part(self):
         """ps:1 without the flag: lines at both, no checkpoint, no hang; ps:0 without it: none."""
-        job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
+        job = self.job(n_ps=2, model="small", flags=FLAGS)
         job.start_ps(0, *self.ps_flags("--save_steps=10"))
         job.start_ps(1)
         for i in range(2):
@@ -335,7 +335,7 @@ class Checkpoint(harness.Test):
         """kill -9 of the only server, also before it has written anything new: the workers go back
         with it, and all ends with the same bits."""
         want = self.undisturbed()
-        job = self.job(model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line("checkpoint at step 8")
         for generation in range(2, 5):
@@ -350,7 +350,7 @@ class Checkpoint(harness.Test):
     def test_nobody_ends_before_the_last_checkpoint(self):
         """Workers hear of the last version when it is on the disk, whatever else is saved when."""
         for n_ps, flags in ((1, ["--save_steps=15"]), (2, ["--save_steps=40"]), (2, [])):
-            job = self.job(n_ps=n_ps, model="lenet5", flags=FLAGS)
+            job = self.job(n_ps=n_ps, model="small", flags=FLAGS)
             job.start(self.ps_flags(*flags))
             job.finish(120)
             saved = job.ps[0].wait_line(r"I ([\d:.]+) .*checkpoint at step 40: ").group(1)
@@ -366,7 +366,7 @@ class Checkpoint(harness.Test):
         for n, more in enumerate([*range(6), *[1] * 30]):
             if n >= 6 and n_killed:  # else: none of those moments was early enough
                 break
-            job = self.job(model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+            job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
             job.start(self.ps_flags("--save_steps=8"))
             job.ps[0].wait_line("checkpoint at step 8")
             job.workers[0].wait_line("training step 39 done" if more else "Training elapsed time")
@@ -410,7 +410,7 @@ class Checkpoint(harness.Test):
             ps.stop()
             self.assertNotIn("given up", ps.output())  # there was nothing to wait for
         self.assertEqual(self.manifests(), [])
-        job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=5"))
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d")  # one under way puts off the next
         for worker in job.workers:
@@ -431,7 +431,7 @@ class Checkpoint(harness.Test):
 
     def test_python_opens_it(self):
         """All tensors of all servers together are the model and Adam's two slots."""
-        job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
+        job = self.job(n_ps=2, model="small", flags=FLAGS)
         job.start_ps(0, *self.ps_flags("--save_steps=40"))
         job.start_ps(1, *self.ps_flags())
         export = os.path.join(self.dir(), "model.safetensors")

@@ -35,8 +35,8 @@ class Gpus(fake_gpus.Machine):
 
     def test_four_of_eight(self):
         self.machine(*machine_of(8))
-        gpus = self.train("gpus", "--gpus=auto:4", "--eval_every=10", model="lenet5")
-        cpu = self.train("cpu", "--gpus=none", "--towers=4", model="lenet5")
+        gpus = self.train("gpus", "--gpus=auto:4", "--eval_every=10", model="small")
+        cpu = self.train("cpu", "--gpus=none", "--towers=4", model="small")
         self.assertEqual([t["uuid"] for t in gpus[0]["towers"]], [uuid(i) for i in (1, 0, 2, 3)])
         self.assertEqual([t["samples"] for t in gpus[0]["towers"]], [5] * 4)
         self.assertEqual([t["samples"] for t in cpu[0]["towers"]], [5] * 4)

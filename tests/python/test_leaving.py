@@ -10,7 +10,7 @@ import samples
 
 STEPS = 100
 FLAGS = ["--train_steps=%d" % STEPS, "--batch_size=12", "--seed=3", "--eval_every=0",
-         "--log_every=1", "--intra_op_threads=1", "--chunk_bytes=32768"]
+         "--log_every=1", "--intra_op_threads=1", "--chunk_bytes=5120"]
 SLOW = [*FLAGS, "--fault_push_delay_ms=8"]
 # What who could not end at once says: a worker after its grace, a server whose checkpoint failed.
 GIVES_UP = r"SIGTERM: .* within \d+ s; stopping|given up: "
@@ -27,7 +27,7 @@ class Leaving(harness.Test):
         return "--record_samples=" + self.records[-1]
 
     def job_of(self, n_ps, n_workers, *ps_flags):
-        job = self.job(n_ps=n_ps, n_workers=n_workers, model="lenet5", flags=SLOW)
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=SLOW)
         self.start_all(job, *ps_flags)
         job.workers[0].wait_line("training step 9 done")
         return job

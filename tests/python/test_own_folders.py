@@ -10,7 +10,7 @@ import signal
 import ckpt_folder
 import harness
 
-FLAGS = ["--batch_size=12", "--train_steps=40", "--seed=5", "--chunk_bytes=32768",
+FLAGS = ["--batch_size=12", "--train_steps=40", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 SLOW = [*FLAGS, "--fault_push_delay_ms=4"]
 
@@ -20,7 +20,7 @@ class OwnFolders(harness.Test):
 
     def undisturbed(self):
         if OwnFolders._undisturbed is None:
-            job = self.job(n_ps=1, model="lenet5", flags=FLAGS)
+            job = self.job(n_ps=1, model="small", flags=FLAGS)
             job.start()
             OwnFolders._undisturbed = job.finish(120)[0]["parameters_sha256"]
         return OwnFolders._undisturbed
@@ -40,7 +40,7 @@ class OwnFolders(harness.Test):
 
     def begin(self, n_ps=2, *more, flags=SLOW, n_workers=2):
         """A job whose servers have a folder each."""
-        job = self.job(n_ps=n_ps, n_workers=n_workers, model="lenet5", flags=flags)
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=flags)
         self.start_ps(job, 0, *(more or ["--save_steps=8"]))
         for i in range(1, n_ps):
             self.start_ps(job, i)
@@ -95,7 +95,7 @@ class OwnFolders(harness.Test):
     def test_two_share_another(self):
         """ps 1 and ps 2 have one folder, which is not ps 0's; one of them comes back with another
         address."""
-        job = self.job(n_ps=3, model="lenet5", flags=SLOW)
+        job = self.job(n_ps=3, model="small", flags=SLOW)
         for i in range(3):
             self.start_ps(job, i, *([] if i else ["--save_steps=8"]), folder=self.folder(i > 0))
         for i in (0, 1):
@@ -104,7 +104,7 @@ class OwnFolders(harness.Test):
         self.kill(*job.workers, *job.ps)
         newest = self.manifests()[-1]
         self.assertEqual(len(self.files(1, "-%d-*.safetensors" % newest)), 2)
-        job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
+        job = self.job(n_ps=2, model="small", flags=FLAGS)
         self.start_ps(job, 0, "--save_steps=8", "--keep_checkpoint_max=1")
         self.start_ps(job, 1)
         for i in (0, 1):
@@ -219,7 +219,7 @@ class OwnFolders(harness.Test):
 
     def test_failed_attempts_are_tidied(self):
         """ps 0 cannot write its file: ps 1's part of each attempt is removed again."""
-        job = self.job(n_ps=2, model="lenet5", flags=[*SLOW, "--train_steps=100000"])
+        job = self.job(n_ps=2, model="small", flags=[*SLOW, "--train_steps=100000"])
         argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
                 os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps", "--task_index=0",
                 "--checkpoint_dir=" + self.folder(0), "--save_steps=2"]

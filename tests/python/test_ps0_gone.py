@@ -12,7 +12,7 @@ import ckpt_folder
 import harness
 import namespaces
 
-FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=32768",
+FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
 WHY_NOT = namespaces.why_not(bridge=True)
@@ -22,7 +22,7 @@ class Ps0Gone(harness.Test):
     def undisturbed(self):
         """The parameters' digest of such a run, made once."""
         if Ps0Gone.want is None:
-            job = self.job(n_workers=2, model="lenet5", flags=FLAGS)
+            job = self.job(n_workers=2, model="small", flags=FLAGS)
             job.start()
             Ps0Gone.want = job.finish(120)[0]["parameters_sha256"]
         return Ps0Gone.want
@@ -35,7 +35,7 @@ class Ps0Gone(harness.Test):
 
     def lose_ps0(self):
         """A job of two servers and two workers that has a checkpoint, and whose ps 0 is gone."""
-        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=SLOW)
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)
         job.start(self.ckpt())
         job.ps[0].wait_line("checkpoint at step 16: ")
         job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
@@ -53,7 +53,7 @@ class Ps0Gone(harness.Test):
             process.popen.send_signal(signal.SIGTERM)
         for process in (*old.workers, old.ps[1]):
             process.wait(60, 143)
-        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=FLAGS)
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=FLAGS)
         job.ps_hosts[1] = old.ps_hosts[1]
         job.worker_hosts = old.worker_hosts
         job.start(self.ckpt())
@@ -95,10 +95,10 @@ class Ps0Gone(harness.Test):
     def test_wakes_up_too_late(self):
         """A ps 0 that was paused and replaced changes nothing in the folder when it goes on: not
         the list of servers by which its successor is started again."""
-        old = self.job(n_ps=2, n_workers=1, model="lenet5", flags=SLOW)
+        old = self.job(n_ps=2, n_workers=1, model="small", flags=SLOW)
         old.start(["--checkpoint_dir=" + self.folder()])  # nothing is under way there when it stops
         old.workers[0].wait_line("training step 5 done")
-        new = self.job(n_ps=1, n_workers=1, model="lenet5", flags=FLAGS)
+        new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
         with harness.paused(old.ps[0]):
             new.start(self.ckpt())
             new.finish(60)
@@ -125,7 +125,7 @@ class Ps0Gone(harness.Test):
         nobody else is started again."""
         net = namespaces.Network(3)
         self.addCleanup(net.close)
-        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=SLOW)
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)
         job.ps_hosts = [net.address(0) + ":2221", net.address(1) + ":2221"]
         job.worker_hosts = ["%s:%d" % (net.address(1), port) for port in (2223, 2224)]
         job.test = namespaces.Placed(self, net.hosts[1])

@@ -9,7 +9,7 @@ import signal
 import ckpt_folder
 import harness
 
-FLAGS = ["--batch_size=12", "--train_steps=24", "--seed=5", "--chunk_bytes=32768",
+FLAGS = ["--batch_size=12", "--train_steps=24", "--seed=5", "--chunk_bytes=5120",
          "--intra_op_threads=1", "--fault_push_delay_ms=4"]
 TRIES = 40  # a server that has nothing more to do ends within milliseconds
 
@@ -20,7 +20,7 @@ class VeryEnd(harness.Test):
         for i in range(TRIES):
             folder = os.path.join(self.dir(), "%s-%d" % (name, i))
             flags = ["--checkpoint_dir=" + folder, "--save_steps=1000", "--worker_timeout=2"]
-            job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, *mode])
+            job = self.job(n_ps=2, model="small", flags=[*FLAGS, *mode])
             job.start(flags)
             for worker in (0, 1):
                 job.ps[victim].wait_line("worker %d left" % worker)
@@ -56,7 +56,7 @@ class VeryEnd(harness.Test):
     def reporting(self, *ps_flags):
         """A job of two servers whose two workers come to their last figures and wait there, since
         nobody reads these."""
-        job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
+        job = self.job(n_ps=2, model="small", flags=FLAGS)
         figures = [job.summary_path(task) + ".part" for task in (0, 1)]
         for path in figures:
             os.mkfifo(path)

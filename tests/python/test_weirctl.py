@@ -13,7 +13,7 @@ import time
 import ckpt_folder
 import harness
 
-FLAGS = ["--batch_size=12", "--train_steps=100000", "--seed=5", "--chunk_bytes=32768",
+FLAGS = ["--batch_size=12", "--train_steps=100000", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 RETRY = 138
 
@@ -43,7 +43,7 @@ class Weirctl(harness.Test):
 
     def run_job(self, delays=(2, 2), ps_flags=(), n_ps=2):
         """A job that is in the middle of training; delays: of each worker's pushes, in ms."""
-        job = self.job(n_ps=n_ps, n_workers=len(delays), model="lenet5", flags=FLAGS)
+        job = self.job(n_ps=n_ps, n_workers=len(delays), model="small", flags=FLAGS)
         for i in range(n_ps):
             job.start_ps(i, *ps_flags)
         for i, ms in enumerate(delays):
