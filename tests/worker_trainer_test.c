@@ -438,6 +438,57 @@ static void test_evaluate_counts_all(void **state)
     rig_free(&r);
 }
 
+static struct {
+    const struct updates *updates;
+    int n_chunks, n_evaluations;
+    int early; /* chunks that were evaluated before they had the version of that step */
+} watched;
+
+static enum status watched_load(struct plan *p, int param)
+{
+    (void)param;
+    watched.n_evaluations += p->cfg.inference_only;
+    for (int c = 0; p->cfg.inference_only && c < watched.n_chunks; c++)
+        watched.early +=
+            watched.updates->ops->version(watched.updates->ctx, c) < watched.n_evaluations;
+    return ST_OK;
+}
+
+static enum status slow_at_the_parameters(struct plan *p, int layer)
+{
+    if (layer == 1)
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    return fake_backward(p, layer);
+}
+
+/* What is evaluated between steps is one version, also where the lowest layer has no parameters, so
+ * that nobody waits there for a slow tower's gradients. */
+static void test_evaluates_whole_versions(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct trainer_result result;
+    struct backend slow = fake_backend, watching = fake_backend;
+    slow.backward = slow_at_the_parameters;
+    watching.load_param = watched_load;
+    rig_make(&r, 0, 1, 2, 8);
+    trainer_destroy(r.trainer);
+    watched.updates = &r.updates;
+    watched.n_chunks = r.chunks->n_chunks;
+    r.layers[2] = r.layers[1];
+    r.layers[1] = r.layers[0];
+    r.layers[0] = (struct layer){.kind = LAYER_FLATTEN};
+    r.model.n_layers = 3;
+    r.cfg.eval_every = 1;
+    r.towers[0].own.backend = &watching;
+    r.towers[1].own.backend = &slow;
+    assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+    assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
+    assert_int_equal(watched.n_evaluations, 14);
+    assert_int_equal(watched.early, 0);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_a_failing_tower_ends_the_run),
         cmocka_unit_test(test_stop_ends_the_run),
         cmocka_unit_test(test_evaluate_counts_all),
+        cmocka_unit_test(test_evaluates_whole_versions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

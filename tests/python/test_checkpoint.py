@@ -165,7 +165,7 @@ class Checkpoint(harness.Test):
             self.assertIn(said, job.workers[0].output())
             self.assertIn(what, job.workers[0].output())
             self.assertIn("another --checkpoint_dir", job.workers[0].output())
-            self.assertIn(said, job.ps[0].output())
+            job.ps[0].wait_line(said)
             job.ps[0].stop()
         longer = [f.replace("train_steps=40", "train_steps=60") for f in FLAGS]
         job = self.job(model="softmax", flags=longer)

@@ -33,14 +33,18 @@ class Changes(harness.Test):
     def kill(self, process):
         process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
-    def begin(self, mode, steps):
-        """Worker 2 is slow; worker 0 sees all."""
+    def begin(self, mode, steps, held):
+        """Worker 2 is slow, and may be held after some steps; worker 0 sees all."""
         job = self.job(n_ps=2, n_workers=3, model="mlp",
                        flags=[*MLP, *mode, "--train_steps=%d" % steps])
         for i in range(2):
             job.start_ps(i, *self.ckpt("--worker_timeout=1"))
         for i in (2, 1, 0):
-            job.start_worker(i, SLOW if i == 2 else BRISK, self.record(i))
+            record = [self.record(i)]
+            if held and i == 2:
+                job.hold(test_modes.HELD_AT, into=self.records[-1], task=i)
+                record = []
+            job.start_worker(i, SLOW if i == 2 else BRISK, *record)
         return job
 
     def join_server(self, job):
@@ -55,13 +59,15 @@ class Changes(harness.Test):
         self.start("leave", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
                              "--leave=%d" % i]).wait(30, 0)
 
-    def all_changes(self, mode, steps, before):
+    def all_changes(self, mode, steps, before, held=False):
         """A worker joins, a server joins, both leave, a worker is dropped and comes back, a server
         and then ps 0 are killed and come back. before: what is looked at first."""
-        job = self.begin(mode, steps)
+        job = self.begin(mode, steps, held)
         for worker in job.workers:
             worker.wait_line("training step 3 done")
         before(job)
+        if held:
+            job.gate.open()
         joiner = self.start("joiner", [
             os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
             "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1", BRISK,
@@ -89,6 +95,8 @@ class Changes(harness.Test):
             self.assertEqual(s["global_step"], steps)
             self.assertEqual(s["parameters_sha256"], summaries[0]["parameters_sha256"])
             self.assertGreaterEqual(s["test_accuracy"], 0.85)
+        if held:
+            job.gate.close()
         return summaries
 
     def steps_taken(self, name):
@@ -113,7 +121,7 @@ class Changes(harness.Test):
         """Of its bound: a step more may have been begun, and one when the end released it."""
         self.all_changes(["--sync_mode=ssp", "--staleness=%d" % STALENESS], 320,
                          lambda job: test_modes.stay_near(self, job.workers[:2], job.workers[2],
-                                                          STALENESS))
+                                                          STALENESS), held=True)
         ahead = self.ahead()
         self.assertGreaterEqual(set(ahead), {harness.term(n) for n in range(1, 9)})
         self.assertLessEqual(max(ahead.values()), STALENESS + 2, ahead)

@@ -98,7 +98,7 @@ enum status trainer_take_steps(struct trainer *t, struct tower *w)
     for (int64_t step = t->first_step; !trainer_is_stopped(t); step++) {
         if (!trainer_begin_step(t, step))
             return ST_OK;
-        TRY(layer_wait(t, 0, step));
+        TRY(layer_wait(t, t->lowest, step));
         if (t->cfg.own_pace) {
             for (int i = 1; i < t->cfg.model->n_layers; i++)
                 TRY(layer_wait(t, i, step));
