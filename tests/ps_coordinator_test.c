@@ -1,6 +1,6 @@
 /* tests/ps_coordinator_test.c - ps 0's coordinator (ps/coordinator/coordinator.h) by itself, on a
  * clock of the test's: how long a worker is waited for that died between its Join and its first
- * word, a plan that there is no memory for, and a disk of ps 0's that hangs. Two workers; one
+ * word, epochs and plans that cannot be had, and a disk of ps 0's that hangs. Two workers; one
  * server, others may join. */
 #include "ps/coordinator/coordinator_view.h"
 #include <setjmp.h>
@@ -34,6 +34,9 @@ struct rig {
     int lines[COORD_N_LINES];    /* how often each was said */
     int64_t said[COORD_N_LINES]; /* when, first */
     int has_folder, holds_last;  /* ps 0's new store begins so */
+    int epoch_hangs;             /* epochs are not recorded */
+    uint32_t epoch_op;           /* the order to record `epoch`, which is not done */
+    uint64_t epoch;
 };
 
 static void step(struct rig *r, struct coord_event e);
@@ -111,6 +114,11 @@ static void on_disk(struct rig *r, const struct coord_action *a)
             return;
         }
     }
+    if (a->disk == DISK_EPOCH && r->epoch_hangs) {
+        r->epoch_op = a->op;
+        r->epoch = a->value;
+        return;
+    }
     disk_ends(r, a->op, a->disk == DISK_FIND ? ST_NOT_FOUND : ST_OK, m.step, a->value);
 }
 
@@ -139,7 +147,7 @@ static void tell_workers(struct rig *r)
                 .workers = {.generation = r->generation, .n = 2, .worker = r->worker}});
 }
 
-static void rig_open(struct rig *r, int has_folder)
+static void rig_start(struct rig *r, int has_folder, int epoch_hangs)
 {
     char *addrs[] = {"h:1"};
     const struct hosts servers = {1, addrs};
@@ -150,12 +158,18 @@ static void rig_open(struct rig *r, int has_folder)
                                       .has_folder = has_folder,
                                       .last_step = -1};
     *r = (struct rig){.has_folder = has_folder,
+                      .epoch_hangs = epoch_hangs,
                       .c = calloc(1, coord_bytes(SERVERS, 4)),
                       .now = 1000 * MS,
                       .version = 3,
                       .n_servers = 1};
     coord_init(r->c, SERVERS, 4);
     step(r, (struct coord_event){.kind = COORD_START, .start = &start});
+}
+
+static void rig_open(struct rig *r, int has_folder)
+{
+    rig_start(r, has_folder, 0);
     say_how_it_stands(r, 0);
     step(r, (struct coord_event){.kind = COORD_JOB,
                                  .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
@@ -396,6 +410,31 @@ static void test_own_file_hangs_after_others(void **state)
     hang_in_a_file(1);
 }
 
+/* A worker that lives on names a generation of the epoch that is being recorded just then: the next
+ * one is recorded before anything is planned in it. */
+static void test_an_epoch_that_is_claimed_meanwhile(void **state)
+{
+    struct rig r;
+    rig_start(&r, 1, 1);
+    assert_int_equal(r.epoch, 1);
+    const struct coord_event job = {
+        .kind = COORD_JOB,
+        .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2, .claim = 1 << 24 | 5}};
+    say_how_it_stands(&r, 0);
+    step(&r, job);
+    disk_ends(&r, r.epoch_op, ST_OK, -1, 1);
+    step(&r, job);
+    assert_int_equal(r.epoch, 2);
+    assert_int_equal(r.n_plans, 0);
+    disk_ends(&r, r.epoch_op, ST_OK, -1, 2);
+    r.now += 10000 * MS;
+    say_how_it_stands(&r, 0);
+    step(&r, job);
+    assert_int_equal(r.n_plans, 1);
+    assert_int_equal(r.generation >> 24, 2);
+    free(r.c);
+}
+
 /* It is made as soon as there is memory; till then what waits for it waits. */
 static void test_a_plan_without_memory(void **state)
 {
@@ -414,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_one_that_has_not_come),
         cmocka_unit_test(test_one_that_died_as_it_came),
         cmocka_unit_test(test_another_comes_in_its_place),
+        cmocka_unit_test(test_an_epoch_that_is_claimed_meanwhile),
         cmocka_unit_test(test_a_plan_without_memory),
         cmocka_unit_test(test_a_manifest_hangs),
         cmocka_unit_test(test_the_last_step_and_a_disk_that_hangs),

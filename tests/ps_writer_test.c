@@ -240,6 +240,52 @@ static void an_order_that_waits_is_replaced(void **state)
     assert_true(s.order == 4 && s.phase == PS_WRITER_FAILED && s.failure == ST_NOT_FOUND);
 }
 
+static void push_all(struct rig *r, int64_t step)
+{
+    static const float zeros[2048];
+    for (int i = 0; i < r->chunks->n_chunks; i++) {
+        size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
+        struct net_frame_head head = {1, 0, 1};
+        struct net_span span = {(const uint8_t *)zeros, bytes};
+        struct net_piece piece = {.kind = PIECE_PUSH,
+                                  .chunk = (uint32_t)i,
+                                  .step = (uint64_t)step,
+                                  .weight = 1,
+                                  .unsummed = 1,
+                                  .payload = {&span, 0, bytes}};
+        struct ps_answer now;
+        ps_store_piece(r->store, &head, &piece, 1, clock_now_ns(), &now);
+        assert_int_not_equal(now.kind, PIECE_REFUSED);
+        buf_unref(now.payload);
+    }
+}
+
+/* An order that comes when all of the one before is captured, and its file is still to be begun: it
+ * is refused, and stays so when that file is written. */
+static void an_order_right_behind_another(void **state)
+{
+    struct rig *r = *state;
+    struct ps_writer_state s;
+    for (int k = 0; k < 40; k++) {
+        order(r, 100 + 2 * (uint64_t)k, 1, k + 1);
+        push_all(r, k);
+        order(r, 101 + 2 * (uint64_t)k, 1, k + 3);
+        wait_for(&n_synced, 2 * (k + 1)); /* the first one's file, its folder */
+        for (int seen;;) {
+            pthread_mutex_lock(&lock);
+            seen = n_changes;
+            pthread_mutex_unlock(&lock);
+            ps_writer_state(r->writer, &s);
+            if (!s.busy)
+                break;
+            wait_for(&n_changes, seen + 1);
+        }
+        assert_int_equal(s.order, 101 + 2 * k);
+        assert_int_not_equal(s.phase, PS_WRITER_WRITING);
+        ps_writer_cancel(r->writer);
+    }
+}
+
 static void *volatile left[2]; /* to the process' end: for the leak checker */
 
 static void the_end_does_not_wait_for_a_disk(void **state)
@@ -266,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_file_that_hangs_is_given_up, setup, teardown),
         cmocka_unit_test_setup_teardown(an_order_that_waits_is_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_order_right_behind_another, setup, teardown),
         cmocka_unit_test_setup_teardown(the_end_does_not_wait_for_a_disk, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,12 +70,17 @@ static void accept_control(struct server_call *c, const uint8_t *data, size_t by
 {
     struct net_server *s = c->server;
     struct net_control control;
-    char why[MESSAGE_WHY_BYTES];
+    char why[MESSAGE_WHY_BYTES] = "out of memory";
     if (!s->handler.control) {
         net_call_refuse(c, not_coordinating);
         return;
     }
-    if (message_unpack_control(data, bytes, &control, why) != ST_OK) {
+    enum status st = message_unpack_control(data, bytes, &control, why);
+    if (st == ST_NOMEM) { /* a refusal would end the caller's process */
+        net_call_reply_packed(c, st, NULL, 0);
+        return;
+    }
+    if (st != ST_OK) {
         net_call_refuse(c, why);
         return;
     }

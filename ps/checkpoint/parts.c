@@ -118,8 +118,13 @@ static enum status find_all(struct finds *all)
         LOG_E("%s: cannot be read: %s", all->folder, strerror(errno));
         return st;
     }
-    for (struct dirent *e; dir && st == ST_OK && (e = readdir(dir));)
+    errno = 0;
+    for (struct dirent *e; dir && st == ST_OK && (e = readdir(dir)); errno = 0)
         st = add_name(all, e->d_name);
+    if (dir && st == ST_OK && errno) {
+        st = status_of_errno(errno);
+        LOG_E("%s: cannot be read to its end: %s", all->folder, strerror(errno));
+    }
     if (dir)
         closedir(dir);
     for (int i = 0; i < all->n && st == ST_OK; i++) {

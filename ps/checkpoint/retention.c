@@ -75,7 +75,7 @@ static enum status read_names(struct listing *l, DIR *dir)
 {
     struct entry *grown;
     struct ps_name is;
-    for (struct dirent *e; dir && (e = readdir(dir));) {
+    for (struct dirent *e; dir && (errno = 0, e = readdir(dir));) {
         ps_name_parse(e->d_name, &is);
         if (is.kind == PS_NAME_OTHER)
             continue;
@@ -90,7 +90,11 @@ static enum status read_names(struct listing *l, DIR *dir)
         snprintf(l->entries[n].name, sizeof l->entries[n].name, "%s", e->d_name);
         l->n_entries++;
     }
-    return ST_OK;
+    if (!dir || errno == 0)
+        return ST_OK;
+    enum status st = status_of_errno(errno);
+    LOG_E("%s: cannot be read to its end: %s", l->folder, strerror(errno));
+    return st;
 }
 
 static void free_listing(struct listing *l)
@@ -116,9 +120,10 @@ static enum status read_listing(const char *folder, struct listing *l)
     l->places = st == ST_OK ? calloc((size_t)l->n_entries + 1, sizeof *l->places) : NULL;
     l->keeps = l->places ? calloc((size_t)l->n_entries + 1, 1) : NULL;
     if (!l->keeps) {
-        LOG_E("%s: out of memory for its %d files", folder, l->n_entries);
+        if (st == ST_OK || st == ST_NOMEM)
+            LOG_E("%s: out of memory for its %d files", folder, l->n_entries);
         free_listing(l);
-        return ST_NOMEM;
+        return st == ST_OK ? ST_NOMEM : st;
     }
     for (int i = 0; i < l->n_entries; i++)
         if (l->entries[i].is.kind == PS_NAME_MANIFEST)

@@ -143,7 +143,8 @@ static void *lane_main(void *arg)
             continue;
         }
         w->use = USE_LANE;
-        w->state.phase = PS_WRITER_WRITING;
+        if (w->wanted) /* else the state is that of a later order, which was refused */
+            w->state.phase = PS_WRITER_WRITING;
         w->state.busy = 1;
         w->state.busy_since_ns = clock_now_ns();
         w->busy_step = w->order.file.step;

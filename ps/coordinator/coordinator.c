@@ -110,9 +110,12 @@ static void recorded(struct coord *c, const struct coord_event *e)
     c->epoch_op = 0;
     c->failed = e->st;
     if (e->st == ST_OK)
-        c->recorded = c->epoch = e->disk.epoch > c->epoch ? e->disk.epoch : c->epoch;
+        c->recorded = e->disk.epoch;
     else
         c->not_before = c->awake + RECORD_MS * MS;
+    if (c->epoch <
+        c->recorded) /* a claim that came meanwhile may be above: that is recorded next */
+        c->epoch = c->recorded;
 }
 
 static void disk(struct coord *c, const struct coord_event *e, struct coord_out *out)

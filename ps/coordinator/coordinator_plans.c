@@ -161,8 +161,12 @@ void coordinator_plan_publish(struct coordinator *l, struct net_plan *next)
         tell_servers(base, next);
     coordinator_disk_servers(l, &next->servers);
     pthread_mutex_lock(&l->lock);
+    struct ps_restore *first = l->cfg.restore, *found = l->disk_found;
     l->plan = next;
+    l->cfg.restore = l->disk_found = NULL; /* open files keep their room on the disk */
     pthread_mutex_unlock(&l->lock);
+    ps_restore_close(first);
+    ps_restore_close(found);
     keep(l, next);
 }
 

@@ -76,7 +76,7 @@ static struct run *enter_run(struct ps_service *s, const struct net_frame_head *
             }
         }
     }
-    c->run = r;
+    c->run = trusted ? r : NULL; /* who does not belong here keeps no run from its end */
     c->head = *head;
     pthread_mutex_unlock(&s->lock);
     net_stream_trust(stream, trusted);
@@ -145,6 +145,8 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
                         now.payload ? now.payload->bytes : 0);
     }
     buf_unref(now.payload);
+    if (r != c->run)
+        run_unref(r);
 }
 
 static void on_stream_closed(void *ctx, struct net_stream *stream)

@@ -150,6 +150,33 @@ class Checkpoint(harness.Test):
         ps.wait(20, 1)
         self.assertIn("--restore: there is no checkpoint in", ps.output())
 
+    def test_room_on_the_disk(self):
+        """ps 0 keeps no file open of a checkpoint that it went on from, or back to, and that is not
+        kept any more: its room would not be free."""
+        job = self.job(n_ps=2, model="small", flags=[*FLAGS, *ENDLESS])
+        flags = self.ps_flags("--save_steps=8", "--keep_checkpoint_max=2")
+        job.start(flags)
+        job.ps[0].wait_line("checkpoint at step 16: ")
+        for i in range(2):
+            job.ps[i].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.start_ps(i, *flags)
+            m = job.ps[0].wait_line(r"goes on from step (\d+)|goes back to the checkpoint at step "
+                                    r"(\d+)" if i == 0 else r"goes back .* at step ((\d+))")
+            step = int(m.group(1) or m.group(2))
+            harness.until(lambda: step not in self.manifests(), "it is kept")
+        fds = "/proc/%d/fd" % job.ps[0].popen.pid
+
+        def links():
+            for fd in os.listdir(fds):
+                try:
+                    yield os.readlink(os.path.join(fds, fd))
+                except OSError:
+                    pass  # it was closed meanwhile
+        harness.until(lambda: not [name for name in links() if ".safetensors" in name and
+                                   name.endswith("(deleted)")], "files are kept open")
+        for process in (*job.workers, *job.ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
     def test_another_job(self):
         """The difference is named, at the server and at the worker, with what to do."""
         job = self.job(model="softmax", flags=FLAGS)

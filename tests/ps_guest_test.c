@@ -1,0 +1,97 @@
+/* tests/ps_guest_test.c - streams of peers that are no members, which stay open and silent: none
+ * keeps the values of a generation that is over (I9). */
+#include "net/rpc/server.h"
+#include "ps/service/run.h"
+#include "ps/service/service.h"
+#include "tests/net_raw.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { GENERATIONS = 8 };
+
+static const struct net_param model[] = {{.name = "w", .shape = {2, {331, 4}}}};
+static char self_addr[] = "127.0.0.1:1";
+static char *self_addrs[] = {self_addr};
+static const struct hosts alone = {1, self_addrs}, no_workers = {0, NULL};
+
+static void on_done(void *ctx)
+{
+    (void)ctx;
+}
+
+static void begin(struct ps_service *service, struct chunks *chunks, uint64_t generation)
+{
+    static const int member[] = {0, 1}, shard[2] = {0, 0};
+    struct net_job job = {.n_workers = 2, .sync_mode = JOB_SYNC, .train_steps = 100, .batch = 10};
+    optim_defaults(OPTIM_MOMENTUM, &job.optim);
+    struct net_plan p = {.generation = generation,
+                         .job = job,
+                         .chunks = chunks,
+                         .n_members = 2,
+                         .member = (int *)member,
+                         .servers = alone,
+                         .shard = (int *)shard,
+                         .source = PLAN_FIRST};
+    assert_int_equal(ps_service_begin(service, &p, NULL), ST_OK);
+    ps_service_settle(service, p.generation);
+}
+
+/* One piece of a generation that is not: it is answered, and the stream stays. */
+static void open_guest(struct raw *guest, const struct net_server *server)
+{
+    const struct net_frame_head head = {1, 0, 99};
+    const struct net_piece piece = {.kind = PIECE_PULL};
+    uint8_t frame[128];
+    size_t n = frame_encode_head(&head, frame);
+    n += frame_encode_piece_head(&piece, 0, frame + n);
+    raw_open(guest, net_server_port(server), "/weir.v1.Weir/Exchange");
+    assert_true(raw_send(guest, frame, n));
+    assert_true(raw_recv(guest));
+}
+
+static void test_guests_keep_nothing(void **state)
+{
+    (void)state;
+    static struct raw guest[GENERATIONS];
+    struct run *run[GENERATIONS];
+    struct ps_service *service;
+    struct net_server *server;
+    struct chunks *chunks;
+    int ended, held = 0;
+    assert_int_equal(chunks_create(model, 1, 4096, &chunks), ST_OK);
+    const struct ps_service_config cfg = {.address = self_addr,
+                                          .ps_hosts = &alone,
+                                          .worker_hosts = &no_workers,
+                                          .max_model_bytes = 1 << 20,
+                                          .done = on_done};
+    assert_int_equal(ps_service_create(&cfg, &service), ST_OK);
+    const struct net_server_config net = {.addr = "127.0.0.1:0",
+                                          .handler = ps_service_handler(service)};
+    assert_int_equal(net_server_create(&net, &server), ST_OK);
+    for (int i = 0; i < GENERATIONS; i++) {
+        begin(service, chunks, 10 + (uint64_t)i);
+        run[i] = ps_service_run(service, &ended);
+        open_guest(&guest[i], server);
+    }
+    for (int i = 0; i < GENERATIONS - 1; i++)
+        held += run[i]->refs > 1; /* this test's */
+    for (int i = 0; i < GENERATIONS; i++) {
+        run_unref(run[i]);
+        raw_cancel(&guest[i]);
+        raw_close(&guest[i]);
+    }
+    net_server_destroy(server);
+    ps_service_destroy(service);
+    chunks_destroy(chunks);
+    assert_int_equal(held, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_guests_keep_nothing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
