@@ -145,3 +145,17 @@ int hosts_is_loopback(const char *addr)
     return strncmp(addr, "127.", 4) == 0 || strncmp(addr, "localhost:", 10) == 0 ||
            strncmp(addr, "[::1]:", 6) == 0;
 }
+
+enum status hosts_check_tf_config(const struct hosts *ps)
+{
+    const char *config = getenv("TF_CONFIG");
+    if (!config || !*config)
+        return ST_OK;
+    if (ps->n > 0) {
+        LOG_I("TF_CONFIG is in the environment and is not read; the flags count");
+        return ST_OK;
+    }
+    LOG_E("TF_CONFIG is in the environment, and is not read: name the cluster by --ps_hosts, "
+          "--worker_hosts and --task_index, or unset it");
+    return ST_INVALID;
+}

@@ -21,6 +21,9 @@ const char *hosts_problem(const char *addr);
 /* Copies of n addresses that hosts_problem finds nothing wrong with. ST_INVALID (not logged): one
  * is wrong, there twice, or there are more than HOSTS_MAX; ST_NOMEM. */
 enum status hosts_copy(const char *const *addr, size_t n, struct hosts *out);
+/* TensorFlow's description of a cluster in the environment (TF_CONFIG) is not read: ST_INVALID,
+ * logged, where it is there and the flags name no servers (ps); a line where they do. */
+enum status hosts_check_tf_config(const struct hosts *ps);
 /* Its place in the list; -1: it is not there. */
 int hosts_find(const struct hosts *h, const char *addr);
 /* 1 if the entry's host is a loopback name or address (127.*, ::1, localhost). */

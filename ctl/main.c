@@ -9,6 +9,7 @@
 #include "ctl/names.h"
 #include "ctl/report.h"
 #include "net/exchange/status_client.h"
+#include "net/rpc/environment.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -336,7 +337,7 @@ int main(int argc, char **argv)
     if (exit_now)
         return 0;
     log_init("weirctl", -1, (enum log_level)opt_log_level);
-    if (hosts_parse(opt_ps_hosts, "ps_hosts", &ps) != ST_OK)
+    if (net_environment_check() != ST_OK || hosts_parse(opt_ps_hosts, "ps_hosts", &ps) != ST_OK)
         return EXIT_USAGE;
     const char *const *words = flags_words(&n_words);
     if (ps.n == 0)

@@ -8,6 +8,7 @@
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
 #include "net/exchange/status_client.h"
+#include "net/rpc/environment.h"
 #include "ps/admin.h"
 #include "ps/node.h"
 #include "ps/summary.h"
@@ -190,6 +191,8 @@ static enum status read_cluster(struct cluster *c)
     }
     TRY(hosts_parse(opt_ps_hosts, "ps_hosts", &c->ps));
     TRY(hosts_parse(opt_worker_hosts, "worker_hosts", &c->workers));
+    TRY(hosts_check_tf_config(&c->ps));
+    TRY(net_environment_check());
     if (c->ps.n == 0) {
         LOG_E("--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221");
         st = ST_INVALID;

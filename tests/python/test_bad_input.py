@@ -232,6 +232,19 @@ class Flags(BadInput):
             with self.subTest(flags=flags):
                 self.check(self.worker(*hosts, *flags), USAGE, *words)
 
+    def test_flags_that_the_optimizer_does_not_know(self):
+        for optimizer, flag in (("sgd", "momentum"), ("adam", "momentum"), ("sgd", "beta1"),
+                                ("momentum", "beta2"), ("adam", "decay"), ("sgd", "epsilon")):
+            with self.subTest(optimizer=optimizer, flag=flag):
+                self.check(self.worker("--optimizer=" + optimizer, "--%s=0.5" % flag), USAGE,
+                           "--%s: --optimizer=%s has none; it is for " % (flag, optimizer))
+        self.check(self.worker("--momentum=0.9"), USAGE, "--momentum: --optimizer=adam has none")
+        for flags in (["--optimizer=rmsprop", "--momentum=0.5", "--decay=0.9", "--epsilon=1e-6"],
+                      ["--optimizer=nesterov", "--momentum=0.5"], ["--optimizer=sgd", "--beta1=-1"],
+                      ["--beta1=0.8", "--beta2=0.9", "--epsilon=1e-6", "--weight_decay=0.1"]):
+            with self.subTest(flags=flags):
+                self.worker(*flags).wait(30)
+
     def test_task_index_out_of_range(self):
         hosts = self.hosts()
         self.check(self.worker(*hosts, "--task_index=2"), USAGE, "--task_index", "2")

@@ -176,8 +176,15 @@ class WithGpus(SelfTest):
         self.assertIn("the driver or a library crashed (signal 6, Aborted)", self.one("error=-2"))
 
     def test_hang(self):
-        self.assertIn("it does not answer within %d s" % (3 * harness.SLOWNESS),
-                      self.one("error=-1", seconds=3))
+        for seconds in (3, 12, 48):  # on a busy machine the other cards may need longer
+            try:
+                line = self.one("error=-1", seconds=seconds)
+            except AssertionError:
+                if seconds == 48:
+                    raise
+                continue
+            self.assertIn("it does not answer within %d s" % (seconds * harness.SLOWNESS), line)
+            return
 
     def test_driver_too_old(self):
         self.machine("cuda version=12040 runtime=35\n", card(0))

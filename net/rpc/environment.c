@@ -1,0 +1,32 @@
+/* net/rpc/environment.c - see environment.h. gRPC takes the first word of GRPC_POLL_STRATEGY that
+ * it knows and that works here (src/core/lib/iomgr/ev_posix.cc), and aborts where there is none. */
+#include "net/rpc/environment.h"
+#include "base/log.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int is_strategy(const char *word, size_t n)
+{
+    static const char *const known[] = {"all", "epoll1", "poll"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strlen(known[i]) == n && memcmp(word, known[i], n) == 0)
+            return 1;
+    return 0;
+}
+
+enum status net_environment_check(void)
+{
+    const char *list = getenv("GRPC_POLL_STRATEGY");
+    for (const char *word = list; word;) {
+        size_t n = strcspn(word, ",");
+        if (is_strategy(word, n))
+            return ST_OK;
+        word = word[n] ? word + n + 1 : NULL;
+    }
+    if (!list)
+        return ST_OK;
+    LOG_E("GRPC_POLL_STRATEGY: '%.100s' is nothing that gRPC can wait by; unset it, or say epoll1 "
+          "or poll",
+          list);
+    return ST_INVALID;
+}

@@ -1,0 +1,34 @@
+/* worker/options_impl.h - what options_table.c and options.c share: the flags as they were typed.
+ * Owns: nothing; texts are argv's. Threads: none, before the first one. */
+#ifndef WORKER_OPTIONS_IMPL_H
+#define WORKER_OPTIONS_IMPL_H
+#include "worker/options.h"
+
+/* What argp fills in before it is checked; options_table.c says what each is. */
+struct options_raw {
+    const char *ps_hosts, *worker_hosts, *job_name, *address;
+    int64_t task_index;
+    const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
+    const char *record_samples;
+    const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
+    int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
+    int64_t chunk_bytes, towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;
+    int64_t staleness, gpu_wait, self_test_seconds;
+    double gpu_memory_fraction, epochs, learning_rate, momentum, decay, beta1, beta2, epsilon,
+        weight_decay, compensation;
+    int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices, self_test;
+    int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
+    int join;
+    int shared_memory; /* 0: auto */
+    int cuda_graphs;   /* 0: on */
+};
+extern struct options_raw options_raw;
+
+/* Sets options_raw. Errors as of flags_parse. */
+enum status options_table_parse(int argc, char **argv, int *exit_now);
+/* 1: the flag that is stored there, in options_raw, was on the command line. */
+int options_is_given(const void *target);
+/* Logs every value that is not its default, at debug level. */
+void options_table_dump(void);
+
+#endif

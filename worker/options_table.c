@@ -1,0 +1,224 @@
+/* worker/options_table.c - the worker's one table of flags. Names and defaults are those of
+ * TensorFlow's mnist_replica.py where it has them (batch 100, 200 steps, Adam), but training is
+ * synchronous unless asked otherwise. */
+#include "base/flags.h"
+#include "worker/data/dataset.h"
+#include "worker/options_impl.h"
+#include "worker/place/tower_plan.h"
+#include <string.h>
+
+struct options_raw options_raw;
+
+static const struct options_raw defaults = {
+    .task_index = -1,
+    .data_dir = DATASET_DEFAULT_DIR,
+    .model = "mlp",
+    .train_steps = 0,
+    .batch_size = 100,
+    .log_every = 100,
+    .towers_per_gpu = 1,
+    .learning_rate = -1,
+    .momentum = -1,
+    .decay = -1,
+    .beta1 = -1,
+    .beta2 = -1,
+    .epsilon = -1,
+    .weight_decay = -1,
+    .sync_replicas = -1,
+    .sync_mode = -1,
+    .staleness = -1,
+    .wire_dtype = "fp32",
+    .optimizer = OPTIM_ADAM,
+    .gpus = "auto",
+    .gpu_allow_growth = -1,
+    .list_devices = -1,
+    .self_test = -1,
+    .self_test_seconds = 120,
+    .log_level = LOG_LEVEL_INFO,
+};
+
+#define STR(n, t, a, h, g)                                                                         \
+    {                                                                                              \
+        n, FLAG_STRING, &options_raw.t, 0, 0, a, NULL, h, g                                        \
+    }
+#define INT(n, t, lo, hi, h)                                                                       \
+    {                                                                                              \
+        n, FLAG_INT, &options_raw.t, lo, hi, NULL, NULL, h, NULL                                   \
+    }
+#define NUM(n, t, lo, hi, h)                                                                       \
+    {                                                                                              \
+        n, FLAG_DOUBLE, &options_raw.t, lo, hi, NULL, NULL, h, NULL                                \
+    }
+#define ONE(n, t, c, h, g)                                                                         \
+    {                                                                                              \
+        n, FLAG_CHOICE, &options_raw.t, 0, 0, NULL, c, h, g                                        \
+    }
+
+static const struct flag table[] = {
+    STR("ps_hosts", ps_hosts, "HOST:PORT,...",
+        "servers of the job; left out, the worker trains alone", "Cluster:"),
+    STR("worker_hosts", worker_hosts, "HOST:PORT,...",
+        "workers of the job; their number and order count, workers do not listen", NULL),
+    STR("job_name", job_name, "NAME", "may be left out; anything but 'worker' is an error", NULL),
+    INT("task_index", task_index, 0, JOB_MAX_WORKERS - 1,
+        "which entry of --worker_hosts this process is; needed with more than one"),
+    {"join", FLAG_BOOL, &options_raw.join, 0, 0, NULL, NULL,
+     "become one more worker of the job that the servers train now; ps 0 gives it its number, and "
+     "all flags of the job that are left out",
+     NULL},
+    STR("address", address, "HOST",
+        "how lines and tables name this worker's host; left out, its own name", NULL),
+    ONE("sync_mode", sync_mode, JOB_SYNC_MODES,
+        "sync: a step is the mean of all workers' gradients; async: each is applied as it comes; "
+        "ssp: likewise, but no worker runs away from the slowest (default sync)",
+        NULL),
+    {"sync_replicas", FLAG_BOOL, &options_raw.sync_replicas, 0, 0, NULL, NULL,
+     "TensorFlow's name: true is --sync_mode=sync, false is async", NULL},
+    INT("replicas_to_aggregate", replicas, 0, JOB_MAX_WORKERS,
+        "sync: gradients in a step; fewer than workers: the first so many count, the others are "
+        "backup workers; 0: all"),
+    INT("staleness", staleness, -1, 1e15,
+        "ssp, which needs it: steps that a worker may be ahead of the slowest"),
+    NUM("delay_compensation", compensation, 0, 1e6,
+        "async, ssp: DC-ASGD's lambda, which corrects gradients that come late; 0: none"),
+    STR("wire_dtype", wire_dtype, "DTYPE[,DTYPE]",
+        "number format of gradients, and of parameters (left out: the same), on their "
+        "way: " DTYPE_NAMES,
+        NULL),
+    ONE("shared_memory", shared_memory, "auto|off",
+        "gradients and parameters through shared memory, with servers on this host (default auto)",
+        NULL),
+    INT("chunk_bytes", chunk_bytes, 0, CHUNKS_MAX_BYTES,
+        "largest piece of a parameter that is sent and sharded as one; equal on all workers; 0: "
+        "1 MB, less if so many servers would not get about four pieces each"),
+    STR("model", model, "FILE|NAME", "JSON file, or a name in the models folder",
+        "Model and data:"),
+    STR("models_dir", models_dir, "DIR", "models folder; left out, the one that came with Weir",
+        NULL),
+    INT("hidden_units", hidden_units, 0, 65536,
+        "units of the first dense layer; 0: as the model file says"),
+    STR("data_dir", data_dir, "DIR", "folder with the four IDX files, gzipped or not", NULL),
+    INT("train_steps", train_steps, 0, 1e15, "global steps; 0: by --epochs, else 200"),
+    NUM("epochs", epochs, 0, 1e9, "passes over the training set, instead of --train_steps"),
+    INT("batch_size", batch_size, 1, 1 << 20, "samples of one worker in one step"),
+    INT("seed", seed, 0, 0x1p53,
+        "of initial values, sample order and dropout; equal on all workers"),
+    ONE("optimizer", optimizer, OPTIM_NAMES, "applied on the servers (default adam)", "Optimizer:"),
+    NUM("learning_rate", learning_rate, -1, 1e6,
+        "-1: the optimizer's own, 0.001 for adam and adamw, else 0.01"),
+    ONE("lr_schedule", schedule, SCHEDULE_NAMES,
+        "the learning rate's course over the job: as it is, down to 0 in a line, or in half a wave",
+        NULL),
+    NUM("momentum", momentum, -1, 1, "momentum, nesterov, rmsprop; -1: the optimizer's own"),
+    NUM("decay", decay, -1, 1, "rmsprop's smoothing; -1: the optimizer's own"),
+    NUM("beta1", beta1, -1, 1, "adam, adamw; -1: the optimizer's own"),
+    NUM("beta2", beta2, -1, 1, "adam, adamw; -1: the optimizer's own"),
+    NUM("epsilon", epsilon, -1, 1, "adam*, adagrad, rmsprop; -1: the optimizer's own"),
+    NUM("weight_decay", weight_decay, -1, 1e3, "-1: the optimizer's own"),
+    {"towers", FLAG_INT, &options_raw.towers, 0, TOWERS_MAX, NULL, NULL,
+     "copies of the model on the CPU, each computing its part of the batch; with GPUs: beside "
+     "theirs; 0: none beside GPUs, one without",
+     "Computing:"},
+    INT("towers_per_gpu", towers_per_gpu, 1, 16, "copies of the model on each GPU"),
+    INT("cpu_batch_size", cpu_batch_size, 0, 1 << 20,
+        "with GPUs, which share the rest: samples of --batch_size for the CPU's towers together; "
+        "0: all towers have equal parts"),
+    INT("intra_op_threads", intra_op_threads, 0, 4096,
+        "threads inside one operation of one CPU tower; 0: the cores, less one for each GPU tower, "
+        "divided by the CPU towers"),
+    ONE("precision", precision, "fp32|tf32|bf16",
+        "what factors of products are rounded to, on GPUs; sums are in fp32", NULL),
+    {"deterministic", FLAG_BOOL, &options_raw.deterministic, 0, 0, NULL, NULL,
+     "GPUs: the same bits on every run, at some cost; the CPU always does so", NULL},
+    STR("gpus", gpus, "auto[:N]|all|none|LIST",
+        "auto: a GPU (or up to N) that nobody uses, among those that CUDA shows, reserved for this "
+        "process, else the CPU; all: each that CUDA shows; LIST: CUDA's numbers or UUIDs, or "
+        "beginnings of UUIDs, as in 0,2 or GPU-8932f937",
+        NULL),
+    INT("gpu_wait", gpu_wait, 0, 30 * 24 * 3600, "--gpus=auto: seconds to wait until one is free"),
+    NUM("gpu_memory_fraction", gpu_memory_fraction, 0, 1,
+        "the most of each GPU's memory that this process takes, as in 0.4, and takes at once; 0: "
+        "no limit, and only what is needed is taken"),
+    {"gpu_allow_growth", FLAG_BOOL, &options_raw.gpu_allow_growth, 0, 0, NULL, NULL,
+     "of --gpu_memory_fraction only what is needed is taken; the environment's "
+     "TF_FORCE_GPU_ALLOW_GROWTH=true or false wins",
+     NULL},
+    STR("gpu_lock_dir", gpu_lock_dir, "DIR",
+        "where GPUs are reserved; the same for all who share the machine; left out, /run/lock, or "
+        "/tmp where not everybody may write there",
+        NULL),
+    ONE("cuda_graphs", cuda_graphs, "on|off",
+        "where training stays on a GPU (one tower, no servers): launch each step as one CUDA "
+        "graph, or kernel by kernel",
+        NULL),
+    STR("placement", placement, "RULE,...",
+        "which device computes which layer, as in fc*=cpu:0,conv*=gpu:1: layers by name (* ? "
+        "[a-c]), the first rule that fits counts, and before the model file; devices are cpu, gpu "
+        "(the tower's own), gpu:K (of those chosen by --gpus; the worker is then one tower over "
+        "them) and round_robin",
+        NULL),
+    {"allow_soft_placement", FLAG_BOOL, &options_raw.soft_placement, 0, 0, NULL, NULL,
+     "a layer whose device is not there goes to its tower's own, instead of an error", NULL},
+    {"log_device_placement", FLAG_BOOL, &options_raw.log_placement, 0, 0, NULL, NULL,
+     "say of each layer where it lies, and why", NULL},
+    {"list_devices", FLAG_MAYBE, &options_raw.list_devices, 0, 0, NULL, "text|json",
+     "print the devices of this machine and exit", NULL},
+    {"self_test", FLAG_MAYBE, &options_raw.self_test, 0, 0, NULL, "text|json",
+     "take a small training step on each GPU (or those of --gpus) and on the CPU, compare, say "
+     "which device works or why not, and exit",
+     NULL},
+    INT("self_test_seconds", self_test_seconds, 1, 24 * 3600,
+        "longest time that --self_test gives one device"),
+    STR("backend_dir", backend_dir, "DIR", "where backends lie; left out, lib beside the program",
+        NULL),
+    {"eval_every", FLAG_INT, &options_raw.eval_every, 0, 1e15, NULL, NULL,
+     "steps between evaluations on the test set; 0: only at the end", "Output:"},
+    INT("log_every", log_every, 1, 1e15, "steps between lines of progress"),
+    ONE("progress", progress, "auto|bar|lines", "auto: a bar on a terminal, lines elsewhere", NULL),
+    STR("summary_json", summary_json, "FILE", "write the final figures here", NULL),
+    STR("export", export_file, "FILE", "write the trained parameters here, as safetensors", NULL),
+    STR("trace", trace, "FILE",
+        "write here, at the end, what each thread did when (Chrome trace JSON)", NULL),
+    STR("record_samples", record_samples, "FILE",
+        "add a line to this for each step that has all its parameters: generation, step, position "
+        "of its first sample in the order of all passes, samples",
+        NULL),
+    ONE("log_level", log_level, "debug|info|warn|error", "least important lines to log", NULL),
+    INT("fault_push_delay_ms", push_delay_ms, 0, 10000,
+        "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
+};
+
+static unsigned char given[sizeof table / sizeof *table];
+
+static const struct flags_program program = {
+    .name = "worker",
+    .doc =
+        "Trains a neural network: computes gradients on its part of the data and exchanges them "
+        "with the servers of the job for new parameters. Without --ps_hosts it trains alone. Exits "
+        "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
+        "starting it again may help. SIGTERM: leaves the job by name, 0, or 143 where that cannot "
+        "be; 130 after Ctrl-C.",
+    .flags = table,
+    .n_flags = sizeof table / sizeof *table,
+    .given = given,
+};
+
+enum status options_table_parse(int argc, char **argv, int *exit_now)
+{
+    options_raw = defaults;
+    memset(given, 0, sizeof given);
+    return flags_parse(&program, argc, argv, exit_now);
+}
+
+int options_is_given(const void *target)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].target == target)
+            return given[i];
+    return 0;
+}
+
+void options_table_dump(void)
+{
+    flags_dump(&program);
+}
