@@ -120,8 +120,9 @@ static void show_head(const struct net_status *s)
     if (s->change[0])
         printf("change: %s\n", s->change);
     if (c->folder[0] && c->ordered >= 0)
-        printf("checkpoints: %s; last at step %s; one at step %" PRId64 " is being made\n",
-               c->folder, number(c->last).s, c->ordered);
+        printf("checkpoints: %s; last at step %s; %s at step %" PRId64 "%s\n", c->folder,
+               number(c->last).s, c->ordered > s->step ? "the next" : "one", c->ordered,
+               c->ordered > s->step ? "" : " is being made");
     else if (c->folder[0])
         printf("checkpoints: %s; last at step %s\n", c->folder, number(c->last).s);
 }

@@ -380,9 +380,12 @@ static void log_stats(struct ps_service *service)
 {
     struct ps_service_stats st;
     ps_service_stats(service, &st);
-    LOG_I("%" PRId64 " steps in %.1f s; %.1f MB of gradients in, %.1f MB of parameters out",
-          st.steps < 0 ? 0 : st.steps, st.seconds, (double)st.received_bytes * 1e-6,
-          (double)st.sent_bytes * 1e-6);
+    char from[64] = "";
+    if (st.began > 0)
+        snprintf(from, sizeof from, ", from step %" PRId64 " to %" PRId64, st.began, st.steps);
+    LOG_I("%" PRId64 " steps in %.1f s%s; %.1f MB of gradients in, %.1f MB of parameters out",
+          st.steps > st.began ? st.steps - st.began : 0, st.seconds, from,
+          (double)st.received_bytes * 1e-6, (double)st.sent_bytes * 1e-6);
 }
 
 /* ST_OK, or what kept the figures from being written. */

@@ -131,8 +131,10 @@ static struct run *swap(struct ps_service *s, struct run *r, int *over)
     int same_job = old && !old->ended;
     for (int i = 0; i < r->plan->n_members; i++)
         carry_member(s, same_job ? old : NULL, r, i);
-    if (same_job)
+    if (same_job) {
         r->start_ns = old->start_ns;
+        r->began = old->began < r->began ? old->began : r->began;
+    }
     if (!same_job)
         s->n_late = 0;
     else

@@ -53,6 +53,7 @@ enum status run_create(const struct run_config *cfg, struct run **out)
     r->job = p->job;
     r->chunks = p->chunks;
     r->start_ns = clock_now_ns();
+    r->began = p->step;
     r->self = net_plan_server(p, cfg->address);
     r->members = calloc((size_t)p->n_members, sizeof *r->members);
     TRY(r->members ? ST_OK : ST_NOMEM);

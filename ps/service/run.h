@@ -43,6 +43,7 @@ struct run {
     int ended;              /* likewise: all members are done */
     struct run *older;      /* likewise: the one before, while others may need it; a reference */
     int64_t start_ns;       /* of the job; likewise */
+    int64_t began;          /* lowest step at which a generation of it began here; likewise */
     int64_t end_ns;         /* likewise */
 };
 

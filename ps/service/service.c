@@ -257,6 +257,7 @@ void ps_service_stats(struct ps_service *s, struct ps_service_stats *out)
         run_ref(r);
         int64_t end = r->ended ? r->end_ns : clock_now_ns();
         out->seconds = (double)(end - r->start_ns) * 1e-9;
+        out->began = r->began;
     }
     pthread_mutex_unlock(&s->lock);
     out->received_bytes = atomic_load(&s->received_bytes);

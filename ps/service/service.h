@@ -51,6 +51,7 @@ struct ps_service_config {
 
 struct ps_service_stats {
     int64_t steps;                       /* lowest version of all chunks; -1: never started */
+    int64_t began;                       /* the step at which this process came to the job */
     uint64_t received_bytes, sent_bytes; /* payload */
     double seconds;                      /* from the first plan to the last leave, or to now */
 };
