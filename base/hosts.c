@@ -23,7 +23,11 @@ const char *hosts_problem(const char *addr)
 {
     const char *colon = strrchr(addr, ':');
     if (!*addr)
-        return "is empty";
+        return "is empty; no space may stand behind a comma";
+    if (strchr(addr, ';'))
+        return "has a semicolon; write a comma between the entries";
+    if (strstr(addr, "://"))
+        return "has a scheme; write host:port alone";
     if (!colon || !colon[1])
         return "has no port; write host:port";
     if (!host_ok(addr, (size_t)(colon - addr)))
@@ -51,6 +55,9 @@ enum status hosts_parse(const char *text, const char *flag, struct hosts *out)
     enum status st = ST_OK;
     for (const char *p = text; st == ST_OK; p++) {
         const char *end = strchrnul(p, ',');
+        p += strspn(p, " \t");
+        if (strncmp(p, "grpc://", 7) == 0) /* as TensorFlow's targets are written */
+            p += 7;
         char *addr = strndup(p, (size_t)(end - p));
         char **grown = realloc(h.addr, (size_t)(h.n + 1) * sizeof *grown);
         if (grown)

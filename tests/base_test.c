@@ -39,6 +39,21 @@ static void test_hosts(void **state)
     good_hosts("a:1", 1);
     good_hosts("192.168.1.6:2221,worker-1.example.org:65535,[::1]:2223", 3);
     good_hosts("a:1,a:2", 2);
+    struct hosts h;
+    assert_int_equal(hosts_parse("grpc://a:1, grpc://b:2,\tc:3", "ps_hosts", &h), ST_OK);
+    assert_int_equal(h.n, 3);
+    assert_string_equal(h.addr[0], "a:1");
+    assert_string_equal(h.addr[1], "b:2");
+    assert_string_equal(h.addr[2], "c:3");
+    hosts_free(&h);
+    bad_hosts("a:1;b:2");
+    bad_hosts("http://a:1");
+    bad_hosts("a:1, ,b:2");
+    bad_hosts("grpc://");
+    assert_string_equal(hosts_problem("a:1;b:2"),
+                        "has a semicolon; write a comma between the entries");
+    assert_string_equal(hosts_problem("http://a:1"), "has a scheme; write host:port alone");
+    assert_string_equal(hosts_problem(""), "is empty; no space may stand behind a comma");
     bad_hosts("a");
     bad_hosts("a:");
     bad_hosts(":1");
@@ -50,7 +65,6 @@ static void test_hosts(void **state)
     bad_hosts("a:1,");
     bad_hosts(",a:1");
     bad_hosts("a:1,,b:1");
-    bad_hosts("a:1, b:1");
     bad_hosts("::1:2221");
     bad_hosts("[]:1");
     bad_hosts("a:1,b:1,a:1");

@@ -37,7 +37,8 @@ static enum status open_either(const char *dir, const char *part, const char *ki
         }
     }
     LOG_E("no %s/%s-%s, nor with .gz: install Fashion-MNIST (apt-get install "
-          "dataset-fashion-mnist), or name the data's folder with --data_dir",
+          "dataset-fashion-mnist), or fetch MNIST (scripts/get_mnist), and name the data's folder "
+          "with --data_dir",
           dir, part, kind);
     return ST_NOT_FOUND;
 }
