@@ -5,14 +5,17 @@
 #include <string.h>
 
 enum { MAX_GENERATIONS = 512, MAX_STEPS = 16, MAX_COUNTED = 4096 };
+/* One that joined, and did not learn its number before ps 0 died, is given another one: the first
+ * is a member until its time is over. */
+enum { MAX_MEMBERS = 2 * SIM_WORKERS };
 
 /* What came in at one chunk, in a mode where that decides. */
 struct shadow {
     struct oracle_state state;
     int n_counted, n_partial;
     uint64_t *counted;              /* identities that made the versions up to this one */
-    uint64_t partial[SIM_WORKERS];  /* ranks that count for the next one, */
-    uint64_t position[SIM_WORKERS]; /* and what they read */
+    uint64_t partial[MAX_MEMBERS];  /* ranks that count for the next one, */
+    uint64_t position[MAX_MEMBERS]; /* and what they read */
     float sum[SIM_ELEMS];
 };
 
@@ -27,7 +30,7 @@ struct generation {
     const struct generation *base; /* NULL: the first */
     int64_t step;
     uint64_t position;
-    int n_members, member[SIM_WORKERS + 1];
+    int n_members, member[MAX_MEMBERS + 1];
     int n_chunks, shard[SIM_CHUNKS];
     enum plan_source source;
     int64_t known[SIM_CHUNKS];                        /* versions up to this one are worked out */
@@ -208,7 +211,7 @@ void oracle_begin(const struct net_plan *p)
         check_same(g, p);
         return;
     }
-    if (n_generations == MAX_GENERATIONS || p->n_members > SIM_WORKERS)
+    if (n_generations == MAX_GENERATIONS || p->n_members > MAX_MEMBERS)
         sim_fail("bound", "more generations or members than a run can have");
     g = sim_alloc(sizeof *g);
     *g = (struct generation){.number = p->generation,
@@ -347,7 +350,7 @@ static void count_batch(struct generation *g, uint64_t position, int64_t version
 static void add_partial(struct shadow *s, const struct sim_msg *m)
 {
     const float *data = m->data;
-    if ((int64_t)m->piece.step != s->state.version || s->n_partial == SIM_WORKERS)
+    if ((int64_t)m->piece.step != s->state.version || s->n_partial == MAX_MEMBERS)
         return;
     for (int i = 0; i < s->n_partial; i++)
         if (s->partial[i] == m->head.member)
