@@ -23,7 +23,7 @@ const char *hosts_problem(const char *addr)
 {
     const char *colon = strrchr(addr, ':');
     if (!*addr)
-        return "is empty; no space may stand behind a comma";
+        return "is empty; a list with spaces needs quotes";
     if (strchr(addr, ';'))
         return "has a semicolon; write a comma between the entries";
     if (strstr(addr, "://"))

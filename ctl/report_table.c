@@ -119,10 +119,11 @@ static void show_head(const struct net_status *s)
            optim_name(s->job.optim.kind), (double)s->job.optim.learning_rate, s->job.batch);
     if (s->change[0])
         printf("change: %s\n", s->change);
+    int later = c->ordered > s->step;
     if (c->folder[0] && c->ordered >= 0)
         printf("checkpoints: %s; last at step %s; %s at step %" PRId64 "%s\n", c->folder,
-               number(c->last).s, c->ordered > s->step ? "the next" : "one", c->ordered,
-               c->ordered > s->step ? "" : " is being made");
+               number(c->last).s, later ? "the next" : "one", c->ordered,
+               later ? "" : " is being made");
     else if (c->folder[0])
         printf("checkpoints: %s; last at step %s\n", c->folder, number(c->last).s);
 }

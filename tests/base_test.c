@@ -53,7 +53,7 @@ static void test_hosts(void **state)
     assert_string_equal(hosts_problem("a:1;b:2"),
                         "has a semicolon; write a comma between the entries");
     assert_string_equal(hosts_problem("http://a:1"), "has a scheme; write host:port alone");
-    assert_string_equal(hosts_problem(""), "is empty; no space may stand behind a comma");
+    assert_string_equal(hosts_problem(""), "is empty; a list with spaces needs quotes");
     bad_hosts("a");
     bad_hosts("a:");
     bad_hosts(":1");

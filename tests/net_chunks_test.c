@@ -67,7 +67,7 @@ static void check_cover(const struct chunks *c)
 static void test_pack(void **state)
 {
     struct net_param p[1000];
-    char names[1000][8];
+    char names[1000][16];
     for (int i = 0; i < 1000; i++) {
         snprintf(names[i], sizeof names[i], "p%d", i);
         p[i] = (struct net_param){.name = names[i], .shape = {1, {256}}};

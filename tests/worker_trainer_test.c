@@ -293,6 +293,15 @@ static void test_a_group_ends_with_a_tower(void **state)
     }
 }
 
+/* Puts a layer without parameters below the others. */
+static void flatten_first(struct rig *r)
+{
+    r->layers[2] = r->layers[1];
+    r->layers[1] = r->layers[0];
+    r->layers[0] = (struct layer){.kind = LAYER_FLATTEN};
+    r->model.n_layers = 3;
+}
+
 static enum status slow_at_the_bottom(struct plan *p, int layer)
 {
     if (layer == 0)
@@ -325,10 +334,7 @@ static void test_a_quick_and_a_slow_tower(void **state)
         struct trainer_result result;
         rig_make(&r, 0, 1, k + 1, 8);
         trainer_destroy(r.trainer);
-        r.layers[2] = r.layers[1];
-        r.layers[1] = r.layers[0];
-        r.layers[0] = (struct layer){.kind = LAYER_FLATTEN};
-        r.model.n_layers = 3;
+        flatten_first(&r);
         r.cfg.log_every = 1;
         r.towers[1].own.backend = &slow;
         assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
@@ -475,10 +481,7 @@ static void test_evaluates_whole_versions(void **state)
     trainer_destroy(r.trainer);
     watched.updates = &r.updates;
     watched.n_chunks = r.chunks->n_chunks;
-    r.layers[2] = r.layers[1];
-    r.layers[1] = r.layers[0];
-    r.layers[0] = (struct layer){.kind = LAYER_FLATTEN};
-    r.model.n_layers = 3;
+    flatten_first(&r);
     r.cfg.eval_every = 1;
     r.towers[0].own.backend = &watching;
     r.towers[1].own.backend = &slow;

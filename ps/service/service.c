@@ -49,9 +49,10 @@ void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
     ps_streams_send(s->streams, from, head, &piece, a->payload);
 }
 
-/* The run that the caller's piece belongs to; the caller keeps a reference. Notes over which stream
- * a member speaks. NULL: no job yet. Without a lock where nothing has changed since the last piece:
- * the caller's reference keeps its run's address from being used again. */
+/* The run that the caller's piece belongs to: a reference, which a member's caller keeps, and which
+ * on_piece gives back where the caller is no member. NULL: no job yet. Notes over which stream a
+ * member speaks. Without a lock where nothing has changed since its last piece: the reference keeps
+ * its run's address from being used again. */
 static struct run *enter_run(struct ps_service *s, const struct net_frame_head *head,
                              struct net_stream *stream, struct caller *c)
 {

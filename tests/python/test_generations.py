@@ -331,13 +331,13 @@ class Generations(harness.Test):
         for n_ps in (1, 2):
             job = self.slow_job(n_ps, hold=20)
             job.start()
-            job.workers[0].wait_line("training step 9 done")
+            job.workers[0].wait_line("training step 10 done")
             self.join(job)
             job.gate.open()
             m = job.ps[0].wait_line(r"ps:%d \(.*\) joins at step (\d+): \d+\.\d MB in (\d+) chunks "
                                     r"move to it \(generation 1\.2, %d servers\)" %
                                     (n_ps, n_ps + 1))
-            self.assertGreaterEqual(int(m.group(1)), 8)
+            self.assertGreaterEqual(int(m.group(1)), 9)
             self.assertGreater(int(m.group(2)), 0)
             self.check(job)
             self.assertGreater(float(re.search(r"([\d.]+) MB of gradients in",

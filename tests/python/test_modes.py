@@ -114,15 +114,15 @@ class Modes(harness.Test):
             self.check(job, 240, applied=1)
 
     def test_many_chunks_that_go_apart(self):
-        """Every worker goes on until the last chunk has all its versions. How stale gradients are,
-        and so how much is learned, hangs on the machine."""
+        """Every worker goes on until the last chunk has all its versions. So many that it learns
+        however stale gradients are, which hangs on the machine."""
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"],
                      ["--replicas_to_aggregate=1"]):
             job = self.job(n_ps=2, n_workers=3, model="mlp", flags=[
-                *QUICK, *mode, "--hidden_units=32", "--chunk_bytes=4096", "--train_steps=90",
+                *QUICK, *mode, "--hidden_units=32", "--chunk_bytes=4096", "--train_steps=240",
                 "--fault_push_delay_ms=1"])
             job.start()
-            self.check(job, 90, least=0.5)
+            self.check(job, 240)
 
     def test_backup_workers(self):
         """Nobody waits for the slow one; each step is made of two gradients exactly."""

@@ -11,7 +11,7 @@ static struct chunks table;
 static struct net_param params[SIM_CHUNKS];
 static struct net_chunk chunk[SIM_CHUNKS];
 static char *addresses[SIM_NODES];
-char sim_address[SIM_NODES][16];
+char sim_address[SIM_NODES][24];
 enum { MAX_PLANS = 2048 };
 static struct net_plan *plans[MAX_PLANS];
 static int n_plans;

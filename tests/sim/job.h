@@ -15,7 +15,7 @@ enum { MODE_SYNC, MODE_ASYNC, MODE_SSP, MODE_BACKUP };
 extern struct chunks *sim_chunks;
 extern struct net_job sim_job;
 extern struct hosts sim_ps_hosts, sim_worker_hosts;
-extern char sim_address[SIM_NODES][16];
+extern char sim_address[SIM_NODES][24];
 void sim_job_reset(void);
 void sim_job_finish(void);
 void sim_keep_plan(struct net_plan *p); /* until the run's end */

@@ -74,7 +74,7 @@ struct sim_node {
     int disk_full, gone;
     struct sim_random random;
     struct sim_event *held, **held_end; /* while it is paused */
-    char name[12];
+    char name[24];
 };
 
 struct sim {
