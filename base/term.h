@@ -9,7 +9,6 @@
 enum { TERM_BITS = 24 };
 #define TERM_MAX_EPOCH ((UINT64_C(1) << TERM_BITS) - 1)
 #define TERM_MAX_N ((UINT64_C(1) << TERM_BITS) - 1)
-#define TERM_MAX (UINT64_C(1) << 2 * TERM_BITS) /* no job gets there by itself */
 
 static inline uint64_t term_of(uint64_t epoch, uint64_t n)
 {
@@ -24,6 +23,12 @@ static inline uint64_t term_epoch(uint64_t term)
 static inline uint64_t term_n(uint64_t term)
 {
     return term & TERM_MAX_N;
+}
+
+/* 0: no job gets there by itself, and there would be no higher one: it is not believed. */
+static inline int term_is_possible(uint64_t term)
+{
+    return term_epoch(term) < TERM_MAX_EPOCH;
 }
 
 /* printf("generation " TERM_FMT, TERM_ARG(term)) */

@@ -36,7 +36,8 @@ static struct net_join good_join(void)
                          .address = "10.0.0.9:2222",
                          .job = {.n_workers = 2, .aggregate = 2, .train_steps = 100, .batch = 64},
                          .chunks = chunks,
-                         .generation = 3};
+                         .generation = 3,
+                         .ps0 = UINT64_MAX - 1};
     optim_defaults(OPTIM_SGD, &j.job.optim);
     return j;
 }
@@ -61,6 +62,7 @@ static void members_introduce_themselves(void **state)
     struct net_join got, join = good_join();
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_int_equal(got.member, 1);
+    assert_true(got.generation == 3 && got.ps0 == UINT64_MAX - 1);
     assert_int_equal(got.job.n_workers, 2);
     assert_int_equal(got.job.batch, 64);
     assert_string_equal(got.address, "10.0.0.9:2222");
@@ -144,6 +146,7 @@ static struct net_join_reply good_reply(void)
     return (struct net_join_reply){
         .answer = JOIN_WELCOME,
         .generation = 4,
+        .ps0 = UINT64_MAX - 1,
         .step = 120,
         .server = map,
         .n_chunks = 1,
@@ -196,6 +199,7 @@ static void members_are_told_their_place(void **state)
     assert_int_equal(got.servers.n, 0);
     assert_int_equal(got.place.n_members, 0);
     assert_int_equal(got.generation, reply.generation);
+    assert_true(got.ps0 == reply.ps0);
 }
 
 #define REPLY_INVALID(change)                                                                      \

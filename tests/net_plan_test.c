@@ -42,6 +42,7 @@ static int tear_down(void **state)
 static struct net_plan good_plan(void)
 {
     struct net_plan p = {.generation = 9,
+                         .ps0 = UINT64_MAX - 1,
                          .step = 120,
                          .position = 36000,
                          .job = {.n_workers = 3,
@@ -75,6 +76,7 @@ static void assert_same_plan(const struct net_plan *a, const struct net_plan *b)
 {
     char why[256];
     assert_int_equal(a->generation, b->generation);
+    assert_true(a->ps0 == b->ps0);
     assert_int_equal(a->step, b->step);
     assert_int_equal(a->position, b->position);
     assert_int_equal(chunks_compare(a->chunks, b->chunks, why, sizeof why), ST_OK);
@@ -258,6 +260,9 @@ static const struct net_control good_control = {.server = 1,
                                                 .n_servers = 2,
                                                 .incarnation = 5,
                                                 .generation = 9,
+                                                .ps0 = UINT64_MAX - 1,
+                                                .heard_ps0 = UINT64_MAX - 2,
+                                                .heard_epoch = 3,
                                                 .address = "ps1.example:2221",
                                                 .leaving = 1,
                                                 .stop = 3,
@@ -277,6 +282,8 @@ static void servers_say_how_they_stand(void **state)
     struct net_control got, joins = {.incarnation = 6, .joining = 1, .address = "h:1"};
     assert_int_equal(control_through(&good_control, &got), ST_OK);
     assert_string_equal(got.address, good_control.address);
+    assert_true(got.ps0 == UINT64_MAX - 1 && got.heard_ps0 == UINT64_MAX - 2);
+    assert_int_equal(got.heard_epoch, 3);
     assert_int_equal(got.leaving, 1);
     assert_int_equal(got.joining, 0);
     assert_int_equal(got.stop, 3);
@@ -352,6 +359,7 @@ static void stands_that_cannot_be_are_refused(void **state)
     CONTROL_REFUSED(c.joining = 1); /* and has a number */
     CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0; c.address[0] = 0);
     CONTROL_REFUSED(c.generation = UINT64_MAX);
+    CONTROL_REFUSED(c.heard_epoch = UINT64_MAX);
     CONTROL_REFUSED(c.server = 2);
     CONTROL_REFUSED(snprintf(c.address, sizeof c.address, "nowhere"));
     CONTROL_REFUSED(snprintf(c.address, sizeof c.address, "a:1,b:2"));

@@ -15,9 +15,12 @@ enum { WRITE_MS = 300000 }; /* for a disk, as coordinator_times.h has it */
 #define MS ((int64_t)1000000)
 
 struct server {
-    uint64_t generation, order;
+    uint64_t generation, ps0;        /* whose it is */
+    uint64_t heard_ps0, heard_epoch; /* whom it obeyed last */
+    uint64_t order;
     int phase;
-    int hangs; /* its file is not written */
+    int hangs;      /* its file is not written */
+    int has_called; /* so that it has an answer */
 };
 
 struct rig {
@@ -37,6 +40,8 @@ struct rig {
     int epoch_hangs;             /* epochs are not recorded */
     uint32_t epoch_op;           /* the order to record `epoch`, which is not done */
     uint64_t epoch;
+    uint64_t claim; /* that a worker makes */
+    int fenced;
 };
 
 static void step(struct rig *r, struct coord_event e);
@@ -68,11 +73,22 @@ static void say_how_it_stands(struct rig *r, int i)
                                .highest = r->version};
     snprintf(said.address, sizeof said.address, "h:%d", i + 1);
     if (i < coord_n_servers(r->c)) { /* it has called: slots are in the order of the first calls */
-        if (coord_fill_reply(r->c, i, &reply))
+        int has_plan = coord_fill_reply(r->c, i, &reply), obeys = reply.epoch >= s->heard_epoch;
+        if (has_plan && obeys && reply.generation > s->generation) {
             s->generation = reply.generation;
+            s->ps0 = reply.incarnation;
+        }
+        if (obeys && s->has_called) {
+            s->heard_ps0 = reply.incarnation;
+            s->heard_epoch = reply.epoch;
+        }
         take_order(r, s, &reply);
+        s->has_called = 1;
     }
     said.generation = s->generation;
+    said.ps0 = s->ps0;
+    said.heard_ps0 = s->heard_ps0;
+    said.heard_epoch = s->heard_epoch;
     said.order = s->order;
     said.phase = s->phase;
     said.stop = reply.stop;
@@ -135,6 +151,8 @@ static void step(struct rig *r, struct coord_event e)
             on_disk(r, a);
         else if (a->kind == ACT_HOLD_LAST)
             r->holds_last = a->arg;
+        else if (a->kind == ACT_FENCED)
+            r->fenced++;
         else if (a->kind == ACT_LINE && !r->lines[a->line.id]++)
             r->said[a->line.id] = r->now;
     }
@@ -142,9 +160,8 @@ static void step(struct rig *r, struct coord_event e)
 
 static void tell_workers(struct rig *r)
 {
-    step(r, (struct coord_event){
-                .kind = COORD_WORKERS,
-                .workers = {.generation = r->generation, .n = 2, .worker = r->worker}});
+    step(r, (struct coord_event){.kind = COORD_WORKERS,
+                                 .workers = {r->generation, r->claim, 2, r->worker}});
 }
 
 static void rig_start(struct rig *r, int has_folder, int epoch_hangs)
@@ -435,6 +452,100 @@ static void test_an_epoch_that_is_claimed_meanwhile(void **state)
     free(r.c);
 }
 
+/* A change without a cause of its own: only of the epoch. */
+static void rises_above(struct rig *r, uint64_t epoch)
+{
+    int n = r->n_plans;
+    while ((r->n_plans == n || !coord_is_settled(r->c)) && r->now < 2000000 * MS)
+        look(r);
+    assert_int_equal(r->n_plans, n + 1);
+    assert_int_equal(r->generation, term_of(epoch + 1, 1));
+    let_pass(r, 3000);
+    assert_int_equal(r->n_plans, n + 1); /* and that was all */
+}
+
+/* A ps 0 that has lost the count makes its first plan before a worker comes that lives on in
+ * generation 4.7 of another one: all go to one above that. What is not above its epoch is no news,
+ * and what no job comes to is not believed. */
+static void test_a_worker_of_another_ps0(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    let_pass(&r, 1000);
+    r.claim = term_of(4, 7);
+    rises_above(&r, 4);
+    r.claim = term_of(4, 9);
+    let_pass(&r, 3000);
+    r.claim = term_of(TERM_MAX_EPOCH, 1);
+    let_pass(&r, 3000);
+    assert_int_equal(r.n_plans, 2);
+    assert_true(r.lines[LINE_WORKER_CLAIM] > 0);
+    free(r.c);
+}
+
+/* Likewise with a folder, which was emptied: the new epoch is recorded before it is used. */
+static void test_a_claim_is_recorded_first(void **state)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    let_pass(&r, 1000);
+    r.epoch_hangs = 1;
+    r.claim = term_of(4, 7);
+    let_pass(&r, 3000);
+    assert_int_equal(r.epoch, 5);
+    assert_int_equal(r.n_plans, 1);
+    disk_ends(&r, r.epoch_op, ST_OK, -1, 5);
+    rises_above(&r, 4);
+    assert_false(r.fenced);
+    r.claim = term_of(8, 1); /* the folder was claimed meanwhile, by one that is there */
+    let_pass(&r, 1000);
+    disk_ends(&r, r.epoch_op, ST_REFUSED, -1, 5);
+    assert_int_equal(r.fenced, 1);
+    free(r.c);
+}
+
+/* A server that lives on in generation `of`, which has the number of the one in force or a higher
+ * one, joins. It is not taken to be in it, and goes with all to one above. */
+static void joins_from(uint64_t of)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    let_pass(&r, 1000);
+    r.server[1] =
+        (struct server){.generation = of, .ps0 = 5, .heard_ps0 = 5, .heard_epoch = term_epoch(of)};
+    r.n_servers = 2;
+    rises_above(&r, term_epoch(of));
+    assert_int_equal(r.server[1].generation, r.generation);
+    assert_int_equal(r.server[1].ps0, 9);
+    free(r.c);
+}
+
+static void test_a_server_of_another_ps0(void **state)
+{
+    joins_from(term_of(1, 1));
+    joins_from(term_of(3, 2));
+    joins_from(term_of(3, 0)); /* it has obeyed another, and was in no generation */
+}
+
+/* A server that has obeyed this ps 0 obeys another of a higher epoch now: this one was replaced. */
+static void test_replaced(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    r.n_servers = 2;
+    let_pass(&r, 3000);
+    assert_int_equal(r.server[1].heard_ps0, 9);
+    r.server[1].heard_ps0 = 5;
+    r.server[1].heard_epoch = 2;
+    look(&r);
+    assert_int_equal(r.fenced, 1);
+    int n = r.n_plans;
+    r.worker[1].missing_ms = 0;
+    let_pass(&r, 3 * TIMEOUT_MS);
+    assert_int_equal(r.n_plans, n); /* it decides nothing any more */
+    free(r.c);
+}
+
 /* It is made as soon as there is memory; till then what waits for it waits. */
 static void test_a_plan_without_memory(void **state)
 {
@@ -455,6 +566,10 @@ int main(void)
         cmocka_unit_test(test_another_comes_in_its_place),
         cmocka_unit_test(test_an_epoch_that_is_claimed_meanwhile),
         cmocka_unit_test(test_a_plan_without_memory),
+        cmocka_unit_test(test_a_worker_of_another_ps0),
+        cmocka_unit_test(test_a_claim_is_recorded_first),
+        cmocka_unit_test(test_a_server_of_another_ps0),
+        cmocka_unit_test(test_replaced),
         cmocka_unit_test(test_a_manifest_hangs),
         cmocka_unit_test(test_the_last_step_and_a_disk_that_hangs),
         cmocka_unit_test(test_the_last_manifest_hangs),

@@ -35,7 +35,8 @@ static void answer(struct rig *r, struct net_control_reply reply)
 /* The store is in the generation; ps 0 is told of what is new by another call. */
 static void stand_in(struct rig *r, uint64_t generation)
 {
-    const struct follower_store store = {.generation = generation, .lowest = 3, .highest = 4};
+    const struct follower_store store = {
+        .generation = generation, .ps0 = LIFE, .lowest = 3, .highest = 4};
     step(r, (struct follower_event){.kind = FOLLOW_STORE, .store = &store});
     const struct follower_out out = r->out;
     if (out.cancel)
@@ -157,7 +158,12 @@ static void test_a_ps0_that_was_started_anew(void **state)
     (void)state;
     for (uint64_t epoch = 2; epoch <= 3; epoch++) {
         struct rig r = begin(term_of(2, 1));
+        struct net_control told;
+        follower_request(&r.f, &told); /* whom it obeys, and whose generation it is in */
+        assert_true(told.heard_ps0 == LIFE && told.heard_epoch == 2 && told.ps0 == LIFE);
         answer(&r, (struct net_control_reply){.incarnation = NEW_LIFE, .epoch = epoch, .step = -1});
+        follower_request(&r.f, &told);
+        assert_true(told.heard_ps0 == NEW_LIFE && told.heard_epoch == epoch && told.ps0 == LIFE);
         assert_int_equal(r.out.n, 2);
         assert_int_equal(has(&r, FOLLOW_ACT_NEW_PS0), 1);
         assert_int_equal(has(&r, FOLLOW_ACT_STOP), 1);

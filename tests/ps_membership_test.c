@@ -2,6 +2,7 @@
  * who settles the job, how many workers it takes, and what a refused one is told. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/term.h"
 #include "ps/service/service.h"
 #include "tests/capture.h"
 #include <setjmp.h>
@@ -25,8 +26,9 @@ struct rig {
     struct net_server_handler handler;
     const char *peer;
     float learning_rate;
-    uint64_t generation;
+    uint64_t generation, ps0;    /* that a joiner knows, and who made its plan */
     struct net_join_reply reply; /* the last */
+    int n_changes;               /* that the coordinator was told of */
 };
 
 static struct ps_service_config config(void)
@@ -57,6 +59,7 @@ static enum join_answer join(struct rig *r, int member, uint64_t incarnation, in
     struct net_join req = {.member = member,
                            .incarnation = incarnation,
                            .generation = r->generation,
+                           .ps0 = r->ps0,
                            .address = "gpu7",
                            .job = {.n_workers = n_workers,
                                    .sync_mode = JOB_SYNC,
@@ -148,6 +151,66 @@ static void test_survivor(void **state)
     teardown(&r);
 }
 
+static void on_people(void *ctx)
+{
+    struct rig *r = ctx;
+    r->n_changes++;
+}
+
+static uint64_t claim_of(struct rig *r)
+{
+    struct ps_service_state s;
+    ps_service_state(r->service, &s);
+    return s.claim;
+}
+
+/* Whether the member, which is not let in, was seen to be there since the generation stopped. */
+static int has_asked(struct rig *r, int rank)
+{
+    struct ps_person *members = NULL, *waiting = NULL;
+    int n = 0, n_waiting = 0;
+    assert_int_equal(ps_service_people(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
+    int asked = members[rank].asked;
+    free(members);
+    free(waiting);
+    return asked;
+}
+
+/* A member that lives on from a generation of another ps 0, of this one's number or above, is not
+ * let in: the coordinator is told of it, and, once training stands, that the member is there. */
+static void test_of_another_ps0(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    cfg.people_changed = on_people;
+    cfg.ctx = &r;
+    setup(&r, &cfg);
+    assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
+    r.generation = r.reply.generation;
+    assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME); /* of the same ps 0 */
+    assert_int_equal(claim_of(&r), 0);
+    r.ps0 = 77;
+    for (uint64_t more = 0; more < 2; more++) {
+        int before = r.n_changes;
+        r.generation += more;
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY);
+            assert_non_null(strstr(r.reply.why, "ps:0 was started anew: a generation above"));
+            assert_int_equal(claim_of(&r), r.generation);
+            assert_int_equal(r.n_changes, before + 1);
+        }
+    }
+    assert_int_equal(join(&r, -1, 13, 0), JOIN_RETRY); /* it has no place yet, either */
+    assert_int_equal(has_asked(&r, 1), 0);
+    ps_service_stop(r.service, -1);
+    assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY);
+    assert_int_equal(has_asked(&r, 1), 1);
+    r.generation = term_of(TERM_MAX_EPOCH, 1);
+    assert_int_equal(CAPTURE(join(&r, 1, 12, 2)), JOIN_REFUSED);
+    assert_non_null(strstr(r.reply.why, "no job comes to generation"));
+    teardown(&r);
+}
+
 /* Where worker 0 need not come, others wait for a while. */
 static void test_settler_never_comes(void **state)
 {
@@ -220,7 +283,7 @@ int main(void)
         cmocka_unit_test(test_settler),        cmocka_unit_test(test_who_has_only_to_speak),
         cmocka_unit_test(test_survivor),       cmocka_unit_test(test_settler_never_comes),
         cmocka_unit_test(test_other_flags),    cmocka_unit_test(test_max_workers),
-        cmocka_unit_test(test_rationed_lines),
+        cmocka_unit_test(test_rationed_lines), cmocka_unit_test(test_of_another_ps0),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

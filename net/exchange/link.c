@@ -220,6 +220,7 @@ static void tell_answer(struct link *l, const struct net_join_reply *reply)
     struct session_event e = {.kind = EVENT_JOIN_ANSWER,
                               .answer = reply->answer,
                               .generation = reply->generation,
+                              .ps0 = reply->ps0,
                               .step = reply->step,
                               .place = reply->place};
     struct server_set set = {.links = NULL};
@@ -293,6 +294,7 @@ void link_join(struct link *l, const struct session_action *a)
     uint8_t *data = NULL;
     size_t bytes = 0;
     join.generation = a->generation;
+    join.ps0 = a->ps0;
     join.member = a->member;
     enum status st = message_pack_join(&join, &data, &bytes);
     unary_batch_init(&l->join, data, bytes, ops);

@@ -259,8 +259,10 @@ enum verdict {
 static enum verdict judge(struct session *s, const struct session_event *e)
 {
     int older = e->generation<s->generation, newer = e->generation> s->generation;
-    if (e->generation > s->heard)
+    if (e->generation > s->heard) {
         s->heard = e->generation;
+        s->heard_ps0 = e->ps0;
+    }
     if (!goes_on(s) || older)
         return VERDICT_WAIT;
     if (!newer && s->generation > 0 && (!ends(s) || s->link[e->link].busy))
@@ -547,6 +549,7 @@ static void settle_link(struct session *s, int i, struct session_out *out)
         l->phase = LINK_JOINING;
         struct session_action *a = act(out, ACTION_JOIN, i);
         a->generation = s->heard;
+        a->ps0 = s->heard_ps0;
         a->member = s->member;
     }
 }

@@ -93,7 +93,8 @@ struct session {
     int member;
     int has_first_values; /* the parameters are, or those of them that were not fetched yet */
     uint64_t generation;  /* 0: none yet */
-    uint64_t heard;       /* the newest that a server has told */
+    uint64_t heard;       /* the newest that a server has told, */
+    uint64_t heard_ps0;   /* and who made its plan */
     struct net_place place;
     int64_t now_ns, tell_ns;    /* tell_ns: WANTED: not before */
     int64_t doubt_ns;           /* ps 0 is not asked for other servers' sake before */

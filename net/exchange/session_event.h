@@ -37,6 +37,7 @@ struct session_event {
     enum status st;
     enum join_answer answer;
     uint64_t generation;
+    uint64_t ps0; /* who made its plan */
     int64_t step; /* lowest version there; -1: it has no values */
     struct net_place place;
     enum session_map map;
@@ -47,7 +48,7 @@ struct session_event {
 };
 
 enum session_action_kind {
-    ACTION_JOIN,        /* link, generation (newest heard of), member */
+    ACTION_JOIN,        /* link, generation (newest heard of), ps0, member */
     ACTION_OPEN,        /* link, generation, rank, first: the stream */
     ACTION_CANCEL,      /* link: its call */
     ACTION_SET_SERVERS, /* the event's; from the next action on links are numbered so */
@@ -76,7 +77,7 @@ struct session_action {
     enum session_action_kind kind;
     int link;
     enum status st;
-    uint64_t generation;
+    uint64_t generation, ps0;
     int member, rank;
     enum session_first first;
     enum session_line line;

@@ -53,6 +53,8 @@ struct net_control {
     int server, n_servers;            /* joining: 0 */
     uint64_t incarnation;             /* random at process start, not 0 */
     uint64_t generation;              /* that its job is in; 0: there is none */
+    uint64_t ps0;                     /* who made its plan, as in struct net_plan */
+    uint64_t heard_ps0, heard_epoch;  /* of the ps 0 that was obeyed last; 0: none yet */
     uint64_t seen;                    /* number of the last reply; 0: none yet */
     uint64_t serial;                  /* of this request; those of a process rise */
     uint64_t wanted;                  /* checkpoints asked for here so far */

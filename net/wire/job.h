@@ -54,6 +54,7 @@ struct net_join {
     const struct chunks *chunks;    /* decoded on the server: owned by net, valid for the call */
     struct net_shared_name segment; /* that the contributions may lie in */
     uint64_t generation;            /* that the other servers told it; 0: none has yet */
+    uint64_t ps0;                   /* who made its plan, as in struct net_plan */
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said; on
                           the server valid for the call */
     int hidden_units;  /* of its first dense layer; 0: as the text says */
@@ -90,6 +91,7 @@ struct net_join_reply {
     enum join_answer answer;
     char why[512];
     uint64_t generation; /* that the server is in; RETRY: or 0 */
+    uint64_t ps0;        /* who made its plan, as in struct net_plan */
     int64_t step;        /* lowest version of this server's chunks; -1 before INIT is complete */
     int *server;         /* shard map, n_chunks numbers; from ps 0 alone, else NULL; malloc'd, given
                             to the receiver of the reply */

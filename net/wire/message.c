@@ -95,6 +95,7 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
     request.address = (char *)(uintptr_t)(join->address ? join->address : "");
     request.incarnation = join->incarnation;
     request.generation = join->generation;
+    request.ps0 = join->ps0;
     request.job = &job.wire;
     message_model_to_wire(join->model, join->hidden_units, &job.wire);
     Weir__V1__Segment segment;
@@ -149,6 +150,7 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
                             .chunks = *chunks,
                             .segment = segment_from_wire(from->segment),
                             .generation = from->generation,
+                            .ps0 = from->ps0,
                             .model = model,
                             .hidden_units = hidden_units};
     return ST_OK;
@@ -199,6 +201,7 @@ enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **dat
     wire.answer = answers[reply->answer];
     wire.why = (char *)(uintptr_t)reply->why;
     wire.generation = reply->generation;
+    wire.ps0 = reply->ps0;
     wire.step = reply->step;
     Weir__V1__Segment segment;
     segment_to_wire(&reply->segment, &segment);
@@ -268,7 +271,8 @@ static enum status welcome_from_wire(const Weir__V1__JoinReply *wire, struct net
 static enum status reply_from_wire(const Weir__V1__JoinReply *wire, struct net_join_reply *out,
                                    char why[MESSAGE_WHY_BYTES])
 {
-    struct net_join_reply to = {.generation = wire->generation, .step = wire->step};
+    struct net_join_reply to = {
+        .generation = wire->generation, .ps0 = wire->ps0, .step = wire->step};
     snprintf(to.why, sizeof to.why, "%s", wire->why);
     enum status st = ST_OK;
     if (wire->generation > (uint64_t)MESSAGE_MAX_STEP)

@@ -85,6 +85,9 @@ enum status message_pack_control(const struct net_control *control, uint8_t **da
     wire.n_servers = (uint32_t)control->n_servers;
     wire.incarnation = control->incarnation;
     wire.generation = control->generation;
+    wire.ps0 = control->ps0;
+    wire.heard_ps0 = control->heard_ps0;
+    wire.heard_epoch = control->heard_epoch;
     wire.seen = control->seen;
     wire.serial = control->serial;
     wire.address = (char *)(uintptr_t)control->address;
@@ -123,8 +126,9 @@ static const char *control_problem(const Weir__V1__CoordinateRequest *wire)
 {
     const Weir__V1__CoordinateRequest__Checkpoint *c = wire->checkpoint;
     const Weir__V1__CoordinateRequest__Stand *stand = wire->stand;
-    if (wire->incarnation == 0 || wire->generation > (uint64_t)MESSAGE_MAX_STEP)
-        return "the incarnation is 0, or the generation out of bounds";
+    if (wire->incarnation == 0 || wire->generation > (uint64_t)MESSAGE_MAX_STEP ||
+        wire->heard_epoch > (uint64_t)MESSAGE_MAX_STEP)
+        return "the incarnation is 0, or the generation or the epoch out of bounds";
     if (wire->joining
             ? wire->server != 0 || wire->n_servers != 0 || !wire->address[0]
             : wire->n_servers < 1 || wire->n_servers > HOSTS_MAX || wire->server >= wire->n_servers)
@@ -210,6 +214,9 @@ static enum status control_from_wire(const Weir__V1__CoordinateRequest *wire,
                              .n_servers = (int)wire->n_servers,
                              .incarnation = wire->incarnation,
                              .generation = wire->generation,
+                             .ps0 = wire->ps0,
+                             .heard_ps0 = wire->heard_ps0,
+                             .heard_epoch = wire->heard_epoch,
                              .seen = wire->seen,
                              .serial = wire->serial,
                              .joining = wire->joining != 0,

@@ -24,6 +24,7 @@ enum status message_plan_to_wire(const struct net_plan *p, struct message_plan *
     Weir__V1__Plan *w = &out->wire;
     weir__v1__plan__init(w);
     w->generation = p->generation;
+    w->ps0 = p->ps0;
     w->step = p->step;
     w->position = p->position;
     w->job = &out->job.wire;
@@ -168,6 +169,7 @@ enum status message_plan_from_wire(const Weir__V1__Plan *from, struct net_plan *
     if (st != ST_OK)
         goto done;
     p->generation = from->generation;
+    p->ps0 = from->ps0;
     p->step = from->step;
     p->position = from->position;
     p->source = sources[from->source];

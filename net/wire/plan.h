@@ -2,10 +2,9 @@
  * chunk, and what it goes on from. Sent whole to every server; workers learn their place in it by
  * Join.
  *
- * A generation begins at `step` and ends at a Stop. What was planned (a worker or a server joins or
- * leaves) stops at an announced step, and the next generation begins there from memory: nothing is
- * done twice. What was lost stops at once: a worker, and the next begins at the last step that is
- * complete everywhere, from memory (I4); a server, and it begins at the newest checkpoint.
+ * A generation begins at `step` and ends at a Stop, at once. The next one begins at the last step
+ * that is complete everywhere, from memory (I4); where a server has lost its chunks, at the newest
+ * checkpoint.
  *
  * Owns:    its lists, its table of chunks.
  * Threads: values.
@@ -24,6 +23,8 @@ enum plan_source {
 
 struct net_plan {
     uint64_t generation; /* > 0 */
+    uint64_t ps0;        /* incarnation of the ps 0 that made it: one that lost its epoch may give a
+                            number again; 0: no ps 0 (tests) */
     int64_t step;        /* its first version; 0 with PLAN_FIRST */
     uint64_t position;   /* of that step's first sample */
     struct net_job job;  /* n_workers: as the job's first member had it */

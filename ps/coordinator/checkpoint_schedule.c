@@ -325,11 +325,10 @@ void coord_checkpoint_written(struct coord *c, const struct coord_event *e, stru
 {
     struct coord_checkpoint *k = &c->ckpt;
     int waited = k->phase == CKPT_MANIFEST;
-    const struct coord_action fenced = {.kind = ACT_FENCED};
     k->op = 0;
     c->number++; /* other checkpoints than before may be kept */
-    if (e->st == ST_REFUSED && !c->fenced)
-        c->fenced = coord_act(out, &fenced);
+    if (e->st == ST_REFUSED)
+        coord_fence(c, out);
     if (e->st == ST_OK && e->disk.step > k->last_step && e->disk.step >= 0)
         k->last_step = e->disk.step;
     if (!waited)

@@ -80,6 +80,29 @@ void coord_due(const struct coord *c, struct coord_out *out, int64_t awake)
         out->wake_ns = c->now + in;
 }
 
+void coord_raise_epoch(struct coord *c, uint64_t other)
+{
+    if (other < c->epoch)
+        return;
+    c->epoch = other + 1;
+    c->n = 0;
+}
+
+void coord_fence(struct coord *c, struct coord_out *out)
+{
+    const struct coord_action a = {.kind = ACT_FENCED};
+    if (!c->fenced && coord_act(out, &a))
+        c->fenced = 1;
+}
+
+static void note_claim(struct coord *c, uint64_t claim, struct coord_out *out)
+{
+    if (!term_is_possible(claim))
+        coord_say(out, &(struct coord_line){LINE_WORKER_CLAIM, -1, -1, {(int64_t)claim, 0, 0}});
+    else if (claim)
+        coord_raise_epoch(c, term_epoch(claim));
+}
+
 static void start(struct coord *c, const struct coord_start *s)
 {
     c->started = 1;
@@ -105,10 +128,12 @@ static void start(struct coord *c, const struct coord_start *s)
     }
 }
 
-static void recorded(struct coord *c, const struct coord_event *e)
+static void recorded(struct coord *c, const struct coord_event *e, struct coord_out *out)
 {
     c->epoch_op = 0;
     c->failed = e->st;
+    if (e->st == ST_REFUSED)
+        coord_fence(c, out);
     if (e->st == ST_OK)
         c->recorded = e->disk.epoch;
     else
@@ -123,7 +148,7 @@ static void disk(struct coord *c, const struct coord_event *e, struct coord_out 
     if (e->op == 0)
         return;
     if (e->op == c->epoch_op)
-        recorded(c, e);
+        recorded(c, e, out);
     else if (e->op == c->ckpt.op)
         coord_checkpoint_written(c, e, out);
     else if (c->pending == PENDING_FIND && e->op == c->op)
@@ -173,9 +198,11 @@ static void handle(struct coord *c, const struct coord_event *e, struct coord_ou
         coord_closed(c, e->call);
         break;
     case COORD_JOB:
+        note_claim(c, e->job.claim, out);
         coord_job(c, e, out);
         break;
     case COORD_WORKERS:
+        note_claim(c, e->workers.claim, out);
         coord_workers_note(c, e);
         break;
     case COORD_COMMAND:

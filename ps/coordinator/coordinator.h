@@ -11,8 +11,9 @@
  * the newest checkpoint. Until all servers are in the new generation (it is settled), the stores of
  * the last settled one are kept, so that a change that fails is made again from there.
  *
- * The term (base/term.h) is the generation's number. The epoch is recorded (DISK_EPOCH) before the
- * first plan of a life of ps 0.
+ * The term (base/term.h) is the generation's number. The epoch is recorded (DISK_EPOCH) before it
+ * is used; it is raised, and a plan follows, when others come from a ps 0 whose epoch is not below
+ * ours (which has no folder, or lost it). A ps 0 that was replaced is FENCED.
  *
  * Owns:    one flat block, the caller's memory; nothing points into or out of it.
  * Threads: one at a time. Errors: none. */
@@ -81,12 +82,12 @@ struct coord_event {
         struct {
             int64_t train_steps, step;               /* step: where it resumes; 0: at its start */
             int lockstep, from_checkpoint, lives_on; /* lives_on: it is older than this process */
-            uint64_t claim;                          /* generation that a worker knows of; 0 */
+            uint64_t claim; /* generation that the worker knows of another ps 0; 0: none */
             int n_members;
             const int *member; /* NULL: 0 to n_members - 1 */
         } job;
         struct {
-            uint64_t generation; /* that ps 0's store is in */
+            uint64_t generation, claim; /* of ps 0's store; highest as above, of any worker */
             int n;
             const struct coord_worker_state *worker;
         } workers;
@@ -110,7 +111,7 @@ enum coord_disk { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP };
     X(DISK)      /* begin the order, then DISK; nothing waits for it */                            \
     X(HOLD_LAST) /* ps 0's store: the last version is held back (arg 1), or not (0) */             \
     X(LINE)      /* log it */                                                                      \
-    X(FENCED)    /* another ps 0 has taken the folder: this process is to end */                   \
+    X(FENCED)    /* another ps 0 has taken its place: this process is to end */                    \
     X(DONE)      /* nobody is left to end the job, which has all its steps */                      \
     X(FINISHED)  /* what COORD_FINISH asked for is done, or given up */
 enum coord_action_kind {

@@ -67,7 +67,9 @@ static void post(struct coordinator_disk *d, const struct coord_mail *m, struct 
 static void record_epoch(struct coordinator_disk *d, const struct coord_disk_order *o)
 {
     struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
-    m.st = ps_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1, &d->lease);
+    m.st = d->lease.epoch ? ps_folder_still_owner(d->folder, &d->lease) : ST_OK;
+    if (m.st == ST_OK)
+        m.st = ps_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1, &d->lease);
     m.epoch = d->lease.epoch;
     if (m.st == ST_OK && d->first_epoch == 0)
         d->first_epoch = d->lease.epoch;

@@ -57,6 +57,7 @@ static enum status make_first(struct coordinator *l, const struct coord_plan_vie
     const struct net_join join = {.job = given->job, .chunks = given->chunks};
     const struct plan_first first = {
         .generation = v->generation,
+        .ps0 = l->incarnation,
         .join = &join,
         .servers = servers,
         .member = v->member,
@@ -76,6 +77,7 @@ static enum status make_next(const struct coordinator *l, const struct coord_pla
     if (!base)
         return ST_NOT_FOUND;
     struct plan_next next = {.generation = v->generation,
+                             .ps0 = l->incarnation,
                              .base = base,
                              .source = v->source,
                              .step = v->step,
@@ -198,7 +200,7 @@ static void fill_job(struct coordinator *l, const struct net_join *full)
     l->job.lockstep = job_in_lockstep(&full->job);
     l->job.from_checkpoint = m != NULL;
     l->job.lives_on = full->generation > 0;
-    l->job.claim = full->generation;
+    l->job.claim = full->ps0 != l->incarnation ? full->generation : 0;
     l->job.n_members = as_then ? m->progress.n_members : full->job.n_workers;
     l->job.member = as_then ? m->progress.member : NULL;
     l->has_job = 1;

@@ -182,9 +182,8 @@ static void step_workers(struct coordinator *l)
         const struct ps_person *p = i < n ? &members[i] : &waiting[i - n];
         list[i] = coordinator_worker_state(p, i >= n);
     }
-    struct coord_event e = {
-        .kind = COORD_WORKERS,
-        .workers = {.generation = own.generation, .n = n + n_waiting, .worker = list}};
+    struct coord_event e = {.kind = COORD_WORKERS,
+                            .workers = {own.generation, own.claim, n + n_waiting, list}};
     if (list)
         step(l, &e);
     free(list);

@@ -29,7 +29,8 @@ struct coord_server_state {
     uint64_t incarnation; /* that called last */
     int held_number;      /* in the settled generation */
     uint64_t held;        /* incarnation with its share of the settled generation; 0: none */
-    uint64_t generation;  /* that it is in */
+    uint64_t generation;  /* of ours, that it is in; 0: none */
+    int obeyed;           /* it has heard an answer of ours, and obeyed it */
     uint64_t call, seen;  /* its call that waits, 0: none; number of the last reply it has */
     uint64_t serial;      /* of its last request */
     int64_t heard, first, called; /* on the awake clock; first: of this incarnation */

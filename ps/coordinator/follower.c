@@ -281,6 +281,9 @@ void follower_request(const struct follower *f, struct net_control *out)
 {
     *out = (struct net_control){.incarnation = f->start.incarnation,
                                 .generation = f->store.generation,
+                                .ps0 = f->store.ps0,
+                                .heard_ps0 = f->leader,
+                                .heard_epoch = f->epoch,
                                 .seen = f->seen,
                                 .serial = f->serial,
                                 .wanted = f->wanted,

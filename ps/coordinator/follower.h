@@ -26,6 +26,7 @@ struct follower_start {
 /* How the store stands. */
 struct follower_store {
     uint64_t generation; /* 0: there is no job */
+    uint64_t ps0;        /* that made its plan */
     int stopped, ended;  /* nothing moves any more; all members have left, done */
     int64_t lowest, highest;
 };

@@ -196,6 +196,7 @@ static void step_store(struct follower_shell *f)
     struct ps_service_state s;
     ps_service_state(f->cfg.service, &s);
     const struct follower_store store = {.generation = s.generation,
+                                         .ps0 = s.ps0,
                                          .stopped = s.stopped,
                                          .ended = s.ended,
                                          .lowest = s.lowest,

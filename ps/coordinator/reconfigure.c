@@ -49,6 +49,12 @@ static int can_plan(const struct coord *c)
     return lowest >= 0 && lowest < c->train_steps && !coord_all_done(c);
 }
 
+/* Somebody was in a generation of another ps 0 that is not below this one, and cannot come here. */
+static int is_outranked(const struct coord *c)
+{
+    return c->generation && c->epoch == c->recorded && term_epoch(c->generation) < c->epoch;
+}
+
 static enum reason find_reason(const struct coord *c, const struct coord_census *census)
 {
     int planned = census->n_by[LOT_LEAVES] + census->n_by[LOT_REMOVED] + census->n_by[LOT_JOINS];
@@ -60,6 +66,8 @@ static enum reason find_reason(const struct coord *c, const struct coord_census 
         const struct coord_server_state *s = &coord_servers(c)[i];
         planned += coord_server_joins(c, s) || coord_server_leaves(s);
     }
+    if (is_outranked(c) && !coord_all_done(c))
+        return REASON_PLANNED;
     return planned && can_plan(c) ? REASON_PLANNED : REASON_NONE;
 }
 
@@ -112,11 +120,10 @@ static int enough(struct coord *c, const struct coord_census *census, struct coo
 static void order_plan(struct coord *c, enum plan_source source, int64_t step,
                        struct coord_out *out)
 {
-    if (c->n == TERM_MAX_N) { /* the next epoch is recorded first */
-        c->epoch++;
-        c->n = 0;
+    if (c->n == TERM_MAX_N)
+        coord_raise_epoch(c, c->epoch);
+    if (c->epoch != c->recorded) /* that comes first */
         return;
-    }
     c->next_source = source;
     c->next_step = source == PLAN_FIRST ? 0 : step;
     c->next_generation = term_of(c->epoch, ++c->n);
@@ -209,7 +216,8 @@ static void settle(struct coord *c)
 int coord_plan_is_void(const struct coord *c)
 {
     return c->phase == PHASE_BEGINNING &&
-           (c->redo || (c->base && c->plan_source == PLAN_MEMORY && coord_server_lost(c) >= 0));
+           (c->redo || is_outranked(c) ||
+            (c->base && c->plan_source == PLAN_MEMORY && coord_server_lost(c) >= 0));
 }
 
 static void beginning(struct coord *c, struct coord_out *out)
@@ -313,11 +321,6 @@ void coord_planned(struct coord *c, const struct coord_event *e, struct coord_ou
 void coord_job(struct coord *c, const struct coord_event *e, struct coord_out *out)
 {
     struct coord_line why;
-    uint64_t claim = e->job.claim;
-    if (claim > TERM_MAX)
-        coord_say(out, &(struct coord_line){LINE_WORKER_CLAIM, -1, -1, {(int64_t)claim, 0, 0}});
-    else if (claim && !c->generation && term_epoch(claim) >= c->epoch)
-        c->epoch = term_epoch(claim) + 1;
     if (!coord_takes_job(c, &why) || c->awake < c->not_before)
         return;
     c->train_steps = e->job.train_steps;

@@ -129,7 +129,7 @@ static void begin_life(struct coord *c, int slot, uint64_t incarnation, struct c
         c->redo = 1;
     s->incarnation = incarnation;
     s->first = c->awake;
-    s->leaving = s->drained = s->forgotten = s->given_up = 0;
+    s->leaving = s->drained = s->forgotten = s->given_up = s->obeyed = 0;
     s->wanted = s->accepted = s->given = 0;
     s->stop = s->order = 0;
     s->stopped = 0;
@@ -159,21 +159,29 @@ static void refuse(uint64_t call, int later, const char *text, struct coord_out 
     coord_act(out, &a);
 }
 
-/* Before there is a plan, what others know of raises the epoch above theirs. */
-static void note_claim(struct coord *c, int slot, uint64_t generation, struct coord_out *out)
+/* What it knows of another ps 0: an earlier one, above whose epochs ours has to be; or, if it has
+ * obeyed us before, a later one. */
+static void note_claim(struct coord *c, int slot, const struct net_control *from,
+                       struct coord_out *out)
 {
-    if (generation > TERM_MAX)
-        coord_say(out,
-                  &(struct coord_line){LINE_SERVER_CLAIM, slot, -1, {(int64_t)generation, 0, 0}});
-    else if (generation && !c->generation && c->pending != PENDING_PLAN &&
-             term_epoch(generation) >= c->epoch)
-        c->epoch = term_epoch(generation) + 1;
+    struct coord_server_state *s = &coord_servers(c)[slot];
+    uint64_t claim = from->ps0 != c->incarnation ? from->generation : 0;
+    int obeys_other = from->heard_ps0 && from->heard_ps0 != c->incarnation;
+    if (obeys_other && from->heard_epoch > term_epoch(claim))
+        claim = from->heard_epoch > TERM_MAX_EPOCH ? UINT64_MAX : term_of(from->heard_epoch, 0);
+    if (!term_is_possible(claim))
+        coord_say(out, &(struct coord_line){LINE_SERVER_CLAIM, slot, -1, {(int64_t)claim, 0, 0}});
+    else if (obeys_other && s->obeyed)
+        coord_fence(c, out);
+    else if (claim)
+        coord_raise_epoch(c, term_epoch(claim));
+    s->obeyed = from->heard_ps0 == c->incarnation;
 }
 
 static void note(struct coord *c, int slot, const struct net_control *from, struct coord_out *out)
 {
     struct coord_server_state *s = &coord_servers(c)[slot];
-    s->generation = from->generation;
+    s->generation = from->ps0 == c->incarnation ? from->generation : 0;
     s->seen = from->seen;
     s->heard = s->called = c->awake;
     if (from->leaving && !s->leaving)
@@ -216,7 +224,7 @@ void coord_control(struct coord *c, const struct coord_event *e, struct coord_ou
         begin_life(c, slot, from->incarnation, out);
     s->life = LIFE_KNOWN;
     s->call = e->call;
-    note_claim(c, slot, from->generation, out);
+    note_claim(c, slot, from, out);
     note(c, slot, from, out);
 }
 

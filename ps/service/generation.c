@@ -357,9 +357,13 @@ void ps_service_state(struct ps_service *s, struct ps_service_state *out)
 {
     *out = (struct ps_service_state){.lowest = -1, .highest = -1};
     struct run *r = ps_service_run(s, &out->ended);
+    pthread_mutex_lock(&s->lock);
+    out->claim = s->claim;
+    pthread_mutex_unlock(&s->lock);
     if (!r)
         return;
     out->generation = r->generation;
+    out->ps0 = r->plan->ps0;
     out->stopped = ps_store_stopped(r->store);
     out->lowest = ps_store_step(r->store);
     out->highest = ps_store_highest(r->store);

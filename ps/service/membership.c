@@ -153,6 +153,59 @@ static int note_stopped(struct member *m, const struct net_join *req)
     return 1;
 }
 
+static int is_of_other_ps0(const struct run *r, const struct net_join *req)
+{
+    return req->generation > 0 && req->ps0 != r->plan->ps0;
+}
+
+/* The generation that it knows is another one, and this server's is not above it. */
+static int is_behind(const struct run *r, const struct net_join *req)
+{
+    return req->generation > r->generation ||
+           (is_of_other_ps0(r, req) && req->generation == r->generation);
+}
+
+/* It was in a generation of another ps 0, and cannot come to this one, which is not above it: ps 0
+ * is to make one that is (s->claim). 1: that is news. Under the lock. */
+static int note_claim(struct ps_service *s, const struct run *r, const struct net_join *req)
+{
+    int news = s->cfg.self == 0 && is_of_other_ps0(r, req) && is_behind(r, req) &&
+               req->generation > s->claim;
+    if (news)
+        s->claim = req->generation;
+    return news;
+}
+
+/* A member is let in if it knows no other generation than this one, which goes on. Under the lock.
+ */
+static enum join_answer judge_generation(struct ps_service *s, struct run *r, int rank,
+                                         const struct net_join *req, int *news,
+                                         struct net_join_reply *reply)
+{
+    int leads = s->cfg.self == 0, behind = is_behind(r, req), other = is_of_other_ps0(r, req);
+    int stopped = !r->ended && ps_store_stopped(r->store);
+    int untold = !leads && req->generation && req->generation < r->generation;
+    const char *why = NULL;
+    uint64_t named = r->generation;
+    if (stopped && !untold && (!behind || (leads && other)))
+        *news |= note_stopped(&r->members[rank], req);
+    if (untold) { /* by its index it might be let in as a member that it is not any more */
+        why = "ps:0 has not told it of generation " TERM_FMT " yet";
+    } else if (behind) {
+        why = leads && other ? "ps:0 was started anew: a generation above " TERM_FMT " is to begin"
+                             : "this server has not followed the others to generation " TERM_FMT
+                               " yet";
+        named = req->generation;
+    } else if (stopped) {
+        why = "generation " TERM_FMT " has stopped, the next has not begun";
+        reply->generation = r->generation;
+        reply->ps0 = r->plan->ps0;
+    }
+    if (why)
+        snprintf(reply->why, sizeof reply->why, why, TERM_ARG(named));
+    return why ? JOIN_RETRY : JOIN_WELCOME;
+}
+
 /* Of two processes that join as one worker, the later one counts. A Join may come after its process
  * has died, and after that of the one started in its place: so one that lost its place may take it
  * back, once, from another that has not spoken. */
@@ -190,37 +243,24 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
         if (answer != JOIN_WELCOME)
             return answer;
     }
+    if (is_of_other_ps0(r, req) && !term_is_possible(req->generation)) {
+        snprintf(why, why_bytes, "no job comes to generation " TERM_FMT, TERM_ARG(req->generation));
+        return JOIN_REFUSED;
+    }
+    *news = note_claim(s, r, req);
     if (*rank < 0) {
         if (s->cfg.self == 0)
-            *news = note_waiter(s, r, req, peer);
+            *news |= note_waiter(s, r, req, peer);
         snprintf(why, why_bytes, "the plan of generation " TERM_FMT " has no place for it yet",
                  TERM_ARG(r->generation));
         return JOIN_RETRY;
     }
-    if (s->cfg.self > 0 && req->generation && req->generation < r->generation) {
-        /* by its index it might be let in as a member that it is not any more */
-        snprintf(why, why_bytes, "ps:0 has not told it of generation " TERM_FMT " yet",
-                 TERM_ARG(r->generation));
-        return JOIN_RETRY;
-    }
-    if (req->generation > r->generation) {
-        snprintf(why, why_bytes,
-                 "this server has not followed the others to generation " TERM_FMT " yet",
-                 TERM_ARG(req->generation));
-        return JOIN_RETRY;
-    }
-    if (stopped) {
-        *news = note_stopped(&r->members[*rank], req);
-        reply->generation = r->generation;
-        snprintf(why, why_bytes, "generation " TERM_FMT " has stopped, the next has not begun",
-                 TERM_ARG(r->generation));
-        return JOIN_RETRY;
-    }
-    if (*rank >= 0 && is_replaced(&r->members[*rank], req->incarnation)) {
+    answer = judge_generation(s, r, *rank, req, news, reply);
+    if (answer == JOIN_WELCOME && is_replaced(&r->members[*rank], req->incarnation)) {
         snprintf(why, why_bytes, "another process has joined as this worker");
         return JOIN_REFUSED;
     }
-    return JOIN_WELCOME;
+    return answer;
 }
 
 /* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.
@@ -272,6 +312,7 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
 {
     const struct net_plan *p = r->plan;
     reply->generation = r->generation;
+    reply->ps0 = p->ps0;
     reply->step = ps_store_step(r->store);
     reply->place = (struct net_place){.member = p->member[rank],
                                       .rank = rank,
@@ -311,12 +352,12 @@ static enum join_answer try_join(struct ps_service *s, const struct net_join *re
     return answer;
 }
 
-static uint64_t generation_of(struct ps_service *s)
+static void fill_generation(struct ps_service *s, struct net_join_reply *reply)
 {
     pthread_mutex_lock(&s->lock);
-    uint64_t generation = s->run ? s->run->generation : 0;
+    reply->generation = s->run ? s->run->generation : 0;
+    reply->ps0 = s->run ? s->run->plan->ps0 : 0;
     pthread_mutex_unlock(&s->lock);
-    return generation;
 }
 
 /* It was let in, and has only to speak: that it did not get further is known soon. Who is asked
@@ -353,7 +394,7 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
             reply->answer = try_join(s, req, peer, reply, &r, &rank);
     }
     if (reply->answer == JOIN_RETRY && s->cfg.self > 0)
-        reply->generation = generation_of(s); /* news, where it waits for nothing else */
+        fill_generation(s, reply); /* news, where it waits for nothing else */
     if (r)
         fill_reply(s, r, rank, reply);
     else if (reply->answer == JOIN_REFUSED)

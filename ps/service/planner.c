@@ -33,7 +33,8 @@ enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
     const struct chunks *c = f->join->chunks;
     struct net_plan *p = calloc(1, sizeof *p);
     TRY(p ? ST_OK : ST_NOMEM);
-    *p = (struct net_plan){.generation = f->generation, .job = f->join->job, .source = PLAN_FIRST};
+    *p = (struct net_plan){
+        .generation = f->generation, .ps0 = f->ps0, .job = f->join->job, .source = PLAN_FIRST};
     if (f->from) {
         p->source = PLAN_CHECKPOINT;
         p->step = f->from->step;
@@ -75,6 +76,7 @@ enum status plan_make_next(const struct plan_next *n, struct net_plan **out)
     struct net_plan *p = calloc(1, sizeof *p);
     TRY(p ? ST_OK : ST_NOMEM);
     *p = (struct net_plan){.generation = n->generation,
+                           .ps0 = n->ps0,
                            .step = n->step,
                            .position = n->position,
                            .job = base->job,

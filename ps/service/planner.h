@@ -10,6 +10,7 @@
  * on from; NULL: from its first step. */
 struct plan_first {
     uint64_t generation;
+    uint64_t ps0; /* that makes it: its incarnation */
     const struct net_join *join;
     const struct hosts *servers;
     const int *member;
@@ -23,6 +24,7 @@ enum status plan_make_first(const struct plan_first *f, struct net_plan **out);
  * they are as far as they can (chunks_reshard). */
 struct plan_next {
     uint64_t generation;
+    uint64_t ps0; /* as above */
     const struct net_plan *base;
     enum plan_source source;
     int64_t step;

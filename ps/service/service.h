@@ -58,6 +58,9 @@ struct ps_service_stats {
 
 struct ps_service_state {
     uint64_t generation;     /* in force here; 0: none yet */
+    uint64_t ps0;            /* that made its plan */
+    uint64_t claim;          /* ps 0: highest generation of another ps 0 that a worker said to know
+                                when this one's plan was not above it; 0: none */
     int stopped;             /* nothing moves any more */
     int64_t lowest, highest; /* versions here; lowest is -1 while a chunk has none, and train_steps
                                 where there are no chunks; highest -1: there is none */

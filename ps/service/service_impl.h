@@ -20,6 +20,7 @@ struct ps_service {
     pthread_cond_t wake;
     struct run *_Atomic run; /* NULL before the first plan; written under the lock */
     int stopping;
+    uint64_t claim; /* as in struct ps_service_state */
     struct ps_waiting waiting;
     int64_t first_asked_ns;  /* somebody else than worker 0 wanted to settle a job; 0: nobody */
     struct ps_waiter setter; /* who settled the job, or is about to; incarnation 0: nobody */

@@ -244,7 +244,8 @@ static void link_join(struct worker *w, struct link *l)
                            .address = sim.node[w->node].name + 7,
                            .job = sim_job,
                            .chunks = sim_chunks,
-                           .generation = w->heard};
+                           .generation = w->heard,
+                           .ps0 = w->heard_ps0};
     if (w->node - SIM_SERVERS >= sim_job.n_workers)
         j->job.n_workers = 0;
     l->state = LINK_JOINING;
@@ -283,6 +284,7 @@ static void install(struct worker *w, const struct net_join_reply *r)
     w->has_map = 1;
     w->has_first = w->generation == 0;
     w->generation = r->generation;
+    w->ps0 = r->ps0;
     w->ending = 0;
     for (int i = 1; i < w->n_links; i++)
         link_hurry(w, &w->link[w->link_of[i]]);
@@ -322,6 +324,14 @@ static void open_stream(struct worker *w, struct link *l, const struct net_join_
         exchange_leave_soon(w);
 }
 
+static void hear(struct worker *w, const struct net_join_reply *r)
+{
+    if (r->generation <= w->heard)
+        return;
+    w->heard = r->generation;
+    w->heard_ps0 = r->ps0;
+}
+
 static void accept_join(struct worker *w, struct link *l, const struct net_join_reply *r)
 {
     int first = l->node == w->link_of[0];
@@ -332,8 +342,7 @@ static void accept_join(struct worker *w, struct link *l, const struct net_join_
         standing = r->generation > w->heard ? AHEAD : WAIT;
     else if (r->generation == w->generation && (!w->ending || under_way(w, l)))
         standing = SAME;
-    if (r->generation > w->heard)
-        w->heard = r->generation;
+    hear(w, r);
     if (standing == AHEAD) {
         l->call = NULL;
         rebase(w);
@@ -376,11 +385,11 @@ void exchange_reply(struct worker *w, struct sim_call *c)
         }
         if (c->st == ST_OK && r->generation > w->generation && r->generation > w->heard &&
             w->generation) {
-            w->heard = r->generation;
+            hear(w, r);
             l->call = NULL;
             rebase(w);
         }
-        if (c->st == ST_OK && w->generation && r->generation == w->generation)
+        if (c->st == ST_OK && w->generation && r->generation == w->generation && r->ps0 == w->ps0)
             w->ending = 1; /* it has stopped there */
         plan_join(w, l, c->st == ST_OK);
     } else if (r->answer == JOIN_REFUSED) {

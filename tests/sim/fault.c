@@ -77,6 +77,16 @@ static void command(enum coord_command what, int node)
         lead_command(ps0, what, sim_is_server(node) ? node : node - SIM_SERVERS);
 }
 
+static int end_process(const struct sim_fault *f)
+{
+    sim_kill(f->node, f->kind != FAULT_kill);
+    if (f->kind == FAULT_lose_folder)
+        folder_lose();
+    if (f->ms >= 0 && sim.node[f->node].state == NODE_DOWN)
+        post(EV_START, f->ms * SIM_MS, f->node);
+    return 0;
+}
+
 /* 1: it lasts, and ends by sim_fault_end. */
 static int strike(const struct sim_fault *f)
 {
@@ -88,10 +98,8 @@ static int strike(const struct sim_fault *f)
         return 0;
     case FAULT_kill:
     case FAULT_power:
-        sim_kill(f->node, f->kind == FAULT_power);
-        if (f->ms >= 0 && n->state == NODE_DOWN)
-            post(EV_START, f->ms * SIM_MS, f->node);
-        return 0;
+    case FAULT_lose_folder:
+        return end_process(f);
     case FAULT_pause:
         sim_pause(f->node, 1);
         return 1;

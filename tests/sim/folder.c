@@ -18,10 +18,17 @@ struct folder *folder_of(int node)
     return opt(OPT_folder) ? &shared : NULL;
 }
 
+void folder_lose(void)
+{
+    shared = (struct folder){.was_lost = 1};
+}
+
 void disk_begin(int node, struct disk_order *o)
 {
     struct sim_node *n = &sim.node[node];
     int64_t took = sim_between(&random[node], 100, 20000) * 1000;
+    if (sim_chance(&random[node], 5)) /* others use it, too */
+        took *= 100;
     if (n->disk_until > sim.now + took && !sim.calm)
         took = n->disk_until - sim.now;
     sim_mark(MARK_disk);

@@ -26,11 +26,12 @@ struct sim_manifest {
     int n_files, n_members;
     const struct sim_file *file[SIM_SERVERS];
     const struct net_plan *plan; /* of its generation */
-    char name[48];
+    char name[64];
 };
 
 struct folder {
     uint64_t epoch;
+    int was_lost;
     int n_files, n_manifests;
     const struct sim_file *file[FOLDER_FILES];
     const struct sim_manifest *manifest[FOLDER_FILES];
@@ -55,6 +56,7 @@ struct disk_order {
 
 void folders_reset(void);
 struct folder *folder_of(int node); /* NULL: it keeps none */
+void folder_lose(void);             /* all that is in it */
 /* Ends, if its disk does not hang for good, by ops->disk; *o is of the run's memory. */
 void disk_begin(int node, struct disk_order *o);
 /* What it does, as it ends. */

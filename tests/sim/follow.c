@@ -98,8 +98,8 @@ static void write_file(struct server *s)
             f->n_samples = c[i].n_samples;
             memcpy(f->samples, c[i].samples, c[i].n_samples * sizeof *f->samples);
         }
-        oracle_version(f->generation, c[i].chunk, c[i].version, f->state[i].value,
-                       c[i].slots ? f->state[i].slots : NULL, "in a checkpoint");
+        oracle_version((struct oracle_place){s->node, f->generation, c[i].chunk}, c[i].version,
+                       f->state[i].value, c[i].slots ? f->state[i].slots : NULL, "in a checkpoint");
         if (job_in_lockstep(&sim_job) && c[i].version != f->step)
             sim_fail("I7", "a checkpoint of step %lld has a chunk of step %lld", (long long)f->step,
                      (long long)c[i].version);
@@ -220,6 +220,7 @@ static void step_state(struct server *s)
     struct ps_service_state st;
     ps_service_state(s->service, &st);
     const struct follower_store store = {.generation = st.generation,
+                                         .ps0 = st.ps0,
                                          .stopped = st.stopped,
                                          .ended = st.ended,
                                          .lowest = st.lowest,

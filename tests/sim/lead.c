@@ -170,6 +170,7 @@ static enum status make_first(struct lead *l, const struct coord_plan_view *v,
         from.progress = (struct ps_progress){.known = 1, .position = m->position};
     }
     const struct plan_first first = {.generation = v->generation,
+                                     .ps0 = l->incarnation,
                                      .join = &join,
                                      .servers = servers,
                                      .member = v->member,
@@ -186,6 +187,7 @@ static enum status make_next(struct lead *l, const struct coord_plan_view *v,
     if (!base)
         return ST_NOT_FOUND;
     struct plan_next next = {.generation = v->generation,
+                             .ps0 = l->incarnation,
                              .base = base,
                              .source = v->source,
                              .step = v->step,
@@ -274,7 +276,7 @@ static void make_plan(struct server *s, uint32_t op)
         sim_keep_plan(next);
         STORY("ps 0 plans generation " TERM_FMT " from step %lld: %d workers, %d servers",
               TERM_ARG(next->generation), (long long)next->step, next->n_members, next->servers.n);
-        oracle_planned(next->generation);
+        oracle_planned(next);
         sim_mark(MARK_plan);
     }
     lead_step(s, &e);
@@ -292,8 +294,8 @@ static void order_manifest(struct server *s, struct disk_order *o)
     m->n_files = v.n_files;
     m->plan = p;
     m->position = p ? net_plan_position(p, v.step) : 0;
-    snprintf(m->name, sizeof m->name, "m-%llx-%lld", (unsigned long long)v.generation,
-             (long long)v.step);
+    snprintf(m->name, sizeof m->name, "m-%llx-%lld-%llx", (unsigned long long)v.generation,
+             (long long)v.step, (unsigned long long)l->incarnation);
     for (int i = 0; i < v.n_files; i++)
         for (int k = 0; k < s->folder->n_files; k++) {
             const struct sim_file *f = s->folder->file[k];
@@ -412,9 +414,8 @@ static void step_workers(struct server *s)
         const struct ps_person *p = i < n ? &members[i] : &waiting[i - n];
         list[i] = coordinator_worker_state(p, i >= n);
     }
-    struct coord_event e = {
-        .kind = COORD_WORKERS,
-        .workers = {.generation = own.generation, .n = n + n_waiting, .worker = list}};
+    struct coord_event e = {.kind = COORD_WORKERS,
+                            .workers = {own.generation, own.claim, n + n_waiting, list}};
     lead_step(s, &e);
     free(members);
     free(waiting);
@@ -511,7 +512,7 @@ enum status lead_first_join(void *ctx, const struct net_join *join, char *why, s
     l->job.lockstep = job_in_lockstep(&full.job);
     l->job.from_checkpoint = m != NULL;
     l->job.lives_on = full.generation > 0;
-    l->job.claim = full.generation;
+    l->job.claim = full.ps0 != l->incarnation ? full.generation : 0;
     l->job.n_members = as_then ? m->plan->n_members : full.job.n_workers;
     l->job.member = as_then ? m->plan->member : NULL;
     l->has_job = 1;
@@ -526,15 +527,16 @@ void lead_start(struct server *s)
     l->wake_ns = INT64_MAX;
     l->state = sim_alloc(coord_bytes(LEAD_SERVERS, LEAD_WORKERS) + 64);
     l->restore = s->folder ? folder_newest(s->folder) : NULL;
+    l->incarnation = sim.node[s->node].incarnation;
     const struct coord_start start = {
-        .incarnation = sim.node[s->node].incarnation,
+        .incarnation = l->incarnation,
         .address = sim_ps_hosts.addr[0],
         .servers = l->restore ? &l->restore->plan->servers : &sim_ps_hosts,
         .save_steps = opt(OPT_save_steps),
         .worker_timeout_ms = opt(OPT_worker_timeout_ms),
         .min_workers = (int)opt(OPT_min_workers),
         .has_folder = s->folder != NULL,
-        .epoch = s->folder ? s->folder->epoch : (uint64_t)(sim.now / SIM_MS),
+        .epoch = s->folder ? s->folder->epoch : 0,
         .last_step = l->restore ? l->restore->step : -1,
         .has_all_steps = l->restore && l->restore->step >= sim_job.train_steps,
         .done_ms = sim.node[s->node].life > 1 ? 60000 : 0};

@@ -1,5 +1,6 @@
 /* tests/sim/oracle.c - see oracle.h. */
 #include "tests/sim/oracle.h"
+#include "tests/sim/folder.h"
 #include "tests/sim/server.h"
 #include "tests/sim/worker.h"
 #include <string.h>
@@ -26,7 +27,8 @@ struct batch_read {
 };
 
 struct generation {
-    uint64_t number;
+    uint64_t number, ps0;          /* who made its plan: two lives may give one number */
+    uint32_t life[SIM_SERVERS];    /* of each server that has begun it */
     const struct generation *base; /* NULL: the first */
     int64_t step;
     uint64_t position;
@@ -55,42 +57,32 @@ int64_t oracle_n_checks(void)
     return n_checks;
 }
 
-static struct generation *find(uint64_t number)
+static struct generation *find(uint64_t number, uint64_t ps0)
 {
     for (int i = n_generations - 1; i >= 0; i--)
-        if (generations[i]->number == number)
+        if (generations[i]->number == number && generations[i]->ps0 == ps0)
             return generations[i];
     return NULL;
 }
 
-uint64_t oracle_newest(void)
+/* As this life of the server knows it. */
+static struct generation *find_at(int server, uint64_t number)
 {
-    uint64_t newest = 0;
+    for (int i = n_generations - 1; i >= 0; i--)
+        if (generations[i]->number == number &&
+            generations[i]->life[server] == sim.node[server].life)
+            return generations[i];
+    return NULL;
+}
+
+void oracle_planned(const struct net_plan *p)
+{
+    const struct folder *folder = folder_of(0); /* what is recorded there is never given again */
+    int recorded = folder && !folder->was_lost;
     for (int i = 0; i < n_generations; i++)
-        if (generations[i]->number > newest)
-            newest = generations[i]->number;
-    return newest;
-}
-
-int64_t oracle_first_step(uint64_t generation)
-{
-    const struct generation *g = find(generation);
-    return g ? g->step : -1;
-}
-
-void oracle_planned(uint64_t generation)
-{
-    struct generation *g = find(generation);
-    if (!g)
-        return;
-    for (int i = 0; i < SIM_NODES; i++) {
-        struct server *s = sim_is_server(i) ? sim_server(i) : NULL;
-        struct worker *w = sim_is_server(i) ? NULL : sim_worker(i);
-        if ((s && s->last_generation == generation) || (w && w->generation == generation))
-            sim_fail("term", "ps 0 plans generation %llx, in which %s is already",
-                     (unsigned long long)generation, sim.node[i].name);
-    }
-    g->number = 0; /* whoever knew of it is gone */
+        if ((recorded || generations[i]->ps0 == p->ps0) && generations[i]->number >= p->generation)
+            sim_fail("term", "ps 0 plans generation %llx, and %llx has begun",
+                     (unsigned long long)p->generation, (unsigned long long)generations[i]->number);
 }
 
 static int lockstep(void)
@@ -167,12 +159,13 @@ static const struct oracle_state *right(struct generation *g, int chunk, int64_t
 
 static const struct generation *base_of(const struct net_plan *p)
 {
-    unsigned long long number;
+    unsigned long long number, ps0;
     long long step;
     if (p->source == PLAN_MEMORY)
-        return find(p->before);
-    if (p->source == PLAN_CHECKPOINT && sscanf(p->restore, "m-%llx-%lld", &number, &step) == 2)
-        return find(number);
+        return find(p->before, p->ps0);
+    if (p->source == PLAN_CHECKPOINT &&
+        sscanf(p->restore, "m-%llx-%lld-%llx", &number, &step, &ps0) == 3)
+        return find(number, ps0);
     return NULL;
 }
 
@@ -203,24 +196,27 @@ static void check_chain(const struct generation *g)
                  (unsigned long long)want);
 }
 
-void oracle_begin(const struct net_plan *p)
+void oracle_begin(int server, const struct net_plan *p)
 {
-    struct generation *g = find(p->generation);
+    struct generation *g = find(p->generation, p->ps0);
     n_checks++;
     if (g) {
         check_same(g, p);
+        g->life[server] = sim.node[server].life;
         return;
     }
     if (n_generations == MAX_GENERATIONS || p->n_members > MAX_MEMBERS)
         sim_fail("bound", "more generations or members than a run can have");
     g = sim_alloc(sizeof *g);
     *g = (struct generation){.number = p->generation,
+                             .ps0 = p->ps0,
                              .base = base_of(p),
                              .step = p->step,
                              .position = p->position,
                              .n_members = p->n_members,
                              .n_chunks = p->chunks->n_chunks,
                              .source = p->source};
+    g->life[server] = sim.node[server].life;
     memcpy(g->member, p->member, (size_t)p->n_members * sizeof *p->member);
     memcpy(g->shard, p->shard, (size_t)g->n_chunks * sizeof *p->shard);
     g->read = sim_alloc(MAX_COUNTED * sizeof *g->read);
@@ -251,6 +247,24 @@ static int same_state(const struct oracle_state *s, const float *value, const fl
            (!slots || !memcmp(s->slots, slots, bytes * (size_t)n_slots()));
 }
 
+static void check_version(struct generation *g, int chunk, int64_t step, const float *value,
+                          const float *slots, const char *what)
+{
+    if (lockstep()) {
+        const struct oracle_state *s = right(g, chunk, step);
+        if (!same_state(s, value, NULL))
+            differs("I2", g, chunk, step, what);
+        if (slots && !same_state(s, value, slots))
+            differs("I2", g, chunk, step, "the optimizer's slots");
+        return;
+    }
+    struct shadow *s = &g->shadow[chunk];
+    if (s->state.version < 0 && step == 0)
+        first_state(chunk, &s->state);
+    if (s->state.version == step && !same_state(&s->state, value, NULL))
+        differs("I2", g, chunk, step, what);
+}
+
 /* Those that made the versions which the generation goes on from. */
 static void inherit_batches(struct generation *g, int64_t version)
 {
@@ -262,14 +276,14 @@ static void inherit_batches(struct generation *g, int64_t version)
 
 void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle_state *now)
 {
-    struct generation *g = find(p->generation);
+    struct generation *g = find(p->generation, p->ps0);
     struct shadow *s = &g->shadow[chunk];
     n_checks++;
     if (now->version < 0)
         return;
     if (lockstep()) {
-        oracle_version(g->number, chunk, now->version, now->value, n_slots() ? now->slots : NULL,
-                       "with which it began");
+        check_version(g, chunk, now->version, now->value, n_slots() ? now->slots : NULL,
+                      "with which it began");
         return;
     }
     if (chunk == 0)
@@ -287,27 +301,15 @@ void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle
     s->state.n_slots = n_slots();
 }
 
-void oracle_version(uint64_t generation, int chunk, int64_t step, const float *value,
-                    const float *slots, const char *what)
+void oracle_version(struct oracle_place at, int64_t step, const float *value, const float *slots,
+                    const char *what)
 {
-    struct generation *g = find(generation);
+    struct generation *g = find_at(at.server, at.generation);
     n_checks++;
     if (!g)
-        sim_fail("I2", "a version of generation %llx, which nobody began",
-                 (unsigned long long)generation);
-    if (lockstep()) {
-        const struct oracle_state *s = right(g, chunk, step);
-        if (!same_state(s, value, NULL))
-            differs("I2", g, chunk, step, what);
-        if (slots && !same_state(s, value, slots))
-            differs("I2", g, chunk, step, "the optimizer's slots");
-        return;
-    }
-    struct shadow *s = &g->shadow[chunk];
-    if (s->state.version < 0 && step == 0)
-        first_state(chunk, &s->state);
-    if (s->state.version == step && !same_state(&s->state, value, NULL))
-        differs("I2", g, chunk, step, what);
+        sim_fail("I2", "a version of generation %llx, which %s never began",
+                 (unsigned long long)at.generation, sim.node[at.server].name);
+    check_version(g, at.chunk, step, value, slots, what);
 }
 
 static void count(struct shadow *s, const struct sim_msg *m)
@@ -362,9 +364,10 @@ static void add_partial(struct shadow *s, const struct sim_msg *m)
     count(s, m);
 }
 
-void oracle_pushed(const struct sim_msg *m, int64_t before, int64_t after, const float *value)
+void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t after,
+                   const float *value)
 {
-    struct generation *g = find(m->head.generation);
+    struct generation *g = find_at(server, m->head.generation);
     int chunk = (int)m->piece.chunk;
     if (!g || (lockstep() && after == before))
         return;
@@ -372,7 +375,7 @@ void oracle_pushed(const struct sim_msg *m, int64_t before, int64_t after, const
     if (after != before && after != before + 1)
         sim_fail("I2", "a contribution made more than one version");
     if (lockstep()) {
-        oracle_version(g->number, chunk, after, value, NULL, "as it was made");
+        check_version(g, chunk, after, value, NULL, "as it was made");
         return;
     }
     struct shadow *s = &g->shadow[chunk];
@@ -396,10 +399,10 @@ void oracle_pushed(const struct sim_msg *m, int64_t before, int64_t after, const
         differs("I2", g, chunk, after, "as it was made");
 }
 
-void oracle_samples(uint64_t generation, const struct net_place *place, int64_t step,
+void oracle_samples(uint64_t generation, uint64_t ps0, const struct net_place *place, int64_t step,
                     uint64_t position)
 {
-    const struct generation *g = find(generation);
+    const struct generation *g = find(generation, ps0);
     if (!g)
         sim_fail("I6", "a worker is in generation %llx, which nobody began",
                  (unsigned long long)generation);

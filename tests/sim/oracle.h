@@ -16,22 +16,26 @@ struct oracle_state { /* of one chunk */
 };
 
 void oracle_reset(void);
-/* ps 0 has planned this generation, which nobody may know of yet. */
-void oracle_planned(uint64_t generation);
-/* A generation begins at a server. In other modes than lockstep each of its chunks is given. */
-void oracle_begin(const struct net_plan *p);
+/* ps 0 has made this plan, and is past no generation of its own. */
+void oracle_planned(const struct net_plan *p);
+/* A generation begins at a server (by its node; it is in none twice). In other modes than lockstep
+ * each of its chunks is given. */
+void oracle_begin(int server, const struct net_plan *p);
 void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle_state *now);
 /* The bits of a version that a server has, sends, writes or reads. slots: NULL: not looked at. */
-void oracle_version(uint64_t generation, int chunk, int64_t step, const float *value,
-                    const float *slots, const char *what);
+struct oracle_place {
+    int server; /* node */
+    uint64_t generation;
+    int chunk;
+};
+void oracle_version(struct oracle_place at, int64_t step, const float *value, const float *slots,
+                    const char *what);
 /* A server handled a contribution; versions before and after, and the value after. */
-void oracle_pushed(const struct sim_msg *m, int64_t before, int64_t after, const float *value);
-/* A worker reads these for its step. */
-void oracle_samples(uint64_t generation, const struct net_place *place, int64_t step,
+void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t after,
+                   const float *value);
+/* A worker reads these for its step, in a generation of this ps 0's. */
+void oracle_samples(uint64_t generation, uint64_t ps0, const struct net_place *place, int64_t step,
                     uint64_t position);
-/* Of the highest generation; -1. */
-int64_t oracle_first_step(uint64_t generation);
-uint64_t oracle_newest(void);
 int64_t oracle_n_checks(void);
 
 #endif

@@ -94,6 +94,8 @@ static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
         return core && server && node != 0;
     case FAULT_apart: /* the others go on without that worker, if there may be others */
         return core && !server && s->option[OPT_workers] > 1 && s->option[OPT_min_workers] == 0;
+    case FAULT_lose_folder:
+        return core && s->option[OPT_folder] && node == 0;
     case FAULT_gone: /* without ps 0 nobody decides: operations.md has another way on */
         return core && node != 0;
     default:
@@ -139,7 +141,7 @@ static void draw_beside_drain(struct sim_random *r, struct sim_schedule *s)
 {
     struct sim_fault *drain = &s->fault[s->n_faults - 1], f = *drain;
     int percent = (int)sim_below(r, 100);
-    if (s->n_faults == SIM_MAX_FAULTS || percent >= 60)
+    if (s->n_faults == SIM_MAX_FAULTS || percent >= 80)
         return;
     if (percent < 40) {
         f.kind = sim_chance(r, 50) ? FAULT_pause : FAULT_isolate;

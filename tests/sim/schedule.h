@@ -57,9 +57,10 @@ enum sim_option {
     X(checkpoint, 0, 0)  /* an operator wants one */                                               \
     X(disk_hang, 0, 1)   /* orders to its folder do not end before that */                         \
     X(disk_full, 0, 1)                                                                             \
-    X(gone, 0, 0)       /* it dies and never comes back */                                         \
-    X(disk_stuck, 0, 0) /* orders of this process to its folder never end */                       \
-    X(apart, 1, 0)      /* nothing goes between a worker and a server, for good; once at most */
+    X(gone, 0, 0)        /* it dies and never comes back */                                        \
+    X(disk_stuck, 0, 0)  /* orders of this process to its folder never end */                      \
+    X(apart, 1, 0)       /* nothing goes between a worker and a server, for good; once at most */  \
+    X(lose_folder, 0, 1) /* ps 0's host dies, and all in the folder is lost with it */
 
 enum sim_fault_kind {
 #define X(name, two, lasts) FAULT_##name,

@@ -35,8 +35,8 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     if (payload) {
         m->payload = buf_ref(payload);
         m->bytes = bytes;
-        oracle_version(head->generation, (int)piece->chunk, (int64_t)piece->step, payload->data,
-                       NULL, "in an answer");
+        oracle_version((struct oracle_place){s->server, head->generation, (int)piece->chunk},
+                       (int64_t)piece->step, payload->data, NULL, "in an answer");
     }
     sim_stream_push(s, DOWN, m);
 }
@@ -180,7 +180,7 @@ void __wrap_net_fetch_cancel(struct net_fetch_client *c)
     c->cancelled = 1;
 }
 
-static enum status hand_over(const struct net_fetch_request *request,
+static enum status hand_over(int server, const struct net_fetch_request *request,
                              const struct net_fetch_item *i,
                              enum status (*take)(void *ctx, const struct net_fetched *chunk),
                              void *ctx)
@@ -193,7 +193,8 @@ static enum status hand_over(const struct net_fetch_request *request,
                                   .n_slots = i->slots_bytes / sizeof(float),
                                   .samples = i->samples,
                                   .n_samples = i->n_samples};
-    oracle_version(request->generation, f.chunk, f.version, f.value, f.slots, "fetched");
+    oracle_version((struct oracle_place){server, request->generation, f.chunk}, f.version, f.value,
+                   f.slots, "fetched");
     return take(ctx, &f);
 }
 
@@ -218,7 +219,7 @@ enum status __wrap_net_fetch_run(struct net_fetch_client *c,
         st = ST_REFUSED;
     }
     for (int i = 0; i < reply.n && st == ST_OK; i++)
-        st = hand_over(request, &reply.item[i], take, ctx);
+        st = hand_over(c->server, request, &reply.item[i], take, ctx);
     net_fetch_reply_free(&reply);
     return st;
 }

@@ -27,7 +27,7 @@ static void on_started(void *ctx)
                  (unsigned long long)s->last_generation, (unsigned long long)r->generation);
     s->last_generation = r->generation;
     STORY("%s begins generation %llx", sim.node[s->node].name, (unsigned long long)r->generation);
-    oracle_begin(r->plan);
+    oracle_begin(s->node, r->plan);
     for (int i = 0; r->self >= 0 && i < r->chunks->n_chunks; i++) {
         struct ps_taken t;
         struct oracle_state now = {.version = -1};
@@ -65,7 +65,8 @@ static void on_done(void *ctx)
         if (version != sim_job.train_steps)
             sim_fail("I8", "all workers have ended, but chunk %d is at step %lld", i,
                      (long long)version);
-        oracle_version(r->generation, i, version, b->data, NULL, "at the end");
+        oracle_version((struct oracle_place){s->node, r->generation, i}, version, b->data, NULL,
+                       "at the end");
         buf_unref(b);
     }
     run_unref(r);
@@ -251,7 +252,7 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
         return;
     sim_mark(MARK_push);
     int64_t is = version_of(s, m, after);
-    oracle_pushed(m, was, is, after);
+    oracle_pushed(node, m, was, is, after);
     if (is > was)
         sim_mark(MARK_version);
 }

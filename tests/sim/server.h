@@ -38,6 +38,7 @@ struct sim_mail {
 };
 
 struct lead { /* ps 0's */
+    uint64_t incarnation;
     struct coord *state;
     struct sim_mail *mail, **mail_end;
     int mail_posted, changed, has_job, finished;

@@ -61,7 +61,7 @@ static void push_step(struct worker *w)
         sim_fail("I6", "nobody gave %s its samples", sim.node[w->node].name);
     if (!lockstep())
         position = w->samples - 1;
-    oracle_samples(w->generation, &w->place, w->step, position);
+    oracle_samples(w->generation, w->ps0, &w->place, w->step, position);
     w->phase = PHASE_EXCHANGE;
     for (int i = 0; i < sim_chunks->n_chunks; i++) {
         struct chunk_state *c = &w->chunk[i];

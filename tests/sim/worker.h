@@ -49,7 +49,7 @@ struct worker {
     int link_of[SIM_SERVERS], n_links; /* of the generation: number -> node */
     int server[SIM_CHUNKS];            /* shard map: number */
     struct chunk_state chunk[SIM_CHUNKS];
-    uint64_t generation, heard;
+    uint64_t generation, ps0, heard, heard_ps0; /* ps0: that made the generation's plan */
     struct net_place place;
     int member, starting, ending, rebased, has_map, has_first, soon, n_leaves, leaving;
     uint64_t samples; /* 1 + where its next step begins, as a server gave it out */

@@ -1,0 +1,107 @@
+#!/usr/bin/python3
+"""A ps 0 that has lost the count of its lives, since it keeps no folder or the folder is gone,
+begins with epoch 1 again: whoever lives on in a generation of the ps 0 before, of the same number
+or a higher one, goes on with all others in one above that, from the first step."""
+# label: cluster waits
+import os
+import re
+import shutil
+import signal
+
+import harness
+
+FLAGS = ["--batch_size=12", "--train_steps=600", "--seed=5", "--chunk_bytes=5120",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+
+
+class LostCount(harness.Test):
+    want = None
+
+    def undisturbed(self):
+        """The parameters' digest of such a run, made once."""
+        if LostCount.want is None:
+            job = self.job(n_workers=2, model="small", flags=FLAGS)
+            job.start()
+            LostCount.want = job.finish(120)[0]["parameters_sha256"]
+        return LostCount.want
+
+    def begin(self, n_ps, ps_flags=()):
+        """Slow, until worker 0 is started again."""
+        job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=FLAGS)
+        for i in range(n_ps):
+            job.start_ps(i, *ps_flags)
+        job.start_worker(0, "--fault_push_delay_ms=10")
+        job.start_worker(1).wait_line("training step 3 done")
+        return job
+
+    def kill(self, *processes):
+        for process in processes:
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def one_more_generation(self, job):
+        """A third worker comes, and leaves again: generation 1.2, then 1.3."""
+        third = self.start("third", [os.path.join(harness.BIN, "worker"), "--join",
+                                     "--ps_hosts=" + job.ps_hosts[0], *job.flags])
+        third.wait_line("training step [0-9]+ done", 60)
+        third.stop(seconds=60, status=0)
+        job.workers[1].wait_line(r"generation 1\.3 from step", 60)
+
+    def restart(self, job, ps_flags=()):
+        """ps 0 and worker 0, which have died, are the first to be there again."""
+        job.start_ps(0, *ps_flags)
+        job.start_worker(0)
+        job.ps[0].wait_line("worker 0 joined|waits for ps:1", 60)
+
+    def check(self, job):
+        for summary in job.finish(120):
+            self.assertEqual(summary["parameters_sha256"], self.undisturbed())
+
+    def goes_back(self, job):
+        job.workers[1].wait_line(r"generation 2\.1 from step 0", 60)
+        job.workers[1].wait_line("going back from step [0-9]+ to step 0")
+
+    def test_a_worker_in_a_higher_generation(self):
+        job = self.begin(1)
+        self.one_more_generation(job)
+        with harness.paused(job.workers[1]):
+            self.kill(job.ps[0], job.workers[0])
+            self.restart(job)
+        self.goes_back(job)
+        self.check(job)
+
+    def test_a_worker_in_one_of_the_same_number(self):
+        job = self.begin(1)
+        with harness.paused(job.workers[1]):
+            self.kill(job.ps[0], job.workers[0])
+            self.restart(job)
+        self.goes_back(job)
+        self.check(job)
+
+    def test_a_server(self):
+        """It is not there while ps 0 makes its first plan."""
+        job = self.begin(2)
+        with harness.paused(job.ps[1], job.workers[1]):
+            self.kill(job.ps[0], job.workers[0])
+            self.restart(job)
+            job.ps[0].wait_line(r"generation 1\.1 waits for ps:1", 60)
+        self.goes_back(job)
+        self.check(job)
+
+    def test_the_folder_is_lost(self):
+        """The epoch that is raised is recorded before it is used."""
+        folder = os.path.join(self.dir(), "ckpt")
+        flags = ["--checkpoint_dir=" + folder, "--save_steps=1000"]
+        job = self.begin(1, flags)
+        self.one_more_generation(job)
+        with harness.paused(job.workers[1]):
+            self.kill(job.ps[0], job.workers[0])
+            shutil.rmtree(folder)
+            self.restart(job, flags)
+        self.goes_back(job)
+        leases = [n for n in os.listdir(folder) if re.fullmatch("lease-[0-9]+", n)]
+        self.assertEqual(leases, ["lease-2"])
+        self.check(job)
+
+
+if __name__ == "__main__":
+    harness.main()
