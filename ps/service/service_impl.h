@@ -1,10 +1,12 @@
-/* ps/service/service_impl.h - what service.c (pieces and streams), membership.c (who joins and
- * leaves), wait_lines.c and generation.c (one run after the other) share; private to them.
+/* ps/service/service_impl.h - what service.c (pieces and streams), join.c (who joins), membership.c
+ * (who leaves, who is there), admission.c, wait_lines.c and generation.c (one run after the other)
+ * share; private to them.
  *
  * Locks: the service's guards runs' members and is never held over a call into the store's chunks
  * or the net. `change` is held over a whole begin, outside the service's. */
 #ifndef PS_SERVICE_SERVICE_IMPL_H
 #define PS_SERVICE_SERVICE_IMPL_H
+#include "base/log.h"
 #include "ps/service/join_queue.h"
 #include "ps/service/run.h"
 #include "ps/service/service.h"
@@ -34,17 +36,29 @@ struct ps_service {
     _Atomic uint64_t received_bytes, sent_bytes;
 };
 
+/* Lines that honest workers bring about, in a large job many at once. */
+enum { MEMBER_LINES = 1024 };
+#define LOG_MEMBER(...)                                                                            \
+    do {                                                                                           \
+        static struct log_kind kind_ = {.limit = {.burst = MEMBER_LINES}};                         \
+        log_write_few(&kind_, LOG_LEVEL_INFO, __VA_ARGS__);                                        \
+    } while (0)
+
 /* service.c */
 void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
                     const struct ps_answer *a);
 void service_people_changed(void *ctx);
 
-/* membership.c: of the handler. */
+/* join.c: of the handler. */
 void service_join(void *ctx, const struct net_join *req, const char *peer,
                   struct net_join_reply *reply);
+
+/* membership.c: of the handler. */
 void service_leave(void *ctx, const struct net_leave *leave);
 /* A stream has closed: its member has none now. */
 void service_forget_stream(struct ps_service *s, uint64_t stream);
+/* It is refused, as ps_service_remove has it. Under the lock. */
+int service_was_removed(const struct ps_service *s, uint64_t incarnation);
 
 /* wait_lines.c: the ticker's thread. */
 void *service_ticker_main(void *arg);

@@ -1,0 +1,390 @@
+/* ps/service/join.c - see service.h: who may join, and what a joiner is told.
+ *
+ * A join is judged by the plan in force. Its members are let in, whatever process comes as one: the
+ * last one counts. While a stopped run waits for the next plan everybody waits. At ps 0 whoever is
+ * in no plan is put on the list from which the next one takes them; one without an index gets the
+ * lowest that nobody has, and keeps it. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/term.h"
+#include "ps/service/job_check.h"
+#include "ps/service/service_impl.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Without a stream for so long: its index can be another's. How often it is news that one asks. */
+#define GONE_NS INT64_C(10000000000)
+#define ASKS_NS INT64_C(1000000000)
+
+/* Whether the joiner speaks of the job in force. */
+static enum join_answer check_job(struct ps_service *s, const struct run *r,
+                                  const struct net_join *req, char *why, size_t why_bytes)
+{
+    struct net_join full = *req;
+    int joins = req->job.n_workers == 0;
+    if (joins && !r && req->member >= 0 && req->generation == 0) {
+        snprintf(why, why_bytes, "a job of 0 workers; 1 to %d can be", JOB_MAX_WORKERS);
+        return JOIN_REFUSED;
+    }
+    if (joins && !r && (!s->cfg.first_join || req->member < 0 || req->generation == 0)) {
+        snprintf(why, why_bytes, "no job has begun here that it could join");
+        return JOIN_RETRY;
+    }
+    if (!joins && req->job.n_workers > service_max_workers(s)) {
+        snprintf(why, why_bytes, "a job of %d workers; --max_workers=%d of this server",
+                 req->job.n_workers, service_max_workers(s));
+        return JOIN_REFUSED;
+    }
+    if (joins) { /* a job that runs, or ran: what it leaves out goes without check */
+        full.job.n_workers = r ? r->job.n_workers : JOB_MAX_WORKERS;
+        full.member = 0;
+        if (req->job.train_steps == 0)
+            full.job.train_steps = r ? r->job.train_steps : 0;
+    }
+    if (ps_match_first(&full, joins && !r ? 0 : s->cfg.worker_hosts->n, why, why_bytes) != ST_OK)
+        return JOIN_REFUSED;
+    if (r && !r->ended && ps_match_job(&r->job, r->chunks, req, why, why_bytes) != ST_OK) {
+        service_name_setter(s, req, why, why_bytes);
+        return JOIN_REFUSED;
+    }
+    return JOIN_WELCOME;
+}
+
+/* The rank of the plan's member that this process is or may be; -1: none. */
+static int rank_of(const struct ps_service *s, const struct run *r, const struct net_join *req)
+{
+    int rank = req->member >= 0 ? net_plan_rank(r->plan, req->member) : -1;
+    if (req->job.n_workers > 0 || s->cfg.self != 0)
+        return rank;
+    for (int i = 0; i < r->plan->n_members; i++)
+        if (r->members[i].incarnation == req->incarnation ||
+            r->members[i].expected == req->incarnation)
+            return i;
+    /* Its index may be another's by now, who is there; or, if this one was not started anew but
+     * lives on from another generation, has just come. */
+    const struct member *m = rank >= 0 ? &r->members[rank] : NULL;
+    int64_t missing_ns = m && m->missing_ns ? clock_now_ns() - m->missing_ns : 0;
+    int lives_on = req->generation > 0;
+    return m && m->missing_ns && (!m->incarnation || !lives_on || missing_ns > GONE_NS) ? rank : -1;
+}
+
+/* The lowest index behind the first workers' that nobody has. */
+static int free_index(struct ps_service *s, const struct run *r)
+{
+    int index = r->job.n_workers;
+    while (net_plan_rank(r->plan, index) >= 0 || ps_waiting_member(&s->waiting, index))
+        index++;
+    return index;
+}
+
+/* Puts it on the list. 1: it was not there. Under the lock. */
+static int note_waiter(struct ps_service *s, const struct run *r, const struct net_join *req,
+                       const char *peer)
+{
+    struct ps_waiter w = {
+        .member = req->member, .incarnation = req->incarnation, .heard_ns = clock_now_ns()};
+    ps_waiting_tidy(&s->waiting, w.heard_ns);
+    const struct ps_waiter *known = ps_waiting_find(&s->waiting, req->incarnation);
+    int taken = req->member >= 0 && (net_plan_rank(r->plan, req->member) >= 0 ||
+                                     ps_waiting_member(&s->waiting, req->member));
+    if (known)
+        w.member = known->member;
+    else if (req->member < 0 || (req->job.n_workers == 0 && taken))
+        w.member = free_index(s, r);
+    if (w.member >= JOB_MAX_WORKERS)
+        return 0;
+    snprintf(w.peer, sizeof w.peer, "%s", peer);
+    snprintf(w.address, sizeof w.address, "%s", req->address ? req->address : "");
+    int is_new = !known;
+    ps_waiting_put(&s->waiting, &w);
+    if (is_new)
+        LOG_MEMBER("worker %d at %s wants to join the running job", w.member, peer);
+    return is_new;
+}
+
+/* Of a job that is over. */
+static enum join_answer judge_ended(const struct ps_service *s, const struct net_join *req,
+                                    char *why, size_t why_bytes)
+{
+    if (s->cfg.serve && req->member == 0)
+        return JOIN_INIT; /* it may bring the next */
+    snprintf(why, why_bytes,
+             s->cfg.serve ? "the job is done; worker 0 sets the next"
+                          : "the job is done; this server is stopping");
+    return JOIN_RETRY;
+}
+
+/* A member's process is there, though nobody can be let in; one that is gone may have left, or been
+ * removed, but this is another, that stays. 1: it is news. Under the lock. */
+static int note_stopped(struct member *m, const struct net_join *req)
+{
+    uint64_t before = m->incarnation ? m->incarnation : m->expected;
+    if (!m->missing_ns)
+        return 0;
+    int64_t now_ns = clock_now_ns();
+    int news = !m->asked || now_ns - m->missing_ns > ASKS_NS;
+    m->missing_ns = now_ns;
+    m->asked = 1;
+    if (before == req->incarnation || m->done)
+        return news;
+    m->incarnation = 0;
+    m->expected = req->incarnation;
+    m->leaving = 0;
+    m->joined = 1;
+    return 1;
+}
+
+static int is_of_other_ps0(const struct run *r, const struct net_join *req)
+{
+    return req->generation > 0 && req->ps0 != r->plan->ps0;
+}
+
+/* The generation that it knows is another one, and this server's is not above it. */
+static int is_behind(const struct run *r, const struct net_join *req)
+{
+    return req->generation > r->generation ||
+           (is_of_other_ps0(r, req) && req->generation == r->generation);
+}
+
+/* It was in a generation of another ps 0, and cannot come to this one, which is not above it: ps 0
+ * is to make one that is (s->claim). 1: that is news. Under the lock. */
+static int note_claim(struct ps_service *s, const struct run *r, const struct net_join *req)
+{
+    int news = s->cfg.self == 0 && is_of_other_ps0(r, req) && is_behind(r, req) &&
+               req->generation > s->claim;
+    if (news)
+        s->claim = req->generation;
+    return news;
+}
+
+/* A member is let in if it knows no other generation than this one, which goes on. Under the lock.
+ */
+static enum join_answer judge_generation(struct ps_service *s, struct run *r, int rank,
+                                         const struct net_join *req, int *news,
+                                         struct net_join_reply *reply)
+{
+    int leads = s->cfg.self == 0, behind = is_behind(r, req), other = is_of_other_ps0(r, req);
+    int stopped = !r->ended && ps_store_stopped(r->store);
+    int untold = !leads && req->generation && req->generation < r->generation;
+    const char *why = NULL;
+    uint64_t named = r->generation;
+    if (stopped && !untold && (!behind || (leads && other)))
+        *news |= note_stopped(&r->members[rank], req);
+    if (untold) { /* by its index it might be let in as a member that it is not any more */
+        why = "ps:0 has not told it of generation " TERM_FMT " yet";
+    } else if (behind) {
+        why = leads && other ? "ps:0 was started anew: a generation above " TERM_FMT " is to begin"
+                             : "this server has not followed the others to generation " TERM_FMT
+                               " yet";
+        named = req->generation;
+    } else if (stopped) {
+        why = "generation " TERM_FMT " has stopped, the next has not begun";
+        reply->generation = r->generation;
+        reply->ps0 = r->plan->ps0;
+    }
+    if (why)
+        snprintf(reply->why, sizeof reply->why, why, TERM_ARG(named));
+    return why ? JOIN_RETRY : JOIN_WELCOME;
+}
+
+/* Of two processes that join as one worker, the later one counts. A Join may come after its process
+ * has died, and after that of the one started in its place: so one that lost its place may take it
+ * back, once, from another that has not spoken. */
+static int is_replaced(const struct member *m, uint64_t incarnation)
+{
+    if (m->incarnation == incarnation || m->previous != incarnation)
+        return 0;
+    return m->took_back == incarnation || (m->spoke && m->took_back != m->incarnation);
+}
+
+/* What a joiner is told: WELCOME with its rank; INIT: a first plan is wanted. *news: somebody waits
+ * now who did not. Under the lock. */
+static enum join_answer judge(struct ps_service *s, const struct net_join *req, const char *peer,
+                              int *rank, int *news, struct net_join_reply *reply)
+{
+    char *why = reply->why;
+    const size_t why_bytes = sizeof reply->why;
+    struct run *r = s->run;
+    enum join_answer answer = check_job(s, r, req, why, why_bytes);
+    if (answer != JOIN_WELCOME)
+        return answer;
+    *rank = r ? rank_of(s, r, req) : -1;
+    int again = *rank >= 0 && r->members[*rank].incarnation == req->incarnation;
+    if (r && r->ended && !again)
+        return judge_ended(s, req, why, why_bytes);
+    if (!r)
+        return service_waits_for_first(s, req, why, why_bytes) ? JOIN_RETRY : JOIN_INIT;
+    int stopped = r && !r->ended && ps_store_stopped(r->store); /* nothing keeps it any more */
+    if ((*rank < 0 || stopped) && service_was_removed(s, req->incarnation)) {
+        snprintf(why, why_bytes, "it was removed from the job; start it again if it is to be in");
+        return JOIN_REFUSED;
+    }
+    if (*rank < 0 && s->cfg.self == 0) {
+        answer = service_check_room(s, r, req, why, why_bytes);
+        if (answer != JOIN_WELCOME)
+            return answer;
+    }
+    if (is_of_other_ps0(r, req) && !term_is_possible(req->generation)) {
+        snprintf(why, why_bytes, "no job comes to generation " TERM_FMT, TERM_ARG(req->generation));
+        return JOIN_REFUSED;
+    }
+    *news = note_claim(s, r, req);
+    if (*rank < 0) {
+        if (s->cfg.self == 0)
+            *news |= note_waiter(s, r, req, peer);
+        snprintf(why, why_bytes, "the plan of generation " TERM_FMT " has no place for it yet",
+                 TERM_ARG(r->generation));
+        return JOIN_RETRY;
+    }
+    answer = judge_generation(s, r, *rank, req, news, reply);
+    if (answer == JOIN_WELCOME && is_replaced(&r->members[*rank], req->incarnation)) {
+        snprintf(why, why_bytes, "another process has joined as this worker");
+        return JOIN_REFUSED;
+    }
+    return answer;
+}
+
+/* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.
+ * Under the lock. */
+static uint64_t admit(struct run *r, int rank, const struct net_join *req, const char *peer)
+{
+    struct member *m = &r->members[rank];
+    uint64_t old = m->stream, before = m->incarnation ? m->incarnation : m->expected;
+    if (m->incarnation == req->incarnation) {
+        old = 0;
+        if (m->missing_ns) /* it asks while it waits for another server */
+            m->missing_ns = clock_now_ns();
+    } else {
+        if (before != req->incarnation || !m->known)
+            LOG_MEMBER("worker %d joined from %s%s", r->plan->member[rank], peer,
+                       before && before != req->incarnation ? ", in the place of an earlier one"
+                                                            : "");
+        if (before != req->incarnation)
+            *m = (struct member){.previous = m->incarnation,
+                                 .took_back =
+                                     m->previous == req->incarnation ? m->previous : m->took_back};
+        m->incarnation = req->incarnation;
+        m->stream = 0;
+        m->missing_ns = clock_now_ns();
+    }
+    m->joined = m->known = 1;
+    snprintf(m->peer, sizeof m->peer, "%s", peer);
+    snprintf(m->address, sizeof m->address, "%s", req->address ? req->address : "");
+    ps_store_admit(r->store, rank, req->incarnation);
+    return old;
+}
+
+/* What ps 0 says besides. */
+static enum status fill_plan(const struct net_plan *p, struct net_join_reply *reply)
+{
+    size_t bytes = (size_t)p->chunks->n_chunks * sizeof *reply->server;
+    enum status st = ST_NOMEM;
+    reply->server = malloc(bytes);
+    TRY(reply->server ? ST_OK : ST_NOMEM);
+    memcpy(reply->server, p->shard, bytes);
+    reply->n_chunks = p->chunks->n_chunks;
+    TRY(hosts_copy((const char *const *)p->servers.addr, (size_t)p->servers.n, &reply->servers));
+done:
+    return st;
+}
+
+static void fill_reply(const struct ps_service *s, const struct run *r, int rank,
+                       struct net_join_reply *reply)
+{
+    const struct net_plan *p = r->plan;
+    reply->generation = r->generation;
+    reply->ps0 = p->ps0;
+    reply->step = ps_store_step(r->store);
+    reply->place = (struct net_place){.member = p->member[rank],
+                                      .rank = rank,
+                                      .n_members = p->n_members,
+                                      .first_step = p->step,
+                                      .position = p->position,
+                                      .train_steps = p->job.train_steps};
+    ps_store_segment(r->store, &reply->segment);
+    if (reply->step < 0 && rank == 0)
+        reply->answer = JOIN_INIT;
+    if (s->cfg.self == 0 && fill_plan(p, reply) != ST_OK) {
+        reply->answer = JOIN_RETRY;
+        snprintf(reply->why, sizeof reply->why, "the server is out of memory");
+    }
+}
+
+/* As judge, and lets in whom it welcomes: *out is the run, a reference. */
+static enum join_answer try_join(struct ps_service *s, const struct net_join *req, const char *peer,
+                                 struct net_join_reply *reply, struct run **out, int *rank)
+{
+    uint64_t old = 0;
+    int news = 0;
+    *rank = -1;
+    pthread_mutex_lock(&s->lock);
+    enum join_answer answer = judge(s, req, peer, rank, &news, reply);
+    if (answer == JOIN_WELCOME) {
+        *out = run_ref(s->run);
+        old = admit(s->run, *rank, req, peer);
+    }
+    if (answer == JOIN_INIT)
+        service_note_setter(s, req, peer);
+    pthread_mutex_unlock(&s->lock);
+    if (old)
+        ps_streams_end(s->streams, old, "another process has joined as this worker");
+    if (news || answer == JOIN_WELCOME)
+        service_people_changed(s);
+    return answer;
+}
+
+static void fill_generation(struct ps_service *s, struct net_join_reply *reply)
+{
+    pthread_mutex_lock(&s->lock);
+    reply->generation = s->run ? s->run->generation : 0;
+    reply->ps0 = s->run ? s->run->plan->ps0 : 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* It was let in, and has only to speak: that it did not get further is known soon. Who is asked
+ * for the first values has to make them before. */
+static void note_came(struct ps_service *s, struct run *r, int rank, uint64_t incarnation)
+{
+    pthread_mutex_lock(&s->lock);
+    struct member *m = &r->members[rank];
+    int news = m->incarnation == incarnation && !m->came;
+    if (news)
+        m->came = 1;
+    pthread_mutex_unlock(&s->lock);
+    if (news)
+        service_people_changed(s);
+}
+
+void service_join(void *ctx, const struct net_join *req, const char *peer,
+                  struct net_join_reply *reply)
+{
+    struct ps_service *s = ctx;
+    struct run *r = NULL;
+    int rank;
+    *reply = (struct net_join_reply){.step = -1};
+    reply->answer = try_join(s, req, peer, reply, &r, &rank);
+    if (reply->answer == JOIN_INIT) { /* a first plan, then once more */
+        reply->answer = JOIN_RETRY;
+        snprintf(reply->why, sizeof reply->why, "the first plan is being made");
+        enum status st = s->cfg.first_join
+                             ? s->cfg.first_join(s->cfg.ctx, req, reply->why, sizeof reply->why)
+                             : service_first_plan(s, req, reply->why, sizeof reply->why);
+        if (st != ST_OK)
+            reply->answer = JOIN_REFUSED;
+        else if (!s->cfg.first_join)
+            reply->answer = try_join(s, req, peer, reply, &r, &rank);
+    }
+    if (reply->answer == JOIN_RETRY && s->cfg.self > 0)
+        fill_generation(s, reply); /* news, where it waits for nothing else */
+    if (r)
+        fill_reply(s, r, rank, reply);
+    else if (reply->answer == JOIN_REFUSED)
+        LOG_FEW("worker %d from %s refused: %s", req->member, peer, reply->why);
+    else /* it asks again and again, and names us on its own side */
+        LOG_D("worker %d from %s has to wait: %s", req->member, peer, reply->why);
+    if (r && reply->answer == JOIN_WELCOME)
+        note_came(s, r, rank, req->incarnation);
+    run_unref(r);
+}
