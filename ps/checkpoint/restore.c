@@ -1,37 +1,15 @@
-/* ps/checkpoint/restore.c - see restore.h. The tensors' names say which elements of which parameter
- * they are; sorted by place, they must follow each other without gaps, the values over all
- * parameters, each slot over those that are trained; in one server's part they may leave gaps. A
- * tensor is compared with its checksum when it is first read, unless all were at the beginning. */
-#include "ps/checkpoint/restore.h"
-#include "base/digest.h"
+/* ps/checkpoint/restore.c - see restore.h: finds and opens. The tensors' names say which elements
+ * of which parameter they are; sorted by place, they must follow each other without gaps, the
+ * values over all parameters, each slot over those that are trained; in one server's part they may
+ * leave gaps. */
 #include "base/log.h"
-#include "ps/store/samples.h"
-#include <errno.h>
+#include "ps/checkpoint/restore_impl.h"
 #include <inttypes.h>
-#include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-struct tensor {
-    int slot;         /* -1: values */
-    int64_t first, n; /* in the flat block of all parameters */
-    int64_t version;
-    int file;
-    const struct safetensors_entry *entry;
-    _Atomic int checked; /* its data match its checksum */
-};
-
-struct ps_restore {
-    struct ps_manifest *m;
-    char folder[PATH_MAX], name[PATH_MAX]; /* of the manifest, or of the part */
-    struct safetensors_file **files;       /* m->n_files */
-    struct tensor *tensors;                /* by slot, then by place */
-    int n_tensors;
-};
 
 static enum status corrupt(char why[MANIFEST_WHY_BYTES], const char *file, const char *text)
 {
@@ -99,8 +77,7 @@ static int by_place(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* The next element, from `at` on, that the slot has a value for. */
-static int64_t next_owned(const struct chunks *chunks, int slot, int *param, int64_t at)
+int64_t ps_restore_next_owned(const struct chunks *chunks, int slot, int *param, int64_t at)
 {
     for (; slot >= 0 && *param < chunks->n_params; (*param)++) {
         const struct net_param *p = &chunks->params[*param];
@@ -120,11 +97,11 @@ static int check_cover(const struct ps_restore *r)
     int i = 0;
     for (int slot = -1; slot < optim_n_slots(&r->m->job.optim); slot++) {
         int param = 0;
-        int64_t at = next_owned(chunks, slot, &param, 0);
+        int64_t at = ps_restore_next_owned(chunks, slot, &param, 0);
         for (; i < r->n_tensors && r->tensors[i].slot == slot; i++) {
             if (r->tensors[i].first != at)
                 return 0;
-            at = next_owned(chunks, slot, &param, at + r->tensors[i].n);
+            at = ps_restore_next_owned(chunks, slot, &param, at + r->tensors[i].n);
         }
         if (at != chunks->n_elems)
             return 0;
@@ -439,146 +416,4 @@ int ps_restore_has_all_steps(const struct ps_restore *r)
 const struct ps_manifest *ps_restore_manifest(const struct ps_restore *r)
 {
     return r->m;
-}
-
-/* The first tensor of the slot that ends behind `at`. */
-static int find_tensor(const struct ps_restore *r, int slot, int64_t at)
-{
-    int low = 0, high = r->n_tensors;
-    while (low < high) {
-        int mid = (low + high) / 2;
-        const struct tensor *t = &r->tensors[mid];
-        if (t->slot < slot || (t->slot == slot && t->first + t->n <= at))
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
-/* Elements of the tensor that were compared with its checksum. */
-static enum status read_tensor(const struct ps_restore *r, struct tensor *t, int64_t skip,
-                               int64_t n, float *dst)
-{
-    char why[MANIFEST_WHY_BYTES];
-    const struct safetensors_entry *e = t->entry;
-    int checked = atomic_load_explicit(&t->checked, memory_order_relaxed), all = n == t->n;
-    enum status st = ST_OK;
-    if (!checked && !all)
-        TRY(safetensors_check_entry(r->files[t->file], e, why));
-    TRY(safetensors_read(r->files[t->file], e, skip, n, dst, why));
-    if (!checked && all && digest_crc32c(0, dst, (size_t)n * sizeof *dst) != e->crc32c) {
-        snprintf(why, sizeof why, "does not match its checksum");
-        st = ST_CORRUPT;
-    }
-done:
-    if (st == ST_OK)
-        atomic_store_explicit(&t->checked, 1, memory_order_relaxed);
-    else
-        LOG_E("%s/%s: tensor '%s': %s", r->folder, r->name, e->name, why);
-    return st;
-}
-
-/* 1 if the slot's tensors have all of these elements. */
-static int has_slot(const struct ps_restore *r, int slot, int64_t first, int64_t n)
-{
-    int64_t end = first + n;
-    for (int i = find_tensor(r, slot, first); first < end; i++) {
-        const struct tensor *t = &r->tensors[i];
-        if (i >= r->n_tensors || t->slot != slot || t->first > first)
-            return 0;
-        first = t->first + t->n;
-    }
-    return 1;
-}
-
-int ps_restore_holds(const struct ps_restore *r, int64_t first, int64_t n)
-{
-    const struct chunks *chunks = r->m->chunks;
-    int has = has_slot(r, -1, first, n), param = 0;
-    if (next_owned(chunks, 0, &param, first) != first)
-        return has; /* an average, which has no slots */
-    for (int slot = 0; slot < optim_n_slots(&r->m->job.optim) && has; slot++)
-        has = has_slot(r, slot, first, n);
-    return has;
-}
-
-static enum status read_slot(const struct ps_restore *r, int slot, int64_t first, int64_t n,
-                             float *dst, int64_t *version)
-{
-    for (int i = find_tensor(r, slot, first); n > 0; i++) {
-        struct tensor *t = &r->tensors[i];
-        if (i >= r->n_tensors || t->slot != slot || t->first > first) {
-            LOG_E("%s/%s: elements from %" PRId64 " on are not in it", r->folder, r->name, first);
-            return ST_NOT_FOUND; /* of one server's part alone: else the cover was checked */
-        }
-        int64_t skip = first - t->first, some = t->n - skip < n ? t->n - skip : n;
-        enum status st = read_tensor(r, t, skip, some, dst);
-        if (st != ST_OK)
-            return st;
-        if (*version < 0 || t->version < *version)
-            *version = t->version;
-        first += some;
-        dst += some;
-        n -= some;
-    }
-    return ST_OK;
-}
-
-enum status ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n, float *value,
-                            float *slots, int64_t *version)
-{
-    *version = -1;
-    enum status st = read_slot(r, -1, first, n, value, version);
-    for (int k = 0; slots && k < optim_n_slots(&r->m->job.optim) && st == ST_OK; k++)
-        st = read_slot(r, k, first, n, slots + k * n, version);
-    return st;
-}
-
-static const char *samples_text(const struct ps_restore *r)
-{
-    const char *text = NULL;
-    for (int i = 0; !text && i < r->m->n_files; i++)
-        if (r->files[i]) /* who has the first chunk has its file, too */
-            text = safetensors_metadata(r->files[i], "samples");
-    return text;
-}
-
-/* Numbers with one space between them; *n of them. 0: there is something else, or too many. */
-static int parse_list(const char *text, uint64_t *list, size_t *n)
-{
-    char *end;
-    for (*n = 0; *n < SAMPLES_MAX_LIST && *text >= '0' && *text <= '9';
-         text = end + (*end == ' ')) {
-        errno = 0;
-        list[(*n)++] = strtoull(text, &end, 10);
-        if (errno != 0)
-            return 0;
-        if (!*end)
-            return 1;
-    }
-    return 0;
-}
-
-enum status ps_restore_samples(const struct ps_restore *r, uint64_t **list, size_t *n)
-{
-    const char *text = samples_text(r);
-    *list = NULL;
-    *n = 0;
-    if (!text)
-        return ST_OK;
-    *list = malloc(SAMPLES_MAX_LIST * sizeof **list);
-    if (!*list) {
-        LOG_E("%s/%s: out of memory for its list of samples", r->folder, r->name);
-        return ST_NOMEM;
-    }
-    if (parse_list(text, *list, n))
-        return ST_OK;
-    LOG_E("%s/%s: its list of samples, '%.40s', is none; remove this checkpoint to go on from "
-          "the one before",
-          r->folder, r->name, text);
-    free(*list);
-    *list = NULL;
-    *n = 0;
-    return ST_CORRUPT;
 }

@@ -1,0 +1,29 @@
+/* ps/checkpoint/restore_impl.h - what restore.c, which opens checkpoints, and restore_read.c, which
+ * reads them, share. Private. */
+#ifndef PS_CHECKPOINT_RESTORE_IMPL_H
+#define PS_CHECKPOINT_RESTORE_IMPL_H
+#include "ps/checkpoint/restore.h"
+#include <limits.h>
+#include <stdatomic.h>
+
+struct tensor {
+    int slot;         /* -1: values */
+    int64_t first, n; /* in the flat block of all parameters */
+    int64_t version;
+    int file;
+    const struct safetensors_entry *entry;
+    _Atomic int checked; /* its data match its checksum */
+};
+
+struct ps_restore {
+    struct ps_manifest *m;
+    char folder[PATH_MAX], name[PATH_MAX]; /* of the manifest, or of the part */
+    struct safetensors_file **files;       /* m->n_files */
+    struct tensor *tensors;                /* by slot, then by place */
+    int n_tensors;
+};
+
+/* The next element, from `at` on, that the slot has a value for. */
+int64_t ps_restore_next_owned(const struct chunks *chunks, int slot, int *param, int64_t at);
+
+#endif
