@@ -66,15 +66,30 @@ enum status status_of_errno(int err)
     }
 }
 
+enum status status_of_reading(int err)
+{
+    switch (err) {
+    case ENOENT:
+        return ST_NOT_FOUND;
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+        return ST_NOMEM;
+    default:
+        return ST_IO;
+    }
+}
+
 const char *status_errno_text(int err)
 {
     static _Thread_local char text[160];
-    if (err != EFBIG)
+    if (err != EFBIG && err != EMFILE)
         return strerror(err);
-    snprintf(text, sizeof text,
-             "%s: it is above this process' limit on the size of a file; raise "
-             "that with ulimit -f",
-             strerror(err));
+    snprintf(text, sizeof text, "%s: %s", strerror(err),
+             err == EFBIG ? "it is above this process' limit on the size of a file; raise that "
+                            "with ulimit -f"
+                          : "this process has no descriptor left; raise their limit with "
+                            "ulimit -n");
     return text;
 }
 

@@ -45,7 +45,11 @@ int status_exit_code(enum status st);
  * no descriptors, a failing device), ST_INVALID where it stays until somebody changes the path or
  * what is there. */
 enum status status_of_errno(int err);
-/* strerror, and for EFBIG the limit that is the cause; of the thread until its next call. */
+/* Of a file that could not be read. ST_NOT_FOUND: it is not there; ST_NOMEM: this process or its
+ * host lacks memory or descriptors; ST_IO: any other, none of which says what is in the file. */
+enum status status_of_reading(int err);
+/* strerror, and for EFBIG and EMFILE the limit that is the cause; of the thread until its next
+ * call. */
 const char *status_errno_text(int err);
 
 /* Runs CALL; if it fails, keeps its code in the local `st` and jumps to the local label `done`. */

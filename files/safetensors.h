@@ -9,8 +9,9 @@
  * Owns:    an open file owns its descriptor and table.
  * Threads: an open file may be read by any.
  * Errors:  writing: ST_IO, ST_NOMEM, ST_UNSUPPORTED; logged with the path and errno's text.
- *          Reading: ST_NOT_FOUND, ST_IO, ST_CORRUPT, ST_UNSUPPORTED (another dtype), ST_NOMEM; not
- *          logged, a sentence in `why`: the caller knows what the file is to it. */
+ *          Reading: ST_NOT_FOUND; ST_CORRUPT, ST_UNSUPPORTED (another dtype): what is in the file;
+ *          ST_IO, ST_NOMEM (also: no descriptors): it could not be read now, which says nothing of
+ *          that. Not logged, a sentence in `why`: the caller knows what the file is to it. */
 #ifndef FILES_SAFETENSORS_H
 #define FILES_SAFETENSORS_H
 #include "base/shape.h"

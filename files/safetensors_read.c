@@ -3,11 +3,11 @@
  * the data exactly. JSON takes more memory than its text: at most about twenty times as much, since
  * the number of containers is bounded before it is parsed. */
 #include "base/digest.h"
+#include "files/json_text.h"
 #include "files/safetensors.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +30,12 @@ static enum status corrupt(char why[SAFETENSORS_WHY_BYTES], const char *text)
     return ST_CORRUPT;
 }
 
+static enum status no_memory(char why[SAFETENSORS_WHY_BYTES])
+{
+    snprintf(why, SAFETENSORS_WHY_BYTES, "cannot be read: %s", status_text(ST_NOMEM));
+    return ST_NOMEM;
+}
+
 static enum status read_at(const struct safetensors_file *f, uint64_t at, void *dst, size_t bytes,
                            char why[SAFETENSORS_WHY_BYTES])
 {
@@ -39,8 +45,9 @@ static enum status read_at(const struct safetensors_file *f, uint64_t at, void *
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
+            enum status st = status_of_reading(errno);
             snprintf(why, SAFETENSORS_WHY_BYTES, "cannot be read: %s", strerror(errno));
-            return ST_IO;
+            return st == ST_NOMEM ? st : ST_IO;
         }
         if (n == 0)
             return corrupt(why, "ends too early");
@@ -74,12 +81,13 @@ static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_
                             "file");
     char *text = malloc((size_t)length);
     if (!text)
-        return ST_NOMEM;
+        return no_memory(why);
     f->data = sizeof length + length;
     TRY(read_at(f, sizeof length, text, (size_t)length, why));
     if (text[0] != '{' || too_dense(text, (size_t)length))
         TRY(corrupt(why, "its header is not that of a safetensors file"));
-    f->root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, NULL);
+    if (json_text_load(text, (size_t)length, &f->root) == ST_NOMEM)
+        TRY(no_memory(why));
     if (!json_is_object(f->root))
         TRY(corrupt(why, "its header does not parse as JSON"));
 done:
@@ -167,7 +175,7 @@ static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS
     json_t *json;
     f->entries = calloc(json_object_size(f->root) + 1, sizeof *f->entries);
     if (!f->entries)
-        return ST_NOMEM;
+        return no_memory(why);
     json_object_foreach(f->root, name, json)
     {
         if (strcmp(name, "__metadata__") == 0)
@@ -192,8 +200,9 @@ static enum status open_file(struct safetensors_file *f, const char *path,
     struct stat s;
     f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (f->fd < 0 || fstat(f->fd, &s) != 0) {
-        snprintf(why, SAFETENSORS_WHY_BYTES, "cannot be opened: %s", strerror(errno));
-        return f->fd < 0 && errno == ENOENT ? ST_NOT_FOUND : ST_IO;
+        enum status st = status_of_reading(errno);
+        snprintf(why, SAFETENSORS_WHY_BYTES, "cannot be opened: %s", status_errno_text(errno));
+        return f->fd < 0 || st == ST_NOMEM ? st : ST_IO;
     }
     if (!S_ISREG(s.st_mode))
         return corrupt(why, "is not a regular file");
@@ -206,9 +215,8 @@ enum status safetensors_open(const char *path, struct safetensors_file **out,
 {
     enum status st = ST_OK;
     struct safetensors_file *f = calloc(1, sizeof *f);
-    snprintf(why, SAFETENSORS_WHY_BYTES, "%s", status_text(ST_NOMEM));
     if (!f)
-        return ST_NOMEM;
+        return no_memory(why);
     TRY(open_file(f, path, why));
     TRY(read_header(f, why));
     TRY(read_entries(f, why));
@@ -252,7 +260,7 @@ static enum status sum_run(const struct safetensors_file *f, uint64_t at, uint64
     char *block = malloc(READ_BYTES);
     *crc = 0;
     if (!block)
-        return ST_NOMEM;
+        return no_memory(why);
     while (bytes > 0) {
         size_t n = bytes < READ_BYTES ? (size_t)bytes : READ_BYTES;
         TRY(read_at(f, at, block, n, why));

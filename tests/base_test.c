@@ -223,6 +223,16 @@ static void test_errno(void **state)
         assert_int_equal(status_exit_code(status_of_errno(passes[i])), EXIT_RETRY);
     assert_int_equal(status_of_errno(ENOMEM), ST_NOMEM);
     assert_int_equal(status_exit_code(ST_RANGE), EXIT_PERMANENT);
+    static const int lacks[] = {ENOMEM, EMFILE, ENFILE};
+    static const int unread[] = {EIO, ESTALE, EACCES, ELOOP, ETIMEDOUT, EAGAIN};
+    for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
+        assert_int_equal(status_of_reading(lacks[i]), ST_NOMEM);
+    for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
+        assert_int_equal(status_of_reading(unread[i]), ST_IO);
+    assert_int_equal(status_of_reading(ENOENT), ST_NOT_FOUND);
+    assert_non_null(strstr(status_errno_text(EMFILE), "ulimit -n"));
+    assert_non_null(strstr(status_errno_text(EFBIG), "ulimit -f"));
+    assert_string_equal(status_errno_text(EIO), strerror(EIO));
 }
 
 int main(void)

@@ -1,0 +1,13 @@
+/* files/json_text.h - JSON that is read with one question answered that jansson leaves open: was it
+ * no JSON, or was there no memory? To jansson the second is wrong syntax, or even other text.
+ * Threads: any.
+ * Errors:  ST_CORRUPT (no JSON, or a key twice), ST_NOMEM; not logged. */
+#ifndef FILES_JSON_TEXT_H
+#define FILES_JSON_TEXT_H
+#include "base/status.h"
+#include <jansson.h>
+#include <stddef.h>
+
+enum status json_text_load(const char *text, size_t bytes, json_t **out);
+
+#endif
