@@ -67,7 +67,8 @@ enum status ps_folder_check_files(const char *folder, const struct ps_manifest *
 
 struct ps_sweep {
     const struct ps_lease *owner;          /* NULL: the folder has no lease, nobody is asked */
-    int keep;                              /* the newest that can be read; 0: all */
+    int keep;                              /* the newest that can be read, and what could not be
+                                              read now; 0: all */
     struct ps_checkpoint_id writing, base; /* these are kept besides; generation 0: none */
     struct ps_checkpoint_id given_up;      /* of this one, files that may yet be finished */
 };

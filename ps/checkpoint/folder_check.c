@@ -68,7 +68,7 @@ enum status ps_folder_check_files(const char *folder, const struct ps_manifest *
                 st = check_file(folder, m, i, why);
             if (st == ST_MISMATCH)
                 return ST_CORRUPT;
-            again = st == ST_OK || st == ST_NOMEM ? 0 : wait_again(folder, how);
+            again = st == ST_OK ? 0 : wait_again(folder, how);
         } while (again > 0);
         if (st != ST_OK)
             return again < 0 ? ST_CANCELLED : st;

@@ -3,10 +3,10 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "files/durable.h"
+#include "files/json_text.h"
 #include "net/wire/control.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -466,6 +466,20 @@ static enum status check_text(const char *text, size_t n, char why[MANIFEST_WHY_
     return containers <= 64 + n / LEAST_ELEMENT ? ST_OK : corrupt(why, "is no manifest");
 }
 
+static enum status no_memory(char why[MANIFEST_WHY_BYTES])
+{
+    snprintf(why, MANIFEST_WHY_BYTES, "cannot be read: %s", status_text(ST_NOMEM));
+    return ST_NOMEM;
+}
+
+/* As errno says. */
+static enum status unread(char why[MANIFEST_WHY_BYTES], const char *what)
+{
+    enum status st = status_of_reading(errno);
+    snprintf(why, MANIFEST_WHY_BYTES, "cannot be %s: %s", what, status_errno_text(errno));
+    return st;
+}
+
 /* The file's text without its newline, malloc'd. */
 static enum status read_text(const char *path, char **out, size_t *n, char why[MANIFEST_WHY_BYTES])
 {
@@ -473,16 +487,15 @@ static enum status read_text(const char *path, char **out, size_t *n, char why[M
     FILE *f = fopen(path, "re");
     enum status st = ST_OK;
     char *text = NULL;
-    if (!f || fstat(fileno(f), &s) != 0) {
-        snprintf(why, MANIFEST_WHY_BYTES, "cannot be opened: %s", strerror(errno));
-        st = errno == ENOENT ? ST_NOT_FOUND : ST_IO;
-        goto done;
-    }
+    if (!f || fstat(fileno(f), &s) != 0)
+        TRY(unread(why, "opened"));
     if (!S_ISREG(s.st_mode) || s.st_size > MAX_BYTES)
         TRY(corrupt(why, "is no manifest of a checkpoint"));
     text = malloc((size_t)s.st_size + 1);
-    TRY(text ? ST_OK : ST_NOMEM);
+    TRY(text ? ST_OK : no_memory(why));
     *n = fread(text, 1, (size_t)s.st_size, f);
+    if (ferror(f))
+        TRY(unread(why, "read"));
     if (*n != (size_t)s.st_size)
         TRY(corrupt(why, "cannot be read to its end"));
     *n -= *n > 0 && text[*n - 1] == '\n';
@@ -504,14 +517,18 @@ enum status ps_manifest_read(const char *path, struct ps_manifest **out,
     size_t n = 0;
     json_t *root = NULL;
     struct ps_manifest *m = calloc(1, sizeof *m);
-    snprintf(why, MANIFEST_WHY_BYTES, "%s", status_text(ST_NOMEM));
-    TRY(m ? ST_OK : ST_NOMEM);
-    TRY(read_text(path, &text, &n, why));
+    TRY(m ? ST_OK : no_memory(why));
+    st = ST_IO;
+    for (int i = 0; i < CHECKPOINT_TRIES && st == ST_IO; i++)
+        st = read_text(path, &text, &n, why);
+    TRY(st);
     TRY(check_text(text, n, why));
-    root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
-    if (!root)
+    st = json_text_load(text, n, &root);
+    if (st == ST_CORRUPT)
         TRY(corrupt(why, "does not parse as JSON"));
-    TRY(from_json(root, m, why));
+    if (st == ST_OK)
+        st = from_json(root, m, why);
+    TRY(st == ST_NOMEM ? no_memory(why) : st);
     *out = m;
     m = NULL;
 done:

@@ -7,8 +7,9 @@
  *
  * Owns:    a manifest that was read owns its lists and its table of parameters.
  * Threads: values; one at a time in one folder writes.
- * Errors:  writing: ST_IO, ST_NOMEM, logged. Reading: ST_NOT_FOUND, ST_IO, ST_CORRUPT, ST_NOMEM;
- *          not logged, a sentence in `why`. */
+ * Errors:  writing: ST_IO, ST_NOMEM, logged. Reading: ST_NOT_FOUND; ST_CORRUPT: what is in the
+ * file; ST_IO, ST_NOMEM (also: no descriptors): it could not be read now, which says nothing of
+ *          that. Not logged, a sentence in `why`. */
 #ifndef PS_CHECKPOINT_MANIFEST_H
 #define PS_CHECKPOINT_MANIFEST_H
 #include "base/hosts.h"
@@ -19,6 +20,8 @@
 enum {
     MANIFEST_WHY_BYTES = SAFETENSORS_WHY_BYTES + 128,
     FOLDER_ID_BYTES = 33, /* 32 hex digits and a 0 (folder.h) */
+    CHECKPOINT_TRIES = 3, /* at a file that cannot be read, one at once after the other: opened
+                             again, a network folder's may have another handle */
 };
 
 /* How far training was at the step, and who had done it. */
@@ -57,10 +60,11 @@ struct ps_manifest_place {
     int old;                    /* about to be removed */
     int n_files;
     int readable; /* 0: why says what is wrong */
+    int unread;   /* 1: it could not be read now, which says nothing of what is in it */
     char why[MANIFEST_WHY_BYTES];
 };
 /* All of the folder's, newest first, the unreadable where their names belong. *out is malloc'd. A
- * folder that is not there has none. ST_INVALID, ST_IO, ST_NOMEM; logged. */
+ * folder that is not there has none. ST_INVALID, ST_IO; ST_NOMEM, also of one of them; logged. */
 enum status ps_manifest_list(const char *folder, struct ps_manifest_place **out, int *n);
 
 #endif

@@ -134,9 +134,11 @@ static enum status find_all(struct finds *all)
         all->list[i].whole = one == ST_OK;
         all->list[i].unread = one == ST_IO;
         all->list[i].mine &= one != ST_IO; /* else it may be another server's */
-        if (one == ST_NOMEM)
-            st = ST_NOMEM;
-        else if (one != ST_OK)
+        if (one == ST_NOMEM) {
+            LOG_E("%s/%s: cannot be read now: %s", all->folder, all->list[i].name, why);
+            return one;
+        }
+        if (one != ST_OK)
             LOG_W("%s/%s: passed over: %s", all->folder, all->list[i].name, why);
     }
     if (st == ST_NOMEM)

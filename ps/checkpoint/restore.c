@@ -4,12 +4,12 @@
  * leave gaps. */
 #include "base/log.h"
 #include "ps/checkpoint/restore_impl.h"
+#include "ps/checkpoint/shard_file.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static enum status corrupt(char why[MANIFEST_WHY_BYTES], const char *file, const char *text)
 {
@@ -165,18 +165,23 @@ done:
     return st;
 }
 
-/* Is the file the one that is meant? whole: are its data, too? */
+/* 1: it says nothing of what is in the file. */
+static int is_unread(enum status st)
+{
+    return st == ST_IO || st == ST_NOMEM;
+}
+
+/* Is the file the one that is meant? whole: are its data, too? ST_NOT_FOUND, ST_CORRUPT, or it
+ * could not be read now. */
 static enum status open_file(struct ps_restore *r, int i, const char *name, int whole,
                              char why[MANIFEST_WHY_BYTES])
 {
     char path[PATH_MAX + MANIFEST_NAME_BYTES];
     snprintf(path, sizeof path, "%s/%s", r->folder, name);
-    enum status st = safetensors_open(path, &r->files[i], why);
-    if (st == ST_OK)
-        st = safetensors_check_header(r->files[i], &r->m->files[i], why);
-    if (st == ST_OK && whole)
-        st = safetensors_check(r->files[i], NULL, why);
-    return st == ST_OK || st == ST_NOMEM ? st : corrupt(why, name, why);
+    enum status st = ps_checkpoint_open(path, &r->m->files[i], whole, &r->files[i], why);
+    if (st != ST_OK)
+        corrupt(why, name, why);
+    return st == ST_OK || st == ST_NOT_FOUND || is_unread(st) ? st : ST_CORRUPT;
 }
 
 static enum status new_restore(const char *folder, const char *name, struct ps_restore **out)
@@ -206,16 +211,18 @@ static enum status read_manifest(struct ps_restore *r, char why[MANIFEST_WHY_BYT
 static enum status open_files(struct ps_restore *r, const struct ps_restore_query *q,
                               int *n_elsewhere, char why[MANIFEST_WHY_BYTES])
 {
-    char file[MANIFEST_NAME_BYTES], path[PATH_MAX + MANIFEST_NAME_BYTES];
+    char file[MANIFEST_NAME_BYTES];
     const struct ps_manifest *m = r->m;
     enum status st = ST_OK, busy = ST_OK;
     *n_elsewhere = 0;
     for (int i = 0; i < m->n_files; i++) {
         ps_manifest_file_name((struct ps_checkpoint_id){m->generation, m->step}, i, m->n_files,
                               file);
-        snprintf(path, sizeof path, "%s/%s", r->folder, file);
-        if (!m->folder || !m->folder[i][0] || access(path, F_OK) == 0) {
-            TRY(open_file(r, i, file, q->whole, why));
+        st = open_file(r, i, file, q->whole, why);
+        if (st == ST_NOT_FOUND && (!m->folder || !m->folder[i][0]))
+            return ST_CORRUPT;
+        if (st != ST_NOT_FOUND) {
+            TRY(st);
             continue;
         }
         ++*n_elsewhere;
@@ -252,6 +259,15 @@ done:
     return st;
 }
 
+static void tell_unread(const char *folder, const char *name, enum status st, const char *why)
+{
+    LOG_E("%s/%s: cannot be read now: %s; no older checkpoint is taken for that%s", folder, name,
+          why,
+          st == ST_NOMEM ? ""
+                         : ": mend the disk or the mount; or, if the file is lost for good, move "
+                           "it away to go on from the checkpoint before");
+}
+
 static enum status find_in_folder(const struct ps_restore_query *q, struct ps_restore **out)
 {
     struct ps_manifest_place *list = NULL;
@@ -261,13 +277,19 @@ static enum status find_in_folder(const struct ps_restore_query *q, struct ps_re
     if (st != ST_OK)
         return st;
     st = ST_NOT_FOUND;
-    for (int i = 0; i < n && st != ST_OK; i++) {
+    for (int i = 0; i < n; i++) {
         if (q->before.generation > 0 && ps_checkpoint_compare(list[i].id, q->before) >= 0)
             continue;
         ps_manifest_name(list[i].id, name);
-        st = list[i].readable ? open_manifest(q, name, out, why) : ST_CORRUPT;
+        st = list[i].readable ? open_manifest(q, name, out, why)
+             : list[i].unread ? ST_IO
+                              : ST_CORRUPT;
         if (st == ST_OK || st == ST_BUSY)
             break;
+        if (is_unread(st)) { /* newer work is not given up for that */
+            tell_unread(q->folder, name, st, list[i].readable ? why : list[i].why);
+            break;
+        }
         LOG_W("%s/%s: not restored: %s%s; trying the one before", q->folder, name,
               list[i].readable ? "" : "it ", list[i].readable ? why : list[i].why);
         st = ST_CORRUPT;
@@ -357,7 +379,8 @@ enum status ps_restore_open_parts(const char *folder, const struct ps_restore_pa
     for (int i = 0; i < parts->n_parts; i++) {
         const struct ps_part *p = &parts->part[i];
         ps_manifest_file_name(p->id, p->server, p->n_servers, name);
-        TRY(open_file(r, i, name, 0, why));
+        st = open_file(r, i, name, 0, why);
+        TRY(st == ST_NOT_FOUND ? ST_CORRUPT : st);
         const char *of = safetensors_metadata(r->files[i], "job");
         if (!of || strcmp(of, digest) != 0)
             TRY(corrupt(why, name, "is of another job: other parameters, optimizer, seed or mode"));
@@ -378,15 +401,17 @@ enum status ps_restore_open_own(const char *folder, struct ps_checkpoint_id id,
 {
     struct ps_restore_parts own = {.job = job, .chunks = chunks};
     struct ps_part *list = NULL;
-    int n = 0, first = 0;
-    enum status st = ps_parts_list(folder, NULL, &list, &n, NULL);
+    int n = 0, n_unread = 0, first = 0;
+    enum status st = ps_parts_list(folder, NULL, &list, &n, &n_unread);
     while (first < n && ps_checkpoint_compare(list[first].id, id) > 0)
         first++;
     while (first + own.n_parts < n && !ps_checkpoint_compare(list[first + own.n_parts].id, id))
         own.n_parts++;
     own.part = list + first;
     if (st == ST_OK)
-        st = own.n_parts > 0 ? ps_restore_open_parts(folder, &own, out) : ST_NOT_FOUND;
+        st = own.n_parts > 0 ? ps_restore_open_parts(folder, &own, out)
+             : n_unread > 0  ? ST_IO
+                             : ST_NOT_FOUND;
     free(list);
     return st;
 }

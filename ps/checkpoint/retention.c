@@ -49,15 +49,20 @@ static int is_of(const struct ps_name *name, struct ps_checkpoint_id id)
             (name->id.generation == 0 && ps_term_epoch(id.generation) == 0));
 }
 
-static void look_at(const char *folder, const struct entry *e, struct ps_manifest_place *place)
+/* ST_NOMEM: nothing can be said of it, nor of the others; `why` of the place. */
+static enum status look_at(const char *folder, const struct entry *e,
+                           struct ps_manifest_place *place)
 {
     char path[PATH_MAX];
     struct ps_manifest *m = NULL;
     *place = (struct ps_manifest_place){.id = e->is.id, .old = e->is.old};
     if (place->id.generation == 0)
         place->id.generation = LAST_OF_EPOCH_0;
-    if (!join_path(path, folder, e->name) || ps_manifest_read(path, &m, place->why) != ST_OK)
-        return;
+    enum status st =
+        join_path(path, folder, e->name) ? ps_manifest_read(path, &m, place->why) : ST_INVALID;
+    place->unread = st == ST_IO;
+    if (st != ST_OK)
+        return st == ST_NOMEM ? st : ST_OK;
     struct ps_checkpoint_id id = {m->generation, m->step};
     place->readable = is_of(&e->is, id);
     if (place->readable) {
@@ -69,6 +74,7 @@ static void look_at(const char *folder, const struct entry *e, struct ps_manifes
                  m->generation);
     }
     ps_manifest_free(m);
+    return ST_OK;
 }
 
 static enum status read_names(struct listing *l, DIR *dir)
@@ -125,9 +131,18 @@ static enum status read_listing(const char *folder, struct listing *l)
         free_listing(l);
         return st == ST_OK ? ST_NOMEM : st;
     }
-    for (int i = 0; i < l->n_entries; i++)
-        if (l->entries[i].is.kind == PS_NAME_MANIFEST)
-            look_at(folder, &l->entries[i], &l->places[l->n_places++]);
+    for (int i = 0; i < l->n_entries; i++) {
+        if (l->entries[i].is.kind != PS_NAME_MANIFEST)
+            continue;
+        struct ps_manifest_place *place = &l->places[l->n_places++];
+        st = look_at(folder, &l->entries[i], place);
+        if (st != ST_OK) {
+            LOG_E("%s/%s: cannot be read now: %s; nothing is concluded from the others", folder,
+                  l->entries[i].name, place->why);
+            free_listing(l);
+            return st;
+        }
+    }
     if (l->n_places > 0)
         qsort(l->places, (size_t)l->n_places, sizeof *l->places, newest_first);
     return ST_OK;
@@ -183,6 +198,12 @@ static void choose(struct listing *l, const struct ps_sweep *what)
     }
 }
 
+/* What could not be read now may be whole. */
+static int is_named(const struct listing *l, int i)
+{
+    return l->keeps[i] && (l->places[i].readable || l->places[i].unread);
+}
+
 /* TensorFlow's text: the newest, then all from the oldest to the newest. malloc'd; NULL: nothing is
  * to be named, or no memory (logged). */
 static char *pointer_text(const struct listing *l)
@@ -190,14 +211,14 @@ static char *pointer_text(const struct listing *l)
     char *text = NULL, name[MANIFEST_NAME_BYTES];
     size_t bytes = 0;
     int newest = 0;
-    while (newest < l->n_places && !(l->keeps[newest] && l->places[newest].readable))
+    while (newest < l->n_places && !is_named(l, newest))
         newest++;
     if (newest == l->n_places)
         return NULL;
     FILE *f = open_memstream(&text, &bytes);
     for (int i = l->n_places; f && i >= newest; i--) {
         int at = i == l->n_places ? newest : i;
-        if (!l->keeps[at] || !l->places[at].readable)
+        if (!is_named(l, at))
             continue;
         ps_manifest_name(l->places[at].id, name);
         name[strlen(name) - strlen(".json")] = 0;

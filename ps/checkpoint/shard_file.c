@@ -225,3 +225,24 @@ done:
     free_table(&t);
     return st;
 }
+
+enum status ps_checkpoint_open(const char *path, const struct safetensors_written *is, int whole,
+                               struct safetensors_file **out, char why[SAFETENSORS_WHY_BYTES])
+{
+    struct safetensors_file *f = NULL;
+    enum status st = ST_IO;
+    for (int i = 0; i < CHECKPOINT_TRIES && st == ST_IO; i++) {
+        safetensors_close(f);
+        f = NULL;
+        st = safetensors_open(path, &f, why);
+        if (st == ST_OK)
+            st = safetensors_check_header(f, is, why);
+        if (st == ST_OK && whole)
+            st = safetensors_check(f, NULL, why);
+    }
+    if (st == ST_OK)
+        *out = f;
+    else
+        safetensors_close(f);
+    return st;
+}

@@ -26,6 +26,11 @@ struct ps_checkpoint_file {
     struct ps_progress progress; /* its lists are borrowed for the call */
     char home[FOLDER_ID_BYTES];  /* of ps 0's folder, which has the manifest; empty: not known */
 };
+/* Opens one that a manifest or a list of parts names: it is `is`. whole: all of its data are
+ * compared with their checksums. What cannot be read is opened anew, CHECKPOINT_TRIES times in all.
+ * Errors: as safetensors_open. */
+enum status ps_checkpoint_open(const char *path, const struct safetensors_written *is, int whole,
+                               struct safetensors_file **out, char why[SAFETENSORS_WHY_BYTES]);
 enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp, const struct ps_snapshot *from,
                                 struct safetensors_written *out);
 

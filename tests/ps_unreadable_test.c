@@ -1,0 +1,495 @@
+/* tests/ps_unreadable_test.c - files of checkpoints that cannot be read at the moment (a stale NFS
+ * handle, a failing disk, no descriptors, no memory): they are not damaged, so no older checkpoint
+ * is taken for them, and nothing that belongs to them is removed or forgotten. The program stands
+ * between these functions and our libraries (--wrap). */
+#include "files/durable.h"
+#include "ps/checkpoint/folder.h"
+#include "ps/checkpoint/restore.h"
+#include "tests/capture.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_ELEMS = 8, FOR_EVER = 1 << 30 };
+enum call { CALL_OPEN, CALL_READ };
+
+static const char older[] = "weir-1.1-5.json", newer[] = "weir-1.1-8.json";
+static const char older_part[] = "weir-1.1-5-0-of-1.safetensors";
+static const char newer_part[] = "weir-1.1-8-0-of-1.safetensors";
+static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}};
+static char folder[64];
+static struct chunks *chunks;
+static struct net_job job;
+
+/* The next `times` calls of this kind for files of this name fail, after `skip` others. */
+static struct {
+    const char *name; /* NULL: none fails */
+    enum call call;
+    int err, times, skip;
+} fault;
+static FILE *read_failed;
+static long allocation; /* that fails: 1: the next one; 0: none does */
+static int allocation_failed;
+
+static void break_calls(const char *name, enum call call, int err, int times)
+{
+    fault.name = name;
+    fault.call = call;
+    fault.err = err;
+    fault.times = times;
+    fault.skip = 0;
+}
+
+static int fails(enum call call, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!fault.name || fault.call != call || fault.times == 0 ||
+        strcmp(slash ? slash + 1 : path, fault.name) != 0)
+        return 0;
+    if (fault.skip > 0) {
+        fault.skip--;
+        return 0;
+    }
+    fault.times--;
+    errno = fault.err;
+    return 1;
+}
+
+static int read_fails(int fd)
+{
+    char link[64], path[512];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = 0;
+    return fails(CALL_READ, path);
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    int mode = flags & O_CREAT ? va_arg(ap, int) : 0;
+    va_end(ap);
+    return fails(CALL_OPEN, path) ? -1 : __real_open(path, flags, mode);
+}
+
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+    return fails(CALL_OPEN, path) ? NULL : __real_fopen(path, mode);
+}
+
+ssize_t __real_pread(int fd, void *dst, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *dst, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *dst, size_t n, off_t at)
+{
+    return read_fails(fd) ? -1 : __real_pread(fd, dst, n, at);
+}
+
+size_t __real_fread(void *dst, size_t size, size_t n, FILE *f);
+size_t __wrap_fread(void *dst, size_t size, size_t n, FILE *f);
+size_t __wrap_fread(void *dst, size_t size, size_t n, FILE *f)
+{
+    read_failed = NULL;
+    if (!read_fails(fileno(f)))
+        return __real_fread(dst, size, n, f);
+    read_failed = f;
+    return 0;
+}
+
+int __real_ferror(FILE *f);
+int __wrap_ferror(FILE *f);
+int __wrap_ferror(FILE *f)
+{
+    return f == read_failed || __real_ferror(f);
+}
+
+static int no_memory(void)
+{
+    if (allocation == 0 || --allocation > 0)
+        return 0;
+    allocation_failed = 1;
+    errno = ENOMEM;
+    return 1;
+}
+
+#define MAY_FAIL(name, params, args)                                                               \
+    void *__real_##name params;                                                                    \
+    void *__wrap_##name params;                                                                    \
+    void *__wrap_##name params                                                                     \
+    {                                                                                              \
+        return no_memory() ? NULL : __real_##name args;                                            \
+    }
+MAY_FAIL(malloc, (size_t n), (n))
+MAY_FAIL(calloc, (size_t n, size_t size), (n, size))
+MAY_FAIL(realloc, (void *p, size_t n), (p, n))
+
+static int exists(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* One server's file, all of its values `step`, and the manifest; of a folder of its own if it has
+ * an id. */
+static void save(int64_t step, const char *own)
+{
+    char path[256], name[MANIFEST_NAME_BYTES], text[24], digest[65], id[1][FOLDER_ID_BYTES];
+    const struct ps_checkpoint_id of = {ps_term(1, 1), step};
+    float values[N_ELEMS];
+    struct safetensors_written file;
+    for (int i = 0; i < N_ELEMS; i++)
+        values[i] = (float)step;
+    const struct safetensors_tensor t = {.name = "w", .shape = {1, {N_ELEMS}}, .data = values};
+    snprintf(text, sizeof text, "%lld", (long long)step);
+    assert_int_equal(ps_manifest_digest(&job, chunks, digest), ST_OK);
+    const char *const metadata[][2] = {{"generation", "16777217"},
+                                       {"step", text},
+                                       {"server", "0"},
+                                       {"servers", "1"},
+                                       {"job", digest}};
+    const struct safetensors_content content = {&t, 1, metadata, 5};
+    ps_manifest_file_name(of, 0, 1, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(safetensors_write(path, &content, &file), ST_OK);
+    struct ps_manifest m = {.step = step,
+                            .generation = of.generation,
+                            .job = job,
+                            .chunks = chunks,
+                            .n_files = 1,
+                            .files = &file};
+    if (own) {
+        snprintf(id[0], sizeof id[0], "%s", own);
+        m.folder = id;
+    }
+    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+}
+
+static void empty_folder(void)
+{
+    char path[512];
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            assert_int_equal(unlink(path), 0);
+    }
+    closedir(d);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    break_calls(NULL, CALL_OPEN, 0, 0);
+    snprintf(folder, sizeof folder, "/tmp/weir_unreadable_XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3};
+    optim_defaults(OPTIM_SGD, &job.optim);
+    job.optim.total_steps = 100;
+    if (chunks_create(model, 1, 4096, &chunks) != ST_OK)
+        return -1;
+    save(5, NULL);
+    save(8, NULL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    break_calls(NULL, CALL_OPEN, 0, 0);
+    allocation = 0;
+    empty_folder();
+    chunks_destroy(chunks);
+    return rmdir(folder);
+}
+
+/* The step that is gone on from; < 0: minus the status. The lines are captured. */
+static int64_t found_with(const struct ps_elsewhere *elsewhere)
+{
+    struct ps_restore *r = NULL;
+    capture_begin();
+    enum status st = ps_restore_find_with(folder, elsewhere, &r);
+    capture_end();
+    int64_t step = st == ST_OK ? ps_restore_manifest(r)->step : -(int64_t)st;
+    ps_restore_close(st == ST_OK ? r : NULL);
+    return step;
+}
+
+static int64_t found(void)
+{
+    return found_with(NULL);
+}
+
+/* One line says which file, why, and what to do. */
+static void check_line(const char *name, const char *why)
+{
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "cannot be read now: "));
+    assert_non_null(strstr(capture_text, name));
+    assert_non_null(strstr(capture_text, why));
+    assert_null(strstr(capture_text, "trying the one before"));
+}
+
+static void what_cannot_be_read_now_is_not_passed_over(void **state)
+{
+    (void)state;
+    static const int errs[] = {EIO, ESTALE, EACCES, ETIMEDOUT};
+    static const char *const names[] = {newer, newer_part};
+    for (size_t i = 0; i < sizeof errs / sizeof *errs; i++)
+        for (int k = 0; k < 2; k++)
+            for (int call = CALL_OPEN; call <= CALL_READ; call++) {
+                break_calls(names[k], (enum call)call, errs[i], FOR_EVER);
+                assert_int_equal(found(), -(int64_t)ST_IO);
+                check_line(names[k], strerror(errs[i]));
+                assert_non_null(strstr(capture_text, "move it away"));
+            }
+    break_calls(newer_part, CALL_READ, EIO, FOR_EVER); /* a bad sector in its data */
+    fault.skip = 3;
+    assert_int_equal(found(), -(int64_t)ST_IO);
+    /* what is older does not matter, and what is gone for good is moved away */
+    break_calls(older, CALL_OPEN, EIO, FOR_EVER);
+    assert_int_equal(found(), 8);
+    break_calls(older_part, CALL_OPEN, EIO, FOR_EVER);
+    assert_int_equal(found(), 8);
+    break_calls(NULL, CALL_OPEN, 0, 0);
+    char from[256], to[256];
+    snprintf(from, sizeof from, "%s/%s", folder, newer_part);
+    snprintf(to, sizeof to, "%s/%s.away", folder, newer_part);
+    assert_int_equal(rename(from, to), 0);
+    assert_int_equal(found(), 5);
+    assert_non_null(strstr(capture_text, "trying the one before"));
+}
+
+static void what_can_be_read_the_next_time_is_taken(void **state)
+{
+    (void)state;
+    static const char *const names[] = {newer, newer_part};
+    for (int k = 0; k < 2; k++)
+        for (int call = CALL_OPEN; call <= CALL_READ; call++) {
+            break_calls(names[k], (enum call)call, ESTALE, 2);
+            assert_int_equal(found(), 8);
+            assert_int_equal(capture_lines(), 0);
+            assert_int_equal(fault.times, 0);
+        }
+}
+
+static void no_descriptors_say_nothing_of_a_file(void **state)
+{
+    (void)state;
+    static const int errs[] = {EMFILE, ENFILE, ENOMEM};
+    static const char *const names[] = {newer, newer_part, older};
+    for (size_t i = 0; i < sizeof errs / sizeof *errs; i++)
+        for (int k = 0; k < 3; k++) {
+            break_calls(names[k], CALL_OPEN, errs[i], FOR_EVER);
+            assert_int_equal(found(), -(int64_t)ST_NOMEM);
+            assert_int_equal(fault.times, FOR_EVER - 1); /* at once */
+            check_line(names[k], strerror(errs[i]));
+            assert_null(strstr(capture_text, "move it away"));
+            if (errs[i] == EMFILE)
+                assert_non_null(strstr(capture_text, "ulimit -n"));
+        }
+}
+
+static void no_memory_says_nothing_of_a_file(void **state)
+{
+    (void)state;
+    int64_t step = 0;
+    long n = 0, n_refused = 0;
+    for (; step != 8 || allocation_failed; n++) {
+        allocation_failed = 0;
+        allocation = n + 1;
+        capture_begin();
+        struct ps_restore *r = NULL;
+        enum status st = ps_restore_find(folder, &r);
+        allocation = 0;
+        capture_end();
+        step = st == ST_OK ? ps_restore_manifest(r)->step : -(int64_t)st;
+        ps_restore_close(st == ST_OK ? r : NULL);
+        if (step != 8 && step != -(int64_t)ST_NOMEM)
+            fail_msg("allocation %ld failed: %lld\n%s", n + 1, (long long)step, capture_text);
+        n_refused += step == -(int64_t)ST_NOMEM;
+        if (step < 0)
+            assert_int_equal(capture_lines(), 1);
+    }
+    assert_true(n > 50 && n_refused > n / 2);
+}
+
+static void what_is_damaged_is_passed_over(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, newer_part);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(found(), 5);
+    assert_non_null(strstr(capture_text, "trying the one before"));
+    assert_int_equal(unlink(path), 0); /* nor is one that is not there */
+    assert_int_equal(found(), 5);
+}
+
+static enum status is_nowhere(void *ctx, const struct ps_manifest *m, int file,
+                              char why[MANIFEST_WHY_BYTES])
+{
+    (void)m, (void)file;
+    ++*(int *)ctx;
+    snprintf(why, MANIFEST_WHY_BYTES, "nobody has it");
+    return ST_NOT_FOUND;
+}
+
+/* A file of another's folder that was copied here. */
+static void what_cannot_be_looked_for_is_not_elsewhere(void **state)
+{
+    (void)state;
+    int n_asked = 0;
+    const struct ps_elsewhere elsewhere = {is_nowhere, &n_asked};
+    save(8, "0123456789abcdef0123456789abcdef");
+    assert_int_equal(found_with(&elsewhere), 8);
+    break_calls(newer_part, CALL_OPEN, ESTALE, 2);
+    assert_int_equal(found_with(&elsewhere), 8);
+    break_calls(newer_part, CALL_OPEN, ESTALE, FOR_EVER);
+    assert_int_equal(found_with(&elsewhere), -(int64_t)ST_IO);
+    check_line(newer_part, strerror(ESTALE));
+    break_calls(newer_part, CALL_OPEN, ENOMEM, FOR_EVER);
+    assert_int_equal(found_with(&elsewhere), -(int64_t)ST_NOMEM);
+    assert_int_equal(n_asked, 0);
+}
+
+/* The one that a plan names: the caller tries again, and takes no part instead. */
+static void a_named_one_says_why(void **state)
+{
+    (void)state;
+    const struct ps_restore_query q = {.folder = folder, .name = newer};
+    struct ps_restore *r = NULL;
+    break_calls(newer_part, CALL_OPEN, ESTALE, FOR_EVER);
+    assert_int_equal(CAPTURE(ps_restore_open(&q, &r)), ST_IO);
+    assert_non_null(strstr(capture_text, newer_part));
+    break_calls(newer_part, CALL_OPEN, EMFILE, FOR_EVER);
+    assert_int_equal(CAPTURE(ps_restore_open(&q, &r)), ST_NOMEM);
+    struct ps_checkpoint_id id = {ps_term(1, 1), 8};
+    break_calls(newer_part, CALL_OPEN, EIO, FOR_EVER);
+    assert_int_equal(CAPTURE(ps_restore_open_own(folder, id, &job, chunks, &r)), ST_IO);
+    break_calls(NULL, CALL_OPEN, 0, 0);
+    id.step = 7;
+    assert_int_equal(CAPTURE(ps_restore_open_own(folder, id, &job, chunks, &r)), ST_NOT_FOUND);
+    assert_int_equal(ps_restore_open(&q, &r), ST_OK);
+    ps_restore_close(r);
+}
+
+static int pointer_names(const char *name)
+{
+    char path[256], text[1024] = "";
+    snprintf(path, sizeof path, "%s/checkpoint", folder);
+    FILE *f = __real_fopen(path, "r");
+    if (f) {
+        text[__real_fread(text, 1, sizeof text - 1, f)] = 0;
+        fclose(f);
+    }
+    return strstr(text, name) != NULL;
+}
+
+static void retention_keeps_what_it_could_not_look_at(void **state)
+{
+    (void)state;
+    struct ps_manifest_place *list = NULL;
+    int n = 0;
+    const struct ps_sweep one = {.keep = 1};
+    save(9, NULL);
+    break_calls("weir-1.1-9.json", CALL_OPEN, ESTALE, FOR_EVER);
+    assert_int_equal(ps_manifest_list(folder, &list, &n), ST_OK);
+    assert_true(n == 3 && list[0].id.step == 9 && list[0].unread && !list[0].readable);
+    free(list);
+    assert_int_equal(CAPTURE(ps_folder_sweep(folder, &one)), ST_OK);
+    assert_true(exists("weir-1.1-9.json") && exists("weir-1.1-9-0-of-1.safetensors"));
+    assert_true(exists(newer) && exists(newer_part));   /* the newest that can be read */
+    assert_false(exists(older) || exists(older_part));  /* it is not one of the newest anyhow */
+    assert_true(pointer_names("path: \"weir-1.1-9\"")); /* nor is it forgotten */
+    break_calls("weir-1.1-9.json", CALL_OPEN, EMFILE, FOR_EVER);
+    assert_int_equal(CAPTURE(ps_manifest_list(folder, &list, &n)), ST_NOMEM);
+    check_line("weir-1.1-9.json", "ulimit -n");
+    assert_int_equal(CAPTURE(ps_folder_sweep(folder, &one)), ST_NOMEM);
+    assert_true(exists(newer) && exists("weir-1.1-9.json"));
+    break_calls(NULL, CALL_OPEN, 0, 0);
+    assert_int_equal(ps_folder_sweep(folder, &one), ST_OK);
+    assert_true(exists("weir-1.1-9.json") && !exists(newer) && !exists(newer_part));
+}
+
+/* So does a server whose folder is its own; its list of parts is not that of another moment. */
+static void a_server_keeps_parts_that_it_could_not_look_at(void **state)
+{
+    (void)state;
+    struct ps_part *list = NULL;
+    int n = 0, n_unread = 0;
+    const struct ps_checkpoint_id kept[] = {{ps_term(1, 1), 8}};
+    const struct ps_parts_keep keep = {.kept = kept, .n_kept = 1, .generation = ps_term(1, 2)};
+    break_calls(older_part, CALL_OPEN, ESTALE, FOR_EVER);
+    assert_int_equal(CAPTURE(ps_parts_list(folder, NULL, &list, &n, &n_unread)), ST_OK);
+    assert_true(n == 1 && n_unread == 1);
+    free(list);
+    assert_int_equal(CAPTURE(ps_parts_tidy(folder, "a:1", &keep)), ST_OK);
+    assert_true(exists(older_part));
+    break_calls(older_part, CALL_OPEN, EMFILE, FOR_EVER);
+    assert_int_equal(CAPTURE(ps_parts_list(folder, NULL, &list, &n, &n_unread)), ST_NOMEM);
+    check_line(older_part, "ulimit -n");
+    assert_int_equal(CAPTURE(ps_parts_tidy(folder, "a:1", &keep)), ST_NOMEM);
+    assert_true(exists(older_part));
+}
+
+static int wait_once(void *ctx, int64_t until_ns)
+{
+    (void)until_ns;
+    ++*(int *)ctx;
+    return 0;
+}
+
+/* Before its manifest is written. */
+static void a_file_is_waited_for_that_cannot_be_looked_at(void **state)
+{
+    (void)state;
+    static const int errs[] = {ESTALE, EMFILE, ENOMEM};
+    char path[256], why[MANIFEST_WHY_BYTES];
+    struct ps_manifest *m = NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, newer);
+    assert_int_equal(ps_manifest_read(path, &m, why), ST_OK);
+    for (int i = 0; i < 3; i++) {
+        int n_waits = 0;
+        const struct ps_folder_check check = {
+            .deadline_ns = INT64_MAX, .wait = wait_once, .ctx = &n_waits};
+        break_calls(newer_part, CALL_OPEN, errs[i], 4);
+        assert_int_equal(ps_folder_check_files(folder, m, &check, why), ST_OK);
+        assert_int_equal(n_waits, 4);
+    }
+    ps_manifest_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_cannot_be_read_now_is_not_passed_over, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_can_be_read_the_next_time_is_taken, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_descriptors_say_nothing_of_a_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_memory_says_nothing_of_a_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_damaged_is_passed_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_looked_for_is_not_elsewhere, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_named_one_says_why, setup, teardown),
+        cmocka_unit_test_setup_teardown(retention_keeps_what_it_could_not_look_at, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_server_keeps_parts_that_it_could_not_look_at, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_file_is_waited_for_that_cannot_be_looked_at, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
