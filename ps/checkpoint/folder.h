@@ -66,11 +66,13 @@ enum status ps_folder_check_files(const char *folder, const struct ps_manifest *
                                   const struct ps_folder_check *how, char why[MANIFEST_WHY_BYTES]);
 
 struct ps_sweep {
-    const struct ps_lease *owner;          /* NULL: the folder has no lease, nobody is asked */
-    int keep;                              /* the newest that can be read, and what could not be
-                                              read now; 0: all */
-    struct ps_checkpoint_id writing, base; /* these are kept besides; generation 0: none */
-    struct ps_checkpoint_id given_up;      /* of this one, files that may yet be finished */
+    const struct ps_lease *owner; /* NULL: the folder has no lease, nobody is asked */
+    int keep;                     /* the newest that can be read, and what could not be
+                                     read now; 0: all */
+    /* These are kept besides; generation 0: none. base, found: that the plan in force resumes from,
+     * that the next one will. */
+    struct ps_checkpoint_id writing, base, found;
+    struct ps_checkpoint_id given_up; /* of this one, files that may yet be finished */
 };
 /* Removes manifests that are more than `keep`, then their files; files that no manifest names; what
  * was never finished. Writes `checkpoint`. Nothing of a higher epoch is touched. Before a

@@ -183,7 +183,7 @@ static int is_above(uint64_t generation, const struct ps_sweep *what)
 static int is_spared(struct ps_checkpoint_id id, const struct ps_sweep *what)
 {
     return is_above(id.generation, what) || !ps_checkpoint_compare(id, what->base) ||
-           !ps_checkpoint_compare(id, what->writing);
+           !ps_checkpoint_compare(id, what->found) || !ps_checkpoint_compare(id, what->writing);
 }
 
 /* Which manifests stay: what cannot be read is nobody's to remove. */
@@ -302,7 +302,7 @@ static int is_needed(const struct listing *l, const struct ps_name *is, const st
     for (int i = 0; i < l->n_places && is->kind == PS_NAME_FILE; i++)
         if (l->keeps[i] && is_of(is, l->places[i].id))
             return 1;
-    return is->kind == PS_NAME_FILE && is_of(is, what->base);
+    return is->kind == PS_NAME_FILE && (is_of(is, what->base) || is_of(is, what->found));
 }
 
 static enum status remove_orphans(struct listing *l, const struct ps_sweep *what)

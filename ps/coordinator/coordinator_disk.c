@@ -166,6 +166,35 @@ static int wait_until(void *ctx, int64_t until_ns)
     return stopping;
 }
 
+/* A manifest may come late: when the next plan is of an older checkpoint, which servers read until
+ * they are in its generation, or when that was found and is about to be planned. */
+static void spare(struct coordinator_disk *d, struct ps_sweep *sweep)
+{
+    pthread_mutex_lock(&d->lock);
+    struct coordinator *l = d->l;
+    if (l) {
+        pthread_mutex_lock(&l->lock);
+        const struct net_plan *p = l->plan;
+        if (p && p->source == PLAN_CHECKPOINT && coord_settled(l->state) != p->generation) {
+            char name[CONTROL_TEXT_BYTES];
+            struct ps_name is;
+            const char *mark = strstr(p->restore, PLAN_RESTORE_MARK);
+            snprintf(name, sizeof name, "%.*s",
+                     (int)(mark ? (size_t)(mark - p->restore) : strlen(p->restore)), p->restore);
+            ps_name_parse(name, &is);
+            sweep->base = is.id;
+            if (is.id.generation == 0) /* of epoch 0: the name does not tell which */
+                sweep->keep = 0;
+        }
+        if (l->disk_found) {
+            const struct ps_manifest *m = ps_restore_manifest(l->disk_found);
+            sweep->found = (struct ps_checkpoint_id){m->generation, m->step};
+        }
+        pthread_mutex_unlock(&l->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
 static enum status write_manifest(struct coordinator_disk *d, const struct coord_disk_order *o)
 {
     const struct net_plan *p = o->plan;
@@ -191,7 +220,7 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
     }
     const struct ps_folder_check check = {
         .here = here, .deadline_ns = clock_deadline_ns(CHECK_MS), .wait = wait_until, .ctx = d};
-    const struct ps_sweep sweep = {
+    struct ps_sweep sweep = {
         .owner = &d->lease, .keep = d->keep, .writing = {p->generation, o->step}};
     st = here ? ps_folder_check_files(d->folder, &m, &check, why) : ST_NOMEM;
     free(here);
@@ -205,6 +234,7 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
         bytes += (double)o->files[i].bytes;
     if (st == ST_OK)
         LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", o->step, d->folder, bytes * 1e-6);
+    spare(d, &sweep);
     if (st != ST_REFUSED && ps_folder_sweep(d->folder, &sweep) != ST_OK)
         LOG_W("checkpoint at step %" PRId64 ": its folder %s could not be tidied up", o->step,
               d->folder);

@@ -227,6 +227,11 @@ uint64_t coord_generation(const struct coord *c)
     return c->generation;
 }
 
+uint64_t coord_settled(const struct coord *c)
+{
+    return c->settled;
+}
+
 int coord_is_settled(const struct coord *c)
 {
     return c->generation && c->settled == c->generation && c->phase == PHASE_RUNNING;

@@ -54,6 +54,7 @@ void coord_server(const struct coord *c, int server, struct coord_server_view *o
  */
 int coord_waits_for(const struct coord *c, struct coord_line *out);
 uint64_t coord_generation(const struct coord *c); /* of the plan in force; 0: none */
+uint64_t coord_settled(const struct coord *c);    /* that all servers were in; 0: none */
 int coord_is_settled(const struct coord *c);
 int64_t coord_last_step(const struct coord *c);  /* of the last checkpoint; -1 */
 int64_t coord_order_step(const struct coord *c); /* of the one being made; -1 */

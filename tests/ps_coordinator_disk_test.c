@@ -1,0 +1,251 @@
+/* tests/ps_coordinator_disk_test.c - the thread that does what ps 0's coordinator orders from the
+ * folder of checkpoints (ps/coordinator/coordinator_disk.c): a checkpoint that is gone on from
+ * stays until all servers have it; one that cannot be read now is told as that. The coordinator's
+ * state is put together by hand, its mailbox is read here. */
+#include "base/clock.h"
+#include "ps/coordinator/coordinator_impl.h"
+#include "ps/coordinator/coordinator_shell_impl.h"
+#include "ps/coordinator/plan_applier.h"
+#include "tests/capture.h"
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_ELEMS = 8, DEADLINE_MS = 60000 };
+
+static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}};
+static char *addrs[] = {"127.0.0.1:1"};
+static const struct hosts servers = {1, addrs};
+static char folder[64];
+static struct coordinator l;
+static struct chunks *chunks;
+static struct net_job job;
+static uint64_t first, second; /* generations of this life */
+
+static struct coord *state_of(void)
+{
+    return l.state;
+}
+
+/* A plan is in force; the stores are still those of `settled`. */
+static void put_in_force(uint64_t generation, enum plan_source source, const char *restore,
+                         uint64_t settled)
+{
+    static int member[1], shard[1];
+    struct net_plan p = {.generation = generation,
+                         .job = job,
+                         .chunks = chunks,
+                         .n_members = 1,
+                         .member = member,
+                         .servers = servers,
+                         .shard = shard,
+                         .source = source};
+    struct net_plan *copy = NULL;
+    snprintf(p.restore, sizeof p.restore, "%s", restore);
+    assert_int_equal(net_plan_copy(&p, &copy), ST_OK);
+    net_plan_free(l.kept[0]);
+    memmove(l.kept, l.kept + 1, (COORDINATOR_KEPT_PLANS - 1) * sizeof *l.kept);
+    l.kept[COORDINATOR_KEPT_PLANS - 1] = copy;
+    pthread_mutex_lock(&l.lock);
+    l.plan = copy;
+    state_of()->generation = generation;
+    state_of()->settled = settled;
+    pthread_mutex_unlock(&l.lock);
+}
+
+static int exists(const char *name)
+{
+    char path[256];
+    struct stat s;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return lstat(path, &s) == 0;
+}
+
+/* The only server's file, as it reports it. */
+static struct coord_file write_file(uint64_t generation, int64_t step)
+{
+    char path[256], name[MANIFEST_NAME_BYTES], text[2][24];
+    float values[N_ELEMS] = {0};
+    struct safetensors_written w;
+    const struct safetensors_tensor t = {.name = "w", .shape = {1, {N_ELEMS}}, .data = values};
+    snprintf(text[0], sizeof *text, "%llu", (unsigned long long)generation);
+    snprintf(text[1], sizeof *text, "%lld", (long long)step);
+    const char *const metadata[][2] = {
+        {"generation", text[0]}, {"step", text[1]}, {"server", "0"}, {"servers", "1"}};
+    const struct safetensors_content content = {&t, 1, metadata, 4};
+    ps_manifest_file_name((struct ps_checkpoint_id){generation, step}, 0, 1, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(safetensors_write(path, &content, &w), ST_OK);
+    return (struct coord_file){w.bytes, w.crc32c};
+}
+
+/* Gives the order; what the coordinator is told of it. */
+static struct coord_mail carry_out(enum coord_disk what)
+{
+    static uint32_t op;
+    const struct coord_action a = {.kind = ACT_DISK, .op = ++op, .disk = what, .value = 1};
+    int64_t deadline = clock_deadline_ns(DEADLINE_MS);
+    capture_begin();
+    coordinator_disk_order(&l, &a);
+    pthread_mutex_lock(&l.lock);
+    while (l.n_mail == 0 && clock_cond_wait(&l.wake, &l.lock, deadline) == 0)
+        ;
+    int n = l.n_mail;
+    struct coord_mail m = n > 0 ? l.mail[0] : (struct coord_mail){0};
+    l.n_mail = 0;
+    pthread_mutex_unlock(&l.lock);
+    capture_end();
+    assert_int_equal(n, 1);
+    assert_int_equal(m.op, op);
+    return m;
+}
+
+/* All servers have written their files: the manifest, and what is then too much goes. */
+static void save(uint64_t generation, int64_t step)
+{
+    struct coord *c = state_of();
+    struct coord_file file = write_file(generation, step);
+    pthread_mutex_lock(&l.lock);
+    c->ckpt.generation = generation;
+    c->ckpt.step = step;
+    c->ckpt.n_files = 1;
+    coord_files(c)[0] = file;
+    pthread_mutex_unlock(&l.lock);
+    struct coord_mail m = carry_out(DISK_MANIFEST);
+    assert_int_equal(m.st, ST_OK);
+    assert_int_equal(m.step, step);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/weir_disk_XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3};
+    optim_defaults(OPTIM_SGD, &job.optim);
+    job.optim.total_steps = 100;
+    memset(&l, 0, sizeof l);
+    l.cfg = (struct coordinator_config){.folder = folder, .folder_id = "", .hosts = &servers};
+    l.cfg.keep = 1;
+    l.incarnation = 7;
+    l.state = calloc(1, coord_bytes(2, 2));
+    if (!l.state || chunks_create(model, 1, 4096, &chunks) != ST_OK)
+        return -1;
+    coord_init(l.state, 2, 2);
+    pthread_mutex_init(&l.lock, NULL);
+    clock_cond_init(&l.wake);
+    if (coordinator_disk_create(&l) != ST_OK || coordinator_disk_start(&l) != ST_OK)
+        return -1;
+    struct coord_mail m = carry_out(DISK_EPOCH);
+    first = ps_term(m.epoch, 1);
+    second = ps_term(m.epoch, 2);
+    return m.st != ST_OK;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char path[512];
+    coordinator_disk_destroy(&l);
+    coordinator_plans_free(&l);
+    coord_folders_free(&l.folders);
+    free(l.mail);
+    free(l.state);
+    pthread_cond_destroy(&l.wake);
+    pthread_mutex_destroy(&l.lock);
+    chunks_destroy(chunks);
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        unlink(path);
+    }
+    closedir(d);
+    return rmdir(folder);
+}
+
+static void one_is_kept(void **state)
+{
+    (void)state;
+    put_in_force(first, PLAN_FIRST, "", first);
+    save(first, 5);
+    save(first, 8);
+    assert_true(exists("weir-1.1-8.json") && !exists("weir-1.1-5.json"));
+}
+
+/* A server was lost, and all go back to step 5: while they read that, a manifest of the generation
+ * before comes late. */
+static void what_a_plan_resumes_from_stays_until_it_is_settled(void **state)
+{
+    (void)state;
+    static const char *const marks[] = {"", PLAN_RESTORE_MARK};
+    char name[128];
+    put_in_force(first, PLAN_FIRST, "", first);
+    save(first, 5);
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "weir-1.1-5.json%s", marks[i]);
+        put_in_force(second, PLAN_CHECKPOINT, name, first);
+        save(first, 8 + i);
+        assert_true(exists("weir-1.1-5.json") && exists("weir-1.1-5-0-of-1.safetensors"));
+    }
+    assert_true(exists("weir-1.1-9.json") && !exists("weir-1.1-8.json"));
+    put_in_force(second, PLAN_CHECKPOINT, name, second); /* all have it in memory */
+    save(second, 7);
+    assert_true(exists("weir-1.2-7.json"));
+    assert_false(exists("weir-1.1-9.json") || exists("weir-1.1-5.json") ||
+                 exists("weir-1.1-5-0-of-1.safetensors"));
+}
+
+/* The manifest comes between the FIND and its plan. */
+static void what_was_found_stays_until_it_is_planned(void **state)
+{
+    (void)state;
+    put_in_force(first, PLAN_FIRST, "", first);
+    save(first, 5);
+    assert_int_equal(carry_out(DISK_FIND).st, ST_OK);
+    assert_string_equal(l.disk_name, "weir-1.1-5.json");
+    save(first, 8);
+    assert_true(exists("weir-1.1-5.json") && exists("weir-1.1-5-0-of-1.safetensors"));
+    pthread_mutex_lock(&l.lock);
+    struct ps_restore *found = l.disk_found;
+    l.disk_found = NULL; /* as coordinator_plan_publish does */
+    pthread_mutex_unlock(&l.lock);
+    ps_restore_close(found);
+    put_in_force(second, PLAN_CHECKPOINT, "weir-1.1-5.json", first);
+    save(first, 9);
+    assert_true(exists("weir-1.1-5.json") && !exists("weir-1.1-8.json"));
+}
+
+/* A name without a generation does not tell which one it is: no manifest goes. */
+static void what_is_of_an_earlier_version_stays(void **state)
+{
+    (void)state;
+    put_in_force(7, PLAN_FIRST, "", 7); /* of epoch 0 */
+    save(7, 5);
+    assert_true(exists("weir-5.json"));
+    put_in_force(first, PLAN_FIRST, "", first);
+    put_in_force(second, PLAN_CHECKPOINT, "weir-5.json", first);
+    save(first, 8);
+    assert_true(exists("weir-5.json") && exists("weir-5-0-of-1.safetensors"));
+    assert_true(exists("weir-1.1-8.json"));
+    put_in_force(second, PLAN_CHECKPOINT, "weir-5.json", second);
+    save(second, 9);
+    assert_false(exists("weir-5.json") || exists("weir-1.1-8.json"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(one_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_plan_resumes_from_stays_until_it_is_settled, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_was_found_stays_until_it_is_planned, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_of_an_earlier_version_stays, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
