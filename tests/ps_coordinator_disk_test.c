@@ -238,6 +238,68 @@ static void what_is_of_an_earlier_version_stays(void **state)
     assert_false(exists("weir-5.json") || exists("weir-1.1-8.json"));
 }
 
+/* A link to itself: it cannot be opened, and is there. */
+static void make_unreadable(const char *name)
+{
+    char path[256], away[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(away, sizeof away, "%s/%s.away", folder, name);
+    assert_int_equal(rename(path, away), 0);
+    assert_int_equal(symlink(name, path), 0);
+}
+
+static void make_readable(const char *name)
+{
+    char path[256], away[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(away, sizeof away, "%s/%s.away", folder, name);
+    assert_int_equal(rename(away, path), 0);
+}
+
+static void what_cannot_be_read_now_is_looked_for_again(void **state)
+{
+    (void)state;
+    static const char part[] = "weir-1.1-8-0-of-1.safetensors";
+    put_in_force(first, PLAN_FIRST, "", first);
+    save(first, 8);
+    make_unreadable(part);
+    assert_int_equal(carry_out(DISK_FIND).st, ST_IO);
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, part));
+    assert_null(l.disk_found);
+    /* not every second, a folder of many GB, with a line each time */
+    assert_int_equal(carry_out(DISK_FIND).st, ST_IO);
+    assert_int_equal(capture_lines(), 0);
+    make_readable(part);
+    l.folders.version++; /* or after 10 s */
+    struct coord_mail m = carry_out(DISK_FIND);
+    assert_int_equal(m.st, ST_OK);
+    assert_int_equal(m.step, 8);
+}
+
+/* What a first job can resume from. */
+static void a_search_that_could_not_read_is_made_again(void **state)
+{
+    (void)state;
+    static const char part[] = "weir-1.1-5-0-of-1.safetensors";
+    put_in_force(first, PLAN_FIRST, "", first);
+    save(first, 5);
+    l.plan = NULL;
+    make_unreadable(part);
+    for (int i = 0; i < 3; i++) {
+        if (i == 2)
+            make_readable(part);
+        l.folders.version += i == 2;
+        l.searched = l.folders.version + 1; /* as coordinator_can_restore says */
+        coordinator_disk_search(&l);
+        assert_int_equal(carry_out(DISK_SWEEP).st, ST_OK); /* it comes after it */
+        assert_int_equal(l.searched, i < 2 ? 0 : l.folders.version + 1);
+        assert_int_equal(l.cfg.restore != NULL, i == 2);
+    }
+    assert_int_equal(ps_restore_manifest(l.cfg.restore)->step, 5);
+    ps_restore_close(l.cfg.restore);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +308,10 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(what_was_found_stays_until_it_is_planned, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_of_an_earlier_version_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_read_now_is_looked_for_again, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_search_that_could_not_read_is_made_again, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,8 @@ struct coordinator_disk {
     const char *folder, *restore_path, *address;
     char folder_id[FOLDER_ID_BYTES];
     int keep;
-    uint64_t failed_version; /* folders with which no checkpoint was whole, */
+    enum status failed;      /* no checkpoint was whole, or the newest could not be read, */
+    uint64_t failed_version; /* with these folders, */
     int64_t failed_until_ns; /* which is not looked at again before; 0: none */
     uint64_t incarnation, first_epoch;
     struct ps_lease lease;
@@ -96,18 +97,43 @@ static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
     return st == ST_NOT_FOUND ? ST_IO : st; /* it was there */
 }
 
-/* As find; what was not whole just now is not read again, nor said. */
+static int is_early(const struct coordinator_disk *d, const struct coord_disk_order *o)
+{
+    return o->folders.version == d->failed_version && clock_now_ns() < d->failed_until_ns;
+}
+
+static void note_failure(struct coordinator_disk *d, const struct coord_disk_order *o,
+                         enum status st)
+{
+    int failed = st == ST_CORRUPT || st == ST_IO || st == ST_NOMEM;
+    d->failed = st;
+    d->failed_version = o->folders.version;
+    d->failed_until_ns = failed ? clock_deadline_ns(FAILED_MS) : 0;
+}
+
+/* As find; what could not be used just now is not read again, nor said. */
 static enum status find_again(struct coordinator_disk *d, struct coord_disk_order *o,
                               struct ps_restore **out, const char **mark)
 {
-    if (o->folders.version == d->failed_version && clock_now_ns() < d->failed_until_ns)
-        return ST_CORRUPT;
+    if (is_early(d, o))
+        return d->failed;
     enum status st = find(d, o, out, mark);
     if (st == ST_BUSY)
         LOG_I("the newest checkpoint waits: %s", o->folders.why);
-    d->failed_version = o->folders.version;
-    d->failed_until_ns = st == ST_CORRUPT ? clock_deadline_ns(FAILED_MS) : 0;
+    note_failure(d, o, st);
     return st;
+}
+
+/* A first job that waits orders it once more. */
+static void search_again(struct coordinator_disk *d)
+{
+    pthread_mutex_lock(&d->lock);
+    if (d->l) {
+        pthread_mutex_lock(&d->l->lock);
+        d->l->searched = 0;
+        pthread_mutex_unlock(&d->l->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
 }
 
 /* The newest that is whole takes the place of the one that is not. */
@@ -117,7 +143,13 @@ static void search(struct coordinator_disk *d, struct coord_disk_order *o)
     const char *path = d->restore_path ? d->restore_path : d->folder;
     char name[MANIFEST_NAME_BYTES];
     struct ps_restore *found = NULL;
-    if (ps_restore_find_with(path, &elsewhere, &found) != ST_OK)
+    int early = is_early(d, o);
+    enum status st = early ? d->failed : ps_restore_find_with(path, &elsewhere, &found);
+    if (!early)
+        note_failure(d, o, st);
+    if (st == ST_IO || st == ST_NOMEM)
+        search_again(d);
+    if (st != ST_OK)
         return;
     const struct ps_manifest *m = ps_restore_manifest(found);
     ps_manifest_name((struct ps_checkpoint_id){m->generation, m->step}, name);

@@ -210,6 +210,60 @@ class Checkpoint(harness.Test):
         self.assertRegex(ps.output(), "weir-7.json: not restored: it is torn")
         self.assertIn("none of its checkpoints is whole", ps.output())
 
+    def make_unreadable(self, step):
+        """A link to itself in the place of a server's file: it is there, and cannot be opened."""
+        path, = glob.glob(os.path.join(self.folder(), "weir-*-%d-0-of-*.safetensors" % step))
+        os.rename(path, path + ".away")
+        os.symlink(os.path.basename(path), path)
+        return path
+
+    def test_cannot_be_read_now(self):
+        """At its start ps 0 ends with one line, and goes on from nothing older by itself."""
+        want = self.undisturbed()
+        job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job.start(self.ps_flags("--save_steps=8"))
+        job.ps[0].wait_line("checkpoint at step 16")
+        self.stop_all(job, signal.SIGKILL, -signal.SIGKILL)
+        newest = self.manifests()[-1]
+        before = self.manifests()
+        path = self.make_unreadable(newest)
+        job = self.job()
+        ps = job.start_ps(0, *self.ps_flags(), wait=False)
+        ps.wait(20, 138)
+        self.assertRegex(ps.output(), r"-%d.json: cannot be read now: %s cannot be opened: Too "
+                         "many levels of symbolic links; no older checkpoint is taken for that"
+                         % (newest, os.path.basename(path)))
+        self.assertEqual(ps.output().count("cannot be read now"), 1)
+        self.assertEqual(self.manifests(), before)
+        os.unlink(path)  # as the line says: it is gone for good
+        job, summaries = self.go_on(1)
+        self.assertIn("trying the one before", job.ps[0].output())
+        self.assertIn("found a checkpoint at step %d" % before[-2], job.ps[0].output())
+        self.assertEqual(summaries[0]["parameters_sha256"], want)
+
+    def test_cannot_be_read_while_a_server_is_lost(self):
+        """Training waits for the newest checkpoint, and goes on from it when it can be read."""
+        flags = [f.replace("train_steps=40", "train_steps=60") for f in FLAGS]
+        want = self.undisturbed(n_ps=2, flags=flags)
+        job = self.job(n_ps=2, model="small", flags=[*flags, "--fault_push_delay_ms=12"])
+        job.start(self.ps_flags())
+        for n in range(1, 3):
+            job.workers[0].wait_line("training step %d done" % (8 * n))
+            with harness.paused(job.workers[1]):  # nor does training stand where the last one was
+                job.ps[0].popen.send_signal(signal.SIGUSR1)
+                harness.until(lambda: len(self.manifests()) == n, "a checkpoint")
+                if n == 1:
+                    continue
+                newest = self.manifests()[-1]
+                path = self.make_unreadable(newest)
+                job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.start_ps(1, *self.ps_flags())
+                job.ps[0].wait_line("cannot be read now: %s " % os.path.basename(path))
+                os.rename(path + ".away", path)
+        for summary in job.finish(120):
+            self.assertEqual(summary["parameters_sha256"], want)
+        self.assertRegex(job.ps[0].output(), "goes back to the checkpoint at step %d" % newest)
+
     def test_folder_that_cannot_be_written(self):
         """A file stands where the server's file should: a line, and training goes on."""
         want = self.undisturbed(model="softmax")
