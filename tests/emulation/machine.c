@@ -3,6 +3,7 @@
 #include "tests/emulation/runtime.h"
 #include "tests/fake_driver/usage.h"
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,18 +14,23 @@ enum { N_DEVICES = 2 };
 static const size_t device_bytes = (size_t)128 << 20;
 static size_t own_bytes[EMULATION_MAX_DEVICES]; /* without the fake driver */
 
+static const struct fake_state *(*fake_look)(int device, int *card);
+
+/* Once: each launch asks, and ThreadSanitizer reads the map of the memory again after a dlopen().
+ */
+static void fake_find(void)
+{
+    void *so = getenv("WEIR_FAKE_GPUS") ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;
+    void *f = so != NULL ? dlsym(so, "fake_cuda_card") : NULL;
+    memcpy(&fake_look, &f, sizeof fake_look);
+}
+
 /* The card behind CUDA's number; its place in the state in *card. NULL: there is no fake driver. */
 static const struct fake_state *fake_card(int device, int *card)
 {
-    void *so = getenv("WEIR_FAKE_GPUS") ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;
-    const struct fake_state *(*look)(int, int *);
-    if (so == NULL)
-        return NULL;
-    void *f = dlsym(so, "fake_cuda_card"); /* stays loaded: the state is in there */
-    if (f == NULL)
-        return NULL;
-    memcpy(&look, &f, sizeof look);
-    return look(device, card);
+    static pthread_once_t found = PTHREAD_ONCE_INIT;
+    pthread_once(&found, fake_find);
+    return fake_look != NULL ? fake_look(device, card) : NULL;
 }
 
 static const struct fake_gpu *fake_gpu_of(int device)
