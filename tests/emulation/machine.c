@@ -16,8 +16,7 @@ static size_t own_bytes[EMULATION_MAX_DEVICES]; /* without the fake driver */
 
 static const struct fake_state *(*fake_look)(int device, int *card);
 
-/* Once: each launch asks, and ThreadSanitizer reads the map of the memory again after a dlopen().
- */
+/* Once: each launch asks, and ThreadSanitizer reads the map of memory after a dlopen(). */
 static void fake_find(void)
 {
     void *so = getenv("WEIR_FAKE_GPUS") ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;

@@ -96,7 +96,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     void *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (at == NULL)
         return cudaErrorMemoryAllocation;
-    memset(at, 0xff, bytes); /* NaN */
+    emulation_fill_nan(at, bytes);
     block_add(at, bytes, DEVICE);
     *out = at;
     return cudaSuccess;

@@ -31,6 +31,8 @@ void emulation_run_before(struct CUstream_st *stream, uint64_t number);
 int emulation_stream_device(const struct CUstream_st *stream);
 /* Ends the program unless [at, at + bytes) is device memory. */
 void emulation_check_device(const char *what, const void *at, size_t bytes);
+/* Of memory that nobody else has: at is a multiple of 8. */
+void emulation_fill_nan(void *at, size_t bytes);
 /* 1: products on the current device shall come out wrong. */
 int emulation_current_is_wrong(void);
 /* Ends the program with a message. */
