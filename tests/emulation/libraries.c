@@ -362,23 +362,35 @@ static void conv_check_algo(const struct conv *v, int algo, void *work, size_t b
     emulation_check_device("workspace", work, algo_bytes(algo, v->y));
 }
 
-/* Calls f for all (output, input, weight) that meet. */
-static void conv_walk(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void *ctx)
+/* Of the output at (oy, ox), number y of all: calls f for all inputs and weights that it meets, of
+ * which the first are x and w. */
+static inline __attribute__((always_inline)) void
+conv_walk_cell(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void *ctx,
+               const int at[2], size_t y, size_t x, size_t w)
 {
-    const int *x = v->x->d, *y = v->y->d, *w = v->w->d;
-    for (int n = 0; n < y[0]; n++)
-        for (int o = 0; o < y[1]; o++)
-            for (int at = 0; at < y[2] * y[3]; at++)
-                for (int k = 0; k < w[1] * w[2] * w[3]; k++) {
-                    int c = k / (w[2] * w[3]), ky = k / w[3] % w[2], kx = k % w[3];
-                    int iy = at / y[3] * v->c->stride[0] + ky - v->c->pad[0];
-                    int ix = at % y[3] * v->c->stride[1] + kx - v->c->pad[1];
-                    if (iy < 0 || iy >= x[2] || ix < 0 || ix >= x[3])
-                        continue;
-                    f(ctx, (size_t)((n * y[1] + o) * y[2] * y[3] + at),
-                      (size_t)(((n * x[1] + c) * x[2] + iy) * x[3] + ix),
-                      (size_t)(o * w[1] * w[2] * w[3] + k));
-                }
+    const int *in = v->x->d, *filter = v->w->d;
+    int first_y = at[0] * v->c->stride[0] - v->c->pad[0];
+    int first_x = at[1] * v->c->stride[1] - v->c->pad[1];
+    for (int c = 0; c < filter[1]; c++)
+        for (int iy = first_y; iy < first_y + filter[2]; iy++)
+            for (int ix = first_x; ix < first_x + filter[3]; ix++, w++)
+                if (iy >= 0 && iy < in[2] && ix >= 0 && ix < in[3])
+                    f(ctx, y, x + (size_t)((c * in[2] + iy) * in[3] + ix), w);
+}
+
+/* Calls f for all (output, input, weight) that meet. */
+static inline __attribute__((always_inline)) void
+conv_walk(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void *ctx)
+{
+    const int *out = v->y->d;
+    size_t sample = elems(v->x->d) / (size_t)v->x->d[0], y = 0;
+    size_t filter = elems(v->w->d) / (size_t)v->w->d[0];
+    for (int n = 0; n < out[0]; n++)
+        for (int o = 0; o < out[1]; o++)
+            for (int oy = 0; oy < out[2]; oy++)
+                for (int ox = 0; ox < out[3]; ox++)
+                    conv_walk_cell(v, f, ctx, (int[]){oy, ox}, y++, (size_t)n * sample,
+                                   (size_t)o * filter);
 }
 
 struct conv_sums {
@@ -431,7 +443,12 @@ static void conv_run(const void *args)
         emulation_fail("no memory");
     c.s.type = c.v.x->type;
     c.s.bits = c.v.c->math != CUDNN_FMA_MATH ? TF32_BITS : ALL_BITS;
-    conv_walk(&c.v, c.f, &c.s);
+    if (c.f == add_y)
+        conv_walk(&c.v, add_y, &c.s);
+    else if (c.f == add_dw)
+        conv_walk(&c.v, add_dw, &c.s);
+    else
+        conv_walk(&c.v, add_dx, &c.s);
     double sound = soundness();
     for (size_t k = 0; k < c.n; k++)
         value_set(c.out, c.s.type, k, (float)(c.s.sum[k] * sound));
