@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Chunks that move over a link that is much too slow: their server says how far it is, nobody takes
 it for lost, and a command ends it."""
-# label: net waits
+# label: net waits long
 import os
 import unittest
 
