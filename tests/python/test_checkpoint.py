@@ -100,10 +100,10 @@ class Checkpoint(harness.Test):
         want = self.undisturbed()
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
-        job.ps[0].wait_line("checkpoint at step 16")
+        job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         for process in job.ps + job.workers:
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
-        newest = self.manifests()[-1]
+        before, newest = self.manifests()[-2:]
         self.assertGreaterEqual(newest, 16)
         path = ckpt_folder.path(self.folder(), newest, "-1-of-2.safetensors")
         with open(path, "r+b") as f:
@@ -113,7 +113,7 @@ class Checkpoint(harness.Test):
             f.write(bytes([byte ^ 4]))
         job, summaries = self.go_on(2)
         self.assertEqual(summaries[0]["parameters_sha256"], want)
-        self.assertEqual(summaries[0]["local_steps"], 40 - newest + 8)
+        self.assertEqual(summaries[0]["local_steps"], 40 - before)
         self.assertRegex(job.ps[0].output(),
                          r"weir-\S*%d.json: not restored: weir-\S*%d-1-of-2.safetensors .*does not "
                          r"match its checksum; trying the one before" % (newest, newest))
@@ -156,7 +156,7 @@ class Checkpoint(harness.Test):
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, *ENDLESS])
         flags = self.ps_flags("--save_steps=8", "--keep_checkpoint_max=2")
         job.start(flags)
-        job.ps[0].wait_line("checkpoint at step 16: ")
+        job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         for i in range(2):
             job.ps[i].stop(signal.SIGKILL, status=-signal.SIGKILL)
             job.start_ps(i, *flags)

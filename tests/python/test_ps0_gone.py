@@ -37,7 +37,7 @@ class Ps0Gone(harness.Test):
         """A job of two servers and two workers that has a checkpoint, and whose ps 0 is gone."""
         job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)
         job.start(self.ckpt())
-        job.ps[0].wait_line("checkpoint at step 16: ")
+        job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
         return job
 
@@ -134,7 +134,7 @@ class Ps0Gone(harness.Test):
             job.start_worker(i)
         job.test = namespaces.Placed(self, net.hosts[0])
         job.start_ps(0, *self.ckpt())
-        job.ps[0].wait_line("checkpoint at step 16: ")
+        job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         net.link(0, False)
         job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
         net.hosts[2].ip("address add %s/24 dev up0" % net.address(0))
