@@ -53,7 +53,7 @@ class Follower:
             if until(reply):
                 return reply
             if reply.HasField("plan"):
-                self.request.generation = reply.plan.generation
+                self.request.generation, self.request.ps0 = reply.plan.generation, reply.plan.ps0
             if reply.stop.number:
                 self.request.stand.stop = reply.stop.number
                 self.request.stand.reached = True
