@@ -475,8 +475,13 @@ static int serve(struct cluster *c, struct app *app)
         .done = on_done,
         .ctx = app,
     };
-    TRY(make_node(c, app));
     TRY(ps_service_create(&cfg, &service));
+    const struct net_server_config net = {.addr = c->address,
+                                          .n_threads = n_threads(),
+                                          .handler = ps_service_handler(service),
+                                          .pause = {wait_for_signal, app}};
+    TRY(net_server_bind(&net, &server)); /* the last user of the port is gone from here on: */
+    TRY(make_node(c, app));              /* what it wrote into the folder is there */
     TRY(node_start(app->node, service));
     const struct ps_status_config told = {.service = service,
                                           .node = app->node,
@@ -485,12 +490,8 @@ static int serve(struct cluster *c, struct app *app)
                                           .folder = opt_checkpoint_dir,
                                           .self = c->self};
     TRY(ps_status_create(&told, &status));
-    struct net_server_config net = {.addr = c->address,
-                                    .n_threads = n_threads(),
-                                    .handler = ps_service_handler(service),
-                                    .people = ps_status_people(status),
-                                    .pause = {wait_for_signal, app}};
-    TRY(net_server_create(&net, &server));
+    const struct net_server_people people = ps_status_people(status);
+    net_server_start(server, &people);
     TRY(node_serve(app->node));
     exit_code = run_server(app, service, server, c->address);
 done:

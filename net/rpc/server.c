@@ -190,7 +190,7 @@ static grpc_server *make_server(grpc_resource_quota *quota)
     return grpc_server_create(&list, NULL);
 }
 
-enum status net_server_create(const struct net_server_config *cfg, struct net_server **out)
+enum status net_server_bind(const struct net_server_config *cfg, struct net_server **out)
 {
     enum status st = net_listen_check(cfg->addr);
     if (st != ST_OK)
@@ -214,15 +214,32 @@ enum status net_server_create(const struct net_server_config *cfg, struct net_se
     s->server = make_server(s->quota);
     grpc_server_register_completion_queue(s->server, net_pollers_queue(s->pollers), NULL);
     TRY(net_listen(s->server, cfg->addr, &cfg->pause, &s->port));
-    grpc_server_start(s->server);
-    s->started = 1;
-    for (int i = 0; i < SERVER_SLOTS; i++)
-        arm_slot(s);
     *out = s;
 done:
     if (st != ST_OK)
         net_server_destroy(s);
     return st;
+}
+
+void net_server_start(struct net_server *s, const struct net_server_people *people)
+{
+    if (people)
+        s->people = *people;
+    grpc_server_start(s->server);
+    s->started = 1;
+    for (int i = 0; i < SERVER_SLOTS; i++)
+        arm_slot(s);
+}
+
+enum status net_server_create(const struct net_server_config *cfg, struct net_server **out)
+{
+    struct net_server *s = NULL;
+    enum status st = net_server_bind(cfg, &s);
+    if (st != ST_OK)
+        return st;
+    net_server_start(s, NULL);
+    *out = s;
+    return ST_OK;
 }
 
 int net_server_port(const struct net_server *s)

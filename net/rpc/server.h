@@ -72,6 +72,11 @@ struct net_server_config {
     int max_guests; /* calls of whom nobody here knows (unauthenticated_calls.h); 0: 128 */
 };
 
+/* The port is this server's, and nobody is heard before the start. */
+enum status net_server_bind(const struct net_server_config *cfg, struct net_server **out);
+/* Once. people: instead of the config's; NULL: those. */
+void net_server_start(struct net_server *s, const struct net_server_people *people);
+/* Both. */
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);
 int net_server_port(const struct net_server *s); /* the bound port, also if addr asked for 0 */
 /* Refuses new calls, lets queued answers go out for at most grace_ms, then ends every call. */

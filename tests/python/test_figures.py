@@ -41,8 +41,8 @@ class Figures(harness.Test):
             os.path.join(harness.BIN, "ps"), "--join", "--ps_hosts=" + job.ps_hosts[0],
             "--address=" + address], ready=True)
         joined.wait_ready()
-        job.gate.open()
         step = int(job.ps[0].wait_line(r"ps:1 .* joins at step (\d+)").group(1))
+        job.gate.open()
         job.finish()
         joined.wait(60)
         joined.wait_line(r" %d steps in [0-9.]+ s, from step %d to 60; " % (60 - step, step))
