@@ -48,6 +48,23 @@ class Listen(harness.Test):
         job.start_worker()
         job.finish()
 
+    def test_what_the_last_one_wrote(self):
+        """The one that has the port is told to end, and writes a last checkpoint: that is what the
+        next one goes on from, though it was started before."""
+        job = self.job(n_workers=1, model="small", flags=[*FLAGS, "--train_steps=400",
+                                                          "--fault_push_delay_ms=5"])
+        flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=1000"]
+        old = job.start_ps(0, *flags)
+        job.start_worker().wait_line("training step 3 done")
+        with harness.paused(old):
+            new = job.start_ps(0, *flags, wait=False)
+            new.wait_line(WAITS)
+        old.stop()
+        step = old.wait_line("checkpoint at step ([0-9]+): ").group(1)
+        new.wait_line("goes on from step %s," % step)
+        job.finish(120)
+        self.assertNotIn("going back", job.workers[0].output())
+
     def marks(self, folder):
         """Who has claimed the folder of checkpoints, and who is up with it."""
         return sorted(n for n in os.listdir(folder) if re.match("lease-|up-", n))
@@ -68,7 +85,7 @@ class Listen(harness.Test):
         flags = ["--checkpoint_dir=" + folder, "--save_steps=6"]
         job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(flags)
-        job.ps[0].wait_line("checkpoint at step 6: ")
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
         first, before = list(job.ps), self.marks(folder)
         self.assertEqual(len(before), 3, before)  # a lease, and two that are up
         with harness.paused(*job.workers):  # the job lasts until the second ones have ended
