@@ -202,7 +202,7 @@ static void on_over(void *ctx)
 static void on_fenced(void *ctx)
 {
     struct node *s = ctx;
-    LOG_E("another ps:0 has taken over%s%s: this process ends, and changes nothing there",
+    LOG_E("another ps:0 has taken over%s%s: this process ends, and changes nothing",
           s->cfg.folder ? " " : "", s->cfg.folder ? s->cfg.folder : "");
     s->cfg.refused(s->cfg.ctx);
 }

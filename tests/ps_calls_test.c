@@ -79,6 +79,7 @@ static uint64_t ask(struct rig *r, uint64_t incarnation, uint64_t seen, uint64_t
                                      .n_servers = 2,
                                      .incarnation = incarnation,
                                      .generation = generation,
+                                     .ps0 = generation ? 5 : 0, /* of another life */
                                      .address = "h:2",
                                      .seen = seen,
                                      .lowest = -1,

@@ -3,6 +3,7 @@
  * stays until all servers have it; one that cannot be read now is told as that. The coordinator's
  * state is put together by hand, its mailbox is read here. */
 #include "base/clock.h"
+#include "ps/checkpoint/folder.h"
 #include "ps/coordinator/coordinator_impl.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "ps/coordinator/plan_applier.h"
@@ -21,7 +22,7 @@ enum { N_ELEMS = 8, DEADLINE_MS = 60000 };
 static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}};
 static char *addrs[] = {"127.0.0.1:1"};
 static const struct hosts servers = {1, addrs};
-static char folder[64];
+static char folder[64], folder_id[FOLDER_ID_BYTES];
 static struct coordinator l;
 static struct chunks *chunks;
 static struct net_job job;
@@ -131,7 +132,10 @@ static int setup(void **state)
     optim_defaults(OPTIM_SGD, &job.optim);
     job.optim.total_steps = 100;
     memset(&l, 0, sizeof l);
-    l.cfg = (struct coordinator_config){.folder = folder, .folder_id = "", .hosts = &servers};
+    if (ps_folder_id(folder, folder_id) != ST_OK)
+        return -1;
+    l.cfg =
+        (struct coordinator_config){.folder = folder, .folder_id = folder_id, .hosts = &servers};
     l.cfg.keep = 1;
     l.incarnation = 7;
     l.state = calloc(1, coord_bytes(2, 2));
@@ -277,6 +281,26 @@ static void what_cannot_be_read_now_is_looked_for_again(void **state)
     assert_int_equal(m.step, 8);
 }
 
+/* What is seen in a folder that is not the one that it was says nothing of what was kept: nobody
+ * begins anew because of that. */
+static void a_folder_that_is_not_mounted(void **state)
+{
+    (void)state;
+    char aside[80];
+    put_in_force(first, PLAN_FIRST, "", first);
+    save(first, 8);
+    snprintf(aside, sizeof aside, "%s-aside", folder);
+    assert_int_equal(rename(folder, aside), 0);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(carry_out(DISK_FIND).st, ST_IO);
+    assert_non_null(
+        strstr(capture_text, "training waits for the checkpoints that were kept there"));
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(rename(aside, folder), 0);
+    l.folders.version++;
+    assert_int_equal(carry_out(DISK_FIND).step, 8);
+}
+
 /* What a first job can resume from. */
 static void a_search_that_could_not_read_is_made_again(void **state)
 {
@@ -304,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_folder_that_is_not_mounted, setup, teardown),
         cmocka_unit_test_setup_teardown(what_a_plan_resumes_from_stays_until_it_is_settled, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_was_found_stays_until_it_is_planned, setup, teardown),

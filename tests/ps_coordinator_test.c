@@ -478,8 +478,11 @@ static void test_a_worker_of_another_ps0(void **state)
     let_pass(&r, 3000);
     r.claim = term_of(TERM_MAX_EPOCH, 1);
     let_pass(&r, 3000);
+    assert_int_equal(r.lines[LINE_WORKER_CLAIM], 1);
+    r.claim = term_of(1 << 20, 1); /* so often nobody starts it again */
+    let_pass(&r, 3000);
+    assert_int_equal(r.lines[LINE_WORKER_CLAIM], 2);
     assert_int_equal(r.n_plans, 2);
-    assert_true(r.lines[LINE_WORKER_CLAIM] > 0);
     free(r.c);
 }
 
@@ -494,6 +497,11 @@ static void test_a_claim_is_recorded_first(void **state)
     let_pass(&r, 3000);
     assert_int_equal(r.epoch, 5);
     assert_int_equal(r.n_plans, 1);
+    a_server_joins(&r); /* who obeys this ps 0 goes on meanwhile, with its checkpoints */
+    assert_int_equal(r.generation, term_of(1, 2));
+    ask(&r);
+    let_pass(&r, 1000);
+    assert_int_equal(coord_last_step(r.c), 3);
     disk_ends(&r, r.epoch_op, ST_OK, -1, 5);
     rises_above(&r, 4);
     assert_false(r.fenced);

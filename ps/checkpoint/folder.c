@@ -288,11 +288,13 @@ enum status ps_folder_still_owner(const char *folder, const struct ps_lease *min
             return st;
         TRY(look(folder, mine->epoch, &seen));
     }
-    if (!seen.mine || seen.lease > mine->epoch)
+    if (seen.lease < mine->epoch)
         return refuse(folder, seen.lease, mine);
-    TRY(read_lease(folder, mine->epoch, &there));
-    if (there.address[0] && there.incarnation != mine->incarnation)
-        return refuse(folder, mine->epoch, mine);
+    TRY(read_lease(folder, seen.lease, &there));
+    int is_mine = there.address[0] && there.incarnation == mine->incarnation;
+    int is_damaged = !there.address[0] && seen.mine && seen.lease == mine->epoch;
+    if (!is_mine && !is_damaged) /* mine: or a later claim of mine, whose tidying failed */
+        return refuse(folder, seen.lease, mine);
 done:
     return st == ST_NOT_FOUND ? ST_IO : st; /* it went away after the look */
 }

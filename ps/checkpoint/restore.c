@@ -211,7 +211,7 @@ static enum status read_manifest(struct ps_restore *r, char why[MANIFEST_WHY_BYT
 static enum status open_files(struct ps_restore *r, const struct ps_restore_query *q,
                               int *n_elsewhere, char why[MANIFEST_WHY_BYTES])
 {
-    char file[MANIFEST_NAME_BYTES];
+    char file[MANIFEST_NAME_BYTES], unread[MANIFEST_WHY_BYTES] = "";
     const struct ps_manifest *m = r->m;
     enum status st = ST_OK, busy = ST_OK;
     *n_elsewhere = 0;
@@ -221,6 +221,10 @@ static enum status open_files(struct ps_restore *r, const struct ps_restore_quer
         st = open_file(r, i, file, q->whole, why);
         if (st == ST_NOT_FOUND && (!m->folder || !m->folder[i][0]))
             return ST_CORRUPT;
+        if (st == ST_IO) { /* another file may be damaged for good, or missing */
+            snprintf(unread, sizeof unread, "%s", why);
+            continue;
+        }
         if (st != ST_NOT_FOUND) {
             TRY(st);
             continue;
@@ -228,11 +232,13 @@ static enum status open_files(struct ps_restore *r, const struct ps_restore_quer
         ++*n_elsewhere;
         st = q->elsewhere ? q->elsewhere->has(q->elsewhere->ctx, m, i, why) : ST_OK;
         if (st == ST_BUSY)
-            busy = st; /* another file may be missing for good */
+            busy = st; /* likewise */
         else if (st != ST_OK)
             return ST_CORRUPT;
     }
-    st = busy;
+    st = unread[0] ? ST_IO : busy;
+    if (unread[0])
+        snprintf(why, MANIFEST_WHY_BYTES, "%s", unread);
 done:
     return st;
 }

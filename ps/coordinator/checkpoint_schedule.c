@@ -349,7 +349,7 @@ static void sweep(struct coord *c, struct coord_out *out)
     int n = 0;
     for (int i = 0; i < c->n_slots; i++)
         n += coord_servers(c)[i].order == k->order && coord_servers(c)[i].phase == CONTROL_WRITTEN;
-    if (!k->unmade || k->op || n <= k->n_swept || c->epoch != c->recorded || c->fenced)
+    if (!k->unmade || k->op || n <= k->n_swept || !c->recorded || c->fenced)
         return;
     k->n_swept = n;
     k->op_since = c->awake;

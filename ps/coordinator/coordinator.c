@@ -80,12 +80,14 @@ void coord_due(const struct coord *c, struct coord_out *out, int64_t awake)
         out->wake_ns = c->now + in;
 }
 
-void coord_raise_epoch(struct coord *c, uint64_t other)
+int coord_claim(struct coord *c, uint64_t claim)
 {
-    if (other < c->epoch)
-        return;
-    c->epoch = other + 1;
-    c->n = 0;
+    uint64_t other = term_epoch(claim);
+    if (!term_is_possible(claim) || other > c->epoch + MOST_EPOCHS)
+        return 0;
+    if (claim && other >= c->epoch)
+        c->epoch = other + 1;
+    return 1;
 }
 
 void coord_fence(struct coord *c, struct coord_out *out)
@@ -97,10 +99,10 @@ void coord_fence(struct coord *c, struct coord_out *out)
 
 static void note_claim(struct coord *c, uint64_t claim, struct coord_out *out)
 {
-    if (!term_is_possible(claim))
-        coord_say(out, &(struct coord_line){LINE_WORKER_CLAIM, -1, -1, {(int64_t)claim, 0, 0}});
-    else if (claim)
-        coord_raise_epoch(c, term_epoch(claim));
+    if (coord_claim(c, claim) || claim == c->ignored)
+        return;
+    c->ignored = claim;
+    coord_say(out, &(struct coord_line){LINE_WORKER_CLAIM, -1, -1, {(int64_t)claim, 0, 0}});
 }
 
 static void start(struct coord *c, const struct coord_start *s)
@@ -131,13 +133,15 @@ static void start(struct coord *c, const struct coord_start *s)
 static void recorded(struct coord *c, const struct coord_event *e, struct coord_out *out)
 {
     c->epoch_op = 0;
-    c->failed = e->st;
+    c->epoch_failed = e->st;
+    c->epoch_at = e->st == ST_OK ? 0 : c->awake + RECORD_MS * MS;
     if (e->st == ST_REFUSED)
         coord_fence(c, out);
-    if (e->st == ST_OK)
-        c->recorded = e->disk.epoch;
-    else
-        c->not_before = c->awake + RECORD_MS * MS;
+    if (e->st != ST_OK)
+        return;
+    c->recorded = e->disk.epoch;
+    c->n = 0;
+    c->number++;
     if (c->epoch <
         c->recorded) /* a claim that came meanwhile may be above: that is recorded next */
         c->epoch = c->recorded;
@@ -160,12 +164,15 @@ static void record_epoch(struct coord *c, struct coord_out *out)
 {
     if (c->epoch == c->recorded || c->epoch_op)
         return;
-    if (!c->has_folder)
+    if (!c->has_folder) {
         c->recorded = c->epoch;
-    else if (c->awake >= c->not_before)
+        c->n = 0;
+        c->number++;
+    } else if (c->awake >= c->epoch_at) {
         coord_order_disk(c, out, DISK_EPOCH, &c->epoch_op);
-    else
-        coord_due(c, out, c->not_before);
+    } else {
+        coord_due(c, out, c->epoch_at);
+    }
 }
 
 /* This process was started anew after a job's last step, and no worker comes to it any more. */

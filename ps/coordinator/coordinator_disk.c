@@ -90,6 +90,12 @@ static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
         *out = NULL;
         st = ST_NOT_FOUND;
     }
+    if (st == ST_NOT_FOUND && d->folder_id[0] && ps_folder_is(d->folder, d->folder_id) != ST_OK) {
+        LOG_E("%s: training waits for the checkpoints that were kept there: mount it, or, if they "
+              "are lost, start ps:0 again, which begins anew",
+              d->folder);
+        return ST_IO;
+    }
     if (!d->restore_path || (st != ST_NOT_FOUND && st != ST_CORRUPT))
         return st;
     *mark = PLAN_RESTORE_MARK;
@@ -105,7 +111,7 @@ static int is_early(const struct coordinator_disk *d, const struct coord_disk_or
 static void note_failure(struct coordinator_disk *d, const struct coord_disk_order *o,
                          enum status st)
 {
-    int failed = st == ST_CORRUPT || st == ST_IO || st == ST_NOMEM;
+    int failed = st != ST_OK && st != ST_NOT_FOUND && st != ST_BUSY;
     d->failed = st;
     d->failed_version = o->folders.version;
     d->failed_until_ns = failed ? clock_deadline_ns(FAILED_MS) : 0;

@@ -33,8 +33,9 @@ static inline unsigned char *coord_bits(const struct coord *c, size_t table, int
 int coord_act(struct coord_out *out, const struct coord_action *a); /* 0: no room */
 void coord_say(struct coord_out *out, const struct coord_line *line);
 void coord_order_disk(struct coord *c, struct coord_out *out, enum coord_disk disk, uint32_t *op);
-/* Somebody knows of this epoch of another ps 0: what is decided from now on is of a higher one. */
-void coord_raise_epoch(struct coord *c, uint64_t other);
+/* Somebody knows of this term of another ps 0: as soon as a higher epoch is recorded, plans are of
+ * that. 0: it is not believed. */
+int coord_claim(struct coord *c, uint64_t claim);
 /* Another ps 0 has taken this one's place. */
 void coord_fence(struct coord *c, struct coord_out *out);
 /* A step is wanted when the awake clock shows this. */

@@ -72,9 +72,9 @@ static void server_text(const struct text *t)
                  from, TERM_ARG((uint64_t)l->arg[2]));
     else
         snprintf(t->at, t->bytes,
-                 "%s claims to be in generation %" PRIu64 ", which no job gets to: ignored",
+                 "%s claims to be in generation " TERM_FMT ", which no job gets to: ignored",
                  l->id == LINE_WORKER_CLAIM ? "a worker" : coord_server_address(t->c, l->server),
-                 (uint64_t)l->arg[0]);
+                 TERM_ARG((uint64_t)l->arg[0]));
 }
 
 static void no_last_text(const struct text *t)
@@ -160,6 +160,12 @@ static void wait_start_text(const struct text *t)
                  "training waits until this start can be recorded in %s (%s): make room there, or "
                  "make it writable",
                  t->folder, l->arg[0] ? why : "under way");
+        break;
+    case WAIT_RAISE:
+        snprintf(t->at, t->bytes,
+                 "who comes from another ps:0 waits until a higher epoch can be recorded in %s "
+                 "(%s): make room there, or make it writable",
+                 t->folder, why);
         break;
     case WAIT_SERVER_CALLS:
         snprintf(t->at, t->bytes, "%s has not called it yet", t->server);

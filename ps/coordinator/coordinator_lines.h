@@ -30,6 +30,7 @@
     X(LINE_CHECKPOINT_DISK, 'W')                                                                   \
     X(LINE_CHECKPOINT_NO_LAST, 'W')                                                                \
     X(WAIT_EPOCH, 'W')                                                                             \
+    X(WAIT_RAISE, 'W')                                                                             \
     X(WAIT_SERVER_CALLS, 'W')                                                                      \
     X(WAIT_STOP, 'W')                                                                              \
     X(WAIT_LEAVER, 'W')                                                                            \

@@ -200,7 +200,7 @@ static void fill_job(struct coordinator *l, const struct net_join *full)
     l->job.lockstep = job_in_lockstep(&full->job);
     l->job.from_checkpoint = m != NULL;
     l->job.lives_on = full->generation > 0;
-    l->job.claim = full->ps0 != l->incarnation ? full->generation : 0;
+    l->job.claim = full->ps0 && full->ps0 != l->incarnation ? full->generation : 0;
     l->job.n_members = as_then ? m->progress.n_members : full->job.n_workers;
     l->job.member = as_then ? m->progress.member : NULL;
     l->has_job = 1;

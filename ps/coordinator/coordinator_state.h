@@ -30,6 +30,7 @@ struct coord_server_state {
     int held_number;      /* in the settled generation */
     uint64_t held;        /* incarnation with its share of the settled generation; 0: none */
     uint64_t generation;  /* of ours, that it is in; 0: none */
+    uint64_t claim;       /* term of another ps 0's that it knows of; 0: none */
     int obeyed;           /* it has heard an answer of ours, and obeyed it */
     uint64_t call, seen;  /* its call that waits, 0: none; number of the last reply it has */
     uint64_t serial;      /* of its last request */
@@ -97,7 +98,8 @@ struct coord {
      * a checkpoint's files; by slot and index a bit: the server misses the worker, has heard it. */
     size_t servers_at, workers_at, members_at, numbers_at, files_at, missing_at, heard_at, bytes;
     int started, has_folder, all_steps_before, save_by_steps;
-    uint64_t incarnation, epoch, recorded, n; /* epoch recorded; n: of the last plan */
+    uint64_t incarnation, epoch, recorded; /* epoch: that is to be; recorded: that plans have */
+    uint64_t n, ignored;                   /* of the last plan; the last claim not believed */
     int64_t save_steps, save_ms, worker_timeout_ms, done_ms;
     int min_workers;
 
@@ -111,8 +113,8 @@ struct coord {
     enum coord_pending pending;
     uint32_t op, epoch_op; /* of what is pending; DISK_EPOCH under way, 0: none */
     int64_t pending_since;
-    enum status failed; /* why the last find, plan or epoch came to nothing; ST_OK */
-    int64_t not_before; /* awake: the next try */
+    enum status failed, epoch_failed; /* why the last find or plan, or epoch, came to nothing */
+    int64_t not_before, epoch_at;     /* awake: the next try */
 
     int64_t train_steps, first_step; /* of the job */
     int lockstep, lives_on;

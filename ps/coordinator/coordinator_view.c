@@ -40,7 +40,7 @@ int coord_fill_reply(const struct coord *c, int server, struct net_control_reply
     *out = (struct net_control_reply){
         .number = c->number,
         .incarnation = c->incarnation,
-        .epoch = c->epoch,
+        .epoch = c->recorded,
         .generation = c->generation,
         .order = c->ckpt.order,
         .step = -1,
@@ -189,8 +189,8 @@ int coord_waits_for(const struct coord *c, struct coord_line *out)
 {
     if (c->finished)
         return 0;
-    if (c->epoch != c->recorded)
-        return say(out, WAIT_EPOCH, -1, c->failed, 0);
+    if (!c->recorded)
+        return say(out, WAIT_EPOCH, -1, c->epoch_failed, 0);
     if (c->pending == PENDING_FIND)
         return say(out, WAIT_FIND, -1, (c->awake - c->pending_since) / (1000 * MS), 0);
     if (c->pending == PENDING_PLAN)
@@ -219,6 +219,8 @@ int coord_waits_for(const struct coord *c, struct coord_line *out)
                    (c->awake - coord_servers(c)[silent].heard) / (1000 * MS));
     if (c->phase == PHASE_RUNNING && unreached(c) >= 0)
         return say(out, WAIT_REACH, unreached(c), coord_servers(c)[unreached(c)].number, 0);
+    if (c->epoch != c->recorded && c->epoch_failed != ST_OK)
+        return say(out, WAIT_RAISE, -1, c->epoch_failed, 0);
     return 0;
 }
 
@@ -264,7 +266,7 @@ int coord_takes_job(const struct coord *c, struct coord_line *line)
     *line = (struct coord_line){.id = LINE_NONE, .server = -1, .worker = -1};
     if (c->epoch != c->recorded) {
         line->id = WAIT_EPOCH;
-        line->arg[0] = c->failed;
+        line->arg[0] = c->epoch_failed;
         return 0;
     }
     int again = c->phase == PHASE_RUNNING && coord_all_done(c) && !c->finishing;

@@ -52,7 +52,7 @@ static int can_plan(const struct coord *c)
 /* Somebody was in a generation of another ps 0 that is not below this one, and cannot come here. */
 static int is_outranked(const struct coord *c)
 {
-    return c->generation && c->epoch == c->recorded && term_epoch(c->generation) < c->epoch;
+    return c->generation && term_epoch(c->generation) < c->recorded;
 }
 
 static enum reason find_reason(const struct coord *c, const struct coord_census *census)
@@ -120,13 +120,13 @@ static int enough(struct coord *c, const struct coord_census *census, struct coo
 static void order_plan(struct coord *c, enum plan_source source, int64_t step,
                        struct coord_out *out)
 {
-    if (c->n == TERM_MAX_N)
-        coord_raise_epoch(c, c->epoch);
-    if (c->epoch != c->recorded) /* that comes first */
+    if (c->n == TERM_MAX_N) { /* the next epoch is recorded first */
+        coord_claim(c, term_of(c->recorded, 0));
         return;
+    }
     c->next_source = source;
     c->next_step = source == PLAN_FIRST ? 0 : step;
-    c->next_generation = term_of(c->epoch, ++c->n);
+    c->next_generation = term_of(c->recorded, ++c->n);
     c->n_next_members = next_members(c, coord_ints(c, c->members_at));
     c->n_next_numbers = coord_servers_next(c, coord_ints(c, c->numbers_at));
     c->pending = PENDING_PLAN;
@@ -146,7 +146,7 @@ static void decide(struct coord *c, int lost, struct coord_out *out)
         return;
     }
     coord_workers_judge(c, out, &census);
-    if (c->finishing || c->epoch != c->recorded || !enough(c, &census, out))
+    if (c->finishing || !enough(c, &census, out))
         return;
     c->lost = lost;
     if (lost >= 0 || (again && c->plan_source != PLAN_MEMORY)) {
@@ -213,10 +213,19 @@ static void settle(struct coord *c)
     coord_workers_settle(c);
 }
 
+/* A server that is in a generation of another ps 0, not below this one, cannot begin it. */
+static int has_outside_claim(const struct coord *c)
+{
+    for (int i = 0; i < c->n_slots; i++)
+        if (is_outside(c, &coord_servers(c)[i]) && coord_servers(c)[i].claim >= c->generation)
+            return 1;
+    return 0;
+}
+
 int coord_plan_is_void(const struct coord *c)
 {
     return c->phase == PHASE_BEGINNING &&
-           (c->redo || is_outranked(c) ||
+           (c->redo || (is_outranked(c) && has_outside_claim(c)) ||
             (c->base && c->plan_source == PLAN_MEMORY && coord_server_lost(c) >= 0));
 }
 
@@ -347,7 +356,7 @@ void coord_job(struct coord *c, const struct coord_event *e, struct coord_out *o
 static void tell_wait(struct coord *c, struct coord_out *out)
 {
     struct coord_line l;
-    if (c->phase == PHASE_EMPTY && !c->failed)
+    if (c->phase == PHASE_EMPTY && !c->failed && !c->epoch_failed)
         return;
     if (!coord_waits_for(c, &l)) {
         c->line = c->awake + LINE_MS * MS;

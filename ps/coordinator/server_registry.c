@@ -165,23 +165,22 @@ static void note_claim(struct coord *c, int slot, const struct net_control *from
                        struct coord_out *out)
 {
     struct coord_server_state *s = &coord_servers(c)[slot];
-    uint64_t claim = from->ps0 != c->incarnation ? from->generation : 0;
+    uint64_t claim = from->ps0 && from->ps0 != c->incarnation ? from->generation : 0;
     int obeys_other = from->heard_ps0 && from->heard_ps0 != c->incarnation;
     if (obeys_other && from->heard_epoch > term_epoch(claim))
         claim = from->heard_epoch > TERM_MAX_EPOCH ? UINT64_MAX : term_of(from->heard_epoch, 0);
-    if (!term_is_possible(claim))
-        coord_say(out, &(struct coord_line){LINE_SERVER_CLAIM, slot, -1, {(int64_t)claim, 0, 0}});
-    else if (obeys_other && s->obeyed)
+    if (obeys_other && s->obeyed && term_is_possible(claim))
         coord_fence(c, out);
-    else if (claim)
-        coord_raise_epoch(c, term_epoch(claim));
+    else if (!coord_claim(c, claim) && claim != s->claim)
+        coord_say(out, &(struct coord_line){LINE_SERVER_CLAIM, slot, -1, {(int64_t)claim, 0, 0}});
+    s->claim = claim;
     s->obeyed = from->heard_ps0 == c->incarnation;
 }
 
 static void note(struct coord *c, int slot, const struct net_control *from, struct coord_out *out)
 {
     struct coord_server_state *s = &coord_servers(c)[slot];
-    s->generation = from->ps0 == c->incarnation ? from->generation : 0;
+    s->generation = !from->ps0 || from->ps0 == c->incarnation ? from->generation : 0;
     s->seen = from->seen;
     s->heard = s->called = c->awake;
     if (from->leaving && !s->leaving)
@@ -241,11 +240,11 @@ void coord_closed(struct coord *c, uint64_t call)
 
 void coord_answer(struct coord *c, struct coord_out *out)
 {
-    if (c->epoch != c->recorded || c->fenced)
+    if (!c->recorded || c->fenced)
         return; /* nobody hears of an epoch before it is recorded */
     for (int i = 0; i < c->n_slots; i++) {
         struct coord_server_state *s = &coord_servers(c)[i];
-        if (!s->call)
+        if (!s->call || (c->epoch != c->recorded && !s->obeyed)) /* it may have to be above its */
             continue;
         if (s->seen != c->number || c->awake - s->called >= BEAT_MS * MS)
             reply_to(c, i, out);

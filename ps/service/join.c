@@ -138,7 +138,7 @@ static int note_stopped(struct member *m, const struct net_join *req)
 
 static int is_of_other_ps0(const struct run *r, const struct net_join *req)
 {
-    return req->generation > 0 && req->ps0 != r->plan->ps0;
+    return req->generation > 0 && req->ps0 && req->ps0 != r->plan->ps0;
 }
 
 /* The generation that it knows is another one, and this server's is not above it. */
@@ -175,9 +175,9 @@ static enum join_answer judge_generation(struct ps_service *s, struct run *r, in
     if (untold) { /* by its index it might be let in as a member that it is not any more */
         why = "ps:0 has not told it of generation " TERM_FMT " yet";
     } else if (behind) {
-        why = leads && other ? "ps:0 was started anew: a generation above " TERM_FMT " is to begin"
-                             : "this server has not followed the others to generation " TERM_FMT
-                               " yet";
+        why = !other  ? "this server has not followed the others to generation " TERM_FMT " yet"
+              : leads ? "ps:0 was started anew: a generation above " TERM_FMT " is to begin"
+                      : "ps:0 was started anew, and has told of none above " TERM_FMT " yet";
         named = req->generation;
     } else if (stopped) {
         why = "generation " TERM_FMT " has stopped, the next has not begun";

@@ -18,7 +18,7 @@ enum {
 
 /* Chunks that a run fetched which did not succeed. */
 struct kept {
-    uint64_t before;
+    uint64_t before, ps0;
     int64_t step;
     int n;                  /* of the job; 0: nothing is kept */
     struct ps_taken *chunk; /* by number; value NULL: not that one */
@@ -245,7 +245,8 @@ static enum status give_kept(struct gathering *run, int own)
     const struct net_plan *p = run->r->plan;
     struct kept *kept = &run->g->kept;
     int64_t stall_ms = run->g->stall_ms;
-    if (kept->before != p->before || kept->step != p->step || kept->n != p->chunks->n_chunks) {
+    if (kept->before != p->before || kept->ps0 != p->ps0 || kept->step != p->step ||
+        kept->n != p->chunks->n_chunks) {
         ps_gather_forget(run->g);
         return ST_OK;
     }
@@ -270,6 +271,7 @@ static void keep(struct gathering *run)
     if (!kept->chunk)
         return;
     kept->before = p->before;
+    kept->ps0 = p->ps0;
     kept->step = p->step;
     kept->n = p->chunks->n_chunks;
     for (int i = 0; i < kept->n; i++)

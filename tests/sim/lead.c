@@ -512,7 +512,7 @@ enum status lead_first_join(void *ctx, const struct net_join *join, char *why, s
     l->job.lockstep = job_in_lockstep(&full.job);
     l->job.from_checkpoint = m != NULL;
     l->job.lives_on = full.generation > 0;
-    l->job.claim = full.ps0 != l->incarnation ? full.generation : 0;
+    l->job.claim = full.ps0 && full.ps0 != l->incarnation ? full.generation : 0;
     l->job.n_members = as_then ? m->plan->n_members : full.job.n_workers;
     l->job.member = as_then ? m->plan->member : NULL;
     l->has_job = 1;
