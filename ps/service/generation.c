@@ -96,7 +96,7 @@ static void carry_member(struct ps_service *s, const struct run *old, struct run
         to->joined = from->joined;
         to->known = from->known;
         to->leaving = from->leaving;
-        to->done = from->done && r->plan->source == PLAN_MEMORY;
+        to->done = from->done && r->plan->source == PLAN_MEMORY && old->plan->ps0 == r->plan->ps0;
         if (from->missing_ns)
             to->missing_ns = from->missing_ns;
         memcpy(to->peer, from->peer, sizeof to->peer);

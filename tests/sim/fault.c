@@ -2,6 +2,7 @@
 #include "tests/sim/net.h"
 #include "tests/sim/server.h"
 #include "tests/sim/sim.h"
+#include "tests/sim/worker.h"
 
 static char active[SIM_MAX_FAULTS];
 static unsigned waited_for; /* marks, by bit */
@@ -206,6 +207,14 @@ static void start_workers(int all)
     }
 }
 
+/* Who was told to end, and waits for the others to go on without it, gets a second signal. */
+static void end_leavers(void)
+{
+    for (int i = SIM_SERVERS; i < SIM_NODES; i++)
+        if (sim.node[i].state == NODE_UP && sim_worker(i)->soon)
+            sim_kill(i, 0);
+}
+
 /* A host is gone for good: training goes on without it; later another one takes its name. */
 static void replace_gone(int node)
 {
@@ -235,7 +244,9 @@ static void operate(void)
         sim_start(named);
     if (l.id == WAIT_WORKERS)
         join(SIM_SERVERS);
-    start_workers(++n_looks >= 6);
+    if (++n_looks >= 6)
+        end_leavers();
+    start_workers(n_looks >= 6);
     for (int i = 1; i < SIM_NODES; i++)
         replace_gone(i);
 }

@@ -332,8 +332,8 @@ static void look_at_end(struct server *s)
     if (heard || f->drained || (!s->term && f->missed && sim.now - f->missed >= SIM_S) ||
         sim.now >= s->finish_ns)
         server_exit(s, 0);
-    else
-        sim_timer(s->node, LOOK_MS * SIM_MS, TIMER_NEWS, 1);
+    else if (!s->look_posted)
+        sim_timer(s->node, LOOK_MS * SIM_MS, TIMER_NEWS, s->look_posted = 1);
 }
 
 static void news(struct server *s)
@@ -363,6 +363,7 @@ void follow_timer(struct server *s, int what, int64_t number)
     static const struct follower_event timer = {.kind = FOLLOW_TIMER};
     if (what == TIMER_NEWS) {
         s->news_posted &= number != 0;
+        s->look_posted &= number == 0;
         news(s);
     } else if (what == TIMER_FOLLOW && number == s->follow_wake) {
         follow_step(s, &timer);

@@ -89,7 +89,7 @@ void server_finish(struct server *s)
     if (s->ending)
         return;
     s->ending = 1;
-    s->finish_ns = sim.now + 340 * SIM_S;
+    s->finish_ns = sim.now + (s->node == 0 ? 340 : 60) * SIM_S;
     if (s->node == 0) {
         lead_command(s, COORD_FINISH, 0);
     } else {

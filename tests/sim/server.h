@@ -68,7 +68,7 @@ struct server {
     struct sim_call *call;                 /* its call to ps 0; NULL */
     uint64_t own_call, n_own;              /* ps 0's to itself; 0: none */
     const struct net_control_reply *reply; /* while it is handled, and of own_call */
-    int calls, ends, changed, wants, leaves, news_posted;
+    int calls, ends, changed, wants, leaves, news_posted, look_posted;
     int writing; /* a file, until its disk is done */
     int64_t follow_wake, finish_ns;
     const struct net_plan *apply; /* that is to begin; NULL */
