@@ -199,16 +199,16 @@ class BadFrames(harness.Test):
             pb.CoordinateReply.FromString)
         coordinate(pb.CoordinateRequest(protocol=harness.PROTOCOL, joining=True, leaving=True,
                                         address="127.0.0.1:9", incarnation=3,
-                                        generation=1 << 62),
+                                        generation=1 << 62, ps0=5),
                    timeout=10 * harness.PATIENCE)
-        reply = self.join_call(self.join_request(generation=1 << 62),
+        reply = self.join_call(self.join_request(generation=1 << 62, ps0=5),
                                timeout=10 * harness.PATIENCE)
         self.assertEqual(reply.answer, pb.JoinReply.RETRY, reply)
         self.join()
         self.assertEqual(self.generation, harness.term(1))
         for who in ("a worker", "127.0.0.1:9"):
-            self.ps.wait_line(who + " claims to be in generation 4611686018427387904, which no job "
-                              "gets to: ignored")
+            self.ps.wait_line(who + " claims to be in generation 274877906944.0, which no job gets "
+                              "to: ignored")
         self.finish()
 
     def test_bad_joins(self):

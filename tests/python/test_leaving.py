@@ -138,10 +138,10 @@ class Leaving(harness.Test):
         holder = job.start_ps(0)
         job.start_ps(0, wait=False).wait(20, 138)
         job.ps[0].wait_line("address in use")
+        holder.stop(status=143)
         job.start_ps(0, "--checkpoint_dir=/proc/none", wait=False).wait(20, 1)
         job.start_ps(0, "--checkpoint_dir=" + self.dir(), "--restore=" + self.dir(),
                      wait=False).wait(20, 1)
-        holder.stop(status=143)
 
     def cut(self, paths, step):
         """The records without what came after the checkpoint, which is done again."""
