@@ -166,7 +166,6 @@ enum status node_create(const struct node_config *cfg, struct node **out)
     if (cfg->folder) {
         TRY(make_folder(cfg->folder));
         find_folder(s);
-        mark_up(s);
         if (ps_folder_id(cfg->folder, s->folder_id) != ST_OK)
             LOG_W("%s: whether servers share it cannot be told; it is taken to be shared",
                   cfg->folder);
@@ -177,6 +176,8 @@ enum status node_create(const struct node_config *cfg, struct node **out)
         TRY(find_servers(s));
         TRY(find_epoch(s));
     }
+    if (cfg->folder) /* a start that fails leaves nothing */
+        mark_up(s);
     *out = s;
     s = NULL;
 done:

@@ -486,6 +486,24 @@ static void test_a_worker_of_another_ps0(void **state)
     free(r.c);
 }
 
+/* However long it was away before, the one for which the epoch was raised has its time to come, and
+ * to speak. */
+static void test_it_has_its_time(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    r.worker[1] = (struct coord_worker_state){.member = 1};
+    let_pass(&r, 16000);
+    assert_int_equal(r.n_plans, 1);
+    r.claim = term_of(4, 7);
+    rises_above(&r, 4);
+    r.worker[1] = (struct coord_worker_state){.member = 1, .incarnation = 12, .joined = 1};
+    let_pass(&r, 1000);
+    assert_int_equal(r.n_plans, 2);
+    assert_int_equal(r.lines[LINE_WORKER_LATE], 0);
+    free(r.c);
+}
+
 /* Likewise with a folder, which was emptied: the new epoch is recorded before it is used. */
 static void test_a_claim_is_recorded_first(void **state)
 {
@@ -575,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_an_epoch_that_is_claimed_meanwhile),
         cmocka_unit_test(test_a_plan_without_memory),
         cmocka_unit_test(test_a_worker_of_another_ps0),
+        cmocka_unit_test(test_it_has_its_time),
         cmocka_unit_test(test_a_claim_is_recorded_first),
         cmocka_unit_test(test_a_server_of_another_ps0),
         cmocka_unit_test(test_replaced),

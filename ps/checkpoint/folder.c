@@ -282,8 +282,9 @@ enum status ps_folder_still_owner(const char *folder, const struct ps_lease *min
     enum status st = ST_OK;
     TRY(look(folder, mine->epoch, &seen));
     if (seen.lease == 0 && seen.any <= mine->epoch) {
-        LOG_W("%s: it was emptied; epoch %" PRIu64 " is recorded again", folder, mine->epoch);
         st = record(folder, mine);
+        if (st == ST_OK)
+            LOG_W("%s: it was emptied; epoch %" PRIu64 " is recorded again", folder, mine->epoch);
         if (st != ST_BUSY)
             return st;
         TRY(look(folder, mine->epoch, &seen));

@@ -331,8 +331,8 @@ void coord_checkpoint_written(struct coord *c, const struct coord_event *e, stru
         coord_fence(c, out);
     if (e->st == ST_OK && e->disk.step > k->last_step && e->disk.step >= 0)
         k->last_step = e->disk.step;
-    if (!waited)
-        return; /* it was given up; the disk is free again */
+    if (!waited || c->fenced)
+        return; /* it was given up, the disk is free again; or this process ends */
     if (e->st != ST_OK) {
         give_up(c, LINE_CHECKPOINT_MANIFEST, -1, out);
         return;

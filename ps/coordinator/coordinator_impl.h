@@ -64,8 +64,8 @@ int64_t coord_highest(const struct coord *c);
 void coord_workers_note(struct coord *c, const struct coord_event *e);
 /* What server `slot` says of who is missing there; n: -1: nothing yet. */
 void coord_missing_note(struct coord *c, int slot, const struct net_missing *list, int n);
-/* A generation begins: nobody has been heard. */
-void coord_workers_begin(struct coord *c);
+/* A generation begins: nobody has been heard. anew: nor is anybody missed by what was before. */
+void coord_workers_begin(struct coord *c, int anew);
 void coord_workers_settle(struct coord *c);
 /* It speaks to ps 0, and never came to another server of its generation. */
 int coord_worker_is_unreached(const struct coord *c, int worker);

@@ -73,7 +73,7 @@ void coord_missing_note(struct coord *c, int slot, const struct net_missing *lis
     }
 }
 
-void coord_workers_begin(struct coord *c)
+void coord_workers_begin(struct coord *c, int anew)
 {
     size_t row = (size_t)((c->max_workers + 7) / 8);
     for (int i = 0; i < c->n_slots; i++) {
@@ -82,7 +82,7 @@ void coord_workers_begin(struct coord *c)
     }
     for (int i = 0; i < c->max_workers; i++) {
         struct coord_worker *w = &coord_workers(c)[i];
-        if (!w->in_plan || w->asked || w->since >= c->stopped)
+        if (anew || !w->in_plan || w->asked || w->since >= c->stopped)
             w->since = INT64_MAX;
         w->asked = w->spoke = w->came = w->late = 0;
     }

@@ -291,6 +291,8 @@ static void publish(struct coord *c, struct coord_out *out)
     coord_checkpoint_cancel(c);
     take_workers(c, out);
     const struct coord_server_state *lost = c->lost >= 0 ? &coord_servers(c)[c->lost] : NULL;
+    /* for somebody who could not come before */
+    int is_raised = c->generation && term_epoch(c->next_generation) != term_epoch(c->generation);
     if (lost)
         coord_say(out, &(struct coord_line){LINE_SERVER_LOST,
                                             c->lost,
@@ -310,7 +312,7 @@ static void publish(struct coord *c, struct coord_out *out)
     c->generation = c->next_generation;
     c->plan_source = c->next_source;
     c->plan_step = c->next_step;
-    coord_workers_begin(c);
+    coord_workers_begin(c, is_raised);
     c->ckpt.hold_last = c->has_folder; /* a new store begins so */
     c->redo = 0;
     enter(c, PHASE_BEGINNING);
