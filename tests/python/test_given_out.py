@@ -12,6 +12,7 @@ from test_modes import QUICK, run_away
 from test_passes import goes_on
 
 BATCH = 20
+LONG = 3000  # so many that they last while processes are started on a busy machine
 STEPS = 300  # of batches of 20: two and a half passes over the 2400 samples
 MODES = {"async": ["--sync_mode=async"], "ssp": ["--sync_mode=ssp", "--staleness=200"],
          "backup": ["--replicas_to_aggregate=1"]}
@@ -80,7 +81,7 @@ class GivenOut(harness.Test):
             with self.subTest(mode=name):
                 self.records = []
                 ckpt = ["--checkpoint_dir=" + os.path.join(self.dir(), name), "--save_steps=20"]
-                job = self.start_job(MODES[name], 3, ["--worker_timeout=1", *ckpt], steps=1000)
+                job = self.start_job(MODES[name], 3, ["--worker_timeout=1", *ckpt], steps=LONG)
                 self.kill(job.workers[2])
                 goes_on(self, job, 2, 2, "2 servers")
                 job.start_worker(2, self.record(2))
@@ -92,7 +93,7 @@ class GivenOut(harness.Test):
                 goes_on(self, job, 5, 2, "2 servers")
                 for process in (job.workers[0], job.workers[2], *job.ps):
                     process.wait(90)
-                self.check(3, 1000)
+                self.check(3, LONG)
 
     def test_the_check(self):
         """What must be seen: a batch that is gone, and one that two workers read."""

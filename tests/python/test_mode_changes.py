@@ -114,7 +114,7 @@ class Changes(harness.Test):
         return {g: n - slow[g] for g, n in fast.items() if g in slow}
 
     def test_async(self):
-        self.all_changes(["--sync_mode=async"], 1000, lambda job: test_modes.run_away(
+        self.all_changes(["--sync_mode=async"], 3000, lambda job: test_modes.run_away(
             job.workers[0], job.workers[2], 30))
 
     def test_ssp(self):
@@ -127,7 +127,7 @@ class Changes(harness.Test):
         self.assertLessEqual(max(ahead.values()), STALENESS + 2, ahead)
 
     def test_backup_workers(self):
-        summaries = self.all_changes(["--replicas_to_aggregate=2"], 420, lambda job:
+        summaries = self.all_changes(["--replicas_to_aggregate=2"], 1000, lambda job:
                                      test_modes.run_away(job.workers[0], job.workers[2], 30))
         self.assertGreater(summaries[2]["exchange"]["stale"], 0)
 
