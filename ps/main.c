@@ -381,6 +381,11 @@ static void log_stats(struct ps_service *service)
     struct ps_service_stats st;
     ps_service_stats(service, &st);
     char from[64] = "";
+    if (st.no_chunks) {
+        LOG_I("no chunks were here; %.1f MB of gradients in, %.1f MB of parameters out",
+              (double)st.received_bytes * 1e-6, (double)st.sent_bytes * 1e-6);
+        return;
+    }
     if (st.began > 0)
         snprintf(from, sizeof from, ", from step %" PRId64 " to %" PRId64, st.began, st.steps);
     LOG_I("%" PRId64 " steps in %.1f s%s; %.1f MB of gradients in, %.1f MB of parameters out",

@@ -116,8 +116,8 @@ struct coord {
     enum status failed, epoch_failed; /* why the last find or plan, or epoch, came to nothing */
     int64_t not_before, epoch_at;     /* awake: the next try */
 
-    int64_t train_steps, first_step; /* of the job */
-    int lockstep, lives_on;
+    int64_t train_steps, first_step;    /* of the job */
+    int lockstep, lives_on, from_start; /* from_start: there was no checkpoint */
     uint64_t generation, settled, base; /* in force; base: settled last, 0: none */
     int n_members, n_numbers;           /* of the plan in force, or the first list */
     int64_t plan_step;

@@ -301,6 +301,8 @@ static void publish(struct coord *c, struct coord_out *out)
                                                                             : 0,
                                             {c->next_source == PLAN_CHECKPOINT, c->next_step,
                                              (int64_t)c->next_generation}});
+    if (is_raised && c->from_start && !c->lives_on && c->next_step <= 0) /* else it was said */
+        coord_say(out, &(struct coord_line){LINE_JOB_ANEW, -1, -1, {0, 0, 0}});
     if (c->next_source != PLAN_MEMORY)
         c->ckpt.last_step = c->next_source == PLAN_CHECKPOINT ? c->next_step : -1;
     for (int i = 0; i < c->n_slots; i++)
@@ -337,6 +339,7 @@ void coord_job(struct coord *c, const struct coord_event *e, struct coord_out *o
     c->train_steps = e->job.train_steps;
     c->lockstep = e->job.lockstep;
     c->lives_on = e->job.lives_on;
+    c->from_start = !e->job.from_checkpoint;
     c->base = 0;
     c->lost = -1;
     c->stopped = c->awake;

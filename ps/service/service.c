@@ -263,7 +263,10 @@ void ps_service_stats(struct ps_service *s, struct ps_service_stats *out)
     pthread_mutex_unlock(&s->lock);
     out->received_bytes = atomic_load(&s->received_bytes);
     out->sent_bytes = atomic_load(&s->sent_bytes);
-    if (r)
+    pthread_mutex_lock(&s->lock);
+    out->no_chunks = r && r->n_bytes == 0 && !r->ended;
+    pthread_mutex_unlock(&s->lock);
+    if (r && !out->no_chunks)
         out->steps = ps_store_step(r->store);
     run_unref(r);
 }

@@ -50,7 +50,9 @@ struct ps_service_config {
 };
 
 struct ps_service_stats {
-    int64_t steps;                       /* lowest version of all chunks; -1: never started */
+    int64_t steps;                       /* lowest version of all chunks; -1: never started, or
+                                            there are none here, which know of no step */
+    int no_chunks;                       /* that is so, and the job has not ended */
     int64_t began;                       /* the step at which this process came to the job */
     uint64_t received_bytes, sent_bytes; /* payload */
     double seconds;                      /* from the first plan to the last leave, or to now */

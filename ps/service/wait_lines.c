@@ -56,6 +56,8 @@ static void tell_who_is_missing(struct ps_service *s, struct run *r, int64_t wai
 {
     struct names absent = {.n = 0}, late = {.n = 0};
     int64_t step = 0;
+    if (!r && s->cfg.self > 0)
+        return; /* it waits for ps 0, which says for whom that waits */
     if (name_absent(s, r, &absent)) {
         LOG_I("waiting for %s to join", absent.n ? absent.text : "the first worker");
         return;

@@ -4,6 +4,7 @@ checkpoint, does not count the steps of others."""
 # label: cluster waits
 import json
 import os
+import signal
 
 import harness
 
@@ -30,6 +31,20 @@ class Figures(harness.Test):
         ps, summary = self.run_to(60)
         ps.wait_line(r" 20 steps in [0-9.]+ s, from step 40 to 60; ")
         self.assertEqual((summary["first_step"], summary["steps"]), (40, 60))
+
+    def test_without_chunks(self):
+        """The model is too small for two servers: the second one knows of no steps."""
+        summary = os.path.join(self.dir(), "ps.json")
+        job = self.job(n_ps=2, n_workers=1, model="small", flags=[
+            "--batch_size=12", "--seed=5", "--log_every=1", "--train_steps=100000000"])
+        job.start(["--summary_json=" + summary])
+        job.workers[0].wait_line("training step 3 done")
+        job.ps[1].stop()
+        job.ps[1].wait_line("no chunks were here; 0.0 MB of gradients in, 0.0 MB of parameters out")
+        with open(summary, encoding="utf-8") as f:
+            self.assertEqual(json.load(f)["steps"], 0)
+        for process in (job.workers[0], job.ps[0]):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
     def test_joined(self):
         job = self.job(model="small", flags=[*FLAGS, "--train_steps=60"])

@@ -57,6 +57,7 @@ class LostCount(harness.Test):
             self.assertEqual(summary["parameters_sha256"], self.undisturbed())
 
     def goes_back(self, job):
+        job.ps[0].wait_line("the job, which is older than this ps 0, begins again at step 0", 60)
         job.workers[1].wait_line(r"generation 2\.1 from step 0", 60)
         job.workers[1].wait_line("going back from step [0-9]+ to step 0")
 
