@@ -8,10 +8,11 @@ import signal
 
 import harness
 import samples
-from test_modes import QUICK, run_away
+from test_modes import QUICK, steps_counted
 from test_passes import goes_on
 
 BATCH = 20
+TURNS = 1200
 LONG = 3000  # so many that they last while processes are started on a busy machine
 STEPS = 300  # of batches of 20: two and a half passes over the 2400 samples
 MODES = {"async": ["--sync_mode=async"], "ssp": ["--sync_mode=ssp", "--staleness=200"],
@@ -52,16 +53,17 @@ class GivenOut(harness.Test):
         for name, mode in MODES.items():
             with self.subTest(mode=name):
                 self.records = []
-                job = self.start_job(mode, 2)
+                job = self.start_job(mode, 2, steps=TURNS)
                 with harness.paused(*job.workers):  # what both take at once hangs on the machine
                     for turn in (0, 1, 0):
                         worker = job.workers[turn]
                         worker.popen.send_signal(signal.SIGCONT)
-                        run_away(worker, job.workers[1 - turn], 40)
+                        before = steps_counted(worker)
+                        harness.until(lambda w=worker, n=before + 40: steps_counted(w) >= n,
+                                      "40 steps more of %s" % worker.name, 60)
                         worker.popen.send_signal(signal.SIGSTOP)
-                        job.workers[1 - turn].popen.send_signal(signal.SIGSTOP)
                 job.finish(90)
-                self.check(2)
+                self.check(2, TURNS)
 
     def test_one_that_is_started_again(self):
         """Within --worker_timeout it reads the batch that it had."""
