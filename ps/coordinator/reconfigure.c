@@ -177,12 +177,29 @@ void coord_found(struct coord *c, const struct coord_event *e)
     c->not_before = c->awake + RETRY_MS * MS;
 }
 
+static int is_outside(const struct coord *c, const struct coord_server_state *s)
+{
+    return s->number >= 0 && s->generation != c->generation;
+}
+
+static int all_inside(const struct coord *c)
+{
+    for (int i = 0; i < c->n_slots; i++)
+        if (is_outside(c, &coord_servers(c)[i]))
+            return 0;
+    return 1;
+}
+
 /* The checkpoint that a find has brought is what the plan is of. */
 static void plan_found(struct coord *c, struct coord_out *out)
 {
     struct coord_census census;
-    coord_workers_judge(c, out, &census);
+    int again = c->phase == PHASE_BEGINNING && c->plan_source != PLAN_MEMORY;
     c->pending = PENDING_NONE;
+    c->lost = coord_server_lost(c);
+    if (c->lost < 0 && (!again || (all_inside(c) && !c->redo))) /* who was silent has come */
+        return;
+    coord_workers_judge(c, out, &census);
     if (c->finishing || !enough(c, &census, out))
         return;
     order_plan(c, c->next_step < 0 ? PLAN_FIRST : PLAN_CHECKPOINT, c->next_step, out);
@@ -193,11 +210,6 @@ static void stopping(struct coord *c, struct coord_out *out)
     int lost = coord_server_lost(c);
     if (lost >= 0 || coord_all_stopped(c))
         decide(c, lost, out);
-}
-
-static int is_outside(const struct coord *c, const struct coord_server_state *s)
-{
-    return s->number >= 0 && s->generation != c->generation;
 }
 
 static void settle(struct coord *c)
