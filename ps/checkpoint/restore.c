@@ -270,7 +270,7 @@ static void tell_unread(const char *folder, const char *name, enum status st, co
     LOG_E("%s/%s: cannot be read now: %s; no older checkpoint is taken for that%s", folder, name,
           why,
           st == ST_NOMEM ? ""
-                         : ": mend the disk or the mount; or, if the file is lost for good, move "
+                         : ": fix the disk or the mount; or, if the file is lost for good, move "
                            "it away to go on from the checkpoint before");
 }
 

@@ -7,7 +7,7 @@
  * Errors:  ST_NOT_FOUND (a folder without checkpoints), ST_CORRUPT (there are, none is whole);
  *          ST_IO, ST_NOMEM (also: no descriptors): the newest could not be read now, and nothing
  *          older was taken for that: to be tried again. Logged, as is each checkpoint that was
- * passed over. */
+ *          passed over. */
 #ifndef PS_CHECKPOINT_RESTORE_H
 #define PS_CHECKPOINT_RESTORE_H
 #include "ps/checkpoint/manifest.h"

@@ -11,7 +11,7 @@ struct CUgraph_st;
 struct CUgraph_st **emulation_capture(struct CUstream_st *s); /* what captures it; NULL: nothing */
 void emulation_graph_add(struct CUgraph_st *g, void (*run)(const void *args), const void *args,
                          size_t bytes);
-/* The capture is spoilt; returns the code. */
+/* The capture is invalidated; returns the code. */
 cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code);
 
 #endif

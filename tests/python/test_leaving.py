@@ -132,7 +132,7 @@ class Leaving(harness.Test):
         for p in (job.workers[0], job.ps[1]):
             p.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
-    def test_what_a_restart_mends(self):
+    def test_what_a_restart_fixes(self):
         """ps: 138 for a port in use, 1 for what stays wrong: a folder that cannot be made."""
         job = self.job(n_ps=1, n_workers=1)
         holder = job.start_ps(0)

@@ -61,22 +61,18 @@ class LostCount(harness.Test):
         job.workers[1].wait_line(r"generation 2\.1 from step 0", 60)
         job.workers[1].wait_line("going back from step [0-9]+ to step 0")
 
-    def test_a_worker_in_a_higher_generation(self):
-        job = self.begin(1)
-        self.one_more_generation(job)
-        with harness.paused(job.workers[1]):
-            self.kill(job.ps[0], job.workers[0])
-            self.restart(job)
-        self.goes_back(job)
-        self.check(job)
-
-    def test_a_worker_in_one_of_the_same_number(self):
-        job = self.begin(1)
-        with harness.paused(job.workers[1]):
-            self.kill(job.ps[0], job.workers[0])
-            self.restart(job)
-        self.goes_back(job)
-        self.check(job)
+    def test_a_worker(self):
+        """In a higher generation than the first of the next ps 0, and in one of the same number."""
+        for is_higher in (True, False):
+            with self.subTest(is_higher=is_higher):
+                job = self.begin(1)
+                if is_higher:
+                    self.one_more_generation(job)
+                with harness.paused(job.workers[1]):
+                    self.kill(job.ps[0], job.workers[0])
+                    self.restart(job)
+                self.goes_back(job)
+                self.check(job)
 
     def test_a_server(self):
         """It is not there while ps 0 makes its first plan."""
