@@ -1,4 +1,4 @@
-/* worker/options_impl.h - what options_table.c and options.c share: the flags as they were typed.
+/* worker/options_impl.h - what options*.c share: the flags as they were typed.
  * Owns: nothing; texts are argv's. Threads: none, before the first one. */
 #ifndef WORKER_OPTIONS_IMPL_H
 #define WORKER_OPTIONS_IMPL_H
@@ -30,5 +30,11 @@ enum status options_table_parse(int argc, char **argv, int *exit_now);
 int options_is_given(const void *target);
 /* Logs every value that is not its default, at debug level. */
 void options_table_dump(void);
+
+/* options_check.c: what belongs together in options_raw, into *o. ST_INVALID, logged. */
+enum status options_check_cluster(struct options *o);
+enum status options_check_mode(struct options *o);
+enum status options_check_dtypes(struct options *o);
+enum status options_check_training(struct options *o);
 
 #endif

@@ -1,0 +1,192 @@
+/* worker/options_check.c - what was typed, flag by flag and together: see options_impl.h. */
+#include "worker/options_impl.h"
+#include <string.h>
+
+/* A worker that joins has no number of its own, unless it says so. */
+static enum status check_joining(struct options *o)
+{
+    const char *wrong = NULL;
+    if (o->ps_hosts.n == 0)
+        wrong = "--ps_hosts is missing: the first of them is asked for the job";
+    else if (o->worker_hosts.n > 0)
+        wrong = "--worker_hosts is for the workers that a job begins with; leave it out";
+    else if (options_raw.epochs > 0)
+        wrong = "--epochs: the job has its steps already; leave it out";
+    if (wrong) {
+        LOG_E("--join: %s", wrong);
+        return ST_INVALID;
+    }
+    o->task_index = (int)options_raw.task_index;
+    o->n_workers = 0;
+    return ST_OK;
+}
+
+enum status options_check_cluster(struct options *o)
+{
+    if (options_raw.address &&
+        (!*options_raw.address || strlen(options_raw.address) >= JOB_ADDRESS_BYTES ||
+         strpbrk(options_raw.address, " \t\n"))) {
+        LOG_E("--address: '%.300s' is no name of a host", options_raw.address);
+        return ST_INVALID;
+    }
+    if (options_raw.job_name && strcmp(options_raw.job_name, "worker") != 0) {
+        LOG_E("--job_name: this program is 'worker', not '%s'; start build/bin/%s for that role or "
+              "leave --job_name out",
+              options_raw.job_name, strcmp(options_raw.job_name, "ps") == 0 ? "ps" : "worker");
+        return ST_INVALID;
+    }
+    if (o->join)
+        return check_joining(o);
+    o->n_workers = o->worker_hosts.n > 0 ? o->worker_hosts.n : 1;
+    if (o->n_workers > JOB_MAX_WORKERS) {
+        LOG_E("--worker_hosts: %d entries; at most %d are supported", o->n_workers,
+              JOB_MAX_WORKERS);
+        return ST_INVALID;
+    }
+    if (o->ps_hosts.n == 0 && o->n_workers > 1) {
+        LOG_E("--ps_hosts is missing: %d workers need at least one server to train together",
+              o->n_workers);
+        return ST_INVALID;
+    }
+    if (options_raw.task_index < 0 && o->n_workers > 1) {
+        LOG_E("Must specify an explicit --task_index (0 to %d)", o->n_workers - 1);
+        return ST_INVALID;
+    }
+    if (options_raw.task_index >= o->n_workers) {
+        LOG_E("--task_index: %lld is out of range; --worker_hosts has %d %s",
+              (long long)options_raw.task_index, o->n_workers,
+              o->n_workers == 1 ? "entry" : "entries");
+        return ST_INVALID;
+    }
+    o->task_index = options_raw.task_index < 0 ? 0 : (int)options_raw.task_index;
+    return ST_OK;
+}
+
+enum status options_check_mode(struct options *o)
+{
+    int by_replicas = options_raw.sync_replicas ? JOB_SYNC : JOB_ASYNC;
+    if (options_raw.sync_replicas >= 0 && options_raw.sync_mode >= 0 &&
+        by_replicas != options_raw.sync_mode) {
+        LOG_E("--sync_replicas and --sync_mode contradict each other; give one of them");
+        return ST_INVALID;
+    }
+    o->sync_mode = options_raw.sync_mode >= 0       ? (enum job_sync_mode)options_raw.sync_mode
+                   : options_raw.sync_replicas >= 0 ? (enum job_sync_mode)by_replicas
+                                                    : JOB_SYNC;
+    if ((options_raw.replicas > o->n_workers && !o->join) ||
+        (options_raw.replicas != 0 && o->sync_mode != JOB_SYNC && !o->join)) {
+        LOG_E(
+            "--replicas_to_aggregate: %lld cannot be; it is for --sync_mode=sync, and at most the "
+            "number of workers, %d",
+            (long long)options_raw.replicas, o->n_workers);
+        return ST_INVALID;
+    }
+    o->aggregate = options_raw.replicas > 0 ? (int)options_raw.replicas : o->n_workers;
+    if ((options_raw.staleness >= 0) != (o->sync_mode == JOB_SSP) && !o->join) {
+        LOG_E("--staleness and --sync_mode=ssp go together; give both or none of them");
+        return ST_INVALID;
+    }
+    o->staleness = options_raw.staleness >= 0 ? options_raw.staleness : 0;
+    if (options_raw.compensation > 0 && o->sync_mode == JOB_SYNC && !o->join) {
+        LOG_E("--delay_compensation: in --sync_mode=sync no gradient comes late; leave it out, or "
+              "take async or ssp");
+        return ST_INVALID;
+    }
+    o->delay_compensation = (float)options_raw.compensation;
+    return ST_OK;
+}
+
+static int dtype_read(const char *name, size_t n, enum dtype *out)
+{
+    for (int i = 0; i < DTYPE_N_KINDS; i++) {
+        *out = (enum dtype)i;
+        if (strlen(dtype_name(*out)) == n && !memcmp(name, dtype_name(*out), n))
+            return 1;
+    }
+    return 0;
+}
+
+enum status options_check_dtypes(struct options *o)
+{
+    const char *comma = strchr(options_raw.wire_dtype, ',');
+    size_t first =
+        comma ? (size_t)(comma - options_raw.wire_dtype) : strlen(options_raw.wire_dtype);
+    const char *second = comma ? comma + 1 : options_raw.wire_dtype;
+    if (dtype_read(options_raw.wire_dtype, first, &o->push_dtype) &&
+        dtype_read(second, strlen(second), &o->version_dtype))
+        return ST_OK;
+    LOG_E("--wire_dtype: '%.100s' is not one or two (with a comma) of %s", options_raw.wire_dtype,
+          DTYPE_NAMES);
+    return ST_INVALID;
+}
+
+static void set_if_given(float *field, double value)
+{
+    if (value >= 0)
+        *field = (float)value;
+}
+
+/* What an optimizer does not know would be left out without a word. One that joins may leave the
+ * optimizer to the job. */
+static enum status check_optimizer_flags(void)
+{
+    enum { ADAMS = 1 << OPTIM_ADAM | 1 << OPTIM_ADAMW };
+    static const struct {
+        const double *value;
+        const char *flag, *those;
+        unsigned kinds;
+    } uses[] = {
+        {&options_raw.momentum, "momentum", "momentum, nesterov and rmsprop",
+         1 << OPTIM_MOMENTUM | 1 << OPTIM_NESTEROV | 1 << OPTIM_RMSPROP},
+        {&options_raw.decay, "decay", "rmsprop", 1 << OPTIM_RMSPROP},
+        {&options_raw.beta1, "beta1", "adam and adamw", ADAMS},
+        {&options_raw.beta2, "beta2", "adam and adamw", ADAMS},
+        {&options_raw.epsilon, "epsilon", "adagrad, rmsprop, adam and adamw",
+         1 << OPTIM_ADAGRAD | 1 << OPTIM_RMSPROP | ADAMS},
+    };
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        if (*uses[i].value < 0 || uses[i].kinds >> options_raw.optimizer & 1 ||
+            (options_raw.join && !options_is_given(&options_raw.optimizer)))
+            continue;
+        LOG_E("--%s: --optimizer=%s has none; it is for %s", uses[i].flag,
+              optim_name((enum optim_kind)options_raw.optimizer), uses[i].those);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+enum status options_check_training(struct options *o)
+{
+    optim_defaults((enum optim_kind)options_raw.optimizer, &o->optim);
+    set_if_given(&o->optim.learning_rate, options_raw.learning_rate);
+    o->optim.schedule = (enum optim_schedule)options_raw.schedule;
+    set_if_given(&o->optim.momentum, options_raw.momentum);
+    set_if_given(&o->optim.decay, options_raw.decay);
+    set_if_given(&o->optim.beta1, options_raw.beta1);
+    set_if_given(&o->optim.beta2, options_raw.beta2);
+    set_if_given(&o->optim.epsilon, options_raw.epsilon);
+    set_if_given(&o->optim.weight_decay, options_raw.weight_decay);
+    if (optim_check(&o->optim) != ST_OK || check_optimizer_flags() != ST_OK)
+        return ST_INVALID;
+    if (options_raw.train_steps > 0 && options_raw.epochs > 0) {
+        LOG_E("--train_steps and --epochs are both given; give one of them");
+        return ST_INVALID;
+    }
+    if (options_raw.batch_size < options_raw.towers) {
+        LOG_E("--towers: %lld towers cannot share a --batch_size of %lld",
+              (long long)options_raw.towers, (long long)options_raw.batch_size);
+        return ST_INVALID;
+    }
+    if (options_raw.cpu_batch_size > 0 && options_raw.towers == 0) {
+        LOG_E("--cpu_batch_size is the part of the CPU's towers beside those on GPUs; say how many "
+              "by --towers=N");
+        return ST_INVALID;
+    }
+    if (options_raw.chunk_bytes != 0 &&
+        (options_raw.chunk_bytes % 4 || options_raw.chunk_bytes < CHUNKS_MIN_BYTES)) {
+        LOG_E("--chunk_bytes: %lld is no multiple of 4, or below %d",
+              (long long)options_raw.chunk_bytes, CHUNKS_MIN_BYTES);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}

@@ -1,0 +1,256 @@
+/* worker/set_up.c - from the flags to a trainer that can start: see worker.h. */
+#include "base/aligned.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "kernels/vector/vector.h"
+#include "worker/device/device_scan.h"
+#include "worker/job_query.h"
+#include "worker/worker.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+static enum status cut_model(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    int64_t n_elems = 0;
+    for (int i = 0; i < w->model->n_params; i++)
+        n_elems += shape_elems(&w->model->params[i].shape);
+    int n_servers = o->ps_hosts.n > 0 ? o->ps_hosts.n : 1;
+    return chunks_create(
+        w->model->params, w->model->n_params,
+        o->chunk_bytes > 0 ? o->chunk_bytes : chunks_default_bytes(n_elems, n_servers), &w->chunks);
+}
+
+static enum status ask_for_job(struct worker *w)
+{
+    if (!w->opt.join)
+        return ST_OK;
+    const struct job_query_request request = {w->opt.ps_hosts.addr[0], shutdown_pause, w};
+    enum status st = job_query_ask(&request, &w->joined);
+    return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
+}
+
+static enum status read_model(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    if (o->model_text)
+        return model_parse(o->model_text, strlen(o->model_text), "of the job", (int)o->hidden_units,
+                           &w->model);
+    return model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model);
+}
+
+/* Which devices compute, and which part of the batch each has. */
+static enum status make_towers(struct worker *w)
+{
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    const struct gpus_request request = {
+        .choice = {.gpus = o->gpus,
+                   .wait_seconds = o->gpu_wait,
+                   .lock_dir = o->gpu_lock_dir,
+                   .pause = shutdown_pause,
+                   .ctx = w},
+        .backend_dir = o->backend_dir,
+        .memory_fraction = o->gpu_memory_fraction,
+        .allow_growth = gpus_growth(o->gpu_allow_growth, getenv("TF_FORCE_GPU_ALLOW_GROWTH")),
+    };
+    struct tower_plan_request towers = {
+        .gpus = &w->gpus,
+        .cpu_towers = o->towers,
+        .towers_per_gpu = o->towers_per_gpu,
+        .batch = (int)o->batch_size,
+        .cpu_batch = o->cpu_batch_size,
+        .n_threads = o->intra_op_threads,
+        .n_cores = (int)sysconf(_SC_NPROCESSORS_ONLN),
+        .precision = o->precision,
+        .deterministic = o->deterministic,
+    };
+    TRY(gpus_open(&request, &w->gpus));
+    /* OpenMP's threads must not spin while they wait: other workers share the cores. */
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+    TRY(backend_open("cpu", o->backend_dir, &w->cpu));
+    towers.cpu = w->cpu;
+    TRY(tower_plan_make(&towers, &w->towers));
+done:
+    return st;
+}
+
+/* Which layer lies where, and what that makes of the towers. */
+static enum status place_layers(struct worker *w)
+{
+    enum status st = ST_OK;
+    const struct placement_request request = {
+        .layers = w->model->layers,
+        .n_layers = w->model->n_layers,
+        .device = w->model->device,
+        .rules = w->opt.placement,
+        .n_gpus = w->gpus.chosen.n,
+        .cpu_towers = w->towers.n > w->towers.n_gpu,
+        .soft = w->opt.soft_placement,
+    };
+    TRY(placement_create(&request, &w->placement));
+    const struct batch_split_request split = {
+        .placement = w->placement,
+        .n_layers = w->model->n_layers,
+        .cpu = w->cpu,
+        .n_threads = w->opt.intra_op_threads,
+        .n_cores = (int)sysconf(_SC_NPROCESSORS_ONLN),
+        .batch = (int)w->opt.batch_size,
+    };
+    TRY(batch_split_create(&split, &w->towers, &w->split));
+    for (int i = 0; w->opt.log_placement && i < w->towers.n; i++)
+        placement_log(w->placement, i, w->towers.n, w->towers.tower[i].own.gpu_index);
+done:
+    return st;
+}
+
+static enum status read_inputs(struct worker *w)
+{
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    TRY(read_model(w));
+    TRY(place_layers(w));
+    TRY(cut_model(w));
+    TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
+    TRY(dataset_read(o->data_dir, "t10k", w->model->classes, &w->test));
+    const struct shape *in = &w->model->input;
+    const struct dataset *sets[2] = {w->train, w->test};
+    for (int i = 0; i < 2; i++) {
+        if (in->dim[0] != 1 || in->dim[1] != sets[i]->rows || in->dim[2] != sets[i]->columns) {
+            LOG_E("model '%s' wants images of %" PRId64 "x%" PRId64 "x%" PRId64
+                  ", %s has 1x%dx%d; take another --model or --data_dir",
+                  w->model->name, in->dim[0], in->dim[1], in->dim[2], o->data_dir, sets[i]->rows,
+                  sets[i]->columns);
+            st = ST_MISMATCH;
+            goto done;
+        }
+    }
+    if (w->train->n < o->batch_size) {
+        LOG_E("--batch_size: %" PRId64 " is more than the %" PRId64 " training images of %s",
+              o->batch_size, w->train->n, o->data_dir);
+        st = ST_INVALID;
+    }
+done:
+    return st;
+}
+
+static const char *own_name(struct worker *w)
+{
+    if (gethostname(w->host, sizeof w->host - 1) != 0)
+        w->host[0] = 0;
+    return w->host;
+}
+
+static void first_values(void *ctx, float *params)
+{
+    const struct worker *w = ctx;
+    model_init_params(w->model, (uint64_t)w->opt.seed, params);
+}
+
+static enum status make_exchange(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    w->params = aligned_take((size_t)w->chunks->n_elems * sizeof(float));
+    if (!w->params) {
+        LOG_E("out of memory for %" PRId64 " parameters", w->chunks->n_elems);
+        return ST_NOMEM;
+    }
+    first_values(w, w->params);
+    struct net_exchange_config cfg = {
+        .ps_hosts = &w->opt.ps_hosts,
+        .params = w->params,
+        .first_values = first_values,
+        .ctx = w,
+        .shared_memory = o->shared_memory,
+        .join = {.member = o->task_index,
+                 .job = options_job(o, w->train->n),
+                 .chunks = w->chunks,
+                 .address = o->address ? o->address : own_name(w),
+                 .model = w->model->text,
+                 .hidden_units = w->model->hidden_units},
+    };
+    while (cfg.join.incarnation == 0)
+        if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
+            cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    return updates_create(&cfg, &w->updates);
+}
+
+static void say_towers(const struct worker *w)
+{
+    char label[DEVICE_LABEL_SIZE];
+    for (int i = 0; i < w->towers.n; i++) {
+        const struct tower_spec *t = &w->towers.tower[i];
+        const struct tower_device *d = &t->own;
+        if (d->gpu)
+            device_scan_label(d->gpu, label, sizeof label);
+        else
+            snprintf(label, sizeof label, "CPU, %d %s", d->n_threads,
+                     d->n_threads == 1 ? "thread" : "threads");
+        LOG_I("tower %d: %s, %d of the %" PRId64 " samples; %s", i, label, t->n, w->opt.batch_size,
+              d->backend->description);
+        if (t->stage_of)
+            LOG_I("tower %d: %d of its %d layers lie on other devices; --log_device_placement says "
+                  "which",
+                  i, batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
+    }
+}
+
+static enum status make_trainer(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    struct net_job job = options_job(o, w->train->n);
+    struct trainer_config cfg = {
+        .model = w->model,
+        .chunks = w->chunks,
+        .train = w->train,
+        .test = w->test,
+        .updates = &w->updates,
+        .params = w->params,
+        .own_pace = !job_in_lockstep(&job),
+        .towers = w->towers.tower,
+        .n_towers = w->towers.n,
+        .batch = (int)o->batch_size,
+        .push_dtype = job.push_dtype,
+        .version_dtype = job.version_dtype,
+        .train_steps = job.train_steps,
+        .eval_every = o->eval_every,
+        .log_every = o->log_every,
+        .progress = o->progress,
+        .seed = (uint64_t)o->seed,
+        .cuda_graphs = o->cuda_graphs,
+        .push_delay_ms = (int)o->push_delay_ms,
+    };
+    enum status st = ST_OK;
+    if (o->record_samples)
+        TRY(sample_log_open(o->record_samples, &w->sample_log));
+    cfg.sample_log = w->sample_log;
+    TRY(trainer_create(&cfg, &w->trainer));
+    LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %d %s, %.0f MB; %" PRId64
+          " training images from %s",
+          w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->towers.n,
+          w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
+          w->train->n, o->data_dir);
+    say_towers(w);
+    LOG_I("vector loops: %s", vector_description());
+done:
+    return st;
+}
+
+enum status set_up(struct worker *w)
+{
+    enum status st = ST_OK;
+    enum status (*const parts[])(struct worker *) = {ask_for_job, make_towers, read_inputs,
+                                                     make_exchange, make_trainer};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !shutdown_taken(w, 0); i++)
+        TRY(parts[i](w));
+    pthread_mutex_lock(&w->lock);
+    w->ready = !w->signal;
+    st = w->ready ? ST_OK : ST_CANCELLED;
+    pthread_mutex_unlock(&w->lock);
+done:
+    return st;
+}

@@ -1,0 +1,130 @@
+/* worker/shutdown.c - what SIGINT and SIGTERM do: see worker.h.
+ * Locks: the worker's. */
+#include "base/clock.h"
+#include "worker/worker.h"
+
+enum {
+    LEAVE_MS = 20000, /* for the others to come to the step that it leaves at */
+    TELL_MS = 3000,   /* for ps 0 to hear of it: where all are told to end, it may be gone */
+};
+
+sigset_t shutdown_signals(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(how, &set, NULL);
+    return set;
+}
+
+static void stop_now(struct worker *w)
+{
+    trainer_stop(w->trainer);
+    w->updates.ops->cancel(w->updates.ctx);
+}
+
+/* Takes its part until the next generation begins, which is without it. */
+static void leave_in_order(struct worker *w)
+{
+    int64_t deadline = clock_deadline_ns(LEAVE_MS);
+    enum status st = w->updates.ops->leave_soon(w->updates.ctx, TELL_MS);
+    pthread_mutex_lock(&w->lock);
+    while (!w->trained && !w->done && st == ST_OK &&
+           clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
+        ;
+    int late = !w->trained && !w->done;
+    if (late)
+        w->ended_by = SIGTERM;
+    pthread_mutex_unlock(&w->lock);
+    if (!late)
+        return;
+    LOG_W("SIGTERM: %s within %d s; stopping",
+          st == ST_OK ? "the servers did not go on without this worker" : "ps:0 was not reached",
+          (st == ST_OK ? LEAVE_MS : TELL_MS) / 1000);
+    stop_now(w);
+}
+
+/* The one thread that takes SIGINT and SIGTERM, from before the devices are set up; others have
+ * them blocked. A driver, or NCCL, may never come back from the set-up: a second signal ends the
+ * process at once, by the signal's default. */
+static void *signal_main(void *arg)
+{
+    struct worker *w = arg;
+    sigset_t set = shutdown_signals(SIG_BLOCK);
+    int sig = 0;
+    sigwait(&set, &sig);
+    pthread_mutex_lock(&w->lock);
+    int done = w->done, ready = w->ready;
+    int last = !done && sig == SIGTERM && w->trained;
+    int leave = !done && sig == SIGTERM && w->training && !last;
+    w->signal = done ? 0 : sig;
+    w->ended_by = leave || last ? 0 : w->signal;
+    pthread_cond_broadcast(&w->signalled);
+    pthread_mutex_unlock(&w->lock);
+    if (done)
+        return NULL;
+    if (leave)
+        LOG_W("SIGTERM: leaving the job when the others are ready; once more ends at once");
+    else if (last)
+        LOG_W("SIGTERM: training has ended; ending with its figures; once more ends at once");
+    else
+        LOG_W("%s: stopping%s; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted",
+              ready ? "" : " after this part of the set-up");
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    shutdown_signals(SIG_UNBLOCK);
+    if (leave)
+        leave_in_order(w);
+    else if (ready && !last)
+        stop_now(w);
+    pthread_mutex_lock(&w->lock); /* stays: it is the one thread that can be given the second */
+    while (!w->done)
+        pthread_cond_wait(&w->signalled, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+enum status shutdown_start(struct worker *w)
+{
+    if (pthread_create(&w->signal_thread, NULL, signal_main, w) != 0) {
+        LOG_E("cannot start a thread: too many threads or no memory");
+        return ST_NOMEM;
+    }
+    w->signal_thread_runs = 1;
+    return ST_OK;
+}
+
+int shutdown_taken(struct worker *w, int done)
+{
+    pthread_mutex_lock(&w->lock);
+    w->done |= done;
+    pthread_cond_broadcast(&w->signalled);
+    int sig = w->signal;
+    pthread_mutex_unlock(&w->lock);
+    return sig;
+}
+
+void shutdown_end(struct worker *w)
+{
+    if (!w->signal_thread_runs)
+        return;
+    int sig = shutdown_taken(w, 1);
+    if (!sig)
+        pthread_kill(w->signal_thread, SIGTERM);
+    pthread_join(w->signal_thread, NULL);
+    if (sig)
+        shutdown_signals(SIG_UNBLOCK);
+}
+
+int shutdown_pause(void *arg, int ms)
+{
+    struct worker *w = arg;
+    int64_t deadline = clock_deadline_ns(ms);
+    pthread_mutex_lock(&w->lock);
+    while (!w->signal && clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
+        ;
+    int sig = w->signal;
+    pthread_mutex_unlock(&w->lock);
+    return sig != 0;
+}

@@ -1,0 +1,61 @@
+/* worker/worker.h - what a worker is made of, shared by main.c, set_up.c and shutdown.c. Private to
+ * them.
+ * Owns:    all of it, from set_up to main's clean_up.
+ * Threads: main's, and the one that takes signals; what both read is under the lock.
+ * Errors:  each part's own. */
+#ifndef WORKER_WORKER_H
+#define WORKER_WORKER_H
+#include "worker/device/gpus.h"
+#include "worker/options.h"
+#include "worker/place/batch_split.h"
+#include "worker/place/placement.h"
+#include "worker/train/trainer.h"
+#include <pthread.h>
+#include <signal.h>
+
+struct worker {
+    struct options opt;
+    char host[65];            /* this one's name */
+    struct net_status joined; /* --join: the job, as it was then */
+    struct gpus gpus;
+    const struct backend *cpu;
+    struct tower_plan towers;
+    struct model *model;
+    struct placement *placement;
+    struct batch_split *split;
+    struct chunks *chunks;
+    struct dataset *train, *test;
+    float *params;
+    struct updates updates;
+    struct sample_log *sample_log;
+    struct trainer *trainer;
+
+    pthread_t signal_thread;
+    int signal_thread_runs;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t signalled;
+    int signal;   /* that was taken; 0: none */
+    int ended_by; /* signal that ended the run at once; 0: none */
+    int ready;    /* trainer and exchange are there to be stopped */
+    int training; /* with servers, whom it can leave in order */
+    int trained;  /* all steps are taken, or it has left: what remains ends by itself */
+    int done;     /* main needs the signal thread no more */
+};
+
+/* set_up.c: from the flags to a trainer that can start. A signal that comes meanwhile ends it
+ * between two parts, with ST_CANCELLED. */
+enum status set_up(struct worker *w);
+
+/* shutdown.c */
+
+/* SIGINT and SIGTERM, for the calling thread: SIG_BLOCK, SIG_UNBLOCK. */
+sigset_t shutdown_signals(int how);
+enum status shutdown_start(struct worker *w);
+/* The signal that was taken, 0: none. `done`: none will be taken any more. */
+int shutdown_taken(struct worker *w, int done);
+/* Ends the thread that shutdown_start began, if it did. */
+void shutdown_end(struct worker *w);
+/* Sleeps; a signal ends the sleep and the run: 1. arg: the worker. */
+int shutdown_pause(void *arg, int ms);
+
+#endif
