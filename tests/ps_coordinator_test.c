@@ -252,6 +252,23 @@ static void test_another_comes_in_its_place(void **state)
     assert_in_range(wait_for_plan(&r), 2000, 2000 + LOOK_EVERY_MS);
 }
 
+/* Nobody is missed before he has come for the first time, however late that is. */
+static void test_one_that_comes_late(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    r.worker[1].joined = 0;
+    for (int i = 0; i < 60; i++) {
+        r.worker[1].missing_ms = i * 1000;
+        tell_workers(&r);
+        r.now += 1000 * MS;
+        say_how_it_stands(&r, 0);
+    }
+    assert_int_equal(r.n_plans, 1);
+    r.worker[1].joined = 1;
+    assert_in_range(wait_for_plan(&r), 10000, 10000 + LOOK_EVERY_MS);
+}
+
 /* All say how they stand, a little later. */
 static void look(struct rig *r)
 {
@@ -590,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_one_that_has_not_come),
         cmocka_unit_test(test_one_that_died_as_it_came),
         cmocka_unit_test(test_another_comes_in_its_place),
+        cmocka_unit_test(test_one_that_comes_late),
         cmocka_unit_test(test_an_epoch_that_is_claimed_meanwhile),
         cmocka_unit_test(test_a_plan_without_memory),
         cmocka_unit_test(test_a_worker_of_another_ps0),

@@ -113,6 +113,8 @@ static void note_worker(struct coord *c, const struct coord_worker_state *from, 
     }
     if (w->incarnation != from->incarnation)
         w->came = 0;
+    if (!w->joined && from->joined && w->since != INT64_MAX)
+        w->since = c->awake; /* until now it was waited for, not missed */
     w->incarnation = from->incarnation;
     w->joined = from->joined != 0;
     w->leaving = from->leaving != 0;

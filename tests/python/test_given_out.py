@@ -67,14 +67,14 @@ class GivenOut(harness.Test):
 
     def test_one_that_is_started_again(self):
         """Within --worker_timeout it reads the batch that it had."""
-        job = self.start_job(MODES["async"], 2)
+        job = self.start_job(MODES["async"], 2, steps=TURNS)
         for _ in range(3):
             self.kill(job.workers[1])
             with harness.paused(job.workers[0]):  # or the job ends before it is back
                 job.start_worker(1, self.record(1))
                 job.workers[1].wait_line(r"training step \d+ done")
         job.finish(90)
-        self.check(2)
+        self.check(2, TURNS)
 
     def test_members_that_come_and_go(self):
         """What a worker had in hand as it was lost is read by those who go on, also from servers

@@ -89,14 +89,14 @@ class Modes(harness.Test):
     def test_async_runs_away(self):
         """As nobody waits for anybody, who has begun stands still until all have."""
         job = self.job(n_workers=3, flags=[*QUICK, BRISK, "--log_every=1", "--sync_mode=async",
-                                           "--train_steps=400"])
+                                           "--train_steps=1200"])
         job.start_ps()
         with contextlib.ExitStack() as stack:
             for i in range(3):
                 job.start_worker(i).wait_line(r"training step \d+ done")
                 stack.enter_context(harness.paused(job.workers[i]))
         run_away(job.workers[0], job.workers[2], 40)
-        self.check(job, 400, applied=1)
+        self.check(job, 1200, applied=1)
 
     def test_ssp_keeps_together(self):
         for staleness in (0, 5):
