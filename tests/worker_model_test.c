@@ -22,11 +22,7 @@ static enum status parse(const char *text, struct model **m)
 
 static const char *models_dir(void)
 {
-    static char dir[PATH_MAX];
-    snprintf(dir, sizeof dir, "%s", __FILE__);
-    char *slash = strrchr(dir, '/');
-    snprintf(slash, sizeof dir - (size_t)(slash - dir), "/../examples/models");
-    return dir;
+    return WEIR_SOURCE_DIR "/examples/models";
 }
 
 static int64_t total_elems(const struct model *m)
