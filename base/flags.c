@@ -27,6 +27,7 @@ static struct {
     int n_words;
     char **defaults; /* one text per flag */
     size_t n_defaults;
+    char *unused; /* " --a --b": given, and another program's; NULL: none */
 } kept;
 
 static void free_strings(char **s, size_t n)
@@ -41,6 +42,7 @@ static void forget_last_parse(void)
     free_strings(kept.args, (size_t)kept.n_args);
     free_strings(kept.defaults, kept.n_defaults);
     free(kept.words);
+    free(kept.unused);
     memset(&kept, 0, sizeof kept);
 }
 
@@ -62,6 +64,8 @@ static char *value_text(const struct flag *f)
     char *text = NULL;
     const char *word = "";
     int n = 0;
+    if (!f->target)
+        return strdup("");
     switch (f->type) {
     case FLAG_STRING:
         return strdup(*(const char **)f->target ? *(const char **)f->target : "");
@@ -150,69 +154,6 @@ static const struct flag *find_flag(const struct flags_program *prog, const char
 static int stands_alone(const struct flag *f)
 {
     return f->type == FLAG_BOOL || f->type == FLAG_MAYBE;
-}
-
-/* Spells one argument canonically as --name or --name=value. *i moves past a separate value. */
-static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
-                                 char **out)
-{
-    const char *arg = argv[*i];
-    if (arg[0] != '-' || arg[1] != '-' || !arg[2]) {
-        if (arg[0] == '-' && arg[1] && arg[1] != '-')
-            LOG_E("unknown flag %.100s; flags begin with two dashes", arg);
-        else
-            LOG_E("'%.100s' is no flag; values follow their flag, as in --name=value", arg);
-        return ST_INVALID;
-    }
-    size_t n = strcspn(arg + 2, "=");
-    const char *value = arg[2 + n] == '=' ? arg + 3 + n : NULL;
-    const char *name = NULL;
-    if (name_is("help", arg + 2, n) || name_is("version", arg + 2, n)) {
-        name = arg[2] == 'h' ? "help" : "version";
-        value = NULL;
-    } else {
-        const struct flag *f = find_flag(prog, arg + 2, n);
-        if (!f) {
-            report_unknown(prog, arg + 2, n);
-            return ST_INVALID;
-        }
-        name = f->name;
-        if (!value && !stands_alone(f)) {
-            if (*i + 1 >= argc) {
-                LOG_E("--%s: a value is missing; write --%s=VALUE", name, name);
-                return ST_INVALID;
-            }
-            value = argv[++*i];
-        }
-    }
-    if (asprintf(out, value ? "--%s=%s" : "--%s", name, value) < 0) {
-        *out = NULL;
-        return ST_NOMEM;
-    }
-    return ST_OK;
-}
-
-static enum status canonical_args(const struct flags_program *prog, int argc, char **argv)
-{
-    kept.args = calloc((size_t)argc + 2, sizeof *kept.args);
-    kept.words = calloc((size_t)argc + 1, sizeof *kept.words);
-    if (!kept.args || !kept.words)
-        return ST_NOMEM;
-    kept.args[0] = strdup(prog->name);
-    if (!kept.args[0])
-        return ST_NOMEM;
-    kept.n_args = 1;
-    for (int i = 1; i < argc; i++) {
-        if (prog->words && argv[i][0] != '-') {
-            kept.words[kept.n_words++] = argv[i];
-            continue;
-        }
-        enum status st = canonical_arg(prog, argc, argv, &i, &kept.args[kept.n_args]);
-        if (st != ST_OK)
-            return st;
-        kept.n_args++;
-    }
-    return ST_OK;
 }
 
 static enum status check_bounds(const struct flag *f, double v, const char *arg)
@@ -324,6 +265,98 @@ static enum status set_flag(const struct flag *f, char *arg)
     return ST_INTERNAL;
 }
 
+/* Another program's flag: its value is looked at, its name kept. The value is NULL or argv's. */
+static enum status keep_unused(const struct flag *f, char *value)
+{
+    union {
+        const char *text;
+        int64_t i;
+        double d;
+        int n;
+    } scratch;
+    struct flag checked = *f;
+    checked.target = &scratch;
+    enum status st = set_flag(&checked, value);
+    char *more = NULL;
+    size_t n = strlen(f->name);
+    const char *at = kept.unused ? strstr(kept.unused, f->name) : NULL;
+    while (at && (at[-1] != '-' || (at[n] && at[n] != ' ')))
+        at = strstr(at + 1, f->name);
+    if (st != ST_OK || at)
+        return st;
+    if (asprintf(&more, "%s --%s", kept.unused ? kept.unused : "", f->name) < 0)
+        return ST_NOMEM;
+    free(kept.unused);
+    kept.unused = more;
+    return ST_OK;
+}
+
+/* Spells one argument canonically as --name or --name=value; NULL: it is another program's. *i
+ * moves past a separate value. */
+static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
+                                 char **out)
+{
+    const char *arg = argv[*i];
+    if (arg[0] != '-' || arg[1] != '-' || !arg[2]) {
+        if (arg[0] == '-' && arg[1] && arg[1] != '-')
+            LOG_E("unknown flag %.100s; flags begin with two dashes", arg);
+        else
+            LOG_E("'%.100s' is no flag; values follow their flag, as in --name=value", arg);
+        return ST_INVALID;
+    }
+    size_t n = strcspn(arg + 2, "=");
+    const char *value = arg[2 + n] == '=' ? arg + 3 + n : NULL;
+    const char *name = NULL;
+    if (name_is("help", arg + 2, n) || name_is("version", arg + 2, n)) {
+        name = arg[2] == 'h' ? "help" : "version";
+        value = NULL;
+    } else {
+        const struct flag *f = find_flag(prog, arg + 2, n);
+        if (!f) {
+            report_unknown(prog, arg + 2, n);
+            return ST_INVALID;
+        }
+        name = f->name;
+        if (!value && !stands_alone(f)) {
+            if (*i + 1 >= argc) {
+                LOG_E("--%s: a value is missing; write --%s=VALUE", name, name);
+                return ST_INVALID;
+            }
+            value = argv[++*i];
+        }
+        if (!f->target)
+            return keep_unused(f, (char *)value);
+    }
+    if (asprintf(out, value ? "--%s=%s" : "--%s", name, value) < 0) {
+        *out = NULL;
+        return ST_NOMEM;
+    }
+    return ST_OK;
+}
+
+static enum status canonical_args(const struct flags_program *prog, int argc, char **argv)
+{
+    kept.args = calloc((size_t)argc + 2, sizeof *kept.args);
+    kept.words = calloc((size_t)argc + 1, sizeof *kept.words);
+    if (!kept.args || !kept.words)
+        return ST_NOMEM;
+    kept.args[0] = strdup(prog->name);
+    if (!kept.args[0])
+        return ST_NOMEM;
+    kept.n_args = 1;
+    for (int i = 1; i < argc; i++) {
+        if (prog->words && argv[i][0] != '-') {
+            kept.words[kept.n_words++] = argv[i];
+            continue;
+        }
+        enum status st = canonical_arg(prog, argc, argv, &i, &kept.args[kept.n_args]);
+        if (st != ST_OK)
+            return st;
+        kept.n_args += kept.args[kept.n_args] != NULL;
+    }
+    return ST_OK;
+}
+
 struct parse {
     const struct flags_program *prog;
     int help, version;
@@ -363,6 +396,8 @@ static struct argp_option *make_options(const struct flags_program *prog, char *
     for (size_t i = 0; opts && i < prog->n_flags; i++) {
         const struct flag *f = &prog->flags[i];
         const char *value = kept.defaults[i];
+        if (!f->target)
+            continue;
         int shown = *value && !(f->type == FLAG_BOOL && strcmp(value, "false") == 0);
         if (asprintf(&docs[i], shown ? "%s [%s]" : "%s", f->help, value) < 0) {
             docs[i] = NULL;
@@ -452,4 +487,8 @@ void flags_dump(const struct flags_program *prog)
             LOG_D("--%s=%s", prog->flags[i].name, now);
         free(now);
     }
+    if (kept.unused)
+        LOG_I("not used by %s, which takes the other program's flags so that one command line can "
+              "serve both:%s",
+              prog->name, kept.unused);
 }

@@ -14,7 +14,8 @@ struct flag {
     const char *name;
     enum flag_type type;
     void *target;        /* const char **, int64_t *, double *, int *, int * (index of choice);
-                            holds the default before parsing; of a FLAG_BOOL -1: none */
+                            holds the default before parsing; of a FLAG_BOOL -1: none. NULL: another
+                            program's flag, which is checked and not used, and not in --help */
     double min, max;     /* bounds of a number, both ends allowed */
     const char *arg;     /* the value's name in --help; NULL: by type */
     const char *choices; /* FLAG_CHOICE: "sync|async"; FLAG_MAYBE: likewise, and the flag alone is
@@ -38,7 +39,8 @@ enum status flags_parse(const struct flags_program *prog, int argc, char **argv,
 const char *const *flags_words(int *n);
 /* The place of a word in "sync|async"; -1: it is not there. Any thread. */
 int flags_choice_find(const char *choices, const char *text);
-/* Logs every value that is not its default, at debug level. */
+/* Logs every value that is not its default, at debug level; and in one line, at info level, which
+ * flags of the last parse are another program's. */
 void flags_dump(const struct flags_program *prog);
 
 #endif

@@ -104,6 +104,7 @@ static const struct flag flags[] = {
      "Write 'ready ADDRESS' to this descriptor when listening, then close it (-1: no)", NULL},
     {"fault_keep_chunks", FLAG_BOOL, &opt_fault_keep_chunks, 0, 0, NULL, NULL,
      "For tests: the other servers, to which chunks are to move, are given none", NULL},
+#include "ps/worker_flags.inc" /* after ps's own, which count where a name is in both */
 };
 static const struct flags_program program = {
     .name = "ps",
@@ -111,7 +112,8 @@ static const struct flags_program program = {
         "Weir's parameter server: holds a model's parameters while workers train it. Exits with 0 "
         "when the job is done or its chunks are handed on, 1 after an error that stays, 2 after "
         "one in the flags, 138 where starting it again may help; 143 after SIGTERM, 130 after "
-        "Ctrl-C.",
+        "Ctrl-C. The worker's flags are taken as well and not used, so that one command line can "
+        "serve both.",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
 };

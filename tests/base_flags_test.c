@@ -26,6 +26,10 @@ static const struct flag flags[] = {
     {"unsaid", FLAG_BOOL, &unsaid, 0, 0, NULL, NULL, "Or not", NULL},
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
     {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
+    {"sync_mode", FLAG_INT, NULL, 5, 6, NULL, NULL, "", NULL}, /* of both: its own counts */
+    {"towers", FLAG_INT, NULL, 1, 9, NULL, NULL, "", NULL},
+    {"momentum_towers", FLAG_CHOICE, NULL, 0, 0, NULL, "few|many", "", NULL},
+    {"soft", FLAG_BOOL, NULL, 0, 0, NULL, NULL, "", NULL},
 };
 static unsigned char given[sizeof flags / sizeof *flags];
 static struct flags_program prog = {"worker", "Trains.", flags, sizeof flags / sizeof *flags,
@@ -190,13 +194,13 @@ static void test_help(void **state)
     assert_int_equal(strncmp(output, "worker (Weir) ", 14), 0);
 }
 
-static void test_dump(void **state)
+/* What flags_dump says. */
+static void dump(enum log_level level)
 {
-    assert_int_equal(PARSE("--task_index=7"), ST_OK);
     FILE *f = tmpfile();
     int err = dup(2);
     dup2(fileno(f), 2);
-    log_init("worker", 7, LOG_LEVEL_DEBUG);
+    log_init("worker", 7, level);
     flags_dump(&prog);
     log_init("worker", 7, LOG_LEVEL_INFO);
     dup2(err, 2);
@@ -204,8 +208,41 @@ static void test_dump(void **state)
     rewind(f);
     output[fread(output, 1, sizeof output - 1, f)] = 0;
     fclose(f);
+}
+
+static void test_dump(void **state)
+{
+    assert_int_equal(PARSE("--task_index=7"), ST_OK);
+    dump(LOG_LEVEL_DEBUG);
     says("--task_index=7");
     assert_null(strstr(output, "train_steps"));
+}
+
+/* Another program's flags: checked, said once in one line, and in no list. */
+static void test_unused(void **state)
+{
+    assert_int_equal(PARSE("--momentum-towers", "many", "--task_index=7", "--towers=2", "--soft",
+                           "--towers=3", "--sync_mode=async"),
+                     ST_OK);
+    assert_int_equal(task, 7);
+    assert_int_equal(mode, 1);
+    assert_string_equal(output, "");
+    dump(LOG_LEVEL_INFO);
+    says("not used by worker");
+    says("serve both: --momentum_towers --towers --soft\n");
+    assert_null(strstr(strstr(output, "not used") + 1, "not used"));
+    assert_int_equal(PARSE("--towers=0"), ST_INVALID);
+    says("--towers: 0 is below 1");
+    assert_int_equal(PARSE("--momentum_towers=none"), ST_INVALID);
+    says("'none' is none of few|many");
+    assert_int_equal(PARSE("--soft=maybe"), ST_INVALID);
+    assert_int_equal(PARSE("--towers"), ST_INVALID);
+    says("--towers: a value is missing");
+    assert_int_equal(PARSE("--help"), ST_OK);
+    assert_null(strstr(output, "towers"));
+    assert_int_equal(PARSE("--task_index=7"), ST_OK);
+    dump(LOG_LEVEL_INFO);
+    assert_string_equal(output, "");
 }
 
 int main(void)
@@ -214,7 +251,7 @@ int main(void)
         cmocka_unit_test(test_values),  cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_unknown), cmocka_unit_test(test_help),
         cmocka_unit_test(test_dump),    cmocka_unit_test(test_value_left_out),
-        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_words),   cmocka_unit_test(test_unused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -203,6 +203,12 @@ static const struct flags_program program = {
     .given = given,
 };
 
+const struct flag *options_table_rows(size_t *n)
+{
+    *n = program.n_flags;
+    return table;
+}
+
 enum status options_table_parse(int argc, char **argv, int *exit_now)
 {
     options_raw = defaults;

@@ -1,0 +1,33 @@
+#!/usr/bin/python3
+"""What people bring from TensorFlow 1: one command line for both roles, its flags, its host lists,
+its names of jobs."""
+# label: cluster
+import os
+
+import harness
+
+USAGE = 2
+
+
+class OneCommandLine(harness.Test):
+    def test_ps_takes_the_workers_flags(self):
+        """As a TensorFlow script is started: all flags are the same but the role and the number."""
+        job = self.job(n_workers=1, flags=["--train_steps=3", "--batch_size=20", "--sync_replicas",
+                                           "--optimizer", "sgd", "--learning_rate=0.01"])
+        ps = job.start_ps(0, *job.flags)
+        job.start_worker()
+        job.finish()
+        said = [line for line in ps.lines if "not used by ps" in line]
+        self.assertEqual(len(said), 1, ps.output())
+        self.assertRegex(said[0], "both: --models_dir --model --progress --data_dir --train_steps "
+                                  "--batch_size --sync_replicas --optimizer --learning_rate$")
+
+    def test_and_checks_them(self):
+        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=localhost:2221",
+                               "--batch_size=0"])
+        ps.wait(20, USAGE)
+        self.assertRegex(ps.output(), "^E .*--batch_size: 0 is below 1$")
+
+
+if __name__ == "__main__":
+    harness.main()
