@@ -511,6 +511,56 @@ static void visible_devices(void **unused)
     assert_int_equal(capture_lines(), 1);
 }
 
+/* What CUDA_VISIBLE_DEVICES names is the user's, busy or not; what is free comes first. */
+static void visible_and_busy(void **unused)
+{
+    struct card cards[4] = {{.procs = "11", .used_mb = 30000}, {0}, {.busy = 60}, {.lost = 1}};
+    machine(cards, 4);
+    setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("0");
+    says(" worker GPU 0 (NVIDIA H200, GPU-00000000-");
+    says(") is shared: CUDA_VISIBLE_DEVICES='0' names it, so it is used, but process 11 ");
+    assert_true(got.lock[0] >= 0);
+    assert_int_equal(capture_lines(), 2);
+    setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("1");
+    assert_null(strstr(capture_text, "shared"));
+    setenv("CUDA_VISIBLE_DEVICES", "0,3,2,1", 1);
+    assert_int_equal(choose("auto:4"), ST_OK);
+    expect_cards("1,0,2");
+    says(" worker GPU 2 (");
+    says("it is busy for 60 %");
+    says("1 of the 4 GPUs that were asked for are free: ");
+    /* Another worker's comes last. */
+    devices_release(&got);
+    struct rival r = rival_start("GPU-0", -1, -1);
+    assert_int_equal(rival_result(&r).n, 1);
+    setenv("CUDA_VISIBLE_DEVICES", "0,2", 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("2");
+    setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("0");
+    char text[64];
+    snprintf(text, sizeof text, "so it is used, but process %d has reserved it", (int)r.pid);
+    says(text);
+    assert_int_equal(got.lock[0], -1);
+    rival_end(&r, 0);
+    /* A lost card is nobody's. */
+    setenv("CUDA_VISIBLE_DEVICES", "3", 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("");
+    says("no GPU is free, training on the CPU: GPU 0: it is lost");
+    /* Nobody named cards: theirs are left alone. */
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    cards[1].procs = "12";
+    machine(cards, 4);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("");
+}
+
 #define MIG_A "MIG-aaaaaaaa-0000-4000-8000-000000000000"
 #define MIG_B "MIG-bbbbbbbb-0000-4000-8000-000000000000"
 
@@ -537,9 +587,10 @@ static void mig(void **unused)
     assert_int_equal(rival_result(&r).n, 1);
     rival_end(&r, 0);
     setenv("CUDA_VISIBLE_DEVICES", "MIG-b", 1);
-    r = rival_start("auto", -1, -1);
-    assert_int_equal(rival_result(&r).n, 0);
-    rival_end(&r, 0);
+    struct device_info mine = got.gpu[0];
+    int fd;
+    char why[DEVICE_WHY_SIZE];
+    assert_int_equal(device_lock_take(lock_dir, mine.uuid, &fd, why), ST_BUSY);
     assert_int_equal(choose("MIG-bbbb"), ST_OK);
     assert_int_equal(got.n, 1);
 }
@@ -659,6 +710,7 @@ int main(void)
         TEST(waiting),
         TEST(names),
         TEST(visible_devices),
+        TEST(visible_and_busy),
         TEST(mig),
         TEST(files_of_the_lock),
         TEST(folder_that_does_not_serve),

@@ -132,7 +132,8 @@ static const struct flag table[] = {
      "GPUs: the same bits on every run, at some cost; the CPU always does so", NULL},
     STR("gpus", gpus, "auto[:N]|all|none|LIST",
         "auto: a GPU (or up to N) that nobody uses, among those that CUDA shows, reserved for this "
-        "process, else the CPU; all: each that CUDA shows; LIST: CUDA's numbers or UUIDs, or "
+        "process, else one that CUDA_VISIBLE_DEVICES names, else the CPU; all: each that CUDA "
+        "shows; LIST: CUDA's numbers or UUIDs, or "
         "beginnings of UUIDs, as in 0,2 or GPU-8932f937",
         NULL),
     INT("gpu_wait", gpu_wait, 0, 30 * 24 * 3600, "--gpus=auto: seconds to wait until one is free"),

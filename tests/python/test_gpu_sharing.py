@@ -31,7 +31,8 @@ class Sharing(fake_gpus.Machine):
         there = self.gpus(env=self.here(None))
         if len(there) < n:
             self.skipTest("it needs %d cards, here are %d" % (n, len(there)))
-        self.visible = ",".join(g["uuid"] for g in there[:n])
+        # named only where there are others: auto uses a named card though it is busy
+        self.visible = ",".join(g["uuid"] for g in there[:n]) if len(there) > n else None
         for gpu in there[:n]:
             self.assertTrue(gpu["auto"], "the card is not idle: %s" % gpu["auto_refuses"])
         return [g["uuid"] for g in there[:n]], there[0]["memory_bytes"]
@@ -115,8 +116,15 @@ class TwoJobs(Sharing):
         self.assertEqual([t["uuid"] for t in second["towers"]], uuids[1:])
         first.stop()
 
+    def all_cards(self):
+        """The UUID of the machine's one card, which nobody names."""
+        (uuid,), _ = self.cards(1)
+        if self.visible or "CUDA_VISIBLE_DEVICES" in self.here(None):
+            self.skipTest("somebody names cards here, which auto uses though they are busy")
+        return uuid
+
     def test_auto_takes_the_cpu(self):
-        self.cards(1)
+        self.all_cards()
         first = self.endless()
         second = self.job()
         done = self.finish(second)
@@ -125,8 +133,18 @@ class TwoJobs(Sharing):
                          r"%d .*has reserved it" % first.popen.pid)
         first.stop()
 
-    def test_auto_waits(self):
+    def test_auto_uses_what_the_user_named(self):
         (uuid,), _ = self.cards(1)
+        first = self.endless()
+        self.visible = uuid
+        second = self.job()
+        self.assertEqual([t["uuid"] for t in self.finish(second)["towers"]], [uuid])
+        self.assertRegex(second.output(), r"W .* is shared: CUDA_VISIBLE_DEVICES='%s' names it, so "
+                         r"it is used, but process %d .*has reserved it" % (uuid, first.popen.pid))
+        first.stop()
+
+    def test_auto_waits(self):
+        uuid = self.all_cards()
         first = self.endless()
         second = self.job("--gpu_wait=600")
         second.wait_line(r"waiting for 1 more GPU, at most 600 s: GPU 0: process %d " %

@@ -2,29 +2,19 @@
  * While a process chooses it holds the lock "choose", so that of several that each want several
  * GPUs one gets its number, instead of each getting too few. That is for fairness alone: a process
  * that cannot have it within seconds chooses without; each GPU's own lock is what excludes. */
-#include "worker/device/devices.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "worker/device/device_lock.h"
-#include "worker/device/device_scan.h"
+#include "worker/device/devices_impl.h"
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLL_MS = 500, SAY_EVERY_MS = 10000, CHOOSE_WAIT_MS = 5000, TEXT_SIZE = 4096 };
-
 enum kind { KIND_AUTO, KIND_ALL, KIND_NONE, KIND_LIST };
 
-/* A line that grows, and is cut when it is too long. */
-struct text {
-    char s[TEXT_SIZE];
-    size_t n;
-};
-
-static void add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct text *t, const char *fmt, ...)
+void devices_text_add(struct devices_text *t, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -110,7 +100,7 @@ int devices_may_be_none(const char *gpus)
     return kind == KIND_AUTO || kind == KIND_NONE;
 }
 
-static void keep(struct devices *out, const struct device_info *gpu, int lock)
+void devices_keep(struct devices *out, const struct device_info *gpu, int lock)
 {
     out->gpu[out->n] = *gpu;
     out->lock[out->n++] = lock;
@@ -123,7 +113,7 @@ void devices_release(struct devices *d)
     d->n = 0;
 }
 
-static void say_chosen(const struct device_scan *s, const struct devices *d)
+void devices_say_chosen(const struct device_scan *s, const struct devices *d)
 {
     char label[DEVICE_LABEL_SIZE];
     for (int i = 0; i < d->n; i++) {
@@ -132,73 +122,6 @@ static void say_chosen(const struct device_scan *s, const struct devices *d)
     }
     if (d->n > 0 && s->nvml == NULL)
         LOG_I("whether others use it is not known: %s", s->nvml_why);
-}
-
-/* Takes what is idle, up to `most`; reasons: why each of the others was not taken. */
-static void take_idle(const struct devices_request *r, const struct device_scan *s, int most,
-                      struct devices *out, struct text *reasons)
-{
-    int choosing = -1;
-    device_lock_wait(r->lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);
-    reasons->n = 0;
-    reasons->s[0] = '\0';
-    for (int i = 0; i < s->n && out->n < most; i++) {
-        char why[DEVICE_WHY_SIZE];
-        struct device_load load;
-        int lock;
-        /* First the lock: its last owner may have ended a moment ago, with the card still full. */
-        int taken = device_lock_take(r->lock_dir, s->gpu[i].uuid, &lock, why) == ST_OK;
-        if (taken) {
-            device_scan_load(s, i, &load);
-            if (device_scan_is_idle(&load, why)) {
-                keep(out, &s->gpu[i], lock);
-                continue;
-            }
-            device_lock_drop(lock);
-        }
-        add(reasons, "%sGPU %d: %s", reasons->n ? "; " : "", i, why);
-    }
-    device_lock_drop(choosing);
-}
-
-static int pause_ms(const struct devices_request *r, int ms)
-{
-    if (r->pause != NULL)
-        return r->pause(r->ctx, ms);
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
-    return 0;
-}
-
-/* Nobody tells when a card becomes idle, so it is looked at again and again. */
-static enum status choose_auto(const struct devices_request *r, const struct device_scan *s,
-                               int most, struct devices *out)
-{
-    struct text reasons;
-    int64_t deadline = clock_deadline_ns((int64_t)r->wait_seconds * 1000), next_line = 0;
-    for (;;) {
-        take_idle(r, s, most, out, &reasons);
-        int64_t left_ms = (deadline - clock_now_ns()) / 1000000;
-        if (out->n == most || left_ms <= 0)
-            break;
-        if (clock_now_ns() >= next_line) {
-            LOG_I("waiting for %d more %s, at most %d s: %s", most - out->n,
-                  most - out->n == 1 ? "GPU" : "GPUs", (int)((left_ms + 999) / 1000), reasons.s);
-            next_line = clock_deadline_ns(SAY_EVERY_MS);
-        }
-        devices_release(out);
-        if (pause_ms(r, left_ms < POLL_MS ? (int)left_ms + 1 : POLL_MS))
-            return ST_CANCELLED;
-    }
-    say_chosen(s, out);
-    if (out->n == 0) {
-        char hidden[DEVICE_WHY_SIZE];
-        device_scan_hidden(s, hidden, sizeof hidden);
-        LOG_I("no GPU is free, training on the CPU: %s%s", reasons.s, hidden);
-    } else if (out->n < most) {
-        LOG_I("%d of the %d GPUs that were asked for are free%s%s", out->n, most,
-              reasons.n ? ": " : "; there are no others", reasons.s);
-    }
-    return ST_OK;
 }
 
 static void take_named(const struct devices_request *r, const struct device_scan *s, int i,
@@ -211,7 +134,7 @@ static void take_named(const struct devices_request *r, const struct device_scan
         lock = -1;
         LOG_W("%s was asked for, so it is used, but %s", label, why);
     }
-    keep(out, &s->gpu[i], lock);
+    devices_keep(out, &s->gpu[i], lock);
 }
 
 /* A listed GPU that fell off the bus after CUDA counted is not there. */
@@ -247,11 +170,11 @@ static int find_named(const struct device_scan *s, const char *entry, int n)
 
 static enum status not_found(const struct device_scan *s, const char *entry, int n, int several)
 {
-    struct text there = {.n = 0};
+    struct devices_text there = {.n = 0};
     char label[DEVICE_LABEL_SIZE], hidden[DEVICE_WHY_SIZE];
     for (int i = 0; i < s->n; i++) {
         device_scan_label(&s->gpu[i], label, sizeof label);
-        add(&there, "%s%s", i ? ", " : "", label);
+        devices_text_add(&there, "%s%s", i ? ", " : "", label);
     }
     device_scan_hidden(s, hidden, sizeof hidden);
     LOG_E("--gpus: '%.*s' is %s; there %s %s%s", n, entry,
@@ -293,11 +216,11 @@ static enum status choose_named(const struct devices_request *r, const struct de
     TRY(devices_find(r->gpus, s, chosen, &n));
     for (int i = 0; i < n; i++)
         TRY(check_there(s, chosen[i]));
-    device_lock_wait(r->lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);
+    device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
     for (int i = 0; i < n; i++)
         take_named(r, s, chosen[i], out);
     device_lock_drop(choosing);
-    say_chosen(s, out);
+    devices_say_chosen(s, out);
 done:
     return st;
 }
@@ -318,7 +241,7 @@ enum status devices_choose(const struct devices_request *r, struct devices *out)
     if (kind == KIND_AUTO && s->n == 0)
         LOG_I("training on the CPU: %s", s->why);
     else if (kind == KIND_AUTO)
-        TRY(choose_auto(r, s, most, d));
+        TRY(devices_choose_auto(r, s, most, d));
     else if (kind != KIND_NONE)
         TRY(choose_named(r, s, d));
 done:

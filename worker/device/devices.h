@@ -1,7 +1,9 @@
 /* worker/device/devices.h - which GPUs this process trains on (--gpus), reserved for it.
  *
  *     auto, auto:N   one GPU, or up to N, that nobody uses: no process computes on it, it is not
- *                    busy, and no other Weir has reserved it. Fewer or none are no error
+ *                    busy, and no other Weir has reserved it. Fewer or none are no error. Where
+ *                    CUDA_VISIBLE_DEVICES names the cards they are its user's choice: if too few
+ *                    are free, others of them are used, too, with a warning that says who is there
  *     all            each GPU that CUDA shows; an error if there is none
  *     none           no GPU
  *     0,2            CUDA's numbers, as CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make them
