@@ -247,12 +247,13 @@ static void members_leave_now_or_soon(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        struct net_leave got, leave = {2, 7, i & 1, i >> 1};
+        struct net_leave got, leave = {2, 7, i & 1, i >> 1, 1000001};
         assert_int_equal(leave_through(&leave, &got), ST_OK);
         assert_int_equal(got.member, 2);
         assert_int_equal(got.incarnation, 7);
         assert_int_equal(got.done, i & 1);
         assert_int_equal(got.soon, i >> 1);
+        assert_int_equal(got.generation, 1000001);
         leave.member = JOB_MAX_WORKERS;
         assert_int_equal(leave_through(&leave, &got), ST_INVALID);
     }

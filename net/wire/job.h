@@ -65,6 +65,7 @@ struct net_leave {
     uint64_t incarnation;
     int done; /* it has taken its last step */
     int soon; /* to ps 0: it goes on until the next generation, which is to begin without it */
+    uint64_t generation; /* in which it took that step; 0: not said, the server's */
 };
 
 enum join_answer {

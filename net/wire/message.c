@@ -322,6 +322,7 @@ enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, si
     wire.incarnation = leave->incarnation;
     wire.done = leave->done != 0;
     wire.soon = leave->soon != 0;
+    wire.generation = leave->generation;
     return message_pack(&wire.base, data, bytes);
 }
 
@@ -335,7 +336,8 @@ enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_l
         message_invalid(why, "the LeaveRequest does not decode");
         return ST_PROTOCOL;
     }
-    struct net_leave l = {(int)wire->member, wire->incarnation, wire->done != 0, wire->soon != 0};
+    struct net_leave l = {(int)wire->member, wire->incarnation, wire->done != 0, wire->soon != 0,
+                          wire->generation};
     int bad = wire->member >= JOB_MAX_WORKERS;
     weir__v1__leave_request__free_unpacked(wire, &b.allocator);
     if (bad)

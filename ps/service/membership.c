@@ -52,7 +52,9 @@ static int take_out(struct ps_service *s, const struct net_leave *leave, const s
     if (*rank < 0 || r->ended)
         return 0;
     struct member *m = &r->members[*rank];
-    m->done = leave->done && (m->incarnation == leave->incarnation || r == complete);
+    int here = m->incarnation == leave->incarnation &&
+               (!leave->generation || leave->generation == r->generation);
+    m->done = leave->done && (here || r == complete);
     m->leaving = !m->done; /* if it had steps that the servers have lost since, too */
     if (!m->missing_ns)
         m->missing_ns = clock_now_ns();

@@ -459,7 +459,7 @@ void exchange_closed(struct worker *w, struct net_stream *s)
 void exchange_leave_soon(struct worker *w)
 {
     struct net_leave *leave = sim_alloc(sizeof *leave);
-    *leave = (struct net_leave){w->member, w->incarnation, 0, 1};
+    *leave = (struct net_leave){w->member, w->incarnation, 0, 1, w->generation};
     w->soon = w->soon ? w->soon : 1;
     if (w->member >= 0)
         sim_call(w->node, w->link_of[0], CALL_LEAVE, leave, SOON_MS * SIM_MS);
@@ -470,7 +470,7 @@ void exchange_leave(struct worker *w, int done)
     w->leaving = 1;
     for (int i = 0; i < w->n_links; i++) {
         struct net_leave *leave = sim_alloc(sizeof *leave);
-        *leave = (struct net_leave){w->member, w->incarnation, done, 0};
+        *leave = (struct net_leave){w->member, w->incarnation, done, 0, w->generation};
         sim_call(w->node, w->link_of[i], CALL_LEAVE, leave, LEAVE_MS * SIM_MS);
         w->n_leaves++;
     }

@@ -1,0 +1,53 @@
+/* tests/ps_join_queue_test.c - the list of those that wait to be let in. */
+#include "ps/service/join_queue.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+/* after its needs */
+#include <cmocka.h>
+
+static struct ps_waiter waiter(int member, uint64_t incarnation, const char *peer, int64_t ms)
+{
+    struct ps_waiter w = {.member = member, .incarnation = incarnation, .heard_ns = ms * 1000000};
+    snprintf(w.peer, sizeof w.peer, "%s", peer);
+    return w;
+}
+
+/* However many say that they wait: the list is bounded, and they displace their own. */
+static void test_flood(void **state)
+{
+    (void)state;
+    static struct ps_waiting w;
+    char peer[64];
+    struct ps_waiter real = waiter(2, 5, "ipv4:10.0.0.7:1", 0);
+    ps_waiting_put(&w, &real);
+    for (int i = 0; i < 3 * WAITING_MAX; i++) {
+        snprintf(peer, sizeof peer, "ipv4:10.0.0.66:%d", 1000 + i);
+        struct ps_waiter liar = waiter(10 + i, 1000 + (uint64_t)i, peer, 1 + i);
+        ps_waiting_put(&w, &liar);
+        assert_in_range(w.n, 1, WAITING_MAX);
+        assert_non_null(ps_waiting_find(&w, 1000 + (uint64_t)i));
+    }
+    assert_int_equal(w.n, WAITING_MAX);
+    assert_non_null(ps_waiting_find(&w, 5));
+    struct ps_waiter late = waiter(3, 6, "ipv4:10.0.0.8:1", 9000); /* finds room, too */
+    ps_waiting_put(&w, &late);
+    assert_non_null(ps_waiting_find(&w, 5));
+    assert_non_null(ps_waiting_find(&w, 6));
+    assert_int_equal(w.n, WAITING_MAX);
+    struct ps_waiter again = waiter(3, 7, "ipv4:10.0.0.8:2", 9001); /* started anew */
+    ps_waiting_put(&w, &again);
+    assert_null(ps_waiting_find(&w, 6));
+    assert_int_equal(ps_waiting_member(&w, 3)->incarnation, 7);
+    ps_waiting_tidy(&w, (9001 + WAITING_HEARD_MS) * 1000000LL);
+    assert_int_equal(w.n, 1);
+    assert_non_null(ps_waiting_find(&w, 7));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flood)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
