@@ -2,11 +2,11 @@
 #include "ps/node.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/restore.h"
 #include "files/durable.h"
 #include "net/exchange/control_client.h"
 #include "net/rpc/server.h"
-#include "ps/checkpoint/folder.h"
-#include "ps/checkpoint/restore.h"
 #include "ps/coordinator/follower_shell.h"
 #include "ps/coordinator/plan_applier.h"
 #include <errno.h>

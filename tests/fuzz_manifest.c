@@ -1,7 +1,7 @@
 /* tests/fuzz_manifest.c - libFuzzer target: any text as a checkpoint's manifest, as it stands and
  * with the checksum that it would need. Corpus: tests/corpus/manifest. */
 #include "base/digest.h"
-#include "ps/checkpoint/manifest.h"
+#include "checkpoint/manifest.h"
 #include "tests/fuzz.h"
 #include <stdio.h>
 #include <string.h>

@@ -2,10 +2,10 @@
  * servers and chunks, after damage to any byte, and with any system call failing or being the last
  * one (tests/fault_io.h). Without a network. */
 #include "base/rng.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/restore.h"
 #include "files/durable.h"
-#include "ps/checkpoint/folder.h"
-#include "ps/checkpoint/restore.h"
-#include "ps/checkpoint/shard_file.h"
+#include "ps/checkpoint/snapshot_file.h"
 #include "ps/store/handover.h"
 #include "tests/capture.h"
 #include "tests/fault_io.h"
@@ -174,7 +174,7 @@ static enum status write_files(struct cluster *c, int64_t step, uint64_t generat
                                        .job = &c->job,
                                        .chunks = c->chunks,
                                        .progress = c->progress};
-        TRY(ps_checkpoint_write(&f, c->snapshot[i], &files[i]));
+        TRY(ps_snapshot_write(&f, c->snapshot[i], &files[i]));
     }
     struct ps_manifest m = {.step = step,
                             .generation = generation,

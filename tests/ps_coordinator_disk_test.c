@@ -3,7 +3,7 @@
  * stays until all servers have it; one that cannot be read now is told as that. The coordinator's
  * state is put together by hand, its mailbox is read here. */
 #include "base/clock.h"
-#include "ps/checkpoint/folder.h"
+#include "checkpoint/folder.h"
 #include "ps/coordinator/coordinator_impl.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "ps/coordinator/plan_applier.h"

@@ -2,9 +2,9 @@
  * sweeps, files that are looked at, a server's own parts. Claims and sweeps are stopped, failed and
  * paused at each of their system calls (tests/fault_io.h). */
 #include "base/clock.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/restore.h"
 #include "files/durable.h"
-#include "ps/checkpoint/folder.h"
-#include "ps/checkpoint/restore.h"
 #include "tests/capture.h"
 #include "tests/fault_io.h"
 #include <dirent.h>

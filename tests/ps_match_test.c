@@ -1,5 +1,5 @@
 /* tests/ps_match_test.c - who may join: the sentence names the first thing that differs. */
-#include "ps/service/job_check.h"
+#include "checkpoint/job_check.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

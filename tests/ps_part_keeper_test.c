@@ -1,10 +1,10 @@
 /* tests/ps_part_keeper_test.c - folders that are servers' own: what a keeper knows and removes, and
  * checkpoints some of whose files are elsewhere. */
 #include "base/clock.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/restore.h"
 #include "files/durable.h"
-#include "ps/checkpoint/folder.h"
 #include "ps/checkpoint/part_keeper.h"
-#include "ps/checkpoint/restore.h"
 #include "tests/capture.h"
 #include <pthread.h>
 #include <setjmp.h>

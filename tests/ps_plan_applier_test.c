@@ -3,7 +3,7 @@
  * servers with one folder, no network. */
 #include "base/clock.h"
 #include "base/term.h"
-#include "ps/checkpoint/shard_file.h"
+#include "ps/checkpoint/snapshot_file.h"
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/run.h"
 #include "tests/capture.h"
@@ -113,7 +113,7 @@ static void write_file(struct rig *r, int server, struct safetensors_written *ou
                                          .n_servers = N_SERVERS,
                                          .job = &r->job,
                                          .chunks = r->chunks};
-    assert_int_equal(ps_checkpoint_write(&f, snapshot, out), ST_OK);
+    assert_int_equal(ps_snapshot_write(&f, snapshot, out), ST_OK);
     ps_snapshot_destroy(snapshot);
     ps_store_destroy(store);
 }

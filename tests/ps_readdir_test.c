@@ -1,7 +1,7 @@
 /* tests/ps_readdir_test.c - a folder of checkpoints that cannot be listed to its end (EIO, or
  * ESTALE of NFS): what was not seen is not taken for gone. */
-#include "ps/checkpoint/folder.h"
-#include "ps/checkpoint/parts.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/parts.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -2,9 +2,9 @@
  * handle, a failing disk, no descriptors, no memory): they are not damaged, so no older checkpoint
  * is taken for them, and nothing that belongs to them is removed or forgotten. The program stands
  * between these functions and our libraries (--wrap). */
+#include "checkpoint/folder.h"
+#include "checkpoint/restore.h"
 #include "files/durable.h"
-#include "ps/checkpoint/folder.h"
-#include "ps/checkpoint/restore.h"
 #include "tests/capture.h"
 #include <dirent.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "ps/checkpoint/part_keeper.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "ps/checkpoint/folder.h"
+#include "checkpoint/folder.h"
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>

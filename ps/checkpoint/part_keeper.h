@@ -10,9 +10,9 @@
  * Errors:  ST_NOMEM; what goes wrong with the folder is logged, and tried again. */
 #ifndef PS_CHECKPOINT_PART_KEEPER_H
 #define PS_CHECKPOINT_PART_KEEPER_H
+#include "checkpoint/manifest.h"
+#include "checkpoint/parts.h"
 #include "net/wire/control.h"
-#include "ps/checkpoint/manifest.h"
-#include "ps/checkpoint/parts.h"
 
 struct ps_keeper_config {
     const char *folder, *address; /* of this server; borrowed for ever */

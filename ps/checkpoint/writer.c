@@ -7,6 +7,7 @@
 #include "ps/checkpoint/writer.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "ps/checkpoint/snapshot_file.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ static void *writing_main(void *arg)
 {
     struct writing *w = arg;
     setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* Linux: of this thread */
-    w->st = ps_checkpoint_write(w->file, w->capture, &w->written);
+    w->st = ps_snapshot_write(w->file, w->capture, &w->written);
     return NULL;
 }
 
@@ -92,7 +93,7 @@ static enum status write_aside(const struct ps_checkpoint_file *file,
     pthread_t thread;
     struct writing w = {.file = file, .capture = from};
     if (pthread_create(&thread, NULL, writing_main, &w) != 0)
-        return ps_checkpoint_write(file, from, out);
+        return ps_snapshot_write(file, from, out);
     pthread_join(thread, NULL);
     *out = w.written;
     return w.st;

@@ -13,7 +13,8 @@
  * Errors:  logged; they end as PS_WRITER_FAILED, with the status. */
 #ifndef PS_CHECKPOINT_WRITER_H
 #define PS_CHECKPOINT_WRITER_H
-#include "ps/checkpoint/shard_file.h"
+#include "checkpoint/shard_file.h"
+#include "ps/store/store.h"
 
 enum ps_writer_phase {
     PS_WRITER_IDLE,

@@ -3,8 +3,8 @@
  * and the orders behind it, and nothing else; at the end it is left to the process' own end. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "checkpoint/folder.h"
 #include "files/durable.h"
-#include "ps/checkpoint/folder.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/planner.h"

@@ -4,8 +4,8 @@
  * Threads: values; copies may be used anywhere. Errors: ST_NOMEM. */
 #ifndef PS_COORDINATOR_COORDINATOR_FOLDERS_H
 #define PS_COORDINATOR_COORDINATOR_FOLDERS_H
+#include "checkpoint/restore.h"
 #include "net/wire/plan.h"
-#include "ps/checkpoint/restore.h"
 
 struct coord_folder {
     char address[CONTROL_TEXT_BYTES];

@@ -2,9 +2,9 @@
  * says who takes part and what is resumed from; the tables are made here, and the newest plans are
  * kept: the one in force, those that chunks or a checkpoint may still be of. */
 #include "base/log.h"
+#include "checkpoint/job_check.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "ps/coordinator/plan_applier.h"
-#include "ps/service/job_check.h"
 #include "ps/service/planner.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static enum status make_next(const struct coordinator *l, const struct coord_pla
     if (v->source == PLAN_MEMORY)
         next.position = net_plan_position(base, v->step);
     else if (v->source == PLAN_CHECKPOINT && l->disk_found)
-        next.position = plan_position(ps_restore_manifest(l->disk_found));
+        next.position = ps_manifest_position(ps_restore_manifest(l->disk_found));
     else if (v->source == PLAN_CHECKPOINT)
         return ST_NOT_FOUND;
     enum status st = plan_make_next(&next, out);

@@ -8,8 +8,8 @@
 #ifndef PS_COORDINATOR_COORDINATOR_SHELL_H
 #define PS_COORDINATOR_COORDINATOR_SHELL_H
 #include "base/hosts.h"
+#include "checkpoint/restore.h"
 #include "net/wire/plan.h"
-#include "ps/checkpoint/restore.h"
 #include "ps/coordinator/coordinator_view.h"
 
 struct ps_person;

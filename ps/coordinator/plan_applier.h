@@ -6,8 +6,8 @@
  * Errors:  ST_NOMEM; why a plan could not be applied is logged. */
 #ifndef PS_COORDINATOR_PLAN_APPLIER_H
 #define PS_COORDINATOR_PLAN_APPLIER_H
+#include "checkpoint/restore.h"
 #include "net/wire/plan.h"
-#include "ps/checkpoint/restore.h"
 #include "ps/service/service.h"
 
 /* Behind a manifest's name in a plan: it lies where --restore says. */

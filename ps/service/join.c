@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
-#include "ps/service/job_check.h"
+#include "checkpoint/job_check.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
 #include <stdio.h>

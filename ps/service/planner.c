@@ -20,13 +20,6 @@ static enum status set_members(struct net_plan *p, const int *member, int n)
     return ST_OK;
 }
 
-uint64_t plan_position(const struct ps_manifest *m)
-{
-    struct net_place place = {.n_members = m->job.sync_mode == JOB_SYNC ? m->job.n_workers : 1};
-    return m->progress.known ? m->progress.position
-                             : net_place_position(&place, m->job.batch, m->step);
-}
-
 enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
 {
     enum status st = ST_NOMEM;
@@ -38,7 +31,7 @@ enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
     if (f->from) {
         p->source = PLAN_CHECKPOINT;
         p->step = f->from->step;
-        p->position = plan_position(f->from);
+        p->position = ps_manifest_position(f->from);
         snprintf(p->restore, sizeof p->restore, "%s", f->restore);
     }
     TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &p->chunks));

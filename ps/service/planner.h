@@ -3,8 +3,8 @@
  * Threads: any. Errors: ST_NOMEM; of a table that cannot be ST_INVALID. */
 #ifndef PS_SERVICE_PLANNER_H
 #define PS_SERVICE_PLANNER_H
+#include "checkpoint/manifest.h"
 #include "net/wire/plan.h"
-#include "ps/checkpoint/manifest.h"
 
 /* The first of a job. members: NULL: 0 to the job's workers - 1. from: the checkpoint that it goes
  * on from; NULL: from its first step. */
@@ -42,9 +42,6 @@ enum status plan_make_next(const struct plan_next *n, struct net_plan **out);
  * not logged. */
 enum status plan_restrict(struct net_plan *p, const struct ps_manifest *m,
                           const unsigned char *reads);
-
-/* Samples that were read up to the checkpoint. */
-uint64_t plan_position(const struct ps_manifest *m);
 
 /* Of parameters, that the server with this number has. */
 int64_t plan_bytes(const struct net_plan *p, int server);

@@ -7,7 +7,7 @@
  *          logged. */
 #ifndef PS_SERVICE_RUN_H
 #define PS_SERVICE_RUN_H
-#include "ps/checkpoint/restore.h"
+#include "checkpoint/restore.h"
 #include "ps/service/shard_fetch.h"
 #include "ps/store/store.h"
 #include <stdatomic.h>

@@ -84,7 +84,7 @@ struct ps_person {
 };
 
 struct run;           /* ps/service/run.h */
-struct ps_restore;    /* ps/checkpoint/restore.h */
+struct ps_restore;    /* checkpoint/restore.h */
 struct ps_late_total; /* ps/store/stragglers.h */
 struct ps_service;
 enum status ps_service_create(const struct ps_service_config *cfg, struct ps_service **out);

@@ -1,4 +1,4 @@
-"""The files of a checkpoint folder by step, whatever their term (ps/checkpoint/names.h):
+"""The files of a checkpoint folder by step, whatever their term (checkpoint/names.h):
 weir-40.json in epoch 0, weir-3.1-40.json later."""
 import os
 import re

@@ -7,7 +7,7 @@ import re
 import harness
 
 DOC = os.path.join(harness.SOURCE, "docs/operations.md")
-ROOMS = ("base", "files", "net", "ps", "worker", "ctl")
+ROOMS = ("base", "checkpoint", "files", "net", "ps", "worker", "ctl")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 # Literals that follow each other, also with a macro such as PRId64 between them.
 RUN = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*(?:PRI\w+\s*)?"(?:[^"\\\n]|\\.)*")*')

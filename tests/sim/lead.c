@@ -1,8 +1,8 @@
 /* tests/sim/lead.c - see server.h: the shell of ps 0's coordinator, as coordinator_shell.c is: a
  * mailbox, one step after the other, actions. Its thread is an event that comes a little later. */
 #include "base/term.h"
+#include "checkpoint/job_check.h"
 #include "ps/coordinator/coordinator_shell.h"
-#include "ps/service/job_check.h"
 #include "ps/service/planner.h"
 #include "ps/service/run.h"
 #include "tests/sim/server.h"

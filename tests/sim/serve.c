@@ -1,7 +1,7 @@
 /* tests/sim/serve.c - see server.h: what ps/service calls of net/rpc/server.h and
  * net/exchange/fetch_client.h, into the simulated network. */
+#include "checkpoint/restore.h"
 #include "net/exchange/fetch_client.h"
-#include "ps/checkpoint/restore.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/server.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* ps/checkpoint/shard_file.c - see shard_file.h. */
-#include "ps/checkpoint/shard_file.h"
+/* checkpoint/shard_file.c - see shard_file.h. */
+#include "checkpoint/shard_file.h"
 #include "base/log.h"
 #include <inttypes.h>
 #include <limits.h>
@@ -108,18 +108,18 @@ static void free_table(struct table *t)
 }
 
 static void fill_tensors(struct table *t, const struct ps_checkpoint_file *cp,
-                         const struct ps_snapshot_chunk *list, int n)
+                         const struct ps_checkpoint_chunk *list, int n)
 {
     int n_slots = optim_n_slots(&cp->job->optim);
     struct part p;
     for (int slot = -1; slot < n_slots; slot++) {
         for (int i = 0; i < n; i++) {
             const struct net_chunk *c = &cp->chunks->chunks[list[i].chunk];
-            const float *data = list[i].value->data;
+            const float *data = list[i].value;
             if (slot >= 0 && !list[i].slots)
                 continue;
             if (slot >= 0)
-                data = (const float *)list[i].slots->data + slot * c->n_elems;
+                data = list[i].slots + slot * c->n_elems;
             int64_t version = list[i].version == cp->step ? -1 : list[i].version;
             for (int k = c->param; part_of(cp->chunks, c, k, &p); k++)
                 add_tensor(t, &p, slot, data, version);
@@ -148,7 +148,7 @@ static enum status fill_progress(struct table *t, const struct ps_progress *p)
 }
 
 /* Of the chunk that has the samples with it. */
-static enum status fill_samples(struct table *t, const struct ps_snapshot_chunk *list, int n)
+static enum status fill_samples(struct table *t, const struct ps_checkpoint_chunk *list, int n)
 {
     size_t bytes = 0;
     int i = 0;
@@ -185,16 +185,15 @@ static void fill_metadata(struct table *t, const struct ps_checkpoint_file *cp, 
         add_metadata(t, "folder", "%s", cp->home);
 }
 
-enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp, const struct ps_snapshot *from,
+enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
+                                const struct ps_checkpoint_chunk *list, int n,
                                 struct safetensors_written *out)
 {
     enum status st = ST_OK;
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES], digest[65];
     struct table t = {0};
     struct part p;
-    int n;
     size_t n_parts = 0;
-    const struct ps_snapshot_chunk *list = ps_snapshot_chunks(from, &n);
     ps_manifest_file_name((struct ps_checkpoint_id){cp->generation, cp->step}, cp->server,
                           cp->n_servers, name);
     if ((size_t)snprintf(path, sizeof path, "%s/%s", cp->folder, name) >= sizeof path) {

@@ -1,6 +1,6 @@
-/* ps/checkpoint/names.c - see names.h. A name counts only if it is the one that we would give:
+/* checkpoint/names.c - see names.h. A name counts only if it is the one that we would give:
  * numbers with a sign, zeros before them or out of bounds are no names of ours. */
-#include "ps/checkpoint/names.h"
+#include "checkpoint/names.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
-/* ps/checkpoint/parts.h - a folder that a server shares with nobody who restores: its own parts of
+/* checkpoint/parts.h - a folder that a server shares with nobody who restores: its own parts of
  * checkpoints, and no manifest, which is in ps 0's folder. The server lists them, ps 0 says which
  * belong to whole checkpoints, the server removes the others.
  * Threads: any; tidying and writing one at a time.
  * Errors:  ST_IO, ST_INVALID, ST_NOMEM; logged. A file that is damaged is passed over, with a
  *          line. */
-#ifndef PS_CHECKPOINT_PARTS_H
-#define PS_CHECKPOINT_PARTS_H
+#ifndef CHECKPOINT_PARTS_H
+#define CHECKPOINT_PARTS_H
+#include "checkpoint/names.h"
 #include "files/safetensors.h"
-#include "ps/checkpoint/names.h"
 
 struct ps_part {
     struct ps_checkpoint_id id;

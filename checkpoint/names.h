@@ -1,4 +1,4 @@
-/* ps/checkpoint/names.h - terms, and what the files of checkpoints are called by them.
+/* checkpoint/names.h - terms, and what the files of checkpoints are called by them.
  *
  * A term (the number of a generation) is epoch << 24 | n: the epoch is recorded in the folder
  * before it is used (folder.h), n counts in memory. Jobs of versions before epochs have epoch 0.
@@ -12,8 +12,8 @@
  *
  * Threads: values.
  * Errors:  none. */
-#ifndef PS_CHECKPOINT_NAMES_H
-#define PS_CHECKPOINT_NAMES_H
+#ifndef CHECKPOINT_NAMES_H
+#define CHECKPOINT_NAMES_H
 #include "base/term.h"
 #include <stdint.h>
 

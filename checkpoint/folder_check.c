@@ -1,9 +1,9 @@
-/* ps/checkpoint/folder_check.c - are the files that a manifest will name there? A client of a
+/* checkpoint/folder_check.c - are the files that a manifest will name there? A client of a
  * network folder may see names and sizes of a minute ago, so what is missing or short is looked for
  * again; opening the folder makes such a client ask for its names anew. Data are not read: they
  * were synced before they were reported, and each has its checksum in the header. */
 #include "base/clock.h"
-#include "ps/checkpoint/folder.h"
+#include "checkpoint/folder.h"
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>

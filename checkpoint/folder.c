@@ -1,6 +1,6 @@
-/* ps/checkpoint/folder.c - see folder.h: claims, looks, the folder's id. A lease's epoch is its
+/* checkpoint/folder.c - see folder.h: claims, looks, the folder's id. A lease's epoch is its
  * name, which no damage to its bytes changes; what is in it only tells who that is. */
-#include "ps/checkpoint/folder.h"
+#include "checkpoint/folder.h"
 #include "base/log.h"
 #include "files/durable.h"
 #include <dirent.h>

@@ -1,10 +1,10 @@
-/* ps/checkpoint/restore.c - see restore.h: finds and opens. The tensors' names say which elements
+/* checkpoint/restore.c - see restore.h: finds and opens. The tensors' names say which elements
  * of which parameter they are; sorted by place, they must follow each other without gaps, the
  * values over all parameters, each slot over those that are trained; in one server's part they may
  * leave gaps. */
 #include "base/log.h"
-#include "ps/checkpoint/restore_impl.h"
-#include "ps/checkpoint/shard_file.h"
+#include "checkpoint/restore_impl.h"
+#include "checkpoint/shard_file.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* ps/service/job_check.c - see job_check.h. */
-#include "ps/service/job_check.h"
+/* checkpoint/job_check.c - see job_check.h. */
+#include "checkpoint/job_check.h"
 #include "base/log.h"
 #include <inttypes.h>
 #include <stdio.h>

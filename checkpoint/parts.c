@@ -1,5 +1,5 @@
-/* ps/checkpoint/parts.c - see parts.h. */
-#include "ps/checkpoint/parts.h"
+/* checkpoint/parts.c - see parts.h. */
+#include "checkpoint/parts.h"
 #include "base/log.h"
 #include "files/durable.h"
 #include <dirent.h>

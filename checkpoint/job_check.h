@@ -1,9 +1,9 @@
-/* ps/service/job_check.h - does a joining member belong to the job? Values, no state. Threads:
+/* checkpoint/job_check.h - does a joining member belong to the job? Values, no state. Threads:
  * any. */
-#ifndef PS_SERVICE_JOB_CHECK_H
-#define PS_SERVICE_JOB_CHECK_H
+#ifndef CHECKPOINT_JOB_CHECK_H
+#define CHECKPOINT_JOB_CHECK_H
+#include "checkpoint/manifest.h"
 #include "net/wire/job.h"
-#include "ps/checkpoint/manifest.h"
 
 /* Checks what a first member brings against this server alone. n_workers: of --worker_hosts; 0:
  * not given. ST_OK, or ST_INVALID with a sentence. */

@@ -1,4 +1,4 @@
-/* ps/checkpoint/restore.h - reading a checkpoint back: whatever number of servers and whatever
+/* checkpoint/restore.h - reading a checkpoint back: whatever number of servers and whatever
  * chunks it was written with, any chunk of its parameters can be had.
  * Files of servers whose folders are their own are not there (`folder` of the manifest): then what
  * they hold cannot be read here.
@@ -8,10 +8,10 @@
  *          ST_IO, ST_NOMEM (also: no descriptors): the newest could not be read now, and nothing
  *          older was taken for that: to be tried again. Logged, as is each checkpoint that was
  *          passed over. */
-#ifndef PS_CHECKPOINT_RESTORE_H
-#define PS_CHECKPOINT_RESTORE_H
-#include "ps/checkpoint/manifest.h"
-#include "ps/checkpoint/parts.h"
+#ifndef CHECKPOINT_RESTORE_H
+#define CHECKPOINT_RESTORE_H
+#include "checkpoint/manifest.h"
+#include "checkpoint/parts.h"
 
 /* A file that is in its server's own folder: ST_OK: it is there; ST_BUSY: that is not known yet,
  * and is waited for before an older checkpoint is taken; ST_NOT_FOUND. `why` goes with both. */
@@ -27,6 +27,8 @@ struct ps_restore;
 enum status ps_restore_find(const char *path, struct ps_restore **out);
 enum status ps_restore_find_with(const char *path, const struct ps_elsewhere *elsewhere,
                                  struct ps_restore **out);
+
+enum { RESTORE_MAX_SAMPLES = 1 << 13 }; /* numbers in a list of samples */
 
 struct ps_restore_query {
     const char *folder;

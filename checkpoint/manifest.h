@@ -1,4 +1,4 @@
-/* ps/checkpoint/manifest.h - what names a checkpoint: one step of one job, with all servers' files.
+/* checkpoint/manifest.h - what names a checkpoint: one step of one job, with all servers' files.
  *
  * A checkpoint of N servers is N files (shard_file.h), in a folder that they share or each in its
  * server's own, and in ps 0's folder, by the names in names.h, its manifest, written last: without
@@ -10,12 +10,12 @@
  * Errors:  writing: ST_IO, ST_NOMEM, logged. Reading: ST_NOT_FOUND; ST_CORRUPT: what is in the
  * file; ST_IO, ST_NOMEM (also: no descriptors): it could not be read now, which says nothing of
  *          that. Not logged, a sentence in `why`. */
-#ifndef PS_CHECKPOINT_MANIFEST_H
-#define PS_CHECKPOINT_MANIFEST_H
+#ifndef CHECKPOINT_MANIFEST_H
+#define CHECKPOINT_MANIFEST_H
 #include "base/hosts.h"
+#include "checkpoint/names.h"
 #include "files/safetensors.h"
 #include "net/wire/job.h"
-#include "ps/checkpoint/names.h"
 
 enum {
     MANIFEST_WHY_BYTES = SAFETENSORS_WHY_BYTES + 128,
@@ -52,6 +52,8 @@ enum status ps_manifest_digest(const struct net_job *job, const struct chunks *c
 enum status ps_manifest_write(const char *folder, const struct ps_manifest *m);
 enum status ps_manifest_read(const char *path, struct ps_manifest **out,
                              char why[MANIFEST_WHY_BYTES]);
+/* Samples that were read up to the checkpoint. */
+uint64_t ps_manifest_position(const struct ps_manifest *m);
 void ps_manifest_free(struct ps_manifest *m); /* NULL is fine */
 
 /* One of a folder's manifests. */

@@ -1,10 +1,10 @@
-/* ps/checkpoint/retention.c - what lies in a folder of checkpoints (ps_manifest_list), and which of
+/* checkpoint/retention.c - what lies in a folder of checkpoints (ps_manifest_list), and which of
  * it goes (ps_folder_sweep). Everything that is touched was listed before the owner was looked at;
  * a manifest goes in two steps, its files after it (folder.h). A file that cannot be removed does
  * not keep the others: a full disk must get its room back. */
 #include "base/log.h"
+#include "checkpoint/folder.h"
 #include "files/durable.h"
-#include "ps/checkpoint/folder.h"
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>

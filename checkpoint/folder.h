@@ -1,4 +1,4 @@
-/* ps/checkpoint/folder.h - who owns a folder of checkpoints, and what its owner does there.
+/* checkpoint/folder.h - who owns a folder of checkpoints, and what its owner does there.
  *
  * The owner is ps 0: the one that recorded the highest epoch. A claim creates the file
  *     lease-E     {"epoch":E,"incarnation":"16 hex digits","address":"host:port"}
@@ -18,9 +18,9 @@
  *          (a hung one: for ever): call from a thread that nothing else waits for.
  * Errors:  ST_REFUSED (fenced), ST_BUSY (somebody else claimed at the same moment), ST_RANGE (no
  *          epochs left), ST_IO, ST_INVALID, ST_NOMEM; logged, but for ps_folder_check_files. */
-#ifndef PS_CHECKPOINT_FOLDER_H
-#define PS_CHECKPOINT_FOLDER_H
-#include "ps/checkpoint/manifest.h"
+#ifndef CHECKPOINT_FOLDER_H
+#define CHECKPOINT_FOLDER_H
+#include "checkpoint/manifest.h"
 
 enum { LEASE_ADDRESS_BYTES = 256 };
 

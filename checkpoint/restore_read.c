@@ -1,9 +1,8 @@
-/* ps/checkpoint/restore_read.c - see restore.h: reads what is open. A tensor is compared with its
+/* checkpoint/restore_read.c - see restore.h: reads what is open. A tensor is compared with its
  * checksum when it is first read, unless all were at the beginning. */
 #include "base/digest.h"
 #include "base/log.h"
-#include "ps/checkpoint/restore_impl.h"
-#include "ps/store/samples.h"
+#include "checkpoint/restore_impl.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -116,7 +115,7 @@ static const char *samples_text(const struct ps_restore *r)
 static int parse_list(const char *text, uint64_t *list, size_t *n)
 {
     char *end;
-    for (*n = 0; *n < SAMPLES_MAX_LIST && *text >= '0' && *text <= '9';
+    for (*n = 0; *n < RESTORE_MAX_SAMPLES && *text >= '0' && *text <= '9';
          text = end + (*end == ' ')) {
         errno = 0;
         list[(*n)++] = strtoull(text, &end, 10);
@@ -135,7 +134,7 @@ enum status ps_restore_samples(const struct ps_restore *r, uint64_t **list, size
     *n = 0;
     if (!text)
         return ST_OK;
-    *list = malloc(SAMPLES_MAX_LIST * sizeof **list);
+    *list = malloc(RESTORE_MAX_SAMPLES * sizeof **list);
     if (!*list) {
         LOG_E("%s/%s: out of memory for its list of samples", r->folder, r->name);
         return ST_NOMEM;

@@ -1,8 +1,8 @@
-/* ps/checkpoint/restore_impl.h - what restore.c, which opens checkpoints, and restore_read.c, which
+/* checkpoint/restore_impl.h - what restore.c, which opens checkpoints, and restore_read.c, which
  * reads them, share. Private. */
-#ifndef PS_CHECKPOINT_RESTORE_IMPL_H
-#define PS_CHECKPOINT_RESTORE_IMPL_H
-#include "ps/checkpoint/restore.h"
+#ifndef CHECKPOINT_RESTORE_IMPL_H
+#define CHECKPOINT_RESTORE_IMPL_H
+#include "checkpoint/restore.h"
 #include <limits.h>
 #include <stdatomic.h>
 

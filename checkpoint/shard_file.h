@@ -1,4 +1,4 @@
-/* ps/checkpoint/shard_file.h - one server's file of a checkpoint: what a snapshot holds, as
+/* checkpoint/shard_file.h - one server's file of a checkpoint: what a snapshot holds, as
  * safetensors. Tensors are named by parameter and range, in elements: conv1/weights               a
  * whole parameter, with its own shape fc1/weights [4096:8192]     a part of one that lies in
  * several chunks, flat fc1/weights slot 0 [...]    the same of the optimizer's first slot, ... slot
@@ -11,10 +11,19 @@
  * refused once it was restored, so that nothing has to be kept of what was counted. Errors: as
  * safetensors_write.
  */
-#ifndef PS_CHECKPOINT_SHARD_FILE_H
-#define PS_CHECKPOINT_SHARD_FILE_H
-#include "ps/checkpoint/manifest.h"
-#include "ps/store/snapshot.h"
+#ifndef CHECKPOINT_SHARD_FILE_H
+#define CHECKPOINT_SHARD_FILE_H
+#include "checkpoint/manifest.h"
+
+/* One version of a chunk, with the slots that belong to it. */
+struct ps_checkpoint_chunk {
+    int chunk;
+    int64_t version;
+    const float *value;
+    const float *slots;      /* one after the other; NULL: there are none */
+    const uint64_t *samples; /* the model's first chunk: restore.h says of what; else NULL */
+    size_t n_samples;
+};
 
 struct ps_checkpoint_file {
     const char *folder;
@@ -31,7 +40,9 @@ struct ps_checkpoint_file {
  * Errors: as safetensors_open. */
 enum status ps_checkpoint_open(const char *path, const struct safetensors_written *is, int whole,
                                struct safetensors_file **out, char why[SAFETENSORS_WHY_BYTES]);
-enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp, const struct ps_snapshot *from,
+/* The server's chunks, ascending. */
+enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
+                                const struct ps_checkpoint_chunk *list, int n,
                                 struct safetensors_written *out);
 
 #endif

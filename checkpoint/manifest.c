@@ -1,5 +1,5 @@
-/* ps/checkpoint/manifest.c - see manifest.h: the JSON. The folder is in retention.c. */
-#include "ps/checkpoint/manifest.h"
+/* checkpoint/manifest.c - see manifest.h: the JSON. The folder is in retention.c. */
+#include "checkpoint/manifest.h"
 #include "base/digest.h"
 #include "base/log.h"
 #include "files/durable.h"
@@ -536,6 +536,13 @@ done:
     free(text);
     ps_manifest_free(m);
     return st;
+}
+
+uint64_t ps_manifest_position(const struct ps_manifest *m)
+{
+    struct net_place place = {.n_members = m->job.sync_mode == JOB_SYNC ? m->job.n_workers : 1};
+    return m->progress.known ? m->progress.position
+                             : net_place_position(&place, m->job.batch, m->step);
 }
 
 void ps_manifest_free(struct ps_manifest *m)
