@@ -1,8 +1,8 @@
 /* kernels/backend.c - finds a backend's shared object by name and hands out its table.
  * A backend stays loaded until the process ends: oneDNN's and CUDA's own threads and caches do not
  * survive an unload. */
-#include "kernels/backend.h"
 #include "base/log.h"
+#include "kernels/backend_abi.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -66,6 +66,34 @@ static const char *mend_for(const char *message)
     return "build it, or install what it needs";
 }
 
+enum { ABI_TEXT_SIZE = 12 * BACKEND_ABI_PARTS };
+
+/* "1.248.208.672.11.32" */
+static const char *abi_text(const uint32_t *abi, char *out)
+{
+    for (size_t k = 0, at = 0; k < BACKEND_ABI_PARTS; k++)
+        at += (size_t)snprintf(out + at, ABI_TEXT_SIZE - at, "%s%u", k > 0 ? "." : "", abi[k]);
+    return out;
+}
+
+/* Nothing of a table of another version may be read. */
+static enum status abi_check(const char *name, const char *path, void *so, char *why)
+{
+    static const uint32_t own[BACKEND_ABI_PARTS] = BACKEND_ABI;
+    char theirs[ABI_TEXT_SIZE] = "none", ours[ABI_TEXT_SIZE];
+    const uint32_t *abi = dlsym(so, "weir_backend_abi");
+    if (abi != NULL && memcmp(abi, own, sizeof own) == 0)
+        return ST_OK;
+    if (abi != NULL)
+        abi_text(abi, theirs);
+    snprintf(why, BACKEND_WHY_SIZE,
+             "backend '%s': %.300s is of another build: its interface has the version %s, this "
+             "program's the version %s; build or install both from the same source, or name the "
+             "folder of the right one by --backend_dir",
+             name, path, theirs, abi_text(own, ours));
+    return ST_NOT_FOUND;
+}
+
 enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why)
 {
     enum status st = ST_OK;
@@ -99,7 +127,11 @@ enum status backend_find(const char *name, const char *dir, const struct backend
         dlclose(so);
         return ST_NOT_FOUND;
     }
-    *out = found;
+    st = abi_check(name, path, so, why);
+    if (st != ST_OK)
+        dlclose(so);
+    else
+        *out = found;
 done:
     return st;
 }

@@ -6,8 +6,10 @@
  * row-major float: images NCHW, convolution weights OIHW, dense weights [out][in], a flatten of
  * NCHW keeps that order; inside, a backend lays data out as it likes.
  *
- * Backends are shared objects libweir_<name>.so that export `const struct backend weir_backend`;
- * they are found beside the program (../lib) or in the folder of --backend_dir; see backend_open.
+ * Backends are shared objects libweir_<name>.so that export `const struct backend weir_backend`
+ * and, by BACKEND_ABI_EXPORT (kernels/backend_abi.h), the form of this interface with which they
+ * were built; they are found beside the program (../lib) or in the folder of --backend_dir; see
+ * backend_open.
  *
  * Threads: a plan belongs to one thread at a time; different plans run at once.
  * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_RANGE (beyond a limit that was set), ST_INTERNAL; logged by
@@ -141,8 +143,8 @@ struct backend {
 };
 
 /* Loads a backend for good; dir NULL: ../lib beside the running program. ST_NOT_FOUND, with the
- * loader's reason: open logs it, find tells it in why[BACKEND_WHY_SIZE]. */
-enum { BACKEND_WHY_SIZE = 512 };
+ * loader's reason, or another version: open logs it, find tells it in why[BACKEND_WHY_SIZE]. */
+enum { BACKEND_WHY_SIZE = 1024 };
 enum status backend_open(const char *name, const char *dir, const struct backend **out);
 enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why);
 #endif

@@ -1,94 +1,37 @@
-/* tests/kernel_reference.c - see the header. Straight loops over the definitions; slow and plain,
- * so that a reader can check it against a textbook. */
+/* tests/kernel_reference.c - see the header. */
 #include "tests/kernel_reference.h"
-#include "base/rng.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static void *take(size_t bytes)
+static void ok(enum status st)
 {
-    void *p = calloc(1, bytes > 0 ? bytes : 1);
-    if (p == NULL) {
-        fprintf(stderr, "no memory for the reference\n");
-        exit(99);
-    }
-    return p;
+    if (st != ST_OK)
+        exit(99); /* logged */
 }
-
-static double *take_doubles(int64_t n)
-{
-    return take((size_t)n * sizeof(double));
-}
-
-/* ---- building ---- */
 
 struct reference *reference_create(int c, int h, int w, int max_n, uint64_t seed)
 {
-    struct reference *r = take(sizeof *r);
-    r->seed = seed;
-    r->n = max_n;
-    r->layers[0].in = (struct shape){3, {c, h, w}};
-    r->from = LAYER_INPUT_IMAGE;
-    r->x = take_doubles((int64_t)max_n * c * h * w);
-    r->labels = take((size_t)max_n);
-    r->position = take((size_t)max_n * sizeof *r->position);
+    struct reference *r = NULL;
+    ok(reference_begin(&(struct shape){3, {c, h, w}}, max_n, seed, &r));
     return r;
 }
 
-void reference_destroy(struct reference *r)
-{
-    for (int k = 0; k < r->n_params; k++) {
-        free(r->param[k]);
-        free(r->grad[k]);
-    }
-    for (int i = 0; i < r->n_layers; i++) {
-        free(r->y[i]);
-        free(r->d[i]);
-    }
-    free(r->x);
-    free(r->labels);
-    free(r->position);
-    free(r);
-}
-
-static const struct shape *output_shape(const struct reference *r, int layer)
-{
-    return layer < 0 ? &r->layers[0].in : &r->layers[layer].out;
-}
-
 /* The next layer, its input set. */
-static struct layer *layer_begin(struct reference *r, enum layer_kind kind, const char *name)
+static struct layer layer_begin(struct reference *r, enum layer_kind kind, const char *name)
 {
-    struct layer *l = &r->layers[r->n_layers];
-    if (r->n_layers == REFERENCE_MAX_LAYERS) {
-        fprintf(stderr, "the reference has no room for another layer\n");
-        exit(99);
-    }
-    l->in = *output_shape(r, r->from);
-    l->kind = kind;
-    l->n_inputs = 1;
-    l->input[0] = r->from;
-    l->out = l->in;
-    snprintf(l->name, sizeof l->name, "%s%d", name, r->n_layers);
+    struct layer l = {.in = *reference_shape(r, r->from),
+                      .out = *reference_shape(r, r->from),
+                      .kind = kind,
+                      .n_inputs = 1,
+                      .input = {r->from}};
+    snprintf(l.name, sizeof l.name, "%s%d", name, r->n_layers);
     return l;
-}
-
-static void layer_end(struct reference *r, struct layer *l)
-{
-    int64_t elems = r->n * shape_elems(&l->out);
-    r->y[r->n_layers] = take_doubles(elems);
-    r->d[r->n_layers] = take_doubles(elems);
-    r->from = r->n_layers++;
 }
 
 static void param_add(struct reference *r, struct layer *l, int64_t elems)
 {
-    r->param_elems[r->n_params] = elems;
-    r->param[r->n_params] = take_doubles(elems);
-    r->grad[r->n_params] = take_doubles(elems);
-    l->param[l->n_params++] = r->n_params++;
+    l->param[l->n_params++] = r->n_params;
+    ok(reference_param_add(r, elems));
 }
 
 /* TensorFlow's SAME: output ceil(in / stride), the odd cell of padding after. */
@@ -109,61 +52,61 @@ static void window_set(struct layer *l, int kernel, int stride, int padding)
 
 void reference_conv(struct reference *r, int filters, int kernel, int stride, int padding)
 {
-    struct layer *l = layer_begin(r, LAYER_CONV2D, "conv");
-    window_set(l, kernel, stride, padding);
-    l->out.dim[0] = filters;
-    param_add(r, l, (int64_t)filters * l->in.dim[0] * kernel * kernel);
-    param_add(r, l, filters);
-    layer_end(r, l);
+    struct layer l = layer_begin(r, LAYER_CONV2D, "conv");
+    window_set(&l, kernel, stride, padding);
+    l.out.dim[0] = filters;
+    param_add(r, &l, (int64_t)filters * l.in.dim[0] * kernel * kernel);
+    param_add(r, &l, filters);
+    ok(reference_layer_add(r, &l));
 }
 
 void reference_pool(struct reference *r, enum layer_kind kind, int kernel, int stride, int padding)
 {
-    struct layer *l = layer_begin(r, kind, "pool");
-    window_set(l, kernel, stride, padding);
-    layer_end(r, l);
+    struct layer l = layer_begin(r, kind, "pool");
+    window_set(&l, kernel, stride, padding);
+    ok(reference_layer_add(r, &l));
 }
 
 void reference_dense(struct reference *r, int units)
 {
-    struct layer *l = layer_begin(r, LAYER_DENSE, "dense");
-    l->out = (struct shape){1, {units}};
-    param_add(r, l, units * l->in.dim[0]);
-    param_add(r, l, units);
-    layer_end(r, l);
+    struct layer l = layer_begin(r, LAYER_DENSE, "dense");
+    l.out = (struct shape){1, {units}};
+    param_add(r, &l, units * l.in.dim[0]);
+    param_add(r, &l, units);
+    ok(reference_layer_add(r, &l));
 }
 
 void reference_dropout(struct reference *r, float rate)
 {
-    struct layer *l = layer_begin(r, LAYER_DROPOUT, "dropout");
-    l->rate = rate;
-    layer_end(r, l);
+    struct layer l = layer_begin(r, LAYER_DROPOUT, "dropout");
+    l.rate = rate;
+    ok(reference_layer_add(r, &l));
 }
 
 void reference_layer(struct reference *r, enum layer_kind kind)
 {
-    struct layer *l = layer_begin(r, kind, "layer");
+    struct layer l = layer_begin(r, kind, "layer");
     if (kind == LAYER_FLATTEN)
-        l->out = (struct shape){1, {shape_elems(&l->in)}};
+        l.out = (struct shape){1, {shape_elems(&l.in)}};
     if (kind == LAYER_BATCH_NORM) {
-        l->epsilon = 1e-3f;
+        l.epsilon = 1e-3f;
         for (int k = 0; k < 4; k++)
-            param_add(r, l, l->in.dim[0]);
+            param_add(r, &l, l.in.dim[0]);
     }
-    layer_end(r, l);
+    ok(reference_layer_add(r, &l));
 }
 
 void reference_join(struct reference *r, enum layer_kind kind, int n, const int *inputs)
 {
     r->from = inputs[0];
-    struct layer *l = layer_begin(r, kind, "join");
-    l->n_inputs = n;
+    struct layer l = layer_begin(r, kind, "join");
+    l.n_inputs = n;
     for (int k = 0; k < n; k++) {
-        l->input[k] = inputs[k];
+        l.input[k] = inputs[k];
         if (kind == LAYER_CONCAT && k > 0)
-            l->out.dim[0] += output_shape(r, inputs[k])->dim[0];
+            l.out.dim[0] += reference_shape(r, inputs[k])->dim[0];
     }
-    layer_end(r, l);
+    ok(reference_layer_add(r, &l));
 }
 
 void reference_from(struct reference *r, int layer)
@@ -174,415 +117,4 @@ void reference_from(struct reference *r, int layer)
 int reference_last(const struct reference *r)
 {
     return r->n_layers - 1;
-}
-
-/* ---- convolution and pools: one walk over all (output cell, input cell) pairs ---- */
-
-struct cell {
-    int64_t out, in; /* flat index within the sample's channel plane */
-    int64_t ky, kx;  /* place in the window */
-};
-
-/* Calls f for each input cell inside the image under the window of each output cell. */
-static void windows_walk(const struct layer *l, void (*f)(void *ctx, const struct cell *),
-                         void *ctx)
-{
-    int64_t height = l->in.dim[1], width = l->in.dim[2];
-    for (int64_t oy = 0; oy < l->out.dim[1]; oy++)
-        for (int64_t ox = 0; ox < l->out.dim[2]; ox++)
-            for (int64_t ky = 0; ky < l->kernel[0]; ky++)
-                for (int64_t kx = 0; kx < l->kernel[1]; kx++) {
-                    int64_t iy = oy * l->stride[0] + ky - l->pad_lo[0];
-                    int64_t ix = ox * l->stride[1] + kx - l->pad_lo[1];
-                    if (iy < 0 || iy >= height || ix < 0 || ix >= width)
-                        continue;
-                    struct cell cell = {oy * l->out.dim[2] + ox, iy * width + ix, ky, kx};
-                    f(ctx, &cell);
-                }
-}
-
-struct walk {
-    const struct layer *l;
-    const double *x, *dy, *w;
-    double *y, *dx, *dw;
-    int64_t in_plane, out_plane, *best, *count;
-};
-
-static struct walk walk_of(const struct layer *l)
-{
-    return (struct walk){.l = l,
-                         .in_plane = l->in.dim[1] * l->in.dim[2],
-                         .out_plane = l->out.dim[1] * l->out.dim[2]};
-}
-
-static int64_t conv_weight(const struct layer *l, int64_t o, int64_t c, const struct cell *cell)
-{
-    return ((o * l->in.dim[0] + c) * l->kernel[0] + cell->ky) * l->kernel[1] + cell->kx;
-}
-
-static void conv_cell(void *ctx, const struct cell *cell)
-{
-    struct walk *k = ctx;
-    for (int64_t o = 0; o < k->l->out.dim[0]; o++)
-        for (int64_t c = 0; c < k->l->in.dim[0]; c++)
-            k->y[o * k->out_plane + cell->out] +=
-                k->x[c * k->in_plane + cell->in] * k->w[conv_weight(k->l, o, c, cell)];
-}
-
-static void conv_back_cell(void *ctx, const struct cell *cell)
-{
-    struct walk *k = ctx;
-    for (int64_t o = 0; o < k->l->out.dim[0]; o++)
-        for (int64_t c = 0; c < k->l->in.dim[0]; c++) {
-            double dy = k->dy[o * k->out_plane + cell->out];
-            int64_t w = conv_weight(k->l, o, c, cell);
-            k->dw[w] += dy * k->x[c * k->in_plane + cell->in];
-            if (k->dx != NULL)
-                k->dx[c * k->in_plane + cell->in] += dy * k->w[w];
-        }
-}
-
-static void conv_forward(struct reference *r, const struct layer *l, const double *x, double *y)
-{
-    struct walk k = walk_of(l);
-    const double *bias = r->param[l->param[1]];
-    k.w = r->param[l->param[0]];
-    for (int s = 0; s < r->n; s++) {
-        k.x = x + s * shape_elems(&l->in);
-        k.y = y + s * shape_elems(&l->out);
-        for (int64_t o = 0; o < l->out.dim[0]; o++)
-            for (int64_t p = 0; p < k.out_plane; p++)
-                k.y[o * k.out_plane + p] = bias[o];
-        windows_walk(l, conv_cell, &k);
-    }
-}
-
-static void conv_backward(struct reference *r, const struct layer *l, const double *x,
-                          const double *dy, double *dx)
-{
-    struct walk k = walk_of(l);
-    k.w = r->param[l->param[0]];
-    k.dw = r->grad[l->param[0]];
-    for (int s = 0; s < r->n; s++) {
-        k.x = x + s * shape_elems(&l->in);
-        k.dy = dy + s * shape_elems(&l->out);
-        k.dx = dx != NULL ? dx + s * shape_elems(&l->in) : NULL;
-        for (int64_t o = 0; o < l->out.dim[0]; o++)
-            for (int64_t p = 0; p < k.out_plane; p++)
-                r->grad[l->param[1]][o] += k.dy[o * k.out_plane + p];
-        windows_walk(l, conv_back_cell, &k);
-    }
-}
-
-/* For one plane: the cell of the first maximum (-1: none seen) and the number of cells. */
-static void pool_cell(void *ctx, const struct cell *cell)
-{
-    struct walk *k = ctx;
-    k->count[cell->out]++;
-    if (k->best[cell->out] < 0 || k->x[cell->in] > k->x[k->best[cell->out]])
-        k->best[cell->out] = cell->in;
-    k->y[cell->out] += k->x[cell->in];
-}
-
-static void average_back_cell(void *ctx, const struct cell *cell)
-{
-    struct walk *k = ctx;
-    k->dx[cell->in] += k->dy[cell->out] / (double)k->count[cell->out];
-}
-
-/* Forward into y if dy is NULL, else backward into dx. */
-static void pool_run(struct reference *r, const struct layer *l, const double *x, double *y,
-                     const double *dy, double *dx)
-{
-    struct walk k = walk_of(l);
-    double *sums = take_doubles(k.out_plane);
-    k.best = take((size_t)k.out_plane * sizeof *k.best);
-    k.count = take((size_t)k.out_plane * sizeof *k.count);
-    for (int64_t plane = 0; plane < r->n * l->in.dim[0]; plane++) {
-        k.x = x + plane * k.in_plane;
-        k.y = sums;
-        for (int64_t p = 0; p < k.out_plane; p++) {
-            k.best[p] = -1;
-            k.count[p] = 0;
-            sums[p] = 0;
-        }
-        windows_walk(l, pool_cell, &k);
-        for (int64_t p = 0; p < k.out_plane && dy == NULL; p++)
-            y[plane * k.out_plane + p] =
-                l->kind == LAYER_MAX_POOL ? k.x[k.best[p]] : sums[p] / (double)k.count[p];
-        if (dy == NULL)
-            continue;
-        k.dy = dy + plane * k.out_plane;
-        k.dx = dx + plane * k.in_plane;
-        for (int64_t p = 0; p < k.out_plane && l->kind == LAYER_MAX_POOL; p++)
-            k.dx[k.best[p]] += k.dy[p];
-        if (l->kind == LAYER_AVG_POOL)
-            windows_walk(l, average_back_cell, &k);
-    }
-    free(k.best);
-    free(k.count);
-    free(sums);
-}
-
-/* ---- dense ---- */
-
-static void dense_forward(struct reference *r, const struct layer *l, const double *x, double *y)
-{
-    int64_t n_in = l->in.dim[0], n_out = l->out.dim[0];
-    for (int s = 0; s < r->n; s++)
-        for (int64_t o = 0; o < n_out; o++) {
-            double sum = r->param[l->param[1]][o];
-            for (int64_t k = 0; k < n_in; k++)
-                sum += x[s * n_in + k] * r->param[l->param[0]][o * n_in + k];
-            y[s * n_out + o] = sum;
-        }
-}
-
-static void dense_backward(struct reference *r, const struct layer *l, const double *x,
-                           const double *dy, double *dx)
-{
-    int64_t n_in = l->in.dim[0], n_out = l->out.dim[0];
-    for (int s = 0; s < r->n; s++)
-        for (int64_t o = 0; o < n_out; o++) {
-            double g = dy[s * n_out + o];
-            r->grad[l->param[1]][o] += g;
-            for (int64_t k = 0; k < n_in; k++) {
-                r->grad[l->param[0]][o * n_in + k] += g * x[s * n_in + k];
-                if (dx != NULL)
-                    dx[s * n_in + k] += g * r->param[l->param[0]][o * n_in + k];
-            }
-        }
-}
-
-/* ---- dropout, batch norm, softmax ---- */
-
-static double dropout_factor(const struct reference *r, int i, int64_t elems, int s, int64_t j)
-{
-    const struct layer *l = &r->layers[i];
-    uint64_t key = rng_key(r->seed, RNG_DROPOUT, (uint64_t)i);
-    if (!r->train)
-        return 1.0;
-    float u = rng_uniform(key, r->position[s] * (uint64_t)elems + (uint64_t)j);
-    return u < l->rate ? 0.0 : 1.0 / (1.0 - (double)l->rate);
-}
-
-struct channel {
-    double mean, variance, n; /* variance: divided by n */
-};
-
-static struct channel channel_of(const struct reference *r, const struct layer *l, const double *x,
-                                 int64_t c)
-{
-    int64_t n_channels = l->in.dim[0], plane = shape_elems(&l->in) / n_channels;
-    struct channel out = {0, 0, (double)(r->n * plane)};
-    if (!r->train)
-        return (struct channel){r->param[l->param[2]][c], r->param[l->param[3]][c], out.n};
-    for (int s = 0; s < r->n; s++)
-        for (int64_t p = 0; p < plane; p++)
-            out.mean += x[(s * n_channels + c) * plane + p] / out.n;
-    for (int s = 0; s < r->n; s++)
-        for (int64_t p = 0; p < plane; p++)
-            out.variance += pow(x[(s * n_channels + c) * plane + p] - out.mean, 2) / out.n;
-    return out;
-}
-
-static void norm_forward(struct reference *r, const struct layer *l, const double *x, double *y)
-{
-    int64_t n_channels = l->in.dim[0], plane = shape_elems(&l->in) / n_channels;
-    for (int64_t c = 0; c < n_channels; c++) {
-        struct channel ch = channel_of(r, l, x, c);
-        for (int s = 0; s < r->n; s++)
-            for (int64_t p = 0; p < plane; p++) {
-                int64_t k = (s * n_channels + c) * plane + p;
-                y[k] = (x[k] - ch.mean) / sqrt(ch.variance + (double)l->epsilon) *
-                           r->param[l->param[0]][c] +
-                       r->param[l->param[1]][c];
-            }
-    }
-}
-
-/* With batch statistics (Ioffe and Szegedy 2015). */
-static void norm_backward(struct reference *r, const struct layer *l, const double *x,
-                          const double *dy, double *dx)
-{
-    int64_t n_channels = l->in.dim[0], plane = shape_elems(&l->in) / n_channels;
-    for (int64_t c = 0; c < n_channels; c++) {
-        struct channel ch = channel_of(r, l, x, c);
-        double scale = 1.0 / sqrt(ch.variance + (double)l->epsilon), sum = 0, dot = 0;
-        for (int s = 0; s < r->n; s++)
-            for (int64_t p = 0; p < plane; p++) {
-                int64_t k = (s * n_channels + c) * plane + p;
-                sum += dy[k];
-                dot += dy[k] * (x[k] - ch.mean) * scale;
-            }
-        r->grad[l->param[0]][c] = dot;
-        r->grad[l->param[1]][c] = sum;
-        r->grad[l->param[2]][c] = ch.mean;
-        r->grad[l->param[3]][c] = ch.variance * (ch.n > 1 ? ch.n / (ch.n - 1) : 1);
-        for (int s = 0; s < r->n && dx != NULL; s++)
-            for (int64_t p = 0; p < plane; p++) {
-                int64_t k = (s * n_channels + c) * plane + p;
-                double norm = (x[k] - ch.mean) * scale;
-                dx[k] +=
-                    r->param[l->param[0]][c] * scale * (dy[k] - sum / ch.n - norm * dot / ch.n);
-            }
-    }
-}
-
-static void softmax_forward(struct reference *r, const struct layer *l, const double *x, double *y)
-{
-    int64_t n_classes = l->in.dim[0];
-    r->loss = 0;
-    r->n_correct = 0;
-    for (int s = 0; s < r->n; s++) {
-        const double *row = x + s * n_classes;
-        int64_t best = 0;
-        double sum = 0;
-        for (int64_t k = 1; k < n_classes; k++)
-            best = row[k] > row[best] ? k : best;
-        for (int64_t k = 0; k < n_classes; k++)
-            sum += exp(row[k] - row[best]);
-        for (int64_t k = 0; k < n_classes; k++)
-            y[s * n_classes + k] = exp(row[k] - row[best]) / sum;
-        r->loss += (log(sum) + row[best] - row[r->labels[s]]) / r->n;
-        r->n_correct += best == r->labels[s];
-    }
-}
-
-/* ---- layers with several inputs ---- */
-
-static const double *output_of(const struct reference *r, int layer)
-{
-    return layer < 0 ? r->x : r->y[layer];
-}
-
-static void join_forward(struct reference *r, const struct layer *l, double *y)
-{
-    int64_t row = shape_elems(&l->out), at = 0;
-    memset(y, 0, (size_t)(r->n * row) * sizeof *y);
-    for (int j = 0; j < l->n_inputs; j++) {
-        int64_t elems = shape_elems(output_shape(r, l->input[j]));
-        const double *x = output_of(r, l->input[j]);
-        for (int64_t k = 0; k < r->n * elems; k++)
-            y[k / elems * row + at + k % elems] += x[k];
-        at += l->kind == LAYER_CONCAT ? elems : 0;
-    }
-}
-
-static void join_backward(struct reference *r, const struct layer *l, const double *dy)
-{
-    int64_t row = shape_elems(&l->out), at = 0;
-    for (int j = 0; j < l->n_inputs; j++) {
-        int64_t elems = shape_elems(output_shape(r, l->input[j]));
-        for (int64_t k = 0; k < r->n * elems && l->input[j] >= 0; k++)
-            r->d[l->input[j]][k] += dy[k / elems * row + at + k % elems];
-        at += l->kind == LAYER_CONCAT ? elems : 0;
-    }
-}
-
-/* ---- the whole net ---- */
-
-static void layer_forward(struct reference *r, int i, const double *x, double *y)
-{
-    const struct layer *l = &r->layers[i];
-    int64_t elems = shape_elems(&l->in);
-    switch (l->kind) {
-    case LAYER_CONV2D:
-        conv_forward(r, l, x, y);
-        break;
-    case LAYER_MAX_POOL:
-    case LAYER_AVG_POOL:
-        pool_run(r, l, x, y, NULL, NULL);
-        break;
-    case LAYER_DENSE:
-        dense_forward(r, l, x, y);
-        break;
-    case LAYER_BATCH_NORM:
-        norm_forward(r, l, x, y);
-        break;
-    case LAYER_SOFTMAX_XENT:
-        softmax_forward(r, l, x, y);
-        break;
-    case LAYER_ADD:
-    case LAYER_CONCAT:
-        join_forward(r, l, y);
-        break;
-    case LAYER_RELU:
-        for (int64_t k = 0; k < r->n * elems; k++)
-            y[k] = x[k] > 0 ? x[k] : 0;
-        break;
-    case LAYER_DROPOUT:
-        for (int64_t k = 0; k < r->n * elems; k++)
-            y[k] = x[k] * dropout_factor(r, i, elems, (int)(k / elems), k % elems);
-        break;
-    default:
-        memcpy(y, x, (size_t)(r->n * elems) * sizeof *y);
-    }
-}
-
-void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t *labels,
-                       const uint64_t *position, int n, int train)
-{
-    r->n = n;
-    r->train = train;
-    int64_t elems = n * shape_elems(&r->layers[0].in);
-    for (int64_t k = 0; k < elems; k++)
-        r->x[k] = pixels[k] / 255.0;
-    memcpy(r->labels, labels, (size_t)n);
-    memcpy(r->position, position, (size_t)n * sizeof *position);
-    for (int i = 0; i < r->n_layers; i++)
-        layer_forward(r, i, output_of(r, r->layers[i].input[0]), r->y[i]);
-}
-
-/* Adds to the gradients by its inputs. */
-static void layer_backward(struct reference *r, int i, const double *x, const double *dy,
-                           double *dx)
-{
-    const struct layer *l = &r->layers[i];
-    int64_t elems = shape_elems(&l->in);
-    switch (l->kind) {
-    case LAYER_CONV2D:
-        conv_backward(r, l, x, dy, dx);
-        return;
-    case LAYER_DENSE:
-        dense_backward(r, l, x, dy, dx);
-        return;
-    case LAYER_BATCH_NORM:
-        norm_backward(r, l, x, dy, dx);
-        return;
-    case LAYER_ADD:
-    case LAYER_CONCAT:
-        join_backward(r, l, dy);
-        return;
-    case LAYER_MAX_POOL:
-    case LAYER_AVG_POOL:
-        if (dx != NULL)
-            pool_run(r, l, x, NULL, dy, dx);
-        return;
-    default:
-        break;
-    }
-    for (int64_t k = 0; k < r->n * elems && dx != NULL; k++) {
-        int s = (int)(k / elems);
-        if (l->kind == LAYER_RELU)
-            dx[k] += x[k] > 0 ? dy[k] : 0;
-        else if (l->kind == LAYER_DROPOUT)
-            dx[k] += dy[k] * dropout_factor(r, i, elems, s, k % elems);
-        else if (l->kind == LAYER_SOFTMAX_XENT)
-            dx[k] += (r->y[i][k] - (k % elems == r->labels[s])) / r->n;
-        else
-            dx[k] += dy[k];
-    }
-}
-
-void reference_backward(struct reference *r)
-{
-    for (int k = 0; k < r->n_params; k++)
-        memset(r->grad[k], 0, (size_t)r->param_elems[k] * sizeof(double));
-    for (int i = 0; i < r->n_layers; i++)
-        memset(r->d[i], 0, (size_t)(r->n * shape_elems(&r->layers[i].out)) * sizeof(double));
-    for (int i = r->n_layers - 1; i >= 0; i--) {
-        int from = r->layers[i].input[0];
-        layer_backward(r, i, output_of(r, from), r->d[i], from < 0 ? NULL : r->d[from]);
-    }
 }

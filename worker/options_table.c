@@ -165,8 +165,8 @@ static const struct flag table[] = {
     {"list_devices", FLAG_MAYBE, &options_raw.list_devices, 0, 0, NULL, "text|json",
      "print the devices of this machine and exit", NULL},
     {"self_test", FLAG_MAYBE, &options_raw.self_test, 0, 0, NULL, "text|json",
-     "take a small training step on each GPU (or those of --gpus) and on the CPU, compare, say "
-     "which device works or why not, and exit",
+     "take a small training step on each GPU (or those of --gpus) and on the CPU, compare "
+     "with double precision, say which device works or why not, and exit",
      NULL},
     INT("self_test_seconds", self_test_seconds, 1, 24 * 3600,
         "longest time that --self_test gives one device"),

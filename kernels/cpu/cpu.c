@@ -3,6 +3,7 @@
  * The number of threads is set on the calling thread before each entry (OpenMP keeps it per
  * thread), so that plans with different numbers live side by side and one thread means one. */
 #include "base/log.h"
+#include "kernels/backend_abi.h"
 #include "kernels/cpu/edges.h"
 #include "kernels/plan_check.h"
 #include <omp.h>
@@ -271,6 +272,7 @@ __attribute__((constructor)) static void description_fill(void)
              simd);
 }
 
+BACKEND_ABI_EXPORT;
 extern const struct backend weir_backend;
 const struct backend weir_backend = {
     .name = "cpu",

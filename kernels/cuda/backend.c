@@ -2,6 +2,7 @@
  * of the pass that fits the number of samples. Each entry names the device first: CUDA keeps the
  * current one per thread. */
 #include "base/log.h"
+#include "kernels/backend_abi.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/memory.h"
@@ -392,6 +393,7 @@ __attribute__((constructor)) static void description_fill(void)
              runtime % 1000 / 10, dnn / 10000, dnn / 100 % 100, dnn % 100);
 }
 
+BACKEND_ABI_EXPORT;
 extern const struct backend weir_backend;
 const struct backend weir_backend = {
     .name = "cuda",

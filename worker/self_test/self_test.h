@@ -1,6 +1,7 @@
 /* worker/self_test/self_test.h - --self_test: does each device of this machine compute, and right?
  * Every GPU that CUDA shows (or that --gpus names) and the CPU take a small training step; what
- * they make of it is compared with the CPU backend. A line per device goes to stdout: "GPU is
+ * they make of it is compared with the same in plain double precision, so that a CPU backend that
+ * computes wrongly is found, too. A line per device goes to stdout: "GPU is
  * running!" with the time and the memory it took, or the exact reason why not; or all as JSON.
  *
  * Each device is tested in a process of its own, so that a driver that crashes or hangs ends one

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "kernels/reference.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,46 @@ done:
     if (plan)
         backend->plan_destroy(plan);
     free(grads);
+    if (st == ST_OK)
+        *out = v;
+    else
+        self_test_values_free(&v);
+    return st;
+}
+
+static enum status reference_fill(const struct self_test_net *t, struct reference *r)
+{
+    enum status st = ST_OK;
+    for (int k = 0; k < t->model->n_params; k++) {
+        TRY(reference_param_add(r, shape_elems(&t->model->params[k].shape)));
+        for (int64_t i = 0; i < r->param_elems[k]; i++)
+            r->param[k][i] = (double)t->params[k][i];
+    }
+    for (int i = 0; i < t->model->n_layers; i++)
+        TRY(reference_layer_add(r, &t->model->layers[i]));
+done:
+    return st;
+}
+
+enum status self_test_net_reference(const struct self_test_net *t, struct self_test_values *out)
+{
+    enum status st = ST_OK;
+    struct reference *r = NULL;
+    struct self_test_values v = {.flat = grads_take(t->n_elems)};
+    if (!v.flat) {
+        LOG_E("self test: no memory");
+        TRY(ST_NOMEM);
+    }
+    TRY(reference_begin(&t->model->input, SELF_TEST_BATCH, SELF_TEST_SEED, &r));
+    TRY(reference_fill(t, r));
+    reference_forward(r, t->pixels, t->labels, t->position, SELF_TEST_BATCH, 1);
+    reference_backward(r);
+    v.loss = (float)r->loss;
+    for (int k = 0; k < t->model->n_params; k++)
+        for (int64_t i = 0; i < r->param_elems[k]; i++)
+            v.flat[t->params[k] - t->flat + i] = (float)r->grad[k][i];
+done:
+    reference_destroy(r);
     if (st == ST_OK)
         *out = v;
     else

@@ -1,6 +1,7 @@
 /* worker/self_test/self_test_net.h - the small training step by which a device is tested: a network
  * with every kind of layer, fixed parameters and images, forward and backward in fp32, and the
- * comparison of what two backends made of it.
+ * comparison of what a backend made of it with the same in plain double precision
+ * (kernels/reference.h).
  *
  * Tolerance: the largest error of a gradient is at most 5e-5 of its largest value, plus 1e-6; the
  * loss likewise. A float rounds by 2^-24; the longest sum has 8 x 144 terms, whose roundings, being
@@ -48,6 +49,8 @@ void self_test_net_destroy(struct self_test_net *t);
 /* Several steps; the values of the last, the time of the fastest. */
 enum status self_test_net_run(const struct self_test_net *t, const struct backend *backend,
                               int device, struct self_test_values *out);
+/* The last step's values by the definitions, in double precision. */
+enum status self_test_net_reference(const struct self_test_net *t, struct self_test_values *out);
 void self_test_values_free(struct self_test_values *v);
 void self_test_compare(const struct self_test_net *t, const struct self_test_values *want,
                        const struct self_test_values *got, struct self_test_difference *out);

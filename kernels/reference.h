@@ -1,0 +1,54 @@
+/* kernels/reference.h - every kind of layer in plain double precision, in canonical layouts
+ * and by the definitions alone: what each backend is compared with, in tests and by --self_test.
+ * A net keeps all outputs and gradients of the last pass, [n][elems] per layer.
+ * Owns:    its parameters, gradients and outputs. Threads: one at a time.
+ * Errors:  ST_NOMEM, ST_RANGE (more layers or parameters than there is room for); logged. */
+#ifndef KERNELS_REFERENCE_H
+#define KERNELS_REFERENCE_H
+#include "base/status.h"
+#include "kernels/layer.h"
+#include <stdint.h>
+
+enum { REFERENCE_MAX_LAYERS = 24, REFERENCE_MAX_PARAMS = 32 };
+
+struct reference {
+    struct layer layers[REFERENCE_MAX_LAYERS];
+    int n_layers;
+    int from; /* what the next layer reads */
+    int n_params;
+    int64_t param_elems[REFERENCE_MAX_PARAMS];
+    double *param[REFERENCE_MAX_PARAMS]; /* set by the caller */
+    double *grad[REFERENCE_MAX_PARAMS];  /* of the last backward */
+    uint64_t seed;
+    int max_n;
+    int n; /* samples of the last forward */
+    int train;
+    double *x;                       /* [n][elems of the image] */
+    double *y[REFERENCE_MAX_LAYERS]; /* outputs */
+    double *d[REFERENCE_MAX_LAYERS]; /* gradients by the outputs; the last layer has none */
+    uint8_t *labels;
+    uint64_t *position;
+    double loss;
+    int n_correct;
+    struct reference_pool { /* [plane] of the largest pool's output */
+        int64_t plane, *best, *count;
+        double *sums;
+    } pool;
+};
+
+/* A net without layers for up to max_n images; then its parameters and layers, in order. A net to
+ * which a layer or parameter could not be added is good for reference_destroy alone. */
+enum status reference_begin(const struct shape *image, int max_n, uint64_t seed,
+                            struct reference **out);
+void reference_destroy(struct reference *r); /* NULL is fine */
+enum status reference_param_add(struct reference *r, int64_t elems);
+enum status reference_layer_add(struct reference *r, const struct layer *l);
+/* What the layer gives, or LAYER_INPUT_IMAGE. */
+const struct shape *reference_shape(const struct reference *r, int layer);
+
+/* pixels: n images of bytes. */
+void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t *labels,
+                       const uint64_t *position, int n, int train);
+void reference_backward(struct reference *r);
+
+#endif

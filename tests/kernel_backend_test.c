@@ -1,0 +1,79 @@
+/* tests/kernel_backend_test.c - finding a backend by name: only one that was built with the same
+ * form of the interface is taken. Its fakes: tests/fake_backend. */
+#include "kernels/backend_abi.h"
+#include "tests/skip.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct backend *refused(const char *name, char *why)
+{
+    const struct backend *none = NULL;
+    assert_int_equal(backend_find(name, WEIR_TEST_DIR, &none, why), ST_NOT_FOUND);
+    assert_null(none);
+    return none;
+}
+
+static void assert_says(const char *why, const char *what)
+{
+    if (strstr(why, what) == NULL)
+        fail_msg("'%s' is not in '%s'", what, why);
+}
+
+/* One sentence: the file, both versions, and what to do. */
+static void test_other_version_is_refused(void **state)
+{
+    static const uint32_t own[BACKEND_ABI_PARTS] = BACKEND_ABI;
+    char why[BACKEND_WHY_SIZE], text[64];
+    refused("stale", why);
+    assert_says(why, WEIR_TEST_DIR "/libweir_stale.so is of another build");
+    assert_says(why, "has the version 0.0.0.0.0.0,");
+    snprintf(text, sizeof text, "this program's the version %u.%u.", own[0], own[1]);
+    assert_says(why, text);
+    assert_says(why, "build or install both from the same source");
+    assert_says(why, "--backend_dir");
+    assert_null(strchr(why, '\n'));
+}
+
+static void test_no_version_is_refused(void **state)
+{
+    char why[BACKEND_WHY_SIZE];
+    refused("unversioned", why);
+    assert_says(why, "libweir_unversioned.so is of another build");
+    assert_says(why, "has the version none,");
+}
+
+static void test_no_backend_is_refused(void **state)
+{
+    char why[BACKEND_WHY_SIZE];
+    refused("empty", why);
+    assert_says(why, "libweir_empty.so exports no weir_backend; it is not a Weir backend");
+    refused("absent", why);
+    assert_says(why, "cannot be loaded");
+}
+
+static void test_same_version_is_taken(void **state)
+{
+    char why[BACKEND_WHY_SIZE];
+    const struct backend *cpu = NULL;
+    if (backend_find("cpu", WEIR_TEST_BACKEND_DIR, &cpu, why) != ST_OK) {
+        assert_says(why, "cannot be loaded");
+        skip_because("the CPU backend is not in this build");
+    }
+    assert_string_equal(cpu->name, "cpu");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_other_version_is_refused),
+        cmocka_unit_test(test_no_version_is_refused),
+        cmocka_unit_test(test_no_backend_is_refused),
+        cmocka_unit_test(test_same_version_is_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
