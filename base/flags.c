@@ -1,7 +1,7 @@
 /* base/flags.c - see flags.h. A first pass over argv spells every name as the table does and finds
  * what argp would describe poorly (unknown names, stray words); argp then parses and writes help.
  * Abbreviations are refused: a flag added later must not change what an old command line means. */
-#include "base/flags.h"
+#include "base/flags_impl.h"
 #include "base/log.h"
 #include <argp.h>
 #include <ctype.h>
@@ -89,66 +89,6 @@ static char *value_text(const struct flag *f)
         break;
     }
     return n < 0 ? NULL : text;
-}
-
-/* 1 if the n bytes at `got` spell `name`, dash and underscore being the same. */
-static int name_is(const char *name, const char *got, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        char a = name[i] == '-' ? '_' : name[i];
-        char b = got[i] == '-' ? '_' : got[i];
-        if (!a || a != b)
-            return 0;
-    }
-    return name[n] == 0;
-}
-
-/* Edits (insert, drop, change a letter) that turn one name into the other. */
-static size_t edit_distance(const char *a, const char *b, size_t nb)
-{
-    size_t row[65];
-    if (nb > 64)
-        return SIZE_MAX;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 0; a[i]; i++) {
-        size_t corner = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < nb; j++) {
-            char c = b[j] == '-' ? '_' : b[j];
-            size_t change = corner + (a[i] != c);
-            corner = row[j + 1];
-            size_t other = (row[j] < corner ? row[j] : corner) + 1;
-            row[j + 1] = change < other ? change : other;
-        }
-    }
-    return row[nb];
-}
-
-static void report_unknown(const struct flags_program *prog, const char *got, size_t n)
-{
-    const char *near = NULL;
-    size_t best = n / 3 > 2 ? n / 3 : 2;
-    for (size_t i = 0; i < prog->n_flags; i++) {
-        size_t d = edit_distance(prog->flags[i].name, got, n);
-        if (d <= best && d < n) {
-            near = prog->flags[i].name;
-            best = d ? d - 1 : 0;
-        }
-    }
-    int shown = n > 100 ? 100 : (int)n;
-    if (near)
-        LOG_E("unknown flag --%.*s; did you mean --%s?", shown, got, near);
-    else
-        LOG_E("unknown flag --%.*s; --help lists all", shown, got);
-}
-
-static const struct flag *find_flag(const struct flags_program *prog, const char *got, size_t n)
-{
-    for (size_t i = 0; i < prog->n_flags; i++)
-        if (name_is(prog->flags[i].name, got, n))
-            return &prog->flags[i];
-    return NULL;
 }
 
 static int stands_alone(const struct flag *f)
@@ -307,13 +247,14 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
     size_t n = strcspn(arg + 2, "=");
     const char *value = arg[2 + n] == '=' ? arg + 3 + n : NULL;
     const char *name = NULL;
-    if (name_is("help", arg + 2, n) || name_is("version", arg + 2, n)) {
+    if (flags_name_is("help", arg + 2, n) || flags_name_is("version", arg + 2, n)) {
         name = arg[2] == 'h' ? "help" : "version";
         value = NULL;
     } else {
-        const struct flag *f = find_flag(prog, arg + 2, n);
+        const struct flag *f = flags_find(prog, arg + 2, n);
         if (!f) {
-            report_unknown(prog, arg + 2, n);
+            flags_report_unknown(prog, arg + 2, n);
+            *i += !value && *i + 1 < argc && argv[*i + 1][0] != '-'; /* its value, most likely */
             return ST_INVALID;
         }
         name = f->name;
@@ -334,8 +275,10 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
     return ST_OK;
 }
 
+/* All that is wrong with names is said, not only the first. */
 static enum status canonical_args(const struct flags_program *prog, int argc, char **argv)
 {
+    enum status first = ST_OK;
     kept.args = calloc((size_t)argc + 2, sizeof *kept.args);
     kept.words = calloc((size_t)argc + 1, sizeof *kept.words);
     if (!kept.args || !kept.words)
@@ -350,11 +293,13 @@ static enum status canonical_args(const struct flags_program *prog, int argc, ch
             continue;
         }
         enum status st = canonical_arg(prog, argc, argv, &i, &kept.args[kept.n_args]);
-        if (st != ST_OK)
+        if (st == ST_NOMEM)
             return st;
+        if (first == ST_OK)
+            first = st;
         kept.n_args += kept.args[kept.n_args] != NULL;
     }
-    return ST_OK;
+    return first;
 }
 
 struct parse {

@@ -2,7 +2,8 @@
  * Underscores and dashes are the same in names (--ps_hosts, --ps-hosts); a boolean takes nothing,
  * or =true, =false, =1, =0; FLAG_MAYBE takes nothing, or =word.
  * Threads: none; parse before the first thread starts.
- * Errors:  ST_INVALID, logged with the flag, what it got and what it wants. */
+ * Errors:  ST_INVALID, logged with the flag, what it got and what it wants; of names, all at once.
+ */
 #ifndef BASE_FLAGS_H
 #define BASE_FLAGS_H
 #include "base/status.h"
@@ -24,6 +25,13 @@ struct flag {
     const char *group;   /* headline in --help, on the first flag of a group; else NULL */
 };
 
+/* A flag under which another program's users know one of ours, or what they are told to do. */
+struct flag_foreign {
+    const char *name;
+    const char *ours; /* taken as this one, where the program has it and uses it; NULL: as none */
+    const char *text; /* else: goes on after "unknown flag --name: "; one sentence with the fix */
+};
+
 struct flags_program {
     const char *name; /* "worker" */
     const char *doc;  /* what the program does, one paragraph; after a \v what follows the list */
@@ -31,6 +39,7 @@ struct flags_program {
     size_t n_flags;
     const char *words; /* what may stand beside the flags, for --help: "COMMAND"; NULL: nothing */
     unsigned char *given; /* [n_flags] in: 0; 1: it was on the command line; NULL: nobody asks */
+    const struct flag_foreign *foreign; /* ends with a name of NULL; NULL: none */
 };
 
 /* 1 for sure exits (--help and --version print to stdout and set *exit_now to 1). */

@@ -1,7 +1,7 @@
 /* ps/main.c - the parameter server: flags, set-up, and the end. Exit codes: 0 the job is done, or
  * the server has handed on its chunks; 1 a permanent error, 2 usage, 138 a restart may help, 143
  * after SIGTERM (with a checkpoint, if they are kept), 130 after Ctrl-C. */
-#include "base/flags.h"
+#include "base/flags_tensorflow.h"
 #include "base/hosts.h"
 #include "base/log.h"
 #include "base/signals.h"
@@ -116,6 +116,7 @@ static const struct flags_program program = {
         "serve both.",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
+    .foreign = flags_tensorflow,
 };
 
 struct cluster {

@@ -31,9 +31,14 @@ static const struct flag flags[] = {
     {"momentum_towers", FLAG_CHOICE, NULL, 0, 0, NULL, "few|many", "", NULL},
     {"soft", FLAG_BOOL, NULL, 0, 0, NULL, NULL, "", NULL},
 };
+static const struct flag_foreign foreign[] = {{"max_steps", "train_steps", NULL},
+                                              {"num_towers", "towers", NULL},
+                                              {"train_dir", "checkpoint_dir", "give it to ps"},
+                                              {"num_gpus", NULL, "write --gpus"},
+                                              {NULL, NULL, NULL}};
 static unsigned char given[sizeof flags / sizeof *flags];
-static struct flags_program prog = {"worker", "Trains.", flags, sizeof flags / sizeof *flags,
-                                    NULL,     given};
+static struct flags_program prog = {"worker", "Trains.", flags,  sizeof flags / sizeof *flags,
+                                    NULL,     given,     foreign};
 
 static char output[16384]; /* what the last parse wrote to stderr and stdout */
 static int exit_now;
@@ -74,6 +79,22 @@ static void says(const char *text)
 {
     if (!strstr(output, text))
         fail_msg("'%s' lacks '%s'", output, text);
+}
+
+/* What flags_dump says. */
+static void dump(enum log_level level)
+{
+    FILE *f = tmpfile();
+    int err = dup(2);
+    dup2(fileno(f), 2);
+    log_init("worker", 7, level);
+    flags_dump(&prog);
+    log_init("worker", 7, LOG_LEVEL_INFO);
+    dup2(err, 2);
+    close(err);
+    rewind(f);
+    output[fread(output, 1, sizeof output - 1, f)] = 0;
+    fclose(f);
 }
 
 static void test_values(void **state)
@@ -156,6 +177,48 @@ static void test_unknown(void **state)
     says("'false' is no flag");
 }
 
+/* Guesses are for slips, and for one flag alone. */
+static void test_guesses(void **state)
+{
+    static const char *const none[] = {"--codec=x", "--tsk", "--mode", "--train_rate=1", "--sync"};
+    assert_int_equal(PARSE("--lsit"), ST_INVALID);
+    says("did you mean --list?");
+    assert_int_equal(PARSE("--unsayd"), ST_INVALID);
+    says("did you mean --unsaid?");
+    assert_int_equal(PARSE("--learning-rates=1"), ST_INVALID);
+    says("did you mean --learning_rate?");
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_int_equal(PARSE(none[i]), ST_INVALID);
+        says("; --help lists all");
+    }
+}
+
+static void test_all_unknown_at_once(void **state)
+{
+    assert_int_equal(
+        PARSE("--frob", "1", "--task_idx=1", "--sync_replicas", "false", "--num-gpus", "2"),
+        ST_INVALID);
+    says("unknown flag --frob; --help");
+    says("unknown flag --task_idx; did you mean --task_index?");
+    says("'false' is no flag");
+    says("unknown flag --num-gpus: write --gpus\n");
+    assert_null(strstr(output, "'1'"));
+    assert_null(strstr(output, "'2'"));
+}
+
+static void test_foreign_names(void **state)
+{
+    assert_int_equal(PARSE("--max-steps", "7"), ST_OK);
+    assert_int_equal(steps, 7);
+    assert_int_equal(PARSE("--max_steps=0"), ST_INVALID);
+    says("--train_steps: 0 is below 1");
+    assert_int_equal(PARSE("--num_towers=3"), ST_OK);
+    dump(LOG_LEVEL_INFO);
+    says("both: --towers\n");
+    assert_int_equal(PARSE("--train_dir=x"), ST_INVALID);
+    says("unknown flag --train_dir: give it to ps");
+}
+
 /* Words beside the flags, where a program takes them: wherever they stand, but not the values. */
 static void test_words(void **state)
 {
@@ -192,22 +255,6 @@ static void test_help(void **state)
     assert_int_equal(PARSE("--version"), ST_OK);
     assert_int_equal(exit_now, 1);
     assert_int_equal(strncmp(output, "worker (Weir) ", 14), 0);
-}
-
-/* What flags_dump says. */
-static void dump(enum log_level level)
-{
-    FILE *f = tmpfile();
-    int err = dup(2);
-    dup2(fileno(f), 2);
-    log_init("worker", 7, level);
-    flags_dump(&prog);
-    log_init("worker", 7, LOG_LEVEL_INFO);
-    dup2(err, 2);
-    close(err);
-    rewind(f);
-    output[fread(output, 1, sizeof output - 1, f)] = 0;
-    fclose(f);
 }
 
 static void test_dump(void **state)
@@ -248,10 +295,12 @@ static void test_unused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_bad_values),
-        cmocka_unit_test(test_unknown), cmocka_unit_test(test_help),
-        cmocka_unit_test(test_dump),    cmocka_unit_test(test_value_left_out),
-        cmocka_unit_test(test_words),   cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_values),        cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_unknown),       cmocka_unit_test(test_help),
+        cmocka_unit_test(test_dump),          cmocka_unit_test(test_value_left_out),
+        cmocka_unit_test(test_words),         cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_guesses),       cmocka_unit_test(test_all_unknown_at_once),
+        cmocka_unit_test(test_foreign_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* worker/options_table.c - the worker's one table of flags. Names and defaults are those of
  * TensorFlow's mnist_replica.py where it has them (batch 100, 200 steps, Adam), but training is
  * synchronous unless asked otherwise. */
-#include "base/flags.h"
+#include "base/flags_tensorflow.h"
 #include "worker/data/dataset.h"
 #include "worker/options_impl.h"
 #include "worker/place/tower_plan.h"
@@ -202,6 +202,7 @@ static const struct flags_program program = {
     .flags = table,
     .n_flags = sizeof table / sizeof *table,
     .given = given,
+    .foreign = flags_tensorflow,
 };
 
 const struct flag *options_table_rows(size_t *n)

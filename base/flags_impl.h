@@ -1,0 +1,14 @@
+/* base/flags_impl.h - what flags*.c share: names as they are typed.
+ * Owns: nothing. Threads: any. */
+#ifndef BASE_FLAGS_IMPL_H
+#define BASE_FLAGS_IMPL_H
+#include "base/flags.h"
+
+/* 1 if the n bytes at `got` spell `name`, dash and underscore being the same. */
+int flags_name_is(const char *name, const char *got, size_t n);
+/* The program's flag of the n bytes at `got`, also under a name it has elsewhere; NULL: none. */
+const struct flag *flags_find(const struct flags_program *prog, const char *got, size_t n);
+/* Logs of a name that flags_find does not know what is to be typed instead, if that is clear. */
+void flags_report_unknown(const struct flags_program *prog, const char *got, size_t n);
+
+#endif

@@ -1,0 +1,102 @@
+/* base/flags_names.c - see flags_impl.h. A guess is made where a name differs by a slip of the
+ * fingers from one flag, and from no other: a wrong one is worse than none. */
+#include "base/flags_impl.h"
+#include "base/log.h"
+#include <stdint.h>
+#include <string.h>
+
+enum { NAME_MAX_CHARS = 64 };
+
+static char plain(char c)
+{
+    return c == '-' ? '_' : c;
+}
+
+int flags_name_is(const char *name, const char *got, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!name[i] || plain(name[i]) != plain(got[i]))
+            return 0;
+    return name[n] == 0;
+}
+
+static const struct flag *find_own(const struct flags_program *prog, const char *got, size_t n)
+{
+    for (size_t i = 0; i < prog->n_flags; i++)
+        if (flags_name_is(prog->flags[i].name, got, n))
+            return &prog->flags[i];
+    return NULL;
+}
+
+static const struct flag_foreign *find_foreign(const struct flags_program *prog, const char *got,
+                                               size_t n)
+{
+    for (const struct flag_foreign *f = prog->foreign; f && f->name; f++)
+        if (flags_name_is(f->name, got, n))
+            return f;
+    return NULL;
+}
+
+const struct flag *flags_find(const struct flags_program *prog, const char *got, size_t n)
+{
+    const struct flag *own = find_own(prog, got, n);
+    const struct flag_foreign *f = own ? NULL : find_foreign(prog, got, n);
+    return f && f->ours ? find_own(prog, f->ours, strlen(f->ours)) : own;
+}
+
+/* Edits (insert, drop, change a letter, swap two neighbours) that turn one name into the other. */
+static size_t edit_distance(const char *a, const char *b, size_t nb)
+{
+    size_t rows[3][NAME_MAX_CHARS + 1];
+    size_t *before = rows[0], *last = rows[1], *row = rows[2];
+    if (nb > NAME_MAX_CHARS)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= nb; j++)
+        last[j] = j;
+    for (size_t i = 0; a[i]; i++) {
+        row[0] = i + 1;
+        for (size_t j = 0; j < nb; j++) {
+            size_t best = last[j] + (plain(a[i]) != plain(b[j]));
+            size_t other = (last[j + 1] < row[j] ? last[j + 1] : row[j]) + 1;
+            if (i > 0 && j > 0 && plain(a[i]) == plain(b[j - 1]) &&
+                plain(a[i - 1]) == plain(b[j]) && before[j - 1] + 1 < best)
+                best = before[j - 1] + 1;
+            row[j + 1] = other < best ? other : best;
+        }
+        size_t *spare = before;
+        before = last;
+        last = row;
+        row = spare;
+    }
+    return last[nb];
+}
+
+/* The one flag that is meant, most likely; NULL: none, or more than one could be. */
+static const char *guess(const struct flags_program *prog, const char *got, size_t n)
+{
+    size_t best = n < 4 ? 0 : n < 8 ? 1 : n < 12 ? 2 : 3;
+    const char *near = NULL;
+    int n_near = 0;
+    for (size_t i = 0; i < prog->n_flags; i++) {
+        size_t d = edit_distance(prog->flags[i].name, got, n);
+        if (d > best || (near && !strcmp(near, prog->flags[i].name)))
+            continue;
+        n_near = d < best ? 1 : n_near + 1;
+        near = prog->flags[i].name;
+        best = d;
+    }
+    return n_near == 1 ? near : NULL;
+}
+
+void flags_report_unknown(const struct flags_program *prog, const char *got, size_t n)
+{
+    int shown = n > 100 ? 100 : (int)n;
+    const struct flag_foreign *f = find_foreign(prog, got, n);
+    const char *near = f ? NULL : guess(prog, got, n);
+    if (f && f->text)
+        LOG_E("unknown flag --%.*s: %s", shown, got, f->text);
+    else if (near)
+        LOG_E("unknown flag --%.*s; did you mean --%s?", shown, got, near);
+    else
+        LOG_E("unknown flag --%.*s; --help lists all", shown, got);
+}

@@ -1,0 +1,45 @@
+/* base/flags_tensorflow.c - see flags_tensorflow.h. A flag is taken as ours only where it means the
+ * same; `ours` counts in the program that has it. */
+#include "base/flags_tensorflow.h"
+
+static const char INTER_OP[] = "a tower computes one operation after the other; "
+                               "--towers=N has N parts of the batch computed at once";
+static const char OF_PS[] = "it is a flag of ps; give it there";
+
+const struct flag_foreign flags_tensorflow[] = {
+    {"max_steps", "train_steps", NULL},
+    {"num_epochs", "epochs", NULL},
+    {"display_every", "log_every", NULL},
+    {"cross_replica_sync", "sync_replicas", NULL},
+    {"trace_file", "trace", NULL},
+    {"num_intra_threads", "intra_op_threads", NULL},
+    {"intra_op_parallelism_threads", "intra_op_threads", NULL},
+    {"per_process_gpu_memory_fraction", "gpu_memory_fraction", NULL},
+    {"allow_growth", "gpu_allow_growth", NULL},
+    {"save_model_secs", "save_secs", "ps keeps the checkpoints; give ps --save_secs=S"},
+    {"checkpoint_dir", NULL, "ps keeps the checkpoints; give ps --checkpoint_dir=DIR"},
+    {"save_secs", NULL, OF_PS},
+    {"save_steps", NULL, OF_PS},
+    {"keep_checkpoint_max", NULL, OF_PS},
+    {"train_dir", NULL, "ps keeps the checkpoints; give ps --checkpoint_dir=DIR"},
+    {"log_dir", NULL,
+     "lines go to stderr, final figures to --summary_json=FILE, and ps keeps checkpoints in "
+     "--checkpoint_dir=DIR"},
+    {"num_gpus", NULL,
+     "write --gpus=none for 0, --gpus=auto:N for up to N that are free, --gpus=all for all"},
+    {"device", NULL, "write --gpus=none for cpu, --gpus=auto for gpu"},
+    {"num_batches", NULL, "write --train_steps=N, which counts the steps of all workers together"},
+    {"use_fp16", NULL,
+     "write --precision=bf16 for products on GPUs, --wire_dtype=fp16 for what is sent"},
+    {"existing_servers", NULL, "servers always run on their own, as the program ps; leave it out"},
+    {"download_only", NULL, "scripts/get_mnist downloads MNIST; then write --data_dir=DIR"},
+    {"variable_update", NULL,
+     "parameters are on the servers of --ps_hosts, as with parameter_server; leave it out"},
+    {"local_parameter_device", NULL,
+     "parameters are in the servers' memory, and each device has a copy; leave it out"},
+    {"data_format", NULL, "each device has the format that it computes in; leave it out"},
+    {"server_protocol", NULL, "it is always grpc; leave it out"},
+    {"num_inter_threads", NULL, INTER_OP},
+    {"inter_op_parallelism_threads", NULL, INTER_OP},
+    {NULL, NULL, NULL},
+};

@@ -1,0 +1,83 @@
+#!/usr/bin/python3
+"""docs/tensorflow.md against the programs: each flag in its table does what its row says, and none
+that the programs know is missing there."""
+# label: unit
+import os
+import re
+import subprocess
+import unittest
+
+import harness
+
+# Values that the flag takes, where 1 is none.
+VALUES = {"gpu_memory_fraction": "0.5", "trace": "file"}
+
+
+def read(path):
+    with open(os.path.join(harness.SOURCE, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def run(program, *flags):
+    argv = [os.path.join(harness.BIN, program), *flags]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False,
+                          timeout=60 * harness.PATIENCE)
+    return done.returncode, done.stdout
+
+
+class Table(unittest.TestCase):
+    DOC = read("docs/tensorflow.md")
+    ROWS = dict(re.findall(r"^\| `--(\w+)` \| (.*) \|$", DOC, re.MULTILINE))
+
+    def help(self, program):
+        return set(re.findall(r"^ +--(\w+)", run(program, "--help")[1], re.MULTILINE))
+
+    def test_nothing_is_missing(self):
+        known = re.findall(r'^    \{"(\w+)",', read("base/flags_tensorflow.c"), re.MULTILINE)
+        self.assertGreater(len(known), 20)
+        self.assertEqual(sorted(self.ROWS), sorted(known))
+
+    def test_the_same_names(self):
+        text = re.search(r"Of the same name and meaning: `([^`]*)`", self.DOC).group(1)
+        names = re.findall(r"--(\w+)", text)
+        self.assertGreater(len(names), 10)
+        self.assertEqual(set(names) - self.help("worker"), set())
+
+    def test_taken(self):
+        """The program says at its debug level what it took; devices are listed, or no server is
+        named, so nothing runs."""
+        for name, row in self.ROWS.items():
+            m = re.match(r"taken as `--(\w+)`", row)
+            if not m:
+                continue
+            with self.subTest(flag=name):
+                value = VALUES.get(m.group(1), "3" if m.group(1) not in (
+                    "sync_replicas", "gpu_allow_growth") else "false")
+                program, end = ("worker", 0) if m.group(1) in self.help("worker") else ("ps", 2)
+                flags = ["--list_devices"] if program == "worker" else []
+                status, said = run(program, "--%s=%s" % (name, value), "--log_level=debug", *flags)
+                self.assertEqual(status, end, said)
+                self.assertIn("--%s=%s\n" % (m.group(1), value), said)
+
+    def test_not_taken(self):
+        """Right after the name comes what the table says, in the programs that do not have it."""
+        own = {program: self.help(program) for program in ("worker", "ps")}
+        n = 0
+        for name, row in self.ROWS.items():
+            said_of_it = re.sub("^taken as [^;]*(; by the other program: |$)", "", row)
+            takes = re.findall(r"^taken as `--(\w+)`", row) + [name]
+            for program in own if said_of_it else ():
+                if own[program].intersection(takes):
+                    continue
+                with self.subTest(flag=name, program=program):
+                    status, said = run(program, "--%s=1" % name)
+                    self.assertEqual(status, 2, said)
+                    self.assertIn("unknown flag --%s: %s\n" % (name, said_of_it.replace("`", "")),
+                                  said)
+                    n += 1
+        self.assertGreater(n, 15)
+
+
+if __name__ == "__main__":
+    harness.main()
