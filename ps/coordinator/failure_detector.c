@@ -102,8 +102,11 @@ static void note_worker(struct coord *c, const struct coord_worker_state *from, 
     if (contact > w->contact)
         w->contact = contact;
     int waits = from->waits;
-    if (!is_present) /* ps 0 is not in the plan's generation: its members ask in the one before */
-        waits |= !w->in_plan && from->asked && !from->done && from->missing_ms < REJOIN_MS;
+    /* ps 0 is not in the plan's generation: its members ask in the one before. Who was done there
+     * and has been started again is wanted where the plan goes back behind its steps. */
+    int is_out = from->done && c->plan_source == PLAN_MEMORY;
+    if (!is_present)
+        waits |= !w->in_plan && from->asked && !is_out && from->missing_ms < REJOIN_MS;
     if (!waits && !is_present)
         return;
     if (waits) {
