@@ -337,7 +337,7 @@ static void a_crash_frees_the_card(void **unused)
     assert_int_equal(choose("0"), ST_OK);
     expect_cards("0");
     says(text);
-    assert_int_equal(got.lock[0], -1);
+    assert_int_equal(got.claim[0].lock, -1);
     rival_end(&r, SIGKILL);
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("0");
@@ -521,7 +521,7 @@ static void visible_and_busy(void **unused)
     expect_cards("0");
     says(" worker GPU 0 (NVIDIA H200, GPU-00000000-");
     says(") is shared: CUDA_VISIBLE_DEVICES='0' names it, so it is used, but process 11 ");
-    assert_true(got.lock[0] >= 0);
+    assert_true(got.claim[0].lock >= 0);
     assert_int_equal(capture_lines(), 2);
     setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
     assert_int_equal(choose("auto"), ST_OK);
@@ -546,7 +546,7 @@ static void visible_and_busy(void **unused)
     char text[64];
     snprintf(text, sizeof text, "so it is used, but process %d has reserved it", (int)r.pid);
     says(text);
-    assert_int_equal(got.lock[0], -1);
+    assert_int_equal(got.claim[0].lock, -1);
     rival_end(&r, 0);
     /* A lost card is nobody's. */
     setenv("CUDA_VISIBLE_DEVICES", "3", 1);

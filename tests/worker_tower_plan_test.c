@@ -39,7 +39,7 @@ static void gpus_make(struct gpus *g, int n)
         snprintf(d->uuid, sizeof d->uuid, "GPU-%02x000000-0000-0000-0000-000000000000",
                  0xa0u + (unsigned)i);
         snprintf(d->pci, sizeof d->pci, "0000:3%d:00.0", i);
-        g->chosen.lock[i] = -1;
+        g->chosen.claim[i] = (struct device_claim){.lock = -1, .mark = -1};
         cards[i].uuid[0] = (uint8_t)(0xa0 + i);
         cards[i].pci[1] = 0x30 + i;
     }

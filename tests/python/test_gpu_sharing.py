@@ -94,9 +94,45 @@ class TwoJobs(Sharing):
         first.stop()
         third.stop()
 
+    def test_the_same_command_twice(self):
+        """Fractions are added up: the second shares the card, the third has no place."""
+        uuid = self.all_cards()
+        first = self.endless("--gpu_memory_fraction=0.4")
+        second = self.endless("--gpu_memory_fraction=0.4")
+        (gpu,) = self.gpus(env=self.here(self.visible))
+        self.assertEqual(gpu["uuid"], uuid)
+        self.assertEqual(sorted(gpu["processes"]), sorted([first.popen.pid, second.popen.pid]))
+        third = self.job("--gpu_memory_fraction=0.4")
+        done = self.finish(third)
+        self.assertEqual([t["device_type"] for t in done["towers"]], ["CPU"])
+        line, = [l for l in third.lines if "no GPU is free" in l]
+        named = self.job("--gpus=0", "--gpu_memory_fraction=0.4")
+        named.wait(60, RETRY)
+        error, = [l for l in named.lines if l.startswith("E ")]
+        for text in (line, error):
+            for holder in (first, second):
+                self.assertRegex(text, r"process %d has reserved 0\.4 of its memory \(worker of "
+                                 r"\S+, since \d+-" % holder.popen.pid)
+            self.assertIn(", so 0.4 of it does not fit", text)
+        self.assertIn("E ", error)
+        self.assertIn("--gpu_memory_fraction=0.4: GPU 0 (", error)
+        second.stop()
+        self.assertEqual([t["uuid"] for t in self.run_job("--gpu_memory_fraction=0.5")["towers"]],
+                         [uuid])
+        first.stop()
+
+    def test_a_free_card_before_a_shared_one(self):
+        uuids, _ = self.cards(2)
+        first = self.endless("--gpu_memory_fraction=0.4")
+        second = self.run_job("--gpu_memory_fraction=0.4")
+        self.assertEqual([t["uuid"] for t in second["towers"]], uuids[1:])
+        first.stop()
+
     def test_more_than_the_card_has(self):
+        """What programs hold that reserve nothing is found when the memory is taken."""
         self.cards(1)
         first = self.endless("--gpus=0", "--gpu_memory_fraction=0.7")
+        os.rename(self.locks(), self.locks() + ".gone")
         second = self.job("--gpus=0", "--gpu_memory_fraction=0.7")
         second.wait(60, RETRY)
         errors = [l for l in second.lines if l.startswith("E ")]

@@ -1,6 +1,7 @@
 /* worker/device/device_list.c - see device_list.h. */
 #include "worker/device/device_list.h"
 #include "base/log.h"
+#include "worker/device/device_claim.h"
 #include "worker/device/device_lock.h"
 #include "worker/device/device_scan.h"
 #include "worker/device/report_json.h"
@@ -58,10 +59,12 @@ static json_t *json_processes(const struct device_load *load)
 static void judge(const char *lock_dir, const struct device_info *d, const struct device_load *load,
                   char *why)
 {
-    int lock;
-    if (device_lock_take(lock_dir, d->uuid, &lock, why) != ST_OK)
+    struct device_claim claim;
+    struct device_holders others;
+    const struct device_want want = {.parts = 0};
+    if (device_claim_take(lock_dir, d->uuid, &want, &claim, &others, why) != ST_OK)
         return;
-    device_lock_drop(lock);
+    device_claim_release(&claim);
     device_scan_is_idle(load, why);
 }
 
@@ -69,7 +72,7 @@ static json_t *json_gpu(const struct device_scan *s, int i, const char *lock_dir
 {
     const struct device_info *d = &s->gpu[i];
     struct device_load load;
-    char why[DEVICE_WHY_SIZE], name[64], capability[32];
+    char why[DEVICE_CLAIM_WHY_SIZE], name[64], capability[32];
     device_scan_load(s, i, &load);
     judge(lock_dir, d, &load, why);
     int known = load.state == DEVICE_LOAD_KNOWN;

@@ -21,7 +21,7 @@ const char *device_lock_default_dir(void)
     return shared ? "/run/lock" : "/tmp";
 }
 
-static int path_of(const char *dir, const char *key, char *out, size_t size)
+int device_lock_path(const char *dir, const char *key, char *out, size_t size)
 {
     int n = snprintf(out, size, "%s/weir-gpu-%s.lock", dir, key);
     if (n < 0 || (size_t)n >= size)
@@ -53,8 +53,7 @@ static int open_file(const char *path)
     return -1;
 }
 
-/* The process that holds the lock on this file; 0: not told (it may be in another container). */
-static int holder(const struct stat *s)
+int device_lock_holder(const struct stat *s)
 {
     char line[256];
     int found = 0;
@@ -80,7 +79,7 @@ static enum status cannot(const char *path, const char *because, char *why)
 }
 
 /* ST_UNAVAILABLE: the file was removed in the meantime; once more. */
-static enum status try_take(const char *path, int *out, char *why)
+static enum status try_take(const char *path, int how, int *out, char *why)
 {
     struct stat own, there;
     int fd = open_file(path);
@@ -89,9 +88,9 @@ static enum status try_take(const char *path, int *out, char *why)
     enum status st = ST_OK;
     if (fstat(fd, &own) != 0 || !S_ISREG(own.st_mode)) {
         st = cannot(path, "is no plain file", why);
-    } else if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    } else if (flock(fd, how | LOCK_NB) != 0) {
         st = errno == EWOULDBLOCK ? ST_BUSY : cannot(path, strerror(errno), why);
-        int pid = st == ST_BUSY ? holder(&own) : 0;
+        int pid = st == ST_BUSY ? device_lock_holder(&own) : 0;
         if (pid)
             snprintf(why, DEVICE_WHY_SIZE, "process %d has reserved it", pid);
         else if (st == ST_BUSY)
@@ -107,18 +106,28 @@ static enum status try_take(const char *path, int *out, char *why)
     return st;
 }
 
-enum status device_lock_take(const char *dir, const char *key, int *fd, char *why)
+static enum status take(const char *dir, const char *key, int how, int *fd, char *why)
 {
     char path[PATH_MAX];
     why[0] = '\0';
-    if (!path_of(dir, key, path, sizeof path))
+    if (!device_lock_path(dir, key, path, sizeof path))
         return cannot(dir, "the path is too long", why);
     for (int round = 0; round < MAX_ROUNDS; round++) {
-        enum status st = try_take(path, fd, why);
+        enum status st = try_take(path, how, fd, why);
         if (st != ST_UNAVAILABLE)
             return st;
     }
     return cannot(path, "somebody keeps removing it", why);
+}
+
+enum status device_lock_take(const char *dir, const char *key, int *fd, char *why)
+{
+    return take(dir, key, LOCK_EX, fd, why);
+}
+
+enum status device_lock_take_shared(const char *dir, const char *key, int *fd, char *why)
+{
+    return take(dir, key, LOCK_SH, fd, why);
 }
 
 enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd)

@@ -22,8 +22,15 @@
 const char *device_lock_default_dir(void);
 /* Does not wait. */
 enum status device_lock_take(const char *dir, const char *key, int *fd, char *why);
+/* Beside others who share it, but not beside one who took it alone. */
+enum status device_lock_take_shared(const char *dir, const char *key, int *fd, char *why);
 /* Waits up to `ms`. For locks that are held for moments only. */
 enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd);
 void device_lock_drop(int fd); /* -1 is fine */
+/* Where a key's file lies; 0: the path is longer than `size`. */
+int device_lock_path(const char *dir, const char *key, char *out, size_t size);
+struct stat;
+/* The process that holds the lock on this file; 0: not told (it may be in another container). */
+int device_lock_holder(const struct stat *s);
 
 #endif

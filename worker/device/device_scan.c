@@ -3,11 +3,10 @@
 #include "base/log.h"
 #include "worker/device/device_cuda.h"
 #include "worker/device/device_nvml.h"
-#include <pwd.h>
+#include "worker/device/process_who.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 void device_scan_hidden(const struct device_scan *s, char *out, size_t size)
 {
@@ -74,29 +73,6 @@ void device_scan_load(const struct device_scan *s, int i, struct device_load *ou
     }
     *out = (struct device_load){.state = DEVICE_LOAD_NO_NVML, .percent = -1, .n_processes = -1};
     snprintf(out->why, sizeof out->why, "%s", s->nvml_why);
-}
-
-/* "1234 (python3 of anna)": whom to ask. Both are left out where /proc does not tell. */
-static void process_text(int pid, char *out, size_t size)
-{
-    char path[64], name[64] = "", buffer[1024];
-    struct stat st;
-    struct passwd user, *found = NULL;
-    snprintf(path, sizeof path, "/proc/%d/comm", pid);
-    FILE *f = fopen(path, "re");
-    if (f != NULL) {
-        if (fgets(name, sizeof name, f) != NULL)
-            name[strcspn(name, "\n")] = '\0';
-        if (fstat(fileno(f), &st) == 0)
-            getpwuid_r(st.st_uid, &user, buffer, sizeof buffer, &found);
-        fclose(f);
-    }
-    if (name[0] == '\0')
-        snprintf(out, size, "%d", pid);
-    else if (found == NULL)
-        snprintf(out, size, "%d (%s)", pid, name);
-    else
-        snprintf(out, size, "%d (%s of %.32s)", pid, name, user.pw_name);
 }
 
 int device_scan_is_idle(const struct device_load *load, char *why)

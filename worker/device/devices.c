@@ -100,16 +100,24 @@ int devices_may_be_none(const char *gpus)
     return kind == KIND_AUTO || kind == KIND_NONE;
 }
 
-void devices_keep(struct devices *out, const struct device_info *gpu, int lock)
+void devices_keep(struct devices *out, const struct device_info *gpu,
+                  const struct device_claim *claim)
 {
     out->gpu[out->n] = *gpu;
-    out->lock[out->n++] = lock;
+    out->claim[out->n++] = *claim;
+}
+
+struct device_want devices_want(const struct devices_request *r, int is_auto)
+{
+    return (struct device_want){.parts = device_claim_parts(r->memory_fraction),
+                                .is_cap = r->allow_growth && r->memory_fraction > 0,
+                                .is_auto = is_auto};
 }
 
 void devices_release(struct devices *d)
 {
     for (int i = 0; i < d->n; i++)
-        device_lock_drop(d->lock[i]);
+        device_claim_release(&d->claim[i]);
     d->n = 0;
 }
 
@@ -118,23 +126,34 @@ void devices_say_chosen(const struct device_scan *s, const struct devices *d)
     char label[DEVICE_LABEL_SIZE];
     for (int i = 0; i < d->n; i++) {
         device_scan_label(&d->gpu[i], label, sizeof label);
-        LOG_I("%s: %s", label, d->lock[i] >= 0 ? "reserved" : "used without a reservation");
+        LOG_I("%s: %s", label, d->claim[i].lock >= 0 ? "reserved" : "used without a reservation");
     }
     if (d->n > 0 && s->nvml == NULL)
         LOG_I("whether others use it is not known: %s", s->nvml_why);
 }
 
-static void take_named(const struct devices_request *r, const struct device_scan *s, int i,
-                       struct devices *out)
+static enum status take_named(const struct devices_request *r, const struct device_scan *s, int i,
+                              struct devices *out)
 {
-    char why[DEVICE_WHY_SIZE], label[DEVICE_LABEL_SIZE];
-    int lock = -1;
+    char why[DEVICE_CLAIM_WHY_SIZE], label[DEVICE_LABEL_SIZE];
+    struct device_claim claim = {.lock = -1, .mark = -1};
+    struct device_holders others;
+    const char *key = s->gpu[i].uuid;
+    const struct device_want want = devices_want(r, 0);
+    enum status st = device_claim_take(r->lock_dir, key, &want, &claim, &others, why);
     device_scan_label(&s->gpu[i], label, sizeof label);
-    if (device_lock_take(r->lock_dir, s->gpu[i].uuid, &lock, why) != ST_OK) {
-        lock = -1;
+    if (st == ST_REFUSED) {
+        LOG_E("--gpu_memory_fraction=%g: %s: %s; take a smaller one, another card, or "
+              "--gpu_allow_growth, which takes only what is needed",
+              r->memory_fraction, label, why);
+        return ST_BUSY;
+    }
+    if (st != ST_OK) {
+        device_claim_mark(r->lock_dir, key, &want, &claim);
         LOG_W("%s was asked for, so it is used, but %s", label, why);
     }
-    devices_keep(out, &s->gpu[i], lock);
+    devices_keep(out, &s->gpu[i], &claim);
+    return ST_OK;
 }
 
 /* A listed GPU that fell off the bus after CUDA counted is not there. */
@@ -217,9 +236,10 @@ static enum status choose_named(const struct devices_request *r, const struct de
     for (int i = 0; i < n; i++)
         TRY(check_there(s, chosen[i]));
     device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
-    for (int i = 0; i < n; i++)
-        take_named(r, s, chosen[i], out);
+    for (int i = 0; i < n && st == ST_OK; i++)
+        st = take_named(r, s, chosen[i], out);
     device_lock_drop(choosing);
+    TRY(st);
     devices_say_chosen(s, out);
 done:
     return st;
@@ -247,6 +267,8 @@ enum status devices_choose(const struct devices_request *r, struct devices *out)
 done:
     if (st == ST_OK)
         *out = *d;
+    else if (d)
+        devices_release(d);
     if (s)
         device_scan_close(s);
     free(d);

@@ -9,20 +9,24 @@
  *     0,2            CUDA's numbers, as CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make them
  *     GPU-8932f937   a UUID or the beginning of one; MIG-... likewise; an error if it is not there
  *
- * auto reserves before it measures, so two processes never choose the same card, not even in the
- * same moment. What was named by its user is used even if another reserved it, with a warning.
- * Owns:    the reservations in struct devices, until devices_release or the process' end.
- * Threads: none; call before other threads start (umask).
- * Errors:  ST_INVALID, ST_NOT_FOUND, ST_CANCELLED (by pause); logged, but for the last. */
+ * With memory_fraction that part of a card is reserved, beside others who reserved parts: auto
+ * takes a card that nobody uses first, then one where it fits beside them; on a named card it is an
+ * error if it does not fit. auto reserves before it measures, so two processes never choose the
+ * same card, not even in the same moment. What was named by its user is used even if another
+ * reserved it, with a warning. Owns:    the reservations in struct devices, until devices_release
+ * or the process' end. Threads: none; call before other threads start (umask). Errors:  ST_INVALID,
+ * ST_NOT_FOUND, ST_BUSY, ST_CANCELLED (by pause); logged, but for the last. */
 #ifndef WORKER_DEVICE_DEVICES_H
 #define WORKER_DEVICE_DEVICES_H
 #include "base/status.h"
-#include "worker/device/device_info.h"
+#include "worker/device/device_claim.h"
 
 struct devices_request {
     const char *gpus;
     int wait_seconds; /* auto: until there are as many as asked for; 0: no waiting */
     const char *lock_dir;
+    double memory_fraction; /* of each card, for this process; 0: no limit */
+    int allow_growth;       /* it is a limit alone, and not taken at once */
     /* Sleeps; returns 1 to give up. NULL: just sleeps. */
     int (*pause)(void *ctx, int ms);
     void *ctx;
@@ -31,7 +35,7 @@ struct devices_request {
 struct devices {
     int n;
     struct device_info gpu[DEVICE_MAX];
-    int lock[DEVICE_MAX]; /* file descriptors; -1: not reserved */
+    struct device_claim claim[DEVICE_MAX];
 };
 
 /* The form alone. */

@@ -5,33 +5,87 @@
 #include "base/log.h"
 #include "worker/device/device_lock.h"
 #include "worker/device/devices_impl.h"
+#include <stdio.h>
 #include <string.h>
 
 enum { POLL_MS = 500, SAY_EVERY_MS = 10000 };
 
-/* Takes what is idle, up to `most`; reasons: why each of the others was not taken. */
+static int has_pid(const struct device_holders *h, int pid)
+{
+    for (int i = 0; i < h->n; i++)
+        if (h->holder[i].pid == pid)
+            return 1;
+    return 0;
+}
+
+/* Beside those who reserved parts of it: nobody else is there, and what is wanted is free. */
+static int fits_beside(const struct device_load *load, const struct device_holders *others,
+                       const struct device_want *want, char *why)
+{
+    struct device_load rest = *load;
+    rest.used_bytes = 0;
+    rest.percent = -1;
+    rest.n_processes = rest.n_pids = 0;
+    for (int i = 0; i < load->n_pids; i++)
+        if (!has_pid(others, load->pid[i]))
+            rest.pid[rest.n_pids++] = load->pid[i];
+    rest.n_processes = rest.n_pids;
+    for (int i = 0; i < others->n; i++)
+        rest.n_processes -= others->holder[i].pid == 0;
+    double bytes = (double)load->total_bytes * want->parts / DEVICE_CLAIM_WHOLE;
+    if (!device_scan_is_idle(&rest, why))
+        return 0;
+    if (load->state != DEVICE_LOAD_KNOWN || want->is_cap || (double)load->free_bytes >= bytes)
+        return 1;
+    snprintf(why, DEVICE_WHY_SIZE, "only %.1f of its %.1f GB of memory are free",
+             (double)load->free_bytes / 1e9, (double)load->total_bytes / 1e9);
+    return 0;
+}
+
+static int has(const struct devices *d, const struct device_info *gpu)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->gpu[i].ordinal == gpu->ordinal)
+            return 1;
+    return 0;
+}
+
+/* 1: taken. First the reservation: its last owner may have ended a moment ago, with the card still
+ * full. */
+static int take_one(const struct devices_request *r, const struct device_scan *s, int i, int beside,
+                    struct devices *out, char *why)
+{
+    struct device_load load;
+    struct device_claim claim;
+    struct device_holders others;
+    const struct device_want want = devices_want(r, 1);
+    if (device_claim_take(r->lock_dir, s->gpu[i].uuid, &want, &claim, &others, why) != ST_OK)
+        return 0;
+    device_scan_load(s, i, &load);
+    if (others.n == 0 ? device_scan_is_idle(&load, why)
+                      : beside && fits_beside(&load, &others, &want, why)) {
+        devices_keep(out, &s->gpu[i], &claim);
+        return 1;
+    }
+    device_claim_release(&claim);
+    return 0;
+}
+
+/* Takes what is idle, up to `most`, then what has room beside others who also have a fraction;
+ * reasons: why each of the others was not taken. */
 static void take_idle(const struct devices_request *r, const struct device_scan *s, int most,
                       struct devices *out, struct devices_text *reasons)
 {
-    int choosing = -1;
+    int choosing = -1, passes = r->memory_fraction > 0 ? 2 : 1;
     device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
-    reasons->n = 0;
-    reasons->s[0] = '\0';
-    for (int i = 0; i < s->n && out->n < most; i++) {
-        char why[DEVICE_WHY_SIZE];
-        struct device_load load;
-        int lock;
-        /* First the lock: its last owner may have ended a moment ago, with the card still full. */
-        int taken = device_lock_take(r->lock_dir, s->gpu[i].uuid, &lock, why) == ST_OK;
-        if (taken) {
-            device_scan_load(s, i, &load);
-            if (device_scan_is_idle(&load, why)) {
-                devices_keep(out, &s->gpu[i], lock);
-                continue;
-            }
-            device_lock_drop(lock);
+    for (int pass = 0; pass < passes && out->n < most; pass++) {
+        reasons->n = 0;
+        reasons->s[0] = '\0';
+        for (int i = 0; i < s->n && out->n < most; i++) {
+            char why[DEVICE_CLAIM_WHY_SIZE] = "";
+            if (!has(out, &s->gpu[i]) && !take_one(r, s, i, pass, out, why))
+                devices_text_add(reasons, "%sGPU %d: %s", reasons->n ? "; " : "", i, why);
         }
-        devices_text_add(reasons, "%sGPU %d: %s", reasons->n ? "; " : "", i, why);
     }
     device_lock_drop(choosing);
 }
@@ -44,37 +98,32 @@ static int pause_ms(const struct devices_request *r, int ms)
     return 0;
 }
 
-static int has(const struct devices *d, const struct device_info *gpu)
-{
-    for (int i = 0; i < d->n; i++)
-        if (d->gpu[i].ordinal == gpu->ordinal)
-            return 1;
-    return 0;
-}
-
 /* What CUDA_VISIBLE_DEVICES names is its user's choice, busy or not; what is reserved by others
  * comes last, what is lost not at all. */
 static void take_visible(const struct devices_request *r, const struct device_scan *s, int most,
                          struct devices *out)
 {
+    const struct device_want want = devices_want(r, 1);
     for (int pass = 0; s->visible != NULL && pass < 2; pass++)
         for (int i = 0; i < s->n && out->n < most; i++) {
-            char why[DEVICE_WHY_SIZE], holder[DEVICE_WHY_SIZE], label[DEVICE_LABEL_SIZE];
+            char why[DEVICE_WHY_SIZE], held[DEVICE_CLAIM_WHY_SIZE], label[DEVICE_LABEL_SIZE];
             struct device_load load;
-            int lock = -1;
+            struct device_claim claim = {.lock = -1, .mark = -1};
+            struct device_holders others;
+            const char *key = s->gpu[i].uuid;
             device_scan_load(s, i, &load);
             if (has(out, &s->gpu[i]) || load.state == DEVICE_LOAD_LOST)
                 continue;
-            if (device_lock_take(r->lock_dir, s->gpu[i].uuid, &lock, holder) != ST_OK) {
-                if (pass == 0)
-                    continue;
-                lock = -1;
-            }
+            enum status st = device_claim_take(r->lock_dir, key, &want, &claim, &others, held);
+            if (st == ST_REFUSED || (st != ST_OK && pass == 0))
+                continue;
+            if (st != ST_OK)
+                device_claim_mark(r->lock_dir, key, &want, &claim);
             device_scan_label(&s->gpu[i], label, sizeof label);
-            if (lock < 0 || !device_scan_is_idle(&load, why))
+            if (st != ST_OK || !device_scan_is_idle(&load, why))
                 LOG_W("%s is shared: CUDA_VISIBLE_DEVICES='%.100s' names it, so it is used, but %s",
-                      label, s->visible, lock < 0 ? holder : why);
-            devices_keep(out, &s->gpu[i], lock);
+                      label, s->visible, st != ST_OK ? held : why);
+            devices_keep(out, &s->gpu[i], &claim);
         }
 }
 

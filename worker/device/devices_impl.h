@@ -15,8 +15,11 @@ struct devices_text {
 void devices_text_add(struct devices_text *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Into the list of chosen ones. lock -1: not reserved. */
-void devices_keep(struct devices *out, const struct device_info *gpu, int lock);
+/* Into the list of chosen ones. */
+void devices_keep(struct devices *out, const struct device_info *gpu,
+                  const struct device_claim *claim);
+/* What is reserved of each card. */
+struct device_want devices_want(const struct devices_request *r, int is_auto);
 void devices_say_chosen(const struct device_scan *s, const struct devices *d);
 /* --gpus=auto:`most`. */
 enum status devices_choose_auto(const struct devices_request *r, const struct device_scan *s,

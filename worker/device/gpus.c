@@ -101,7 +101,10 @@ enum status gpus_open(const struct gpus_request *r, struct gpus *out)
         LOG_E("out of memory for a list of GPUs");
         return ST_NOMEM;
     }
-    TRY(devices_choose(&r->choice, &g->chosen));
+    struct devices_request choice = r->choice;
+    choice.memory_fraction = r->memory_fraction;
+    choice.allow_growth = r->allow_growth;
+    TRY(devices_choose(&choice, &g->chosen));
     if (g->chosen.n > 0)
         g->backend = backend_that_works(r->backend_dir, why);
     if (g->chosen.n > 0 && g->backend == NULL) {
