@@ -1,13 +1,14 @@
 /* ps/service/join.c - see service.h: who may join, and what a joiner is told.
  *
  * A join is judged by the plan in force. Its members are let in, whatever process comes as one: the
- * last one counts. While a stopped run waits for the next plan everybody waits. At ps 0 whoever is
- * in no plan is put on the list from which the next one takes them; one without an index gets the
- * lowest that nobody has, and keeps it. */
+ * last one counts, unless the one before lives (rival.h). While a stopped run waits for the next
+ * plan everybody waits. At ps 0 whoever is in no plan is put on the list from which the next one
+ * takes them; one without an index gets the lowest that nobody has, and keeps it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
 #include "checkpoint/job_check.h"
+#include "ps/service/rival.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -199,6 +200,17 @@ static int is_replaced(const struct member *m, uint64_t incarnation)
     return m->took_back == incarnation || (m->spoke && m->took_back != m->incarnation);
 }
 
+/* As rival_judge, where it is to be judged: ps 0 says it for all, since a process that it let in
+ * may find streams of a dead one at other servers; where nobody speaks to ps 0, each does. */
+static enum rival_verdict judge_rival(const struct ps_service *s, struct run *r, int rank,
+                                      const struct net_join *req)
+{
+    int64_t heard_ns = atomic_load_explicit(&r->heard_ns[rank], memory_order_relaxed);
+    if (s->cfg.self > 0 && r->has_chunks0)
+        return RIVAL_NONE;
+    return rival_judge(&r->members[rank], req->incarnation, heard_ns, clock_now_ns());
+}
+
 /* What a joiner is told: WELCOME with its rank; INIT: a first plan is wanted. *news: somebody waits
  * now who did not. Under the lock. */
 static enum join_answer judge(struct ps_service *s, const struct net_join *req, const char *peer,
@@ -239,11 +251,15 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
         return JOIN_RETRY;
     }
     answer = judge_generation(s, r, *rank, req, news, reply);
-    if (answer == JOIN_WELCOME && is_replaced(&r->members[*rank], req->incarnation)) {
-        snprintf(why, why_bytes, "another process has joined as this worker");
-        return JOIN_REFUSED;
-    }
-    return answer;
+    if (answer != JOIN_WELCOME)
+        return answer;
+    struct member *m = &r->members[*rank];
+    enum rival_verdict rival = judge_rival(s, r, *rank, req);
+    int replaced = is_replaced(m, req->incarnation);
+    if (rival == RIVAL_NONE && !replaced)
+        return JOIN_WELCOME;
+    rival_name(m, r->plan->member[*rank], req, peer, why, why_bytes);
+    return rival == RIVAL_LATE || replaced ? JOIN_REFUSED : JOIN_RETRY;
 }
 
 /* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.

@@ -59,6 +59,10 @@ enum status run_create(const struct run_config *cfg, struct run **out)
     TRY(r->members ? ST_OK : ST_NOMEM);
     for (int i = 0; i < p->n_members; i++)
         r->members[i].missing_ns = r->start_ns;
+    r->heard_ns = calloc((size_t)p->n_members, sizeof *r->heard_ns);
+    TRY(r->heard_ns ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < p->chunks->n_chunks; i++)
+        r->has_chunks0 |= p->shard[i] == 0;
     for (int i = 0; i < p->chunks->n_chunks; i++)
         if (p->shard[i] == r->self)
             r->n_bytes += (size_t)p->chunks->chunks[i].n_elems * sizeof(float);
@@ -96,6 +100,7 @@ void run_unref(struct run *r)
     ps_store_destroy(r->store);
     net_plan_free(r->plan);
     free(r->members);
+    free(r->heard_ns);
     free(r);
 }
 

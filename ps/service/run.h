@@ -13,19 +13,21 @@
 #include <stdatomic.h>
 
 struct member {
-    uint64_t incarnation; /* that joined; 0: none has in this generation */
-    uint64_t previous;    /* whose place it has taken, in this generation; 0: nobody's */
-    uint64_t took_back;   /* that took its place back, once, from another; 0: none */
-    uint64_t expected;    /* that was here, or waited to be, before this generation; 0: none */
-    int joined;           /* in this generation or one before, or wanted to */
-    int known;            /* likewise, and a line said so */
-    int leaving;          /* will leave by name, or has, before the job's end */
-    int done;             /* left after its last step */
-    int spoke;            /* over some stream, in this generation */
-    int came;             /* in this generation, with nothing to do before it speaks */
-    uint64_t stream;      /* over which it spoke last; 0: none */
-    int64_t missing_ns;   /* since when it has had none; 0: it has one */
-    int asked;            /* to join, since the run stopped */
+    uint64_t incarnation;   /* that joined; 0: none has in this generation */
+    uint64_t previous;      /* whose place it has taken, in this generation; 0: nobody's */
+    uint64_t took_back;     /* that took its place back, once, from another; 0: none */
+    uint64_t expected;      /* that was here, or waited to be, before this generation; 0: none */
+    int joined;             /* in this generation or one before, or wanted to */
+    int known;              /* likewise, and a line said so */
+    int leaving;            /* will leave by name, or has, before the job's end */
+    int done;               /* left after its last step */
+    int spoke;              /* over some stream, in this generation */
+    int came;               /* in this generation, with nothing to do before it speaks */
+    uint64_t stream;        /* over which it spoke last; 0: none */
+    int64_t missing_ns;     /* since when it has had none; 0: it has one */
+    int asked;              /* to join, since the run stopped */
+    int64_t rival_first_ns; /* another process asks for its place, since then; 0: none has */
+    int64_t rival_last_ns;
     char peer[96];
     char address[96]; /* how it names its host; may be empty */
 };
@@ -39,12 +41,14 @@ struct run {
     int self;              /* this server's number in the plan; -1: it has no chunks */
     size_t n_bytes;        /* of the parameters held here */
     struct ps_store *store;
-    struct member *members; /* by rank; guarded by the service's lock */
-    int ended;              /* likewise: all members are done */
-    struct run *older;      /* likewise: the one before, while others may need it; a reference */
-    int64_t start_ns;       /* of the job; likewise */
-    int64_t began;          /* lowest step at which a generation of it began here; likewise */
-    int64_t end_ns;         /* likewise */
+    struct member *members;    /* by rank; guarded by the service's lock */
+    _Atomic int64_t *heard_ns; /* by rank: when the last piece came; 0: none has */
+    int has_chunks0;           /* ps 0 has chunks, so that members speak to it */
+    int ended;                 /* likewise: all members are done */
+    struct run *older;         /* likewise: the one before, while others may need it; a reference */
+    int64_t start_ns;          /* of the job; likewise */
+    int64_t began;             /* lowest step at which a generation of it began here; likewise */
+    int64_t end_ns;            /* likewise */
 };
 
 struct run_config {

@@ -134,7 +134,10 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         fail_stream(stream, head, piece->chunk, "this server has no job yet; Join comes first");
         return;
     }
-    ps_store_piece(r->store, head, piece, c->number, clock_now_ns(), &now);
+    int64_t now_ns = clock_now_ns();
+    if (r == c->run)
+        atomic_store_explicit(&r->heard_ns[head->member], now_ns, memory_order_relaxed);
+    ps_store_piece(r->store, head, piece, c->number, now_ns, &now);
     if (now.replaced) {
         net_stream_close(stream, now.why);
     } else if (now.kind == PIECE_REFUSED) {

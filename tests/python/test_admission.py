@@ -25,6 +25,29 @@ class Admission(harness.Test):
         job.start_worker(1)
         job.finish()
 
+    def test_started_twice(self):
+        """The guide's command on a second host, with the first one's --task_index."""
+        job = self.job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
+                              "--fault_push_delay_ms=2"])
+        job.start()
+        first = job.workers[0]
+        first.wait_line("training step")
+        twin = job.start_worker(0)
+        text = (r"another process is worker 0: it runs at ipv4:127\.0\.0\.1:(\d+) \(.*\), and this "
+                r"one at ipv4:127\.0\.0\.1:(\d+) \(.*\); if both are to train, give each its own "
+                "--task_index")
+        twin.wait_line("waiting for .*" + text)
+        twin.wait(60, 1)
+        twin.wait_line("refused this worker: " + text)
+        job.ps[0].wait_line("worker 0 from .* refused: " + text)
+        self.assertIsNone(first.popen.poll())
+        # One that has died is followed at once by who is started in its place.
+        first.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_worker(0).wait_line("training step")
+        job.ps[0].wait_line("worker 0 joined from .*, in the place of an earlier one")
+        for process in (*job.workers, *job.ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
     def test_one_too_many(self):
         job = self.job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                               "--fault_push_delay_ms=2"])

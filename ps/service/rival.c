@@ -1,0 +1,31 @@
+/* ps/service/rival.c - see rival.h. */
+#include "ps/service/rival.h"
+#include <stdio.h>
+
+#define MS INT64_C(1000000)
+
+enum rival_verdict rival_judge(struct member *m, uint64_t incarnation, int64_t heard_ns,
+                               int64_t now_ns)
+{
+    if (!m->incarnation || m->incarnation == incarnation || !m->stream)
+        return RIVAL_NONE;
+    if (!m->rival_last_ns || now_ns - m->rival_last_ns > RIVAL_PAUSE_MS * MS)
+        m->rival_first_ns = now_ns;
+    m->rival_last_ns = now_ns;
+    if (m->leaving) /* its place is free soon */
+        return RIVAL_WAITS;
+    int spoke = heard_ns - m->rival_first_ns >= RIVAL_SPOKE_MS * MS;
+    int open = now_ns - m->rival_first_ns >= RIVAL_OPEN_MS * MS;
+    return spoke || open ? RIVAL_LATE : RIVAL_WAITS;
+}
+
+void rival_name(const struct member *m, int index, const struct net_join *req, const char *peer,
+                char *why, size_t why_bytes)
+{
+    int named = req->address && req->address[0];
+    snprintf(why, why_bytes,
+             "another process is worker %d: it runs at %s%s%s%s, and this one at %s%s%s%s; if both "
+             "are to train, give each its own --task_index",
+             index, m->peer, m->address[0] ? " (" : "", m->address, m->address[0] ? ")" : "", peer,
+             named ? " (" : "", named ? req->address : "", named ? ")" : "");
+}

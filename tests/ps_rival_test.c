@@ -1,0 +1,97 @@
+/* tests/ps_rival_test.c - a second process that asks for a member's place: while the first one has
+ * its stream it waits, and is refused once that is known to live; a dead one's place it gets. */
+#include "ps/service/rival.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+#define MS INT64_C(1000000)
+enum { FIRST = 11, SECOND = 12, STREAM = 5 };
+
+static struct member running(void)
+{
+    return (struct member){.incarnation = FIRST, .spoke = 1, .stream = STREAM};
+}
+
+/* The same process asks again; no process has come yet; the first one's stream has closed. */
+static void test_no_rival(void **state)
+{
+    struct member m = running();
+    assert_int_equal(rival_judge(&m, FIRST, 0, 1000 * MS), RIVAL_NONE);
+    m.stream = 0;
+    assert_int_equal(rival_judge(&m, SECOND, 999 * MS, 1000 * MS), RIVAL_NONE);
+    m.incarnation = 0;
+    assert_int_equal(rival_judge(&m, SECOND, 0, 1000 * MS), RIVAL_NONE);
+}
+
+/* What it had sent before the other came, or shortly after, says nothing: it may be dead since. */
+static void test_it_speaks(void **state)
+{
+    struct member m = running();
+    const int64_t came = 1000 * MS;
+    assert_int_equal(rival_judge(&m, SECOND, came - MS, came), RIVAL_WAITS);
+    for (int64_t ms = 500; ms < RIVAL_SPOKE_MS; ms += 500)
+        assert_int_equal(rival_judge(&m, SECOND, came + ms * MS, came + ms * MS), RIVAL_WAITS);
+    int64_t spoke = came + RIVAL_SPOKE_MS * MS;
+    assert_int_equal(rival_judge(&m, SECOND, spoke, spoke + MS), RIVAL_LATE);
+    m.stream = 0; /* and now it has died */
+    assert_int_equal(rival_judge(&m, SECOND, spoke, spoke + 2 * MS), RIVAL_NONE);
+}
+
+/* One that computes a step for minutes says nothing meanwhile. */
+static void test_it_is_silent(void **state)
+{
+    struct member m = running();
+    const int64_t came = 1000 * MS;
+    for (int64_t ms = 0; ms < RIVAL_OPEN_MS; ms += 2000)
+        assert_int_equal(rival_judge(&m, SECOND, came - MS, came + ms * MS), RIVAL_WAITS);
+    assert_int_equal(rival_judge(&m, SECOND, came - MS, came + RIVAL_OPEN_MS * MS), RIVAL_LATE);
+}
+
+/* Another one comes much later, when the first may have died in between. */
+static void test_it_starts_anew(void **state)
+{
+    struct member m = running();
+    assert_int_equal(rival_judge(&m, SECOND, 0, 1000 * MS), RIVAL_WAITS);
+    int64_t later = (1001 + RIVAL_PAUSE_MS + RIVAL_OPEN_MS) * MS;
+    assert_int_equal(rival_judge(&m, SECOND + 1, later - MS, later), RIVAL_WAITS);
+}
+
+static void test_it_leaves(void **state)
+{
+    struct member m = running();
+    m.leaving = 1;
+    assert_int_equal(rival_judge(&m, SECOND, 0, 1000 * MS), RIVAL_WAITS);
+    for (int64_t ms = 1000; ms < 2 * RIVAL_OPEN_MS; ms += 1000)
+        assert_int_equal(rival_judge(&m, SECOND, (1000 + ms) * MS, (1000 + ms) * MS), RIVAL_WAITS);
+}
+
+static void test_both_are_named(void **state)
+{
+    struct member m = running();
+    const struct net_join req = {.address = "gpu8"};
+    char why[512], tight[40];
+    strcpy(m.peer, "ipv4:10.0.0.7:5000");
+    strcpy(m.address, "gpu7");
+    rival_name(&m, 3, &req, "ipv4:10.0.0.8:5001", why, sizeof why);
+    assert_string_equal(why, "another process is worker 3: it runs at ipv4:10.0.0.7:5000 (gpu7), "
+                             "and this one at ipv4:10.0.0.8:5001 (gpu8); if both are to train, "
+                             "give each its own --task_index");
+    m.address[0] = 0;
+    rival_name(&m, 3, &(const struct net_join){0}, "ipv4:10.0.0.8:5001", tight, sizeof tight);
+    assert_int_equal(strlen(tight), sizeof tight - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_rival),     cmocka_unit_test(test_it_speaks),
+        cmocka_unit_test(test_it_is_silent), cmocka_unit_test(test_it_starts_anew),
+        cmocka_unit_test(test_it_leaves),    cmocka_unit_test(test_both_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
