@@ -96,7 +96,7 @@ struct backend {
     /* Layers from the last to 0; afterwards (see wait_grads) grads of the layer's parameters are
      * those of the mean loss over the n samples. */
     enum status (*backward)(struct plan *p, int layer);
-    /* After the last layer's forward and until the next set_input: mean cross-entropy and number of
+    /* After the last layer's forward and until the next set_input: mean loss and number of
      * argmax == label. Where work is queued, it costs least after the backwards were called. */
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
     /* Optional (NULL: not offered): layer's output, n x elems(out) floats; refused if not kept. */

@@ -19,6 +19,11 @@ enum layer_kind {
     LAYER_SOFTMAX_XENT, /* last; mean cross-entropy over the batch */
     LAYER_ADD,          /* sum of two or more inputs of one shape */
     LAYER_CONCAT,       /* two or more inputs, one behind the other along channels or features */
+    LAYER_SIGMOID_XENT, /* last; of one-hot labels, one against the rest; mean over batch, classes
+                         */
+    LAYER_SQUARED,      /* last; squared error of one-hot labels; mean over batch and classes */
+    LAYER_LAYER_NORM,   /* over all values of a sample */
+    LAYER_EMBEDDING,    /* of the image (1,H,W), whose bytes are numbers: (units,H,W) */
     LAYER_N_KINDS
 };
 
@@ -33,13 +38,22 @@ struct layer {
     int kernel[2], stride[2]; /* conv, pools: height, width */
     int pad_lo[2], pad_hi[2]; /* conv, pools: zeros (pools: nothing) before and after */
     float rate;               /* dropout: share of units set to 0; the others divided by 1-rate */
-    float epsilon;            /* batch norm */
+    float epsilon;            /* batch norm, layer norm */
     int n_params;
     int param[LAYER_MAX_PARAMS]; /* indices: conv, dense: weights, bias;
-                                    batch norm: gamma, beta, running mean, running variance */
+                                    batch norm: gamma, beta, running mean, running variance;
+                                    layer norm: gamma, beta; embedding: [vocabulary][units] */
     int n_inputs;                /* one; add, concat: at least two */
     int input[LAYER_MAX_INPUTS]; /* whose output it reads: layers, or LAYER_INPUT_IMAGE */
+    float smoothing;             /* softmax_xent: share of a label given to all classes alike */
+    int vocabulary;              /* embedding: it knows the numbers 0 .. vocabulary-1 */
 };
+
+/* Ends a network with a loss, and reads the labels. */
+static inline int layer_is_loss(enum layer_kind kind)
+{
+    return kind == LAYER_SOFTMAX_XENT || kind == LAYER_SIGMOID_XENT || kind == LAYER_SQUARED;
+}
 
 #ifdef __cplusplus
 }

@@ -4,8 +4,11 @@
 #include "kernels/graph.h"
 #include <stdlib.h>
 
-static const int n_params_of[LAYER_N_KINDS] = {
-    [LAYER_CONV2D] = 2, [LAYER_DENSE] = 2, [LAYER_BATCH_NORM] = 4};
+static const int n_params_of[LAYER_N_KINDS] = {[LAYER_CONV2D] = 2,
+                                               [LAYER_DENSE] = 2,
+                                               [LAYER_BATCH_NORM] = 4,
+                                               [LAYER_LAYER_NORM] = 2,
+                                               [LAYER_EMBEDDING] = 1};
 
 static int shape_is(const struct shape *a, const struct shape *b, int from)
 {
@@ -54,18 +57,43 @@ static enum status check_inputs(const struct backend_plan_config *cfg, int i)
     return check_shapes(cfg, i);
 }
 
+/* What kinds want beside inputs of the right shape. */
+static enum status check_kind(const struct layer *l)
+{
+    const char *wrong = NULL;
+    int64_t cells = l->kind == LAYER_EMBEDDING ? shape_elems(&l->in) : 0;
+    if (layer_is_loss(l->kind) && (l->in.n_dims != 1 || l->in.dim[0] < 1))
+        wrong = "a loss needs a flat input; put a flatten before it";
+    else if (l->kind == LAYER_SOFTMAX_XENT && !(l->smoothing >= 0.0f && l->smoothing < 1.0f))
+        wrong = "the smoothing of its labels must be at least 0 and below 1";
+    else if (l->kind == LAYER_LAYER_NORM && !shape_is(&l->in, &l->out, 0))
+        wrong = "it gives the shape that it gets";
+    else if (l->kind == LAYER_EMBEDDING &&
+             (l->input[0] != LAYER_INPUT_IMAGE || l->in.n_dims != 3 || l->in.dim[0] != 1 ||
+              l->out.n_dims != 3 || l->out.dim[0] < 1 ||
+              shape_elems(&l->out) != cells * l->out.dim[0] || l->vocabulary < 1 ||
+              l->vocabulary > 256))
+        wrong = "an embedding reads an image of one channel, with a vocabulary of 1 to 256";
+    if (wrong == NULL)
+        return ST_OK;
+    LOG_E("layer '%s': %s", l->name, wrong);
+    return ST_UNSUPPORTED;
+}
+
 static enum status check_layer(const struct backend_plan_config *cfg, int i, const char *backend)
 {
+    enum status st = ST_OK;
     const struct layer *l = &cfg->layers[i];
     if ((unsigned)l->kind >= LAYER_N_KINDS) {
         LOG_E("layer '%s': the %s backend does not know kind %d", l->name, backend, (int)l->kind);
         return ST_UNSUPPORTED;
     }
-    if ((l->kind == LAYER_SOFTMAX_XENT) != (i == cfg->n_layers - 1) &&
-        (l->kind == LAYER_SOFTMAX_XENT || !cfg->inference_only)) {
-        LOG_E("layer '%s': softmax_xent must be the last layer, and the only one", l->name);
+    if (layer_is_loss(l->kind) != (i == cfg->n_layers - 1) &&
+        (layer_is_loss(l->kind) || !cfg->inference_only)) {
+        LOG_E("layer '%s': a loss must be the last layer, and the only one", l->name);
         return ST_UNSUPPORTED;
     }
+    TRY(check_kind(l));
     if (l->n_params != n_params_of[l->kind]) {
         LOG_E("layer '%s': %d parameters, but its kind has %d", l->name, l->n_params,
               n_params_of[l->kind]);
@@ -76,7 +104,9 @@ static enum status check_layer(const struct backend_plan_config *cfg, int i, con
             LOG_E("layer '%s': parameter %d of %d", l->name, l->param[k], cfg->n_params);
             return ST_RANGE;
         }
-    return check_inputs(cfg, i);
+    TRY(check_inputs(cfg, i));
+done:
+    return st;
 }
 
 /* A gradient by an output that nobody reads would be nobody's. */
@@ -104,4 +134,32 @@ enum status plan_check_layers(const struct backend_plan_config *cfg, const char 
     for (int i = 0; i < cfg->n_layers && st == ST_OK; i++)
         st = check_layer(cfg, i, backend);
     return st == ST_OK ? check_readers(cfg) : st;
+}
+
+enum status plan_check_number(const struct backend_plan_config *cfg, int largest)
+{
+    for (int i = 0; i < cfg->n_layers; i++) {
+        const struct layer *l = &cfg->layers[i];
+        if (l->kind == LAYER_EMBEDDING && largest >= l->vocabulary &&
+            (cfg->mine == NULL || cfg->mine[i])) {
+            LOG_E("layer '%s': the number %d in the data, but its vocabulary is %d; the model "
+                  "does not fit the data",
+                  l->name, largest, l->vocabulary);
+            return ST_RANGE;
+        }
+    }
+    return ST_OK;
+}
+
+enum status plan_check_numbers(const struct backend_plan_config *cfg, const uint8_t *const *images,
+                               int n)
+{
+    int64_t pixels = shape_elems(&cfg->layers[0].in);
+    int embeds = 0, largest = 0;
+    for (int i = 0; i < cfg->n_layers; i++)
+        embeds |= cfg->layers[i].kind == LAYER_EMBEDDING && (cfg->mine == NULL || cfg->mine[i]);
+    for (int i = 0; i < n && embeds; i++)
+        for (int64_t k = 0; k < pixels; k++)
+            largest = images[i][k] > largest ? images[i][k] : largest;
+    return embeds ? plan_check_number(cfg, largest) : ST_OK;
 }

@@ -7,5 +7,10 @@
 /* Kinds, numbers of parameters, inputs and their shapes, the loss in its place, readers. backend:
  * its name in the log. */
 enum status plan_check_layers(const struct backend_plan_config *cfg, const char *backend);
+/* Do the embeddings of mine know the numbers up to this one, or all in n images? Costs nothing
+ * where there are none. */
+enum status plan_check_number(const struct backend_plan_config *cfg, int largest);
+enum status plan_check_numbers(const struct backend_plan_config *cfg, const uint8_t *const *images,
+                               int n);
 
 #endif

@@ -3,6 +3,7 @@
 #include "kernels/reference.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "kernels/reference_loss.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,7 +298,7 @@ static void dense_backward(struct reference *r, const struct layer *l, const dou
         }
 }
 
-/* ---- dropout, batch norm, softmax ---- */
+/* ---- dropout, batch norm ---- */
 
 static double dropout_factor(const struct reference *r, int i, int64_t elems, int s, int64_t j)
 {
@@ -372,23 +373,56 @@ static void norm_backward(struct reference *r, const struct layer *l, const doub
     }
 }
 
-static void softmax_forward(struct reference *r, const struct layer *l, const double *x, double *y)
+/* ---- layer norm, embedding ---- */
+
+static struct channel sample_of(const struct layer *l, const double *x)
 {
-    int64_t n_classes = l->in.dim[0];
-    r->loss = 0;
-    r->n_correct = 0;
+    struct channel out = {0, 0, (double)shape_elems(&l->in)};
+    for (int64_t k = 0; k < shape_elems(&l->in); k++)
+        out.mean += x[k] / out.n;
+    for (int64_t k = 0; k < shape_elems(&l->in); k++)
+        out.variance += pow(x[k] - out.mean, 2) / out.n;
+    return out;
+}
+
+/* Forward into y if dy is NULL, else backward, dx NULL: into the parameters' gradients alone. */
+static void layer_norm_run(struct reference *r, const struct layer *l, const double *x, double *y,
+                           const double *dy, double *dx)
+{
+    int64_t n = shape_elems(&l->in);
+    const double *gamma = r->param[l->param[0]], *beta = r->param[l->param[1]];
     for (int s = 0; s < r->n; s++) {
-        const double *row = x + s * n_classes;
-        int64_t best = 0;
-        double sum = 0;
-        for (int64_t k = 1; k < n_classes; k++)
-            best = row[k] > row[best] ? k : best;
-        for (int64_t k = 0; k < n_classes; k++)
-            sum += exp(row[k] - row[best]);
-        for (int64_t k = 0; k < n_classes; k++)
-            y[s * n_classes + k] = exp(row[k] - row[best]) / sum;
-        r->loss += (log(sum) + row[best] - row[r->labels[s]]) / r->n;
-        r->n_correct += best == r->labels[s];
+        const double *row = x + s * n, *d = dy != NULL ? dy + s * n : NULL;
+        struct channel c = sample_of(l, row);
+        double scale = 1 / sqrt(c.variance + (double)l->epsilon), sum = 0, dot = 0;
+        for (int64_t k = 0; k < n; k++) {
+            double norm = (row[k] - c.mean) * scale;
+            if (d == NULL) {
+                y[s * n + k] = norm * gamma[k] + beta[k];
+                continue;
+            }
+            r->grad[l->param[0]][k] += d[k] * norm;
+            r->grad[l->param[1]][k] += d[k];
+            sum += d[k] * gamma[k];
+            dot += d[k] * gamma[k] * norm;
+        }
+        for (int64_t k = 0; k < n && dx != NULL; k++)
+            dx[s * n + k] +=
+                scale * (d[k] * gamma[k] - sum / c.n - (row[k] - c.mean) * scale * dot / c.n);
+    }
+}
+
+static void embedding_run(struct reference *r, const struct layer *l, const double *x, double *y,
+                          const double *dy)
+{
+    int64_t cells = shape_elems(&l->in), units = l->out.dim[0];
+    for (int64_t k = 0; k < r->n * cells * units; k++) {
+        int64_t s = k / (cells * units), unit = k / cells % units;
+        int64_t number = llround(x[s * cells + k % cells] * 255);
+        if (dy == NULL)
+            y[k] = r->param[l->param[0]][number * units + unit];
+        else
+            r->grad[l->param[0]][number * units + unit] += dy[k];
     }
 }
 
@@ -444,7 +478,15 @@ static void layer_forward(struct reference *r, int i, const double *x, double *y
         norm_forward(r, l, x, y);
         break;
     case LAYER_SOFTMAX_XENT:
-        softmax_forward(r, l, x, y);
+    case LAYER_SIGMOID_XENT:
+    case LAYER_SQUARED:
+        reference_loss_forward(r, i, x, y);
+        break;
+    case LAYER_LAYER_NORM:
+        layer_norm_run(r, l, x, y, NULL, NULL);
+        break;
+    case LAYER_EMBEDDING:
+        embedding_run(r, l, x, y, NULL);
         break;
     case LAYER_ADD:
     case LAYER_CONCAT:
@@ -493,6 +535,12 @@ static void layer_backward(struct reference *r, int i, const double *x, const do
     case LAYER_BATCH_NORM:
         norm_backward(r, l, x, dy, dx);
         return;
+    case LAYER_LAYER_NORM:
+        layer_norm_run(r, l, x, NULL, dy, dx);
+        return;
+    case LAYER_EMBEDDING:
+        embedding_run(r, l, x, NULL, dy);
+        return;
     case LAYER_ADD:
     case LAYER_CONCAT:
         join_backward(r, l, dy);
@@ -511,8 +559,8 @@ static void layer_backward(struct reference *r, int i, const double *x, const do
             dx[k] += x[k] > 0 ? dy[k] : 0;
         else if (l->kind == LAYER_DROPOUT)
             dx[k] += dy[k] * dropout_factor(r, i, elems, s, k % elems);
-        else if (l->kind == LAYER_SOFTMAX_XENT)
-            dx[k] += (r->y[i][k] - (k % elems == r->labels[s])) / r->n;
+        else if (layer_is_loss(l->kind))
+            dx[k] += reference_loss_slope(r, i, s, k % elems);
         else
             dx[k] += dy[k];
     }

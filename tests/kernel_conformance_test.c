@@ -241,6 +241,39 @@ static void test_what_is_wrong_is_refused(void **state)
     bench_destroy(b);
 }
 
+/* Numbers beyond an embedding's vocabulary, and what no layer can be. */
+static void build_few_words(struct reference *r)
+{
+    reference_embedding(r, 12, 3);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 10);
+    reference_smoothed(r, 0.5f);
+}
+
+static void test_numbers_beyond_the_vocabulary_are_refused(void **state)
+{
+    static const struct net net = {"few words", 1, 5, 4, build_few_words};
+    struct bench *b = bench_create(&net);
+    for (int64_t k = 0; k < BENCH_BATCH * b->pixels; k++)
+        b->images[k] %= 12;
+    assert_int_equal(bench_plan(b, 1, 0), ST_OK);
+    bench_check_pass(&net, b, BENCH_BATCH, 1);
+    b->images[b->pixels + 3] = 12;
+    assert_int_equal(backend->set_input(b->plan, b->image, b->labels, b->position, 1), ST_OK);
+    assert_int_equal(backend->set_input(b->plan, b->image, b->labels, b->position, 2), ST_RANGE);
+    backend->plan_destroy(b->plan);
+    b->plan = NULL;
+    struct layer *embedding = &b->r->layers[0], *loss = &b->r->layers[3];
+    embedding->vocabulary = 257;
+    assert_int_equal(bench_plan(b, 1, 0), ST_UNSUPPORTED);
+    embedding->vocabulary = 12;
+    loss->smoothing = 1;
+    assert_int_equal(bench_plan(b, 1, 0), ST_UNSUPPORTED);
+    loss->smoothing = 0.5f;
+    assert_int_equal(bench_plan(b, 1, 0), ST_OK);
+    bench_destroy(b);
+}
+
 /* A limit is either refused, or held and said to be too low. */
 static void test_limits_are_kept_or_refused(void **state)
 {
@@ -553,6 +586,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_plans_run_at_once),
         cmocka_unit_test(test_plans_take_turns_on_devices),
         cmocka_unit_test(test_what_is_wrong_is_refused),
+        cmocka_unit_test(test_numbers_beyond_the_vocabulary_are_refused),
         cmocka_unit_test(test_limits_are_kept_or_refused),
         cmocka_unit_test(test_tf32_is_close_or_refused),
         cmocka_unit_test(test_bf16_is_close_or_refused),

@@ -4,7 +4,7 @@
  * What this cannot show: cuDNN and cuBLAS, streams, and what only a GPU does; that is the
  * conformance suite's, label gpu. */
 #include "base/rng.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/rows.h"
 #include "kernels/vector/dtype.h"
 #include "tests/kernel_reference.h"
 #include <math.h>
@@ -60,6 +60,32 @@ static void build_norms(struct reference *r)
     end(r);
 }
 
+/* Other ends, with more classes than threads in a block; a layer norm over more values, too. */
+static void build_smoothed(struct reference *r)
+{
+    reference_layer(r, LAYER_LAYER_NORM);
+    reference_conv(r, 4, 3, 1, -1);
+    reference_layer(r, LAYER_LAYER_NORM);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 45);
+    reference_smoothed(r, 0.2f);
+}
+
+static void build_sigmoids(struct reference *r)
+{
+    reference_embedding(r, 256, 3);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 45);
+    reference_layer(r, LAYER_SIGMOID_XENT);
+}
+
+static void build_squares(struct reference *r)
+{
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 45);
+    reference_layer(r, LAYER_SQUARED);
+}
+
 static const struct net {
     const char *name;
     int c, h, w;
@@ -68,6 +94,9 @@ static const struct net {
     {"same pools", 2, 11, 8, build_same_pools},
     {"overlapping pools", 3, 9, 12, build_overlapping_pools},
     {"norms", 2, 7, 6, build_norms},
+    {"smoothed", 2, 9, 8, build_smoothed},
+    {"sigmoids", 1, 5, 4, build_sigmoids},
+    {"squares", 1, 5, 4, build_squares},
 };
 enum { N_NETS = sizeof nets / sizeof nets[0] };
 
@@ -289,9 +318,77 @@ static void check_norm(const struct run *u, int i)
     free(variance);
 }
 
-static void check_softmax(const struct run *u, int i)
+static const double *input_of(const struct reference *r, int i)
+{
+    return i == 0 ? r->x : r->y[i - 1];
+}
+
+static void check_layer_norm(const struct run *u, int i)
 {
     struct reference *r = u->r;
+    const struct layer *l = &r->layers[i];
+    int64_t elems = shape_elems(&l->in), n = r->n * elems;
+    float *x = floats_of(input_of(r, i), n), *y = floats(n), *dy = floats_of(r->d[i], n);
+    float *gamma = floats_of(r->param[l->param[0]], elems), *dx = floats(n);
+    float *beta = floats_of(r->param[l->param[1]], elems);
+    float *dgamma = floats(elems), *dbeta = floats(elems), stats[2][BATCH];
+    struct cuda_layer_norm c = {r->n, elems, (double)l->epsilon, x, gamma, stats[0], stats[1]};
+    assert_int_equal(cuda_layer_norm_forward(NULL, &c, beta, y), 0);
+    assert_int_equal(cuda_layer_norm_params(NULL, &c, dy, dgamma, dbeta), 0);
+    assert_int_equal(cuda_layer_norm_backward(NULL, &c, dy, dx), 0);
+    compare(u->net, i, "layer norm", y, r->y[i], n);
+    compare(u->net, i, "gamma's gradient", dgamma, r->grad[l->param[0]], elems);
+    compare(u->net, i, "beta's gradient", dbeta, r->grad[l->param[1]], elems);
+    if (i > 0)
+        compare(u->net, i, "layer norm gradient", dx, r->d[i - 1], n);
+    assert_int_equal(cuda_layer_norm_backward(NULL, &c, dy, NULL), CUDA_KERNEL_REFUSED);
+    c.elems = 0;
+    assert_int_equal(cuda_layer_norm_forward(NULL, &c, beta, y), CUDA_KERNEL_REFUSED);
+    float *all[] = {x, y, dy, gamma, dx, beta, dgamma, dbeta};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        free(all[k]);
+}
+
+static void check_embedding(const struct run *u, int i)
+{
+    struct reference *r = u->r;
+    const struct layer *l = &r->layers[i];
+    struct cuda_embedding e = {.n = r->n,
+                               .cells = shape_elems(&l->in),
+                               .units = l->out.dim[0],
+                               .vocabulary = l->vocabulary};
+    int64_t n = e.n * e.cells * e.units, rows = e.vocabulary * e.units;
+    float *x = floats_of(input_of(r, i), e.n * e.cells), *y = floats(n), *grad = floats(rows);
+    float *table = floats_of(r->param[l->param[0]], rows), *dy = floats_of(r->d[i], n);
+    e.x = x;
+    assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), 0);
+    assert_int_equal(cuda_embedding_backward(NULL, &e, dy, grad), 0);
+    compare(u->net, i, "embedding", y, r->y[i], n);
+    compare(u->net, i, "embedding gradient", grad, r->grad[l->param[0]], rows);
+    x[0] = 1.0f; /* 255: beyond a smaller vocabulary, it counts as the last */
+    e.vocabulary = 7;
+    assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), 0);
+    assert_true(y[0] == table[6 * e.units]);
+    e.vocabulary = 257;
+    assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), CUDA_KERNEL_REFUSED);
+    free(x);
+    free(y);
+    free(grad);
+    free(table);
+    free(dy);
+}
+
+static int loss_run(enum layer_kind kind, const struct cuda_softmax *s)
+{
+    return kind == LAYER_SIGMOID_XENT ? cuda_sigmoid_run(NULL, s)
+           : kind == LAYER_SQUARED    ? cuda_squared_run(NULL, s)
+                                      : cuda_softmax_run(NULL, s);
+}
+
+static void check_loss(const struct run *u, int i)
+{
+    struct reference *r = u->r;
+    enum layer_kind kind = r->layers[i].kind;
     int64_t classes = r->layers[i].in.dim[0], n = r->n * classes;
     float *x = floats_of(r->y[i - 1], n), *y = floats(n), *dx = floats(n);
     double loss[BATCH], sum = 0;
@@ -304,10 +401,11 @@ static void check_softmax(const struct run *u, int i)
                              .y = y,
                              .dx = dx,
                              .loss = loss,
-                             .hit = hit};
-    assert_int_equal(cuda_softmax_run(NULL, &s), 0);
+                             .hit = hit,
+                             .smoothing = r->layers[i].smoothing};
+    assert_int_equal(loss_run(kind, &s), 0);
     compare(u->net, i, "probabilities", y, r->y[i], n);
-    compare(u->net, i, "softmax gradient", dx, r->d[i - 1], n);
+    compare(u->net, i, "gradient of the loss", dx, r->d[i - 1], n);
     for (int k = 0; k < r->n; k++) {
         sum += loss[k];
         hits += hit[k];
@@ -320,8 +418,10 @@ static void check_softmax(const struct run *u, int i)
     s.loss = NULL;
     s.hit = NULL;
     y[0] = NAN;
-    assert_int_equal(cuda_softmax_run(NULL, &s), 0);
+    assert_int_equal(loss_run(kind, &s), 0);
     compare(u->net, i, "probabilities without labels", y, r->y[i], n);
+    s.classes = 0;
+    assert_int_equal(loss_run(kind, &s), CUDA_KERNEL_REFUSED);
     free(x);
     free(y);
     free(dx);
@@ -350,8 +450,16 @@ static void check_net(const struct net *net, int n)
         case LAYER_BATCH_NORM:
             check_norm(&u, i);
             break;
+        case LAYER_LAYER_NORM:
+            check_layer_norm(&u, i);
+            break;
+        case LAYER_EMBEDDING:
+            check_embedding(&u, i);
+            break;
         case LAYER_SOFTMAX_XENT:
-            check_softmax(&u, i);
+        case LAYER_SIGMOID_XENT:
+        case LAYER_SQUARED:
+            check_loss(&u, i);
             break;
         default:
             break;
@@ -501,7 +609,7 @@ static void test_softmax_ties(void **state)
         double loss;
         int32_t hit;
         x[tops[i][0]] = x[tops[i][1]] = 5.0f;
-        struct cuda_softmax s = {1, CLASSES, x, &label, y, dx, &loss, &hit};
+        struct cuda_softmax s = {1, CLASSES, x, &label, y, dx, &loss, &hit, 0};
         assert_int_equal(cuda_softmax_run(NULL, &s), 0);
         assert_int_equal(hit, 1);
     }

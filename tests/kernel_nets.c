@@ -124,6 +124,48 @@ static void build_pages(struct reference *r)
     end(r);
 }
 
+/* Layer norm on images and on rows; its input is read by another, too. */
+static void build_layer_norm(struct reference *r)
+{
+    reference_layer(r, LAYER_LAYER_NORM);
+    reference_conv(r, 6, 3, 1, -1);
+    int from = reference_last(r);
+    reference_layer(r, LAYER_LAYER_NORM);
+    reference_layer(r, LAYER_RELU);
+    reference_join(r, LAYER_ADD, 2, (int[]){reference_last(r), from});
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 21);
+    reference_layer(r, LAYER_LAYER_NORM);
+    reference_layer(r, LAYER_RELU);
+    reference_dense(r, 10);
+    reference_smoothed(r, 0.1f);
+}
+
+static void build_embedding(struct reference *r)
+{
+    reference_embedding(r, 256, 5);
+    reference_layer(r, LAYER_RELU);
+    reference_conv(r, 8, 3, 1, -1);
+    int learned = reference_last(r);
+    reference_from(r, LAYER_INPUT_IMAGE);
+    reference_embedding(r, 256, 8);
+    reference_join(r, LAYER_ADD, 2, (int[]){reference_last(r), learned});
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SIGMOID_XENT);
+}
+
+static void build_squared(struct reference *r)
+{
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 24);
+    reference_layer(r, LAYER_RELU);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SQUARED);
+}
+
 /* Graphs. */
 
 static void build_residual(struct reference *r)
@@ -325,5 +367,8 @@ const struct net bench_nets[] = {
     {"flat graph", 1, 6, 6, build_flat_graph},
     {"one thing twice", 3, 6, 6, build_twice},
     {"nothing to learn below", 3, 8, 8, build_untrained_branch},
+    {"layer norm", 2, 9, 7, build_layer_norm},
+    {"embedding", 1, 6, 9, build_embedding},
+    {"squared error", 1, 7, 8, build_squared},
 };
 int bench_n_nets = sizeof bench_nets / sizeof bench_nets[0];

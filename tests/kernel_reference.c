@@ -93,6 +93,27 @@ void reference_layer(struct reference *r, enum layer_kind kind)
         for (int k = 0; k < 4; k++)
             param_add(r, &l, l.in.dim[0]);
     }
+    if (kind == LAYER_LAYER_NORM) {
+        l.epsilon = 1e-3f;
+        for (int k = 0; k < 2; k++)
+            param_add(r, &l, shape_elems(&l.in));
+    }
+    ok(reference_layer_add(r, &l));
+}
+
+void reference_smoothed(struct reference *r, float smoothing)
+{
+    struct layer l = layer_begin(r, LAYER_SOFTMAX_XENT, "smoothed");
+    l.smoothing = smoothing;
+    ok(reference_layer_add(r, &l));
+}
+
+void reference_embedding(struct reference *r, int vocabulary, int units)
+{
+    struct layer l = layer_begin(r, LAYER_EMBEDDING, "embedding");
+    l.vocabulary = vocabulary;
+    l.out.dim[0] = units;
+    param_add(r, &l, (int64_t)vocabulary * units);
     ok(reference_layer_add(r, &l));
 }
 

@@ -12,8 +12,10 @@ void reference_conv(struct reference *r, int filters, int kernel, int stride, in
 void reference_pool(struct reference *r, enum layer_kind kind, int kernel, int stride, int padding);
 void reference_dense(struct reference *r, int units);
 void reference_dropout(struct reference *r, float rate);
-/* Relu, batch norm, flatten, softmax_xent. */
+/* Relu, batch norm, layer norm, flatten, losses. */
 void reference_layer(struct reference *r, enum layer_kind kind);
+void reference_smoothed(struct reference *r, float smoothing); /* softmax_xent */
+void reference_embedding(struct reference *r, int vocabulary, int units);
 /* Add, concat. */
 void reference_join(struct reference *r, enum layer_kind kind, int n, const int *inputs);
 /* The next layer reads this one, or LAYER_INPUT_IMAGE. */

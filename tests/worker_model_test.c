@@ -361,7 +361,7 @@ static void shapes_that_do_not_fit_are_refused(void **state)
          {"line 6, layer 3", "layer 2 'dense1' gives 12 values, but \"classes\" is 10",
           "give the last dense layer 10 units"}},
         {HEAD "{\"type\": \"flatten\"},\n{\"type\": \"dense\", \"units\": 10}]}",
-         {"line 5, layer 2", "must be a softmax_cross_entropy"}},
+         {"line 5, layer 2", "must be a loss: add {\"type\": \"softmax_cross_entropy\"}"}},
         {HEAD "{\"type\": \"flatten\"},\n{\"type\": \"softmax_cross_entropy\"},\n" TAIL,
          {"line 5, layer 2", "must be the last layer, but is layer 2 of 4"}},
         {"{\"input\": [1, 2, 5], \"classes\": 10, \"layers\": [{\"type\": \"flatten\"},"
@@ -373,6 +373,53 @@ static void shapes_that_do_not_fit_are_refused(void **state)
         {"{\"input\": [1, 4096, 4096], \"classes\": 10, \"layers\": [{\"type\": \"conv2d\", "
          "\"filters\": 17, \"kernel\": 1}," TAIL,
          {"layer 1", "larger than 2^28 values"}},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        check_bad(&list[i]);
+}
+
+/* Layer norm, embedding and the losses, each with its keys, and what is wrong with them. */
+static void losses_and_embeddings_are_read(void **state)
+{
+    static const char text[] =
+        HEAD "{\"type\": \"embedding\", \"vocabulary\": 200, \"units\": 6},"
+             "{\"type\": \"layer_norm\", \"epsilon\": 0.25}, {\"type\": \"flatten\"},"
+             "{\"type\": \"dense\", \"units\": 10},"
+             "{\"type\": \"softmax_cross_entropy\", \"label_smoothing\": 0.125}]}";
+    struct model *m = NULL;
+    assert_int_equal(parse(text, &m), ST_OK);
+    assert_int_equal(m->layers[0].kind, LAYER_EMBEDDING);
+    assert_int_equal(m->layers[0].vocabulary, 200);
+    assert_int_equal(m->layers[0].out.dim[0], 6);
+    assert_int_equal(m->layers[0].out.dim[2], 28);
+    assert_string_equal(m->params[0].name, "embedding1/weights");
+    assert_int_equal(m->params[0].n_elems, 1200);
+    assert_string_equal(m->params[1].name, "layer_norm1/gamma");
+    assert_int_equal(m->params[1].shape.n_dims, 3);
+    assert_int_equal(m->params[2].n_elems, 6 * 28 * 28);
+    assert_true(m->layers[1].epsilon == 0.25f);
+    assert_true(m->layers[4].smoothing == 0.125f);
+    model_destroy(m);
+#define ENDS(loss) HEAD "{\"type\": \"flatten\"},{\"type\": \"dense\", \"units\": 10}," loss "]}"
+    assert_int_equal(parse(ENDS("{\"type\": \"sigmoid_cross_entropy\"}"), &m), ST_OK);
+    assert_int_equal(m->layers[2].kind, LAYER_SIGMOID_XENT);
+    model_destroy(m);
+    assert_int_equal(parse(ENDS("{\"type\": \"mean_squared_error\"}"), &m), ST_OK);
+    assert_int_equal(m->layers[2].kind, LAYER_SQUARED);
+    model_destroy(m);
+    static const struct bad list[] = {
+        {HEAD "{\"type\": \"embedding\", \"vocabulary\": 257, \"units\": 6}," TAIL,
+         {"layer 1", "\"vocabulary\" is 257, but must be a whole number from 1 to 256"}},
+        {HEAD "{\"type\": \"relu\"},\n{\"type\": \"embedding\", \"vocabulary\": 9}," TAIL,
+         {"line 5, layer 2", "must read \"image\""}},
+        {"{\"input\": [3, 2, 5], \"classes\": 10, \"layers\": [{\"type\": \"embedding\"}," TAIL,
+         {"layer 1", "of one channel", "(3, 2, 5)"}},
+        {ENDS("{\"type\": \"softmax_cross_entropy\", \"label_smoothing\": 1}"),
+         {"\"label_smoothing\" is 1, but must be a number"}},
+        {ENDS("{\"type\": \"mean_squared_error\", \"label_smoothing\": 0.1}"),
+         {"\"label_smoothing\""}},
+        {ENDS("{\"type\": \"mean_squared_error\"},{\"type\": \"sigmoid_cross_entropy\"}"),
+         {"layer 3", "must be the last layer, but is layer 3 of 4"}},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         check_bad(&list[i]);
@@ -647,6 +694,7 @@ int main(void)
         cmocka_unit_test(bad_layers_name_line_and_layer),
         cmocka_unit_test(bad_initialisers_are_refused),
         cmocka_unit_test(shapes_that_do_not_fit_are_refused),
+        cmocka_unit_test(losses_and_embeddings_are_read),
         cmocka_unit_test(layers_are_put_in_order),
         cmocka_unit_test(concat_adds_up_channels),
         cmocka_unit_test(after_and_device_are_kept),

@@ -1,6 +1,6 @@
 /* kernels/cpu/conv.c - 2-D convolution. oneDNN chooses all formats; weights are repacked when they
  * are new (they are small), and their gradient is unpacked straight into the caller's. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kinds.h"
 
 struct conv {
     dnnl_primitive_desc_t forward_desc;

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "kernels/backend_abi.h"
 #include "kernels/cpu/edges.h"
+#include "kernels/cpu/kinds.h"
 #include "kernels/plan_check.h"
 #include <omp.h>
 #include <stdio.h>
@@ -144,7 +145,7 @@ CPU_CLONES static void pixels_scale(const uint8_t *src, float *dst, int64_t n)
 static enum status labels_check(const struct cpu_plan *plan, const uint8_t *labels, int n)
 {
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
-    if (last->kind != LAYER_SOFTMAX_XENT)
+    if (!layer_is_loss(last->kind))
         return ST_OK;
     for (int i = 0; i < n; i++)
         if (labels[i] >= shape_elems(&last->in)) {
@@ -168,6 +169,8 @@ static enum status set_input(struct plan *p, const uint8_t *const *images, const
     }
     if (labels != NULL)
         TRY(labels_check(plan, labels, n));
+    if (plan->image_readers > 0)
+        TRY(plan_check_numbers(&plan->cfg, images, n));
     TRY(pass_select(plan, n));
     int64_t pixels = shape_elems(&plan->cfg.layers[0].in);
     for (int i = 0; i < plan->cfg.n_layers; i++)
@@ -198,7 +201,7 @@ static enum status backward(struct plan *p, int layer)
     struct cpu_plan *plan = cpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
     const struct cpu_op *op = &plan->now->ops[layer];
-    if (plan->cfg.inference_only || (op->layer->kind == LAYER_SOFTMAX_XENT && !plan->has_labels)) {
+    if (plan->cfg.inference_only || (layer_is_loss(op->layer->kind) && !plan->has_labels)) {
         LOG_E("layer '%s': a backward needs a plan for training, and labels", op->layer->name);
         return ST_UNSUPPORTED;
     }
@@ -215,13 +218,13 @@ static enum status result(struct plan *p, float *loss, int *n_correct)
 {
     struct cpu_plan *plan = cpu_plan_of(p);
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
-    if (last->kind != LAYER_SOFTMAX_XENT || !plan->has_labels ||
+    if (!layer_is_loss(last->kind) || !plan->has_labels ||
         !plan->node[plan->cfg.n_layers - 1].mine) {
-        LOG_E("layer '%s': a loss needs softmax_xent as the last layer, in this plan, and labels",
+        LOG_E("layer '%s': a result needs a loss as the last layer, in this plan, and labels",
               last->name);
         return ST_UNSUPPORTED;
     }
-    cpu_softmax_result(plan->now, loss, n_correct);
+    cpu_loss_result(plan->now, loss, n_correct);
     return ST_OK;
 }
 

@@ -69,8 +69,6 @@ struct cpu_kind {
     enum status (*forward)(struct cpu_pass *pass, int i, int train);
     enum status (*backward)(struct cpu_pass *pass, int i);
 };
-extern const struct cpu_kind cpu_conv, cpu_pool, cpu_dense, cpu_relu, cpu_dropout, cpu_batch_norm,
-    cpu_flatten, cpu_softmax_xent, cpu_add, cpu_concat;
 
 struct cpu_op {
     const struct cpu_kind *kind;
@@ -174,7 +172,5 @@ void cpu_relu_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
 /* dst = a + b, then max(dst, 0) if relu; dst may be one of them. All of one format. */
 void cpu_tensors_add(const struct cpu_pass *pass, const struct cpu_tensor *a,
                      const struct cpu_tensor *b, const struct cpu_tensor *dst, int relu);
-/* Mean cross-entropy and hits of the last forward. */
-void cpu_softmax_result(const struct cpu_pass *pass, float *loss, int *n_correct);
 
 #endif

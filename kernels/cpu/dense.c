@@ -3,7 +3,7 @@
  * weights 7.2 ms for the three passes; its packed kernels 6.6 ms, but repacking the weights and
  * unpacking their gradient costs about 1 ms each. */
 #include "base/log.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kinds.h"
 
 struct dense {
     dnnl_primitive_desc_t forward_desc;

@@ -1,6 +1,6 @@
 /* kernels/cpu/join.c - layers with several inputs: their sum, in the format in which the first
  * comes, and one behind the other, as plain rows. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kinds.h"
 #include <string.h>
 
 struct join {

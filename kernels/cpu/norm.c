@@ -1,7 +1,7 @@
 /* kernels/cpu/norm.c - batch normalization per channel, or per feature (as images of one cell).
  * Training takes the batch's own statistics and hands them out as "gradients" of the running ones;
  * otherwise the caller's running ones count. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kinds.h"
 #include <string.h>
 
 enum { GAMMA, BETA, MEAN, VARIANCE };

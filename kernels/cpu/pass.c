@@ -4,6 +4,7 @@
  * scratchpad. */
 #include "base/log.h"
 #include "kernels/cpu/edges.h"
+#include "kernels/cpu/kinds.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -317,6 +318,10 @@ static const struct cpu_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_SOFTMAX_XENT] = &cpu_softmax_xent,
     [LAYER_ADD] = &cpu_add,
     [LAYER_CONCAT] = &cpu_concat,
+    [LAYER_SIGMOID_XENT] = &cpu_sigmoid_xent,
+    [LAYER_SQUARED] = &cpu_squared,
+    [LAYER_LAYER_NORM] = &cpu_layer_norm,
+    [LAYER_EMBEDDING] = &cpu_embedding,
 };
 
 static enum status scratch_bind(struct cpu_pass *pass)

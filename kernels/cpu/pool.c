@@ -1,6 +1,6 @@
 /* kernels/cpu/pool.c - max and average pooling, in the format in which the input comes.
  * Padding never wins a maximum and is not counted in an average. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kinds.h"
 
 struct pool {
     dnnl_primitive_desc_t forward_desc;

@@ -1,23 +1,13 @@
-/* kernels/cpu/simple.c - relu, dropout, flatten, softmax with cross-entropy: plain loops.
+/* kernels/cpu/simple.c - relu, dropout, flatten: plain loops.
  * Loops are split among threads by fixed blocks, and no sum crosses a block, so results do not
  * depend on the number of threads. */
 #include "base/log.h"
 #include "base/rng.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kinds.h"
 #include <math.h>
 #include <string.h>
 
 enum { BLOCK_FLOATS = 16384 };
-
-/* Threads for our own loops: one under ThreadSanitizer, which cannot see OpenMP's barriers. */
-static int loop_threads(const struct cpu_pass *pass)
-{
-#if defined(CPU_THREAD_SANITIZED)
-    return 1;
-#else
-    return pass->plan->cfg.n_threads;
-#endif
-}
 
 /* ---- relu ---- */
 
@@ -45,7 +35,7 @@ void cpu_relu_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
 {
     int64_t n = cpu_tensor_floats(y);
     int64_t n_blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS;
-    int threads = loop_threads(pass);
+    int threads = cpu_loop_threads(pass);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t b = 0; b < n_blocks; b++)
         mask_block(y->data + b * BLOCK_FLOATS, dy->data + b * BLOCK_FLOATS, block_floats(n, b));
@@ -66,7 +56,7 @@ void cpu_tensors_add(const struct cpu_pass *pass, const struct cpu_tensor *a,
 {
     int64_t n = cpu_tensor_floats(dst);
     int64_t n_blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS;
-    int threads = loop_threads(pass);
+    int threads = cpu_loop_threads(pass);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t k = 0; k < n_blocks; k++)
         add_block(a->data + k * BLOCK_FLOATS, b->data + k * BLOCK_FLOATS,
@@ -122,7 +112,7 @@ static enum status relu_forward(struct cpu_pass *pass, int i, int train)
         return ST_OK;
     int64_t n = cpu_tensor_floats(&op->y);
     int64_t n_blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS;
-    int threads = loop_threads(pass);
+    int threads = cpu_loop_threads(pass);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t b = 0; b < n_blocks; b++)
         relu_block(op->x.data + b * BLOCK_FLOATS, op->y.data + b * BLOCK_FLOATS,
@@ -226,7 +216,7 @@ static enum status dropout_forward(struct cpu_pass *pass, int i, int train)
     enum status st = ST_OK;
     const struct cpu_op *op = &pass->ops[i];
     struct dropout *c = op->state;
-    int threads = loop_threads(pass);
+    int threads = cpu_loop_threads(pass);
     TRY(cpu_call_run(pass, op, &c->to_rows));
     if (c->factor == NULL)
         return ST_OK;
@@ -250,7 +240,7 @@ static enum status dropout_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     const struct cpu_op *op = &pass->ops[i];
     const struct dropout *c = op->state;
-    int threads = loop_threads(pass);
+    int threads = cpu_loop_threads(pass);
     TRY(cpu_call_run(pass, op, &c->diff));
     if (!c->trained)
         return ST_OK;
@@ -318,114 +308,3 @@ static enum status flatten_backward(struct cpu_pass *pass, int i)
 
 const struct cpu_kind cpu_flatten = {flatten_plan_forward, flatten_plan_backward, NULL,
                                      flatten_forward, flatten_backward};
-
-/* ---- softmax with cross-entropy ---- */
-
-struct softmax {
-    struct cpu_tensor rows;
-    struct cpu_call to_rows;
-    double *loss; /* [n] */
-    int *hit;     /* [n] */
-};
-
-static enum status softmax_plan_forward(struct cpu_pass *pass, int i)
-{
-    enum status st = ST_OK;
-    struct cpu_op *op = &pass->ops[i];
-    dnnl_memory_desc_t md;
-    void *loss, *hit;
-    if (op->layer->in.n_dims != 1 || op->layer->in.dim[0] < 1) {
-        LOG_E("layer '%s': softmax_xent needs a flat input; put a flatten before it",
-              op->layer->name);
-        return ST_UNSUPPORTED;
-    }
-    TRY(cpu_block_create(pass, sizeof(struct softmax), &op->state));
-    struct softmax *c = op->state;
-    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &md));
-    TRY(cpu_tensor_match(pass, op, &op->x, &md, &c->rows, &c->to_rows));
-    TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
-    TRY(cpu_block_create(pass, (size_t)pass->n * sizeof(double), &loss));
-    TRY(cpu_block_create(pass, (size_t)pass->n * sizeof(int), &hit));
-    c->loss = loss;
-    c->hit = hit;
-done:
-    return st;
-}
-
-static enum status softmax_plan_backward(struct cpu_pass *pass, int i)
-{
-    struct cpu_op *op = &pass->ops[i];
-    return op->needs_dx ? cpu_tensor_create(pass, op, &op->y.md, NULL, op->dx) : ST_OK;
-}
-
-/* Probabilities of one sample; returns log of the sum of exp(x - max), *max its largest x. */
-static float softmax_row(const float *x, float *y, int64_t n, float *max, int64_t *argmax)
-{
-    int64_t best = 0;
-    float sum = 0.0f;
-    for (int64_t k = 1; k < n; k++)
-        best = x[k] > x[best] ? k : best;
-    for (int64_t k = 0; k < n; k++) {
-        y[k] = expf(x[k] - x[best]);
-        sum += y[k];
-    }
-    float scale = 1.0f / sum;
-    for (int64_t k = 0; k < n; k++)
-        y[k] *= scale;
-    *max = x[best];
-    *argmax = best;
-    return logf(sum);
-}
-
-static enum status softmax_forward(struct cpu_pass *pass, int i, int train)
-{
-    enum status st = ST_OK;
-    const struct cpu_op *op = &pass->ops[i];
-    const struct softmax *c = op->state;
-    int64_t n = op->layer->in.dim[0], argmax;
-    float max;
-    TRY(cpu_call_run(pass, op, &c->to_rows));
-    for (int s = 0; s < pass->n; s++) {
-        const float *x = c->rows.data + s * n;
-        float log_sum = softmax_row(x, op->y.data + s * n, n, &max, &argmax);
-        if (!pass->plan->has_labels)
-            continue;
-        int label = pass->plan->labels[s];
-        c->loss[s] = (double)log_sum + ((double)max - (double)x[label]);
-        c->hit[s] = argmax == label;
-    }
-done:
-    return st;
-}
-
-static enum status softmax_backward(struct cpu_pass *pass, int i)
-{
-    const struct cpu_op *op = &pass->ops[i];
-    int64_t n = op->layer->in.dim[0];
-    if (!op->needs_dx)
-        return ST_OK;
-    float scale = 1.0f / (float)pass->n;
-    for (int s = 0; s < pass->n; s++) {
-        float *dx = op->dx->data + s * n;
-        for (int64_t k = 0; k < n; k++)
-            dx[k] = op->y.data[s * n + k] * scale;
-        dx[pass->plan->labels[s]] -= scale;
-    }
-    return ST_OK;
-}
-
-void cpu_softmax_result(const struct cpu_pass *pass, float *loss, int *n_correct)
-{
-    const struct softmax *c = pass->ops[pass->plan->cfg.n_layers - 1].state;
-    double sum = 0.0;
-    int hits = 0;
-    for (int s = 0; s < pass->n; s++) {
-        sum += c->loss[s];
-        hits += c->hit[s];
-    }
-    *loss = (float)(sum / pass->n);
-    *n_correct = hits;
-}
-
-const struct cpu_kind cpu_softmax_xent = {softmax_plan_forward, softmax_plan_backward, NULL,
-                                          softmax_forward, softmax_backward};

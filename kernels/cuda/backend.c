@@ -182,7 +182,7 @@ static enum status forward(struct plan *p, int layer, int train)
     TRY(device_select(plan));
     TRY(cuda_params_wait(plan, layer));
     TRY(op->kind->forward(plan->now, layer, train));
-    if (op->layer->kind == LAYER_SOFTMAX_XENT && plan->has_labels)
+    if (layer_is_loss(op->layer->kind) && plan->has_labels)
         TRY(result_send(plan, op));
     if (op->layer->n_params > 0)
         TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->used[layer], plan->compute)));
@@ -196,7 +196,7 @@ static enum status backward(struct plan *p, int layer)
     struct cuda_plan *plan = cuda_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
     const struct cuda_op *op = &plan->ops[layer];
-    if (plan->cfg.inference_only || (op->layer->kind == LAYER_SOFTMAX_XENT && !plan->has_labels)) {
+    if (plan->cfg.inference_only || (layer_is_loss(op->layer->kind) && !plan->has_labels)) {
         LOG_E("layer '%s': a backward needs a plan for training, and labels", op->layer->name);
         return ST_UNSUPPORTED;
     }
@@ -230,9 +230,9 @@ static enum status result(struct plan *p, float *loss, int *n_correct)
     enum status st = ST_OK;
     struct cuda_plan *plan = cuda_plan_of(p);
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
-    if (last->kind != LAYER_SOFTMAX_XENT || !plan->has_labels ||
+    if (!layer_is_loss(last->kind) || !plan->has_labels ||
         !plan->node[plan->cfg.n_layers - 1].mine) {
-        LOG_E("layer '%s': a loss needs softmax_xent as the last layer, in this plan, and labels",
+        LOG_E("layer '%s': a result needs a loss as the last layer, in this plan, and labels",
               last->name);
         return ST_UNSUPPORTED;
     }

@@ -4,6 +4,7 @@
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/steps.h"
+#include "kernels/plan_check.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 static int classes_of(const struct cuda_plan *plan)
 {
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
-    return last->kind == LAYER_SOFTMAX_XENT ? (int)shape_elems(&last->in) : INT32_MAX;
+    return layer_is_loss(last->kind) ? (int)shape_elems(&last->in) : INT32_MAX;
 }
 
 static enum status label_check(const struct cuda_plan *plan, int label)
@@ -65,6 +66,8 @@ enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *imag
     TRY(samples_check(plan, n));
     for (int i = 0; labels != NULL && i < n; i++)
         TRY(label_check(plan, labels[i]));
+    if (plan->image_readers > 0)
+        TRY(plan_check_numbers(&plan->cfg, images, n));
     TRY(begin(plan, position, n));
     for (int i = 0; i < n && plan->image_readers > 0; i++)
         memcpy(plan->host.pixels + (size_t)i * pixels, images[i], pixels);
@@ -86,8 +89,10 @@ done:
 enum status cuda_data_check(const struct cuda_plan *plan, const struct cuda_data *d)
 {
     int64_t pixels = shape_elems(&plan->cfg.layers[0].in);
-    if (d->device == plan->cfg.device && d->pixels == pixels)
-        return label_check(plan, d->largest_label);
+    if (d->device == plan->cfg.device && d->pixels == pixels) {
+        enum status st = plan_check_number(&plan->cfg, d->largest_pixel);
+        return st == ST_OK ? label_check(plan, d->largest_label) : st;
+    }
     LOG_E("CUDA backend: a data set of %" PRId64 " pixels on device %d for a plan of %" PRId64
           " pixels on device %d",
           d->pixels, d->device, pixels, plan->cfg.device);
@@ -139,6 +144,8 @@ static enum status data_fill(struct cuda_data *d, const uint8_t *images, const u
     for (int64_t i = 0; i < d->n; i++)
         if (labels[i] > d->largest_label)
             d->largest_label = labels[i];
+    for (size_t k = 0; k < bytes; k++)
+        d->largest_pixel = images[k] > d->largest_pixel ? images[k] : d->largest_pixel;
 done:
     if (stream != NULL)
         cudaStreamDestroy(stream);

@@ -19,7 +19,7 @@ struct cuda_input {
 struct cuda_data {
     int device;
     int64_t n, pixels;
-    int largest_label;
+    int largest_label, largest_pixel;
     uint64_t bytes; /* of both */
     uint8_t *images, *labels;
 };

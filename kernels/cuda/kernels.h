@@ -81,6 +81,7 @@ struct cuda_softmax {
     float *y, *dx;         /* [n][classes] */
     double *loss;          /* [n] */
     int32_t *hit;          /* [n] */
+    float smoothing;       /* softmax: share of a label that all classes get alike */
 };
 int cuda_softmax_run(struct CUstream_st *stream, const struct cuda_softmax *s);
 

@@ -76,9 +76,13 @@ static const struct cuda_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_DROPOUT] = &cuda_dropout,
     [LAYER_BATCH_NORM] = &cuda_batch_norm,
     [LAYER_FLATTEN] = &cuda_flatten,
-    [LAYER_SOFTMAX_XENT] = &cuda_softmax_xent,
+    [LAYER_SOFTMAX_XENT] = &cuda_loss,
     [LAYER_ADD] = &cuda_join_add,
     [LAYER_CONCAT] = &cuda_join_concat,
+    [LAYER_SIGMOID_XENT] = &cuda_loss,
+    [LAYER_SQUARED] = &cuda_loss,
+    [LAYER_LAYER_NORM] = &cuda_layer_norm,
+    [LAYER_EMBEDDING] = &cuda_embedding,
 };
 
 /* Values of a layer's k-th parameter. */
@@ -86,6 +90,10 @@ static int64_t param_elems(const struct layer *l, int k)
 {
     if (l->kind == LAYER_BATCH_NORM)
         return l->in.dim[0];
+    if (l->kind == LAYER_LAYER_NORM)
+        return shape_elems(&l->in);
+    if (l->kind == LAYER_EMBEDDING)
+        return l->vocabulary * l->out.dim[0];
     if (k == 1)
         return l->out.dim[0];
     if (l->kind == LAYER_DENSE)

@@ -41,7 +41,8 @@ struct cuda_kind {
     int wants_dx;           /* works that by the first out even if nobody needs it */
 };
 extern const struct cuda_kind cuda_conv, cuda_pool, cuda_dense, cuda_relu, cuda_dropout,
-    cuda_batch_norm, cuda_flatten, cuda_softmax_xent, cuda_join_add, cuda_join_concat;
+    cuda_batch_norm, cuda_flatten, cuda_loss, cuda_join_add, cuda_join_concat, cuda_layer_norm,
+    cuda_embedding;
 
 struct cuda_op {
     const struct cuda_kind *kind; /* NULL: another plan's */
@@ -150,8 +151,7 @@ void cuda_scratch_want(struct cuda_plan *plan, struct cuda_planes shape);
 int cuda_relu_fuse(struct cuda_plan *plan, int i);
 /* The max pool that alone reads that relu, marked, too: i's output is not kept. -1: none. */
 int cuda_pool_fuse(struct cuda_plan *plan, int i);
-/* (n, C, H*W), or (n, F, 1). */
-struct cuda_planes cuda_planes_of(const struct shape *s, int n);
+struct cuda_planes cuda_planes_of(const struct shape *s, int n); /* (n, C, H*W), (n, F, 1) */
 
 /* simple.c: a pool's forward from what the convolution wrote, without its bias. */
 enum status cuda_pool_forward_biased(struct cuda_pass *pass, int i, const float *bias);

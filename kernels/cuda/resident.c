@@ -164,7 +164,7 @@ static void kernels_tell(struct cuda_plan *plan, struct cuda_resident *r,
 static enum status can_begin(const struct cuda_plan *plan, const struct resident_config *cfg)
 {
     int last = plan->cfg.n_layers - 1;
-    if (plan->cfg.inference_only || plan->cfg.layers[last].kind != LAYER_SOFTMAX_XENT ||
+    if (plan->cfg.inference_only || !layer_is_loss(plan->cfg.layers[last].kind) ||
         plan->cfg.mine != NULL || plan->cfg.group != NULL) {
         LOG_E("CUDA backend: only a plan that trains a whole network alone can stay on the device");
         return ST_UNSUPPORTED;

@@ -1,5 +1,5 @@
 /* kernels/cuda/simple.c - layers that are one kernel of ours or none: relu, flatten, dropout,
- * pools, softmax with cross-entropy. */
+ * pools. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/cuda/plan.h"
@@ -248,39 +248,3 @@ static enum status pool_backward(struct cuda_pass *pass, int i)
 }
 
 const struct cuda_kind cuda_pool = {pool_plan, NULL, pool_forward, pool_backward, 0, 0};
-
-/* ---- softmax with cross-entropy: its gradient is worked out by the forward ---- */
-
-static enum status softmax_plan(struct cuda_plan *plan, int i)
-{
-    struct cuda_op *op = &plan->ops[i];
-    if (op->layer->in.n_dims != 1) {
-        LOG_E("layer '%s': softmax_xent needs a flat input; put a flatten before it",
-              op->layer->name);
-        return ST_UNSUPPORTED;
-    }
-    return cuda_output_take(plan, op);
-}
-
-static enum status softmax_forward(struct cuda_pass *pass, int i, int train)
-{
-    struct cuda_plan *plan = pass->plan;
-    const struct cuda_op *op = &plan->ops[i];
-    struct cuda_softmax s = {.n = pass->n,
-                             .classes = op->layer->in.dim[0],
-                             .x = *op->x,
-                             .labels = plan->has_labels ? plan->d.label : NULL,
-                             .y = *op->y,
-                             .dx = op->dx != NULL ? *op->dx : NULL,
-                             .loss = plan->d_result,
-                             .hit = (int32_t *)(plan->d_result + pass->n)};
-    return cuda_check_kernel(op, "softmax kernel", cuda_softmax_run(plan->compute, &s));
-}
-
-static enum status softmax_backward(struct cuda_pass *pass, int i)
-{
-    return ST_OK;
-}
-
-const struct cuda_kind cuda_softmax_xent = {softmax_plan,     NULL, softmax_forward,
-                                            softmax_backward, 0,    0};

@@ -39,15 +39,23 @@ static __global__ void softmax_xent(struct cuda_softmax s)
     __syncthreads();
     sum = part[0];
     float scale = 1.0f / sum, share = 1.0f / (float)s.n;
+    float aim = share * (1.0f - s.smoothing), others = share * s.smoothing / (float)s.classes;
     int64_t label = s.labels != nullptr ? s.labels[blockIdx.x] : -1;
     for (int64_t k = me; k < s.classes; k += THREADS) {
         float p = y[k] * scale;
         y[k] = p;
         if (s.dx != nullptr && label >= 0)
-            s.dx[blockIdx.x * s.classes + k] = p * share - (k == label ? share : 0.0f);
+            s.dx[blockIdx.x * s.classes + k] = p * share - others - (k == label ? aim : 0.0f);
     }
     if (me == 0 && label >= 0) {
-        s.loss[blockIdx.x] = (double)logf(sum) + ((double)x[top] - (double)x[label]);
+        double want = (double)x[label];
+        if (s.smoothing > 0.0f) {
+            double mean = 0.0, share_of_all = (double)s.smoothing;
+            for (int64_t k = 0; k < s.classes; k++)
+                mean += (double)x[k] / (double)s.classes;
+            want = (1.0 - share_of_all) * want + share_of_all * mean;
+        }
+        s.loss[blockIdx.x] = (double)logf(sum) + ((double)x[top] - want);
         s.hit[blockIdx.x] = top == label;
     }
 }
@@ -55,6 +63,7 @@ static __global__ void softmax_xent(struct cuda_softmax s)
 int cuda_softmax_run(struct CUstream_st *stream, const struct cuda_softmax *s)
 {
     if (s->x == nullptr || s->y == nullptr || s->n < 1 || s->n > INT32_MAX || s->classes < 1 ||
+        !(s->smoothing >= 0.0f && s->smoothing < 1.0f) ||
         (s->labels != nullptr && (s->loss == nullptr || s->hit == nullptr)))
         return CUDA_KERNEL_REFUSED;
     return LAUNCH(softmax_xent, (unsigned)s->n, THREADS, stream, *s);

@@ -219,7 +219,45 @@ static enum status build_flatten(struct model_reader *r, struct layer *l)
     return ST_OK;
 }
 
-static enum status build_softmax(struct model_reader *r, struct layer *l)
+/* Parameters have the input's shape, so that each value has its own, as in PyTorch. */
+static enum status build_layer_norm(struct model_reader *r, struct layer *l)
+{
+    static const double bounds[2] = {1e-8, 1}, fallback = 1e-5;
+    static const struct model_init zero = {INIT_CONSTANT, 0}, one = {INIT_CONSTANT, 1};
+    double epsilon;
+    enum status st;
+    TRY(model_json_double(r, "epsilon", bounds, &fallback, &epsilon));
+    l->epsilon = (float)epsilon;
+    l->out = l->in;
+    TRY(add_param(r, l, "gamma", &l->in, one));
+    TRY(add_param(r, l, "beta", &l->in, zero));
+done:
+    return st;
+}
+
+static enum status build_embedding(struct model_reader *r, struct layer *l)
+{
+    static const int64_t bounds[2] = {1, MODEL_MAX_DIM}, words[2] = {1, MODEL_MAX_VOCABULARY};
+    struct model_init init;
+    int64_t units, vocabulary;
+    char shape[96];
+    enum status st;
+    if (l->input[0] != LAYER_INPUT_IMAGE || l->in.dim[0] != 1)
+        return model_json_fail(r, NULL,
+                               "must read \"image\", of one channel, whose bytes are the numbers; "
+                               "but it gets %s",
+                               shape_text(&l->in, shape, sizeof shape));
+    TRY(model_json_int(r, "vocabulary", words, NULL, &vocabulary));
+    TRY(model_json_int(r, "units", bounds, NULL, &units));
+    l->vocabulary = (int)vocabulary;
+    l->out = (struct shape){3, {units, l->in.dim[1], l->in.dim[2]}};
+    TRY(model_init_read(r, "init", (double)vocabulary, (double)units, &init));
+    TRY(add_param(r, l, "weights", &(struct shape){2, {vocabulary, units}}, init));
+done:
+    return st;
+}
+
+static enum status build_loss(struct model_reader *r, struct layer *l)
 {
     char giver[96];
     enum status st;
@@ -234,6 +272,12 @@ static enum status build_softmax(struct model_reader *r, struct layer *l)
                                giver_text(r, 0, giver, sizeof giver), (long long)l->in.dim[0],
                                r->m->classes, r->m->classes);
     l->out = l->in;
+    if (l->kind == LAYER_SOFTMAX_XENT) {
+        static const double bounds[2] = {0, 0.99}, none = 0;
+        double smoothing;
+        TRY(model_json_double(r, "label_smoothing", bounds, &none, &smoothing));
+        l->smoothing = (float)smoothing;
+    }
 done:
     return st;
 }
@@ -285,7 +329,11 @@ static const struct layer_type layer_types[LAYER_N_KINDS] = {
     [LAYER_DROPOUT] = {"dropout", ONE " rate", build_dropout},
     [LAYER_BATCH_NORM] = {"batch_norm", ONE " epsilon momentum", build_batch_norm},
     [LAYER_FLATTEN] = {"flatten", ONE, build_flatten},
-    [LAYER_SOFTMAX_XENT] = {"softmax_cross_entropy", ONE, build_softmax},
+    [LAYER_SOFTMAX_XENT] = {"softmax_cross_entropy", ONE " label_smoothing", build_loss},
+    [LAYER_SIGMOID_XENT] = {"sigmoid_cross_entropy", ONE, build_loss},
+    [LAYER_SQUARED] = {"mean_squared_error", ONE, build_loss},
+    [LAYER_LAYER_NORM] = {"layer_norm", ONE " epsilon", build_layer_norm},
+    [LAYER_EMBEDDING] = {"embedding", ONE " vocabulary units init", build_embedding},
     [LAYER_ADD] = {"add", COMMON " inputs", build_add},
     [LAYER_CONCAT] = {"concat", COMMON " inputs", build_concat},
 };
@@ -300,8 +348,8 @@ enum layer_kind model_layers_kind(const char *type)
 
 const char *model_layers_types(void)
 {
-    return "conv2d max_pool avg_pool dense relu dropout batch_norm flatten softmax_cross_entropy "
-           "add concat";
+    return "conv2d max_pool avg_pool dense relu dropout batch_norm layer_norm embedding flatten "
+           "add concat softmax_cross_entropy sigmoid_cross_entropy mean_squared_error";
 }
 
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind)

@@ -108,9 +108,9 @@ static enum status read_layers(struct model_reader *r)
         TRY(read_layer(r, &m->layers[place]));
     }
     r->layer = m->n_layers - 1;
-    if (r->nodes[r->layer].kind != LAYER_SOFTMAX_XENT)
+    if (!layer_is_loss(r->nodes[r->layer].kind))
         return model_json_fail(r, NULL,
-                               "is the last layer, but that must be a softmax_cross_entropy: add "
+                               "is the last layer, but that must be a loss: add "
                                "{\"type\": \"softmax_cross_entropy\"} behind it");
     if (m->n_params == 0)
         return model_json_fail(r, NULL, "the model has no parameters to train: add a dense layer");

@@ -13,6 +13,7 @@ enum {
     MODEL_MAX_BYTES = 1 << 20,  /* of a model file */
     MODEL_MAX_OUTPUT = 1 << 28, /* elements of one layer's output, one sample */
     MODEL_MAX_CLASSES = 256,    /* labels are bytes */
+    MODEL_MAX_VOCABULARY = 256, /* so are an embedding's numbers */
     MODEL_MAX_AFTER = 16,       /* names in one layer's "after" */
 };
 #define MODEL_MAX_PARAM_ELEMS ((int64_t)1 << 31)

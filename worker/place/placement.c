@@ -295,9 +295,10 @@ void placement_log(const struct placement *p, int tower, int n_towers, int own)
         snprintf(prefix, sizeof prefix, "tower_%d/", tower);
     for (int i = 0; i < p->r.n_layers; i++) {
         const struct layer *l = &p->r.layers[i];
-        const char *what = l->n_params == 0              ? ""
-                           : l->kind == LAYER_BATCH_NORM ? "/gamma"
-                                                         : "/weights";
+        const char *what = l->n_params == 0 ? ""
+                           : l->kind == LAYER_BATCH_NORM || l->kind == LAYER_LAYER_NORM
+                               ? "/gamma"
+                               : "/weights";
         LOG_I("%s%s%s: %s (%s)", prefix, l->name, what,
               device_name(placement_device(p, i, own), device),
               decider_text(p, &p->spots[i], who, sizeof who));

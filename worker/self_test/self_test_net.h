@@ -1,7 +1,7 @@
 /* worker/self_test/self_test_net.h - the small training step by which a device is tested: a network
- * with every kind of layer, fixed parameters and images, forward and backward in fp32, and the
- * comparison of what a backend made of it with the same in plain double precision
- * (kernels/reference.h).
+ * with the kinds of layers of an image classifier, fixed parameters and images, forward and
+ * backward in fp32, and the comparison of what a backend made of it with the same in plain double
+ * precision (kernels/reference.h).
  *
  * Tolerance: the largest error of a gradient is at most 5e-5 of its largest value, plus 1e-6; the
  * loss likewise. A float rounds by 2^-24; the longest sum has 8 x 144 terms, whose roundings, being

@@ -1,0 +1,84 @@
+/* kernels/cpu/embedding.c - each cell's number, a byte of the image, becomes its row of a table,
+ * along the channels. Numbers were checked when the input was set. */
+#include "kernels/cpu/kinds.h"
+#include <string.h>
+
+struct embedding {
+    struct cpu_tensor rows, dy; /* canonical */
+    struct cpu_call to_rows, diff;
+    uint8_t *number; /* [n][cells] of the last forward */
+    int64_t cells, units;
+};
+
+static enum status plan_forward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cpu_op *op = &pass->ops[i];
+    dnnl_memory_desc_t in, out;
+    void *number;
+    TRY(cpu_block_create(pass, sizeof(struct embedding), &op->state));
+    struct embedding *c = op->state;
+    c->cells = shape_elems(&op->layer->in);
+    c->units = op->layer->out.dim[0];
+    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &in));
+    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &out));
+    TRY(cpu_tensor_match(pass, op, &op->x, &in, &c->rows, &c->to_rows));
+    TRY(cpu_tensor_create(pass, op, &out, NULL, &op->y));
+    TRY(cpu_block_create(pass, (size_t)(pass->n * c->cells), &number));
+    c->number = number;
+done:
+    return st;
+}
+
+static enum status plan_backward(struct cpu_pass *pass, int i)
+{
+    struct cpu_op *op = &pass->ops[i];
+    struct embedding *c = op->state;
+    return cpu_tensor_match(pass, op, &op->dy, &op->y.md, &c->dy, &c->diff);
+}
+
+static enum status forward(struct cpu_pass *pass, int i, int train)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    const struct embedding *c = op->state;
+    const float *table = pass->plan->cfg.params[op->layer->param[0]];
+    int threads = cpu_loop_threads(pass);
+    TRY(cpu_call_run(pass, op, &c->to_rows));
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int s = 0; s < pass->n; s++) {
+        uint8_t *number = c->number + s * c->cells;
+        float *y = op->y.data + s * c->units * c->cells;
+        for (int64_t k = 0; k < c->cells; k++) /* the image is a byte divided by 255 */
+            number[k] = (uint8_t)(c->rows.data[s * c->cells + k] * 255.0f + 0.5f);
+        for (int64_t u = 0; u < c->units; u++)
+            for (int64_t k = 0; k < c->cells; k++)
+                y[u * c->cells + k] = table[number[k] * c->units + u];
+    }
+done:
+    return st;
+}
+
+/* One thread has all of a unit, so that its sums keep the order of samples and cells. */
+static enum status backward(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    const struct embedding *c = op->state;
+    float *grad = pass->plan->cfg.grads[op->layer->param[0]];
+    int threads = cpu_loop_threads(pass);
+    TRY(cpu_call_run(pass, op, &c->diff));
+    memset(grad, 0, (size_t)(op->layer->vocabulary * c->units) * sizeof *grad);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int64_t u = 0; u < c->units; u++)
+        for (int s = 0; s < pass->n; s++) {
+            const uint8_t *number = c->number + s * c->cells;
+            const float *dy = c->dy.data + (s * c->units + u) * c->cells;
+            for (int64_t k = 0; k < c->cells; k++)
+                grad[number[k] * c->units + u] += dy[k];
+        }
+done:
+    return st;
+}
+
+const struct cpu_kind cpu_embedding = {plan_forward, plan_backward, NULL, forward, backward};

@@ -1,0 +1,24 @@
+/* kernels/cpu/kinds.h - the kinds of layers, and what their loops share.
+ * Owns: nothing. Threads: as the plan's. Errors: none. */
+#ifndef KERNELS_CPU_KINDS_H
+#define KERNELS_CPU_KINDS_H
+#include "kernels/cpu/cpu.h"
+
+extern const struct cpu_kind cpu_conv, cpu_pool, cpu_dense, cpu_relu, cpu_dropout, cpu_batch_norm,
+    cpu_flatten, cpu_softmax_xent, cpu_sigmoid_xent, cpu_squared, cpu_add, cpu_concat,
+    cpu_layer_norm, cpu_embedding;
+
+/* Threads for our own loops: one under ThreadSanitizer, which cannot see OpenMP's barriers. */
+static inline int cpu_loop_threads(const struct cpu_pass *pass)
+{
+#if defined(CPU_THREAD_SANITIZED)
+    return 1;
+#else
+    return pass->plan->cfg.n_threads;
+#endif
+}
+
+/* loss.c: mean loss and hits of the last forward. */
+void cpu_loss_result(const struct cpu_pass *pass, float *loss, int *n_correct);
+
+#endif

@@ -1,0 +1,62 @@
+/* kernels/cuda/embedding.cu - rows of a table by numbers. The gradient: one thread a value of the
+ * table, which looks at all cells in their order, so that no sum depends on the threads' order. */
+#include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/rows.h"
+
+enum { THREADS = 128 };
+
+static __device__ inline int64_t number_of(float x, int64_t vocabulary)
+{
+    int64_t number = (int64_t)(x * 255.0f + 0.5f);
+    return number < vocabulary ? number : vocabulary - 1;
+}
+
+static __global__ void embed(struct cuda_embedding e, const float *table, float *y)
+{
+    int64_t sample = e.units * e.cells;
+    for (int64_t k = grid_first(); k < e.n * sample; k += grid_stride()) {
+        int64_t s = quotient(k, sample), in = k - s * sample;
+        int64_t unit = quotient(in, e.cells), cell = in - unit * e.cells;
+        y[k] = table[number_of(e.x[s * e.cells + cell], e.vocabulary) * e.units + unit];
+    }
+}
+
+/* Neighbouring threads have neighbouring numbers of one unit, and read the same gradient. */
+static __global__ void embed_backward(struct cuda_embedding e, const float *dy, float *grad)
+{
+    for (int64_t k = grid_first(); k < e.vocabulary * e.units; k += grid_stride()) {
+        int64_t unit = quotient(k, e.vocabulary), number = k - unit * e.vocabulary;
+        float sum = 0.0f;
+        for (int64_t s = 0; s < e.n; s++) {
+            const float *x = e.x + s * e.cells, *d = dy + (s * e.units + unit) * e.cells;
+            for (int64_t cell = 0; cell < e.cells; cell++)
+                if (number_of(x[cell], e.vocabulary) == number)
+                    sum += d[cell];
+        }
+        grad[number * e.units + unit] = sum;
+    }
+}
+
+static int is_sound(const struct cuda_embedding *e)
+{
+    return e->x != nullptr && e->n > 0 && e->cells > 0 && e->units > 0 && e->vocabulary > 0 &&
+           e->vocabulary <= 256;
+}
+
+int cuda_embedding_forward(struct CUstream_st *stream, const struct cuda_embedding *e,
+                           const float *table, float *y)
+{
+    if (!is_sound(e) || table == nullptr || y == nullptr)
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(embed, cuda_blocks(e->n * e->units * e->cells, THREADS), THREADS, stream, *e,
+                  table, y);
+}
+
+int cuda_embedding_backward(struct CUstream_st *stream, const struct cuda_embedding *e,
+                            const float *dy, float *grad)
+{
+    if (!is_sound(e) || dy == nullptr || grad == nullptr)
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(embed_backward, cuda_blocks(e->vocabulary * e->units, THREADS), THREADS, stream,
+                  *e, dy, grad);
+}

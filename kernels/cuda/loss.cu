@@ -1,0 +1,93 @@
+/* kernels/cuda/loss.cu - losses of one-hot labels, class by class: sigmoids with cross-entropy, and
+ * squared errors, each with hit and gradient in one pass. One block of one warp per sample; sums in
+ * doubles and a fixed order; ties go to the lowest class, as on the CPU. */
+#include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/rows.h"
+
+enum { THREADS = 32 };
+
+struct one {
+    float y, slope; /* slope: of the class's part of the loss, by x */
+    double part;    /* of the loss */
+};
+
+static __device__ inline struct one sigmoid_of(float x, float aim)
+{
+    float small = expf(-fabsf(x)); /* never overflows */
+    float y = (x < 0.0f ? small : 1.0f) / (1.0f + small);
+    double part = (double)(x > 0.0f ? x : 0.0f) + (double)log1pf(small) - (double)x * (double)aim;
+    struct one out = {y, y - aim, part};
+    return out;
+}
+
+static __device__ inline struct one squared_of(float x, float aim)
+{
+    double off = (double)x - (double)aim;
+    struct one out = {x, 2.0f * (x - aim), off * off};
+    return out;
+}
+
+static __device__ inline void loss_of_sample(const struct cuda_softmax &s, int squared)
+{
+    __shared__ int64_t best[THREADS];
+    __shared__ double part[THREADS];
+    int me = (int)threadIdx.x;
+    const float *x = s.x + blockIdx.x * s.classes;
+    int64_t label = s.labels != nullptr ? s.labels[blockIdx.x] : -1;
+    int64_t mine = me < s.classes ? me : 0;
+    float share = 1.0f / ((float)s.n * (float)s.classes);
+    double sum = 0.0;
+    for (int64_t k = me; k < s.classes; k += THREADS) {
+        float aim = k == label ? 1.0f : 0.0f;
+        struct one o = squared ? squared_of(x[k], aim) : sigmoid_of(x[k], aim);
+        mine = x[k] > x[mine] ? k : mine;
+        sum += o.part;
+        s.y[blockIdx.x * s.classes + k] = o.y;
+        if (s.dx != nullptr && label >= 0)
+            s.dx[blockIdx.x * s.classes + k] = o.slope * share;
+    }
+    best[me] = mine;
+    part[me] = sum;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (me < half) {
+            int64_t a = best[me], b = best[me + half];
+            best[me] = x[b] > x[a] || (x[b] == x[a] && b < a) ? b : a;
+            part[me] += part[me + half];
+        }
+    }
+    if (me == 0 && label >= 0) {
+        s.loss[blockIdx.x] = part[0] / (double)s.classes;
+        s.hit[blockIdx.x] = best[0] == label;
+    }
+}
+
+static __global__ void sigmoid_xent(struct cuda_softmax s)
+{
+    loss_of_sample(s, 0);
+}
+
+static __global__ void squared_error(struct cuda_softmax s)
+{
+    loss_of_sample(s, 1);
+}
+
+static int is_sound(const struct cuda_softmax *s)
+{
+    return s->x != nullptr && s->y != nullptr && s->n > 0 && s->n <= INT32_MAX && s->classes > 0 &&
+           (s->labels == nullptr || (s->loss != nullptr && s->hit != nullptr));
+}
+
+int cuda_sigmoid_run(struct CUstream_st *stream, const struct cuda_softmax *s)
+{
+    if (!is_sound(s))
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(sigmoid_xent, (unsigned)s->n, THREADS, stream, *s);
+}
+
+int cuda_squared_run(struct CUstream_st *stream, const struct cuda_softmax *s)
+{
+    if (!is_sound(s))
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(squared_error, (unsigned)s->n, THREADS, stream, *s);
+}
