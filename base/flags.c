@@ -231,6 +231,11 @@ static enum status keep_unused(const struct flag *f, char *value)
     return ST_OK;
 }
 
+static char last_char(const char *text)
+{
+    return *text ? text[strlen(text) - 1] : 0;
+}
+
 /* Spells one argument canonically as --name or --name=value; NULL: it is another program's. *i
  * moves past a separate value. */
 static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
@@ -240,6 +245,10 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
     if (arg[0] != '-' || arg[1] != '-' || !arg[2]) {
         if (arg[0] == '-' && arg[1] && arg[1] != '-')
             LOG_E("unknown flag %.100s; flags begin with two dashes", arg);
+        else if (*i > 1 && (arg[0] == ',' || last_char(argv[*i - 1]) == ','))
+            LOG_E("'%.100s' is no flag; a list is one word: leave out the space at its comma, or "
+                  "put the list in quotes",
+                  arg);
         else
             LOG_E("'%.100s' is no flag; values follow their flag, as in --name=value", arg);
         return ST_INVALID;

@@ -58,7 +58,10 @@ enum status hosts_parse(const char *text, const char *flag, struct hosts *out)
         p += strspn(p, " \t");
         if (strncmp(p, "grpc://", 7) == 0) /* as TensorFlow's targets are written */
             p += 7;
-        char *addr = strndup(p, (size_t)(end - p));
+        size_t n = (size_t)(end - p);
+        while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
+            n--;
+        char *addr = strndup(p, n);
         char **grown = realloc(h.addr, (size_t)(h.n + 1) * sizeof *grown);
         if (grown)
             h.addr = grown;

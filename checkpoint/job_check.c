@@ -1,8 +1,16 @@
 /* checkpoint/job_check.c - see job_check.h. */
 #include "checkpoint/job_check.h"
+#include "base/float_text.h"
 #include "base/log.h"
 #include <inttypes.h>
 #include <stdio.h>
+
+/* How a difference is said: both programs log the sentence, so neither is "here". */
+#define HAVE "the servers have %" PRId64 ", the worker has %" PRId64
+#define HAVE_TEXTS "the servers have %s, the worker has %s"
+#define TO_JOIN                                                                                    \
+    "; one worker more in a job that runs is started with --join, without --worker_hosts and "     \
+    "--task_index"
 
 enum status ps_match_first(const struct net_join *join, int n_workers, char *why, size_t why_bytes)
 {
@@ -12,7 +20,8 @@ enum status ps_match_first(const struct net_join *join, int n_workers, char *why
     else if (n < 1 || n > JOB_MAX_WORKERS)
         snprintf(why, why_bytes, "a job of %d workers; 1 to %d can be", n, JOB_MAX_WORKERS);
     else if (n_workers > 0 && n != n_workers)
-        snprintf(why, why_bytes, "--worker_hosts: %d workers here, %d there", n_workers, n);
+        snprintf(why, why_bytes, "--worker_hosts: " HAVE "%s", INT64_C(0) + n_workers,
+                 INT64_C(0) + n, n > n_workers ? TO_JOIN : "");
     else if (join->member < 0 || join->member >= n)
         snprintf(why, why_bytes, "--task_index: %d is not below the %d workers", join->member, n);
     else if (join->job.train_steps < 1)
@@ -30,7 +39,8 @@ static int floats_differ(const char *name, float here, float there, char *why, s
 {
     if (here == there)
         return 0;
-    snprintf(why, n, "--%s: %.9g here, %.9g there", name, (double)here, (double)there);
+    char a[FLOAT_TEXT_BYTES], b[FLOAT_TEXT_BYTES];
+    snprintf(why, n, "--%s: " HAVE_TEXTS, name, float_text(here, a), float_text(there, b));
     return 1;
 }
 
@@ -38,7 +48,7 @@ static int numbers_differ(const char *name, int64_t here, int64_t there, char *w
 {
     if (here == there)
         return 0;
-    snprintf(why, n, "--%s: %" PRId64 " here, %" PRId64 " there", name, here, there);
+    snprintf(why, n, "--%s: " HAVE, name, here, there);
     return 1;
 }
 
@@ -52,7 +62,7 @@ static int names_differ(const char *name, const char *here, const char *there, i
                         char *why, size_t n)
 {
     if (differ)
-        snprintf(why, n, "--%s: %s here, %s there", name, here, there);
+        snprintf(why, n, "--%s: " HAVE_TEXTS, name, here, there);
     return differ;
 }
 
@@ -101,7 +111,8 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         said_differ("batch_size", job->batch, other->batch, what, sizeof what) ||
         said_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
-        snprintf(why, why_bytes, "another job: %s", what);
+        int more = job->n_workers > 0 && other->n_workers > job->n_workers;
+        snprintf(why, why_bytes, "another job: %s%s", what, more ? TO_JOIN : "");
         return ST_MISMATCH;
     }
     return ST_OK;

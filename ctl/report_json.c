@@ -1,4 +1,5 @@
 /* ctl/report_json.c - see report.h: the JSON documents. */
+#include "base/float_text.h"
 #include "base/log.h"
 #include "ctl/names.h"
 #include "ctl/report.h"
@@ -90,7 +91,7 @@ static json_t *job_json(const struct net_status *s)
                      "train_steps", (json_int_t)j->train_steps, "batch_size", j->batch, "seed",
                      (json_int_t)j->seed, "aggregate", job_aggregate(j), "staleness",
                      (json_int_t)j->staleness, "optimizer", "name", optim_name(j->optim.kind),
-                     "learning_rate", (double)j->optim.learning_rate, "push_dtype",
+                     "learning_rate", float_typed(j->optim.learning_rate), "push_dtype",
                      dtype_name(j->push_dtype), "version_dtype", dtype_name(j->version_dtype),
                      "parameters", s->chunks->n_params, "elements", (json_int_t)s->chunks->n_elems,
                      "chunks", s->chunks->n_chunks);

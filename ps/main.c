@@ -3,6 +3,7 @@
  * after SIGTERM (with a checkpoint, if they are kept), 130 after Ctrl-C. */
 #include "base/flags_tensorflow.h"
 #include "base/hosts.h"
+#include "base/job_name.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/trace.h"
@@ -10,6 +11,7 @@
 #include "net/exchange/status_client.h"
 #include "net/rpc/environment.h"
 #include "ps/admin.h"
+#include "ps/bind.h"
 #include "ps/node.h"
 #include "ps/summary.h"
 #include <errno.h>
@@ -34,7 +36,7 @@ static int64_t opt_max_model_bytes = (int64_t)8 << 30, opt_straggler_ms = 10;
 static int opt_shared_memory = 0; /* of the choices: auto */
 static const char *opt_checkpoint_dir, *opt_restore;
 static int64_t opt_save_steps = 0, opt_save_secs = -1, opt_keep = 5;
-static const char *opt_address = "";
+static const char *opt_address = "", *opt_bind = "";
 static int64_t opt_worker_timeout = 60, opt_min_workers = 0, opt_leave = -1;
 static int64_t opt_max_workers = JOB_MAX_WORKERS;
 static int opt_join = 0, opt_drain = 0, opt_fault_keep_chunks = 0;
@@ -48,6 +50,10 @@ static const struct flag flags[] = {
     {"job_name", FLAG_STRING, &opt_job_name, 0, 0, "ps", NULL, "This program's job", NULL},
     {"task_index", FLAG_INT, &opt_task_index, 0, HOSTS_MAX - 1, NULL, NULL,
      "Place of this server in --ps_hosts", NULL},
+    {"bind", FLAG_STRING, &opt_bind, 0, 0, "HOST[:PORT]", NULL,
+     "Listen here, where others reach this server at its own address only through NAT or a "
+     "container's published port: --bind=0.0.0.0 is all of IPv4; left out, at that address",
+     NULL},
     {"serve", FLAG_BOOL, &opt_serve, 0, 0, NULL, NULL,
      "Stay up when the job is done: give out its parameters, take the next job", "Server:"},
     {"inter_op_threads", FLAG_INT, &opt_threads, 0, 256, NULL, NULL,
@@ -123,6 +129,7 @@ struct cluster {
     struct hosts ps, workers;
     int self;            /* place in ps; -1: it joins */
     const char *address; /* of this server */
+    char bind[BIND_BYTES];
 };
 
 /* What main waits for, and what the callbacks reach. */
@@ -180,18 +187,13 @@ static enum status check_place(struct cluster *c)
     }
     c->self = opt_join ? -1 : (int)opt_task_index;
     c->address = opt_join ? opt_address : c->ps.addr[own ? opt_task_index : 0];
-    return ST_OK;
+    return ps_bind_address(opt_bind, c->address, c->bind);
 }
 
 static enum status read_cluster(struct cluster *c)
 {
     enum status st = ST_OK;
-    if (strcmp(opt_job_name, "ps") != 0) {
-        LOG_E("--job_name: '%.100s' is not this program's job, which is ps; workers are started "
-              "with the program worker",
-              opt_job_name);
-        return ST_INVALID;
-    }
+    TRY(job_name_check_ps(opt_job_name));
     TRY(hosts_parse(opt_ps_hosts, "ps_hosts", &c->ps));
     TRY(hosts_parse(opt_worker_hosts, "worker_hosts", &c->workers));
     TRY(hosts_check_tf_config(&c->ps));
@@ -425,15 +427,17 @@ static int n_threads(void)
 }
 
 static int run_server(struct app *app, struct ps_service *service, struct net_server *server,
-                      const char *addr)
+                      const struct cluster *c)
 {
+    const char *addr = c->bind;
     if (!hosts_is_loopback(addr))
         LOG_W("%s is not a loopback address: traffic is neither encrypted nor authenticated; let "
               "only a trusted network or IPSec reach it",
               addr);
     LOG_I("vector loops: %s", vector_description());
-    LOG_I("listening on %s", addr);
-    tell_ready(addr);
+    LOG_I("listening on %s%s%s", addr, *opt_bind ? "; others reach it at " : "",
+          *opt_bind ? c->address : "");
+    tell_ready(c->address);
     int sig = wait_for_end(app);
     if (sig)
         LOG_W("%s: stopping%s", strsignal(sig),
@@ -484,7 +488,7 @@ static int serve(struct cluster *c, struct app *app)
         .ctx = app,
     };
     TRY(ps_service_create(&cfg, &service));
-    const struct net_server_config net = {.addr = c->address,
+    const struct net_server_config net = {.addr = c->bind,
                                           .n_threads = n_threads(),
                                           .handler = ps_service_handler(service),
                                           .pause = {wait_for_signal, app}};
@@ -501,7 +505,7 @@ static int serve(struct cluster *c, struct app *app)
     const struct net_server_people people = ps_status_people(status);
     net_server_start(server, &people);
     TRY(node_serve(app->node));
-    exit_code = run_server(app, service, server, c->address);
+    exit_code = run_server(app, service, server, c);
 done:
     node_destroy(app->node);
     net_server_destroy(server);

@@ -171,7 +171,11 @@ static void test_unknown(void **state)
     assert_int_equal(PARSE("-x"), ST_INVALID);
     says("unknown flag -x");
     assert_int_equal(PARSE("stray"), ST_INVALID);
-    says("'stray' is no flag");
+    says("'stray' is no flag; values follow");
+    assert_int_equal(PARSE("--ps_hosts=a:1,", "b:2"), ST_INVALID);
+    says("'b:2' is no flag; a list is one word");
+    assert_int_equal(PARSE("--ps_hosts=a:1", ",b:2"), ST_INVALID);
+    says("',b:2' is no flag; a list is one word");
     assert_int_equal(PARSE("--", "stray"), ST_INVALID);
     assert_int_equal(PARSE("--sync_replicas", "false"), ST_INVALID);
     says("'false' is no flag");

@@ -2,6 +2,7 @@
  * what they, and errno, make of an exit. */
 #include "base/buf.h"
 #include "base/digest.h"
+#include "base/float_text.h"
 #include "base/hosts.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -32,6 +33,23 @@ static void bad_hosts(const char *text)
     assert_int_equal(hosts_parse(text, "ps_hosts", &h), ST_INVALID);
 }
 
+static void test_float_text(void **state)
+{
+    static const struct {
+        float value;
+        const char *text;
+    } cases[] = {{0.01f, "0.01"},        {0.999f, "0.999"},
+                 {1e-8f, "1e-08"},       {0, "0"},
+                 {-2.5f, "-2.5"},        {1.0f / 3, "0.33333334"},
+                 {16777216, "16777216"}, {3.4028235e38f, "3.4028235e+38"}};
+    char out[FLOAT_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_string_equal(float_text(cases[i].value, out), cases[i].text);
+        assert_true((float)float_typed(cases[i].value) == cases[i].value);
+    }
+    assert_true(float_typed(0.01f) == 0.01);
+}
+
 static void test_hosts(void **state)
 {
     good_hosts("", 0);
@@ -39,6 +57,7 @@ static void test_hosts(void **state)
     good_hosts("a:1", 1);
     good_hosts("192.168.1.6:2221,worker-1.example.org:65535,[::1]:2223", 3);
     good_hosts("a:1,a:2", 2);
+    good_hosts(" a:1 , b:2\t,c:3 ", 3);
     struct hosts h;
     assert_int_equal(hosts_parse("grpc://a:1, grpc://b:2,\tc:3", "ps_hosts", &h), ST_OK);
     assert_int_equal(h.n, 3);
@@ -238,13 +257,10 @@ static void test_errno(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_digest),
-        cmocka_unit_test(test_buf),
-        cmocka_unit_test(test_rng),
-        cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_diverted),
-        cmocka_unit_test(test_shape_and_status),
+        cmocka_unit_test(test_hosts),        cmocka_unit_test(test_float_text),
+        cmocka_unit_test(test_digest),       cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_rng),          cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_diverted), cmocka_unit_test(test_shape_and_status),
         cmocka_unit_test(test_errno),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -301,16 +301,18 @@ static void test_compare(void **state)
     struct net_param p[N_DEEP];
     memcpy(p, deep, sizeof p);
     compare(p, N_DEEP, 1 << 20, "");
-    compare(p, N_DEEP, 1 << 19, "chunk_bytes: 1048576 here, 524288 there");
-    compare(p, N_DEEP - 1, 1 << 20, "parameter 7 'fc2/biases': only here");
+    compare(p, N_DEEP, 1 << 19, "chunk_bytes: 1048576 on the servers, 524288 on the worker");
+    compare(p, N_DEEP - 1, 1 << 20, "parameter 7 'fc2/biases': only on the servers");
     p[2].shape.dim[2] = p[2].shape.dim[3] = 3;
     p[5].shape.dim[0] = 7; /* not the first that differs */
     compare(p, N_DEEP, 1 << 20,
-            "parameter 2 'conv2/weights': shape 64x32x5x5 here, 64x32x3x3 there");
+            "parameter 2 'conv2/weights': shape 64x32x5x5 on the servers, 64x32x3x3 on the worker");
     p[1].name = "b";
-    compare(p, N_DEEP, 1 << 20, "parameter 1: named 'conv1/biases' here, 'b' there");
+    compare(p, N_DEEP, 1 << 20,
+            "parameter 1: named 'conv1/biases' on the servers, 'b' on the worker");
     p[0].rule = PARAM_AVERAGE;
-    compare(p, N_DEEP, 1 << 20, "parameter 0 'conv1/weights': rule trained here, average there");
+    compare(p, N_DEEP, 1 << 20,
+            "parameter 0 'conv1/weights': rule trained on the servers, average on the worker");
 }
 
 static void refuse(struct net_param p, int64_t chunk_bytes)

@@ -46,37 +46,43 @@ static void test_job(void **state)
     struct net_join j = join_of();
     assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
     j.job.seed = 2;
-    differs(&j, "another job: --seed: 1 here, 2 there");
+    differs(&j, "another job: --seed: the servers have 1, the worker has 2");
     job.batch = 64;
-    differs(&j, "another job: --seed: 1 here, 2 there"); /* it does not say how many samples */
+    differs(&j, "another job: --seed: the servers have 1, the worker has 2"); /* it does not say how
+                                                                                 many samples */
     j.job.batch = 100;
-    differs(&j, "another job: --batch_size: 64 here, 100 there");
+    differs(&j, "another job: --batch_size: the servers have 64, the worker has 100");
     j.job.train_steps = 200;
-    differs(&j, "another job: --batch_size: 64 here, 100 there");
+    differs(&j, "another job: --batch_size: the servers have 64, the worker has 100");
     j.job.batch = 64;
-    differs(&j, "another job: --train_steps: 100 here, 200 there");
+    differs(&j, "another job: --train_steps: the servers have 100, the worker has 200");
     j.job.optim.beta2 = 0.5f;
-    differs(&j, "another job: --beta2: 0.999000013 here, 0.5 there");
+    differs(&j, "another job: --beta2: the servers have 0.999, the worker has 0.5");
     j.job.optim.learning_rate = 0.5f;
-    differs(&j, "another job: --learning_rate: 0.00100000005 here, 0.5 there");
+    differs(&j, "another job: --learning_rate: the servers have 0.001, the worker has 0.5");
     j.job.optim.kind = OPTIM_SGD;
-    differs(&j, "another job: --optimizer: adam here, sgd there");
+    differs(&j, "another job: --optimizer: the servers have adam, the worker has sgd");
     j.job.version_dtype = DTYPE_F16;
-    differs(&j, "another job: --wire_dtype (of versions): fp32 here, fp16 there");
+    differs(&j,
+            "another job: --wire_dtype (of versions): the servers have fp32, the worker has fp16");
     j.job.push_dtype = DTYPE_BF16;
-    differs(&j, "another job: --wire_dtype: fp32 here, bf16 there");
+    differs(&j, "another job: --wire_dtype: the servers have fp32, the worker has bf16");
     j.job.delay_compensation = 0.5f;
-    differs(&j, "another job: --delay_compensation: 0 here, 0.5 there");
+    differs(&j, "another job: --delay_compensation: the servers have 0, the worker has 0.5");
     j.job.staleness = 3;
-    differs(&j, "another job: --staleness: 0 here, 3 there");
+    differs(&j, "another job: --staleness: the servers have 0, the worker has 3");
     j.job.aggregate = 2; /* all of them, which 0 says too */
-    differs(&j, "another job: --staleness: 0 here, 3 there");
+    differs(&j, "another job: --staleness: the servers have 0, the worker has 3");
     j.job.aggregate = 1;
-    differs(&j, "another job: --replicas_to_aggregate: 2 here, 1 there");
+    differs(&j, "another job: --replicas_to_aggregate: the servers have 2, the worker has 1");
     j.job.sync_mode = JOB_ASYNC;
-    differs(&j, "another job: --sync_mode: sync here, async there");
+    differs(&j, "another job: --sync_mode: the servers have sync, the worker has async");
     j.job.n_workers = 3;
-    differs(&j, "another job: --worker_hosts: 2 here, 3 there");
+    differs(&j, "another job: --worker_hosts: the servers have 2, the worker has 3; one worker "
+                "more in a job that runs is "
+                "started with --join, without --worker_hosts and --task_index");
+    j.job.n_workers = 1;
+    differs(&j, "another job: --worker_hosts: the servers have 2, the worker has 1");
 }
 
 /* A worker that joins a running job knows neither how many there are nor for how many steps. */
@@ -89,7 +95,7 @@ static void test_unsaid(void **state)
     j.job.train_steps = 0;
     assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
     j.job.aggregate = 1; /* but it does say this */
-    differs(&j, "another job: --replicas_to_aggregate: 2 here, 1 there");
+    differs(&j, "another job: --replicas_to_aggregate: the servers have 2, the worker has 1");
 }
 
 static void test_model(void **state)
@@ -100,7 +106,8 @@ static void test_model(void **state)
     other[1].shape.dim[0] = 33;
     assert_int_equal(chunks_create(other, 2, 1 << 20, &c), ST_OK);
     j.chunks = c;
-    differs(&j, "another model: parameter 1 'conv1/biases': shape 32 here, 33 there");
+    differs(&j,
+            "another model: parameter 1 'conv1/biases': shape 32 on the servers, 33 on the worker");
     chunks_destroy(c);
 }
 
@@ -118,7 +125,8 @@ static void test_first(void **state)
     struct net_join j = join_of();
     assert_int_equal(ps_match_first(&j, 2, why, sizeof why), ST_OK);
     assert_int_equal(ps_match_first(&j, 0, why, sizeof why), ST_OK);
-    refused(j, 3, "--worker_hosts: 3 workers here, 2 there");
+    refused(j, 3, "--worker_hosts: the servers have 3, the worker has 2");
+    refused(j, 1, "the servers have 1, the worker has 2; one worker more in a job that runs");
     j.member = 2;
     refused(j, 2, "--task_index: 2 is not below the 2 workers");
     j.member = -1;

@@ -232,7 +232,8 @@ static void test_settler_never_comes(void **state)
 static void test_other_flags(void **state)
 {
     static const char expect[] =
-        "another job: --learning_rate: 0.5 here, 0.25 there; worker 0 from ipv4:10.0.0.7:5000 "
+        "another job: --learning_rate: the servers have 0.5, the worker has 0.25; worker 0 from "
+        "ipv4:10.0.0.7:5000 "
         "settled this job: give both the same flags and start the wrong one again, with the "
         "servers if it is that one";
     struct rig r;

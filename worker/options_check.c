@@ -1,4 +1,5 @@
 /* worker/options_check.c - what was typed, flag by flag and together: see options_impl.h. */
+#include "base/job_name.h"
 #include "worker/options_impl.h"
 #include <string.h>
 
@@ -29,12 +30,10 @@ enum status options_check_cluster(struct options *o)
         LOG_E("--address: '%.300s' is no name of a host", options_raw.address);
         return ST_INVALID;
     }
-    if (options_raw.job_name && strcmp(options_raw.job_name, "worker") != 0) {
-        LOG_E("--job_name: this program is 'worker', not '%s'; start build/bin/%s for that role or "
-              "leave --job_name out",
-              options_raw.job_name, strcmp(options_raw.job_name, "ps") == 0 ? "ps" : "worker");
+    long long task_index = options_raw.task_index;
+    if (job_name_check_worker(options_raw.job_name, &task_index) != ST_OK)
         return ST_INVALID;
-    }
+    options_raw.task_index = task_index;
     if (o->join)
         return check_joining(o);
     o->n_workers = o->worker_hosts.n > 0 ? o->worker_hosts.n : 1;

@@ -59,7 +59,7 @@ static const struct flag table[] = {
         "servers of the job; left out, the worker trains alone", "Cluster:"),
     STR("worker_hosts", worker_hosts, "HOST:PORT,...",
         "workers of the job; their number and order count, workers do not listen", NULL),
-    STR("job_name", job_name, "NAME", "may be left out; anything but 'worker' is an error", NULL),
+    STR("job_name", job_name, "NAME", "worker, or chief, which is worker 0; may be left out", NULL),
     INT("task_index", task_index, 0, JOB_MAX_WORKERS - 1,
         "which entry of --worker_hosts this process is; needed with more than one"),
     {"join", FLAG_BOOL, &options_raw.join, 0, 0, NULL, NULL,

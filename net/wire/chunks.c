@@ -217,39 +217,41 @@ static int param_differs(const struct net_param *a, const struct net_param *b, i
     static const char *const rules[] = {"trained", "average"};
     char sa[160], sb[160];
     if (strcmp(a->name, b->name) != 0) {
-        snprintf(why, n, "parameter %d: named '%s' here, '%s' there", i, a->name, b->name);
+        snprintf(why, n, "parameter %d: named '%s' on the servers, '%s' on the worker", i, a->name,
+                 b->name);
     } else if (!shape_equal(&a->shape, &b->shape)) {
         shape_text(&a->shape, sa, sizeof sa);
         shape_text(&b->shape, sb, sizeof sb);
-        snprintf(why, n, "parameter %d '%s': shape %s here, %s there", i, a->name, sa, sb);
+        snprintf(why, n, "parameter %d '%s': shape %s on the servers, %s on the worker", i, a->name,
+                 sa, sb);
     } else if (a->rule != b->rule) {
-        snprintf(why, n, "parameter %d '%s': rule %s here, %s there", i, a->name, rules[a->rule],
-                 rules[b->rule]);
+        snprintf(why, n, "parameter %d '%s': rule %s on the servers, %s on the worker", i, a->name,
+                 rules[a->rule], rules[b->rule]);
     } else if (a->rule == PARAM_AVERAGE && a->keep != b->keep) {
-        snprintf(why, n, "parameter %d '%s': keep %g here, %g there", i, a->name, (double)a->keep,
-                 (double)b->keep);
+        snprintf(why, n, "parameter %d '%s': keep %g on the servers, %g on the worker", i, a->name,
+                 (double)a->keep, (double)b->keep);
     } else {
         return 0;
     }
     return 1;
 }
 
-enum status chunks_compare(const struct chunks *here, const struct chunks *there, char *why,
+enum status chunks_compare(const struct chunks *servers, const struct chunks *worker, char *why,
                            size_t why_bytes)
 {
-    int common = here->n_params < there->n_params ? here->n_params : there->n_params;
+    int common = servers->n_params < worker->n_params ? servers->n_params : worker->n_params;
     for (int i = 0; i < common; i++)
-        if (param_differs(&here->params[i], &there->params[i], i, why, why_bytes))
+        if (param_differs(&servers->params[i], &worker->params[i], i, why, why_bytes))
             return ST_MISMATCH;
-    if (here->n_params != there->n_params) {
-        const struct chunks *longer = here->n_params > common ? here : there;
+    if (servers->n_params != worker->n_params) {
+        const struct chunks *longer = servers->n_params > common ? servers : worker;
         snprintf(why, why_bytes, "parameter %d '%s': only %s", common, longer->params[common].name,
-                 longer == here ? "here" : "there");
+                 longer == servers ? "on the servers" : "on the worker");
         return ST_MISMATCH;
     }
-    if (here->chunk_bytes != there->chunk_bytes) {
-        snprintf(why, why_bytes, "chunk_bytes: %lld here, %lld there", (long long)here->chunk_bytes,
-                 (long long)there->chunk_bytes);
+    if (servers->chunk_bytes != worker->chunk_bytes) {
+        snprintf(why, why_bytes, "chunk_bytes: %lld on the servers, %lld on the worker",
+                 (long long)servers->chunk_bytes, (long long)worker->chunk_bytes);
         return ST_MISMATCH;
     }
     return ST_OK;

@@ -74,8 +74,8 @@ enum status chunks_reshard(const struct chunks *c, int n_old, const int *old_map
                            int n_new, int *server);
 
 /* Compares two tables. ST_OK, or ST_MISMATCH with a sentence that names the first parameter that
- * differs, and how: "parameter 2 'conv2/weights': shape 64x32x5x5 here, 64x32x3x3 there". */
-enum status chunks_compare(const struct chunks *here, const struct chunks *there, char *why,
+ * differs, and how: "parameter 1 'b': shape 64 on the servers, 32 on the worker". */
+enum status chunks_compare(const struct chunks *servers, const struct chunks *worker, char *why,
                            size_t why_bytes);
 
 #endif

@@ -19,7 +19,8 @@ class Admission(harness.Test):
         stray.wait_line("worker 0 settles the job, and has not come yet")
         job.start_worker(0)
         stray.wait(60, 1)
-        text = "another job: --seed: 3 here, 4 there; worker 0 from .* settled this job: give both"
+        text = ("another job: --seed: the servers have 3, the worker has 4; worker 0 from .* "
+                "settled this job: give both")
         stray.wait_line("refused this worker: " + text)
         job.ps[0].wait_line("worker 1 from .* refused: " + text)
         job.start_worker(1)
@@ -58,6 +59,21 @@ class Admission(harness.Test):
             *job.flags])
         more.wait(60, 1)
         more.wait_line("the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
+        for process in (*job.workers, *job.ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_a_longer_list_of_workers(self):
+        """As TensorFlow's users add a worker: with a list that is longer by one."""
+        job = self.job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
+                              "--fault_push_delay_ms=2"])
+        job.start()
+        job.workers[1].wait_line("training step")
+        more = self.start("worker 2", [
+            os.path.join(harness.BIN, "worker"), job.hosts()[0], job.hosts()[1] + ",localhost:2226",
+            "--task_index=2", *job.flags])
+        more.wait(60, 1)
+        more.wait_line("--worker_hosts: the servers have 2, the worker has 3; one worker more in a "
+                       "job that runs is started with --join, without --worker_hosts")
         for process in (*job.workers, *job.ps):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 

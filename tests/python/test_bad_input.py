@@ -263,7 +263,12 @@ class Flags(BadInput):
                    "ps")
         self.check(self.ps(*hosts, "--task_index=0", "--job_name=worker"), USAGE, "--job_name",
                    "worker")
-        self.both([*hosts, "--task_index=0", "--job_name=chief"], "--job_name", "chief")
+        self.check(self.ps(*hosts, "--task_index=0", "--job_name=chief"), USAGE, "--job_name",
+                   "chief", "program worker")
+        self.check(self.worker(*hosts, "--task_index=1", "--job_name=chief"), USAGE, "--job_name",
+                   "chief is worker 0")
+        self.both([*hosts, "--task_index=0", "--job_name=evaluator"], "--job_name", "--eval_every")
+        self.both([*hosts, "--task_index=0", "--job_name=boss"], "--job_name", "'boss' is none of")
 
     def test_port_in_use(self):
         hosts = self.hosts()

@@ -2,10 +2,12 @@
 """A server whose port is still in use: it tries again for a while, and a signal ends that. One that
 does not get it has disturbed nobody."""
 # label: cluster sanitize
+import contextlib
 import os
 import re
 import signal
 import socket
+import threading
 
 import ckpt_folder
 import harness
@@ -15,7 +17,54 @@ FLAGS = ["--batch_size=12", "--train_steps=24", "--seed=5", "--chunk_bytes=32768
 WAITS = r"W .* is in use, by a program that may be ending; trying again for 10 s"
 
 
+class Nat:
+    """Listens at one address and hands all on to another, as NAT and docker -p do."""
+
+    def __init__(self, outside, inside):
+        self.inside = inside
+        self.listener = socket.create_server(outside)
+        self.sockets = [self.listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                near = self.listener.accept()[0]
+                far = socket.create_connection(self.inside)
+                self.sockets += [near, far]
+                for a, b in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
+
+    def _carry(self, a, b):
+        with contextlib.suppress(OSError):
+            while data := a.recv(1 << 16):
+                b.sendall(data)
+        with contextlib.suppress(OSError):
+            b.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        for s in self.sockets:
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+            s.close()
+
+
 class Listen(harness.Test):
+    def test_bind(self):
+        """--ps_hosts names where the others reach it, --bind where it listens."""
+        job = self.job(n_workers=1, flags=["--train_steps=3"])
+        host, port = job.ps_hosts[0].split(":")
+        (inner,) = harness.free_ports(1)
+        nat = Nat((host, int(port)), (host, inner))
+        self.addCleanup(nat.close)
+        ps = job.start_ps(0, "--bind=%s:%d" % (host, inner))
+        ps.wait_line("listening on %s:%d; others reach it at %s" % (host, inner, job.ps_hosts[0]))
+        job.start_worker()
+        job.finish()
+        wrong = job.start_ps(0, "--bind=0.0.0.0:x", wait=False)
+        wrong.wait(20, 2)
+        wrong.wait_line("--bind: '0.0.0.0:x' has a port that is no number")
+
     def start_beside(self):
         """A ps whose port another program has; both."""
         job = self.job(n_workers=1, flags=["--train_steps=3"])

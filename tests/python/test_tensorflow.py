@@ -29,5 +29,25 @@ class OneCommandLine(harness.Test):
         self.assertRegex(ps.output(), "^E .*--batch_size: 0 is below 1$")
 
 
+class Names(harness.Test):
+    def test_the_chief_is_worker_0(self):
+        """Also with the entries of the lists as TensorFlow's targets are written."""
+        job = self.job(flags=["--train_steps=3", "--batch_size=20"])
+        job.start_ps()
+        hosts = [flag.replace("=", "= grpc://").replace(",", " , grpc://") for flag in job.hosts()]
+        chief = self.start("chief", [os.path.join(harness.BIN, "worker"), *hosts,
+                                     "--job_name=chief", *job.flags])
+        job.start_worker(1)
+        for process in (chief, job.workers[1], job.ps[0]):
+            process.wait()
+        self.assertIn("worker:0", chief.output())
+
+    def test_a_list_of_two_words(self):
+        worker = self.start("worker", [os.path.join(harness.BIN, "worker"), "--ps_hosts=a:1,",
+                                       "b:1", "--worker_hosts=c:1"])
+        worker.wait(20, USAGE)
+        self.assertRegex(worker.output(), "^E .*'b:1' is no flag; a list is one word[^\n]*$")
+
+
 if __name__ == "__main__":
     harness.main()

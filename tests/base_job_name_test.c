@@ -1,0 +1,67 @@
+/* tests/base_job_name_test.c - --job_name: which names mean which program, and what is said of the
+ * others. */
+#include "base/job_name.h"
+#include "tests/capture.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+static enum status worker(const char *name, long long given, long long *out)
+{
+    *out = given;
+    return CAPTURE(job_name_check_worker(name, out));
+}
+
+static void says(const char *text)
+{
+    if (!strstr(capture_text, text))
+        fail_msg("'%s' lacks '%s'", capture_text, text);
+    assert_int_equal(capture_lines(), 1);
+}
+
+static void test_worker(void **state)
+{
+    long long task;
+    assert_int_equal(worker(NULL, 3, &task), ST_OK);
+    assert_int_equal(task, 3);
+    assert_int_equal(worker("worker", -1, &task), ST_OK);
+    assert_int_equal(task, -1);
+    assert_int_equal(worker("chief", -1, &task), ST_OK);
+    assert_int_equal(task, 0);
+    assert_int_equal(worker("master", 0, &task), ST_OK);
+    assert_int_equal(task, 0);
+    assert_string_equal(capture_text, "");
+    assert_int_equal(worker("master", 2, &task), ST_INVALID);
+    says(
+        "the master is worker 0, the first of --worker_hosts; --task_index=2 is --job_name=worker");
+    assert_int_equal(worker("ps", 0, &task), ST_INVALID);
+    says("'ps' is started with the program ps; this is worker");
+    assert_int_equal(worker("evaluator", 0, &task), ST_INVALID);
+    says("an evaluator is not started");
+    assert_int_equal(worker("Worker", 0, &task), ST_INVALID);
+    says("'Worker' is none of ps, worker, and chief or master");
+    assert_int_equal(worker("", 0, &task), ST_INVALID);
+    says("'' is none of");
+}
+
+static void test_ps(void **state)
+{
+    assert_int_equal(CAPTURE(job_name_check_ps(NULL)), ST_OK);
+    assert_int_equal(CAPTURE(job_name_check_ps("ps")), ST_OK);
+    assert_int_equal(CAPTURE(job_name_check_ps("chief")), ST_INVALID);
+    says("'chief' is started with the program worker; this is ps");
+    assert_int_equal(CAPTURE(job_name_check_ps("worker")), ST_INVALID);
+    says("'worker' is started with the program worker");
+    assert_int_equal(CAPTURE(job_name_check_ps("evaluator")), ST_INVALID);
+    says("an evaluator is not started");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_worker), cmocka_unit_test(test_ps)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
