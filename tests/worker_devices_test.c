@@ -69,12 +69,16 @@ static int card_of(const struct device_info *d)
 
 static struct devices got;
 static int wait_seconds;
+static const uint8_t *named;
 static int (*pausing)(void *ctx, int ms);
 
 static enum status choose(const char *gpus)
 {
-    struct devices_request r = {
-        .gpus = gpus, .lock_dir = lock_dir, .wait_seconds = wait_seconds, .pause = pausing};
+    struct devices_request r = {.gpus = gpus,
+                                .named = named,
+                                .lock_dir = lock_dir,
+                                .wait_seconds = wait_seconds,
+                                .pause = pausing};
     devices_release(&got);
     return CAPTURE(devices_choose(&r, &got));
 }
@@ -110,6 +114,7 @@ static int setup(void **unused)
     unsetenv("CUDA_DEVICE_ORDER");
     wait_seconds = 0;
     pausing = NULL;
+    named = NULL;
     return 0;
 }
 
@@ -120,6 +125,48 @@ static int teardown(void **unused)
     devices_release(&got);
     snprintf(command, sizeof command, "rm -rf '%s'", dir);
     return system(command);
+}
+
+/* What placement names, by CUDA's numbers, which begin with card 5 here. */
+static void named_by_placement(void **unused)
+{
+    struct card cards[7] = {{0}};
+    named = (const uint8_t[DEVICE_MAX]){[1] = 1, [3] = 1};
+    machine(cards, 7);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("0,2");
+    assert_true(got.by_number);
+    assert_null(strstr(capture_text, "free, too"));
+    cards[0].procs = "11";
+    machine(cards, 7);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("2");
+    says("1 of the 2 GPUs that were asked for are free: GPU 1: process 11 ");
+    setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3", 1);
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("0,2");
+    says("GPU 1 (");
+    says("is shared: CUDA_VISIBLE_DEVICES='0,1,2,3' names it");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    assert_int_equal(choose("auto:2"), ST_OK);
+    expect_cards("5,1");
+    assert_false(got.by_number);
+    assert_int_equal(choose("2"), ST_OK);
+    expect_cards("1");
+    named = (const uint8_t[DEVICE_MAX]){[9] = 1};
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("5");
+    assert_false(got.by_number);
+    /* Who is not told of a flag is told of what is free. */
+    named = NULL;
+    assert_int_equal(choose("auto"), ST_OK);
+    says("GPU 2, 3, 4, 5, 6 are free, too: --gpus=auto:6 trains on all, a tower on each");
+    cards[1].procs = cards[2].procs = cards[3].procs = cards[4].procs = "12";
+    machine(cards, 7);
+    assert_int_equal(choose("auto"), ST_OK);
+    says("GPU 6 is free, too: --gpus=auto:2 trains on both, a tower on each");
+    assert_int_equal(choose("auto:1"), ST_OK);
+    assert_null(strstr(capture_text, "free, too"));
 }
 
 static void forms_of_the_flag(void **unused)
@@ -702,6 +749,7 @@ int main(void)
     }
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
+        TEST(named_by_placement),
         TEST(forms_of_the_flag),
         TEST(what_counts_as_idle),
         TEST(mixed_load),

@@ -118,7 +118,14 @@ static void test_rows(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
         struct placement_request r = {
-            layers, N, row->device, row->rules, row->n_gpus, row->cpu_towers, row->soft};
+            .layers = layers,
+            .n_layers = N,
+            .device = row->device,
+            .rules = row->rules,
+            .n_gpus = row->n_gpus,
+            .cpu_towers = row->cpu_towers,
+            .soft = row->soft,
+        };
         struct placement *p = NULL;
         enum status st = CAPTURE(placement_create(&r, &p));
         print_message("%s: %s", row->rules ? row->rules : "-", *capture_text ? capture_text : "\n");
@@ -269,7 +276,11 @@ static void test_any_text(void **state)
             x = x * 1664525u + 1013904223u;
             strcat(text, parts[(x >> 8) % (sizeof parts / sizeof *parts)]);
         }
-        struct placement_request r = {layers, N, NULL, text, (int)(x >> 30), 0, (int)(x >> 29 & 1)};
+        struct placement_request r = {.layers = layers,
+                                      .n_layers = N,
+                                      .rules = text,
+                                      .n_gpus = (int)(x >> 30),
+                                      .soft = (int)(x >> 29 & 1)};
         struct placement *p = NULL;
         enum status st = CAPTURE(placement_create(&r, &p));
         assert_true(st == ST_OK ? p != NULL : st == ST_INVALID && p == NULL);
@@ -323,7 +334,12 @@ static void test_log(void **state)
 {
     (void)state;
     const char *device[N] = {[0] = "cpu"};
-    struct placement_request r = {layers, N, device, "fc1=gpu,fc2=gpu:8", 1, 0, 1};
+    struct placement_request r = {.layers = layers,
+                                  .n_layers = N,
+                                  .device = device,
+                                  .rules = "fc1=gpu,fc2=gpu:8",
+                                  .n_gpus = 1,
+                                  .soft = 1};
     struct placement *p;
     assert_int_equal(CAPTURE(placement_create(&r, &p)), ST_OK);
     capture_begin();
@@ -346,9 +362,64 @@ static void test_log(void **state)
     placement_destroy(p);
 }
 
+/* GPUs that are asked for by number, and 0 where something is left to the tower's own. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rules, *device, *named;
+        int highest;
+    } forms[] = {
+        {NULL, NULL, "1000", -1},       {"fc*=cpu", NULL, "1000", -1},
+        {"*=gpu", NULL, "1000", -1},    {"fc*=gpu:0", NULL, "1000", 0},
+        {"fc*=gpu:1", NULL, "1100", 1}, {"*=gpu:1", NULL, "0100", 1},
+        {"*=/gpu:2", NULL, "0010", 2},  {"fc*=gpu:3,conv*=gpu:1", NULL, "0101", 3},
+        {NULL, "gpu:2", "1010", 2},     {"fc1=cpu", "gpu:2", "1000", -1},
+        {"*=gpu:9", NULL, "0000", -1},  {"*=round_robin", NULL, "1000", -1},
+        {"nonsense", NULL, "0000", -1}, {"fc1=cpu,conv*=cpu,fc2=gpu:1", NULL, "0100", 1},
+        {NULL, "nonsense", "1000", -1},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const char *device[N] = {[5] = forms[i].device};
+        const struct placement_request r = {
+            .layers = layers, .n_layers = N, .device = device, .rules = forms[i].rules};
+        uint8_t named[4];
+        int highest = 0;
+        (void)CAPTURE((highest = placement_numbers(&r, named, 4), ST_OK));
+        print_message("%s\n", forms[i].rules ? forms[i].rules : "-");
+        assert_int_equal(highest, forms[i].highest);
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(named[k], forms[i].named[k] == '1');
+    }
+}
+
+/* GPUs that go by other numbers than 0, 1, ... */
+static void test_cuda_numbers(void **state)
+{
+    (void)state;
+    const int number[] = {1, 4};
+    struct placement_request r = {.layers = layers,
+                                  .n_layers = N,
+                                  .rules = "conv*=gpu:1,fc*=gpu:4",
+                                  .n_gpus = 2,
+                                  .number = number};
+    struct placement *p;
+    assert_int_equal(CAPTURE(placement_create(&r, &p)), ST_OK);
+    assert_int_equal(placement_device(p, 0, SOMEBODY), 0);
+    assert_int_equal(placement_device(p, 7, SOMEBODY), 1);
+    (void)CAPTURE((placement_log(p, 0, 1, 0), ST_OK));
+    assert_non_null(strstr(capture_text, "conv1/weights: /device:GPU:1 (rule"));
+    assert_non_null(strstr(capture_text, "fc1/weights: /device:GPU:4 (rule"));
+    placement_destroy(p);
+    r.rules = "fc1=gpu:0";
+    assert_int_equal(CAPTURE(placement_create(&r, &p)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "there are /device:CPU:0, /device:GPU:1, /device:GPU:4;"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_cuda_numbers),
         cmocka_unit_test(test_rows),       cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_bad_rules),  cmocka_unit_test(test_any_text),
         cmocka_unit_test(test_many_stars), cmocka_unit_test(test_log),

@@ -155,8 +155,9 @@ static const struct flag table[] = {
     STR("placement", placement, "RULE,...",
         "which device computes which layer, as in fc*=cpu:0,conv*=gpu:1: layers by name (* ? "
         "[a-c]), the first rule that fits counts, and before the model file; devices are cpu, gpu "
-        "(the tower's own), gpu:K (of those chosen by --gpus; the worker is then one tower over "
-        "them) and round_robin",
+        "(the tower's own), gpu:K (of those chosen by --gpus; if that is left out, CUDA's number "
+        "of one that is free; the "
+        "worker is then one tower over them) and round_robin",
         NULL),
     {"allow_soft_placement", FLAG_BOOL, &options_raw.soft_placement, 0, 0, NULL, NULL,
      "a layer whose device is not there goes to its tower's own, instead of an error", NULL},

@@ -48,10 +48,17 @@ static enum status make_towers(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
+    uint8_t named[DEVICE_MAX];
+    const struct placement_request placement = {.layers = w->model->layers,
+                                                .n_layers = w->model->n_layers,
+                                                .device = w->model->device,
+                                                .rules = o->placement};
+    int highest = placement_numbers(&placement, named, DEVICE_MAX);
     const struct gpus_request request = {
         .choice = {.gpus = o->gpus,
                    .wait_seconds = o->gpu_wait,
                    .lock_dir = o->gpu_lock_dir,
+                   .named = highest > 0 ? named : NULL,
                    .pause = shutdown_pause,
                    .ctx = w},
         .backend_dir = o->backend_dir,
@@ -83,12 +90,15 @@ done:
 static enum status place_layers(struct worker *w)
 {
     enum status st = ST_OK;
+    for (int i = 0; i < w->gpus.chosen.n; i++)
+        w->gpu_number[i] = w->gpus.chosen.gpu[i].ordinal;
     const struct placement_request request = {
         .layers = w->model->layers,
         .n_layers = w->model->n_layers,
         .device = w->model->device,
         .rules = w->opt.placement,
         .n_gpus = w->gpus.chosen.n,
+        .number = w->gpus.chosen.by_number ? w->gpu_number : NULL,
         .cpu_towers = w->towers.n > w->towers.n_gpu,
         .soft = w->opt.soft_placement,
     };
@@ -112,7 +122,6 @@ static enum status read_inputs(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    TRY(read_model(w));
     TRY(place_layers(w));
     TRY(cut_model(w));
     TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
@@ -243,8 +252,8 @@ done:
 enum status set_up(struct worker *w)
 {
     enum status st = ST_OK;
-    enum status (*const parts[])(struct worker *) = {ask_for_job, make_towers, read_inputs,
-                                                     make_exchange, make_trainer};
+    enum status (*const parts[])(struct worker *) = {ask_for_job, read_model,    make_towers,
+                                                     read_inputs, make_exchange, make_trainer};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !shutdown_taken(w, 0); i++)
         TRY(parts[i](w));
     pthread_mutex_lock(&w->lock);

@@ -18,6 +18,7 @@ struct worker {
     char host[65];            /* this one's name */
     struct net_status joined; /* --join: the job, as it was then */
     struct gpus gpus;
+    int gpu_number[DEVICE_MAX]; /* of those, CUDA's */
     const struct backend *cpu;
     struct tower_plan towers;
     struct model *model;

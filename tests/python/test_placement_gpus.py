@@ -103,6 +103,28 @@ class Split(fake_gpus.Machine):
             self.assertIn(" tower_%d/fc/weights: /device:CPU:0 (rule" % i, towers[2])
         self.same(towers, self.run_net("cpu", "--gpus=none", "--towers=2"))
 
+    def test_a_free_card_is_taken_by_its_name(self):
+        """Where nobody said how many GPUs; numbers are CUDA's then, whoever uses the others."""
+        self.machine(card(0, "total=400 used=10 procs=11"), card(1, "total=400 used=10"),
+                     card(2, "total=400 used=10"))  # CUDA's numbers: 1, 0, 2
+        for rules, lines in (("*=/gpu:2", ["c1/weights: /device:GPU:2 (rule '*=/gpu:2')"]),
+                             ("fc=gpu:2", ["c1/weights: /device:GPU:0 (default)",
+                                           "fc/weights: /device:GPU:2 (rule 'fc=gpu:2')"])):
+            p = self.worker("--model=" + self.net(), "--train_steps=2", "--batch_size=4",
+                            "--placement=" + rules, "--log_device_placement")
+            p.wait(60)
+            for line in lines:
+                self.assertIn(" " + line, p.output())
+        p = self.worker("--model=" + self.net(fc="gpu:2"), "--train_steps=2",
+                        "--batch_size=4", "--log_device_placement")
+        p.wait(60)
+        self.assertIn(" fc/weights: /device:GPU:2 (model file)", p.output())
+        p = self.worker("--model=" + self.net(), "--placement=fc=gpu:1")
+        p.wait(30, PERMANENT)
+        self.assertRegex(p.output(), "1 of the 2 GPUs that were asked for are free: GPU 1: process "
+                         "11 ")
+        self.assertIn("there are /device:CPU:0, /device:GPU:0;", p.output())
+
     @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")
     def test_round_robin(self):
         robin = self.run_net("robin", "--gpus=0,1", "--placement=*=round_robin",

@@ -245,6 +245,20 @@ done:
     return st;
 }
 
+/* What placement names counts where nobody said how many GPUs. */
+static enum status choose_auto(const struct devices_request *r, const struct device_scan *s,
+                               int most, struct devices *out)
+{
+    struct devices_request any = *r;
+    int n = 0;
+    for (int i = 0; r->named != NULL && strcmp(r->gpus, "auto") == 0 && i < s->n; i++)
+        n += r->named[i] != 0;
+    if (n > 0)
+        return devices_choose_auto(r, s, n, out);
+    any.named = NULL;
+    return devices_choose_auto(&any, s, most, out);
+}
+
 enum status devices_choose(const struct devices_request *r, struct devices *out)
 {
     enum status st = ST_OK;
@@ -261,7 +275,7 @@ enum status devices_choose(const struct devices_request *r, struct devices *out)
     if (kind == KIND_AUTO && s->n == 0)
         LOG_I("training on the CPU: %s", s->why);
     else if (kind == KIND_AUTO)
-        TRY(devices_choose_auto(r, s, most, d));
+        TRY(choose_auto(r, s, most, d));
     else if (kind != KIND_NONE)
         TRY(choose_named(r, s, d));
 done:

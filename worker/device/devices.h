@@ -4,6 +4,7 @@
  *                    busy, and no other Weir has reserved it. Fewer or none are no error. Where
  *                    CUDA_VISIBLE_DEVICES names the cards they are its user's choice: if too few
  *                    are free, others of them are used, too, with a warning that says who is there
+ *                    With `named` auto alone takes those, if they are free
  *     all            each GPU that CUDA shows; an error if there is none
  *     none           no GPU
  *     0,2            CUDA's numbers, as CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make them
@@ -27,6 +28,9 @@ struct devices_request {
     const char *lock_dir;
     double memory_fraction; /* of each card, for this process; 0: no limit */
     int allow_growth;       /* it is a limit alone, and not taken at once */
+    /* [DEVICE_MAX] auto without a number: the GPUs, by CUDA's numbers, that placement names,
+     * instead of the first that is free. NULL: none. */
+    const uint8_t *named;
     /* Sleeps; returns 1 to give up. NULL: just sleeps. */
     int (*pause)(void *ctx, int ms);
     void *ctx;
@@ -36,6 +40,7 @@ struct devices {
     int n;
     struct device_info gpu[DEVICE_MAX];
     struct device_claim claim[DEVICE_MAX];
+    int by_number; /* those of request.named that were free: placement means CUDA's numbers */
 };
 
 /* The form alone. */

@@ -50,6 +50,12 @@ static int has(const struct devices *d, const struct device_info *gpu)
     return 0;
 }
 
+static int may_take(const struct devices_request *r, const struct device_scan *s, int i,
+                    const struct devices *out)
+{
+    return (r->named == NULL || r->named[i]) && !has(out, &s->gpu[i]);
+}
+
 /* 1: taken. First the reservation: its last owner may have ended a moment ago, with the card still
  * full. */
 static int take_one(const struct devices_request *r, const struct device_scan *s, int i, int beside,
@@ -83,7 +89,7 @@ static void take_idle(const struct devices_request *r, const struct device_scan 
         reasons->s[0] = '\0';
         for (int i = 0; i < s->n && out->n < most; i++) {
             char why[DEVICE_CLAIM_WHY_SIZE] = "";
-            if (!has(out, &s->gpu[i]) && !take_one(r, s, i, pass, out, why))
+            if (may_take(r, s, i, out) && !take_one(r, s, i, pass, out, why))
                 devices_text_add(reasons, "%sGPU %d: %s", reasons->n ? "; " : "", i, why);
         }
     }
@@ -112,7 +118,7 @@ static void take_visible(const struct devices_request *r, const struct device_sc
             struct device_holders others;
             const char *key = s->gpu[i].uuid;
             device_scan_load(s, i, &load);
-            if (has(out, &s->gpu[i]) || load.state == DEVICE_LOAD_LOST)
+            if (!may_take(r, s, i, out) || load.state == DEVICE_LOAD_LOST)
                 continue;
             enum status st = device_claim_take(r->lock_dir, key, &want, &claim, &others, held);
             if (st == ST_REFUSED || (st != ST_OK && pass == 0))
@@ -124,6 +130,45 @@ static void take_visible(const struct devices_request *r, const struct device_sc
                 LOG_W("%s is shared: CUDA_VISIBLE_DEVICES='%.100s' names it, so it is used, but %s",
                       label, s->visible, st != ST_OK ? held : why);
             devices_keep(out, &s->gpu[i], &claim);
+        }
+}
+
+/* Nobody has to know the flag to get what is there. */
+static void say_more(const struct devices_request *r, const struct device_scan *s,
+                     const struct devices *chosen)
+{
+    struct devices_text free_ones = {.n = 0};
+    int choosing = -1, n = 0;
+    device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
+    for (int i = 0; i < s->n; i++) {
+        char why[DEVICE_WHY_SIZE];
+        struct device_load load;
+        int lock;
+        if (has(chosen, &s->gpu[i]) ||
+            device_lock_take(r->lock_dir, s->gpu[i].uuid, &lock, why) != ST_OK)
+            continue;
+        device_scan_load(s, i, &load);
+        if (device_scan_is_idle(&load, why))
+            devices_text_add(&free_ones, "%s%d", n++ ? ", " : "", i);
+        device_lock_drop(lock);
+    }
+    device_lock_drop(choosing);
+    if (n > 0)
+        LOG_I("GPU %s %s free, too: --gpus=auto:%d trains on %s, a tower on each", free_ones.s,
+              n == 1 ? "is" : "are", 1 + n, n == 1 ? "both" : "all");
+}
+
+/* In the order of CUDA's numbers: the first one is the tower's own. */
+static void sort(struct devices *d)
+{
+    for (int i = 1; i < d->n; i++)
+        for (int k = i; k > 0 && d->gpu[k].ordinal < d->gpu[k - 1].ordinal; k--) {
+            struct device_info gpu = d->gpu[k];
+            struct device_claim claim = d->claim[k];
+            d->gpu[k] = d->gpu[k - 1];
+            d->claim[k] = d->claim[k - 1];
+            d->gpu[k - 1] = gpu;
+            d->claim[k - 1] = claim;
         }
 }
 
@@ -149,7 +194,12 @@ enum status devices_choose_auto(const struct devices_request *r, const struct de
     }
     int n_free = out->n;
     take_visible(r, s, most, out);
+    out->by_number = r->named != NULL;
+    if (out->by_number)
+        sort(out);
     devices_say_chosen(s, out);
+    if (r->named == NULL && out->n == 1 && strcmp(r->gpus, "auto") == 0)
+        say_more(r, s, out);
     if (out->n == 0) {
         char hidden[DEVICE_WHY_SIZE];
         device_scan_hidden(s, hidden, sizeof hidden);

@@ -58,11 +58,26 @@ static int first_input(const struct placement *p, int layer)
     return -1;
 }
 
+/* What rules call the GPU of this index. */
+static int number_of(const struct placement *p, int gpu)
+{
+    return p->r.number && gpu >= 0 && gpu < p->r.n_gpus ? p->r.number[gpu] : gpu;
+}
+
+/* -1: it is not there. */
+static int index_of(const struct placement *p, int number)
+{
+    for (int i = 0; i < p->r.n_gpus; i++)
+        if (number_of(p, i) == number)
+            return i;
+    return -1;
+}
+
 static void devices_text(const struct placement *p, char *dst, size_t bytes)
 {
     size_t n = (size_t)snprintf(dst, bytes, "there are /device:CPU:0");
     for (int i = 0; i < p->r.n_gpus && n < bytes; i++)
-        n += (size_t)snprintf(dst + n, bytes - n, ", /device:GPU:%d", i);
+        n += (size_t)snprintf(dst + n, bytes - n, ", /device:GPU:%d", number_of(p, i));
 }
 
 static const char *names_text(const struct placement *p, char *dst, size_t bytes)
@@ -211,8 +226,8 @@ static enum status place(struct placement *p, int layer)
         spot->device = OWN;
         return p->r.n_gpus > 0 ? ST_OK : missing(p, layer, text);
     case PLACEMENT_ON_GPU:
-        spot->device = want.index;
-        if (want.index >= p->r.n_gpus)
+        spot->device = index_of(p, want.index);
+        if (spot->device < 0)
             return missing(p, layer, text);
         p->spans = 1;
         return ST_OK;
@@ -243,6 +258,33 @@ static enum status check_cpu_towers(struct placement *p)
                           "leaving out --towers leaves those out");
     }
     return st;
+}
+
+int placement_numbers(const struct placement_request *r, uint8_t *named, int n)
+{
+    struct placement_rules rules = {0};
+    int highest = -1, own = 0;
+    memset(named, 0, (size_t)n);
+    if (placement_rules_read(r->rules, &rules) != ST_OK)
+        return -1;
+    for (int i = 0; i < r->n_layers; i++) {
+        struct placement_want want = {PLACEMENT_ANYWHERE, 0};
+        int rule = placement_rules_find(&rules, r->layers[i].name);
+        if (rule >= 0)
+            want = rules.rule[rule].want;
+        else if (r->device && r->device[i] && !placement_want_read(r->device[i], &want))
+            continue;
+        if (want.kind == PLACEMENT_ON_GPU && want.index < n) {
+            named[want.index] = 1;
+            highest = want.index > highest ? want.index : highest;
+        }
+        own |= want.kind != PLACEMENT_ON_GPU && want.kind != PLACEMENT_ON_CPU &&
+               r->layers[i].n_params > 0;
+    }
+    if (own)
+        named[0] = 1;
+    placement_rules_free(&rules);
+    return highest;
 }
 
 enum status placement_create(const struct placement_request *r, struct placement **out)
@@ -300,7 +342,7 @@ void placement_log(const struct placement *p, int tower, int n_towers, int own)
                                ? "/gamma"
                                : "/weights";
         LOG_I("%s%s%s: %s (%s)", prefix, l->name, what,
-              device_name(placement_device(p, i, own), device),
+              device_name(number_of(p, placement_device(p, i, own)), device),
               decider_text(p, &p->spots[i], who, sizeof who));
     }
 }

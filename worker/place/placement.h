@@ -26,6 +26,7 @@ struct placement_request {
     const char *const *device; /* [n_layers] the model file's, an entry NULL: none; NULL: none */
     const char *rules;         /* --placement; NULL: none */
     int n_gpus;                /* chosen by --gpus */
+    const int *number;         /* [n_gpus] by which rules call them; NULL: 0, 1, ... */
     int cpu_towers; /* with GPUs: there are towers on the CPU, too, which have no GPU of their own
                      */
     int soft;       /* --allow_soft_placement */
@@ -34,6 +35,10 @@ struct placement_request {
 struct placement;
 enum status placement_create(const struct placement_request *r, struct placement **out);
 void placement_destroy(struct placement *p); /* NULL is fine */
+/* GPUs that rules and the model file ask for by number, named[n]; number 0, too, where layers with
+ * parameters are left to the tower's own. The highest of them; 0 or less: no reason for a second
+ * GPU. What cannot be read names none. */
+int placement_numbers(const struct placement_request *r, uint8_t *named, int n);
 /* The form of --placement alone. */
 enum status placement_check(const char *rules);
 /* One tower over several devices, instead of one tower for each. */
