@@ -7,9 +7,7 @@
  * NCHW keeps that order; inside, a backend lays data out as it likes.
  *
  * Backends are shared objects libweir_<name>.so that export `const struct backend weir_backend`
- * and, by BACKEND_ABI_EXPORT (kernels/backend_abi.h), the form of this interface with which they
- * were built; they are found beside the program (../lib) or in the folder of --backend_dir; see
- * backend_open.
+ * and its version (kernels/backend_abi.h); where they are found: see backend_open.
  *
  * Threads: a plan belongs to one thread at a time; different plans run at once.
  * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_RANGE (beyond a limit that was set), ST_INTERNAL; logged by
@@ -25,8 +23,8 @@
 /* What products are rounded to on the way in; sums are always in float. */
 enum backend_precision { BACKEND_FP32, BACKEND_TF32, BACKEND_BF16 };
 
-/* Plans of one network, each on its samples of one batch, whose gradients are added on the devices
- * and come to the host as one sum. Each is driven by a thread of its own. */
+/* Plans of one network, each on its samples of one batch and its own thread, whose gradients are
+ * added on the devices and come to the host as one sum. */
 struct backend_group; /* opaque, the backend's */
 struct backend_group_config {
     int n;               /* plans; each has a rank 0 .. n-1 */
@@ -50,7 +48,7 @@ struct backend_plan_config {
     int inference_only;  /* no backward: less memory */
     /* Zero is the default of all that follow; a backend refuses what it does not have. */
     uint64_t memory_limit_bytes;      /* GPU: the most that this plan takes; 0: see set_memory */
-    enum backend_precision precision; /* CPU: FP32 alone */
+    enum backend_precision precision; /* CPU: FP32; BF16 where it has instructions for it */
     int deterministic;                /* same bits on every run; the CPU always gives them */
     struct backend_group *group; /* the plan is its rank `rank`, `grads` are the same memory in all
                                     its plans, and get the sum over ranks of weight x gradient */
@@ -79,6 +77,7 @@ struct backend {
     const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
     int grads16;             /* 1: it has them */
     int (*n_devices)(void);
+    int (*has_precision)(enum backend_precision precision); /* NULL: each */
     enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);
     void (*plan_destroy)(struct plan *p); /* NULL is fine */
     size_t (*plan_memory_bytes)(const struct plan *p);
@@ -142,8 +141,8 @@ struct backend {
     const struct resident_ops *resident; /* optional: kernels/resident.h */
 };
 
-/* Loads a backend for good; dir NULL: ../lib beside the running program. ST_NOT_FOUND, with the
- * loader's reason, or another version: open logs it, find tells it in why[BACKEND_WHY_SIZE]. */
+/* Loads a backend for good; dir NULL: ../lib beside the program. ST_NOT_FOUND, with the loader's
+ * reason, or another version: open logs it, find tells it in why[BACKEND_WHY_SIZE]. */
 enum { BACKEND_WHY_SIZE = 1024 };
 enum status backend_open(const char *name, const char *dir, const struct backend **out);
 enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why);

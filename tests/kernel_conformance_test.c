@@ -119,10 +119,13 @@ static void test_dropout_ignores_batch_splits(void **state)
 }
 
 /* Three steps of plain descent, so that errors would grow; returns the bench for its values. */
-static struct bench *descend(const struct net *net, int n_threads)
+static struct bench *descend_in(const struct net *net, int n_threads,
+                                enum backend_precision precision)
 {
     struct bench *b = bench_create(net);
-    assert_int_equal(bench_plan(b, n_threads, 0), ST_OK);
+    struct backend_plan_config cfg = bench_config(b, n_threads, 0);
+    cfg.precision = precision;
+    assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
     for (int step = 0; step < 3; step++) {
         bench_forward(b, 0, step == 1 ? 5 : BENCH_BATCH, 1);
         bench_backward(b);
@@ -135,6 +138,16 @@ static struct bench *descend(const struct net *net, int n_threads)
     return b;
 }
 
+static struct bench *descend(const struct net *net, int n_threads)
+{
+    return descend_in(net, n_threads, BACKEND_FP32);
+}
+
+static int has_precision(enum backend_precision precision)
+{
+    return backend->has_precision == NULL || backend->has_precision(precision);
+}
+
 static void assert_same_params(const struct bench *a, const struct bench *b)
 {
     for (int k = 0; k < a->r->n_params; k++)
@@ -145,10 +158,13 @@ static void assert_same_params(const struct bench *a, const struct bench *b)
 static void test_runs_are_bit_identical(void **state)
 {
     static const int which[] = {BENCH_DEEP, BENCH_NORM};
-    for (int w = 0; w < 2; w++)
+    for (int k = 0; k < 4; k++)
         for (int threads = 1; threads <= 2; threads++) {
-            struct bench *first = descend(&bench_nets[which[w]], threads);
-            struct bench *second = descend(&bench_nets[which[w]], threads);
+            enum backend_precision precision = k < 2 ? BACKEND_FP32 : BACKEND_BF16;
+            if (!has_precision(precision))
+                continue;
+            struct bench *first = descend_in(&bench_nets[which[k % 2]], threads, precision);
+            struct bench *second = descend_in(&bench_nets[which[k % 2]], threads, precision);
             assert_same_params(first, second);
             bench_destroy(first);
             bench_destroy(second);
@@ -455,6 +471,57 @@ static void test_bf16_is_close_or_refused(void **state)
     check_rounding(BACKEND_BF16, 8);
 }
 
+/* No relu and no maximum that could turn over, and layers large enough to be worth rounding. */
+static void build_smooth(struct reference *r)
+{
+    reference_conv(r, 16, 3, 1, -1);
+    reference_conv(r, 32, 3, 1, -1);
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1);
+    reference_conv(r, 32, 3, 2, -1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 240);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+/* Gradients, too, within 3 u a layer with products, of which ten follow each other, there and back;
+ * in whole and short batches, of parameters that are new, and with another result than floats'. */
+static void test_gradients_in_bf16(void **state)
+{
+    static const struct net net = {"smooth", 3, 12, 12, build_smooth};
+    struct bench *b = bench_create(&net);
+    struct backend_plan_config cfg = bench_config(b, 1, 0);
+    float loss, differs = 0;
+    int n_correct;
+    cfg.precision = BACKEND_BF16;
+    enum status st = backend->plan_create(&cfg, &b->plan);
+    assert_int_equal(st, has_precision(BACKEND_BF16) ? ST_OK : ST_UNSUPPORTED);
+    bench_tolerance = 30 * pow(2, -8);
+    for (int round = 0; round < 2 && st == ST_OK; round++) {
+        int n = round == 0 ? BENCH_BATCH : 5;
+        bench_params(b, round);
+        for (int k = 0; k < b->r->n_params; k++)
+            assert_int_equal(backend->load_param(b->plan, k), ST_OK);
+        reference_forward(b->r, b->images, b->labels, b->position, n, 1);
+        reference_backward(b->r);
+        bench_forward(b, 0, n, 1);
+        assert_int_equal(backend->result(b->plan, &loss, &n_correct), ST_OK);
+        bench_compare(&net, "loss", round, &loss, &b->r->loss, 1);
+        bench_compare_outputs(&net, b);
+        bench_backward(b);
+        for (int k = 0; k < b->r->n_params; k++) {
+            bench_compare(&net, "gradient of parameter", k, b->grads[k], b->r->grad[k],
+                          b->r->param_elems[k]);
+            differs = fmaxf(differs, fabsf(b->grads[k][0] - (float)b->r->grad[k][0]) /
+                                         fabsf((float)b->r->grad[k][0]));
+        }
+    }
+    bench_tolerance = BENCH_TOLERANCE_F32;
+    if (st == ST_OK && !is_emulated && strcmp(backend->name, "cpu") == 0)
+        assert_true(differs > 1e-4f); /* it is not fp32 under another name */
+    bench_destroy(b);
+}
+
 /* Items of a data set on the device give the bits that the same images give. */
 static void test_items_are_images(void **state)
 {
@@ -590,6 +657,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_limits_are_kept_or_refused),
         cmocka_unit_test(test_tf32_is_close_or_refused),
         cmocka_unit_test(test_bf16_is_close_or_refused),
+        cmocka_unit_test(test_gradients_in_bf16),
         cmocka_unit_test(test_items_are_images),
         cmocka_unit_test(test_labels_may_be_missing),
         cmocka_unit_test(test_gradients_of_16_bits),

@@ -112,6 +112,32 @@ static void test_towers_of_both_kinds(void **state)
     }
 }
 
+static int fp32_alone(enum backend_precision precision)
+{
+    return precision == BACKEND_FP32;
+}
+
+/* A CPU without bf16 refuses it (in its backend) where it is alone, and has fp32 beside GPUs. */
+static void test_bf16_on_the_cpu(void **state)
+{
+    static const struct backend old = {.name = "cpu", .has_precision = fp32_alone};
+    struct gpus g;
+    for (int n_gpus = 0; n_gpus < 2; n_gpus++)
+        for (int is_old = 0; is_old < 2; is_old++) {
+            gpus_make(&g, n_gpus);
+            struct tower_plan_request r = {.gpus = &g,
+                                           .cpu = is_old ? &old : &cpu,
+                                           .cpu_towers = 1,
+                                           .towers_per_gpu = 1,
+                                           .batch = 100,
+                                           .n_cores = 2,
+                                           .precision = BACKEND_BF16};
+            assert_int_equal(tower_plan_make(&r, &towers), ST_OK);
+            assert_int_equal(towers.tower[n_gpus].own.precision,
+                             is_old && n_gpus > 0 ? BACKEND_FP32 : BACKEND_BF16);
+        }
+}
+
 static void test_parts_that_do_not_work_out(void **state)
 {
     (void)state;
@@ -203,6 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_towers_without_gpus),
         cmocka_unit_test(test_towers_of_both_kinds),
+        cmocka_unit_test(test_bf16_on_the_cpu),
         cmocka_unit_test(test_parts_that_do_not_work_out),
         cmocka_unit_test(test_numbers_are_checked),
         cmocka_unit_test(test_growth),

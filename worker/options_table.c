@@ -127,7 +127,9 @@ static const struct flag table[] = {
         "threads inside one operation of one CPU tower; 0: the cores, less one for each GPU tower, "
         "divided by the CPU towers"),
     ONE("precision", precision, "fp32|tf32|bf16",
-        "what factors of products are rounded to, on GPUs; sums are in fp32", NULL),
+        "what factors of products are rounded to; sums are in fp32. CPUs have no tf32, and bf16 "
+        "with AVX512_BF16 or AMX",
+        NULL),
     {"deterministic", FLAG_BOOL, &options_raw.deterministic, 0, 0, NULL, NULL,
      "GPUs: the same bits on every run, at some cost; the CPU always does so", NULL},
     STR("gpus", gpus, "auto[:N]|all|none|LIST",

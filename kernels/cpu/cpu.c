@@ -6,6 +6,7 @@
 #include "kernels/backend_abi.h"
 #include "kernels/cpu/edges.h"
 #include "kernels/cpu/kinds.h"
+#include "kernels/cpu/precision.h"
 #include "kernels/plan_check.h"
 #include <omp.h>
 #include <stdio.h>
@@ -17,9 +18,35 @@ static struct cpu_plan *cpu_plan_of(struct plan *p)
     return (struct cpu_plan *)p;
 }
 
+/* Filled once when the object is loaded: library, version, and the instructions it will use. */
+static char description[64];
+
+__attribute__((constructor)) static void description_fill(void)
+{
+    const dnnl_version_t *v = dnnl_version();
+    int isa = (int)dnnl_get_effective_cpu_isa();
+    /* each set of instructions has a bit of its own beside those that it includes */
+    const char *simd = "";
+    if ((isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx)
+        simd = ", AMX";
+    else if (cpu_has_bf16())
+        simd = ", AVX512_BF16";
+    else if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+        simd = ", AVX-512";
+    else if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
+        simd = ", AVX2";
+    snprintf(description, sizeof description, "oneDNN v%d.%d.%d%s", v->major, v->minor, v->patch,
+             simd);
+}
+
 static int n_devices(void)
 {
     return 1;
+}
+
+static int has_precision(enum backend_precision precision)
+{
+    return precision == BACKEND_FP32 || (precision == BACKEND_BF16 && cpu_has_bf16());
 }
 
 static enum status config_check(const struct backend_plan_config *cfg)
@@ -30,9 +57,15 @@ static enum status config_check(const struct backend_plan_config *cfg)
               cfg->n_layers, cfg->batch, cfg->n_threads, cfg->device);
         return ST_UNSUPPORTED;
     }
-    if (cfg->precision != BACKEND_FP32 || cfg->memory_limit_bytes != 0) {
-        LOG_E(
-            "CPU backend: it computes in fp32 alone, and has no limit of memory; ask for neither");
+    if ((cfg->precision != BACKEND_FP32 && cfg->precision != BACKEND_BF16) ||
+        cfg->memory_limit_bytes != 0) {
+        LOG_E("CPU backend: it has no tf32 and no limit of memory; ask for neither");
+        return ST_UNSUPPORTED;
+    }
+    if (cfg->precision == BACKEND_BF16 && !cpu_has_bf16()) {
+        LOG_E("--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU (%s), and "
+              "without them bf16 is slower than floats; take --precision=fp32",
+              description);
         return ST_UNSUPPORTED;
     }
     if (cfg->grads16 != NULL) {
@@ -84,6 +117,7 @@ static enum status plan_create(const struct backend_plan_config *cfg, struct pla
                    dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
     TRY(cpu_pass_create(plan, cfg->batch, &plan->pass[0]));
     plan->now = plan->pass[0];
+    cpu_precision_log(plan);
     *out = (struct plan *)plan;
 done:
     if (st != ST_OK)
@@ -258,29 +292,13 @@ static enum status read_output_grad(struct plan *p, int layer, float *dst)
     return cpu_output_grad_read(plan, layer, dst);
 }
 
-/* Filled once when the object is loaded: library, version, and the instructions it will use. */
-static char description[64];
-
-__attribute__((constructor)) static void description_fill(void)
-{
-    const dnnl_version_t *v = dnnl_version();
-    int isa = (int)dnnl_get_effective_cpu_isa();
-    /* each set of instructions has a bit of its own beside those that it includes */
-    const char *simd = "";
-    if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
-        simd = ", AVX-512";
-    else if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
-        simd = ", AVX2";
-    snprintf(description, sizeof description, "oneDNN v%d.%d.%d%s", v->major, v->minor, v->patch,
-             simd);
-}
-
 BACKEND_ABI_EXPORT;
 extern const struct backend weir_backend;
 const struct backend weir_backend = {
     .name = "cpu",
     .description = description,
     .n_devices = n_devices,
+    .has_precision = has_precision,
     .plan_create = plan_create,
     .plan_destroy = plan_destroy,
     .plan_memory_bytes = plan_memory_bytes,

@@ -12,7 +12,7 @@
  *   pool alone reads it: the pooled gradient, which is the same gradient, cells that lose the pool
  *   having none);
  * - dense weights and their gradients stay in the caller's layout: repacking them each step costs
- *   more than oneDNN's packed kernels save;
+ *   more than oneDNN's packed kernels save (in bf16 the weights are copied anyhow, then packed);
  * - no gradient is worked out for layers that follow from none with parameters.
  *
  * Threads: one at a time. Errors: logged here with the layer's name. */
@@ -128,7 +128,7 @@ enum status cpu_status(const struct cpu_op *op, const char *what, dnnl_status_t 
 /* (n, shape): plain rows, or the format left to oneDNN. */
 enum status cpu_md_plain(const struct cpu_op *op, int n, const struct shape *s,
                          dnnl_memory_desc_t *out);
-dnnl_memory_desc_t cpu_md_any(dnnl_memory_desc_t md);
+dnnl_memory_desc_t cpu_md_any(dnnl_memory_desc_t md, dnnl_data_type_t type);
 /* Floats in a tensor, padding included. */
 static inline int64_t cpu_tensor_floats(const struct cpu_tensor *t)
 {

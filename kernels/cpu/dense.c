@@ -4,13 +4,41 @@
  * unpacking their gradient costs about 1 ms each. */
 #include "base/log.h"
 #include "kernels/cpu/kinds.h"
+#include "kernels/cpu/precision.h"
 
 struct dense {
     dnnl_primitive_desc_t forward_desc;
-    struct cpu_tensor src; /* input as plain rows */
-    struct cpu_tensor w, b;
-    struct cpu_call rows, forward, diff, backward_w, backward_x;
+    dnnl_data_type_t type;           /* of what products are made of; sums are floats */
+    struct cpu_tensor src;           /* input, as the products take it */
+    struct cpu_tensor host_w, b;     /* the caller's */
+    struct cpu_call load, load_back; /* weights into the forward's and the backward's format */
+    struct cpu_call rows, forward, diff, diff_x, backward_w, backward_x;
 };
+
+/* Rows; of floats as they are, of bf16 in the format that oneDNN likes, as they are copied anyhow.
+ */
+static dnnl_memory_desc_t as_product(const struct dense *c, dnnl_memory_desc_t md)
+{
+    return c->type == dnnl_f32 ? md : cpu_md_any(md, c->type);
+}
+
+static enum status plan_host(struct cpu_pass *pass, struct cpu_op *op)
+{
+    enum status st = ST_OK;
+    const struct backend_plan_config *cfg = &pass->plan->cfg;
+    const struct layer *l = op->layer;
+    struct dense *c = op->state;
+    dnnl_memory_desc_t w, b;
+    dnnl_dims_t dims_w = {l->out.dim[0], l->in.dim[0]}, dims_b = {l->out.dim[0]};
+    TRY(cpu_status(op, "describe its weights",
+                   dnnl_memory_desc_init_by_tag(&w, 2, dims_w, dnnl_f32, dnnl_ab)));
+    TRY(cpu_status(op, "describe its bias",
+                   dnnl_memory_desc_init_by_tag(&b, 1, dims_b, dnnl_f32, dnnl_a)));
+    TRY(cpu_tensor_create(pass, op, &w, cfg->params[l->param[0]], &c->host_w));
+    TRY(cpu_tensor_create(pass, op, &b, cfg->params[l->param[1]], &c->b));
+done:
+    return st;
+}
 
 static enum status plan_forward(struct cpu_pass *pass, int i)
 {
@@ -18,54 +46,63 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     const struct backend_plan_config *cfg = &pass->plan->cfg;
     const struct layer *l = op->layer;
-    dnnl_memory_desc_t x, y, w, b;
+    struct cpu_tensor packed;
+    dnnl_memory_desc_t x, y, w;
     dnnl_inner_product_desc_t d;
     if (l->in.n_dims != 1 || l->out.n_dims != 1) {
         LOG_E("layer '%s': a dense layer needs a flat input; put a flatten before it", l->name);
         return ST_UNSUPPORTED;
     }
-    dnnl_dims_t dims_w = {l->out.dim[0], l->in.dim[0]}, dims_b = {l->out.dim[0]};
     TRY(cpu_block_create(pass, sizeof(struct dense), &op->state));
     struct dense *c = op->state;
+    c->type = cpu_product_type(pass->plan, l);
+    TRY(plan_host(pass, op));
     TRY(cpu_md_plain(op, pass->n, &l->in, &x));
     TRY(cpu_md_plain(op, pass->n, &l->out, &y));
-    TRY(cpu_status(op, "describe its weights",
-                   dnnl_memory_desc_init_by_tag(&w, 2, dims_w, dnnl_f32, dnnl_ab)));
-    TRY(cpu_status(op, "describe its bias",
-                   dnnl_memory_desc_init_by_tag(&b, 1, dims_b, dnnl_f32, dnnl_a)));
+    x = as_product(c, x);
+    w = as_product(c, c->host_w.md);
     TRY(cpu_status(op, "describe this layer",
                    dnnl_inner_product_forward_desc_init(
                        &d, cfg->inference_only ? dnnl_forward_inference : dnnl_forward_training, &x,
-                       &w, &b, &y)));
+                       &w, &c->b.md, &y)));
     TRY(cpu_desc_create(pass, op, &d, cpu_relu_fuse(pass, i), NULL, &c->forward_desc));
-    TRY(cpu_tensor_match(pass, op, &op->x, &x, &c->src, &c->rows));
-    TRY(cpu_tensor_create(pass, op, &w, cfg->params[l->param[0]], &c->w));
-    TRY(cpu_tensor_create(pass, op, &b, cfg->params[l->param[1]], &c->b));
+    TRY(cpu_tensor_match(pass, op, &op->x, cpu_desc_md(c->forward_desc, dnnl_query_src_md), &c->src,
+                         &c->rows));
+    TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(c->forward_desc, dnnl_query_weights_md),
+                         &packed, &c->load));
     TRY(cpu_tensor_create(pass, op, &y, NULL, &op->y));
     TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
     cpu_call_arg(&c->forward, DNNL_ARG_SRC, &c->src);
-    cpu_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &c->w);
+    cpu_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &packed);
     cpu_call_arg(&c->forward, DNNL_ARG_BIAS, &c->b);
     cpu_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
 done:
     return st;
 }
 
+/* dy: as the weights' gradient takes it. */
 static enum status plan_backward_data(struct cpu_pass *pass, struct cpu_op *op,
                                       const struct cpu_tensor *dy)
 {
     enum status st = ST_OK;
     struct dense *c = op->state;
+    struct cpu_tensor diff, packed;
     dnnl_inner_product_desc_t d;
     dnnl_primitive_desc_t pd;
-    TRY(cpu_status(
-        op, "describe this layer's gradient",
-        dnnl_inner_product_backward_data_desc_init(&d, &c->src.md, &c->w.md, &op->y.md)));
+    dnnl_memory_desc_t x, w = as_product(c, c->host_w.md), y = as_product(c, op->y.md);
+    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &x));
+    TRY(cpu_status(op, "describe this layer's gradient",
+                   dnnl_inner_product_backward_data_desc_init(&d, &x, &w, &y)));
     TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
-    TRY(cpu_tensor_create(pass, op, &c->src.md, NULL, op->dx));
+    const dnnl_memory_desc_t *md_dy = cpu_desc_md(pd, dnnl_query_diff_dst_md);
+    int again = !dnnl_memory_desc_equal(md_dy, &dy->md);
+    TRY(cpu_tensor_match(pass, op, again ? &op->dy : dy, md_dy, &diff, &c->diff_x));
+    TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(pd, dnnl_query_weights_md), &packed,
+                         &c->load_back));
+    TRY(cpu_tensor_create(pass, op, &x, NULL, op->dx));
     TRY(cpu_call_create(pass, op, pd, &c->backward_x));
-    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_DST, dy);
-    cpu_call_arg(&c->backward_x, DNNL_ARG_WEIGHTS, &c->w);
+    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_DST, &diff);
+    cpu_call_arg(&c->backward_x, DNNL_ARG_WEIGHTS, &packed);
     cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_SRC, op->dx);
 done:
     return st;
@@ -80,13 +117,15 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     dnnl_inner_product_desc_t d;
     dnnl_primitive_desc_t pd;
     struct cpu_tensor dy, dw, db;
-    TRY(cpu_tensor_match(pass, op, &op->dy, &op->y.md, &dy, &c->diff));
-    TRY(cpu_tensor_create(pass, op, &c->w.md, grads[op->layer->param[0]], &dw));
+    dnnl_memory_desc_t y = as_product(c, op->y.md);
+    TRY(cpu_tensor_create(pass, op, &c->host_w.md, grads[op->layer->param[0]], &dw));
     TRY(cpu_tensor_create(pass, op, &c->b.md, grads[op->layer->param[1]], &db));
     TRY(cpu_status(op, "describe this layer's gradient",
-                   dnnl_inner_product_backward_weights_desc_init(&d, &c->src.md, &c->w.md, &c->b.md,
-                                                                 &op->y.md)));
+                   dnnl_inner_product_backward_weights_desc_init(&d, &c->src.md, &c->host_w.md,
+                                                                 &c->b.md, &y)));
     TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
+    TRY(cpu_tensor_match(pass, op, &op->dy, cpu_desc_md(pd, dnnl_query_diff_dst_md), &dy,
+                         &c->diff));
     TRY(cpu_call_create(pass, op, pd, &c->backward_w));
     cpu_call_arg(&c->backward_w, DNNL_ARG_SRC, &c->src);
     cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_DST, &dy);
@@ -94,6 +133,17 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_BIAS, &db);
     if (op->needs_dx)
         TRY(plan_backward_data(pass, op, &dy));
+done:
+    return st;
+}
+
+static enum status load(struct cpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    const struct cpu_op *op = &pass->ops[i];
+    const struct dense *c = op->state;
+    TRY(cpu_call_run(pass, op, &c->load));
+    TRY(cpu_call_run(pass, op, &c->load_back));
 done:
     return st;
 }
@@ -116,9 +166,10 @@ static enum status backward(struct cpu_pass *pass, int i)
     const struct dense *c = op->state;
     TRY(cpu_call_run(pass, op, &c->diff));
     TRY(cpu_call_run(pass, op, &c->backward_w));
+    TRY(cpu_call_run(pass, op, &c->diff_x));
     TRY(cpu_call_run(pass, op, &c->backward_x));
 done:
     return st;
 }
 
-const struct cpu_kind cpu_dense = {plan_forward, plan_backward, NULL, forward, backward};
+const struct cpu_kind cpu_dense = {plan_forward, plan_backward, load, forward, backward};

@@ -113,13 +113,13 @@ enum status cpu_md_plain(const struct cpu_op *op, int n, const struct shape *s,
                                                    s->n_dims == 3 ? dnnl_nchw : dnnl_nc));
 }
 
-dnnl_memory_desc_t cpu_md_any(dnnl_memory_desc_t md)
+dnnl_memory_desc_t cpu_md_any(dnnl_memory_desc_t md, dnnl_data_type_t type)
 {
     dnnl_memory_desc_t any;
     dnnl_dims_t dims;
     memcpy(dims, md.dims, sizeof dims);
     dnnl_status_t code =
-        dnnl_memory_desc_init_by_tag(&any, md.ndims, dims, dnnl_f32, dnnl_format_tag_any);
+        dnnl_memory_desc_init_by_tag(&any, md.ndims, dims, type, dnnl_format_tag_any);
     CHECK(code == dnnl_success); /* the extents were valid before */
     return any;
 }

@@ -38,7 +38,7 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     int training = !pass->plan->cfg.inference_only;
     pool_dims(op->layer, kernel, stride, lo, hi);
     TRY(cpu_md_plain(op, pass->n, &op->layer->out, &y));
-    y = cpu_md_any(y);
+    y = cpu_md_any(y, dnnl_f32);
     TRY(cpu_status(op, "describe this pool",
                    dnnl_pooling_forward_desc_init(
                        &d, training ? dnnl_forward_training : dnnl_forward_inference, pool_kind(op),

@@ -81,7 +81,7 @@ class Gpus(fake_gpus.Machine):
             self.assertAlmostEqual(exact[0]["loss"], rounded[0]["loss"], delta=0.05)
             self.assertNotIn("computes in fp32", rounded[2])
         cpu = self.train("cpu", "--gpus=none", "--precision=tf32", "--deterministic")
-        self.assertIn("--precision is for GPUs: the CPU computes in fp32", cpu[2])
+        self.assertIn("--precision=tf32: the CPU has no such products; it computes in fp32", cpu[2])
 
     def test_what_does_not_work_out(self):
         self.machine(*machine_of(3))

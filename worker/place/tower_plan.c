@@ -38,6 +38,20 @@ static enum status share_check(const struct tower_plan_request *r, int n_gpu, in
     return ST_OK;
 }
 
+/* The CPU has fp32, and bf16 with some kinds of CPU: the others refuse it where they are alone (the
+ * backend says why), and beside GPUs they compute in fp32. */
+static enum backend_precision cpu_precision(const struct tower_plan_request *r, int n_gpu)
+{
+    if (r->precision == BACKEND_FP32)
+        return BACKEND_FP32;
+    if (r->precision == BACKEND_BF16 &&
+        (n_gpu == 0 || r->cpu->has_precision == NULL || r->cpu->has_precision(BACKEND_BF16)))
+        return BACKEND_BF16;
+    LOG_I("--precision=%s: the CPU has no such products; it computes in fp32",
+          r->precision == BACKEND_TF32 ? "tf32" : "bf16");
+    return BACKEND_FP32;
+}
+
 enum status tower_plan_make(const struct tower_plan_request *r, struct tower_plan *out)
 {
     const struct devices *chosen = &r->gpus->chosen;
@@ -49,6 +63,7 @@ enum status tower_plan_make(const struct tower_plan_request *r, struct tower_pla
         return st;
     if (n_threads == 0 && n_cpu > 0)
         n_threads = (r->n_cores - n_gpu) / n_cpu;
+    enum backend_precision precision = n_cpu > 0 ? cpu_precision(r, n_gpu) : BACKEND_FP32;
     *out = (struct tower_plan){.n = n_gpu + n_cpu, .n_gpu = n_gpu};
     for (int i = 0; i < n_gpu; i++) {
         int gpu = i / r->towers_per_gpu;
@@ -61,10 +76,10 @@ enum status tower_plan_make(const struct tower_plan_request *r, struct tower_pla
                                                   .deterministic = r->deterministic};
     }
     for (int i = n_gpu; i < out->n; i++)
-        out->tower[i].own = (struct tower_device){
-            .backend = r->cpu, .gpu_index = -1, .n_threads = n_threads > 0 ? n_threads : 1};
-    if (n_cpu > 0 && r->precision != BACKEND_FP32)
-        LOG_I("--precision is for GPUs: the CPU computes in fp32");
+        out->tower[i].own = (struct tower_device){.backend = r->cpu,
+                                                  .gpu_index = -1,
+                                                  .n_threads = n_threads > 0 ? n_threads : 1,
+                                                  .precision = precision};
     if (n_gpu > 0 && n_cpu > 0 && r->cpu_batch > 0) {
         tower_plan_share(out->tower, n_gpu, 0, r->batch - r->cpu_batch);
         tower_plan_share(out->tower + n_gpu, n_cpu, r->batch - r->cpu_batch, r->cpu_batch);

@@ -43,7 +43,7 @@ struct tower_plan_request {
     int batch, cpu_batch;
     int n_threads; /* of a CPU tower; 0: the cores that GPU towers leave, divided by CPU towers */
     int n_cores;
-    enum backend_precision precision; /* on GPUs; the CPU has fp32 */
+    enum backend_precision precision; /* the CPU has no tf32, and bf16 on some kinds */
     int deterministic;
 };
 

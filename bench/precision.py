@@ -1,0 +1,64 @@
+"""bench/precision: what --precision=bf16 costs in accuracy. A worker without servers trains a model
+on Fashion-MNIST in fp32 and in bf16, same seeds, one run after the other, and the accuracies on
+the test images are compared, in points (hundredths), seed by seed.
+    bench/precision [--model=deep_mnist] [--epochs=2] [--seeds=1,2,3] [--rate=0.001]
+Prints a table, and the same as a line of JSON; exit 1 if the mean of bf16 is further below that of
+fp32 than --allow points (0.2)."""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import common
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def train(args, seed, precision):
+    """The accuracy on the test images after one run, as the worker's summary has it (0 to 1)."""
+    with tempfile.TemporaryDirectory(prefix="weir-precision-") as folder:
+        path = os.path.join(folder, "summary.json")
+        argv = [os.path.join(args.bin, "worker"), "--gpus=none", "--model=" + args.model,
+                "--models_dir=" + os.path.join(SOURCE, "examples/models"),
+                "--epochs=%g" % args.epochs, "--batch_size=64", "--optimizer=adam",
+                "--learning_rate=%g" % args.rate, "--seed=%d" % seed, "--precision=" + precision,
+                "--intra_op_threads=1", "--log_level=warn", "--summary_json=" + path]
+        subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
+        with open(path, encoding="utf-8") as f:
+            return json.load(f)["test_accuracy"]
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--model", default="deep_mnist")
+    p.add_argument("--epochs", type=float, default=1)
+    p.add_argument("--rate", type=float, default=0.001)
+    p.add_argument("--seeds", default="1,2,3")
+    p.add_argument("--allow", type=float, default=0.2, help="points that bf16 may lose")
+    p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"))
+    return p.parse_args()
+
+
+def main():
+    args = arguments()
+    seeds = [int(s) for s in args.seeds.split(",")]
+    points = {"fp32": [], "bf16": []}
+    print(common.machine())
+    print("| seed | fp32 | bf16 |\n| --- | --- | --- |")
+    for seed in seeds:
+        for precision, got in points.items():
+            got.append(100 * train(args, seed, precision))
+        print("| %d | %.2f | %.2f |" % (seed, points["fp32"][-1], points["bf16"][-1]), flush=True)
+    mean = {p: statistics.mean(got) for p, got in points.items()}
+    lost = mean["fp32"] - mean["bf16"]
+    print("| mean | %.2f | %.2f |" % (mean["fp32"], mean["bf16"]))
+    print(json.dumps({"bench": "precision", "model": args.model, "epochs": args.epochs,
+                      "accuracy": points, "lost_points": round(lost, 3)}))
+    if lost > args.allow:
+        sys.exit("bf16 is %.2f points below fp32: %.2f are allowed" % (lost, args.allow))
+
+
+main()

@@ -1,0 +1,51 @@
+/* kernels/cpu/precision.c - see precision.h: which layers multiply in bf16 where that was asked
+ * for.
+ *
+ * The rule knows the layer's shape alone, neither times nor the number of samples: a worker that is
+ * started again makes the same choice, so the same bits (I2, I8). It follows from measurements
+ * (bench/results/2026-11-23-bf16-cpu.md): a convolution of at least 4 channels takes about 0.6 of
+ * the time; with fewer (the first one of an image) oneDNN's gradient kernels are slower than those
+ * of floats, or not faster by more than the copies in bf16 cost. Of a dense layer the weights are
+ * copied in each step, which pays from some ten thousand on. */
+#include "kernels/cpu/precision.h"
+#include "base/log.h"
+#include <stdio.h>
+
+enum { LEAST_CHANNELS = 4, LEAST_WEIGHTS = 32768 };
+
+int cpu_has_bf16(void)
+{
+    /* with AMX, too; ONEDNN_MAX_CPU_ISA, oneDNN's own variable, is taken into account by it */
+    return ((int)dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+           dnnl_cpu_isa_avx512_core_bf16;
+}
+
+dnnl_data_type_t cpu_product_type(const struct cpu_plan *plan, const struct layer *l)
+{
+    int pays = (l->kind == LAYER_CONV2D && l->in.dim[0] >= LEAST_CHANNELS) ||
+               (l->kind == LAYER_DENSE && shape_elems(&l->in) * l->out.dim[0] >= LEAST_WEIGHTS);
+    return pays && plan->cfg.precision == BACKEND_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+void cpu_precision_log(const struct cpu_plan *plan)
+{
+    char names[400] = "";
+    size_t at = 0;
+    int n = 0, n_products = 0;
+    if (plan->cfg.precision != BACKEND_BF16)
+        return;
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        const struct layer *l = &plan->cfg.layers[i];
+        if (!plan->node[i].mine)
+            continue;
+        n_products += l->kind == LAYER_CONV2D || l->kind == LAYER_DENSE;
+        if (cpu_product_type(plan, l) != dnnl_bf16)
+            continue;
+        int written = snprintf(names + at, sizeof names - at, "%s%s", n++ > 0 ? ", " : "", l->name);
+        at += (size_t)written < sizeof names - at ? (size_t)written : 0;
+    }
+    LOG_I(
+        "CPU: --precision=bf16: %d of %d layers with products multiply in bf16%s%s; the others are "
+        "too small to gain by it",
+        n, n_products, n > 0 ? ": " : "", names);
+}
