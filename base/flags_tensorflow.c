@@ -4,7 +4,6 @@
 
 static const char INTER_OP[] = "a tower computes one operation after the other; "
                                "--towers=N has N parts of the batch computed at once";
-static const char OF_PS[] = "it is a flag of ps; give it there";
 
 const struct flag_foreign flags_tensorflow[] = {
     {"max_steps", "train_steps", NULL},
@@ -16,14 +15,11 @@ const struct flag_foreign flags_tensorflow[] = {
     {"intra_op_parallelism_threads", "intra_op_threads", NULL},
     {"per_process_gpu_memory_fraction", "gpu_memory_fraction", NULL},
     {"allow_growth", "gpu_allow_growth", NULL},
-    {"save_model_secs", "save_secs", "ps keeps the checkpoints; give ps --save_secs=S"},
-    {"checkpoint_dir", NULL, "ps keeps the checkpoints; give ps --checkpoint_dir=DIR"},
-    {"save_secs", NULL, OF_PS},
-    {"save_steps", NULL, OF_PS},
-    {"keep_checkpoint_max", NULL, OF_PS},
-    {"train_dir", NULL, "ps keeps the checkpoints; give ps --checkpoint_dir=DIR"},
+    {"save_model_secs", "save_secs", NULL},
+    {"train_dir", NULL,
+     "checkpoints are kept in --checkpoint_dir=DIR of ps, or of a worker without servers"},
     {"log_dir", NULL,
-     "lines go to stderr, final figures to --summary_json=FILE, and ps keeps checkpoints in "
+     "lines go to stderr, final figures to --summary_json=FILE, and checkpoints are kept in "
      "--checkpoint_dir=DIR"},
     {"num_gpus", NULL,
      "write --gpus=none for 0, --gpus=auto:N for up to N that are free, --gpus=all for all"},

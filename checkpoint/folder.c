@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 enum { TEXT_BYTES = 4096, MOST_CLAIMS = 16 };
 static const char id_name[] = "folder-id";
@@ -21,6 +22,21 @@ struct seen {
     uint64_t any;   /* of anything */
     int mine;       /* the lease that was asked about is there */
 };
+
+enum status ps_folder_make(const char *path)
+{
+    struct stat s;
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        enum status st = status_of_errno(errno);
+        LOG_E("--checkpoint_dir: %s cannot be made: %s", path, strerror(errno));
+        return st;
+    }
+    if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) {
+        LOG_E("--checkpoint_dir: %s is no folder", path);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
 
 static void lease_path(const char *folder, uint64_t epoch, char path[PATH_MAX])
 {
@@ -138,7 +154,7 @@ static enum status read_lease(const char *folder, uint64_t epoch, struct ps_leas
 
 static const char *who(const struct ps_lease *l)
 {
-    return l->address[0] ? l->address : "an unknown ps 0";
+    return l->address[0] ? l->address : "an unknown process";
 }
 
 /* ST_BUSY: the epoch has a lease (not logged). */
@@ -216,8 +232,8 @@ static enum status take_epoch(const char *folder, uint64_t above, struct ps_leas
         st = record(folder, l);
     }
     if (st == ST_BUSY)
-        LOG_E("%s: others claim it all the time; stop all programs that are ps 0 with this "
-              "--checkpoint_dir, but one",
+        LOG_E("%s: others claim it all the time; stop all programs that have this "
+              "--checkpoint_dir as ps 0, or alone, but one",
               folder);
 done:
     return st;
@@ -235,7 +251,7 @@ enum status ps_folder_claim(const char *folder, uint64_t incarnation, const char
     TRY(look(folder, l.epoch, &seen));
     if (seen.lease > l.epoch) {
         read_lease(folder, seen.lease, &other);
-        LOG_E("%s: %s claimed it at the same moment (epoch %" PRIu64 "); only one ps 0 may have "
+        LOG_E("%s: %s claimed it at the same moment (epoch %" PRIu64 "); only one job may have "
               "this --checkpoint_dir",
               folder, who(&other), seen.lease);
         return ST_BUSY;
@@ -269,8 +285,8 @@ static enum status refuse(const char *folder, uint64_t epoch, const struct ps_le
 {
     struct ps_lease other = {0};
     read_lease(folder, epoch, &other);
-    LOG_E("%s: %s has claimed it since (epoch %" PRIu64 ", this ps 0 has %" PRIu64 "): this ps 0 "
-          "was replaced, and ends; it removes nothing",
+    LOG_E("%s: %s has claimed it since (epoch %" PRIu64 ", this process has %" PRIu64
+          "): this process was replaced, and ends; it removes nothing",
           folder, who(&other), epoch, mine->epoch);
     return ST_REFUSED;
 }

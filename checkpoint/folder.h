@@ -30,6 +30,8 @@ struct ps_lease {
     char address[LEASE_ADDRESS_BYTES]; /* of ps 0; empty: the lease cannot be read */
 };
 
+/* A folder is there afterwards. ST_INVALID, ST_IO. */
+enum status ps_folder_make(const char *path);
 /* Makes the caller the owner, with an epoch higher than any recorded or used here and than `above`
  * (the highest that servers and workers name; 0: none does), durably. A line tells who is fenced.
  */

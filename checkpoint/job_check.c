@@ -145,9 +145,8 @@ enum status ps_match_restored(const struct ps_manifest *m, const struct net_join
     chunks_destroy(chunks);
     if (st != ST_OK)
         snprintf(why, why_bytes,
-                 "the servers' checkpoint at step %" PRId64
-                 " is of %s; give the same flags, or the "
-                 "servers another --checkpoint_dir",
+                 "the checkpoint at step %" PRId64
+                 " is of %s; give the same flags, or another --checkpoint_dir",
                  m->step, what);
     else if (m->job.n_workers != join->job.n_workers && !m->progress.known)
         LOG_W(

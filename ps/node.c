@@ -67,21 +67,6 @@ static void mark_up(struct node *s)
               "job; stop it then");
 }
 
-static enum status make_folder(const char *path)
-{
-    struct stat s;
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-        enum status st = status_of_errno(errno);
-        LOG_E("--checkpoint_dir: %s cannot be made: %s", path, strerror(errno));
-        return st;
-    }
-    if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) {
-        LOG_E("--checkpoint_dir: %s is no folder", path);
-        return ST_INVALID;
-    }
-    return ST_OK;
-}
-
 /* The folder of what --restore names, or the checkpoints' own. */
 static void find_folder(struct node *s)
 {
@@ -164,7 +149,7 @@ enum status node_create(const struct node_config *cfg, struct node **out)
         return ST_NOMEM;
     s->cfg = *cfg;
     if (cfg->folder) {
-        TRY(make_folder(cfg->folder));
+        TRY(ps_folder_make(cfg->folder));
         find_folder(s);
         if (ps_folder_id(cfg->folder, s->folder_id) != ST_OK)
             LOG_W("%s: whether servers share it cannot be told; it is taken to be shared",

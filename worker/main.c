@@ -1,6 +1,6 @@
 /* worker/main.c - puts a worker together, runs it, and turns its end into an exit code:
  * 0 done, or left by name after SIGTERM; 1 permanent error, 2 usage, 138 a restart may fix it, 143
- * after SIGTERM where it could not leave in order (130 after Ctrl-C). */
+ * after SIGTERM where it could not leave in order, or alone (130 after Ctrl-C). */
 #include "base/clock.h"
 #include "base/signals.h"
 #include "base/trace.h"
@@ -69,8 +69,12 @@ static enum status run(struct worker *w)
     TRY(trainer_run(w->trainer, &start, &result));
     pthread_mutex_lock(&w->lock);
     w->trained = 1;
+    if (w->saver) /* a signal that came after the last step began: nothing of the job is left */
+        w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
+    if (w->saver)
+        TRY(alone_saver_finish(w->saver, result.global_step));
     if (result.left) { /* whoever does not hear it sees that the stream is gone */
         w->updates.ops->leave(w->updates.ctx, 0);
         LOG_I("left the job at step %" PRId64 ", as worker %d", result.global_step, result.member);
@@ -90,6 +94,7 @@ done:
 static enum status clean_up(struct worker *w)
 {
     shutdown_end(w);
+    alone_saver_destroy(w->saver);
     updates_destroy(&w->updates);
     trainer_destroy(w->trainer);
     sample_log_close(w->sample_log);

@@ -3,6 +3,8 @@
 #include "worker/options_impl.h"
 #include <string.h>
 
+enum { DEFAULT_SAVE_SECS = 600 };
+
 /* A worker that joins has no number of its own, unless it says so. */
 static enum status check_joining(struct options *o)
 {
@@ -187,5 +189,39 @@ enum status options_check_training(struct options *o)
               (long long)options_raw.chunk_bytes, CHUNKS_MIN_BYTES);
         return ST_INVALID;
     }
+    return ST_OK;
+}
+
+enum status options_check_checkpoints(struct options *o)
+{
+    const char *wrong = NULL;
+    const char *dir = options_raw.checkpoint_dir && *options_raw.checkpoint_dir
+                          ? options_raw.checkpoint_dir
+                          : NULL;
+    int more = options_raw.save_steps > 0 || options_raw.save_secs > 0 || options_raw.restore;
+    if (o->list_devices >= 0 || o->self_test >= 0)
+        return ST_OK;
+    if (o->ps_hosts.n > 0) { /* one command line may serve both roles */
+        if (dir || more)
+            LOG_I("--checkpoint_dir, --save_steps, --save_secs and --restore are for the servers "
+                  "of this job, which keep its checkpoints; not used by this worker");
+        return ST_OK;
+    }
+    if (!dir && more)
+        wrong = "--save_steps, --save_secs and --restore need --checkpoint_dir";
+    else if (dir && o->sync_mode != JOB_SYNC)
+        wrong = "--checkpoint_dir: a worker alone keeps checkpoints in --sync_mode=sync; leave "
+                "--sync_mode out, alone it makes no difference";
+    if (wrong) {
+        LOG_E("%s", wrong);
+        return ST_INVALID;
+    }
+    o->checkpoint_dir = dir;
+    o->restore = options_raw.restore;
+    o->save_steps = options_raw.save_steps;
+    o->save_secs = options_raw.save_secs;
+    if (o->save_secs < 0)
+        o->save_secs = o->save_steps > 0 ? 0 : DEFAULT_SAVE_SECS;
+    o->keep_checkpoint_max = options_raw.keep_checkpoint_max;
     return ST_OK;
 }

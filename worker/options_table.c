@@ -35,6 +35,8 @@ static const struct options_raw defaults = {
     .self_test = -1,
     .self_test_seconds = 120,
     .log_level = LOG_LEVEL_INFO,
+    .save_secs = -1,
+    .keep_checkpoint_max = 5,
 };
 
 #define STR(n, t, a, h, g)                                                                         \
@@ -175,6 +177,17 @@ static const struct flag table[] = {
         "longest time that --self_test gives one device"),
     STR("backend_dir", backend_dir, "DIR", "where backends lie; left out, lib beside the program",
         NULL),
+    {"checkpoint_dir", FLAG_STRING, &options_raw.checkpoint_dir, 0, 0, "DIR", NULL,
+     "keep checkpoints in this folder, go on from the newest; with servers it is their flag",
+     "Checkpoints of a worker alone:"},
+    INT("save_steps", save_steps, 0, 1e15, "a checkpoint every N steps; 0: not by steps"),
+    INT("save_secs", save_secs, -1, 1e9,
+        "a checkpoint every S seconds; 0: not by time; -1: 600 without --save_steps, else 0"),
+    INT("keep_checkpoint_max", keep_checkpoint_max, 0, 1000000,
+        "older checkpoints are removed; 0: none is"),
+    STR("restore", restore, "PATH",
+        "go on from this checkpoint: a weir-E.G-STEP.json, or a folder's newest that is whole",
+        NULL),
     {"eval_every", FLAG_INT, &options_raw.eval_every, 0, 1e15, NULL, NULL,
      "steps between evaluations on the test set; 0: only at the end", "Output:"},
     INT("log_every", log_every, 1, 1e15, "steps between lines of progress"),
@@ -201,7 +214,7 @@ static const struct flags_program program = {
         "with the servers of the job for new parameters. Without --ps_hosts it trains alone. Exits "
         "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
         "starting it again may help. SIGTERM: leaves the job by name, 0, or 143 where that cannot "
-        "be; 130 after Ctrl-C.",
+        "be and, after a last checkpoint if they are kept, alone; 130 after Ctrl-C.",
     .flags = table,
     .n_flags = sizeof table / sizeof *table,
     .given = given,

@@ -188,6 +188,25 @@ static enum status make_exchange(struct worker *w)
     return updates_create(&cfg, &w->updates);
 }
 
+/* --checkpoint_dir, alone: goes on from what is there. */
+static enum status open_checkpoints(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    const struct net_job job = options_job(o, w->train->n);
+    const struct alone_saver_config cfg = {
+        .folder = {.path = o->checkpoint_dir,
+                   .restore = o->restore,
+                   .host = own_name(w),
+                   .job = &job,
+                   .chunks = w->chunks,
+                   .updates = &w->updates},
+        .save_steps = o->save_steps,
+        .save_ms = o->save_secs * 1000,
+        .keep = (int)o->keep_checkpoint_max,
+    };
+    return o->checkpoint_dir ? alone_saver_create(&cfg, &w->saver) : ST_OK;
+}
+
 static void say_towers(const struct worker *w)
 {
     char label[DEVICE_LABEL_SIZE];
@@ -231,6 +250,8 @@ static enum status make_trainer(struct worker *w)
         .progress = o->progress,
         .seed = (uint64_t)o->seed,
         .cuda_graphs = o->cuda_graphs,
+        .at_step = w->saver ? alone_saver_at_step : NULL,
+        .at_step_ctx = w->saver,
         .push_delay_ms = (int)o->push_delay_ms,
     };
     enum status st = ST_OK;
@@ -253,7 +274,8 @@ enum status set_up(struct worker *w)
 {
     enum status st = ST_OK;
     enum status (*const parts[])(struct worker *) = {ask_for_job, read_model,    make_towers,
-                                                     read_inputs, make_exchange, make_trainer};
+                                                     read_inputs, make_exchange, open_checkpoints,
+                                                     make_trainer};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !shutdown_taken(w, 0); i++)
         TRY(parts[i](w));
     pthread_mutex_lock(&w->lock);

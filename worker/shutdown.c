@@ -18,8 +18,13 @@ sigset_t shutdown_signals(int how)
     return set;
 }
 
+/* Alone with --checkpoint_dir, training ends between two steps, with what it has saved. */
 static void stop_now(struct worker *w)
 {
+    if (w->saver) {
+        alone_saver_stop_soon(w->saver);
+        return;
+    }
     trainer_stop(w->trainer);
     w->updates.ops->cancel(w->updates.ctx);
 }
@@ -70,7 +75,9 @@ static void *signal_main(void *arg)
         LOG_W("SIGTERM: training has ended; ending with its figures; once more ends at once");
     else
         LOG_W("%s: stopping%s; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted",
-              ready ? "" : " after this part of the set-up");
+              !ready     ? " after this part of the set-up"
+              : w->saver ? " after a last checkpoint"
+                         : "");
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     shutdown_signals(SIG_UNBLOCK);

@@ -5,6 +5,7 @@
  * Errors:  each part's own. */
 #ifndef WORKER_WORKER_H
 #define WORKER_WORKER_H
+#include "worker/checkpoint/alone_saver.h"
 #include "worker/device/gpus.h"
 #include "worker/options.h"
 #include "worker/place/batch_split.h"
@@ -28,6 +29,7 @@ struct worker {
     struct dataset *train, *test;
     float *params;
     struct updates updates;
+    struct alone_saver *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;
     struct trainer *trainer;
 

@@ -30,7 +30,11 @@ struct trainer_config {
     uint64_t seed;
     struct sample_log *sample_log; /* NULL: none */
     int cuda_graphs;               /* 1: where training stays on a device, each step is one graph */
-    int push_delay_ms;             /* fault injection: each push waits a random 0..this */
+    /* Asked by one tower before it computes `step`, while the updates stand at it; any status but
+     * ST_OK ends training. NULL: nobody is. */
+    enum status (*at_step)(void *ctx, int64_t step);
+    void *at_step_ctx;
+    int push_delay_ms; /* fault injection: each push waits a random 0..this */
 };
 
 #endif

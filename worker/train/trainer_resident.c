@@ -21,8 +21,9 @@ int trainer_resident_fits(const struct trainer_config *cfg, const struct tower *
 {
     const struct backend *b = tower->spec.own.backend;
     const struct updates *x = cfg->updates;
-    return x->ops->rule && !cfg->own_pace && !cfg->sample_log && cfg->push_delay_ms == 0 &&
-           cfg->n_towers == 1 && tower->data && b->resident && split_tower_only_plan(tower->stages);
+    return x->ops->rule && !cfg->at_step && !cfg->own_pace && !cfg->sample_log &&
+           cfg->push_delay_ms == 0 && cfg->n_towers == 1 && tower->data && b->resident &&
+           split_tower_only_plan(tower->stages);
 }
 
 static enum status begin(struct run *run)

@@ -107,6 +107,8 @@ enum status trainer_take_steps(struct trainer *t, struct tower *w)
             return ST_OK;
         if (job_done(t, step))
             return ST_OK;
+        if (w->index == 0 && t->cfg.at_step)
+            TRY(t->cfg.at_step(t->cfg.at_step_ctx, step));
         if (w->index == 0 && t->cfg.eval_every > 0 && step > t->first_step &&
             step % t->cfg.eval_every == 0)
             TRY(trainer_log_accuracy(t, step));

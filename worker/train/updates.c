@@ -30,7 +30,7 @@ static const struct optim_config *local_rule(void *ctx)
 static enum status local_start(void *ctx, struct net_start *out)
 {
     const struct local *l = ctx;
-    *out = (struct net_start){.place = l->place};
+    *out = (struct net_start){.step = l->place.first_step, .place = l->place};
     return ST_OK;
 }
 
@@ -156,6 +156,25 @@ static enum status local_create(const struct net_exchange_config *cfg, struct up
     }
     *out = (struct updates){&local_ops, l};
     return ST_OK;
+}
+
+int updates_state(const struct updates *x, struct updates_state *out)
+{
+    const struct local *l = x->ctx;
+    if (x->ops != &local_ops)
+        return 0;
+    *out = (struct updates_state){l->params, l->slots, l->n_slots, l->place};
+    return 1;
+}
+
+void updates_resume(struct updates *x, int64_t step, uint64_t position)
+{
+    struct local *l = x->ctx;
+    CHECK(x->ops == &local_ops);
+    l->place.first_step = step;
+    l->place.position = position;
+    for (int i = 0; i < l->chunks->n_chunks; i++)
+        l->version[i] = step;
 }
 
 static struct net_shared *remote_gradients(void *ctx, enum dtype dtype)

@@ -37,6 +37,16 @@ struct updates {
 
 /* ps_hosts->n == 0 gives the local kind. cfg as in net/exchange/exchange.h. */
 enum status updates_create(const struct net_exchange_config *cfg, struct updates *out);
+/* Of the local kind, between two steps: all that a step goes on from. */
+struct updates_state {
+    float *params, *slots; /* the flat block; a chunk's slots lie together at n_slots * first */
+    int n_slots;
+    struct net_place place;
+};
+int updates_state(const struct updates *x, struct updates_state *out); /* 0: of the other kind */
+/* The local kind, before start: the state was filled with that of `step`, whose first sample lies
+ * at `position`. */
+void updates_resume(struct updates *x, int64_t step, uint64_t position);
 void updates_destroy(struct updates *x); /* a zeroed one is fine */
 
 #endif

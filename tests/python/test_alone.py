@@ -1,0 +1,231 @@
+#!/usr/bin/python3
+"""Checkpoints of a worker without servers: it is stopped, or killed, at any moment, and goes on to
+the bits of the run that was left alone; by itself or with servers, whose files these are."""
+# label: cluster sanitize
+import os
+import random
+import re
+import signal
+import time
+
+import ckpt_folder
+import harness
+
+STEPS = 40
+FLAGS = ["--batch_size=12", "--train_steps=%d" % STEPS, "--seed=5", "--chunk_bytes=5120",
+         "--optimizer=adam", "--lr_schedule=linear", "--log_every=1", "--intra_op_threads=1"]
+SLOW = ["--fault_push_delay_ms=6"]
+
+
+class Alone(harness.Test):
+    want = {}
+
+    def folder(self, name="ckpt"):
+        return os.path.join(self.dir(), name)
+
+    def begin(self, *more, folder=None, model="small", flags=FLAGS, prefix=()):
+        """A worker alone; its summary is in self.figures()."""
+        argv = [*prefix, os.path.join(harness.BIN, "worker"), harness.models_dir(model),
+                "--model=" + model, "--progress=lines", "--data_dir=" + self.data(),
+                "--summary_json=" + self.summary(), *flags]
+        if folder is not False:
+            argv.append("--checkpoint_dir=" + (folder or self.folder()))
+        return self.start("worker", argv + list(more))
+
+    def summary(self):
+        return os.path.join(self.dir(), "summary.json")
+
+    def figures(self):
+        import json
+        with open(self.summary(), encoding="utf-8") as f:
+            return json.load(f)
+
+    def undisturbed(self, model="small"):
+        """Its digest, once for each model."""
+        if model not in Alone.want:
+            self.begin(folder=False, model=model).wait(120)
+            Alone.want[model] = self.figures()["parameters_sha256"]
+        return Alone.want[model]
+
+    def steps(self, folder=None):
+        return ckpt_folder.steps(folder or self.folder())
+
+    def assert_ends_as(self, want, from_step):
+        self.assertEqual(self.figures()["parameters_sha256"], want)
+        self.assertEqual(self.figures()["local_steps"], STEPS - from_step)
+
+    def test_sigterm(self):
+        """A last checkpoint, 143 (130 after Ctrl-C); started again it goes on, with the same
+        bits."""
+        want = self.undisturbed()
+        for signum, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            worker = self.begin(*SLOW, folder=self.folder(str(status)))
+            worker.wait_line("training step 5 done")
+            worker.stop(signum, 60, status)
+            step, = self.steps(self.folder(str(status)))
+            self.assertGreaterEqual(step, 5)
+            worker = self.begin(folder=self.folder(str(status)))
+            worker.wait(120)
+            self.assertIn("found a checkpoint at step %d" % step, worker.output())
+            self.assert_ends_as(want, step)
+            self.assertEqual(self.steps(self.folder(str(status)))[-1], STEPS)
+
+    def test_every_so_many_steps(self):
+        """--save_steps, what is kept, and the job that is done is done."""
+        want = self.undisturbed()
+        worker = self.begin(*SLOW, "--save_steps=10", "--keep_checkpoint_max=2", "--towers=2")
+        worker.wait(120)
+        said = [int(s) for s in re.findall(r"checkpoint at step (\d+): /", worker.output())]
+        left_out = [int(s) for s in re.findall(r"no checkpoint at step (\d+): an", worker.output())]
+        self.assertEqual(sorted(said + left_out), [10, 20, 30, 40], worker.output())
+        self.assertEqual(self.steps(), said[-2:])
+        two_towers = self.figures()["parameters_sha256"]
+        worker = self.begin("--towers=2")
+        worker.wait(60)
+        self.assert_ends_as(two_towers, STEPS)
+        worker = self.begin("--towers=2", "--restore=" + ckpt_folder.path(self.folder(), said[-2]))
+        worker.wait(60)
+        self.assert_ends_as(two_towers, said[-2])
+        self.assertEqual(self.steps()[-1], STEPS)
+        self.assertTrue(want)
+
+    def test_by_time(self):
+        worker = self.begin("--save_secs=1", "--fault_push_delay_ms=60")
+        worker.wait_line(r"checkpoint at step \d+: /", 60)
+        self.assertLess(self.steps()[0], STEPS)
+        worker.stop(status=143, seconds=60)
+
+    def test_killed_at_random(self):
+        """kill -9, twenty times in all, at any moment of a life: the undisturbed run's bits."""
+        want, rng, n = self.undisturbed("softmax"), random.Random(20), 0
+        flags = [*FLAGS, "--save_steps=1", "--fault_push_delay_ms=2"]
+        while n < 20:
+            worker = self.begin(model="softmax", flags=flags)
+            at = rng.choice(("set-up", "start", "training", "training", "training"))
+            if at == "start":
+                worker.wait_line("checkpoint at step|training step|parameters in")
+            elif at == "training":
+                worker.wait_line("training step|training elapsed|found a checkpoint at step %d" %
+                                 STEPS)
+            time.sleep(rng.random() * 0.05)  # no test of how long: any moment will do
+            if worker.popen.poll() is None:
+                n += 1
+                worker.popen.kill()
+            worker.wait(60, None)
+            self.assertIn(worker.status, (0, -signal.SIGKILL), worker.output())
+            if self.steps()[-1:] == [STEPS]:  # done: from its first steps again
+                self.assert_done(want, flags)
+                for path in os.listdir(self.folder()):
+                    os.unlink(os.path.join(self.folder(), path))
+        self.assert_done(want, flags)
+
+    def assert_done(self, want, flags):
+        self.begin(model="softmax", flags=flags).wait(120)
+        self.assertEqual(self.figures()["parameters_sha256"], want)
+        self.assertEqual([f for f in os.listdir(self.folder()) if ".part" in f or "tmp" in f], [])
+
+    def servers(self, n_ps, *more):
+        job = self.job(n_ps=n_ps, n_workers=1, model="small", flags=[*FLAGS, *more])
+        job.start(["--checkpoint_dir=" + self.folder()])
+        return job
+
+    def test_begun_alone_goes_on_with_servers_and_back(self):
+        """Alone, two servers, alone, one server, each stopped by SIGTERM: the same bits."""
+        want = self.undisturbed()
+        worker = self.begin(*SLOW)
+        worker.wait_line("training step 5 done")
+        worker.stop(seconds=60)
+        job = self.servers(2, *SLOW)
+        job.workers[0].wait_line("training step 14 done")
+        for ps in job.ps:
+            ps.popen.send_signal(signal.SIGTERM)
+        for ps in job.ps:
+            ps.wait(60, 143)
+        job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.assertRegex(job.ps[0].output(), "taken from worker-alone@.*epoch 1")
+        step = self.steps()[-1]
+        self.assertGreaterEqual(step, 14)
+        worker = self.begin(*SLOW)
+        worker.wait_line("training step 22 done")
+        worker.stop(seconds=60)
+        self.assertIn("found a checkpoint at step %d" % step, worker.output())
+        step = self.steps()[-1]
+        summary, = self.servers(1).finish(120)
+        self.assertEqual(summary["parameters_sha256"], want)
+        self.assertEqual(summary["local_steps"], STEPS - step)
+
+    def test_second_process(self):
+        """Who comes second is refused while the first one lives; a ps 0 fences it."""
+        first = self.begin(*SLOW, "--train_steps=100000", "--save_steps=4")
+        first.wait_line("checkpoint at step")
+        second = self.begin()
+        second.wait(60, 1)
+        self.assertRegex(second.output(), "--checkpoint_dir: .* is another process' now "
+                         r"\(worker-alone@.*:%d\)" % first.popen.pid)
+        job = self.job(n_workers=1)
+        ps = job.start_ps(0, "--checkpoint_dir=" + self.folder())
+        first.wait(60, 1)
+        self.assertRegex(first.output(), job.ps_hosts[0] + " has claimed it since")
+        ps.stop()
+
+    def test_full_disk(self):
+        """No file may grow past a few bytes, as on a full disk: lines, and training goes on."""
+        want = self.undisturbed()
+        worker = self.begin("--save_steps=10",
+                            prefix=["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh"])
+        worker.wait(120)
+        self.assert_ends_as(want, 0)
+        self.assertRegex(worker.output(), "cannot write: File too large.*ulimit -f")
+        self.assertIn("given up; training goes on", worker.output())
+        self.assertEqual(sorted(os.listdir(self.folder())), ["folder-id", "lease-1", "worker-lock"])
+
+    def test_bad_folder(self):
+        """One line, and the status of an error that stays; nothing is begun anew by itself."""
+        path = os.path.join(self.dir(), "file")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("x")
+        for folder, said in ((path, "is no folder"), (path + "/x", "cannot be made: Not a dir"),
+                             ("/proc/nothing", "cannot be made: ")):
+            worker = self.begin(folder=folder)
+            worker.wait(60, 1)
+            self.assertRegex(worker.output(), "--checkpoint_dir: %s.* %s" % (folder, said))
+        os.mkdir(self.folder())
+        with open(os.path.join(self.folder(), "weir-7.json"), "w", encoding="utf-8") as f:
+            f.write("{}")
+        worker = self.begin()
+        worker.wait(60, 1)
+        self.assertIn("none of its checkpoints is whole", worker.output())
+
+    def test_another_job(self):
+        """What differs is named; more steps may be asked for, fewer than there are may not."""
+        self.begin(model="softmax").wait(60)
+        for more, said in ((["--optimizer=momentum"], "--optimizer: .*adam.*momentum"),
+                           (["--seed=6"], "--seed: .*5.*6"),
+                           (["--train_steps=20"], "--train_steps: the checkpoint is at step 40")):
+            worker = self.begin(*more, model="softmax")
+            worker.wait(60, 1)
+            self.assertRegex(worker.output(), said)
+            self.assertIn("another --checkpoint_dir", worker.output())
+        self.begin("--train_steps=60", model="softmax").wait(60)
+        self.assertEqual(self.figures()["local_steps"], 20)
+        worker = self.begin("--restore=" + self.folder("none"), model="softmax")
+        worker.wait(60, 1)
+        self.assertIn("--restore: there is no checkpoint in", worker.output())
+
+    def test_flags(self):
+        for folder, more, said in (
+                (False, ["--save_steps=5"], "need --checkpoint_dir"),
+                (False, ["--restore=x"], "need --checkpoint_dir"),
+                (None, ["--sync_mode=async"], "in --sync_mode=sync")):
+            worker = self.begin(*more, folder=folder)
+            worker.wait(60, 2)
+            self.assertIn(said, worker.output())
+        job = self.job(n_workers=1, flags=[*FLAGS, "--checkpoint_dir=" + self.folder()])
+        job.start()
+        job.finish(60)
+        self.assertIn("are for the servers of this job", job.workers[0].output())
+        self.assertFalse(os.path.exists(self.folder()))
+
+
+if __name__ == "__main__":
+    harness.main()

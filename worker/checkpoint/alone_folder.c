@@ -1,0 +1,156 @@
+/* worker/checkpoint/alone_folder.c - see alone_folder.h. */
+#include "worker/checkpoint/alone_folder.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "checkpoint/job_check.h"
+#include "checkpoint/restore.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+/* ST_REFUSED: another process of this host, or of one that sees its locks, has it. */
+static enum status lock(struct alone_folder *f)
+{
+    char path[PATH_MAX], who[ALONE_NAME_BYTES] = "";
+    if ((size_t)snprintf(path, sizeof path, "%s/worker-lock", f->path) >= sizeof path) {
+        LOG_E("--checkpoint_dir: %s: the path is too long", f->path);
+        return ST_INVALID;
+    }
+    f->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (f->lock_fd < 0) {
+        enum status st = status_of_errno(errno);
+        LOG_E("--checkpoint_dir: %s cannot be opened: %s", path, status_errno_text(errno));
+        return st;
+    }
+    if (flock(f->lock_fd, LOCK_EX | LOCK_NB) == 0) {
+        if (ftruncate(f->lock_fd, 0) != 0 || dprintf(f->lock_fd, "%s\n", f->name) < 0)
+            LOG_D("%s: not written: %s", path, strerror(errno));
+        return ST_OK;
+    }
+    if (errno != EWOULDBLOCK) {
+        LOG_W("%s cannot be locked: %s; start no second worker with this --checkpoint_dir", path,
+              strerror(errno));
+        return ST_OK;
+    }
+    ssize_t n = pread(f->lock_fd, who, sizeof who - 1, 0);
+    who[n > 0 ? strcspn(who, "\n") : 0] = 0;
+    LOG_E("--checkpoint_dir: %s is another process' now (%s); end that one first, or give this one "
+          "another folder",
+          f->path, who[0] ? who : "unknown");
+    return ST_REFUSED;
+}
+
+/* Values, slots and step of a checkpoint become those of the updates. */
+static enum status load(const struct alone_folder_config *cfg, const struct ps_restore *r)
+{
+    struct updates_state state;
+    enum status st = ST_OK;
+    int64_t step = ps_restore_manifest(r)->step;
+    CHECK(updates_state(cfg->updates, &state));
+    for (int i = 0; i < cfg->chunks->n_chunks; i++) {
+        const struct net_chunk *c = &cfg->chunks->chunks[i];
+        int averages = cfg->chunks->params[c->param].rule == PARAM_AVERAGE;
+        int64_t version = -1;
+        if (!ps_restore_holds(r, c->first, c->n_elems)) {
+            LOG_E("the checkpoint at step %" PRId64 " lies in several servers' own folders; copy "
+                  "all of its files into one, and give that",
+                  step);
+            return ST_NOT_FOUND;
+        }
+        TRY(ps_restore_read(r, c->first, c->n_elems, state.params + c->first,
+                            averages ? NULL : state.slots + state.n_slots * c->first, &version));
+        if (version != step) {
+            LOG_E("the checkpoint at step %" PRId64 " has parameters of step %" PRId64
+                  ", too; a worker alone goes on from one step",
+                  step, version);
+            return ST_MISMATCH;
+        }
+    }
+done:
+    return st;
+}
+
+static enum status check(const struct alone_folder_config *cfg, const struct ps_manifest *m)
+{
+    const struct net_join join = {.job = *cfg->job, .chunks = cfg->chunks};
+    char why[640];
+    enum status st = ps_match_restored(m, &join, why, sizeof why);
+    if (st != ST_OK) {
+        LOG_E("%s", why);
+    } else if (m->step > cfg->job->train_steps) {
+        LOG_E("--train_steps: the checkpoint is at step %" PRId64 ", past the %" PRId64
+              " of this job; give more, or another --checkpoint_dir",
+              m->step, cfg->job->train_steps);
+        st = ST_MISMATCH;
+    }
+    return st;
+}
+
+static enum status restore(struct alone_folder *f, const struct alone_folder_config *cfg)
+{
+    const char *path = cfg->restore ? cfg->restore : cfg->path;
+    struct ps_restore *r = NULL;
+    enum status st = ps_restore_find(path, &r);
+    if (st == ST_NOT_FOUND && !cfg->restore)
+        return ST_OK;
+    if (st == ST_NOT_FOUND)
+        LOG_E("--restore: there is no checkpoint in %s", path);
+    if (st != ST_OK)
+        return st;
+    const struct ps_manifest *m = ps_restore_manifest(r);
+    LOG_I("found a checkpoint at step %" PRId64 ": %s", m->step, path);
+    TRY(check(cfg, m));
+    TRY(load(cfg, r));
+    f->step = m->step;
+    f->position = ps_manifest_position(m);
+    updates_resume(cfg->updates, f->step, f->position);
+done:
+    ps_restore_close(r);
+    return st;
+}
+
+static enum status claim(struct alone_folder *f)
+{
+    uint64_t incarnation = 0;
+    while (incarnation == 0)
+        if (getrandom(&incarnation, sizeof incarnation, 0) < 0)
+            incarnation = (uint64_t)getpid() << 32 | 1;
+    enum status st = ps_folder_claim(f->path, incarnation, f->name, 0, &f->lease);
+    f->generation = ps_term(f->lease.epoch, 1);
+    return st;
+}
+
+enum status alone_folder_open(const struct alone_folder_config *cfg, struct alone_folder *out)
+{
+    struct alone_folder f = {.path = cfg->path, .lock_fd = -1};
+    enum status st = ST_OK;
+    snprintf(f.name, sizeof f.name, "worker-alone@%.64s:%ld", cfg->host, (long)getpid());
+    TRY(ps_folder_make(cfg->path));
+    TRY(lock(&f));
+    TRY(restore(&f, cfg));
+    if (ps_folder_id(cfg->path, f.id) != ST_OK)
+        f.id[0] = 0;
+    TRY(claim(&f));
+    const struct ps_sweep sweep = {.owner = &f.lease};
+    if (ps_folder_sweep(cfg->path, &sweep) != ST_OK)
+        LOG_W("%s could not be tidied up", cfg->path);
+done:
+    if (st == ST_OK)
+        *out = f;
+    else
+        alone_folder_close(&f);
+    return st;
+}
+
+void alone_folder_close(struct alone_folder *f)
+{
+    if (f->lock_fd >= 0)
+        close(f->lock_fd);
+    f->lock_fd = -1;
+}

@@ -1,0 +1,263 @@
+/* worker/checkpoint/alone_saver.c - see alone_saver.h.
+ * Locks: the saver's; the copy belongs to the thread while `busy`, else to who has the lock. */
+#include "worker/checkpoint/alone_saver.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/shard_file.h"
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { LOWEST_PRIORITY = 19 };
+
+struct alone_saver {
+    struct alone_saver_config cfg;
+    struct net_job job;
+    struct alone_folder folder;
+    struct updates_state state;
+    float *values, *slots; /* the copy */
+    struct ps_checkpoint_chunk *list;
+    int *shard; /* [n_chunks] all in file 0 */
+    char *server;
+    pthread_t thread;
+    int runs; /* the thread */
+
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t wake;
+    int busy, ending, stop_soon, fenced;
+    int64_t copied; /* the step of the copy, or that training goes on from */
+    int64_t next_ns;
+};
+
+static void fill_file(const struct alone_saver *s, int64_t step, struct ps_checkpoint_file *f)
+{
+    static int member = 0;
+    const struct alone_folder *from = &s->folder;
+    struct updates_state state;
+    CHECK(updates_state(s->cfg.folder.updates, &state));
+    *f = (struct ps_checkpoint_file){
+        .folder = from->path,
+        .step = step,
+        .generation = from->generation,
+        .n_servers = 1,
+        .job = &s->job,
+        .chunks = s->cfg.folder.chunks,
+        .progress = {.known = 1,
+                     .position = net_place_position(&state.place, s->job.batch, step),
+                     .n_members = 1,
+                     .member = &member,
+                     .servers = {1, (char **)&s->server}},
+    };
+    memcpy(f->home, from->id, sizeof f->home);
+}
+
+static enum status write_manifest(const struct alone_saver *s, const struct ps_checkpoint_file *f,
+                                  struct safetensors_written *file)
+{
+    char why[MANIFEST_WHY_BYTES] = "";
+    const struct ps_manifest m = {.step = f->step,
+                                  .generation = f->generation,
+                                  .job = s->job,
+                                  .chunks = (struct chunks *)f->chunks,
+                                  .n_files = 1,
+                                  .files = file,
+                                  .shard = s->shard,
+                                  .progress = f->progress};
+    const struct ps_folder_check here = {.here = NULL};
+    enum status st = ps_folder_check_files(f->folder, &m, &here, why);
+    if (st != ST_OK)
+        LOG_W("checkpoint at step %" PRId64 ": %s: %s", f->step, status_text(st), why);
+    if (st == ST_OK)
+        st = ps_folder_still_owner(f->folder, &s->folder.lease);
+    if (st == ST_OK)
+        st = ps_manifest_write(f->folder, &m);
+    return st;
+}
+
+/* The copy, made of this step, becomes a checkpoint. */
+static enum status save(struct alone_saver *s, int64_t step)
+{
+    struct ps_checkpoint_file f;
+    struct safetensors_written file;
+    fill_file(s, step, &f);
+    for (int i = 0; i < f.chunks->n_chunks; i++)
+        s->list[i].version = step;
+    enum status st = ps_checkpoint_write(&f, s->list, f.chunks->n_chunks, &file);
+    if (st == ST_OK)
+        st = write_manifest(s, &f, &file);
+    const struct ps_checkpoint_id id = {f.generation, step};
+    struct ps_sweep sweep = {.owner = &s->folder.lease};
+    if (st == ST_OK) {
+        LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", step, f.folder,
+              (double)file.bytes * 1e-6);
+        sweep.keep = s->cfg.keep;
+        sweep.writing = id;
+    } else if (st != ST_REFUSED) {
+        LOG_W("checkpoint at step %" PRId64 " given up; training goes on", step);
+        sweep.given_up = id;
+    }
+    enum status swept = st == ST_REFUSED ? st : ps_folder_sweep(f.folder, &sweep);
+    if (swept != ST_OK && swept != ST_REFUSED)
+        LOG_W("checkpoint at step %" PRId64 ": its folder %s could not be tidied up", step,
+              f.folder);
+    return swept == ST_REFUSED ? swept : st;
+}
+
+static void *saver_main(void *arg)
+{
+    struct alone_saver *s = arg;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* Linux: of this thread */
+    pthread_mutex_lock(&s->lock);
+    while (!s->ending || s->busy) {
+        if (!s->busy) {
+            pthread_cond_wait(&s->wake, &s->lock);
+            continue;
+        }
+        int64_t step = s->copied;
+        pthread_mutex_unlock(&s->lock);
+        enum status st = save(s, step);
+        pthread_mutex_lock(&s->lock);
+        s->busy = 0;
+        s->fenced |= st == ST_REFUSED;
+        pthread_cond_broadcast(&s->wake);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static enum status take_memory(struct alone_saver *s)
+{
+    const struct chunks *c = s->cfg.folder.chunks;
+    size_t n = (size_t)c->n_elems, n_slots = (size_t)s->state.n_slots;
+    s->values = malloc(n * sizeof(float));
+    s->slots = malloc(n * (n_slots ? n_slots : 1) * sizeof(float));
+    s->list = calloc((size_t)c->n_chunks, sizeof *s->list);
+    s->shard = calloc((size_t)c->n_chunks, sizeof *s->shard);
+    if (!s->values || !s->slots || !s->list || !s->shard) {
+        LOG_E("--checkpoint_dir: out of memory for a copy of %" PRId64 " parameters", c->n_elems);
+        return ST_NOMEM;
+    }
+    for (int i = 0; i < c->n_chunks; i++) {
+        const struct net_chunk *k = &c->chunks[i];
+        int has = n_slots > 0 && c->params[k->param].rule != PARAM_AVERAGE;
+        s->list[i] = (struct ps_checkpoint_chunk){
+            .chunk = i,
+            .value = s->values + k->first,
+            .slots = has ? s->slots + (int64_t)n_slots * k->first : NULL};
+    }
+    return ST_OK;
+}
+
+enum status alone_saver_create(const struct alone_saver_config *cfg, struct alone_saver **out)
+{
+    enum status st = ST_OK;
+    struct alone_saver *s = calloc(1, sizeof *s);
+    if (!s) {
+        LOG_E("--checkpoint_dir: out of memory");
+        return ST_NOMEM;
+    }
+    s->cfg = *cfg;
+    s->job = *cfg->folder.job;
+    s->cfg.folder.job = &s->job;
+    s->folder.lock_fd = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    clock_cond_init(&s->wake);
+    CHECK(updates_state(cfg->folder.updates, &s->state));
+    TRY(take_memory(s));
+    TRY(alone_folder_open(&s->cfg.folder, &s->folder));
+    s->server = s->folder.name;
+    s->copied = s->folder.step;
+    s->next_ns = clock_deadline_ns(cfg->save_ms);
+    if (pthread_create(&s->thread, NULL, saver_main, s) != 0) {
+        LOG_E("the thread that writes checkpoints cannot be started");
+        TRY(ST_NOMEM);
+    }
+    s->runs = 1;
+done:
+    if (st == ST_OK)
+        *out = s;
+    else
+        alone_saver_destroy(s);
+    return st;
+}
+
+void alone_saver_destroy(struct alone_saver *s)
+{
+    if (!s)
+        return;
+    if (s->runs) {
+        pthread_mutex_lock(&s->lock);
+        s->ending = 1;
+        pthread_cond_broadcast(&s->wake);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+    }
+    alone_folder_close(&s->folder);
+    pthread_cond_destroy(&s->wake);
+    pthread_mutex_destroy(&s->lock);
+    free(s->values);
+    free(s->slots);
+    free(s->list);
+    free(s->shard);
+    free(s);
+}
+
+/* Under the lock, while the thread is not busy. */
+static void copy(struct alone_saver *s, int64_t step)
+{
+    size_t n = (size_t)s->cfg.folder.chunks->n_elems * sizeof(float);
+    memcpy(s->values, s->state.params, n);
+    memcpy(s->slots, s->state.slots, n * (size_t)s->state.n_slots);
+    s->copied = step;
+    s->busy = 1;
+    s->next_ns = clock_deadline_ns(s->cfg.save_ms);
+    pthread_cond_broadcast(&s->wake);
+}
+
+/* Under the lock; returns when it is written, or cannot be. */
+static void save_last(struct alone_saver *s, int64_t step)
+{
+    while (s->busy)
+        pthread_cond_wait(&s->wake, &s->lock);
+    if (s->copied != step && !s->fenced)
+        copy(s, step);
+    while (s->busy)
+        pthread_cond_wait(&s->wake, &s->lock);
+}
+
+enum status alone_saver_at_step(void *ctx, int64_t step)
+{
+    struct alone_saver *s = ctx;
+    enum status st = ST_OK;
+    pthread_mutex_lock(&s->lock);
+    int by_steps = s->cfg.save_steps > 0 && step % s->cfg.save_steps == 0;
+    int by_time = s->cfg.save_ms > 0 && clock_now_ns() >= s->next_ns;
+    if (s->stop_soon)
+        save_last(s, step);
+    else if (step != s->copied && (by_steps || by_time) && !s->busy && !s->fenced)
+        copy(s, step);
+    else if (step != s->copied && by_steps && s->busy)
+        LOG_W("no checkpoint at step %" PRId64 ": an earlier one is still being written", step);
+    st = s->fenced ? ST_REFUSED : s->stop_soon ? ST_CANCELLED : ST_OK;
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+void alone_saver_stop_soon(struct alone_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stop_soon = 1;
+    pthread_mutex_unlock(&s->lock);
+}
+
+enum status alone_saver_finish(struct alone_saver *s, int64_t step)
+{
+    pthread_mutex_lock(&s->lock);
+    save_last(s, step);
+    enum status st = s->fenced ? ST_REFUSED : ST_OK;
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}

@@ -1,0 +1,33 @@
+/* worker/checkpoint/alone_saver.h - checkpoints of a worker without servers. Between two steps the
+ * parameters and the optimizer's slots are copied; a thread of the lowest priority writes the copy
+ * while training goes on. One that falls due meanwhile is left out, with a line. A file that
+ * cannot be written costs a line, and training goes on.
+ * Owns:    a thread, a copy of parameters and slots, the folder.
+ * Threads: at_step from the trainer's, with no update under way; stop_soon from any.
+ * Errors:  those of alone_folder_open. */
+#ifndef WORKER_CHECKPOINT_ALONE_SAVER_H
+#define WORKER_CHECKPOINT_ALONE_SAVER_H
+#include "worker/checkpoint/alone_folder.h"
+
+struct alone_saver_config {
+    struct alone_folder_config folder; /* what it points to: borrowed while the saver lives */
+    int64_t save_steps;                /* 0: not by steps */
+    int64_t save_ms;                   /* 0: not by time */
+    int keep;                          /* 0: all */
+};
+
+struct alone_saver;
+/* Goes on from what the folder has. */
+enum status alone_saver_create(const struct alone_saver_config *cfg, struct alone_saver **out);
+/* Waits for what is being written. NULL is fine. */
+void alone_saver_destroy(struct alone_saver *s);
+/* Before step `step` is computed; ctx: the saver. ST_CANCELLED: training ends here, as it was to,
+ * and what it has is saved; ST_REFUSED: another process has claimed the folder. */
+enum status alone_saver_at_step(void *ctx, int64_t step);
+/* The next at_step makes the last checkpoint and ends training. */
+void alone_saver_stop_soon(struct alone_saver *s);
+/* Training is done at `step`: its checkpoint is on the disk, or a line says why not. ST_REFUSED:
+ * as above. */
+enum status alone_saver_finish(struct alone_saver *s, int64_t step);
+
+#endif
