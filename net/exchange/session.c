@@ -7,9 +7,10 @@
 enum {
     QUICK_MS = 5, /* servers change their generation: the pauses between joins begin so, */
     QUICK_MAX_MS = 20,
-    QUICK_FOR_MS = 3000, /* and are short for so long */
+    QUICK_FOR_MS = 3000, /* and are short for so long after its first answer */
     BACKOFF_MS = 100,
     MAX_BACKOFF_MS = 2000,
+    FIRST_MAX_BACKOFF_MS = 500, /* likewise while none has come: people start servers then */
     FIRST_LINE_MS = 1000,
     TELL_AGAIN_MS = 1000,
     DOUBT_MS = 300,        /* a server that is away for so long has ps 0 asked, */
@@ -103,6 +104,7 @@ static void hurry(const struct session *s, struct session_link *l)
     if (s->generation == 0 && line_ms > FIRST_LINE_MS)
         line_ms = FIRST_LINE_MS;
     l->backoff_ms = 0;
+    l->answers = 0;
     l->retry_ns = s->now_ns;
     l->down_ns = s->now_ns;
     l->line_ns = s->now_ns + line_ms * MS;
@@ -124,8 +126,13 @@ static void rebase(struct session *s, struct session_out *out)
 /* When the next join is due; `asked`: the server is there, and says to ask again. */
 static void plan_retry(const struct session *s, struct session_link *l, int asked)
 {
-    int quick = asked && s->now_ns - l->down_ns < QUICK_FOR_MS * MS;
-    int64_t most = quick ? QUICK_MAX_MS : MAX_BACKOFF_MS;
+    if (asked && !l->answers) /* maybe it has only been started, after a long wait for it */
+        l->answers_ns = s->now_ns;
+    l->answers = asked;
+    int quick = asked && s->now_ns - l->answers_ns < QUICK_FOR_MS * MS;
+    int64_t most = quick                ? QUICK_MAX_MS
+                   : s->generation == 0 ? FIRST_MAX_BACKOFF_MS
+                                        : MAX_BACKOFF_MS;
     l->retry_ns = s->now_ns + (l->backoff_ms < most ? l->backoff_ms : most) * MS;
     l->backoff_ms = l->backoff_ms > 0 ? l->backoff_ms * 2 : QUICK_MS;
     if (l->backoff_ms > most)

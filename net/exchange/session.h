@@ -71,6 +71,8 @@ struct session_link {
     int busy;               /* requests are under way */
     int waits;              /* its server is there, and has this member wait */
     int lost;               /* a line said that its stream was lost, and one is to say it is back */
+    int answers;            /* the last join was answered, though with "ask again", */
+    int64_t answers_ns;     /* and all since then */
     int64_t retry_ns, backoff_ms;
     int64_t down_ns, line_ns; /* since when it has none; when to say so next */
 };

@@ -1,0 +1,98 @@
+/* tests/net_session_late_test.c - how soon a server that is started late is noticed
+ * (net/exchange/session.h): the pauses between joins, without gRPC or time of its own. */
+#include "net/exchange/session.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+/* after its needs */
+#include <cmocka.h>
+
+#define MS ((int64_t)1000000)
+
+struct wait {
+    struct session *s;
+    int64_t now_ns;
+};
+
+static struct wait begin(void)
+{
+    const struct session_config cfg = {
+        .max_servers = 2, .member = 0, .can_renew = 1, .wait_line_ms = 5000};
+    struct wait w = {.s = calloc(1, session_bytes(2)), .now_ns = 7 * MS};
+    assert_non_null(w.s);
+    session_init(w.s, &cfg);
+    return w;
+}
+
+static int joins(const struct session_out *out)
+{
+    int n = 0;
+    for (int i = 0; i < out->n; i++)
+        n += out->act[i].kind == ACTION_JOIN && out->act[i].link == 0;
+    return n;
+}
+
+/* What comes of the event, then nothing until the next join, which is asked: ms in between. */
+static int64_t pause_after(struct wait *w, const struct session_event *e)
+{
+    struct session_out out;
+    const struct session_event timer = {.kind = EVENT_TIMER};
+    int64_t begin_ns = w->now_ns;
+    session_step(w->s, e, w->now_ns, &out);
+    for (int i = 0; !joins(&out); i++) {
+        assert_true(i < 100);
+        w->now_ns = out.wake_ns;
+        session_step(w->s, &timer, w->now_ns, &out);
+    }
+    assert_int_equal(joins(&out), 1);
+    return (w->now_ns - begin_ns) / MS;
+}
+
+static const struct session_event started = {.kind = EVENT_START},
+                                  failed = {.kind = EVENT_JOIN_FAILED, .st = ST_UNAVAILABLE},
+                                  wait_more = {.kind = EVENT_JOIN_ANSWER, .answer = JOIN_RETRY};
+
+/* Started before its server: whenever that comes, a join reaches it in half a second, and those
+ * that follow, while it makes its first plan, come one soon after the other. */
+static void test_a_late_server(void **state)
+{
+    for (int n_failed = 1; n_failed < 60; n_failed += 29) {
+        struct wait w = begin();
+        int64_t last = pause_after(&w, &started);
+        for (int i = 0; i < n_failed; i++) {
+            int64_t pause = pause_after(&w, &failed);
+            assert_true(pause >= last && pause <= 500);
+            last = pause;
+        }
+        assert_true(n_failed < 30 || last == 500);
+        for (int i = 0; i < 100; i++)
+            assert_in_range(pause_after(&w, &wait_more), 0, 20);
+        int64_t quick_ns = w.now_ns;
+        while (pause_after(&w, &wait_more) <= 20) /* but not for ever */
+            assert_true(w.now_ns - quick_ns < 3000 * MS);
+        assert_in_range(pause_after(&w, &wait_more), 21, 500);
+        free(w.s);
+    }
+}
+
+/* It answered for long, went away, and is there again: as if it had been started late. */
+static void test_it_goes_and_comes(void **state)
+{
+    struct wait w = begin();
+    pause_after(&w, &started);
+    for (int i = 0; i < 1000; i++)
+        pause_after(&w, &wait_more);
+    assert_int_equal(pause_after(&w, &wait_more), 500);
+    assert_int_equal(pause_after(&w, &failed), 500);
+    assert_in_range(pause_after(&w, &wait_more), 0, 20);
+    free(w.s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_late_server),
+                                       cmocka_unit_test(test_it_goes_and_comes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
