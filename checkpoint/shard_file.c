@@ -1,6 +1,7 @@
 /* checkpoint/shard_file.c - see shard_file.h. */
 #include "checkpoint/shard_file.h"
 #include "base/log.h"
+#include "kernels/vector/finite.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -185,6 +186,22 @@ static void fill_metadata(struct table *t, const struct ps_checkpoint_file *cp, 
         add_metadata(t, "folder", "%s", cp->home);
 }
 
+/* The first parameter whose value is not finite; NULL: there is none. Training cannot go on from
+ * such a file, and it would take the place of one from which it can. */
+static const char *not_finite(const struct chunks *chunks, const struct ps_checkpoint_chunk *list,
+                              int n)
+{
+    struct part p;
+    for (int i = 0; i < n; i++) {
+        const struct net_chunk *c = &chunks->chunks[list[i].chunk];
+        size_t bad = finite_first_bad(DTYPE_F32, list[i].value, (size_t)c->n_elems);
+        for (int k = c->param; bad < (size_t)c->n_elems && part_of(chunks, c, k, &p); k++)
+            if (bad < p.at + (size_t)(p.end - p.begin))
+                return p.param->name;
+    }
+    return NULL;
+}
+
 enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
                                 const struct ps_checkpoint_chunk *list, int n,
                                 struct safetensors_written *out)
@@ -199,6 +216,13 @@ enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
     if ((size_t)snprintf(path, sizeof path, "%s/%s", cp->folder, name) >= sizeof path) {
         LOG_E("%s/%s: the path is too long", cp->folder, name);
         return ST_IO;
+    }
+    const char *bad = not_finite(cp->chunks, list, n);
+    if (bad) {
+        LOG_E("no checkpoint at step %" PRId64 ": parameter '%s' is not finite, training has "
+              "diverged; the checkpoints before stay",
+              cp->step, bad);
+        return ST_INVALID;
     }
     for (int i = 0; i < n; i++) {
         const struct net_chunk *c = &cp->chunks->chunks[list[i].chunk];

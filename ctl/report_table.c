@@ -61,11 +61,11 @@ static enum status print_take(struct ctl_table *t, enum status st)
 static enum status show_members(const struct net_status *s)
 {
     struct ctl_table *t = NULL;
-    enum status st = ctl_table_create(">WORKER\t>RANK\tADDRESS\tSTATE\t>WAITED FOR", &t);
+    enum status st = ctl_table_create(">WORKER\t>RANK\tADDRESS\tSTATE\t>WAITED FOR\t>SKIPPED", &t);
     for (int i = 0; st == ST_OK && i < s->n_members; i++) {
         const struct net_status_member *m = &s->members[i];
-        ctl_table_row(t, "%d\t%s\t%s\t%s\t%.1f s", m->member, number(m->rank).s,
-                      m->address[0] ? m->address : "-", state_of(m).s, m->seconds);
+        ctl_table_row(t, "%d\t%s\t%s\t%s\t%.1f s\t%" PRId64, m->member, number(m->rank).s,
+                      m->address[0] ? m->address : "-", state_of(m).s, m->seconds, m->skipped);
     }
     return print_take(t, st);
 }

@@ -105,6 +105,7 @@ static enum status fill_lateness(const struct ps_status *s, const struct run *ru
         if (m->member < n_totals) {
             m->times = totals[m->member].times;
             m->seconds = totals[m->member].seconds;
+            m->skipped = totals[m->member].skipped;
         }
         if (m->rank < 0)
             continue;

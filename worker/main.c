@@ -10,6 +10,7 @@
 #include "worker/summary.h"
 #include "worker/worker.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,7 +27,23 @@ static enum status report(struct worker *w, const struct trainer_result *r)
     };
     LOG_I("Training elapsed time: %f s (%" PRId64 " images, %.0f images/s)", r->elapsed_seconds,
           r->images, r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0);
+    const struct net_param *bad = trainer_bad_param(w->trainer);
+    if (bad) {
+        LOG_E("worker %d, step %" PRId64 ": parameter '%s' is not finite: training has diverged; "
+              "nothing is exported, and there are no final figures. A lower --learning_rate may "
+              "help",
+              r->member, r->global_step, bad->name);
+        return ST_INVALID;
+    }
     TRY(trainer_evaluate(w->trainer, &s.test_accuracy, &s.test_loss));
+    if (!isfinite(s.test_loss)) {
+        LOG_E("worker %d, step %" PRId64
+              ": the test loss is %g: the parameters are finite, but too "
+              "large to compute with: training has diverged; nothing is exported, and there are no "
+              "final figures. A lower --learning_rate may help",
+              r->member, r->global_step, s.test_loss);
+        return ST_INVALID;
+    }
     LOG_I("test accuracy: %.4f, test loss: %.4f (%" PRId64 " images)", s.test_accuracy, s.test_loss,
           w->test->n);
     w->updates.ops->stats(w->updates.ctx, &s.stats);

@@ -39,6 +39,9 @@ static void copy_plain(struct options *o)
     o->progress = (enum progress_style)options_raw.progress;
     o->log_level = (enum log_level)options_raw.log_level;
     o->push_delay_ms = options_raw.push_delay_ms;
+    o->skip_nonfinite = options_raw.on_nonfinite == 1;
+    o->max_nonfinite = options_raw.max_nonfinite;
+    o->fault_nonfinite = options_raw.fault_nonfinite;
     o->gpus = options_raw.gpus;
     o->gpu_lock_dir =
         options_raw.gpu_lock_dir ? options_raw.gpu_lock_dir : device_lock_default_dir();

@@ -36,6 +36,8 @@ struct options {
     enum progress_style progress;
     enum log_level log_level;
     int64_t push_delay_ms;
+    int skip_nonfinite; /* see worker/train/train_config.h, and the next */
+    int64_t max_nonfinite, fault_nonfinite;
     int shared_memory, cuda_graphs;
     const char *gpus, *gpu_lock_dir; /* see worker/device/devices.h */
     int gpu_wait;                    /* seconds */

@@ -169,6 +169,10 @@ enum status options_check_training(struct options *o)
     set_if_given(&o->optim.weight_decay, options_raw.weight_decay);
     if (optim_check(&o->optim) != ST_OK || check_optimizer_flags() != ST_OK)
         return ST_INVALID;
+    if (options_raw.on_nonfinite == 0 && options_is_given(&options_raw.max_nonfinite)) {
+        LOG_E("--max_nonfinite is for --on_nonfinite=skip; give both or leave it out");
+        return ST_INVALID;
+    }
     if (options_raw.train_steps > 0 && options_raw.epochs > 0) {
         LOG_E("--train_steps and --epochs are both given; give one of them");
         return ST_INVALID;

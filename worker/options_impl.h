@@ -20,7 +20,8 @@ struct options_raw {
         weight_decay, compensation;
     int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices, self_test;
     int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
-    int join;
+    int join, on_nonfinite;
+    int64_t max_nonfinite, fault_nonfinite;
     int shared_memory; /* 0: auto */
     int cuda_graphs;   /* 0: on */
 };

@@ -37,6 +37,7 @@ static const struct options_raw defaults = {
     .log_level = LOG_LEVEL_INFO,
     .save_secs = -1,
     .keep_checkpoint_max = 5,
+    .max_nonfinite = 100,
 };
 
 #define STR(n, t, a, h, g)                                                                         \
@@ -117,6 +118,13 @@ static const struct flag table[] = {
     NUM("beta2", beta2, -1, 1, "adam, adamw; -1: the optimizer's own"),
     NUM("epsilon", epsilon, -1, 1, "adam*, adagrad, rmsprop; -1: the optimizer's own"),
     NUM("weight_decay", weight_decay, -1, 1e3, "-1: the optimizer's own"),
+    ONE("on_nonfinite", on_nonfinite, "stop|skip",
+        "a loss or gradient that is not finite: stop ends the worker with an error; skip has the "
+        "step's contribution count with weight 0 (and sends nothing before all of it was looked "
+        "at)",
+        NULL),
+    INT("max_nonfinite", max_nonfinite, 1, 1e15,
+        "--on_nonfinite=skip: contributions that this process may skip; one more ends it"),
     {"towers", FLAG_INT, &options_raw.towers, 0, TOWERS_MAX, NULL, NULL,
      "copies of the model on the CPU, each computing its part of the batch; with GPUs: beside "
      "theirs; 0: none beside GPUs, one without",
@@ -203,6 +211,8 @@ static const struct flag table[] = {
     ONE("log_level", log_level, "debug|info|warn|error", "least important lines to log", NULL),
     INT("fault_push_delay_ms", push_delay_ms, 0, 10000,
         "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
+    INT("fault_nonfinite", fault_nonfinite, 0, 1e15,
+        "for tests: in every so manieth step an element of a gradient is no number; 0: never"),
 };
 
 static unsigned char given[sizeof table / sizeof *table];

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,25 +40,32 @@ static json_t *devices_list(const struct tower_plan *towers)
     return list;
 }
 
+/* null where JSON has no number for it: a loss may be infinite while all parameters are finite. */
+static json_t *figure(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 enum status summary_write(const char *path, const struct summary *s)
 {
     const struct trainer_result *r = &s->result;
     double rate = r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0;
     json_t *j = json_pack(
-        "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:{s:I, s:I, s:I, s:I, "
+        "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:o, s:f, s:o, s:I, s:s, s:I, s:{s:I, s:I, s:I, "
+        "s:I, "
         "s:I, s:I, s:I}, s:o}",
         "role", "worker", "model", s->model, "task_index", s->task_index, "global_step",
         (json_int_t)r->global_step, "local_steps", (json_int_t)r->local_steps, "images",
         (json_int_t)r->images, "elapsed_seconds", r->elapsed_seconds, "images_per_second", rate,
-        "loss", (double)r->loss, "test_accuracy", s->test_accuracy, "test_loss", s->test_loss,
-        "parameters", (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256,
-        "exchange", "sent_bytes", (json_int_t)s->stats.sent_bytes, "received_bytes",
-        (json_int_t)s->stats.received_bytes, "shared_bytes", (json_int_t)s->stats.shared_bytes,
-        "applied", (json_int_t)s->stats.applied, "duplicate", (json_int_t)s->stats.duplicate,
-        "stale", (json_int_t)s->stats.stale, "reconnects", (json_int_t)s->stats.reconnects,
-        "towers", devices_list(s->towers));
+        "loss", figure((double)r->loss), "test_accuracy", s->test_accuracy, "test_loss",
+        figure(s->test_loss), "parameters", (json_int_t)s->n_params, "parameters_sha256",
+        s->parameters_sha256, "nonfinite_skipped", (json_int_t)r->skipped, "exchange", "sent_bytes",
+        (json_int_t)s->stats.sent_bytes, "received_bytes", (json_int_t)s->stats.received_bytes,
+        "shared_bytes", (json_int_t)s->stats.shared_bytes, "applied", (json_int_t)s->stats.applied,
+        "duplicate", (json_int_t)s->stats.duplicate, "stale", (json_int_t)s->stats.stale,
+        "reconnects", (json_int_t)s->stats.reconnects, "towers", devices_list(s->towers));
     if (!j) {
-        LOG_E("--summary_json: a figure is not finite or memory ran out; nothing is written");
+        LOG_E("--summary_json: memory ran out; nothing is written");
         return ST_NOMEM;
     }
     enum status st = ST_OK;

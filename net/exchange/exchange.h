@@ -68,7 +68,7 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out);
 
 /* Contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats. Chunks
  * with low numbers overtake others that wait to be sent; small ones gather until there are 128 KB,
- * or until flush or wait. */
+ * or until flush or wait. weight 0: it counts, but adds nothing; data are not read. */
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
                               float weight);
 /* The same with data that are in the job's dtype of contributions already. */

@@ -100,7 +100,7 @@ static void choose_way(struct link *l, struct net_out *item)
 {
     item->head = l->head;
     item->shared = l->arena != NULL;
-    if (item->kind == PIECE_PUSH && l->lends)
+    if (item->kind == PIECE_PUSH && l->lends && item->bytes > 0)
         item->shared_offset = net_shared_find(l->x->segment, item->data, item->bytes);
 }
 
@@ -457,6 +457,10 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
                            .data = data,
                            .bytes =
                                (size_t)chunk_of(x, chunk)->n_elems * dtype_size(x->push_dtype)};
+    if (weight == 0) { /* skipped: it brings nothing */
+        item.data = NULL;
+        item.bytes = 0;
+    }
     return request(x, chunk, &item);
 }
 
@@ -465,7 +469,7 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
-    if (!x->staged)
+    if (!x->staged || weight == 0)
         return net_exchange_push_encoded(x, chunk, step, data, weight);
     pthread_mutex_lock(&x->lock);
     int busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */

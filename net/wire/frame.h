@@ -104,6 +104,8 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
 int payload_find(const struct net_shared *segment, struct net_piece *piece, struct net_span *span);
 /* CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);
+/* The first element that is not finite; SIZE_MAX: there is none. */
+size_t payload_first_bad(const struct net_payload *p, enum dtype d);
 /* Calls fn for runs of whole elements of `size` bytes (2 or 4), in order: src has any alignment,
  * `first` counts elements. bytes must be a multiple of size; elements cut by the end of a span are
  * put together. */

@@ -67,6 +67,7 @@ static void member_to_wire(const struct net_status_member *from, Weir__V1__Statu
     to->recent_times = (uint64_t)from->recent_times;
     to->recent_seconds = from->recent_seconds;
     to->awaited = (uint32_t)from->awaited;
+    to->skipped = (uint64_t)from->skipped;
 }
 
 static void server_to_wire(const struct net_status_server *from, Weir__V1__StatusReply__Server *to)
@@ -176,7 +177,8 @@ static enum status member_from_wire(const Weir__V1__StatusReply__Member *from,
     if (from->member >= JOB_MAX_WORKERS || from->rank > JOB_MAX_WORKERS || (int)from->state < 0 ||
         (int)from->state >= MEMBER_N_STATES || from->ms > INT64_MAX || from->times > INT64_MAX ||
         from->recent_times > INT64_MAX || !is_figure(from->seconds) ||
-        !is_figure(from->recent_seconds) || from->awaited > CHUNKS_MAX_CHUNKS)
+        !is_figure(from->recent_seconds) || from->awaited > CHUNKS_MAX_CHUNKS ||
+        from->skipped > INT64_MAX)
         return message_invalid(why, "a member's number, state or figures cannot be");
     *to = (struct net_status_member){.member = (int)from->member,
                                      .rank = (int)from->rank - 1,
@@ -186,7 +188,8 @@ static enum status member_from_wire(const Weir__V1__StatusReply__Member *from,
                                      .seconds = from->seconds,
                                      .recent_times = (int64_t)from->recent_times,
                                      .recent_seconds = from->recent_seconds,
-                                     .awaited = (int)from->awaited};
+                                     .awaited = (int)from->awaited,
+                                     .skipped = (int64_t)from->skipped};
     text_in(from->address, to->address, sizeof to->address);
     return ST_OK;
 }

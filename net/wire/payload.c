@@ -1,5 +1,6 @@
 /* net/wire/payload.c - reading a payload where it lies, in spans cut anywhere; see frame.h. */
 #include "base/digest.h"
+#include "kernels/vector/finite.h"
 #include "net/shm/segment.h"
 #include "net/wire/frame.h"
 #include <string.h>
@@ -69,6 +70,26 @@ void payload_each_run(const struct net_payload *p, size_t size,
         for (size_t i = whole * size; i < n && n_cut < sizeof cut; i++)
             cut[n_cut++] = data[i];
     }
+}
+
+struct search {
+    enum dtype dtype;
+    size_t bad;
+};
+
+static void search_run(void *ctx, size_t first, const void *src, size_t n)
+{
+    struct search *s = ctx;
+    size_t at = s->bad == SIZE_MAX ? finite_first_bad(s->dtype, src, n) : n;
+    if (at < n)
+        s->bad = first + at;
+}
+
+size_t payload_first_bad(const struct net_payload *p, enum dtype d)
+{
+    struct search s = {d, SIZE_MAX};
+    payload_each_run(p, dtype_size(d), search_run, &s);
+    return s.bad;
 }
 
 struct decoding {

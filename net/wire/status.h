@@ -33,6 +33,7 @@ struct net_status_member {
     int64_t times, recent_times;    /* sync: steps in which it was the last, in the job, and of the
                                        last n_recent */
     double seconds, recent_seconds; /* that the others waited for it in them */
+    int64_t skipped;                /* contributions that counted with weight 0, in the job */
     int awaited; /* chunks that others wait for at present for its sake, STATUS_AWAITED_MS or
                     longer */
 };

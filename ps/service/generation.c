@@ -79,6 +79,7 @@ static enum status add_late(const struct run *r, struct ps_late_total **late, in
         ps_stragglers_total(ps_store_stragglers(r->store), i, &t);
         to->times += t.times;
         to->seconds += t.seconds;
+        to->skipped += t.skipped;
     }
     return ST_OK;
 }

@@ -1,5 +1,6 @@
 /* ps/store/aggregate.c - see aggregate.h. */
 #include "ps/store/aggregate.h"
+#include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
 #include <stdlib.h>
 
@@ -31,6 +32,7 @@ struct run {
     float weight;
     enum dtype dtype;
     int is_first; /* overwrites the last step's sum */
+    size_t bad;   /* the first element that is not finite, at which it ended; SIZE_MAX: none */
 };
 
 static void add_floats(const struct run *r, size_t first, const void *src, size_t n)
@@ -43,29 +45,53 @@ static void add_floats(const struct run *r, size_t first, const void *src, size_
 
 static void add_run(void *ctx, size_t first, const void *src, size_t n)
 {
-    const struct run *r = ctx;
+    struct run *r = ctx;
     float decoded[BLOCK];
-    if (r->dtype == DTYPE_F32) {
-        add_floats(r, first, src, n);
-        return;
-    }
-    for (size_t at = 0; at < n; at += BLOCK) {
+    for (size_t at = 0; at < n && r->bad == SIZE_MAX; at += BLOCK) {
         size_t now = n - at < BLOCK ? n - at : BLOCK;
-        dtype_decode(r->dtype, decoded, (const char *)src + at * dtype_size(r->dtype), now);
-        add_floats(r, first + at, decoded, now);
+        const void *block = (const char *)src + at * dtype_size(r->dtype), *values = block;
+        if (r->dtype != DTYPE_F32) {
+            dtype_decode(r->dtype, decoded, block, now);
+            values = decoded;
+        }
+        add_floats(r, first + at, values, now);
+        /* after, since it lies in cache now */
+        size_t bad = r->is_first ? finite_first_bad(r->dtype, block, now) : now;
+        if (bad < now)
+            r->bad = first + at + bad;
     }
 }
 
-static void take_next(struct ps_aggregate *a, const struct net_payload *payload, float weight)
+/* Adds it to the sum. What overwrites an older sum is looked at as it is added; else all of it
+ * before, as a sum cannot be taken apart again. SIZE_MAX, or the element that is not finite. */
+static size_t add_next(struct ps_aggregate *a, const struct net_payload *payload, float weight,
+                       int is_copy)
 {
-    struct run r = {a->sum, weight, a->dtype, a->next == 0};
-    a->weight += (double)weight;
-    if (++a->next < a->n_members) {
-        payload_each_run(payload, dtype_size(a->dtype), add_run, &r);
-    } else {
-        a->last = *payload;
+    struct run r = {a->sum, weight, a->dtype, a->weight == 0, SIZE_MAX};
+    if (!r.is_first && !is_copy)
+        r.bad = payload_first_bad(payload, a->dtype);
+    payload_each_run(payload, dtype_size(a->dtype), add_run, &r);
+    return r.bad;
+}
+
+/* Likewise; the very last is looked at by the pass that makes the version. */
+static size_t take_next(struct ps_aggregate *a, const struct net_payload *payload, float weight,
+                        int is_copy)
+{
+    size_t bad = SIZE_MAX;
+    int is_last = a->next + 1 == a->n_members, counts = weight > 0;
+    if (is_last) {
+        a->last = counts ? *payload : (struct net_payload){NULL, 0, 0};
         a->last_weight = weight;
+    } else if (counts) {
+        bad = add_next(a, payload, weight, is_copy);
     }
+    if (bad != SIZE_MAX)
+        return bad;
+    a->next++;
+    a->summed = a->weight > 0;
+    a->weight += (double)weight;
+    return bad;
 }
 
 static void take_those_whose_turn_came(struct ps_aggregate *a)
@@ -74,7 +100,7 @@ static void take_those_whose_turn_came(struct ps_aggregate *a)
         struct ps_parked *p = &a->parked[a->next];
         a->last_span = (struct net_span){p->copy->data, a->n * dtype_size(a->dtype)};
         struct net_payload payload = {&a->last_span, 0, a->last_span.n};
-        take_next(a, &payload, p->weight);
+        take_next(a, &payload, p->weight, 1); /* it was looked at when it came */
         if (a->next == a->n_members)
             break; /* its bytes are still needed */
         buf_unref(p->copy);
@@ -82,19 +108,37 @@ static void take_those_whose_turn_came(struct ps_aggregate *a)
     }
 }
 
+/* Its turn is still to come. */
+static enum status park(struct ps_aggregate *a, int member, const struct net_payload *payload,
+                        float weight, size_t *bad)
+{
+    struct ps_parked *p = &a->parked[member];
+    enum status st = ps_pool_take(a->pool, a->shelf, a->n * sizeof *a->sum, 0, &p->copy);
+    if (st != ST_OK)
+        return st;
+    payload_copy(payload, p->copy->data);
+    p->weight = weight;
+    size_t n = weight > 0 ? a->n : 0, at = finite_first_bad(a->dtype, p->copy->data, n);
+    if (at == n)
+        return ST_OK;
+    *bad = at;
+    buf_unref(p->copy);
+    p->copy = NULL;
+    return ST_INVALID;
+}
+
 enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
-                             float weight, int64_t now_ns)
+                             float weight, int64_t now_ns, size_t *bad)
 {
     if (member == a->next) {
-        take_next(a, payload, weight);
+        *bad = take_next(a, payload, weight, 0);
+        if (*bad != SIZE_MAX)
+            return ST_INVALID;
         take_those_whose_turn_came(a);
     } else {
-        struct ps_parked *p = &a->parked[member];
-        enum status st = ps_pool_take(a->pool, a->shelf, a->n * sizeof *a->sum, 0, &p->copy);
+        enum status st = park(a, member, payload, weight, bad);
         if (st != ST_OK)
             return st;
-        payload_copy(payload, p->copy->data);
-        p->weight = weight;
     }
     if (a->n_counted++ == 0)
         a->since_ns = now_ns;
@@ -103,7 +147,7 @@ enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct ne
 
 const float *ps_aggregate_sum(const struct ps_aggregate *a)
 {
-    return a->n_members > 1 ? a->sum : NULL;
+    return a->summed ? a->sum : NULL;
 }
 
 float ps_aggregate_scale(const struct ps_aggregate *a)
@@ -119,4 +163,5 @@ void ps_aggregate_reset(struct ps_aggregate *a)
     a->next = 0;
     a->n_counted = 0;
     a->weight = 0;
+    a->summed = 0;
 }

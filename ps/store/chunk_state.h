@@ -103,10 +103,10 @@ struct contribution {
                                none, or it is the present one */
     int64_t now_ns;
 };
-/* Adds it; the last one makes the version. *made: 1: there is a new version. On ST_NOMEM nothing
- * has changed. */
+/* Adds it; the last one makes the version. *made: 1: there is a new version. ST_INVALID: element
+ * *bad of it is not finite. On that and on ST_NOMEM nothing has changed. */
 enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
-                                   const struct contribution *from, int *made);
+                                   const struct contribution *from, int *made, size_t *bad);
 /* Room for a first version, and its form for the wire once the value is there. */
 enum status chunk_state_take_version(struct ps_store *s, const struct chunk_state *c,
                                      struct ps_version *v);

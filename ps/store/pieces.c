@@ -42,12 +42,28 @@ static enum dtype wanted_dtype(const struct ps_store *s, const struct net_piece 
                                                                   : DTYPE_F32;
 }
 
+/* Names whose it is and the parameter. By the worker's index, as its own flags have it. */
+static void refuse_not_finite(const struct ps_store *s, const struct chunk_state *c,
+                              const struct arrival *a, size_t bad, struct ps_answer *answer)
+{
+    const struct chunks *chunks = s->cfg.chunks;
+    int64_t at = chunks->chunks[c->chunk].first + (int64_t)bad;
+    int param = chunks->chunks[c->chunk].param;
+    while (param + 1 < chunks->n_params && chunks->params[param + 1].first <= at)
+        param++;
+    int rank = (int)a->head->member, worker = s->cfg.member ? s->cfg.member[rank] : rank;
+    chunk_state_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " is not finite", worker,
+                       a->piece->kind == PIECE_INIT ? "the first value" : "the gradient",
+                       chunks->params[param].name, a->piece->step);
+}
+
 /* 1 if what the piece carries fits the chunk; else *answer says why not. */
 static int check_content(const struct ps_store *s, const struct chunk_state *c,
                          const struct net_piece *piece, struct ps_answer *answer)
 {
     enum dtype dtype = wanted_dtype(s, piece);
-    size_t want = piece->kind == PIECE_PULL ? 0 : c->n * dtype_size(dtype);
+    int skipped = piece->kind == PIECE_PUSH && piece->weight == 0;
+    size_t want = piece->kind == PIECE_PULL || skipped ? 0 : c->n * dtype_size(dtype);
     if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
         chunk_state_refuse(answer, "piece kind %d is not one that a server accepts",
                            (int)piece->kind);
@@ -60,8 +76,8 @@ static int check_content(const struct ps_store *s, const struct chunk_state *c,
     else if (piece->step > INT64_MAX)
         chunk_state_refuse(answer, "chunk %" PRIu32 ": step %" PRIu64 " is too large", piece->chunk,
                            piece->step);
-    else if (piece->kind == PIECE_PUSH && !(isfinite(piece->weight) && piece->weight > 0))
-        chunk_state_refuse(answer, "chunk %" PRIu32 ": weight %g is not finite and above 0",
+    else if (piece->kind == PIECE_PUSH && !(isfinite(piece->weight) && piece->weight >= 0))
+        chunk_state_refuse(answer, "chunk %" PRIu32 ": weight %g is not finite and 0 or above",
                            piece->chunk, (double)piece->weight);
     else if (want && !piece->unsummed && payload_crc32c(&piece->payload) != piece->crc32c)
         chunk_state_refuse(answer, "chunk %" PRIu32 ": payload does not match its crc32c",
@@ -106,26 +122,36 @@ static const struct buf *base_of(const struct ps_store *s, const struct chunk_st
 
 /* The push counts. In async it is answered at once, else when its version is there and, in ssp, the
  * slower members have come near. Where each contribution makes a version its weight means nothing:
- * it is a mean of one. Returns 1 if there is a new version. */
+ * it is a mean of one; but 0, which its sender skipped, stays 0. Returns 1 if there is a new
+ * version. */
 static int count(struct ps_store *s, struct chunk_state *c, const struct arrival *a, int slot,
                  struct ps_answer *answer)
 {
     int alone = s->job.sync_mode != JOB_SYNC, member = (int)a->head->member, made = 0;
+    int skipped = a->piece->weight == 0;
+    size_t bad;
     struct waiter *w = &c->waiters[member];
     struct contribution from = {.member = member,
                                 .slot = slot,
                                 .payload = &a->piece->payload,
-                                .weight = alone ? 1.0f : a->piece->weight,
+                                .weight = alone && !skipped ? 1.0f : a->piece->weight,
                                 .base = base_of(s, c, w, (int64_t)a->piece->step),
                                 .now_ns = a->now_ns};
     int64_t waited_ns = c->sum.n_counted > 0 ? a->now_ns - c->arrived_ns : 0;
-    if (chunk_state_contribute(s, c, &from, &made) != ST_OK) {
+    enum status st = chunk_state_contribute(s, c, &from, &made, &bad);
+    if (st == ST_INVALID) {
+        refuse_not_finite(s, c, a, bad, answer);
+        return 0;
+    }
+    if (st != ST_OK) {
         chunk_state_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
         return 0;
     }
     c->arrived_ns = a->now_ns;
     if (made)
         c->late = (struct ps_late){c->version - 1, member, waited_ns};
+    if (skipped && c->shelf == 0)
+        ps_stragglers_skipped(s->stragglers, member);
     w->counted_by = a->head->incarnation;
     w->counted_step = (int64_t)a->piece->step;
     w->clock++;
@@ -209,6 +235,11 @@ static int init(struct ps_store *s, struct chunk_state *c, const struct arrival 
     int first = c->version < 0;
     if (first) {
         struct ps_version v;
+        size_t bad = payload_first_bad(&a->piece->payload, DTYPE_F32);
+        if (bad != SIZE_MAX) {
+            refuse_not_finite(s, c, a, bad, answer);
+            return 0;
+        }
         if (chunk_state_take_version(s, c, &v) != ST_OK) {
             chunk_state_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
             return 0;

@@ -19,7 +19,7 @@ struct slot {
 };
 
 struct total {
-    _Atomic int64_t times, wait_us;
+    _Atomic int64_t times, wait_us, skipped;
 };
 
 struct ps_stragglers {
@@ -105,10 +105,16 @@ void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late)
     book(s, late->step, member_of(longest), wait_of(longest));
 }
 
+void ps_stragglers_skipped(struct ps_stragglers *s, int member)
+{
+    atomic_fetch_add_explicit(&s->totals[member].skipped, 1, memory_order_relaxed);
+}
+
 void ps_stragglers_total(const struct ps_stragglers *s, int member, struct ps_late_total *out)
 {
     *out = (struct ps_late_total){.times = atomic_load(&s->totals[member].times),
-                                  .seconds = (double)atomic_load(&s->totals[member].wait_us) / 1e6};
+                                  .seconds = (double)atomic_load(&s->totals[member].wait_us) / 1e6,
+                                  .skipped = atomic_load(&s->totals[member].skipped)};
 }
 
 int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *members)
@@ -126,6 +132,10 @@ int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *me
 void ps_stragglers_log(const struct ps_late_total *totals, int n, const struct hosts *hosts)
 {
     char name[160];
+    for (int i = 0; i < n; i++)
+        if (totals[i].skipped > 0)
+            LOG_W("%s skipped %" PRId64 " contributions, which were not finite",
+                  name_of(hosts, i, name, sizeof name), totals[i].skipped);
     for (int i = 0; i < n; i++)
         if (totals[i].times > 0)
             LOG_I("%s was the last in %" PRId64 " steps; the others waited %.3f s for it",

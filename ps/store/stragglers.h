@@ -1,6 +1,7 @@
 /* ps/store/stragglers.h - whom each step of the sync mode waited for, and for how long: the time
  * between the last contribution and the one before it, at the chunk where that was longest. With
- * backup workers the chunks do not go in step: there the server's first chunk stands for all.
+ * backup workers the chunks do not go in step: there the server's first chunk stands for all. And
+ * how often each worker skipped its contribution, in every mode, as that chunk saw it.
  * Owns:    a few numbers for each worker; no lock (it stands on the way of every piece).
  * Threads: any. Errors: ST_NOMEM. */
 #ifndef PS_STORE_STRAGGLERS_H
@@ -18,8 +19,9 @@ struct ps_late {
 };
 
 struct ps_late_total {
-    int64_t times;  /* steps in which it was the last */
-    double seconds; /* that the others waited for it in all */
+    int64_t times;   /* steps in which it was the last */
+    double seconds;  /* that the others waited for it in all */
+    int64_t skipped; /* contributions that it gave no weight, in any mode */
 };
 
 struct ps_stragglers_config {
@@ -37,11 +39,13 @@ enum status ps_stragglers_create(const struct ps_stragglers_config *cfg,
 void ps_stragglers_destroy(struct ps_stragglers *s); /* NULL is fine */
 /* One chunk has made its step. Logs the step's line if it was the last of them. */
 void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late);
+/* The member's contribution counted with weight 0. */
+void ps_stragglers_skipped(struct ps_stragglers *s, int member);
 void ps_stragglers_total(const struct ps_stragglers *s, int member, struct ps_late_total *out);
 /* Adds, for each member, what there was of it in the last steps that were booked; returns how many
  * those are, STRAGGLERS_RECENT at most. */
 int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *members);
-/* A line for each worker that was ever waited for; totals by index. */
+/* A line for each worker that was ever waited for, or skipped a step; totals by index. */
 void ps_stragglers_log(const struct ps_late_total *totals, int n, const struct hosts *hosts);
 
 #endif

@@ -3,6 +3,7 @@
 #include "ps/store/update.h"
 #include "base/digest.h"
 #include "kernels/vector/compensate.h"
+#include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
 
 enum { BLOCK = 2048 }; /* elements */
@@ -10,6 +11,7 @@ enum { BLOCK = 2048 }; /* elements */
 struct pass {
     struct ps_update *u;
     uint32_t crc;
+    size_t bad;
 };
 
 /* The block's gradient, weight * result * scale, where it lies or in `sum`. */
@@ -34,6 +36,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
 {
     struct ps_update *u = p->u;
     float sum[BLOCK], decoded[BLOCK], weight;
+    const void *as_it_came = src;
     if (u->last_dtype != DTYPE_F32) {
         dtype_decode(u->last_dtype, decoded, src, n);
         src = decoded;
@@ -62,6 +65,10 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
     }
     if (u->sums)
         p->crc = digest_crc32c(p->crc, out, n * size);
+    /* after, since it lies in cache now */
+    size_t bad = u->sum_is_last ? n : finite_first_bad(u->last_dtype, as_it_came, n);
+    if (bad < n && p->bad == SIZE_MAX)
+        p->bad = first + bad;
 }
 
 static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
@@ -72,9 +79,36 @@ static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
         run_block(p, first + at, (const char *)src + at * size, n - at < BLOCK ? n - at : BLOCK);
 }
 
-uint32_t ps_update_run(struct ps_update *u)
+/* Nobody contributed: nothing moves, the slots neither. */
+static uint32_t keep(const struct ps_update *u)
 {
-    struct pass p = {u, 0};
-    payload_each_run(u->last, dtype_size(u->last_dtype), run_blocks, &p);
-    return p.crc;
+    size_t size = dtype_size(u->wire_dtype);
+    int n_slots = u->slots ? u->n_slots : 0;
+    vector_copy(u->value, u->old, u->n);
+    if (n_slots > 0 && u->new_slots != u->slots)
+        vector_copy(u->new_slots, u->slots, u->n * (size_t)n_slots);
+    if (u->wire)
+        dtype_encode(u->wire_dtype, u->wire, u->value, u->n);
+    return u->sums ? digest_crc32c(0, u->wire ? u->wire : (void *)u->value, u->n * size) : 0;
+}
+
+size_t ps_update_run(struct ps_update *u, uint32_t *crc)
+{
+    struct pass p = {u, 0, SIZE_MAX};
+    if (u->last->bytes == 0 && !u->sum) {
+        p.crc = keep(u);
+    } else if (u->last->bytes == 0) { /* the sum stands for the last one, with a weight of 1 */
+        struct ps_update of_sum = *u;
+        of_sum.sum = NULL;
+        of_sum.last_dtype = DTYPE_F32;
+        of_sum.last_weight = 1;
+        of_sum.sum_is_last = 1;
+        p.u = &of_sum;
+        run_blocks(&p, 0, u->sum, u->n);
+    } else {
+        payload_each_run(u->last, dtype_size(u->last_dtype), run_blocks, &p);
+    }
+    if (p.bad == SIZE_MAX)
+        *crc = p.crc;
+    return p.bad;
 }

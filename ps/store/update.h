@@ -9,19 +9,23 @@
 #include "net/wire/frame.h"
 
 struct ps_update {
-    const struct net_param *param; /* whose rule decides: optimizer or average */
-    struct optim_step step;        /* from optim_begin; not read for averages */
-    size_t n;                      /* elements of the chunk */
-    const float *sum;              /* of the other contributions, weighted; NULL: there are none */
-    const struct net_payload *last;
+    const struct net_param *param;  /* whose rule decides: optimizer or average */
+    struct optim_step step;         /* from optim_begin; not read for averages */
+    size_t n;                       /* elements of the chunk */
+    const float *sum;               /* of the other contributions, weighted; NULL: there are none */
+    const struct net_payload *last; /* empty: it has no weight; and without a sum the version is the
+                                       one before, with its slots */
     enum dtype last_dtype;
     float last_weight;
     float scale;        /* makes the sum a mean: 1 / total weight */
     const float *old;   /* the version before */
     const float *slots; /* the optimizer's, of the version before; NULL if it has none */
+    int n_slots;
 
     float compensation; /* DC-ASGD's lambda */
     const float *base;  /* the version that the contribution was computed on; NULL: none of that */
+
+    int sum_is_last; /* the pass' own: `last` is the sum, whose parts were looked at */
 
     float *value;          /* out: the new version */
     float *new_slots;      /* out: its slots; may be `slots` */
@@ -30,7 +34,9 @@ struct ps_update {
     void *wire;            /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
 };
 
-/* Returns the CRC-32C of what members get, or 0 if it is not wanted. */
-uint32_t ps_update_run(struct ps_update *u);
+/* *crc: the CRC-32C of what members get, or 0 if it is not wanted. Returns SIZE_MAX, or the first
+ * element of the last contribution that is not finite: then what is in the outputs is to be
+ * dropped. */
+size_t ps_update_run(struct ps_update *u, uint32_t *crc);
 
 #endif

@@ -55,9 +55,9 @@ void chunk_state_encode(const struct chunk_state *c, struct ps_version *v)
         dtype_encode(v->dtype, v->wire->data, v->value->data, c->n);
 }
 
-/* Computes the next version in `next`, from the contributions that are there. */
-static void compute_version(struct ps_store *s, const struct chunk_state *c, const struct buf *base,
-                            struct ps_version *next)
+/* Computes the next version in `next`, from the contributions that are there. As ps_update_run. */
+static size_t compute_version(struct ps_store *s, const struct chunk_state *c,
+                              const struct buf *base, struct ps_version *next)
 {
     struct ps_update u = {
         .param = c->param,
@@ -69,6 +69,7 @@ static void compute_version(struct ps_store *s, const struct chunk_state *c, con
         .scale = ps_aggregate_scale(&c->sum),
         .old = c->present.value->data,
         .slots = c->present.slots ? c->present.slots->data : NULL,
+        .n_slots = (int)c->n_slots,
         .compensation = s->job.delay_compensation,
         .base = base ? base->data : NULL,
         .value = next->value->data,
@@ -79,8 +80,8 @@ static void compute_version(struct ps_store *s, const struct chunk_state *c, con
     };
     if (c->param->rule != PARAM_AVERAGE)
         optim_begin(&s->job.optim, (uint64_t)c->version + 1, &u.step);
-    next->crc32c = ps_update_run(&u);
     next->summed = u.sums;
+    return ps_update_run(&u, &next->crc32c);
 }
 
 static int gives_samples(const struct ps_store *s, const struct chunk_state *c)
@@ -88,11 +89,23 @@ static int gives_samples(const struct ps_store *s, const struct chunk_state *c)
     return s->samples && c->chunk == 0;
 }
 
-static void make_version(struct ps_store *s, struct chunk_state *c, const struct buf *base,
-                         struct ps_version *next)
+/* The last contribution's elements are looked at on the way; where slots are written over, before.
+ */
+static size_t try_version(struct ps_store *s, const struct chunk_state *c, const struct buf *base,
+                          struct ps_version *next)
 {
     int64_t begin = trace_begin();
-    compute_version(s, c, base, next);
+    size_t bad = SIZE_MAX;
+    if (next->slots && next->slots == c->present.slots)
+        bad = payload_first_bad(&c->sum.last, c->sum.dtype);
+    if (bad == SIZE_MAX)
+        bad = compute_version(s, c, base, next);
+    trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
+    return bad;
+}
+
+static void make_version(struct ps_store *s, struct chunk_state *c, const struct ps_version *next)
+{
     ps_version_drop(&c->previous);
     c->previous = c->present;
     c->present = *next;
@@ -100,7 +113,6 @@ static void make_version(struct ps_store *s, struct chunk_state *c, const struct
         buf_unref(c->previous.slots);
         c->previous.slots = NULL;
     }
-    trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     c->version++;
     if (gives_samples(s, c)) /* before a snapshot lists them */
         ps_samples_made(s->samples);
@@ -110,22 +122,29 @@ static void make_version(struct ps_store *s, struct chunk_state *c, const struct
 }
 
 enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
-                                   const struct contribution *from, int *made)
+                                   const struct contribution *from, int *made, size_t *bad)
 {
     struct ps_version next = {.value = NULL};
+    const struct ps_aggregate before = c->sum;
     enum status st = ST_OK;
     int64_t begin = trace_begin();
     if (c->sum.n_counted + 1 == c->sum.n_members) {
         TRY(chunk_state_take_version(s, c, &next));
         TRY(take_slots(s, c, &next.slots));
     }
-    TRY(ps_aggregate_add(&c->sum, from->slot, from->payload, from->weight, from->now_ns));
+    TRY(ps_aggregate_add(&c->sum, from->slot, from->payload, from->weight, from->now_ns, bad));
     trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
+    *bad = next.value ? try_version(s, c, from->base, &next) : SIZE_MAX;
+    if (*bad != SIZE_MAX) { /* it was this one: others were looked at when they came */
+        c->sum = before;
+        st = ST_INVALID;
+        goto done;
+    }
     if (gives_samples(s, c))
         ps_samples_counted(s->samples, from->member);
     *made = next.value != NULL;
     if (*made)
-        make_version(s, c, from->base, &next);
+        make_version(s, c, &next);
     return ST_OK;
 done:
     ps_version_drop(&next);

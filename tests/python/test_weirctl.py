@@ -85,7 +85,7 @@ class Shows(Weirctl):
         self.assertEqual(len(self.json(job.ps_hosts, "servers")["servers"]), 2)
         text = self.ctl(job.ps_hosts, "status")[0]
         self.assertRegex(text, r"ps:0: generation 1\.1, training, step \d+ of 100000 \(sync\)")
-        self.assertRegex(text, r"(?m)^ +0 +0 +\S+ +training +\d+\.\d s$")
+        self.assertRegex(text, r"(?m)^ +0 +0 +\S+ +training +\d+\.\d s +0$")
         for i, host in enumerate(job.ps_hosts):
             self.assertRegex(text, r"(?m)^ +%d +%s +here " % (i, host))
         other = self.json(job.ps_hosts[1:], "status")  # of itself

@@ -28,13 +28,17 @@ struct trainer_config {
     int64_t log_every;
     enum progress_style progress;
     uint64_t seed;
+    int skip_nonfinite; /* 1: a contribution that is not finite counts with weight 0, else it ends
+                           the run; */
+    int64_t max_nonfinite;         /* of so many at most */
     struct sample_log *sample_log; /* NULL: none */
     int cuda_graphs;               /* 1: where training stays on a device, each step is one graph */
     /* Asked by one tower before it computes `step`, while the updates stand at it; any status but
      * ST_OK ends training. NULL: nobody is. */
     enum status (*at_step)(void *ctx, int64_t step);
     void *at_step_ctx;
-    int push_delay_ms; /* fault injection: each push waits a random 0..this */
+    int push_delay_ms;       /* fault injection: each push waits a random 0..this */
+    int64_t fault_nonfinite; /* likewise: every so many steps a gradient is NaN; 0: never */
 };
 
 #endif

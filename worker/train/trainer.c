@@ -108,6 +108,7 @@ static enum status run_resident(struct trainer *t, int64_t step, int *taken)
     struct trainer_resident r = {.cfg = &t->cfg,
                                  .tower = t->towers[0],
                                  .progress = t->progress,
+                                 .member = t->result.member,
                                  .ctx = t,
                                  .stopped = is_stopped,
                                  .evaluate = evaluate_at};
@@ -121,6 +122,7 @@ static void start_from(struct trainer *t, const struct net_start *start)
     int64_t step = start->step;
     t->first_step = t->newest_step = step;
     t->generation = start->generation;
+    t->skipping = 0;
     t->last_step = t->invalid_from = INT64_MAX;
     t->result.member = start->place.member;
     if (start->place.train_steps > 0)

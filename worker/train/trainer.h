@@ -12,6 +12,7 @@ struct trainer_result {
     int64_t images;         /* read by this worker */
     double elapsed_seconds; /* of training, without the final evaluation */
     float loss;             /* of the last step */
+    int64_t skipped;        /* contributions that were not finite and counted with weight 0 */
     int member;             /* this worker's index */
     int left;               /* 1: the job goes on without it, as it asked for (leave_soon) */
 };
@@ -25,6 +26,8 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
 void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
 /* Share of the test set classified right with the present parameters. Not during run. */
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss);
+/* A parameter that is not finite, after run; NULL: all are. */
+const struct net_param *trainer_bad_param(const struct trainer *t);
 size_t trainer_memory_bytes(const struct trainer *t); /* of all plans */
 
 #endif

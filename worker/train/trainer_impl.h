@@ -4,6 +4,7 @@
  *   trainer_state.c  whether the towers stop, and which steps are invalid
  *   trainer_step.c   a tower's steps
  *   trainer_push.c   what all towers of a step contribute, handed out
+ *   trainer_finite.c whether it is finite, and what becomes of it if not
  *
  * DESIGN. Each tower is a thread that takes the same steps. Before a layer's forward it waits until
  * all towers' gradients of that layer's last step have been handed out and the new version is in
@@ -64,6 +65,7 @@ struct trainer {
     struct step_share (*share)[2]; /* [n_towers][step & 1] */
     struct trainer_result result;  /* written by the last tower of a step, read after run */
     int64_t steps_before;          /* local ones, in generations before */
+    int skipping; /* a layer of the step under way was not finite; of whoever hands one out */
 };
 
 /* trainer_state.c */
@@ -98,6 +100,19 @@ void trainer_layer_chunks(const struct trainer *t, int layer, int *first, int *n
 enum status trainer_hand_out(struct trainer *t, struct tower *w, int layer, int64_t step);
 /* What the job has reached: at their own pace, the chunk that is behind all others. */
 int64_t trainer_global_step(struct trainer *t, int64_t local_step);
+
+/* trainer_finite.c */
+
+enum trainer_hands_out {
+    HANDS_OUT_LAYER,   /* this layer */
+    HANDS_OUT_NOTHING, /* yet: the layers below were not looked at */
+    HANDS_OUT_ALL,     /* all layers of the step */
+    HANDS_OUT_SKIP,    /* likewise, with weight 0 */
+};
+/* After a layer's contributions were added; from the last layer to t->lowest. ST_INVALID, logged:
+ * it is not finite, or (lowest) the loss is not, and that ends the run. */
+enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
+                                 enum trainer_hands_out *out);
 
 /* trainer.c: a line with the test set's accuracy at the step. */
 enum status trainer_log_accuracy(struct trainer *t, int64_t step);

@@ -6,6 +6,7 @@
 #include "kernels/vector/vector.h"
 #include "worker/train/device_group.h"
 #include "worker/train/trainer_impl.h"
+#include <math.h>
 
 void trainer_layer_chunks(const struct trainer *t, int layer, int *first, int *n)
 {
@@ -41,12 +42,11 @@ static void reduce_param(struct trainer *t, int param)
         vector_add_scaled(sum, s[i].tower->grad_of[param], s[i].weight, n);
 }
 
-static enum status push_chunk(struct trainer *t, int chunk, int64_t version)
+static enum status push_chunk(struct trainer *t, int chunk, int64_t version, float weight)
 {
     const struct updates *x = t->cfg.updates;
     const struct tower *w = t->contributions[0].tower;
     int64_t first = t->cfg.chunks->chunks[chunk].first;
-    float weight = (float)t->cfg.batch;
     if (w->grads16)
         return x->ops->push_encoded(x->ctx, chunk, version, w->grads16 + first, weight);
     return x->ops->push(x->ctx, chunk, version, w->grads + first, weight);
@@ -62,14 +62,10 @@ static void fault_delay(const struct trainer *t, int chunk, int64_t step)
     nanosleep(&ts, NULL);
 }
 
-static enum status push_layer(struct trainer *t, int layer, int64_t step)
+static enum status push_chunks(struct trainer *t, int layer, int64_t step, float weight)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     struct updates *x = t->cfg.updates;
-    if (trainer_is_invalid(t, step))
-        return ST_OK;
-    for (int i = 0; i < l->n_params && !t->contributions[0].tower->grads16; i++)
-        reduce_param(t, l->param[i]);
     int first, n;
     trainer_layer_chunks(t, layer, &first, &n);
     for (int c = first; c < first + n; c++) {
@@ -80,13 +76,47 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
             continue;
         fault_delay(t, c, step);
         /* at its own pace, none: the generation ended after the step had begun */
-        enum status st = version < 0 ? ST_REBASED : push_chunk(t, c, version);
+        enum status st = version < 0 ? ST_REBASED : push_chunk(t, c, version, weight);
         st = trainer_note_rebased(t, st, INT64_MAX);
         if (st != ST_OK)
             return st;
     }
     x->ops->flush(x->ctx);
     return ST_OK;
+}
+
+static void fault_nonfinite(const struct trainer *t, int layer, int64_t step)
+{
+    const struct tower *w = t->contributions[0].tower;
+    int param = t->cfg.model->layers[layer].param[0];
+    if (t->cfg.fault_nonfinite <= 0 || layer != t->lowest ||
+        (step + 1) % t->cfg.fault_nonfinite != 0)
+        return;
+    if (w->grads16)
+        w->grad16_of[param][0] = 0x7fc0; /* of bf16 and of fp16 */
+    else
+        w->grad_of[param][0] = NAN;
+}
+
+/* The layer's sum is made; it goes out, or waits until all of the step's are. */
+static enum status push_layer(struct trainer *t, int layer, int64_t step)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    enum trainer_hands_out out;
+    enum status st;
+    if (trainer_is_invalid(t, step))
+        return ST_OK;
+    for (int i = 0; i < l->n_params && !t->contributions[0].tower->grads16; i++)
+        reduce_param(t, l->param[i]);
+    fault_nonfinite(t, layer, step);
+    TRY(trainer_check_finite(t, layer, step, &out));
+    int whole = out == HANDS_OUT_ALL || out == HANDS_OUT_SKIP;
+    float weight = out == HANDS_OUT_SKIP ? 0 : (float)t->cfg.batch;
+    for (int i = whole ? t->cfg.model->n_layers - 1 : layer; out != HANDS_OUT_NOTHING && i >= layer;
+         i--)
+        TRY(push_chunks(t, i, step, weight));
+done:
+    return st;
 }
 
 /* After the backward of a layer: the last tower of the step hands the gradients out. */

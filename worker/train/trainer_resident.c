@@ -3,7 +3,9 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "kernels/resident.h"
+#include "kernels/vector/finite.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 struct run {
@@ -22,8 +24,8 @@ int trainer_resident_fits(const struct trainer_config *cfg, const struct tower *
     const struct backend *b = tower->spec.own.backend;
     const struct updates *x = cfg->updates;
     return x->ops->rule && !cfg->at_step && !cfg->own_pace && !cfg->sample_log &&
-           cfg->push_delay_ms == 0 && cfg->n_towers == 1 && tower->data && b->resident &&
-           split_tower_only_plan(tower->stages);
+           cfg->push_delay_ms == 0 && cfg->fault_nonfinite == 0 && !cfg->skip_nonfinite &&
+           cfg->n_towers == 1 && tower->data && b->resident && split_tower_only_plan(tower->stages);
 }
 
 static enum status begin(struct run *run)
@@ -118,13 +120,41 @@ done:
     return st;
 }
 
+/* Losses are seen one of a run: the step named is the first at which it was. */
+static enum status check_loss(struct run *run)
+{
+    const struct trainer_config *cfg = run->r->cfg;
+    const struct trainer_result r = run->result;
+    struct resident_result got;
+    const char *name = NULL;
+    if (r.local_steps == 0 || isfinite(r.loss))
+        return ST_OK;
+    enum status st = ST_OK;
+    for (; st == ST_OK && run->n_queued > 0; run->n_queued--)
+        st = run->ops->wait(run->plan, &got);
+    for (int i = 0; st == ST_OK && i < cfg->chunks->n_params && !name; i++) {
+        const struct net_param *p = &cfg->chunks->params[i];
+        float *value = cfg->params + p->first;
+        st = run->ops->read_param(run->plan, i, value);
+        if (finite_first_bad(DTYPE_F32, value, (size_t)p->n_elems) < (size_t)p->n_elems)
+            name = p->name;
+    }
+    LOG_E("worker %d, step %" PRId64 " or shortly before: the loss is %g%s%s%s; training stops. A "
+          "lower --learning_rate may help",
+          run->r->member, r.global_step - 1, (double)r.loss, name ? ", and parameter '" : "",
+          name ? name : "", name ? "' is not finite any more" : "");
+    return st == ST_OK ? ST_INVALID : st;
+}
+
 /* All that is queued is done, and the parameters are on the host. */
 static enum status come_home(struct run *run)
 {
     enum status st = ST_OK;
     const struct trainer_config *cfg = run->r->cfg;
-    while (run->n_queued > 0)
+    while (run->n_queued > 0) {
         TRY(wait_for_one(run));
+        TRY(check_loss(run));
+    }
     for (int i = 0; i < cfg->chunks->n_params; i++)
         TRY(run->ops->read_param(run->plan, i, cfg->params + cfg->chunks->params[i].first));
 done:
@@ -143,8 +173,10 @@ static enum status train(struct run *run)
         }
         int n = run_steps(run);
         TRY(orders_give(run, n));
-        if (run->n_queued == RESIDENT_RUNS)
+        if (run->n_queued == RESIDENT_RUNS) {
             TRY(wait_for_one(run));
+            TRY(check_loss(run));
+        }
         TRY(run->ops->run(run->plan, n));
         run->n_queued++;
         run->step += n;

@@ -12,7 +12,8 @@ struct trainer_resident {
     const struct trainer_config *cfg; /* all borrowed */
     struct tower *tower;
     struct progress *progress;
-    void *ctx; /* of the two below */
+    int member; /* this worker's index, for lines */
+    void *ctx;  /* of the two below */
     int (*stopped)(void *ctx);
     enum status (*evaluate)(void *ctx, int64_t step); /* cfg->params are those of the step */
 };

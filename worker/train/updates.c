@@ -43,10 +43,11 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
     float *value = l->params + c->first;
     float scale = (float)(1.0 / (double)weight); /* rounded as the server does */
     pthread_mutex_lock(&l->lock);
-    vector_scale(l->sum, data, weight, n);
-    if (p->rule == PARAM_AVERAGE)
+    if (weight > 0)
+        vector_scale(l->sum, data, weight, n);
+    if (weight > 0 && p->rule == PARAM_AVERAGE)
         optim_average(p->keep, n, l->sum, scale, value, value);
-    else
+    else if (weight > 0)
         optim_apply(&l->optim, (uint64_t)step + 1, n, l->sum, scale, value,
                     l->slots + l->n_slots * c->first, value);
     l->version[chunk] = step + 1;

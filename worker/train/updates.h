@@ -13,6 +13,7 @@ struct updates_ops {
     /* Where gradients are best made (net_exchange_gradients); NULL, or returns NULL: nowhere. */
     struct net_shared *(*gradients)(void *ctx, enum dtype dtype);
     enum status (*start)(void *ctx, struct net_start *out);
+    /* weight 0: it counts, moves nothing, and data are not read. */
     enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
     /* data: in the job's dtype of contributions. NULL: push alone. */
     enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight);

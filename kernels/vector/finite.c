@@ -1,0 +1,77 @@
+/* kernels/vector/finite.c - see finite.h. Magnitudes are compared as integers, as which floats of
+ * one sign have the order of their values: so a limit is one number, and NaNs are above it. The
+ * loops look at blocks without a branch; only a block that has one is searched. */
+#include "kernels/vector/finite.h"
+#include "kernels/vector/clones.h"
+#include <stdint.h>
+
+enum { BLOCK = 4096 };
+
+struct __attribute__((packed, may_alias)) packed_bits {
+    int32_t v;
+};
+struct __attribute__((packed, may_alias)) packed_half {
+    uint16_t v;
+};
+
+/* Two instructions for a vector: the pass over a chunk that looks at it should not feel it. */
+VECTOR_CLONES static int32_t largest(const struct packed_bits *s, size_t n)
+{
+    int32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t v = s[i].v & INT32_MAX;
+        most = v > most ? v : most;
+    }
+    return most;
+}
+
+VECTOR_CLONES static int16_t largest_half(const struct packed_half *s, size_t n)
+{
+    int16_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        int16_t v = (int16_t)(s[i].v & INT16_MAX);
+        most = v > most ? v : most;
+    }
+    return most;
+}
+
+static size_t first_from(const struct packed_bits *s, size_t n, int32_t limit)
+{
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t m = n - at < BLOCK ? n - at : BLOCK;
+        if (largest(s + at, m) < limit)
+            continue;
+        while ((s[at].v & INT32_MAX) < limit)
+            at++;
+        return at;
+    }
+    return n;
+}
+
+static size_t first_half_from(const struct packed_half *s, size_t n, int16_t limit)
+{
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t m = n - at < BLOCK ? n - at : BLOCK;
+        if (largest_half(s + at, m) < limit)
+            continue;
+        while ((int16_t)(s[at].v & INT16_MAX) < limit)
+            at++;
+        return at;
+    }
+    return n;
+}
+
+size_t finite_first_bad(enum dtype d, const void *src, size_t n)
+{
+    if (d == DTYPE_F32)
+        return first_from(src, n, 0x7f800000);
+    return first_half_from(src, n, d == DTYPE_BF16 ? 0x7f80 : 0x7c00);
+}
+
+size_t finite_first_misfit(enum dtype d, const float *src, size_t n)
+{
+    /* the halfway points between the largest finite value and the next power of two */
+    static const int32_t limits[DTYPE_N_KINDS] = {
+        [DTYPE_F32] = 0x7f800000, [DTYPE_BF16] = 0x7f7f8000, [DTYPE_F16] = 0x477ff000};
+    return first_from((const void *)src, n, limits[d]);
+}

@@ -1,0 +1,329 @@
+/* tests/ps_finite_test.c - contributions that are not finite at the store: refused, with the
+ * worker's and the parameter's name, before anything is added; and those that their senders skip,
+ * which count with weight 0 (I2, I3), in each mode and number format. */
+#include "base/digest.h"
+#include "base/rng.h"
+#include "kernels/vector/finite.h"
+#include "ps/store/store.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_MEMBERS = 3, GENERATION = 7, N_W = 700, N_B = 300, N_ELEMS = N_W + N_B };
+
+static const struct net_param model[] = {
+    {.name = "fc/weights", .shape = {1, {N_W}}},
+    {.name = "fc/biases", .shape = {1, {N_B}}},
+};
+static const int members[N_MEMBERS] = {0, 4, 9}; /* indices: workers came and went */
+
+struct fixture {
+    struct chunks *chunks;
+    struct net_job job;
+    int server[1];
+    struct ps_store *store;
+    int n_answers;
+};
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    struct fixture *f = ctx;
+    (void)head, (void)from;
+    assert_int_equal(a->kind, PIECE_APPLIED);
+    assert_int_equal(a->crc32c, digest_crc32c(0, a->payload->data, a->payload->bytes));
+    f->n_answers++;
+}
+
+static void setup(struct fixture *f, const struct net_job *job)
+{
+    *f = (struct fixture){.job = *job};
+    assert_int_equal(chunks_create(model, 2, 4096, &f->chunks), ST_OK);
+    assert_int_equal(f->chunks->n_chunks, 1); /* small parameters travel together */
+    struct ps_store_config cfg = {.chunks = f->chunks,
+                                  .job = &f->job,
+                                  .server = f->server,
+                                  .n_members = job->n_workers,
+                                  .member = members,
+                                  .generation = GENERATION,
+                                  .max_bytes = 1 << 20,
+                                  .answer = on_answer,
+                                  .ctx = f};
+    assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
+    ps_store_sum(f->store);
+    for (int m = 0; m < job->n_workers; m++)
+        ps_store_admit(f->store, m, 1000 + (uint64_t)m);
+}
+
+static void teardown(struct fixture *f)
+{
+    ps_store_destroy(f->store);
+    chunks_destroy(f->chunks);
+}
+
+static struct net_job job_of(enum job_sync_mode mode, enum optim_kind kind, int n_workers)
+{
+    struct net_job job = {.n_workers = n_workers, .sync_mode = mode, .train_steps = 100};
+    optim_defaults(kind, &job.optim);
+    return job;
+}
+
+static float gradient(int member, int64_t step, int i)
+{
+    return rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)i) - 0.5f;
+}
+
+static char why[160]; /* of the last refusal */
+
+/* values: NULL: a payload of nothing. The answer's kind. */
+static enum piece_kind send_values(struct fixture *f, enum piece_kind kind, int member,
+                                   int64_t step, float weight, const float *values)
+{
+    enum dtype d = kind == PIECE_INIT ? DTYPE_F32 : f->job.push_dtype;
+    uint8_t bytes[1 + N_ELEMS * sizeof(float)];
+    size_t n = values ? N_ELEMS * dtype_size(d) : 0;
+    if (values)
+        dtype_encode(d, bytes + 1, values, N_ELEMS);
+    size_t cut = n > 11 ? 11 : n; /* inside an element */
+    struct net_span spans[2] = {{bytes + 1, cut}, {bytes + 1 + cut, n - cut}};
+    struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
+    struct net_piece piece = {.kind = kind,
+                              .step = (uint64_t)step,
+                              .weight = weight,
+                              .dtype = d,
+                              .crc32c = digest_crc32c(0, bytes + 1, n),
+                              .payload = {spans, 0, n}};
+    struct ps_answer a;
+    ps_store_piece(f->store, &head, &piece, 1, 0, &a);
+    snprintf(why, sizeof why, "%s", a.kind == PIECE_REFUSED ? a.why : "");
+    buf_unref(a.payload);
+    return a.kind;
+}
+
+static void fill(float *values, int member, int64_t step)
+{
+    for (int i = 0; i < N_ELEMS; i++)
+        values[i] = gradient(member, step, i);
+}
+
+static enum piece_kind push(struct fixture *f, int member, int64_t step, float weight)
+{
+    float values[N_ELEMS];
+    fill(values, member, step);
+    return send_values(f, PIECE_PUSH, member, step, weight, weight > 0 ? values : NULL);
+}
+
+static void init(struct fixture *f)
+{
+    float values[N_ELEMS];
+    fill(values, 77, 0);
+    assert_int_equal(send_values(f, PIECE_INIT, 0, 0, 0, values), PIECE_VERSION);
+}
+
+static void read_version(struct fixture *f, int64_t version, float *out)
+{
+    int64_t v;
+    struct buf *b = ps_store_read(f->store, 0, &v);
+    assert_int_equal(v, version);
+    memcpy(out, b->data, N_ELEMS * sizeof *out);
+    buf_unref(b);
+}
+
+/* Every format, at places before, at and behind the cut of the payload. */
+static void test_what_is_not_finite_is_refused(void **state)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    static const int places[] = {0, 2, 5, N_W - 1, N_W, N_ELEMS - 1};
+    (void)state;
+    for (int d = 0; d < DTYPE_N_KINDS; d++) {
+        struct net_job job = job_of(JOB_SYNC, OPTIM_ADAM, N_MEMBERS);
+        struct fixture f, clean;
+        float values[N_ELEMS], got[N_ELEMS], want[N_ELEMS];
+        job.push_dtype = (enum dtype)d;
+        setup(&f, &job);
+        setup(&clean, &job);
+        fill(values, 77, 0);
+        values[3] = NAN;
+        assert_int_equal(send_values(&f, PIECE_INIT, 0, 0, 0, values), PIECE_REFUSED);
+        assert_string_equal(why,
+                            "worker 0: the first value of 'fc/weights' at step 0 is not finite");
+        init(&f);
+        init(&clean);
+        push(&f, 0, 0, 10);
+        push(&clean, 0, 0, 10);
+        for (int k = 0; k < 3 * 6; k++) {
+            fill(values, 1, 0);
+            values[places[k / 3]] = bad[k % 3];
+            assert_int_equal(send_values(&f, PIECE_PUSH, 1, 0, 10, values), PIECE_REFUSED);
+            assert_string_equal(why, places[k / 3] < N_W
+                                         ? "worker 4: the gradient of 'fc/weights' at step 0 is "
+                                           "not finite"
+                                         : "worker 4: the gradient of 'fc/biases' at step 0 is not "
+                                           "finite");
+        }
+        for (int m = 1; m < N_MEMBERS; m++) {
+            push(&f, m, 0, 10);
+            push(&clean, m, 0, 10);
+        }
+        read_version(&f, 1, got); /* nothing of what was refused is in it */
+        read_version(&clean, 1, want);
+        assert_memory_equal(got, want, sizeof got);
+        teardown(&f);
+        teardown(&clean);
+    }
+}
+
+/* The mean of those that have a weight, in member order, whoever comes when and whichever skip. */
+static void test_skipped_contributions_add_nothing(void **state)
+{
+    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                    {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    (void)state;
+    for (int kind = 0; kind < OPTIM_N_KINDS; kind++)
+        for (unsigned skip = 0; skip < 8; skip++) {
+            float old[N_ELEMS], want[N_ELEMS], sum[N_ELEMS], slots[2 * N_ELEMS] = {0};
+            struct net_job job = job_of(JOB_SYNC, (enum optim_kind)kind, N_MEMBERS);
+            double total = 0;
+            for (int m = 0; m < N_MEMBERS; m++)
+                for (int i = 0; !(skip >> m & 1) && i < N_ELEMS; i++) {
+                    volatile float product = (float)(10 + m) * gradient(m, 0, i);
+                    sum[i] = total > 0 ? sum[i] + product : product;
+                    if (i == N_ELEMS - 1)
+                        total += 10 + m;
+                }
+            fill(old, 77, 0);
+            memcpy(want, old, sizeof want);
+            if (total > 0)
+                optim_apply(&job.optim, 1, N_ELEMS, sum, (float)(1 / total), old, slots, want);
+            for (int o = 0; o < 6; o++) {
+                struct fixture f;
+                float got[N_ELEMS];
+                setup(&f, &job);
+                init(&f);
+                for (int k = 0; k < N_MEMBERS; k++) {
+                    int m = orders[o][k];
+                    push(&f, m, 0, skip >> m & 1 ? 0 : (float)(10 + m));
+                }
+                assert_int_equal(f.n_answers, N_MEMBERS);
+                read_version(&f, 1, got);
+                assert_memory_equal(got, want, sizeof got);
+                for (int m = 0; m < N_MEMBERS; m++) {
+                    struct ps_late_total t;
+                    ps_stragglers_total(ps_store_stragglers(f.store), m, &t);
+                    assert_int_equal(t.skipped, skip >> m & 1);
+                }
+                teardown(&f);
+            }
+        }
+}
+
+/* A step that all skipped leaves slots as they are, whatever buffers turn over: training goes on as
+ * if its number alone had passed. */
+static void test_all_skip(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < JOB_N_MODES; mode++)
+        for (int d = 0; d < DTYPE_N_KINDS; d++) {
+            struct fixture f;
+            float before[N_ELEMS], after[N_ELEMS], want[N_ELEMS], g[N_ELEMS], slots[N_ELEMS] = {0};
+            struct net_job job = job_of((enum job_sync_mode)mode, OPTIM_MOMENTUM, 1);
+            job.version_dtype = (enum dtype)d;
+            setup(&f, &job);
+            init(&f);
+            fill(want, 77, 0);
+            for (int64_t step = 0; step < 9; step++) {
+                int skips = step % 3 != 0;
+                push(&f, 0, step, skips ? 0 : 5);
+                read_version(&f, step + 1, after);
+                if (skips)
+                    assert_memory_equal(after, before, sizeof after);
+                memcpy(before, after, sizeof before);
+                for (int i = 0; i < N_ELEMS; i++) {
+                    volatile float weighted =
+                        (mode == JOB_SYNC ? 5.0f : 1.0f) * gradient(0, step, i);
+                    g[i] = weighted;
+                }
+                if (!skips)
+                    optim_apply(&job.optim, (uint64_t)step + 1, N_ELEMS, g,
+                                mode == JOB_SYNC ? 0.2f : 1.0f, want, slots, want);
+                assert_memory_equal(after, want, sizeof after);
+            }
+            teardown(&f);
+        }
+}
+
+/* A skip is counted once, like any contribution; and what has no weight has no payload. */
+static void test_a_skip_is_a_contribution(void **state)
+{
+    struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, N_MEMBERS);
+    struct fixture f;
+    float values[N_ELEMS];
+    struct ps_late_total t;
+    (void)state;
+    setup(&f, &job);
+    init(&f);
+    fill(values, 0, 0);
+    assert_int_equal(send_values(&f, PIECE_PUSH, 0, 0, 0, values), PIECE_REFUSED);
+    assert_int_equal(send_values(&f, PIECE_PUSH, 0, 0, 5, NULL), PIECE_REFUSED);
+    assert_int_equal(send_values(&f, PIECE_PUSH, 0, 0, -1, values), PIECE_REFUSED);
+    assert_int_equal(send_values(&f, PIECE_PUSH, 0, 0, NAN, values), PIECE_REFUSED);
+    assert_int_equal(push(&f, 0, 0, 0), PIECE_NONE);
+    assert_int_equal(push(&f, 0, 0, 0), PIECE_NONE); /* a repeat */
+    push(&f, 1, 0, 3);
+    push(&f, 2, 0, 3);
+    assert_int_equal(push(&f, 0, 0, 0), PIECE_DUPLICATE);
+    ps_stragglers_total(ps_store_stragglers(f.store), 0, &t);
+    assert_int_equal(t.skipped, 1);
+    assert_int_equal(ps_store_step(f.store), 1);
+    teardown(&f);
+}
+
+/* Against what rounding really gives, and at every length and place. */
+static void test_finite(void **state)
+{
+    float values[300];
+    uint8_t raw[sizeof values + 1];
+    uint64_t key = rng_key(5, RNG_TEST, 0);
+    (void)state;
+    for (int d = 0; d < DTYPE_N_KINDS; d++)
+        for (uint64_t i = 0; i < 200000; i++) {
+            uint32_t bits = (uint32_t)rng_below(key, i, (uint64_t)1 << 32);
+            if (i % 2) /* near the limits */
+                bits = (bits & 0x800fffffu) | (d == DTYPE_F16 ? 0x47700000u : 0x7f700000u);
+            float x, back;
+            uint8_t wire[4];
+            memcpy(&x, &bits, sizeof x);
+            dtype_encode((enum dtype)d, wire, &x, 1);
+            dtype_decode((enum dtype)d, &back, wire, 1);
+            assert_int_equal(finite_first_misfit((enum dtype)d, &x, 1), isfinite(back) ? 1 : 0);
+            assert_int_equal(finite_first_bad((enum dtype)d, wire, 1), isfinite(back) ? 1 : 0);
+        }
+    for (int d = 0; d < DTYPE_N_KINDS; d++)
+        for (size_t n = 0; n < 300; n += 1 + n / 8)
+            for (size_t at = 0; at <= n; at++) {
+                for (size_t i = 0; i < n; i++)
+                    values[i] = i == at ? -INFINITY : -1.5f;
+                dtype_encode((enum dtype)d, raw + 1, values, n);
+                assert_int_equal(finite_first_bad((enum dtype)d, raw + 1, n), at);
+                assert_int_equal(finite_first_misfit((enum dtype)d, values, n), at);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_not_finite_is_refused),
+        cmocka_unit_test(test_skipped_contributions_add_nothing),
+        cmocka_unit_test(test_all_skip),
+        cmocka_unit_test(test_a_skip_is_a_contribution),
+        cmocka_unit_test(test_finite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

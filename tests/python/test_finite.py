@@ -1,0 +1,208 @@
+#!/usr/bin/python3
+"""A loss, gradient or parameter that is not finite, in real programs: it is named and ends the
+worker with 1, or is skipped, counted, and changes nothing of the bits; and no checkpoint or export
+is made of it."""
+# label: cluster long
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+
+import ckpt_folder
+import harness
+
+FLAGS = ["--batch_size=12", "--train_steps=20", "--seed=5", "--chunk_bytes=5120",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+# The decay multiplies the parameters by -1e9 in each step: 5 steps make them infinite, and all
+# gradients before are finite.
+DIVERGING = ["--optimizer=sgd", "--learning_rate=1e6", "--weight_decay=1e3", "--train_steps=5"]
+EMULATED = os.path.join(harness.BIN, "../tests/libweir_emulated.so")
+
+
+class Finite(harness.Test):
+    def outputs(self):
+        return [os.path.join(self.dir(), name) for name in ("summary.json", "export.safetensors")]
+
+    def alone(self, *flags, status=0, model="small"):
+        summary, export = self.outputs()
+        for path in self.outputs():
+            if os.path.exists(path):
+                os.unlink(path)
+        worker = self.run_worker("--summary_json=" + summary, "--export=" + export,
+                                 harness.models_dir(model), *flags, status=status, model=model)
+        if status:
+            self.assertFalse(os.path.exists(summary))
+            self.assertFalse(os.path.exists(export))
+            return worker.output()
+        with open(summary, encoding="utf-8") as f:
+            return json.load(f)
+
+    def test_stop_alone(self):
+        said = self.alone("--optimizer=sgd", "--learning_rate=1e6", status=1, model="lenet5")
+        self.assertRegex(said, r"E .*worker 0, step \d+: the gradient of 'output/weights' \(layer "
+                               r"'output'\) is not finite; training stops")
+        said = self.alone(*FLAGS, "--fault_nonfinite=4", status=1)
+        self.assertIn("worker 0, step 3: the gradient of 'c2/weights' (layer 'c2') is not finite",
+                      said)
+
+    def test_parameters_are_not_exported(self):
+        said = self.alone(*DIVERGING, status=1, model="softmax")
+        self.assertIn("parameter 'softmax/weights' is not finite: training has diverged; nothing "
+                      "is exported", said)
+        said = self.alone(*DIVERGING, "--train_steps=9", status=1, model="softmax")
+        self.assertIn("step 5: parameter 'softmax/weights' is not finite itself", said)
+
+    def test_flags(self):
+        self.alone("--max_nonfinite=3", status=2)
+        said = self.alone(*FLAGS, "--on_nonfinite=skip", "--max_nonfinite=2", "--fault_nonfinite=3",
+                          status=1)
+        self.assertIn("step 8", said)
+        self.assertIn("2 contributions were skipped before, and --max_nonfinite allows no more",
+                      said)
+
+    def test_no_checkpoint(self):
+        """The last one that can be gone on from stays the newest, and nobody waits for ever."""
+        folder = os.path.join(self.dir(), "ckpt")
+        job = self.job(n_ps=2, n_workers=1, flags=[*DIVERGING, "--chunk_bytes=5120"])
+        job.start(["--checkpoint_dir=" + folder, "--save_steps=1"])
+        job.workers[0].wait(60, status=1)
+        self.assertIn("parameter 'softmax/weights' is not finite", job.workers[0].output())
+        for ps in job.ps:
+            ps.wait(60)
+        said = job.ps[0].output() + job.ps[1].output()
+        self.assertRegex(said, "no checkpoint at step 5: parameter 'softmax/weights' is not finite")
+        steps = ckpt_folder.steps(folder)
+        self.assertNotIn(5, steps)
+        for step in steps:
+            for server in range(2):
+                path = ckpt_folder.path(folder, step, "-%d-of-2.safetensors" % server)
+                for name, (_, values) in harness.read_safetensors(path).items():
+                    self.assertTrue(all(map(math.isfinite, values)), name)
+
+    def test_stop_with_servers(self):
+        for mode in (["--sync_mode=sync"], ["--sync_mode=async"],
+                     ["--sync_mode=ssp", "--staleness=2"]):
+            job = self.job(n_ps=1, n_workers=1, model="small", flags=[*FLAGS, *mode])
+            job.start_ps(0)
+            job.start_worker(0, "--fault_nonfinite=5", "--wire_dtype=bf16")
+            job.workers[0].wait(60, status=1)
+            self.assertIn("worker 0, step 4: the gradient of 'c2/weights' (layer 'c2') is not "
+                          "finite", job.workers[0].output())
+            self.assertFalse(os.path.exists(job.summary_path(0)))
+            job.ps[0].stop()
+
+    def members(self, job):
+        out = subprocess.run([os.path.join(harness.BIN, "weirctl"), "--json",
+                              "--ps_hosts=" + ",".join(job.ps_hosts), "members"],
+                             stdout=subprocess.PIPE, check=True, timeout=60 * harness.PATIENCE)
+        return json.loads(out.stdout)["members"]
+
+    def skip(self, n_ps, n_workers, *flags, disturb=None, ps_flags=()):
+        """The summaries of a job in which the last worker skips each third of 20 steps."""
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="small",
+                       flags=[*FLAGS, "--on_nonfinite=skip", *flags])
+        for i in range(n_ps):
+            job.start_ps(i, *ps_flags)
+        for i in range(n_workers - 1):
+            job.start_worker(i)
+        job.start_worker(n_workers - 1, "--fault_nonfinite=3")
+        first = disturb(job) if disturb else 2
+        summaries = job.finish(120)
+        self.assertRegex(job.workers[-1].output(), "W .*worker %d, step %s: the gradient of "
+                         r"'c2/weights' \(layer 'c2'\) is not finite; the contribution is skipped: "
+                         r"it counts with weight 0 \(1 so far\)" % (n_workers - 1, first))
+        return summaries, job
+
+    def test_skip_changes_no_bit(self):
+        """Alone, and with one, two and three servers; and what is skipped was not there at all."""
+        want = self.alone(*FLAGS, "--on_nonfinite=skip", "--fault_nonfinite=3")
+        self.assertEqual(want["nonfinite_skipped"], 6)
+        plain = self.alone(*FLAGS)
+        self.assertNotEqual(plain["parameters_sha256"], want["parameters_sha256"])
+        self.assertEqual(self.alone(*FLAGS, "--on_nonfinite=skip")["parameters_sha256"],
+                         plain["parameters_sha256"])
+        (got,), _ = self.skip(1, 1)
+        self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
+        self.assertEqual(got["nonfinite_skipped"], 6)
+        found = set()
+        for n_ps in (1, 2, 3):
+            summaries, job = self.skip(n_ps, 2)
+            found.update(s["parameters_sha256"] for s in summaries)
+            self.assertEqual([s["nonfinite_skipped"] for s in summaries], [0, 6])
+            self.assertRegex(job.ps[0].output(), r"W .*worker 1 .*skipped 6 contributions")
+        self.assertEqual(len(found), 1)
+
+    def test_kills_change_no_bit(self):
+        """A worker that skips, and a server, killed on the way (I8)."""
+        (want, _), _ = self.skip(2, 2)
+        folder = os.path.join(self.dir(), "ckpt")
+        ps_flags = ["--checkpoint_dir=" + folder, "--save_steps=4"]
+
+        def kill(job):
+            job.workers[1].wait_line(r"\(2 so far\)")
+            job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.start_worker(1, "--fault_nonfinite=3")
+            job.workers[1].wait_line(r"\(1 so far\)")
+            job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.start_ps(1, *ps_flags)
+            return r"(5|8|11|14|17)"
+
+        summaries, _ = self.skip(2, 2, "--fault_push_delay_ms=20", disturb=kill, ps_flags=ps_flags)
+        for s in summaries:
+            self.assertEqual(s["parameters_sha256"], want["parameters_sha256"])
+
+    def test_skip_at_their_own_pace(self):
+        """Each job has its steps; a contribution that is skipped makes a version."""
+        for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"]):
+            (summary,), _ = self.skip(1, 1, *mode, "--wire_dtype=fp16")
+            self.assertEqual(summary["nonfinite_skipped"], 6)
+            self.assertEqual(summary["exchange"]["applied"], 20 * 12)
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=[
+            *FLAGS, "--on_nonfinite=skip", "--fault_nonfinite=3", "--replicas_to_aggregate=1"])
+        job.start()
+        summaries = job.finish(120)
+        self.assertGreater(sum(s["nonfinite_skipped"] for s in summaries), 0)
+        self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
+
+    def test_weirctl_shows_it(self):
+        job = self.job(n_ps=1, n_workers=2, model="small",
+                       flags=[*FLAGS, "--train_steps=100000", "--on_nonfinite=skip"])
+        job.start_ps(0)
+        job.start_worker(0)
+        job.start_worker(1, "--fault_nonfinite=2")
+        job.workers[1].wait_line(r"\(3 so far\)")
+        members = harness.until(lambda: self.skipped(job), "the skipped ones are shown")
+        self.assertEqual([m["index"] for m in members], [0, 1])
+        job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].stop()
+
+    def skipped(self, job):
+        members = self.members(job)
+        ok = len(members) == 2 and members[0]["skipped"] == 0 and members[1]["skipped"] >= 2
+        return members if ok else None
+
+    def test_on_the_device(self):
+        """Training that stays on a GPU looks at the losses that it brings home."""
+        if not os.path.exists(EMULATED):
+            self.skipTest("the emulated CUDA backend is not in this build")
+        folder = os.path.join(self.dir(), "cuda")
+        os.mkdir(folder)
+        shutil.copy(EMULATED, os.path.join(folder, "libweir_cpu.so"))
+        flags = ["--backend_dir=" + folder, *FLAGS]
+        said = self.alone(*flags, *DIVERGING, "--train_steps=12", status=1, model="softmax")
+        self.assertIn("training stays on cuda:0", said)
+        self.assertRegex(said, r"worker 0, step \d+ or shortly before: the loss is -?nan, and "
+                               "parameter 'softmax/weights' is not finite any more")
+        said = self.alone(*flags, *DIVERGING, status=1, model="softmax")
+        self.assertIn("parameter 'softmax/weights' is not finite", said)
+        got = self.alone(*flags, "--on_nonfinite=skip", "--fault_nonfinite=3", model="softmax")
+        self.assertEqual(got["nonfinite_skipped"], 6)
+        said = self.alone(*flags, "--fault_nonfinite=3", status=1, model="softmax")
+        self.assertIn("worker 0, step 2: the gradient of 'softmax/weights'", said)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,135 @@
+/* worker/train/trainer_finite.c - see trainer_impl.h: is what a step contributes finite, and if
+ * not, does the worker stop, or give it no weight? Locks: none. Whoever hands a layer out has the
+ * state to itself: the next layer's turn comes when all towers, this one among them, have arrived
+ * there.
+ *
+ * A contribution is skipped as a whole, as the servers count it as a whole: so where skipping is
+ * allowed, nothing of a step goes out before all of it was looked at. */
+#include "base/log.h"
+#include "kernels/vector/finite.h"
+#include "worker/train/trainer_impl.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+enum { WHAT_BYTES = 400 };
+
+/* As it crosses the wire, or is used here. */
+static enum dtype pushed_as(const struct trainer *t)
+{
+    return t->cfg.updates->ops->push_encoded ? t->cfg.push_dtype : DTYPE_F32;
+}
+
+/* The first element that is not finite, or, among those in full precision, would not be; n_elems:
+ * none. */
+static size_t bad_element(const struct trainer *t, int param)
+{
+    const struct tower *w = t->contributions[0].tower;
+    size_t n = (size_t)t->cfg.chunks->params[param].n_elems;
+    if (w->grads16)
+        return finite_first_bad(t->cfg.push_dtype, w->grad16_of[param], n);
+    return finite_first_misfit(pushed_as(t), w->grad_of[param], n);
+}
+
+static int is_finite(const struct trainer *t, int param)
+{
+    const struct net_param *p = &t->cfg.chunks->params[param];
+    size_t n = (size_t)p->n_elems;
+    return finite_first_bad(DTYPE_F32, t->cfg.params + p->first, n) == n;
+}
+
+const struct net_param *trainer_bad_param(const struct trainer *t)
+{
+    for (int i = 0; i < t->cfg.chunks->n_params; i++)
+        if (!is_finite(t, i))
+            return &t->cfg.chunks->params[i];
+    return NULL;
+}
+
+/* What is wrong with a layer's gradients; 0: nothing. Its parameters do not change meanwhile: none
+ * of its chunks is under way. */
+static int layer_problem(const struct trainer *t, const struct layer *l, char what[WHAT_BYTES])
+{
+    for (int i = 0; i < l->n_params; i++) {
+        int param = l->param[i];
+        const struct net_param *p = &t->cfg.chunks->params[param];
+        const struct tower *w = t->contributions[0].tower;
+        size_t at = bad_element(t, param);
+        if (at == (size_t)p->n_elems)
+            continue;
+        if (!is_finite(t, param))
+            snprintf(what, WHAT_BYTES, "parameter '%s' is not finite itself: training has diverged",
+                     p->name);
+        else if (!w->grads16 && isfinite(w->grad_of[param][at]))
+            snprintf(what, WHAT_BYTES, "the gradient of '%s' (layer '%s') is too large for %s: %g",
+                     p->name, l->name, dtype_name(pushed_as(t)), (double)w->grad_of[param][at]);
+        else
+            snprintf(what, WHAT_BYTES, "the gradient of '%s' (layer '%s') is not finite", p->name,
+                     l->name);
+        return 1;
+    }
+    return 0;
+}
+
+static int loss_problem(const struct trainer *t, int64_t step, char what[WHAT_BYTES])
+{
+    for (int i = 0; i < t->cfg.n_towers; i++) {
+        float loss = t->share[i][step & 1].loss;
+        if (isfinite(loss))
+            continue;
+        snprintf(what, WHAT_BYTES, "the loss of tower %d is %g", i, (double)loss);
+        return 1;
+    }
+    return 0;
+}
+
+static enum status stop(const struct trainer *t, int64_t step, const char *what)
+{
+    LOG_E("worker %d, step %" PRId64 ": %s; training stops. A lower --learning_rate may help, or "
+          "--on_nonfinite=skip where single batches are the cause",
+          t->result.member, step, what);
+    return ST_INVALID;
+}
+
+/* Whether this may be skipped, and if so, it is said. */
+static enum status skip(struct trainer *t, int64_t step, const char *what)
+{
+    const struct net_param *diverged = trainer_bad_param(t);
+    if (diverged) {
+        LOG_E("worker %d, step %" PRId64 ": parameter '%s' is not finite: training has diverged, "
+              "which no skipped contribution mends; go on from a checkpoint, with a lower "
+              "--learning_rate",
+              t->result.member, step, diverged->name);
+        return ST_INVALID;
+    }
+    if (t->result.skipped >= t->cfg.max_nonfinite) {
+        LOG_E("worker %d, step %" PRId64 ": %s; %" PRId64 " contributions were skipped before, and "
+              "--max_nonfinite allows no more",
+              t->result.member, step, what, t->result.skipped);
+        return ST_INVALID;
+    }
+    t->result.skipped++;
+    LOG_W("worker %d, step %" PRId64 ": %s; the contribution is skipped: it counts with weight 0 "
+          "(%" PRId64 " so far)",
+          t->result.member, step, what, t->result.skipped);
+    return ST_OK;
+}
+
+enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
+                                 enum trainer_hands_out *out)
+{
+    const struct layer *l = &t->cfg.model->layers[layer];
+    char what[WHAT_BYTES];
+    int bad = layer_problem(t, l, what);
+    if (!bad && layer == t->lowest)
+        bad = loss_problem(t, step, what);
+    *out = HANDS_OUT_LAYER;
+    if (!t->cfg.skip_nonfinite)
+        return bad ? stop(t, step, what) : ST_OK;
+    enum status st = bad && !t->skipping ? skip(t, step, what) : ST_OK;
+    t->skipping |= bad;
+    *out = layer != t->lowest ? HANDS_OUT_NOTHING : t->skipping ? HANDS_OUT_SKIP : HANDS_OUT_ALL;
+    if (layer == t->lowest)
+        t->skipping = 0;
+    return st;
+}
