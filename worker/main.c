@@ -6,6 +6,7 @@
 #include "base/trace.h"
 #include "worker/device/device_list.h"
 #include "worker/export.h"
+#include "worker/inference.h"
 #include "worker/self_test/self_test.h"
 #include "worker/summary.h"
 #include "worker/worker.h"
@@ -75,6 +76,10 @@ static enum status run(struct worker *w)
     TRY(shutdown_start(w));
     if (w->opt.trace)
         TRY(trace_open(w->opt.trace, "worker", w->opt.task_index < 0 ? 0 : w->opt.task_index));
+    if (w->opt.evaluate || w->opt.predict) {
+        st = once_done(inference_run(w));
+        goto done;
+    }
     TRY(set_up(w));
     TRY(w->updates.ops->start(w->updates.ctx, &start));
     if (w->opt.join)

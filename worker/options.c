@@ -75,6 +75,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(options_check_mode(&o));
     TRY(options_check_dtypes(&o));
     TRY(options_check_training(&o));
+    TRY(options_check_inference(&o));
     TRY(options_check_checkpoints(&o));
     TRY(devices_check(o.gpus, o.gpu_wait));
     TRY(placement_check(o.placement));

@@ -45,6 +45,8 @@ struct options {
     int gpu_allow_growth;            /* -1: not given */
     const char *placement;           /* see worker/place/placement.h; NULL: none */
     int soft_placement, log_placement;
+    const char *evaluate, *predict;                     /* a file of parameters; NULL: no */
+    const char *output;                                 /* of predict */
     const char *checkpoint_dir, *restore;               /* NULL: none */
     int64_t save_steps, save_secs, keep_checkpoint_max; /* 0: not by that; all */
     int list_devices, self_test;                        /* -1: no, 0: as text, 1: as JSON */

@@ -1,6 +1,7 @@
 /* worker/options_check.c - what was typed, flag by flag and together: see options_impl.h. */
 #include "base/job_name.h"
 #include "worker/options_impl.h"
+#include "worker/predictions.h"
 #include <string.h>
 
 enum { DEFAULT_SAVE_SECS = 600 };
@@ -191,6 +192,32 @@ enum status options_check_training(struct options *o)
         (options_raw.chunk_bytes % 4 || options_raw.chunk_bytes < CHUNKS_MIN_BYTES)) {
         LOG_E("--chunk_bytes: %lld is no multiple of 4, or below %d",
               (long long)options_raw.chunk_bytes, CHUNKS_MIN_BYTES);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+enum status options_check_inference(struct options *o)
+{
+    const char *wrong = NULL;
+    o->evaluate = options_raw.evaluate;
+    o->predict = options_raw.predict;
+    o->output = options_raw.output;
+    if (o->evaluate && o->predict)
+        wrong = "--evaluate and --predict are both given; give one of them";
+    else if (!o->predict != !o->output)
+        wrong = "--predict=FILE and --output=FILE go together; give both or none of them";
+    else if ((o->evaluate || o->predict) && (o->ps_hosts.n > 0 || o->join))
+        wrong = "--evaluate and --predict need no servers; leave --ps_hosts out";
+    else if ((o->evaluate || o->predict) && (options_raw.checkpoint_dir || options_raw.export_file))
+        wrong = "--evaluate and --predict train nothing; leave --checkpoint_dir and --export out";
+    if (wrong) {
+        LOG_E("%s", wrong);
+        return ST_INVALID;
+    }
+    if (o->output && !predictions_format_known(o->output)) {
+        LOG_E("--output: '%s' has none of the ends that say its format: " PREDICTIONS_ENDS,
+              o->output);
         return ST_INVALID;
     }
     return ST_OK;

@@ -10,6 +10,7 @@ struct options_raw {
     int64_t task_index;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
     const char *record_samples;
+    const char *evaluate, *predict, *output;
     const char *checkpoint_dir, *restore;
     int64_t save_steps, save_secs, keep_checkpoint_max;
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
@@ -42,6 +43,7 @@ enum status options_check_cluster(struct options *o);
 enum status options_check_mode(struct options *o);
 enum status options_check_dtypes(struct options *o);
 enum status options_check_training(struct options *o);
+enum status options_check_inference(struct options *o);
 /* After the mode is known. */
 enum status options_check_checkpoints(struct options *o);
 

@@ -185,6 +185,16 @@ static const struct flag table[] = {
         "longest time that --self_test gives one device"),
     STR("backend_dir", backend_dir, "DIR", "where backends lie; left out, lib beside the program",
         NULL),
+    {"evaluate", FLAG_STRING, &options_raw.evaluate, 0, 0, "FILE", NULL,
+     "train nothing: loss and accuracy on the test set of these parameters, an export or a "
+     "checkpoint (its weir-E.G-STEP.json, or a folder's newest)",
+     "What was trained:"},
+    STR("predict", predict, "FILE",
+        "likewise, and write the class and all outputs for each of the test set's images to "
+        "--output",
+        NULL),
+    STR("output", output, "FILE", "of --predict; its end says the format: .csv, .jsonl or .npy",
+        NULL),
     {"checkpoint_dir", FLAG_STRING, &options_raw.checkpoint_dir, 0, 0, "DIR", NULL,
      "keep checkpoints in this folder, go on from the newest; with servers it is their flag",
      "Checkpoints of a worker alone:"},

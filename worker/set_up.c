@@ -124,11 +124,14 @@ static enum status read_inputs(struct worker *w)
     const struct options *o = &w->opt;
     TRY(place_layers(w));
     TRY(cut_model(w));
-    TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
+    if (!o->evaluate && !o->predict)
+        TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
     TRY(dataset_read(o->data_dir, "t10k", w->model->classes, &w->test));
     const struct shape *in = &w->model->input;
     const struct dataset *sets[2] = {w->train, w->test};
     for (int i = 0; i < 2; i++) {
+        if (sets[i] == NULL)
+            continue;
         if (in->dim[0] != 1 || in->dim[1] != sets[i]->rows || in->dim[2] != sets[i]->columns) {
             LOG_E("model '%s' wants images of %" PRId64 "x%" PRId64 "x%" PRId64
                   ", %s has 1x%dx%d; take another --model or --data_dir",
@@ -138,7 +141,7 @@ static enum status read_inputs(struct worker *w)
             goto done;
         }
     }
-    if (w->train->n < o->batch_size) {
+    if (w->train && w->train->n < o->batch_size) {
         LOG_E("--batch_size: %" PRId64 " is more than the %" PRId64 " training images of %s",
               o->batch_size, w->train->n, o->data_dir);
         st = ST_INVALID;
@@ -160,14 +163,18 @@ static void first_values(void *ctx, float *params)
     model_init_params(w->model, (uint64_t)w->opt.seed, params);
 }
 
+static enum status take_params(struct worker *w)
+{
+    w->params = aligned_take((size_t)w->chunks->n_elems * sizeof(float));
+    if (w->params)
+        return ST_OK;
+    LOG_E("out of memory for %" PRId64 " parameters", w->chunks->n_elems);
+    return ST_NOMEM;
+}
+
 static enum status make_exchange(struct worker *w)
 {
     const struct options *o = &w->opt;
-    w->params = aligned_take((size_t)w->chunks->n_elems * sizeof(float));
-    if (!w->params) {
-        LOG_E("out of memory for %" PRId64 " parameters", w->chunks->n_elems);
-        return ST_NOMEM;
-    }
     first_values(w, w->params);
     struct net_exchange_config cfg = {
         .ps_hosts = &w->opt.ps_hosts,
@@ -273,18 +280,32 @@ done:
     return st;
 }
 
-enum status set_up(struct worker *w)
+static enum status do_parts(struct worker *w, enum status (*const parts[])(struct worker *), int n)
 {
     enum status st = ST_OK;
-    enum status (*const parts[])(struct worker *) = {ask_for_job, read_model,    make_towers,
-                                                     read_inputs, make_exchange, open_checkpoints,
-                                                     make_trainer};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !shutdown_taken(w, 0); i++)
-        TRY(parts[i](w));
+    for (int i = 0; i < n && st == ST_OK && !shutdown_taken(w, 0); i++)
+        st = parts[i](w);
+    return st == ST_OK && shutdown_taken(w, 0) ? ST_CANCELLED : st;
+}
+
+enum status set_up(struct worker *w)
+{
+    enum status (*const parts[])(struct worker *) = {ask_for_job,      read_model,  make_towers,
+                                                     read_inputs,      take_params, make_exchange,
+                                                     open_checkpoints, make_trainer};
+    enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
+    if (st != ST_OK)
+        return st;
     pthread_mutex_lock(&w->lock);
     w->ready = !w->signal;
     st = w->ready ? ST_OK : ST_CANCELLED;
     pthread_mutex_unlock(&w->lock);
-done:
     return st;
+}
+
+enum status set_up_inference(struct worker *w)
+{
+    enum status (*const parts[])(struct worker *) = {read_model, make_towers, read_inputs,
+                                                     take_params};
+    return do_parts(w, parts, sizeof parts / sizeof parts[0]);
 }

@@ -46,6 +46,23 @@ static json_t *figure(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+static enum status write_json(const char *path, json_t *j)
+{
+    if (!j) {
+        LOG_E("--summary_json: memory ran out; nothing is written");
+        return ST_NOMEM;
+    }
+    enum status st = ST_OK;
+    char part[4096];
+    if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part ||
+        json_dump_file(j, part, JSON_INDENT(2)) != 0 || rename(part, path) != 0) {
+        LOG_E("--summary_json: cannot write %s: %s", path, status_errno_text(errno));
+        st = ST_IO;
+    }
+    json_decref(j);
+    return st;
+}
+
 enum status summary_write(const char *path, const struct summary *s)
 {
     const struct trainer_result *r = &s->result;
@@ -64,17 +81,16 @@ enum status summary_write(const char *path, const struct summary *s)
         "shared_bytes", (json_int_t)s->stats.shared_bytes, "applied", (json_int_t)s->stats.applied,
         "duplicate", (json_int_t)s->stats.duplicate, "stale", (json_int_t)s->stats.stale,
         "reconnects", (json_int_t)s->stats.reconnects, "towers", devices_list(s->towers));
-    if (!j) {
-        LOG_E("--summary_json: memory ran out; nothing is written");
-        return ST_NOMEM;
-    }
-    enum status st = ST_OK;
-    char part[4096];
-    if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part ||
-        json_dump_file(j, part, JSON_INDENT(2)) != 0 || rename(part, path) != 0) {
-        LOG_E("--summary_json: cannot write %s: %s", path, status_errno_text(errno));
-        st = ST_IO;
-    }
-    json_decref(j);
-    return st;
+    return write_json(path, j);
+}
+
+enum status summary_write_inference(const char *path, const struct summary_inference *s)
+{
+    json_t *j =
+        json_pack("{s:s, s:s, s:s, s:s*, s:I, s:I, s:f, s:o, s:I, s:s}", "role", "worker", "model",
+                  s->model, s->output ? "predict" : "evaluate", s->file, "output", s->output,
+                  "global_step", (json_int_t)s->step, "images", (json_int_t)s->images,
+                  "test_accuracy", s->test_accuracy, "test_loss", figure(s->test_loss),
+                  "parameters", (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256);
+    return write_json(path, j);
 }

@@ -15,6 +15,17 @@ struct summary {
     struct net_exchange_stats stats;
 };
 
+/* What --evaluate and --predict found. */
+struct summary_inference {
+    const char *model, *file, *output; /* output: NULL: none */
+    int64_t step;                      /* -1: not known */
+    int64_t images;
+    double test_accuracy, test_loss;
+    int64_t n_params;
+    char parameters_sha256[65];
+};
+enum status summary_write_inference(const char *path, const struct summary_inference *s);
+
 /* JSON object; the file is replaced whole. */
 enum status summary_write(const char *path, const struct summary *s);
 enum status summary_digest(const float *flat, int64_t n, char hex[65]);

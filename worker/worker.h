@@ -48,6 +48,9 @@ struct worker {
 /* set_up.c: from the flags to a trainer that can start. A signal that comes meanwhile ends it
  * between two parts, with ST_CANCELLED. */
 enum status set_up(struct worker *w);
+/* Likewise, to what --evaluate and --predict need: the model, its devices, the test set, room for
+ * parameters. */
+enum status set_up_inference(struct worker *w);
 
 /* shutdown.c */
 

@@ -315,6 +315,16 @@ enum status split_tower_result(struct split_tower *s, float *loss, int *n_correc
     return g->backend->result(g->plan, loss, n_correct);
 }
 
+enum status split_tower_output(struct split_tower *s, float *dst)
+{
+    int last = s->cfg.plan.n_layers - 1;
+    struct stage *g = stage_at(s, last);
+    if (g->backend->read_output)
+        return g->backend->read_output(g->plan, last, dst);
+    LOG_E("%s gives no outputs to the host; take --gpus=none", g->backend->name);
+    return ST_UNSUPPORTED;
+}
+
 int split_tower_grads_are_late(const struct split_tower *s)
 {
     int late = 0;

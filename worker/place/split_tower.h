@@ -36,6 +36,8 @@ enum status split_tower_forward(struct split_tower *s, int layer, int64_t step);
 enum status split_tower_forward_inference(struct split_tower *s, int layer);
 enum status split_tower_backward(struct split_tower *s, int layer, int64_t step);
 enum status split_tower_result(struct split_tower *s, float *loss, int *n_correct);
+/* Output of the last layer, n x elems(out) floats. ST_UNSUPPORTED: its device does not give it. */
+enum status split_tower_output(struct split_tower *s, float *dst);
 /* Does any backward only queue its work, so that gradients are there after wait_grads? */
 int split_tower_grads_are_late(const struct split_tower *s);
 enum status split_tower_wait_grads(struct split_tower *s, int layer);

@@ -6,12 +6,11 @@
 #include "base/trace.h"
 #include "worker/train/device_data.h"
 #include "worker/train/device_group.h"
+#include "worker/train/evaluate.h"
 #include "worker/train/trainer_impl.h"
 #include "worker/train/trainer_resident.h"
 #include <inttypes.h>
 #include <stdlib.h>
-
-enum { EVAL_BATCH = 250 };
 
 struct tower_run {
     struct trainer *t;
@@ -182,29 +181,14 @@ done:
 
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
 {
-    enum status st = ST_OK;
-    const struct dataset *d = t->cfg.test;
-    struct tower *e = t->eval;
-    int64_t right = 0;
-    double sum = 0;
+    struct evaluate_sums sums;
     int64_t begin = trace_begin();
-    for (int i = 0; i < t->cfg.chunks->n_params; i++)
-        TRY(split_tower_load_param(e->stages, i));
-    for (int64_t at = 0; at < d->n; at += e->spec.n) {
-        int n = d->n - at < e->spec.n ? (int)(d->n - at) : e->spec.n;
-        TRY(tower_load_test(e, at, n));
-        for (int i = 0; i < t->cfg.model->n_layers; i++)
-            TRY(split_tower_forward_inference(e->stages, i));
-        float part_loss;
-        int part_right;
-        TRY(split_tower_result(e->stages, &part_loss, &part_right));
-        right += part_right;
-        sum += (double)part_loss * n;
+    enum status st = evaluate_run(t->eval, NULL, &sums);
+    if (st == ST_OK) {
+        *accuracy = (double)sums.right / (double)sums.n;
+        *loss = sums.loss / (double)sums.n;
+        trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
     }
-    *accuracy = (double)right / (double)d->n;
-    *loss = sum / (double)d->n;
-    trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
-done:
     return st;
 }
 
@@ -268,10 +252,7 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     while (t->lowest + 1 < cfg->model->n_layers && cfg->model->layers[t->lowest].n_params == 0)
         t->lowest++;
     TRY(towers_make(t));
-    struct tower_spec eval = cfg->towers[0];
-    eval.first = 0;
-    eval.n = cfg->test->n < EVAL_BATCH ? (int)cfg->test->n : EVAL_BATCH;
-    TRY(tower_create_inference(&t->cfg, &eval, &t->eval));
+    TRY(evaluate_tower_create(&t->cfg, &t->eval));
     TRY(data_place(t));
 done:
     if (st == ST_OK)

@@ -1,0 +1,133 @@
+#!/usr/bin/python3
+"""worker --evaluate and --predict: what a trained file says of the test set, in the numbers that
+training's own evaluation had, and as files that others read."""
+# label: cluster
+import ast
+import csv
+import json
+import math
+import os
+import shutil
+
+import ckpt_folder
+import harness
+
+TRAIN = ["--train_steps=60", "--batch_size=20", "--seed=3", "--intra_op_threads=1"]
+CLASSES = 10
+
+
+class Predict(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def figures(self, name="summary.json"):
+        with open(self.path(name), encoding="utf-8") as f:
+            return json.load(f)
+
+    def train(self):
+        """An export and a folder of checkpoints; training's own figures."""
+        self.run_worker(*TRAIN, "--export=" + self.path("model.safetensors"),
+                        "--checkpoint_dir=" + self.path("ckpt"), "--save_steps=60",
+                        "--summary_json=" + self.path("trained.json"))
+        return self.figures("trained.json")
+
+    def labels(self):
+        with open(os.path.join(self.data(), "t10k-labels-idx1-ubyte"), "rb") as f:
+            return f.read()[8:]
+
+    def test_evaluate(self):
+        """Export, manifest and folder: training's figures, to the last digit."""
+        want = self.train()
+        manifest = ckpt_folder.path(self.path("ckpt"), 60)
+        for file in (self.path("model.safetensors"), manifest, self.path("ckpt")):
+            worker = self.run_worker("--evaluate=" + file, "--intra_op_threads=1",
+                                     "--summary_json=" + self.path("summary.json"))
+            got = self.figures()
+            for key in ("test_accuracy", "test_loss", "parameters_sha256", "global_step"):
+                self.assertEqual(got[key], want[key], (file, key))
+            self.assertEqual(got["images"], 500)
+            self.assertIn("test accuracy: %.4f, test loss: %.4f (500 images)" %
+                          (want["test_accuracy"], want["test_loss"]), worker.output())
+
+    def predict(self, end):
+        out = self.path("out" + end)
+        self.run_worker("--predict=" + self.path("model.safetensors"), "--output=" + out,
+                        "--intra_op_threads=1")
+        return out
+
+    def test_predict(self):
+        """The three formats say the same, and it agrees with the accuracy and the loss."""
+        want, labels = self.train(), self.labels()
+        with open(self.predict(".csv"), encoding="ascii", newline="") as f:
+            head, *rows = csv.reader(f)
+        self.assertEqual(head, ["index", "class", *("p%d" % k for k in range(CLASSES))])
+        rows = [(int(r[0]), int(r[1]), [float(p) for p in r[2:]]) for r in rows]
+        self.assertEqual([r[0] for r in rows], list(range(500)))
+        right = sum(r[1] == label for r, label in zip(rows, labels))
+        self.assertEqual(right / 500, want["test_accuracy"])
+        loss = -sum(math.log(r[2][label]) for r, label in zip(rows, labels)) / 500
+        self.assertAlmostEqual(loss, want["test_loss"], places=4)
+        for _, best, p in rows:
+            self.assertAlmostEqual(sum(p), 1, places=5)
+            self.assertEqual(p[best], max(p))
+        with open(self.predict(".jsonl"), encoding="ascii") as f:
+            lines = [json.loads(line) for line in f]
+        self.assertEqual([(o["index"], o["class"], o["probabilities"]) for o in lines], rows)
+        self.check_npy(self.predict(".npy"), rows)
+
+    def check_npy(self, path, rows):
+        """By the format's own description, and by NumPy where it is there."""
+        with open(path, "rb") as f:
+            data = f.read()
+        self.assertEqual(data[:8], b"\x93NUMPY\x01\x00")
+        begin = 10 + int.from_bytes(data[8:10], "little")
+        self.assertEqual(begin % 64, 0)
+        head = ast.literal_eval(data[10:begin].decode("ascii"))
+        self.assertEqual(head, {"descr": [("index", "<i8"), ("class", "<i4"),
+                                          ("probabilities", "<f4", (CLASSES,))],
+                                "fortran_order": False, "shape": (500,)})
+        self.assertEqual(len(data) - begin, 500 * (12 + 4 * CLASSES))
+        try:
+            import numpy
+        except ImportError:
+            return
+        array = numpy.load(path)
+        self.assertEqual(array["class"].tolist(), [r[1] for r in rows])
+        self.assertEqual(array["probabilities"].tolist(),
+                         numpy.array([r[2] for r in rows], "<f4").tolist())
+
+    def test_refused(self):
+        """One sentence that names the thing; an output that was there stays as it was."""
+        self.train()
+        good, out = "--predict=" + self.path("model.safetensors"), self.path("out.csv")
+        with open(out, "w", encoding="ascii") as f:
+            f.write("mine")
+        for flags, status, said in (
+                ([good, "--output=" + self.path("x.txt")], 2, "none of the ends .*csv, .jsonl"),
+                ([good], 2, "--predict=FILE and --output=FILE go together"),
+                ([good, "--evaluate=x", "--output=" + out], 2, "give one of them"),
+                ([good, "--output=" + self.path("none/x.csv")], 1, "none/x.csv"),
+                (["--predict=" + self.path("none"), "--output=" + out], 1, "--predict: .*none"),
+                (["--evaluate=" + self.path("ckpt/checkpoint")], 1, "--evaluate: .*checkpoint"),
+                (["--evaluate=" + ckpt_folder.path(self.path("ckpt"), 60,
+                                                   "-0-of-1.safetensors")], 1,
+                 "is one server's file of a checkpoint")):
+            worker = self.run_worker(*flags, status=status)
+            self.assertRegex(worker.output(), said)
+        worker = self.run_worker(good, "--output=" + out, model="mlp", status=1)
+        self.assertRegex(worker.output(), "of another model: parameter 0, ")
+        worker = self.run_worker("--evaluate=" + self.path("ckpt"), model="mlp", status=1)
+        self.assertRegex(worker.output(), "of another model: parameter 0, ")
+        torn = self.path("torn.safetensors")
+        shutil.copy(self.path("model.safetensors"), torn)
+        with open(torn, "r+b") as f:
+            f.seek(-9, os.SEEK_END)
+            f.write(b"x")
+        worker = self.run_worker("--predict=" + torn, "--output=" + out, status=1)
+        self.assertRegex(worker.output(), "torn.safetensors: .*checksum")
+        with open(out, encoding="ascii") as f:
+            self.assertEqual(f.read(), "mine")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,110 @@
+/* worker/inference.c - see inference.h. */
+#include "worker/inference.h"
+#include "worker/load_params.h"
+#include "worker/predictions.h"
+#include "worker/summary.h"
+#include "worker/train/evaluate.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct inference {
+    struct worker *w;
+    struct predictions *predictions; /* NULL: none */
+    float *output;                   /* [EVALUATE_BATCH][classes] */
+};
+
+static enum status take_batch(void *ctx, struct tower *e, int64_t first, int n)
+{
+    enum status st = ST_OK;
+    const struct inference *r = ctx;
+    int classes = r->w->model->classes;
+    (void)first; /* they come in order */
+    if (shutdown_taken(r->w, 0))
+        return ST_CANCELLED;
+    if (!r->predictions)
+        return ST_OK;
+    TRY(split_tower_output(e->stages, r->output));
+    for (int i = 0; i < n; i++)
+        TRY(predictions_add(r->predictions, r->output + (int64_t)i * classes));
+done:
+    return st;
+}
+
+static enum status begin_predictions(struct inference *r)
+{
+    const struct model *m = r->w->model;
+    const struct predictions_config cfg = {
+        .path = r->w->opt.output,
+        .n = r->w->test->n,
+        .classes = m->classes,
+        .are_scores = m->layers[m->n_layers - 1].kind == LAYER_SQUARED,
+    };
+    if (!cfg.path)
+        return ST_OK;
+    r->output = malloc((size_t)EVALUATE_BATCH * (size_t)m->classes * sizeof *r->output);
+    if (!r->output) {
+        LOG_E("--predict: out of memory for %d outputs of %d classes", EVALUATE_BATCH, m->classes);
+        return ST_NOMEM;
+    }
+    return predictions_create(&cfg, &r->predictions);
+}
+
+static enum status report(const struct worker *w, const struct evaluate_sums *sums, int64_t step)
+{
+    enum status st = ST_OK;
+    struct summary_inference s = {
+        .model = w->model->name,
+        .file = w->opt.predict ? w->opt.predict : w->opt.evaluate,
+        .output = w->opt.output,
+        .step = step,
+        .images = sums->n,
+        .test_accuracy = (double)sums->right / (double)sums->n,
+        .test_loss = sums->loss / (double)sums->n,
+        .n_params = w->chunks->n_elems,
+    };
+    LOG_I("test accuracy: %.4f, test loss: %.4f (%" PRId64 " images)", s.test_accuracy, s.test_loss,
+          s.images);
+    TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
+    if (w->opt.summary_json)
+        TRY(summary_write_inference(w->opt.summary_json, &s));
+done:
+    return st;
+}
+
+enum status inference_run(struct worker *w)
+{
+    enum status st = ST_OK;
+    const char *flag = w->opt.predict ? "predict" : "evaluate";
+    const char *file = w->opt.predict ? w->opt.predict : w->opt.evaluate;
+    struct inference r = {.w = w};
+    struct tower *e = NULL;
+    struct evaluate_sums sums;
+    int64_t step;
+    TRY(set_up_inference(w));
+    const struct trainer_config cfg = {
+        .model = w->model,
+        .chunks = w->chunks,
+        .test = w->test,
+        .params = w->params,
+        .towers = w->towers.tower,
+        .n_towers = 1,
+        .batch = (int)w->opt.batch_size,
+        .seed = (uint64_t)w->opt.seed,
+    };
+    const struct evaluate_visitor visitor = {take_batch, &r};
+    TRY(params_load(flag, file, w->chunks, w->params, &step));
+    LOG_I("model '%s': %" PRId64 " parameters from %s", w->model->name, w->chunks->n_elems, file);
+    TRY(evaluate_tower_create(&cfg, &e));
+    TRY(begin_predictions(&r));
+    TRY(evaluate_run(e, &visitor, &sums));
+    if (r.predictions) {
+        TRY(predictions_commit(r.predictions));
+        LOG_I("predictions for %" PRId64 " images: %s", sums.n, w->opt.output);
+    }
+    TRY(report(w, &sums, step));
+done:
+    predictions_destroy(r.predictions);
+    tower_destroy(e);
+    free(r.output);
+    return st;
+}

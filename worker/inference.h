@@ -1,0 +1,10 @@
+/* worker/inference.h - --evaluate and --predict: parameters that training has written, and what
+ * they make of the test set. Nothing is trained.
+ * Errors: of set_up_inference, params_load, predictions_*; logged. */
+#ifndef WORKER_INFERENCE_H
+#define WORKER_INFERENCE_H
+#include "worker/worker.h"
+
+enum status inference_run(struct worker *w);
+
+#endif

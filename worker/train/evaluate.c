@@ -1,0 +1,36 @@
+/* worker/train/evaluate.c - see evaluate.h. */
+#include "worker/train/evaluate.h"
+
+enum status evaluate_tower_create(const struct trainer_config *cfg, struct tower **out)
+{
+    struct tower_spec spec = cfg->towers[0];
+    spec.first = 0;
+    spec.n = cfg->test->n < EVALUATE_BATCH ? (int)cfg->test->n : EVALUATE_BATCH;
+    return tower_create_inference(cfg, &spec, out);
+}
+
+enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor,
+                         struct evaluate_sums *out)
+{
+    enum status st = ST_OK;
+    struct evaluate_sums sums = {0};
+    int64_t end = e->cfg->test->n;
+    for (int i = 0; i < e->cfg->chunks->n_params; i++)
+        TRY(split_tower_load_param(e->stages, i));
+    for (int64_t at = 0; at < end; at += e->spec.n) {
+        int n = end - at < e->spec.n ? (int)(end - at) : e->spec.n, right;
+        float loss;
+        TRY(tower_load_test(e, at, n));
+        for (int i = 0; i < e->cfg->model->n_layers; i++)
+            TRY(split_tower_forward_inference(e->stages, i));
+        TRY(split_tower_result(e->stages, &loss, &right));
+        if (visitor)
+            TRY(visitor->batch(visitor->ctx, e, at, n));
+        sums.n += n;
+        sums.right += right;
+        sums.loss += (double)loss * n;
+    }
+    *out = sums;
+done:
+    return st;
+}

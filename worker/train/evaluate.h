@@ -1,0 +1,29 @@
+/* worker/train/evaluate.h - a tower goes over samples without training: what they come to, and, for
+ * who wants them, the network's outputs. Batches begin at multiples of EVALUATE_BATCH, so that who
+ * evaluates all samples and who evaluates some have the same figures of each batch.
+ * Owns:    nothing. Threads: one at a time. Errors: the backend's, the visitor's. */
+#ifndef WORKER_TRAIN_EVALUATE_H
+#define WORKER_TRAIN_EVALUATE_H
+#include "worker/train/tower.h"
+
+enum { EVALUATE_BATCH = 250 };
+
+struct evaluate_sums {
+    int64_t n, right; /* samples; those whose largest output is the label's */
+    double loss;      /* sum over samples */
+};
+
+struct evaluate_visitor {
+    /* After the forward of samples first .. first + n. */
+    enum status (*batch)(void *ctx, struct tower *e, int64_t first, int n);
+    void *ctx;
+};
+
+/* A tower that can; cfg->test is what it goes over. */
+enum status evaluate_tower_create(const struct trainer_config *cfg, struct tower **out);
+/* All samples of the tower's test data, with the parameters as they are now. visitor: NULL: none.
+ */
+enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor,
+                         struct evaluate_sums *out);
+
+#endif
