@@ -581,8 +581,9 @@ static void bad_inputs_name_line_and_layer(void **state)
         {HEAD DENSE_10 "{\"type\": \"softmax_cross_entropy\", \"device\": 0}]}",
          {"\"device\" is 0, but must be a string"}},
         {HEAD DENSE_10 "{\"type\": \"softmax_cross_entropy\", \"device\": "
-                       "\"/job:worker/task:10/device:GPU:0\"}]}",
-         {"at most 31 plain characters"}},
+                       "\"/job:worker/task:10/device:GPU:00000000000000000000000000000000000000"
+                       "00000000000000000000000000000\"}]}",
+         {"at most 95 plain characters"}},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         check_bad(&list[i]);

@@ -88,6 +88,16 @@ static const struct row rows[] = {
     {"fc2=cpu:3", {0}, 1, 0, 1, "ooooooooo", {"layer 'fc2'", "cpu:3"}, .n_lines = 1},
     {"fc1=gpu", {0}, 1, 1, 1, "ooooooooo", {"layer 'fc1'"}, .n_lines = 1},
     {NULL, {[2] = "/gpu:4"}, 1, 0, 1, "ooooooooo", {"layer 'conv2'", "model file"}, .n_lines = 1},
+    /* TensorFlow's whole names; by type */
+    {"fc*=/job:localhost/replica:0/task:0/cpu:0", {0}, 2, .spots = "ooooocccc"},
+    {"fc*=/job:worker/task:0/device:GPU:1", {0}, 2, .spots = "ooooo1111", .spans = 1},
+    {NULL, {[5] = "/job:localhost/replica:0/task:0/device:CPU:0"}, 1, .spots = "oooooccoo"},
+    {"fc1=/job:worker/task:3/cpu:0", {0}, 1, .words = {"layer 'fc1'", "this is worker 0"}},
+    {"type:dense=cpu", {0}, 1, .spots = "ooooocccc"},
+    {"fc2=gpu,type:d*=cpu,type:conv2d=gpu", {0}, 1, .spots = "oooooccoo"},
+    {"type:relu=cpu:0", {0}, 1, .spots = "ococcocoo"},
+    {"type:densely=cpu", {0}, .words = {"'type:densely=cpu' fits no layer's type", "type:conv2d"}},
+    {"*=cpu,type:relu=cpu", {0}, .words = {"'type:relu=cpu' decides nothing", "takes 'relu1'"}},
     /* rules that decide nothing */
     {"fcc*=cpu",
      {0},
@@ -143,64 +153,85 @@ static void test_rows(void **state)
     }
 }
 
+static const struct {
+    const char *text;
+    enum placement_kind kind;
+    int index;
+} good_spellings[] = {
+    {"cpu", PLACEMENT_ON_CPU, 0},
+    {"CPU:0", PLACEMENT_ON_CPU, 0},
+    {"/cpu:0", PLACEMENT_ON_CPU, 0},
+    {"/device:cpu:1", PLACEMENT_ON_CPU, 1},
+    {"gpu", PLACEMENT_ON_OWN_GPU, 0},
+    {"/gpu", PLACEMENT_ON_OWN_GPU, 0},
+    {"/Device:GPU", PLACEMENT_ON_OWN_GPU, 0},
+    {"gpu:0", PLACEMENT_ON_GPU, 0},
+    {"/GPU:1", PLACEMENT_ON_GPU, 1},
+    {"/device:GPU:17", PLACEMENT_ON_GPU, 17},
+    {"gpu:9999", PLACEMENT_ON_GPU, 9999},
+    {"round_robin", PLACEMENT_ROUND_ROBIN, 0},
+    {"/job:localhost/replica:0/task:0/cpu:0", PLACEMENT_ON_CPU, 0},
+    {"/job:localhost/replica:0/task:0/device:GPU:1", PLACEMENT_ON_GPU, 1},
+    {"/JOB:worker/task:0/device:gpu:1", PLACEMENT_ON_GPU, 1},
+    {"/job:worker/gpu:0", PLACEMENT_ON_GPU, 0},
+    {"/job:worker/replica:0/cpu", PLACEMENT_ON_CPU, 0},
+    {"/replica:0/task:0/gpu", PLACEMENT_ON_OWN_GPU, 0},
+    {"/task:0/gpu:3", PLACEMENT_ON_GPU, 3},
+};
+static const char *const bad_spellings[] = {
+    "",
+    "/",
+    "gpu:",
+    "gpu:-1",
+    "gpu:10000",
+    "gpu:1x",
+    "gpu: 1",
+    "gpu1",
+    "gpus",
+    "//gpu:1",
+    "/device:",
+    "/device:/gpu",
+    "device:GPU:1",
+    "gpu:99999999999999999999",
+    "gpu:*",
+    "gpu:0x1",
+    "gpu::1",
+    "gpu:1:1",
+    "/round_robin",
+    "/job:ps/task:0/cpu:0",
+    "/job:/gpu:0",
+    "/job:worker",
+    "/job:workers/gpu:0",
+    "/job:localhost/task:1/gpu:0",
+    "/job:localhost/replica:1/task:0/gpu:0",
+    "/job:localhostgpu:0",
+    "/job:worker/task:/gpu:0",
+    "/job:worker/task:-1/gpu:0",
+    "/job:worker/task:99999999999/gpu:0",
+    "/job:worker/task:0",
+    "/job:worker/task:0gpu:0",
+    "/job:worker/round_robin",
+    "/task:0/replica:0/gpu:0",
+    "cp",
+    "\xff\xfe",
+    "gpu:\xd9\xa1",
+    "%s%n",
+    "round robin",
+};
+
 static void test_spellings(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text;
-        enum placement_kind kind;
-        int index;
-    } good[] = {
-        {"cpu", PLACEMENT_ON_CPU, 0},
-        {"CPU:0", PLACEMENT_ON_CPU, 0},
-        {"/cpu:0", PLACEMENT_ON_CPU, 0},
-        {"/device:cpu:1", PLACEMENT_ON_CPU, 1},
-        {"gpu", PLACEMENT_ON_OWN_GPU, 0},
-        {"/gpu", PLACEMENT_ON_OWN_GPU, 0},
-        {"/Device:GPU", PLACEMENT_ON_OWN_GPU, 0},
-        {"gpu:0", PLACEMENT_ON_GPU, 0},
-        {"/GPU:1", PLACEMENT_ON_GPU, 1},
-        {"/device:GPU:17", PLACEMENT_ON_GPU, 17},
-        {"gpu:9999", PLACEMENT_ON_GPU, 9999},
-        {"round_robin", PLACEMENT_ROUND_ROBIN, 0},
-    };
-    static const char *const bad[] = {
-        "",
-        "/",
-        "gpu:",
-        "gpu:-1",
-        "gpu:10000",
-        "gpu:1x",
-        "gpu: 1",
-        "gpu1",
-        "gpus",
-        "//gpu:1",
-        "/device:",
-        "/device:/gpu",
-        "device:GPU:1",
-        "gpu:99999999999999999999",
-        "gpu:*",
-        "gpu:0x1",
-        "gpu::1",
-        "gpu:1:1",
-        "/round_robin",
-        "/job:worker/gpu:0",
-        "cp",
-        "\xff\xfe",
-        "gpu:\xd9\xa1",
-        "%s%n",
-        "round robin",
-    };
     struct placement_want want;
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        print_message("%s\n", good[i].text);
-        assert_true(placement_want_read(good[i].text, &want));
-        assert_int_equal(want.kind, good[i].kind);
-        assert_int_equal(want.index, good[i].index);
+    for (size_t i = 0; i < sizeof good_spellings / sizeof *good_spellings; i++) {
+        print_message("%s\n", good_spellings[i].text);
+        assert_true(placement_want_read(good_spellings[i].text, &want));
+        assert_int_equal(want.kind, good_spellings[i].kind);
+        assert_int_equal(want.index, good_spellings[i].index);
     }
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        print_message("%s\n", bad[i]);
-        assert_false(placement_want_read(bad[i], &want));
+    for (size_t i = 0; i < sizeof bad_spellings / sizeof *bad_spellings; i++) {
+        print_message("%s\n", bad_spellings[i]);
+        assert_false(placement_want_read(bad_spellings[i], &want));
     }
 }
 
@@ -265,6 +296,9 @@ static void test_any_text(void **state)
         "[[:alpha:]]",
         "\n",
         "+(a|b)",
+        "type:",
+        "/job:worker",
+        "/task:1",
         "[[.",
     };
     uint32_t x = 12345;
@@ -393,6 +427,65 @@ static void test_numbers(void **state)
     }
 }
 
+/* Rules for parameters: on the host, or with their layer. */
+static void test_params(void **state)
+{
+    (void)state;
+    static const struct layer two[] = {
+        {.kind = LAYER_DENSE,
+         .name = "a",
+         .n_params = 2,
+         .param = {0, 1},
+         .input = {-1},
+         .n_inputs = 1},
+        {.kind = LAYER_DENSE, .name = "b", .n_params = 2, .param = {2, 3}, .n_inputs = 1},
+    };
+    static const struct net_param params[] = {
+        {.name = "a/weights"}, {.name = "a/biases"}, {.name = "b/weights"}, {.name = "b/biases"}};
+    static const struct {
+        const char *rules;
+        int n_gpus, soft, on_host;
+        const char *says; /* of an error, a warning, or the log of placements */
+    } forms[] = {
+        {"a=cpu", 1, 0, 0, "a/weights: /device:CPU:0 (rule 'a=cpu')"},
+        {"*/weights=cpu", 1, 0, 1, "b/weights: /device:CPU:0 (rule '*/weights=cpu')"},
+        {"*/weights=cpu", 1, 0, 1, " b: /device:GPU:0 (default)"},
+        {"a/*=/job:localhost/replica:0/task:0/cpu:0,*/*=gpu", 1, 0, 1,
+         "b/biases: /device:GPU:0 (rule '*/*=gpu')"},
+        {"a/weights=gpu:0", 1, 0, 0, "a/weights: /device:GPU:0 (rule 'a/weights=gpu:0')"},
+        {"b=gpu:1,b/weights=gpu:1", 2, 0, 0, "b/weights: /device:GPU:1 (rule"},
+        {"b=cpu,b/weights=gpu", 1, 0, -1, "parameter 'b/weights' cannot lie on gpu (rule"},
+        {"a/weights=gpu:1", 2, 0, -1, "lies on cpu or with its layer 'a'; place the layer there"},
+        {"a/weights=gpu:1", 2, 1, 0, "parameter 'a/weights' cannot lie on gpu:1"},
+        {"a/weights=cpu:1", 1, 0, -1, "parameter 'a/weights' cannot lie on cpu:1"},
+        {"a/weights=gpu", 0, 0, -1, "parameter 'a/weights' cannot lie on gpu"},
+        {"c/*=cpu", 1, 0, -1, "'c/*=cpu' fits no parameter, as it would a/weights"},
+        {"*/*=cpu,a/biases=gpu", 1, 0, -1, "take all its parameters, as '*/*' takes 'a/biases'"},
+        {"a/*=round_robin", 2, 0, -1, "'a/*=round_robin' is for parameters"},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const struct placement_request r = {.layers = two,
+                                            .n_layers = 2,
+                                            .rules = forms[i].rules,
+                                            .params = params,
+                                            .n_params = 4,
+                                            .n_gpus = forms[i].n_gpus,
+                                            .soft = forms[i].soft};
+        struct placement *p = NULL;
+        capture_begin();
+        enum status st = placement_create(&r, &p);
+        if (st == ST_OK)
+            placement_log(p, 0, 1, r.n_gpus > 0 ? 0 : PLACEMENT_CPU);
+        capture_end();
+        print_message("%s: %s\n", forms[i].rules, capture_text);
+        assert_int_equal(st, forms[i].on_host < 0 ? ST_INVALID : ST_OK);
+        assert_non_null(strstr(capture_text, forms[i].says));
+        if (st == ST_OK)
+            assert_int_equal(placement_keeps_on_host(p), forms[i].on_host);
+        placement_destroy(p);
+    }
+}
+
 /* GPUs that go by other numbers than 0, 1, ... */
 static void test_cuda_numbers(void **state)
 {
@@ -419,11 +512,11 @@ static void test_cuda_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_cuda_numbers),
-        cmocka_unit_test(test_rows),       cmocka_unit_test(test_spellings),
-        cmocka_unit_test(test_bad_rules),  cmocka_unit_test(test_any_text),
-        cmocka_unit_test(test_many_stars), cmocka_unit_test(test_log),
-        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_params),
+        cmocka_unit_test(test_cuda_numbers), cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_spellings),    cmocka_unit_test(test_bad_rules),
+        cmocka_unit_test(test_any_text),     cmocka_unit_test(test_many_stars),
+        cmocka_unit_test(test_log),          cmocka_unit_test(test_graph),
     };
     log_init("worker", 0, LOG_LEVEL_INFO);
     return cmocka_run_group_tests(tests, NULL, NULL);

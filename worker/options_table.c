@@ -166,7 +166,8 @@ static const struct flag table[] = {
         NULL),
     STR("placement", placement, "RULE,...",
         "which device computes which layer, as in fc*=cpu:0,conv*=gpu:1: layers by name (* ? "
-        "[a-c]), the first rule that fits counts, and before the model file; devices are cpu, gpu "
+        "[a-c]) or type:TYPE, parameters by name as in */biases=cpu, the first rule that fits "
+        "counts, and before the model file; devices are cpu, gpu "
         "(the tower's own), gpu:K (of those chosen by --gpus; if that is left out, CUDA's number "
         "of one that is free; the "
         "worker is then one tower over them) and round_robin",

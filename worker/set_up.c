@@ -97,12 +97,19 @@ static enum status place_layers(struct worker *w)
         .n_layers = w->model->n_layers,
         .device = w->model->device,
         .rules = w->opt.placement,
+        .params = w->model->params,
+        .n_params = w->model->n_params,
+        .task = w->opt.task_index,
         .n_gpus = w->gpus.chosen.n,
         .number = w->gpus.chosen.by_number ? w->gpu_number : NULL,
         .cpu_towers = w->towers.n > w->towers.n_gpu,
         .soft = w->opt.soft_placement,
     };
     TRY(placement_create(&request, &w->placement));
+    if (placement_keeps_on_host(w->placement) && w->opt.ps_hosts.n > 0)
+        LOG_W(
+            "--placement: with --ps_hosts parameters lie on the servers; its rules for parameters "
+            "change nothing");
     const struct batch_split_request split = {
         .placement = w->placement,
         .n_layers = w->model->n_layers,
@@ -262,6 +269,7 @@ static enum status make_trainer(struct worker *w)
         .cuda_graphs = o->cuda_graphs,
         .at_step = w->saver ? alone_saver_at_step : NULL,
         .at_step_ctx = w->saver,
+        .params_on_host = placement_keeps_on_host(w->placement),
         .push_delay_ms = (int)o->push_delay_ms,
     };
     enum status st = ST_OK;

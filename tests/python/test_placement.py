@@ -34,6 +34,15 @@ class Placement(harness.Test):
             self.assertIn(" tower_%d/hid/weights: /device:CPU:0 (default)" % tower,
                           process.output())
 
+    def test_by_type_by_parameter_and_by_whole_names(self):
+        process = self.worker("--placement=type:dense=/job:localhost/replica:0/task:0/cpu:0,"
+                              "*/biases=/job:worker/task:0/device:CPU:0", "--log_device_placement")
+        process.wait(30)
+        output = process.output()
+        self.assertIn(" hid: /device:CPU:0 (rule 'type:dense=/job:localhost/replica:0/task:0/cpu:0"
+                      "')", output)
+        self.assertIn(" sm/biases: /device:CPU:0 (rule '*/biases=/job:worker/task:0/", output)
+
     def test_quiet_unless_asked(self):
         process = self.worker("--placement=hid=cpu:0")
         process.wait(30)
@@ -44,6 +53,11 @@ class Placement(harness.Test):
                      flags=["--placement=[hs]*[dm]=gpu:1"])
         self.refused(1, "'fc*=cpu' fits no layer", "flatten1, hid, relu1, sm",
                      flags=["--placement=fc*=cpu"])
+        self.refused(1, "'type:lstm=cpu' fits no layer's type", flags=["--placement=type:lstm=cpu"])
+        self.refused(1, "'hid/w=cpu' fits no parameter, as it would hid/weights",
+                     flags=["--placement=hid/w=cpu"])
+        self.refused(2, "'/job:ps/cpu:0'", "is no device", "/job:localhost/replica:0/task:0/",
+                     flags=["--placement=hid=/job:ps/cpu:0"])
         self.refused(2, "'gpu;1'", "no device", flags=["--placement=[hs]*[dm]=gpu;1"])
 
     def test_soft(self):

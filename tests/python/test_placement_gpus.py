@@ -182,6 +182,18 @@ class Split(fake_gpus.Machine):
         self.assertFalse(plain[1])
         self.assertNotEqual(plain[0], host[0])
 
+    def test_parameters_on_the_host(self):
+        """By TensorFlow's names: the card computes, the host has and updates the parameters."""
+        there = self.run_net("there", "--gpus=0", "--log_device_placement")
+        self.assertIn("training stays on cuda:0", there[2])
+        host = self.run_net("host", "--gpus=0", "--log_device_placement",
+                            "--placement=*/*=/job:localhost/replica:0/task:0/cpu:0,"
+                            "type:dense=/job:worker/task:0/device:GPU:0")
+        self.assertNotIn("training stays on", host[2])
+        self.assertIn(" fc/weights: /device:CPU:0 (rule '*/*=/job:localhost/", host[2])
+        self.assertIn(" fc: /device:GPU:0 (rule 'type:dense=/job:worker/", host[2])
+        self.same(host, there)
+
     def test_errors(self):
         def refused(*words, flags):
             self.refused(self.worker("--model=" + self.net(), *flags), PERMANENT, *words)

@@ -16,7 +16,7 @@
 #include "kernels/backend.h"
 #include "net/wire/chunks.h"
 
-enum { MODEL_MAX_LAYERS = 1024, MODEL_DEVICE_SIZE = 32 };
+enum { MODEL_MAX_LAYERS = 1024, MODEL_DEVICE_SIZE = 96 };
 
 struct model_init; /* how a parameter starts; private */
 
@@ -51,6 +51,8 @@ enum status model_read(const char *file, const char *models_dir, int hidden_unit
 enum status model_parse(const char *text, size_t bytes, const char *label, int hidden_units,
                         struct model **out);
 void model_destroy(struct model *m); /* NULL is fine */
+/* As model files call it: "conv2d". */
+const char *model_type_name(enum layer_kind kind);
 
 /* Initial values of all parameters, flat, in order: a pure function of (model, seed). */
 void model_init_params(const struct model *m, uint64_t seed, float *flat);

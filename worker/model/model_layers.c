@@ -346,6 +346,11 @@ enum layer_kind model_layers_kind(const char *type)
     return kind;
 }
 
+const char *model_type_name(enum layer_kind kind)
+{
+    return layer_types[kind].name;
+}
+
 const char *model_layers_types(void)
 {
     return "conv2d max_pool avg_pool dense relu dropout batch_norm layer_norm embedding flatten "

@@ -5,6 +5,7 @@
  * spans devices has spots on GPUs by number. */
 #include "worker/place/placement.h"
 #include "base/log.h"
+#include "worker/model/model.h"
 #include "worker/place/placement_rules.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ struct placement {
     struct spot *spots; /* [n_layers] */
     int spans;
     int turn; /* of round_robin: layers placed so far */
+    int on_host;
 };
 
 /* "/device:GPU:0". Returns dst. */
@@ -80,6 +82,11 @@ static void devices_text(const struct placement *p, char *dst, size_t bytes)
         n += (size_t)snprintf(dst + n, bytes - n, ", /device:GPU:%d", number_of(p, i));
 }
 
+static const char *type_of(const struct layer *l)
+{
+    return model_type_name(l->kind);
+}
+
 static const char *names_text(const struct placement *p, char *dst, size_t bytes)
 {
     size_t n = 0;
@@ -94,31 +101,55 @@ static const char *names_text(const struct placement *p, char *dst, size_t bytes
     return dst;
 }
 
+/* Is there something this rule decides? *shown: something that it fits, but another took. */
+static int decides(const struct placement *p, int rule, const char **shown, int *taker)
+{
+    const struct placement_rule *r = &p->rules.rule[rule];
+    *shown = NULL;
+    for (int k = 0; k < (r->of == PLACEMENT_OF_PARAMS ? p->r.n_params : p->r.n_layers); k++) {
+        int is_param = r->of == PLACEMENT_OF_PARAMS;
+        const char *name = is_param ? p->r.params[k].name : p->r.layers[k].name;
+        const char *type = is_param ? "" : type_of(&p->r.layers[k]);
+        if (!(is_param ? placement_rule_fits_param(r, name) : placement_rule_fits(r, name, type)))
+            continue;
+        int first = is_param ? placement_rules_find_param(&p->rules, name)
+                             : placement_rules_find(&p->rules, name, type);
+        if (first == rule)
+            return 1;
+        if (*shown == NULL)
+            *taker = first;
+        *shown = *shown ? *shown : name;
+    }
+    return 0;
+}
+
 /* A rule that decides nothing is misspelt, or stands behind one that takes all it is meant for. */
 static enum status check_rules(const struct placement *p)
 {
     char names[SHOWN_NAMES];
     for (int i = 0; i < p->rules.n; i++) {
         const struct placement_rule *rule = &p->rules.rule[i];
-        int fits = -1, decides = 0;
-        for (int k = 0; k < p->r.n_layers; k++) {
-            if (!placement_rule_fits(rule, p->r.layers[k].name))
-                continue;
-            fits = k;
-            decides |= placement_rules_find(&p->rules, p->r.layers[k].name) == i;
-        }
-        if (decides)
+        const char *shown;
+        int taker = -1;
+        if (decides(p, i, &shown, &taker))
             continue;
-        if (fits < 0)
+        if (shown == NULL && rule->of == PLACEMENT_OF_LAYERS)
             LOG_E("--placement: the rule '%.60s=%.60s' fits no layer; the layers are %s",
                   rule->pattern, rule->device, names_text(p, names, sizeof names));
+        else if (shown == NULL && rule->of == PLACEMENT_OF_TYPES)
+            LOG_E("--placement: the rule '%.60s=%.60s' fits no layer's type, as type:%s does",
+                  rule->pattern, rule->device, type_of(&p->r.layers[0]));
+        else if (shown == NULL)
+            LOG_E("--placement: the rule '%.60s=%.60s' fits no parameter%s%.100s", rule->pattern,
+                  rule->device, p->r.n_params ? ", as it would " : "",
+                  p->r.n_params ? p->r.params[0].name : "");
         else
             LOG_E("--placement: the rule '%.60s=%.60s' decides nothing: the rules before it take "
-                  "all its layers, as '%.60s' takes '%s'; the first that fits counts, so put it "
+                  "all its %s, as '%.60s' takes '%s'; the first that fits counts, so put it "
                   "before them",
                   rule->pattern, rule->device,
-                  p->rules.rule[placement_rules_find(&p->rules, p->r.layers[fits].name)].pattern,
-                  p->r.layers[fits].name);
+                  rule->of == PLACEMENT_OF_PARAMS ? "parameters" : "layers",
+                  p->rules.rule[taker].pattern, shown);
         return ST_INVALID;
     }
     return ST_OK;
@@ -130,8 +161,8 @@ static enum status layer_want(struct placement *p, int layer, struct placement_w
 {
     struct spot *spot = &p->spots[layer];
     const char *device = p->r.device ? p->r.device[layer] : NULL;
-    int i = placement_rules_find(&p->rules, p->r.layers[layer].name);
-    *want = (struct placement_want){PLACEMENT_ANYWHERE, 0};
+    int i = placement_rules_find(&p->rules, p->r.layers[layer].name, type_of(&p->r.layers[layer]));
+    *want = (struct placement_want){PLACEMENT_ANYWHERE, 0, -1};
     *text = NULL;
     if (i >= 0) {
         *want = p->rules.rule[i].want;
@@ -212,12 +243,18 @@ static void place_by_default(struct placement *p, int layer)
 
 static enum status place(struct placement *p, int layer)
 {
+    char why[64];
     struct placement_want want;
     const char *text;
     struct spot *spot = &p->spots[layer];
     enum status st = layer_want(p, layer, &want, &text);
     if (st != ST_OK)
         return st;
+    if (want.task >= 0 && p->r.task >= 0 && want.task != p->r.task) {
+        snprintf(why, sizeof why, "this is worker %d", p->r.task);
+        return unplaced(p, layer, text, why,
+                        "a worker computes all layers itself, so leave out '/job:worker/task:'");
+    }
     switch (want.kind) {
     case PLACEMENT_ON_CPU:
         spot->device = PLACEMENT_CPU;
@@ -260,6 +297,48 @@ static enum status check_cpu_towers(struct placement *p)
     return st;
 }
 
+/* The layer whose parameter it is. */
+static int layer_of_param(const struct placement *p, int param)
+{
+    for (int i = 0; i < p->r.n_layers; i++)
+        for (int k = 0; k < p->r.layers[i].n_params; k++)
+            if (p->r.layers[i].param[k] == param)
+                return i;
+    return 0;
+}
+
+/* A parameter is on the host or with its layer. */
+static enum status place_params(struct placement *p)
+{
+    for (int i = 0; i < p->r.n_params; i++) {
+        int rule = placement_rules_find_param(&p->rules, p->r.params[i].name);
+        if (rule < 0)
+            continue;
+        const struct placement_want *want = &p->rules.rule[rule].want;
+        int layer = layer_of_param(p, i), at = p->spots[layer].device;
+        if (want->kind == PLACEMENT_ON_CPU && want->index == 0) {
+            p->on_host = 1;
+            continue;
+        }
+        if ((want->kind == PLACEMENT_ON_OWN_GPU && p->r.n_gpus > 0 && at != PLACEMENT_CPU) ||
+            (want->kind == PLACEMENT_ON_GPU && index_of(p, want->index) >= 0 &&
+             (at == OWN ? 0 : at) == index_of(p, want->index)))
+            continue;
+        if (p->r.soft) {
+            LOG_W("parameter '%s' cannot lie on %.60s (rule '%.60s'): it lies with its layer '%s'",
+                  p->r.params[i].name, p->rules.rule[rule].device, p->rules.rule[rule].pattern,
+                  p->r.layers[layer].name);
+            continue;
+        }
+        LOG_E("parameter '%s' cannot lie on %.60s (rule '%.60s'): a parameter lies on cpu or with "
+              "its layer '%s'; place the layer there, too, or give --allow_soft_placement",
+              p->r.params[i].name, p->rules.rule[rule].device, p->rules.rule[rule].pattern,
+              p->r.layers[layer].name);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
 int placement_numbers(const struct placement_request *r, uint8_t *named, int n)
 {
     struct placement_rules rules = {0};
@@ -268,8 +347,9 @@ int placement_numbers(const struct placement_request *r, uint8_t *named, int n)
     if (placement_rules_read(r->rules, &rules) != ST_OK)
         return -1;
     for (int i = 0; i < r->n_layers; i++) {
-        struct placement_want want = {PLACEMENT_ANYWHERE, 0};
-        int rule = placement_rules_find(&rules, r->layers[i].name);
+        struct placement_want want = {PLACEMENT_ANYWHERE, 0, -1};
+        int rule =
+            placement_rules_find(&rules, r->layers[i].name, model_type_name(r->layers[i].kind));
         if (rule >= 0)
             want = rules.rule[rule].want;
         else if (r->device && r->device[i] && !placement_want_read(r->device[i], &want))
@@ -303,6 +383,7 @@ enum status placement_create(const struct placement_request *r, struct placement
     for (int i = 0; i < r->n_layers; i++)
         TRY(place(p, i));
     TRY(check_cpu_towers(p));
+    TRY(place_params(p));
 done:
     if (st == ST_OK)
         *out = p;
@@ -325,9 +406,34 @@ int placement_spans(const struct placement *p)
     return p->spans;
 }
 
+int placement_keeps_on_host(const struct placement *p)
+{
+    return p->on_host;
+}
+
 int placement_device(const struct placement *p, int layer, int own)
 {
     return p->spots[layer].device == OWN ? own : p->spots[layer].device;
+}
+
+/* Lines for those of its parameters that a rule names; how many. */
+static int log_params(const struct placement *p, int layer, const char *prefix, int own)
+{
+    const struct layer *l = &p->r.layers[layer];
+    char device[NAME_SIZE];
+    int n = 0;
+    for (int k = 0; k < l->n_params && p->r.n_params > 0; k++) {
+        const char *name = p->r.params[l->param[k]].name;
+        int rule = placement_rules_find_param(&p->rules, name);
+        if (rule < 0)
+            continue;
+        int on_cpu = p->rules.rule[rule].want.kind == PLACEMENT_ON_CPU;
+        int at = on_cpu ? PLACEMENT_CPU : placement_device(p, layer, own);
+        LOG_I("%s%s: %s (rule '%.60s=%.60s')", prefix, name, device_name(number_of(p, at), device),
+              p->rules.rule[rule].pattern, p->rules.rule[rule].device);
+        n++;
+    }
+    return n;
 }
 
 void placement_log(const struct placement *p, int tower, int n_towers, int own)
@@ -337,7 +443,7 @@ void placement_log(const struct placement *p, int tower, int n_towers, int own)
         snprintf(prefix, sizeof prefix, "tower_%d/", tower);
     for (int i = 0; i < p->r.n_layers; i++) {
         const struct layer *l = &p->r.layers[i];
-        const char *what = l->n_params == 0 ? ""
+        const char *what = l->n_params == 0 || log_params(p, i, prefix, own) > 0 ? ""
                            : l->kind == LAYER_BATCH_NORM || l->kind == LAYER_LAYER_NORM
                                ? "/gamma"
                                : "/weights";

@@ -9,6 +9,9 @@
  * over several GPUs, makes the worker one tower that spans the devices named (placement_spans); its
  * own device is then the first GPU. That tower has no sisters.
  *
+ * A parameter lies, and is updated, where its layer is computed if the backend can do that, else on
+ * the host; a rule on its name with cpu keeps it on the host (placement_keeps_on_host).
+ *
  * A device that is not there is an error that names the layer and the devices that are; or, with
  * soft placement, the layer goes to the tower's own device, and one line says so.
  * Owns:    its own memory; the request's is borrowed while it lives.
@@ -17,6 +20,7 @@
 #ifndef WORKER_PLACE_PLACEMENT_H
 #define WORKER_PLACE_PLACEMENT_H
 #include "kernels/backend.h"
+#include "net/wire/chunks.h"
 
 enum { PLACEMENT_CPU = -1 }; /* else the number of a GPU, among those chosen */
 
@@ -26,7 +30,10 @@ struct placement_request {
     const char *const *device; /* [n_layers] the model file's, an entry NULL: none; NULL: none */
     const char *rules;         /* --placement; NULL: none */
     int n_gpus;                /* chosen by --gpus */
-    const int *number;         /* [n_gpus] by which rules call them; NULL: 0, 1, ... */
+    const struct net_param *params; /* [n_params] for rules that name parameters; NULL: none */
+    int n_params;
+    int task;          /* this worker's, where rules name one; below 0: not known, any */
+    const int *number; /* [n_gpus] by which rules call them; NULL: 0, 1, ... */
     int cpu_towers; /* with GPUs: there are towers on the CPU, too, which have no GPU of their own
                      */
     int soft;       /* --allow_soft_placement */
@@ -43,6 +50,8 @@ int placement_numbers(const struct placement_request *r, uint8_t *named, int n);
 enum status placement_check(const char *rules);
 /* One tower over several devices, instead of one tower for each. */
 int placement_spans(const struct placement *p);
+/* A rule keeps parameters on the host that else could stay on a GPU. */
+int placement_keeps_on_host(const struct placement *p);
 /* Device of a layer in the tower whose own device is `own`. */
 int placement_device(const struct placement *p, int layer, int own);
 /* --log_device_placement: one line a layer. n_towers > 1: the tower's number is shown. */

@@ -23,14 +23,55 @@ static int index_read(const char *s)
     return v;
 }
 
+/* "/task:12", if it stands there: *s behind it. 0: its number cannot be read. */
+static int part_read(const char **s, const char *part, int *out)
+{
+    size_t n = strlen(part);
+    char number[8];
+    if (strncasecmp(*s, part, n) != 0)
+        return 1;
+    size_t digits = strspn(*s + n, "0123456789");
+    if (digits == 0 || digits >= sizeof number)
+        return 0;
+    memcpy(number, *s + n, digits);
+    number[digits] = '\0';
+    *out = index_read(number);
+    *s += n + digits;
+    return *out >= 0 && **s == '/';
+}
+
+/* What TensorFlow writes before the device, if it stands there. *task: the worker, -1: not said. */
+static int process_read(const char **s, int *task)
+{
+    static const char job[] = "/job:", here[] = "localhost", worker[] = "worker";
+    int replica = 0, number = -1, is_worker = 0;
+    if (strncasecmp(*s, job, sizeof job - 1) == 0) {
+        const char *name = *s + sizeof job - 1;
+        size_t n = strcspn(name, "/");
+        is_worker = n == sizeof worker - 1 && strncmp(name, worker, n) == 0;
+        if (!is_worker && !(n == sizeof here - 1 && strncmp(name, here, n) == 0))
+            return 0;
+        if (name[n] != '/')
+            return 0;
+        *s = name + n;
+    }
+    if (!part_read(s, "/replica:", &replica) || replica != 0 || !part_read(s, "/task:", &number))
+        return 0;
+    *task = is_worker ? number : -1;
+    return is_worker || number <= 0;
+}
+
 int placement_want_read(const char *device, struct placement_want *out)
 {
     static const char long_form[] = "/device:";
     const char *s = device;
+    int task;
     if (strcasecmp(s, "round_robin") == 0) {
-        *out = (struct placement_want){PLACEMENT_ROUND_ROBIN, 0};
+        *out = (struct placement_want){PLACEMENT_ROUND_ROBIN, 0, -1};
         return 1;
     }
+    if (!process_read(&s, &task))
+        return 0;
     if (strncasecmp(s, long_form, sizeof long_form - 1) == 0)
         s += sizeof long_form - 1;
     else if (*s == '/')
@@ -44,6 +85,7 @@ int placement_want_read(const char *device, struct placement_want *out)
         return 0;
     out->kind = !is_gpu ? PLACEMENT_ON_CPU : *s ? PLACEMENT_ON_GPU : PLACEMENT_ON_OWN_GPU;
     out->index = index;
+    out->task = task;
     return 1;
 }
 
@@ -57,6 +99,8 @@ static char *trimmed(char *s)
     return s;
 }
 
+static const char type_prefix[] = "type:";
+
 static enum status rule_read(char *piece, struct placement_rule *out)
 {
     char *shown = trimmed(piece);
@@ -69,8 +113,17 @@ static enum status rule_read(char *piece, struct placement_rule *out)
     }
     *equals = '\0';
     *out = (struct placement_rule){.pattern = trimmed(shown), .device = trimmed(equals + 1)};
-    if (placement_want_read(out->device, &out->want))
-        return ST_OK;
+    out->of = strncmp(out->pattern, type_prefix, sizeof type_prefix - 1) == 0 ? PLACEMENT_OF_TYPES
+              : strchr(out->pattern, '/')                                     ? PLACEMENT_OF_PARAMS
+                                                                              : PLACEMENT_OF_LAYERS;
+    if (placement_want_read(out->device, &out->want)) {
+        if (out->of != PLACEMENT_OF_PARAMS || out->want.kind != PLACEMENT_ROUND_ROBIN)
+            return ST_OK;
+        LOG_E("--placement: '%.60s=%.60s' is for parameters, which lie on cpu or gpu; round_robin "
+              "is for layers",
+              out->pattern, out->device);
+        return ST_INVALID;
+    }
     LOG_E("--placement: '%.60s' in the rule for '%.60s' is no device; write " PLACEMENT_SPELLINGS,
           out->device, out->pattern);
     return ST_INVALID;
@@ -117,15 +170,30 @@ void placement_rules_free(struct placement_rules *r)
     *r = (struct placement_rules){0};
 }
 
-int placement_rule_fits(const struct placement_rule *rule, const char *name)
+int placement_rule_fits(const struct placement_rule *rule, const char *name, const char *type)
 {
-    return fnmatch(rule->pattern, name, 0) == 0;
+    if (rule->of == PLACEMENT_OF_TYPES)
+        return fnmatch(rule->pattern + sizeof type_prefix - 1, type, 0) == 0;
+    return rule->of == PLACEMENT_OF_LAYERS && fnmatch(rule->pattern, name, 0) == 0;
 }
 
-int placement_rules_find(const struct placement_rules *r, const char *name)
+int placement_rule_fits_param(const struct placement_rule *rule, const char *name)
+{
+    return rule->of == PLACEMENT_OF_PARAMS && fnmatch(rule->pattern, name, 0) == 0;
+}
+
+int placement_rules_find(const struct placement_rules *r, const char *name, const char *type)
 {
     for (int i = 0; i < r->n; i++)
-        if (placement_rule_fits(&r->rule[i], name))
+        if (placement_rule_fits(&r->rule[i], name, type))
+            return i;
+    return -1;
+}
+
+int placement_rules_find_param(const struct placement_rules *r, const char *name)
+{
+    for (int i = 0; i < r->n; i++)
+        if (placement_rule_fits_param(&r->rule[i], name))
             return i;
     return -1;
 }

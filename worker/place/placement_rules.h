@@ -5,8 +5,11 @@
  *     gpu:1  /gpu:1  /device:GPU:1          the second of the GPUs that --gpus chose
  *     round_robin                           each GPU of the worker in turn, layer by layer
  *
- * Case does not count in devices. Rules are 'PATTERN=DEVICE,...', patterns as the shell's: * ?
- * [a-c].
+ * Before a device TensorFlow's names may say which process: "/job:localhost/replica:0/task:0" or
+ * "/job:worker/task:3", "/replica:0/task:0". Case does not count in devices. Rules are
+ * 'PATTERN=DEVICE,...', patterns as the shell's: * ? [a-c]. A pattern is matched with layers'
+ * names; behind "type:" with their types, and with a '/' in it with parameters' names, as in
+ * "fc?/weights".
  *
  * Owns:    the rules' text.
  * Threads: immutable once read.
@@ -31,10 +34,14 @@ enum placement_kind {
 struct placement_want {
     enum placement_kind kind;
     int index; /* of the CPU or GPU, else 0 */
+    int task;  /* the worker that is named; -1: none */
 };
+
+enum placement_subject { PLACEMENT_OF_LAYERS, PLACEMENT_OF_TYPES, PLACEMENT_OF_PARAMS };
 
 struct placement_rule {
     const char *pattern, *device; /* both as they were written */
+    enum placement_subject of;
     struct placement_want want;
 };
 
@@ -49,11 +56,15 @@ int placement_want_read(const char *device, struct placement_want *out);
 /* text NULL: no rules. */
 enum status placement_rules_read(const char *text, struct placement_rules *out);
 void placement_rules_free(struct placement_rules *r);
-/* The first rule whose pattern fits the name, else -1. */
-int placement_rules_find(const struct placement_rules *r, const char *name);
-/* Does this rule's pattern fit, whatever stands before it? */
-int placement_rule_fits(const struct placement_rule *rule, const char *name);
+/* The first rule that fits a layer of this name and type, else -1. */
+int placement_rules_find(const struct placement_rules *r, const char *name, const char *type);
+/* The first rule that fits a parameter, "fc1/weights", else -1. */
+int placement_rules_find_param(const struct placement_rules *r, const char *name);
+/* Does this rule fit the layer, or the parameter, whatever stands before it? */
+int placement_rule_fits(const struct placement_rule *rule, const char *name, const char *type);
+int placement_rule_fits_param(const struct placement_rule *rule, const char *name);
 
-#define PLACEMENT_SPELLINGS "cpu, gpu, gpu:K, /device:GPU:K or round_robin"
+#define PLACEMENT_SPELLINGS                                                                        \
+    "cpu, gpu, gpu:K, /device:GPU:K, /job:localhost/replica:0/task:0/gpu:K or round_robin"
 
 #endif

@@ -28,6 +28,7 @@ struct trainer_config {
     int64_t log_every;
     enum progress_style progress;
     uint64_t seed;
+    int params_on_host; /* they are updated there, though a device could */
     int skip_nonfinite; /* 1: a contribution that is not finite counts with weight 0, else it ends
                            the run; */
     int64_t max_nonfinite;         /* of so many at most */
