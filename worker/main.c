@@ -148,7 +148,12 @@ static enum status report_devices(const struct options *o)
     sigfillset(&all);
     pthread_sigmask(SIG_UNBLOCK, &all, NULL);
     if (o->list_devices >= 0)
-        return device_list_print(o->list_devices, o->gpu_lock_dir);
+        return device_list_print(&(struct device_list_config){
+            .as_json = o->list_devices,
+            .lock_dir = o->gpu_lock_dir,
+            .memory_fraction = o->gpu_memory_fraction,
+            .allow_growth = gpus_growth(o->gpu_allow_growth, getenv("TF_FORCE_GPU_ALLOW_GROWTH")),
+        });
     return self_test_print(&test);
 }
 

@@ -52,6 +52,13 @@ int nvmlDeviceGetPciInfo_v3(struct handle *h, struct pci_info *out);
 int nvmlDeviceGetMemoryInfo(struct handle *h, struct memory_info *out);
 int nvmlDeviceGetUtilizationRates(struct handle *h, struct utilization *out);
 int nvmlDeviceGetMigMode(struct handle *h, unsigned *now, unsigned *pending);
+int nvmlDeviceGetTemperature(struct handle *h, unsigned sensor, unsigned *celsius);
+int nvmlDeviceGetPowerUsage(struct handle *h, unsigned *mw);
+int nvmlDeviceGetEnforcedPowerLimit(struct handle *h, unsigned *mw);
+int nvmlDeviceGetEccMode(struct handle *h, unsigned *now, unsigned *pending);
+int nvmlDeviceGetTotalEccErrors(struct handle *h, unsigned type, unsigned counter,
+                                unsigned long long *n);
+int nvmlSystemGetDriverVersion(char *out, unsigned size);
 int nvmlDeviceGetMaxMigDeviceCount(struct handle *h, unsigned *n);
 int nvmlDeviceGetMigDeviceHandleByIndex(struct handle *h, unsigned index, struct handle **out);
 int nvmlDeviceGetComputeRunningProcesses_v3(struct handle *h, unsigned *n, struct process *out);
@@ -226,6 +233,67 @@ int nvmlDeviceGetComputeRunningProcesses_v3(struct handle *h, unsigned *n, struc
     for (unsigned i = 0; error == SUCCESS && i < *n; i++)
         out[i] = (struct process){f.part->proc[i], 1 << 20, 0xffffffff, 0xffffffff};
     return error;
+}
+
+/* 0: not supported, and *out is not written. */
+static int told(long value, unsigned *out)
+{
+    if (value < 0)
+        return NOT_SUPPORTED;
+    *out = (unsigned)value;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetTemperature(struct handle *h, unsigned sensor, unsigned *celsius)
+{
+    struct found f;
+    int error = answers(h, &f);
+    if (error != SUCCESS)
+        return error;
+    return sensor == 0 ? told(f.card->temp, celsius) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetPowerUsage(struct handle *h, unsigned *mw)
+{
+    struct found f;
+    int error = answers(h, &f);
+    return error != SUCCESS ? error : told(f.card->power, mw);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(struct handle *h, unsigned *mw)
+{
+    struct found f;
+    int error = answers(h, &f);
+    return error != SUCCESS ? error : told(f.card->limit, mw);
+}
+
+int nvmlDeviceGetEccMode(struct handle *h, unsigned *now, unsigned *pending)
+{
+    struct found f;
+    int error = answers(h, &f);
+    *pending = 0;
+    return error != SUCCESS ? error : told(f.card->ecc, now);
+}
+
+int nvmlDeviceGetTotalEccErrors(struct handle *h, unsigned type, unsigned counter,
+                                unsigned long long *n)
+{
+    struct found f;
+    unsigned errors = 0;
+    int error = answers(h, &f);
+    if (error == SUCCESS)
+        error = type == 1 && counter == 0 ? told(f.card->eccerr, &errors) : INVALID_ARGUMENT;
+    if (error == SUCCESS)
+        *n = errors;
+    return error;
+}
+
+int nvmlSystemGetDriverVersion(char *out, unsigned size)
+{
+    struct fake_state s;
+    fake_read(&s);
+    snprintf(out, size, "%s", s.nvml_driver);
+    return s.nvml_driver[0] ? SUCCESS : NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetMigMode(struct handle *h, unsigned *now, unsigned *pending)

@@ -9,6 +9,8 @@
  *         error=46 wrong=1 launches=200    (for tests/emulation: what CUDA answers, -1: nothing
  *                                          ever, -2: it crashes; wrong products; what is launched
  *                                          after so many launches fails)
+ *         temp=41 power=68500 limit=700000 ecc=1 eccerr=0    (absent: not supported; mW)
+ *     nvml driver=550.54.15
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
  * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still. */
 #ifndef TESTS_FAKE_DRIVER_STATE_H
@@ -32,12 +34,14 @@ struct fake_gpu {
     char name[64];
     unsigned pci[4];
     int cc[2], busy, speed, lost, error, wrong, launches;
+    int temp, power, limit, ecc, eccerr; /* below 0: not supported */
     struct fake_part mig[FAKE_MAX];
     int n_migs;
 };
 
 struct fake_state {
     int cuda_init, cuda_version, runtime_error, nvml_init, n;
+    char nvml_driver[32];
     struct fake_gpu gpu[FAKE_MAX];
 };
 
@@ -80,19 +84,17 @@ static inline void fake_read_gpu(struct fake_gpu *g, const char *key, const char
         sscanf(value, "%x:%x:%x.%x", &g->pci[0], &g->pci[1], &g->pci[2], &g->pci[3]);
     } else if (strcmp(key, "cc") == 0) {
         sscanf(value, "%d.%d", &g->cc[0], &g->cc[1]);
-    } else if (strcmp(key, "busy") == 0) {
-        g->busy = atoi(value);
-    } else if (strcmp(key, "speed") == 0) {
-        g->speed = atoi(value);
-    } else if (strcmp(key, "lost") == 0) {
-        g->lost = atoi(value);
-    } else if (strcmp(key, "error") == 0) {
-        g->error = atoi(value);
-    } else if (strcmp(key, "wrong") == 0) {
-        g->wrong = atoi(value);
-    } else if (strcmp(key, "launches") == 0) {
-        g->launches = atoi(value);
     }
+    const struct {
+        const char *key;
+        int *to;
+    } numbers[] = {{"busy", &g->busy},   {"speed", &g->speed},       {"lost", &g->lost},
+                   {"error", &g->error}, {"wrong", &g->wrong},       {"temp", &g->temp},
+                   {"power", &g->power}, {"launches", &g->launches}, {"limit", &g->limit},
+                   {"ecc", &g->ecc},     {"eccerr", &g->eccerr}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (strcmp(key, numbers[i].key) == 0)
+            *numbers[i].to = atoi(value);
 }
 
 static inline void fake_read_line(struct fake_state *s, char *line)
@@ -102,9 +104,10 @@ static inline void fake_read_line(struct fake_state *s, char *line)
         return;
     struct fake_gpu *g = s->n > 0 ? &s->gpu[s->n - 1] : NULL;
     struct fake_part *mig = NULL;
-    if (strcmp(word, "gpu") == 0 && s->n < FAKE_MAX)
+    if (strcmp(word, "gpu") == 0 && s->n < FAKE_MAX) {
         g = &s->gpu[s->n++];
-    else if (strcmp(word, "mig") == 0 && g != NULL && g->n_migs < FAKE_MAX)
+        g->temp = g->power = g->limit = g->ecc = g->eccerr = -1;
+    } else if (strcmp(word, "mig") == 0 && g != NULL && g->n_migs < FAKE_MAX)
         mig = &g->mig[g->n_migs++];
     while ((pair = strtok_r(NULL, " \n", &save)) != NULL) {
         char *value = strchr(pair, '=');
@@ -117,6 +120,8 @@ static inline void fake_read_line(struct fake_state *s, char *line)
             s->runtime_error = atoi(value);
         else if (strcmp(word, "cuda") == 0)
             s->cuda_init = atoi(value);
+        else if (strcmp(word, "nvml") == 0 && strcmp(pair, "driver") == 0)
+            snprintf(s->nvml_driver, sizeof s->nvml_driver, "%s", value);
         else if (strcmp(word, "nvml") == 0)
             s->nvml_init = atoi(value);
         else if (mig != NULL)

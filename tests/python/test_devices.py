@@ -2,6 +2,7 @@
 libraries (tests/fake_driver) as it would load NVIDIA's. Choosing itself, and processes that race
 for a card: tests/worker_devices_test.c."""
 # label: cluster sanitize
+import json
 import os
 import signal
 
@@ -26,6 +27,31 @@ class Listing(fake_gpus.Machine):
                          "\n" + gpu % (0, 0, "0000:3b:00.0") + "\n" + gpu % (1, 1, "0000:3a:00.0"))
         self.assertEqual(self.listed("--list_devices=text")[0], out)
 
+    def test_limits_health_and_who_has_it(self):
+        self.machine("nvml driver=550.54.15\n",
+                     card(0, more="temp=41 power=68500 limit=700000 ecc=1 eccerr=2"), card(1))
+        gpus = self.gpus()  # CUDA's first is card 1, of which nothing is told
+        keys = ("temperature_celsius", "power_watts", "power_limit_watts", "ecc",
+                "ecc_uncorrected_errors")
+        self.assertEqual([gpus[0][k] for k in keys], [None] * 5)
+        self.assertEqual([gpus[1][k] for k in keys], [41, 68.5, 700.0, True, 2])
+        self.assertEqual([g["memory_limit_bytes"] for g in gpus], [81559 << 20] * 2)
+        self.assertEqual([g["reservations"] for g in gpus], [[], []])
+        p = self.worker("--gpus=1", "--gpu_memory_fraction=0.4", "--gpu_wait=0",
+                        "--train_steps=1000000", env=self.env(("fake_cuda", "fake_nvml")))
+        p.wait(30, 1)  # no backend: nothing is reserved any more
+        self.assertEqual(self.gpus()[1]["reservations"], [])
+        for fraction, limit in (("0.25", (81559 << 20) // 4), ("0", 81559 << 20)):
+            out, _ = self.listed("--list_devices", "--gpu_memory_fraction=" + fraction)
+            self.assertEqual(out.count("memory_limit: %d\n" % limit), 2)
+            listed = json.loads(self.listed("--list_devices=json",
+                                            "--gpu_memory_fraction=" + fraction)[0])
+            self.assertEqual([d["memory_limit_bytes"] for d in listed["devices"][1:]], [limit] * 2)
+        old = self.gpus(env=self.env(("fake_cuda", "fake_nvml_old")))
+        self.assertEqual([old[1][k] for k in keys], [None] * 5)
+        self.machine(card(0, more="temp=41 lost=2"))
+        self.assertIsNone(self.gpus()[0]["temperature_celsius"])
+
     def test_everything_as_json(self):
         me = os.getpid()
         self.machine(card(0, "total=81559 used=40000 busy=93 procs=%d,77" % me), card(1), card(2),
@@ -42,7 +68,9 @@ class Listing(fake_gpus.Machine):
             "uuid": uuid(1), "pci_bus_id": "0000:3b:00.0", "compute_capability": "9.0",
             "mig": False, "memory_bytes": 81559 << 20, "free_bytes": 81059 << 20,
             "used_bytes": 500 << 20, "utilization_percent": 0, "n_processes": 0, "processes": [],
-            "auto": True, "auto_refuses": None})
+            "auto": True, "auto_refuses": None, "memory_limit_bytes": 81559 << 20,
+            "temperature_celsius": None, "power_watts": None, "power_limit_watts": None,
+            "ecc": None, "ecc_uncorrected_errors": None, "reservations": []})
         self.assertEqual((busy["uuid"], busy["utilization_percent"], busy["n_processes"],
                           busy["processes"], busy["auto"]), (uuid(0), 93, 2, [me, 77], False))
         self.assertRegex(busy["auto_refuses"], r"2 processes compute on it, process %d \(" % me)

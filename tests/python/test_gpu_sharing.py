@@ -102,6 +102,16 @@ class TwoJobs(Sharing):
         (gpu,) = self.gpus(env=self.here(self.visible))
         self.assertEqual(gpu["uuid"], uuid)
         self.assertEqual(sorted(gpu["processes"]), sorted([first.popen.pid, second.popen.pid]))
+        self.assertEqual(sorted(r["pid"] for r in gpu["reservations"]), sorted(gpu["processes"]))
+        for r in gpu["reservations"]:
+            self.assertEqual((r["program"], r["memory_fraction"], r["at_once"]),
+                             ("worker", 0.4, True))
+            self.assertRegex(r["since"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+            self.assertTrue(r["user"])
+        for fraction, fits in (("0.4", False), ("0.1", True)):
+            listed = json.loads(self.listed("--list_devices=json", "--gpu_memory_fraction=" +
+                                            fraction, env=self.here(self.visible))[0])
+            self.assertEqual(listed["devices"][1]["auto"], fits)
         third = self.job("--gpu_memory_fraction=0.4")
         done = self.finish(third)
         self.assertEqual([t["device_type"] for t in done["towers"]], ["CPU"])

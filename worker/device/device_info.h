@@ -43,4 +43,12 @@ struct device_load {
     int n_pids; /* in pid: the first of the processes */
 };
 
+/* How a card fares. */
+struct device_health {
+    int temperature_c;                /* INT_MIN: not told */
+    int64_t power_mw, power_limit_mw; /* below 0: not told, as what follows */
+    int ecc;                          /* 1: it corrects its memory's errors */
+    int64_t ecc_uncorrected;          /* errors that it could not, since the driver was loaded */
+};
+
 #endif

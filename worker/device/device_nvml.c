@@ -3,6 +3,7 @@
  */
 #include "worker/device/device_nvml.h"
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,9 @@ enum {
     NVML_GPU_IS_LOST = 15,
     MAX_PROCESSES = 128,
     UUID_BUFFER = 96,
+    NVML_SENSOR_GPU = 0,
+    NVML_ECC_UNCORRECTED = 1,
+    NVML_ECC_VOLATILE = 0,
 };
 
 struct nvml_handle; /* NVML's own */
@@ -61,6 +65,13 @@ struct nvml_api {
     int (*processes_v3)(struct nvml_handle *h, unsigned *n, void *out);
     int (*processes_v2)(struct nvml_handle *h, unsigned *n, void *out);
     int (*processes_v1)(struct nvml_handle *h, unsigned *n, void *out);
+    int (*temperature)(struct nvml_handle *h, unsigned sensor, unsigned *celsius);
+    int (*power)(struct nvml_handle *h, unsigned *mw);
+    int (*power_limit)(struct nvml_handle *h, unsigned *mw);
+    int (*ecc_mode)(struct nvml_handle *h, unsigned *now, unsigned *pending);
+    int (*ecc_errors)(struct nvml_handle *h, unsigned type, unsigned counter,
+                      unsigned long long *n);
+    int (*driver)(char *out, unsigned size);
 };
 
 static const char *const names[] = {
@@ -79,6 +90,12 @@ static const char *const names[] = {
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetComputeRunningProcesses_v2",
     "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetEccMode",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlSystemGetDriverVersion",
 };
 enum { N_NAMES = sizeof names / sizeof *names, N_NEEDED = 9 };
 _Static_assert(sizeof(struct nvml_api) == N_NAMES * sizeof(void *), "one name for each function");
@@ -260,4 +277,36 @@ void device_nvml_load(const struct device_nvml *n, const struct device_info *d,
     out->free_bytes = memory.free;
     if (n->api.utilization(h, &busy) == NVML_SUCCESS)
         out->percent = busy.gpu <= 100 ? (int)busy.gpu : 100;
+}
+
+void device_nvml_health(const struct device_nvml *n, const struct device_info *d,
+                        struct device_health *out)
+{
+    const struct nvml_api *api = &n->api;
+    unsigned v, pending;
+    unsigned long long errors;
+    int lost;
+    *out = (struct device_health){INT_MIN, -1, -1, -1, -1};
+    struct nvml_handle *h = find(n, d, &lost);
+    if (h == NULL)
+        return;
+    if (api->temperature && api->temperature(h, NVML_SENSOR_GPU, &v) == NVML_SUCCESS)
+        out->temperature_c = (int)v;
+    if (api->power && api->power(h, &v) == NVML_SUCCESS)
+        out->power_mw = v;
+    if (api->power_limit && api->power_limit(h, &v) == NVML_SUCCESS)
+        out->power_limit_mw = v;
+    if (api->ecc_mode && api->ecc_mode(h, &v, &pending) == NVML_SUCCESS)
+        out->ecc = v != 0;
+    if (api->ecc_errors &&
+        api->ecc_errors(h, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE, &errors) == NVML_SUCCESS)
+        out->ecc_uncorrected = (int64_t)(errors & INT64_MAX);
+}
+
+void device_nvml_driver(const struct device_nvml *n, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (n->api.driver == NULL || n->api.driver(out, (unsigned)size) != NVML_SUCCESS)
+        out[0] = '\0';
+    out[size - 1] = '\0';
 }

@@ -13,6 +13,11 @@ struct device_nvml *device_nvml_open(char *why);
 void device_nvml_close(struct device_nvml *nvml); /* NULL is fine */
 /* All cards of the machine, visible to CUDA or not; -1: not told. */
 int device_nvml_count(const struct device_nvml *nvml);
+/* What it does not tell is so marked. */
+void device_nvml_health(const struct device_nvml *nvml, const struct device_info *device,
+                        struct device_health *out);
+/* "550.54.15"; empty: not told. */
+void device_nvml_driver(const struct device_nvml *nvml, char *out, size_t size);
 void device_nvml_load(const struct device_nvml *nvml, const struct device_info *device,
                       struct device_load *out);
 

@@ -4,6 +4,7 @@
 #include "worker/device/device_cuda.h"
 #include "worker/device/device_nvml.h"
 #include "worker/device/process_who.h"
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,14 @@ void device_scan_load(const struct device_scan *s, int i, struct device_load *ou
     }
     *out = (struct device_load){.state = DEVICE_LOAD_NO_NVML, .percent = -1, .n_processes = -1};
     snprintf(out->why, sizeof out->why, "%s", s->nvml_why);
+}
+
+void device_scan_health(const struct device_scan *s, int i, struct device_health *out)
+{
+    if (s->nvml != NULL)
+        device_nvml_health(s->nvml, &s->gpu[i], out);
+    else
+        *out = (struct device_health){INT_MIN, -1, -1, -1, -1};
 }
 
 int device_scan_is_idle(const struct device_load *load, char *why)

@@ -31,6 +31,7 @@ struct device_scan {
 void device_scan_open(struct device_scan *out);
 void device_scan_close(struct device_scan *s);
 void device_scan_load(const struct device_scan *s, int i, struct device_load *out);
+void device_scan_health(const struct device_scan *s, int i, struct device_health *out);
 /* 1, or 0 with why[DEVICE_WHY_SIZE]. What nobody can tell does not count against it. */
 int device_scan_is_idle(const struct device_load *load, char *why);
 /* "GPU 2 (NVIDIA H200, GPU-8932f937-..., 0000:3b:00.0)"; DEVICE_LABEL_SIZE holds it. */

@@ -6,6 +6,7 @@
 #include "worker/device/device_lock.h"
 #include "worker/device/devices_impl.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { POLL_MS = 500, SAY_EVERY_MS = 10000 };
@@ -75,6 +76,20 @@ static int take_one(const struct devices_request *r, const struct device_scan *s
     }
     device_claim_release(&claim);
     return 0;
+}
+
+int devices_auto_takes(const struct devices_request *r, const struct device_scan *s, int i,
+                       char *why)
+{
+    struct devices *d = calloc(1, sizeof *d);
+    snprintf(why, DEVICE_CLAIM_WHY_SIZE, "out of memory");
+    int takes = d != NULL && take_one(r, s, i, 1, d, why);
+    if (takes) {
+        why[0] = '\0';
+        devices_release(d);
+    }
+    free(d);
+    return takes;
 }
 
 /* Takes what is idle, up to `most`, then what has room beside others who also have a fraction;
