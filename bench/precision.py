@@ -1,7 +1,7 @@
 """bench/precision: what --precision=bf16 costs in accuracy. A worker without servers trains a model
 on Fashion-MNIST in fp32 and in bf16, same seeds, one run after the other, and the accuracies on
 the test images are compared, in points (hundredths), seed by seed.
-    bench/precision [--model=deep_mnist] [--epochs=2] [--seeds=1,2,3] [--rate=0.001]
+    bench/precision [--model=deep_mnist] [--epochs=3] [--seeds=1,2,3] [--rate=0.001]
 Prints a table, and the same as a line of JSON; exit 1 if the mean of bf16 is further below that of
 fp32 than --allow points (0.2)."""
 import argparse
@@ -34,7 +34,7 @@ def train(args, seed, precision):
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--model", default="deep_mnist")
-    p.add_argument("--epochs", type=float, default=1)
+    p.add_argument("--epochs", type=float, default=3)
     p.add_argument("--rate", type=float, default=0.001)
     p.add_argument("--seeds", default="1,2,3")
     p.add_argument("--allow", type=float, default=0.2, help="points that bf16 may lose")

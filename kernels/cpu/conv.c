@@ -16,17 +16,15 @@ struct conv {
     struct cpu_call backward_w, backward_x, store; /* store: weights' gradient to the caller */
 };
 
-static void conv_dims(const struct layer *l, dnnl_dims_t kernel, dnnl_dims_t stride, dnnl_dims_t lo,
-                      dnnl_dims_t hi)
+static struct cpu_work conv_work(const struct layer *l)
 {
-    kernel[0] = l->out.dim[0];
-    kernel[1] = l->in.dim[0];
+    struct cpu_work w = {.what = CPU_CONV};
     for (int k = 0; k < 2; k++) {
-        kernel[2 + k] = l->kernel[k];
-        stride[k] = l->stride[k];
-        lo[k] = l->pad_lo[k];
-        hi[k] = l->pad_hi[k];
+        w.stride[k] = l->stride[k];
+        w.lo[k] = l->pad_lo[k];
+        w.hi[k] = l->pad_hi[k];
     }
+    return w;
 }
 
 static enum status plan_host(struct cpu_pass *pass, const struct cpu_op *op, struct conv *c)
@@ -34,18 +32,15 @@ static enum status plan_host(struct cpu_pass *pass, const struct cpu_op *op, str
     enum status st = ST_OK;
     const struct backend_plan_config *cfg = &pass->plan->cfg;
     const struct layer *l = op->layer;
-    dnnl_dims_t kernel, stride, lo, hi, bias = {l->out.dim[0]};
-    dnnl_memory_desc_t md_w, md_b;
-    conv_dims(l, kernel, stride, lo, hi);
-    TRY(cpu_status(op, "describe its weights",
-                   dnnl_memory_desc_init_by_tag(&md_w, 4, kernel, dnnl_f32, dnnl_oihw)));
-    TRY(cpu_status(op, "describe its bias",
-                   dnnl_memory_desc_init_by_tag(&md_b, 1, bias, dnnl_f32, dnnl_a)));
-    TRY(cpu_tensor_create(pass, op, &md_w, cfg->params[l->param[0]], &c->host_w));
-    TRY(cpu_tensor_create(pass, op, &md_b, cfg->params[l->param[1]], &c->host_b));
+    dnnl_dims_t kernel = {l->out.dim[0], l->in.dim[0], l->kernel[0], l->kernel[1]};
+    const struct cpu_md *w, *b;
+    TRY(cpu_md_create(pass, 4, kernel, dnnl_oihw, &w));
+    TRY(cpu_md_create(pass, 1, kernel, dnnl_a, &b));
+    TRY(cpu_tensor_create(pass, op, w, cfg->params[l->param[0]], &c->host_w));
+    TRY(cpu_tensor_create(pass, op, b, cfg->params[l->param[1]], &c->host_b));
     if (!cfg->inference_only) {
-        TRY(cpu_tensor_create(pass, op, &md_w, cfg->grads[l->param[0]], &c->host_dw));
-        TRY(cpu_tensor_create(pass, op, &md_b, cfg->grads[l->param[1]], &c->host_db));
+        TRY(cpu_tensor_create(pass, op, w, cfg->grads[l->param[0]], &c->host_dw));
+        TRY(cpu_tensor_create(pass, op, b, cfg->grads[l->param[1]], &c->host_db));
     }
 done:
     return st;
@@ -55,25 +50,19 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    dnnl_dims_t kernel, stride, lo, hi;
-    dnnl_memory_desc_t x, w, y;
-    dnnl_convolution_desc_t d;
+    struct cpu_work w = conv_work(op->layer);
     struct cpu_tensor packed;
     TRY(cpu_block_create(pass, sizeof(struct conv), &op->state));
     struct conv *c = op->state;
     TRY(plan_host(pass, op, c));
-    conv_dims(op->layer, kernel, stride, lo, hi);
-    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &y));
     c->type = cpu_product_type(pass->plan, op->layer);
-    x = cpu_md_any(op->x.md, c->type);
-    w = cpu_md_any(c->host_w.md, c->type);
-    y = cpu_md_any(y, dnnl_f32);
-    TRY(cpu_status(
-        op, "describe this convolution",
-        dnnl_convolution_forward_desc_init(
-            &d, pass->plan->cfg.inference_only ? dnnl_forward_inference : dnnl_forward_training,
-            dnnl_convolution_direct, &x, &w, &c->host_b.md, &y, stride, lo, hi)));
-    TRY(cpu_desc_create(pass, op, &d, cpu_relu_fuse(pass, i), NULL, &c->forward_desc));
+    TRY(cpu_md_any(pass, op->x.md, c->type, &w.x));
+    TRY(cpu_md_any(pass, c->host_w.md, c->type, &w.w));
+    TRY(cpu_md_plain(pass, op, &op->layer->out, &w.y));
+    TRY(cpu_md_any(pass, w.y, dnnl_f32, &w.y));
+    w.b = c->host_b.md;
+    w.prop = pass->plan->cfg.inference_only ? dnnl_forward_inference : dnnl_forward_training;
+    TRY(cpu_desc_create(pass, op, &w, cpu_relu_fuse(pass, i), &c->forward_desc));
     TRY(cpu_tensor_match(pass, op, &op->x, cpu_desc_md(c->forward_desc, dnnl_query_src_md), &c->src,
                          &c->match));
     TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(c->forward_desc, dnnl_query_weights_md),
@@ -94,19 +83,17 @@ static enum status plan_backward_data(struct cpu_pass *pass, int i, const struct
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct conv *c = op->state;
-    dnnl_dims_t kernel, stride, lo, hi;
-    dnnl_convolution_desc_t d;
+    struct cpu_work w = conv_work(op->layer);
     dnnl_primitive_desc_t pd;
     struct cpu_tensor diff, packed;
-    conv_dims(op->layer, kernel, stride, lo, hi);
-    dnnl_memory_desc_t x = cpu_md_any(op->x.md, dnnl_f32), w = cpu_md_any(c->host_w.md, c->type),
-                       y = cpu_md_any(op->y.md, c->type);
-    TRY(cpu_status(op, "describe this convolution's gradient",
-                   dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &x, &w, &y,
-                                                            stride, lo, hi)));
-    TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
-    const dnnl_memory_desc_t *md_dy = cpu_desc_md(pd, dnnl_query_diff_dst_md);
-    int again = !dnnl_memory_desc_equal(md_dy, &dy->md);
+    w.what = CPU_CONV_BY_X;
+    w.forward = c->forward_desc;
+    TRY(cpu_md_any(pass, op->x.md, dnnl_f32, &w.x));
+    TRY(cpu_md_any(pass, c->host_w.md, c->type, &w.w));
+    TRY(cpu_md_any(pass, op->y.md, c->type, &w.y));
+    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
+    const struct cpu_md *md_dy = cpu_desc_md(pd, dnnl_query_diff_dst_md);
+    int again = !cpu_md_equal(md_dy, dy->md);
     TRY(cpu_tensor_match(pass, op, again ? &op->dy : dy, md_dy, &diff, &c->diff_x));
     TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(pd, dnnl_query_weights_md), &packed,
                          &c->load_back));
@@ -124,25 +111,24 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct conv *c = op->state;
-    const struct cpu_tensor *dy = &op->dy;
-    dnnl_dims_t kernel, stride, lo, hi;
-    dnnl_convolution_desc_t d;
+    struct cpu_work w = conv_work(op->layer);
     dnnl_primitive_desc_t pd;
     struct cpu_tensor src, diff, dw;
-    conv_dims(op->layer, kernel, stride, lo, hi);
-    dnnl_memory_desc_t x = cpu_md_any(op->x.md, c->type), w = cpu_md_any(c->host_w.md, dnnl_f32),
-                       y = cpu_md_any(op->y.md, c->type);
-    TRY(cpu_status(op, "describe this convolution's gradient",
-                   dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &x, &w,
-                                                               &c->host_b.md, &y, stride, lo, hi)));
-    TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
-    const dnnl_memory_desc_t *md_x = cpu_desc_md(pd, dnnl_query_src_md);
-    int again = !dnnl_memory_desc_equal(md_x, &c->src.md);
+    w.what = CPU_CONV_BY_W;
+    w.forward = c->forward_desc;
+    w.b = c->host_b.md;
+    TRY(cpu_md_any(pass, op->x.md, c->type, &w.x));
+    TRY(cpu_md_any(pass, c->host_w.md, dnnl_f32, &w.w));
+    TRY(cpu_md_any(pass, op->y.md, c->type, &w.y));
+    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
+    const struct cpu_md *md_x = cpu_desc_md(pd, dnnl_query_src_md);
+    int again = !cpu_md_equal(md_x, c->src.md);
     TRY(cpu_tensor_match(pass, op, again ? &op->x : &c->src, md_x, &src, &c->src_back));
-    TRY(cpu_tensor_match(pass, op, dy, cpu_desc_md(pd, dnnl_query_diff_dst_md), &diff, &c->diff_w));
-    const dnnl_memory_desc_t *md_dw = cpu_desc_md(pd, dnnl_query_diff_weights_md);
+    TRY(cpu_tensor_match(pass, op, &op->dy, cpu_desc_md(pd, dnnl_query_diff_dst_md), &diff,
+                         &c->diff_w));
+    const struct cpu_md *md_dw = cpu_desc_md(pd, dnnl_query_diff_weights_md);
     dw = c->host_dw;
-    if (!dnnl_memory_desc_equal(md_dw, &c->host_dw.md)) {
+    if (!cpu_md_equal(md_dw, c->host_dw.md)) {
         TRY(cpu_tensor_create(pass, op, md_dw, NULL, &dw));
         TRY(cpu_reorder_create(pass, op, &dw, &c->host_dw, &c->store));
     }

@@ -18,8 +18,8 @@
  * Threads: one at a time. Errors: logged here with the layer's name. */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
+#include "kernels/cpu/dnnl.h"
 #include "kernels/graph.h"
-#include <oneapi/dnnl/dnnl.h>
 
 /* Loops that gain from wide vectors are compiled for several CPUs and chosen at load time; not
  * under a sanitizer, whose runtime is not up yet when the choice is made. */
@@ -45,10 +45,10 @@
 #endif
 
 struct cpu_tensor {
-    dnnl_memory_desc_t md;
-    dnnl_memory_t mem; /* the pass's; NULL: there is no such tensor */
-    float *data;       /* the pass's, or the caller's parameter or gradient */
-    int shared;        /* has other readers: must not be written over */
+    const struct cpu_md *md; /* the pass's, or a primitive's of it */
+    dnnl_memory_t mem;       /* the pass's; NULL: there is no such tensor */
+    float *data;             /* the pass's, or the caller's parameter or gradient */
+    int shared;              /* has other readers: must not be written over */
 };
 
 /* A primitive with its arguments; prim NULL: nothing to do. */
@@ -56,6 +56,12 @@ struct cpu_call {
     dnnl_primitive_t prim;
     int n_args;
     dnnl_exec_arg_t args[10];
+};
+
+/* A tensor's way to rows in the caller's memory. */
+struct cpu_read {
+    dnnl_memory_t to; /* NULL: not prepared yet */
+    struct cpu_call call;
 };
 
 struct cpu_pass;
@@ -84,7 +90,8 @@ struct cpu_op {
     int overwritten;         /* y is: a relu works on it in place */
     struct cpu_tensor given; /* exported: what other plans add to dy, as rows */
     int n_given;             /* times that it was given in this step */
-    void *state;             /* the kind's, zeroed by cpu_state_create */
+    struct cpu_read read_y, read_dy;
+    void *state; /* the kind's, zeroed by cpu_state_create */
 };
 
 struct cpu_plan {
@@ -102,7 +109,13 @@ struct cpu_plan {
 
 /* What a pass frees at its end. */
 struct cpu_owned {
-    enum { CPU_OWNED_BLOCK, CPU_OWNED_MEMORY, CPU_OWNED_DESC, CPU_OWNED_PRIMITIVE } what;
+    enum {
+        CPU_OWNED_BLOCK,
+        CPU_OWNED_MD,
+        CPU_OWNED_MEMORY,
+        CPU_OWNED_DESC,
+        CPU_OWNED_PRIMITIVE
+    } what;
     void *thing;
 };
 
@@ -118,53 +131,6 @@ struct cpu_pass {
     size_t scratch_bytes;
     size_t bytes; /* taken, the scratchpad included */
 };
-
-/* pass.c */
-enum status cpu_pass_create(struct cpu_plan *plan, int n, struct cpu_pass **out);
-void cpu_pass_destroy(struct cpu_pass *pass); /* NULL is fine */
-
-/* Turns oneDNN's code into ours, logged with the layer and what was being done. */
-enum status cpu_status(const struct cpu_op *op, const char *what, dnnl_status_t code);
-/* (n, shape): plain rows, or the format left to oneDNN. */
-enum status cpu_md_plain(const struct cpu_op *op, int n, const struct shape *s,
-                         dnnl_memory_desc_t *out);
-dnnl_memory_desc_t cpu_md_any(dnnl_memory_desc_t md, dnnl_data_type_t type);
-/* Floats in a tensor, padding included. */
-static inline int64_t cpu_tensor_floats(const struct cpu_tensor *t)
-{
-    return (int64_t)(dnnl_memory_desc_get_size(&t->md) / sizeof(float));
-}
-
-enum status cpu_block_create(struct cpu_pass *pass, size_t bytes, void **out); /* zeroed, aligned */
-/* data NULL: memory of the pass's own. */
-enum status cpu_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
-                              const dnnl_memory_desc_t *md, const float *data,
-                              struct cpu_tensor *out);
-/* The descriptor of an operation, owned by the pass. relu: ends with one. */
-enum status cpu_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
-                            const_dnnl_op_desc_t desc, int relu, const_dnnl_primitive_desc_t hint,
-                            dnnl_primitive_desc_t *out);
-const dnnl_memory_desc_t *cpu_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
-enum status cpu_call_create(struct cpu_pass *pass, const struct cpu_op *op,
-                            const_dnnl_primitive_desc_t desc, struct cpu_call *out);
-void cpu_call_arg(struct cpu_call *call, int arg, const struct cpu_tensor *t);
-enum status cpu_call_run(struct cpu_pass *pass, const struct cpu_op *op,
-                         const struct cpu_call *call);
-enum status cpu_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
-                               const struct cpu_tensor *from, const struct cpu_tensor *to,
-                               struct cpu_call *out);
-/* out: `from` itself if its format is md, else a new tensor that `call` fills. */
-enum status cpu_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
-                             const struct cpu_tensor *from, const dnnl_memory_desc_t *md,
-                             struct cpu_tensor *out, struct cpu_call *call);
-/* `from` itself if nobody else reads it and its format is md, else a copy that `call` makes. */
-enum status cpu_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
-                           const struct cpu_tensor *from, const dnnl_memory_desc_t *md,
-                           struct cpu_tensor *out, struct cpu_call *call);
-/* The output has one reader, a relu: marks it as done by this layer. */
-int cpu_relu_fuse(struct cpu_pass *pass, int i);
-/* What layer i gets as its k-th input. */
-const struct cpu_tensor *cpu_input(const struct cpu_pass *pass, int i, int k);
 
 /* simple.c: dy[k] = 0 where y[k] is not above 0. */
 void cpu_relu_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,

@@ -17,9 +17,12 @@ struct dense {
 
 /* Rows; of floats as they are, of bf16 in the format that oneDNN likes, as they are copied anyhow.
  */
-static dnnl_memory_desc_t as_product(const struct dense *c, dnnl_memory_desc_t md)
+static enum status as_product(struct cpu_pass *pass, const struct cpu_op *op,
+                              const struct cpu_md *md, const struct cpu_md **out)
 {
-    return c->type == dnnl_f32 ? md : cpu_md_any(md, c->type);
+    const struct dense *c = op->state;
+    *out = md;
+    return c->type == dnnl_f32 ? ST_OK : cpu_md_any(pass, md, c->type, out);
 }
 
 static enum status plan_host(struct cpu_pass *pass, struct cpu_op *op)
@@ -28,14 +31,12 @@ static enum status plan_host(struct cpu_pass *pass, struct cpu_op *op)
     const struct backend_plan_config *cfg = &pass->plan->cfg;
     const struct layer *l = op->layer;
     struct dense *c = op->state;
-    dnnl_memory_desc_t w, b;
-    dnnl_dims_t dims_w = {l->out.dim[0], l->in.dim[0]}, dims_b = {l->out.dim[0]};
-    TRY(cpu_status(op, "describe its weights",
-                   dnnl_memory_desc_init_by_tag(&w, 2, dims_w, dnnl_f32, dnnl_ab)));
-    TRY(cpu_status(op, "describe its bias",
-                   dnnl_memory_desc_init_by_tag(&b, 1, dims_b, dnnl_f32, dnnl_a)));
-    TRY(cpu_tensor_create(pass, op, &w, cfg->params[l->param[0]], &c->host_w));
-    TRY(cpu_tensor_create(pass, op, &b, cfg->params[l->param[1]], &c->b));
+    const struct cpu_md *w, *b;
+    dnnl_dims_t dims = {l->out.dim[0], l->in.dim[0]};
+    TRY(cpu_md_create(pass, 2, dims, dnnl_ab, &w));
+    TRY(cpu_md_create(pass, 1, dims, dnnl_a, &b));
+    TRY(cpu_tensor_create(pass, op, w, cfg->params[l->param[0]], &c->host_w));
+    TRY(cpu_tensor_create(pass, op, b, cfg->params[l->param[1]], &c->b));
 done:
     return st;
 }
@@ -44,11 +45,9 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    const struct backend_plan_config *cfg = &pass->plan->cfg;
     const struct layer *l = op->layer;
     struct cpu_tensor packed;
-    dnnl_memory_desc_t x, y, w;
-    dnnl_inner_product_desc_t d;
+    struct cpu_work w = {.what = CPU_DENSE};
     if (l->in.n_dims != 1 || l->out.n_dims != 1) {
         LOG_E("layer '%s': a dense layer needs a flat input; put a flatten before it", l->name);
         return ST_UNSUPPORTED;
@@ -57,20 +56,18 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     struct dense *c = op->state;
     c->type = cpu_product_type(pass->plan, l);
     TRY(plan_host(pass, op));
-    TRY(cpu_md_plain(op, pass->n, &l->in, &x));
-    TRY(cpu_md_plain(op, pass->n, &l->out, &y));
-    x = as_product(c, x);
-    w = as_product(c, c->host_w.md);
-    TRY(cpu_status(op, "describe this layer",
-                   dnnl_inner_product_forward_desc_init(
-                       &d, cfg->inference_only ? dnnl_forward_inference : dnnl_forward_training, &x,
-                       &w, &c->b.md, &y)));
-    TRY(cpu_desc_create(pass, op, &d, cpu_relu_fuse(pass, i), NULL, &c->forward_desc));
+    TRY(cpu_md_plain(pass, op, &l->in, &w.x));
+    TRY(cpu_md_plain(pass, op, &l->out, &w.y));
+    TRY(as_product(pass, op, w.x, &w.x));
+    TRY(as_product(pass, op, c->host_w.md, &w.w));
+    w.b = c->b.md;
+    w.prop = pass->plan->cfg.inference_only ? dnnl_forward_inference : dnnl_forward_training;
+    TRY(cpu_desc_create(pass, op, &w, cpu_relu_fuse(pass, i), &c->forward_desc));
     TRY(cpu_tensor_match(pass, op, &op->x, cpu_desc_md(c->forward_desc, dnnl_query_src_md), &c->src,
                          &c->rows));
     TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(c->forward_desc, dnnl_query_weights_md),
                          &packed, &c->load));
-    TRY(cpu_tensor_create(pass, op, &y, NULL, &op->y));
+    TRY(cpu_tensor_create(pass, op, w.y, NULL, &op->y));
     TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
     cpu_call_arg(&c->forward, DNNL_ARG_SRC, &c->src);
     cpu_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &packed);
@@ -87,19 +84,18 @@ static enum status plan_backward_data(struct cpu_pass *pass, struct cpu_op *op,
     enum status st = ST_OK;
     struct dense *c = op->state;
     struct cpu_tensor diff, packed;
-    dnnl_inner_product_desc_t d;
     dnnl_primitive_desc_t pd;
-    dnnl_memory_desc_t x, w = as_product(c, c->host_w.md), y = as_product(c, op->y.md);
-    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &x));
-    TRY(cpu_status(op, "describe this layer's gradient",
-                   dnnl_inner_product_backward_data_desc_init(&d, &x, &w, &y)));
-    TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
-    const dnnl_memory_desc_t *md_dy = cpu_desc_md(pd, dnnl_query_diff_dst_md);
-    int again = !dnnl_memory_desc_equal(md_dy, &dy->md);
+    struct cpu_work w = {.what = CPU_DENSE_BY_X, .forward = c->forward_desc};
+    TRY(cpu_md_plain(pass, op, &op->layer->in, &w.x));
+    TRY(as_product(pass, op, c->host_w.md, &w.w));
+    TRY(as_product(pass, op, op->y.md, &w.y));
+    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
+    const struct cpu_md *md_dy = cpu_desc_md(pd, dnnl_query_diff_dst_md);
+    int again = !cpu_md_equal(md_dy, dy->md);
     TRY(cpu_tensor_match(pass, op, again ? &op->dy : dy, md_dy, &diff, &c->diff_x));
     TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(pd, dnnl_query_weights_md), &packed,
                          &c->load_back));
-    TRY(cpu_tensor_create(pass, op, &x, NULL, op->dx));
+    TRY(cpu_tensor_create(pass, op, w.x, NULL, op->dx));
     TRY(cpu_call_create(pass, op, pd, &c->backward_x));
     cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_DST, &diff);
     cpu_call_arg(&c->backward_x, DNNL_ARG_WEIGHTS, &packed);
@@ -114,16 +110,17 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     struct dense *c = op->state;
     float *const *grads = pass->plan->cfg.grads;
-    dnnl_inner_product_desc_t d;
     dnnl_primitive_desc_t pd;
     struct cpu_tensor dy, dw, db;
-    dnnl_memory_desc_t y = as_product(c, op->y.md);
-    TRY(cpu_tensor_create(pass, op, &c->host_w.md, grads[op->layer->param[0]], &dw));
-    TRY(cpu_tensor_create(pass, op, &c->b.md, grads[op->layer->param[1]], &db));
-    TRY(cpu_status(op, "describe this layer's gradient",
-                   dnnl_inner_product_backward_weights_desc_init(&d, &c->src.md, &c->host_w.md,
-                                                                 &c->b.md, &y)));
-    TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
+    struct cpu_work w = {.what = CPU_DENSE_BY_W,
+                         .x = c->src.md,
+                         .w = c->host_w.md,
+                         .b = c->b.md,
+                         .forward = c->forward_desc};
+    TRY(as_product(pass, op, op->y.md, &w.y));
+    TRY(cpu_tensor_create(pass, op, c->host_w.md, grads[op->layer->param[0]], &dw));
+    TRY(cpu_tensor_create(pass, op, c->b.md, grads[op->layer->param[1]], &db));
+    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
     TRY(cpu_tensor_match(pass, op, &op->dy, cpu_desc_md(pd, dnnl_query_diff_dst_md), &dy,
                          &c->diff));
     TRY(cpu_call_create(pass, op, pd, &c->backward_w));

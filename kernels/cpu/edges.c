@@ -17,16 +17,16 @@ struct cpu_sum {
 static enum status part_add(struct cpu_pass *pass, struct cpu_op *op, const struct cpu_tensor *dx)
 {
     struct part *part = &op->sum->part[op->sum->n++];
-    return cpu_tensor_match(pass, op, dx, &op->y.md, &part->t, &part->match);
+    return cpu_tensor_match(pass, op, dx, op->y.md, &part->t, &part->match);
 }
 
 /* The gradients that other plans give, as rows. */
 static enum status given_plan(struct cpu_pass *pass, struct cpu_op *op)
 {
     enum status st = ST_OK;
-    dnnl_memory_desc_t md;
-    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &md));
-    TRY(cpu_tensor_create(pass, op, &md, NULL, &op->given));
+    const struct cpu_md *md;
+    TRY(cpu_md_plain(pass, op, &op->layer->out, &md));
+    TRY(cpu_tensor_create(pass, op, md, NULL, &op->given));
 done:
     return st;
 }
@@ -43,7 +43,7 @@ enum status cpu_dy_plan(struct cpu_pass *pass, int i)
     if (n > 1) {
         TRY(cpu_block_create(pass, sizeof *op->sum + (size_t)n * sizeof op->sum->part[0], &sum));
         op->sum = sum;
-        TRY(cpu_tensor_create(pass, op, &op->y.md, NULL, &op->dy));
+        TRY(cpu_tensor_create(pass, op, op->y.md, NULL, &op->dy));
     }
     for (int r = plan->cfg.n_layers - 1; r > i; r--) {
         const struct layer *reader = &plan->cfg.layers[r];
@@ -84,43 +84,29 @@ done:
     return st;
 }
 
-/* A tensor as rows in the caller's memory. */
-static enum status read_out(struct cpu_plan *plan, const struct cpu_op *op,
+/* A tensor as rows in the caller's memory; prepared when it is first wanted. */
+static enum status read_out(struct cpu_plan *plan, const struct cpu_op *op, struct cpu_read *r,
                             const struct cpu_tensor *t, float *dst)
 {
     enum status st = ST_OK;
-    dnnl_memory_desc_t md;
-    dnnl_memory_t to = NULL;
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_primitive_t prim = NULL;
-    TRY(cpu_md_plain(op, plan->now->n, &op->layer->out, &md));
-    TRY(cpu_status(op, "read it out", dnnl_memory_create(&to, &md, plan->engine, dst)));
-    TRY(cpu_status(
-        op, "read it out",
-        dnnl_reorder_primitive_desc_create(&pd, &t->md, plan->engine, &md, plan->engine, NULL)));
-    TRY(cpu_status(op, "read it out", dnnl_primitive_create(&prim, pd)));
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, t->mem}, {DNNL_ARG_TO, to}};
-    TRY(cpu_status(op, "read it out", dnnl_primitive_execute(prim, plan->stream, 2, args)));
+    if (r->to == NULL)
+        TRY(cpu_read_create(plan->now, op, t, r));
+    TRY(cpu_status(op, "read it out", dnnl_memory_set_data_handle(r->to, dst)));
+    TRY(cpu_call_run(plan->now, op, &r->call));
 done:
-    if (prim != NULL)
-        dnnl_primitive_destroy(prim);
-    if (pd != NULL)
-        dnnl_primitive_desc_destroy(pd);
-    if (to != NULL)
-        dnnl_memory_destroy(to);
     return st;
 }
 
 enum status cpu_output_read(struct cpu_plan *plan, int layer, float *dst)
 {
-    const struct cpu_op *op = &plan->now->ops[layer];
+    struct cpu_op *op = &plan->now->ops[layer];
     if (op->overwritten || op->y.mem == NULL) {
         LOG_E("layer '%s': its output is not here: %s", op->layer->name,
               op->overwritten ? "a relu behind it writes over it; read that one's"
                               : "it is another plan's");
         return ST_UNSUPPORTED;
     }
-    return read_out(plan, op, &op->y, dst);
+    return read_out(plan, op, &op->read_y, &op->y, dst);
 }
 
 enum status cpu_output_set(struct cpu_plan *plan, int layer, const float *src)
@@ -159,9 +145,10 @@ done:
 enum status cpu_output_grad_read(struct cpu_plan *plan, int layer, float *dst)
 {
     enum status st = ST_OK;
+    struct cpu_op *op = &plan->now->ops[layer];
     TRY(trained_check(plan, layer));
     TRY(cpu_dy_run(plan->now, layer));
-    TRY(read_out(plan, &plan->now->ops[layer], &plan->now->ops[layer].dy, dst));
+    TRY(read_out(plan, op, &op->read_dy, &op->dy, dst));
 done:
     return st;
 }

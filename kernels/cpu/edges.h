@@ -4,7 +4,7 @@
  * there. */
 #ifndef KERNELS_CPU_EDGES_H
 #define KERNELS_CPU_EDGES_H
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pass.h"
 
 /* op->dy; after the backwards of the layer's readers are planned. */
 enum status cpu_dy_plan(struct cpu_pass *pass, int i);

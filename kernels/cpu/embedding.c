@@ -14,16 +14,16 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    dnnl_memory_desc_t in, out;
+    const struct cpu_md *in, *out;
     void *number;
     TRY(cpu_block_create(pass, sizeof(struct embedding), &op->state));
     struct embedding *c = op->state;
     c->cells = shape_elems(&op->layer->in);
     c->units = op->layer->out.dim[0];
-    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &in));
-    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &out));
-    TRY(cpu_tensor_match(pass, op, &op->x, &in, &c->rows, &c->to_rows));
-    TRY(cpu_tensor_create(pass, op, &out, NULL, &op->y));
+    TRY(cpu_md_plain(pass, op, &op->layer->in, &in));
+    TRY(cpu_md_plain(pass, op, &op->layer->out, &out));
+    TRY(cpu_tensor_match(pass, op, &op->x, in, &c->rows, &c->to_rows));
+    TRY(cpu_tensor_create(pass, op, out, NULL, &op->y));
     TRY(cpu_block_create(pass, (size_t)(pass->n * c->cells), &number));
     c->number = number;
 done:
@@ -34,7 +34,7 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
 {
     struct cpu_op *op = &pass->ops[i];
     struct embedding *c = op->state;
-    return cpu_tensor_match(pass, op, &op->dy, &op->y.md, &c->dy, &c->diff);
+    return cpu_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff);
 }
 
 static enum status forward(struct cpu_pass *pass, int i, int train)

@@ -40,8 +40,8 @@ static enum status add_plan_forward(struct cpu_pass *pass, int i)
     struct join *c = op->state;
     c->relu = cpu_relu_fuse(pass, i);
     for (int k = 0; k < op->layer->n_inputs; k++)
-        TRY(cpu_tensor_match(pass, op, cpu_input(pass, i, k), &op->x.md, &c->x[k], &c->match[k]));
-    TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, &op->y));
+        TRY(cpu_tensor_match(pass, op, cpu_input(pass, i, k), op->x.md, &c->x[k], &c->match[k]));
+    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, &op->y));
 done:
     return st;
 }
@@ -89,15 +89,15 @@ static enum status concat_plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    dnnl_memory_desc_t md;
+    const struct cpu_md *md;
     TRY(cpu_block_create(pass, sizeof(struct join), &op->state));
     struct join *c = op->state;
     for (int k = 0; k < op->layer->n_inputs; k++) {
-        TRY(cpu_md_plain(op, pass->n, input_shape(pass, op->layer, k), &md));
-        TRY(cpu_tensor_match(pass, op, cpu_input(pass, i, k), &md, &c->x[k], &c->match[k]));
+        TRY(cpu_md_plain(pass, op, input_shape(pass, op->layer, k), &md));
+        TRY(cpu_tensor_match(pass, op, cpu_input(pass, i, k), md, &c->x[k], &c->match[k]));
     }
-    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &md));
-    TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
+    TRY(cpu_md_plain(pass, op, &op->layer->out, &md));
+    TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
 done:
     return st;
 }
@@ -107,10 +107,10 @@ static enum status concat_plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct join *c = op->state;
-    TRY(cpu_tensor_match(pass, op, &op->dy, &op->y.md, &c->dy, &c->diff));
+    TRY(cpu_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
     for (int k = 0; k < op->layer->n_inputs; k++)
         if (graph_input_trained(pass->plan->node, op->layer, k))
-            TRY(cpu_tensor_create(pass, op, &c->x[k].md, NULL, &op->dx[k]));
+            TRY(cpu_tensor_create(pass, op, c->x[k].md, NULL, &op->dx[k]));
 done:
     return st;
 }

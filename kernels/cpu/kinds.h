@@ -2,7 +2,7 @@
  * Owns: nothing. Threads: as the plan's. Errors: none. */
 #ifndef KERNELS_CPU_KINDS_H
 #define KERNELS_CPU_KINDS_H
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pass.h"
 
 extern const struct cpu_kind cpu_conv, cpu_pool, cpu_dense, cpu_relu, cpu_dropout, cpu_batch_norm,
     cpu_flatten, cpu_softmax_xent, cpu_sigmoid_xent, cpu_squared, cpu_add, cpu_concat,

@@ -16,14 +16,14 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    dnnl_memory_desc_t md;
+    const struct cpu_md *md;
     void *stats;
     TRY(cpu_block_create(pass, sizeof(struct norm), &op->state));
     struct norm *c = op->state;
     c->n = shape_elems(&op->layer->in);
-    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &md));
-    TRY(cpu_tensor_match(pass, op, &op->x, &md, &c->rows, &c->to_rows));
-    TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
+    TRY(cpu_md_plain(pass, op, &op->layer->in, &md));
+    TRY(cpu_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
+    TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
     TRY(cpu_block_create(pass, (size_t)pass->n * 2 * sizeof(float), &stats));
     c->mean = stats;
     c->inverse = c->mean + pass->n;
@@ -36,9 +36,9 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct norm *c = op->state;
-    TRY(cpu_tensor_match(pass, op, &op->dy, &op->y.md, &c->dy, &c->diff));
+    TRY(cpu_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
     if (op->needs_dx)
-        TRY(cpu_tensor_create(pass, op, &op->y.md, NULL, op->dx));
+        TRY(cpu_tensor_create(pass, op, op->y.md, NULL, op->dx));
 done:
     return st;
 }

@@ -16,13 +16,13 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    dnnl_memory_desc_t md;
+    const struct cpu_md *md;
     void *loss, *hit;
     TRY(cpu_block_create(pass, sizeof(struct loss), &op->state));
     struct loss *c = op->state;
-    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &md));
-    TRY(cpu_tensor_match(pass, op, &op->x, &md, &c->rows, &c->to_rows));
-    TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
+    TRY(cpu_md_plain(pass, op, &op->layer->in, &md));
+    TRY(cpu_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
+    TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
     TRY(cpu_block_create(pass, (size_t)pass->n * sizeof(double), &loss));
     TRY(cpu_block_create(pass, (size_t)pass->n * sizeof(int), &hit));
     c->loss = loss;
@@ -34,7 +34,7 @@ done:
 static enum status plan_backward(struct cpu_pass *pass, int i)
 {
     struct cpu_op *op = &pass->ops[i];
-    return op->needs_dx ? cpu_tensor_create(pass, op, &op->y.md, NULL, op->dx) : ST_OK;
+    return op->needs_dx ? cpu_tensor_create(pass, op, op->y.md, NULL, op->dx) : ST_OK;
 }
 
 static int64_t row_top(const float *x, int64_t n)

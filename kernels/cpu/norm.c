@@ -1,6 +1,7 @@
 /* kernels/cpu/norm.c - batch normalization per channel, or per feature (as images of one cell).
  * Training takes the batch's own statistics and hands them out as "gradients" of the running ones;
- * otherwise the caller's running ones count. */
+ * otherwise the caller's running ones count. Gamma, beta and their gradients stay where they are.
+ */
 #include "kernels/cpu/kinds.h"
 #include <string.h>
 
@@ -8,10 +9,8 @@ enum { GAMMA, BETA, MEAN, VARIANCE };
 
 struct norm {
     dnnl_primitive_desc_t forward_desc;
-    struct cpu_tensor x, y;             /* as images */
-    struct cpu_tensor scale_shift;      /* [2][channels] gamma, beta: oneDNN wants them together */
-    struct cpu_tensor diff_scale_shift; /* likewise */
-    struct cpu_tensor running_mean, running_variance; /* the caller's */
+    struct cpu_tensor x, y;                                            /* as images */
+    struct cpu_tensor param[LAYER_MAX_PARAMS], grad[LAYER_MAX_PARAMS]; /* the caller's */
     struct cpu_tensor mean, variance; /* the batch's, divided by the number of cells */
     struct cpu_call train, infer, diff, backward;
     int64_t n_channels, n_cells; /* cells: what one channel's statistics are over */
@@ -22,62 +21,39 @@ static enum status as_image(struct cpu_pass *pass, const struct cpu_op *op,
                             const struct cpu_tensor *t, struct cpu_tensor *out)
 {
     enum status st = ST_OK;
-    dnnl_memory_desc_t md;
-    if (t->md.ndims == 4) {
+    const struct cpu_md *md;
+    dnnl_dims_t dims;
+    if (cpu_md_dims(t->md, dims) == 4) {
         *out = *t;
         return ST_OK;
     }
-    dnnl_dims_t dims = {t->md.dims[0], t->md.dims[1], 1, 1};
-    TRY(cpu_status(op, "describe its tensor",
-                   dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32, dnnl_nchw)));
-    TRY(cpu_tensor_create(pass, op, &md, t->data, out));
+    dims[2] = dims[3] = 1;
+    TRY(cpu_md_create(pass, 4, dims, dnnl_nchw, &md));
+    TRY(cpu_tensor_create(pass, op, md, t->data, out));
 done:
     return st;
 }
 
-static enum status desc_forward(struct cpu_pass *pass, const struct cpu_op *op,
-                                dnnl_prop_kind_t prop, dnnl_primitive_desc_t *out)
-{
-    enum status st = ST_OK;
-    const struct norm *c = op->state;
-    unsigned flags = dnnl_use_scaleshift;
-    dnnl_batch_normalization_desc_t d;
-    if (prop == dnnl_forward_inference)
-        flags |= dnnl_use_global_stats;
-    TRY(cpu_status(
-        op, "describe this normalization",
-        dnnl_batch_normalization_forward_desc_init(&d, prop, &c->x.md, op->layer->epsilon, flags)));
-    TRY(cpu_desc_create(pass, op, &d, 0, NULL, out));
-done:
-    return st;
-}
-
-static enum status plan_call(struct cpu_pass *pass, const struct cpu_op *op,
-                             dnnl_primitive_desc_t pd, const struct cpu_tensor *mean,
-                             const struct cpu_tensor *variance)
+/* Training: with the batch's statistics, which it writes; else with the running ones. */
+static enum status plan_call(struct cpu_pass *pass, const struct cpu_op *op, int training,
+                             dnnl_primitive_desc_t *desc)
 {
     enum status st = ST_OK;
     struct norm *c = op->state;
-    struct cpu_call *call = mean == &c->mean ? &c->train : &c->infer;
-    TRY(cpu_call_create(pass, op, pd, call));
+    struct cpu_call *call = training ? &c->train : &c->infer;
+    struct cpu_work w = {.what = CPU_NORM,
+                         .prop = training ? dnnl_forward_training : dnnl_forward_inference,
+                         .x = c->x.md,
+                         .epsilon = op->layer->epsilon,
+                         .global_stats = !training};
+    TRY(cpu_desc_create(pass, op, &w, 0, desc));
+    TRY(cpu_call_create(pass, op, *desc, call));
     cpu_call_arg(call, DNNL_ARG_SRC, &c->x);
     cpu_call_arg(call, DNNL_ARG_DST, &c->y);
-    cpu_call_arg(call, DNNL_ARG_MEAN, mean);
-    cpu_call_arg(call, DNNL_ARG_VARIANCE, variance);
-    cpu_call_arg(call, DNNL_ARG_SCALE_SHIFT, &c->scale_shift);
-done:
-    return st;
-}
-
-static enum status scale_shift_create(struct cpu_pass *pass, const struct cpu_op *op,
-                                      struct cpu_tensor *out)
-{
-    enum status st = ST_OK;
-    dnnl_memory_desc_t md;
-    dnnl_dims_t dims = {2, op->layer->in.dim[0]};
-    TRY(cpu_status(op, "describe its parameters",
-                   dnnl_memory_desc_init_by_tag(&md, 2, dims, dnnl_f32, dnnl_nc)));
-    TRY(cpu_tensor_create(pass, op, &md, NULL, out));
+    cpu_call_arg(call, DNNL_ARG_MEAN, training ? &c->mean : &c->param[MEAN]);
+    cpu_call_arg(call, DNNL_ARG_VARIANCE, training ? &c->variance : &c->param[VARIANCE]);
+    cpu_call_arg(call, DNNL_ARG_SCALE, &c->param[GAMMA]);
+    cpu_call_arg(call, DNNL_ARG_SHIFT, &c->param[BETA]);
 done:
     return st;
 }
@@ -87,29 +63,24 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     const struct backend_plan_config *cfg = &pass->plan->cfg;
-    dnnl_memory_desc_t md;
+    const struct cpu_md *md;
     dnnl_primitive_desc_t infer;
     dnnl_dims_t dims = {op->layer->in.dim[0]};
     TRY(cpu_block_create(pass, sizeof(struct norm), &op->state));
     struct norm *c = op->state;
     c->n_channels = op->layer->in.dim[0];
     c->n_cells = pass->n * (shape_elems(&op->layer->in) / c->n_channels);
-    TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, &op->y));
+    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, &op->y));
     TRY(as_image(pass, op, &op->x, &c->x));
     TRY(as_image(pass, op, &op->y, &c->y));
-    TRY(cpu_status(op, "describe its parameters",
-                   dnnl_memory_desc_init_by_tag(&md, 1, dims, dnnl_f32, dnnl_a)));
-    TRY(cpu_tensor_create(pass, op, &md, cfg->params[op->layer->param[MEAN]], &c->running_mean));
-    TRY(cpu_tensor_create(pass, op, &md, cfg->params[op->layer->param[VARIANCE]],
-                          &c->running_variance));
-    TRY(scale_shift_create(pass, op, &c->scale_shift));
-    TRY(desc_forward(pass, op, dnnl_forward_inference, &infer));
-    TRY(plan_call(pass, op, infer, &c->running_mean, &c->running_variance));
+    TRY(cpu_md_create(pass, 1, dims, dnnl_a, &md));
+    for (int k = 0; k < op->layer->n_params; k++)
+        TRY(cpu_tensor_create(pass, op, md, cfg->params[op->layer->param[k]], &c->param[k]));
+    TRY(plan_call(pass, op, 0, &infer));
     if (!cfg->inference_only) {
-        TRY(cpu_tensor_create(pass, op, &md, NULL, &c->mean));
-        TRY(cpu_tensor_create(pass, op, &md, NULL, &c->variance));
-        TRY(desc_forward(pass, op, dnnl_forward_training, &c->forward_desc));
-        TRY(plan_call(pass, op, c->forward_desc, &c->mean, &c->variance));
+        TRY(cpu_tensor_create(pass, op, md, NULL, &c->mean));
+        TRY(cpu_tensor_create(pass, op, md, NULL, &c->variance));
+        TRY(plan_call(pass, op, 1, &c->forward_desc));
     }
 done:
     return st;
@@ -120,41 +91,34 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct norm *c = op->state;
-    dnnl_batch_normalization_desc_t d;
+    float *const *grads = pass->plan->cfg.grads;
     dnnl_primitive_desc_t pd;
     struct cpu_tensor dy, dx;
+    struct cpu_work w = {.what = CPU_NORM_BY_X,
+                         .x = c->x.md,
+                         .epsilon = op->layer->epsilon,
+                         .forward = c->forward_desc};
     /* gamma and beta need the same sums as dx does, so dx is always worked out */
-    TRY(cpu_tensor_match(pass, op, &op->dy, &op->y.md, &dy, &c->diff));
+    TRY(cpu_tensor_match(pass, op, &op->dy, op->y.md, &dy, &c->diff));
     TRY(as_image(pass, op, &dy, &dy));
-    TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, op->dx));
+    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, op->dx));
     TRY(as_image(pass, op, op->dx, &dx));
-    TRY(scale_shift_create(pass, op, &c->diff_scale_shift));
-    TRY(cpu_status(op, "describe this normalization's gradient",
-                   dnnl_batch_normalization_backward_desc_init(&d, dnnl_backward, &c->x.md,
-                                                               &c->x.md, op->layer->epsilon,
-                                                               dnnl_use_scaleshift)));
-    TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
+    for (int k = GAMMA; k <= BETA; k++)
+        TRY(cpu_tensor_create(pass, op, c->param[k].md, grads[op->layer->param[k]], &c->grad[k]));
+    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
     TRY(cpu_call_create(pass, op, pd, &c->backward));
     cpu_call_arg(&c->backward, DNNL_ARG_SRC, &c->x);
     cpu_call_arg(&c->backward, DNNL_ARG_MEAN, &c->mean);
     cpu_call_arg(&c->backward, DNNL_ARG_VARIANCE, &c->variance);
-    cpu_call_arg(&c->backward, DNNL_ARG_SCALE_SHIFT, &c->scale_shift);
+    cpu_call_arg(&c->backward, DNNL_ARG_SCALE, &c->param[GAMMA]);
+    if (cpu_dnnl_norm_by_x_has_shift)
+        cpu_call_arg(&c->backward, DNNL_ARG_SHIFT, &c->param[BETA]);
     cpu_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &dy);
     cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, &dx);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SCALE_SHIFT, &c->diff_scale_shift);
+    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SCALE, &c->grad[GAMMA]);
+    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SHIFT, &c->grad[BETA]);
 done:
     return st;
-}
-
-static enum status load(struct cpu_pass *pass, int i)
-{
-    const struct cpu_op *op = &pass->ops[i];
-    const struct norm *c = op->state;
-    const float *const *params = pass->plan->cfg.params;
-    size_t bytes = (size_t)c->n_channels * sizeof(float);
-    memcpy(c->scale_shift.data, params[op->layer->param[GAMMA]], bytes);
-    memcpy(c->scale_shift.data + c->n_channels, params[op->layer->param[BETA]], bytes);
-    return ST_OK;
 }
 
 static enum status forward(struct cpu_pass *pass, int i, int train)
@@ -175,8 +139,6 @@ static enum status backward(struct cpu_pass *pass, int i)
     TRY(cpu_call_run(pass, op, &c->diff));
     TRY(cpu_call_run(pass, op, &c->backward));
     for (int64_t k = 0; k < c->n_channels; k++) {
-        grads[op->layer->param[GAMMA]][k] = c->diff_scale_shift.data[k];
-        grads[op->layer->param[BETA]][k] = c->diff_scale_shift.data[c->n_channels + k];
         grads[op->layer->param[MEAN]][k] = c->mean.data[k];
         grads[op->layer->param[VARIANCE]][k] = c->variance.data[k] * correct;
     }
@@ -184,4 +146,4 @@ done:
     return st;
 }
 
-const struct cpu_kind cpu_batch_norm = {plan_forward, plan_backward, load, forward, backward};
+const struct cpu_kind cpu_batch_norm = {plan_forward, plan_backward, NULL, forward, backward};

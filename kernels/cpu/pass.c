@@ -1,5 +1,5 @@
-/* kernels/cpu/pass.c - plans the network for one number of samples, and owns all that takes.
- * Forwards are planned from the first layer, each taking the format in which the one before
+/* kernels/cpu/pass.c - see pass.h: plans the network for one number of samples, and owns all that
+ * takes. Forwards are planned from the first layer, each taking the format in which the one before
  * writes; then backwards from the last. All primitives run one after the other, so they share one
  * scratchpad. */
 #include "base/log.h"
@@ -45,6 +45,9 @@ static void owned_free(const struct cpu_owned *o)
     switch (o->what) {
     case CPU_OWNED_BLOCK:
         free(o->thing);
+        break;
+    case CPU_OWNED_MD:
+        cpu_dnnl_md_destroy(o->thing);
         break;
     case CPU_OWNED_MEMORY:
         dnnl_memory_destroy(o->thing);
@@ -97,10 +100,29 @@ done:
     return st;
 }
 
-enum status cpu_md_plain(const struct cpu_op *op, int n, const struct shape *s,
-                         dnnl_memory_desc_t *out)
+static enum status md_create(struct cpu_pass *pass, int n_dims, const dnnl_dims_t dims,
+                             dnnl_data_type_t type, dnnl_format_tag_t tag,
+                             const struct cpu_md **out)
 {
-    dnnl_dims_t dims = {n};
+    enum status st = ST_OK;
+    struct cpu_md *md = NULL;
+    TRY(cpu_status(NULL, "describe a tensor", cpu_dnnl_md_create(n_dims, dims, type, tag, &md)));
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_MD, md}));
+    *out = md;
+done:
+    return st;
+}
+
+enum status cpu_md_create(struct cpu_pass *pass, int n_dims, const dnnl_dims_t dims,
+                          dnnl_format_tag_t tag, const struct cpu_md **out)
+{
+    return md_create(pass, n_dims, dims, dnnl_f32, tag, out);
+}
+
+enum status cpu_md_plain(struct cpu_pass *pass, const struct cpu_op *op, const struct shape *s,
+                         const struct cpu_md **out)
+{
+    dnnl_dims_t dims = {pass->n};
     if (s->n_dims != 3 && s->n_dims != 1) {
         LOG_E("layer '%s': tensors of %d dimensions are not supported, only (C,H,W) and (F)",
               op_name(op), s->n_dims);
@@ -108,35 +130,29 @@ enum status cpu_md_plain(const struct cpu_op *op, int n, const struct shape *s,
     }
     for (int k = 0; k < s->n_dims; k++)
         dims[1 + k] = s->dim[k];
-    return cpu_status(op, "describe its tensor",
-                      dnnl_memory_desc_init_by_tag(out, s->n_dims + 1, dims, dnnl_f32,
-                                                   s->n_dims == 3 ? dnnl_nchw : dnnl_nc));
+    return cpu_md_create(pass, s->n_dims + 1, dims, s->n_dims == 3 ? dnnl_nchw : dnnl_nc, out);
 }
 
-dnnl_memory_desc_t cpu_md_any(dnnl_memory_desc_t md, dnnl_data_type_t type)
+enum status cpu_md_any(struct cpu_pass *pass, const struct cpu_md *md, dnnl_data_type_t type,
+                       const struct cpu_md **out)
 {
-    dnnl_memory_desc_t any;
     dnnl_dims_t dims;
-    memcpy(dims, md.dims, sizeof dims);
-    dnnl_status_t code =
-        dnnl_memory_desc_init_by_tag(&any, md.ndims, dims, type, dnnl_format_tag_any);
-    CHECK(code == dnnl_success); /* the extents were valid before */
-    return any;
+    int n_dims = cpu_md_dims(md, dims);
+    return md_create(pass, n_dims, dims, type, dnnl_format_tag_any, out);
 }
 
 enum status cpu_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
-                              const dnnl_memory_desc_t *md, const float *data,
-                              struct cpu_tensor *out)
+                              const struct cpu_md *md, const float *data, struct cpu_tensor *out)
 {
     enum status st = ST_OK;
-    struct cpu_tensor t = {.md = *md, .data = (float *)data};
+    struct cpu_tensor t = {.md = md, .data = (float *)data};
     if (data == NULL) {
         void *block;
-        TRY(cpu_block_create(pass, dnnl_memory_desc_get_size(md), &block));
+        TRY(cpu_block_create(pass, cpu_md_bytes(md), &block));
         t.data = block;
     }
     TRY(cpu_status(op, "make a tensor",
-                   dnnl_memory_create(&t.mem, md, pass->plan->engine, t.data)));
+                   cpu_dnnl_memory_create(md, pass->plan->engine, t.data, &t.mem)));
     TRY(own(pass, (struct cpu_owned){CPU_OWNED_MEMORY, t.mem}));
     *out = t;
 done:
@@ -144,8 +160,7 @@ done:
 }
 
 enum status cpu_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
-                            const_dnnl_op_desc_t desc, int relu, const_dnnl_primitive_desc_t hint,
-                            dnnl_primitive_desc_t *out)
+                            const struct cpu_work *work, int relu, dnnl_primitive_desc_t *out)
 {
     enum status st = ST_OK;
     dnnl_primitive_attr_t attr = NULL;
@@ -156,12 +171,11 @@ enum status cpu_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
                    dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)));
     if (relu) {
         TRY(cpu_status(op, "add a relu", dnnl_post_ops_create(&post)));
-        TRY(cpu_status(op, "add a relu",
-                       dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_relu, 0, 0)));
+        TRY(cpu_status(op, "add a relu", cpu_dnnl_relu_append(post)));
         TRY(cpu_status(op, "add a relu", dnnl_primitive_attr_set_post_ops(attr, post)));
     }
     TRY(cpu_status(op, "compute this shape, kernel, stride or padding",
-                   dnnl_primitive_desc_create(&pd, desc, attr, pass->plan->engine, hint)));
+                   cpu_dnnl_desc_create(work, pass->plan->engine, attr, &pd)));
     TRY(own(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
     *out = pd;
 done:
@@ -170,19 +184,14 @@ done:
     return st;
 }
 
-const dnnl_memory_desc_t *cpu_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
-{
-    return dnnl_primitive_desc_query_md(desc, what, 0);
-}
-
 /* Adds an argument whose buffer is the pass's scratchpad. */
 static enum status scratch_add(struct cpu_pass *pass, const struct cpu_op *op,
                                const_dnnl_primitive_desc_t desc, struct cpu_call *call)
 {
     enum status st = ST_OK;
     struct cpu_tensor t = {.mem = NULL};
-    const dnnl_memory_desc_t *md = cpu_desc_md(desc, dnnl_query_scratchpad_md);
-    size_t bytes = md != NULL ? dnnl_memory_desc_get_size(md) : 0;
+    const struct cpu_md *md = cpu_desc_md(desc, dnnl_query_scratchpad_md);
+    size_t bytes = md != NULL ? cpu_md_bytes(md) : 0;
     if (bytes == 0)
         return ST_OK;
     if (pass->n_scratch == pass->cap_scratch) {
@@ -196,7 +205,7 @@ static enum status scratch_add(struct cpu_pass *pass, const struct cpu_op *op,
         pass->cap_scratch = cap;
     }
     TRY(cpu_status(op, "describe its scratchpad",
-                   dnnl_memory_create(&t.mem, md, pass->plan->engine, DNNL_MEMORY_NONE)));
+                   cpu_dnnl_memory_create(md, pass->plan->engine, DNNL_MEMORY_NONE, &t.mem)));
     TRY(own(pass, (struct cpu_owned){CPU_OWNED_MEMORY, t.mem}));
     pass->scratch[pass->n_scratch++] = t.mem;
     if (bytes > pass->scratch_bytes)
@@ -246,9 +255,8 @@ enum status cpu_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
     TRY(cpu_status(op, "take attributes", dnnl_primitive_attr_create(&attr)));
     TRY(cpu_status(op, "use our scratchpad",
                    dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)));
-    TRY(cpu_status(
-        op, "change a tensor's format",
-        dnnl_reorder_primitive_desc_create(&pd, &from->md, engine, &to->md, engine, attr)));
+    TRY(cpu_status(op, "change a tensor's format",
+                   cpu_dnnl_reorder_create(from->md, to->md, engine, attr, &pd)));
     TRY(own(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
     TRY(cpu_call_create(pass, op, pd, out));
     cpu_call_arg(out, DNNL_ARG_FROM, from);
@@ -258,13 +266,36 @@ done:
     return st;
 }
 
+enum status cpu_read_create(struct cpu_pass *pass, const struct cpu_op *op,
+                            const struct cpu_tensor *from, struct cpu_read *out)
+{
+    enum status st = ST_OK;
+    struct cpu_read r = {.to = NULL};
+    dnnl_engine_t engine = pass->plan->engine;
+    const struct cpu_md *md;
+    dnnl_primitive_desc_t pd;
+    TRY(cpu_md_plain(pass, op, &op->layer->out, &md));
+    TRY(cpu_status(op, "read it out", cpu_dnnl_memory_create(md, engine, DNNL_MEMORY_NONE, &r.to)));
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_MEMORY, r.to}));
+    /* the pass's scratchpad has its size already */
+    TRY(cpu_status(op, "read it out", cpu_dnnl_reorder_create(from->md, md, engine, NULL, &pd)));
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
+    TRY(cpu_status(op, "read it out", dnnl_primitive_create(&r.call.prim, pd)));
+    TRY(own(pass, (struct cpu_owned){CPU_OWNED_PRIMITIVE, r.call.prim}));
+    cpu_call_arg(&r.call, DNNL_ARG_FROM, from);
+    cpu_call_arg(&r.call, DNNL_ARG_TO, &(struct cpu_tensor){.mem = r.to});
+    *out = r;
+done:
+    return st;
+}
+
 enum status cpu_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
-                             const struct cpu_tensor *from, const dnnl_memory_desc_t *md,
+                             const struct cpu_tensor *from, const struct cpu_md *md,
                              struct cpu_tensor *out, struct cpu_call *call)
 {
     enum status st = ST_OK;
     struct cpu_tensor to;
-    if (dnnl_memory_desc_equal(&from->md, md)) {
+    if (cpu_md_equal(from->md, md)) {
         *out = *from;
         *call = (struct cpu_call){.prim = NULL};
         return ST_OK;
@@ -277,7 +308,7 @@ done:
 }
 
 enum status cpu_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
-                           const struct cpu_tensor *from, const dnnl_memory_desc_t *md,
+                           const struct cpu_tensor *from, const struct cpu_md *md,
                            struct cpu_tensor *out, struct cpu_call *call)
 {
     enum status st = ST_OK;
@@ -343,7 +374,7 @@ static enum status output_plan(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     const struct graph_node *node = &pass->plan->node[i];
     const struct layer *l = op->layer;
-    dnnl_memory_desc_t md;
+    const struct cpu_md *md;
     if (node->mine) {
         void *dx;
         TRY(cpu_block_create(pass, (size_t)l->n_inputs * sizeof *op->dx, &dx));
@@ -354,8 +385,8 @@ static enum status output_plan(struct cpu_pass *pass, int i)
         op->x = *cpu_input(pass, i, 0);
         TRY(op->kind->plan_forward(pass, i));
     } else if (graph_imported(node)) {
-        TRY(cpu_md_plain(op, pass->n, &l->out, &md));
-        TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
+        TRY(cpu_md_plain(pass, op, &l->out, &md));
+        TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
     }
     op->y.shared |= node->n_readers > 1 || graph_exported(node);
 done:
@@ -367,10 +398,10 @@ static enum status ops_plan(struct cpu_pass *pass)
     enum status st = ST_OK;
     const struct backend_plan_config *cfg = &pass->plan->cfg;
     const struct graph_node *node = pass->plan->node;
-    dnnl_memory_desc_t md;
+    const struct cpu_md *md;
     if (pass->plan->image_readers > 0) {
-        TRY(cpu_md_plain(NULL, pass->n, &cfg->layers[0].in, &md));
-        TRY(cpu_tensor_create(pass, NULL, &md, NULL, &pass->input));
+        TRY(cpu_md_plain(pass, NULL, &cfg->layers[0].in, &md));
+        TRY(cpu_tensor_create(pass, NULL, md, NULL, &pass->input));
         pass->input.shared = pass->plan->image_readers > 1;
     }
     for (int i = 0; i < cfg->n_layers; i++) {

@@ -15,35 +15,35 @@ static dnnl_alg_kind_t pool_kind(const struct cpu_op *op)
     return op->layer->kind == LAYER_MAX_POOL ? dnnl_pooling_max : dnnl_pooling_avg_exclude_padding;
 }
 
-static void pool_dims(const struct layer *l, dnnl_dims_t kernel, dnnl_dims_t stride, dnnl_dims_t lo,
-                      dnnl_dims_t hi)
+/* x, y: the pass's formats of both, or of the gradients by them. */
+static struct cpu_work pool_work(const struct cpu_op *op, const struct cpu_md *x,
+                                 const struct cpu_md *y)
 {
+    const struct layer *l = op->layer;
+    struct cpu_work w = {.alg = pool_kind(op), .x = x, .y = y};
     for (int k = 0; k < 2; k++) {
-        kernel[k] = l->kernel[k];
-        stride[k] = l->stride[k];
-        lo[k] = l->pad_lo[k];
-        hi[k] = l->pad_hi[k];
+        w.kernel[k] = l->kernel[k];
+        w.stride[k] = l->stride[k];
+        w.lo[k] = l->pad_lo[k];
+        w.hi[k] = l->pad_hi[k];
     }
+    return w;
 }
 
 static enum status plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    dnnl_dims_t kernel, stride, lo, hi;
-    dnnl_memory_desc_t y;
-    dnnl_pooling_desc_t d;
+    const struct cpu_md *y;
     TRY(cpu_block_create(pass, sizeof(struct pool), &op->state));
     struct pool *c = op->state;
     int training = !pass->plan->cfg.inference_only;
-    pool_dims(op->layer, kernel, stride, lo, hi);
-    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &y));
-    y = cpu_md_any(y, dnnl_f32);
-    TRY(cpu_status(op, "describe this pool",
-                   dnnl_pooling_forward_desc_init(
-                       &d, training ? dnnl_forward_training : dnnl_forward_inference, pool_kind(op),
-                       &op->x.md, &y, stride, kernel, lo, hi)));
-    TRY(cpu_desc_create(pass, op, &d, 0, NULL, &c->forward_desc));
+    TRY(cpu_md_plain(pass, op, &op->layer->out, &y));
+    TRY(cpu_md_any(pass, y, dnnl_f32, &y));
+    struct cpu_work w = pool_work(op, op->x.md, y);
+    w.what = CPU_POOL;
+    w.prop = training ? dnnl_forward_training : dnnl_forward_inference;
+    TRY(cpu_desc_create(pass, op, &w, 0, &c->forward_desc));
     TRY(cpu_tensor_create(pass, op, cpu_desc_md(c->forward_desc, dnnl_query_dst_md), NULL, &op->y));
     TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
     cpu_call_arg(&c->forward, DNNL_ARG_SRC, &op->x);
@@ -62,24 +62,21 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct pool *c = op->state;
-    dnnl_dims_t kernel, stride, lo, hi;
-    dnnl_pooling_desc_t d;
     dnnl_primitive_desc_t pd;
     if (!op->needs_dx)
         return ST_OK;
-    pool_dims(op->layer, kernel, stride, lo, hi);
-    TRY(cpu_status(op, "describe this pool's gradient",
-                   dnnl_pooling_backward_desc_init(&d, pool_kind(op), &op->x.md, &op->y.md, stride,
-                                                   kernel, lo, hi)));
-    TRY(cpu_desc_create(pass, op, &d, 0, c->forward_desc, &pd));
+    struct cpu_work w = pool_work(op, op->x.md, op->y.md);
+    w.what = CPU_POOL_BY_X;
+    w.forward = c->forward_desc;
+    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
     int from = op->layer->input[0]; /* a layer: there is a gradient by its output */
     c->masks = op->layer->kind == LAYER_MAX_POOL && pass->plan->node[from].reader == i &&
                pass->ops[from].layer->kind == LAYER_RELU;
     if (c->masks)
         pass->ops[from].relu_masked = 1;
-    TRY((c->masks ? cpu_tensor_own : cpu_tensor_match)(pass, op, &op->dy, &op->y.md, &c->dy,
+    TRY((c->masks ? cpu_tensor_own : cpu_tensor_match)(pass, op, &op->dy, op->y.md, &c->dy,
                                                        &c->diff));
-    TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, op->dx));
+    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, op->dx));
     TRY(cpu_call_create(pass, op, pd, &c->backward));
     cpu_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &c->dy);
     cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, op->dx);

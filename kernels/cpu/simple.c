@@ -84,7 +84,7 @@ static enum status relu_plan_forward(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     TRY(cpu_block_create(pass, sizeof(struct relu), &op->state));
     if (op->x.shared) {
-        TRY(cpu_tensor_create(pass, op, &op->x.md, NULL, &op->y));
+        TRY(cpu_tensor_create(pass, op, op->x.md, NULL, &op->y));
         return ST_OK;
     }
     op->y = op->x;
@@ -100,7 +100,7 @@ static enum status relu_plan_backward(struct cpu_pass *pass, int i)
     struct relu *c = op->state;
     *op->dx = op->dy;
     if (op->needs_dx && !op->relu_masked)
-        TRY(cpu_tensor_own(pass, op, &op->dy, &op->y.md, op->dx, &c->diff));
+        TRY(cpu_tensor_own(pass, op, &op->dy, op->y.md, op->dx, &c->diff));
 done:
     return st;
 }
@@ -153,7 +153,7 @@ static enum status dropout_plan_forward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     const struct backend_plan_config *cfg = &pass->plan->cfg;
-    dnnl_memory_desc_t md;
+    const struct cpu_md *md;
     void *factor;
     float rate = op->layer->rate;
     if (!(rate >= 0.0f && rate < 1.0f)) {
@@ -167,14 +167,14 @@ static enum status dropout_plan_forward(struct cpu_pass *pass, int i)
     c->key = rng_key(cfg->seed, RNG_DROPOUT, (uint64_t)i);
     /* k * 2^-24 < rate, without the product: exact, as both sides are */
     c->threshold = (uint64_t)ceil((double)rate * 0x1p24);
-    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &md));
-    TRY(cpu_tensor_match(pass, op, &op->x, &md, &c->rows, &c->to_rows));
+    TRY(cpu_md_plain(pass, op, &op->layer->in, &md));
+    TRY(cpu_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
     if (cfg->inference_only) {
         op->y = c->rows;
         op->y.shared = 1; /* what it reads must stay, too */
         return ST_OK;
     }
-    TRY(cpu_tensor_create(pass, op, &md, NULL, &op->y));
+    TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
     TRY(cpu_block_create(pass, (size_t)(pass->n * c->elems) * sizeof(float), &factor));
     c->factor = factor;
 done:
@@ -186,7 +186,7 @@ static enum status dropout_plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct dropout *c = op->state;
-    TRY(cpu_tensor_own(pass, op, &op->dy, &op->y.md, &c->dy, &c->diff));
+    TRY(cpu_tensor_own(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
     *op->dx = c->dy;
 done:
     return st;
@@ -264,14 +264,14 @@ static enum status flatten_plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    dnnl_memory_desc_t in, out;
+    const struct cpu_md *in, *out;
     struct cpu_tensor rows;
     TRY(cpu_block_create(pass, sizeof(struct flatten), &op->state));
     struct flatten *c = op->state;
-    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &in));
-    TRY(cpu_md_plain(op, pass->n, &op->layer->out, &out));
-    TRY(cpu_tensor_match(pass, op, &op->x, &in, &rows, &c->to_rows));
-    TRY(cpu_tensor_create(pass, op, &out, rows.data, &op->y));
+    TRY(cpu_md_plain(pass, op, &op->layer->in, &in));
+    TRY(cpu_md_plain(pass, op, &op->layer->out, &out));
+    TRY(cpu_tensor_match(pass, op, &op->x, in, &rows, &c->to_rows));
+    TRY(cpu_tensor_create(pass, op, out, rows.data, &op->y));
     op->y.shared = rows.shared;
 done:
     return st;
@@ -282,13 +282,13 @@ static enum status flatten_plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct flatten *c = op->state;
-    dnnl_memory_desc_t in;
+    const struct cpu_md *in;
     struct cpu_tensor rows;
     if (!op->needs_dx)
         return ST_OK;
-    TRY(cpu_tensor_match(pass, op, &op->dy, &op->y.md, &rows, &c->diff));
-    TRY(cpu_md_plain(op, pass->n, &op->layer->in, &in));
-    TRY(cpu_tensor_create(pass, op, &in, rows.data, op->dx));
+    TRY(cpu_tensor_match(pass, op, &op->dy, op->y.md, &rows, &c->diff));
+    TRY(cpu_md_plain(pass, op, &op->layer->in, &in));
+    TRY(cpu_tensor_create(pass, op, in, rows.data, op->dx));
     op->dx->shared = rows.shared;
 done:
     return st;
