@@ -171,7 +171,9 @@ static enum join_answer judge_generation(struct ps_service *s, struct run *r, in
     int untold = !leads && req->generation && req->generation < r->generation;
     const char *why = NULL;
     uint64_t named = r->generation;
-    if (stopped && !untold && (!behind || (leads && other)))
+    int claims =
+        leads && other && behind && !r->ended; /* this generation, begun or not, is to end */
+    if (claims || (stopped && !untold && !behind))
         *news |= note_stopped(&r->members[rank], req);
     if (untold) { /* by its index it might be let in as a member that it is not any more */
         why = "ps:0 has not told it of generation " TERM_FMT " yet";

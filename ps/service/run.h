@@ -25,7 +25,7 @@ struct member {
     int came;               /* in this generation, with nothing to do before it speaks */
     uint64_t stream;        /* over which it spoke last; 0: none */
     int64_t missing_ns;     /* since when it has had none; 0: it has one */
-    int asked;              /* to join, since the run stopped */
+    int asked;              /* to join, since the run stopped, or one above it */
     int64_t rival_first_ns; /* another process asks for its place, since then; 0: none has */
     int64_t rival_last_ns;
     char peer[96];
