@@ -105,6 +105,10 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         snprintf(why, why_bytes, "another model: %s", what);
         return ST_MISMATCH;
     }
+    if (job_data_compare(&job->data, &other->data, what, sizeof what) != ST_OK) {
+        snprintf(why, why_bytes, "another data set: %s (--data_dir, --data_shard)", what);
+        return ST_MISMATCH;
+    }
     if (said_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
         mode_differs(job, other, what, sizeof what) ||
         optim_differs(&job->optim, &other->optim, what, sizeof what) ||
@@ -128,6 +132,7 @@ static struct net_job adapt(const struct ps_manifest *m, const struct net_job *o
         job.aggregate = other->aggregate;
     job.train_steps = other->train_steps;
     job.optim.total_steps = other->optim.total_steps;
+    job.data.own = other->data.own;
     return job;
 }
 

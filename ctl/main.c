@@ -254,6 +254,11 @@ static void write_add(FILE *f, const struct net_status *s, const char *addr)
             write_word(f, s->servers[i].address);
             before = ",";
         }
+    const char *data = s->job.data.name; /* cut off: without its beginning */
+    if (!addr && data[0] == '/') {
+        fputs(" --data_dir=", f);
+        write_word(f, data);
+    }
     if (addr)
         fprintf(f, " --address=%s", addr);
     if (addr && s->checkpoints.folder[0]) {

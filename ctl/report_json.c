@@ -81,12 +81,22 @@ static json_t *servers_json(const struct net_status *s)
     return NULL;
 }
 
+static json_t *data_json(const struct job_data *d)
+{
+    if (!d->n_train)
+        return json_null();
+    return json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:b}", "folder", d->name, "training_samples",
+                     (json_int_t)d->n_train, "test_samples", (json_int_t)d->n_test, "shape",
+                     d->dim[0], d->dim[1], d->dim[2], "classes", d->classes, "own_shards", d->own);
+}
+
 static json_t *job_json(const struct net_status *s)
 {
     const struct net_job *j = &s->job;
     if (!s->chunks)
         return json_null();
-    return json_pack("{s:i, s:s, s:I, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i}",
+    return json_pack("{s:i, s:s, s:I, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i, "
+                     "s:o}",
                      "workers", j->n_workers, "sync_mode", job_sync_mode_name(j->sync_mode),
                      "train_steps", (json_int_t)j->train_steps, "batch_size", j->batch, "seed",
                      (json_int_t)j->seed, "aggregate", job_aggregate(j), "staleness",
@@ -94,7 +104,7 @@ static json_t *job_json(const struct net_status *s)
                      "learning_rate", float_typed(j->optim.learning_rate), "push_dtype",
                      dtype_name(j->push_dtype), "version_dtype", dtype_name(j->version_dtype),
                      "parameters", s->chunks->n_params, "elements", (json_int_t)s->chunks->n_elems,
-                     "chunks", s->chunks->n_chunks);
+                     "chunks", s->chunks->n_chunks, "data", data_json(&j->data));
 }
 
 static json_t *checkpoints_json(const struct net_status_checkpoints *c)

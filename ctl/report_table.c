@@ -102,6 +102,17 @@ static enum status show_late(const struct net_status *s)
     return print_take(t, st);
 }
 
+static void show_data(const struct job_data *d)
+{
+    if (d->n_train && d->own)
+        printf("data: samples of %dx%dx%d; each worker has its own part (--data_shard=own)\n",
+               d->dim[0], d->dim[1], d->dim[2]);
+    else if (d->n_train)
+        printf("data: %s; %" PRId64 " training and %" PRId64 " test samples of %dx%dx%d in %d "
+               "classes\n",
+               d->name, d->n_train, d->n_test, d->dim[0], d->dim[1], d->dim[2], d->classes);
+}
+
 static void show_head(const struct net_status *s)
 {
     const struct net_status_checkpoints *c = &s->checkpoints;
@@ -117,6 +128,7 @@ static void show_head(const struct net_status *s)
            "of %d\n",
            s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
            optim_name(s->job.optim.kind), (double)s->job.optim.learning_rate, s->job.batch);
+    show_data(&s->job.data);
     if (s->change[0])
         printf("change: %s\n", s->change);
     int later = c->ordered > s->step;

@@ -15,6 +15,7 @@ static void copy_plain(struct options *o)
     o->join = options_raw.join;
     o->address = options_raw.address;
     o->data_dir = options_raw.data_dir;
+    o->data_own = options_raw.data_shard;
     o->model = options_raw.model;
     o->models_dir = options_raw.models_dir;
     o->backend_dir = options_raw.backend_dir;
@@ -132,6 +133,8 @@ enum status options_adopt(struct options *o, const struct net_status *s)
     adopt_training(o, job);
     if (!options_is_given(&options_raw.sync_mode) && !options_is_given(&options_raw.sync_replicas))
         o->sync_mode = job->sync_mode;
+    if (!options_is_given(&options_raw.data_shard))
+        o->data_own = job->data.own;
     if (!options_is_given(&options_raw.replicas)) /* 0: all that there are */
         o->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
     if (!options_is_given(&options_raw.staleness))

@@ -16,6 +16,7 @@ struct options {
     const char *address;       /* NULL: the host's own name */
     const char *model_text; /* instead of `model`; borrowed from the adopted status; NULL: none */
     const char *data_dir, *model, *models_dir, *backend_dir;
+    int data_own;                           /* other workers have other data */
     const char *summary_json, *export_file; /* NULL: none */
     const char *trace;                      /* NULL: none */
     const char *record_samples;             /* NULL: none */

@@ -23,6 +23,7 @@ struct options_raw {
     int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
     int join, on_nonfinite;
     int64_t max_nonfinite, fault_nonfinite;
+    int data_shard;    /* 0: same */
     int shared_memory; /* 0: auto */
     int cuda_graphs;   /* 0: on */
 };

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
+#include "worker/data/fingerprint.h"
 #include "worker/device/device_scan.h"
 #include "worker/job_query.h"
 #include "worker/worker.h"
@@ -157,6 +158,14 @@ done:
     return st;
 }
 
+/* Where a job or a checkpoint is to know it. */
+static enum status sum_data(struct worker *w)
+{
+    if (w->opt.ps_hosts.n > 0 || w->opt.checkpoint_dir)
+        fingerprint_take(w->train, w->test, w->opt.data_dir, w->opt.data_own, &w->data);
+    return ST_OK;
+}
+
 static const char *own_name(struct worker *w)
 {
     if (gethostname(w->host, sizeof w->host - 1) != 0)
@@ -196,6 +205,7 @@ static enum status make_exchange(struct worker *w)
                  .model = w->model->text,
                  .hidden_units = w->model->hidden_units},
     };
+    cfg.join.job.data = w->data;
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
             cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
@@ -206,7 +216,8 @@ static enum status make_exchange(struct worker *w)
 static enum status open_checkpoints(struct worker *w)
 {
     const struct options *o = &w->opt;
-    const struct net_job job = options_job(o, w->train->n);
+    struct net_job job = options_job(o, w->train->n);
+    job.data = w->data;
     const struct alone_saver_config cfg = {
         .folder = {.path = o->checkpoint_dir,
                    .restore = o->restore,
@@ -298,9 +309,9 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 
 enum status set_up(struct worker *w)
 {
-    enum status (*const parts[])(struct worker *) = {ask_for_job,      read_model,  make_towers,
-                                                     read_inputs,      take_params, make_exchange,
-                                                     open_checkpoints, make_trainer};
+    enum status (*const parts[])(struct worker *) = {ask_for_job,   read_model,       make_towers,
+                                                     read_inputs,   sum_data,         take_params,
+                                                     make_exchange, open_checkpoints, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

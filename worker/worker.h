@@ -27,6 +27,7 @@ struct worker {
     struct batch_split *split;
     struct chunks *chunks;
     struct dataset *train, *test;
+    struct job_data data; /* what is told of them */
     float *params;
     struct updates updates;
     struct alone_saver *saver; /* --checkpoint_dir; NULL: none */

@@ -8,6 +8,7 @@
 #include "kernels/vector/optim.h"
 #include "net/shm/segment.h"
 #include "net/wire/chunks.h"
+#include "net/wire/job_data.h"
 #include <stdint.h>
 
 enum {
@@ -32,6 +33,7 @@ struct net_job {
     float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
     enum dtype push_dtype, version_dtype; /* of payloads: contributions, versions */
     int batch;                            /* samples of one member's step; 0: not said */
+    struct job_data data;
 };
 
 /* "sync", ...; NULL if the value is none of them. */

@@ -25,12 +25,18 @@ enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text);
 struct message_job {
     Weir__V1__Job wire;
     Weir__V1__Optimizer optimizer;
+    Weir__V1__DataSet data;
+    uint32_t data_dims[3];
     Weir__V1__Parameter *params, **list;
     uint64_t *dims;
 };
 enum status message_job_to_wire(const struct net_job *job, const struct chunks *chunks,
                                 struct message_job *out);
 void message_job_free(struct message_job *j);
+/* message_data.c: of a job. Nothing is written, and nothing read, where nothing is said. */
+void message_data_to_wire(const struct job_data *from, struct message_job *to);
+enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_data *to,
+                                   char why[MESSAGE_WHY_BYTES]);
 /* from: NULL is refused. n_workers is 0 if it was not said. */
 enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);

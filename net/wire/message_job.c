@@ -74,6 +74,7 @@ enum status message_job_to_wire(const struct net_job *job, const struct chunks *
     params_to_wire(chunks, out->params, out->list, out->dims);
     optim_to_wire(&job->optim, &out->optimizer);
     fields_to_wire(job, &out->wire);
+    message_data_to_wire(&job->data, out);
     out->wire.optimizer = &out->optimizer;
     out->wire.chunk_bytes = (uint64_t)chunks->chunk_bytes;
     out->wire.n_parameters = n;
@@ -230,6 +231,8 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
     enum status st = fields_from_wire(from, &plain, why);
     if (st == ST_OK)
         st = optim_from_wire(from->optimizer, &plain.optim, why);
+    if (st == ST_OK)
+        st = message_data_from_wire(from->data, &plain.data, why);
     plain.optim.total_steps = from->train_steps;
     if (st == ST_OK)
         st = chunks_from_wire(from, chunks, why);

@@ -247,7 +247,8 @@ class Changes(Weirctl):
         job = self.run_job()
         hosts = ",".join(job.ps_hosts)
         line = self.ctl(job.ps_hosts[:1], "add", "worker")[0]
-        self.assertEqual(line, "worker --join --ps_hosts=%s\n" % hosts)
+        self.assertEqual(line, "worker --join --ps_hosts=%s --data_dir=%s\n" %
+                         (hosts, os.path.realpath(self.data())))
         self.assertEqual(self.json(job.ps_hosts, "add", "ps", "10.0.0.9:2221"),
                          {"command": "ps --join --ps_hosts=%s --address=10.0.0.9:2221" % hosts})
         worker = self.start("joiner", [os.path.join(harness.BIN, "worker"), *line.split()[1:],

@@ -1,0 +1,57 @@
+/* checkpoint/manifest_data.c - see manifest_data.h. */
+#include "checkpoint/manifest_data.h"
+#include <string.h>
+
+json_t *manifest_data_to_json(const struct job_data *d)
+{
+    if (!d->n_train)
+        return json_null();
+    return json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:I, s:I, s:I, s:I, s:b}", "name", d->name,
+                     "training_samples", (json_int_t)d->n_train, "test_samples",
+                     (json_int_t)d->n_test, "shape", d->dim[0], d->dim[1], d->dim[2], "classes",
+                     d->classes, "training_samples_crc32c", (json_int_t)d->train_samples,
+                     "training_labels_crc32c", (json_int_t)d->train_labels, "test_samples_crc32c",
+                     (json_int_t)d->test_samples, "test_labels_crc32c", (json_int_t)d->test_labels,
+                     "own_shards", d->own);
+}
+
+/* 1: it is there, and between 0 and most. */
+static int read(const json_t *o, const char *key, int64_t most, int64_t *to)
+{
+    const json_t *v = json_object_get(o, key);
+    *to = json_integer_value(v);
+    return json_is_integer(v) && *to >= 0 && *to <= most;
+}
+
+int manifest_data_from_json(const json_t *o, struct job_data *out)
+{
+    int64_t n[2], classes, sum[4];
+    memset(out, 0, sizeof *out);
+    if (!o || json_is_null(o))
+        return 1;
+    const json_t *name = json_object_get(o, "name"), *shape = json_object_get(o, "shape");
+    if (!read(o, "training_samples", INT32_MAX, &n[0]) || n[0] < 1 ||
+        !read(o, "test_samples", INT32_MAX, &n[1]) || !read(o, "classes", INT32_MAX, &classes) ||
+        !read(o, "training_samples_crc32c", UINT32_MAX, &sum[0]) ||
+        !read(o, "training_labels_crc32c", UINT32_MAX, &sum[1]) ||
+        !read(o, "test_samples_crc32c", UINT32_MAX, &sum[2]) ||
+        !read(o, "test_labels_crc32c", UINT32_MAX, &sum[3]) || !json_is_string(name) ||
+        json_array_size(shape) != 3)
+        return 0;
+    *out = (struct job_data){.n_train = n[0],
+                             .n_test = n[1],
+                             .classes = (int)classes,
+                             .train_samples = (uint32_t)sum[0],
+                             .train_labels = (uint32_t)sum[1],
+                             .test_samples = (uint32_t)sum[2],
+                             .test_labels = (uint32_t)sum[3],
+                             .own = json_is_true(json_object_get(o, "own_shards"))};
+    for (size_t i = 0; i < 3; i++) {
+        json_int_t side = json_integer_value(json_array_get(shape, i));
+        if (side < 1 || side > INT32_MAX)
+            return 0;
+        out->dim[i] = (int)side;
+    }
+    job_data_set_name(out, json_string_value(name));
+    return 1;
+}

@@ -1,0 +1,93 @@
+/* net/wire/job_data.c - see job_data.h. */
+#include "net/wire/job_data.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct says {
+    const struct job_data *here, *there;
+    char *why;
+    size_t why_bytes;
+};
+
+static const char *name_of(const struct job_data *d)
+{
+    return d->name[0] ? d->name : "its data";
+}
+
+static int texts_differ(const struct says *s, const char *what, const char *here, const char *there)
+{
+    if (!strcmp(here, there))
+        return 0;
+    snprintf(s->why, s->why_bytes, "%s: %s in %s here, %s in %s there", what, here,
+             name_of(s->here), there, name_of(s->there));
+    return 1;
+}
+
+static int counts_differ(const struct says *s, const char *what, int64_t here, int64_t there)
+{
+    char a[24], b[24];
+    snprintf(a, sizeof a, "%" PRId64, here);
+    snprintf(b, sizeof b, "%" PRId64, there);
+    return texts_differ(s, what, a, b);
+}
+
+static int sums_differ(const struct says *s, const char *what, uint32_t here, uint32_t there)
+{
+    char a[24], b[24];
+    snprintf(a, sizeof a, "%08" PRIx32, here);
+    snprintf(b, sizeof b, "%08" PRIx32, there);
+    return texts_differ(s, what, a, b);
+}
+
+static int shapes_differ(const struct says *s)
+{
+    char a[48], b[48];
+    const int *here = s->here->dim, *there = s->there->dim;
+    snprintf(a, sizeof a, "%dx%dx%d", here[0], here[1], here[2]);
+    snprintf(b, sizeof b, "%dx%dx%d", there[0], there[1], there[2]);
+    return texts_differ(s, "shape of a sample", a, b);
+}
+
+enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
+                             size_t why_bytes)
+{
+    const struct says s = {here, there, why, why_bytes};
+    if (!here->n_train || !there->n_train)
+        return ST_OK;
+    if (shapes_differ(&s))
+        return ST_MISMATCH;
+    if (here->own != there->own) {
+        const char *const names[2] = {"same", "own"};
+        snprintf(why, why_bytes, "--data_shard: %s here, %s there", names[here->own],
+                 names[there->own]);
+        return ST_MISMATCH;
+    }
+    if (here->own)
+        return ST_OK;
+    return counts_differ(&s, "training samples", here->n_train, there->n_train) ||
+                   counts_differ(&s, "test samples", here->n_test, there->n_test) ||
+                   counts_differ(&s, "classes", here->classes, there->classes) ||
+                   sums_differ(&s, "CRC-32C of the training labels", here->train_labels,
+                               there->train_labels) ||
+                   sums_differ(&s, "CRC-32C of the training samples", here->train_samples,
+                               there->train_samples) ||
+                   sums_differ(&s, "CRC-32C of the test labels", here->test_labels,
+                               there->test_labels) ||
+                   sums_differ(&s, "CRC-32C of the test samples", here->test_samples,
+                               there->test_samples)
+               ? ST_MISMATCH
+               : ST_OK;
+}
+
+void job_data_set_name(struct job_data *d, const char *path)
+{
+    size_t n = strlen(path), most = sizeof d->name - 1;
+    if (n > most)
+        snprintf(d->name, sizeof d->name, "...%s", path + n - (most - 3));
+    else
+        snprintf(d->name, sizeof d->name, "%s", path);
+    for (char *c = d->name; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+}

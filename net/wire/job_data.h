@@ -1,0 +1,30 @@
+/* net/wire/job_data.h - which data set a job trains on: enough of it to see that two members read
+ * the same one. Threads: values. */
+#ifndef NET_WIRE_JOB_DATA_H
+#define NET_WIRE_JOB_DATA_H
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum { JOB_DATA_NAME_BYTES = 128 };
+
+struct job_data {
+    int64_t n_train, n_test; /* samples; n_train 0: nothing is said of the data */
+    int dim[3];              /* of a sample: channels, rows, columns */
+    int classes;             /* of the training set */
+    /* CRC-32C: of samples as they lie in memory, of labels as 32-bit little-endian numbers */
+    uint32_t train_samples, train_labels, test_samples, test_labels;
+    int own; /* each member has data of its own: --data_shard=own */
+    char
+        name[JOB_DATA_NAME_BYTES]; /* where its member found it, in printable ASCII; may be empty */
+};
+
+/* ST_OK if two members may train with these together, or one of them says nothing. ST_MISMATCH with
+ * a sentence that names the first difference and both folders. Where each member has data of its
+ * own, only samples of one shape are asked for. */
+enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
+                             size_t why_bytes);
+/* A copy of the path in printable ASCII, its end if it is too long. */
+void job_data_set_name(struct job_data *d, const char *path);
+
+#endif

@@ -1,0 +1,68 @@
+/* net/wire/message_data.c - a job's data set on the wire. */
+#include "net/wire/message_impl.h"
+#include <string.h>
+
+enum { MOST_SAMPLES = INT32_MAX, MOST_SIDE = 1 << 24 };
+
+void message_data_to_wire(const struct job_data *from, struct message_job *to)
+{
+    Weir__V1__DataSet *d = &to->data;
+    weir__v1__data_set__init(d);
+    if (!from->n_train)
+        return;
+    d->train = (uint64_t)from->n_train;
+    d->test = (uint64_t)from->n_test;
+    for (int i = 0; i < 3; i++)
+        to->data_dims[i] = (uint32_t)from->dim[i];
+    d->n_dims = 3;
+    d->dims = to->data_dims;
+    d->classes = (uint32_t)from->classes;
+    d->train_samples = from->train_samples;
+    d->train_labels = from->train_labels;
+    d->test_samples = from->test_samples;
+    d->test_labels = from->test_labels;
+    d->own = from->own;
+    d->name = (char *)(uintptr_t)from->name;
+    to->wire.data = d;
+}
+
+static const char *problem(const Weir__V1__DataSet *d)
+{
+    if (d->train < 1 || d->train > MOST_SAMPLES || d->test > MOST_SAMPLES)
+        return "the data's samples are out of bounds";
+    if (d->n_dims != 3)
+        return "the data's shape has not three dimensions";
+    for (int i = 0; i < 3; i++)
+        if (d->dims[i] < 1 || d->dims[i] > MOST_SIDE)
+            return "the data's shape is out of bounds";
+    if (d->classes > MOST_SIDE)
+        return "the data's classes are out of bounds";
+    if (strlen(d->name) >= JOB_DATA_NAME_BYTES)
+        return "the data's name is too long";
+    for (const char *c = d->name; *c; c++)
+        if (*c < ' ' || *c > '~')
+            return "the data's name is not printable ASCII";
+    return NULL;
+}
+
+enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_data *to,
+                                   char why[MESSAGE_WHY_BYTES])
+{
+    memset(to, 0, sizeof *to);
+    if (!from)
+        return ST_OK;
+    const char *wrong = problem(from);
+    if (wrong)
+        return message_invalid(why, wrong);
+    *to = (struct job_data){.n_train = (int64_t)from->train,
+                            .n_test = (int64_t)from->test,
+                            .dim = {(int)from->dims[0], (int)from->dims[1], (int)from->dims[2]},
+                            .classes = (int)from->classes,
+                            .train_samples = from->train_samples,
+                            .train_labels = from->train_labels,
+                            .test_samples = from->test_samples,
+                            .test_labels = from->test_labels,
+                            .own = from->own != 0};
+    strcpy(to->name, from->name); /* its length is checked */
+    return ST_OK;
+}

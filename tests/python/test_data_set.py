@@ -1,0 +1,107 @@
+#!/usr/bin/python3
+"""The data set is part of the job: who has another one is refused and told what differs, unless
+each worker is to have data of its own; a checkpoint goes on with the data it was made with."""
+# label: cluster
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+FLAGS = ["--batch_size=20", "--train_steps=100000000", "--seed=3", "--fault_push_delay_ms=2"]
+
+
+class DataSet(harness.Test):
+    @classmethod
+    def setUpClass(cls):
+        """Of the same counts and shapes as data(): only the pixels and labels are others."""
+        cls.other = tempfile.TemporaryDirectory(prefix="weir-other-")
+        harness.make_data(cls.other.name, seed=8)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.other.cleanup()
+
+    def kill(self, *processes):
+        for process in processes:
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def status(self, job):
+        """What weirctl status says of the job's data: for people and for programs."""
+        command = [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0]]
+        table = subprocess.run(command + ["status"], stdout=subprocess.PIPE, check=True, text=True)
+        data = subprocess.run(command + ["status", "--json"], stdout=subprocess.PIPE, check=True)
+        return table.stdout, json.loads(data.stdout)["job"]["data"]
+
+    def test_another_is_refused(self):
+        job = self.job(flags=FLAGS)
+        ps = job.start_ps(0)
+        first = job.start_worker(0)
+        ps.wait_line("worker 0 joined")
+        text = (r"another data set: CRC-32C of the training labels: [0-9a-f]{8} in %s here, "
+                r"[0-9a-f]{8} in %s there" % (self.data(), self.other.name))
+        second = job.start_worker(1, "--data_dir=" + self.other.name)
+        second.wait(60, 1)
+        second.wait_line("refused this worker: " + text)
+        ps.wait_line("worker 1 from .* refused: " + text)
+        job.start_worker(1)
+        first.wait_line("training step")
+        joiner = self.start("joiner", [
+            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+            "--data_dir=" + self.other.name])
+        joiner.wait(60, 1)
+        joiner.wait_line("refused this worker: " + text)
+        table, data = self.status(job)
+        self.assertIn("data: %s; 2400 training and 500 test samples of 1x28x28 in 10 classes" %
+                      self.data(), table)
+        self.assertEqual((data["training_samples"], data["own_shards"]), (2400, False))
+        self.kill(*job.workers, ps)
+
+    def test_own_shards(self):
+        job = self.job(flags=[*FLAGS, "--data_shard=own"])
+        ps = job.start_ps(0)
+        job.start_worker(0)
+        job.start_worker(1, "--data_dir=" + self.other.name)
+        job.workers[0].wait_line("training step")
+        table, data = self.status(job)
+        self.assertIn("each worker has its own part (--data_shard=own)", table)
+        self.assertTrue(data["own_shards"])
+        self.kill(job.workers[1])
+        wrong = job.start_worker(1, "--data_shard=same")
+        wrong.wait(60, 1)
+        wrong.wait_line("another data set: --data_shard: own here, same there")
+        self.kill(job.workers[0], ps)
+
+    def test_resumed_with_another(self):
+        folder = self.dir()
+        flags = ["--batch_size=20", "--train_steps=5", "--seed=3"]
+        first = self.job(n_workers=1, flags=flags)
+        first.start(["--checkpoint_dir=" + folder])
+        first.finish()
+        flags[1] = "--train_steps=10"
+        job = self.job(n_workers=1, flags=flags)
+        job.start_ps(0, "--checkpoint_dir=" + folder)
+        wrong = job.start_worker(0, "--data_dir=" + self.other.name)
+        wrong.wait(60, 1)
+        wrong.wait_line("the checkpoint at step 5 is of another data set: CRC-32C of the "
+                        "training labels: [0-9a-f]{8} in %s here" % self.data())
+        job.start_worker(0, "--data_dir=" + self.other.name, "--data_shard=own")
+        job.finish()
+        job.ps[0].wait_line("goes on from step 5")
+
+    def test_alone(self):
+        """A worker that trains alone goes on with the data its checkpoint was made with."""
+        folder = "--checkpoint_dir=" + os.path.join(self.dir(), "alone")
+        self.run_worker("--batch_size=20", "--train_steps=5", folder)
+        wrong = self.run_worker("--batch_size=20", "--train_steps=10", folder, status=None,
+                                data=self.other.name)
+        self.assertNotEqual(wrong.status, 0)
+        wrong.wait_line("is of another data set: CRC-32C of the training labels: ")
+        self.run_worker("--batch_size=20", "--train_steps=10", folder)
+
+
+if __name__ == "__main__":
+    harness.main()

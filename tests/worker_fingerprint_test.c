@@ -1,0 +1,143 @@
+/* tests/worker_fingerprint_test.c - what tells one data set from another, and what is said of two
+ * that differ. */
+#include "worker/data/fingerprint.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N = 3000, SIDE = 4, PIXELS = N * SIDE * SIDE, N_TEST = 100 };
+
+static uint8_t images[PIXELS], labels[N];
+
+static void fill(void)
+{
+    for (int i = 0; i < PIXELS; i++)
+        images[i] = (uint8_t)(i * 7 + i / 251);
+    for (int i = 0; i < N; i++)
+        labels[i] = (uint8_t)(i % 10);
+}
+
+static struct job_data take(const char *dir)
+{
+    const struct dataset train = {
+        .n = N, .rows = SIDE, .columns = SIDE, .images = images, .labels = labels};
+    struct dataset test = train;
+    struct job_data d;
+    test.n = N_TEST;
+    fingerprint_take(&train, &test, dir, 0, &d);
+    return d;
+}
+
+static void expect_differ(const struct job_data *a, const struct job_data *b, const char *text)
+{
+    char why[400];
+    assert_int_equal(job_data_compare(a, b, why, sizeof why), ST_MISMATCH);
+    if (!strstr(why, text))
+        fail_msg("'%s' is not in '%s'", text, why);
+}
+
+static void expect_same(const struct job_data *a, const struct job_data *b)
+{
+    char why[400];
+    assert_int_equal(job_data_compare(a, b, why, sizeof why), ST_OK);
+}
+
+static void test_same(void **state)
+{
+    fill();
+    struct job_data a = take("/"), b = take("/usr");
+    expect_same(&a, &b); /* in whatever folder */
+    assert_int_equal(a.n_train, N);
+    assert_int_equal(a.n_test, N_TEST);
+    assert_int_equal(a.classes, 10);
+    assert_string_equal(b.name, "/usr");
+}
+
+/* One byte, anywhere, of samples or labels. */
+static void test_one_byte(void **state)
+{
+    fill();
+    struct job_data a = take("/"), b;
+    images[PIXELS - 1] ^= 1;
+    b = take("/usr");
+    expect_differ(&a, &b, "CRC-32C of the training samples: ");
+    expect_differ(&a, &b, " in / here, ");
+    expect_differ(&a, &b, " in /usr there");
+    fill();
+    labels[N - 1] ^= 1;
+    b = take("/");
+    expect_differ(&a, &b, "CRC-32C of the training labels: ");
+    fill();
+    b = a;
+    b.test_samples ^= 1;
+    expect_differ(&a, &b, "CRC-32C of the test samples: ");
+    b = a;
+    b.test_labels ^= 1;
+    expect_differ(&a, &b, "CRC-32C of the test labels: ");
+}
+
+static void test_counts(void **state)
+{
+    fill();
+    struct job_data a = take("/"), b = a;
+    b.n_train = 60000;
+    expect_differ(&a, &b, "training samples: 3000 in / here, 60000 in / there");
+    b = a;
+    b.n_test = 7;
+    b.name[0] = 0;
+    expect_differ(&a, &b, "test samples: 100 in / here, 7 in its data there");
+    b = a;
+    b.dim[2] = 28;
+    expect_differ(&a, &b, "shape of a sample: 1x4x4 in / here, 1x4x28 in / there");
+    b = a;
+    b.classes = 2;
+    expect_differ(&a, &b, "classes: 10");
+}
+
+/* Parts of their own have to be of one shape, and everybody has to know of it. */
+static void test_own(void **state)
+{
+    fill();
+    struct job_data a = take("/"), b = a;
+    b.n_train = 5;
+    b.train_samples ^= 1;
+    b.own = 1;
+    expect_differ(&a, &b, "--data_shard: same here, own there");
+    a.own = 1;
+    expect_same(&a, &b);
+    b.dim[0] = 3;
+    expect_differ(&a, &b, "shape of a sample: 1x4x4");
+}
+
+static void test_not_said(void **state)
+{
+    fill();
+    struct job_data a = take("/"), none = {0};
+    expect_same(&a, &none);
+    expect_same(&none, &a);
+}
+
+static void test_names(void **state)
+{
+    struct job_data d;
+    char path[300];
+    memset(path, 'a', sizeof path);
+    memcpy(path + sizeof path - 9, "/mnist\n\x80", 9);
+    job_data_set_name(&d, path);
+    assert_int_equal(strlen(d.name), JOB_DATA_NAME_BYTES - 1);
+    assert_memory_equal(d.name, "...a", 4);
+    assert_string_equal(d.name + strlen(d.name) - 8, "/mnist??");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same), cmocka_unit_test(test_one_byte), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_own),  cmocka_unit_test(test_not_said), cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
