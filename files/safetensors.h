@@ -43,9 +43,20 @@ struct safetensors_written {
 enum status safetensors_write(const char *path, const struct safetensors_content *content,
                               struct safetensors_written *out);
 
+/* How a tensor's numbers are stored. */
+enum safetensors_dtype {
+    SAFETENSORS_F32,
+    SAFETENSORS_F64,
+    SAFETENSORS_F16,
+    SAFETENSORS_BF16,
+    SAFETENSORS_OTHER, /* integers, truth values, floats of a byte */
+};
+
 struct safetensors_entry {
     const char *name;
     struct shape shape;
+    enum safetensors_dtype dtype;
+    int elem_bytes;
     int64_t n_elems;
     uint64_t offset; /* in the file */
     int has_crc;
@@ -55,14 +66,21 @@ struct safetensors_entry {
 struct safetensors_file;
 enum status safetensors_open(const char *path, struct safetensors_file **out,
                              char why[SAFETENSORS_WHY_BYTES]);
+/* The same for files whose tensors may be of any dtype that the format has. */
+enum status safetensors_open_any(const char *path, struct safetensors_file **out,
+                                 char why[SAFETENSORS_WHY_BYTES]);
 void safetensors_close(struct safetensors_file *f); /* NULL is fine */
 /* In the order of their data. */
 const struct safetensors_entry *safetensors_entries(const struct safetensors_file *f, int *n);
 /* NULL: there is no such key. */
 const char *safetensors_metadata(const struct safetensors_file *f, const char *key);
-/* n elements of the entry, from `first` on. */
+/* n elements of the entry, from `first` on; of float32 alone. */
 enum status safetensors_read(const struct safetensors_file *f, const struct safetensors_entry *e,
                              int64_t first, int64_t n, float *dst, char why[SAFETENSORS_WHY_BYTES]);
+/* Their bytes, elem_bytes each, whatever they are. */
+enum status safetensors_read_raw(const struct safetensors_file *f,
+                                 const struct safetensors_entry *e, int64_t first, int64_t n,
+                                 void *dst, char why[SAFETENSORS_WHY_BYTES]);
 /* Its size and header are as it is said, and all its tensors have checksums. */
 enum status safetensors_check_header(const struct safetensors_file *f,
                                      const struct safetensors_written *whole,

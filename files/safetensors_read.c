@@ -17,7 +17,7 @@
 enum { KEY_BYTES = 1024, READ_BYTES = 1 << 20, LEAST_ENTRY = 16 };
 
 struct safetensors_file {
-    int fd;
+    int fd, any;          /* any: tensors need not be float32 */
     uint64_t bytes, data; /* the file's size; where the data begin */
     json_t *root;         /* keeps the entries' names */
     struct safetensors_entry *entries;
@@ -128,6 +128,35 @@ static enum status bad_entry(char why[SAFETENSORS_WHY_BYTES], const char *name, 
     return ST_CORRUPT;
 }
 
+static uint64_t entry_bytes(const struct safetensors_entry *e)
+{
+    return (uint64_t)e->n_elems * (uint64_t)e->elem_bytes; /* at most 2^43: see shape_elems */
+}
+
+/* 0: the format has no such dtype. */
+static int read_dtype(const char *text, struct safetensors_entry *e)
+{
+    static const struct {
+        const char *text;
+        enum safetensors_dtype dtype;
+        int bytes;
+    } known[] = {{"F32", SAFETENSORS_F32, 4},      {"F64", SAFETENSORS_F64, 8},
+                 {"F16", SAFETENSORS_F16, 2},      {"BF16", SAFETENSORS_BF16, 2},
+                 {"I64", SAFETENSORS_OTHER, 8},    {"U64", SAFETENSORS_OTHER, 8},
+                 {"I32", SAFETENSORS_OTHER, 4},    {"U32", SAFETENSORS_OTHER, 4},
+                 {"I16", SAFETENSORS_OTHER, 2},    {"U16", SAFETENSORS_OTHER, 2},
+                 {"I8", SAFETENSORS_OTHER, 1},     {"U8", SAFETENSORS_OTHER, 1},
+                 {"BOOL", SAFETENSORS_OTHER, 1},   {"F8_E5M2", SAFETENSORS_OTHER, 1},
+                 {"F8_E4M3", SAFETENSORS_OTHER, 1}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(text, known[i].text) == 0) {
+            e->dtype = known[i].dtype;
+            e->elem_bytes = known[i].bytes;
+            return 1;
+        }
+    return 0;
+}
+
 static enum status read_entry(const struct safetensors_file *f, const char *name,
                               const json_t *json, struct safetensors_entry *e,
                               char why[SAFETENSORS_WHY_BYTES])
@@ -140,13 +169,14 @@ static enum status read_entry(const struct safetensors_file *f, const char *name
         !json_is_array(offsets) || json_array_size(offsets) != 2 ||
         !read_offset(offsets, 0, &begin) || !read_offset(offsets, 1, &end))
         return bad_entry(why, name, "has a malformed entry");
-    if (strcmp(dtype, "F32") != 0) {
-        snprintf(why, SAFETENSORS_WHY_BYTES, "tensor '%.200s' is of dtype %.20s, not F32", name,
-                 dtype);
+    int known = read_dtype(dtype, e);
+    if (!known || (e->dtype != SAFETENSORS_F32 && !f->any)) {
+        snprintf(why, SAFETENSORS_WHY_BYTES, "tensor '%.200s' is of dtype %.20s, %s", name, dtype,
+                 f->any ? "which is not known" : "not F32");
         return ST_UNSUPPORTED;
     }
     e->n_elems = shape_elems(&e->shape);
-    if (begin > end || end > room || end - begin != (uint64_t)e->n_elems * sizeof(float))
+    if (begin > end || end > room || end - begin != entry_bytes(e))
         return bad_entry(why, name, "does not lie where the file has room for it");
     e->offset = f->data + begin;
     char key[KEY_BYTES];
@@ -189,7 +219,7 @@ static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS
     for (int i = 0; i < f->n_entries; i++) {
         if (f->entries[i].offset != at)
             return bad_entry(why, f->entries[i].name, "overlaps another, or leaves a gap");
-        at += (uint64_t)f->entries[i].n_elems * sizeof(float);
+        at += entry_bytes(&f->entries[i]);
     }
     return at == f->bytes ? ST_OK : corrupt(why, "is not as long as its header says");
 }
@@ -210,13 +240,14 @@ static enum status open_file(struct safetensors_file *f, const char *path,
     return ST_OK;
 }
 
-enum status safetensors_open(const char *path, struct safetensors_file **out,
-                             char why[SAFETENSORS_WHY_BYTES])
+static enum status open_as(const char *path, int any, struct safetensors_file **out,
+                           char why[SAFETENSORS_WHY_BYTES])
 {
     enum status st = ST_OK;
     struct safetensors_file *f = calloc(1, sizeof *f);
     if (!f)
         return no_memory(why);
+    f->any = any;
     TRY(open_file(f, path, why));
     TRY(read_header(f, why));
     TRY(read_entries(f, why));
@@ -225,6 +256,18 @@ enum status safetensors_open(const char *path, struct safetensors_file **out,
 done:
     safetensors_close(f);
     return st;
+}
+
+enum status safetensors_open(const char *path, struct safetensors_file **out,
+                             char why[SAFETENSORS_WHY_BYTES])
+{
+    return open_as(path, 0, out, why);
+}
+
+enum status safetensors_open_any(const char *path, struct safetensors_file **out,
+                                 char why[SAFETENSORS_WHY_BYTES])
+{
+    return open_as(path, 1, out, why);
 }
 
 void safetensors_close(struct safetensors_file *f)
@@ -247,10 +290,19 @@ const struct safetensors_entry *safetensors_entries(const struct safetensors_fil
 enum status safetensors_read(const struct safetensors_file *f, const struct safetensors_entry *e,
                              int64_t first, int64_t n, float *dst, char why[SAFETENSORS_WHY_BYTES])
 {
+    if (e->dtype != SAFETENSORS_F32)
+        return corrupt(why, "is not of float32");
+    return safetensors_read_raw(f, e, first, n, dst, why);
+}
+
+enum status safetensors_read_raw(const struct safetensors_file *f,
+                                 const struct safetensors_entry *e, int64_t first, int64_t n,
+                                 void *dst, char why[SAFETENSORS_WHY_BYTES])
+{
     if (first < 0 || n < 0 || first > e->n_elems || n > e->n_elems - first)
         return corrupt(why, "has no such elements");
-    return read_at(f, e->offset + (uint64_t)first * sizeof(float), dst, (size_t)n * sizeof(float),
-                   why);
+    return read_at(f, e->offset + (uint64_t)first * (uint64_t)e->elem_bytes, dst,
+                   (size_t)n * (size_t)e->elem_bytes, why);
 }
 
 static enum status sum_run(const struct safetensors_file *f, uint64_t at, uint64_t bytes,
@@ -307,7 +359,7 @@ enum status safetensors_check_entry(const struct safetensors_file *f,
                                     char why[SAFETENSORS_WHY_BYTES])
 {
     uint32_t crc;
-    enum status st = sum_run(f, e->offset, (uint64_t)e->n_elems * sizeof(float), &crc, why);
+    enum status st = sum_run(f, e->offset, entry_bytes(e), &crc, why);
     if (st == ST_OK && (!e->has_crc || crc != e->crc32c))
         return bad_entry(why, e->name, "does not match its checksum");
     return st;

@@ -29,10 +29,29 @@ static void read_all(const struct safetensors_file *f, size_t size)
     require(st == ST_OK || st == ST_CORRUPT);
 }
 
+static void read_raw(const struct safetensors_file *f, size_t size)
+{
+    char why[SAFETENSORS_WHY_BYTES];
+    size_t sum = 0;
+    int n;
+    const struct safetensors_entry *e = safetensors_entries(f, &n);
+    for (int i = 0; i < n; i++) {
+        size_t bytes = (size_t)e[i].n_elems * (size_t)e[i].elem_bytes;
+        require(e[i].elem_bytes >= 1 && e[i].elem_bytes <= 8 && bytes <= size);
+        char *raw = malloc(bytes + 1);
+        require(raw != NULL);
+        require(safetensors_read_raw(f, &e[i], 0, e[i].n_elems, raw, why) == ST_OK);
+        require(safetensors_read_raw(f, &e[i], 1, e[i].n_elems, raw, why) != ST_OK);
+        free(raw);
+        sum += bytes;
+    }
+    require(sum <= size);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[64], why[SAFETENSORS_WHY_BYTES] = "";
-    struct safetensors_file *f = NULL;
+    struct safetensors_file *f = NULL, *any = NULL;
     int fd = memfd_create("safetensors", MFD_CLOEXEC);
     require(fd >= 0 && write(fd, data, size) == (ssize_t)size);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -40,7 +59,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_all(f, size);
     else
         require(why[0] != 0);
+    if (safetensors_open_any(path, &any, why) == ST_OK)
+        read_raw(any, size);
+    else
+        require(f == NULL); /* what is float32 alone is also of any dtype */
     safetensors_close(f);
+    safetensors_close(any);
     close(fd);
     return 0;
 }

@@ -223,6 +223,16 @@ static void test_average(void **state)
     optim_average(0.0f, N, sum, 1.0f, old, old);
     for (size_t i = 0; i < N; i++)
         assert_true(old[i] == sum[i]);
+    /* what is frozen stays bit for bit, whatever a gradient is */
+    float kept[N];
+    memcpy(kept, old, sizeof kept);
+    kept[0] = old[0] = -0.0f;
+    sum[0] = INFINITY;
+    sum[1] = NAN;
+    optim_average(1.0f, N, sum, 1.0f, old, old);
+    optim_average(1.0f, N, sum, 1.0f, old, new_);
+    assert_memory_equal(old, kept, sizeof kept);
+    assert_memory_equal(new_, kept, sizeof kept);
 }
 
 static void test_config(void **state)

@@ -313,6 +313,9 @@ static void test_compare(void **state)
     p[0].rule = PARAM_AVERAGE;
     compare(p, N_DEEP, 1 << 20,
             "parameter 0 'conv1/weights': rule trained on the servers, average on the worker");
+    p[0].keep = 1;
+    compare(p, N_DEEP, 1 << 20,
+            "parameter 0 'conv1/weights': rule trained on the servers, frozen on the worker");
 }
 
 static void refuse(struct net_param p, int64_t chunk_bytes)

@@ -129,6 +129,8 @@ static enum status clean_up(struct worker *w)
     placement_destroy(w->placement);
     model_destroy(w->model);
     free(w->params);
+    free(w->init);
+    free(w->given);
     options_free(&w->opt);
     net_status_free(&w->joined);
     return st;

@@ -23,6 +23,9 @@ static void copy_plain(struct options *o)
     o->export_file = options_raw.export_file;
     o->trace = options_raw.trace;
     o->record_samples = options_raw.record_samples;
+    o->init = options_raw.init;
+    o->init_map = options_raw.init_map;
+    o->freeze = options_raw.freeze;
     o->hidden_units = options_raw.hidden_units;
     o->train_steps = options_raw.train_steps;
     o->epochs = options_raw.epochs;

@@ -20,6 +20,7 @@ struct options {
     const char *summary_json, *export_file; /* NULL: none */
     const char *trace;                      /* NULL: none */
     const char *record_samples;             /* NULL: none */
+    const char *init, *init_map, *freeze;   /* see worker/weights/weights.h; NULL: none */
     int64_t hidden_units;                   /* 0: as the model says */
     int64_t train_steps;                    /* 0: by epochs */
     double epochs;                          /* 0: by train_steps */

@@ -14,6 +14,8 @@ static enum status check_joining(struct options *o)
         wrong = "--ps_hosts is missing: the first of them is asked for the job";
     else if (o->worker_hosts.n > 0)
         wrong = "--worker_hosts is for the workers that a job begins with; leave it out";
+    else if (options_raw.init)
+        wrong = "--init: the job has its parameters already; leave it out";
     else if (options_raw.epochs > 0)
         wrong = "--epochs: the job has its steps already; leave it out";
     if (wrong) {
@@ -174,6 +176,10 @@ enum status options_check_training(struct options *o)
         LOG_E("--max_nonfinite is for --on_nonfinite=skip; give both or leave it out");
         return ST_INVALID;
     }
+    if (options_raw.init_map && !options_raw.init) {
+        LOG_E("--init_map says what the tensors of --init=FILE are; give that, too");
+        return ST_INVALID;
+    }
     if (options_raw.train_steps > 0 && options_raw.epochs > 0) {
         LOG_E("--train_steps and --epochs are both given; give one of them");
         return ST_INVALID;
@@ -211,6 +217,8 @@ enum status options_check_inference(struct options *o)
         wrong = "--evaluate and --predict need no servers; leave --ps_hosts out";
     else if ((o->evaluate || o->predict) && (options_raw.checkpoint_dir || options_raw.export_file))
         wrong = "--evaluate and --predict train nothing; leave --checkpoint_dir and --export out";
+    else if ((o->evaluate || o->predict) && (options_raw.init || options_raw.freeze))
+        wrong = "--evaluate and --predict train nothing; leave --init and --freeze out";
     if (wrong) {
         LOG_E("%s", wrong);
         return ST_INVALID;

@@ -13,6 +13,7 @@ struct options_raw {
     const char *evaluate, *predict, *output;
     const char *checkpoint_dir, *restore;
     int64_t save_steps, save_secs, keep_checkpoint_max;
+    const char *init, *init_map, *freeze;
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
     int64_t chunk_bytes, towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;

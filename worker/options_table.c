@@ -100,6 +100,19 @@ static const struct flag table[] = {
         NULL),
     INT("hidden_units", hidden_units, 0, 65536,
         "units of the first dense layer; 0: as the model file says"),
+    STR("init", init, "FILE",
+        "first values of the parameters: safetensors (a Weir export, a PyTorch state dict) or a "
+        "checkpoint (its .json, or a folder: the newest); of a job, those of its first worker "
+        "count",
+        NULL),
+    STR("init_map", init_map, "FILE",
+        "which tensor of --init each parameter is, where names differ: lines PARAMETER = TENSOR, "
+        "LAYER = MODULE; - for what stays as it is initialised",
+        NULL),
+    STR("freeze", freeze, "PATTERN,...",
+        "parameters that training does not change, by name (* ? [a-c]), as in conv*,dense1/biases; "
+        "equal on all workers",
+        NULL),
     STR("data_dir", data_dir, "DIR", "folder with the four IDX files, gzipped or not", NULL),
     ONE("data_shard", data_shard, "same|own",
         "same: all workers have the same data, which is checked; own: each has a part of its own",

@@ -6,6 +6,7 @@
 #include "worker/data/fingerprint.h"
 #include "worker/device/device_scan.h"
 #include "worker/job_query.h"
+#include "worker/weights/weights.h"
 #include "worker/worker.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,13 +36,46 @@ static enum status ask_for_job(struct worker *w)
     return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
 }
 
+/* What --freeze says; joining without it: what the job says. */
+static enum status freeze(struct worker *w)
+{
+    const struct chunks *job = w->joined.chunks;
+    struct model *m = w->model;
+    if (w->opt.freeze)
+        return weights_freeze(w->opt.freeze, m->params, m->n_params);
+    for (int i = 0; job && i < m->n_params && i < job->n_params; i++)
+        if (net_param_is_frozen(&job->params[i]) &&
+            strcmp(job->params[i].name, m->params[i].name) == 0) {
+            m->params[i].rule = PARAM_AVERAGE;
+            m->params[i].keep = 1;
+        }
+    return ST_OK;
+}
+
 static enum status read_model(struct worker *w)
 {
+    enum status st = ST_OK;
     const struct options *o = &w->opt;
-    if (o->model_text)
-        return model_parse(o->model_text, strlen(o->model_text), "of the job", (int)o->hidden_units,
-                           &w->model);
-    return model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model);
+    TRY(o->model_text ? model_parse(o->model_text, strlen(o->model_text), "of the job",
+                                    (int)o->hidden_units, &w->model)
+                      : model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model));
+    TRY(freeze(w));
+done:
+    return st;
+}
+
+static enum status read_weights(struct worker *w)
+{
+    const struct weights_request request = {w->opt.init, w->opt.init_map, w->chunks};
+    if (!w->opt.init)
+        return ST_OK;
+    w->init = aligned_take((size_t)w->chunks->n_elems * sizeof *w->init);
+    w->given = calloc((size_t)w->chunks->n_params, sizeof *w->given);
+    if (!w->init || !w->given) {
+        LOG_E("--init: out of memory for %" PRId64 " parameters", w->chunks->n_elems);
+        return ST_NOMEM;
+    }
+    return weights_read(&request, w->init, w->given);
 }
 
 /* Which devices compute, and which part of the batch each has. */
@@ -132,6 +166,7 @@ static enum status read_inputs(struct worker *w)
     const struct options *o = &w->opt;
     TRY(place_layers(w));
     TRY(cut_model(w));
+    TRY(read_weights(w));
     if (!o->evaluate && !o->predict)
         TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
     TRY(dataset_read(o->data_dir, "t10k", w->model->classes, &w->test));
@@ -177,6 +212,11 @@ static void first_values(void *ctx, float *params)
 {
     const struct worker *w = ctx;
     model_init_params(w->model, (uint64_t)w->opt.seed, params);
+    for (int i = 0; w->init && i < w->chunks->n_params; i++) {
+        const struct net_param *p = &w->chunks->params[i];
+        if (w->given[i])
+            memcpy(params + p->first, w->init + p->first, (size_t)p->n_elems * sizeof *params);
+    }
 }
 
 static enum status take_params(struct worker *w)

@@ -29,6 +29,8 @@ struct worker {
     struct dataset *train, *test;
     struct job_data data; /* what is told of them */
     float *params;
+    float *init;    /* --init: as `params`, where `given`; NULL: none */
+    uint8_t *given; /* [params] */
     struct updates updates;
     struct alone_saver *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;

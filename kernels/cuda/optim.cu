@@ -47,7 +47,8 @@ template <enum optim_kind KIND> static __global__ void update(struct cuda_update
     float rest = (float)(1.0 - (double)part.keep);
     for (int i = (int)threadIdx.x; i < part.n; i += THREADS) {
         float old = part.p[i], g = part.g[i] * u.weight * u.scale;
-        part.p[i] = part.keep >= 0.0f
+        part.p[i] = part.keep >= 1.0f ? old
+                    : part.keep >= 0.0f
                         ? part.keep * old + rest * g
                         : update_one<KIND>(k, g + k.added_decay * old, old, part, i, u.second_slot);
     }

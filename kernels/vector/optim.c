@@ -5,6 +5,7 @@
 #include "kernels/vector/clones.h"
 #include "kernels/vector/packed.h"
 #include <math.h>
+#include <string.h>
 
 const char *optim_name(enum optim_kind kind)
 {
@@ -311,5 +312,10 @@ void optim_average(float keep, size_t n, const float *sum, float scale, const fl
 {
     struct optim_run r = {
         .n = n, .sum = sum, .weight = 1, .scale = scale, .old = old, .new_ = new_};
+    if (keep >= 1) { /* whatever `sum` is: nothing times infinity would be none of these */
+        if (old != new_)
+            memcpy(new_, old, n * sizeof *new_);
+        return;
+    }
     run_average(&r, keep, (float)(1.0 - (double)keep));
 }

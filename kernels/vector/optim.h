@@ -93,7 +93,7 @@ void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_ste
 void optim_run(const struct optim_step *step, const struct optim_run *run);
 
 /* For parameters that are statistics (batch norm's running mean and variance): an exponential
- * average, new[i] = keep * old[i] + (1 - keep) * sum[i] * scale. */
+ * average, new[i] = keep * old[i] + (1 - keep) * sum[i] * scale; keep 1: old, bit for bit. */
 void optim_average(float keep, size_t n, const float *sum, float scale, const float *old,
                    float *new_);
 

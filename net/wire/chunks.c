@@ -210,11 +210,15 @@ static int shape_equal(const struct shape *a, const struct shape *b)
            memcmp(a->dim, b->dim, (size_t)a->n_dims * sizeof *a->dim) == 0;
 }
 
+static const char *rule_text(const struct net_param *p)
+{
+    return p->rule == PARAM_TRAINED ? "trained" : net_param_is_frozen(p) ? "frozen" : "average";
+}
+
 /* 1 if parameter i differs; then why says how. */
 static int param_differs(const struct net_param *a, const struct net_param *b, int i, char *why,
                          size_t n)
 {
-    static const char *const rules[] = {"trained", "average"};
     char sa[160], sb[160];
     if (strcmp(a->name, b->name) != 0) {
         snprintf(why, n, "parameter %d: named '%s' on the servers, '%s' on the worker", i, a->name,
@@ -224,9 +228,9 @@ static int param_differs(const struct net_param *a, const struct net_param *b, i
         shape_text(&b->shape, sb, sizeof sb);
         snprintf(why, n, "parameter %d '%s': shape %s on the servers, %s on the worker", i, a->name,
                  sa, sb);
-    } else if (a->rule != b->rule) {
+    } else if (a->rule != b->rule || net_param_is_frozen(a) != net_param_is_frozen(b)) {
         snprintf(why, n, "parameter %d '%s': rule %s on the servers, %s on the worker", i, a->name,
-                 rules[a->rule], rules[b->rule]);
+                 rule_text(a), rule_text(b));
     } else if (a->rule == PARAM_AVERAGE && a->keep != b->keep) {
         snprintf(why, n, "parameter %d '%s': keep %g on the servers, %g on the worker", i, a->name,
                  (double)a->keep, (double)b->keep);

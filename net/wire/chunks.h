@@ -39,6 +39,12 @@ struct net_param {
     int first_chunk, n_chunks; /* that hold it, alone or with others */
 };
 
+/* --freeze: an average that keeps all of the old value. It has no slots, and nothing changes it. */
+static inline int net_param_is_frozen(const struct net_param *p)
+{
+    return p->rule == PARAM_AVERAGE && p->keep >= 1;
+}
+
 struct net_chunk {
     int param;     /* the first it holds elements of */
     int64_t first; /* element offset in the flat block of all parameters */

@@ -1,0 +1,226 @@
+"""First values from a file (--init, --init_map) and parameters that stay (--freeze): a PyTorch
+state dict predicts in Weir what it predicts in PyTorch, an export and a checkpoint go on where
+they ended, alone and with servers; what does not fit is said."""
+# label: cluster
+import json
+import os
+import tempfile
+
+import harness
+import weights
+
+try:
+    import torch
+except ImportError as missing:
+    torch, why = None, str(missing)
+
+SIZE, N_TEST = 10, 60
+MODEL = {
+    "name": "small", "input": [1, SIZE, SIZE], "classes": 10, "layers": [
+        {"type": "conv2d", "name": "features.0", "filters": 3, "kernel": 3, "padding": "same"},
+        {"type": "batch_norm", "name": "features.1"},
+        {"type": "relu"},
+        {"type": "max_pool", "kernel": 2},
+        {"type": "flatten"},
+        {"type": "dense", "name": "head", "units": 10},
+        {"type": "softmax_cross_entropy"}]}
+# A step that moves nothing: what is measured behind it are the first values.
+STILL = ["--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10",
+         "--intra_op_threads=1"]
+STAT = "--freeze=*/moving_*"
+
+
+class Weights(harness.Test):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="weir-small-")
+        cls.addClassCleanup(cls.folder.cleanup)
+        harness.make_data(cls.folder.name, n_train=200, n_test=N_TEST, size=SIZE)
+
+    @classmethod
+    def data(cls):
+        return cls.folder.name
+
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def model(self, change=None, name="m.json"):
+        text = json.loads(json.dumps(MODEL))
+        if change:
+            change(text["layers"])
+        with open(self.path(name), "w", encoding="utf-8") as f:
+            json.dump(text, f)
+        return self.path(name)
+
+    def alone(self, *flags, model=None, status=0):
+        """A worker by itself: its summary, its export, and what it said."""
+        export, summary = self.path("export"), self.path("summary")
+        process = self.run_worker(*STILL, "--export=" + export, "--summary_json=" + summary, *flags,
+                                  model=model or self.model(), status=status)
+        if status:
+            return None, None, process.output()
+        with open(summary, encoding="utf-8") as f:
+            return json.load(f), harness.read_safetensors(export), process.output()
+
+    def state_file(self, state, name="state.safetensors"):
+        weights.write(self.path(name), state)
+        return self.path(name)
+
+    def images(self):
+        images = weights.read_idx(os.path.join(self.data(), "t10k-images-idx3-ubyte"), 16)
+        labels = weights.read_idx(os.path.join(self.data(), "t10k-labels-idx1-ubyte"), 8)
+        return [images[k * SIZE * SIZE:(k + 1) * SIZE * SIZE] for k in range(N_TEST)], labels
+
+    def check_predictions(self, state, summary):
+        images, labels = self.images()
+        loss = right = 0
+        for image, label in zip(images, labels):
+            x = weights.small_predict(state, image)
+            loss += weights.cross_entropy(x, label) / N_TEST
+            right += x.index(max(x)) == label
+        self.assertAlmostEqual(summary["test_loss"], loss, delta=1e-5 * max(1, loss))
+        self.assertEqual(summary["test_accuracy"], right / N_TEST)
+
+    def check_values(self, state, export):
+        for name, (shape, values) in export.items():
+            torch_name = name.replace("/weights", ".weight").replace("/gamma", ".weight").replace(
+                "/biases", ".bias").replace("/beta", ".bias").replace(
+                    "/moving_mean", ".running_mean").replace("/moving_variance", ".running_var")
+            for got, want in zip(values, state[torch_name][2], strict=True):
+                self.assertAlmostEqual(got, want, delta=1e-25, msg=name)  # a step of STILL
+
+    def test_a_state_dict_predicts_the_same(self):
+        state = weights.small_state(5)
+        summary, export, said = self.alone("--init=" + self.state_file(state), STAT)
+        self.check_values(state, export)
+        self.check_predictions(state, summary)
+        self.assertIn("first values of 8 of 8 parameters", said)
+        self.assertIn("2 of 8 parameters are frozen", said)
+
+    def test_pytorch_itself(self):
+        """Its own modules, its own predictions."""
+        if torch is None:
+            self.skipTest("PyTorch is not installed: " + why)
+        nn = torch.nn
+        torch.manual_seed(3)
+        net = nn.Sequential()
+        net.add_module("features", nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3)))
+        net.add_module("relu", nn.Sequential(nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()))
+        net.add_module("head", nn.Linear(75, 10))
+        images, labels = self.images()
+        x = torch.tensor([list(i) for i in images], dtype=torch.float32).reshape(-1, 1, SIZE, SIZE)
+        x /= 255
+        net(x)  # moves the running statistics
+        net.eval()
+        y = net(x)
+        loss = nn.functional.cross_entropy(y, torch.tensor(list(labels))).item()
+        state = {name: ("I64" if t.dtype == torch.int64 else "F32", tuple(t.shape),
+                        t.detach().flatten().tolist()) for name, t in net.state_dict().items()}
+        summary, export, _ = self.alone("--init=" + self.state_file(state), STAT)
+        self.check_values(state, export)
+        self.assertAlmostEqual(summary["test_loss"], loss, delta=1e-5)
+        self.assertEqual(summary["test_accuracy"],
+                         sum(int(k) == v for k, v in zip(y.argmax(1), labels)) / N_TEST)
+
+    def test_fine_tuning_from_an_export(self):
+        """Only what is not frozen moves, whatever the optimizer decays; a new head starts."""
+        trained = self.path("trained")
+        _, before, _ = self.alone("--optimizer=adam", "--learning_rate=0.01", "--train_steps=20")
+        os.rename(self.path("export"), trained)
+
+        def new_head(layers):
+            layers[5].update(name="fresh", units=12)
+            layers.insert(6, {"type": "dense", "name": "last", "units": 10})
+
+        with open(self.path("map"), "w", encoding="utf-8") as f:
+            f.write("# what is new\nfresh = -\nlast = -\n")
+        model = self.model(new_head, "new.json")
+        _, after, said = self.alone(
+            "--init=" + trained, "--init_map=" + self.path("map"), "--freeze=features*",
+            "--optimizer=adamw", "--weight_decay=0.5", "--learning_rate=0.01", "--train_steps=5",
+            model=model)
+        for name in before:
+            if name.startswith("features"):
+                self.assertEqual(after[name], before[name])
+        self.assertEqual(after["fresh/weights"][0], [12, 75])
+        _, first, _ = self.alone("--init=" + trained, "--init_map=" + self.path("map"), model=model)
+        self.assertNotEqual(after["last/weights"], first["last/weights"])
+        self.assertIn("unexpected: tensor 'head/weights' (10x75) belongs to no parameter", said)
+
+    def test_servers_start_from_the_first_worker(self):
+        """And go on from there; what is frozen stays on the servers, with momentum, too."""
+        state = weights.small_state(6)
+        file = self.state_file(state)
+        flags = [*STILL, "--freeze=features*", "--learning_rate=0.1", "--optimizer=momentum",
+                 "--weight_decay=0.1", "--train_steps=4"]
+        job = self.job(n_ps=2, model=self.model(), flags=flags)
+        for i in range(2):
+            job.start_ps(i)
+        job.start_worker(0, "--init=" + file, "--export=" + self.path("after"))
+        job.start_worker(1)
+        summaries = job.finish()
+        self.assertEqual(summaries[0]["parameters_sha256"], summaries[1]["parameters_sha256"])
+        after = harness.read_safetensors(self.path("after"))
+        self.check_values(state, {k: v for k, v in after.items() if k.startswith("features")})
+        self.assertNotEqual(list(after["head/weights"][1]), state["head.weight"][2])
+
+    def test_workers_agree_on_what_is_frozen(self):
+        """One that freezes something else is refused; one that joins is told."""
+        job = self.job(n_workers=1, model=self.model(),
+                       flags=[*STILL, "--learning_rate=0.01", "--train_steps=30",
+                              "--log_every=1", "--freeze=head/biases"])
+        gate = job.hold(8)
+        job.start()
+        job.workers[0].wait_line("global step: 1\\)")
+        join = [*STILL, "--model=" + self.model(), "--data_dir=" + self.data(),
+                "--ps_hosts=" + job.ps_hosts[0], "--join", "--learning_rate=0.01",
+                "--progress=lines"]
+        worker = os.path.join(harness.BIN, "worker")
+        join.remove("--train_steps=1")
+        other = self.start("other", [worker, *join, "--freeze=head/weights"])
+        other.wait(60, 1)
+        self.assertRegex(other.output(), "parameter [0-9] 'head/[a-z]+': rule .*frozen")
+        joined = self.start("joined", [worker, *join])
+        joined.wait_line("joined as worker 1 of 2")
+        gate.open()
+        joined.wait()
+        job.finish()
+
+    def test_a_checkpoint_of_another_job(self):
+        """Its folder or a manifest: the parameters as they were at its end."""
+        folder = self.path("checkpoints")
+        job = self.job(n_ps=2, n_workers=1, model=self.model(),
+                       flags=[*STILL, "--learning_rate=0.1", "--train_steps=6"])
+        job.start(["--checkpoint_dir=" + folder])
+        digest = job.finish()[0]["parameters_sha256"]
+        manifest, = [f for f in os.listdir(folder) if f.endswith("-6.json")]
+        for path in (folder, os.path.join(folder, manifest)):
+            summary, _, _ = self.alone("--init=" + path, STAT)
+            self.assertEqual(summary["parameters_sha256"], digest)
+        part = next(f for f in os.listdir(folder) if f.endswith("-1-of-2.safetensors"))
+        _, _, said = self.alone("--init=" + os.path.join(folder, part), status=1)
+        self.assertIn("one server's file of a checkpoint", said)
+
+    def test_what_does_not_fit_is_said(self):
+        state = weights.small_state(7)
+        state["other.weight"] = state.pop("head.weight")
+        state["features.0.bias"] = ("F32", (1,), [1.0])
+        _, _, said = self.alone("--init=" + self.state_file(state), status=1)
+        self.assertIn("missing: 'head/weights' (10x75: no tensor is called 'head/weights' or "
+                      "'head.weight')", said)
+        self.assertIn("other shape: 'features.0/biases' is 3, but tensor 'features.0.bias' is 1",
+                      said)
+        self.assertIn("unexpected: tensor 'other.weight' (10x75)", said)
+        self.assertIn("of 8 parameters 1 are missing and 1 have another shape", said)
+        for flags, status, words in (
+                (["--init=" + self.path("none")], 1, "cannot be opened"),
+                (["--init_map=" + self.path("none")], 2, "--init=FILE"),
+                (["--init=" + self.dir()], 1, "there is no checkpoint"),
+                (["--freeze=nothing*"], 1, "no parameter is called 'nothing*'"),
+                (["--freeze=*"], 1, "leaves nothing to train")):
+            _, _, said = self.alone(*flags, status=status)
+            self.assertIn(words, said)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,176 @@
+/* worker/weights/weights.c - see weights.h. */
+#include "worker/weights/weights.h"
+#include "base/log.h"
+#include "worker/weights/weights_map.h"
+#include "worker/weights/weights_source.h"
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_LINES = 20, SHAPE_BYTES = 160 }; /* of one kind */
+
+static const char *shape_text(const struct shape *s, char text[SHAPE_BYTES])
+{
+    size_t n = 0;
+    snprintf(text, SHAPE_BYTES, "a scalar");
+    for (int i = 0; i < s->n_dims && n < SHAPE_BYTES; i++)
+        n += (size_t)snprintf(text + n, SHAPE_BYTES - n, "%s%" PRId64, i ? "x" : "", s->dim[i]);
+    return text;
+}
+
+/* But for extents of 1, which move no value. */
+static int shape_fits(const struct shape *a, const struct shape *b)
+{
+    int i = 0, k = 0;
+    for (;;) {
+        while (i < a->n_dims && a->dim[i] == 1)
+            i++;
+        while (k < b->n_dims && b->dim[k] == 1)
+            k++;
+        if (i == a->n_dims || k == b->n_dims)
+            return i == a->n_dims && k == b->n_dims;
+        if (a->dim[i++] != b->dim[k++])
+            return 0;
+    }
+}
+
+struct count {
+    int given, kept, missing, misshapen, unexpected;
+};
+
+static struct weights_tensor *find(struct weights_source *s, const struct weights_names *names)
+{
+    struct weights_tensor *t = NULL;
+    for (int i = 0; i < names->n && !t; i++)
+        t = weights_source_find(s, names->name[i]);
+    return t;
+}
+
+static enum status read_param(const struct weights_request *q, struct weights_source *s,
+                              const struct net_param *p, const struct weights_names *names,
+                              float *dst, struct count *count)
+{
+    char here[SHAPE_BYTES], there[SHAPE_BYTES];
+    struct weights_tensor *t = find(s, names);
+    if (!t) {
+        if (count->missing++ < MOST_LINES)
+            LOG_E("--init=%s: missing: '%s' (%s: no tensor is called '%.200s'%s%.200s%s)", q->path,
+                  p->name, shape_text(&p->shape, here), names->name[0], names->n > 1 ? " or '" : "",
+                  names->name[1], names->n > 1 ? "'" : "");
+        return ST_OK;
+    }
+    t->used = 1;
+    if (!t->is_float || !shape_fits(&p->shape, &t->shape)) {
+        if (count->misshapen++ < MOST_LINES)
+            LOG_E("--init=%s: other shape: '%s' is %s, but tensor '%.200s' is %s%s", q->path,
+                  p->name, shape_text(&p->shape, here), t->name, shape_text(&t->shape, there),
+                  t->is_float ? "" : ", and not of floats");
+        return ST_OK;
+    }
+    count->given++;
+    return weights_source_read(s, t, dst);
+}
+
+static void list_unexpected(const struct weights_request *q, struct weights_source *s,
+                            struct count *count)
+{
+    char shape[SHAPE_BYTES];
+    int n;
+    const struct weights_tensor *t = weights_source_tensors(s, &n);
+    for (int i = 0; i < n; i++)
+        if (!t[i].used && t[i].is_float && count->unexpected++ < MOST_LINES)
+            LOG_W("--init=%s: unexpected: tensor '%.200s' (%s) belongs to no parameter", q->path,
+                  t[i].name, shape_text(&t[i].shape, shape));
+}
+
+static enum status judge(const struct weights_request *q, const struct count *c)
+{
+    if (c->missing + c->misshapen > 0) {
+        LOG_E("--init=%s: of %d parameters %d are missing and %d have another shape: say in "
+              "--init_map=FILE which tensors they are (PARAMETER = TENSOR, LAYER = MODULE), or "
+              "that they stay as they are initialised (LAYER = -)",
+              q->path, q->chunks->n_params, c->missing, c->misshapen);
+        return ST_MISMATCH;
+    }
+    if (c->given == 0) {
+        LOG_E("--init=%s: --init_map leaves nothing to be read; leave both out", q->path);
+        return ST_INVALID;
+    }
+    LOG_I("first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are not "
+          "used",
+          c->given, q->chunks->n_params, q->path, c->kept, c->unexpected);
+    return ST_OK;
+}
+
+enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given)
+{
+    enum status st = ST_OK;
+    struct weights_map *map = NULL;
+    struct weights_source *source = NULL;
+    struct count count = {0};
+    TRY(weights_map_read(q->map, q->chunks, &map));
+    TRY(weights_source_open(q->path, &source));
+    for (int i = 0; i < q->chunks->n_params; i++) {
+        const struct net_param *p = &q->chunks->params[i];
+        struct weights_names names;
+        weights_map_names(map, p->name, &names);
+        given[i] = names.n > 0;
+        count.kept += names.n == 0;
+        if (names.n > 0)
+            TRY(read_param(q, source, p, &names, flat + p->first, &count));
+    }
+    list_unexpected(q, source, &count);
+    TRY(judge(q, &count));
+done:
+    weights_source_close(source);
+    weights_map_free(map);
+    return st;
+}
+
+static enum status freeze_one(const char *pattern, struct net_param *params, int n_params)
+{
+    int n = 0;
+    for (int i = 0; i < n_params; i++)
+        if (fnmatch(pattern, params[i].name, 0) == 0) {
+            params[i].rule = PARAM_AVERAGE;
+            params[i].keep = 1;
+            n++;
+        }
+    if (n > 0)
+        return ST_OK;
+    LOG_E("--freeze: no parameter is called '%.200s'; they are LAYER/weights, LAYER/biases and so "
+          "on, as in '%s'",
+          pattern, params[0].name);
+    return ST_INVALID;
+}
+
+enum status weights_freeze(const char *patterns, struct net_param *params, int n_params)
+{
+    enum status st = ST_OK;
+    int frozen = 0, trained = 0;
+    char pattern[256];
+    for (const char *at = patterns, *next; at; at = next) {
+        size_t n = strcspn(at, ",");
+        next = at[n] ? at + n + 1 : NULL;
+        if (n < 1 || n >= sizeof pattern) {
+            LOG_E("--freeze: '%.300s' must be patterns of 1 to %zu characters with commas between "
+                  "them, as in conv*,dense1/biases",
+                  patterns, sizeof pattern - 1);
+            return ST_INVALID;
+        }
+        snprintf(pattern, sizeof pattern, "%.*s", (int)n, at);
+        TRY(freeze_one(pattern, params, n_params));
+    }
+    for (int i = 0; i < n_params; i++) {
+        frozen += net_param_is_frozen(&params[i]);
+        trained += params[i].rule == PARAM_TRAINED;
+    }
+    if (trained == 0) {
+        LOG_E("--freeze: '%.300s' leaves nothing to train", patterns);
+        return ST_INVALID;
+    }
+    LOG_I("%d of %d parameters are frozen", frozen, n_params);
+done:
+    return st;
+}

@@ -1,0 +1,193 @@
+/* worker/weights/weights_source.c - see weights_source.h. */
+#include "worker/weights/weights_source.h"
+#include "base/log.h"
+#include "checkpoint/restore.h"
+#include "files/safetensors.h"
+#include "kernels/vector/dtype.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { BLOCK = 4096 }; /* elements that are converted at a time */
+
+struct weights_source {
+    const char *path;              /* borrowed */
+    struct safetensors_file *file; /* one of these */
+    struct ps_restore *checkpoint;
+    struct weights_tensor *tensors;
+    int n;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    const struct weights_tensor *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static enum status table_take(struct weights_source *s, int n)
+{
+    s->tensors = calloc((size_t)n + 1, sizeof *s->tensors);
+    if (s->tensors)
+        return ST_OK;
+    LOG_E("--init=%s: out of memory for a table of %d tensors", s->path, n);
+    return ST_NOMEM;
+}
+
+static enum status open_file(struct weights_source *s)
+{
+    char why[SAFETENSORS_WHY_BYTES];
+    int n;
+    enum status st = safetensors_open_any(s->path, &s->file, why);
+    if (st != ST_OK) {
+        LOG_E("--init=%s: %s%s", s->path, why,
+              st == ST_CORRUPT
+                  ? "; it must be a safetensors file (safetensors.torch.save_file makes "
+                    "one of a PyTorch state_dict), or a checkpoint's .json or folder"
+                  : "");
+        return st;
+    }
+    const char *format = safetensors_metadata(s->file, "format");
+    if (format && strcmp(format, "weir checkpoint") == 0) {
+        LOG_E("--init=%s: is one server's file of a checkpoint; give the checkpoint's "
+              "weir-E.G-STEP.json or its folder",
+              s->path);
+        return ST_INVALID;
+    }
+    const struct safetensors_entry *e = safetensors_entries(s->file, &n);
+    TRY(table_take(s, n));
+    for (; s->n < n; s->n++)
+        s->tensors[s->n] = (struct weights_tensor){.name = e[s->n].name,
+                                                   .shape = e[s->n].shape,
+                                                   .n_elems = e[s->n].n_elems,
+                                                   .is_float = e[s->n].dtype != SAFETENSORS_OTHER,
+                                                   .at = s->n};
+done:
+    return st;
+}
+
+static enum status open_checkpoint(struct weights_source *s)
+{
+    enum status st = ST_OK;
+    st = ps_restore_find(s->path, &s->checkpoint);
+    if (st == ST_NOT_FOUND)
+        LOG_E("--init=%s: there is no checkpoint", s->path);
+    TRY(st);
+    const struct chunks *chunks = ps_restore_manifest(s->checkpoint)->chunks;
+    TRY(table_take(s, chunks->n_params));
+    for (; s->n < chunks->n_params; s->n++) {
+        const struct net_param *p = &chunks->params[s->n];
+        s->tensors[s->n] = (struct weights_tensor){.name = p->name,
+                                                   .shape = p->shape,
+                                                   .n_elems = p->n_elems,
+                                                   .is_float = 1,
+                                                   .at = p->first};
+    }
+done:
+    return st;
+}
+
+static int is_checkpoint(const char *path)
+{
+    struct stat st;
+    size_t n = strlen(path);
+    return (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) ||
+           (n > 5 && strcmp(path + n - 5, ".json") == 0);
+}
+
+enum status weights_source_open(const char *path, struct weights_source **out)
+{
+    enum status st = ST_OK;
+    struct weights_source *s = calloc(1, sizeof *s);
+    if (!s) {
+        LOG_E("--init=%s: out of memory", path);
+        return ST_NOMEM;
+    }
+    s->path = path;
+    TRY(is_checkpoint(path) ? open_checkpoint(s) : open_file(s));
+    qsort(s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
+    *out = s;
+    s = NULL;
+done:
+    weights_source_close(s);
+    return st;
+}
+
+void weights_source_close(struct weights_source *s)
+{
+    if (!s)
+        return;
+    safetensors_close(s->file);
+    ps_restore_close(s->checkpoint);
+    free(s->tensors);
+    free(s);
+}
+
+struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n)
+{
+    *n = s->n;
+    return s->tensors;
+}
+
+struct weights_tensor *weights_source_find(struct weights_source *s, const char *name)
+{
+    const struct weights_tensor key = {.name = name};
+    return bsearch(&key, s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
+}
+
+static void convert(const struct safetensors_entry *e, const void *raw, int64_t n, float *dst)
+{
+    const char *from = raw;
+    if (e->dtype == SAFETENSORS_F64)
+        for (int64_t i = 0; i < n; i++) {
+            double value;
+            memcpy(&value, from + i * (int64_t)sizeof value, sizeof value);
+            dst[i] = (float)value;
+        }
+    else
+        dtype_decode(e->dtype == SAFETENSORS_F16    ? DTYPE_F16
+                     : e->dtype == SAFETENSORS_BF16 ? DTYPE_BF16
+                                                    : DTYPE_F32,
+                     dst, raw, (size_t)n);
+}
+
+static enum status read_entry(struct weights_source *s, const struct safetensors_entry *e,
+                              float *dst)
+{
+    enum status st = ST_OK;
+    char why[SAFETENSORS_WHY_BYTES];
+    double raw[BLOCK]; /* the widest there is */
+    if (e->has_crc)
+        TRY(safetensors_check_entry(s->file, e, why));
+    for (int64_t at = 0, n; at < e->n_elems; at += n) {
+        n = e->n_elems - at < BLOCK ? e->n_elems - at : BLOCK;
+        TRY(safetensors_read_raw(s->file, e, at, n, raw, why));
+        convert(e, raw, n, dst + at);
+    }
+done:
+    if (st != ST_OK)
+        LOG_E("--init=%s: %s", s->path, why);
+    return st;
+}
+
+enum status weights_source_read(struct weights_source *s, const struct weights_tensor *t,
+                                float *dst)
+{
+    enum status st = ST_OK;
+    int64_t version;
+    int n;
+    if (s->file)
+        TRY(read_entry(s, &safetensors_entries(s->file, &n)[t->at], dst));
+    else
+        TRY(ps_restore_read(s->checkpoint, t->at, t->n_elems, dst, NULL, &version));
+    for (int64_t i = 0; i < t->n_elems; i++)
+        if (!isfinite(dst[i])) {
+            LOG_E("--init=%s: tensor '%.200s' has %g as its element %" PRId64
+                  "; only finite numbers can be trained",
+                  s->path, t->name, (double)dst[i], i);
+            return ST_INVALID;
+        }
+done:
+    return st;
+}

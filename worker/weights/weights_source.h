@@ -1,0 +1,34 @@
+/* worker/weights/weights_source.h - named tensors that --init reads values from: a safetensors file
+ * (floats of any width; a PyTorch state dict, a Weir export), or a checkpoint of a Weir job (its
+ * manifest, or a folder: the newest in it that is whole).
+ * Owns:    what it opened, and the table of tensors.
+ * Threads: one at a time.
+ * Errors:  ST_NOT_FOUND, ST_CORRUPT, ST_UNSUPPORTED, ST_INVALID, ST_IO, ST_NOMEM; logged with the
+ *          path. */
+#ifndef WORKER_WEIGHTS_WEIGHTS_SOURCE_H
+#define WORKER_WEIGHTS_WEIGHTS_SOURCE_H
+#include "base/shape.h"
+#include "base/status.h"
+
+struct weights_tensor {
+    const char *name;
+    struct shape shape;
+    int64_t n_elems;
+    int is_float; /* 0: integers, as PyTorch's num_batches_tracked */
+    int used;     /* the caller's */
+    int64_t at;   /* the source's */
+};
+
+struct weights_source;
+enum status weights_source_open(const char *path, struct weights_source **out);
+void weights_source_close(struct weights_source *s); /* NULL is fine */
+/* By name, ascending. */
+struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n);
+struct weights_tensor *weights_source_find(struct weights_source *s,
+                                           const char *name); /* or NULL */
+/* All n_elems of a tensor of floats, as floats; against its checksum, where it has one. A value
+ * that is not finite, or not as a float: ST_INVALID. */
+enum status weights_source_read(struct weights_source *s, const struct weights_tensor *t,
+                                float *dst);
+
+#endif
