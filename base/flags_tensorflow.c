@@ -16,8 +16,7 @@ const struct flag_foreign flags_tensorflow[] = {
     {"per_process_gpu_memory_fraction", "gpu_memory_fraction", NULL},
     {"allow_growth", "gpu_allow_growth", NULL},
     {"save_model_secs", "save_secs", NULL},
-    {"train_dir", NULL,
-     "checkpoints are kept in --checkpoint_dir=DIR of ps, or of a worker without servers"},
+    {"train_dir", "checkpoint_dir", NULL},
     {"log_dir", NULL,
      "lines go to stderr, final figures to --summary_json=FILE, and checkpoints are kept in "
      "--checkpoint_dir=DIR"},

@@ -1,0 +1,84 @@
+#!/usr/bin/python3
+"""README.md's cluster in five minutes: its commands as they stand, each from a shell of its own,
+but with ports that are free, fewer steps and less data."""
+# label: cluster
+import os
+import re
+import socket
+
+import harness
+
+SECTION = ("## A cluster in five minutes\n", "\nOn several hosts")
+RANGE, LEAST = "/proc/sys/net/ipv4/ip_local_port_range", 10000
+SHARE = 32  # ports of one test process
+
+
+def listens(host, port):
+    """0 where somebody else does already."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind((host, port))
+            s.listen(1)
+        except OSError:
+            return 0
+    return 1
+
+
+def fixed_ports(n):
+    """n ports of localhost that are free, and that no connection gets by itself: below those that
+    the system gives away, and of a part that this process has for its own."""
+    with open(RANGE, encoding="ascii") as f:
+        end = int(f.read().split()[0])
+    n_shares = (end - LEAST) // SHARE
+    if n_shares < 1:  # all ports are given away here: any will do
+        return harness.free_ports(n, "127.0.0.1")
+    hosts = {a[4][0] for a in socket.getaddrinfo("localhost", 1, type=socket.SOCK_STREAM)}
+    for turn in range(n_shares):
+        first = LEAST + (os.getpid() + turn) % n_shares * SHARE
+        found = [p for p in range(first, first + SHARE) if all(listens(h, p) for h in hosts)]
+        if len(found) >= n:
+            return found[:n]
+    raise harness.Failure("no %d free ports below %d" % (n, end))
+
+
+class Readme(harness.Test):
+    def setUp(self):
+        super().setUp()
+        with open(os.path.join(harness.SOURCE, "README.md"), encoding="utf-8") as f:
+            self.text = f.read()
+        os.symlink(os.path.dirname(harness.BIN), os.path.join(self.dir(), "build"))
+
+    def section(self):
+        return self.text[self.text.index(SECTION[0]):self.text.index(SECTION[1])]
+
+    def shell(self, name, command):
+        return self.start(name, ["/bin/sh", "-c", "exec " + command], cwd=self.dir())
+
+    def test_five_minutes(self):
+        """The workers first: their server is started when both wait for it."""
+        commands = re.findall(r"^    (build/bin/.*)$", self.section(), re.MULTILINE)
+        self.assertEqual([c.split()[0] for c in commands],
+                         ["build/bin/ps", "build/bin/worker", "build/bin/worker"])
+        named = sorted(set(re.findall(r"localhost:(\d+)", "".join(commands))))
+        for port, free in zip(named, fixed_ports(len(named))):
+            commands = [c.replace("localhost:" + port, "localhost:%d" % free) for c in commands]
+        few = [c.replace("--model=lenet5 --epochs=2", "--model=lenet5 --train_steps=2") +
+               " --data_dir=" + self.data() for c in commands[1:]]
+        self.assertTrue(all("--train_steps" in c for c in few), few)
+        workers = [self.shell("worker %d" % i, c) for i, c in enumerate(few)]
+        for worker in workers:
+            worker.wait_line("waiting for ps:0")
+        ps = self.shell("ps", commands[0])
+        for process in (*workers, ps):
+            process.wait(120)
+        for worker in workers:
+            worker.wait_line("test accuracy: ")
+
+    def test_no_second_ps_in_the_path(self):
+        self.assertNotRegex(self.text, r"PATH=\S*build/bin")
+
+
+if __name__ == "__main__":
+    harness.main()
