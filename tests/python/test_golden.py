@@ -1,0 +1,60 @@
+"""Fifty steps of every model that comes with Weir have the losses that PyTorch has from the same
+first values, on the same batches and with the same dropout (tests/golden, made by make_golden.py).
+
+TOLERANCE: of the loss, and what the log's four decimals round away. A machine with other vector
+units adds in another order, and fifty steps may make much of that; a wrong gradient, update or
+order of samples is off by several percent within a few steps."""
+# label: cluster
+import json
+import os
+import re
+import tempfile
+
+import golden
+import harness
+
+TOLERANCE, ROUNDED = 5e-3, 6e-5
+
+
+class Golden(harness.Test):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="weir-golden-")
+        cls.addClassCleanup(cls.folder.cleanup)
+        golden.make_data(cls.folder.name)
+
+    def check(self, name, path):
+        with open(os.path.join(golden.FOLDER, name + ".json"), encoding="utf-8") as f:
+            want = json.load(f)["losses"]
+        worker = self.run_worker(*golden.flags(name), "--log_every=1", "--towers=1",
+                                 "--intra_op_threads=1", data=self.folder.name, model=path)
+        got = [float(v) for v in re.findall(r"global step: \d+\), loss ([0-9.]+)", worker.output())]
+        self.assertEqual(len(got), golden.STEPS)
+        self.assertEqual(len(want), golden.STEPS)
+        worst = max(range(golden.STEPS), key=lambda k: abs(got[k] - want[k]) / (1 + want[k]))
+        print("%s: step %d is furthest off: %.4f, PyTorch %.6f" %
+              (name, worst + 1, got[worst], want[worst]))
+        for step in range(golden.STEPS):
+            self.assertAlmostEqual(got[step], want[step], msg="%s, step %d" % (name, step + 1),
+                                   delta=TOLERANCE * want[step] + ROUNDED)
+
+    def test_models(self):
+        models = golden.models()
+        self.assertGreaterEqual(len(models), 6)
+        for name, path in sorted(models.items()):
+            with self.subTest(model=name):
+                self.check(name, path)
+
+    def test_a_curve_of_another_seed_is_told_apart(self):
+        """That the comparison can fail."""
+        name, path = "softmax", golden.models()["softmax"]
+        with open(os.path.join(golden.FOLDER, name + ".json"), encoding="utf-8") as f:
+            want = json.load(f)["losses"]
+        worker = self.run_worker(*golden.flags(name), "--log_every=1", "--seed=12",
+                                 data=self.folder.name, model=path)
+        got = [float(v) for v in re.findall(r"global step: \d+\), loss ([0-9.]+)", worker.output())]
+        self.assertTrue(any(abs(a - b) > TOLERANCE * b + ROUNDED for a, b in zip(got, want)))
+
+
+if __name__ == "__main__":
+    harness.main()
