@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* How a difference is said: both programs log the sentence, so neither is "here". */
 #define HAVE "the servers have %" PRId64 ", the worker has %" PRId64
@@ -66,6 +67,36 @@ static int names_differ(const char *name, const char *here, const char *there, i
     return differ;
 }
 
+/* "100,200" */
+static const char *boundaries_text(const struct optim_config *c, char *text, size_t room)
+{
+    size_t at = 0;
+    snprintf(text, room, "none");
+    for (int i = 0; i < c->n_boundaries && at < room; i++)
+        at += (size_t)snprintf(text + at, room - at, "%s%" PRIu64, i ? "," : "", c->boundary[i]);
+    return text;
+}
+
+static int schedule_differs(const struct optim_config *a, const struct optim_config *b, char *why,
+                            size_t n)
+{
+    char here[96], there[96];
+    boundaries_text(a, here, sizeof here);
+    boundaries_text(b, there, sizeof there);
+    return names_differ("lr_schedule", optim_schedule_name(a->schedule),
+                        optim_schedule_name(b->schedule), a->schedule != b->schedule, why, n) ||
+           numbers_differ("lr_warmup_steps", (int64_t)a->warmup_steps, (int64_t)b->warmup_steps,
+                          why, n) ||
+           names_differ("lr_boundaries", here, there,
+                        a->n_boundaries != b->n_boundaries ||
+                            memcmp(a->boundary, b->boundary,
+                                   (size_t)a->n_boundaries * sizeof *a->boundary) != 0,
+                        why, n) ||
+           floats_differ("lr_decay", a->lr_decay, b->lr_decay, why, n) ||
+           numbers_differ("lr_decay_steps", (int64_t)a->lr_decay_steps, (int64_t)b->lr_decay_steps,
+                          why, n);
+}
+
 static int optim_differs(const struct optim_config *a, const struct optim_config *b, char *why,
                          size_t n)
 {
@@ -78,8 +109,7 @@ static int optim_differs(const struct optim_config *a, const struct optim_config
            floats_differ("beta2", a->beta2, b->beta2, why, n) ||
            floats_differ("epsilon", a->epsilon, b->epsilon, why, n) ||
            floats_differ("weight_decay", a->weight_decay, b->weight_decay, why, n) ||
-           names_differ("lr_schedule", optim_schedule_name(a->schedule),
-                        optim_schedule_name(b->schedule), a->schedule != b->schedule, why, n);
+           schedule_differs(a, b, why, n);
 }
 
 static int mode_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)

@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "checkpoint/manifest_data.h"
+#include "checkpoint/manifest_schedule.h"
 #include "files/durable.h"
 #include "files/json_text.h"
 #include "net/wire/control.h"
@@ -29,11 +30,13 @@ static struct ps_checkpoint_id id_of(const struct ps_manifest *m)
 
 static json_t *optimizer_to_json(const struct optim_config *o)
 {
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", optim_name(o->kind),
-                     "learning_rate", (double)o->learning_rate, "momentum", (double)o->momentum,
-                     "decay", (double)o->decay, "beta1", (double)o->beta1, "beta2",
-                     (double)o->beta2, "epsilon", (double)o->epsilon, "weight_decay",
-                     (double)o->weight_decay, "lr_schedule", optim_schedule_name(o->schedule));
+    json_t *json =
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", optim_name(o->kind),
+                  "learning_rate", (double)o->learning_rate, "momentum", (double)o->momentum,
+                  "decay", (double)o->decay, "beta1", (double)o->beta1, "beta2", (double)o->beta2,
+                  "epsilon", (double)o->epsilon, "weight_decay", (double)o->weight_decay,
+                  "lr_schedule", optim_schedule_name(o->schedule));
+    return ps_manifest_schedule_add(json, o);
 }
 
 static json_t *job_to_json(const struct net_job *job)
@@ -246,7 +249,7 @@ static int optimizer_from_json(const json_t *o, struct optim_config *to)
                                 .epsilon = number_of(o, "epsilon"),
                                 .weight_decay = number_of(o, "weight_decay"),
                                 .schedule = (enum optim_schedule)schedule};
-    return optim_check(to) == ST_OK;
+    return ps_manifest_schedule_read(o, to) && optim_check(to) == ST_OK;
 }
 
 static int job_from_json(const json_t *o, struct net_job *to)

@@ -20,13 +20,25 @@ static float number(uint64_t stream, size_t i)
     return rng_uniform(rng_key(stream, RNG_TEST, 0), i) * 2 - 1;
 }
 
+/* As optim.h has it, with libm. */
+static double reference_rate(const struct optim_config *c, uint64_t step)
+{
+    double b = (double)(step - 1), warm = (double)c->warmup_steps, total = (double)c->total_steps;
+    double at = total > 0 && b >= total ? total - 1 : b, base = (double)c->learning_rate;
+    double part = at > warm && total > warm ? (at - warm) / (total - warm) : 0, falls = 0;
+    for (int i = 0; i < c->n_boundaries; i++)
+        falls += at >= (double)c->boundary[i];
+    double course[SCHEDULE_N_KINDS] = {
+        1, 1 - part, (1 + cos(M_PI * part)) / 2, pow((double)c->lr_decay, falls),
+        c->lr_decay_steps ? pow((double)c->lr_decay, at / (double)c->lr_decay_steps) : 1};
+    return base * course[c->schedule] * (b < warm ? (b + 1) / warm : 1);
+}
+
 /* One element through one step, in doubles, as torch.optim's documentation writes it. */
 static double reference(const struct optim_config *c, int step, double g, double p, double *a,
                         double *b)
 {
-    double part = c->total_steps ? (double)(step - 1) / (double)c->total_steps : 0;
-    double course[] = {1, 1 - part, (1 + cos(M_PI * part)) / 2};
-    double lr = (double)c->learning_rate * course[c->schedule], eps = (double)c->epsilon;
+    double lr = reference_rate(c, (uint64_t)step), eps = (double)c->epsilon;
     double b1 = (double)c->beta1, b2 = (double)c->beta2, d = (double)c->decay;
     double mom = (double)c->momentum, wd = (double)c->weight_decay;
     if (c->kind == OPTIM_ADAMW)
@@ -125,7 +137,7 @@ static void test_schedules(void **state)
     cfg.learning_rate = 0.5f;
     cfg.total_steps = 100;
     assert_true(optim_rate(&cfg, 1) == 0.5f && optim_rate(&cfg, 100) == 0.5f);
-    for (int s = SCHEDULE_LINEAR; s < SCHEDULE_N_KINDS; s++) {
+    for (int s = SCHEDULE_LINEAR; s <= SCHEDULE_COSINE; s++) {
         cfg.schedule = (enum optim_schedule)s;
         assert_true(optim_rate(&cfg, 1) == 0.5f);
         assert_float_equal(optim_rate(&cfg, 51), 0.25f, 1e-6f);
@@ -136,6 +148,58 @@ static void test_schedules(void **state)
         assert_true(optim_rate(&cfg, UINT64_MAX) == optim_rate(&cfg, 100));
     }
     cfg.schedule = SCHEDULE_N_KINDS;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
+}
+
+/* Each of them to a float's last bit or so, over a long job and with every warm-up. */
+static void test_schedules_against_the_reference(void **state)
+{
+    static const uint64_t warm[] = {0, 1, 7, 1000, 20000, 30000}, totals[] = {0, 1, 20000};
+    static const float decays[] = {0.1f, 0.96f, 1.0f, 1e-30f, 0.75f};
+    struct optim_config cfg;
+    (void)state;
+    optim_defaults(OPTIM_SGD, &cfg);
+    cfg.learning_rate = 0.3f;
+    cfg.lr_decay_steps = 777;
+    cfg.n_boundaries = 3;
+    cfg.boundary[0] = 1;
+    cfg.boundary[1] = 500;
+    cfg.boundary[2] = 9000;
+    for (int s = 0; s < SCHEDULE_N_KINDS; s++)
+        for (int k = 0; k < 6 * 3 * 5; k++) {
+            cfg.schedule = (enum optim_schedule)s;
+            cfg.warmup_steps = warm[k % 6];
+            cfg.total_steps = totals[k / 6 % 3];
+            cfg.lr_decay = decays[k / 18];
+            assert_int_equal(optim_check(&cfg), ST_OK);
+            for (uint64_t step = 1; step < 25000; step += 1 + step / 50) {
+                double want = reference_rate(&cfg, step), got = (double)optim_rate(&cfg, step);
+                if (fabs(got - want) > 1.2e-7 * want + 1e-44)
+                    fail_msg("schedule %d, step %d: %.12g, not %.12g", s, (int)step, got, want);
+            }
+        }
+}
+
+static void test_schedules_that_cannot_be(void **state)
+{
+    struct optim_config cfg;
+    (void)state;
+    optim_defaults(OPTIM_SGD, &cfg);
+    cfg.lr_decay = 0;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
+    cfg.lr_decay = 1.5f;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
+    cfg.lr_decay = NAN;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
+    cfg.lr_decay = 0.5f;
+    cfg.n_boundaries = 2;
+    cfg.boundary[0] = cfg.boundary[1] = 5;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
+    cfg.boundary[1] = UINT64_MAX;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
+    cfg.boundary[1] = 6;
+    assert_int_equal(optim_check(&cfg), ST_OK);
+    cfg.warmup_steps = UINT64_MAX;
     assert_int_equal(optim_check(&cfg), ST_INVALID);
 }
 
@@ -295,9 +359,14 @@ static void test_loops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers),   cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_bit_identity), cmocka_unit_test(test_average),
-        cmocka_unit_test(test_config),       cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_schedules_against_the_reference),
+        cmocka_unit_test(test_schedules_that_cannot_be),
+        cmocka_unit_test(test_bit_identity),
+        cmocka_unit_test(test_average),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_loops),
         cmocka_unit_test(test_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

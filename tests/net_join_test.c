@@ -92,12 +92,24 @@ static void every_name_is_understood(void **state)
     for (int i = 0; i < OPTIM_N_KINDS; i++) {
         optim_defaults((enum optim_kind)i, &join.job.optim);
         join.job.optim.schedule = (enum optim_schedule)(i % SCHEDULE_N_KINDS);
+        join.job.optim.warmup_steps = (uint64_t)i * 10;
+        join.job.optim.lr_decay = 0.5f;
+        join.job.optim.lr_decay_steps = 3;
+        join.job.optim.n_boundaries = 2;
+        join.job.optim.boundary[0] = 7;
+        join.job.optim.boundary[1] = 70;
         join.job.sync_mode = (enum job_sync_mode)(i % JOB_N_MODES);
         join.job.push_dtype = (enum dtype)(i % DTYPE_N_KINDS);
         join.job.version_dtype = (enum dtype)((i + 1) % DTYPE_N_KINDS);
         assert_int_equal(join_through(&join, &got), ST_OK);
         assert_int_equal(got.job.optim.kind, i);
         assert_int_equal(got.job.optim.schedule, i % SCHEDULE_N_KINDS);
+        assert_int_equal(got.job.optim.warmup_steps, i * 10);
+        assert_true(got.job.optim.lr_decay == 0.5f);
+        assert_int_equal(got.job.optim.lr_decay_steps, 3);
+        assert_int_equal(got.job.optim.n_boundaries, 2);
+        assert_int_equal(got.job.optim.boundary[0], 7);
+        assert_int_equal(got.job.optim.boundary[1], 70);
         assert_int_equal(got.job.sync_mode, i % JOB_N_MODES);
         assert_int_equal(got.job.push_dtype, i % DTYPE_N_KINDS);
         assert_int_equal(got.job.version_dtype, (i + 1) % DTYPE_N_KINDS);
@@ -134,6 +146,8 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.staleness = -1);
     JOIN_INVALID(j.job.optim.kind = OPTIM_N_KINDS); /* these go as names that nobody knows */
     JOIN_INVALID(j.job.optim.schedule = SCHEDULE_N_KINDS);
+    JOIN_INVALID(j.job.optim.lr_decay = 2);
+    JOIN_INVALID(j.job.optim.n_boundaries = 1; j.job.optim.boundary[0] = 0);
     JOIN_INVALID(j.job.push_dtype = DTYPE_N_KINDS);
     JOIN_INVALID(j.job.version_dtype = DTYPE_N_KINDS);
 }

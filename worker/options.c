@@ -119,8 +119,7 @@ static void adopt_training(struct options *o, const struct net_job *job)
             *numbers[i].to = numbers[i].value;
     if (options_is_given(&options_raw.optimizer))
         optim.kind = o->optim.kind;
-    if (options_is_given(&options_raw.schedule))
-        optim.schedule = o->optim.schedule;
+    options_adopt_schedule(&o->optim, &optim);
     o->optim = optim;
     if (!options_is_given(&options_raw.train_steps))
         o->train_steps = job->train_steps;

@@ -170,7 +170,8 @@ enum status options_check_training(struct options *o)
     set_if_given(&o->optim.beta2, options_raw.beta2);
     set_if_given(&o->optim.epsilon, options_raw.epsilon);
     set_if_given(&o->optim.weight_decay, options_raw.weight_decay);
-    if (optim_check(&o->optim) != ST_OK || check_optimizer_flags() != ST_OK)
+    if (options_check_schedule(o) != ST_OK || optim_check(&o->optim) != ST_OK ||
+        check_optimizer_flags() != ST_OK)
         return ST_INVALID;
     if (options_raw.on_nonfinite == 0 && options_is_given(&options_raw.max_nonfinite)) {
         LOG_E("--max_nonfinite is for --on_nonfinite=skip; give both or leave it out");

@@ -24,7 +24,10 @@ struct options_raw {
     int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
     int join, on_nonfinite;
     int64_t max_nonfinite, fault_nonfinite;
-    int data_shard;    /* 0: same */
+    int data_shard; /* 0: same */
+    const char *lr_boundaries;
+    int64_t lr_warmup_steps, lr_decay_steps;
+    double lr_decay;
     int shared_memory; /* 0: auto */
     int cuda_graphs;   /* 0: on */
 };
@@ -46,6 +49,10 @@ enum status options_check_mode(struct options *o);
 enum status options_check_dtypes(struct options *o);
 enum status options_check_training(struct options *o);
 enum status options_check_inference(struct options *o);
+/* options_schedule.c: likewise, of the learning rate. */
+enum status options_check_schedule(struct options *o);
+/* Joining: what no flag says of it, from the job's. */
+void options_adopt_schedule(const struct optim_config *own, struct optim_config *job);
 /* After the mode is known. */
 enum status options_check_checkpoints(struct options *o);
 

@@ -38,6 +38,7 @@ static const struct options_raw defaults = {
     .save_secs = -1,
     .keep_checkpoint_max = 5,
     .max_nonfinite = 100,
+    .lr_decay = -1,
 };
 
 #define STR(n, t, a, h, g)                                                                         \
@@ -126,8 +127,20 @@ static const struct flag table[] = {
     NUM("learning_rate", learning_rate, -1, 1e6,
         "-1: the optimizer's own, 0.001 for adam and adamw, else 0.01"),
     ONE("lr_schedule", schedule, SCHEDULE_NAMES,
-        "the learning rate's course over the job: as it is, down to 0 in a line, or in half a wave",
+        "the learning rate's course over the job: as it is, down to 0 in a line, or in half a "
+        "wave; "
+        "times --lr_decay at each of --lr_boundaries, or in every --lr_decay_steps, little by "
+        "little",
         NULL),
+    INT("lr_warmup_steps", lr_warmup_steps, 0, 1e15,
+        "the learning rate rises to its full value in a line over so many steps, and linear and "
+        "cosine begin after them; 0: none"),
+    STR("lr_boundaries", lr_boundaries, "STEP,...",
+        "--lr_schedule=step: after so many steps each the learning rate falls", NULL),
+    NUM("lr_decay", lr_decay, -1, 1, "--lr_schedule=step, exponential: the factor; -1: 0.1"),
+    INT("lr_decay_steps", lr_decay_steps, 0, 1e15,
+        "--lr_schedule=exponential: steps in which the learning rate falls by the factor "
+        "--lr_decay"),
     NUM("momentum", momentum, -1, 1, "momentum, nesterov, rmsprop; -1: the optimizer's own"),
     NUM("decay", decay, -1, 1, "rmsprop's smoothing; -1: the optimizer's own"),
     NUM("beta1", beta1, -1, 1, "adam, adamw; -1: the optimizer's own"),

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/packed.h"
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ void optim_defaults(enum optim_kind kind, struct optim_config *cfg)
         .beta2 = 0.999f,
         .epsilon = kind == OPTIM_ADAGRAD ? 1e-10f : 1e-8f,
         .weight_decay = kind == OPTIM_ADAMW ? 0.01f : 0.0f,
+        .lr_decay = 0.1f,
     };
 }
 
@@ -56,26 +58,22 @@ enum status optim_check(const struct optim_config *cfg)
     TRY(check_field("beta2", cfg->beta2, cfg->beta2 >= 0 && cfg->beta2 < 1, "within 0 and 1"));
     TRY(check_field("epsilon", cfg->epsilon, cfg->epsilon > 0, "above 0"));
     TRY(check_field("weight_decay", cfg->weight_decay, cfg->weight_decay >= 0, "0 or above"));
+    TRY(check_field("lr_decay", cfg->lr_decay, cfg->lr_decay > 0 && cfg->lr_decay <= 1,
+                    "above 0 and at most 1"));
+    if (cfg->warmup_steps > INT64_MAX || cfg->lr_decay_steps > INT64_MAX) {
+        LOG_E("lr_warmup_steps or lr_decay_steps is out of bounds");
+        return ST_INVALID;
+    }
+    for (int i = 0; i < cfg->n_boundaries; i++) {
+        uint64_t least = i > 0 ? cfg->boundary[i - 1] : 0;
+        if (cfg->boundary[i] > least && cfg->boundary[i] <= INT64_MAX)
+            continue;
+        LOG_E("lr_boundaries: %" PRIu64 " does not come after the one before, or is 0",
+              cfg->boundary[i]);
+        return ST_INVALID;
+    }
 done:
     return st;
-}
-
-const char *optim_schedule_name(enum optim_schedule schedule)
-{
-    static const char *const names[SCHEDULE_N_KINDS] = {"constant", "linear", "cosine"};
-    return (unsigned)schedule < SCHEDULE_N_KINDS ? names[schedule] : "?";
-}
-
-float optim_rate(const struct optim_config *cfg, uint64_t step)
-{
-    uint64_t before = step > 0 ? step - 1 : 0;
-    if (cfg->schedule == SCHEDULE_CONSTANT || cfg->total_steps == 0)
-        return cfg->learning_rate;
-    if (before >= cfg->total_steps)
-        before = cfg->total_steps - 1;
-    double part = (double)before / (double)cfg->total_steps;
-    double factor = cfg->schedule == SCHEDULE_LINEAR ? 1.0 - part : 0.5 * (1.0 + cos(M_PI * part));
-    return (float)((double)cfg->learning_rate * factor);
 }
 
 int optim_n_slots(const struct optim_config *cfg)

@@ -27,14 +27,19 @@ enum optim_kind {
 };
 #define OPTIM_NAMES "sgd|momentum|nesterov|adagrad|rmsprop|adam|adamw" /* in the order above */
 
-/* The learning rate of update `step` (from 1) is learning_rate times: */
+/* The learning rate of update `step` (from 1), with b = step - 1 updates before it, is
+ * learning_rate times the following, and in warm-up (b < warmup_steps) times (b + 1) / warmup_steps
+ * besides. part = (b - warmup_steps) / (total_steps - warmup_steps), 0 in warm-up. */
 enum optim_schedule {
-    SCHEDULE_CONSTANT, /* 1 */
-    SCHEDULE_LINEAR,   /* 1 - (step - 1) / total_steps */
-    SCHEDULE_COSINE,   /* (1 + cos(pi (step - 1) / total_steps)) / 2 */
+    SCHEDULE_CONSTANT,    /* 1 */
+    SCHEDULE_LINEAR,      /* 1 - part */
+    SCHEDULE_COSINE,      /* (1 + cos(pi part)) / 2 */
+    SCHEDULE_STEP,        /* lr_decay, once for each boundary <= b */
+    SCHEDULE_EXPONENTIAL, /* lr_decay ^ (b / lr_decay_steps) */
     SCHEDULE_N_KINDS
 };
-#define SCHEDULE_NAMES "constant|linear|cosine" /* in the order above */
+#define SCHEDULE_NAMES "constant|linear|cosine|step|exponential" /* in the order above */
+enum { OPTIM_MAX_BOUNDARIES = 16 };
 
 struct optim_config {
     enum optim_kind kind;
@@ -46,6 +51,11 @@ struct optim_config {
     float
         weight_decay; /* adamw: decoupled, default 0.01; others: added to g as wd * p, default 0 */
     enum optim_schedule schedule; /* default constant */
+    uint64_t warmup_steps;        /* 0: none */
+    float lr_decay;               /* step, exponential: above 0, at most 1; default 0.1 */
+    uint64_t lr_decay_steps;      /* exponential; 0: never */
+    int n_boundaries;             /* step */
+    uint64_t boundary[OPTIM_MAX_BOUNDARIES]; /* ascending, above 0 */
     uint64_t total_steps; /* updates of the whole job; 0 and beyond the end: the last one's rate */
 };
 

@@ -18,6 +18,11 @@ static void optim_to_wire(const struct optim_config *from, Weir__V1__Optimizer *
     to->epsilon = from->epsilon;
     to->weight_decay = from->weight_decay;
     to->schedule = (char *)(uintptr_t)optim_schedule_name(from->schedule);
+    to->warmup_steps = from->warmup_steps;
+    to->n_boundaries = (size_t)from->n_boundaries;
+    to->boundaries = (uint64_t *)(uintptr_t)from->boundary; /* read alone */
+    to->lr_decay = from->lr_decay;
+    to->lr_decay_steps = from->lr_decay_steps;
 }
 
 static void params_to_wire(const struct chunks *chunks, Weir__V1__Parameter *params,
@@ -94,7 +99,7 @@ static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim
                  from->name, OPTIM_NAMES);
         return ST_INVALID;
     }
-    to->kind = (enum optim_kind)kind;
+    *to = (struct optim_config){.kind = (enum optim_kind)kind};
     optim_defaults(to->kind, &defaults);
     to->learning_rate = from->learning_rate;
     to->momentum = from->momentum;
@@ -112,6 +117,14 @@ static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim
         return ST_INVALID;
     }
     to->schedule = (enum optim_schedule)schedule;
+    if (from->n_boundaries > OPTIM_MAX_BOUNDARIES)
+        return message_invalid(why, "the learning rate has too many boundaries");
+    to->warmup_steps = from->warmup_steps;
+    to->n_boundaries = (int)from->n_boundaries;
+    for (size_t i = 0; i < from->n_boundaries; i++)
+        to->boundary[i] = from->boundaries[i];
+    to->lr_decay = from->lr_decay == 0 ? defaults.lr_decay : from->lr_decay;
+    to->lr_decay_steps = from->lr_decay_steps;
     if (optim_check(to) != ST_OK) {
         snprintf(why, MESSAGE_WHY_BYTES, "a setting of optimizer %s is out of bounds", from->name);
         return ST_INVALID;

@@ -1,0 +1,92 @@
+/* kernels/vector/schedule.c - see optim.h: the learning rate as a pure function of the step. Worked
+ * out in double with the four operations alone, which give the same bits on every machine, as
+ * servers of different ones must agree; libm's functions need not. */
+#include "kernels/vector/optim.h"
+
+const char *optim_schedule_name(enum optim_schedule schedule)
+{
+    static const char *const names[SCHEDULE_N_KINDS] = {"constant", "linear", "cosine", "step",
+                                                        "exponential"};
+    return (unsigned)schedule < SCHEDULE_N_KINDS ? names[schedule] : "?";
+}
+
+static const double pi = 3.14159265358979323846;
+static const double ln2 = 0.69314718055994530942;
+
+/* Taylor's series for x within 0 and pi / 4, to the last bit or two. */
+static double sine(double x)
+{
+    double sum = 0, square = x * x;
+    for (int k = 19; k >= 3; k -= 2)
+        sum = (1 - sum) * square / (k * (k - 1));
+    return x * (1 - sum);
+}
+
+static double cosine(double x)
+{
+    double sum = 0, square = x * x;
+    for (int k = 18; k >= 2; k -= 2)
+        sum = (1 - sum) * square / (k * (k - 1));
+    return 1 - sum;
+}
+
+/* cos(pi t), t within 0 and 1 */
+static double cosine_of_turn(double t)
+{
+    if (t > 0.5)
+        return -cosine_of_turn(1 - t);
+    return t > 0.25 ? sine(pi * (0.5 - t)) : cosine(pi * t);
+}
+
+/* ln(x), 0 < x <= 1 */
+static double logarithm(double x)
+{
+    double halvings = 0, sum = 0;
+    for (; x < 0.75; x *= 2)
+        halvings++;
+    double s = (x - 1) / (x + 1), square = s * s;
+    for (int k = 27; k >= 1; k -= 2)
+        sum = sum * square + 1.0 / k;
+    return 2 * s * sum - halvings * ln2;
+}
+
+/* e^x, x <= 0 */
+static double exponential(double x)
+{
+    double sum = 1;
+    if (x < -700)
+        return 0;
+    int halvings = (int)(-x / ln2);
+    x += halvings * ln2; /* within -ln2 and 0 */
+    for (int k = 20; k >= 1; k--)
+        sum = 1 + x / k * sum;
+    for (; halvings > 0; halvings--)
+        sum *= 0.5;
+    return sum;
+}
+
+/* What decay leaves after `before` updates. */
+static double decayed(const struct optim_config *cfg, uint64_t before)
+{
+    double left = 1;
+    if (cfg->schedule == SCHEDULE_EXPONENTIAL && cfg->lr_decay_steps > 0)
+        return exponential(logarithm((double)cfg->lr_decay) * (double)before /
+                           (double)cfg->lr_decay_steps);
+    for (int i = 0; cfg->schedule == SCHEDULE_STEP && i < cfg->n_boundaries; i++)
+        left *= before >= cfg->boundary[i] ? (double)cfg->lr_decay : 1;
+    return left;
+}
+
+float optim_rate(const struct optim_config *cfg, uint64_t step)
+{
+    uint64_t before = step > 0 ? step - 1 : 0, total = cfg->total_steps, warm = cfg->warmup_steps;
+    double factor = decayed(cfg, total > 0 && before >= total ? total - 1 : before);
+    if (before < warm)
+        return (float)((double)cfg->learning_rate * factor * ((double)before + 1) / (double)warm);
+    if ((cfg->schedule == SCHEDULE_LINEAR || cfg->schedule == SCHEDULE_COSINE) && total > warm) {
+        double at = (double)((before < total ? before : total - 1) - warm);
+        double part = at / (double)(total - warm);
+        factor = cfg->schedule == SCHEDULE_LINEAR ? 1.0 - part : 0.5 * (1.0 + cosine_of_turn(part));
+    }
+    return (float)((double)cfg->learning_rate * factor);
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/python3
+"""Schedules of the learning rate in real programs: the same bits alone and with any number of
+servers, across a stop and a checkpoint; flags that do not go together are refused."""
+# label: cluster
+import json
+import os
+
+import harness
+
+FLAGS = ["--batch_size=12", "--train_steps=24", "--seed=5", "--chunk_bytes=5120",
+         "--optimizer=momentum", "--log_every=1", "--intra_op_threads=1", "--lr_warmup_steps=5"]
+SCHEDULES = [["--lr_schedule=step", "--lr_boundaries=6,15", "--lr_decay=0.5"],
+             ["--lr_schedule=exponential", "--lr_decay=0.9", "--lr_decay_steps=4"]]
+
+
+class Schedule(harness.Test):
+    def alone(self, *flags):
+        path = os.path.join(self.dir(), "summary.json")
+        self.run_worker("--summary_json=" + path, harness.models_dir("small"), *FLAGS, *flags,
+                        model="small")
+        with open(path, encoding="utf-8") as f:
+            return json.load(f)["parameters_sha256"]
+
+    def test_same_bits_everywhere(self):
+        found = {self.alone()}
+        for schedule in SCHEDULES:
+            want = self.alone(*schedule)
+            self.assertNotIn(want, found)
+            found.add(want)
+            for n_ps in (1, 3):
+                job = self.job(n_ps=n_ps, n_workers=1, model="small", flags=[*FLAGS, *schedule])
+                job.start()
+                self.assertEqual(job.finish()[0]["parameters_sha256"], want)
+
+    def test_stopped_and_restored(self):
+        """The checkpoint knows the schedule: the job goes on with it, and with no other."""
+        flags = [*FLAGS, *SCHEDULES[0]]
+        want = self.alone(*SCHEDULES[0])
+        ps_flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")]
+        job = self.job(n_ps=2, n_workers=1, model="small",
+                       flags=[*flags, "--fault_push_delay_ms=4"])
+        job.start(ps_flags)
+        job.workers[0].wait_line("training step 8 done")
+        for ps in job.ps:
+            ps.popen.send_signal(harness.signal.SIGTERM)
+        for ps in job.ps:
+            ps.wait(60, 143)
+        job.workers[0].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        job = self.job(n_ps=1, n_workers=1, model="small", flags=flags)
+        job.start_ps(0, *ps_flags)
+        other = job.start_worker(0, "--lr_boundaries=6,16")
+        other.wait(60, status=1)
+        self.assertRegex(other.output(), "--lr_boundaries: .*6,15.*6,16")
+        job.start_worker(0)
+        self.assertEqual(job.finish()[0]["parameters_sha256"], want)
+
+    def test_flags(self):
+        for flags, said in [
+                (["--lr_schedule=step"], "needs --lr_boundaries=STEP,..."),
+                (["--lr_schedule=exponential"], "needs --lr_decay_steps=N"),
+                (["--lr_boundaries=5"], "--lr_schedule=constant has none; it is for step"),
+                (["--lr_decay=0.5"], "it is for step and exponential"),
+                (["--lr_schedule=step", "--lr_boundaries=5,5"], "no list of rising numbers"),
+                (["--lr_schedule=step", "--lr_boundaries=5,"], "no list of rising numbers"),
+                (["--lr_schedule=step", "--lr_boundaries=-5"], "no list of rising numbers"),
+                (["--lr_schedule=step", "--lr_boundaries=99999999999999999999"],
+                 "no list of rising numbers"),
+                (["--lr_schedule=step", "--lr_boundaries=" + ",".join(map(str, range(1, 19)))],
+                 "more than 16"),
+                (["--lr_schedule=step", "--lr_boundaries=5", "--lr_decay=0"], "lr_decay 0 is not")]:
+            self.assertIn(said, self.run_worker(*flags, status=2).output())
+
+
+if __name__ == "__main__":
+    harness.main()
