@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 enum { BATCH = 6, ITEMS = 40, STEPS = 30, SIDE = 8, PIXELS = SIDE * SIDE, SEED = 31 };
+enum { FROZEN = 1 }; /* the first bias: an average that keeps all of it */
 static const uint64_t first = 3, stride = BATCH + 2; /* the second of two workers, say */
 static const struct backend *backend;
 static int is_emulated;
@@ -64,7 +65,7 @@ static void values_set(struct bench *b)
         const struct layer *l = &r->layers[i];
         for (int k = 0; k < l->n_params; k++) {
             int id = l->param[k], norm = l->kind == LAYER_BATCH_NORM;
-            b->keep[id] = norm && k >= 2 ? 0.9f : -1.0f;
+            b->keep[id] = norm && k >= 2 ? 0.9f : id == FROZEN ? 1.0f : -1.0f;
             for (int64_t j = 0; j < r->param_elems[id]; j++) {
                 float v = rng_uniform(rng_key(SEED, RNG_TEST, (uint64_t)id), (uint64_t)j) - 0.5f;
                 b->params[id][j] = norm ? 1.0f + v : 0.4f * v;
