@@ -1,6 +1,8 @@
 """Which device computes which layer: --placement and its companions, by the real worker."""
 # label: cluster sanitize
 import os
+import re
+import shlex
 
 import harness
 
@@ -47,6 +49,19 @@ class Placement(harness.Test):
         process = self.worker("--placement=hid=cpu:0")
         process.wait(30)
         self.assertNotIn("/device:", process.output())
+
+    def test_the_line_of_the_guide(self):
+        """docs/models.md's command as it stands, but for fewer steps and less data."""
+        with open(os.path.join(harness.SOURCE, "docs/models.md"), encoding="utf-8") as f:
+            section = f.read().split("\n## Which device computes which layer\n")[1]
+        command = re.search(r"^    (worker .*)$", section, re.MULTILINE).group(1)
+        words = shlex.split(command.replace("--train_steps=20", "--train_steps=2"))
+        self.assertIn("--train_steps=2", words)
+        words[0] = os.path.join(harness.BIN, words[0])
+        process = self.start("worker", [*words, "--batch_size=4", "--data_dir=" + self.data()])
+        process.wait(60)
+        process.wait_line("fc1/weights: /device:CPU:0 .rule 'fc")
+        process.wait_line("conv1/weights: /device:CPU:0 .rule 'conv.*by --allow_soft_placement")
 
     def test_errors(self):
         self.refused(1, "layer 'hid'", "gpu:1", "there are /device:CPU:0;",
