@@ -10,15 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ../lib beside the running program. */
-static enum status default_dir(char *out, size_t size, char *why)
+/* The running program's folder. */
+static enum status own_dir(char *exe, size_t size, char *why)
 {
-    char exe[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    ssize_t n = readlink("/proc/self/exe", exe, size - 1);
     if (n < 0) {
         snprintf(why, BACKEND_WHY_SIZE,
                  "cannot find the program's own path for its backends (/proc/self/exe: %s); "
-                 "name their folder by flag",
+                 "name their folder by --backend_dir",
                  strerror(errno));
         return ST_NOT_FOUND;
     }
@@ -26,13 +25,31 @@ static enum status default_dir(char *out, size_t size, char *why)
     char *slash = strrchr(exe, '/');
     if (slash != NULL)
         *slash = '\0';
-    if ((size_t)snprintf(out, size, "%s/../lib", exe) >= size) {
-        snprintf(why, BACKEND_WHY_SIZE,
-                 "the path of the backends beside %.300s is too long; name their folder by flag",
-                 exe);
-        return ST_NOT_FOUND;
-    }
     return ST_OK;
+}
+
+enum { SO_PATH_SIZE = PATH_MAX + 64 };
+
+/* Where a build and an installation have it, or beside a program that was copied with it. */
+static enum status find_beside(const char *name, char path[SO_PATH_SIZE], char *why)
+{
+    static const char *const places[] = {"../lib/", ""};
+    enum status st = ST_OK;
+    char own[PATH_MAX];
+    TRY(own_dir(own, sizeof own, why));
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        int n = snprintf(path, SO_PATH_SIZE, "%s/%slibweir_%s.so", own, places[i], name);
+        if (n < SO_PATH_SIZE && access(path, F_OK) == 0)
+            return ST_OK;
+    }
+    snprintf(why, BACKEND_WHY_SIZE,
+             "backend '%s' cannot be loaded: libweir_%s.so is neither in %.300s/../lib nor in "
+             "%.300s; either this build has no such backend, and CMake says in one line what it "
+             "needs, or the program was moved alone: name the folder by --backend_dir",
+             name, name, own, own);
+    st = ST_NOT_FOUND;
+done:
+    return st;
 }
 
 /* A name is part of a path: letters, digits, '_' only. */
@@ -97,17 +114,15 @@ static enum status abi_check(const char *name, const char *path, void *so, char 
 enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why)
 {
     enum status st = ST_OK;
-    char beside[PATH_MAX], path[PATH_MAX + 64];
+    char path[SO_PATH_SIZE];
     if (!name_is_plain(name) || strlen(name) > 32) {
         snprintf(why, BACKEND_WHY_SIZE,
                  "'%.100s' is no backend's name; names are like 'cpu' or 'cuda'", name);
         return ST_NOT_FOUND;
     }
-    if (dir == NULL) {
-        TRY(default_dir(beside, sizeof beside, why));
-        dir = beside;
-    }
-    if ((size_t)snprintf(path, sizeof path, "%s/libweir_%s.so", dir, name) >= sizeof path) {
+    if (dir == NULL)
+        TRY(find_beside(name, path, why));
+    else if ((size_t)snprintf(path, sizeof path, "%s/libweir_%s.so", dir, name) >= sizeof path) {
         snprintf(why, BACKEND_WHY_SIZE, "backend '%s': the folder's path is too long: %.300s", name,
                  dir);
         return ST_NOT_FOUND;
