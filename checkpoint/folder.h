@@ -74,6 +74,7 @@ struct ps_sweep {
     /* These are kept besides; generation 0: none. base, found: that the plan in force resumes from,
      * that the next one will. */
     struct ps_checkpoint_id writing, base, found;
+    struct ps_checkpoint_id best;     /* set by the sweep, from the folder (best.h) */
     struct ps_checkpoint_id given_up; /* of this one, files that may yet be finished */
 };
 /* Removes manifests that are more than `keep`, then their files; files that no manifest names; what

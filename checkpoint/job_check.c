@@ -59,6 +59,15 @@ static int said_differ(const char *name, int64_t here, int64_t there, char *why,
     return here > 0 && there > 0 && numbers_differ(name, here, there, why, n);
 }
 
+static int split_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+{
+    if (a->validation_split == b->validation_split)
+        return 0;
+    snprintf(why, n, "--validation_split: the servers have %.9g, the worker has %.9g",
+             a->validation_split, b->validation_split);
+    return 1;
+}
+
 static int names_differ(const char *name, const char *here, const char *there, int differ,
                         char *why, size_t n)
 {
@@ -142,6 +151,7 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
     if (said_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
         mode_differs(job, other, what, sizeof what) ||
         optim_differs(&job->optim, &other->optim, what, sizeof what) ||
+        split_differs(job, other, what, sizeof what) ||
         said_differ("batch_size", job->batch, other->batch, what, sizeof what) ||
         said_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {

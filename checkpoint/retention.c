@@ -3,6 +3,7 @@
  * a manifest goes in two steps, its files after it (folder.h). A file that cannot be removed does
  * not keep the others: a full disk must get its room back. */
 #include "base/log.h"
+#include "checkpoint/best.h"
 #include "checkpoint/folder.h"
 #include "files/durable.h"
 #include <dirent.h>
@@ -183,7 +184,8 @@ static int is_above(uint64_t generation, const struct ps_sweep *what)
 static int is_spared(struct ps_checkpoint_id id, const struct ps_sweep *what)
 {
     return is_above(id.generation, what) || !ps_checkpoint_compare(id, what->base) ||
-           !ps_checkpoint_compare(id, what->found) || !ps_checkpoint_compare(id, what->writing);
+           !ps_checkpoint_compare(id, what->found) || !ps_checkpoint_compare(id, what->writing) ||
+           !ps_checkpoint_compare(id, what->best);
 }
 
 /* Which manifests stay: what cannot be read is nobody's to remove. */
@@ -321,9 +323,23 @@ static enum status remove_orphans(struct listing *l, const struct ps_sweep *what
     return st;
 }
 
-enum status ps_folder_sweep(const char *folder, const struct ps_sweep *what)
+/* The caller's wish, and the checkpoint that did best; where that cannot be told, all stay. */
+static void spare_best(const char *folder, struct ps_sweep *what)
+{
+    struct ps_best best;
+    enum status st = ps_best_read(folder, &best);
+    if (st == ST_OK)
+        what->best = best.id;
+    else if (st != ST_NOT_FOUND)
+        what->keep = 0;
+}
+
+enum status ps_folder_sweep(const char *folder, const struct ps_sweep *wish)
 {
     struct listing l;
+    struct ps_sweep with = *wish;
+    const struct ps_sweep *what = &with;
+    spare_best(folder, &with);
     enum status st = read_listing(folder, &l), st_pointer, st_orphans;
     if (st != ST_OK)
         return st;

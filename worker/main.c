@@ -25,6 +25,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
         .result = *r,
         .n_params = w->chunks->n_elems,
         .towers = &w->towers,
+        .validation = &w->validated,
     };
     LOG_I("Training elapsed time: %f s (%" PRId64 " images, %.0f images/s)", r->elapsed_seconds,
           r->images, r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0);
@@ -68,6 +69,14 @@ static enum status once_done(enum status st)
     return st == ST_IO ? ST_INVALID : st;
 }
 
+/* The last step is evaluated, too; that it would end training by --early_stopping says nothing. */
+static enum status validate_last(struct worker *w, int64_t step)
+{
+    enum status st = trainer_validate(w->trainer, step);
+    w->validated.stopped_early = 0;
+    return st == ST_CANCELLED ? ST_OK : st;
+}
+
 static enum status run(struct worker *w)
 {
     enum status st = ST_OK;
@@ -95,6 +104,8 @@ static enum status run(struct worker *w)
         w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
+    if (!w->validated.stopped_early && !result.left)
+        TRY(validate_last(w, result.global_step));
     if (w->saver)
         TRY(alone_saver_finish(w->saver, result.global_step));
     if (result.left) { /* whoever does not hear it sees that the stream is gone */
@@ -124,6 +135,7 @@ static enum status clean_up(struct worker *w)
     enum status st = trace_close();
     dataset_destroy(w->train);
     dataset_destroy(w->test);
+    dataset_destroy(w->validation);
     chunks_destroy(w->chunks);
     batch_split_destroy(w->split);
     placement_destroy(w->placement);

@@ -79,6 +79,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(options_check_mode(&o));
     TRY(options_check_dtypes(&o));
     TRY(options_check_training(&o));
+    TRY(options_check_validation(&o));
     TRY(options_check_inference(&o));
     TRY(options_check_checkpoints(&o));
     TRY(devices_check(o.gpus, o.gpu_wait));
@@ -125,6 +126,8 @@ static void adopt_training(struct options *o, const struct net_job *job)
         o->train_steps = job->train_steps;
     if (!options_is_given(&options_raw.batch_size) && job->batch > 0)
         o->batch_size = job->batch;
+    if (!options_is_given(&options_raw.validation_split))
+        o->validation_split = job->validation_split;
     if (!options_is_given(&options_raw.seed))
         o->seed = (int64_t)job->seed;
 }
@@ -186,6 +189,7 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .aggregate = o->aggregate,
                           .staleness = o->staleness,
                           .delay_compensation = o->delay_compensation,
+                          .validation_split = o->validation_split,
                           .push_dtype = o->push_dtype,
                           .version_dtype = o->version_dtype,
                           .batch = (int)o->batch_size};

@@ -47,6 +47,9 @@ struct options {
     int gpu_allow_growth;            /* -1: not given */
     const char *placement;           /* see worker/place/placement.h; NULL: none */
     int soft_placement, log_placement;
+    double validation_split;                            /* share of the training set; 0: none */
+    const char *validation_dir;                         /* NULL: none */
+    int64_t early_stopping;                             /* evaluations; 0: none */
     const char *evaluate, *predict;                     /* a file of parameters; NULL: no */
     const char *output;                                 /* of predict */
     const char *checkpoint_dir, *restore;               /* NULL: none */

@@ -204,6 +204,27 @@ enum status options_check_training(struct options *o)
     return ST_OK;
 }
 
+enum status options_check_validation(struct options *o)
+{
+    const char *wrong = NULL;
+    o->validation_split = options_raw.validation_split;
+    o->validation_dir = options_raw.validation_dir;
+    o->early_stopping = options_raw.early_stopping;
+    int has = o->validation_split > 0 || o->validation_dir;
+    if (o->validation_split > 0 && o->validation_dir)
+        wrong = "--validation_split and --validation_dir are both given; give one of them";
+    else if (o->early_stopping > 0 && (!has || options_raw.eval_every == 0))
+        wrong = "--early_stopping counts evaluations: give --eval_every, and --validation_split or "
+                "--validation_dir";
+    else if (o->early_stopping > 0 && (o->ps_hosts.n > 0 || o->join))
+        wrong = "--early_stopping is for a worker without --ps_hosts; with servers, end the job by "
+                "--train_steps";
+    if (!wrong)
+        return ST_OK;
+    LOG_E("%s", wrong);
+    return ST_INVALID;
+}
+
 enum status options_check_inference(struct options *o)
 {
     const char *wrong = NULL;

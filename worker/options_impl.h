@@ -10,6 +10,9 @@ struct options_raw {
     int64_t task_index;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
     const char *record_samples;
+    double validation_split;
+    const char *validation_dir;
+    int64_t early_stopping;
     const char *evaluate, *predict, *output;
     const char *checkpoint_dir, *restore;
     int64_t save_steps, save_secs, keep_checkpoint_max;
@@ -48,6 +51,7 @@ enum status options_check_cluster(struct options *o);
 enum status options_check_mode(struct options *o);
 enum status options_check_dtypes(struct options *o);
 enum status options_check_training(struct options *o);
+enum status options_check_validation(struct options *o);
 enum status options_check_inference(struct options *o);
 /* options_schedule.c: likewise, of the learning rate. */
 enum status options_check_schedule(struct options *o);

@@ -118,6 +118,15 @@ static const struct flag table[] = {
     ONE("data_shard", data_shard, "same|own",
         "same: all workers have the same data, which is checked; own: each has a part of its own",
         NULL),
+    NUM("validation_split", validation_split, 0, 0.9,
+        "share of the training set that no step reads, chosen by the seed; every --eval_every "
+        "steps and at the end the first worker says how well it is classified; equal on all "
+        "workers"),
+    STR("validation_dir", validation_dir, "DIR",
+        "likewise, the two t10k files of this folder instead of a part of the training set", NULL),
+    INT("early_stopping", early_stopping, 0, 1e9,
+        "without servers: training ends when so many evaluations had no lower validation loss; 0: "
+        "not for that"),
     INT("train_steps", train_steps, 0, 1e15, "global steps; 0: by --epochs, else 200"),
     NUM("epochs", epochs, 0, 1e9, "passes over the training set, instead of --train_steps"),
     INT("batch_size", batch_size, 1, 1 << 20, "samples of one worker in one step"),

@@ -170,9 +170,11 @@ static enum status read_inputs(struct worker *w)
     if (!o->evaluate && !o->predict)
         TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
     TRY(dataset_read(o->data_dir, "t10k", w->model->classes, &w->test));
+    if (w->train && o->validation_dir)
+        TRY(dataset_read(o->validation_dir, "t10k", w->model->classes, &w->validation));
     const struct shape *in = &w->model->input;
-    const struct dataset *sets[2] = {w->train, w->test};
-    for (int i = 0; i < 2; i++) {
+    const struct dataset *sets[3] = {w->train, w->test, w->validation};
+    for (int i = 0; i < 3; i++) {
         if (sets[i] == NULL)
             continue;
         if (in->dim[0] != 1 || in->dim[1] != sets[i]->rows || in->dim[2] != sets[i]->columns) {
@@ -184,11 +186,6 @@ static enum status read_inputs(struct worker *w)
             goto done;
         }
     }
-    if (w->train && w->train->n < o->batch_size) {
-        LOG_E("--batch_size: %" PRId64 " is more than the %" PRId64 " training images of %s",
-              o->batch_size, w->train->n, o->data_dir);
-        st = ST_INVALID;
-    }
 done:
     return st;
 }
@@ -199,6 +196,22 @@ static enum status sum_data(struct worker *w)
     if (w->opt.ps_hosts.n > 0 || w->opt.checkpoint_dir)
         fingerprint_take(w->train, w->test, w->opt.data_dir, w->opt.data_own, &w->data);
     return ST_OK;
+}
+
+/* After sum_data: what is told of the data is told of all of them. */
+static enum status hold_out(struct worker *w)
+{
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    if (o->validation_split > 0)
+        TRY(dataset_split(w->train, o->validation_split, (uint64_t)o->seed, &w->validation));
+    if (w->train->n < o->batch_size) {
+        LOG_E("--batch_size: %" PRId64 " is more than the %" PRId64 " training images of %s",
+              o->batch_size, w->train->n, o->data_dir);
+        st = ST_INVALID;
+    }
+done:
+    return st;
 }
 
 static const char *own_name(struct worker *w)
@@ -318,12 +331,19 @@ static enum status make_trainer(struct worker *w)
         .max_nonfinite = o->max_nonfinite,
         .fault_nonfinite = o->fault_nonfinite,
         .cuda_graphs = o->cuda_graphs,
+        .validation = w->validation,
+        .validated = validation_note,
+        .validated_ctx = &w->validated,
         .at_step = w->saver ? alone_saver_at_step : NULL,
         .at_step_ctx = w->saver,
         .params_on_host = placement_keeps_on_host(w->placement),
         .push_delay_ms = (int)o->push_delay_ms,
     };
     enum status st = ST_OK;
+    w->validated = (struct validation){
+        .saver = w->saver, .eval_every = o->eval_every, .early_stopping = o->early_stopping};
+    if (w->validation)
+        validation_resume(&w->validated);
     if (o->record_samples)
         TRY(sample_log_open(o->record_samples, &w->sample_log));
     cfg.sample_log = w->sample_log;
@@ -349,9 +369,9 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 
 enum status set_up(struct worker *w)
 {
-    enum status (*const parts[])(struct worker *) = {ask_for_job,   read_model,       make_towers,
-                                                     read_inputs,   sum_data,         take_params,
-                                                     make_exchange, open_checkpoints, make_trainer};
+    enum status (*const parts[])(struct worker *) = {
+        ask_for_job, read_model,  make_towers,   read_inputs,      sum_data,
+        hold_out,    take_params, make_exchange, open_checkpoints, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

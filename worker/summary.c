@@ -63,6 +63,22 @@ static enum status write_json(const char *path, json_t *j)
     return st;
 }
 
+/* 0: no memory. */
+static int add_validation(json_t *j, const struct validation *v)
+{
+    json_t *more = json_pack("{s:o, s:o, s:b}", "validation_accuracy", figure(v->accuracy),
+                             "validation_loss", figure(v->loss), "stopped_early", v->stopped_early);
+    json_t *best = !v->has_best
+                       ? json_object()
+                       : json_pack("{s:I, s:o, s:o}", "best_step", (json_int_t)v->best_step,
+                                   "best_validation_accuracy", figure(v->best_accuracy),
+                                   "best_validation_loss", figure(v->best_loss));
+    int ok = more && best && json_object_update(j, more) == 0 && json_object_update(j, best) == 0;
+    json_decref(more);
+    json_decref(best);
+    return ok;
+}
+
 enum status summary_write(const char *path, const struct summary *s)
 {
     const struct trainer_result *r = &s->result;
@@ -81,6 +97,10 @@ enum status summary_write(const char *path, const struct summary *s)
         "shared_bytes", (json_int_t)s->stats.shared_bytes, "applied", (json_int_t)s->stats.applied,
         "duplicate", (json_int_t)s->stats.duplicate, "stale", (json_int_t)s->stats.stale,
         "reconnects", (json_int_t)s->stats.reconnects, "towers", devices_list(s->towers));
+    if (j && s->validation->known && !add_validation(j, s->validation)) {
+        json_decref(j);
+        j = NULL;
+    }
     return write_json(path, j);
 }
 

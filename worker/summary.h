@@ -3,6 +3,7 @@
 #ifndef WORKER_SUMMARY_H
 #define WORKER_SUMMARY_H
 #include "worker/train/trainer.h"
+#include "worker/validation.h"
 
 struct summary {
     int task_index;
@@ -10,6 +11,7 @@ struct summary {
     const struct tower_plan *towers;
     struct trainer_result result;
     double test_accuracy, test_loss;
+    const struct validation *validation;
     int64_t n_params;           /* elements */
     char parameters_sha256[65]; /* of the flat block: all parameters in order, float32 */
     struct net_exchange_stats stats;

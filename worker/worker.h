@@ -11,6 +11,7 @@
 #include "worker/place/batch_split.h"
 #include "worker/place/placement.h"
 #include "worker/train/trainer.h"
+#include "worker/validation.h"
 #include <pthread.h>
 #include <signal.h>
 
@@ -26,7 +27,8 @@ struct worker {
     struct placement *placement;
     struct batch_split *split;
     struct chunks *chunks;
-    struct dataset *train, *test;
+    struct dataset *train, *test, *validation; /* validation: NULL: none */
+    struct validation validated;
     struct job_data data; /* what is told of them */
     float *params;
     float *init;    /* --init: as `params`, where `given`; NULL: none */

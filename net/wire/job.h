@@ -32,7 +32,9 @@ struct net_job {
     int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
     float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
     enum dtype push_dtype, version_dtype; /* of payloads: contributions, versions */
-    int batch;                            /* samples of one member's step; 0: not said */
+    double validation_split; /* share of the training set that is held out, chosen by the seed, at
+                                least 0, below 1; 0: none */
+    int batch;               /* samples of one member's step; 0: not said */
     struct job_data data;
 };
 

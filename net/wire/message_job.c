@@ -55,6 +55,7 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->push_dtype = (char *)(uintptr_t)dtype_name(from->push_dtype);
     to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
     to->batch_size = (uint64_t)from->batch;
+    to->validation_split = from->validation_split;
 }
 
 void message_job_free(struct message_job *job)
@@ -202,6 +203,8 @@ static const char *number_problem(const Weir__V1__Job *from)
         return "aggregate is above n_workers";
     if (from->staleness > most)
         return "staleness is out of bounds";
+    if (!(from->validation_split >= 0 && from->validation_split < 1))
+        return "validation_split is out of bounds";
     return from->batch_size > JOB_MAX_BATCH ? "batch_size is out of bounds" : NULL;
 }
 
@@ -222,6 +225,7 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
                            .aggregate = (int)from->aggregate,
                            .staleness = (int64_t)from->staleness,
                            .delay_compensation = from->delay_compensation,
+                           .validation_split = from->validation_split,
                            .batch = (int)from->batch_size};
     if (to->aggregate == 0)
         to->aggregate = to->n_workers;

@@ -30,6 +30,8 @@ struct alone_saver {
     int busy, ending, stop_soon, fenced;
     int64_t copied; /* the step of the copy, or that training goes on from */
     int64_t next_ns;
+    int is_best; /* the copy; then all of `best` but its id is set */
+    struct ps_best best;
 };
 
 static void fill_file(const struct alone_saver *s, int64_t step, struct ps_checkpoint_file *f)
@@ -77,8 +79,8 @@ static enum status write_manifest(const struct alone_saver *s, const struct ps_c
     return st;
 }
 
-/* The copy, made of this step, becomes a checkpoint. */
-static enum status save(struct alone_saver *s, int64_t step)
+/* The copy, made of this step, becomes a checkpoint; best: and the best one; NULL: not that. */
+static enum status save(struct alone_saver *s, int64_t step, struct ps_best *best)
 {
     struct ps_checkpoint_file f;
     struct safetensors_written file;
@@ -89,6 +91,13 @@ static enum status save(struct alone_saver *s, int64_t step)
     if (st == ST_OK)
         st = write_manifest(s, &f, &file);
     const struct ps_checkpoint_id id = {f.generation, step};
+    if (st == ST_OK && best) {
+        best->id = id;
+        if (ps_best_write(f.folder, best) != ST_OK)
+            LOG_W("%s/best: not written: the checkpoint at step %" PRId64
+                  " is not kept for being the best",
+                  f.folder, step);
+    }
     struct ps_sweep sweep = {.owner = &s->folder.lease};
     if (st == ST_OK) {
         LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", step, f.folder,
@@ -117,8 +126,10 @@ static void *saver_main(void *arg)
             continue;
         }
         int64_t step = s->copied;
+        struct ps_best best = s->best, *is_best = s->is_best ? &best : NULL;
+        s->is_best = 0;
         pthread_mutex_unlock(&s->lock);
-        enum status st = save(s, step);
+        enum status st = save(s, step, is_best);
         pthread_mutex_lock(&s->lock);
         s->busy = 0;
         s->fenced |= st == ST_REFUSED;
@@ -244,6 +255,30 @@ enum status alone_saver_at_step(void *ctx, int64_t step)
     st = s->fenced ? ST_REFUSED : s->stop_soon ? ST_CANCELLED : ST_OK;
     pthread_mutex_unlock(&s->lock);
     return st;
+}
+
+enum status alone_saver_best(struct alone_saver *s, int64_t step, double accuracy, double loss)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->busy)
+        pthread_cond_wait(&s->wake, &s->lock);
+    if (!s->fenced) {
+        s->is_best = 1;
+        s->best = (struct ps_best){.loss = loss, .accuracy = accuracy};
+        copy(s, step);
+    }
+    enum status st = s->fenced ? ST_REFUSED : ST_OK;
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+int alone_saver_found_best(const struct alone_saver *s, struct ps_best *out)
+{
+    struct ps_best best;
+    if (ps_best_read(s->folder.path, &best) != ST_OK || best.id.step > s->folder.step)
+        return 0;
+    *out = best;
+    return 1;
 }
 
 void alone_saver_stop_soon(struct alone_saver *s)

@@ -7,6 +7,7 @@
  * Errors:  those of alone_folder_open. */
 #ifndef WORKER_CHECKPOINT_ALONE_SAVER_H
 #define WORKER_CHECKPOINT_ALONE_SAVER_H
+#include "checkpoint/best.h"
 #include "worker/checkpoint/alone_folder.h"
 
 struct alone_saver_config {
@@ -24,6 +25,11 @@ void alone_saver_destroy(struct alone_saver *s);
 /* Before step `step` is computed; ctx: the saver. ST_CANCELLED: training ends here, as it was to,
  * and what it has is saved; ST_REFUSED: another process has claimed the folder. */
 enum status alone_saver_at_step(void *ctx, int64_t step);
+/* Likewise, before at_step of that step: the parameters did better on the validation data than all
+ * before. Their checkpoint is made, and named as the best one when it is there. */
+enum status alone_saver_best(struct alone_saver *s, int64_t step, double accuracy, double loss);
+/* What the folder says of the best checkpoint, at a step that training has come to. 0: nothing. */
+int alone_saver_found_best(const struct alone_saver *s, struct ps_best *out);
 /* The next at_step makes the last checkpoint and ends training. */
 void alone_saver_stop_soon(struct alone_saver *s);
 /* Training is done at `step`: its checkpoint is on the disk, or a line says why not. ST_REFUSED:

@@ -2,6 +2,7 @@
  * The files stay in memory as they were unpacked; images and labels point into them. */
 #include "worker/data/dataset.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "worker/data/dataset_idx.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -90,6 +91,62 @@ done:
     if (f)
         dataset_destroy(&f->d);
     return st;
+}
+
+/* [n] 1: the item is held out: the first k of a shuffle. NULL: no memory. */
+static uint8_t *choose(int64_t n, int64_t k, uint64_t seed)
+{
+    uint64_t key = rng_key(seed, RNG_SPLIT, 0);
+    uint8_t *out = calloc((size_t)n, 1);
+    uint32_t *item = malloc((size_t)n * sizeof *item);
+    for (int64_t i = 0; out && item && i < n; i++)
+        item[i] = (uint32_t)i;
+    for (int64_t i = 0; out && item && i < k; i++) {
+        int64_t j = i + (int64_t)rng_below(key, (uint64_t)i, (uint64_t)(n - i));
+        out[item[j]] = 1;
+        item[j] = item[i];
+    }
+    if (!item) {
+        free(out);
+        out = NULL;
+    }
+    free(item);
+    return out;
+}
+
+enum status dataset_split(struct dataset *d, double share, uint64_t seed, struct dataset **held_out)
+{
+    size_t pixels = (size_t)d->rows * (size_t)d->columns;
+    int64_t n = d->n, k = (int64_t)(share * (double)n), kept = 0, taken = 0;
+    if (k < 1 || k >= n) {
+        LOG_E("--validation_split: %g of %lld training images is %lld; at least one must be held "
+              "out and one left",
+              share, (long long)n, (long long)k);
+        return ST_INVALID;
+    }
+    struct files *f = calloc(1, sizeof *f);
+    uint8_t *chosen = choose(n, k, seed);
+    if (f) {
+        f->image_file = malloc((size_t)k * pixels);
+        f->label_file = malloc((size_t)k);
+    }
+    if (!f || !chosen || !f->image_file || !f->label_file) {
+        LOG_E("--validation_split: no memory for %lld images", (long long)k);
+        free(chosen);
+        dataset_destroy(f ? &f->d : NULL);
+        return ST_NOMEM;
+    }
+    f->d = (struct dataset){k, d->rows, d->columns, f->image_file, f->label_file};
+    for (int64_t i = 0; i < n; i++) {
+        struct dataset *to = chosen[i] ? &f->d : d;
+        int64_t at = chosen[i] ? taken++ : kept++;
+        memmove(to->images + (size_t)at * pixels, d->images + (size_t)i * pixels, pixels);
+        to->labels[at] = d->labels[i];
+    }
+    d->n = kept;
+    free(chosen);
+    *held_out = &f->d;
+    return ST_OK;
 }
 
 void dataset_destroy(struct dataset *d)

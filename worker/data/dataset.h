@@ -24,6 +24,10 @@ struct dataset {
 /* part: "train" or "t10k"; reads <dir>/<part>-images-idx3-ubyte[.gz] and -labels-idx1-ubyte[.gz];
  * labels must be below classes. */
 enum status dataset_read(const char *dir, const char *part, int classes, struct dataset **out);
+/* Takes floor(share * n) items out of the set, chosen by the seed, into a set of their own; those
+ * that stay, stay in their order. ST_INVALID: none would be taken, or none left. */
+enum status dataset_split(struct dataset *d, double share, uint64_t seed,
+                          struct dataset **held_out);
 void dataset_destroy(struct dataset *d); /* NULL is fine */
 
 /* Decoding of one IDX file already in memory, for dataset_read, tests and the fuzzer. On success

@@ -13,6 +13,8 @@ struct trainer_config {
     const struct model *model; /* all borrowed while the trainer lives */
     const struct chunks *chunks;
     const struct dataset *train, *test;
+    const struct dataset *validation; /* what the first of the workers that there are looks at every
+                                         eval_every steps, instead of all at the test set; NULL */
     struct updates *updates;
     float *params; /* flat block, kept up to date by the exchange, or by the trainer where training
                       stays on a device */
@@ -38,6 +40,10 @@ struct trainer_config {
      * ST_OK ends training. NULL: nobody is. */
     enum status (*at_step)(void *ctx, int64_t step);
     void *at_step_ctx;
+    /* Told of each evaluation on the validation data, before at_step. *ends: set to 1: training
+     * ends before this step; for a worker alone. NULL: nobody is. */
+    enum status (*validated)(void *ctx, int64_t step, double accuracy, double loss, int *ends);
+    void *validated_ctx;
     int push_delay_ms;       /* fault injection: each push waits a random 0..this */
     int64_t fault_nonfinite; /* likewise: every so many steps a gradient is NaN; 0: never */
 };

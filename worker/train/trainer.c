@@ -25,6 +25,8 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
     enum status st = x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step);
     if (st == ST_REBASED)
         return trainer_note_rebased(t, st, step);
+    if (st == ST_OK && t->validate)
+        return trainer_validate(t, step);
     if (st == ST_OK)
         st = trainer_evaluate(t, &accuracy, &loss);
     if (st == ST_OK)
@@ -164,11 +166,15 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->start_ns = clock_now_ns();
     TRY(run_resident(t, start->step, &taken));
     for (again = !taken; again;) {
-        TRY(run_towers(t));
+        st = run_towers(t);
+        if (st == ST_CANCELLED && atomic_load(&t->ended))
+            break;
+        TRY(st);
         st = trainer_generation_ended(t) ? ST_REBASED : collect(t);
         again = st == ST_REBASED;
         TRY(again ? begin_again(t, &again) : st);
     }
+    st = ST_OK;
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     if (t->cfg.own_pace)
         t->result.global_step = trainer_global_step(t, 0);
@@ -179,11 +185,11 @@ done:
     return st;
 }
 
-enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
+static enum status evaluate(struct tower *e, double *accuracy, double *loss)
 {
     struct evaluate_sums sums;
     int64_t begin = trace_begin();
-    enum status st = evaluate_run(t->eval, NULL, &sums);
+    enum status st = evaluate_run(e, NULL, &sums);
     if (st == ST_OK) {
         *accuracy = (double)sums.right / (double)sums.n;
         *loss = sums.loss / (double)sums.n;
@@ -192,11 +198,38 @@ enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
     return st;
 }
 
+enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
+{
+    return evaluate(t->eval, accuracy, loss);
+}
+
+enum status trainer_validate(struct trainer *t, int64_t step)
+{
+    enum status st = ST_OK;
+    double accuracy, loss;
+    int ends = 0;
+    if (!t->validate || t->towers[0]->place.rank != 0)
+        return ST_OK;
+    TRY(evaluate(t->validate, &accuracy, &loss));
+    LOG_I("Worker %d: global step %" PRId64 ": validation accuracy: %.4f, validation loss: %.4f",
+          t->result.member, trainer_global_step(t, step), accuracy, loss);
+    if (t->cfg.validated)
+        TRY(t->cfg.validated(t->cfg.validated_ctx, step, accuracy, loss, &ends));
+    if (ends) {
+        atomic_store(&t->ended, 1);
+        st = ST_CANCELLED;
+    }
+done:
+    return st;
+}
+
 size_t trainer_memory_bytes(const struct trainer *t)
 {
     size_t n = 0;
     for (int i = 0; i < t->cfg.n_towers; i++)
         n += split_tower_memory_bytes(t->towers[i]->stages);
+    if (t->validate)
+        n += split_tower_memory_bytes(t->validate->stages);
     return n + split_tower_memory_bytes(t->eval->stages);
 }
 
@@ -226,6 +259,8 @@ static enum status data_place(struct trainer *t)
     for (int i = 0; i < t->cfg.n_towers; i++)
         TRY(device_data_get(t->data, &t->towers[i]->spec, t->cfg.train, &t->towers[i]->data));
     TRY(device_data_get(t->data, &t->eval->spec, t->cfg.test, &t->eval->data));
+    if (t->validate)
+        TRY(device_data_get(t->data, &t->validate->spec, t->cfg.validation, &t->validate->data));
 done:
     return st;
 }
@@ -253,6 +288,10 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
         t->lowest++;
     TRY(towers_make(t));
     TRY(evaluate_tower_create(&t->cfg, &t->eval));
+    t->validation_cfg = t->cfg;
+    t->validation_cfg.test = t->cfg.validation;
+    if (t->cfg.validation)
+        TRY(evaluate_tower_create(&t->validation_cfg, &t->validate));
     TRY(data_place(t));
 done:
     if (st == ST_OK)
@@ -270,6 +309,7 @@ void trainer_destroy(struct trainer *t)
         tower_destroy(t->towers[i]);
     device_group_destroy(t->group);
     tower_destroy(t->eval);
+    tower_destroy(t->validate);
     device_data_destroy(t->data);
     pthread_cond_destroy(&t->handed_out);
     pthread_mutex_destroy(&t->lock);

@@ -28,6 +28,8 @@ void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss);
 /* A parameter that is not finite, after run; NULL: all are. */
 const struct net_param *trainer_bad_param(const struct trainer *t);
+/* Likewise on the validation data, and tells of it as at any other step; without any: nothing. */
+enum status trainer_validate(struct trainer *t, int64_t step);
 size_t trainer_memory_bytes(const struct trainer *t); /* of all plans */
 
 #endif

@@ -44,6 +44,9 @@ struct trainer {
     struct contribution *contributions; /* the first one's block becomes the sum */
     int n_contributions;
     struct tower *eval;
+    struct trainer_config validation_cfg; /* cfg, whose test set is the validation data */
+    struct tower *validate;               /* NULL: there are none */
+    _Atomic int ended;                    /* by `validated` */
     struct device_data *data;
     struct progress *progress;
     int64_t first_step; /* global and local step that run starts from */
@@ -114,7 +117,8 @@ enum trainer_hands_out {
 enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
                                  enum trainer_hands_out *out);
 
-/* trainer.c: a line with the test set's accuracy at the step. */
+/* trainer.c: a line with the accuracy on the test set, or on the validation data, at the step.
+ * ST_CANCELLED: also where training ends with it. */
 enum status trainer_log_accuracy(struct trainer *t, int64_t step);
 
 #endif

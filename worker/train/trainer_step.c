@@ -92,6 +92,14 @@ static int job_done(struct trainer *t, int64_t step)
     return trainer_global_step(t, step) >= t->cfg.train_steps;
 }
 
+/* On the validation data also where training goes on from a checkpoint: the process that made it
+ * may have been killed before it had looked at it. */
+static int is_evaluated(const struct trainer *t, int64_t step)
+{
+    int after = step > t->first_step || (t->cfg.validation && step > 0);
+    return t->cfg.eval_every > 0 && after && step % t->cfg.eval_every == 0;
+}
+
 enum status trainer_take_steps(struct trainer *t, struct tower *w)
 {
     enum status st = ST_OK;
@@ -107,11 +115,10 @@ enum status trainer_take_steps(struct trainer *t, struct tower *w)
             return ST_OK;
         if (job_done(t, step))
             return ST_OK;
-        if (w->index == 0 && t->cfg.at_step)
-            TRY(t->cfg.at_step(t->cfg.at_step_ctx, step));
-        if (w->index == 0 && t->cfg.eval_every > 0 && step > t->first_step &&
-            step % t->cfg.eval_every == 0)
+        if (w->index == 0 && is_evaluated(t, step))
             TRY(trainer_log_accuracy(t, step));
+        if (w->index == 0 && t->cfg.at_step && !trainer_is_invalid(t, step))
+            TRY(t->cfg.at_step(t->cfg.at_step_ctx, step));
         if (trainer_may_skip(t, step))
             return ST_OK;
         TRY(tower_step(t, w, step));

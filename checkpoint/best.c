@@ -1,0 +1,73 @@
+/* checkpoint/best.c - see best.h. */
+#include "checkpoint/best.h"
+#include "base/log.h"
+#include "files/durable.h"
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BYTES = 4096 };
+
+static int make_path(const char *folder, char path[PATH_MAX])
+{
+    return (size_t)snprintf(path, PATH_MAX, "%s/best", folder) < PATH_MAX;
+}
+
+static int parse(const char *text, size_t n, struct ps_best *out)
+{
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    const char *name = json_string_value(json_object_get(root, "manifest"));
+    const json_t *loss = json_object_get(root, "validation_loss");
+    const json_t *accuracy = json_object_get(root, "validation_accuracy");
+    struct ps_name is = {.kind = PS_NAME_OTHER};
+    if (name)
+        ps_name_parse(name, &is);
+    int ok =
+        is.kind == PS_NAME_MANIFEST && !is.old && json_is_number(loss) && json_is_number(accuracy);
+    if (ok)
+        *out = (struct ps_best){is.id, json_number_value(loss), json_number_value(accuracy)};
+    json_decref(root);
+    return ok;
+}
+
+enum status ps_best_read(const char *folder, struct ps_best *out)
+{
+    char path[PATH_MAX], text[MOST_BYTES];
+    if (!make_path(folder, path))
+        return ST_NOT_FOUND;
+    FILE *f = fopen(path, "re");
+    if (!f && errno == ENOENT)
+        return ST_NOT_FOUND;
+    size_t n = f ? fread(text, 1, sizeof text, f) : 0;
+    int failed = !f || ferror(f), err = errno;
+    if (f)
+        fclose(f);
+    if (failed) {
+        LOG_W("%s: cannot be read: %s", path, status_errno_text(err));
+        return ST_IO;
+    }
+    if (n < sizeof text && parse(text, n, out))
+        return ST_OK;
+    LOG_W("%s: names no checkpoint; remove it, the next best one is recorded anew", path);
+    return ST_CORRUPT;
+}
+
+enum status ps_best_write(const char *folder, const struct ps_best *best)
+{
+    char path[PATH_MAX], name[MANIFEST_NAME_BYTES];
+    ps_manifest_name(best->id, name);
+    json_t *root =
+        json_pack("{s:s, s:I, s:f, s:f}", "manifest", name, "step", (json_int_t)best->id.step,
+                  "validation_loss", best->loss, "validation_accuracy", best->accuracy);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    int fits = make_path(folder, path);
+    enum status st = text && fits ? durable_put(path, text, strlen(text)) : ST_NOMEM;
+    if (!text || !fits)
+        LOG_E("%s: which checkpoint is the best cannot be recorded: out of memory", folder);
+    free(text);
+    json_decref(root);
+    return st;
+}

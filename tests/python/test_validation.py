@@ -1,0 +1,164 @@
+#!/usr/bin/python3
+"""Validation data: samples that no step reads, how well they do, which checkpoint did best and is
+kept, and when training ends because none did better."""
+# label: cluster
+import json
+import os
+import re
+import signal
+
+import ckpt_folder
+import harness
+
+FLAGS = ["--batch_size=20", "--seed=3", "--intra_op_threads=1", "--log_every=1"]
+SPLIT = ["--validation_split=0.25", "--eval_every=5"]
+# It learns nothing after its first steps: the loss goes up and down.
+STOP = [*SPLIT, "--train_steps=400", "--learning_rate=0.3", "--early_stopping=3"]
+
+
+class Validation(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def train(self, *more, status=0):
+        worker = self.run_worker(*FLAGS, "--summary_json=" + self.path("summary.json"), *more,
+                                 status=status)
+        figures = None
+        if status == 0:
+            with open(self.path("summary.json"), encoding="utf-8") as f:
+                figures = json.load(f)
+        return worker, figures
+
+    def losses(self, worker):
+        """By step, as the lines say."""
+        found = re.findall(r"global step (\d+): validation accuracy: \S+, validation loss: (\S+)",
+                           worker.output())
+        return {int(step): float(loss) for step, loss in found}
+
+    def best(self):
+        with open(self.path("ckpt/best"), encoding="utf-8") as f:
+            return json.load(f)
+
+    def test_split(self):
+        """Evaluated at each so many steps and at the end; a pass has the other samples alone."""
+        worker, figures = self.train(*SPLIT, "--epochs=1")
+        self.assertEqual(figures["global_step"], 1800 / 20)  # of 2400, 600 are held out
+        self.assertEqual(sorted(self.losses(worker)), list(range(5, 91, 5)))
+        losses = self.losses(worker)
+        self.assertAlmostEqual(figures["validation_loss"], losses[90], places=4)
+        self.assertEqual(round(figures["best_validation_loss"], 4), min(losses.values()))
+        self.assertFalse(figures["stopped_early"])
+        again, same = self.train(*SPLIT, "--epochs=1")
+        self.assertEqual(same["parameters_sha256"], figures["parameters_sha256"])
+        self.assertEqual(self.losses(again), losses)
+
+    def test_held_out_is_never_read(self):
+        """Held-out samples may be anything: the parameters are the same."""
+        folder = self.path("data")
+        os.mkdir(folder)
+        harness.make_data(folder, n_train=300)
+        _, want = self.train("--validation_split=0.2", "--epochs=2", "--data_dir=" + folder)
+        n_same = 0
+        for i in range(0, 300, 60):  # where one is in training, the parameters are others
+            path = os.path.join(folder, "train-labels-idx1-ubyte")
+            with open(path, "r+b") as f:
+                f.seek(8 + i)
+                label = f.read(1)[0]
+                f.seek(8 + i)
+                f.write(bytes([(label + 1) % 10]))
+            _, got = self.train("--validation_split=0.2", "--epochs=2", "--data_dir=" + folder)
+            with open(path, "r+b") as f:
+                f.seek(8 + i)
+                f.write(bytes([label]))
+            n_same += got["parameters_sha256"] == want["parameters_sha256"]
+            self.assertNotEqual(got["validation_loss"], want["validation_loss"])
+        self.assertEqual(n_same, 2)  # of the five, two are held out by this seed
+
+    def test_validation_dir(self):
+        """The samples of another folder; here the test set's, so the figures are those."""
+        _, figures = self.train("--validation_dir=" + self.data(), "--train_steps=30")
+        self.assertEqual(figures["validation_loss"], figures["test_loss"])
+        self.assertEqual(figures["validation_accuracy"], figures["test_accuracy"])
+        self.assertEqual(figures["best_step"], 30)
+
+    def test_early_stopping(self):
+        """It ends three evaluations after the best one, whose checkpoint is kept; started again it
+        ends at once, and killed in between it ends at the same step with the same bits."""
+        keep = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=1",
+                "--keep_checkpoint_max=2"]
+        worker, want = self.train(*STOP)
+        losses = self.losses(worker)
+        best = min(losses, key=losses.get)
+        self.assertTrue(want["stopped_early"], worker.output())
+        self.assertEqual((want["best_step"], want["global_step"]), (best, best + 15))
+        self.assertIn("--early_stopping: no better validation loss in 3 evaluations since step %d"
+                      % best, worker.output())
+        first = harness.Process("killed", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+            "--model=softmax", "--progress=lines", "--data_dir=" + self.data(), *FLAGS, *STOP,
+            *keep, "--fault_push_delay_ms=10"])
+        self.processes.append(first)
+        first.wait_line("global step %d: validation" % (best + 5))
+        first.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        for _ in range(2):
+            worker, got = self.train(*STOP, *keep)
+            for key in ("parameters_sha256", "global_step", "best_step", "best_validation_loss",
+                        "stopped_early"):
+                self.assertEqual(got[key], want[key], key)
+        self.assertIn("best so far: step %d, " % best, worker.output())
+        self.assertEqual(self.best()["step"], best)
+        self.assertEqual(self.best()["validation_loss"], want["best_validation_loss"])
+        steps = ckpt_folder.steps(self.path("ckpt"))
+        self.assertIn(best, steps)
+        self.assertEqual(steps[-1], best + 15)
+        self.assertLessEqual(len(steps), 3)
+        self.run_worker("--evaluate=" + os.path.join(self.path("ckpt"), self.best()["manifest"]))
+
+    def test_best_is_kept_by_servers(self):
+        """A job that goes on with servers: their sweeps leave the best one alone."""
+        self.train(*SPLIT, "--train_steps=5", "--checkpoint_dir=" + self.path("ckpt"))
+        job = self.job(n_workers=1, flags=[*FLAGS, *SPLIT, "--train_steps=40"])
+        job.start(["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10",
+                   "--keep_checkpoint_max=1"])
+        job.finish(60)
+        self.assertEqual(ckpt_folder.steps(self.path("ckpt")), [5, 40])
+        self.assertIn("validation accuracy", job.workers[0].output())
+
+    def test_with_servers(self):
+        """The split is the job's; worker 0 evaluates; each sample of the rest is read once."""
+        record = self.path("samples")
+        job = self.job(n_ps=2, flags=[*FLAGS, *SPLIT, "--epochs=1", "--record_samples=" + record])
+        job.start()
+        first, second = job.finish(60)
+        self.assertEqual(first["parameters_sha256"], second["parameters_sha256"])
+        self.assertEqual(first["global_step"], 1800 / 40)
+        self.assertIn("validation_loss", first)
+        self.assertNotIn("validation_loss", second)
+        self.assertEqual(len(self.losses(job.workers[0])), 9)
+        self.assertNotIn("validation", job.workers[1].output())
+        with open(record, encoding="ascii") as f:
+            parts = sorted((int(at), int(n)) for _, _, at, n in map(str.split, f))
+        self.assertEqual([at for at, _ in parts], list(range(0, 1800, 20)))
+        job = self.job(n_workers=2, flags=FLAGS)
+        job.start_ps(0)
+        job.start_worker(0, *SPLIT)
+        job.workers[0].wait_line("Worker 0|waiting|training step|joined|vector loops")
+        job.start_worker(1, "--validation_split=0.5").wait(30, 1)
+        self.assertIn("--validation_split: ", job.workers[1].output())
+        for p in (job.workers[0], job.ps[0]):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_flags(self):
+        for flags, said in (
+                (["--validation_split=0.1", "--validation_dir=x"], "give one of them"),
+                (["--early_stopping=2"], "give --eval_every"),
+                (["--validation_split=0.95"], "--validation_split"),
+                (["--ps_hosts=localhost:1", *STOP], "without --ps_hosts")):
+            worker, _ = self.train(*flags, status=2)
+            self.assertIn(said, worker.output())
+        worker, _ = self.train("--validation_split=0.0001", status=1)
+        self.assertIn("at least one must be held out", worker.output())
+
+
+if __name__ == "__main__":
+    harness.main()
