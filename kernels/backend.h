@@ -139,6 +139,7 @@ struct backend {
      * it as used. Before the device's first plan (ST_BUSY). */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
     const struct resident_ops *resident; /* optional: kernels/resident.h */
+    const struct device_report *report;  /* optional: kernels/device_report.h */
 };
 
 /* Loads a backend for good; dir NULL: ../lib beside the program. ST_NOT_FOUND, with the loader's

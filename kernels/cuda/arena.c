@@ -33,10 +33,12 @@ enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char 
     uint64_t left = cuda_arena_left(a);
     uint64_t rounded = bytes + (CUDA_ARENA_ALIGN - bytes % CUDA_ARENA_ALIGN) % CUDA_ARENA_ALIGN;
     if (rounded < bytes || rounded > left) {
+        char more[512] = "; take a smaller batch, or give it more memory";
+        if (a->more != NULL)
+            a->more(a->device, a->full == ST_RANGE, more, sizeof more);
         LOG_E("layer '%s': out of GPU memory: its %s needs %" PRIu64 " bytes, but of the %" PRIu64
-              " bytes that this plan may take %" PRIu64 " are left; take a smaller batch, or give "
-              "it more memory",
-              layer, what, bytes, a->limit, left);
+              " bytes that this plan may take %" PRIu64 " are left%s",
+              layer, what, bytes, a->limit, left, more);
         return a->full;
     }
     if (a->n_records == a->cap_records) {

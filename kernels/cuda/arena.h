@@ -9,6 +9,7 @@
 #ifndef KERNELS_CUDA_ARENA_H
 #define KERNELS_CUDA_ARENA_H
 #include "base/status.h"
+#include <stddef.h>
 #include <stdint.h>
 
 enum { CUDA_ARENA_ALIGN = 256 };
@@ -20,6 +21,9 @@ struct cuda_arena {
     uint64_t bytes;   /* asked for, rounded up */
     struct cuda_arena_record *records;
     int n_records, cap_records;
+    /* Writes what else is to be known of the memory when it does not suffice; NULL: nothing. */
+    void (*more)(int device, int is_set, char *dst, size_t bytes);
+    int device; /* for it */
 };
 
 /* is_set: the limit is a wish; 0: it is what the device has left, which may be more another time.

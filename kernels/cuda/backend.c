@@ -5,9 +5,11 @@
 #include "kernels/backend_abi.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
+#include "kernels/cuda/libraries.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/plan.h"
 #include "kernels/cuda/resident.h"
+#include "kernels/device_report.h"
 #include "kernels/plan_check.h"
 #include <stdio.h>
 #include <string.h>
@@ -381,6 +383,8 @@ static const struct resident_ops resident = {
     .is_graph = is_graph,
 };
 
+static const struct device_report report = {cuda_libraries, cuda_memory_users};
+
 /* Filled once when the object is loaded: the libraries and their versions. */
 static char description[96];
 
@@ -423,4 +427,5 @@ const struct backend weir_backend = {
     .group_destroy = group_destroy,
     .group_cancel = group_cancel,
     .resident = &resident,
+    .report = &report,
 };

@@ -5,6 +5,8 @@
 #include "kernels/cuda/plan.h"
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 
 enum { MAX_DEVICES = 128 };
 
@@ -13,7 +15,8 @@ static struct {
     struct cuda_budget budget;
     char *block; /* NULL: each take is a cudaMalloc */
 } devices[MAX_DEVICES];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards devices */
+static void (*tell_users)(int device, char *dst, size_t bytes);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these two */
 
 static enum status device_check(int device)
 {
@@ -45,16 +48,57 @@ static enum status malloc_try(uint64_t bytes, void **out)
     return cuda_check(NULL, "cudaMalloc", code);
 }
 
+void cuda_memory_users(void (*users)(int device, char *dst, size_t bytes))
+{
+    pthread_mutex_lock(&lock);
+    tell_users = users;
+    pthread_mutex_unlock(&lock);
+}
+
+struct card {
+    struct cudaDeviceProp prop;
+    size_t free_bytes, all_bytes;
+    char users[256]; /* "; ...", or nothing */
+};
+
+/* Zeros and nothing where CUDA does not tell. users: of tell_users. */
+static void card_read(int device, void (*users)(int, char *, size_t), struct card *out)
+{
+    char text[240] = "";
+    memset(out, 0, sizeof *out);
+    if (cudaGetDeviceProperties(&out->prop, device) != cudaSuccess ||
+        cudaMemGetInfo(&out->free_bytes, &out->all_bytes) != cudaSuccess)
+        (void)cudaGetLastError();
+    if (users != NULL)
+        users(device, text, sizeof text);
+    if (text[0] != '\0')
+        snprintf(out->users, sizeof out->users, "; %s", text);
+}
+
+void cuda_memory_more(int device, int is_set, char *dst, size_t bytes)
+{
+    struct card c;
+    pthread_mutex_lock(&lock);
+    void (*users)(int, char *, size_t) = tell_users;
+    pthread_mutex_unlock(&lock);
+    card_read(device, users, &c);
+    snprintf(dst, bytes,
+             "; CUDA device %d ('%.95s') has %.1f MB free of its %.1f MB%s; take a "
+             "smaller --batch_size%s",
+             device, c.prop.name, (double)c.free_bytes / 1e6, (double)c.all_bytes / 1e6, c.users,
+             is_set ? " or a larger --gpu_memory_fraction" : " or another card (--gpus)");
+}
+
+/* Under the lock. */
 static void say_not_free(int device, uint64_t limit)
 {
-    size_t free_bytes = 0, all = 0;
-    if (cudaMemGetInfo(&free_bytes, &all) != cudaSuccess)
-        (void)cudaGetLastError();
-    LOG_E("CUDA device %d: %.1f MB of its memory shall be taken at once, but only %.1f MB of its "
-          "%.1f MB are free, other programs have the rest (nvidia-smi names them); take a smaller "
-          "--gpu_memory_fraction, another card, or --gpu_allow_growth, which takes only what is "
-          "needed",
-          device, (double)limit / 1e6, (double)free_bytes / 1e6, (double)all / 1e6);
+    struct card c;
+    card_read(device, tell_users, &c);
+    LOG_E("CUDA device %d ('%.95s'): %.1f MB of its memory shall be taken at once, but only %.1f "
+          "MB of its %.1f MB are free%s; take a smaller --gpu_memory_fraction, another card "
+          "(--gpus), or --gpu_allow_growth, which takes only what is needed",
+          device, c.prop.name, (double)limit / 1e6, (double)c.free_bytes / 1e6,
+          (double)c.all_bytes / 1e6, c.users[0] ? c.users : ", other programs have the rest");
 }
 
 enum status cuda_memory_set(int device, uint64_t limit, int reserve)

@@ -7,6 +7,7 @@
 #ifndef KERNELS_CUDA_MEMORY_H
 #define KERNELS_CUDA_MEMORY_H
 #include "base/status.h"
+#include <stddef.h>
 #include <stdint.h>
 
 /* limit 0: none. ST_BUSY while memory of it is taken; ST_NOMEM if `reserve` cannot be had; logged.
@@ -18,5 +19,11 @@ enum status cuda_memory_left(int device, uint64_t *out, int *is_set);
 /* Aligned as cudaMalloc does. ST_NOMEM is not logged: the caller knows for which layer. */
 enum status cuda_memory_take(int device, uint64_t bytes, void **out);
 void cuda_memory_give(int device, void *at, uint64_t bytes); /* at NULL is fine */
+
+/* For the line about memory that does not suffice: the card, what is free, who else uses it, and
+ * what helps. is_set: a limit of ours is in the way. Begins with "; ". */
+void cuda_memory_more(int device, int is_set, char *dst, size_t bytes);
+/* Who tells it who else uses a card; NULL: nobody. */
+void cuda_memory_users(void (*users)(int device, char *dst, size_t bytes));
 
 #endif

@@ -1,6 +1,7 @@
 /* kernels/cuda/nccl_load.c - finds NCCL as the dynamic linker does: beside what this object was
  * linked with, in LD_LIBRARY_PATH, in the system's folders. Never unloaded. */
 #include "base/log.h"
+#include "kernels/cuda/libraries.h"
 #include "kernels/cuda/nccl.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -39,6 +40,17 @@ static int look_up(void *so)
     return 1;
 }
 
+static void say_loaded(void)
+{
+    int version = 0;
+    char path[512];
+    void *f;
+    memcpy(&f, &nccl.get_version, sizeof f);
+    cuda_library_path(f, path, sizeof path);
+    (void)nccl.get_version(&version);
+    LOG_I("NCCL %d.%d.%d (%s)", version / 10000, version / 100 % 100, version % 100, path);
+}
+
 const struct cuda_nccl *cuda_nccl_load(void)
 {
     pthread_mutex_lock(&lock);
@@ -49,6 +61,8 @@ const struct cuda_nccl *cuda_nccl_load(void)
                   "name its folder in LD_LIBRARY_PATH",
                   dlerror());
         loaded = so != NULL && look_up(so);
+        if (loaded)
+            say_loaded();
     }
     int there = loaded;
     pthread_mutex_unlock(&lock);

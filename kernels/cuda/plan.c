@@ -244,9 +244,11 @@ static enum status memory_take(struct cuda_plan *plan)
     st = cuda_memory_take(plan->cfg.device, a->bytes, &plan->block);
     if (st == ST_NOMEM) {
         cuda_arena_largest(a, &layer, &what, &bytes);
-        LOG_E("out of GPU memory: device %d has no %" PRIu64 " bytes in one piece for this plan; "
-              "the largest part is layer '%s': its %s, %" PRIu64 " bytes; take a smaller batch",
-              plan->cfg.device, a->bytes, layer, what, bytes);
+        char more[512];
+        cuda_memory_more(plan->cfg.device, 0, more, sizeof more);
+        LOG_E("out of GPU memory: there are no %" PRIu64 " bytes in one piece for this plan; the "
+              "largest part is layer '%s': its %s, %" PRIu64 " bytes%s",
+              a->bytes, layer, what, bytes, more);
     }
     TRY(st);
     cuda_arena_bind(a, plan->block);
@@ -332,6 +334,8 @@ static enum status device_open(struct cuda_plan *plan)
         cuda_arena_init(&plan->arena, left, is_set);
     else
         cuda_arena_init(&plan->arena, limit, 1);
+    plan->arena.more = cuda_memory_more;
+    plan->arena.device = plan->cfg.device;
 done:
     return st;
 }

@@ -112,7 +112,7 @@ static double soundness(void)
 
 size_t cudnnGetVersion(void)
 {
-    return 0;
+    return 90102;
 }
 
 const char *cudnnGetErrorString(cudnnStatus_t status)
@@ -675,6 +675,12 @@ cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMod
 }
 
 /* ---- cuBLAS ---- */
+
+cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value)
+{
+    *value = type == MAJOR_VERSION ? 12 : type == MINOR_VERSION ? 4 : 5;
+    return CUBLAS_STATUS_SUCCESS;
+}
 
 const char *cublasGetStatusString(cublasStatus_t status)
 {

@@ -22,6 +22,7 @@ int cuDeviceGetPCIBusId(char *id, int size, int device);
 int cuDeviceGetUuid(struct uuid *uuid, int device);
 int cuDeviceGetUuid_v2(struct uuid *uuid, int device);
 int cuGetErrorString(int error, const char **text);
+int cuDriverGetVersion(int *version);
 const struct fake_state *fake_cuda_card(int ordinal, int *card);
 
 static struct fake_state state;
@@ -204,6 +205,14 @@ int cuDeviceGetUuid_v2(struct uuid *uuid, int device)
 int cuGetErrorString(int error, const char **text)
 {
     *text = error == NO_DEVICE ? "no CUDA-capable device is detected" : "an error of the fake";
+    return SUCCESS;
+}
+
+/* Before cuInit, too. */
+int cuDriverGetVersion(int *version)
+{
+    struct fake_state now;
+    *version = fake_read(&now) && now.cuda_version ? now.cuda_version : 12040;
     return SUCCESS;
 }
 

@@ -147,9 +147,10 @@ class TwoJobs(Sharing):
         second.wait(60, RETRY)
         errors = [l for l in second.lines if l.startswith("E ")]
         self.assertEqual(len(errors), 1, second.output())
-        self.assertRegex(errors[0], r"CUDA device 0: \d+\.\d MB of its memory shall be taken at "
-                         r"once, but only \d+\.\d MB of its \d+\.\d MB are free, .*take a smaller "
-                         r"--gpu_memory_fraction")
+        self.assertRegex(errors[0], r"CUDA device 0 \('.+'\): \d+\.\d MB of its memory shall be "
+                         r"taken at once, but only \d+\.\d MB of its \d+\.\d MB are free; it is "
+                         r"also used by process %d \(worker of \S+\); take a smaller "
+                         r"--gpu_memory_fraction" % first.popen.pid)
         if not fake_gpus.REAL:
             self.assertIn(" 293.6 MB of its memory", errors[0])
             self.assertIn(" only 115.3 MB of its 419.4 MB are free", errors[0])

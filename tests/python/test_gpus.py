@@ -143,12 +143,34 @@ class Memory(fake_gpus.Machine):
             self.refused(p, PERMANENT, "layer '", "out of GPU memory: its ", "4194304 bytes")
         self.refused(self.worker("--gpu_memory_fraction=1e-12", "--gpu_allow_growth"), PERMANENT,
                      "layer '", "out of GPU memory: its ", "1 byte")
+        self.assertIn("; CUDA device 0 ('NVIDIA H200') has ", p.output())
+        self.assertIn(" MB free of its 419.4 MB; take a smaller --batch_size or a larger "
+                      "--gpu_memory_fraction", p.output())
         # all towers and the evaluation have to share it
         one = self.worker("--gpu_memory_fraction=0.1")
         one.wait(30)
         self.refused(self.worker("--gpu_memory_fraction=0.1", "--towers_per_gpu=12",
                                  "--batch_size=12"), PERMANENT,
                      "layer '", "out of GPU memory: its ")
+
+    def test_what_others_have_is_named(self):
+        """No limit was set: the card itself is full."""
+        self.machine(card(0, "total=400 used=396 procs=%d" % os.getpid()))
+        p = self.worker("--gpus=0", "--model=lenet5", "--batch_size=100")
+        p.wait(30, RETRY)
+        error, = [l for l in p.lines if l.startswith("E ")]
+        self.assertRegex(error, r"out of GPU memory: .* bytes.*; CUDA device 0 \('NVIDIA H200'\) "
+                         r"has \d\.\d MB free of its 419\.4 MB; it is also used by process %d "
+                         r"\(.* of \S+\); take a smaller --batch_size or another card" %
+                         os.getpid())
+
+    def test_libraries_are_named(self):
+        self.machine("nvml driver=550.54.15\n", "cuda version=12050\n", *machine_of(1))
+        p = self.worker()
+        p.wait(30)
+        self.assertRegex(p.output(), r"I .*NVIDIA driver 550\.54\.15 for CUDA up to 12\.5 "
+                         r"\(/\S+/fake_cuda/libcuda\.so\.1\); CUDA runtime \d+\.\d+, cuDNN 9\.1\.2 "
+                         r"\(/\S+/libweir_emulated\.so\), cuBLAS 12\.4\.5 \(/\S+/libweir_emulated")
 
     def test_without_flags_only_what_is_needed(self):
         first = self.holding()

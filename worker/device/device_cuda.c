@@ -3,7 +3,9 @@
  * build. */
 #include "worker/device/device_cuda.h"
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -162,4 +164,23 @@ int device_cuda_list(struct device_info *list, char *why)
         }
     }
     return n;
+}
+
+void device_cuda_driver(int *version, char *path)
+{
+    Dl_info info;
+    char real[PATH_MAX];
+    int (*ask)(int *);
+    *version = 0;
+    path[0] = '\0';
+    void *so = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *f = so != NULL ? dlsym(so, "cuDriverGetVersion") : NULL;
+    if (f == NULL)
+        return;
+    memcpy(&ask, &f, sizeof f);
+    if (ask(version) != CUDA_SUCCESS)
+        *version = 0;
+    if (dladdr(f, &info) != 0 && info.dli_fname != NULL)
+        snprintf(path, DEVICE_FILE_SIZE, "%.511s",
+                 realpath(info.dli_fname, real) ? real : info.dli_fname);
 }

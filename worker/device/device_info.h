@@ -13,7 +13,8 @@ enum {
     DEVICE_PCI_SIZE = 24,
     DEVICE_NAME_SIZE = 96,
     DEVICE_WHY_SIZE = 256,
-    DEVICE_MAX_PIDS = 8,
+    DEVICE_FILE_SIZE = 512,
+    DEVICE_MAX_PIDS = 32,
 };
 
 struct device_info {

@@ -1,11 +1,16 @@
 /* worker/device/gpus.c - see gpus.h. */
 #include "worker/device/gpus.h"
 #include "base/log.h"
+#include "kernels/device_report.h"
 #include "worker/device/device_cuda.h"
+#include "worker/device/device_nvml.h"
+#include "worker/device/process_who.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 /* 1: the driver's GPU is the backend's. An instance of a card (MIG) has a UUID of its own, which
  * not every runtime tells: there the place on the bus is compared. */
@@ -92,6 +97,62 @@ static const struct backend *backend_that_works(const char *dir, char *why)
     return b;
 }
 
+/* The cards of this process, for lines about their memory. */
+static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below, and NVML */
+static struct device_info told[DEVICE_MAX];
+static int n_told;
+
+/* "it is also used by process 812 (python3 of anna)", or nothing. */
+static void users_text(int device, char *dst, size_t bytes)
+{
+    char why[DEVICE_WHY_SIZE];
+    struct device_load load;
+    size_t n = 0;
+    dst[0] = '\0';
+    pthread_mutex_lock(&told_lock);
+    struct device_nvml *nvml = device_nvml_open(why);
+    for (int i = 0; nvml != NULL && i < n_told; i++) {
+        if (told[i].ordinal != device)
+            continue;
+        device_nvml_load(nvml, &told[i], &load);
+        for (int k = 0; k < load.n_pids && n < bytes; k++) {
+            char one[2 * PROCESS_NAME_SIZE + 16];
+            if (load.pid[k] == (int)getpid())
+                continue;
+            process_text(load.pid[k], one, sizeof one);
+            n += (size_t)snprintf(dst + n, bytes - n, "%sprocess %s",
+                                  n ? ", " : "it is also used by ", one);
+        }
+    }
+    device_nvml_close(nvml);
+    pthread_mutex_unlock(&told_lock);
+}
+
+static void say_libraries(const struct gpus *g)
+{
+    char why[DEVICE_WHY_SIZE], driver[64] = "", path[DEVICE_FILE_SIZE], libraries[1024] = "";
+    int version;
+    struct device_nvml *nvml = device_nvml_open(why);
+    if (nvml != NULL)
+        device_nvml_driver(nvml, driver, sizeof driver);
+    device_nvml_close(nvml);
+    device_cuda_driver(&version, path);
+    if (g->backend->report != NULL)
+        g->backend->report->libraries(libraries, sizeof libraries);
+    LOG_I("NVIDIA driver %s%sfor CUDA up to %d.%d (%s); %s", driver, driver[0] ? " " : "",
+          version / 1000, version % 1000 / 10, path, libraries);
+}
+
+static void tell_backend(const struct gpus *g)
+{
+    pthread_mutex_lock(&told_lock);
+    n_told = g->chosen.n;
+    memcpy(told, g->chosen.gpu, (size_t)n_told * sizeof *told);
+    pthread_mutex_unlock(&told_lock);
+    if (g->backend->report != NULL)
+        g->backend->report->set_users(users_text);
+}
+
 enum status gpus_open(const struct gpus_request *r, struct gpus *out)
 {
     enum status st = ST_OK;
@@ -117,7 +178,9 @@ enum status gpus_open(const struct gpus_request *r, struct gpus *out)
         gpus_release(g);
     }
     if (g->chosen.n > 0) {
+        say_libraries(g);
         TRY(gpus_check(&g->chosen, g->backend));
+        tell_backend(g);
         TRY(memory_set(r, g));
     }
     *out = *g;

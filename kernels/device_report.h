@@ -1,0 +1,15 @@
+/* kernels/device_report.h - what a backend offers for lines that people read: which libraries it
+ * computes with, and in errors about memory who else uses a device, which it has to be told.
+ * Threads: any. Errors: none. */
+#ifndef KERNELS_DEVICE_REPORT_H
+#define KERNELS_DEVICE_REPORT_H
+#include <stddef.h>
+
+struct device_report {
+    /* Versions and files, as one text. */
+    void (*libraries)(char *dst, size_t bytes);
+    /* `users` writes who else uses the device, or "". */
+    void (*set_users)(void (*users)(int device, char *dst, size_t bytes));
+};
+
+#endif
