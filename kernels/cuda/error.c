@@ -1,5 +1,6 @@
 /* kernels/cuda/error.c - CUDA's, cuDNN's and cuBLAS's codes as ours. */
 #include "base/log.h"
+#include "kernels/cuda/memory.h"
 #include "kernels/cuda/plan.h"
 
 /* Of all three libraries, so that the line always names the layer and the device. */
@@ -7,9 +8,21 @@ static void say(const struct cuda_op *op, const char *call, const char *what, co
                 const char *fix)
 {
     int device = -1;
-    (void)cudaGetDevice(&device);
-    LOG_E("layer '%s': CUDA device %d: %s: %s%s%s%s", op != NULL ? op->layer->name : "(all)",
-          device, call, what, more[0] != '\0' ? ": " : "", more, fix);
+    if (cudaGetDevice(&device) != cudaSuccess)
+        (void)cudaGetLastError();
+    LOG_E("%s%s%sCUDA device %d: %s: %s%s%s%s", op != NULL ? "layer '" : "",
+          op != NULL ? op->layer->name : "", op != NULL ? "': " : "", device, call, what,
+          more[0] != '\0' ? ": " : "", more, fix);
+}
+
+/* The libraries take memory for themselves, beside the plans'. */
+static const char *memory_mend(char more[512])
+{
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess)
+        (void)cudaGetLastError();
+    cuda_memory_more(device, 0, more, 512);
+    return more;
 }
 
 const char *cuda_mend(cudaError_t code)
@@ -30,6 +43,18 @@ const char *cuda_mend(cudaError_t code)
     case cudaErrorSystemNotReady:
         return "; a service of the driver does not run yet, on machines with NVSwitch "
                "nvidia-fabricmanager";
+    case cudaErrorCompatNotSupportedOnDevice:
+        return "; libcuda.so.1 is of a cuda-compat package that does not serve this card: take its "
+               "folder out of LD_LIBRARY_PATH, or update the driver";
+    case cudaErrorOperatingSystem:
+        return "; may this user read and write /dev/nvidia*, and does the container show them?";
+    case cudaErrorUnknown:
+    case cudaErrorLaunchFailure:
+    case cudaErrorHardwareStackError:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+        return "; if nvidia-smi does not show the card any more it fell off the bus ('dmesg' then "
+               "has NVRM: Xid 79): reset it, or reboot";
     case cudaErrorECCUncorrectable:
         return "; the card's memory lost data: reset the card, and replace it if it happens again";
     default:
@@ -41,7 +66,9 @@ enum status cuda_check(const struct cuda_op *op, const char *call, cudaError_t c
 {
     if (code == cudaSuccess)
         return ST_OK;
-    say(op, call, cudaGetErrorString(code), cudaGetErrorName(code), cuda_mend(code));
+    char more[512];
+    say(op, call, cudaGetErrorString(code), cudaGetErrorName(code),
+        code == cudaErrorMemoryAllocation ? memory_mend(more) : cuda_mend(code));
     (void)cudaGetLastError(); /* the next call shall not report it again */
     return code == cudaErrorMemoryAllocation ? ST_NOMEM : ST_INTERNAL;
 }
@@ -57,7 +84,17 @@ enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStat
         return ST_OK;
     char why[256] = "";
     cudnnGetLastErrorString(why, sizeof why);
-    say(op, call, cudnnGetErrorString(code), why, "");
+    const char *mend = "";
+    char more[512];
+    if (code == CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED ||
+        code == CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH)
+        mend = "; a part of cuDNN (libcudnn_*.so.9) is missing or of another version: install "
+               "NVIDIA's package libcudnn9-cuda-13 (of your CUDA's number) whole, and look for a "
+               "second one in LD_LIBRARY_PATH";
+    else if (code == CUDNN_STATUS_NOT_INITIALIZED ||
+             code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        mend = memory_mend(more);
+    say(op, call, cudnnGetErrorString(code), why, mend);
     switch (CUDNN_STATUS_CATEGORY(code)) {
     case CUDNN_STATUS_NOT_SUPPORTED:
     case CUDNN_STATUS_BAD_PARAM:
@@ -74,7 +111,9 @@ enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasSt
 {
     if (code == CUBLAS_STATUS_SUCCESS)
         return ST_OK;
-    say(op, call, cublasGetStatusString(code), "", "");
+    char more[512];
+    int may_be_memory = code == CUBLAS_STATUS_NOT_INITIALIZED || code == CUBLAS_STATUS_ALLOC_FAILED;
+    say(op, call, cublasGetStatusString(code), "", may_be_memory ? memory_mend(more) : "");
     switch (code) {
     case CUBLAS_STATUS_ALLOC_FAILED:
         return ST_NOMEM;

@@ -6,7 +6,7 @@
  * Unlike the real one it reads everything anew at each cuInit. */
 #include "tests/fake_driver/state.h"
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DEVICE = 100, INVALID_DEVICE = 101 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DEVICE = 100, INVALID_DEVICE = 101, UNKNOWN = 999 };
 
 struct uuid {
     unsigned char bytes[16];
@@ -163,7 +163,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device)
     if (v == NULL)
         return INVALID_DEVICE;
     *bytes = (size_t)v->part->total_mb << 20;
-    return SUCCESS;
+    return v->card->lost == 3 ? UNKNOWN : SUCCESS;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)

@@ -12,7 +12,8 @@
  *         temp=41 power=68500 limit=700000 ecc=1 eccerr=0    (absent: not supported; mW)
  *     nvml driver=550.54.15
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
- * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still. */
+ * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still, but
+ * with 3 does not tell its memory. */
 #ifndef TESTS_FAKE_DRIVER_STATE_H
 #define TESTS_FAKE_DRIVER_STATE_H
 #include <ctype.h>

@@ -27,6 +27,30 @@ class Listing(fake_gpus.Machine):
                          "\n" + gpu % (0, 0, "0000:3b:00.0") + "\n" + gpu % (1, 1, "0000:3a:00.0"))
         self.assertEqual(self.listed("--list_devices=text")[0], out)
 
+    def test_a_driver_that_fails_says_what_helps(self):
+        for code, words in ((34, "stub of libcuda.so.1"), (304, "/dev/nvidia*"),
+                            (802, "nvidia-fabricmanager"), (803, "reboot, or in a container"),
+                            (804, "cuda-compat"), (999, "'nvidia-smi' as root loads it")):
+            self.machine("cuda init=%d\n" % code, card(0))
+            _, err = self.listed("--list_devices")
+            self.assertRegex(err, r"no GPU: CUDA shows none \(cuInit: %d, .*\); " % code)
+            self.assertIn(words, err)
+        self.machine(card(0), card(2, more="lost=3"))
+        _, err = self.listed("--list_devices")
+        self.assertRegex(err, r"asking GPU 1 for its memory: 999, .* fell off the bus, reset it or "
+                         r"reboot, or leave it out by CUDA_VISIBLE_DEVICES")
+
+    def test_a_mig_instance_that_is_not_there(self):
+        self.machine(card(0), "mig uuid=MIG-aaaaaaaa-0000-4000-8000-000000000000 total=18000\n",
+                     "mig uuid=MIG-bbbbbbbb-0000-4000-8000-000000000000 total=18000\n")
+        for visible, shown in (("MIG-cccccccc-0000-4000-8000-000000000000", 0),
+                               ("MIG-bbbbbbbb,MIG-aaaaaaaa", 1)):
+            out, err = self.listed("--list_devices", env=self.env(CUDA_VISIBLE_DEVICES=visible))
+            self.assertEqual(out.count("/device:GPU:"), shown)
+            self.assertRegex(err, r"W .*CUDA_VISIBLE_DEVICES='%s' has \d entr.*, CUDA shows %d "
+                             "GPU.*: a process gets one MIG instance, .*'nvidia-smi -L'" %
+                             (visible, shown))
+
     def test_limits_health_and_who_has_it(self):
         self.machine("nvml driver=550.54.15\n",
                      card(0, more="temp=41 power=68500 limit=700000 ecc=1 eccerr=2"), card(1))

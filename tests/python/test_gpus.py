@@ -72,6 +72,24 @@ class Gpus(fake_gpus.Machine):
         self.refused(p, RETRY, "layer '", "CUDA device 0: ")
         self.assertIn("tower 2: GPU 2", p.output())
 
+    def test_a_mig_instance(self):
+        self.machine(card(0, SMALL),
+                     "mig uuid=MIG-aaaaaaaa-0000-4000-8000-000000000000 total=200\n")
+        p = self.worker(env=self.env(CUDA_VISIBLE_DEVICES="MIG-aaaaaaaa"))
+        p.wait(60)
+        self.assertIn("tower 0: GPU 0 (NVIDIA H200 MIG, MIG-aaaaaaaa-0000-4000-8000-000000000000, ",
+                      p.output())
+
+    def test_a_card_that_does_not_start(self):
+        for code, words in ((999, ["CUDA device 0: cudaSetDevice: ", "fell off the bus", "Xid 79"]),
+                            (304, ["/dev/nvidia*"]), (804, ["cuda-compat"]),
+                            (2, ["CUDA device 0 ('NVIDIA H200') has ", " MB free of its 419.4 MB",
+                                 "another card (--gpus)"])):
+            self.machine(card(0, SMALL, "error=%d" % code))
+            p = self.worker("--gpus=0")
+            self.refused(p, RETRY, *words)
+            self.assertNotIn("layer '", p.output())
+
     def test_precision(self):
         self.machine(*machine_of(1))
         exact = self.train("fp32")

@@ -70,16 +70,38 @@ static int load(struct cuda_api *api, char *why)
     return 1;
 }
 
+/* What people did who had this answer of the driver's; "" if it says enough. */
+static const char *mend(int error)
+{
+    static const struct {
+        int error;
+        const char *mend;
+    } mends[] = {
+        {34, "; this is the toolkit's stub of libcuda.so.1, not the driver's; fix LD_LIBRARY_PATH"},
+        {304, "; may this user read and write /dev/nvidia*, and does the container show them?"},
+        {802, "; a service of the driver does not run yet, on machines with NVSwitch "
+              "nvidia-fabricmanager"},
+        {803, "; the driver's kernel module and its libraries have different versions: reboot, or "
+              "in a container use the host's libraries"},
+        {804, "; libcuda.so.1 is of a cuda-compat package that does not serve this card: take its "
+              "folder out of LD_LIBRARY_PATH, or update the driver"},
+        {999, "; the driver's kernel module does not answer: 'nvidia-smi' as root loads it; else "
+              "reboot"},
+    };
+    for (size_t i = 0; i < sizeof mends / sizeof *mends; i++)
+        if (mends[i].error == error)
+            return mends[i].mend;
+    return "";
+}
+
 /* What device_cuda_list then gives. */
 static int explain(const struct cuda_api *api, const char *call, int error, char *why)
 {
     const char *text = NULL;
     if (api->error_string == NULL || api->error_string(error, &text) != CUDA_SUCCESS)
         text = NULL;
-    if (error == CUDA_STUB_LIBRARY)
-        text = "this is the toolkit's stub of libcuda.so.1, not the driver's; fix LD_LIBRARY_PATH";
-    snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none (%s: %d, %.150s)", call, error,
-             text ? text : "unknown error");
+    snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none (%s: %d, %.90s)%s", call, error,
+             text ? text : "unknown error", mend(error));
     return error == CUDA_NO_DEVICE || error == CUDA_STUB_LIBRARY ? 0 : -2;
 }
 
@@ -160,7 +182,12 @@ int device_cuda_list(struct device_info *list, char *why)
         if (error != CUDA_SUCCESS) {
             char asked[64];
             snprintf(asked, sizeof asked, "asking GPU %d for its %s", i, call);
-            return explain(&api, asked, error, why);
+            int found = explain(&api, asked, error, why);
+            size_t at = strlen(why);
+            snprintf(why + at, DEVICE_WHY_SIZE - at,
+                     "; if it fell off the bus, reset it or reboot, or leave it out by "
+                     "CUDA_VISIBLE_DEVICES");
+            return found;
         }
     }
     return n;
