@@ -6,6 +6,7 @@
 #include "tests/net_raw.h"
 #include "tests/net_tiny.h"
 #include <arpa/inet.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -151,8 +152,9 @@ static void test_join_bounds(void **state)
     good.job.delay_compensation = 0.25f;
     good.job.push_dtype = DTYPE_BF16;
     good.job.version_dtype = DTYPE_F16;
+    good.job.validation_split = 0.1;
     optim_defaults(OPTIM_ADAM, &good.job.optim);
-    for (int i = 0; i <= 6; i++) {
+    for (int i = 0; i <= 8; i++) {
         struct net_join join = good, got;
         struct chunks *chunks = NULL;
         uint8_t *data;
@@ -170,6 +172,10 @@ static void test_join_bounds(void **state)
             join.job.train_steps = -1;
         if (i == 6)
             join.job.aggregate = 3;
+        if (i == 7)
+            join.job.validation_split = 1;
+        if (i == 8)
+            join.job.validation_split = (double)NAN;
         assert_int_equal(message_pack_join(&join, &data, &n), ST_OK);
         enum status st = CAPTURE(message_unpack_join(data, n, &got, &chunks, why));
         free(data);
@@ -184,6 +190,7 @@ static void test_join_bounds(void **state)
         assert_int_equal(got.job.sync_mode, JOB_SSP);
         assert_int_equal(got.job.staleness, 4);
         assert_true(got.job.delay_compensation == 0.25f);
+        assert_true(got.job.validation_split == 0.1);
         assert_int_equal(got.job.aggregate, 2); /* 0 is all */
         assert_int_equal(got.job.push_dtype, DTYPE_BF16);
         assert_int_equal(got.job.version_dtype, DTYPE_F16);

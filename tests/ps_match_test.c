@@ -56,6 +56,8 @@ static void test_job(void **state)
     differs(&j, "another job: --batch_size: the servers have 64, the worker has 100");
     j.job.batch = 64;
     differs(&j, "another job: --train_steps: the servers have 100, the worker has 200");
+    j.job.validation_split = 0.125;
+    differs(&j, "another job: --validation_split: the servers have 0, the worker has 0.125");
     j.job.optim.beta2 = 0.5f;
     differs(&j, "another job: --beta2: the servers have 0.999, the worker has 0.5");
     j.job.optim.learning_rate = 0.5f;

@@ -341,6 +341,48 @@ static void order_of_one_and_of_none(void **state)
     assert_null(o);
 }
 
+/* Each item is in one of the two sets, with its own label; the seed alone says in which. */
+static void a_set_is_split_by_the_seed(void **state)
+{
+    struct set *s = *state;
+    struct dataset *d[2] = {NULL, NULL}, *held[2] = {NULL, NULL};
+    int seen[N] = {0}, n_other = 0;
+    for (int i = 0; i < N; i++) { /* each image tells its number, and so does its label */
+        s->images[16 + i * ROWS * COLUMNS] = (uint8_t)i;
+        s->labels[8 + i] = (uint8_t)(i % 10);
+    }
+    save(s, "images-idx3", "", s->images, IMAGE_BYTES);
+    save(s, "labels-idx1", "", s->labels, LABEL_BYTES);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(dataset_read(s->dir, "train", 10, &d[k]), ST_OK);
+        assert_int_equal(dataset_split(d[k], 0.25, 7 + (uint64_t)k, &held[k]), ST_OK);
+        assert_int_equal(held[k]->n, 12);
+        assert_int_equal(d[k]->n, N - 12);
+    }
+    for (int k = 0; k < 2; k++) {
+        const struct dataset *set = k ? held[0] : d[0];
+        for (int64_t i = 0; i < set->n; i++) {
+            int item = set->images[i * ROWS * COLUMNS];
+            seen[item]++;
+            assert_int_equal(set->labels[i], item % 10);
+            if (!k && i > 0)
+                assert_true(item > set->images[(i - 1) * ROWS * COLUMNS]);
+        }
+    }
+    for (int i = 0; i < N; i++)
+        assert_int_equal(seen[i], 1);
+    for (int i = 0; i < 12; i++)
+        n_other += held[0]->images[i * ROWS * COLUMNS] != held[1]->images[i * ROWS * COLUMNS];
+    assert_true(n_other > 0);
+    struct dataset *none = NULL;
+    assert_int_equal(CAPTURE(dataset_split(d[0], 0.001, 7, &none)), ST_INVALID);
+    assert_null(none);
+    for (int k = 0; k < 2; k++) {
+        dataset_destroy(d[k]);
+        dataset_destroy(held[k]);
+    }
+}
+
 static void debian_fashion_mnist_is_read(void **state)
 {
     struct dataset *train = NULL, *test = NULL;
@@ -374,6 +416,7 @@ int main(void)
         WITH_SET(large_promises_take_no_memory),
         WITH_SET(spoilt_gzip_is_refused),
         WITH_SET(decoding_points_into_the_data),
+        WITH_SET(a_set_is_split_by_the_seed),
         cmocka_unit_test(order_is_a_permutation_of_each_pass),
         cmocka_unit_test(order_of_one_and_of_none),
         cmocka_unit_test(debian_fashion_mnist_is_read),
