@@ -17,7 +17,7 @@ struct local {
     float *params;        /* borrowed: the flat block */
     float *slots;         /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
     pthread_mutex_t lock; /* guards sum, slots, version, stats */
-    float *sum;           /* of one chunk */
+    float *sum;           /* of one chunk of statistics */
     int64_t *version;     /* [n_chunks] */
     struct net_exchange_stats stats;
 };
@@ -43,13 +43,24 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
     float *value = l->params + c->first;
     float scale = (float)(1.0 / (double)weight); /* rounded as the server does */
     pthread_mutex_lock(&l->lock);
-    if (weight > 0)
+    if (weight > 0 && p->rule == PARAM_AVERAGE) {
         vector_scale(l->sum, data, weight, n);
-    if (weight > 0 && p->rule == PARAM_AVERAGE)
         optim_average(p->keep, n, l->sum, scale, value, value);
-    else if (weight > 0)
-        optim_apply(&l->optim, (uint64_t)step + 1, n, l->sum, scale, value,
-                    l->slots + l->n_slots * c->first, value);
+    } else if (weight > 0) {
+        float *slots = l->slots + l->n_slots * c->first;
+        const struct optim_run r = {.n = n,
+                                    .sum = data,
+                                    .weight = weight,
+                                    .scale = scale,
+                                    .old = value,
+                                    .slots = slots,
+                                    .new_slots = slots,
+                                    .slot_stride = n,
+                                    .new_ = value};
+        struct optim_step update;
+        optim_begin(&l->optim, (uint64_t)step + 1, &update);
+        optim_run(&update, &r); /* weighs as it reads */
+    }
     l->version[chunk] = step + 1;
     l->stats.applied++;
     pthread_mutex_unlock(&l->lock);
