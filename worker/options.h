@@ -13,7 +13,7 @@ struct options {
     struct hosts ps_hosts, worker_hosts;
     int join;                  /* a running job, of which it is told by options_adopt */
     int task_index, n_workers; /* -1: not known yet; 0: likewise */
-    const char *address;       /* NULL: the host's own name */
+    const char *address;       /* NULL: the host's own name, and the process */
     const char *model_text; /* instead of `model`; borrowed from the adopted status; NULL: none */
     const char *data_dir, *model, *models_dir, *backend_dir;
     int data_own;                           /* other workers have other data */

@@ -71,7 +71,8 @@ static const struct flag table[] = {
      "all flags of the job that are left out",
      NULL},
     STR("address", address, "HOST",
-        "how lines and tables name this worker's host; left out, its own name", NULL),
+        "how lines and tables name this worker; left out, its host's name and its process id",
+        NULL),
     ONE("sync_mode", sync_mode, JOB_SYNC_MODES,
         "sync: a step is the mean of all workers' gradients; async: each is applied as it comes; "
         "ssp: likewise, but no worker runs away from the slowest (default sync)",

@@ -221,6 +221,13 @@ static const char *own_name(struct worker *w)
     return w->host;
 }
 
+/* "gpu7:4711", host and process: workers of one host are told apart. */
+static const char *own_address(struct worker *w)
+{
+    snprintf(w->address, sizeof w->address, "%s:%ld", own_name(w), (long)getpid());
+    return w->address;
+}
+
 static void first_values(void *ctx, float *params)
 {
     const struct worker *w = ctx;
@@ -254,7 +261,7 @@ static enum status make_exchange(struct worker *w)
         .join = {.member = o->task_index,
                  .job = options_job(o, w->train->n),
                  .chunks = w->chunks,
-                 .address = o->address ? o->address : own_name(w),
+                 .address = o->address ? o->address : own_address(w),
                  .model = w->model->text,
                  .hidden_units = w->model->hidden_units},
     };

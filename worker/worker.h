@@ -18,6 +18,7 @@
 struct worker {
     struct options opt;
     char host[65];            /* this one's name */
+    char address[96];         /* that, and its process */
     struct net_status joined; /* --join: the job, as it was then */
     struct gpus gpus;
     int gpu_number[DEVICE_MAX]; /* of those, CUDA's */

@@ -4,7 +4,10 @@ checkpoint, does not count the steps of others."""
 # label: cluster waits
 import json
 import os
+import re
 import signal
+import socket
+import subprocess
 
 import harness
 
@@ -62,6 +65,60 @@ class Figures(harness.Test):
         joined.wait(60)
         joined.wait_line(r" %d steps in [0-9.]+ s, from step %d to 60; " % (60 - step, step))
         job.ps[0].wait_line(r" 60 steps in [0-9.]+ s; ")
+
+    def test_async_last_step(self):
+        """At their own pace steps are under way when the job has its last one: it is said once."""
+        job = self.job(model="small", flags=["--batch_size=12", "--seed=5", "--sync_mode=async",
+                                             "--chunk_bytes=5120", "--intra_op_threads=1",
+                                             "--train_steps=60", "--log_every=7"])
+        job.start()
+        job.finish()
+        for worker in job.workers:
+            text = worker.output()
+            self.assertLessEqual(text.count("(global step: 60)"), 1, text)
+            if " done (global step: " in text:
+                self.assertEqual(text.count("(global step: 60)"), 1, text)
+
+    def test_async_resumed(self):
+        """A worker counts the steps that it takes; evaluations go by the job's steps."""
+        for steps, first in ((40, 0), (80, 40)):
+            job = self.job(model="small", n_workers=1, flags=[
+                "--batch_size=12", "--seed=5", "--sync_mode=async", "--log_every=1",
+                "--intra_op_threads=1", "--eval_every=15", "--train_steps=%d" % steps])
+            job.start(self.ckpt())
+            summary = job.finish()[0]
+            text = job.workers[0].output()
+            numbers = [int(n) for n in re.findall(r"training step (\d+) done", text)]
+            self.assertEqual(numbers[0], 1)
+            self.assertLessEqual(numbers[-1], summary["local_steps"])
+            said = [int(n) for n in re.findall(r": global step (\d+): test accuracy", text)]
+            due = [n for n in range(15, steps, 15) if n > first]
+            self.assertEqual(said, due)
+
+    def test_evaluated_again(self):
+        """A resumed run evaluates at the job's steps, not at its own."""
+        for steps, due in ((40, [15, 30]), (80, [45, 60, 75])):
+            job = self.job(model="small", flags=[*FLAGS, "--eval_every=15",
+                                                 "--train_steps=%d" % steps])
+            job.start(self.ckpt())
+            job.finish()
+            text = job.workers[0].output()
+            self.assertEqual(due, [int(n) for n in re.findall(
+                r": global step (\d+): test accuracy", text)])
+
+    def test_addresses(self):
+        """Two workers of one host have two addresses, with which each is found."""
+        job = self.job(model="small", flags=[*FLAGS, "--train_steps=100000000"])
+        job.start()
+        for worker in job.workers:
+            worker.wait_line("training step 3 done")
+        shown = json.loads(subprocess.run(
+            [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status",
+             "--json"], stdout=subprocess.PIPE, check=True).stdout)
+        self.assertEqual([m["address"] for m in shown["members"]],
+                         ["%s:%d" % (socket.gethostname(), w.popen.pid) for w in job.workers])
+        for process in (*job.workers, *job.ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ struct progress {
     struct progress_config cfg;
     int bar;
     int64_t start_ns, drawn_ns;
+    int said_last;        /* the line of the job's last step; what is under way besides gets none */
     pthread_mutex_t lock; /* guards text */
     char text[200];       /* the bar as last drawn; empty: none */
 };
@@ -94,8 +95,10 @@ void progress_update(struct progress *p, const struct progress_point *at)
         bar_draw(p, at);
         return;
     }
-    if (at->local_step % p->cfg.log_every != 0 && at->global_step < p->cfg.train_steps)
+    int last = at->global_step >= p->cfg.train_steps;
+    if (last ? p->said_last : at->local_step % p->cfg.log_every != 0)
         return;
+    p->said_last = last;
     double elapsed = seconds_since(p->start_ns);
     LOG_I("Worker %d: training step %" PRId64 " done (global step: %" PRId64
           "), loss %.4f, %.0f images/s",

@@ -163,6 +163,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
                                  t->cfg.train_steps, t->cfg.log_every};
     TRY(progress_create(&pc, &t->progress));
     t->steps_before = 0;
+    t->n_evaluated = t->cfg.eval_every > 0 ? start->step / t->cfg.eval_every : 0;
     t->start_ns = clock_now_ns();
     TRY(run_resident(t, start->step, &taken));
     for (again = !taken; again;) {

@@ -52,6 +52,7 @@ struct trainer {
     int64_t first_step; /* global and local step that run starts from */
     uint64_t generation;
     int64_t start_ns;
+    int64_t n_evaluated; /* the last step that was, or need not be, in units of eval_every */
     _Atomic int stopped;
     _Atomic int failed; /* enum status of the first tower that failed */
 

@@ -169,7 +169,9 @@ static void step_done(struct trainer *t, int64_t step)
     r->global_step = t->cfg.own_pace ? trainer_global_step(t, step) + 1 : step + 1;
     if (r->global_step > t->cfg.train_steps)
         r->global_step = t->cfg.train_steps;
-    struct progress_point at = {step + 1, r->global_step, r->loss, r->images};
+    /* in lockstep the job's step; at their own pace of this process' own, wherever it came in */
+    int64_t number = t->cfg.own_pace ? r->local_steps : step + 1;
+    struct progress_point at = {number, r->global_step, r->loss, r->images};
     progress_update(t->progress, &at);
 }
 

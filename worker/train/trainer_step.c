@@ -93,11 +93,19 @@ static int job_done(struct trainer *t, int64_t step)
 }
 
 /* On the validation data also where training goes on from a checkpoint: the process that made it
- * may have been killed before it had looked at it. */
-static int is_evaluated(const struct trainer *t, int64_t step)
+ * may have been killed before it had looked at it. Else by the job's steps: not for one that was
+ * evaluated before training went back behind it, or before this process came. */
+static int evaluation_is_due(struct trainer *t, int64_t step)
 {
-    int after = step > t->first_step || (t->cfg.validation && step > 0);
-    return t->cfg.eval_every > 0 && after && step % t->cfg.eval_every == 0;
+    if (t->cfg.eval_every <= 0)
+        return 0;
+    if (t->cfg.validation)
+        return step > 0 && step % t->cfg.eval_every == 0;
+    int64_t n = trainer_global_step(t, step) / t->cfg.eval_every;
+    if (n <= t->n_evaluated)
+        return 0;
+    t->n_evaluated = n;
+    return 1;
 }
 
 enum status trainer_take_steps(struct trainer *t, struct tower *w)
@@ -115,7 +123,7 @@ enum status trainer_take_steps(struct trainer *t, struct tower *w)
             return ST_OK;
         if (job_done(t, step))
             return ST_OK;
-        if (w->index == 0 && is_evaluated(t, step))
+        if (w->index == 0 && evaluation_is_due(t, step))
             TRY(trainer_log_accuracy(t, step));
         if (w->index == 0 && t->cfg.at_step && !trainer_is_invalid(t, step))
             TRY(t->cfg.at_step(t->cfg.at_step_ctx, step));
