@@ -1,6 +1,7 @@
 /* ps/main.c - the parameter server: flags, set-up, and the end. Exit codes: 0 the job is done, or
  * the server has handed on its chunks; 1 a permanent error, 2 usage, 138 a restart may help, 143
  * after SIGTERM (with a checkpoint, if they are kept), 130 after Ctrl-C. */
+#include "base/cores.h"
 #include "base/flags_tensorflow.h"
 #include "base/hosts.h"
 #include "base/job_name.h"
@@ -420,10 +421,10 @@ static enum status write_summary(struct ps_service *service)
  * tenth more bytes per second than two, for one worker and for two. */
 static int n_threads(void)
 {
-    long half = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+    int half = cores_usable().n / 2;
     if (opt_threads > 0)
         return (int)opt_threads;
-    return half < 1 ? 1 : half > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : (int)half;
+    return half < 1 ? 1 : half > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : half;
 }
 
 static int run_server(struct app *app, struct ps_service *service, struct net_server *server,

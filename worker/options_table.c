@@ -173,8 +173,9 @@ static const struct flag table[] = {
         "with GPUs, which share the rest: samples of --batch_size for the CPU's towers together; "
         "0: all towers have equal parts"),
     INT("intra_op_threads", intra_op_threads, 0, 4096,
-        "threads inside one operation of one CPU tower; 0: the cores, less one for each GPU tower, "
-        "divided by the CPU towers"),
+        "threads inside one operation of one CPU tower; 0: the cores that it may use (CPU "
+        "affinity, "
+        "control groups), less one for each GPU tower, divided by the CPU towers"),
     ONE("precision", precision, "fp32|tf32|bf16",
         "what factors of products are rounded to; sums are in fp32. CPUs have no tf32, and bf16 "
         "with AVX512_BF16 or AMX",

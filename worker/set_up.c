@@ -1,6 +1,7 @@
 /* worker/set_up.c - from the flags to a trainer that can start: see worker.h. */
 #include "base/aligned.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
 #include "worker/data/fingerprint.h"
@@ -107,7 +108,7 @@ static enum status make_towers(struct worker *w)
         .batch = (int)o->batch_size,
         .cpu_batch = o->cpu_batch_size,
         .n_threads = o->intra_op_threads,
-        .n_cores = (int)sysconf(_SC_NPROCESSORS_ONLN),
+        .n_cores = cores_usable().n,
         .precision = o->precision,
         .deterministic = o->deterministic,
     };
@@ -150,7 +151,7 @@ static enum status place_layers(struct worker *w)
         .n_layers = w->model->n_layers,
         .cpu = w->cpu,
         .n_threads = w->opt.intra_op_threads,
-        .n_cores = (int)sysconf(_SC_NPROCESSORS_ONLN),
+        .n_cores = cores_usable().n,
         .batch = (int)w->opt.batch_size,
     };
     TRY(batch_split_create(&split, &w->towers, &w->split));
@@ -292,6 +293,17 @@ static enum status open_checkpoints(struct worker *w)
     return o->checkpoint_dir ? alone_saver_create(&cfg, &w->saver) : ST_OK;
 }
 
+/* Where threads are fewer than the machine has cores, why. */
+static void say_cores(void)
+{
+    const struct cores c = cores_usable();
+    if (c.n < c.n_affinity)
+        LOG_I("%d of the machine's %d cores are used: the control group's limit is %.2f", c.n,
+              c.n_machine, c.quota);
+    else if (c.n < c.n_machine)
+        LOG_I("%d of the machine's %d cores are used: CPU affinity has no more", c.n, c.n_machine);
+}
+
 static void say_towers(const struct worker *w)
 {
     char label[DEVICE_LABEL_SIZE];
@@ -361,6 +373,7 @@ static enum status make_trainer(struct worker *w)
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
           w->train->n, o->data_dir);
     say_towers(w);
+    say_cores();
     LOG_I("vector loops: %s", vector_description());
 done:
     return st;

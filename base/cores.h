@@ -1,0 +1,21 @@
+/* base/cores.h - how many cores this process may use: those that it may run on (CPU affinity:
+ * taskset, cpusets, Slurm), and no more than its control groups grant (containers, systemd), whose
+ * limit it would be throttled at. Not the machine's number of cores.
+ * Threads: any. Errors: what cannot be read limits nothing. */
+#ifndef BASE_CORES_H
+#define BASE_CORES_H
+
+struct cores {
+    int n;          /* to use, at least 1 */
+    int n_machine;  /* that are online */
+    int n_affinity; /* that it may run on */
+    double quota;   /* cores' worth of time that the tightest control group grants; 0: no limit */
+};
+
+struct cores cores_usable(void);
+/* The least quota, in cores, of the groups named in the file `self` (as /proc/self/cgroup) and of
+ * all above them, in the tree at `root` (as /sys/fs/cgroup): cpu.max of version 2,
+ * cpu.cfs_quota_us of version 1. 0: there is no limit. */
+double cores_quota(const char *self, const char *root);
+
+#endif

@@ -1,0 +1,149 @@
+/* tests/base_cores_test.c - how many cores may be used: limits of control groups of both versions,
+ * along the whole path, in a made-up tree; and this process' affinity. */
+#include "base/cores.h"
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* after its needs */
+#include <cmocka.h>
+
+struct tree {
+    char dir[32], self[64];
+};
+
+static int setup(void **state)
+{
+    struct tree *t = calloc(1, sizeof *t);
+    strcpy(t->dir, "/tmp/weir-cores-XXXXXX");
+    assert_non_null(t);
+    assert_non_null(mkdtemp(t->dir));
+    snprintf(t->self, sizeof t->self, "%s/self", t->dir);
+    *state = t;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char command[64];
+    struct tree *t = *state;
+    snprintf(command, sizeof command, "rm -rf %s", t->dir);
+    assert_int_equal(system(command), 0);
+    free(t);
+    return 0;
+}
+
+static void put(const struct tree *t, const char *name, const char *text)
+{
+    char command[600];
+    snprintf(command, sizeof command,
+             "mkdir -p $(dirname '%s/%s') && printf '%%b\\n' '%s' >'%s/%s'", t->dir, name, text,
+             t->dir, name);
+    assert_int_equal(system(command), 0);
+}
+
+static void expect(const struct tree *t, double quota)
+{
+    double got = cores_quota(t->self, t->dir);
+    if (got < quota - 1e-9 || got > quota + 1e-9)
+        fail_msg("%g cores, expected %g", got, quota);
+}
+
+static void test_v2(void **state)
+{
+    struct tree *t = *state;
+    expect(t, 0); /* no file at all */
+    put(t, "self", "0::/a/b");
+    expect(t, 0);
+    put(t, "a/b/cpu.max", "max 100000");
+    expect(t, 0);
+    put(t, "a/b/cpu.max", "350000 100000");
+    expect(t, 3.5);
+    put(t, "a/cpu.max", "200000 100000"); /* above it: tighter */
+    expect(t, 2);
+    put(t, "a/cpu.max", "800000 100000");
+    expect(t, 3.5);
+    put(t, "cpu.max", "25000 50000"); /* a container's own root */
+    expect(t, 0.5);
+}
+
+/* Of another's tree: the path is the host's, or above what is mounted here. */
+static void test_paths_not_there(void **state)
+{
+    struct tree *t = *state;
+    put(t, "cpu.max", "400000 100000");
+    put(t, "self", "0::/system.slice/docker-17.scope");
+    expect(t, 4);
+    put(t, "self", "0::/../other");
+    expect(t, 4);
+    put(t, "self", "0::/");
+    expect(t, 4);
+}
+
+static void test_v1(void **state)
+{
+    struct tree *t = *state;
+    put(t, "self", "12:memory:/m\\n4:cpu,cpuacct:/docker/17\\n3:cpuset:/x\\n0::/y");
+    put(t, "cpu,cpuacct/docker/17/cpu.cfs_quota_us", "-1");
+    put(t, "cpu,cpuacct/docker/17/cpu.cfs_period_us", "100000");
+    expect(t, 0);
+    put(t, "cpu,cpuacct/docker/17/cpu.cfs_quota_us", "150000");
+    expect(t, 1.5);
+    put(t, "cpu,cpuacct/docker/cpu.cfs_quota_us", "50000");
+    put(t, "cpu,cpuacct/docker/cpu.cfs_period_us", "100000");
+    expect(t, 0.5);
+    put(t, "self", "4:cpuset,cpuacct:/docker/17"); /* not the controller of time */
+    expect(t, 0);
+    put(t, "unified/y/cpu.max", "300000 100000"); /* both versions on one machine */
+    put(t, "self", "4:cpu:/docker/17\\n0::/y");
+    put(t, "cpu,cpuacct/docker/cpu.cfs_quota_us", "-1");
+    put(t, "cpu,cpuacct/docker/17/cpu.cfs_quota_us", "-1");
+    expect(t, 3);
+}
+
+static void test_nonsense(void **state)
+{
+    struct tree *t = *state;
+    const char *const texts[] = {"", "x", "1", "100000 0", "-5 100000", "nan nan", "0 100000"};
+    put(t, "self", "nothing\\n:\\n0::/a\\n::\\n0::no-slash");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        put(t, "a/cpu.max", texts[i]);
+        expect(t, 0);
+    }
+}
+
+static void test_affinity(void **state)
+{
+    (void)state;
+    cpu_set_t before, one;
+    struct cores c = cores_usable();
+    assert_in_range(c.n, 1, c.n_affinity);
+    assert_in_range(c.n_affinity, 1, c.n_machine);
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &before))
+            CPU_SET(i, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    c = cores_usable();
+    assert_int_equal(c.n_affinity, 1);
+    assert_int_equal(c.n, 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_v2, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_paths_not_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_v1, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),
+        cmocka_unit_test(test_affinity),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
