@@ -198,5 +198,9 @@ enum status ps_match_restored(const struct ps_manifest *m, const struct net_join
             "the checkpoint is of %d workers, now there are %d: the pass over the samples that it "
             "was made in is not finished sample by sample",
             m->job.n_workers, join->job.n_workers);
+    if (st == ST_OK && job_arithmetic_differs(&m->job, &join->job))
+        LOG_W("the checkpoint at step %" PRId64 " was computed with '%s', now it is '%s': the bits "
+              "from here on are not those of a job that was never ended",
+              m->step, m->job.arithmetic, join->job.arithmetic);
     return st;
 }

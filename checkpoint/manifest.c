@@ -41,14 +41,14 @@ static json_t *optimizer_to_json(const struct optim_config *o)
 
 static json_t *job_to_json(const struct net_job *job)
 {
-    json_t *o =
-        json_pack("{s:i, s:s, s:o, s:I, s:I, s:i, s:I, s:f, s:s, s:s, s:o}", "workers",
-                  job->n_workers, "sync_mode", job_sync_mode_name(job->sync_mode), "optimizer",
-                  optimizer_to_json(&job->optim), "train_steps", (json_int_t)job->train_steps,
-                  "seed", (json_int_t)job->seed, "aggregate", job->aggregate, "staleness",
-                  (json_int_t)job->staleness, "delay_compensation", (double)job->delay_compensation,
-                  "push_dtype", dtype_name(job->push_dtype), "version_dtype",
-                  dtype_name(job->version_dtype), "data", manifest_data_to_json(&job->data));
+    json_t *o = json_pack(
+        "{s:i, s:s, s:o, s:I, s:I, s:i, s:I, s:f, s:s, s:s, s:o, s:s}", "workers", job->n_workers,
+        "sync_mode", job_sync_mode_name(job->sync_mode), "optimizer",
+        optimizer_to_json(&job->optim), "train_steps", (json_int_t)job->train_steps, "seed",
+        (json_int_t)job->seed, "aggregate", job->aggregate, "staleness", (json_int_t)job->staleness,
+        "delay_compensation", (double)job->delay_compensation, "push_dtype",
+        dtype_name(job->push_dtype), "version_dtype", dtype_name(job->version_dtype), "data",
+        manifest_data_to_json(&job->data), "arithmetic", job->arithmetic);
     if (o && job->validation_split > 0 &&
         json_object_set_new(o, "validation_split", json_real(job->validation_split)) != 0) {
         json_decref(o);
@@ -281,6 +281,8 @@ static int job_from_json(const json_t *o, struct net_job *to)
     int ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
     to->optim.total_steps = (uint64_t)to->train_steps;
     ok = ok && manifest_data_from_json(json_object_get(o, "data"), &to->data);
+    const char *arithmetic = text_of(o, "arithmetic");
+    snprintf(to->arithmetic, sizeof to->arithmetic, "%s", arithmetic ? arithmetic : "");
     return ok && to->train_steps >= 1 && to->validation_split >= 0 && to->validation_split < 1 &&
            !job_check_mode(to);
 }

@@ -129,6 +129,8 @@ static void show_head(const struct net_status *s)
            s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
            optim_name(s->job.optim.kind), (double)s->job.optim.learning_rate, s->job.batch);
     show_data(&s->job.data);
+    if (s->job.arithmetic[0])
+        printf("computed with: %s\n", s->job.arithmetic);
     if (s->change[0])
         printf("change: %s\n", s->change);
     int later = c->ordered > s->step;

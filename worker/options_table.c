@@ -181,7 +181,9 @@ static const struct flag table[] = {
         "with AVX512_BF16 or AMX",
         NULL),
     {"deterministic", FLAG_BOOL, &options_raw.deterministic, 0, 0, NULL, NULL,
-     "GPUs: the same bits on every run, at some cost; the CPU always does so", NULL},
+     "GPUs: the same bits on every run, at some cost; the CPU always does so, with the same "
+     "instruction set and threads",
+     NULL},
     STR("gpus", gpus, "auto[:N]|all|none|LIST",
         "auto: a GPU (or up to N) that nobody uses, among those that CUDA shows, reserved for this "
         "process, else one that CUDA_VISIBLE_DEVICES names, else the CPU; all: each that CUDA "

@@ -249,6 +249,27 @@ static enum status take_params(struct worker *w)
     return ST_NOMEM;
 }
 
+/* What the bits of this worker's sums depend on: each kind of tower, and the loops in C. */
+static void name_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
+{
+    size_t n = 0;
+    name[0] = 0;
+    for (int i = 0; i < w->towers.n && n < JOB_ARITHMETIC_BYTES; i++) {
+        const struct tower_device *d = &w->towers.tower[i].own;
+        const struct tower_device *before = i > 0 ? &w->towers.tower[i - 1].own : NULL;
+        if (before && before->backend == d->backend && before->n_threads == d->n_threads)
+            continue;
+        char threads[32] = "";
+        if (!d->gpu)
+            snprintf(threads, sizeof threads, ", %d %s", d->n_threads,
+                     d->n_threads == 1 ? "thread" : "threads");
+        n += (size_t)snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "%s%s; ", d->backend->description,
+                              threads);
+    }
+    if (n < JOB_ARITHMETIC_BYTES)
+        snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "vector loops %s", vector_description());
+}
+
 static enum status make_exchange(struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -267,6 +288,7 @@ static enum status make_exchange(struct worker *w)
                  .hidden_units = w->model->hidden_units},
     };
     cfg.join.job.data = w->data;
+    name_arithmetic(w, cfg.join.job.arithmetic);
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
             cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
@@ -279,6 +301,7 @@ static enum status open_checkpoints(struct worker *w)
     const struct options *o = &w->opt;
     struct net_job job = options_job(o, w->train->n);
     job.data = w->data;
+    name_arithmetic(w, job.arithmetic);
     const struct alone_saver_config cfg = {
         .folder = {.path = o->checkpoint_dir,
                    .restore = o->restore,

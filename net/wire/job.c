@@ -1,6 +1,7 @@
 /* net/wire/job.c - see job.h. */
 #include "net/wire/job.h"
 #include <math.h>
+#include <string.h>
 
 const char *job_sync_mode_name(enum job_sync_mode mode)
 {
@@ -19,6 +20,12 @@ int job_aggregate(const struct net_job *job)
 int job_in_lockstep(const struct net_job *job)
 {
     return job->sync_mode == JOB_SYNC && job_aggregate(job) == job->n_workers;
+}
+
+int job_arithmetic_differs(const struct net_job *a, const struct net_job *b)
+{
+    return a->sync_mode == JOB_SYNC && a->arithmetic[0] && b->arithmetic[0] &&
+           strcmp(a->arithmetic, b->arithmetic) != 0;
 }
 
 const char *job_check_mode(const struct net_job *job)

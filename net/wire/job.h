@@ -16,6 +16,7 @@ enum {
     JOB_MAX_BATCH = 1 << 30,
     JOB_MAX_MODEL_BYTES = 256 << 10,
     JOB_ADDRESS_BYTES = 256,
+    JOB_ARITHMETIC_BYTES = 160,
 };
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
 #define JOB_SYNC_MODES "sync|async|ssp" /* in the order above */
@@ -36,6 +37,9 @@ struct net_job {
                                 least 0, below 1; 0: none */
     int batch;               /* samples of one member's step; 0: not said */
     struct job_data data;
+    char arithmetic[JOB_ARITHMETIC_BYTES]; /* what the member computes with: "oneDNN v2.6.3, AVX2, 4
+                                              threads; vectors AVX2"; a job's: its first one's;
+                                              empty: not said. Others may differ */
 };
 
 /* "sync", ...; NULL if the value is none of them. */
@@ -44,6 +48,9 @@ const char *job_sync_mode_name(enum job_sync_mode mode);
 int job_aggregate(const struct net_job *job);
 /* 1: all chunks and all workers go from step to step together (sync without backup workers). */
 int job_in_lockstep(const struct net_job *job);
+/* 1: what the two compute cannot be expected to have the same bits, since they compute with other
+ * instructions or threads. 0 as well where the job promises no bits, or one does not say. */
+int job_arithmetic_differs(const struct net_job *a, const struct net_job *b);
 /* NULL, or what is wrong with the fields that belong to the mode (static text). */
 const char *job_check_mode(const struct net_job *job);
 

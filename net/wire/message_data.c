@@ -1,4 +1,4 @@
-/* net/wire/message_data.c - a job's data set on the wire. */
+/* net/wire/message_data.c - a job's data set on the wire, and what its members compute with. */
 #include "net/wire/message_impl.h"
 #include <string.h>
 
@@ -26,6 +26,14 @@ void message_data_to_wire(const struct job_data *from, struct message_job *to)
     to->wire.data = d;
 }
 
+static int is_printable(const char *text)
+{
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~')
+            return 0;
+    return 1;
+}
+
 static const char *problem(const Weir__V1__DataSet *d)
 {
     if (d->train < 1 || d->train > MOST_SAMPLES || d->test > MOST_SAMPLES)
@@ -39,10 +47,7 @@ static const char *problem(const Weir__V1__DataSet *d)
         return "the data's classes are out of bounds";
     if (strlen(d->name) >= JOB_DATA_NAME_BYTES)
         return "the data's name is too long";
-    for (const char *c = d->name; *c; c++)
-        if (*c < ' ' || *c > '~')
-            return "the data's name is not printable ASCII";
-    return NULL;
+    return is_printable(d->name) ? NULL : "the data's name is not printable ASCII";
 }
 
 enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_data *to,
@@ -64,5 +69,14 @@ enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_dat
                             .test_labels = from->test_labels,
                             .own = from->own != 0};
     strcpy(to->name, from->name); /* its length is checked */
+    return ST_OK;
+}
+
+enum status message_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETIC_BYTES],
+                                         char why[MESSAGE_WHY_BYTES])
+{
+    if (strlen(from) >= JOB_ARITHMETIC_BYTES || !is_printable(from))
+        return message_invalid(why, "the arithmetic is too long, or not printable ASCII");
+    strcpy(to, from); /* its length is checked */
     return ST_OK;
 }

@@ -264,6 +264,17 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
     return rival == RIVAL_LATE || replaced ? JOIN_REFUSED : JOIN_RETRY;
 }
 
+/* Bits are promised, but for members that compute alike alone. */
+static void say_arithmetic(const struct run *r, int rank, const struct net_join *req)
+{
+    const struct member *m = &r->members[rank];
+    uint64_t before = m->incarnation ? m->incarnation : m->expected;
+    if ((before != req->incarnation || !m->known) && job_arithmetic_differs(&r->job, &req->job))
+        LOG_FEW("worker %d computes with '%s', the job's first worker with '%s': the bits of the "
+                "parameters depend on which worker has which samples",
+                r->plan->member[rank], req->job.arithmetic, r->job.arithmetic);
+}
+
 /* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.
  * Under the lock. */
 static uint64_t admit(struct run *r, int rank, const struct net_join *req, const char *peer)
@@ -341,6 +352,8 @@ static enum join_answer try_join(struct ps_service *s, const struct net_join *re
     enum join_answer answer = judge(s, req, peer, rank, &news, reply);
     if (answer == JOIN_WELCOME) {
         *out = run_ref(s->run);
+        if (s->cfg.self == 0)
+            say_arithmetic(s->run, *rank, req);
         old = admit(s->run, *rank, req, peer);
     }
     if (answer == JOIN_INIT)

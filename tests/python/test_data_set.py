@@ -102,6 +102,27 @@ class DataSet(harness.Test):
         wrong.wait_line("is of another data set: CRC-32C of the training labels: ")
         self.run_worker("--batch_size=20", "--train_steps=10", folder)
 
+    def test_arithmetic(self):
+        """Bits depend on instructions and threads: who computes otherwise is named, and trains."""
+        folder = "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")
+        flags = ["--batch_size=20", "--seed=3"]
+        job = self.job(flags=[*flags, "--train_steps=5"])
+        job.start_ps(0, folder)
+        job.start_worker(0, "--intra_op_threads=1")
+        job.ps[0].wait_line("worker 0 joined")
+        job.start_worker(1, "--intra_op_threads=2")
+        job.ps[0].wait_line("worker 1 computes with '.*, 2 threads; vector loops .*', the job's "
+                            "first worker with '.*, 1 thread; vector loops .*'")
+        job.finish()
+        self.assertEqual(job.ps[0].output().count("computes with"), 1)
+        # Once more: first those that compute alike.
+        job = self.job(flags=[*flags, "--train_steps=10", "--intra_op_threads=2"])
+        job.start([folder])
+        job.finish()
+        job.ps[0].wait_line("the checkpoint at step 5 was computed with '.*, 1 thread; .*', now it "
+                            "is '.*, 2 threads; ")
+        self.assertNotIn("computes with", job.ps[0].output())
+
 
 if __name__ == "__main__":
     harness.main()
