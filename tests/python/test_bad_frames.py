@@ -163,8 +163,9 @@ class BadFrames(harness.Test):
 
     def test_wrong_weight(self):
         self.join()
-        for weight in (float("nan"), float("inf"), -1.0, 0.0):
-            self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, weight=weight)), "weight")
+        for weight, what in ((float("nan"), "weight"), (float("inf"), "weight"), (-1.0, "weight"),
+                             (0.0, "payload")):  # a contribution of no weight has none
+            self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, weight=weight)), what)
         self.finish()
 
     def test_wrong_kind(self):
