@@ -191,8 +191,9 @@ static void chunks_come_in_as_many_messages_as_they_need(void **state)
     assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
-    /* 4 MiB, and every other 12: one alone first, then two of 16 a message */
-    assert_int_equal(calls() - before, 7);
+    /* 4 MiB, and every other 12: one alone first, then two of 16 a message; one that a busy machine
+     * is late with is asked for alone */
+    assert_in_range(calls() - before, 7, 9);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
     r.taken = (struct taken){.fail_at = 3};
