@@ -118,6 +118,8 @@ static int optim_differs(const struct optim_config *a, const struct optim_config
            floats_differ("beta2", a->beta2, b->beta2, why, n) ||
            floats_differ("epsilon", a->epsilon, b->epsilon, why, n) ||
            floats_differ("weight_decay", a->weight_decay, b->weight_decay, why, n) ||
+           floats_differ("clip_value", a->clip_value, b->clip_value, why, n) ||
+           floats_differ("clip_norm", a->clip_norm, b->clip_norm, why, n) ||
            schedule_differs(a, b, why, n);
 }
 

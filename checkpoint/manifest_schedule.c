@@ -31,6 +31,10 @@ json_t *ps_manifest_schedule_add(json_t *optimizer, const struct optim_config *f
         ok = set(optimizer, "lr_decay", json_real((double)from->lr_decay));
     if (ok && from->lr_decay_steps > 0)
         ok = set(optimizer, "lr_decay_steps", json_integer((json_int_t)from->lr_decay_steps));
+    if (ok && from->clip_value > 0)
+        ok = set(optimizer, "clip_value", json_real((double)from->clip_value));
+    if (ok && from->clip_norm > 0)
+        ok = set(optimizer, "clip_norm", json_real((double)from->clip_norm));
     if (ok)
         return optimizer;
     json_decref(optimizer);
@@ -46,6 +50,8 @@ int ps_manifest_schedule_read(const json_t *optimizer, struct optim_config *to)
     to->warmup_steps = (uint64_t)json_integer_value(json_object_get(optimizer, "lr_warmup_steps"));
     to->lr_decay_steps = (uint64_t)json_integer_value(json_object_get(optimizer, "lr_decay_steps"));
     to->lr_decay = decay ? (float)json_number_value(decay) : usual.lr_decay;
+    to->clip_value = (float)json_number_value(json_object_get(optimizer, "clip_value"));
+    to->clip_norm = (float)json_number_value(json_object_get(optimizer, "clip_norm"));
     to->n_boundaries = 0;
     if (json_array_size(list) > OPTIM_MAX_BOUNDARIES)
         return 0;

@@ -1,4 +1,5 @@
-/* checkpoint/manifest_schedule.h - the course of the learning rate in a manifest: keys that are
+/* checkpoint/manifest_schedule.h - the course of the learning rate, and
+ * clipping, in a manifest: keys that are
  * there only where they are not the default, so that a job of earlier versions keeps its name.
  * Private to manifest.c. Threads: any. */
 #ifndef CHECKPOINT_MANIFEST_SCHEDULE_H

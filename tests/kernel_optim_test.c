@@ -41,6 +41,8 @@ static double reference(const struct optim_config *c, int step, double g, double
     double lr = reference_rate(c, (uint64_t)step), eps = (double)c->epsilon;
     double b1 = (double)c->beta1, b2 = (double)c->beta2, d = (double)c->decay;
     double mom = (double)c->momentum, wd = (double)c->weight_decay;
+    if (c->clip_value > 0)
+        g = fmin(fmax(g, -(double)c->clip_value), (double)c->clip_value);
     if (c->kind == OPTIM_ADAMW)
         p -= lr * wd * p;
     else
@@ -121,6 +123,9 @@ static void test_optimizers(void **state)
         if (kind == OPTIM_RMSPROP)
             cfg.momentum = 0.9f;
         check(&cfg, 1000);
+        cfg.clip_value = 0.2f;
+        check(&cfg, 5000); /* more than one block */
+        cfg.clip_value = 0;
         cfg.total_steps = 10;
         for (int s = SCHEDULE_LINEAR; s < SCHEDULE_N_KINDS; s++) {
             cfg.schedule = (enum optim_schedule)s;
@@ -192,6 +197,12 @@ static void test_schedules_that_cannot_be(void **state)
     cfg.lr_decay = NAN;
     assert_int_equal(optim_check(&cfg), ST_INVALID);
     cfg.lr_decay = 0.5f;
+    cfg.clip_value = -1;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
+    cfg.clip_value = 0;
+    cfg.clip_norm = INFINITY;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
+    cfg.clip_norm = 0;
     cfg.n_boundaries = 2;
     cfg.boundary[0] = cfg.boundary[1] = 5;
     assert_int_equal(optim_check(&cfg), ST_INVALID);

@@ -95,6 +95,8 @@ static void every_name_is_understood(void **state)
         join.job.optim.warmup_steps = (uint64_t)i * 10;
         join.job.optim.lr_decay = 0.5f;
         join.job.optim.lr_decay_steps = 3;
+        join.job.optim.clip_value = 0.25f;
+        join.job.optim.clip_norm = 4;
         join.job.optim.n_boundaries = 2;
         join.job.optim.boundary[0] = 7;
         join.job.optim.boundary[1] = 70;
@@ -107,6 +109,8 @@ static void every_name_is_understood(void **state)
         assert_int_equal(got.job.optim.warmup_steps, i * 10);
         assert_true(got.job.optim.lr_decay == 0.5f);
         assert_int_equal(got.job.optim.lr_decay_steps, 3);
+        assert_true(got.job.optim.clip_value == 0.25f);
+        assert_true(got.job.optim.clip_norm == 4);
         assert_int_equal(got.job.optim.n_boundaries, 2);
         assert_int_equal(got.job.optim.boundary[0], 7);
         assert_int_equal(got.job.optim.boundary[1], 70);

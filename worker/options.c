@@ -162,6 +162,8 @@ enum status options_adopt(struct options *o, const struct net_status *s)
             return ST_NOT_FOUND;
         }
     }
+    if (options_check_clipping(o) != ST_OK)
+        return ST_INVALID;
     if (o->batch_size < o->towers) {
         LOG_E("--towers: %d towers cannot share the job's batch of %lld", o->towers,
               (long long)o->batch_size);

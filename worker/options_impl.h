@@ -30,7 +30,7 @@ struct options_raw {
     int data_shard; /* 0: same */
     const char *lr_boundaries;
     int64_t lr_warmup_steps, lr_decay_steps;
-    double lr_decay;
+    double lr_decay, clip_value, clip_norm;
     int shared_memory; /* 0: auto */
     int cuda_graphs;   /* 0: on */
 };
@@ -53,8 +53,10 @@ enum status options_check_dtypes(struct options *o);
 enum status options_check_training(struct options *o);
 enum status options_check_validation(struct options *o);
 enum status options_check_inference(struct options *o);
-/* options_schedule.c: likewise, of the learning rate. */
+/* options_schedule.c: likewise, of the learning rate, and of clipping, after the mode is known. */
 enum status options_check_schedule(struct options *o);
+/* What cannot be clipped, of a worker's own flags, or of the job's that it joins. */
+enum status options_check_clipping(const struct options *o);
 /* Joining: what no flag says of it, from the job's. */
 void options_adopt_schedule(const struct optim_config *own, struct optim_config *job);
 /* After the mode is known. */

@@ -1,4 +1,4 @@
-/* worker/options_schedule.c - the flags of the learning rate's course, checked together: see
+/* worker/options_schedule.c - the flags of the learning rate's course and of clipping, checked: see
  * options_impl.h. One that has no meaning in the schedule that was asked for is an error, as it
  * would be left out without a word. One that joins may leave the schedule to the job. */
 #include "worker/options_impl.h"
@@ -54,12 +54,31 @@ static enum status check_uses(void)
     return ST_OK;
 }
 
+/* The norm of a mean over several workers is known to no one of them, nor to one server. */
+enum status options_check_clipping(const struct options *o)
+{
+    const char *wrong = NULL;
+    if (o->optim.clip_norm > 0 && o->optim.clip_value > 0)
+        wrong = "--clip_value and --clip_norm are both given; give one of them";
+    else if (o->optim.clip_norm > 0 && o->sync_mode == JOB_SYNC && o->join)
+        wrong = "--clip_norm: a job with it has one worker in --sync_mode=sync, no other can join";
+    else if (o->optim.clip_norm > 0 && o->sync_mode == JOB_SYNC && o->n_workers > 1)
+        wrong = "--clip_norm with several workers in --sync_mode=sync is not built yet; take "
+                "--clip_value, or async or ssp";
+    if (!wrong)
+        return ST_OK;
+    LOG_E("%s", wrong);
+    return ST_INVALID;
+}
+
 enum status options_check_schedule(struct options *o)
 {
     struct optim_config *to = &o->optim;
     to->schedule = (enum optim_schedule)options_raw.schedule;
     to->warmup_steps = (uint64_t)options_raw.lr_warmup_steps;
     to->lr_decay_steps = (uint64_t)options_raw.lr_decay_steps;
+    to->clip_value = (float)options_raw.clip_value;
+    to->clip_norm = (float)options_raw.clip_norm;
     if (options_raw.lr_decay >= 0)
         to->lr_decay = (float)options_raw.lr_decay;
     if (check_uses() != ST_OK ||
@@ -73,7 +92,7 @@ enum status options_check_schedule(struct options *o)
         LOG_E("--lr_schedule=exponential needs --lr_decay_steps=N");
         return ST_INVALID;
     }
-    return ST_OK;
+    return o->join ? ST_OK : options_check_clipping(o);
 }
 
 void options_adopt_schedule(const struct optim_config *own, struct optim_config *job)
@@ -86,6 +105,10 @@ void options_adopt_schedule(const struct optim_config *own, struct optim_config 
         job->lr_decay = own->lr_decay;
     if (options_is_given(&options_raw.lr_decay_steps))
         job->lr_decay_steps = own->lr_decay_steps;
+    if (options_is_given(&options_raw.clip_value))
+        job->clip_value = own->clip_value;
+    if (options_is_given(&options_raw.clip_norm))
+        job->clip_norm = own->clip_norm;
     if (options_is_given(&options_raw.lr_boundaries)) {
         job->n_boundaries = own->n_boundaries;
         memcpy(job->boundary, own->boundary, sizeof job->boundary);

@@ -369,6 +369,7 @@ static enum status make_trainer(struct worker *w)
         .log_every = o->log_every,
         .progress = o->progress,
         .seed = (uint64_t)o->seed,
+        .clip_norm = o->optim.clip_norm,
         .skip_nonfinite = o->skip_nonfinite,
         .max_nonfinite = o->max_nonfinite,
         .fault_nonfinite = o->fault_nonfinite,

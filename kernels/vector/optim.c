@@ -4,9 +4,12 @@
 #include "base/log.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/packed.h"
+#include "kernels/vector/vector.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+
+enum { CLIP_BLOCK = 1024 }; /* elements that are clipped at once */
 
 const char *optim_name(enum optim_kind kind)
 {
@@ -58,6 +61,8 @@ enum status optim_check(const struct optim_config *cfg)
     TRY(check_field("beta2", cfg->beta2, cfg->beta2 >= 0 && cfg->beta2 < 1, "within 0 and 1"));
     TRY(check_field("epsilon", cfg->epsilon, cfg->epsilon > 0, "above 0"));
     TRY(check_field("weight_decay", cfg->weight_decay, cfg->weight_decay >= 0, "0 or above"));
+    TRY(check_field("clip_value", cfg->clip_value, cfg->clip_value >= 0, "0 or above"));
+    TRY(check_field("clip_norm", cfg->clip_norm, cfg->clip_norm >= 0, "0 or above"));
     TRY(check_field("lr_decay", cfg->lr_decay, cfg->lr_decay > 0 && cfg->lr_decay <= 1,
                     "above 0 and at most 1"));
     if (cfg->warmup_steps > INT64_MAX || cfg->lr_decay_steps > INT64_MAX) {
@@ -242,6 +247,7 @@ void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_ste
         .rest2 = (float)(1.0 - second),
         .root = 1,
         .epsilon = cfg->epsilon,
+        .clip = cfg->clip_value,
         .keep = 1,
     };
     if (!adam)
@@ -284,16 +290,26 @@ void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const 
                  float scale, const float *old, float *slots, float *new_)
 {
     struct optim_step scalars;
+    float clipped[CLIP_BLOCK];
     optim_begin(cfg, step, &scalars);
-    optim_run(&scalars, &(struct optim_run){.n = n,
-                                            .sum = sum,
-                                            .weight = 1,
-                                            .scale = scale,
-                                            .old = old,
-                                            .slots = slots,
-                                            .new_slots = slots,
-                                            .slot_stride = n,
-                                            .new_ = new_});
+    size_t part = scalars.clip > 0 ? CLIP_BLOCK : n;
+    for (size_t at = 0; at < n; at += part) {
+        struct optim_run run = {.n = n - at < part ? n - at : part,
+                                .sum = sum + at,
+                                .weight = 1,
+                                .scale = scale,
+                                .old = old + at,
+                                .slots = slots ? slots + at : NULL,
+                                .new_slots = slots ? slots + at : NULL,
+                                .slot_stride = n,
+                                .new_ = new_ + at};
+        if (scalars.clip > 0) {
+            vector_clip(clipped, run.sum, 1, scale, scalars.clip, run.n);
+            run.sum = clipped;
+            run.scale = 1;
+        }
+        optim_run(&scalars, &run);
+    }
 }
 
 VECTOR_CLONES static void run_average(const struct optim_run *run, float keep, float rest)

@@ -50,6 +50,8 @@ struct optim_config {
     float epsilon;      /* added outside the root; adam 1e-8, adagrad 1e-10, rmsprop 1e-8 */
     float
         weight_decay; /* adamw: decoupled, default 0.01; others: added to g as wd * p, default 0 */
+    float clip_value; /* each element of the mean gradient is kept within -it and it; 0: as it is */
+    float clip_norm;  /* workers scale what they contribute down to this norm; 0: they do not */
     enum optim_schedule schedule; /* default constant */
     uint64_t warmup_steps;        /* 0: none */
     float lr_decay;               /* step, exponential: above 0, at most 1; default 0.1 */
@@ -87,6 +89,7 @@ struct optim_step { /* the scalars of one update, for optim_run alone */
     float keep2, rest2; /* adam: beta2, rmsprop: decay; and 1 less that */
     float root;         /* adam: 1 / sqrt(1 - beta2^step) */
     float epsilon;
+    float clip; /* for the caller, who gives a gradient that is clipped: vector_clip; 0: none */
     float keep; /* adamw: 1 - rate weight_decay, the share of p that decay leaves; adam: 1 */
 };
 struct optim_run {

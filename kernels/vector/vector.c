@@ -35,6 +35,26 @@ VECTOR_CLONES void vector_sum_scaled(float *dst, const float *a, const void *src
         dst[i] = a[i] + weight * s[i].v;
 }
 
+VECTOR_CLONES void vector_clip(float *dst, const void *src, float weight, float scale, float limit,
+                               size_t n)
+{
+    const struct packed_float *s = src;
+    VECTOR_INDEPENDENT
+    for (size_t i = 0; i < n; i++) {
+        float g = weight * s[i].v * scale;
+        g = g > limit ? limit : g;
+        dst[i] = g < -limit ? -limit : g;
+    }
+}
+
+double vector_sum_squares(const float *src, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)src[i] * (double)src[i];
+    return sum;
+}
+
 void vector_copy(float *dst, const void *src, size_t n)
 {
     if (n)

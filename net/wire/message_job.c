@@ -23,6 +23,8 @@ static void optim_to_wire(const struct optim_config *from, Weir__V1__Optimizer *
     to->boundaries = (uint64_t *)(uintptr_t)from->boundary; /* read alone */
     to->lr_decay = from->lr_decay;
     to->lr_decay_steps = from->lr_decay_steps;
+    to->clip_value = from->clip_value;
+    to->clip_norm = from->clip_norm;
 }
 
 static void params_to_wire(const struct chunks *chunks, Weir__V1__Parameter *params,
@@ -127,6 +129,8 @@ static enum status optim_from_wire(const Weir__V1__Optimizer *from, struct optim
         to->boundary[i] = from->boundaries[i];
     to->lr_decay = from->lr_decay == 0 ? defaults.lr_decay : from->lr_decay;
     to->lr_decay_steps = from->lr_decay_steps;
+    to->clip_value = from->clip_value;
+    to->clip_norm = from->clip_norm;
     if (optim_check(to) != ST_OK) {
         snprintf(why, MESSAGE_WHY_BYTES, "a setting of optimizer %s is out of bounds", from->name);
         return ST_INVALID;

@@ -42,6 +42,12 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         src = decoded;
     }
     const void *gradient = add_last(u, first, src, n, &weight, sum);
+    float scale = u->scale;
+    if (u->step.clip > 0 && u->param->rule == PARAM_TRAINED) {
+        vector_clip(sum, gradient, weight, scale, u->step.clip, n);
+        gradient = sum;
+        weight = scale = 1;
+    }
     float *value = u->value + first;
     if (u->param->rule == PARAM_AVERAGE) {
         optim_average(u->param->keep, n, gradient, u->scale, u->old + first, value);
@@ -49,7 +55,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         struct optim_run r = {.n = n,
                               .sum = gradient,
                               .weight = weight,
-                              .scale = u->scale,
+                              .scale = scale,
                               .old = u->old + first,
                               .slots = u->slots ? u->slots + first : NULL,
                               .new_slots = u->slots ? u->new_slots + first : NULL,

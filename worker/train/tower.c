@@ -14,7 +14,8 @@ static int is_rounded(const struct tower *t)
 {
     const struct trainer_config *cfg = t->cfg;
     return cfg->push_dtype != DTYPE_F32 && cfg->n_towers == 1 && t->spec.n_others == 0 &&
-           t->spec.own.backend->grads16 && cfg->updates && cfg->updates->ops->push_encoded;
+           t->spec.own.backend->grads16 && cfg->updates && cfg->updates->ops->push_encoded &&
+           cfg->clip_norm == 0;
 }
 
 /* Memory for one value of this dtype per parameter, in the exchange's segment if it has one. */

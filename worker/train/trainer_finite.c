@@ -3,10 +3,12 @@
  * state to itself: the next layer's turn comes when all towers, this one among them, have arrived
  * there.
  *
- * A contribution is skipped as a whole, as the servers count it as a whole: so where skipping is
- * allowed, nothing of a step goes out before all of it was looked at. */
+ * A contribution is skipped as a whole, as the servers count it as a whole, and its norm is that of
+ * all of it: so where it may be skipped or clipped, nothing of a step goes out before all of it was
+ * looked at. */
 #include "base/log.h"
 #include "kernels/vector/finite.h"
+#include "kernels/vector/vector.h"
 #include "worker/train/trainer_impl.h"
 #include <inttypes.h>
 #include <math.h>
@@ -14,9 +16,11 @@
 
 enum { WHAT_BYTES = 400 };
 
-/* As it crosses the wire, or is used here. */
+/* As it crosses the wire, or is used here. Clipping makes what is too large fit. */
 static enum dtype pushed_as(const struct trainer *t)
 {
+    if (t->cfg.clip_norm > 0 && t->cfg.clip_norm <= 65504)
+        return DTYPE_F32;
     return t->cfg.updates->ops->push_encoded ? t->cfg.push_dtype : DTYPE_F32;
 }
 
@@ -123,13 +127,35 @@ enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
     int bad = layer_problem(t, l, what);
     if (!bad && layer == t->lowest)
         bad = loss_problem(t, step, what);
-    *out = HANDS_OUT_LAYER;
-    if (!t->cfg.skip_nonfinite)
-        return bad ? stop(t, step, what) : ST_OK;
+    if (bad && !t->cfg.skip_nonfinite)
+        return stop(t, step, what);
     enum status st = bad && !t->skipping ? skip(t, step, what) : ST_OK;
     t->skipping |= bad;
-    *out = layer != t->lowest ? HANDS_OUT_NOTHING : t->skipping ? HANDS_OUT_SKIP : HANDS_OUT_ALL;
+    *out = HANDS_OUT_LAYER;
+    if (t->cfg.skip_nonfinite || t->cfg.clip_norm > 0)
+        *out = layer != t->lowest ? HANDS_OUT_NOTHING
+               : t->skipping      ? HANDS_OUT_SKIP
+                                  : HANDS_OUT_ALL;
     if (layer == t->lowest)
         t->skipping = 0;
     return st;
+}
+
+/* The sum of squares is over the parameters in their order, in double: so its bits do not depend on
+ * towers' pace, nor on how many servers there are. */
+void trainer_clip(struct trainer *t)
+{
+    const struct chunks *c = t->cfg.chunks;
+    const struct tower *w = t->contributions[0].tower;
+    double sum = 0;
+    for (int i = 0; i < c->n_params; i++)
+        if (c->params[i].rule == PARAM_TRAINED)
+            sum += vector_sum_squares(w->grad_of[i], (size_t)c->params[i].n_elems);
+    double norm = sqrt(sum);
+    if (norm <= (double)t->cfg.clip_norm)
+        return;
+    float scale = (float)((double)t->cfg.clip_norm / norm);
+    for (int i = 0; i < c->n_params; i++)
+        if (c->params[i].rule == PARAM_TRAINED)
+            vector_scale(w->grad_of[i], w->grad_of[i], scale, (size_t)c->params[i].n_elems);
 }

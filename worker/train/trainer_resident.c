@@ -25,10 +25,11 @@ int trainer_resident_fits(const struct trainer_config *cfg, const struct tower *
     const struct updates *x = cfg->updates;
     if (cfg->params_on_host)
         return 0;
-    return x->ops->rule && !cfg->at_step && !cfg->validation && !cfg->own_pace &&
-           !cfg->sample_log && cfg->push_delay_ms == 0 && cfg->fault_nonfinite == 0 &&
-           !cfg->skip_nonfinite && cfg->n_towers == 1 && tower->data && b->resident &&
-           split_tower_only_plan(tower->stages);
+    const struct optim_config *rule = x->ops->rule ? x->ops->rule(x->ctx) : NULL;
+    return rule && rule->clip_value == 0 && rule->clip_norm == 0 && !cfg->at_step &&
+           !cfg->validation && !cfg->own_pace && !cfg->sample_log && cfg->push_delay_ms == 0 &&
+           cfg->fault_nonfinite == 0 && !cfg->skip_nonfinite && cfg->n_towers == 1 && tower->data &&
+           b->resident && split_tower_only_plan(tower->stages);
 }
 
 static enum status begin(struct run *run)

@@ -17,7 +17,7 @@ struct local {
     float *params;        /* borrowed: the flat block */
     float *slots;         /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
     pthread_mutex_t lock; /* guards sum, slots, version, stats */
-    float *sum;           /* of one chunk of statistics */
+    float *sum;           /* of one chunk: of statistics, or clipped */
     int64_t *version;     /* [n_chunks] */
     struct net_exchange_stats stats;
 };
@@ -48,17 +48,22 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
         optim_average(p->keep, n, l->sum, scale, value, value);
     } else if (weight > 0) {
         float *slots = l->slots + l->n_slots * c->first;
-        const struct optim_run r = {.n = n,
-                                    .sum = data,
-                                    .weight = weight,
-                                    .scale = scale,
-                                    .old = value,
-                                    .slots = slots,
-                                    .new_slots = slots,
-                                    .slot_stride = n,
-                                    .new_ = value};
+        struct optim_run r = {.n = n,
+                              .sum = data,
+                              .weight = weight,
+                              .scale = scale,
+                              .old = value,
+                              .slots = slots,
+                              .new_slots = slots,
+                              .slot_stride = n,
+                              .new_ = value};
         struct optim_step update;
         optim_begin(&l->optim, (uint64_t)step + 1, &update);
+        if (update.clip > 0) {
+            vector_clip(l->sum, data, weight, scale, update.clip, n);
+            r.sum = l->sum;
+            r.weight = r.scale = 1;
+        }
         optim_run(&update, &r); /* weighs as it reads */
     }
     l->version[chunk] = step + 1;
