@@ -2,7 +2,9 @@
 
   weir       1 ps and 2 workers over gRPC on loopback, --intra_op_threads=1
   ddp        PyTorch's DistributedDataParallel on gloo, 2 ranks, one thread each
+  ddp2       the same with PyTorch 2 (--torch2: a venv that `bench/train --setup2` makes)
   torch      2 PyTorch processes that do not talk: what DDP could reach at most (--alone)
+  torch2     likewise with PyTorch 2 (--alone --torch2)
   free2      2 Weir workers that train alone at the same time, without a server (--cost)
   free1      1 Weir worker alone (--cost)
   ps1        1 ps and 1 worker (--cost)
@@ -13,14 +15,21 @@ softmax cross-entropy; 3,274,634 parameters, which both sides confirm), as are t
 optimizer with its hyperparameters, and the images, which both read from memory in random order.
 Rounds are interleaved; the median of each contestant's rounds counts.
 
+With --precision=bf16 Weir's workers multiply in bf16, and PyTorch's do under autocast. PyTorch 2
+keeps images and weights channels-last and has a fused optimizer, which is its fastest way. Each
+contestant's loss over the last quarter of its steps is printed beside its speed, as a sign that all
+train alike.
+
 What is timed: on both sides `--steps` steps with every image of every worker, from the first step
 to the last, start-up, reading of files and evaluation left out. PyTorch gets warm-up steps before
 the clock starts; Weir gets none.
 """
 import argparse
+import collections
 import gzip
 import json
 import os
+import re
 import statistics
 import struct
 import subprocess
@@ -31,8 +40,10 @@ import time
 from common import free_ports, machine
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TORCH2 = os.path.join(SOURCE, "build/venv-torch2/bin/python")
 PARAMETERS = 3274634
 WORKERS = 2
+LOSSES = collections.defaultdict(list)  # of each contestant, by round
 
 
 def read_idx(path):
@@ -61,6 +72,8 @@ def torch_rank(args):
     images = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(dims[0], 1, *dims[1:])
     labels = torch.frombuffer(bytearray(labels), dtype=torch.uint8).long()
     model = network(torch)
+    layout = torch.channels_last if torch.__version__ >= "2" else torch.contiguous_format
+    model = model.to(memory_format=layout)
     assert sum(p.numel() for p in model.parameters()) == PARAMETERS
     if args.as_ddp:
         import torch.distributed as dist
@@ -68,28 +81,33 @@ def torch_rank(args):
                                 init_method="tcp://127.0.0.1:%d" % args.port)
         model = torch.nn.parallel.DistributedDataParallel(model)
     make = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[args.optimizer]
-    optimizer = make(model.parameters(), lr=args.learning_rate)
+    fused = {"fused": True} if torch.__version__ >= "2" else {}
+    optimizer = make(model.parameters(), lr=args.learning_rate, **fused)
     loss_of = torch.nn.CrossEntropyLoss()
     order = torch.randperm(dims[0])
+    losses = []
 
     def steps(n):
         for step in range(n):
             first = (step * args.batch_size) % (dims[0] - args.batch_size)
             index = order[first:first + args.batch_size]
             x, y = images[index].float() / 255, labels[index]
+            x = x.contiguous(memory_format=layout)
             optimizer.zero_grad()
-            loss = loss_of(model(x), y)
+            with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
+                loss = loss_of(model(x), y)
             loss.backward()
             optimizer.step()
-            loss.item()
+            losses.append(loss.item())
 
     steps(args.warm_up)
     if args.as_ddp:
         dist.barrier()
     start = time.monotonic()
     steps(args.steps)
-    print(json.dumps({"images": args.steps * args.batch_size,
-                      "seconds": time.monotonic() - start}))
+    seconds = time.monotonic() - start
+    print(json.dumps({"images": args.steps * args.batch_size, "seconds": seconds,
+                      "loss": statistics.mean(losses[-max(1, args.steps // 4):])}))
 
 
 def wait_all(processes, what, seconds):
@@ -111,13 +129,14 @@ def wait_all(processes, what, seconds):
     return outputs
 
 
-def run_torch(args, ddp):
+def run_torch(args, name, python, ddp):
     port = free_ports(1)[0]
     env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
                GLOO_SOCKET_IFNAME="lo")
     processes = []
     for rank in range(WORKERS):
-        argv = [sys.executable, "-B", os.path.abspath(__file__), "--rank=%d" % rank,
+        argv = [python, "-B", os.path.abspath(__file__), "--rank=%d" % rank,
+                "--precision=" + args.precision,
                 "--port=%d" % port, "--steps=%d" % args.steps, "--warm_up=%d" % args.warm_up,
                 "--batch_size=%d" % args.batch_size, "--optimizer=" + args.optimizer,
                 "--learning_rate=%g" % args.learning_rate, "--data_dir=" + args.data_dir]
@@ -125,10 +144,18 @@ def run_torch(args, ddp):
                                           stdout=subprocess.PIPE))
     outputs = wait_all(processes, "PyTorch", args.limit)
     results = [json.loads(o.strip().split("\n")[-1]) for o in outputs]
+    LOSSES[name].append(statistics.mean(r["loss"] for r in results))
     return sum(r["images"] for r in results) / max(r["seconds"] for r in results)
 
 
-def run_weir(args, n_workers, with_ps):
+def late_loss(args, output):
+    """The mean loss that a worker's lines tell of the last quarter of its steps."""
+    told = re.findall(r"\(global step: (\d+)\), loss ([^,]+),", output)
+    late = [float(loss) for step, loss in told if int(step) > args.steps * 3 // 4]
+    return statistics.mean(late) if late else float("nan")
+
+
+def run_weir(args, name, n_workers, with_ps):
     """Images/s of n_workers with one server, or of as many that train alone at the same time."""
     ports = free_ports(1 + n_workers)
     hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
@@ -144,10 +171,12 @@ def run_weir(args, n_workers, with_ps):
                           "--models_dir=" + os.path.join(SOURCE, "examples/models"),
                           "--data_dir=" + args.data_dir, "--batch_size=%d" % args.batch_size,
                           "--train_steps=%d" % args.steps, "--intra_op_threads=1",
-                          "--summary_json=" + path, "--progress=lines", *args.worker_flag])
+                          "--summary_json=" + path, "--progress=lines", "--log_every=5",
+                          "--precision=" + args.precision, *args.worker_flag])
         processes = [subprocess.Popen(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       text=True) for a in argvs]
-        wait_all(processes, "Weir", args.limit)
+        outputs = wait_all(processes, "Weir", args.limit)[-n_workers:]
+        LOSSES[name].append(statistics.mean(late_loss(args, o) for o in outputs))
         summaries = []
         for path in paths:
             with open(path, encoding="utf-8") as f:
@@ -170,6 +199,9 @@ def parse():
     p.add_argument("--alone", action="store_true", help="also PyTorch processes that do not talk")
     p.add_argument("--cost", action="store_true", help="also Weir with fewer workers or servers")
     p.add_argument("--no_torch", action="store_true", help="leave PyTorch out")
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="on both sides")
+    p.add_argument("--torch2", nargs="?", const=TORCH2, metavar="PYTHON",
+                   help="also PyTorch 2, of this interpreter (that of bench/train --setup2)")
     p.add_argument("--ps_flag", action="append", default=[], help="passed on to ps")
     p.add_argument("--worker_flag", action="append", default=[], help="passed on to worker")
     p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
@@ -182,25 +214,34 @@ def parse():
     return p.parse_args()
 
 
+def version_of(python):
+    """Of its PyTorch; None without one."""
+    if python is None:
+        return None
+    done = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], text=True,
+                          stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        sys.exit("bench: %s has no PyTorch; bench/train --setup or --setup2 installs it" % python)
+    return done.stdout.strip()
+
+
 def main():
     args = parse()
     if args.rank is not None:
         torch_rank(args)
         return
-    version = None
-    if not args.no_torch:
-        import torch
-        version = torch.__version__
-    contestants = {"weir": lambda: run_weir(args, WORKERS, True),
-                   "ddp": lambda: run_torch(args, True)}
-    if args.cost:
-        contestants["free2"] = lambda: run_weir(args, WORKERS, False)
-        contestants["free1"] = lambda: run_weir(args, 1, False)
-        contestants["ps1"] = lambda: run_weir(args, 1, True)
-    if args.no_torch:
-        del contestants["ddp"]
-    if args.alone:
-        contestants["torch"] = lambda: run_torch(args, False)
+    version = {"ddp": version_of(None if args.no_torch else sys.executable),
+               "ddp2": version_of(args.torch2)}
+    runs = [("weir", True, run_weir, (WORKERS, True)),
+            ("free2", args.cost, run_weir, (WORKERS, False)),
+            ("free1", args.cost, run_weir, (1, False)),
+            ("ps1", args.cost, run_weir, (1, True)),
+            ("ddp", not args.no_torch, run_torch, (sys.executable, True)),
+            ("torch", not args.no_torch and args.alone, run_torch, (sys.executable, False)),
+            ("ddp2", args.torch2, run_torch, (args.torch2, True)),
+            ("torch2", args.torch2 and args.alone, run_torch, (args.torch2, False))]
+    contestants = {name: lambda f=f, name=name, how=how: f(args, name, *how)
+                   for name, wanted, f, how in runs if wanted}
     figures = {name: [] for name in contestants}
     for i in range(args.rounds):
         # Every other round goes backwards, so that nobody always runs on the cooler machine.
@@ -216,17 +257,22 @@ def report(args, figures, version):
              "free2": "Weir, 2 workers alone at the same time",
              "free1": "Weir, 1 worker alone",
              "ps1": "Weir, 1 ps and 1 worker",
-             "ddp": "PyTorch %s, DDP on gloo, 2 ranks" % version,
-             "torch": "PyTorch %s, 2 processes that do not talk" % version}
+             "ddp": "PyTorch %s, DDP on gloo, 2 ranks" % version["ddp"],
+             "torch": "PyTorch %s, 2 processes that do not talk" % version["ddp"],
+             "ddp2": "PyTorch %s, DDP on gloo, 2 ranks" % version["ddp2"],
+             "torch2": "PyTorch %s, 2 processes that do not talk" % version["ddp2"]}
     median = {name: statistics.median(values) for name, values in figures.items()}
-    print("\n%s; batch %d per worker, %s, %d steps, median of %d interleaved rounds:\n" %
-          (machine(), args.batch_size, args.optimizer, args.steps, args.rounds))
-    base = median.get("ddp", median["weir"])
-    print("| | images/s | lowest to highest | against %s |\n| --- | --- | --- | --- |" %
-          ("DDP" if "ddp" in median else "1 ps and 2 workers"))
+    print("\n%s; batch %d per worker, %s, %s, %d steps, median of %d interleaved rounds:\n" %
+          (machine(), args.batch_size, args.optimizer, args.precision, args.steps,
+           args.rounds))
+    against = next((name for name in ("ddp", "ddp2") if name in median), "weir")
+    base = median[against]
+    print("| | images/s | lowest to highest | against %s | loss |\n"
+          "| --- | --- | --- | --- | --- |" % names[against])
     for name, values in figures.items():
-        print("| %s | %.0f | %.0f to %.0f | %.2f |" %
-              (names[name], median[name], min(values), max(values), median[name] / base))
+        print("| %s | %.0f | %.0f to %.0f | %.2f | %.3f |" %
+              (names[name], median[name], min(values), max(values), median[name] / base,
+               statistics.median(LOSSES[name])))
     ratios = {}
     if args.cost:
         # Round by round: what one round's neighbours on the machine cost, both sides paid.
@@ -236,7 +282,9 @@ def report(args, figures, version):
             print("\n%s with a server, of what they reach alone: median %.3f (%.3f to %.3f)" %
                   (name, statistics.median(values), min(values), max(values)))
     result = {"machine": machine(), "torch": version, "batch_size": args.batch_size,
-              "optimizer": args.optimizer, "steps": args.steps, "images_per_second": figures,
+              "optimizer": args.optimizer, "precision": args.precision, "steps": args.steps,
+              "loss": LOSSES,
+              "images_per_second": figures,
               "median": median, "ratio": median["weir"] / base, "kept": ratios}
     print("\n" + json.dumps(result))
     if args.json:
