@@ -90,6 +90,10 @@ struct backend {
      * images may be NULL if no layer of mine reads the image. */
     enum status (*set_input)(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
                              const uint64_t *position, int n);
+    /* Optional (NULL: not offered): the same for samples that are floats already, rows of as many
+     * (C,H,W), taken as they are; their labels may be any class. Copied before it returns. */
+    enum status (*set_floats)(struct plan *p, const float *const *samples, const int32_t *labels,
+                              const uint64_t *position, int n);
     /* train: dropout and batch statistics in use. Layers in order 0 .. n_layers-1. */
     enum status (*forward)(struct plan *p, int layer, int train);
     /* Layers from the last to 0; afterwards (see wait_grads) grads of the layer's parameters are

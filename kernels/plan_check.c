@@ -151,13 +151,39 @@ enum status plan_check_number(const struct backend_plan_config *cfg, int largest
     return ST_OK;
 }
 
+/* An embedding of mine; -1: there is none. */
+static int embedding_of(const struct backend_plan_config *cfg)
+{
+    for (int i = 0; i < cfg->n_layers; i++)
+        if (cfg->layers[i].kind == LAYER_EMBEDDING && (cfg->mine == NULL || cfg->mine[i]))
+            return i;
+    return -1;
+}
+
+enum status plan_check_floats(const struct backend_plan_config *cfg, const float *const *samples,
+                              int n)
+{
+    int64_t elems = shape_elems(&cfg->layers[0].in);
+    int embeds = embedding_of(cfg), largest = 0;
+    for (int i = 0; i < n && embeds >= 0; i++)
+        for (int64_t k = 0; k < elems; k++) {
+            float number = samples[i][k] * 255.0f + 0.5f;
+            if (!(number >= 0.5f && number < 256.0f)) {
+                LOG_E("layer '%s': its numbers must be data of bytes that nothing changed, but "
+                      "one is %g of 255",
+                      cfg->layers[embeds].name, (double)number - 0.5);
+                return ST_RANGE;
+            }
+            largest = (int)number > largest ? (int)number : largest;
+        }
+    return embeds >= 0 ? plan_check_number(cfg, largest) : ST_OK;
+}
+
 enum status plan_check_numbers(const struct backend_plan_config *cfg, const uint8_t *const *images,
                                int n)
 {
     int64_t pixels = shape_elems(&cfg->layers[0].in);
-    int embeds = 0, largest = 0;
-    for (int i = 0; i < cfg->n_layers; i++)
-        embeds |= cfg->layers[i].kind == LAYER_EMBEDDING && (cfg->mine == NULL || cfg->mine[i]);
+    int embeds = embedding_of(cfg) >= 0, largest = 0;
     for (int i = 0; i < n && embeds; i++)
         for (int64_t k = 0; k < pixels; k++)
             largest = images[i][k] > largest ? images[i][k] : largest;

@@ -564,6 +564,50 @@ done:
     bench_destroy(b);
 }
 
+/* Pixels divided by 255 beforehand give the bits that the bytes give, gradients included. */
+static void test_floats_are_images(void **state)
+{
+    enum { N = BENCH_BATCH };
+    struct bench *b = bench_create(&bench_nets[BENCH_DEEP]);
+    float *rows = malloc(N * (size_t)b->pixels * sizeof *rows), loss[2], *grads[2];
+    const float *row[N];
+    int32_t labels[N];
+    int n_correct[2], last = b->r->n_layers - 1;
+    int64_t elems = b->r->param_elems[0];
+    assert_non_null(rows);
+    for (int i = 0; i < N; i++) {
+        row[i] = rows + i * b->pixels;
+        labels[i] = b->labels[i];
+        for (int64_t k = 0; k < b->pixels; k++)
+            rows[i * b->pixels + k] = (float)b->image[i][k] / 255.0f;
+    }
+    assert_int_equal(bench_plan(b, 1, 0), ST_OK);
+    for (int k = 0; k < 2; k++) {
+        enum status st = k == 0 ? backend->set_input(b->plan, b->image, b->labels, b->position, N)
+                                : backend->set_floats(b->plan, row, labels, b->position, N);
+        assert_int_equal(st, ST_OK);
+        for (int i = 0; i <= last; i++)
+            assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
+        assert_int_equal(backend->result(b->plan, &loss[k], &n_correct[k]), ST_OK);
+        bench_backward(b);
+        grads[k] = malloc((size_t)elems * sizeof(float));
+        assert_non_null(grads[k]);
+        memcpy(grads[k], b->grads[0], (size_t)elems * sizeof(float));
+    }
+    assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
+    assert_memory_equal(grads[0], grads[1], (size_t)elems * sizeof(float));
+    assert_int_equal(n_correct[0], n_correct[1]);
+    labels[2] = 45;
+    assert_int_equal(backend->set_floats(b->plan, row, labels, b->position, N), ST_RANGE);
+    labels[2] = -1;
+    assert_int_equal(backend->set_floats(b->plan, row, labels, b->position, N), ST_RANGE);
+    assert_int_equal(backend->set_floats(b->plan, row, NULL, b->position, N + 1), ST_RANGE);
+    free(grads[0]);
+    free(grads[1]);
+    free(rows);
+    bench_destroy(b);
+}
+
 /* Two passes, so that the second's gradients come behind the first's. */
 static void gradients_of(struct bench *b, const struct backend_plan_config *cfg)
 {
@@ -659,6 +703,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bf16_is_close_or_refused),
         cmocka_unit_test(test_gradients_in_bf16),
         cmocka_unit_test(test_items_are_images),
+        cmocka_unit_test(test_floats_are_images),
         cmocka_unit_test(test_labels_may_be_missing),
         cmocka_unit_test(test_gradients_of_16_bits),
     };

@@ -392,12 +392,14 @@ static void check_loss(const struct run *u, int i)
     int64_t classes = r->layers[i].in.dim[0], n = r->n * classes;
     float *x = floats_of(r->y[i - 1], n), *y = floats(n), *dx = floats(n);
     double loss[BATCH], sum = 0;
-    int32_t hit[BATCH];
+    int32_t hit[BATCH], labels[BATCH];
     int hits = 0;
+    for (int k = 0; k < BATCH; k++)
+        labels[k] = u->labels[k];
     struct cuda_softmax s = {.n = r->n,
                              .classes = classes,
                              .x = x,
-                             .labels = u->labels,
+                             .labels = labels,
                              .y = y,
                              .dx = dx,
                              .loss = loss,
@@ -605,7 +607,7 @@ static void test_softmax_ties(void **state)
     for (size_t i = 0; i < sizeof tops / sizeof tops[0]; i++) {
         float x[CLASSES] = {0}, y[CLASSES], dx[CLASSES];
         int low = tops[i][0] < tops[i][1] ? tops[i][0] : tops[i][1];
-        uint8_t label = (uint8_t)low;
+        int32_t label = low;
         double loss;
         int32_t hit;
         x[tops[i][0]] = x[tops[i][1]] = 5.0f;

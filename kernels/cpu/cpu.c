@@ -176,19 +176,36 @@ CPU_CLONES static void pixels_scale(const uint8_t *src, float *dst, int64_t n)
         dst[k] = (float)src[k] / 255.0f;
 }
 
-static enum status labels_check(const struct cpu_plan *plan, const uint8_t *labels, int n)
+static enum status label_check(const struct cpu_plan *plan, int label)
 {
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
-    if (!layer_is_loss(last->kind))
+    if (!layer_is_loss(last->kind) || (label >= 0 && label < shape_elems(&last->in)))
         return ST_OK;
+    LOG_E("layer '%s': label %d, but there are only %lld classes; the model does not fit the data",
+          last->name, label, (long long)shape_elems(&last->in));
+    return ST_RANGE;
+}
+
+/* All of set_input but the samples and their labels. */
+static enum status input_begin(struct cpu_plan *plan, const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    omp_set_num_threads(plan->cfg.n_threads);
+    TRY(pass_select(plan, n));
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        plan->now->ops[i].n_given = 0;
     for (int i = 0; i < n; i++)
-        if (labels[i] >= shape_elems(&last->in)) {
-            LOG_E("layer '%s': label %d, but there are only %lld classes; the model does not fit "
-                  "the data",
-                  last->name, labels[i], (long long)shape_elems(&last->in));
-            return ST_RANGE;
-        }
-    return ST_OK;
+        plan->position[i] = position != NULL ? position[i] : (uint64_t)i;
+done:
+    return st;
+}
+
+static enum status samples_check(const struct cpu_plan *plan, int n)
+{
+    if (n >= 1 && n <= plan->cfg.batch)
+        return ST_OK;
+    LOG_E("CPU backend: %d samples for a plan of 1 to %d", n, plan->cfg.batch);
+    return ST_RANGE;
 }
 
 static enum status set_input(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
@@ -196,27 +213,39 @@ static enum status set_input(struct plan *p, const uint8_t *const *images, const
 {
     enum status st = ST_OK;
     struct cpu_plan *plan = cpu_plan_of(p);
-    omp_set_num_threads(plan->cfg.n_threads);
-    if (n < 1 || n > plan->cfg.batch) {
-        LOG_E("CPU backend: %d samples for a plan of 1 to %d", n, plan->cfg.batch);
-        return ST_RANGE;
-    }
-    if (labels != NULL)
-        TRY(labels_check(plan, labels, n));
+    int64_t pixels = shape_elems(&plan->cfg.layers[0].in);
+    TRY(samples_check(plan, n));
+    for (int i = 0; labels != NULL && i < n; i++)
+        TRY(label_check(plan, labels[i]));
     if (plan->image_readers > 0)
         TRY(plan_check_numbers(&plan->cfg, images, n));
-    TRY(pass_select(plan, n));
-    int64_t pixels = shape_elems(&plan->cfg.layers[0].in);
-    for (int i = 0; i < plan->cfg.n_layers; i++)
-        plan->now->ops[i].n_given = 0;
-    for (int i = 0; i < n; i++) {
-        if (plan->image_readers > 0)
-            pixels_scale(images[i], plan->now->input.data + i * pixels, pixels);
-        plan->position[i] = position != NULL ? position[i] : (uint64_t)i;
-    }
+    TRY(input_begin(plan, position, n));
+    for (int i = 0; i < n && plan->image_readers > 0; i++)
+        pixels_scale(images[i], plan->now->input.data + i * pixels, pixels);
+    plan->has_labels = labels != NULL;
+    for (int i = 0; labels != NULL && i < n; i++)
+        plan->labels[i] = labels[i];
+done:
+    return st;
+}
+
+static enum status set_floats(struct plan *p, const float *const *samples, const int32_t *labels,
+                              const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    struct cpu_plan *plan = cpu_plan_of(p);
+    int64_t elems = shape_elems(&plan->cfg.layers[0].in);
+    TRY(samples_check(plan, n));
+    for (int i = 0; labels != NULL && i < n; i++)
+        TRY(label_check(plan, labels[i]));
+    if (plan->image_readers > 0)
+        TRY(plan_check_floats(&plan->cfg, samples, n));
+    TRY(input_begin(plan, position, n));
+    for (int i = 0; i < n && plan->image_readers > 0; i++)
+        memcpy(plan->now->input.data + i * elems, samples[i], (size_t)elems * sizeof(float));
     plan->has_labels = labels != NULL;
     if (labels != NULL)
-        memcpy(plan->labels, labels, (size_t)n);
+        memcpy(plan->labels, labels, (size_t)n * sizeof *labels);
 done:
     return st;
 }
@@ -304,6 +333,7 @@ const struct backend weir_backend = {
     .plan_memory_bytes = plan_memory_bytes,
     .load_param = load_param,
     .set_input = set_input,
+    .set_floats = set_floats,
     .forward = forward,
     .backward = backward,
     .result = result,

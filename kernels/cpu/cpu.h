@@ -102,7 +102,7 @@ struct cpu_plan {
     dnnl_stream_t stream;
     struct cpu_pass *pass[2]; /* for cfg.batch samples; for the other number last met, or NULL */
     struct cpu_pass *now;     /* of the last set_input */
-    uint8_t *labels;          /* [batch] */
+    int32_t *labels;          /* [batch] */
     int has_labels;
     uint64_t *position; /* [batch] */
 };

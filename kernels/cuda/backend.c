@@ -152,6 +152,16 @@ done:
     return st;
 }
 
+static enum status set_floats(struct plan *p, const float *const *samples, const int32_t *labels,
+                              const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    TRY(device_select(cuda_plan_of(p)));
+    TRY(cuda_input_floats(cuda_plan_of(p), samples, labels, position, n));
+done:
+    return st;
+}
+
 static enum status set_items(struct plan *p, const struct backend_data *d, const uint32_t *item,
                              const uint64_t *position, int n)
 {
@@ -409,6 +419,7 @@ const struct backend weir_backend = {
     .plan_memory_bytes = plan_memory_bytes,
     .load_param = load_param,
     .set_input = set_input,
+    .set_floats = set_floats,
     .forward = forward,
     .backward = backward,
     .result = result,

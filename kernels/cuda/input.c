@@ -18,7 +18,7 @@ static int classes_of(const struct cuda_plan *plan)
 
 static enum status label_check(const struct cuda_plan *plan, int label)
 {
-    if (label < classes_of(plan))
+    if (label >= 0 && label < classes_of(plan))
         return ST_OK;
     LOG_E("layer '%s': label %d, but there are only %d classes; the model does not fit the data",
           plan->cfg.layers[plan->cfg.n_layers - 1].name, label, classes_of(plan));
@@ -72,8 +72,8 @@ enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *imag
     for (int i = 0; i < n && plan->image_readers > 0; i++)
         memcpy(plan->host.pixels + (size_t)i * pixels, images[i], pixels);
     plan->has_labels = labels != NULL;
-    if (labels != NULL)
-        memcpy(plan->host.label, labels, (size_t)n);
+    for (int i = 0; labels != NULL && i < n; i++)
+        plan->host.label[i] = labels[i];
     if (plan->image_readers == 0)
         pixels = 0;
     TRY(send(plan, (size_t)(plan->host.pixels - plan->host_in) + (size_t)n * pixels));
@@ -82,6 +82,35 @@ enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *imag
     TRY(cuda_check_kernel(
         NULL, "pixel kernel",
         cuda_scale_pixels(plan->compute, plan->d.pixels, plan->input, n * (int64_t)pixels)));
+done:
+    return st;
+}
+
+enum status cuda_input_floats(struct cuda_plan *plan, const float *const *samples,
+                              const int32_t *labels, const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    size_t row = (size_t)shape_elems(&plan->cfg.layers[0].in) * sizeof(float);
+    TRY(samples_check(plan, n));
+    for (int i = 0; labels != NULL && i < n; i++)
+        TRY(label_check(plan, labels[i]));
+    if (plan->image_readers > 0)
+        TRY(plan_check_floats(&plan->cfg, samples, n));
+    if (plan->host_floats == NULL && plan->image_readers > 0)
+        TRY(cuda_check(NULL, "cudaHostAlloc",
+                       cudaHostAlloc((void **)&plan->host_floats, (size_t)plan->cfg.batch * row,
+                                     cudaHostAllocDefault)));
+    TRY(begin(plan, position, n));
+    plan->has_labels = labels != NULL;
+    if (labels != NULL)
+        memcpy(plan->host.label, labels, (size_t)n * sizeof *labels);
+    for (int i = 0; i < n && plan->image_readers > 0; i++)
+        memcpy((uint8_t *)plan->host_floats + (size_t)i * row, samples[i], row);
+    if (plan->image_readers > 0)
+        TRY(cuda_check(NULL, "cudaMemcpyAsync",
+                       cudaMemcpyAsync(plan->input, plan->host_floats, (size_t)n * row,
+                                       cudaMemcpyHostToDevice, plan->compute)));
+    TRY(send(plan, (size_t)(plan->host.pixels - plan->host_in)));
 done:
     return st;
 }
@@ -113,7 +142,7 @@ enum status cuda_input_items(struct cuda_plan *plan, const struct cuda_data *d,
     TRY(begin(plan, position, n));
     memcpy(plan->host.item, item, (size_t)n * sizeof *item);
     plan->has_labels = 1;
-    TRY(send(plan, (size_t)(plan->host.label - plan->host_in)));
+    TRY(send(plan, (size_t)((uint8_t *)plan->host.label - plan->host_in)));
     struct cuda_gather g = {.n = n,
                             .pixels = d->pixels,
                             .images = d->images,

@@ -1,4 +1,4 @@
-/* kernels/cuda/input.h - a pass's samples: bytes that the caller sends, or items of a data set that
+/* kernels/cuda/input.h - a pass's samples: bytes or floats that the caller sends, or items of a data set that
  * lies on the device as a whole. Pixels become floats on the device.
  * Threads: as the plan's. Errors: ST_RANGE, ST_MISMATCH, ST_NOMEM, logged. */
 #ifndef KERNELS_CUDA_INPUT_H
@@ -11,7 +11,7 @@ struct cuda_plan;
 struct cuda_input {
     uint64_t *position; /* [batch] */
     uint32_t *item;     /* [batch] of a data set on the device */
-    uint8_t *label;     /* [batch] */
+    int32_t *label;     /* [batch] */
     uint8_t *pixels;    /* [batch][pixels] */
 };
 
@@ -26,6 +26,8 @@ struct cuda_data {
 
 enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *images,
                               const uint8_t *labels, const uint64_t *position, int n);
+enum status cuda_input_floats(struct cuda_plan *plan, const float *const *samples,
+                              const int32_t *labels, const uint64_t *position, int n);
 enum status cuda_input_items(struct cuda_plan *plan, const struct cuda_data *d,
                              const uint32_t *item, const uint64_t *position, int n);
 /* Does the data set fit the plan's images, classes and device? */

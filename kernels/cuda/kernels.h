@@ -77,7 +77,7 @@ int cuda_bias_relu_pool(struct CUstream_st *stream, const float *x, const struct
 struct cuda_softmax {
     int64_t n, classes;
     const float *x;
-    const uint8_t *labels; /* [n] or NULL */
+    const int32_t *labels; /* [n] or NULL */
     float *y, *dx;         /* [n][classes] */
     double *loss;          /* [n] */
     int32_t *hit;          /* [n] */

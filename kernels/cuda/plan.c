@@ -170,7 +170,7 @@ static void ops_init(struct cuda_plan *plan)
 
 static size_t input_bytes(const struct cuda_plan *plan)
 {
-    size_t sample = sizeof(uint64_t) + sizeof(uint32_t) + sizeof(uint8_t);
+    size_t sample = sizeof(uint64_t) + sizeof(uint32_t) + sizeof(int32_t);
     return (size_t)plan->cfg.batch * (sample + (size_t)shape_elems(&plan->cfg.layers[0].in));
 }
 
@@ -178,8 +178,8 @@ static struct cuda_input input_parts(void *block, int batch)
 {
     struct cuda_input in = {.position = block};
     in.item = (uint32_t *)(in.position + batch);
-    in.label = (uint8_t *)(in.item + batch);
-    in.pixels = in.label + batch;
+    in.label = (int32_t *)(in.item + batch);
+    in.pixels = (uint8_t *)(in.label + batch);
     return in;
 }
 
@@ -398,6 +398,8 @@ void cuda_plan_destroy(struct cuda_plan *plan)
     cuda_pass_destroy(plan->pass[0]);
     if (plan->host_result != NULL)
         cudaFreeHost(plan->host_result);
+    if (plan->host_floats != NULL)
+        cudaFreeHost(plan->host_floats);
     if (plan->host_in != NULL)
         cudaFreeHost(plan->host_in);
     if (plan->cublas != NULL)

@@ -100,7 +100,8 @@ struct cuda_plan {
 
     uint8_t *host_in, *d_in;   /* pinned, and on the device, */
     struct cuda_input host, d; /* and their parts */
-    cudaEvent_t input_read;    /* host_in may be written again */
+    float *host_floats;        /* pinned [batch][pixels], from the first set_floats on */
+    cudaEvent_t input_read;    /* host_in and host_floats may be written again */
     float *input;              /* the images as floats */
     int has_labels;
     double *host_result, *d_result; /* the pass's n losses, then n hits (int32) */

@@ -15,7 +15,7 @@ struct cuda_gather {
     int64_t n, pixels;
     const uint8_t *images, *labels; /* of all items */
     float *x;                       /* [n][pixels] */
-    uint8_t *label;                 /* [n] */
+    int32_t *label;                 /* [n] */
 };
 int cuda_gather_items(struct CUstream_st *stream, const struct cuda_gather *g,
                       const uint32_t *item);
