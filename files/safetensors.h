@@ -56,6 +56,7 @@ struct safetensors_entry {
     const char *name;
     struct shape shape;
     enum safetensors_dtype dtype;
+    const char *dtype_text; /* "F32"; static */
     int elem_bytes;
     int64_t n_elems;
     uint64_t offset; /* in the file */

@@ -151,6 +151,7 @@ static int read_dtype(const char *text, struct safetensors_entry *e)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(text, known[i].text) == 0) {
             e->dtype = known[i].dtype;
+            e->dtype_text = known[i].text;
             e->elem_bytes = known[i].bytes;
             return 1;
         }

@@ -71,7 +71,6 @@ struct backend_device { /* who it is; a value */
 struct plan; /* opaque, the backend's */
 struct backend_data;
 struct resident_ops;
-
 struct backend {
     const char *name;        /* "cpu" */
     const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
@@ -84,25 +83,22 @@ struct backend {
     /* The host value of parameter `param` is new: read it (it may be overwritten again only when
      * the gradients of its layer are there, or after `result` if there is no backward). */
     enum status (*load_param)(struct plan *p, int param);
-    /* n <= batch images of 8-bit pixels, rows of `pixels` bytes each (C,H,W), scaled to value/255;
-     * labels 0..classes-1, or NULL. position[i]: the sample's global position, the dropout mask's
-     * counter, so that masks do not depend on how samples are split over towers and workers.
-     * images may be NULL if no layer of mine reads the image. */
+    /* n <= batch images of bytes (C,H,W), scaled to value/255; NULL if no layer of mine reads the
+     * image. labels 0..classes-1, or NULL. position[i]: the sample's global position, the dropout
+     * mask's counter, so that masks do not depend on how samples are split over the towers. */
     enum status (*set_input)(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
                              const uint64_t *position, int n);
-    /* Optional (NULL: not offered): the same for samples that are floats already, rows of as many
-     * (C,H,W), taken as they are; their labels may be any class. Copied before it returns. */
+    /* Optional: the same for samples of floats, taken as they are, and any number of classes. */
     enum status (*set_floats)(struct plan *p, const float *const *samples, const int32_t *labels,
                               const uint64_t *position, int n);
     /* train: dropout and batch statistics in use. Layers in order 0 .. n_layers-1. */
     enum status (*forward)(struct plan *p, int layer, int train);
-    /* Layers from the last to 0; afterwards (see wait_grads) grads of the layer's parameters are
-     * those of the mean loss over the n samples. */
+    /* Layers from the last to 0; then (see wait_grads) grads are those of the n's mean loss. */
     enum status (*backward)(struct plan *p, int layer);
     /* After the last layer's forward and until the next set_input: mean loss and number of
-     * argmax == label. Where work is queued, it costs least after the backwards were called. */
+     * argmax == label. Where work is queued, it costs least after the backwards. */
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
-    /* Optional (NULL: not offered): layer's output, n x elems(out) floats; refused if not kept. */
+    /* Optional: layer's output, n x elems(out) floats; refused if not kept. */
     enum status (*read_output)(struct plan *p, int layer, float *dst);
     /* Optional, for plans with `mine`; n x elems(out) floats, not needed any more on return.
      * Between set_input and the forwards that read it: the output of a layer that is not mine. */
@@ -139,8 +135,8 @@ struct backend {
     /* Optional. Takes no memory of the device. */
     enum status (*device_info)(int device, struct backend_device *out);
     /* Optional. The most that all plans of this process take on the device together; 0: what is
-     * free. reserve: takes it all at once and keeps it until the process ends, so that others see
-     * it as used. Before the device's first plan (ST_BUSY). */
+     * free. reserve: takes it all at once and keeps it. Before the device's first plan (ST_BUSY).
+     */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
     const struct resident_ops *resident; /* optional: kernels/resident.h */
     const struct device_report *report;  /* optional: kernels/device_report.h */

@@ -1,21 +1,23 @@
 /* tests/fuzz_idx.c - libFuzzer target: IDX data in memory, and as a file, plain or gzipped.
- * The first byte chooses: bit 0 labels, bit 1 as a file, bit 2 gzip the rest first.
- * Corpus: tests/corpus/idx. */
+ * The first byte chooses: bit 1 as a file, bit 2 gzip the rest first. Corpus: tests/corpus/idx. */
 #include "tests/fuzz.h"
-#include "worker/data/dataset_idx.h"
+#include "worker/data/data_array.h"
+#include "worker/data/data_file.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
 
-/* Touches every byte, so that the sanitizer sees a payload that ends too early. */
-static void use(const uint8_t *payload, const uint32_t dims[3])
+/* Touches every number, so that the sanitizer sees an array that ends too early. */
+static void use(const struct data_array *a)
 {
-    uint64_t n = (uint64_t)dims[0] * dims[1] * dims[2], sum = 0;
-    for (uint64_t i = 0; i < n; i++)
-        sum += payload[i];
-    require(n > 0 && sum <= n * 255);
+    int64_t n = data_array_elems(a), sum = 0;
+    require(n >= 0 && a->n_dims >= 1 && a->n_dims <= DATA_MAX_DIMS);
+    for (int64_t i = 0; i < n; i++)
+        sum += data_array_integer(a, i) & 1;
+    require(sum >= 0 && sum <= n);
 }
 
 static uint8_t *pack(const uint8_t *data, size_t size, size_t *packed)
@@ -35,18 +37,21 @@ static uint8_t *pack(const uint8_t *data, size_t size, size_t *packed)
     return out;
 }
 
-static enum status load_as_file(const uint8_t *data, size_t size, int n_dims)
+static enum status load_as_file(const uint8_t *data, size_t size)
 {
-    uint8_t *file = NULL;
-    const uint8_t *payload = NULL;
-    uint32_t dims[3];
+    struct data_file *f = NULL;
+    struct data_array a;
+    char path[64];
     int fd = memfd_create("idx", MFD_CLOEXEC);
-    require(fd >= 0 && write(fd, data, size) == (ssize_t)size && lseek(fd, 0, SEEK_SET) == 0);
-    enum status st = dataset_idx_load(fd, n_dims, "fuzz", &file, dims, &payload);
-    require((st == ST_OK) == (file != NULL));
+    require(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    enum status st = data_file_open(path, &f);
+    require((st == ST_OK) == (f != NULL));
     if (st == ST_OK)
-        use(payload, dims);
-    free(file);
+        st = data_idx_decode(f->bytes, f->n, path, &a);
+    if (st == ST_OK)
+        use(&a);
+    data_file_close(f);
     close(fd);
     return st;
 }
@@ -55,23 +60,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
         return 0;
-    int n_dims = data[0] & 1 ? 1 : 3, as_file = data[0] & 2, gzip = data[0] & 4;
-    const uint8_t *payload = NULL;
-    uint32_t dims[3];
+    int as_file = data[0] & 2, gzip = data[0] & 4;
+    struct data_array a;
     /* A copy of the exact size: reading past it is seen. */
     size_t n = size - 1, packed_bytes;
     uint8_t *copy = malloc(n ? n : 1);
     require(copy != NULL);
     memcpy(copy, data + 1, n);
-    enum status st = dataset_decode_idx(copy, n, n_dims, "fuzz", dims, &payload);
+    enum status st = data_idx_decode(copy, n, "fuzz", &a);
     if (st == ST_OK)
-        use(payload, dims);
+        use(&a);
     if (as_file && gzip) {
         uint8_t *packed = pack(copy, n, &packed_bytes);
-        require((load_as_file(packed, packed_bytes, n_dims) == ST_OK) == (st == ST_OK));
+        require((load_as_file(packed, packed_bytes) == ST_OK) == (st == ST_OK));
         free(packed);
     } else if (as_file) {
-        enum status as = load_as_file(copy, n, n_dims);
+        enum status as = load_as_file(copy, n);
         require(n >= 2 && copy[0] == 0x1f ? 1 : (as == ST_OK) == (st == ST_OK));
     }
     free(copy);

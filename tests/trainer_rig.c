@@ -190,9 +190,13 @@ void rig_make(struct rig *r, int task, int n_workers, int n_towers, int batch)
     assert_true(r->chunks->n_chunks > 1);
     for (int i = 0; i < N_ITEMS; i++) {
         r->images[i * SIDE * SIDE] = (uint8_t)i;
-        r->labels[i] = (uint8_t)(i % 10);
+        r->labels[i] = i % 10;
     }
-    r->data = (struct dataset){N_ITEMS, SIDE, SIDE, r->images, r->labels};
+    r->data = (struct dataset){.n = N_ITEMS,
+                               .sample = {3, {1, SIDE, SIDE}},
+                               .classes = 10,
+                               .labels = r->labels,
+                               .bytes = r->images};
     struct net_exchange_config xc = {
         .ps_hosts = &r->no_hosts,
         .params = r->params,

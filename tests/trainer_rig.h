@@ -41,7 +41,8 @@ struct rig {
     struct model model;
     struct chunks *chunks;
     struct dataset data;
-    uint8_t images[N_ITEMS * SIDE * SIDE], labels[N_ITEMS];
+    uint8_t images[N_ITEMS * SIDE * SIDE];
+    int32_t labels[N_ITEMS];
     struct hosts no_hosts;
     float params[N_ELEMS];
     struct updates updates;

@@ -11,24 +11,25 @@
 
 enum { N = 3000, SIDE = 4, PIXELS = N * SIDE * SIDE, N_TEST = 100 };
 
-static uint8_t images[PIXELS], labels[N];
+static uint8_t images[PIXELS];
+static int32_t labels[N];
 
 static void fill(void)
 {
     for (int i = 0; i < PIXELS; i++)
         images[i] = (uint8_t)(i * 7 + i / 251);
     for (int i = 0; i < N; i++)
-        labels[i] = (uint8_t)(i % 10);
+        labels[i] = i % 10;
 }
 
 static struct job_data take(const char *dir)
 {
     const struct dataset train = {
-        .n = N, .rows = SIDE, .columns = SIDE, .images = images, .labels = labels};
+        .n = N, .sample = {3, {1, SIDE, SIDE}}, .classes = 10, .bytes = images, .labels = labels};
     struct dataset test = train;
     struct job_data d;
     test.n = N_TEST;
-    fingerprint_take(&train, &test, dir, 0, &d);
+    assert_int_equal(fingerprint_take(&train, &test, dir, 0, &d), ST_OK);
     return d;
 }
 

@@ -66,6 +66,37 @@ static void examples_have_their_known_sizes(void **state)
     }
 }
 
+/* The numbers travel: who gets the text builds the same, whatever its own data. */
+static void auto_is_what_the_data_have(void **state)
+{
+    static const struct model_data data = {{3, {3, 20, 24}}, 7}, other = {{3, {1, 9, 9}}, 300};
+    struct model *m = NULL, *again = NULL;
+    assert_int_equal(model_read_for("lenet5", models_dir(), 0, &data, &m), ST_OK);
+    assert_int_equal(m->classes, 7);
+    assert_int_equal(m->input.dim[0], 3);
+    assert_int_equal(m->input.dim[1], 20);
+    assert_int_equal(m->input.dim[2], 24);
+    assert_int_equal(m->layers[m->n_layers - 2].out.dim[0], 7);
+    assert_null(strstr(m->text, "auto"));
+    assert_int_equal(model_parse_for(m->text, strlen(m->text), "of the job", 0, &other, &again),
+                     ST_OK);
+    assert_int_equal(total_elems(again), total_elems(m));
+    assert_int_equal(again->input.dim[2], 24);
+    assert_string_equal(again->text, m->text);
+    model_destroy(again);
+    model_destroy(m);
+    /* what leaves nothing to the data keeps its text */
+    static const char fixed[] = HEAD "{\"type\": \"flatten\"}," TAIL;
+    assert_int_equal(model_parse_for(fixed, strlen(fixed), "x", 0, &data, &m), ST_OK);
+    assert_string_equal(m->text, fixed);
+    assert_int_equal(m->classes, 10);
+    model_destroy(m);
+    m = NULL;
+    static const struct model_data tiny = {{3, {1, 3, 3}}, 7};
+    assert_int_equal(CAPTURE(model_read_for("lenet5", models_dir(), 0, &tiny, &m)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "kernel does not fit"));
+}
+
 static void deep_mnist_is_as_tensorflow_has_it(void **state)
 {
     struct model *m = NULL;
@@ -599,8 +630,8 @@ static void bad_top_level_is_refused(void **state)
         {"{\"input\": [1, 0, 28], \"classes\": 10, \"layers\": [" TAIL, {"\"input\" must be"}},
         {"{\"input\": [65536, 65536, 65536], \"classes\": 10, \"layers\": [" TAIL,
          {"\"input\" is larger"}},
-        {"{\"input\": [1, 28, 28],\n\"classes\": 257, \"layers\": [" TAIL,
-         {"line 2", "\"classes\" is 257, but must be a whole number from 2 to 256"}},
+        {"{\"input\": [1, 28, 28],\n\"classes\": 65537, \"layers\": [" TAIL,
+         {"line 2", "\"classes\" is 65537, but must be a whole number from 2 to 65536"}},
         {"{\"input\": [1, 28, 28], \"classes\": \"10\", \"layers\": [" TAIL, {"\"classes\" is"}},
         {"{\"input\": [1, 28, 28], \"classes\": 10, \"layers\": []}", {"a list of 1 to 1024"}},
         {"{\"input\": [1, 28, 28], \"classes\": 10, \"layers\": {}}", {"a list of 1 to 1024"}},
@@ -684,6 +715,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(examples_have_their_known_sizes),
+        cmocka_unit_test(auto_is_what_the_data_have),
         cmocka_unit_test(deep_mnist_is_as_tensorflow_has_it),
         cmocka_unit_test(batch_norm_statistics_are_averages),
         cmocka_unit_test(padding_follows_tensorflow),

@@ -82,6 +82,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(options_check_validation(&o));
     TRY(options_check_inference(&o));
     TRY(options_check_checkpoints(&o));
+    TRY(options_check_data(&o));
     TRY(devices_check(o.gpus, o.gpu_wait));
     TRY(placement_check(o.placement));
     log_init("worker", o.task_index, o.log_level);

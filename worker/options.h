@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "kernels/backend.h"
 #include "net/wire/status.h"
+#include "worker/data/dataset.h"
 #include "worker/train/progress.h"
 
 struct options {
@@ -17,6 +18,7 @@ struct options {
     const char *model_text; /* instead of `model`; borrowed from the adopted status; NULL: none */
     const char *data_dir, *model, *models_dir, *backend_dir;
     int data_own;                           /* other workers have other data */
+    struct dataset_request train, test;     /* dir is data_dir */
     const char *summary_json, *export_file; /* NULL: none */
     const char *trace;                      /* NULL: none */
     const char *record_samples;             /* NULL: none */

@@ -159,6 +159,35 @@ static enum status check_optimizer_flags(void)
     return ST_OK;
 }
 
+enum status options_check_data(struct options *o)
+{
+    const struct options_raw *r = &options_raw;
+    const char *wrong = NULL;
+    if (r->evaluate || r->predict ? r->train_data && !r->test_data
+                                  : !r->train_data != !r->test_data)
+        wrong = "--train_data and --test_data go together; give both, or a folder by --data_dir";
+    else if (r->test_data && options_is_given(&options_raw.data_dir))
+        wrong = "--data_dir and --test_data are both given; give one of them";
+    else if ((!r->train_data && r->train_labels) || (!r->test_data && r->test_labels))
+        wrong = "--train_labels and --test_labels are for --train_data and --test_data; give these";
+    if (wrong) {
+        LOG_E("%s", wrong);
+        return ST_INVALID;
+    }
+    o->train = (struct dataset_request){.dir = o->data_dir,
+                                        .part = "train",
+                                        .data = r->train_data,
+                                        .labels = r->train_labels,
+                                        .images_name = r->images_name,
+                                        .labels_name = r->labels_name,
+                                        .nhwc = r->data_layout};
+    o->test = o->train;
+    o->test.part = "test";
+    o->test.data = r->test_data;
+    o->test.labels = r->test_labels;
+    return ST_OK;
+}
+
 enum status options_check_training(struct options *o)
 {
     optim_defaults((enum optim_kind)options_raw.optimizer, &o->optim);

@@ -17,6 +17,8 @@ struct options_raw {
     const char *checkpoint_dir, *restore;
     int64_t save_steps, save_secs, keep_checkpoint_max;
     const char *init, *init_map, *freeze;
+    const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name;
+    int data_layout; /* 0: nchw */
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
     int64_t chunk_bytes, towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;
@@ -61,5 +63,6 @@ enum status options_check_clipping(const struct options *o);
 void options_adopt_schedule(const struct optim_config *own, struct optim_config *job);
 /* After the mode is known. */
 enum status options_check_checkpoints(struct options *o);
+enum status options_check_data(struct options *o);
 
 #endif

@@ -53,13 +53,36 @@ static enum status freeze(struct worker *w)
     return ST_OK;
 }
 
+static enum status open_data(struct worker *w)
+{
+    enum status st = ST_OK;
+    if (!w->opt.evaluate && !w->opt.predict)
+        TRY(dataset_open(&w->opt.train, &w->train));
+    TRY(dataset_open(&w->opt.test, &w->test));
+    if (w->train && w->opt.validation_dir) {
+        struct dataset_request r = w->opt.test;
+        r.dir = w->opt.validation_dir;
+        r.data = r.labels = NULL;
+        TRY(dataset_open(&r, &w->validation));
+    }
+done:
+    return st;
+}
+
+/* What a model leaves to its data is that of the sets that are there. */
 static enum status read_model(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    TRY(o->model_text ? model_parse(o->model_text, strlen(o->model_text), "of the job",
-                                    (int)o->hidden_units, &w->model)
-                      : model_read(o->model, o->models_dir, (int)o->hidden_units, &w->model));
+    struct model_data data = {.sample = w->test->sample, .classes = w->test->classes};
+    if (w->train && w->train->classes > data.classes)
+        data.classes = w->train->classes;
+    if (w->validation && w->validation->classes > data.classes)
+        data.classes = w->validation->classes;
+    TRY(o->model_text
+            ? model_parse_for(o->model_text, strlen(o->model_text), "of the job",
+                              (int)o->hidden_units, &data, &w->model)
+            : model_read_for(o->model, o->models_dir, (int)o->hidden_units, &data, &w->model));
     TRY(freeze(w));
 done:
     return st;
@@ -161,32 +184,37 @@ done:
     return st;
 }
 
-static enum status read_inputs(struct worker *w)
+static enum status check_data(const struct worker *w)
 {
-    enum status st = ST_OK;
-    const struct options *o = &w->opt;
-    TRY(place_layers(w));
-    TRY(cut_model(w));
-    TRY(read_weights(w));
-    if (!o->evaluate && !o->predict)
-        TRY(dataset_read(o->data_dir, "train", w->model->classes, &w->train));
-    TRY(dataset_read(o->data_dir, "t10k", w->model->classes, &w->test));
-    if (w->train && o->validation_dir)
-        TRY(dataset_read(o->validation_dir, "t10k", w->model->classes, &w->validation));
     const struct shape *in = &w->model->input;
     const struct dataset *sets[3] = {w->train, w->test, w->validation};
     for (int i = 0; i < 3; i++) {
         if (sets[i] == NULL)
             continue;
-        if (in->dim[0] != 1 || in->dim[1] != sets[i]->rows || in->dim[2] != sets[i]->columns) {
-            LOG_E("model '%s' wants images of %" PRId64 "x%" PRId64 "x%" PRId64
-                  ", %s has 1x%dx%d; take another --model or --data_dir",
-                  w->model->name, in->dim[0], in->dim[1], in->dim[2], o->data_dir, sets[i]->rows,
-                  sets[i]->columns);
-            st = ST_MISMATCH;
-            goto done;
+        const int64_t *is = sets[i]->sample.dim;
+        if (in->dim[0] != is[0] || in->dim[1] != is[1] || in->dim[2] != is[2]) {
+            LOG_E("model '%s' wants images of %" PRId64 "x%" PRId64 "x%" PRId64 ", %s has %" PRId64
+                  "x%" PRId64 "x%" PRId64
+                  " (channels, height, width); take another --model, other data, or another "
+                  "--data_layout",
+                  w->model->name, in->dim[0], in->dim[1], in->dim[2], sets[i]->path, is[0], is[1],
+                  is[2]);
+            return ST_MISMATCH;
         }
+        enum status st = dataset_check_classes(sets[i], w->model->classes);
+        if (st != ST_OK)
+            return st;
     }
+    return ST_OK;
+}
+
+static enum status read_inputs(struct worker *w)
+{
+    enum status st = ST_OK;
+    TRY(place_layers(w));
+    TRY(cut_model(w));
+    TRY(read_weights(w));
+    TRY(check_data(w));
 done:
     return st;
 }
@@ -195,7 +223,9 @@ done:
 static enum status sum_data(struct worker *w)
 {
     if (w->opt.ps_hosts.n > 0 || w->opt.checkpoint_dir)
-        fingerprint_take(w->train, w->test, w->opt.data_dir, w->opt.data_own, &w->data);
+        return fingerprint_take(w->train, w->test,
+                                w->opt.train.data ? w->train->path : w->opt.data_dir,
+                                w->opt.data_own, &w->data);
     return ST_OK;
 }
 
@@ -208,7 +238,7 @@ static enum status hold_out(struct worker *w)
         TRY(dataset_split(w->train, o->validation_split, (uint64_t)o->seed, &w->validation));
     if (w->train->n < o->batch_size) {
         LOG_E("--batch_size: %" PRId64 " is more than the %" PRId64 " training images of %s",
-              o->batch_size, w->train->n, o->data_dir);
+              o->batch_size, w->train->n, w->train->path);
         st = ST_INVALID;
     }
 done:
@@ -395,7 +425,7 @@ static enum status make_trainer(struct worker *w)
           " training images from %s",
           w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->towers.n,
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
-          w->train->n, o->data_dir);
+          w->train->n, w->train->path);
     say_towers(w);
     say_cores();
     LOG_I("vector loops: %s", vector_description());
@@ -414,7 +444,7 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 enum status set_up(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        ask_for_job, read_model,  make_towers,   read_inputs,      sum_data,
+        ask_for_job, open_data,   read_model,    make_towers,      read_inputs, sum_data,
         hold_out,    take_params, make_exchange, open_checkpoints, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
@@ -428,7 +458,7 @@ enum status set_up(struct worker *w)
 
 enum status set_up_inference(struct worker *w)
 {
-    enum status (*const parts[])(struct worker *) = {read_model, make_towers, read_inputs,
-                                                     take_params};
+    enum status (*const parts[])(struct worker *) = {open_data, read_model, make_towers,
+                                                     read_inputs, take_params};
     return do_parts(w, parts, sizeof parts / sizeof parts[0]);
 }

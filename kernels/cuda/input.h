@@ -1,6 +1,6 @@
-/* kernels/cuda/input.h - a pass's samples: bytes or floats that the caller sends, or items of a data set that
- * lies on the device as a whole. Pixels become floats on the device.
- * Threads: as the plan's. Errors: ST_RANGE, ST_MISMATCH, ST_NOMEM, logged. */
+/* kernels/cuda/input.h - a pass's samples: bytes or floats that the caller sends, or items of a
+ * data set that lies on the device as a whole. Pixels become floats on the device. Threads: as the
+ * plan's. Errors: ST_RANGE, ST_MISMATCH, ST_NOMEM, logged. */
 #ifndef KERNELS_CUDA_INPUT_H
 #define KERNELS_CUDA_INPUT_H
 #include "kernels/backend.h"

@@ -98,11 +98,10 @@ struct cuda_plan {
     void *staging; /* pinned: all parameters' heads and tails */
     struct cuda_pass *pass[2], *now;
 
-    uint8_t *host_in, *d_in;   /* pinned, and on the device, */
-    struct cuda_input host, d; /* and their parts */
-    float *host_floats;        /* pinned [batch][pixels], from the first set_floats on */
-    cudaEvent_t input_read;    /* host_in and host_floats may be written again */
-    float *input;              /* the images as floats */
+    uint8_t *host_in, *d_in;    /* pinned, and on the device, */
+    struct cuda_input host, d;  /* and their parts */
+    cudaEvent_t input_read;     /* what is pinned may be written again */
+    float *input, *host_floats; /* images as floats; pinned, since the first set_floats */
     int has_labels;
     double *host_result, *d_result; /* the pass's n losses, then n hits (int32) */
     cudaEvent_t result_ready;

@@ -17,6 +17,11 @@ INPUT = '"name": "m", "input": [1, 28, 28], "classes": 10'
 TAIL = '{"type": "dense", "units": 10}, {"type": "softmax_cross_entropy"}'
 
 
+# Leaves nothing to the data.
+FIXED = """{"input": [1, 28, 28], "classes": 10, "layers": [{"type": "flatten"},
+{"type": "dense", "units": 10}, {"type": "softmax_cross_entropy"}]}"""
+
+
 class BadInput(harness.Test):
     def check(self, process, status, *words):
         """One line of error, with the words; no other line but info."""
@@ -53,8 +58,12 @@ class Data(BadInput):
             f.write(change(content))
         return folder
 
-    def refused(self, folder, *words):
-        self.check(self.worker(data=folder), PERMANENT, *words)
+    def refused(self, folder, *words, model="fixed"):
+        if model == "fixed":
+            model = os.path.join(self.dir(), "fixed.json")
+            with open(model, "w", encoding="utf-8") as f:
+                f.write(FIXED)
+        self.check(self.worker(data=folder, model=model), PERMANENT, *words)
 
     def test_the_copy_itself_is_good(self):
         self.worker(data=self.copy()).wait()
@@ -97,7 +106,7 @@ class Data(BadInput):
 
     def test_label_out_of_range(self):
         self.refused(self.damaged("labels", lambda b: b[:100] + b"\x0a" + b[101:]),
-                     NAMES["labels"], "10")
+                     NAMES["labels"], "label 92 is 10, but the model has 10 classes")
 
     def test_absurd_header(self):
         self.refused(self.damaged("images", lambda b: b[:4] + b"\xff" * 12 + b[16:]),

@@ -1,95 +1,197 @@
-/* worker/data/dataset.c - a set of images with their labels, from two IDX files of one folder.
- * The files stay in memory as they were unpacked; images and labels point into them. */
+/* worker/data/dataset.c - see the header: two arrays become samples and labels. What the files hold
+ * is told from their first bytes, not from their names. All labels are read when a set is opened;
+ * of the samples nothing is touched until it is asked for. */
 #include "worker/data/dataset.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "worker/data/dataset_idx.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
+#include "worker/data/data_array.h"
+#include "worker/data/data_file.h"
+#include "worker/data/dataset_find.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-struct files {
+enum { SAMPLES, LABELS, N_ROLES };
+
+struct source {
     struct dataset d; /* first, so that dataset_destroy finds the rest */
-    uint8_t *image_file, *label_file;
+    struct data_file *file[N_ROLES];
+    struct data_array array[N_ROLES];
+    int nhwc;
 };
 
-/* Opens <dir>/<part>-<kind>, or that with .gz; path: the one that was there. */
-static enum status open_either(const char *dir, const char *part, const char *kind,
-                               char path[PATH_MAX], int *fd)
+static enum status decode(const struct data_file *f, const char *name, struct data_array *out)
 {
-    static const char *const endings[] = {"", ".gz"};
-    for (int i = 0; i < 2; i++) {
-        if (snprintf(path, PATH_MAX, "%s/%s-%s%s", dir, part, kind, endings[i]) >= PATH_MAX) {
-            LOG_E("--data_dir=%s: the path is too long", dir);
-            return ST_NOT_FOUND;
-        }
-        /* Not to hang on a pipe of that name. */
-        *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        if (*fd >= 0)
-            return ST_OK;
-        if (errno != ENOENT && errno != ENOTDIR) {
-            enum status st = status_of_errno(errno);
-            LOG_E("cannot open %s: %s", path, strerror(errno));
-            return st;
-        }
+    const uint8_t *b = f->bytes;
+    uint64_t length = 0;
+    for (int i = 0; i < 8 && f->n > 8; i++)
+        length |= (uint64_t)b[i] << (8 * i);
+    if (f->n == 0) {
+        LOG_E("%s: empty", f->path);
+        return ST_CORRUPT;
     }
-    LOG_E("no %s/%s-%s, nor with .gz: install Fashion-MNIST (apt-get install "
-          "dataset-fashion-mnist), or fetch MNIST (scripts/get_mnist), and name the data's folder "
-          "with --data_dir",
-          dir, part, kind);
-    return ST_NOT_FOUND;
+    if (f->n > 8 && b[8] == '{' && length <= f->n - 8 && f->mapped)
+        return data_safetensors_decode(b, f->n, f->path, name, out);
+    if (f->n >= 6 && memcmp(b, "\x93NUMPY", 6) == 0)
+        return data_npy_decode(b, f->n, f->path, out);
+    if (f->n >= 4 && (memcmp(b, "PK\3\4", 4) == 0 || memcmp(b, "PK\5\6", 4) == 0))
+        return data_npz_decode(b, f->n, f->path, name, out);
+    if (b[0] == 0 && (f->n < 2 || b[1] == 0))
+        return data_idx_decode(b, f->n, f->path, out);
+    LOG_E("%s: of no format that is read (IDX, npy, npz, safetensors): its magic, the first two "
+          "bytes, "
+          "is 0x%02x%02x",
+          f->path, b[0], f->n > 1 ? b[1] : 0);
+    return ST_UNSUPPORTED;
 }
 
-static enum status check_labels(const char *path, const uint8_t *labels, int64_t n, int classes)
+static enum status check_labels(const struct source *s)
 {
-    for (int64_t i = 0; i < n; i++) {
-        if (labels[i] >= classes) {
-            LOG_E("%s: label %lld is %u, but the model has %d classes (0 to %d)", path,
-                  (long long)i, labels[i], classes, classes - 1);
-            return ST_MISMATCH;
-        }
+    const struct data_array *a = &s->array[LABELS];
+    const char *path = s->file[LABELS]->path;
+    char shape[128];
+    data_array_shape(a, shape, sizeof shape);
+    if (a->n_dims < 1 || data_array_row_elems(a) != 1) {
+        LOG_E("%s: holds an array of %s, but labels are one number for each sample: are the files "
+              "swapped, or is the flag that names the labels missing?",
+              path, shape);
+        return ST_CORRUPT;
+    }
+    if (a->type == DATA_F32) {
+        LOG_E("%s: its labels are float32; save them as whole numbers (uint8, int32, int64)", path);
+        return ST_UNSUPPORTED;
     }
     return ST_OK;
 }
 
-enum status dataset_read(const char *dir, const char *part, int classes, struct dataset **out)
+/* (n, H, W), (n, C, H, W) or (n, features), which are one row. */
+static enum status check_samples(struct source *s)
 {
-    char image_path[PATH_MAX], label_path[PATH_MAX];
-    uint32_t image_dims[3], label_dims[3];
-    const uint8_t *images, *labels;
-    int image_fd = -1, label_fd = -1;
-    enum status st;
-    struct files *f = calloc(1, sizeof *f);
-    if (!f) {
-        LOG_E("%s: no memory for the %s set", dir, part);
+    const struct data_array *a = &s->array[SAMPLES];
+    const char *path = s->file[SAMPLES]->path;
+    char shape[128];
+    data_array_shape(a, shape, sizeof shape);
+    if (a->n_dims == 1) {
+        LOG_E("%s: holds an array of %s, which are labels, but samples are wanted: are the files "
+              "swapped?",
+              path, shape);
+        return ST_CORRUPT;
+    }
+    if (a->n_dims < 2 || a->n_dims > 4) {
+        LOG_E(
+            "%s: holds an array of %s; samples are (n, features), (n, H, W), (n, C, H, W) or, with "
+            "--data_layout=nhwc, (n, H, W, C)",
+            path, shape);
+        return ST_CORRUPT;
+    }
+    if (a->type != DATA_U8 && a->type != DATA_F32) {
+        LOG_E("%s: its samples are %s; save them as uint8 (0 to 255) or float32", path,
+              data_type_name(a->type));
+        return ST_UNSUPPORTED;
+    }
+    if (a->dim[0] < 1 || a->dim[0] > DATASET_MAX_ITEMS) {
+        LOG_E("%s: its header says %lld items; there must be from 1 to %d", path,
+              (long long)a->dim[0], DATASET_MAX_ITEMS);
+        return ST_CORRUPT;
+    }
+    struct shape *to = &s->d.sample;
+    *to = (struct shape){3, {1, 1, 1}};
+    for (int i = 1; i < a->n_dims; i++)
+        to->dim[i + 3 - a->n_dims] = a->dim[i];
+    if (s->nhwc && a->n_dims == 4)
+        *to = (struct shape){3, {a->dim[3], a->dim[1], a->dim[2]}};
+    int64_t elems = shape_elems(to);
+    for (int i = 0; i < 3; i++)
+        if (to->dim[i] < 1 || to->dim[i] > DATASET_MAX_SIDE || elems > DATASET_MAX_ELEMS) {
+            LOG_E(
+                "%s: holds an array of %s; each side of a sample must be from 1 to %d, and all of "
+                "it at most 2^28 numbers",
+                path, shape, DATASET_MAX_SIDE);
+            return ST_CORRUPT;
+        }
+    return ST_OK;
+}
+
+static enum status read_labels(struct source *s)
+{
+    const struct data_array *a = &s->array[LABELS];
+    int32_t *to = malloc((size_t)a->dim[0] * sizeof *to), largest = 0;
+    if (!to) {
+        LOG_E("%s: no memory for %lld labels", s->file[LABELS]->path, (long long)a->dim[0]);
         return ST_NOMEM;
     }
-    TRY(open_either(dir, part, "images-idx3-ubyte", image_path, &image_fd));
-    TRY(open_either(dir, part, "labels-idx1-ubyte", label_path, &label_fd));
-    TRY(dataset_idx_load(image_fd, 3, image_path, &f->image_file, image_dims, &images));
-    TRY(dataset_idx_load(label_fd, 1, label_path, &f->label_file, label_dims, &labels));
-    if (image_dims[0] != label_dims[0]) {
-        LOG_E("%s has %u images, but %s has %u labels: they are not of one set", image_path,
-              image_dims[0], label_path, label_dims[0]);
+    s->d.labels = to;
+    for (int64_t i = 0; i < a->dim[0]; i++) {
+        int64_t label = data_array_integer(a, i);
+        if (label < 0 || label >= DATASET_MAX_CLASSES) {
+            LOG_E(
+                "%s: label %lld (byte %llu) is %lld; labels are from 0 to %d",
+                s->file[LABELS]->path, (long long)i,
+                (unsigned long long)(a->offset + (uint64_t)i * (uint64_t)data_type_bytes(a->type)),
+                (long long)label, DATASET_MAX_CLASSES - 1);
+            return ST_CORRUPT;
+        }
+        to[i] = (int32_t)label;
+        largest = to[i] > largest ? to[i] : largest;
+    }
+    s->d.classes = largest + 1;
+    return ST_OK;
+}
+
+static enum status open_arrays(struct source *s, const struct dataset_request *r,
+                               const struct dataset_paths *p)
+{
+    enum status st = ST_OK;
+    TRY(data_file_open(p->data, &s->file[SAMPLES]));
+    TRY(decode(s->file[SAMPLES], r->images_name ? r->images_name : "images", &s->array[SAMPLES]));
+    TRY(data_file_open(*p->labels ? p->labels : p->data, &s->file[LABELS]));
+    TRY(decode(s->file[LABELS], r->labels_name ? r->labels_name : "labels", &s->array[LABELS]));
+done:
+    return st;
+}
+
+static enum status make(struct source *s, const struct dataset_request *r,
+                        const struct dataset_paths *p)
+{
+    enum status st = ST_OK;
+    const struct data_array *samples = &s->array[SAMPLES], *labels = &s->array[LABELS];
+    s->nhwc = r->nhwc;
+    TRY(open_arrays(s, r, p));
+    TRY(check_samples(s));
+    TRY(check_labels(s));
+    if (samples->dim[0] != labels->dim[0]) {
+        LOG_E("%s has %lld samples, but %s has %lld labels: they are not of one set",
+              s->file[SAMPLES]->path, (long long)samples->dim[0], s->file[LABELS]->path,
+              (long long)labels->dim[0]);
         TRY(ST_MISMATCH);
     }
-    TRY(check_labels(label_path, labels, label_dims[0], classes));
-    f->d = (struct dataset){image_dims[0], (int)image_dims[1], (int)image_dims[2],
-                            f->image_file + (images - f->image_file),
-                            f->label_file + (labels - f->label_file)};
-    *out = &f->d;
-    f = NULL;
+    TRY(read_labels(s));
+    s->d.n = samples->dim[0];
+    s->d.path = s->file[SAMPLES]->path;
+    int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
+    if (samples->type == DATA_U8 && !turned)
+        s->d.bytes = samples->data;
 done:
-    if (image_fd >= 0)
-        close(image_fd);
-    if (label_fd >= 0)
-        close(label_fd);
-    if (f)
-        dataset_destroy(&f->d);
+    return st;
+}
+
+enum status dataset_open(const struct dataset_request *r, struct dataset **out)
+{
+    enum status st = ST_OK;
+    struct source *s = calloc(1, sizeof *s);
+    struct dataset_paths *p = malloc(sizeof *p);
+    if (!s || !p) {
+        LOG_E("no memory for the %s set", r->part);
+        TRY(ST_NOMEM);
+    }
+    TRY(dataset_find(r, p));
+    TRY(make(s, r, p));
+    *out = &s->d;
+    s = NULL;
+done:
+    free(p);
+    if (s)
+        dataset_destroy(&s->d);
     return st;
 }
 
@@ -114,47 +216,139 @@ static uint8_t *choose(int64_t n, int64_t k, uint64_t seed)
     return out;
 }
 
+/* The items of `from` of which chosen says `which`, n of them, as a set of its own in memory. */
+static struct source *copy_chosen(const struct source *from, const uint8_t *chosen, int which,
+                                  int64_t n)
+{
+    const struct data_array *a = &from->array[SAMPLES];
+    size_t row = (size_t)data_array_row_elems(a) * (size_t)data_type_bytes(a->type);
+    struct source *s = calloc(1, sizeof *s);
+    uint8_t *rows = malloc((size_t)n * row);
+    int32_t *labels = malloc((size_t)n * sizeof *labels);
+    char *path = strdup(from->file[SAMPLES]->path);
+    struct data_file *file = calloc(1, sizeof *file);
+    if (!s || !rows || !labels || !path || !file) {
+        free(s);
+        free(rows);
+        free(labels);
+        free(path);
+        free(file);
+        return NULL;
+    }
+    file->path = path; /* of no bytes: its name alone */
+    s->d = from->d;
+    s->d.n = n;
+    s->d.path = path;
+    s->d.labels = labels;
+    s->d.bytes = from->d.bytes ? rows : NULL;
+    s->file[SAMPLES] = file;
+    s->array[SAMPLES] = *a;
+    s->array[SAMPLES].dim[0] = n;
+    s->array[SAMPLES].data = s->array[SAMPLES].unpacked = rows;
+    s->nhwc = from->nhwc;
+    for (int64_t i = 0; i < from->d.n; i++) {
+        if (chosen[i] != which)
+            continue;
+        memcpy(rows, a->data + (size_t)i * row, row);
+        rows += row;
+        *labels++ = from->d.labels[i];
+    }
+    return s;
+}
+
 enum status dataset_split(struct dataset *d, double share, uint64_t seed, struct dataset **held_out)
 {
-    size_t pixels = (size_t)d->rows * (size_t)d->columns;
-    int64_t n = d->n, k = (int64_t)(share * (double)n), kept = 0, taken = 0;
+    struct source *s = (struct source *)d;
+    int64_t n = d->n, k = (int64_t)(share * (double)n);
     if (k < 1 || k >= n) {
         LOG_E("--validation_split: %g of %lld training images is %lld; at least one must be held "
               "out and one left",
               share, (long long)n, (long long)k);
         return ST_INVALID;
     }
-    struct files *f = calloc(1, sizeof *f);
     uint8_t *chosen = choose(n, k, seed);
-    if (f) {
-        f->image_file = malloc((size_t)k * pixels);
-        f->label_file = malloc((size_t)k);
-    }
-    if (!f || !chosen || !f->image_file || !f->label_file) {
-        LOG_E("--validation_split: no memory for %lld images", (long long)k);
-        free(chosen);
-        dataset_destroy(f ? &f->d : NULL);
+    struct source *held = chosen ? copy_chosen(s, chosen, 1, k) : NULL;
+    struct source *kept = held ? copy_chosen(s, chosen, 0, n - k) : NULL;
+    free(chosen);
+    if (!kept) {
+        LOG_E("--validation_split: no memory for %lld images", (long long)n);
+        dataset_destroy(held ? &held->d : NULL);
         return ST_NOMEM;
     }
-    f->d = (struct dataset){k, d->rows, d->columns, f->image_file, f->label_file};
-    for (int64_t i = 0; i < n; i++) {
-        struct dataset *to = chosen[i] ? &f->d : d;
-        int64_t at = chosen[i] ? taken++ : kept++;
-        memmove(to->images + (size_t)at * pixels, d->images + (size_t)i * pixels, pixels);
-        to->labels[at] = d->labels[i];
-    }
-    d->n = kept;
-    free(chosen);
-    *held_out = &f->d;
+    struct source swap = *s; /* the set keeps its place */
+    *s = *kept;
+    *kept = swap;
+    dataset_destroy(&kept->d);
+    *held_out = &held->d;
     return ST_OK;
 }
 
 void dataset_destroy(struct dataset *d)
 {
-    struct files *f = (struct files *)d;
-    if (!f)
+    struct source *s = (struct source *)d;
+    if (!s)
         return;
-    free(f->image_file);
-    free(f->label_file);
-    free(f);
+    free((void *)(uintptr_t)d->labels);
+    for (int i = 0; i < N_ROLES; i++) {
+        free(s->array[i].unpacked);
+        data_file_close(s->file[i]);
+    }
+    free(s);
+}
+
+enum status dataset_check_classes(const struct dataset *d, int classes)
+{
+    const struct source *s = (const struct source *)d;
+    for (int64_t i = 0; i < d->n && d->classes > classes; i++) {
+        if (d->labels[i] < classes)
+            continue;
+        LOG_E("%s: label %lld is %d, but the model has %d classes (0 to %d); take a model with "
+              "\"classes\": \"auto\"",
+              s->file[LABELS] ? s->file[LABELS]->path : d->path, (long long)i, d->labels[i],
+              classes, classes - 1);
+        return ST_MISMATCH;
+    }
+    return ST_OK;
+}
+
+static enum status not_finite(const struct source *s, int64_t item)
+{
+    const struct data_array *a = &s->array[SAMPLES];
+    LOG_E(
+        "%s: sample %lld (from byte %llu on) has a number that is not finite; mend it or leave it "
+        "out",
+        s->d.path, (long long)item,
+        (unsigned long long)(a->offset + 4 * (uint64_t)(item * data_array_row_elems(a))));
+    return ST_CORRUPT;
+}
+
+/* (H,W,C) to (C,H,W), place by place. */
+static void turn(const struct source *s, int64_t first, float *dst)
+{
+    const struct shape *to = &s->d.sample;
+    int64_t places = to->dim[1] * to->dim[2], channels = to->dim[0];
+    float pixel[64];
+    for (int64_t p = 0; p < places; p++) {
+        for (int64_t c = 0; c < channels; c += 64) {
+            int64_t n = channels - c < 64 ? channels - c : 64;
+            data_array_floats(&s->array[SAMPLES], first + p * channels + c, n, pixel);
+            for (int64_t k = 0; k < n; k++)
+                dst[(c + k) * places + p] = pixel[k];
+        }
+    }
+}
+
+enum status dataset_sample(const struct dataset *d, int64_t i, float *dst)
+{
+    const struct source *s = (const struct source *)d;
+    const struct data_array *a = &s->array[SAMPLES];
+    int64_t elems = data_array_row_elems(a), first = i * elems;
+    if (s->nhwc && a->n_dims == 4)
+        turn(s, first, dst);
+    else
+        data_array_floats(a, first, elems, dst);
+    for (int64_t k = 0; a->type == DATA_F32 && k < elems; k++)
+        if (!isfinite(dst[k]))
+            return not_finite(s, i);
+    return ST_OK;
 }

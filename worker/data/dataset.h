@@ -1,39 +1,64 @@
-/* worker/data/dataset.h - images and labels from IDX files, gzipped or plain, and who reads which
- * (I6). IDX: big-endian u32 magic (0x803 images, 0x801 labels), u32 count, for images u32 rows,
- * u32 columns, then one byte per pixel or label. Owns: the pixels. Threads: immutable once read.
- * Errors: ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_MISMATCH, ST_IO, ST_NOMEM; one line with file
- * and fix. */
+/* worker/data/dataset.h - samples with their labels, whatever file they come from, and who reads
+ * which (I6). docs/data.md has the formats and the names under which they are found.
+ * Owns:    the files, mapped or unpacked, and the labels.
+ * Threads: immutable once open.
+ * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED, ST_MISMATCH, ST_IO, ST_NOMEM; one
+ *          line with file, place and fix. */
 #ifndef WORKER_DATA_DATASET_H
 #define WORKER_DATA_DATASET_H
+#include "base/shape.h"
 #include "base/status.h"
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DATASET_MAX_ITEMS = 1 << 26 };
+enum {
+    DATASET_MAX_ITEMS = 1 << 26,
+    DATASET_MAX_SIDE = 65536,    /* channels, height, width */
+    DATASET_MAX_ELEMS = 1 << 28, /* of a sample */
+    DATASET_MAX_CLASSES = 65536,
+    DATASET_BYTE_CLASSES = 256, /* whose labels fit a byte */
+};
 
 /* Where Debian's package dataset-fashion-mnist lies. */
 #define DATASET_DEFAULT_DIR "/usr/share/datasets/fashion-mnist"
 
 struct dataset {
-    int64_t n;         /* items */
-    int rows, columns; /* pixels */
-    uint8_t *images;   /* n x rows x columns */
-    uint8_t *labels;   /* n */
+    int64_t n;             /* samples */
+    struct shape sample;   /* (C,H,W) of each */
+    int classes;           /* 1 + the largest label */
+    const int32_t *labels; /* [n] 0 to DATASET_MAX_CLASSES - 1 */
+    /* [n][elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or are
+     * no bytes; dataset_sample has them */
+    const uint8_t *bytes;
+    const char *path; /* of the samples, for lines */
 };
 
-/* part: "train" or "t10k"; reads <dir>/<part>-images-idx3-ubyte[.gz] and -labels-idx1-ubyte[.gz];
- * labels must be below classes. */
-enum status dataset_read(const char *dir, const char *part, int classes, struct dataset **out);
+/* May its samples go to a backend as bytes? */
+static inline int dataset_is_bytes(const struct dataset *d)
+{
+    return d->bytes && d->classes <= DATASET_BYTE_CLASSES;
+}
+
+struct dataset_request {
+    const char *dir;           /* where the files have known names */
+    const char *part;          /* "train" or "test" */
+    const char *data, *labels; /* files instead of dir; NULL: none; labels NULL: in data */
+    const char *images_name, *labels_name; /* in files of several arrays; NULL: images, labels */
+    int nhwc;                              /* samples of rank 3 are (H,W,C), not (C,H,W) */
+};
+
+enum status dataset_open(const struct dataset_request *r, struct dataset **out);
+void dataset_destroy(struct dataset *d); /* NULL is fine */
 /* Takes floor(share * n) items out of the set, chosen by the seed, into a set of their own; those
- * that stay, stay in their order. ST_INVALID: none would be taken, or none left. */
+ * that stay, stay in their order. Both are copied into memory. ST_INVALID: none would be taken, or
+ * none left. */
 enum status dataset_split(struct dataset *d, double share, uint64_t seed,
                           struct dataset **held_out);
-void dataset_destroy(struct dataset *d); /* NULL is fine */
-
-/* Decoding of one IDX file already in memory, for dataset_read, tests and the fuzzer. On success
- * *payload points into data. n_dims: 3 for images, 1 for labels. */
-enum status dataset_decode_idx(const uint8_t *data, size_t bytes, int n_dims, const char *label,
-                               uint32_t dims[3], const uint8_t **payload);
+/* ST_MISMATCH with the first label that is not below classes. */
+enum status dataset_check_classes(const struct dataset *d, int classes);
+/* The i-th sample, (C,H,W): pixels divided by 255, floats as they are. ST_CORRUPT: one of those is
+ * not a finite number. */
+enum status dataset_sample(const struct dataset *d, int64_t i, float *dst);
 
 /* The item at a global position: positions 0 .. n-1 are one pass, each item once, shuffled by
  * (seed, pass); n .. 2n-1 the next. Pure; the order of a pass is computed once and kept per object.

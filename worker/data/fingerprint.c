@@ -1,32 +1,14 @@
-/* worker/data/fingerprint.c - see fingerprint.h. What it needs of a data set comes through `view`
- * alone. */
+/* worker/data/fingerprint.c - see fingerprint.h. */
 #include "worker/data/fingerprint.h"
 #include "base/digest.h"
+#include "base/log.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A data set as it is summed. */
-struct view {
-    int64_t n;
-    int dim[3];             /* channels, rows, columns */
-    const uint8_t *samples; /* n times sample_bytes */
-    size_t sample_bytes;
-    const uint8_t *labels; /* n */
-};
-
-static struct view view_of(const struct dataset *d)
-{
-    return (struct view){.n = d->n,
-                         .dim = {1, d->rows, d->columns},
-                         .samples = d->images,
-                         .sample_bytes = (size_t)d->rows * (size_t)d->columns,
-                         .labels = d->labels};
-}
-
 /* CRC-32C of the labels as 32-bit little-endian numbers, so that it does not depend on how a file
  * writes them. *classes: 1 + the largest. */
-static uint32_t sum_labels(const struct view *v, int *classes)
+static uint32_t sum_labels(const struct dataset *v, int *classes)
 {
     uint8_t block[4096];
     size_t n = 0;
@@ -45,29 +27,51 @@ static uint32_t sum_labels(const struct view *v, int *classes)
     return crc;
 }
 
-static uint32_t sum_samples(const struct view *v)
+/* Bytes as they are; what is read otherwise as the floats that a network gets. */
+static enum status sum_samples(const struct dataset *d, uint32_t *out)
 {
-    return digest_crc32c(0, v->samples, (size_t)v->n * v->sample_bytes);
+    enum status st = ST_OK;
+    size_t elems = (size_t)shape_elems(&d->sample);
+    uint32_t crc = 0;
+    if (d->bytes) {
+        *out = digest_crc32c(0, d->bytes, (size_t)d->n * elems);
+        return ST_OK;
+    }
+    float *sample = malloc(elems * sizeof *sample);
+    if (!sample) {
+        LOG_E("%s: no memory for a sample", d->path);
+        return ST_NOMEM;
+    }
+    for (int64_t i = 0; i < d->n; i++) {
+        TRY(dataset_sample(d, i, sample));
+        crc = digest_crc32c(crc, sample, elems * sizeof *sample);
+    }
+    *out = crc;
+done:
+    free(sample);
+    return st;
 }
 
-void fingerprint_take(const struct dataset *train, const struct dataset *test, const char *dir,
-                      int own, struct job_data *out)
+enum status fingerprint_take(const struct dataset *train, const struct dataset *test,
+                             const char *dir, int own, struct job_data *out)
 {
+    enum status st = ST_OK;
     int test_classes;
-    const struct view v = view_of(train);
     memset(out, 0, sizeof *out);
-    out->n_train = v.n;
+    out->n_train = train->n;
     out->own = own;
-    memcpy(out->dim, v.dim, sizeof out->dim);
-    out->train_samples = sum_samples(&v);
-    out->train_labels = sum_labels(&v, &out->classes);
+    for (int i = 0; i < 3; i++)
+        out->dim[i] = (int)train->sample.dim[i];
+    TRY(sum_samples(train, &out->train_samples));
+    out->train_labels = sum_labels(train, &out->classes);
     if (test) {
-        const struct view t = view_of(test);
-        out->n_test = t.n;
-        out->test_samples = sum_samples(&t);
-        out->test_labels = sum_labels(&t, &test_classes);
+        out->n_test = test->n;
+        TRY(sum_samples(test, &out->test_samples));
+        out->test_labels = sum_labels(test, &test_classes);
     }
     char *full = realpath(dir, NULL);
     job_data_set_name(out, full ? full : dir);
     free(full);
+done:
+    return st;
 }

@@ -1,13 +1,14 @@
 /* worker/data/fingerprint.h - what tells a worker's data set from another one: counts, shapes,
  * classes, and CRC-32C of samples and labels (net/wire/job_data.h). Computed once at start, about
- * as fast as memory is read; kept in memory alone. Threads: any. */
+ * as fast as memory is read; kept in memory alone. Threads: any. Errors: those of dataset_sample,
+ * ST_NOMEM; logged. */
 #ifndef WORKER_DATA_FINGERPRINT_H
 #define WORKER_DATA_FINGERPRINT_H
 #include "net/wire/job_data.h"
 #include "worker/data/dataset.h"
 
 /* test: NULL if there is none. dir: where they were found. own: --data_shard=own. */
-void fingerprint_take(const struct dataset *train, const struct dataset *test, const char *dir,
-                      int own, struct job_data *out);
+enum status fingerprint_take(const struct dataset *train, const struct dataset *test,
+                             const char *dir, int own, struct job_data *out);
 
 #endif

@@ -139,6 +139,12 @@ done:
 enum status model_read(const char *file, const char *models_dir, int hidden_units,
                        struct model **out)
 {
+    return model_read_for(file, models_dir, hidden_units, NULL, out);
+}
+
+enum status model_read_for(const char *file, const char *models_dir, int hidden_units,
+                           const struct model_data *data, struct model **out)
+{
     char path[PATH_MAX];
     char *text = NULL;
     size_t bytes = 0, n = strlen(file);
@@ -149,7 +155,7 @@ enum status model_read(const char *file, const char *models_dir, int hidden_unit
     else
         TRY(find_named(file, models_dir, path));
     TRY(read_file(path, &text, &bytes));
-    TRY(model_parse(text, bytes, path, hidden_units, out));
+    TRY(model_parse_for(text, bytes, path, hidden_units, data, out));
 done:
     free(text);
     return st;

@@ -38,8 +38,15 @@ struct model {
     int n_params;              /* in the order of their layers */
     struct net_param *params;  /* name, shape, rule, keep */
     struct model_init *inits;  /* [n_params] */
-    char *text;                /* the JSON text that it was made of, for workers that join later */
+    char *text;                /* the JSON text that it was made of, "auto" resolved, for workers
+                                  that join later */
     int hidden_units;          /* as it was read with; 0: as the text says */
+};
+
+/* What the training data have: a model may leave it to them ("auto"). */
+struct model_data {
+    struct shape sample; /* (C,H,W) */
+    int classes;
 };
 
 /* file: a path, or the name of a model in the models folder ("lenet5"); models_dir NULL: the folder
@@ -50,6 +57,11 @@ enum status model_read(const char *file, const char *models_dir, int hidden_unit
 /* The same from memory (for tests and the fuzzer). label: what errors call it. */
 enum status model_parse(const char *text, size_t bytes, const char *label, int hidden_units,
                         struct model **out);
+/* The same for these data. Without, "auto" means MNIST's: 1x28x28, 10 classes. */
+enum status model_read_for(const char *file, const char *models_dir, int hidden_units,
+                           const struct model_data *data, struct model **out);
+enum status model_parse_for(const char *text, size_t bytes, const char *label, int hidden_units,
+                            const struct model_data *data, struct model **out);
 void model_destroy(struct model *m); /* NULL is fine */
 /* As model files call it: "conv2d". */
 const char *model_type_name(enum layer_kind kind);

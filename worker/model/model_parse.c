@@ -23,7 +23,7 @@ static enum status read_input(const struct model_reader *r, struct shape *out)
     if (!good)
         return model_json_fail(r, "input",
                                "\"input\" must be [channels, height, width], three whole numbers "
-                               "from 1 to %d",
+                               "from 1 to %d, or \"auto\"",
                                MODEL_MAX_DIM);
     int64_t n = shape_elems(out);
     if (n < 0 || n > MODEL_MAX_OUTPUT)
@@ -140,10 +140,17 @@ done:
 enum status model_parse(const char *text, size_t bytes, const char *label, int hidden_units,
                         struct model **out)
 {
+    return model_parse_for(text, bytes, label, hidden_units, NULL, out);
+}
+
+enum status model_parse_for(const char *text, size_t bytes, const char *label, int hidden_units,
+                            const struct model_data *data, struct model **out)
+{
     struct model_reader r = {
         .text = text, .bytes = bytes, .label = label, .hidden_units = hidden_units, .layer = -1};
     json_error_t error;
     json_t *root = NULL;
+    char *resolved = NULL;
     enum status st = ST_OK;
     r.m = calloc(1, sizeof *r.m);
     if (!r.m) {
@@ -168,19 +175,20 @@ enum status model_parse(const char *text, size_t bytes, const char *label, int h
         TRY(ST_INVALID);
     }
     r.obj = root;
+    TRY(model_auto_resolve(root, data, &resolved));
     TRY(read_root(&r));
     r.m->hidden_units = hidden_units;
-    r.m->text = malloc(bytes + 1);
+    r.m->text = resolved ? resolved : strndup(text, bytes);
+    resolved = NULL;
     if (!r.m->text) {
         LOG_E("model %s: no memory", label);
         TRY(ST_NOMEM);
     }
-    memcpy(r.m->text, text, bytes);
-    r.m->text[bytes] = 0;
     *out = r.m;
     r.m = NULL;
 done:
     json_decref(root);
+    free(resolved);
     free(r.nodes);
     model_destroy(r.m);
     return st;

@@ -12,8 +12,8 @@ enum {
     MODEL_MAX_WINDOW = 1024,    /* kernel and stride */
     MODEL_MAX_BYTES = 1 << 20,  /* of a model file */
     MODEL_MAX_OUTPUT = 1 << 28, /* elements of one layer's output, one sample */
-    MODEL_MAX_CLASSES = 256,    /* labels are bytes */
-    MODEL_MAX_VOCABULARY = 256, /* so are an embedding's numbers */
+    MODEL_MAX_CLASSES = 65536,
+    MODEL_MAX_VOCABULARY = 256, /* an embedding's numbers are bytes */
     MODEL_MAX_AFTER = 16,       /* names in one layer's "after" */
 };
 #define MODEL_MAX_PARAM_ELEMS ((int64_t)1 << 31)
@@ -77,6 +77,10 @@ enum status model_json_pair(const struct model_reader *r, const char *key, const
 /* Borrowed from the tree; NULL fallback: the key must be there. */
 enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,
                               const char **out);
+
+/* model_auto.c: puts numbers for what is left to the data (NULL: there are none); *text: the whole
+ * as JSON, free it, or NULL if nothing was left. ST_NOMEM. */
+enum status model_auto_resolve(json_t *root, const struct model_data *data, char **text);
 
 /* model_init.c: the initialiser under `key` of r->obj; missing: glorot_uniform. */
 enum status model_init_read(struct model_reader *r, const char *key, double fan_in, double fan_out,

@@ -196,17 +196,41 @@ enum status split_tower_load_param(struct split_tower *s, int param)
     return g->backend->load_param(g->plan, param);
 }
 
+/* Nothing has crossed yet. */
+static void begin_step(struct split_tower *s)
+{
+    for (int i = 0; i < s->cfg.n; i++)
+        memset(s->stage[i].has, 0, (size_t)s->cfg.plan.n_layers);
+    memset(s->is_fetched, 0, (size_t)s->cfg.plan.n_layers);
+}
+
 enum status split_tower_set_input(struct split_tower *s, const uint8_t *const *images,
                                   const uint8_t *labels, const uint64_t *position, int n)
 {
     enum status st = ST_OK;
+    begin_step(s);
+    for (int i = 0; st == ST_OK && i < s->cfg.n; i++)
+        if (s->stage[i].plan)
+            st = s->stage[i].backend->set_input(s->stage[i].plan, images, labels, position, n);
+    return st;
+}
+
+enum status split_tower_set_floats(struct split_tower *s, const float *const *samples,
+                                   const int32_t *labels, const uint64_t *position, int n)
+{
+    enum status st = ST_OK;
+    begin_step(s);
     for (int i = 0; st == ST_OK && i < s->cfg.n; i++) {
-        struct stage *g = &s->stage[i];
-        memset(g->has, 0, (size_t)s->cfg.plan.n_layers);
+        const struct stage *g = &s->stage[i];
+        if (g->plan && !g->backend->set_floats) {
+            LOG_E("%s: this backend takes pixels of one byte alone, with labels of up to 256 "
+                  "classes",
+                  g->backend->name);
+            return ST_UNSUPPORTED;
+        }
         if (g->plan)
-            st = g->backend->set_input(g->plan, images, labels, position, n);
+            st = g->backend->set_floats(g->plan, samples, labels, position, n);
     }
-    memset(s->is_fetched, 0, (size_t)s->cfg.plan.n_layers);
     return st;
 }
 

@@ -29,6 +29,8 @@ struct plan *split_tower_only_plan(struct split_tower *s); /* NULL: there are se
 enum status split_tower_load_param(struct split_tower *s, int param);
 enum status split_tower_set_input(struct split_tower *s, const uint8_t *const *images,
                                   const uint8_t *labels, const uint64_t *position, int n);
+enum status split_tower_set_floats(struct split_tower *s, const float *const *samples,
+                                   const int32_t *labels, const uint64_t *position, int n);
 /* Of one device alone. */
 enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
                                   const uint32_t *item, const uint64_t *position, int n);

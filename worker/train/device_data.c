@@ -36,9 +36,16 @@ void device_data_destroy(struct device_data *d)
 static enum status copy_make(struct copy *c)
 {
     const struct dataset *s = c->set;
-    int64_t pixels = (int64_t)s->rows * s->columns;
-    enum status st =
-        c->backend->data_create(c->device, s->images, s->labels, s->n, pixels, &c->data);
+    int64_t pixels = shape_elems(&s->sample);
+    uint8_t *labels = malloc((size_t)s->n);
+    if (!labels) {
+        LOG_E("out of memory for %" PRId64 " labels", s->n);
+        return ST_NOMEM;
+    }
+    for (int64_t i = 0; i < s->n; i++)
+        labels[i] = (uint8_t)s->labels[i];
+    enum status st = c->backend->data_create(c->device, s->bytes, labels, s->n, pixels, &c->data);
+    free(labels);
     if (st == ST_OK)
         LOG_I("%s:%d holds %" PRId64 " images of the data set, %.0f MB", c->backend->name,
               c->device, s->n, (double)(s->n * (pixels + 1)) / 1e6);
@@ -51,7 +58,7 @@ enum status device_data_get(struct device_data *d, const struct tower_spec *towe
     enum status st = ST_OK;
     struct copy c = {tower->own.backend, tower->own.device, set, NULL};
     *out = NULL;
-    if (tower->n_others > 0 || !c.backend->data_create)
+    if (tower->n_others > 0 || !c.backend->data_create || !dataset_is_bytes(set))
         return ST_OK;
     for (int i = 0; i < d->n; i++) {
         const struct copy *has = &d->copies[i];

@@ -1,5 +1,5 @@
 /* worker/train/device_data.h - data sets in the memory of the devices that read them, where they
- * fit and the backend offers it; one copy for all towers of a device.
+ * are bytes, fit and the backend offers it; one copy for all towers of a device.
  * Owns:    the copies.
  * Threads: one at a time; what `get` gives is immutable.
  * Errors:  the backend's. That a data set does not fit is none. */

@@ -67,7 +67,23 @@ static enum status alloc_batch(struct tower *t)
     t->images = calloc(n, sizeof *t->images);
     t->labels = calloc(n, sizeof *t->labels);
     t->position = calloc(n, sizeof *t->position);
-    return t->item && t->images && t->labels && t->position ? ST_OK : no_memory(t, "the batch");
+    t->rows = calloc(n, sizeof *t->rows);
+    t->classes = calloc(n, sizeof *t->classes);
+    return t->item && t->images && t->labels && t->position && t->rows && t->classes
+               ? ST_OK
+               : no_memory(t, "the batch");
+}
+
+/* Memory for samples that are read as floats. */
+static enum status alloc_floats(struct tower *t, const struct dataset *d)
+{
+    size_t elems = (size_t)shape_elems(&d->sample);
+    if (dataset_is_bytes(d))
+        return ST_OK;
+    t->floats = aligned_take((size_t)t->spec.n * elems * sizeof(float));
+    for (int i = 0; t->floats && i < t->spec.n; i++)
+        t->rows[i] = t->floats + (size_t)i * elems;
+    return t->floats ? ST_OK : no_memory(t, "the samples");
 }
 
 /* member: see tower_create; training alone. */
@@ -135,6 +151,7 @@ static enum status create(const struct trainer_config *cfg, const struct tower_s
         TRY(dataset_order_create(cfg->train->n, cfg->seed, &t->order));
     }
     TRY(alloc_batch(t));
+    TRY(alloc_floats(t, inference ? cfg->test : cfg->train));
     TRY(make_stages(t, member, inference));
 done:
     if (st == ST_OK)
@@ -170,6 +187,9 @@ void tower_destroy(struct tower *t)
     free(t->item);
     free(t->images);
     free(t->labels);
+    free(t->rows);
+    free(t->floats);
+    free(t->classes);
     free(t->position);
     free(t);
 }
@@ -186,15 +206,30 @@ uint64_t tower_position(const struct tower *t, int64_t local_step)
     return net_place_position(&t->place, t->cfg->batch, local_step) + (uint64_t)t->spec.first;
 }
 
+static enum status load_floats(struct tower *t, const struct dataset *d, int n)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < n; i++) {
+        TRY(dataset_sample(d, t->item[i], t->rows[i]));
+        t->classes[i] = d->labels[t->item[i]];
+    }
+    TRY(split_tower_set_floats(t->stages, (const float *const *)t->rows, t->classes, t->position,
+                               n));
+done:
+    return st;
+}
+
 /* The n items and positions that are noted, of this data set. */
 static enum status load_items(struct tower *t, const struct dataset *d, int n)
 {
-    size_t pixels = (size_t)d->rows * (size_t)d->columns;
+    size_t pixels = (size_t)shape_elems(&d->sample);
     if (t->data)
         return split_tower_set_items(t->stages, t->data, t->item, t->position, n);
+    if (!dataset_is_bytes(d))
+        return load_floats(t, d, n);
     for (int i = 0; i < n; i++) {
-        t->images[i] = d->images + (size_t)t->item[i] * pixels;
-        t->labels[i] = d->labels[t->item[i]];
+        t->images[i] = d->bytes + (size_t)t->item[i] * pixels;
+        t->labels[i] = (uint8_t)d->labels[t->item[i]];
     }
     return split_tower_set_input(t->stages, t->images, t->labels, t->position, n);
 }

@@ -26,8 +26,10 @@ struct tower {
     struct dataset_order *order;
     const struct backend_data *data; /* what it reads, on its device; NULL: it is not there */
     uint32_t *item;                  /* [spec.n] of the step */
-    const uint8_t **images;          /* [spec.n] */
+    const uint8_t **images;          /* [spec.n], of a set of bytes, */
     uint8_t *labels;                 /* [spec.n] */
+    float **rows, *floats;           /* [spec.n] of another: into floats, NULL until one is read, */
+    int32_t *classes;                /* [spec.n] and its labels */
     uint64_t *position;              /* [spec.n] */
 };
 

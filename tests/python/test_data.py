@@ -1,0 +1,90 @@
+"""Data in every format that scripts/make_data writes: the same samples give the same bits, whatever
+file they come from; models take their sizes from the data, and workers whose data differ are not
+let in."""
+# label: cluster computes
+import json
+import os
+import signal
+import subprocess
+
+import harness
+
+FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
+         "--intra_op_threads=1", "--progress=lines"]
+MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
+
+
+class Data(harness.Test):
+    def make(self, form, *flags):
+        folder = os.path.join(self.dir(), "%s-%d" % (form, len(os.listdir(self.dir()))))
+        subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form, "--out=" + folder,
+                        *flags], check=True)
+        return folder
+
+    def train(self, folder, *flags, model="softmax"):
+        path = os.path.join(self.dir(), "summary.json")
+        self.run_worker(*FLAGS, "--summary_json=" + path, *flags, data=folder, model=model)
+        with open(path, encoding="utf-8") as f:
+            return json.load(f)
+
+    def check_same(self, forms, flags, model):
+        sums = {}
+        for form in forms:
+            s = self.train(self.make(form, *flags), model=model)
+            self.assertGreater(s["test_accuracy"], 0.5, form)
+            sums[form] = s["parameters_sha256"], s["test_loss"]
+        self.assertEqual(len(set(sums.values())), 1, sums)
+
+    def test_all_formats_give_the_same_bits(self):
+        self.check_same(["idx", "npy", "npz", "npz_deflated", "safetensors"],
+                        ["--from=" + self.data(), "--train=600", "--test=100"], "softmax")
+
+    def test_colour(self):
+        self.check_same(["idx", "npz", "safetensors"],
+                        ["--made=3x12x14", "--classes=6", "--train=400", "--test=60"], "lenet5")
+
+    def test_lenet5_on_images_of_another_size_and_7_classes(self):
+        folder = self.make("npy", "--made=1x20x24", "--classes=7", "--train=300", "--test=70")
+        job = self.job(data=folder, model="lenet5", flags=FLAGS)
+        job.start()
+        sums = {s["parameters_sha256"] for s in job.finish()}
+        self.assertEqual(len(sums), 1)
+
+    def test_more_than_256_classes(self):
+        folder = self.make("npz", "--made=1x16x16", "--classes=300", "--train=600", "--test=300")
+        s = self.train(folder)
+        self.assertEqual(s["parameters"], 257 * 300)
+
+    def test_a_worker_with_other_data_is_refused(self):
+        folders = [self.make("npy", "--made=1x16x16", "--classes=%d" % n, "--train=60", "--test=20")
+                   for n in (5, 6)]
+        job = self.job(data=folders[0], model="softmax", flags=FLAGS)
+        job.start_ps()
+        job.start_worker(0)
+        job.ps[0].wait_line("orker 0")
+        job.start_worker(1, "--data_dir=" + folders[1])
+        job.workers[1].wait(30, 1)
+        self.assertIn("softmax/weights", job.workers[1].output())
+        for process in job.workers[:1] + job.ps:
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_explicit_files_of_any_name(self):
+        folder = self.make("npy", "--made=1x16x16", "--classes=5", "--train=60", "--test=20")
+        for name in os.listdir(folder):
+            os.rename(os.path.join(folder, name), os.path.join(folder, "x" + name))
+        at = lambda name: os.path.join(folder, "x" + name)  # noqa: E731
+        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+                "--model=softmax", *FLAGS, "--train_data=" + at("train-images.npy"),
+                "--train_labels=" + at("train-labels.npy"),
+                "--test_data=" + at("test-images.npy"), "--test_labels=" + at("test-labels.npy")]
+        self.start("worker", argv).wait()
+        for flags, words in ((argv[:-2], "go together"),
+                             ([*argv, "--data_dir=" + folder], "both given"),
+                             ([*argv[:-4], argv[-3]], "are for --train_data")):
+            process = self.start("worker", flags)
+            process.wait(30, 2)
+            self.assertIn(words, process.output())
+
+
+if __name__ == "__main__":
+    harness.main()

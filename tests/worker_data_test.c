@@ -1,0 +1,467 @@
+/* tests/worker_data_test.c - arrays out of npy, npz, safetensors and IDX of other types and ranks:
+ * the same numbers from each, and what is wrong named with its place. */
+#include "base/log.h"
+#include "tests/capture.h"
+#include "worker/data/data_array.h"
+#include "worker/data/dataset.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cmocka.h>
+
+enum { N = 6, C = 3, H = 4, W = 5, ELEMS = C * H * W, MOST = 1 << 16 };
+
+struct bytes {
+    uint8_t at[MOST];
+    size_t n;
+};
+
+struct folder {
+    char dir[32];
+    struct bytes file, other;
+    uint8_t pixels[N * ELEMS];
+    int32_t labels[N];
+};
+
+static void put(struct bytes *b, const void *data, size_t n)
+{
+    assert_true(b->n + n <= MOST);
+    memcpy(b->at + b->n, data, n);
+    b->n += n;
+}
+
+static void put_number(struct bytes *b, uint64_t v, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        put(b, &(uint8_t){(uint8_t)(v >> (8 * i))}, 1);
+}
+
+static void put_big(struct bytes *b, uint32_t v)
+{
+    for (int i = 3; i >= 0; i--)
+        put(b, &(uint8_t){(uint8_t)(v >> (8 * i))}, 1);
+}
+
+static void put_npy(struct bytes *b, const char *dict, const void *data, size_t n)
+{
+    put(b, "\x93NUMPY\1\0", 8);
+    put_number(b, strlen(dict), 2);
+    put(b, dict, strlen(dict));
+    put(b, data, n);
+}
+
+/* A zip archive of one or two members; zip64: sizes in the extra field, as numpy may have them. */
+struct zip_member {
+    const char *name;
+    const struct bytes *data;
+    uint8_t packed[MOST];
+    size_t packed_bytes, place;
+};
+
+static void put_member(struct bytes *z, struct zip_member *m, int deflated)
+{
+    m->place = z->n;
+    memcpy(m->packed, m->data->at, m->data->n);
+    m->packed_bytes = m->data->n;
+    if (deflated) {
+        z_stream s = {.next_in = (uint8_t *)(uintptr_t)m->data->at,
+                      .avail_in = (uInt)m->data->n,
+                      .next_out = m->packed,
+                      .avail_out = MOST};
+        assert_int_equal(deflateInit2(&s, 9, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+        assert_int_equal(deflate(&s, Z_FINISH), Z_STREAM_END);
+        m->packed_bytes = MOST - s.avail_out;
+        deflateEnd(&s);
+    }
+    put(z, "PK\3\4", 4);
+    put_number(z, 0, 22);
+    put_number(z, strlen(m->name), 2);
+    put_number(z, 0, 2);
+    put(z, m->name, strlen(m->name));
+    put(z, m->packed, m->packed_bytes);
+}
+
+static void put_entry(struct bytes *z, const struct zip_member *m, int deflated, int zip64)
+{
+    put(z, "PK\1\2", 4);
+    put_number(z, 0, 6);
+    put_number(z, deflated ? 8 : 0, 2);
+    put_number(z, 0, 4);
+    put_number(z, crc32(0, m->data->at, (uInt)m->data->n), 4);
+    put_number(z, zip64 ? UINT32_MAX : m->packed_bytes, 4);
+    put_number(z, zip64 ? UINT32_MAX : m->data->n, 4);
+    put_number(z, strlen(m->name), 2);
+    put_number(z, zip64 ? 20 : 0, 2);
+    put_number(z, 0, 10);
+    put_number(z, m->place, 4);
+    put(z, m->name, strlen(m->name));
+    if (zip64) {
+        put_number(z, 1 | 16 << 16, 4);
+        put_number(z, m->data->n, 8);
+        put_number(z, m->packed_bytes, 8);
+    }
+}
+
+static void put_npz(struct bytes *z, struct zip_member *m, int n, int deflated, int zip64)
+{
+    for (int i = 0; i < n; i++)
+        put_member(z, &m[i], deflated);
+    size_t list = z->n;
+    for (int i = 0; i < n; i++)
+        put_entry(z, &m[i], deflated, zip64);
+    size_t bytes = z->n - list;
+    put(z, "PK\5\6", 4);
+    put_number(z, 0, 4);
+    put_number(z, (uint64_t)n | (uint64_t)n << 16, 4);
+    put_number(z, bytes, 4);
+    put_number(z, list, 4);
+    put_number(z, 0, 2);
+}
+
+static const char *path_of(const struct folder *f, const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    return path;
+}
+
+static void save(const struct folder *f, const char *name, const struct bytes *b)
+{
+    FILE *file = fopen(path_of(f, name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(b->at, 1, b->n, file), b->n);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int setup(void **state)
+{
+    struct folder *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    strcpy(f->dir, "/tmp/weir_data_XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    for (int i = 0; i < N * ELEMS; i++)
+        f->pixels[i] = (uint8_t)(i * 37);
+    for (int i = 0; i < N; i++)
+        f->labels[i] = i * 200; /* beyond a byte */
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    static const char *const names[] = {"train-images.npy", "train-labels.npy",
+                                        "train.npz",        "train.safetensors",
+                                        "train-images.idx", "train-labels.idx"};
+    struct folder *f = *state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(path_of(f, names[i]));
+    assert_int_equal(rmdir(f->dir), 0);
+    free(f);
+    return 0;
+}
+
+static enum status open_set(const struct folder *f, int nhwc, struct dataset **out)
+{
+    const struct dataset_request r = {.dir = f->dir, .part = "train", .nhwc = nhwc};
+    return dataset_open(&r, out);
+}
+
+/* The folder's set is that of setup. is_bytes: the samples are read where they lie. */
+static void check_set(const struct folder *f, int nhwc, int has_bytes)
+{
+    struct dataset *d = NULL;
+    float sample[ELEMS];
+    assert_int_equal(open_set(f, nhwc, &d), ST_OK);
+    assert_int_equal(d->n, N);
+    assert_int_equal(d->sample.dim[0], C);
+    assert_int_equal(d->sample.dim[1], H);
+    assert_int_equal(d->sample.dim[2], W);
+    assert_int_equal(d->classes, 1001);
+    assert_int_equal(d->bytes != NULL, has_bytes);
+    assert_false(dataset_is_bytes(d));
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(d->labels[i], f->labels[i]);
+        assert_int_equal(dataset_sample(d, i, sample), ST_OK);
+        for (int k = 0; k < ELEMS; k++)
+            assert_true(sample[k] == (float)f->pixels[i * ELEMS + k] / 255.0f);
+    }
+    dataset_destroy(d);
+}
+
+static void check_bad(const struct folder *f, enum status want, const char *piece,
+                      const char *other)
+{
+    struct dataset *d = NULL;
+    enum status st = CAPTURE(open_set(f, 0, &d));
+    if (st != want || capture_lines() != 1 || !strstr(capture_text, piece) ||
+        !strstr(capture_text, other))
+        fail_msg("status %s, wanted %s with \"%s\" and \"%s\"; said: %s", status_name(st),
+                 status_name(want), piece, other, capture_text);
+    assert_null(d);
+}
+
+static const char pixels_dict[] =
+    "{'descr': '|u1', 'fortran_order': False, 'shape': (6, 3, 4, 5), }          \n";
+static const char labels_dict[] = "{'descr': '<i4', 'fortran_order': False, 'shape': (6,), }\n";
+
+static void save_npy(struct folder *f, const char *dict, const void *data, size_t n)
+{
+    f->file.n = f->other.n = 0;
+    put_npy(&f->file, dict, data, n);
+    save(f, "train-images.npy", &f->file);
+    put_npy(&f->other, labels_dict, f->labels, sizeof f->labels);
+    save(f, "train-labels.npy", &f->other);
+}
+
+static void turned(const struct folder *f, uint8_t nhwc[N * ELEMS])
+{
+    for (int i = 0; i < N; i++)
+        for (int c = 0; c < C; c++)
+            for (int p = 0; p < H * W; p++)
+                nhwc[i * ELEMS + p * C + c] = f->pixels[i * ELEMS + c * H * W + p];
+}
+
+static void npy_of_bytes_and_floats_is_read(void **state)
+{
+    struct folder *f = *state;
+    float floats[N * ELEMS];
+    uint8_t nhwc[N * ELEMS];
+    save_npy(f, pixels_dict, f->pixels, sizeof f->pixels);
+    check_set(f, 0, 1);
+    turned(f, nhwc);
+    save_npy(f, "{'descr': '|u1', 'fortran_order': False, 'shape': (6, 4, 5, 3), }", nhwc,
+             sizeof nhwc);
+    check_set(f, 1, 0);
+    for (int i = 0; i < N * ELEMS; i++)
+        floats[i] = (float)f->pixels[i] / 255.0f;
+    save_npy(f, "{'shape':(6,3,4,5),\"descr\":'<f4','fortran_order':False}", floats, sizeof floats);
+    check_set(f, 0, 0);
+    for (int i = 0; i < N * ELEMS; i++) {
+        uint32_t bits;
+        memcpy(&bits, &floats[i], 4);
+        bits = __builtin_bswap32(bits);
+        memcpy(&floats[i], &bits, 4);
+    }
+    save_npy(f, "{'shape':(6,3,4,5),\"descr\":'>f4','fortran_order':False}", floats, sizeof floats);
+    check_set(f, 0, 0);
+}
+
+static void npz_stored_deflated_and_zip64_is_read(void **state)
+{
+    struct folder *f = *state;
+    struct bytes *images = calloc(1, sizeof *images), *labels = calloc(1, sizeof *labels);
+    struct zip_member *m = calloc(2, sizeof *m);
+    assert_true(images && labels && m);
+    put_npy(images, pixels_dict, f->pixels, sizeof f->pixels);
+    put_npy(labels, labels_dict, f->labels, sizeof f->labels);
+    m[0].name = "images.npy";
+    m[0].data = images;
+    m[1].name = "labels.npy";
+    m[1].data = labels;
+    for (int form = 0; form < 4; form++) {
+        f->file.n = 0;
+        put_npz(&f->file, m, 2, form & 1, form & 2);
+        save(f, "train.npz", &f->file);
+        check_set(f, 0, 1);
+    }
+    f->file.at[m[0].place + 60]++; /* the last was deflated */
+    save(f, "train.npz", &f->file);
+    check_bad(f, ST_CORRUPT, "train.npz: byte 0: the member's", "numpy.savez");
+    f->file.n -= 1;
+    save(f, "train.npz", &f->file);
+    check_bad(f, ST_CORRUPT, "train.npz", "the list of members is missing");
+    m[1].name = "others.npy";
+    f->file.n = 0;
+    put_npz(&f->file, m, 2, 0, 0);
+    save(f, "train.npz", &f->file);
+    check_bad(f, ST_NOT_FOUND, "no member 'labels.npy' (there: images.npy others.npy",
+              "--labels_name");
+    free(images);
+    free(labels);
+    free(m);
+}
+
+static void safetensors_is_read(void **state)
+{
+    struct folder *f = *state;
+    char head[256];
+    int64_t labels[N];
+    for (int i = 0; i < N; i++)
+        labels[i] = f->labels[i];
+    int n =
+        snprintf(head, sizeof head,
+                 "{\"labels\":{\"dtype\":\"I64\",\"shape\":[6],\"data_offsets\":[0,48]},"
+                 "\"images\":{\"dtype\":\"U8\",\"shape\":[6,3,4,5],\"data_offsets\":[48,408]}}");
+    put_number(&f->file, (uint64_t)n, 8);
+    put(&f->file, head, (size_t)n);
+    put(&f->file, labels, sizeof labels);
+    put(&f->file, f->pixels, sizeof f->pixels);
+    save(f, "train.safetensors", &f->file);
+    check_set(f, 0, 1);
+    f->file.n--;
+    save(f, "train.safetensors", &f->file);
+    check_bad(f, ST_CORRUPT, "train.safetensors", "tensor 'images' does not lie where");
+    memcpy(strstr((char *)f->file.at + 8, "images"), "inages", 6);
+    f->file.n++;
+    save(f, "train.safetensors", &f->file);
+    check_bad(f, ST_NOT_FOUND, "no tensor 'images' (there: labels inages", "--images_name");
+    memcpy(strstr((char *)f->file.at + 8, "inages"), "images", 6);
+    memcpy(strstr((char *)f->file.at + 8, "\"U8\""), "\"I8\"", 4);
+    save(f, "train.safetensors", &f->file);
+    check_bad(f, ST_UNSUPPORTED, "samples are int8", "uint8 (0 to 255) or float32");
+}
+
+static void idx_of_other_ranks_and_types_is_read(void **state)
+{
+    struct folder *f = *state;
+    const uint32_t dims[] = {0x00000804, N, C, H, W};
+    for (int i = 0; i < 5; i++)
+        put_big(&f->file, dims[i]);
+    put(&f->file, f->pixels, sizeof f->pixels);
+    save(f, "train-images.idx", &f->file);
+    put_big(&f->other, 0x00000c01);
+    put_big(&f->other, N);
+    for (int i = 0; i < N; i++)
+        put_big(&f->other, (uint32_t)f->labels[i]);
+    save(f, "train-labels.idx", &f->other);
+    check_set(f, 0, 1);
+    memset(f->other.at + 8 + 3 * 4, 0xff, 4);
+    save(f, "train-labels.idx", &f->other);
+    check_bad(f, ST_CORRUPT, "label 3 (byte 20) is -1", "from 0 to 65535");
+    memset(f->other.at + 8 + 3 * 4, 0, 4);
+    save(f, "train-labels.idx", &f->other);
+    f->file.at[2] = 0xb;
+    f->file.n += sizeof f->pixels;
+    save(f, "train-images.idx", &f->file);
+    check_bad(f, ST_UNSUPPORTED, "samples are int16", "float32");
+}
+
+static void rows_of_features_are_one_row(void **state)
+{
+    struct folder *f = *state;
+    struct dataset *d = NULL;
+    save_npy(f, "{'descr': '|u1', 'fortran_order': False, 'shape': (6, 60), }", f->pixels,
+             sizeof f->pixels);
+    assert_int_equal(open_set(f, 0, &d), ST_OK);
+    assert_int_equal(d->sample.dim[0], 1);
+    assert_int_equal(d->sample.dim[1], 1);
+    assert_int_equal(d->sample.dim[2], 60);
+    dataset_destroy(d);
+}
+
+static void bad_npy_headers_are_named(void **state)
+{
+    static const struct {
+        const char *dict;
+        enum status st;
+        const char *piece, *other;
+    } bad[] = {
+        {"{'descr': '|u1', 'fortran_order': True, 'shape': (6, 60), }", ST_UNSUPPORTED,
+         "fortran_order", "ascontiguousarray"},
+        {"{'descr': '<f8', 'fortran_order': False, 'shape': (6, 60), }", ST_UNSUPPORTED,
+         "dtype '<f8'", "astype"},
+        {"{'descr': '<i4', 'fortran_order': False, 'shape': (6, 15), }", ST_UNSUPPORTED,
+         "samples are int32", "float32"},
+        {"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (6, 15), }", ST_CORRUPT,
+         "does not parse at byte 20", "numpy.save"},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, 61), }", ST_CORRUPT,
+         "promises (6, 61) of uint8", "truncated"},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, 59), }", ST_CORRUPT,
+         "bytes behind its end", "there are"},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, 60, }", ST_CORRUPT,
+         "does not parse", ""},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, -60), }", ST_CORRUPT,
+         "does not parse", ""},
+        {"{'descr': '|u1', 'descr': '|u1', 'shape': (6, 60), }", ST_CORRUPT, "does not parse", ""},
+        {"{'descr': '|u1', 'shape': (6, 60), }", ST_CORRUPT, "does not parse", ""},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (4000000000, 4000000000), }",
+         ST_CORRUPT, "beyond all bounds", ""},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (99999999999999999999,), }", ST_CORRUPT,
+         "does not parse", ""},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (0, 60), }", ST_CORRUPT,
+         "bytes behind its end", ""},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, 1, 1, 1, 60), }", ST_CORRUPT,
+         "(6, 1, 1, 1, 60); samples are", "--data_layout"},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (5, 72), }", ST_MISMATCH,
+         "5 samples, but", "has 6 labels"},
+    };
+    struct folder *f = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        save_npy(f, bad[i].dict, f->pixels, sizeof f->pixels);
+        check_bad(f, bad[i].st, bad[i].piece, bad[i].other);
+    }
+    f->file.n = 0;
+    put(&f->file, "\x93NUMPY\1\0\xff\xff", 10);
+    save(f, "train-images.npy", &f->file);
+    check_bad(f, ST_CORRUPT, "truncated", "65535");
+    f->file.at[6] = 9;
+    save(f, "train-images.npy", &f->file);
+    check_bad(f, ST_UNSUPPORTED, "npy version, is 9", "");
+}
+
+static void numbers_that_are_none_are_named(void **state)
+{
+    struct folder *f = *state;
+    struct dataset *d = NULL;
+    float floats[N * 2] = {0}, sample[2];
+    floats[7] = 1.0f / 0.0f;
+    save_npy(f, "{'descr': '<f4', 'fortran_order': False, 'shape': (6, 2), }", floats,
+             sizeof floats);
+    assert_int_equal(open_set(f, 0, &d), ST_OK);
+    assert_int_equal(dataset_sample(d, 2, sample), ST_OK);
+    assert_int_equal(CAPTURE(dataset_sample(d, 3, sample)), ST_CORRUPT);
+    assert_non_null(strstr(capture_text, "sample 3 (from byte"));
+    dataset_destroy(d);
+}
+
+/* Who reads a mapped file that was cut meanwhile ends with 1 and a line, not by a signal. */
+static void a_file_that_shrinks_ends_the_program_in_order(void **state)
+{
+    struct folder *f = *state;
+    char text[512] = "";
+    int ends[2], status;
+    save_npy(f, pixels_dict, f->pixels, sizeof f->pixels);
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct dataset *d = NULL;
+        float sample[ELEMS];
+        dup2(ends[1], STDERR_FILENO);
+        if (open_set(f, 0, &d) != ST_OK || truncate(path_of(f, "train-images.npy"), 0) != 0)
+            _exit(3);
+        dataset_sample(d, 0, sample);
+        _exit(4);
+    }
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(read(ends[0], text, sizeof text - 1) > 0);
+    close(ends[0]);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    if (!strstr(text, "train-images.npy: cannot be read any more"))
+        fail_msg("said: %s", text);
+}
+
+int main(void)
+{
+#define WITH_FOLDER(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        /* the first: cmocka takes SIGBUS for itself before each test, the guard does so once */
+        WITH_FOLDER(a_file_that_shrinks_ends_the_program_in_order),
+        WITH_FOLDER(npy_of_bytes_and_floats_is_read),
+        WITH_FOLDER(npz_stored_deflated_and_zip64_is_read),
+        WITH_FOLDER(safetensors_is_read),
+        WITH_FOLDER(idx_of_other_ranks_and_types_is_read),
+        WITH_FOLDER(rows_of_features_are_one_row),
+        WITH_FOLDER(bad_npy_headers_are_named),
+        WITH_FOLDER(numbers_that_are_none_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

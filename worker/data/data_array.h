@@ -1,0 +1,67 @@
+/* worker/data/data_array.h - numbers of one type in rows and columns, as a file has them, and the
+ * formats that hold such: IDX, npy, npz, safetensors. A decoder judges a file's header against the
+ * file's length, and points into the file.
+ *     IDX: 0 0 type rank | u32 big-endian dims | numbers, big-endian.
+ *          type: 8 uint8, 9 int8, 0xb int16, 0xc int32, 0xd float32.
+ *     npy: "\x93NUMPY" major minor | u16 (major 1) or u32 length, little-endian | {'descr': '|u1',
+ *          'fortran_order': False, 'shape': (n, ...), } | numbers.
+ *     npz: a zip archive of npy files, stored or deflated; zip64 where it is that large.
+ *     safetensors: see files/safetensors.h.
+ * Threads: none of its own.
+ * Errors:  ST_CORRUPT, ST_UNSUPPORTED (a type or an order that is not read), ST_NOT_FOUND (no such
+ *          member), ST_NOMEM; one line with file, place and fix. */
+#ifndef WORKER_DATA_DATA_ARRAY_H
+#define WORKER_DATA_DATA_ARRAY_H
+#include "base/status.h"
+#include <stdint.h>
+
+enum { DATA_MAX_DIMS = 8, DATA_MAX_NAME = 256 };
+
+enum data_type {
+    DATA_U8,
+    DATA_I8,
+    DATA_U16,
+    DATA_I16,
+    DATA_U32,
+    DATA_I32,
+    DATA_U64,
+    DATA_I64,
+    DATA_F32,
+    DATA_N_TYPES
+};
+
+struct data_array {
+    enum data_type type;
+    int swapped; /* big-endian */
+    int n_dims;
+    int64_t dim[DATA_MAX_DIMS];
+    const uint8_t *data; /* dim[0] x dim[1] x ... numbers, not aligned; borrowed from the file */
+    uint64_t offset;     /* of data in the file (npz, deflated: in the member) */
+    void *unpacked;      /* whom data belong to, if not to the file: the holder frees it */
+};
+
+/* The whole of a file in memory; label: its name, in errors. */
+enum status data_idx_decode(const uint8_t *bytes, uint64_t n, const char *label,
+                            struct data_array *out);
+enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
+                            struct data_array *out);
+/* name: of the member, without ".npy". */
+enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
+                            struct data_array *out);
+/* path: where the n bytes lie, too. */
+enum status data_safetensors_decode(const uint8_t *bytes, uint64_t n, const char *path,
+                                    const char *name, struct data_array *out);
+
+const char *data_type_name(enum data_type type); /* "uint8" */
+int data_type_bytes(enum data_type type);
+/* Numbers of the array, or of one row of it (the dims behind the first). -1: beyond 2^62. */
+int64_t data_array_elems(const struct data_array *a);
+int64_t data_array_row_elems(const struct data_array *a);
+/* "(60000, 28, 28)". */
+const char *data_array_shape(const struct data_array *a, char *dst, uint64_t bytes);
+/* The i-th number of a type of whole numbers. Beyond 2^63 - 1: that. */
+int64_t data_array_integer(const struct data_array *a, int64_t i);
+/* n numbers of DATA_U8, divided by 255, or of DATA_F32, as they are, from the i-th on. */
+void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *dst);
+
+#endif

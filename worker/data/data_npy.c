@@ -1,0 +1,212 @@
+/* worker/data/data_npy.c - npy: see data_array.h. The header is a Python dict, but always one of
+ * three keys whose values have one form each; nothing else is taken. */
+#include "base/log.h"
+#include "worker/data/data_array.h"
+#include <stdio.h>
+#include <string.h>
+
+/* What is left of the header. */
+struct text {
+    const char *at, *end;
+};
+
+static void skip_blanks(struct text *t)
+{
+    while (t->at < t->end && (*t->at == ' ' || *t->at == '\n' || *t->at == '\t'))
+        t->at++;
+}
+
+/* Takes `c`, blanks before it; 0: it is not there. */
+static int take(struct text *t, char c)
+{
+    skip_blanks(t);
+    if (t->at == t->end || *t->at != c)
+        return 0;
+    t->at++;
+    return 1;
+}
+
+static int take_quoted(struct text *t, char dst[32])
+{
+    skip_blanks(t);
+    if (t->at == t->end || (*t->at != '\'' && *t->at != '"'))
+        return 0;
+    char quote = *t->at++;
+    for (int n = 0; t->at < t->end && n < 31; n++) {
+        char c = *t->at++;
+        if (c == quote) {
+            dst[n] = 0;
+            return 1;
+        }
+        if (c < ' ' || c > '~')
+            return 0;
+        dst[n] = c;
+    }
+    return 0;
+}
+
+static int take_word(struct text *t, const char *word)
+{
+    size_t n = strlen(word);
+    skip_blanks(t);
+    if ((size_t)(t->end - t->at) < n || memcmp(t->at, word, n) != 0)
+        return 0;
+    t->at += n;
+    return 1;
+}
+
+static int take_number(struct text *t, int64_t *out)
+{
+    int64_t v = 0;
+    skip_blanks(t);
+    if (t->at == t->end || *t->at < '0' || *t->at > '9')
+        return 0;
+    for (; t->at < t->end && *t->at >= '0' && *t->at <= '9'; t->at++) {
+        if (v > INT64_MAX / 10 - 1)
+            return 0;
+        v = v * 10 + (*t->at - '0');
+    }
+    *out = v;
+    return 1;
+}
+
+/* (), (3,), (3, 4): too many dims make it no shape. */
+static int take_shape(struct text *t, struct data_array *a)
+{
+    a->n_dims = 0;
+    if (!take(t, '('))
+        return 0;
+    while (!take(t, ')')) {
+        if (a->n_dims == DATA_MAX_DIMS || !take_number(t, &a->dim[a->n_dims++]))
+            return 0;
+        if (take(t, ','))
+            continue;
+        return take(t, ')');
+    }
+    return 1;
+}
+
+static enum status read_type(const char *descr, const char *label, struct data_array *a)
+{
+    static const char *const codes[DATA_N_TYPES] = {
+        [DATA_U8] = "u1",  [DATA_I8] = "i1",  [DATA_U16] = "u2",
+        [DATA_I16] = "i2", [DATA_U32] = "u4", [DATA_I32] = "i4",
+        [DATA_U64] = "u8", [DATA_I64] = "i8", [DATA_F32] = "f4"};
+    for (int i = 0; strchr("<>|=", descr[0]) && descr[0] && i < DATA_N_TYPES; i++) {
+        if (strcmp(descr + 1, codes[i]) != 0)
+            continue;
+        a->type = (enum data_type)i;
+        a->swapped = descr[0] == '>';
+        return ST_OK;
+    }
+    LOG_E("%s: its numbers are of dtype '%s'; read are uint8 and float32, and for labels all whole "
+          "numbers: save it with a.astype(numpy.float32)",
+          label, descr);
+    return ST_UNSUPPORTED;
+}
+
+static enum status bad_header(const char *label, const struct text *t, uint64_t header,
+                              const uint8_t *bytes)
+{
+    LOG_E("%s: its npy header does not parse at byte %llu (the header ends at %llu); save it anew "
+          "with numpy.save",
+          label, (unsigned long long)(t->at - (const char *)bytes), (unsigned long long)header);
+    return ST_CORRUPT;
+}
+
+/* The dict, key after key in any order, each once. */
+static int read_dict(struct text *t, struct data_array *a, char descr[32], int *fortran)
+{
+    char key[32];
+    unsigned seen = 0;
+    if (!take(t, '{'))
+        return 0;
+    while (!take(t, '}')) {
+        int good, what;
+        if (!take_quoted(t, key) || !take(t, ':'))
+            return 0;
+        if (strcmp(key, "descr") == 0) {
+            what = 1;
+            good = take_quoted(t, descr);
+        } else if (strcmp(key, "fortran_order") == 0) {
+            what = 2;
+            *fortran = take_word(t, "True");
+            good = *fortran || take_word(t, "False");
+        } else {
+            what = 4;
+            good = strcmp(key, "shape") == 0 && take_shape(t, a);
+        }
+        if (!good || (seen & (unsigned)what))
+            return 0;
+        seen |= (unsigned)what;
+        if (!take(t, ',')) {
+            if (!take(t, '}'))
+                return 0;
+            break;
+        }
+    }
+    skip_blanks(t);
+    return seen == 7 && t->at == t->end;
+}
+
+static enum status check_size(const struct data_array *a, uint64_t n, const char *label)
+{
+    char shape[128];
+    int64_t elems = data_array_elems(a);
+    if (elems < 0 || elems > INT64_MAX / 16) {
+        LOG_E("%s: its header says %s numbers, which is beyond all bounds", label,
+              data_array_shape(a, shape, sizeof shape));
+        return ST_CORRUPT;
+    }
+    uint64_t wanted = a->offset + (uint64_t)elems * (uint64_t)data_type_bytes(a->type);
+    if (n == wanted)
+        return ST_OK;
+    LOG_E("%s: %s: its header promises %s of %s, %llu bytes in all, there are %llu", label,
+          n < wanted ? "truncated" : "bytes behind its end",
+          data_array_shape(a, shape, sizeof shape), data_type_name(a->type),
+          (unsigned long long)wanted, (unsigned long long)n);
+    return ST_CORRUPT;
+}
+
+enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
+                            struct data_array *out)
+{
+    enum status st = ST_OK;
+    struct data_array a = {.n_dims = 0};
+    char descr[32];
+    int fortran = 0;
+    if (n < 10 || memcmp(bytes, "\x93NUMPY", 6) != 0) {
+        LOG_E("%s: %s", label,
+              n < 10 ? "too short for an npy file" : "not an npy file: it does not begin so");
+        return ST_CORRUPT;
+    }
+    uint64_t start = bytes[6] == 1 ? 10 : 12, length = bytes[8] | (uint64_t)bytes[9] << 8;
+    if (bytes[6] < 1 || bytes[6] > 3) {
+        LOG_E("%s: byte 6, the npy version, is %d; 1 to 3 are read", label, bytes[6]);
+        return ST_UNSUPPORTED;
+    }
+    if (start == 12 && n >= 12)
+        length |= (uint64_t)bytes[10] << 16 | (uint64_t)bytes[11] << 24;
+    if (n < start || length > n - start) {
+        LOG_E("%s: truncated: its npy header promises %llu bytes from byte %llu on, the file has "
+              "%llu",
+              label, (unsigned long long)length, (unsigned long long)start, (unsigned long long)n);
+        return ST_CORRUPT;
+    }
+    struct text t = {(const char *)bytes + start, (const char *)bytes + start + length};
+    if (!read_dict(&t, &a, descr, &fortran))
+        return bad_header(label, &t, start + length, bytes);
+    TRY(read_type(descr, label, &a));
+    if (fortran && a.n_dims > 1) {
+        LOG_E("%s: its numbers lie column after column (fortran_order); save "
+              "numpy.ascontiguousarray(a)",
+              label);
+        return ST_UNSUPPORTED;
+    }
+    a.offset = start + length;
+    TRY(check_size(&a, n, label));
+    a.data = bytes + a.offset;
+    *out = a;
+done:
+    return st;
+}

@@ -1,0 +1,232 @@
+/* worker/data/data_npz.c - a member of an npz, which is a zip archive: see data_array.h. Found by
+ * the list at the archive's end; a stored member is read where it lies, a deflated one is unpacked
+ * to memory and compared with its checksum. Sizes are those of the list, and no more memory is
+ * taken than the packed bytes can hold.
+ *     end (22 bytes)  "PK\5\6" .. u16 entries at 10, u32 list's bytes at 12, its place at 16
+ *     zip64 locator (20, before the end) "PK\6\7" .. u64 place of "PK\6\6" at 8, which has
+ *         u64 entries at 32, list's bytes at 40, its place at 48
+ *     entry (46 and more) "PK\1\2" .. u16 method at 10, u32 crc at 16, packed bytes at 20, bytes at
+ *         24, u16 name's, extra's, comment's bytes at 28, 30, 32, u32 place at 42 | name | extra |
+ *         comment; 0xffffffff: u64 in the extra field of kind 1, in that order: bytes, packed,
+ * place member (30 and more) "PK\3\4" .. u16 name's, extra's bytes at 26, 28 | name | extra | data
+ */
+#include "base/log.h"
+#include "worker/data/data_array.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+enum { END = 22, LOCATOR = 20, END64 = 56, ENTRY = 46, MEMBER = 30, MAX_COMMENT = 65535 };
+enum { STORED = 0, DEFLATED = 8, DEFLATE_MAX_RATIO = 1032, PIECE_BYTES = 1 << 30 };
+
+struct zip {
+    const uint8_t *bytes;
+    uint64_t n;
+    const char *label;
+    uint64_t list, list_bytes; /* within n */
+};
+
+struct member {
+    unsigned method, flags;
+    uint32_t crc;
+    uint64_t packed, unpacked, place;
+};
+
+static uint64_t little(const uint8_t *p, int bytes)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < bytes; i++)
+        v |= (uint64_t)p[i] << (8 * i);
+    return v;
+}
+
+static enum status corrupt(const struct zip *z, uint64_t at, const char *what)
+{
+    LOG_E("%s: byte %llu: %s; save it anew with numpy.savez", z->label, (unsigned long long)at,
+          what);
+    return ST_CORRUPT;
+}
+
+static int has(const struct zip *z, uint64_t at, uint64_t bytes, const char *magic)
+{
+    return at <= z->n && bytes <= z->n - at && memcmp(z->bytes + at, magic, 4) == 0;
+}
+
+static enum status find_list(struct zip *z)
+{
+    uint64_t at = z->n >= END ? z->n - END : 0;
+    uint64_t last = at > MAX_COMMENT ? at - MAX_COMMENT : 0;
+    while (at > last && !has(z, at, END, "PK\5\6"))
+        at--;
+    if (!has(z, at, END, "PK\5\6"))
+        return corrupt(z, z->n, "truncated: the list of members is missing, which ends an npz");
+    z->list_bytes = little(z->bytes + at + 12, 4);
+    z->list = little(z->bytes + at + 16, 4);
+    if (at >= LOCATOR && has(z, at - LOCATOR, LOCATOR, "PK\6\7")) {
+        uint64_t end = little(z->bytes + at - LOCATOR + 8, 8);
+        if (!has(z, end, END64, "PK\6\6"))
+            return corrupt(z, at - LOCATOR, "the zip64 record is not where it is said to be");
+        z->list_bytes = little(z->bytes + end + 40, 8);
+        z->list = little(z->bytes + end + 48, 8);
+    }
+    if (z->list > z->n || z->list_bytes > z->n - z->list)
+        return corrupt(z, at, "the list of members lies beyond the file's end");
+    return ST_OK;
+}
+
+/* Fills in what the entry leaves to its zip64 extra field. 0: it is not there. */
+static int read_extra(const uint8_t *extra, uint64_t n, struct member *m)
+{
+    uint64_t *const wanted[3] = {&m->unpacked, &m->packed, &m->place};
+    if (m->unpacked != UINT32_MAX && m->packed != UINT32_MAX && m->place != UINT32_MAX)
+        return 1;
+    for (uint64_t at = 0; n - at >= 4;) {
+        uint64_t kind = little(extra + at, 2), bytes = little(extra + at + 2, 2);
+        at += 4;
+        if (bytes > n - at)
+            return 0;
+        for (int i = 0; kind == 1 && i < 3; i++) {
+            if (*wanted[i] != UINT32_MAX)
+                continue;
+            if (bytes < 8)
+                return 0;
+            *wanted[i] = little(extra + at, 8);
+            at += 8;
+            bytes -= 8;
+        }
+        if (kind == 1)
+            return 1;
+        at += bytes;
+    }
+    return 0;
+}
+
+static enum status find_member(const struct zip *z, const char *name, struct member *out)
+{
+    char file[DATA_MAX_NAME + 8], there[300] = "";
+    size_t wanted = (size_t)snprintf(file, sizeof file, "%s.npy", name), shown = 0;
+    for (uint64_t at = z->list, end = z->list + z->list_bytes; at < end;) {
+        if (end - at < ENTRY || !has(z, at, ENTRY, "PK\1\2"))
+            return corrupt(z, at, "the list of members is spoilt");
+        const uint8_t *e = z->bytes + at;
+        uint64_t n = little(e + 28, 2), extra = little(e + 30, 2), comment = little(e + 32, 2);
+        if (n + extra + comment > end - at - ENTRY)
+            return corrupt(z, at, "an entry of the list of members is too long");
+        if (n == wanted && memcmp(e + ENTRY, file, n) == 0) {
+            *out = (struct member){.flags = (unsigned)little(e + 8, 2),
+                                   .method = (unsigned)little(e + 10, 2),
+                                   .crc = (uint32_t)little(e + 16, 4),
+                                   .packed = little(e + 20, 4),
+                                   .unpacked = little(e + 24, 4),
+                                   .place = little(e + 42, 4)};
+            return read_extra(e + ENTRY + n, extra, out)
+                       ? ST_OK
+                       : corrupt(z, at, "a member's zip64 sizes are missing");
+        }
+        for (uint64_t i = 0; i < n && shown + 4 < sizeof there; i++) {
+            char c = (char)e[ENTRY + i];
+            there[shown++] = c >= ' ' && c <= '~' ? c : '?';
+        }
+        if (shown + 4 < sizeof there)
+            there[shown++] = ' ';
+        there[shown] = 0;
+        at += ENTRY + n + extra + comment;
+    }
+    LOG_E("%s: has no member '%s' (there: %s); name it with --images_name or --labels_name",
+          z->label, file, *there ? there : "none");
+    return ST_NOT_FOUND;
+}
+
+static enum status inflate_member(const struct zip *z, const struct member *m, const uint8_t *from,
+                                  uint8_t *to)
+{
+    z_stream s = {0};
+    uint64_t in = m->packed, room = m->unpacked, crc_at = 0;
+    int code = Z_OK;
+    if (inflateInit2(&s, -MAX_WBITS) != Z_OK)
+        return ST_NOMEM;
+    s.next_in = (uint8_t *)(uintptr_t)from;
+    s.next_out = to;
+    while (code == Z_OK) {
+        uInt i = (uInt)(in < PIECE_BYTES ? in : PIECE_BYTES);
+        uInt o = (uInt)(room < PIECE_BYTES ? room : PIECE_BYTES);
+        s.avail_in = i;
+        s.avail_out = o;
+        code = inflate(&s, Z_NO_FLUSH);
+        in -= i - s.avail_in;
+        room -= o - s.avail_out;
+    }
+    inflateEnd(&s);
+    if (code != Z_STREAM_END || room > 0 || in > 0)
+        return corrupt(z, m->place, "the member's deflated data are spoilt");
+    uLong crc = crc32(0, NULL, 0);
+    for (; crc_at < m->unpacked;) {
+        uint64_t left = m->unpacked - crc_at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
+        crc = crc32(crc, to + crc_at, (uInt)n);
+        crc_at += n;
+    }
+    return crc == m->crc ? ST_OK : corrupt(z, m->place, "the member's checksum does not fit it");
+}
+
+/* The member's bytes; *memory: those that were unpacked, else NULL. */
+static enum status open_member(const struct zip *z, const struct member *m, const uint8_t **out,
+                               uint8_t **memory)
+{
+    enum status st = ST_OK;
+    if (!has(z, m->place, MEMBER, "PK\3\4"))
+        return corrupt(z, m->place, "the member is not where the list says");
+    const uint8_t *head = z->bytes + m->place;
+    uint64_t at = m->place + MEMBER + little(head + 26, 2) + little(head + 28, 2);
+    if (at > z->n || m->packed > z->n - at)
+        return corrupt(z, m->place, "the member is truncated");
+    if (m->method == STORED && m->packed == m->unpacked && !(m->flags & 1)) {
+        *out = z->bytes + at;
+        return ST_OK;
+    }
+    if (m->method != DEFLATED || (m->flags & 1)) {
+        LOG_E("%s: a member is packed by method %u or encrypted; save it with numpy.savez or "
+              "savez_compressed",
+              z->label, m->method);
+        return ST_UNSUPPORTED;
+    }
+    if (m->unpacked / DEFLATE_MAX_RATIO > m->packed)
+        return corrupt(z, m->place, "the member promises more than its packed bytes can hold");
+    *memory = malloc(m->unpacked ? (size_t)m->unpacked : 1);
+    if (!*memory) {
+        LOG_E(
+            "%s: no memory for %llu unpacked bytes; numpy.savez (not savez_compressed) saves what "
+            "need not be unpacked",
+            z->label, (unsigned long long)m->unpacked);
+        return ST_NOMEM;
+    }
+    TRY(inflate_member(z, m, z->bytes + at, *memory));
+    *out = *memory;
+done:
+    return st;
+}
+
+enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
+                            struct data_array *out)
+{
+    enum status st = ST_OK;
+    struct zip z = {.bytes = bytes, .n = n, .label = label};
+    struct member m;
+    struct data_array a;
+    const uint8_t *npy;
+    uint8_t *memory = NULL;
+    char shown[2 * DATA_MAX_NAME];
+    TRY(find_list(&z));
+    TRY(find_member(&z, name, &m));
+    TRY(open_member(&z, &m, &npy, &memory));
+    snprintf(shown, sizeof shown, "%.250s, member '%.200s.npy'", label, name);
+    TRY(data_npy_decode(npy, m.unpacked, shown, &a));
+    if (!memory)
+        a.offset += (uint64_t)(npy - bytes);
+    a.unpacked = memory;
+    memory = NULL;
+    *out = a;
+done:
+    free(memory);
+    return st;
+}

@@ -1,0 +1,76 @@
+/* worker/data/data_safetensors.c - safetensors: see data_array.h. files/safetensors judges the
+ * header; the numbers are read where the file is mapped. */
+#include "base/log.h"
+#include "files/safetensors.h"
+#include "worker/data/data_array.h"
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert((int)SHAPE_MAX_DIMS <= (int)DATA_MAX_DIMS, "every shape fits");
+
+static const struct safetensors_entry *find(const struct safetensors_file *f, const char *path,
+                                            const char *name)
+{
+    int n;
+    char there[300] = "";
+    size_t shown = 0;
+    const struct safetensors_entry *e = safetensors_entries(f, &n);
+    for (int i = 0; i < n; i++) {
+        if (strcmp(e[i].name, name) == 0)
+            return &e[i];
+        for (const char *c = e[i].name; *c && shown + 4 < sizeof there; c++)
+            there[shown++] = *c >= ' ' && *c <= '~' ? *c : '?';
+        if (shown + 4 < sizeof there)
+            there[shown++] = ' ';
+        there[shown] = 0;
+    }
+    LOG_E("%s: has no tensor '%s' (there: %s); name it with --images_name or --labels_name", path,
+          name, *there ? there : "none");
+    return NULL;
+}
+
+static enum status fill(const struct safetensors_entry *e, const uint8_t *bytes, uint64_t n,
+                        const char *path, struct data_array *out)
+{
+    static const char *const names[DATA_N_TYPES] = {
+        [DATA_U8] = "U8",   [DATA_I8] = "I8",   [DATA_U16] = "U16",
+        [DATA_I16] = "I16", [DATA_U32] = "U32", [DATA_I32] = "I32",
+        [DATA_U64] = "U64", [DATA_I64] = "I64", [DATA_F32] = "F32"};
+    int type = 0;
+    while (type < DATA_N_TYPES && strcmp(names[type], e->dtype_text) != 0)
+        type++;
+    if (type == DATA_N_TYPES) {
+        LOG_E("%s: tensor '%s' (byte %llu) is of dtype %s; read are U8 and F32, and for labels all "
+              "whole numbers",
+              path, e->name, (unsigned long long)e->offset, e->dtype_text);
+        return ST_UNSUPPORTED;
+    }
+    uint64_t data = (uint64_t)e->n_elems * (uint64_t)e->elem_bytes;
+    if (e->offset > n || data > n - e->offset) {
+        LOG_E("%s: it became shorter while it was opened", path);
+        return ST_CORRUPT;
+    }
+    *out = (struct data_array){.type = (enum data_type)type,
+                               .n_dims = e->shape.n_dims,
+                               .data = bytes + e->offset,
+                               .offset = e->offset};
+    for (int i = 0; i < e->shape.n_dims; i++)
+        out->dim[i] = e->shape.dim[i];
+    return ST_OK;
+}
+
+enum status data_safetensors_decode(const uint8_t *bytes, uint64_t n, const char *path,
+                                    const char *name, struct data_array *out)
+{
+    char why[SAFETENSORS_WHY_BYTES];
+    struct safetensors_file *f;
+    enum status st = safetensors_open_any(path, &f, why);
+    if (st != ST_OK) {
+        LOG_E("%s: %s", path, why);
+        return st;
+    }
+    const struct safetensors_entry *e = find(f, path, name);
+    st = e ? fill(e, bytes, n, path, out) : ST_NOT_FOUND;
+    safetensors_close(f);
+    return st;
+}

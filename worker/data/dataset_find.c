@@ -1,0 +1,89 @@
+/* worker/data/dataset_find.c - see the header. The first pair of names of which the samples' file
+ * is there counts; then the labels' must be there, too. */
+#include "worker/data/dataset_find.h"
+#include "base/log.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Names behind the part's ("train", "test", "t10k"); labels NULL: in the same file. */
+static const struct {
+    const char *data, *labels;
+    int may_be_gzipped;
+} known[] = {
+    {"-images-idx3-ubyte", "-labels-idx1-ubyte", 1},
+    {"-images-idx4-ubyte", "-labels-idx1-ubyte", 1},
+    {"-images-idx2-ubyte", "-labels-idx1-ubyte", 1},
+    {"-images.idx", "-labels.idx", 1},
+    {"-images.npy", "-labels.npy", 0},
+    {".npz", NULL, 0},
+    {".safetensors", NULL, 0},
+};
+
+/* 1: there is such a file, or something else than "none" was said of it, which who opens it will
+ * hear again. */
+static int is_there(const char *dir, const char *part, const char *name, int may_be_gzipped,
+                    char path[PATH_MAX])
+{
+    for (int i = 0; i <= may_be_gzipped; i++) {
+        if (snprintf(path, PATH_MAX, "%s/%s%s%s", dir, part, name, i ? ".gz" : "") >= PATH_MAX)
+            return 0;
+        if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
+            return 1;
+    }
+    return 0;
+}
+
+static enum status copy(const char *from, char to[PATH_MAX])
+{
+    if (strlen(from) >= PATH_MAX) {
+        LOG_E("'%.60s...': the path is too long", from);
+        return ST_INVALID;
+    }
+    strcpy(to, from);
+    return ST_OK;
+}
+
+static enum status nothing_found(const struct dataset_request *r)
+{
+    LOG_E("no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of "
+          "docs/data.md; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch "
+          "MNIST (scripts/get_mnist), and name the data's folder with --data_dir, or the files "
+          "with --%s_data",
+          r->part, r->dir, r->part, r->part);
+    return ST_NOT_FOUND;
+}
+
+enum status dataset_find(const struct dataset_request *r, struct dataset_paths *out)
+{
+    enum status st = ST_OK;
+    const char *const parts[2] = {r->part, strcmp(r->part, "test") == 0 ? "t10k" : NULL};
+    out->labels[0] = 0;
+    if (r->data) {
+        TRY(copy(r->data, out->data));
+        if (r->labels)
+            TRY(copy(r->labels, out->labels));
+        return ST_OK;
+    }
+    if (strlen(r->dir) + 40 > PATH_MAX) {
+        LOG_E("--data_dir=%.60s...: the path is too long", r->dir);
+        return ST_NOT_FOUND;
+    }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        for (int p = 0; p < 2 && parts[p]; p++) {
+            if (!is_there(r->dir, parts[p], known[i].data, known[i].may_be_gzipped, out->data))
+                continue;
+            if (!known[i].labels ||
+                is_there(r->dir, parts[p], known[i].labels, known[i].may_be_gzipped, out->labels))
+                return ST_OK;
+            LOG_E("%s has %s%s, but no %s%s%s: put the labels beside the samples", r->dir, parts[p],
+                  known[i].data, parts[p], known[i].labels,
+                  known[i].may_be_gzipped ? ", nor with .gz" : "");
+            return ST_NOT_FOUND;
+        }
+    }
+    return nothing_found(r);
+done:
+    return st;
+}

@@ -1,0 +1,78 @@
+/* worker/model/model_auto.c - what a model leaves to its data: "input": "auto", "classes": "auto"
+ * and, in a dense layer, "units": "classes". They become numbers in the tree that jansson made of
+ * the text, before it is read; the text is then written anew, so that whoever gets it builds the
+ * same parameters whatever its own data are. */
+#include "base/log.h"
+#include "worker/model/model_private.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What stands for the data where there are none: MNIST's. */
+static const struct model_data without_data = {{3, {1, 28, 28}}, 10};
+
+static int says(const json_t *obj, const char *key, const char *word)
+{
+    const char *text = json_string_value(json_object_get(obj, key));
+    return text && strcmp(text, word) == 0;
+}
+
+static int set_number(json_t *obj, const char *key, int64_t value)
+{
+    return json_object_set_new(obj, key, json_integer(value)) == 0;
+}
+
+static int set_input(json_t *root, const struct shape *s)
+{
+    json_t *list = json_array();
+    int good = list != NULL;
+    for (int i = 0; good && i < 3; i++)
+        good = json_array_append_new(list, json_integer(s->dim[i])) == 0;
+    if (good)
+        return json_object_set_new(root, "input", list) == 0;
+    json_decref(list);
+    return 0;
+}
+
+static int set_units(json_t *root, int *changed)
+{
+    size_t i;
+    json_t *layer;
+    const json_t *classes = json_object_get(root, "classes");
+    int good = 1;
+    json_array_foreach(json_object_get(root, "layers"), i, layer)
+    {
+        if (!json_is_integer(classes) || !says(layer, "units", "classes"))
+            continue;
+        good &= set_number(layer, "units", json_integer_value(classes));
+        *changed = 1;
+    }
+    return good;
+}
+
+enum status model_auto_resolve(json_t *root, const struct model_data *data, char **text)
+{
+    int changed = 0, good = 1;
+    const struct model_data *d = data ? data : &without_data;
+    *text = NULL;
+    if (says(root, "input", "auto")) {
+        good &= set_input(root, &d->sample);
+        changed = 1;
+    }
+    if (says(root, "classes", "auto")) {
+        good &= set_number(root, "classes", d->classes > 2 ? d->classes : 2);
+        changed = 1;
+    }
+    good &= set_units(root, &changed);
+    if (good && changed) {
+        *text = json_dumps(root, JSON_INDENT(1));
+        if (*text && strlen(*text) > MODEL_MAX_BYTES) {
+            free(*text);
+            *text = json_dumps(root, JSON_COMPACT);
+        }
+        good = *text != NULL;
+    }
+    if (good)
+        return ST_OK;
+    LOG_E("model: no memory for what its data say");
+    return ST_NOMEM;
+}
