@@ -180,6 +180,7 @@ enum status options_check_data(struct options *o)
                                         .labels = r->train_labels,
                                         .images_name = r->images_name,
                                         .labels_name = r->labels_name,
+                                        .label_column = r->label_column,
                                         .nhwc = r->data_layout};
     o->test = o->train;
     o->test.part = "test";

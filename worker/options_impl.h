@@ -17,7 +17,8 @@ struct options_raw {
     const char *checkpoint_dir, *restore;
     int64_t save_steps, save_secs, keep_checkpoint_max;
     const char *init, *init_map, *freeze;
-    const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name;
+    const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name,
+        *label_column;
     int data_layout; /* 0: nchw */
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;

@@ -36,7 +36,7 @@ class Data(harness.Test):
         self.assertEqual(len(set(sums.values())), 1, sums)
 
     def test_all_formats_give_the_same_bits(self):
-        self.check_same(["idx", "npy", "npz", "npz_deflated", "safetensors"],
+        self.check_same(["idx", "npy", "npz", "npz_deflated", "safetensors", "csv"],
                         ["--from=" + self.data(), "--train=600", "--test=100"], "softmax")
 
     def test_colour(self):
@@ -67,6 +67,21 @@ class Data(harness.Test):
         self.assertIn("softmax/weights", job.workers[1].output())
         for process in job.workers[:1] + job.ps:
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_the_label_column_of_a_csv(self):
+        folder = self.make("csv", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
+        want = self.train(folder)["parameters_sha256"]
+        for part in ("train", "test"):
+            with open(os.path.join(folder, part + ".csv"), encoding="ascii") as f:
+                rows = [line.strip().split(",") for line in f]
+            with open(os.path.join(folder, part + ".csv"), "w", encoding="ascii") as f:
+                f.writelines(";".join(row[1:3] + row[:1] + row[3:]) + "\r\n" for row in rows[1:])
+        self.assertEqual(self.train(folder, "--label_column=3")["parameters_sha256"], want)
+        worker = self.start("worker", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+            "--model=softmax", *FLAGS, "--data_dir=" + folder, "--label_column=kind"])
+        worker.wait(30, 1)
+        self.assertIn("train.csv: line 1: has no column 'kind'", worker.output())
 
     def test_explicit_files_of_any_name(self):
         folder = self.make("npy", "--made=1x16x16", "--classes=5", "--train=60", "--test=20")

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "worker/data/data_array.h"
+#include "worker/data/data_csv.h"
 #include "worker/data/data_file.h"
 #include "worker/data/dataset_find.h"
 #include <math.h>
@@ -14,8 +15,8 @@
 enum { SAMPLES, LABELS, N_ROLES };
 
 struct source {
-    struct dataset d; /* first, so that dataset_destroy finds the rest */
-    struct data_file *file[N_ROLES];
+    struct dataset d;                /* first, so that dataset_destroy finds the rest */
+    struct data_file *file[N_ROLES]; /* of the labels: NULL if they are in that of the samples */
     struct data_array array[N_ROLES];
     int nhwc;
 };
@@ -38,17 +39,21 @@ static enum status decode(const struct data_file *f, const char *name, struct da
         return data_npz_decode(b, f->n, f->path, name, out);
     if (b[0] == 0 && (f->n < 2 || b[1] == 0))
         return data_idx_decode(b, f->n, f->path, out);
-    LOG_E("%s: of no format that is read (IDX, npy, npz, safetensors): its magic, the first two "
-          "bytes, "
-          "is 0x%02x%02x",
+    LOG_E("%s: of no format that is read (IDX, npy, npz, safetensors, or CSV, whose name ends in "
+          ".csv): its magic, the first two bytes, is 0x%02x%02x",
           f->path, b[0], f->n > 1 ? b[1] : 0);
     return ST_UNSUPPORTED;
+}
+
+static const char *labels_path(const struct source *s)
+{
+    return s->file[LABELS] ? s->file[LABELS]->path : s->file[SAMPLES]->path;
 }
 
 static enum status check_labels(const struct source *s)
 {
     const struct data_array *a = &s->array[LABELS];
-    const char *path = s->file[LABELS]->path;
+    const char *path = labels_path(s);
     char shape[128];
     data_array_shape(a, shape, sizeof shape);
     if (a->n_dims < 1 || data_array_row_elems(a) != 1) {
@@ -117,7 +122,7 @@ static enum status read_labels(struct source *s)
     const struct data_array *a = &s->array[LABELS];
     int32_t *to = malloc((size_t)a->dim[0] * sizeof *to), largest = 0;
     if (!to) {
-        LOG_E("%s: no memory for %lld labels", s->file[LABELS]->path, (long long)a->dim[0]);
+        LOG_E("%s: no memory for %lld labels", labels_path(s), (long long)a->dim[0]);
         return ST_NOMEM;
     }
     s->d.labels = to;
@@ -125,8 +130,8 @@ static enum status read_labels(struct source *s)
         int64_t label = data_array_integer(a, i);
         if (label < 0 || label >= DATASET_MAX_CLASSES) {
             LOG_E(
-                "%s: label %lld (byte %llu) is %lld; labels are from 0 to %d",
-                s->file[LABELS]->path, (long long)i,
+                "%s: label %lld (byte %llu) is %lld; labels are from 0 to %d", labels_path(s),
+                (long long)i,
                 (unsigned long long)(a->offset + (uint64_t)i * (uint64_t)data_type_bytes(a->type)),
                 (long long)label, DATASET_MAX_CLASSES - 1);
             return ST_CORRUPT;
@@ -138,11 +143,38 @@ static enum status read_labels(struct source *s)
     return ST_OK;
 }
 
+/* What has no mark of its own is told by its name. */
+static int is_csv(const char *path)
+{
+    size_t n = strlen(path);
+    if (n > 3 && strcmp(path + n - 3, ".gz") == 0)
+        n -= 3;
+    return n > 4 &&
+           (strncmp(path + n - 4, ".csv", 4) == 0 || strncmp(path + n - 4, ".tsv", 4) == 0);
+}
+
+static enum status open_csv(struct source *s, const struct dataset_request *r,
+                            const struct dataset_paths *p)
+{
+    if (*p->labels) {
+        LOG_E("--%s_labels: %s has its labels in a column; leave the flag out, and name the column "
+              "with --label_column",
+              r->part, p->data);
+        return ST_INVALID;
+    }
+    return data_csv_decode(s->file[SAMPLES]->bytes, s->file[SAMPLES]->n, p->data, r->label_column,
+                           &s->array[SAMPLES], &s->array[LABELS]);
+}
+
 static enum status open_arrays(struct source *s, const struct dataset_request *r,
                                const struct dataset_paths *p)
 {
     enum status st = ST_OK;
     TRY(data_file_open(p->data, &s->file[SAMPLES]));
+    if (is_csv(p->data)) {
+        TRY(open_csv(s, r, p));
+        return ST_OK;
+    }
     TRY(decode(s->file[SAMPLES], r->images_name ? r->images_name : "images", &s->array[SAMPLES]));
     TRY(data_file_open(*p->labels ? p->labels : p->data, &s->file[LABELS]));
     TRY(decode(s->file[LABELS], r->labels_name ? r->labels_name : "labels", &s->array[LABELS]));
@@ -161,7 +193,7 @@ static enum status make(struct source *s, const struct dataset_request *r,
     TRY(check_labels(s));
     if (samples->dim[0] != labels->dim[0]) {
         LOG_E("%s has %lld samples, but %s has %lld labels: they are not of one set",
-              s->file[SAMPLES]->path, (long long)samples->dim[0], s->file[LABELS]->path,
+              s->file[SAMPLES]->path, (long long)samples->dim[0], labels_path(s),
               (long long)labels->dim[0]);
         TRY(ST_MISMATCH);
     }
@@ -304,8 +336,7 @@ enum status dataset_check_classes(const struct dataset *d, int classes)
             continue;
         LOG_E("%s: label %lld is %d, but the model has %d classes (0 to %d); take a model with "
               "\"classes\": \"auto\"",
-              s->file[LABELS] ? s->file[LABELS]->path : d->path, (long long)i, d->labels[i],
-              classes, classes - 1);
+              labels_path(s), (long long)i, d->labels[i], classes, classes - 1);
         return ST_MISMATCH;
     }
     return ST_OK;

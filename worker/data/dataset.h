@@ -44,6 +44,7 @@ struct dataset_request {
     const char *part;          /* "train" or "test" */
     const char *data, *labels; /* files instead of dir; NULL: none; labels NULL: in data */
     const char *images_name, *labels_name; /* in files of several arrays; NULL: images, labels */
+    const char *label_column;              /* of a CSV file: name or number; NULL: see data_csv.h */
     int nhwc;                              /* samples of rank 3 are (H,W,C), not (C,H,W) */
 };
 

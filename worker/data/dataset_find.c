@@ -19,6 +19,7 @@ static const struct {
     {"-images.npy", "-labels.npy", 0},
     {".npz", NULL, 0},
     {".safetensors", NULL, 0},
+    {".csv", NULL, 1},
 };
 
 /* 1: there is such a file, or something else than "none" was said of it, which who opens it will

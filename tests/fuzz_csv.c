@@ -1,0 +1,45 @@
+/* tests/fuzz_csv.c - libFuzzer target: CSV; the first line of the input is --label_column, if it is
+ * not empty. What is accepted is finite and within bounds. Corpus: tests/corpus/csv. */
+#include "tests/fuzz.h"
+#include "worker/data/data_csv.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void use(const struct data_array *samples, const struct data_array *labels)
+{
+    require(samples->type == DATA_F32 && samples->n_dims == 2 && samples->dim[0] > 0);
+    require(samples->dim[1] > 0 && samples->dim[1] < DATA_CSV_MAX_COLUMNS);
+    require(labels->type == DATA_I32 && labels->n_dims == 1 && labels->dim[0] == samples->dim[0]);
+    for (int64_t i = 0; i < labels->dim[0]; i++) {
+        int64_t label = data_array_integer(labels, i);
+        require(label >= 0 && label <= 65535);
+    }
+    for (int64_t i = 0; i < data_array_elems(samples); i++) {
+        float number;
+        data_array_floats(samples, i, 1, &number);
+        require(isfinite(number));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct data_array samples, labels;
+    const uint8_t *end = size ? memchr(data, '\n', size) : NULL;
+    if (!end)
+        return 0;
+    size_t name = (size_t)(end - data), n = size - name - 1;
+    char *column = strndup((const char *)data, name);
+    /* A copy of the exact size: reading past it is seen. */
+    uint8_t *copy = malloc(n ? n : 1);
+    require(column && copy);
+    memcpy(copy, end + 1, n);
+    if (data_csv_decode(copy, n, "fuzz", name ? column : NULL, &samples, &labels) == ST_OK) {
+        use(&samples, &labels);
+        free(samples.unpacked);
+        free(labels.unpacked);
+    }
+    free(copy);
+    free(column);
+    return 0;
+}

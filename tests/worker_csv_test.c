@@ -1,0 +1,235 @@
+/* tests/worker_csv_test.c - CSV as data: which line and which column mean what, and what is wrong
+ * named with its line and column. */
+#include "base/log.h"
+#include "tests/capture.h"
+#include "worker/data/data_csv.h"
+#include "worker/data/dataset.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { MOST = 1 << 20 };
+
+static void put_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int setup(void **state)
+{
+    char *dir = strdup("/tmp/weir_csv_XXXXXX");
+    assert_non_null(dir);
+    assert_non_null(mkdtemp(dir));
+    *state = dir;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    static const char *const names[] = {"train.csv", "test.tsv", "labels.idx"};
+    char path[64];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", (char *)*state, names[i]);
+        unlink(path);
+    }
+    assert_int_equal(rmdir(*state), 0);
+    free(*state);
+    return 0;
+}
+
+/* Of a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
+static enum status decode(const char *text, size_t n, const char *column,
+                          struct data_array *samples, struct data_array *labels)
+{
+    uint8_t *copy = malloc(n ? n : 1);
+    assert_non_null(copy);
+    memcpy(copy, text, n);
+    enum status st = CAPTURE(data_csv_decode(copy, n, "x.csv", column, samples, labels));
+    free(copy);
+    return st;
+}
+
+/* Two samples of two features: 1.5, -2 with label 7 and 3, 4e2 with label 0. */
+static void check_good(const char *text, const char *column)
+{
+    static const float want[4] = {1.5f, -2, 3, 400};
+    struct data_array samples, labels;
+    float got[4];
+    enum status st = decode(text, strlen(text), column, &samples, &labels);
+    if (st != ST_OK)
+        fail_msg("\"%s\": %s; said: %s", text, status_name(st), capture_text);
+    assert_string_equal(capture_text, "");
+    assert_int_equal(samples.n_dims, 2);
+    assert_int_equal(samples.dim[0], 2);
+    assert_int_equal(samples.dim[1], 2);
+    assert_int_equal(labels.n_dims, 1);
+    assert_int_equal(labels.dim[0], 2);
+    data_array_floats(&samples, 0, 4, got);
+    for (int i = 0; i < 4; i++)
+        assert_true(got[i] == want[i]);
+    assert_int_equal(data_array_integer(&labels, 0), 7);
+    assert_int_equal(data_array_integer(&labels, 1), 0);
+    free(samples.unpacked);
+    free(labels.unpacked);
+}
+
+static void lines_and_columns_mean_what_is_documented(void **state)
+{
+    (void)state;
+    check_good("1.5,-2,7\n3,4e2,0\n", NULL);
+    check_good("1.5,-2,7\n3,4e2,0", NULL);
+    check_good("1.5;-2;7\r\n3;400;0\r\n", NULL);
+    check_good("1.5\t-2\t7\n\n3\t400.\t0\n\n", NULL);
+    check_good(" 1.5 , \"-2\",7\n+3,4E+2,\"0\"\n", NULL);
+    check_good("\xef\xbb\xbf"
+               "1.5,-2,7\n3,4e2,0\n",
+               NULL);
+    check_good("a,b,c\n1.5,-2,7\n3,4e2,0\n", NULL);
+    check_good("label,a,b\n7,1.5,-2\n0,3,4e2\n", NULL);
+    check_good("\"0\",\"label\",1\n1.5,7,-2\n3,0,400\n", NULL);
+    check_good("0,kind,label\n1.5,7,-2\n3,0,400\n", "kind");
+    check_good("7,1.5,-2\n0,3,4e2\n", "1");
+    check_good("a,b,label\n7.0,1.5,-2\n0,3,4e2\n", "1");
+}
+
+static void a_line_of_numbers_is_a_sample(void **state)
+{
+    struct data_array samples, labels;
+    (void)state;
+    assert_int_equal(decode("0,1,2\n3,4,5\n", 12, "2", &samples, &labels), ST_OK);
+    assert_int_equal(samples.dim[0], 2);
+    assert_int_equal(data_array_integer(&labels, 1), 4);
+    free(samples.unpacked);
+    free(labels.unpacked);
+}
+
+static const struct {
+    const char *text, *column;
+    enum status st;
+    const char *piece, *other;
+} bad[] = {
+    {"", NULL, ST_CORRUPT, "x.csv: empty", ""},
+    {"\xef\xbb\xbf", NULL, ST_CORRUPT, "x.csv: empty", ""},
+    {"\n", NULL, ST_CORRUPT, "line 1: has one column", "commas"},
+    {"12\n13\n", NULL, ST_CORRUPT, "line 1: has one column", "commas"},
+    {"a,label\n", NULL, ST_CORRUPT, "no samples", "add a line"},
+    {"a,label", NULL, ST_CORRUPT, "no samples", "add a line"},
+    {"1,2\n3\n", NULL, ST_CORRUPT, "line 2: has fewer columns than line 1, which has 2", "mend"},
+    {"1,2\n\n3,4,5\n", NULL, ST_CORRUPT, "line 3: has more columns", ""},
+    {"1,2\n3,4,\n", NULL, ST_CORRUPT, "line 2: has more columns", ""},
+    {"1,2\n,4\n", NULL, ST_CORRUPT, "line 2, column 1: '' is no finite number", "leave"},
+    {"1,2\nnan,4\n", NULL, ST_CORRUPT, "line 2, column 1: 'nan' is no finite number", ""},
+    {"1,2\n0x10,4\n", NULL, ST_CORRUPT, "column 1: '0x10'", ""},
+    {"1,2\n1e39,4\n", NULL, ST_CORRUPT, "column 1: '1e39'", ""},
+    {"1,2\n1-2,4\n", NULL, ST_CORRUPT, "column 1: '1-2'", ""},
+    {"1,2\n-,4\n", NULL, ST_CORRUPT, "column 1: '-'", ""},
+    {"1,2\n\x1b[2J\x80,4\n", NULL, ST_CORRUPT, "column 1: '?[2J?'", ""},
+    {"1,2\n1,-1\n", NULL, ST_CORRUPT, "line 2, column 2: '-1' is no label", "0 to 65535"},
+    {"1,2\n1,65536\n", NULL, ST_CORRUPT, "'65536' is no label", ""},
+    {"1,2\n1,0.5\n", NULL, ST_CORRUPT, "'0.5' is no label", ""},
+    {"a,label\n1,cat\n", NULL, ST_CORRUPT, "line 2, column 2: 'cat' is no label", ""},
+    {"1,x,3\n4,5,6\n", NULL, ST_CORRUPT, "line 1: some fields are numbers, but column 2 is none",
+     "--label_column=NAME"},
+    {"a,b\n1,2\n", "kind", ST_NOT_FOUND, "no column 'kind' among its 2", "--label_column"},
+    {"1,2\n1,2\n", "label", ST_NOT_FOUND, "no column 'label'", ""},
+    {"1,2\n", "0", ST_NOT_FOUND, "no column '0'", ""},
+    {"1,2\n", "3", ST_NOT_FOUND, "no column '3'", ""},
+    {"1,2\n", "1.5", ST_NOT_FOUND, "no column '1.5'", ""},
+    {"1,2\n", "", ST_NOT_FOUND, "no column ''", ""},
+};
+
+static void what_is_wrong_is_named_with_its_line(void **state)
+{
+    struct data_array samples, labels;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        enum status st = decode(bad[i].text, strlen(bad[i].text), bad[i].column, &samples, &labels);
+        if (st != bad[i].st || capture_lines() != 1 || !strstr(capture_text, bad[i].piece) ||
+            !strstr(capture_text, bad[i].other))
+            fail_msg("%zu: status %s, wanted %s with \"%s\" and \"%s\"; said: %s", i,
+                     status_name(st), status_name(bad[i].st), bad[i].piece, bad[i].other,
+                     capture_text);
+    }
+}
+
+/* Zeros, separators alone, a field of a million digits: said in one line. */
+static void hostile_files_are_refused(void **state)
+{
+    static const char fills[] = {0, ',', ';', '\t', '"', ' ', '\r', '\n', '9', '-', 'e', '\xff'};
+    struct data_array samples, labels;
+    char *text = malloc(MOST);
+    (void)state;
+    assert_non_null(text);
+    for (size_t i = 0; i < sizeof fills; i++) {
+        memset(text, fills[i], MOST);
+        assert_int_equal(decode(text, MOST, NULL, &samples, &labels), ST_CORRUPT);
+        assert_int_equal(capture_lines(), 1);
+        memcpy(text, "1,2\n", 4);
+        enum status st = decode(text, MOST, NULL, &samples, &labels);
+        assert_int_equal(st, fills[i] == '\n' ? ST_OK : ST_CORRUPT); /* then: empty lines */
+        assert_int_equal(capture_lines(), st != ST_OK);
+        if (st == ST_OK) {
+            free(samples.unpacked);
+            free(labels.unpacked);
+        }
+    }
+    free(text);
+}
+
+static void a_set_is_opened_by_its_files_name(void **state)
+{
+    struct dataset_request r = {.dir = *state, .part = "train"};
+    struct dataset *d = NULL;
+    char path[64], labels[64];
+    float sample[2];
+    snprintf(path, sizeof path, "%s/train.csv", (char *)*state);
+    put_file(path, "label,a,b\n2,0.5,8\n1,3,4\n");
+    assert_int_equal(dataset_open(&r, &d), ST_OK);
+    assert_int_equal(d->n, 2);
+    assert_int_equal(d->classes, 3);
+    assert_int_equal(d->sample.dim[0], 1);
+    assert_int_equal(d->sample.dim[1], 1);
+    assert_int_equal(d->sample.dim[2], 2);
+    assert_null(d->bytes);
+    assert_string_equal(d->path, path);
+    assert_int_equal(dataset_sample(d, 0, sample), ST_OK);
+    assert_true(sample[0] == 0.5f && sample[1] == 8);
+    assert_int_equal(CAPTURE(dataset_check_classes(d, 2)), ST_MISMATCH);
+    assert_non_null(strstr(capture_text, "train.csv: label 0 is 2"));
+    struct dataset *held = NULL;
+    assert_int_equal(dataset_split(d, 0.5, 1, &held), ST_OK);
+    assert_int_equal(held->n + d->n, 2);
+    dataset_destroy(held);
+    dataset_destroy(d);
+    d = NULL;
+    snprintf(labels, sizeof labels, "%s/labels.idx", (char *)*state);
+    r.data = path;
+    r.labels = labels;
+    assert_int_equal(CAPTURE(dataset_open(&r, &d)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "--train_labels: "));
+    snprintf(path, sizeof path, "%s/test.tsv", (char *)*state);
+    put_file(path, "1\t2\n");
+    r.labels = NULL;
+    r.label_column = "1";
+    assert_int_equal(dataset_open(&r, &d), ST_OK);
+    assert_int_equal(d->labels[0], 1);
+    dataset_destroy(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_and_columns_mean_what_is_documented),
+        cmocka_unit_test(a_line_of_numbers_is_a_sample),
+        cmocka_unit_test(what_is_wrong_is_named_with_its_line),
+        cmocka_unit_test(hostile_files_are_refused),
+        cmocka_unit_test_setup_teardown(a_set_is_opened_by_its_files_name, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
