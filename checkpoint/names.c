@@ -67,8 +67,8 @@ static int is_own(const char *name, const char *own, int *temporary)
 
 static int is_temporary_of(const char *name)
 {
-    static const char *const of[] = {"checkpoint.", "generation.", "servers.", "lease-",
-                                     "folder-id."};
+    static const char *const of[] = {"checkpoint.", "generation.", "servers.",
+                                     "lease-",      "folder-id.",  "best."};
     size_t n = strlen(name);
     int ours = 0;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)

@@ -38,6 +38,7 @@ static void test_it_speaks(void **state)
         assert_int_equal(rival_judge(&m, SECOND, came + ms * MS, came + ms * MS), RIVAL_WAITS);
     int64_t spoke = came + RIVAL_SPOKE_MS * MS;
     assert_int_equal(rival_judge(&m, SECOND, spoke, spoke + MS), RIVAL_LATE);
+    assert_int_equal(rival_judge(&m, SECOND + 1, spoke, spoke + 2 * MS), RIVAL_WAITS); /* anew */
     m.stream = 0; /* and now it has died */
     assert_int_equal(rival_judge(&m, SECOND, spoke, spoke + 2 * MS), RIVAL_NONE);
 }

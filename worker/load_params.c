@@ -136,14 +136,44 @@ static enum status load_checkpoint(const struct source *s)
     return st;
 }
 
+/* A checkpoint, by its manifest or its folder; else an export. */
+static int is_checkpoint(const char *path)
+{
+    struct stat st;
+    size_t n = strlen(path);
+    int is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    return is_folder || (n > 5 && strcmp(path + n - 5, ".json") == 0);
+}
+
 enum status params_load(const char *flag, const char *path, const struct chunks *chunks,
                         float *flat, int64_t *step)
 {
     const struct source s = {flag, path, chunks, flat, step};
-    struct stat st;
-    size_t n = strlen(path);
-    int is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    if (is_folder || (n > 5 && strcmp(path + n - 5, ".json") == 0))
-        return load_checkpoint(&s);
-    return load_export(&s);
+    return is_checkpoint(path) ? load_checkpoint(&s) : load_export(&s);
+}
+
+static int64_t last_dim(const struct shape *s)
+{
+    return s->n_dims > 0 ? s->dim[s->n_dims - 1] : 0;
+}
+
+int64_t params_outputs(const char *path)
+{
+    char why[SAFETENSORS_WHY_BYTES];
+    struct safetensors_file *f = NULL;
+    struct ps_restore *r = NULL;
+    int64_t outputs = 0;
+    int n = 0;
+    if (is_checkpoint(path)) {
+        if (ps_restore_find(path, &r) == ST_OK) {
+            const struct chunks *c = ps_restore_manifest(r)->chunks;
+            outputs = c->n_params > 0 ? last_dim(&c->params[c->n_params - 1].shape) : 0;
+        }
+        ps_restore_close(r);
+    } else if (safetensors_open(path, &f, why) == ST_OK) {
+        const struct safetensors_entry *e = safetensors_entries(f, &n);
+        outputs = n > 0 ? last_dim(&e[n - 1].shape) : 0;
+        safetensors_close(f);
+    }
+    return outputs;
 }

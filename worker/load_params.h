@@ -11,4 +11,8 @@
 enum status params_load(const char *flag, const char *path, const struct chunks *chunks,
                         float *flat, int64_t *step);
 
+/* How many outputs the model has whose parameters lie there: its last parameter's last dimension.
+ * 0: that cannot be read; who loads them says why. */
+int64_t params_outputs(const char *path);
+
 #endif

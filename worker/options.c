@@ -102,7 +102,7 @@ void options_free(struct options *o)
 }
 
 /* What the joiner was not told itself. */
-static void adopt_training(struct options *o, const struct net_job *job)
+static enum status adopt_training(struct options *o, const struct net_job *job)
 {
     struct optim_config optim = job->optim;
     const struct {
@@ -129,14 +129,22 @@ static void adopt_training(struct options *o, const struct net_job *job)
         o->batch_size = job->batch;
     if (!options_is_given(&options_raw.validation_split))
         o->validation_split = job->validation_split;
+    if (o->validation_split > 0 && o->validation_dir) {
+        LOG_E("--validation_dir: the job holds out %g of its training set (--validation_split); "
+              "leave it out",
+              (double)o->validation_split);
+        return ST_INVALID;
+    }
     if (!options_is_given(&options_raw.seed))
         o->seed = (int64_t)job->seed;
+    return ST_OK;
 }
 
 enum status options_adopt(struct options *o, const struct net_status *s)
 {
     const struct net_job *job = &s->job;
-    adopt_training(o, job);
+    if (adopt_training(o, job) != ST_OK)
+        return ST_INVALID;
     if (!options_is_given(&options_raw.sync_mode) && !options_is_given(&options_raw.sync_replicas))
         o->sync_mode = job->sync_mode;
     if (!options_is_given(&options_raw.data_shard))

@@ -1,5 +1,6 @@
 /* worker/options_check.c - what was typed, flag by flag and together: see options_impl.h. */
 #include "base/job_name.h"
+#include "worker/data/data_array.h"
 #include "worker/options_impl.h"
 #include "worker/predictions.h"
 #include <string.h>
@@ -170,6 +171,9 @@ enum status options_check_data(struct options *o)
         wrong = "--data_dir and --test_data are both given; give one of them";
     else if ((!r->train_data && r->train_labels) || (!r->test_data && r->test_labels))
         wrong = "--train_labels and --test_labels are for --train_data and --test_data; give these";
+    if ((r->images_name && strlen(r->images_name) >= DATA_MAX_NAME) ||
+        (r->labels_name && strlen(r->labels_name) >= DATA_MAX_NAME))
+        wrong = "--images_name and --labels_name are at most 255 characters; this one is longer";
     if (wrong) {
         LOG_E("%s", wrong);
         return ST_INVALID;
@@ -271,6 +275,11 @@ enum status options_check_inference(struct options *o)
         wrong = "--evaluate and --predict train nothing; leave --checkpoint_dir and --export out";
     else if ((o->evaluate || o->predict) && (options_raw.init || options_raw.freeze))
         wrong = "--evaluate and --predict train nothing; leave --init and --freeze out";
+    else if ((o->evaluate || o->predict) &&
+             (options_raw.validation_dir || options_is_given(&options_raw.validation_split) ||
+              options_is_given(&options_raw.early_stopping) || options_raw.record_samples))
+        wrong = "--evaluate and --predict train nothing; leave --validation_dir, "
+                "--validation_split, --early_stopping and --record_samples out";
     if (wrong) {
         LOG_E("%s", wrong);
         return ST_INVALID;

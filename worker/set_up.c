@@ -7,6 +7,7 @@
 #include "worker/data/fingerprint.h"
 #include "worker/device/device_scan.h"
 #include "worker/job_query.h"
+#include "worker/load_params.h"
 #include "worker/weights/weights.h"
 #include "worker/worker.h"
 #include <inttypes.h>
@@ -79,6 +80,10 @@ static enum status read_model(struct worker *w)
         data.classes = w->train->classes;
     if (w->validation && w->validation->classes > data.classes)
         data.classes = w->validation->classes;
+    const char *file = o->predict ? o->predict : o->evaluate;
+    int64_t outputs = file ? params_outputs(file) : 0; /* a test set may lack the last classes */
+    if (outputs > data.classes && outputs <= DATASET_MAX_CLASSES)
+        data.classes = (int)outputs;
     TRY(o->model_text
             ? model_parse_for(o->model_text, strlen(o->model_text), "of the job",
                               (int)o->hidden_units, &data, &w->model)
@@ -279,6 +284,11 @@ static enum status take_params(struct worker *w)
     return ST_NOMEM;
 }
 
+static int are_alike(const struct tower_device *a, const struct tower_device *b)
+{
+    return a->backend == b->backend && a->n_threads == b->n_threads && a->precision == b->precision;
+}
+
 /* What the bits of this worker's sums depend on: each kind of tower, and the loops in C. */
 static void name_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
 {
@@ -287,14 +297,22 @@ static void name_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYT
     for (int i = 0; i < w->towers.n && n < JOB_ARITHMETIC_BYTES; i++) {
         const struct tower_device *d = &w->towers.tower[i].own;
         const struct tower_device *before = i > 0 ? &w->towers.tower[i - 1].own : NULL;
-        if (before && before->backend == d->backend && before->n_threads == d->n_threads)
+        if (before && are_alike(before, d))
             continue;
-        char threads[32] = "";
+        char threads[32] = "", times[32] = "";
+        int alike = 1;
+        while (i + alike < w->towers.n && are_alike(d, &w->towers.tower[i + alike].own))
+            alike++;
+        if (alike > 1)
+            snprintf(times, sizeof times, "%d x ", alike);
         if (!d->gpu)
             snprintf(threads, sizeof threads, ", %d %s", d->n_threads,
                      d->n_threads == 1 ? "thread" : "threads");
-        n += (size_t)snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "%s%s; ", d->backend->description,
-                              threads);
+        n += (size_t)snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "%s%s%s%s; ", times,
+                              d->backend->description, threads,
+                              d->precision == BACKEND_BF16   ? ", bf16"
+                              : d->precision == BACKEND_TF32 ? ", tf32"
+                                                             : "");
     }
     if (n < JOB_ARITHMETIC_BYTES)
         snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "vector loops %s", vector_description());

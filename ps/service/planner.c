@@ -33,6 +33,8 @@ enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
         p->step = f->from->step;
         p->position = ps_manifest_position(f->from);
         snprintf(p->restore, sizeof p->restore, "%s", f->restore);
+        if (!p->job.data.n_train) /* a client that says nothing of its data was the first to come */
+            p->job.data = f->from->job.data;
     }
     TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &p->chunks));
     TRY(set_members(p, f->member, f->member ? f->n_members : p->job.n_workers));

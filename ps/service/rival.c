@@ -16,7 +16,10 @@ enum rival_verdict rival_judge(struct member *m, uint64_t incarnation, int64_t h
         return RIVAL_WAITS;
     int spoke = heard_ns - m->rival_first_ns >= RIVAL_SPOKE_MS * MS;
     int open = now_ns - m->rival_first_ns >= RIVAL_OPEN_MS * MS;
-    return spoke || open ? RIVAL_LATE : RIVAL_WAITS;
+    if (!spoke && !open)
+        return RIVAL_WAITS;
+    m->rival_last_ns = 0; /* who asks next may come when this one has died */
+    return RIVAL_LATE;
 }
 
 void rival_name(const struct member *m, int index, const struct net_join *req, const char *peer,

@@ -171,7 +171,8 @@ class Finite(harness.Test):
                        flags=[*FLAGS, "--train_steps=100000", "--on_nonfinite=skip"])
         job.start_ps(0)
         job.start_worker(0)
-        job.start_worker(1, "--fault_nonfinite=2")
+        job.start_worker(1, "--fault_nonfinite=2", "--fault_push_delay_ms=5",
+                         "--max_nonfinite=1000000")
         job.workers[1].wait_line(r"\(3 so far\)")
         members = harness.until(lambda: self.skipped(job), "the skipped ones are shown")
         self.assertEqual([m["index"] for m in members], [0, 1])

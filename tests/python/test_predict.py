@@ -49,6 +49,26 @@ class Predict(harness.Test):
             self.assertIn("test accuracy: %.4f, test loss: %.4f (500 images)" %
                           (want["test_accuracy"], want["test_loss"]), worker.output())
 
+    def test_classes_that_are_not_tested(self):
+        """A test set need not have the last classes of the model."""
+        self.train()
+        folder, few = self.path("few"), 7
+        os.mkdir(folder)
+        with open(os.path.join(self.data(), "t10k-images-idx3-ubyte"), "rb") as f:
+            head, images = f.read(16), f.read()
+        kept = [i for i, label in enumerate(self.labels()) if label < few]
+        size = len(images) // len(self.labels())
+        count = len(kept).to_bytes(4, "big")
+        with open(os.path.join(folder, "t10k-images-idx3-ubyte"), "wb") as f:
+            f.write(head[:4] + count + head[8:])
+            f.write(b"".join(images[i * size:(i + 1) * size] for i in kept))
+        with open(os.path.join(folder, "t10k-labels-idx1-ubyte"), "wb") as f:
+            f.write(bytes([0, 0, 8, 1]) + count + bytes(self.labels()[i] for i in kept))
+        for file in (self.path("model.safetensors"), self.path("ckpt")):
+            worker = self.run_worker("--evaluate=" + file, "--data_dir=" + folder,
+                                     "--intra_op_threads=1")
+            self.assertIn("(%d images)" % len(kept), worker.output())
+
     def predict(self, end):
         out = self.path("out" + end)
         self.run_worker("--predict=" + self.path("model.safetensors"), "--output=" + out,

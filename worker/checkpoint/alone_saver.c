@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/shard_file.h"
+#include "kernels/vector/finite.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -91,6 +92,8 @@ static enum status save(struct alone_saver *s, int64_t step, struct ps_best *bes
     if (st == ST_OK)
         st = write_manifest(s, &f, &file);
     const struct ps_checkpoint_id id = {f.generation, step};
+    if (st == ST_OK && best)
+        st = ps_folder_still_owner(f.folder, &s->folder.lease);
     if (st == ST_OK && best) {
         best->id = id;
         if (ps_best_write(f.folder, best) != ST_OK)
@@ -132,6 +135,8 @@ static void *saver_main(void *arg)
         enum status st = save(s, step, is_best);
         pthread_mutex_lock(&s->lock);
         s->busy = 0;
+        if (st != ST_OK)
+            s->copied = -1;
         s->fenced |= st == ST_REFUSED;
         pthread_cond_broadcast(&s->wake);
     }
@@ -180,7 +185,7 @@ enum status alone_saver_create(const struct alone_saver_config *cfg, struct alon
     TRY(take_memory(s));
     TRY(alone_folder_open(&s->cfg.folder, &s->folder));
     s->server = s->folder.name;
-    s->copied = s->folder.step;
+    s->copied = cfg->folder.restore ? -1 : s->folder.step; /* the folder may not have that */
     s->next_ns = clock_deadline_ns(cfg->save_ms);
     if (pthread_create(&s->thread, NULL, saver_main, s) != 0) {
         LOG_E("the thread that writes checkpoints cannot be started");
@@ -216,10 +221,16 @@ void alone_saver_destroy(struct alone_saver *s)
     free(s);
 }
 
-/* Under the lock, while the thread is not busy. */
+/* Under the lock, while the thread is not busy. What has diverged takes no good checkpoint's place.
+ */
 static void copy(struct alone_saver *s, int64_t step)
 {
-    size_t n = (size_t)s->cfg.folder.chunks->n_elems * sizeof(float);
+    size_t n_elems = (size_t)s->cfg.folder.chunks->n_elems, n = n_elems * sizeof(float);
+    if (finite_first_bad(DTYPE_F32, s->state.params, n_elems) < n_elems) {
+        LOG_W("no checkpoint at step %" PRId64 ": a parameter is not finite", step);
+        s->is_best = 0;
+        return;
+    }
     memcpy(s->values, s->state.params, n);
     memcpy(s->slots, s->state.slots, n * (size_t)s->state.n_slots);
     s->copied = step;

@@ -106,6 +106,10 @@ static enum status find_member(const struct zip *z, const char *name, struct mem
 {
     char file[DATA_MAX_NAME + 8], there[300] = "";
     size_t wanted = (size_t)snprintf(file, sizeof file, "%s.npy", name), shown = 0;
+    if (wanted >= sizeof file) {
+        LOG_E("%.60s...: a member's name has at most %d characters", name, DATA_MAX_NAME - 1);
+        return ST_INVALID;
+    }
     for (uint64_t at = z->list, end = z->list + z->list_bytes; at < end;) {
         if (end - at < ENTRY || !has(z, at, ENTRY, "PK\1\2"))
             return corrupt(z, at, "the list of members is spoilt");

@@ -13,13 +13,13 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { WHAT_BYTES = 400 };
-
-/* As it crosses the wire, or is used here. Clipping makes what is too large fit. */
-static enum dtype pushed_as(const struct trainer *t)
+/* As it crosses the wire, or is used here. Clipping makes what is too large fit, of what is
+ * clipped. */
+static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
 {
-    if (t->cfg.clip_norm > 0 && t->cfg.clip_norm <= 65504)
+    if (p->rule == PARAM_TRAINED && t->cfg.clip_norm > 0 && t->cfg.clip_norm <= 65504)
         return DTYPE_F32;
     return t->cfg.updates->ops->push_encoded ? t->cfg.push_dtype : DTYPE_F32;
 }
@@ -29,10 +29,11 @@ static enum dtype pushed_as(const struct trainer *t)
 static size_t bad_element(const struct trainer *t, int param)
 {
     const struct tower *w = t->contributions[0].tower;
-    size_t n = (size_t)t->cfg.chunks->params[param].n_elems;
+    const struct net_param *p = &t->cfg.chunks->params[param];
+    size_t n = (size_t)p->n_elems;
     if (w->grads16)
         return finite_first_bad(t->cfg.push_dtype, w->grad16_of[param], n);
-    return finite_first_misfit(pushed_as(t), w->grad_of[param], n);
+    return finite_first_misfit(pushed_as(t, p), w->grad_of[param], n);
 }
 
 static int is_finite(const struct trainer *t, int param)
@@ -52,7 +53,8 @@ const struct net_param *trainer_bad_param(const struct trainer *t)
 
 /* What is wrong with a layer's gradients; 0: nothing. Its parameters do not change meanwhile: none
  * of its chunks is under way. */
-static int layer_problem(const struct trainer *t, const struct layer *l, char what[WHAT_BYTES])
+static int layer_problem(const struct trainer *t, const struct layer *l,
+                         char what[TRAINER_WHAT_BYTES])
 {
     for (int i = 0; i < l->n_params; i++) {
         int param = l->param[i];
@@ -62,26 +64,27 @@ static int layer_problem(const struct trainer *t, const struct layer *l, char wh
         if (at == (size_t)p->n_elems)
             continue;
         if (!is_finite(t, param))
-            snprintf(what, WHAT_BYTES, "parameter '%s' is not finite itself: training has diverged",
-                     p->name);
+            snprintf(what, TRAINER_WHAT_BYTES,
+                     "parameter '%s' is not finite itself: training has diverged", p->name);
         else if (!w->grads16 && isfinite(w->grad_of[param][at]))
-            snprintf(what, WHAT_BYTES, "the gradient of '%s' (layer '%s') is too large for %s: %g",
-                     p->name, l->name, dtype_name(pushed_as(t)), (double)w->grad_of[param][at]);
+            snprintf(what, TRAINER_WHAT_BYTES,
+                     "the gradient of '%s' (layer '%s') is too large for %s: %g", p->name, l->name,
+                     dtype_name(pushed_as(t, p)), (double)w->grad_of[param][at]);
         else
-            snprintf(what, WHAT_BYTES, "the gradient of '%s' (layer '%s') is not finite", p->name,
-                     l->name);
+            snprintf(what, TRAINER_WHAT_BYTES, "the gradient of '%s' (layer '%s') is not finite",
+                     p->name, l->name);
         return 1;
     }
     return 0;
 }
 
-static int loss_problem(const struct trainer *t, int64_t step, char what[WHAT_BYTES])
+static int loss_problem(const struct trainer *t, int64_t step, char what[TRAINER_WHAT_BYTES])
 {
     for (int i = 0; i < t->cfg.n_towers; i++) {
         float loss = t->share[i][step & 1].loss;
         if (isfinite(loss))
             continue;
-        snprintf(what, WHAT_BYTES, "the loss of tower %d is %g", i, (double)loss);
+        snprintf(what, TRAINER_WHAT_BYTES, "the loss of tower %d is %g", i, (double)loss);
         return 1;
     }
     return 0;
@@ -123,14 +126,19 @@ enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
                                  enum trainer_hands_out *out)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
-    char what[WHAT_BYTES];
+    char what[TRAINER_WHAT_BYTES];
+    enum status st = ST_OK;
     int bad = layer_problem(t, l, what);
     if (!bad && layer == t->lowest)
         bad = loss_problem(t, step, what);
     if (bad && !t->cfg.skip_nonfinite)
         return stop(t, step, what);
-    enum status st = bad && !t->skipping ? skip(t, step, what) : ST_OK;
+    if (bad && !t->skipping)
+        memcpy(t->skipped_for, what, sizeof what);
     t->skipping |= bad;
+    if (t->skipping &&
+        layer == t->lowest) /* it goes out: until now the step may have been redone */
+        st = skip(t, step, t->skipped_for);
     *out = HANDS_OUT_LAYER;
     if (t->cfg.skip_nonfinite || t->cfg.clip_norm > 0)
         *out = layer != t->lowest ? HANDS_OUT_NOTHING

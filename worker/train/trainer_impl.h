@@ -27,6 +27,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+enum { TRAINER_WHAT_BYTES = 400 };
+
 struct step_share {
     float loss;
     int n_correct;
@@ -70,6 +72,7 @@ struct trainer {
     struct trainer_result result;  /* written by the last tower of a step, read after run */
     int64_t steps_before;          /* local ones, in generations before */
     int skipping; /* a layer of the step under way was not finite; of whoever hands one out */
+    char skipped_for[TRAINER_WHAT_BYTES]; /* which, and why */
 };
 
 /* trainer_state.c */
