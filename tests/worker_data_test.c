@@ -39,7 +39,7 @@ static void put(struct bytes *b, const void *data, size_t n)
 static void put_number(struct bytes *b, uint64_t v, int bytes)
 {
     for (int i = 0; i < bytes; i++)
-        put(b, &(uint8_t){(uint8_t)(v >> (8 * i))}, 1);
+        put(b, &(uint8_t){(uint8_t)(i < 8 ? v >> (8 * i) : 0)}, 1);
 }
 
 static void put_big(struct bytes *b, uint32_t v)

@@ -143,6 +143,17 @@ enum status model_parse(const char *text, size_t bytes, const char *label, int h
     return model_parse_for(text, bytes, label, hidden_units, NULL, out);
 }
 
+/* The text need not end with a NUL. */
+static char *copy_text(const char *text, size_t bytes)
+{
+    char *copy = malloc(bytes + 1);
+    if (copy) {
+        memcpy(copy, text, bytes);
+        copy[bytes] = 0;
+    }
+    return copy;
+}
+
 enum status model_parse_for(const char *text, size_t bytes, const char *label, int hidden_units,
                             const struct model_data *data, struct model **out)
 {
@@ -178,7 +189,7 @@ enum status model_parse_for(const char *text, size_t bytes, const char *label, i
     TRY(model_auto_resolve(root, data, &resolved));
     TRY(read_root(&r));
     r.m->hidden_units = hidden_units;
-    r.m->text = resolved ? resolved : strndup(text, bytes);
+    r.m->text = resolved ? resolved : copy_text(text, bytes);
     resolved = NULL;
     if (!r.m->text) {
         LOG_E("model %s: no memory", label);
