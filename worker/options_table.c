@@ -116,8 +116,8 @@ static const struct flag table[] = {
         "equal on all workers",
         NULL),
     STR("data_dir", data_dir, "DIR",
-        "folder with training and test data: IDX (gzipped or not), npy, npz or safetensors, under "
-        "the names of docs/data.md",
+        "folder with training and test data: IDX (gzipped or not), npy, npz, safetensors, CSV, or "
+        "folders of PNG and JPEG files, under the names of docs/data.md",
         NULL),
     ONE("data_shard", data_shard, "same|own",
         "same: all workers have the same data, which is checked; own: each has a part of its own",

@@ -189,6 +189,18 @@ done:
     return st;
 }
 
+/* A label is the place of a folder among the others: these must be the same. */
+static enum status check_class_names(const struct dataset *a, const struct dataset *b)
+{
+    if (!a || !b || !a->class_names || !b->class_names ||
+        strcmp(a->class_names, b->class_names) == 0)
+        return ST_OK;
+    LOG_E("%s has folders for the classes %.300s, but %s for %.300s; give both the same (a folder "
+          "may be empty)",
+          a->path, a->class_names, b->path, b->class_names);
+    return ST_MISMATCH;
+}
+
 static enum status check_data(const struct worker *w)
 {
     const struct shape *in = &w->model->input;
@@ -207,6 +219,8 @@ static enum status check_data(const struct worker *w)
             return ST_MISMATCH;
         }
         enum status st = dataset_check_classes(sets[i], w->model->classes);
+        if (st == ST_OK)
+            st = check_class_names(w->train, sets[i]);
         if (st != ST_OK)
             return st;
     }

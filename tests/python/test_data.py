@@ -43,6 +43,22 @@ class Data(harness.Test):
         self.check_same(["idx", "npz", "safetensors"],
                         ["--made=3x12x14", "--classes=6", "--train=400", "--test=60"], "lenet5")
 
+    def test_folders_of_pictures(self):
+        for shape in ("1x12x14", "3x12x14"):
+            self.check_same(["npy", "png"],
+                            ["--made=" + shape, "--classes=11", "--train=200", "--test=60",
+                             "--by_class"], "softmax")
+
+    def test_folders_of_other_classes(self):
+        folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
+        os.rename(os.path.join(folder, "test/00001"), os.path.join(folder, "test/00009"))
+        worker = self.start("worker", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+            "--model=softmax", *FLAGS, "--data_dir=" + folder])
+        worker.wait(30, 1)
+        self.assertIn("00000/00001/00002", worker.output())
+        self.assertIn("00000/00002/00009", worker.output())
+
     def test_lenet5_on_images_of_another_size_and_7_classes(self):
         folder = self.make("npy", "--made=1x20x24", "--classes=7", "--train=300", "--test=70")
         job = self.job(data=folder, model="lenet5", flags=FLAGS)

@@ -7,10 +7,12 @@
 #include "worker/data/data_array.h"
 #include "worker/data/data_csv.h"
 #include "worker/data/data_file.h"
+#include "worker/data/data_images.h"
 #include "worker/data/dataset_find.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { SAMPLES, LABELS, N_ROLES };
 
@@ -19,6 +21,7 @@ struct source {
     struct data_file *file[N_ROLES]; /* of the labels: NULL if they are in that of the samples */
     struct data_array array[N_ROLES];
     int nhwc;
+    char *class_names;
 };
 
 static enum status decode(const struct data_file *f, const char *name, struct data_array *out)
@@ -39,8 +42,9 @@ static enum status decode(const struct data_file *f, const char *name, struct da
         return data_npz_decode(b, f->n, f->path, name, out);
     if (b[0] == 0 && (f->n < 2 || b[1] == 0))
         return data_idx_decode(b, f->n, f->path, out);
-    LOG_E("%s: of no format that is read (IDX, npy, npz, safetensors, or CSV, whose name ends in "
-          ".csv): its magic, the first two bytes, is 0x%02x%02x",
+    LOG_E("%s: of no format that is read (IDX, npy, npz, safetensors, CSV, whose name "
+          "ends in .csv, or a folder of PNG and JPEG files): its magic, the first two bytes, is "
+          "0x%02x%02x",
           f->path, b[0], f->n > 1 ? b[1] : 0);
     return ST_UNSUPPORTED;
 }
@@ -153,6 +157,41 @@ static int is_csv(const char *path)
            (strncmp(path + n - 4, ".csv", 4) == 0 || strncmp(path + n - 4, ".tsv", 4) == 0);
 }
 
+static int is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A file of no bytes: its name alone. NULL: no memory. */
+static struct data_file *name_alone(const char *path)
+{
+    struct data_file *file = calloc(1, sizeof *file);
+    if (file && !(file->path = strdup(path))) {
+        free(file);
+        file = NULL;
+    }
+    return file;
+}
+
+static enum status open_pictures(struct source *s, const struct dataset_request *r,
+                                 const struct dataset_paths *p)
+{
+    if (*p->labels) {
+        LOG_E(
+            "--%s_labels: %s is a folder, whose folders' names are the labels; leave the flag out",
+            r->part, p->data);
+        return ST_INVALID;
+    }
+    s->file[SAMPLES] = name_alone(p->data);
+    if (!s->file[SAMPLES]) {
+        LOG_E("no memory for the %s set", r->part);
+        return ST_NOMEM;
+    }
+    s->nhwc = 0; /* the decoder puts the channels first */
+    return data_images_read(p->data, &s->array[SAMPLES], &s->array[LABELS], &s->class_names);
+}
+
 static enum status open_csv(struct source *s, const struct dataset_request *r,
                             const struct dataset_paths *p)
 {
@@ -170,6 +209,10 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
                                const struct dataset_paths *p)
 {
     enum status st = ST_OK;
+    if (is_folder(p->data) && (r->labels || !*p->labels)) {
+        TRY(open_pictures(s, r, p));
+        return ST_OK;
+    }
     TRY(data_file_open(p->data, &s->file[SAMPLES]));
     if (is_csv(p->data)) {
         TRY(open_csv(s, r, p));
@@ -200,6 +243,7 @@ static enum status make(struct source *s, const struct dataset_request *r,
     TRY(read_labels(s));
     s->d.n = samples->dim[0];
     s->d.path = s->file[SAMPLES]->path;
+    s->d.class_names = s->class_names;
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
     if (samples->type == DATA_U8 && !turned)
         s->d.bytes = samples->data;
@@ -257,20 +301,20 @@ static struct source *copy_chosen(const struct source *from, const uint8_t *chos
     struct source *s = calloc(1, sizeof *s);
     uint8_t *rows = malloc((size_t)n * row);
     int32_t *labels = malloc((size_t)n * sizeof *labels);
-    char *path = strdup(from->file[SAMPLES]->path);
-    struct data_file *file = calloc(1, sizeof *file);
-    if (!s || !rows || !labels || !path || !file) {
+    char *classes = from->class_names ? strdup(from->class_names) : NULL;
+    struct data_file *file = name_alone(from->file[SAMPLES]->path);
+    if (!s || !rows || !labels || !file || !classes != !from->class_names) {
         free(s);
         free(rows);
         free(labels);
-        free(path);
-        free(file);
+        free(classes);
+        data_file_close(file);
         return NULL;
     }
-    file->path = path; /* of no bytes: its name alone */
     s->d = from->d;
     s->d.n = n;
-    s->d.path = path;
+    s->d.path = file->path;
+    s->d.class_names = s->class_names = classes;
     s->d.labels = labels;
     s->d.bytes = from->d.bytes ? rows : NULL;
     s->file[SAMPLES] = file;
@@ -325,6 +369,7 @@ void dataset_destroy(struct dataset *d)
         free(s->array[i].unpacked);
         data_file_close(s->file[i]);
     }
+    free(s->class_names);
     free(s);
 }
 

@@ -30,7 +30,8 @@ struct dataset {
     /* [n][elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or are
      * no bytes; dataset_sample has them */
     const uint8_t *bytes;
-    const char *path; /* of the samples, for lines */
+    const char *path;        /* of the samples, for lines */
+    const char *class_names; /* of a folder of pictures, "cat/dog"; else NULL */
 };
 
 /* May its samples go to a backend as bytes? */

@@ -20,6 +20,7 @@ static const struct {
     {".npz", NULL, 0},
     {".safetensors", NULL, 0},
     {".csv", NULL, 1},
+    {"", NULL, 0}, /* a folder of that name, with a folder of pictures for each class */
 };
 
 /* 1: there is such a file, or something else than "none" was said of it, which who opens it will

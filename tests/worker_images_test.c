@@ -1,0 +1,441 @@
+/* tests/worker_images_test.c - folders of PNG and JPEG files as data: which class and which numbers
+ * they become, and what is damaged or made to take memory refused by its name. */
+#include "base/log.h"
+#include "tests/capture.h"
+#include "tests/skip.h"
+#include "worker/data/data_images.h"
+#include "worker/data/dataset.h"
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <cmocka.h>
+
+enum { MOST = 1 << 16 };
+
+/* As the header of a PNG has them. */
+static const struct kind {
+    uint8_t depth, colours;
+} grey = {8, 0}, rgb = {8, 2}, palette = {8, 3}, grey_alpha = {8, 4}, grey_1 = {1, 0},
+  grey_16 = {16, 0};
+
+struct bytes {
+    uint8_t at[MOST];
+    size_t n;
+};
+
+/* 10 wide, 6 high, quality 100: 200 in the left half, 40 in the right. */
+static const uint8_t grey_jpeg[] = {
+    255, 216, 255, 224, 0,   16,  74,  70, 73,  70,  0,   1,   1,   0,   0,   1,   0,   1,  0, 0,
+    255, 219, 0,   67,  0,   1,   1,   1,  1,   1,   1,   1,   1,   1,   1,   1,   1,   1,  1, 1,
+    1,   1,   1,   1,   1,   1,   1,   1,  1,   1,   1,   1,   1,   1,   1,   1,   1,   1,  1, 1,
+    1,   1,   1,   1,   1,   1,   1,   1,  1,   1,   1,   1,   1,   1,   1,   1,   1,   1,  1, 1,
+    1,   1,   1,   1,   1,   1,   1,   1,  1,   255, 192, 0,   11,  8,   0,   6,   0,   10, 1, 1,
+    17,  0,   255, 196, 0,   21,  0,   1,  1,   0,   0,   0,   0,   0,   0,   0,   0,   0,  0, 0,
+    0,   0,   0,   7,   10,  255, 196, 0,  26,  16,  0,   2,   2,   3,   0,   0,   0,   0,  0, 0,
+    0,   0,   0,   0,   0,   0,   0,   7,  6,   10,  56,  120, 183, 255, 218, 0,   8,   1,  1, 0,
+    0,   63,  0,   96,  176, 198, 23,  44, 118, 130, 23,  202, 29,  100, 111, 159, 255, 217};
+static const uint8_t colour_jpeg[] = {
+    255, 216, 255, 224, 0,   16,  74,  70,  73,  70,  0,   1,   1,   0,   0,   1,   0,   1,   0,
+    0,   255, 219, 0,   67,  0,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,
+    1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,
+    1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,
+    1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   255, 219, 0,   67,  1,   1,
+    1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,
+    1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,
+    1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,   1,
+    1,   1,   1,   1,   1,   1,   255, 194, 0,   17,  8,   0,   6,   0,   10,  3,   1,   17,  0,
+    2,   17,  1,   3,   17,  1,   255, 196, 0,   20,  0,   1,   0,   0,   0,   0,   0,   0,   0,
+    0,   0,   0,   0,   0,   0,   0,   0,   7,   255, 196, 0,   22,  1,   1,   1,   1,   0,   0,
+    0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   6,   8,   9,   255, 218, 0,   12,  3,
+    1,   0,   2,   16,  3,   16,  0,   0,   1,   53,  150, 116, 12,  157, 147, 239, 255, 196, 0,
+    22,  16,  0,   3,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,
+    5,   52,  255, 218, 0,   8,   1,   1,   0,   1,   5,   2,   123, 33,  255, 196, 0,   28,  17,
+    0,   2,   0,   7,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   3,   1,
+    4,   6,   17,  37,  116, 179, 255, 218, 0,   8,   1,   3,   1,   1,   63,  1,   165, 99,  144,
+    118, 155, 59,  203, 151, 63,  255, 196, 0,   34,  17,  0,   1,   2,   3,   9,   0,   0,   0,
+    0,   0,   0,   0,   0,   0,   0,   0,   2,   0,   1,   3,   4,   20,  6,   33,  52,  65,  81,
+    83,  97,  145, 209, 255, 218, 0,   8,   1,   2,   1,   1,   63,  1,   179, 210, 225, 91,  22,
+    242, 194, 158, 109, 187, 7,   133, 78,  26,  151, 109, 226, 255, 196, 0,   24,  16,  0,   2,
+    3,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   2,   3,   16,  116, 179,
+    255, 218, 0,   8,   1,   1,   0,   6,   63,  2,   93,  128, 205, 177, 255, 196, 0,   22,  16,
+    1,   1,   1,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   1,   17,
+    255, 218, 0,   8,   1,   1,   0,   1,   63,  33,  133, 120, 255, 218, 0,   12,  3,   1,   0,
+    2,   0,   3,   0,   0,   0,   16,  95,  255, 196, 0,   28,  17,  0,   2,   0,   7,   0,   0,
+    0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   1,   17,  49,  81,  129, 161, 177, 209,
+    255, 218, 0,   8,   1,   3,   1,   1,   63,  16,  108, 165, 123, 105, 29,  22,  122, 127, 255,
+    196, 0,   20,  17,  1,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,
+    0,   16,  255, 218, 0,   8,   1,   2,   1,   1,   63,  16,  56,  175, 215, 255, 196, 0,   28,
+    16,  0,   2,   0,   7,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   1,
+    17,  49,  81,  129, 161, 177, 209, 255, 218, 0,   8,   1,   1,   0,   1,   63,  16,  92,  215,
+    107, 89,  13,  94,  56,  127, 255, 217};
+
+static void put(struct bytes *b, const void *data, size_t n)
+{
+    assert_true(b->n + n <= MOST);
+    memcpy(b->at + b->n, data, n);
+    b->n += n;
+}
+
+static void put_big(struct bytes *b, uint32_t v)
+{
+    for (int i = 3; i >= 0; i--)
+        put(b, &(uint8_t){(uint8_t)(v >> (8 * i))}, 1);
+}
+
+static void put_chunk(struct bytes *b, const char *kind, const void *data, size_t n)
+{
+    put_big(b, (uint32_t)n);
+    put(b, kind, 4);
+    put(b, data, n);
+    put_big(b, (uint32_t)crc32(0, b->at + b->n - n - 4, (uInt)n + 4));
+}
+
+/* lines: with the byte of the filter before each, n in all. */
+static void make_png(struct bytes *b, uint32_t width, uint32_t height, struct kind kind,
+                     const uint8_t *lines, size_t n)
+{
+    static const uint8_t colours[] = {1, 2, 3, 250, 251, 252};
+    struct bytes head = {.n = 0};
+    uint8_t packed[MOST];
+    uLongf packed_bytes = sizeof packed;
+    assert_int_equal(compress(packed, &packed_bytes, lines, n), Z_OK);
+    put_big(&head, width);
+    put_big(&head, height);
+    put(&head, ((uint8_t[5]){kind.depth, kind.colours}), 5);
+    b->n = 0;
+    put(b, "\x89PNG\r\n\x1a\n", 8);
+    put_chunk(b, "IHDR", head.at, head.n);
+    if (kind.colours == palette.colours)
+        put_chunk(b, "PLTE", colours, sizeof colours);
+    put_chunk(b, "IDAT", packed, packed_bytes);
+    put_chunk(b, "IEND", "", 0);
+}
+
+static void make_grey(struct bytes *b, uint32_t width, uint8_t value)
+{
+    uint8_t lines[64] = {0};
+    memset(lines + 1, value, width);
+    make_png(b, width, 1, grey, lines, width + 1);
+}
+
+static int is_jpeg(const uint8_t *bytes)
+{
+    return bytes[0] == 0xff;
+}
+
+/* Of a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
+static enum status decode(const uint8_t *bytes, size_t n, struct data_picture *out)
+{
+    uint8_t *copy = malloc(n ? n : 1);
+    assert_non_null(copy);
+    memcpy(copy, bytes, n);
+    *out = (struct data_picture){.pixels = NULL};
+    enum status st = is_jpeg(bytes) ? CAPTURE(data_jpeg_decode(copy, n, "x.jpg", out))
+                                    : CAPTURE(data_png_decode(copy, n, "x.png", out));
+    free(copy);
+    if (st == ST_UNSUPPORTED && strstr(capture_text, "was built without"))
+        skip_because("libpng or libjpeg was not there");
+    assert_int_equal(capture_lines(), st != ST_OK);
+    assert_true((st == ST_OK) == (out->pixels != NULL));
+    return st;
+}
+
+static void check_picture(const struct bytes *b, const int64_t dim[3], const uint8_t *want,
+                          int tolerance)
+{
+    struct data_picture p;
+    if (decode(b->at, b->n, &p) != ST_OK)
+        fail_msg("said: %s", capture_text);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(p.dim[i], dim[i]);
+    for (int64_t i = 0; i < dim[0] * dim[1] * dim[2]; i++)
+        if (abs(p.pixels[i] - want[i]) > tolerance)
+            fail_msg("number %lld is %d, not %d", (long long)i, p.pixels[i], want[i]);
+    free(p.pixels);
+}
+
+static void png_of_all_kinds_becomes_bytes(void **state)
+{
+    struct bytes *b = *state;
+    make_png(b, 2, 2, grey, (const uint8_t[]){0, 1, 2, 0, 3, 255}, 6);
+    check_picture(b, (int64_t[]){1, 2, 2}, (const uint8_t[]){1, 2, 3, 255}, 0);
+    make_png(b, 2, 1, rgb, (const uint8_t[]){0, 1, 2, 3, 4, 5, 6}, 7);
+    check_picture(b, (int64_t[]){3, 1, 2}, (const uint8_t[]){1, 4, 2, 5, 3, 6}, 0);
+    make_png(b, 2, 1, palette, (const uint8_t[]){0, 1, 0}, 3);
+    check_picture(b, (int64_t[]){3, 1, 2}, (const uint8_t[]){250, 1, 251, 2, 252, 3}, 0);
+    make_png(b, 8, 1, grey_1, (const uint8_t[]){0, 0xa1}, 2);
+    check_picture(b, (int64_t[]){1, 1, 8}, (const uint8_t[]){255, 0, 255, 0, 0, 0, 0, 255}, 0);
+    make_png(b, 2, 1, grey_16, (const uint8_t[]){0, 128, 128, 7, 7}, 5);
+    check_picture(b, (int64_t[]){1, 1, 2}, (const uint8_t[]){128, 7}, 1);
+    make_png(b, 2, 1, grey_alpha, (const uint8_t[]){0, 90, 255, 90, 0}, 5);
+    check_picture(b, (int64_t[]){1, 1, 2}, (const uint8_t[]){90, 0}, 0);
+}
+
+static void jpeg_becomes_bytes(void **state)
+{
+    struct bytes *b = *state;
+    uint8_t want[3 * 6 * 10];
+    for (int y = 0; y < 6; y++)
+        for (int x = 0; x < 10; x++)
+            want[y * 10 + x] = x < 5 ? 200 : 40;
+    b->n = 0;
+    put(b, grey_jpeg, sizeof grey_jpeg);
+    check_picture(b, (int64_t[]){1, 6, 10}, want, 2);
+    for (int i = 0; i < 60; i++) {
+        want[i] = 200;
+        want[60 + i] = i % 10 < 5 ? 100 : 40;
+        want[120 + i] = i < 30 ? 30 : 40;
+    }
+    b->n = 0;
+    put(b, colour_jpeg, sizeof colour_jpeg);
+    check_picture(b, (int64_t[]){3, 6, 10}, want, 3);
+}
+
+/* A cut file is never a picture; one with a changed byte may be, and is read without harm. */
+static void check_damage(const uint8_t *bytes, size_t n, size_t pixels_end)
+{
+    struct data_picture p;
+    uint8_t changed[4096];
+    assert_true(n <= sizeof changed);
+    for (size_t i = 1; i < pixels_end; i++) {
+        if (decode(bytes, i, &p) != ST_CORRUPT)
+            fail_msg("cut at %zu of %zu: accepted", i, n);
+        assert_non_null(strstr(capture_text, is_jpeg(bytes) ? "x.jpg: " : "x.png: "));
+    }
+    for (size_t i = 1; i < n; i++)
+        for (int bit = 0; bit < 8; bit += 3) {
+            memcpy(changed, bytes, n);
+            changed[i] ^= (uint8_t)(1 << bit);
+            decode(changed, n, &p);
+            free(p.pixels);
+        }
+}
+
+static void damaged_files_are_refused(void **state)
+{
+    struct bytes *b = *state;
+    uint8_t lines[20 * 31];
+    for (size_t i = 0; i < sizeof lines; i++)
+        lines[i] = i % 31 ? (uint8_t)(i * i) : 0;
+    make_png(b, 10, 20, rgb, lines, sizeof lines);
+    check_damage(b->at, b->n, b->n - 16);
+    check_damage(grey_jpeg, sizeof grey_jpeg, sizeof grey_jpeg - 2);
+    check_damage(colour_jpeg, sizeof colour_jpeg, sizeof colour_jpeg - 2);
+}
+
+static void check_refused(const struct bytes *b, const char *piece)
+{
+    struct data_picture p;
+    assert_int_equal(decode(b->at, b->n, &p), ST_CORRUPT);
+    if (!strstr(capture_text, piece))
+        fail_msg("wanted \"%s\"; said: %s", piece, capture_text);
+}
+
+/* Small files that say they are large pictures, and one of many scans. */
+static void png_bombs_are_refused(void **state)
+{
+    struct bytes *b = *state;
+    make_png(b, 65536, 65536, rgb, (const uint8_t[]){0}, 1);
+    check_refused(b, "x.png: a picture of 65536x65536 is larger than 2^28");
+    make_png(b, 70000, 1, grey, (const uint8_t[]){0}, 1);
+    check_refused(b, "x.png: a picture of 1x70000; each side");
+    make_png(b, 16000, 16000, grey, (const uint8_t[]){0}, 1);
+    check_refused(b, "x.png: says that it is a picture of 16000x16000");
+    make_png(b, 0, 5, grey, (const uint8_t[]){0}, 1);
+    check_refused(b, "x.png: ");
+}
+
+static void jpeg_bombs_are_refused(void **state)
+{
+    struct bytes *b = *state;
+    size_t size = 2 + 18 + 69 + 5; /* of SOI, APP0, DQT and what SOF has before its height */
+    b->n = 0;
+    put(b, grey_jpeg, sizeof grey_jpeg);
+    memcpy(b->at + size, "\x3e\x80\x3e\x80", 4);
+    check_refused(b, "x.jpg: says that it is a picture of 16000x16000");
+    memcpy(b->at + size, "\xff\x00\xff\x00", 4);
+    check_refused(b, "x.jpg: a picture of 65280x65280 is larger than 2^28");
+    size_t scan = sizeof colour_jpeg - 2;
+    while (!(colour_jpeg[scan - 1] == 0xda && colour_jpeg[scan - 2] == 0xff))
+        scan--;
+    b->n = 0;
+    put(b, colour_jpeg, sizeof colour_jpeg - 2);
+    for (int i = 0; i < 1000; i++)
+        put(b, colour_jpeg + scan - 2, sizeof colour_jpeg - scan);
+    put(b, "\xff\xd9", 2);
+    check_refused(b, "x.jpg: ");
+}
+
+struct folder {
+    char dir[32];
+    struct bytes b;
+};
+
+static int set_folder_up(void **state)
+{
+    struct folder *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    strcpy(f->dir, "/tmp/weir_images_XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    *state = f;
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)info;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static int tear_folder_down(void **state)
+{
+    struct folder *f = *state;
+    assert_int_equal(nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    free(f);
+    return 0;
+}
+
+static void make_folder(const struct folder *f, const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static void save(const struct folder *f, const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(f->b.at, 1, f->b.n, file), f->b.n);
+    assert_int_equal(fclose(file), 0);
+}
+
+static enum status open_set(const struct folder *f, struct dataset **out)
+{
+    const struct dataset_request r = {.dir = f->dir, .part = "train", .nhwc = 1};
+    enum status st = CAPTURE(dataset_open(&r, out));
+    if (st == ST_UNSUPPORTED && strstr(capture_text, "was built without"))
+        skip_because("libpng or libjpeg was not there");
+    return st;
+}
+
+static void classes_are_the_folders_in_order(void **state)
+{
+    static const uint8_t want[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
+    struct folder *f = *state;
+    struct dataset *d = NULL, *held = NULL;
+    char name[32];
+    make_folder(f, "train");
+    make_folder(f, "train/cat");
+    make_folder(f, "train/ant");
+    make_folder(f, "train/bee");
+    make_grey(&f->b, 3, 0);
+    save(f, "train/.hidden");
+    save(f, "train/cat/.hidden");
+    for (int i = 17; i >= 0; i--) { /* more than the first room */
+        make_grey(&f->b, 3, want[i]);
+        snprintf(name, sizeof name, "train/%s/%c.png", i < 2 ? "ant" : "cat", 'a' + i);
+        save(f, name);
+    }
+    assert_int_equal(open_set(f, &d), ST_OK);
+    assert_int_equal(d->n, 18);
+    assert_int_equal(d->classes, 3);
+    assert_int_equal(d->sample.dim[0], 1);
+    assert_int_equal(d->sample.dim[1], 1);
+    assert_int_equal(d->sample.dim[2], 3);
+    assert_string_equal(d->class_names, "ant/bee/cat");
+    assert_non_null(d->bytes);
+    for (int i = 0; i < 18; i++) {
+        assert_int_equal(d->labels[i], i < 2 ? 0 : 2);
+        assert_int_equal(d->bytes[3 * i], want[i]);
+    }
+    assert_int_equal(dataset_split(d, 0.5, 1, &held), ST_OK);
+    assert_string_equal(d->class_names, "ant/bee/cat");
+    assert_string_equal(held->class_names, "ant/bee/cat");
+    dataset_destroy(held);
+    dataset_destroy(d);
+}
+
+static void check_bad(const struct folder *f, enum status want, const char *piece,
+                      const char *other)
+{
+    struct dataset *d = NULL;
+    enum status st = open_set(f, &d);
+    if (st != want || capture_lines() != 1 || !strstr(capture_text, piece) ||
+        !strstr(capture_text, other))
+        fail_msg("status %s, wanted %s with \"%s\" and \"%s\"; said: %s", status_name(st),
+                 status_name(want), piece, other, capture_text);
+    assert_null(d);
+}
+
+static void bad_folders_are_named(void **state)
+{
+    struct folder *f = *state;
+    make_folder(f, "train");
+    check_bad(f, ST_NOT_FOUND, "train: no picture", "for each class");
+    make_folder(f, "train/a");
+    check_bad(f, ST_NOT_FOUND, "train: no picture", "for each class");
+    make_grey(&f->b, 3, 9);
+    save(f, "train/a/0.png");
+    make_grey(&f->b, 4, 9);
+    save(f, "train/a/1.png");
+    check_bad(f, ST_MISMATCH, "a/1.png: a picture of 1x1x4", "a/0.png has 1x1x3");
+    f->b.n = 0;
+    save(f, "train/a/1.png");
+    check_bad(f, ST_CORRUPT, "a/1.png: neither PNG nor JPEG", "");
+    make_grey(&f->b, 3, 9);
+    f->b.n -= 20;
+    save(f, "train/a/1.png");
+    check_bad(f, ST_CORRUPT, "a/1.png: no PNG that can be read", "");
+    save(f, "train/aside");
+    make_grey(&f->b, 3, 9);
+    save(f, "train/a/1.png");
+    check_bad(f, ST_INVALID, "train/aside: not a folder", "nothing else");
+}
+
+static void labels_of_a_folder_are_not_given_apart(void **state)
+{
+    struct folder *f = *state;
+    const struct dataset_request r = {.part = "test", .data = f->dir, .labels = "/tmp/x"};
+    struct dataset *d = NULL;
+    assert_int_equal(CAPTURE(dataset_open(&r, &d)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "--test_labels: "));
+}
+
+static int setup(void **state)
+{
+    *state = calloc(1, sizeof(struct bytes));
+    return *state == NULL;
+}
+
+static int teardown(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+int main(void)
+{
+#define WITH_BYTES(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define WITH_FOLDER(f) cmocka_unit_test_setup_teardown(f, set_folder_up, tear_folder_down)
+    const struct CMUnitTest tests[] = {
+        WITH_BYTES(png_of_all_kinds_becomes_bytes),
+        WITH_BYTES(jpeg_becomes_bytes),
+        WITH_BYTES(damaged_files_are_refused),
+        WITH_BYTES(png_bombs_are_refused),
+        WITH_BYTES(jpeg_bombs_are_refused),
+        WITH_FOLDER(classes_are_the_folders_in_order),
+        WITH_FOLDER(bad_folders_are_named),
+        WITH_FOLDER(labels_of_a_folder_are_not_given_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,253 @@
+/* worker/data/data_images.c - see the header. */
+#include "worker/data/data_images.h"
+#include "base/log.h"
+#include "worker/data/data_file.h"
+#include "worker/data/dataset.h"
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Numbers that a byte of a file can become: deflate makes at most 1032 bytes of one, each 8 pixels
+ * of a bit, which a palette makes 3 numbers. JPEG stays below that. */
+enum { MOST_OF_A_BYTE = 1032 * 8 * 3, FIRST_ROOM = 16 };
+
+/* Names in a folder, sorted. */
+struct names {
+    struct dirent **entry;
+    int n;
+};
+
+struct set {
+    struct data_array *samples;
+    uint8_t *pixels; /* [room] pictures of `bytes` */
+    int32_t *labels; /* [room] */
+    int64_t n, room, bytes, dim[3];
+    char first[PATH_MAX]; /* which picture's size that is */
+};
+
+static int is_seen(const struct dirent *e)
+{
+    return e->d_name[0] != '.';
+}
+
+/* By the bytes of the names, whatever the language. */
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static enum status names_read(const char *dir, struct names *out)
+{
+    out->n = scandir(dir, &out->entry, is_seen, by_name);
+    if (out->n >= 0)
+        return ST_OK;
+    enum status st = status_of_errno(errno);
+    LOG_E("%s: cannot list it: %s", dir, strerror(errno));
+    out->n = 0;
+    out->entry = NULL;
+    return st;
+}
+
+static void names_free(struct names *n)
+{
+    for (int i = 0; i < n->n; i++)
+        free(n->entry[i]);
+    free(n->entry);
+}
+
+enum status data_picture_take(const char *label, uint64_t n, const int64_t dim[3], uint8_t **rows)
+{
+    for (int i = 0; i < 3; i++)
+        if (dim[i] < 1 || dim[i] > DATASET_MAX_SIDE) {
+            LOG_E("%s: a picture of %lldx%lld; each side must be from 1 to %d", label,
+                  (long long)dim[1], (long long)dim[2], DATASET_MAX_SIDE);
+            return ST_CORRUPT;
+        }
+    if (dim[0] * dim[1] * dim[2] > DATASET_MAX_ELEMS) {
+        LOG_E("%s: a picture of %lldx%lld is larger than 2^28 numbers", label, (long long)dim[1],
+              (long long)dim[2]);
+        return ST_CORRUPT;
+    }
+    if ((uint64_t)(dim[0] * dim[1] * dim[2]) / MOST_OF_A_BYTE > n) {
+        LOG_E("%s: says that it is a picture of %lldx%lld, which its %llu bytes cannot hold; it is "
+              "damaged or made to take memory: leave it out",
+              label, (long long)dim[1], (long long)dim[2], (unsigned long long)n);
+        return ST_CORRUPT;
+    }
+    *rows = malloc((size_t)(dim[0] * dim[1] * dim[2]));
+    if (*rows)
+        return ST_OK;
+    LOG_E("%s: no memory for a picture of %lldx%lld", label, (long long)dim[1], (long long)dim[2]);
+    return ST_NOMEM;
+}
+
+enum status data_picture_turn(const char *label, const int64_t dim[3], uint8_t *rows,
+                              struct data_picture *out)
+{
+    struct data_picture p = {.dim = {dim[0], dim[1], dim[2]}, .pixels = rows};
+    int64_t places = dim[1] * dim[2];
+    if (dim[0] > 1) {
+        p.pixels = malloc((size_t)(dim[0] * places));
+        if (!p.pixels) {
+            LOG_E("%s: no memory for a picture of %lldx%lld", label, (long long)dim[1],
+                  (long long)dim[2]);
+            free(rows);
+            return ST_NOMEM;
+        }
+        for (int64_t c = 0; c < dim[0]; c++)
+            for (int64_t k = 0; k < places; k++)
+                p.pixels[c * places + k] = rows[k * dim[0] + c];
+        free(rows);
+    }
+    *out = p;
+    return ST_OK;
+}
+
+static enum status decode(const struct data_file *f, struct data_picture *out)
+{
+    if (f->n >= 8 && memcmp(f->bytes, "\x89PNG\r\n\x1a\n", 8) == 0)
+        return data_png_decode(f->bytes, f->n, f->path, out);
+    if (f->n >= 3 && memcmp(f->bytes, "\xff\xd8\xff", 3) == 0)
+        return data_jpeg_decode(f->bytes, f->n, f->path, out);
+    LOG_E("%s: neither PNG nor JPEG; put nothing but pictures into the folders of classes",
+          f->path);
+    return ST_CORRUPT;
+}
+
+static enum status grow(struct set *s, const char *path)
+{
+    int64_t room = s->room ? s->room * 2 : FIRST_ROOM;
+    uint8_t *pixels = realloc(s->pixels, (size_t)(room * s->bytes));
+    s->pixels = pixels ? pixels : s->pixels;
+    int32_t *labels = realloc(s->labels, (size_t)room * sizeof *labels);
+    s->labels = labels ? labels : s->labels;
+    if (!pixels || !labels || room > DATASET_MAX_ITEMS) {
+        LOG_E(
+            "%s: no memory for %lld decoded pictures; repack them as npy (scripts/make_data shows "
+            "how), which is mapped",
+            path, (long long)room);
+        return ST_NOMEM;
+    }
+    s->room = room;
+    return ST_OK;
+}
+
+static enum status add(struct set *s, const char *path, int32_t label)
+{
+    enum status st = ST_OK;
+    struct data_file *f = NULL;
+    struct data_picture p = {.pixels = NULL};
+    TRY(data_file_open(path, &f));
+    TRY(decode(f, &p));
+    if (s->n == 0) {
+        memcpy(s->dim, p.dim, sizeof s->dim);
+        s->bytes = p.dim[0] * p.dim[1] * p.dim[2];
+        snprintf(s->first, sizeof s->first, "%s", path);
+    }
+    if (memcmp(s->dim, p.dim, sizeof s->dim) != 0) {
+        LOG_E(
+            "%s: a picture of %lldx%lldx%lld (channels, height, width), but %s has %lldx%lldx%lld; "
+            "make all of one size",
+            path, (long long)p.dim[0], (long long)p.dim[1], (long long)p.dim[2], s->first,
+            (long long)s->dim[0], (long long)s->dim[1], (long long)s->dim[2]);
+        TRY(ST_MISMATCH);
+    }
+    if (s->n == s->room)
+        TRY(grow(s, path));
+    memcpy(s->pixels + s->n * s->bytes, p.pixels, (size_t)s->bytes);
+    s->labels[s->n++] = label;
+done:
+    free(p.pixels);
+    data_file_close(f);
+    return st;
+}
+
+static enum status add_class(struct set *s, const char *dir, const char *name, int32_t label)
+{
+    enum status st = ST_OK;
+    char folder[PATH_MAX], path[PATH_MAX];
+    struct names files = {NULL, 0};
+    struct stat info;
+    if (snprintf(folder, sizeof folder, "%s/%s", dir, name) >= PATH_MAX) {
+        LOG_E("%s: the path is too long", dir);
+        return ST_INVALID;
+    }
+    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        LOG_E("%s: not a folder; %s holds a folder of pictures for each class, and nothing else",
+              folder, dir);
+        return ST_INVALID;
+    }
+    TRY(names_read(folder, &files));
+    for (int i = 0; i < files.n; i++) {
+        if (snprintf(path, sizeof path, "%s/%s", folder, files.entry[i]->d_name) >= PATH_MAX) {
+            LOG_E("%s: a path in it is too long", folder);
+            TRY(ST_INVALID);
+        }
+        TRY(add(s, path, label));
+    }
+done:
+    names_free(&files);
+    return st;
+}
+
+static char *join(const struct names *n)
+{
+    size_t bytes = 1;
+    for (int i = 0; i < n->n; i++)
+        bytes += strlen(n->entry[i]->d_name) + 1;
+    char *text = calloc(1, bytes), *at = text;
+    for (int i = 0; text && i < n->n; i++)
+        at = stpcpy(stpcpy(at, i ? "/" : ""), n->entry[i]->d_name);
+    return text;
+}
+
+enum status data_images_read(const char *dir, struct data_array *samples, struct data_array *labels,
+                             char **classes)
+{
+    enum status st = ST_OK;
+    struct set *s = calloc(1, sizeof *s);
+    struct names names = {NULL, 0};
+    char *joined = NULL;
+    TRY(names_read(dir, &names));
+    joined = join(&names);
+    if (!s || !joined) {
+        LOG_E("%s: no memory for the names of its classes", dir);
+        TRY(ST_NOMEM);
+    }
+    for (int i = 0; i < names.n; i++)
+        TRY(add_class(s, dir, names.entry[i]->d_name, i));
+    if (s->n == 0) {
+        LOG_E(
+            "%s: no picture in the folders of it; it holds a folder of PNG or JPEG files for each "
+            "class",
+            dir);
+        TRY(ST_NOT_FOUND);
+    }
+    *samples = (struct data_array){.type = DATA_U8,
+                                   .n_dims = 4,
+                                   .dim = {s->n, s->dim[0], s->dim[1], s->dim[2]},
+                                   .data = s->pixels,
+                                   .unpacked = s->pixels};
+    *labels = (struct data_array){.type = DATA_I32,
+                                  .n_dims = 1,
+                                  .dim = {s->n},
+                                  .data = (uint8_t *)s->labels,
+                                  .unpacked = s->labels};
+    *classes = joined;
+    joined = NULL;
+    s->pixels = NULL;
+    s->labels = NULL;
+done:
+    if (s) {
+        free(s->pixels);
+        free(s->labels);
+    }
+    free(s);
+    free(joined);
+    names_free(&names);
+    return st;
+}

@@ -1,0 +1,33 @@
+/* worker/data/data_images.h - a folder with a folder of pictures for each class: PNG and JPEG,
+ * decoded into memory. Classes are counted in the order of their folders' names, pictures in that
+ * of theirs; palettes become RGB, transparent places black, 16 bits 8.
+ * Threads: none of its own.
+ * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED (a library was not there when this
+ *          was built), ST_MISMATCH (pictures of different sizes), ST_NOMEM; one line with the file.
+ */
+#ifndef WORKER_DATA_DATA_IMAGES_H
+#define WORKER_DATA_DATA_IMAGES_H
+#include "worker/data/data_array.h"
+
+/* samples: (n, C, H, W) of DATA_U8; labels: (n) of DATA_I32; both unpacked. *classes: the folders'
+ * names with '/' between them, malloc'd. */
+enum status data_images_read(const char *dir, struct data_array *samples, struct data_array *labels,
+                             char **classes);
+
+/* What one decoder gives: channels (1 or 3), height, width; pixels as C x H x W. */
+struct data_picture {
+    int64_t dim[3];
+    uint8_t *pixels; /* malloc'd */
+};
+enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
+                            struct data_picture *out);
+enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label,
+                             struct data_picture *out);
+/* Takes memory for rows of H x W x C, if that size is allowed and a file of n bytes can have it;
+ * ST_CORRUPT, ST_NOMEM, logged. */
+enum status data_picture_take(const char *label, uint64_t n, const int64_t dim[3], uint8_t **rows);
+/* Those rows as a picture; they are freed. */
+enum status data_picture_turn(const char *label, const int64_t dim[3], uint8_t *rows,
+                              struct data_picture *out);
+
+#endif

@@ -1,0 +1,16 @@
+/* worker/data/data_jpeg_absent.c - in the place of data_jpeg.c where libjpeg was not there. */
+#include "base/log.h"
+#include "worker/data/data_images.h"
+
+enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label,
+                             struct data_picture *out)
+{
+    (void)bytes;
+    (void)n;
+    (void)out;
+    LOG_E("%s: this worker was built without libjpeg; install libjpeg62-turbo-dev and build it "
+          "again, or "
+          "repack the pictures as npy",
+          label);
+    return ST_UNSUPPORTED;
+}
