@@ -266,6 +266,22 @@ static void test_ps_0_is_asked_about_a_lost_server(void **state)
          {321, FIRST(2, same), "servers@2 open0-pull join1"});
 }
 
+/* Where ps 0 decides when the job is over, a server without chunks is joined, but not waited for.
+ */
+static void test_a_server_without_chunks(void **state)
+{
+    static const char idle[] = {0, 1};
+    struct session_event decided = FIRST(1, two), alone = FIRST(1, two);
+    decided.idle = alone.idle = idle;
+    decided.ps0 = 77;
+    PLAY({0, START, "join0"}, {1, decided, "servers@1 open0-pull join1"}, {2, UP(0), "begin"},
+         {3, FAILED(1, ST_UNAVAILABLE), "join1"}, {400, TIMER, ""},
+         {401, WELCOME(1, 1), "open1-pull"}, {402, UP(1), ""}, {403, DOWN(1), "say1-lost"},
+         {503, TIMER, "join1"}, {2000, TIMER, ""});
+    PLAY({0, START, "join0"}, {1, alone, "servers@1 open0-pull join1"}, {2, UP(0), ""},
+         {3, WELCOME(1, 1), "open1-pull"}, {4, UP(1), "begin"});
+}
+
 /* Servers that are in a newer generation may have this worker wait until ps 0 has told it. */
 static void test_news_from_who_has_it_wait(void **state)
 {
@@ -437,6 +453,7 @@ struct world {
     int64_t wake_ns;
     uint64_t digest; /* of all actions */
     int from[MAX_SERVERS];
+    char idle[MAX_SERVERS];
 };
 
 static uint64_t draw(struct world *w, uint64_t below)
@@ -596,6 +613,10 @@ static struct session_event draw_event(struct world *w, int wild)
     e.place = (struct net_place){.member = w->s->member < 0 ? 7 : w->s->member, .n_members = 9};
     e.map = e.generation > w->s->generation ? MAP_OTHER : MAP_SAME;
     draw_servers(w, &e, draw(w, 10) ? 4 : MAX_SERVERS);
+    e.ps0 = draw(w, 2);
+    for (int i = 0; i < MAX_SERVERS; i++)
+        w->idle[i] = (char)(draw(w, 4) == 0);
+    e.idle = w->idle;
     e.busy = (int)draw(w, 2);
     e.received = (int)draw(w, 2);
     if (!wild && e.answer == JOIN_INIT)
@@ -784,6 +805,7 @@ int main(void)
         cmocka_unit_test(test_older_answers),
         cmocka_unit_test(test_ps_0_is_asked_about_a_lost_server),
         cmocka_unit_test(test_news_from_who_has_it_wait),
+        cmocka_unit_test(test_a_server_without_chunks),
         cmocka_unit_test(test_the_generation_it_tells),
         cmocka_unit_test(test_first_values),
         cmocka_unit_test(test_it_fails),

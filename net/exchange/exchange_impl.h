@@ -74,6 +74,7 @@ struct server_set {
     int n, n_gone;
     int *from;   /* [n]: the link's present number; -1: a new one */
     int *server; /* shard map */
+    char *idle;  /* [n]: 1: no chunk is there */
 };
 
 struct net_exchange {

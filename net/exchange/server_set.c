@@ -22,6 +22,7 @@ void server_set_free(struct server_set *set)
     free(set->gone);
     free(set->from);
     free(set->server);
+    free(set->idle);
 }
 
 /* ps 0 stays, whatever its address is called there. */
@@ -87,9 +88,15 @@ enum status server_set_make(struct net_exchange *x, const struct net_join_reply 
     TRY(out->server ? ST_OK : ST_NOMEM);
     memcpy(out->server, reply->server, map_bytes);
     TRY(find_links(x, servers, out));
+    out->idle = malloc((size_t)out->n);
+    TRY(out->idle ? ST_OK : ST_NOMEM);
+    memset(out->idle, 1, (size_t)out->n);
+    for (int i = 0; i < x->n_chunks; i++)
+        out->idle[out->server[i]] = 0;
     e->map = MAP_OTHER;
     e->n_servers = out->n;
     e->from = out->from;
+    e->idle = out->idle;
 done:
     if (st != ST_OK) {
         LOG_E("no memory for the links to %d servers", servers->n);

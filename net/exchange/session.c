@@ -189,6 +189,7 @@ static int set_servers(struct session *s, const struct session_event *e, struct 
         next[i] = from >= 0 ? s->link[from] : (struct session_link){.phase = LINK_HELD};
         next[i].progress = PROGRESS_NONE;
         next[i].busy = 0;
+        next[i].idle = i > 0 && e->idle && e->idle[i] && e->ps0;
         if (i == 0)
             continue;
         cancel(&next[i]);
@@ -463,7 +464,7 @@ static void handle(struct session *s, const struct session_event *e, struct sess
 static int all_joined(const struct session *s)
 {
     for (int i = 0; i < s->n_links; i++)
-        if (s->link[i].progress == PROGRESS_NONE)
+        if (s->link[i].progress == PROGRESS_NONE && !s->link[i].idle)
             return 0;
     return 1;
 }
@@ -498,7 +499,7 @@ static void settle_doubt(struct session *s, struct session_out *out)
         return;
     for (int i = 1; i < s->n_links; i++) {
         int64_t due_ns = s->link[i].down_ns + DOUBT_MS * MS;
-        if (is_up(&s->link[i]))
+        if (is_up(&s->link[i]) || s->link[i].idle)
             continue;
         due_ns = due_ns > s->doubt_ns ? due_ns : s->doubt_ns;
         if (due_ns <= s->now_ns) {

@@ -9,11 +9,12 @@
  * after a newer one.
  *
  * START wants all servers of a newer generation joined: ps 0 is asked until it tells one
- * (SET_SERVERS), then the others are joined (BEGIN). A generation ends by REBASE, chunk by chunk,
- * where streams stay until nothing is under way on them; or at once, where a server is heard to be
- * in a newer one (REBASED), be it that it welcomes this member there or has it wait: after that
- * ps 0 alone is asked, until it tells that one too. A link that breaks is joined again for as long
- * as the state wants it; while one of another server is down, ps 0 is asked now and then.
+ * (SET_SERVERS), then the others are joined (BEGIN); one without chunks is joined as well, but,
+ * where ps 0 decides when the job is over, not waited for. A generation ends by REBASE, chunk by
+ * chunk, where streams stay until nothing is under way on them; or at once, where a server is heard
+ * to be in a newer one (REBASED), be it that it welcomes this member there or has it wait: after
+ * that ps 0 alone is asked, until it tells that one too. A link that breaks is joined again for as
+ * long as the state wants it; while one of another server is down, ps 0 is asked now and then.
  *
  * Owns:    nothing; session_bytes says how large the caller makes the block.
  * Threads: none of its own; the caller serialises.
@@ -68,6 +69,7 @@ struct session_link {
     enum link_progress progress;
     enum session_do cancel; /* of the call under way */
     enum session_do tell;   /* goodbye */
+    int idle;               /* its server has no chunk: nothing waits for it */
     int busy;               /* requests are under way */
     int waits;              /* its server is there, and has this member wait */
     int lost;               /* a line said that its stream was lost, and one is to say it is back */

@@ -9,7 +9,7 @@
 enum session_event_kind {
     EVENT_START,
     EVENT_JOIN_ANSWER,  /* link, answer, generation (RETRY: 0, or the server's); if it lets this
-                           member in also step, and of ps 0 place, map, n_servers, from */
+                           member in also step, and of ps 0 place, map, n_servers, from, idle */
     EVENT_JOIN_FAILED,  /* link, st: REFUSED, PROTOCOL and NOMEM are for good */
     EVENT_STREAM_UP,    /* link */
     EVENT_STREAM_DOWN,  /* link; received */
@@ -42,8 +42,9 @@ struct session_event {
     struct net_place place;
     enum session_map map;
     int n_servers;
-    const int *from; /* [n_servers], borrowed for the step: each one's present number, 0 for the
-                        first; -1: a new one */
+    const int *from;  /* [n_servers], borrowed for the step: each one's present number, 0 for the
+                         first; -1: a new one */
+    const char *idle; /* [n_servers], likewise: 1: no chunk is there; NULL: some are everywhere */
     int busy, received, soon, done;
 };
 

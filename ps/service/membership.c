@@ -123,11 +123,13 @@ void service_forget_stream(struct ps_service *s, uint64_t stream)
         service_people_changed(s);
 }
 
-/* A member has nothing to say where there are no chunks: who has joined is not missed there. */
-static struct ps_person person_of(const struct run *r, int rank, int64_t now_ns)
+/* A member has nothing to say where there are no chunks, and does not wait for such a server: who
+ * has joined ps 0 is not missed there, and nobody at another. */
+static struct ps_person person_of(const struct run *r, int is_ps0, int rank, int64_t now_ns)
 {
     const struct member *m = &r->members[rank];
-    int64_t missing_ns = r->n_bytes > 0 || !m->incarnation ? m->missing_ns : 0;
+    int is_needed = r->n_bytes > 0 || (!m->incarnation && (is_ps0 || !r->plan->ps0));
+    int64_t missing_ns = is_needed ? m->missing_ns : 0;
     struct ps_person p = {.member = r->plan->member[rank],
                           .incarnation = m->incarnation ? m->incarnation : m->expected,
                           .missing_ms = missing_ns ? (now_ns - missing_ns) / 1000000 : -1,
@@ -152,7 +154,7 @@ enum status ps_service_people(struct ps_service *s, struct ps_person **members, 
     struct ps_person *in = calloc((size_t)n + 1, sizeof *in);
     struct ps_person *out = calloc((size_t)s->waiting.n + 1, sizeof *out);
     for (int i = 0; in && i < n; i++)
-        in[i] = person_of(r, i, now_ns);
+        in[i] = person_of(r, s->cfg.self == 0, i, now_ns);
     for (int i = 0; out && i < s->waiting.n; i++) {
         const struct ps_waiter *w = &s->waiting.waiter[i];
         out[i] = (struct ps_person){

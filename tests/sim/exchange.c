@@ -111,7 +111,7 @@ static void plan_join(struct worker *w, struct link *l, int asked_to)
     } else if (sim.now >= l->line_ns) {
         l->line_ns = sim.now + LINE_MS * SIM_MS;
         struct link *first = &w->link[w->link_of[0]];
-        if (l != first && first->state == LINK_STREAMING && !under_way(w, first)) {
+        if (l != first && !l->idle && first->state == LINK_STREAMING && !under_way(w, first)) {
             first->joined = 0;
             link_cancel(w, first);
         }
@@ -142,7 +142,7 @@ int exchange_all_joined(struct worker *w)
     if (!w->has_map || w->ending)
         return 0;
     for (int i = 0; i < w->n_links; i++)
-        if (!w->link[w->link_of[i]].joined)
+        if (!w->link[w->link_of[i]].joined && !w->link[w->link_of[i]].idle)
             return 0;
     w->starting = 0;
     return 1;
@@ -275,7 +275,10 @@ static void install(struct worker *w, const struct net_join_reply *r)
         if (w->link_of[i] < 0)
             sim_fail("I5", "a server that nobody knows is in the plan");
         w->link[w->link_of[i]].in_job = 1;
+        w->link[w->link_of[i]].idle = i > 0 && r->ps0;
     }
+    for (int i = 0; i < sim_chunks->n_chunks; i++)
+        w->link[w->link_of[r->server[i]]].idle = 0;
     for (int i = 0; i < SIM_SERVERS; i++)
         if (i != 0)
             link_cancel(w, &w->link[i]);

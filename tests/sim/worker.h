@@ -14,6 +14,7 @@ struct link {
     struct sim_call *call;
     struct net_stream *stream;
     int joined, fetched, lost, in_job;
+    int idle; /* no chunk is there: nothing waits for it */
     int64_t backoff_ms, down_ns, line_ns, timer;
     struct net_frame_head head;
     char said[128]; /* last, why it has to wait */
