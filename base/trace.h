@@ -28,7 +28,8 @@ enum { TRACE_EVENTS = 1 << 16, TRACE_MAX_THREADS = 256 };
     X(TRACE_SEND, "send", "chunk")                                                                 \
     X(TRACE_RECEIVE, "receive", "chunk")                                                           \
     X(TRACE_AGGREGATE, "aggregate", "chunk")                                                       \
-    X(TRACE_APPLY, "apply", "chunk")
+    X(TRACE_APPLY, "apply", "chunk")                                                               \
+    X(TRACE_READ, "read", "layer") /* of samples, before their step */
 
 enum trace_category {
 #define X(id, name, item) id,

@@ -102,6 +102,7 @@ static void train_and_go_back(const struct backend *backend, int n_towers, int a
     struct updates exchange = {&ops, NULL};
     r.cfg.updates = &exchange;
     r.cfg.eval_every = 4;
+    r.data.in_file = at % 2; /* half of them read ahead */
     for (int i = 0; i < n_towers; i++)
         r.towers[i].own.backend = backend;
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
@@ -226,8 +227,8 @@ static int64_t go_version(void *ctx, int chunk)
     return version;
 }
 
-/* Adds what the member reads to n_read. */
-static void train_as(int member, int n_towers, int n_read[N_ITEMS])
+/* Adds what the member reads to n_read. in_file: it reads ahead. */
+static void train_as(int member, int n_towers, int in_file, int n_read[N_ITEMS])
 {
     static const struct updates_ops ops = {.start = go_start,
                                            .push = go_push,
@@ -242,6 +243,7 @@ static void train_as(int member, int n_towers, int n_read[N_ITEMS])
     rig_make(&r, 0, 1, n_towers, 4);
     trainer_destroy(r.trainer);
     r.cfg.updates = &exchange;
+    r.data.in_file = in_file;
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
     go.member = member;
     go.chunks = r.chunks;
@@ -264,11 +266,11 @@ static void train_as(int member, int n_towers, int n_read[N_ITEMS])
 static void test_members_come_and_go(void **state)
 {
     (void)state;
-    for (int n_towers = 1; n_towers <= 3; n_towers++) {
-        int n_read[N_ITEMS] = {0};
-        train_as(0, n_towers, n_read);
-        train_as(1, n_towers, n_read);
-        train_as(5, n_towers, n_read);
+    for (int run = 0; run < 6; run++) {
+        int n_read[N_ITEMS] = {0}, n_towers = 1 + run / 2;
+        train_as(0, n_towers, run % 2, n_read);
+        train_as(1, n_towers, run % 2, n_read);
+        train_as(5, n_towers, run % 2, n_read);
         for (int i = 0; i < N_ITEMS; i++)
             assert_int_equal(n_read[i], 1);
     }

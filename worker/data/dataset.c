@@ -247,6 +247,7 @@ static enum status make(struct source *s, const struct dataset_request *r,
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
     if (samples->type == DATA_U8 && !turned)
         s->d.bytes = samples->data;
+    s->d.in_file = s->file[SAMPLES]->mapped && !samples->unpacked;
 done:
     return st;
 }
@@ -317,6 +318,7 @@ static struct source *copy_chosen(const struct source *from, const uint8_t *chos
     s->d.class_names = s->class_names = classes;
     s->d.labels = labels;
     s->d.bytes = from->d.bytes ? rows : NULL;
+    s->d.in_file = 0;
     s->file[SAMPLES] = file;
     s->array[SAMPLES] = *a;
     s->array[SAMPLES].dim[0] = n;

@@ -30,6 +30,7 @@ struct dataset {
     /* [n][elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or are
      * no bytes; dataset_sample has them */
     const uint8_t *bytes;
+    int in_file;             /* 1: these lie in a mapped file, and may have to be read first */
     const char *path;        /* of the samples, for lines */
     const char *class_names; /* of a folder of pictures, "cat/dog"; else NULL */
 };

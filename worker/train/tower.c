@@ -2,6 +2,7 @@
 #include "worker/train/tower.h"
 #include "base/aligned.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include <stdlib.h>
 
 static enum status no_memory(const struct tower *t, const char *what)
@@ -58,32 +59,6 @@ static enum status alloc_grads(struct tower *t, const struct tower *of)
     for (int i = 0; i < c->n_params; i++)
         t->grad_of[i] = t->grads + c->params[i].first;
     return ST_OK;
-}
-
-static enum status alloc_batch(struct tower *t)
-{
-    size_t n = (size_t)t->spec.n;
-    t->item = calloc(n, sizeof *t->item);
-    t->images = calloc(n, sizeof *t->images);
-    t->labels = calloc(n, sizeof *t->labels);
-    t->position = calloc(n, sizeof *t->position);
-    t->rows = calloc(n, sizeof *t->rows);
-    t->classes = calloc(n, sizeof *t->classes);
-    return t->item && t->images && t->labels && t->position && t->rows && t->classes
-               ? ST_OK
-               : no_memory(t, "the batch");
-}
-
-/* Memory for samples that are read as floats. */
-static enum status alloc_floats(struct tower *t, const struct dataset *d)
-{
-    size_t elems = (size_t)shape_elems(&d->sample);
-    if (dataset_is_bytes(d))
-        return ST_OK;
-    t->floats = aligned_take((size_t)t->spec.n * elems * sizeof(float));
-    for (int i = 0; t->floats && i < t->spec.n; i++)
-        t->rows[i] = t->floats + (size_t)i * elems;
-    return t->floats ? ST_OK : no_memory(t, "the samples");
 }
 
 /* member: see tower_create; training alone. */
@@ -150,8 +125,7 @@ static enum status create(const struct trainer_config *cfg, const struct tower_s
         TRY(alloc_grads(t, member ? member->first : NULL));
         TRY(dataset_order_create(cfg->train->n, cfg->seed, &t->order));
     }
-    TRY(alloc_batch(t));
-    TRY(alloc_floats(t, inference ? cfg->test : cfg->train));
+    TRY(tower_batch_create(inference ? cfg->test : cfg->train, t->spec.n, &t->now));
     TRY(make_stages(t, member, inference));
 done:
     if (st == ST_OK)
@@ -177,6 +151,7 @@ void tower_destroy(struct tower *t)
 {
     if (!t)
         return;
+    read_ahead_destroy(t->reader);
     split_tower_destroy(t->stages);
     dataset_order_destroy(t->order);
     free(t->own_grads);
@@ -184,13 +159,8 @@ void tower_destroy(struct tower *t)
     free(t->grad_of);
     free(t->grad16_of);
     free(t->param_of);
-    free(t->item);
-    free(t->images);
-    free(t->labels);
-    free(t->rows);
-    free(t->floats);
-    free(t->classes);
-    free(t->position);
+    tower_batch_free(&t->now);
+    tower_batch_free(&t->ahead);
     free(t);
 }
 
@@ -206,48 +176,89 @@ uint64_t tower_position(const struct tower *t, int64_t local_step)
     return net_place_position(&t->place, t->cfg->batch, local_step) + (uint64_t)t->spec.first;
 }
 
-static enum status load_floats(struct tower *t, const struct dataset *d, int n)
+/* The tower's part of the training set's samples from the global position on. */
+static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t at)
+{
+    for (int i = 0; i < t->spec.n; i++) {
+        b->position[i] = at + (uint64_t)i;
+        b->item[i] = (uint32_t)dataset_order_item(t->order, b->position[i]);
+    }
+    return t->data ? ST_OK : tower_batch_read(b, t->cfg->train, t->spec.n);
+}
+
+/* The first n samples of t->now, of this data set, to the stages. */
+static enum status put_batch(struct tower *t, const struct dataset *d, int n)
+{
+    const struct tower_batch *b = &t->now;
+    if (t->data)
+        return split_tower_set_items(t->stages, t->data, b->item, b->position, n);
+    if (dataset_is_bytes(d))
+        return split_tower_set_input(t->stages, b->images, b->labels, b->position, n);
+    return split_tower_set_floats(t->stages, (const float *const *)b->rows, b->classes, b->position,
+                                  n);
+}
+
+/* In the reader's thread, which has t->ahead, its position and the order to itself meanwhile. */
+static enum status read_in_thread(void *ctx)
+{
+    struct tower *t = ctx;
+    int64_t begin = trace_begin();
+    enum status st = read_batch(t, &t->ahead, t->ahead_at);
+    trace_end(begin, TRACE_READ, "read batch", NULL, -1, t->ahead_step);
+    return st;
+}
+
+enum status tower_make_reader(struct tower *t)
 {
     enum status st = ST_OK;
-    for (int i = 0; i < n; i++) {
-        TRY(dataset_sample(d, t->item[i], t->rows[i]));
-        t->classes[i] = d->labels[t->item[i]];
-    }
-    TRY(split_tower_set_floats(t->stages, (const float *const *)t->rows, t->classes, t->position,
-                               n));
+    const struct dataset *d = t->cfg->train;
+    if (t->data || (dataset_is_bytes(d) && !d->in_file))
+        return ST_OK;
+    TRY(tower_batch_create(d, t->spec.n, &t->ahead));
+    TRY(read_ahead_create(read_in_thread, t, t->index, &t->reader));
 done:
     return st;
 }
 
-/* The n items and positions that are noted, of this data set. */
-static enum status load_items(struct tower *t, const struct dataset *d, int n)
+void tower_read_ahead(struct tower *t, uint64_t at, int64_t step)
 {
-    size_t pixels = (size_t)shape_elems(&d->sample);
-    if (t->data)
-        return split_tower_set_items(t->stages, t->data, t->item, t->position, n);
-    if (!dataset_is_bytes(d))
-        return load_floats(t, d, n);
-    for (int i = 0; i < n; i++) {
-        t->images[i] = d->bytes + (size_t)t->item[i] * pixels;
-        t->labels[i] = (uint8_t)d->labels[t->item[i]];
-    }
-    return split_tower_set_input(t->stages, t->images, t->labels, t->position, n);
+    if (!t->reader)
+        return;
+    read_ahead_wait(t->reader);
+    t->ahead_at = at;
+    t->ahead_step = step;
+    t->is_ahead = 1;
+    read_ahead_start(t->reader);
 }
 
 enum status tower_load_batch(struct tower *t, uint64_t at)
 {
-    for (int i = 0; i < t->spec.n; i++) {
-        t->position[i] = at + (uint64_t)i;
-        t->item[i] = (uint32_t)dataset_order_item(t->order, t->position[i]);
+    enum status st = t->reader ? read_ahead_wait(t->reader) : ST_OK;
+    if (t->is_ahead && t->ahead_at == at) {
+        struct tower_batch swap = t->now;
+        TRY(st);
+        t->now = t->ahead;
+        t->ahead = swap;
+        t->n_ahead++;
+    } else {
+        TRY(read_batch(t, &t->now, at));
     }
-    return load_items(t, t->cfg->train, t->spec.n);
+    st = put_batch(t, t->cfg->train, t->spec.n);
+done:
+    t->is_ahead = 0;
+    return st;
 }
 
 enum status tower_load_test(struct tower *t, int64_t first, int n)
 {
+    enum status st = ST_OK;
     for (int i = 0; i < n; i++) {
-        t->position[i] = (uint64_t)(first + i);
-        t->item[i] = (uint32_t)(first + i);
+        t->now.position[i] = (uint64_t)(first + i);
+        t->now.item[i] = (uint32_t)(first + i);
     }
-    return load_items(t, t->cfg->test, n);
+    if (!t->data)
+        TRY(tower_batch_read(&t->now, t->cfg->test, n));
+    st = put_batch(t, t->cfg->test, n);
+done:
+    return st;
 }

@@ -7,6 +7,8 @@
 #ifndef WORKER_TRAIN_TOWER_H
 #define WORKER_TRAIN_TOWER_H
 #include "worker/place/split_tower.h"
+#include "worker/train/read_ahead.h"
+#include "worker/train/tower_batch.h"
 #include "worker/train/train_config.h"
 
 struct tower {
@@ -25,12 +27,13 @@ struct tower {
     struct net_place place;     /* of the worker */
     struct dataset_order *order;
     const struct backend_data *data; /* what it reads, on its device; NULL: it is not there */
-    uint32_t *item;                  /* [spec.n] of the step */
-    const uint8_t **images;          /* [spec.n], of a set of bytes, */
-    uint8_t *labels;                 /* [spec.n] */
-    float **rows, *floats;           /* [spec.n] of another: into floats, NULL until one is read, */
-    int32_t *classes;                /* [spec.n] and its labels */
-    uint64_t *position;              /* [spec.n] */
+    struct tower_batch now;          /* of the step */
+    struct read_ahead *reader;       /* NULL: batches are read when they are wanted */
+    struct tower_batch ahead;        /* what it reads, or has read, */
+    uint64_t ahead_at;               /* from this position on, */
+    int64_t ahead_step;              /* for this step */
+    int is_ahead;                    /* 0: nothing that may still be wanted */
+    int64_t n_ahead;                 /* batches that it read and that were wanted */
 };
 
 /* A tower's place in a group. */
@@ -51,6 +54,11 @@ void tower_destroy(struct tower *t); /* NULL is fine */
 void tower_set_place(struct tower *t, const struct net_place *place);
 /* The global position of its first sample of the worker's local step. */
 uint64_t tower_position(const struct tower *t, int64_t local_step);
+/* Training, once t->data is known: a thread for tower_read_ahead, where reading is work: samples
+ * become floats, or lie in a file. */
+enum status tower_make_reader(struct tower *t);
+/* Begins to read what the next tower_load_batch will want, if no other position comes up. */
+void tower_read_ahead(struct tower *t, uint64_t at, int64_t step);
 /* Puts this tower's samples of a step in place (I6), from the global position on. */
 enum status tower_load_batch(struct tower *t, uint64_t at);
 /* Puts n items of the test set in place, from item `first` on. */

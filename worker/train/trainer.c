@@ -259,6 +259,8 @@ static enum status data_place(struct trainer *t)
     TRY(device_data_create(&t->data));
     for (int i = 0; i < t->cfg.n_towers; i++)
         TRY(device_data_get(t->data, &t->towers[i]->spec, t->cfg.train, &t->towers[i]->data));
+    for (int i = 0; i < t->cfg.n_towers; i++)
+        TRY(tower_make_reader(t->towers[i]));
     TRY(device_data_get(t->data, &t->eval->spec, t->cfg.test, &t->eval->data));
     if (t->validate)
         TRY(device_data_get(t->data, &t->validate->spec, t->cfg.validation, &t->validate->data));

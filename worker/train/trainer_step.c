@@ -60,6 +60,8 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     int64_t begin = trace_begin();
     TRY(tower_load_batch(w, first_sample(t, w, step)));
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
+    if (!t->cfg.own_pace && step + 1 < t->cfg.train_steps) /* else it is not known yet */
+        tower_read_ahead(w, tower_position(w, step + 1), step + 1);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_load(t, w, i, step));
         if (i <= t->lowest && trainer_may_skip(t, step))
@@ -67,7 +69,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
         TRY(split_tower_forward(w->stages, i, step));
     }
     if (!trainer_is_invalid(t, step)) /* all of its versions came: the step at hand from here on */
-        TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->position[0], w->spec.n));
+        TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->now.position[0], w->spec.n));
     struct step_share *share = &t->share[w->index][step & 1];
     /* where backward only queues its work, a layer's gradients travel while the next one computes:
      * they are handed out one layer later */
