@@ -84,7 +84,24 @@ done:
     return st;
 }
 
-/* A tensor as rows in the caller's memory; prepared when it is first wanted. */
+enum status cpu_reads_plan(struct cpu_pass *pass)
+{
+    enum status st = ST_OK;
+    const struct cpu_plan *plan = pass->plan;
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        struct cpu_op *op = &pass->ops[i];
+        const struct graph_node *node = &plan->node[i];
+        if (graph_exported(node) && !op->overwritten)
+            TRY(cpu_read_create(pass, op, &op->y, &op->read_y));
+        if (graph_imported(node) && node->trained && !plan->cfg.inference_only)
+            TRY(cpu_read_create(pass, op, &op->dy, &op->read_dy));
+    }
+done:
+    return st;
+}
+
+/* A tensor as rows in the caller's memory; one that no other plan reads, as the network's output,
+ * is prepared when it is first wanted. */
 static enum status read_out(struct cpu_plan *plan, const struct cpu_op *op, struct cpu_read *r,
                             const struct cpu_tensor *t, float *dst)
 {

@@ -8,6 +8,8 @@
 
 /* op->dy; after the backwards of the layer's readers are planned. */
 enum status cpu_dy_plan(struct cpu_pass *pass, int i);
+/* What other plans read is made ready to be read; when the pass is planned. */
+enum status cpu_reads_plan(struct cpu_pass *pass);
 /* Works it out; after the backwards of the readers. */
 enum status cpu_dy_run(struct cpu_pass *pass, int i);
 

@@ -416,6 +416,7 @@ static enum status ops_plan(struct cpu_pass *pass)
             TRY(pass->ops[i].kind->plan_backward(pass, i));
     }
     TRY(scratch_bind(pass));
+    TRY(cpu_reads_plan(pass));
     for (int i = 0; i < cfg->n_layers; i++)
         if (node[i].mine && pass->ops[i].kind->load != NULL)
             TRY(pass->ops[i].kind->load(pass, i));
