@@ -98,6 +98,7 @@ static void run_optimizer(const struct form *f, struct work *w, int k)
                             .sum = w->sum,
                             .weight = 0.75f,
                             .scale = 0.37f,
+                            .others = k % 2 ? w->added : NULL,
                             .old = w->old,
                             .slots = w->slots[k],
                             .new_slots = w->slots[k],

@@ -245,11 +245,14 @@ static void test_bit_identity(void **state)
     }
 }
 
-/* A chunk in runs of any lengths, whose slots go elsewhere, gives the bits of one call in place. */
-static void test_runs(void **state)
+/* A chunk in runs of any lengths, whose slots go elsewhere, gives the bits of one call in place; so
+ * does one whose gradient is added up on the way. */
+static void check_runs(int has_others)
 {
     enum { N = 2053 };
     static float old[N], sum[N], whole[N], cut[N], slots[2 * N], from[2 * N], cut_slots[2 * N];
+    static float last[N], others[N];
+    const float weight = has_others ? 0.7f : 1;
     for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) { /* the last: rmsprop with momentum */
         struct optim_config cfg;
         optim_defaults((enum optim_kind)(kind % OPTIM_N_KINDS), &cfg);
@@ -259,19 +262,24 @@ static void test_runs(void **state)
         }
         for (size_t i = 0; i < N; i++) {
             old[i] = number(12, i);
-            sum[i] = number(13, i);
+            last[i] = number(13, i);
+            others[i] = number(16, i);
             slots[i] = from[i] = cut_slots[i] = fabsf(number(14, i));
             slots[N + i] = from[N + i] = cut_slots[N + i] = fabsf(number(15, i));
         }
         struct optim_step step;
+        vector_copy(sum, last, N);
+        if (has_others)
+            vector_sum_scaled(sum, others, last, weight, N);
         optim_apply(&cfg, 7, N, sum, 0.3f, old, slots, whole);
         optim_begin(&cfg, 7, &step);
         size_t length = 0;
         for (size_t i = 0; i < N; i += length, length = length % 97 + 1) {
             struct optim_run run = {.n = length < N - i ? length : N - i,
-                                    .sum = sum + i,
-                                    .weight = 1,
+                                    .sum = last + i,
+                                    .weight = weight,
                                     .scale = 0.3f,
+                                    .others = has_others ? others + i : NULL,
                                     .old = old + i,
                                     .slots = optim_n_slots(&cfg) ? from + i : NULL,
                                     .new_slots = optim_n_slots(&cfg) ? cut_slots + i : NULL,
@@ -282,6 +290,13 @@ static void test_runs(void **state)
         assert_memory_equal(cut, whole, sizeof cut);
         assert_memory_equal(cut_slots, slots, sizeof slots);
     }
+}
+
+static void test_runs(void **state)
+{
+    (void)state;
+    check_runs(0);
+    check_runs(1);
 }
 
 static void test_average(void **state)

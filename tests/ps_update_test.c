@@ -17,7 +17,7 @@
 /* after its needs */
 #include <cmocka.h>
 
-enum { MAX_SPANS = 40, N_RULES = OPTIM_N_KINDS + 3 };
+enum { MAX_SPANS = 40, N_RULES = OPTIM_N_KINDS + 4 };
 
 struct spans {
     struct net_span span[MAX_SPANS];
@@ -50,17 +50,19 @@ static float *numbers(size_t n, uint64_t stream)
     return out;
 }
 
-/* Rules 0 to OPTIM_N_KINDS - 1: the optimizers; then rmsprop with momentum, sgd with decay, and
- * the average. */
+/* Rules 0 to OPTIM_N_KINDS - 1: the optimizers; then rmsprop with momentum, sgd with decay, the
+ * average, and adam whose gradients are clipped. */
 static void set_rule(struct input *in, int rule)
 {
-    static const enum optim_kind more[] = {OPTIM_RMSPROP, OPTIM_SGD, OPTIM_ADAM};
+    static const enum optim_kind more[] = {OPTIM_RMSPROP, OPTIM_SGD, OPTIM_ADAM, OPTIM_ADAM};
     optim_defaults(rule < OPTIM_N_KINDS ? (enum optim_kind)rule : more[rule - OPTIM_N_KINDS],
                    &in->optim);
     if (rule == OPTIM_N_KINDS)
         in->optim.momentum = 0.8f;
     if (rule == OPTIM_N_KINDS + 1)
         in->optim.weight_decay = 0.01f;
+    if (rule == OPTIM_N_KINDS + 3)
+        in->optim.clip_value = 0.1f;
     in->param = (struct net_param){.name = "w"};
     in->n_slots = optim_n_slots(&in->optim);
     if (rule == OPTIM_N_KINDS + 2) {
@@ -237,7 +239,7 @@ static void test_every_rule(void **state)
 
 static void test_every_dtype(void **state)
 {
-    static const int rules[] = {OPTIM_SGD, OPTIM_ADAM, N_RULES - 1};
+    static const int rules[] = {OPTIM_SGD, OPTIM_ADAM, N_RULES - 2};
     uint64_t seed = 1000;
     for (int d = 0; d < DTYPE_N_KINDS * DTYPE_N_KINDS; d++)
         for (int k = 0; k < 6; k++)

@@ -99,101 +99,121 @@ int optim_n_slots(const struct optim_config *cfg)
 }
 
 /* The loops. Their arrays and scalars are copied to locals: stores through a float pointer could
- * change them otherwise, as far as the compiler knows. */
+ * change them otherwise, as far as the compiler knows. Each is compiled twice, with and without
+ * r.others, so that the choice is not made for each element. */
+#define INLINE static inline __attribute__((always_inline))
+#define TWO_FORMS(loop)                                                                            \
+    VECTOR_CLONES static void run_##loop(const struct optim_step *step,                            \
+                                         const struct optim_run *run)                              \
+    {                                                                                              \
+        if (run->others)                                                                           \
+            loop(step, run, 1);                                                                    \
+        else                                                                                       \
+            loop(step, run, 0);                                                                    \
+    }
+
+/* The i-th element's, before weight decay. */
+INLINE float gradient(const struct optim_run *r, size_t i, int has_others)
+{
+    const struct packed_float *x = r->sum;
+    float g = r->weight * x[i].v;
+    if (has_others)
+        g = r->others[i] + g;
+    return g * r->scale;
+}
 
 /* g = sum scale + wd p; p -= lr g */
-VECTOR_CLONES static void run_sgd(const struct optim_step *step, const struct optim_run *run)
+INLINE void sgd(const struct optim_step *step, const struct optim_run *run, int has_others)
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
-    const struct packed_float *x = r.sum;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
+        float g = gradient(&r, i, has_others) + k.added_decay * r.old[i];
         r.new_[i] = r.old[i] - k.rate * g;
     }
 }
+TWO_FORMS(sgd)
 
 /* v = m v + g; p -= lr v */
-VECTOR_CLONES static void run_momentum(const struct optim_step *step, const struct optim_run *run)
+INLINE void momentum(const struct optim_step *step, const struct optim_run *run, int has_others)
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
-    const struct packed_float *x = r.sum;
     const float *v = r.slots;
     float *new_v = r.new_slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
+        float g = gradient(&r, i, has_others) + k.added_decay * r.old[i];
         float vi = k.momentum * v[i] + g;
         new_v[i] = vi;
         r.new_[i] = r.old[i] - k.rate * vi;
     }
 }
+TWO_FORMS(momentum)
 
 /* v = m v + g; p -= lr (g + m v) */
-VECTOR_CLONES static void run_nesterov(const struct optim_step *step, const struct optim_run *run)
+INLINE void nesterov(const struct optim_step *step, const struct optim_run *run, int has_others)
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
-    const struct packed_float *x = r.sum;
     const float *v = r.slots;
     float *new_v = r.new_slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
+        float g = gradient(&r, i, has_others) + k.added_decay * r.old[i];
         float vi = k.momentum * v[i] + g;
         new_v[i] = vi;
         r.new_[i] = r.old[i] - k.rate * (g + k.momentum * vi);
     }
 }
+TWO_FORMS(nesterov)
 
 /* s += g^2; p -= lr g / (sqrt(s) + eps) */
-VECTOR_CLONES static void run_adagrad(const struct optim_step *step, const struct optim_run *run)
+INLINE void adagrad(const struct optim_step *step, const struct optim_run *run, int has_others)
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
-    const struct packed_float *x = r.sum;
     const float *s = r.slots;
     float *new_s = r.new_slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
+        float g = gradient(&r, i, has_others) + k.added_decay * r.old[i];
         float si = s[i] + g * g;
         new_s[i] = si;
         r.new_[i] = r.old[i] - k.rate * (g / (sqrtf(si) + k.epsilon));
     }
 }
+TWO_FORMS(adagrad)
 
 /* s = d s + (1 - d) g^2; p -= lr g / (sqrt(s) + eps) */
-VECTOR_CLONES static void run_rmsprop(const struct optim_step *step, const struct optim_run *run)
+INLINE void rmsprop(const struct optim_step *step, const struct optim_run *run, int has_others)
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
-    const struct packed_float *x = r.sum;
     const float *s = r.slots;
     float *new_s = r.new_slots;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
+        float g = gradient(&r, i, has_others) + k.added_decay * r.old[i];
         float si = k.keep2 * s[i] + k.rest2 * (g * g);
         new_s[i] = si;
         r.new_[i] = r.old[i] - k.rate * (g / (sqrtf(si) + k.epsilon));
     }
 }
+TWO_FORMS(rmsprop)
 
 /* s as above; v = m v + g / (sqrt(s) + eps); p -= lr v */
-VECTOR_CLONES static void run_rmsprop_momentum(const struct optim_step *step,
-                                               const struct optim_run *run)
+INLINE void rmsprop_momentum(const struct optim_step *step, const struct optim_run *run,
+                             int has_others)
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
-    const struct packed_float *x = r.sum;
     const float *s = r.slots, *v = r.slots + r.slot_stride;
     float *new_s = r.new_slots, *new_v = r.new_slots + r.slot_stride;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
+        float g = gradient(&r, i, has_others) + k.added_decay * r.old[i];
         float si = k.keep2 * s[i] + k.rest2 * (g * g);
         float vi = k.momentum * v[i] + g / (sqrtf(si) + k.epsilon);
         new_s[i] = si;
@@ -201,19 +221,19 @@ VECTOR_CLONES static void run_rmsprop_momentum(const struct optim_step *step,
         r.new_[i] = r.old[i] - k.rate * vi;
     }
 }
+TWO_FORMS(rmsprop_momentum)
 
 /* m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
  * p = keep p - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps) */
-VECTOR_CLONES static void run_adam(const struct optim_step *step, const struct optim_run *run)
+INLINE void adam(const struct optim_step *step, const struct optim_run *run, int has_others)
 {
     const struct optim_step k = *step;
     const struct optim_run r = *run;
-    const struct packed_float *x = r.sum;
     const float *m = r.slots, *v = r.slots + r.slot_stride;
     float *new_m = r.new_slots, *new_v = r.new_slots + r.slot_stride;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < r.n; i++) {
-        float g = r.weight * x[i].v * r.scale + k.added_decay * r.old[i];
+        float g = gradient(&r, i, has_others) + k.added_decay * r.old[i];
         float mi = k.keep1 * m[i] + k.rest1 * g;
         float vi = k.keep2 * v[i] + k.rest2 * (g * g);
         new_m[i] = mi;
@@ -221,6 +241,7 @@ VECTOR_CLONES static void run_adam(const struct optim_step *step, const struct o
         r.new_[i] = k.keep * r.old[i] - k.rate * (mi / (sqrtf(vi) * k.root + k.epsilon));
     }
 }
+TWO_FORMS(adam)
 
 static double power(double base, uint64_t exponent)
 {

@@ -94,8 +94,9 @@ struct optim_step { /* the scalars of one update, for optim_run alone */
 };
 struct optim_run {
     size_t n;
-    const void *sum; /* floats of any alignment; the gradient is weight * sum * scale */
+    const void *sum; /* floats of any alignment; the gradient is weight * sum * scale, */
     float weight, scale;
+    const float *others; /* or (others + weight * sum) * scale; NULL: not that; not for averages */
     const float *old;
     const float *slots; /* this run's part of the first slot; NULL is fine if there are no slots */
     float *new_slots;   /* where it goes; may be slots */

@@ -14,55 +14,54 @@ struct pass {
     size_t bad;
 };
 
-/* The block's gradient, weight * result * scale, where it lies or in `sum`. */
-static const void *add_last(const struct ps_update *u, size_t first, const void *src, size_t n,
-                            float *weight, float *sum)
+/* The block's gradient, as r->n elements from src on give it: r->sum, weight and others; where it
+ * lies, or in `sum`. */
+static void add_last(const struct ps_update *u, size_t first, const void *src, struct optim_run *r,
+                     float *sum)
 {
-    if (!u->sum && !u->base && u->param->rule == PARAM_TRAINED) {
-        *weight = u->last_weight; /* the only one: the optimizer reads it */
-        return src;
+    int clips = u->sum && u->step.clip > 0;
+    if (!u->base && u->param->rule == PARAM_TRAINED && !clips) {
+        r->sum = src; /* the optimizer adds as it reads */
+        r->weight = u->last_weight;
+        r->others = u->sum ? u->sum + first : NULL;
+        return;
     }
-    *weight = 1;
+    r->sum = sum;
+    r->weight = 1;
     if (u->sum)
-        vector_sum_scaled(sum, u->sum + first, src, u->last_weight, n);
+        vector_sum_scaled(sum, u->sum + first, src, u->last_weight, r->n);
     else
-        vector_scale(sum, src, u->last_weight, n);
+        vector_scale(sum, src, u->last_weight, r->n);
     if (u->base)
-        optim_compensate(u->compensation, n, u->old + first, u->base + first, sum);
-    return sum;
+        optim_compensate(u->compensation, r->n, u->old + first, u->base + first, sum);
 }
 
 static void run_block(struct pass *p, size_t first, const void *src, size_t n)
 {
     struct ps_update *u = p->u;
-    float sum[BLOCK], decoded[BLOCK], weight;
+    float sum[BLOCK], decoded[BLOCK], *value = u->value + first;
     const void *as_it_came = src;
     if (u->last_dtype != DTYPE_F32) {
         dtype_decode(u->last_dtype, decoded, src, n);
         src = decoded;
     }
-    const void *gradient = add_last(u, first, src, n, &weight, sum);
-    float scale = u->scale;
+    struct optim_run r = {.n = n,
+                          .scale = u->scale,
+                          .old = u->old + first,
+                          .slots = u->slots ? u->slots + first : NULL,
+                          .new_slots = u->slots ? u->new_slots + first : NULL,
+                          .slot_stride = u->n,
+                          .new_ = value};
+    add_last(u, first, src, &r, sum);
     if (u->step.clip > 0 && u->param->rule == PARAM_TRAINED) {
-        vector_clip(sum, gradient, weight, scale, u->step.clip, n);
-        gradient = sum;
-        weight = scale = 1;
+        vector_clip(sum, r.sum, r.weight, r.scale, u->step.clip, n);
+        r.sum = sum;
+        r.weight = r.scale = 1;
     }
-    float *value = u->value + first;
-    if (u->param->rule == PARAM_AVERAGE) {
-        optim_average(u->param->keep, n, gradient, u->scale, u->old + first, value);
-    } else {
-        struct optim_run r = {.n = n,
-                              .sum = gradient,
-                              .weight = weight,
-                              .scale = scale,
-                              .old = u->old + first,
-                              .slots = u->slots ? u->slots + first : NULL,
-                              .new_slots = u->slots ? u->new_slots + first : NULL,
-                              .slot_stride = u->n,
-                              .new_ = value};
+    if (u->param->rule == PARAM_AVERAGE)
+        optim_average(u->param->keep, n, r.sum, u->scale, r.old, value);
+    else
         optim_run(&u->step, &r);
-    }
     size_t size = dtype_size(u->wire_dtype);
     const void *out = value;
     if (u->wire) {
