@@ -10,8 +10,7 @@
  * and its version (kernels/backend_abi.h); where they are found: see backend_open.
  *
  * Threads: a plan belongs to one thread at a time; different plans run at once.
- * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_RANGE (beyond a limit that was set), ST_INTERNAL; logged by
- *          the backend with the layer's name. */
+ * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_RANGE (a limit), ST_INTERNAL; logged with the layer. */
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
 #include "base/status.h"
@@ -53,9 +52,8 @@ struct backend_plan_config {
     struct backend_group *group; /* the plan is its rank `rank`, `grads` are the same memory in all
                                     its plans, and get the sum over ranks of weight x gradient */
     int rank;
-    const uint8_t *mine; /* [n_layers] 1: this plan computes the layer; forward and backward are
-                            called for these alone; other plans have the others. NULL: all.
-                            Borrowed while the plan lives */
+    const uint8_t *mine;      /* [n_layers] 1: this plan computes the layer, and is called for these
+                                 alone; other plans have the others. NULL: all. Borrowed as layers are */
     uint16_t *const *grads16; /* [n_params] host, instead of `grads`: gradients in grads_dtype, as
                                  dtype_encode rounds them; not in a group. NULL: floats */
     enum dtype grads_dtype;   /* bf16 or fp16 */
@@ -135,9 +133,11 @@ struct backend {
     /* Optional. Takes no memory of the device. */
     enum status (*device_info)(int device, struct backend_device *out);
     /* Optional. The most that all plans of this process take on the device together; 0: what is
-     * free. reserve: takes it all at once and keeps it. Before the device's first plan (ST_BUSY).
-     */
+     * free. reserve: takes all at once and keeps it. Before the device's first plan (ST_BUSY). */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
+    /* Optional: part(ctx, k) once for each k below n, all at an end on return, on the calling
+     * thread's threads for plans of n_threads. */
+    void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);
     const struct resident_ops *resident; /* optional: kernels/resident.h */
     const struct device_report *report;  /* optional: kernels/device_report.h */
 };

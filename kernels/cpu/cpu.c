@@ -321,6 +321,14 @@ static enum status read_output_grad(struct plan *p, int layer, float *dst)
     return cpu_output_grad_read(plan, layer, dst);
 }
 
+static void spread(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx)
+{
+    int threads = cpu_threads(n_threads);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int k = 0; k < n; k++)
+        part(ctx, k);
+}
+
 BACKEND_ABI_EXPORT;
 extern const struct backend weir_backend;
 const struct backend weir_backend = {
@@ -341,4 +349,5 @@ const struct backend weir_backend = {
     .set_output = set_output,
     .set_output_grad = set_output_grad,
     .read_output_grad = read_output_grad,
+    .spread = spread,
 };

@@ -9,13 +9,18 @@ extern const struct cpu_kind cpu_conv, cpu_pool, cpu_dense, cpu_relu, cpu_dropou
     cpu_layer_norm, cpu_embedding;
 
 /* Threads for our own loops: one under ThreadSanitizer, which cannot see OpenMP's barriers. */
-static inline int cpu_loop_threads(const struct cpu_pass *pass)
+static inline int cpu_threads(int n_threads)
 {
 #if defined(CPU_THREAD_SANITIZED)
     return 1;
 #else
-    return pass->plan->cfg.n_threads;
+    return n_threads;
 #endif
+}
+
+static inline int cpu_loop_threads(const struct cpu_pass *pass)
+{
+    return cpu_threads(pass->plan->cfg.n_threads);
 }
 
 /* loss.c: mean loss and hits of the last forward. */

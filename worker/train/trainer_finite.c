@@ -24,16 +24,36 @@ static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
     return t->cfg.updates->ops->push_encoded ? t->cfg.push_dtype : DTYPE_F32;
 }
 
+struct search {
+    const struct trainer *t;
+    int param;
+    _Atomic size_t bad; /* the first that was found */
+};
+
+static void search_range(void *ctx, size_t first, size_t n)
+{
+    struct search *s = ctx;
+    const struct tower *w = s->t->contributions[0].tower;
+    const struct net_param *p = &s->t->cfg.chunks->params[s->param];
+    size_t at = w->grads16
+                    ? finite_first_bad(s->t->cfg.push_dtype, w->grad16_of[s->param] + first, n)
+                    : finite_first_misfit(pushed_as(s->t, p), w->grad_of[s->param] + first, n);
+    if (at == n)
+        return;
+    size_t bad = atomic_load(&s->bad);
+    while (first + at < bad && !atomic_compare_exchange_weak(&s->bad, &bad, first + at))
+        ;
+}
+
 /* The first element that is not finite, or, among those in full precision, would not be; n_elems:
  * none. */
 static size_t bad_element(const struct trainer *t, int param)
 {
-    const struct tower *w = t->contributions[0].tower;
-    const struct net_param *p = &t->cfg.chunks->params[param];
-    size_t n = (size_t)p->n_elems;
-    if (w->grads16)
-        return finite_first_bad(t->cfg.push_dtype, w->grad16_of[param], n);
-    return finite_first_misfit(pushed_as(t, p), w->grad_of[param], n);
+    size_t n = (size_t)t->cfg.chunks->params[param].n_elems;
+    struct search s = {.t = t, .param = param};
+    atomic_init(&s.bad, n);
+    crew_run(&t->crew, n, search_range, &s);
+    return atomic_load(&s.bad);
 }
 
 static int is_finite(const struct trainer *t, int param)

@@ -45,6 +45,7 @@ struct trainer {
     struct device_group *group;         /* NULL: none */
     struct contribution *contributions; /* the first one's block becomes the sum */
     int n_contributions;
+    struct crew crew; /* for what is done with these */
     struct tower *eval;
     struct trainer_config validation_cfg; /* cfg, whose test set is the validation data */
     struct tower *validate;               /* NULL: there are none */

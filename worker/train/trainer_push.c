@@ -30,16 +30,28 @@ void trainer_list_contributions(struct trainer *t)
     }
 }
 
-/* Adds the contributions to one parameter into the first one's block. */
-static void reduce_param(struct trainer *t, int param)
+struct reduction {
+    const struct trainer *t;
+    int param;
+};
+
+static void reduce_range(void *ctx, size_t first, size_t n)
 {
-    size_t n = (size_t)t->cfg.chunks->params[param].n_elems;
-    const struct contribution *s = t->contributions;
-    float *sum = s[0].tower->grad_of[param];
+    const struct reduction *r = ctx;
+    const struct contribution *s = r->t->contributions;
+    float *sum = s[0].tower->grad_of[r->param] + first;
     if (s[0].weight != 1)
         vector_scale(sum, sum, s[0].weight, n);
-    for (int i = 1; i < t->n_contributions; i++)
-        vector_add_scaled(sum, s[i].tower->grad_of[param], s[i].weight, n);
+    for (int i = 1; i < r->t->n_contributions; i++)
+        vector_add_scaled(sum, s[i].tower->grad_of[r->param] + first, s[i].weight, n);
+}
+
+/* Adds the contributions to one parameter into the first one's block. */
+static void reduce_param(const struct trainer *t, int param)
+{
+    struct reduction r = {t, param};
+    if (t->n_contributions > 1 || t->contributions[0].weight != 1)
+        crew_run(&t->crew, (size_t)t->cfg.chunks->params[param].n_elems, reduce_range, &r);
 }
 
 static enum status push_chunk(struct trainer *t, int chunk, int64_t version, float weight)

@@ -14,10 +14,10 @@ struct local {
     struct optim_config optim;
     struct net_place place;
     int n_slots;
-    float *params;        /* borrowed: the flat block */
-    float *slots;         /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
-    pthread_mutex_t lock; /* guards sum, slots, version, stats */
-    float *sum;           /* of one chunk: of statistics, or clipped */
+    float *params; /* borrowed: the flat block */
+    float *slots;  /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
+    struct crew crew;
+    pthread_mutex_t lock; /* guards the two below */
     int64_t *version;     /* [n_chunks] */
     struct net_exchange_stats stats;
 };
@@ -34,38 +34,80 @@ static enum status local_start(void *ctx, struct net_start *out)
     return ST_OK;
 }
 
+static void local_set_crew(void *ctx, const struct crew *crew)
+{
+    ((struct local *)ctx)->crew = *crew;
+}
+
+/* One chunk's update: of what is pushed at once, no two share anything. */
+struct push {
+    const struct net_param *param;
+    struct optim_step step;
+    const float *data;
+    float weight, scale;
+    float *value, *slots;
+    size_t n; /* of the chunk */
+};
+
+enum { BLOCK = 2048 }; /* elements that are weighed or clipped at once, to stay in cache */
+
+static void optimize(const struct push *p, size_t first, size_t n)
+{
+    struct optim_run r = {.n = n,
+                          .sum = p->data + first,
+                          .weight = p->weight, /* weighs as it reads */
+                          .scale = p->scale,
+                          .old = p->value + first,
+                          .slots = p->slots + first,
+                          .new_slots = p->slots + first,
+                          .slot_stride = p->n,
+                          .new_ = p->value + first};
+    float clipped[BLOCK];
+    if (p->step.clip > 0) {
+        vector_clip(clipped, r.sum, p->weight, p->scale, p->step.clip, n);
+        r.sum = clipped;
+        r.weight = r.scale = 1;
+    }
+    optim_run(&p->step, &r);
+}
+
+static void average(const struct push *p, size_t first, size_t n)
+{
+    float sum[BLOCK], *value = p->value + first;
+    vector_scale(sum, p->data + first, p->weight, n);
+    optim_average(p->param->keep, n, sum, p->scale, value, value);
+}
+
+static void update_range(void *ctx, size_t first, size_t n)
+{
+    const struct push *p = ctx;
+    int whole = p->param->rule != PARAM_AVERAGE && p->step.clip <= 0;
+    size_t block = whole ? n : BLOCK;
+    for (size_t at = 0; at < n; at += block) {
+        size_t now = n - at < block ? n - at : block;
+        if (p->param->rule == PARAM_AVERAGE)
+            average(p, first + at, now);
+        else
+            optimize(p, first + at, now);
+    }
+}
+
 static enum status local_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
     struct local *l = ctx;
     const struct net_chunk *c = &l->chunks->chunks[chunk];
-    const struct net_param *p = &l->chunks->params[c->param];
-    size_t n = (size_t)c->n_elems;
-    float *value = l->params + c->first;
-    float scale = (float)(1.0 / (double)weight); /* rounded as the server does */
+    struct push p = {.param = &l->chunks->params[c->param],
+                     .data = data,
+                     .weight = weight,
+                     .scale = (float)(1.0 / (double)weight), /* rounded as the server does */
+                     .value = l->params + c->first,
+                     .slots = l->slots + l->n_slots * c->first,
+                     .n = (size_t)c->n_elems};
+    if (p.param->rule != PARAM_AVERAGE)
+        optim_begin(&l->optim, (uint64_t)step + 1, &p.step);
+    if (weight > 0)
+        crew_run(&l->crew, p.n, update_range, &p);
     pthread_mutex_lock(&l->lock);
-    if (weight > 0 && p->rule == PARAM_AVERAGE) {
-        vector_scale(l->sum, data, weight, n);
-        optim_average(p->keep, n, l->sum, scale, value, value);
-    } else if (weight > 0) {
-        float *slots = l->slots + l->n_slots * c->first;
-        struct optim_run r = {.n = n,
-                              .sum = data,
-                              .weight = weight,
-                              .scale = scale,
-                              .old = value,
-                              .slots = slots,
-                              .new_slots = slots,
-                              .slot_stride = n,
-                              .new_ = value};
-        struct optim_step update;
-        optim_begin(&l->optim, (uint64_t)step + 1, &update);
-        if (update.clip > 0) {
-            vector_clip(l->sum, data, weight, scale, update.clip, n);
-            r.sum = l->sum;
-            r.weight = r.scale = 1;
-        }
-        optim_run(&update, &r); /* weighs as it reads */
-    }
     l->version[chunk] = step + 1;
     l->stats.applied++;
     pthread_mutex_unlock(&l->lock);
@@ -125,13 +167,13 @@ static void local_destroy(void *ctx)
         return;
     pthread_mutex_destroy(&l->lock);
     free(l->slots);
-    free(l->sum);
     free(l->version);
     free(l);
 }
 
 static const struct updates_ops local_ops = {
     .rule = local_rule,
+    .set_crew = local_set_crew,
     .start = local_start,
     .push = local_push,
     .pull = local_pull,
@@ -165,9 +207,8 @@ static enum status local_create(const struct net_exchange_config *cfg, struct up
         .member = cfg->join.member, .n_members = 1, .train_steps = cfg->join.job.train_steps};
     l->slots = calloc((size_t)l->chunks->n_elems * (size_t)(l->n_slots ? l->n_slots : 1),
                       sizeof *l->slots);
-    l->sum = malloc((size_t)l->chunks->chunk_bytes);
     l->version = calloc((size_t)l->chunks->n_chunks, sizeof *l->version);
-    if (!l->slots || !l->sum || !l->version) {
+    if (!l->slots || !l->version) {
         local_destroy(l);
         return no_memory(cfg);
     }

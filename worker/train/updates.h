@@ -5,11 +5,14 @@
 #ifndef WORKER_TRAIN_UPDATES_H
 #define WORKER_TRAIN_UPDATES_H
 #include "net/exchange/exchange.h"
+#include "worker/train/crew.h"
 
 struct updates_ops {
     /* The rule of the updates where they are this process's own, so that the caller may do them
      * itself and never push; NULL: they are not. */
     const struct optim_config *(*rule)(void *ctx);
+    /* Threads for updates that are this process's own; before the first push. NULL: none are. */
+    void (*set_crew)(void *ctx, const struct crew *crew);
     /* Where gradients are best made (net_exchange_gradients); NULL, or returns NULL: nowhere. */
     struct net_shared *(*gradients)(void *ctx, enum dtype dtype);
     enum status (*start)(void *ctx, struct net_start *out);

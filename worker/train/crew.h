@@ -1,0 +1,20 @@
+/* worker/train/crew.h - the threads of a backend for loops over parameters and gradients, which are
+ * idle while these run. Loops are cut into fixed ranges, however many threads there are.
+ * Owns:    nothing; a value.
+ * Threads: as the backend's spread. Errors: none. */
+#ifndef WORKER_TRAIN_CREW_H
+#define WORKER_TRAIN_CREW_H
+#include "kernels/backend.h"
+
+enum { CREW_RANGE = 16384 }; /* elements, the last range's may be fewer */
+
+struct crew {
+    const struct backend *backend; /* NULL, or one without spread: the caller is alone */
+    int n_threads;
+};
+
+/* range(ctx, first, n) for each range of [0, n_elems), in any order and at once. */
+void crew_run(const struct crew *c, size_t n_elems,
+              void (*range)(void *ctx, size_t first, size_t n), void *ctx);
+
+#endif
