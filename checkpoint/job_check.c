@@ -76,6 +76,24 @@ static int names_differ(const char *name, const char *here, const char *there, i
     return differ;
 }
 
+/* The first channel that differs: all of them may be more than a sentence holds. */
+static int normal_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+{
+    const char *of;
+    char name[48], here[FLOAT_TEXT_BYTES] = "none", there[FLOAT_TEXT_BYTES] = "none";
+    int c = job_normal_differ(&a->normal, &b->normal, &of);
+    if (c < 0)
+        return 0;
+    int mean = of[0] == 'm';
+    if (a->normal.n > 0)
+        float_text(mean ? a->normal.mean[c] : a->normal.std[c], here);
+    if (b->normal.n > 0)
+        float_text(mean ? b->normal.mean[c] : b->normal.std[c], there);
+    snprintf(name, sizeof name, a->normal.n > 1 || b->normal.n > 1 ? "%s (channel %d)" : "%s", of,
+             c + 1);
+    return names_differ(name, here, there, 1, why, n);
+}
+
 /* "100,200" */
 static const char *boundaries_text(const struct optim_config *c, char *text, size_t room)
 {
@@ -154,6 +172,7 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         mode_differs(job, other, what, sizeof what) ||
         optim_differs(&job->optim, &other->optim, what, sizeof what) ||
         split_differs(job, other, what, sizeof what) ||
+        normal_differs(job, other, what, sizeof what) ||
         said_differ("batch_size", job->batch, other->batch, what, sizeof what) ||
         said_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {

@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "checkpoint/manifest_data.h"
+#include "checkpoint/manifest_input.h"
 #include "checkpoint/manifest_schedule.h"
 #include "files/durable.h"
 #include "files/json_text.h"
@@ -54,7 +55,7 @@ static json_t *job_to_json(const struct net_job *job)
         json_decref(o);
         return NULL;
     }
-    return o;
+    return manifest_input_add(o, job);
 }
 
 static json_t *params_to_json(const struct chunks *chunks)
@@ -281,6 +282,7 @@ static int job_from_json(const json_t *o, struct net_job *to)
     int ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
     to->optim.total_steps = (uint64_t)to->train_steps;
     ok = ok && manifest_data_from_json(json_object_get(o, "data"), &to->data);
+    ok = ok && manifest_input_read(o, to);
     const char *arithmetic = text_of(o, "arithmetic");
     snprintf(to->arithmetic, sizeof to->arithmetic, "%s", arithmetic ? arithmetic : "");
     return ok && to->train_steps >= 1 && to->validation_split >= 0 && to->validation_split < 1 &&

@@ -21,6 +21,7 @@ static void read_one(const uint8_t *data, size_t size, const char *tail)
     if (ps_manifest_read(path, &m, why) == ST_OK) {
         require(m->step >= 0 && m->generation >= 1 && m->chunks->n_params >= 1);
         require(m->n_files >= 1 && m->job.n_workers >= 1 && optim_check(&m->job.optim) == ST_OK);
+        require(!job_normal_problem(&m->job.normal));
         for (int i = 0; i < m->n_files; i++)
             require(m->files[i].bytes <= INT64_MAX);
         for (int i = 0; m->shard && i < m->chunks->n_chunks; i++)

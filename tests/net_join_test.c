@@ -3,6 +3,7 @@
 #include "kernels/vector/optim.h"
 #include "net/wire/message.h"
 #include "tests/net_wire.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,6 +121,24 @@ static void every_name_is_understood(void **state)
     }
 }
 
+/* What is done with samples: the floats of each channel. */
+static void input_is_understood(void **state)
+{
+    (void)state;
+    struct net_join got, join = good_join();
+    const char *of;
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_int_equal(got.job.normal.n, 0);
+    join.job.normal.n = JOB_MAX_CHANNELS;
+    for (int c = 0; c < JOB_MAX_CHANNELS; c++) {
+        join.job.normal.mean[c] = 0.1f * (float)c;
+        join.job.normal.std[c] = 0.1f + (float)c;
+    }
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_int_equal(got.job.normal.n, JOB_MAX_CHANNELS);
+    assert_int_equal(job_normal_differ(&join.job.normal, &got.job.normal, &of), -1);
+}
+
 #define JOIN_INVALID(change)                                                                       \
     do {                                                                                           \
         struct net_join j = good_join(), got;                                                      \
@@ -152,6 +171,9 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.optim.schedule = SCHEDULE_N_KINDS);
     JOIN_INVALID(j.job.optim.lr_decay = 2);
     JOIN_INVALID(j.job.optim.n_boundaries = 1; j.job.optim.boundary[0] = 0);
+    JOIN_INVALID(j.job.normal.n = 1; j.job.normal.std[0] = 0);
+    JOIN_INVALID(j.job.normal.n = 1; j.job.normal.std[0] = INFINITY);
+    JOIN_INVALID(j.job.normal.n = 1; j.job.normal.std[0] = 1; j.job.normal.mean[0] = NAN);
     JOIN_INVALID(j.job.push_dtype = DTYPE_N_KINDS);
     JOIN_INVALID(j.job.version_dtype = DTYPE_N_KINDS);
 }
@@ -282,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_introduce_themselves),
         cmocka_unit_test(every_name_is_understood),
+        cmocka_unit_test(input_is_understood),
         cmocka_unit_test(joins_that_cannot_be_are_refused),
         cmocka_unit_test(members_are_told_their_place),
         cmocka_unit_test(replies_that_cannot_be_are_refused),

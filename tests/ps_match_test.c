@@ -58,6 +58,14 @@ static void test_job(void **state)
     differs(&j, "another job: --train_steps: the servers have 100, the worker has 200");
     j.job.validation_split = 0.125;
     differs(&j, "another job: --validation_split: the servers have 0, the worker has 0.125");
+    j.job.validation_split = 0;
+    j.job.normal = (struct job_normal){1, {0.25f}, {0.5f}};
+    differs(&j, "another job: --mean: the servers have none, the worker has 0.25");
+    job.normal = (struct job_normal){1, {0.25f}, {0.1f}};
+    differs(&j, "another job: --std: the servers have 0.1, the worker has 0.5");
+    job.normal = (struct job_normal){3, {0, 0.5f, 0}, {1, 1, 1}};
+    j.job.normal = (struct job_normal){3, {0, 0.25f, 0}, {1, 1, 1}};
+    differs(&j, "another job: --mean (channel 2): the servers have 0.5, the worker has 0.25");
     j.job.optim.beta2 = 0.5f;
     differs(&j, "another job: --beta2: the servers have 0.999, the worker has 0.5");
     j.job.optim.learning_rate = 0.5f;

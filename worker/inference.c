@@ -1,5 +1,6 @@
 /* worker/inference.c - see inference.h. */
 #include "worker/inference.h"
+#include "worker/input.h"
 #include "worker/load_params.h"
 #include "worker/predictions.h"
 #include "worker/summary.h"
@@ -79,7 +80,7 @@ enum status inference_run(struct worker *w)
     struct inference r = {.w = w};
     struct tower *e = NULL;
     struct evaluate_sums sums;
-    int64_t step;
+    struct params_told told;
     TRY(set_up_inference(w));
     const struct trainer_config cfg = {
         .model = w->model,
@@ -92,7 +93,8 @@ enum status inference_run(struct worker *w)
         .seed = (uint64_t)w->opt.seed,
     };
     const struct evaluate_visitor visitor = {take_batch, &r};
-    TRY(params_load(flag, file, w->chunks, w->params, &step));
+    TRY(params_load(flag, file, w->chunks, w->params, &told));
+    TRY(input_normalise_as(w, flag, file, &told));
     LOG_I("model '%s': %" PRId64 " parameters from %s", w->model->name, w->chunks->n_elems, file);
     TRY(evaluate_tower_create(&cfg, &e));
     TRY(begin_predictions(&r));
@@ -101,7 +103,7 @@ enum status inference_run(struct worker *w)
         TRY(predictions_commit(r.predictions));
         LOG_I("predictions for %" PRId64 " images: %s", sums.n, w->opt.output);
     }
-    TRY(report(w, &sums, step));
+    TRY(report(w, &sums, told.step));
 done:
     predictions_destroy(r.predictions);
     tower_destroy(e);

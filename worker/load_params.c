@@ -12,7 +12,7 @@ struct source {
     const char *flag, *path;
     const struct chunks *chunks;
     float *flat;
-    int64_t *step;
+    struct params_told *told;
 };
 
 static enum status refuse(const struct source *s, enum status st, const char *what)
@@ -48,6 +48,26 @@ static const struct safetensors_entry *entry_named(const struct safetensors_file
     return NULL;
 }
 
+/* What --export writes; "global_step" tells that this program wrote it, so that nothing said is
+ * nothing done. Both keys must be there: others' files may have one of them for what it likes. */
+static enum status read_metadata(const struct source *s, const struct safetensors_file *f)
+{
+    const char *step = safetensors_metadata(f, "global_step");
+    const char *mean = safetensors_metadata(f, "mean"), *std = safetensors_metadata(f, "std");
+    struct params_told *to = s->told;
+    to->step = step ? strtoll(step, NULL, 10) : -1;
+    to->normal_known = step != NULL;
+    if (!mean || !std)
+        return ST_OK;
+    to->normal_known = 1;
+    to->normal.n = job_numbers_parse(mean, to->normal.mean);
+    if (to->normal.n < 1 || job_numbers_parse(std, to->normal.std) != to->normal.n ||
+        job_normal_problem(&to->normal))
+        return refuse(s, ST_CORRUPT,
+                      "its metadata 'mean' and 'std' are no lists of as many numbers");
+    return ST_OK;
+}
+
 static enum status read_export(const struct source *s, const struct safetensors_file *f)
 {
     char why[SAFETENSORS_WHY_BYTES];
@@ -67,9 +87,7 @@ static enum status read_export(const struct source *s, const struct safetensors_
               s->flag, s->path, n, s->chunks->n_params);
         return ST_MISMATCH;
     }
-    const char *step = safetensors_metadata(f, "global_step");
-    *s->step = step ? strtoll(step, NULL, 10) : -1;
-    return ST_OK;
+    return read_metadata(s, f);
 }
 
 static enum status load_export(const struct source *s)
@@ -120,7 +138,9 @@ static enum status read_checkpoint(const struct source *s, const struct ps_resto
         if (st != ST_OK)
             return st;
     }
-    *s->step = ps_restore_manifest(r)->step;
+    s->told->step = ps_restore_manifest(r)->step;
+    s->told->normal_known = 1;
+    s->told->normal = ps_restore_manifest(r)->job.normal;
     return ST_OK;
 }
 
@@ -146,10 +166,14 @@ static int is_checkpoint(const char *path)
 }
 
 enum status params_load(const char *flag, const char *path, const struct chunks *chunks,
-                        float *flat, int64_t *step)
+                        float *flat, struct params_told *out)
 {
-    const struct source s = {flag, path, chunks, flat, step};
-    return is_checkpoint(path) ? load_checkpoint(&s) : load_export(&s);
+    struct params_told told = {.step = -1};
+    const struct source s = {flag, path, chunks, flat, &told};
+    enum status st = is_checkpoint(path) ? load_checkpoint(&s) : load_export(&s);
+    if (st == ST_OK)
+        *out = told;
+    return st;
 }
 
 static int64_t last_dim(const struct shape *s)

@@ -1,15 +1,22 @@
 /* worker/load_params.h - parameters from what training has written: an export (--export), or a
  * checkpoint: its manifest, or a folder, whose newest is taken that is whole.
- * Errors: ST_NOT_FOUND, ST_CORRUPT, ST_MISMATCH (of another model: the first parameter that differs
- *         is named), ST_IO, ST_NOMEM; logged with the flag and the path. */
+ * Errors: ST_NOT_FOUND, ST_CORRUPT (also: its metadata), ST_MISMATCH (of another model: the first
+ * parameter that differs is named), ST_IO, ST_NOMEM; logged with the flag and the path. */
 #ifndef WORKER_LOAD_PARAMS_H
 #define WORKER_LOAD_PARAMS_H
 #include "net/wire/chunks.h"
+#include "net/wire/job_input.h"
 
-/* flat: all parameters, as in chunks. flag: what errors call the path. *step: that they are of; -1:
- * the file does not say. */
+/* What a file says of its parameters. */
+struct params_told {
+    int64_t step;             /* that they are of; -1: it does not say */
+    int normal_known;         /* 1: it says what was done with the samples, */
+    struct job_normal normal; /* this */
+};
+
+/* flat: all parameters, as in chunks. flag: what errors call the path. */
 enum status params_load(const char *flag, const char *path, const struct chunks *chunks,
-                        float *flat, int64_t *step);
+                        float *flat, struct params_told *out);
 
 /* How many outputs the model has whose parameters lie there: its last parameter's last dimension.
  * 0: that cannot be read; who loads them says why. */

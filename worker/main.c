@@ -15,6 +15,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* With what --predict has to do with samples. */
+static enum status write_export(const struct worker *w, int64_t global_step)
+{
+    enum status st = ST_OK;
+    char step[32], mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES];
+    const struct job_normal *n = &w->normal;
+    snprintf(step, sizeof step, "%" PRId64, global_step);
+    const char *meta[4][2] = {{"model", w->model->name},
+                              {"global_step", step},
+                              {"mean", job_numbers_text(n->mean, n->n, mean)},
+                              {"std", job_numbers_text(n->std, n->n, std)}};
+    TRY(export_write(w->opt.export_file, w->chunks, w->params, meta, n->n > 0 ? 4 : 2));
+    LOG_I("exported %" PRId64 " parameters to %s", w->chunks->n_elems, w->opt.export_file);
+done:
+    return st;
+}
+
 static enum status report(struct worker *w, const struct trainer_result *r)
 {
     enum status st = ST_OK;
@@ -50,13 +67,8 @@ static enum status report(struct worker *w, const struct trainer_result *r)
           w->test->n);
     w->updates.ops->stats(w->updates.ctx, &s.stats);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
-    if (o->export_file) {
-        char step[32];
-        snprintf(step, sizeof step, "%" PRId64, r->global_step);
-        const char *meta[2][2] = {{"model", w->model->name}, {"global_step", step}};
-        TRY(export_write(o->export_file, w->chunks, w->params, meta, 2));
-        LOG_I("exported %" PRId64 " parameters to %s", w->chunks->n_elems, o->export_file);
-    }
+    if (o->export_file)
+        TRY(write_export(w, r->global_step));
     if (o->summary_json)
         TRY(summary_write(o->summary_json, &s));
 done:

@@ -83,6 +83,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(options_check_inference(&o));
     TRY(options_check_checkpoints(&o));
     TRY(options_check_data(&o));
+    TRY(options_check_input(&o));
     TRY(devices_check(o.gpus, o.gpu_wait));
     TRY(placement_check(o.placement));
     log_init("worker", o.task_index, o.log_level);
@@ -171,7 +172,7 @@ enum status options_adopt(struct options *o, const struct net_status *s)
             return ST_NOT_FOUND;
         }
     }
-    if (options_check_clipping(o) != ST_OK)
+    if (options_check_clipping(o) != ST_OK || options_adopt_input(o, job) != ST_OK)
         return ST_INVALID;
     if (o->batch_size < o->towers) {
         LOG_E("--towers: %d towers cannot share the job's batch of %lld", o->towers,

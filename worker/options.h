@@ -10,6 +10,13 @@
 #include "worker/data/dataset.h"
 #include "worker/train/progress.h"
 
+/* --mean, --std */
+struct options_list {
+    int n;        /* 0, and not measured: not given */
+    int measured; /* over the training samples */
+    float value[JOB_MAX_CHANNELS];
+};
+
 struct options {
     struct hosts ps_hosts, worker_hosts;
     int join;                  /* a running job, of which it is told by options_adopt */
@@ -17,8 +24,9 @@ struct options {
     const char *address;       /* NULL: the host's own name, and the process */
     const char *model_text; /* instead of `model`; borrowed from the adopted status; NULL: none */
     const char *data_dir, *model, *models_dir, *backend_dir;
-    int data_own;                           /* other workers have other data */
-    struct dataset_request train, test;     /* dir is data_dir */
+    int data_own;                       /* other workers have other data */
+    struct dataset_request train, test; /* dir is data_dir */
+    struct options_list mean, std;
     const char *summary_json, *export_file; /* NULL: none */
     const char *trace;                      /* NULL: none */
     const char *record_samples;             /* NULL: none */

@@ -20,6 +20,7 @@ struct options_raw {
     const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name,
         *label_column;
     int data_layout; /* 0: nchw */
+    const char *mean, *std;
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
     int64_t chunk_bytes, towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;
@@ -65,5 +66,9 @@ void options_adopt_schedule(const struct optim_config *own, struct optim_config 
 /* After the mode is known. */
 enum status options_check_checkpoints(struct options *o);
 enum status options_check_data(struct options *o);
+/* options_input.c: likewise, of what is done with samples. */
+enum status options_check_input(struct options *o);
+/* Joining: what no flag says of it, from the job. */
+enum status options_adopt_input(struct options *o, const struct net_job *job);
 
 #endif

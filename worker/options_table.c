@@ -147,6 +147,12 @@ static const struct flag table[] = {
         NULL),
     ONE("data_layout", data_layout, "nchw|nhwc",
         "order of samples with several channels: channels first, or last (default nchw)", NULL),
+    STR("mean", mean, "NUMBER,...|measured",
+        "is taken from each number of a sample (of bytes: once they are divided by 255), before it "
+        "is divided by --std: one for each channel, or one for all; measured: over the training "
+        "set; equal on all workers, and left out with --evaluate and --predict, whose file says it",
+        NULL),
+    STR("std", std, "NUMBER,...|measured", "likewise, the standard deviation, above 0", NULL),
     INT("train_steps", train_steps, 0, 1e15, "global steps; 0: by --epochs, else 200"),
     NUM("epochs", epochs, 0, 1e9, "passes over the training set, instead of --train_steps"),
     INT("batch_size", batch_size, 1, 1 << 20, "samples of one worker in one step"),

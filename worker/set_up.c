@@ -6,6 +6,7 @@
 #include "kernels/vector/vector.h"
 #include "worker/data/fingerprint.h"
 #include "worker/device/device_scan.h"
+#include "worker/input.h"
 #include "worker/job_query.h"
 #include "worker/load_params.h"
 #include "worker/weights/weights.h"
@@ -350,6 +351,7 @@ static enum status make_exchange(struct worker *w)
                  .hidden_units = w->model->hidden_units},
     };
     cfg.join.job.data = w->data;
+    cfg.join.job.normal = w->normal;
     name_arithmetic(w, cfg.join.job.arithmetic);
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
@@ -363,6 +365,7 @@ static enum status open_checkpoints(struct worker *w)
     const struct options *o = &w->opt;
     struct net_job job = options_job(o, w->train->n);
     job.data = w->data;
+    job.normal = w->normal;
     name_arithmetic(w, job.arithmetic);
     const struct alone_saver_config cfg = {
         .folder = {.path = o->checkpoint_dir,
@@ -476,8 +479,8 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 enum status set_up(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        ask_for_job, open_data,   read_model,    make_towers,      read_inputs, sum_data,
-        hold_out,    take_params, make_exchange, open_checkpoints, make_trainer};
+        ask_for_job, open_data,       read_model,  make_towers,   read_inputs,      sum_data,
+        hold_out,    input_normalise, take_params, make_exchange, open_checkpoints, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

@@ -30,7 +30,8 @@ struct worker {
     struct chunks *chunks;
     struct dataset *train, *test, *validation; /* validation: NULL: none */
     struct validation validated;
-    struct job_data data; /* what is told of them */
+    struct job_data data;     /* what is told of them */
+    struct job_normal normal; /* of their samples */
     float *params;
     float *init;    /* --init: as `params`, where `given`; NULL: none */
     uint8_t *given; /* [params] */

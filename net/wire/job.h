@@ -9,6 +9,7 @@
 #include "net/shm/segment.h"
 #include "net/wire/chunks.h"
 #include "net/wire/job_data.h"
+#include "net/wire/job_input.h"
 #include <stdint.h>
 
 enum {
@@ -37,6 +38,7 @@ struct net_job {
                                 least 0, below 1; 0: none */
     int batch;               /* samples of one member's step; 0: not said */
     struct job_data data;
+    struct job_normal normal;              /* of all samples */
     char arithmetic[JOB_ARITHMETIC_BYTES]; /* what the member computes with: "oneDNN v2.6.3, AVX2, 4
                                               threads; vectors AVX2"; a job's: its first one's;
                                               empty: not said. Others may differ */

@@ -1,4 +1,5 @@
-/* net/wire/message_data.c - a job's data set on the wire, and what its members compute with. */
+/* net/wire/message_data.c - a job's data set on the wire, what is done with its samples, and what
+ * its members compute with. */
 #include "net/wire/message_impl.h"
 #include <string.h>
 
@@ -79,4 +80,26 @@ enum status message_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETI
         return message_invalid(why, "the arithmetic is too long, or not printable ASCII");
     strcpy(to, from); /* its length is checked */
     return ST_OK;
+}
+
+void message_normal_to_wire(const struct job_normal *from, Weir__V1__Job *to)
+{
+    to->n_mean = to->n_std = (size_t)from->n;
+    to->mean = (float *)(uintptr_t)from->mean; /* read alone */
+    to->std = (float *)(uintptr_t)from->std;
+}
+
+enum status message_normal_from_wire(const Weir__V1__Job *from, struct job_normal *to,
+                                     char why[MESSAGE_WHY_BYTES])
+{
+    memset(to, 0, sizeof *to);
+    if (from->n_mean != from->n_std || from->n_mean > JOB_MAX_CHANNELS)
+        return message_invalid(why, "mean and std have not as many numbers, or too many");
+    to->n = (int)from->n_mean;
+    for (int c = 0; c < to->n; c++) {
+        to->mean[c] = from->mean[c];
+        to->std[c] = from->std[c];
+    }
+    const char *wrong = job_normal_problem(to);
+    return wrong ? message_invalid(why, wrong) : ST_OK;
 }

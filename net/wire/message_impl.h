@@ -39,6 +39,9 @@ enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_dat
                                    char why[MESSAGE_WHY_BYTES]);
 enum status message_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETIC_BYTES],
                                          char why[MESSAGE_WHY_BYTES]);
+void message_normal_to_wire(const struct job_normal *from, Weir__V1__Job *to);
+enum status message_normal_from_wire(const Weir__V1__Job *from, struct job_normal *to,
+                                     char why[MESSAGE_WHY_BYTES]);
 /* from: NULL is refused. n_workers is 0 if it was not said. */
 enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);

@@ -59,6 +59,7 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->batch_size = (uint64_t)from->batch;
     to->validation_split = from->validation_split;
     to->arithmetic = (char *)(uintptr_t)from->arithmetic;
+    message_normal_to_wire(&from->normal, to);
 }
 
 void message_job_free(struct message_job *job)
@@ -257,6 +258,8 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
         st = message_data_from_wire(from->data, &plain.data, why);
     if (st == ST_OK)
         st = message_arithmetic_from_wire(from->arithmetic, plain.arithmetic, why);
+    if (st == ST_OK)
+        st = message_normal_from_wire(from, &plain.normal, why);
     plain.optim.total_steps = from->train_steps;
     if (st == ST_OK)
         st = chunks_from_wire(from, chunks, why);

@@ -416,7 +416,7 @@ static void turn(const struct source *s, int64_t first, float *dst)
     }
 }
 
-enum status dataset_sample(const struct dataset *d, int64_t i, float *dst)
+enum status dataset_plain(const struct dataset *d, int64_t i, float *dst)
 {
     const struct source *s = (const struct source *)d;
     const struct data_array *a = &s->array[SAMPLES];

@@ -8,6 +8,7 @@
 #define WORKER_DATA_DATASET_H
 #include "base/shape.h"
 #include "base/status.h"
+#include "net/wire/job_input.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,15 +31,16 @@ struct dataset {
     /* [n][elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or are
      * no bytes; dataset_sample has them */
     const uint8_t *bytes;
-    int in_file;             /* 1: these lie in a mapped file, and may have to be read first */
-    const char *path;        /* of the samples, for lines */
-    const char *class_names; /* of a folder of pictures, "cat/dog"; else NULL */
+    int in_file;              /* 1: these lie in a mapped file, and may have to be read first */
+    struct job_normal normal; /* what is done with each; once it is open, before anybody reads */
+    const char *path;         /* of the samples, for lines */
+    const char *class_names;  /* of a folder of pictures, "cat/dog"; else NULL */
 };
 
 /* May its samples go to a backend as bytes? */
 static inline int dataset_is_bytes(const struct dataset *d)
 {
-    return d->bytes && d->classes <= DATASET_BYTE_CLASSES;
+    return d->bytes && d->classes <= DATASET_BYTE_CLASSES && d->normal.n == 0;
 }
 
 struct dataset_request {
@@ -61,7 +63,14 @@ enum status dataset_split(struct dataset *d, double share, uint64_t seed,
 enum status dataset_check_classes(const struct dataset *d, int classes);
 /* The i-th sample, (C,H,W): pixels divided by 255, floats as they are. ST_CORRUPT: one of those is
  * not a finite number. */
+enum status dataset_plain(const struct dataset *d, int64_t i, float *dst);
+/* That sample by `normal`. ST_INVALID: a number is not finite any more. */
+enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst);
+/* Both: the i-th sample as a model reads it. */
 enum status dataset_sample(const struct dataset *d, int64_t i, float *dst);
+/* Over the plain numbers of each channel in all samples, in double and in one order: mean and
+ * standard deviation (the root of the mean square, not of n - 1). mean, std: [channels]. */
+enum status dataset_measure(const struct dataset *d, double *mean, double *std);
 
 /* The item at a global position: positions 0 .. n-1 are one pass, each item once, shuffled by
  * (seed, pass); n .. 2n-1 the next. Pure; the order of a pass is computed once and kept per object.

@@ -1,6 +1,6 @@
 /* worker/data/fingerprint.h - what tells a worker's data set from another one: counts, shapes,
  * classes, and CRC-32C of samples and labels (net/wire/job_data.h). Computed once at start, about
- * as fast as memory is read; kept in memory alone. Threads: any. Errors: those of dataset_sample,
+ * as fast as memory is read; kept in memory alone. Threads: any. Errors: those of dataset_plain,
  * ST_NOMEM; logged. */
 #ifndef WORKER_DATA_FINGERPRINT_H
 #define WORKER_DATA_FINGERPRINT_H

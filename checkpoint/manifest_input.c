@@ -1,0 +1,55 @@
+/* checkpoint/manifest_input.c - see manifest_input.h. */
+#include "checkpoint/manifest_input.h"
+#include <float.h>
+
+/* NULL: out of memory. */
+static json_t *floats_to_json(const float *value, int n)
+{
+    json_t *list = json_array();
+    for (int i = 0; list && i < n; i++) {
+        if (json_array_append_new(list, json_real((double)value[i])) == 0)
+            continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+/* 1: there are n numbers; a float that was written is the same again. */
+static int floats_from_json(const json_t *list, float *value, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        double number = json_number_value(v);
+        if (!json_is_number(v) || !(number >= (double)-FLT_MAX && number <= (double)FLT_MAX))
+            return 0;
+        value[i] = (float)number;
+    }
+    return json_array_size(list) == n;
+}
+
+json_t *manifest_input_add(json_t *job, const struct net_job *from)
+{
+    const struct job_normal *n = &from->normal;
+    if (!job || n->n == 0)
+        return job;
+    if (json_object_set_new(job, "mean", floats_to_json(n->mean, n->n)) == 0 &&
+        json_object_set_new(job, "std", floats_to_json(n->std, n->n)) == 0)
+        return job;
+    json_decref(job);
+    return NULL;
+}
+
+int manifest_input_read(const json_t *job, struct net_job *to)
+{
+    const json_t *mean = json_object_get(job, "mean"), *std = json_object_get(job, "std");
+    size_t n = json_array_size(mean);
+    to->normal = (struct job_normal){0};
+    if (!mean && !std)
+        return 1;
+    if (n < 1 || n > JOB_MAX_CHANNELS)
+        return 0;
+    to->normal.n = (int)n;
+    return floats_from_json(mean, to->normal.mean, n) && floats_from_json(std, to->normal.std, n) &&
+           !job_normal_problem(&to->normal);
+}

@@ -1,0 +1,13 @@
+/* checkpoint/manifest_input.h - what a job does with its samples, in a manifest: keys that are
+ * there only where something is done. Private to manifest.c. Threads: any. */
+#ifndef CHECKPOINT_MANIFEST_INPUT_H
+#define CHECKPOINT_MANIFEST_INPUT_H
+#include "net/wire/job.h"
+#include <jansson.h>
+
+/* Takes `job`, which may be NULL, and returns it; NULL: out of memory. */
+json_t *manifest_input_add(json_t *job, const struct net_job *from);
+/* 0: it is malformed. */
+int manifest_input_read(const json_t *job, struct net_job *to);
+
+#endif

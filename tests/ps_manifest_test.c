@@ -1,0 +1,76 @@
+/* tests/ps_manifest_test.c - what a job does with its samples, in a checkpoint's manifest: the same
+ * again when it is read, and what cannot be is no checkpoint. */
+#include "checkpoint/manifest.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* after its needs */
+#include <cmocka.h>
+
+static char folder[32], path[64], why[MANIFEST_WHY_BYTES];
+static struct chunks *chunks;
+static struct net_job job;
+
+static int setup(void **state)
+{
+    const struct net_param param = {.name = "w", .shape = {2, {64, 16}}};
+    (void)state;
+    strcpy(folder, "/tmp/weir_manifest_XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/weir-3.json", folder);
+    job = (struct net_job){.n_workers = 2, .aggregate = 2, .train_steps = 100, .seed = 1};
+    optim_defaults(OPTIM_SGD, &job.optim);
+    return chunks_create(&param, 1, 8192, &chunks) != ST_OK;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    chunks_destroy(chunks);
+    unlink(path);
+    return rmdir(folder);
+}
+
+/* The job as it is read again; ST_CORRUPT: it is refused. */
+static enum status through(struct net_job *out)
+{
+    struct safetensors_written file = {0};
+    struct ps_manifest *read = NULL;
+    const struct ps_manifest m = {
+        .step = 3, .generation = 1, .job = job, .chunks = chunks, .n_files = 1, .files = &file};
+    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    enum status st = ps_manifest_read(path, &read, why);
+    if (st == ST_OK)
+        *out = read->job;
+    ps_manifest_free(read);
+    return st;
+}
+
+static void means_and_deviations_are_kept(void **state)
+{
+    struct net_job got;
+    const char *of;
+    (void)state;
+    assert_int_equal(through(&got), ST_OK);
+    assert_int_equal(got.normal.n, 0);
+    job.normal = (struct job_normal){2, {0.1f, -1e-30f}, {1.0f / 3, 3e38f}};
+    assert_int_equal(through(&got), ST_OK);
+    assert_int_equal(job_normal_differ(&got.normal, &job.normal, &of), -1);
+    job.normal.std[1] = -1;
+    assert_int_equal(through(&got), ST_CORRUPT);
+    assert_string_equal(why, "names a job that cannot be");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(means_and_deviations_are_kept, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

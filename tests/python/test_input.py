@@ -1,0 +1,201 @@
+#!/usr/bin/python3
+"""What is done with samples before the model reads them: normalised by numbers that are given or
+measured, they train to the bits that samples normalised beforehand give; all workers do the same,
+and so do --evaluate, --predict and whoever goes on from a checkpoint."""
+# label: cluster
+import array
+import json
+import os
+import shutil
+import signal
+import struct
+import sys
+
+import harness
+
+FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
+         "--intra_op_threads=1", "--log_every=1"]
+NORMAL = ["--mean=0.25", "--std=0.5"]
+
+
+def f32(x):
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+class Input(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def figures(self, name="summary.json"):
+        with open(self.path(name), encoding="utf-8") as f:
+            return json.load(f)
+
+    def train(self, *flags, **kwargs):
+        """The collected worker and its figures."""
+        worker = self.run_worker(*FLAGS, "--summary_json=" + self.path("summary.json"), *flags,
+                                 **kwargs)
+        return worker, self.figures()
+
+    def numbers(self, worker):
+        """Mean and deviation, as its line says."""
+        match = worker.wait_line(r"samples are normalised: mean (\S+), standard deviation (\S+)")
+        return match.group(1), match.group(2)
+
+    def floats(self, mean, std):
+        """A folder with the data set as floats that are normalised already."""
+        value = [f32(f32(f32(v / 255) - mean) / std) for v in range(256)]
+        folder = self.path("floats")
+        os.mkdir(folder)
+        for part in ("train", "t10k"):
+            shutil.copy(os.path.join(self.data(), part + "-labels-idx1-ubyte"), folder)
+            with open(os.path.join(self.data(), part + "-images-idx3-ubyte"), "rb") as f:
+                head, pixels = f.read(16), f.read()
+            numbers = array.array("f", map(value.__getitem__, pixels))
+            if sys.byteorder == "little":
+                numbers.byteswap()
+            with open(os.path.join(folder, part + "-images-idx3-ubyte"), "wb") as f:
+                f.write(head[:2] + b"\x0d" + head[3:] + numbers.tobytes())
+        return folder
+
+    def assert_same(self, a, b, *keys):
+        for key in ("parameters_sha256", "test_loss", "test_accuracy", *keys):
+            self.assertEqual(a[key], b[key], key)
+
+    def test_as_if_normalised_beforehand(self):
+        """In float, as x minus mean, divided by std: to the last bit, test set and all."""
+        worker, got = self.train(*NORMAL, "--validation_split=0.1", "--eval_every=10")
+        self.assertEqual(self.numbers(worker), ("0.25", "0.5"))
+        _, want = self.train("--validation_split=0.1", "--eval_every=10",
+                             data=self.floats(0.25, 0.5))
+        self.assert_same(got, want, "validation_loss")
+        _, plain = self.train()
+        self.assertNotEqual(plain["parameters_sha256"], got["parameters_sha256"])
+
+    def test_measured(self):
+        """Over the training set, without what is held out; the numbers given give the same bits,
+        also with servers, of which some are given and some measured."""
+        worker, want = self.train("--mean=measured", "--std=measured")
+        self.assertIn("(measured over 2400 training samples)", worker.output())
+        mean, std = self.numbers(worker)
+        with open(os.path.join(self.data(), "train-images-idx3-ubyte"), "rb") as f:
+            pixels = f.read()[16:]
+        counts = [pixels.count(v) for v in range(256)]
+        m = sum(v * n for v, n in enumerate(counts)) / len(pixels)
+        s = (sum((v - m) ** 2 * n for v, n in enumerate(counts)) / len(pixels)) ** 0.5
+        self.assertAlmostEqual(float(mean), m / 255, delta=1e-7)
+        self.assertAlmostEqual(float(std), s / 255, delta=1e-7)
+        _, got = self.train("--mean=" + mean, "--std=" + std)
+        self.assert_same(got, want)
+        worker, _ = self.train("--mean=measured", "--validation_split=0.25")
+        self.assertIn("(measured over 1800 training samples)", worker.output())
+        self.assertNotEqual(self.numbers(worker)[0], mean)
+        self.assertEqual(self.numbers(worker)[1], "1")
+        job = self.job(n_ps=2, flags=FLAGS)
+        for i in range(2):
+            job.start_ps(i)
+        job.start_worker(0, "--mean=measured", "--std=measured")
+        job.start_worker(1, "--mean=" + mean, "--std=measured")
+        first, second = job.finish()
+        self.assert_same(first, second)
+        self.assertEqual(self.numbers(job.workers[1]), (mean, std))
+
+    def test_evaluate_and_predict(self):
+        """Without a flag, as in training; another number is refused."""
+        _, want = self.train(*NORMAL, "--checkpoint_dir=" + self.path("ckpt"),
+                             "--export=" + self.path("m.safetensors"))
+        meta = harness.safetensors_metadata(self.path("m.safetensors"))
+        self.assertEqual((meta["mean"], meta["std"]), ("0.25", "0.5"))
+        outputs = set()
+        for file in (self.path("m.safetensors"), self.path("ckpt")):
+            for more in ([], NORMAL, ["--predict=" + file, "--output=" + self.path("out.csv")]):
+                flags = [] if len(more) and "predict" in more[0] else ["--evaluate=" + file]
+                worker = self.run_worker("--summary_json=" + self.path("evaluated.json"), *flags,
+                                         "--intra_op_threads=1", *more)
+                self.assertIn("standard deviation 0.5, as in training", worker.output())
+                self.assert_same(self.figures("evaluated.json"), want)
+            with open(self.path("out.csv"), "rb") as f:
+                outputs.add(f.read())
+            for flag, said in ((["--mean=0.5", "--std=0.5"], "--mean: %s was trained with 0.25, "
+                                "here it is 0.5; leave --mean and --std out" % file),
+                               (["--mean=0.25"], "--std: %s was trained with 0.5, here it is 1"
+                                % file)):
+                worker = self.run_worker("--evaluate=" + file, *flag, status=1)
+                self.assertIn(said, worker.output())
+            self.assertIn("leave them out", self.run_worker(
+                "--evaluate=" + file, "--mean=measured", status=2).output())
+        self.assertEqual(len(outputs), 1)
+        self.train("--export=" + self.path("plain.safetensors"))
+        worker = self.run_worker("--evaluate=" + self.path("plain.safetensors"), *NORMAL, status=1)
+        self.assertIn("was trained with none, here it is 0.25", worker.output())
+
+    def test_goes_on(self):
+        """From its checkpoint alone, and with servers, with the same bits; with others not at
+        all."""
+        folder = "--checkpoint_dir=" + self.path("ckpt")
+        _, want = self.train("--mean=measured", "--std=measured")
+        worker, _ = self.train("--mean=measured", "--std=measured", folder, "--train_steps=10")
+        mean, std = self.numbers(worker)
+        for flags, said in (([], r"--mean: the servers have %s, the worker has none" % mean),
+                            (["--mean=" + mean], "--std: the servers have %s, the worker has 1" %
+                             std)):
+            worker = self.run_worker(*FLAGS, folder, *flags, status=1)
+            self.assertIn(said, worker.output())
+            self.assertIn("another --checkpoint_dir", worker.output())
+        job = self.job(n_workers=1, flags=[*FLAGS, "--mean=" + mean, "--std=measured"])
+        job.start([folder])
+        summary, = job.finish()
+        self.assert_same(summary, want)
+        self.assertEqual(summary["local_steps"], 20)
+
+    def test_workers_agree(self):
+        """Another number is refused; who joins without any takes the job's."""
+        job = self.job(n_workers=2, flags=["--batch_size=20", "--train_steps=100000000",
+                                           "--seed=3", "--fault_push_delay_ms=2"])
+        ps = job.start_ps(0)
+        first = job.start_worker(0, *NORMAL)
+        ps.wait_line("worker 0 joined")
+        for flags, said in (([], "--mean: the servers have 0.25, the worker has none"),
+                            (["--mean=0.25"], "--std: the servers have 0.5, the worker has 1")):
+            second = job.start_worker(1, *flags)
+            second.wait(60, 1)
+            second.wait_line("refused this worker: another job: " + said)
+        job.start_worker(1, *NORMAL)
+        first.wait_line("training step")
+        joiner = self.start("joiner", [
+            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+            "--data_dir=" + self.data(), "--progress=lines"])
+        joiner.wait_line("joined as worker 2 of 3")
+        self.assertEqual(self.numbers(joiner), ("0.25", "0.5"))
+        for process in (*job.workers, joiner, ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_bad_flags(self):
+        for flags, status, said in (
+                (["--mean=0,1"], 1, "--mean: 2 numbers, but samples of .* have 1 channel; give"),
+                (["--std=0"], 2, "--std: '0' is no list of at most 64 numbers above 0, as in"),
+                (["--std=-1"], 2, "--std: '-1' is no list"),
+                (["--mean=x"], 2, "--mean: 'x' is no list of at most 64 numbers, as in"),
+                (["--mean="], 2, "--mean: '' is no list"),
+                (["--mean=0,nan"], 2, "--mean: '0,nan' is no list"),
+                (["--mean=1,2", "--std=1,2,3"], 2, "--mean and --std have not as many numbers"),
+                (["--mean=measured", "--data_shard=own", "--ps_hosts=localhost:1"], 2,
+                 "each worker would measure its own part; give numbers"),
+                (["--mean=1e30", "--std=1e-30"], 1, "not finite after --mean and --std; give")):
+            worker = self.run_worker(*FLAGS, *flags, status=status)
+            errors = [line for line in worker.lines if line.startswith("E ")]
+            self.assertEqual(len(errors), 1, worker.output())
+            self.assertRegex(errors[0], said)
+        folder = self.path("black")
+        os.mkdir(folder)
+        for part in ("train", "t10k"):
+            harness.write_idx(os.path.join(folder, part + "-images-idx3-ubyte"), (40, 28, 28),
+                              bytes(40 * 28 * 28))
+            harness.write_idx(os.path.join(folder, part + "-labels-idx1-ubyte"), (40,),
+                              bytes(range(10)) * 4)
+        worker = self.run_worker(*FLAGS, "--std=measured", data=folder, status=1)
+        self.assertIn("channel 1 of", worker.output())
+        self.assertIn("whose deviation is 0; give numbers", worker.output())
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,112 @@
+/* worker/data/dataset_normal.c - samples as a model reads them, and what their mean and deviation
+ * are: see dataset.h. The measure of bytes counts how often each value is there, which no order of
+ * additions changes; that of floats adds sample by sample, in two passes. */
+#include "base/log.h"
+#include "worker/data/dataset.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_VALUES = 256 };
+
+static int64_t places_of(const struct dataset *d)
+{
+    return d->sample.dim[1] * d->sample.dim[2];
+}
+
+enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst)
+{
+    int64_t places = places_of(d);
+    int finite = 1;
+    for (int c = 0; c < d->normal.n; c++) {
+        float mean = d->normal.mean[c], std = d->normal.std[c];
+        for (int64_t k = c * places; k < (c + 1) * places; k++) {
+            dst[k] = (dst[k] - mean) / std;
+            finite &= isfinite(dst[k]) != 0;
+        }
+    }
+    if (finite)
+        return ST_OK;
+    LOG_E("%s: sample %lld has a number that is not finite after --mean and --std; give others",
+          d->path, (long long)i);
+    return ST_INVALID;
+}
+
+enum status dataset_sample(const struct dataset *d, int64_t i, float *dst)
+{
+    enum status st = dataset_plain(d, i, dst);
+    return st == ST_OK ? dataset_normalise(d, i, dst) : st;
+}
+
+static void measure_bytes(const struct dataset *d, int64_t channel, double *mean, double *std)
+{
+    int64_t places = places_of(d), elems = shape_elems(&d->sample);
+    uint64_t count[N_VALUES] = {0};
+    double n = (double)d->n * (double)places, sum = 0, squares = 0;
+    for (int64_t i = 0; i < d->n; i++) {
+        const uint8_t *p = d->bytes + i * elems + channel * places;
+        for (int64_t k = 0; k < places; k++)
+            count[p[k]]++;
+    }
+    for (int v = 0; v < N_VALUES; v++)
+        sum += (double)count[v] * v;
+    for (int v = 0; v < N_VALUES; v++)
+        squares += (double)count[v] * (v - sum / n) * (v - sum / n);
+    *mean = sum / n / 255;
+    *std = sqrt(squares / n) / 255;
+}
+
+/* Adds to sum[c], over all numbers x of the channel c, (x - from[c]) to the power of `power`. */
+static enum status add_powers(const struct dataset *d, const double *from, int power, double *sum,
+                              float *sample)
+{
+    int64_t places = places_of(d);
+    for (int64_t i = 0; i < d->n; i++) {
+        enum status st = dataset_plain(d, i, sample);
+        if (st != ST_OK)
+            return st;
+        for (int64_t c = 0; c < d->sample.dim[0]; c++) {
+            double s = 0;
+            for (int64_t k = c * places; k < (c + 1) * places; k++) {
+                double x = (double)sample[k] - from[c];
+                s += power == 2 ? x * x : x;
+            }
+            sum[c] += s;
+        }
+    }
+    return ST_OK;
+}
+
+static enum status measure_floats(const struct dataset *d, double *mean, double *std)
+{
+    enum status st = ST_OK;
+    size_t channels = (size_t)d->sample.dim[0];
+    double n = (double)d->n * (double)places_of(d);
+    float *sample = malloc((size_t)shape_elems(&d->sample) * sizeof *sample);
+    double *sum = calloc(2 * channels, sizeof *sum), *zero = sum ? sum + channels : NULL;
+    if (!sample || !sum) {
+        LOG_E("%s: no memory for the mean of %zu channels", d->path, channels);
+        st = ST_NOMEM;
+        goto done;
+    }
+    TRY(add_powers(d, zero, 1, sum, sample));
+    for (size_t c = 0; c < channels; c++)
+        mean[c] = sum[c] / n;
+    memset(sum, 0, channels * sizeof *sum);
+    TRY(add_powers(d, mean, 2, sum, sample));
+    for (size_t c = 0; c < channels; c++)
+        std[c] = sqrt(sum[c] / n);
+done:
+    free(sample);
+    free(sum);
+    return st;
+}
+
+enum status dataset_measure(const struct dataset *d, double *mean, double *std)
+{
+    if (!d->bytes)
+        return measure_floats(d, mean, std);
+    for (int64_t c = 0; c < d->sample.dim[0]; c++)
+        measure_bytes(d, c, &mean[c], &std[c]);
+    return ST_OK;
+}

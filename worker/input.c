@@ -1,0 +1,131 @@
+/* worker/input.c - see input.h. */
+#include "worker/input.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int is_given(const struct options_list *l)
+{
+    return l->n > 0 || l->measured;
+}
+
+/* One number stands for all channels; none for `usual`. */
+static enum status spread(const char *flag, const struct options_list *from,
+                          const struct dataset *d, float usual, float *to)
+{
+    int64_t channels = d->sample.dim[0];
+    if (from->n > 1 && from->n != channels) {
+        LOG_E("--%s: %d numbers, but samples of %s have %" PRId64
+              " %s; give one for each channel, or one for all",
+              flag, from->n, d->path, channels, channels == 1 ? "channel" : "channels");
+        return ST_INVALID;
+    }
+    for (int64_t c = 0; c < channels; c++)
+        to[c] = from->n == 0 ? usual : from->value[from->n > 1 ? c : 0];
+    return ST_OK;
+}
+
+static enum status measure(const struct options *o, const struct dataset *d, struct job_normal *n)
+{
+    enum status st = ST_OK;
+    double mean[JOB_MAX_CHANNELS], std[JOB_MAX_CHANNELS];
+    TRY(dataset_measure(d, mean, std));
+    for (int64_t c = 0; c < d->sample.dim[0]; c++) {
+        if (o->mean.measured)
+            n->mean[c] = (float)mean[c];
+        if (o->std.measured)
+            n->std[c] = (float)std[c];
+        if (n->std[c] > 0)
+            continue;
+        LOG_E("--std=measured: channel %" PRId64 " of %s is the same number everywhere, whose "
+              "deviation is 0; give numbers",
+              c + 1, d->path);
+        TRY(ST_INVALID);
+    }
+done:
+    return st;
+}
+
+/* What the flags say for samples like those of d, which `measured` is measured over. */
+static enum status by_flags(const struct options *o, const struct dataset *d,
+                            struct job_normal *out)
+{
+    enum status st = ST_OK;
+    struct job_normal n = {0};
+    *out = n;
+    if (!is_given(&o->mean) && !is_given(&o->std))
+        return ST_OK;
+    if (d->sample.dim[0] > JOB_MAX_CHANNELS) {
+        LOG_E("--mean, --std: samples of %s have %" PRId64
+              " channels; at most %d can be normalised",
+              d->path, d->sample.dim[0], JOB_MAX_CHANNELS);
+        return ST_INVALID;
+    }
+    TRY(spread("mean", &o->mean, d, 0, n.mean));
+    TRY(spread("std", &o->std, d, 1, n.std));
+    if (o->mean.measured || o->std.measured)
+        TRY(measure(o, d, &n));
+    n.n = (int)d->sample.dim[0];
+    *out = n;
+done:
+    return st;
+}
+
+static void apply(struct worker *w, const char *how)
+{
+    char mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES];
+    struct dataset *sets[3] = {w->train, w->test, w->validation};
+    for (int i = 0; i < 3; i++)
+        if (sets[i])
+            sets[i]->normal = w->normal;
+    if (w->normal.n > 0)
+        LOG_I("samples are normalised: mean %s, standard deviation %s%s",
+              job_numbers_text(w->normal.mean, w->normal.n, mean),
+              job_numbers_text(w->normal.std, w->normal.n, std), how);
+}
+
+enum status input_normalise(struct worker *w)
+{
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    char how[64] = "";
+    TRY(by_flags(o, w->train, &w->normal));
+    if (o->mean.measured || o->std.measured)
+        snprintf(how, sizeof how, " (measured over %" PRId64 " training samples)", w->train->n);
+    apply(w, how);
+done:
+    return st;
+}
+
+enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
+                               const struct params_told *told)
+{
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    const struct job_normal *there = &told->normal;
+    char was[JOB_NUMBERS_BYTES], is[JOB_NUMBERS_BYTES];
+    const char *of;
+    TRY(by_flags(o, w->test, &w->normal));
+    if (!told->normal_known) {
+        apply(w, "");
+        return ST_OK;
+    }
+    if (there->n > 0 && there->n != w->test->sample.dim[0]) {
+        LOG_E("--%s: %s was trained on samples of %d channels, those of %s have %" PRId64, flag,
+              file, there->n, w->test->path, w->test->sample.dim[0]);
+        return ST_MISMATCH;
+    }
+    if ((is_given(&o->mean) || is_given(&o->std)) &&
+        job_normal_differ(&w->normal, there, &of) >= 0) {
+        int mean = strcmp(of, "mean") == 0;
+        LOG_E("--%s: %s was trained with %s, here it is %s; leave --mean and --std out", of, file,
+              job_numbers_text(mean ? there->mean : there->std, there->n, was),
+              job_numbers_text(mean ? w->normal.mean : w->normal.std, w->normal.n, is));
+        return ST_MISMATCH;
+    }
+    w->normal = *there;
+    apply(w, ", as in training");
+done:
+    return st;
+}
