@@ -1,6 +1,6 @@
 /* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
- * reply, leave, coordinate, its reply with plans, status, command, fetch, their replies); what
- * decodes is within its bounds, and encodes again. Corpus: tests/corpus/control. */
+ * reply, leave, coordinate, its reply with plans, status, command, fetch, squares, their replies);
+ * what decodes is within its bounds, and encodes again. Corpus: tests/corpus/control. */
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
 #include "tests/fuzz.h"
@@ -182,6 +182,24 @@ static void read_fetch(const uint8_t *data, size_t size)
     free(request.chunk);
 }
 
+static void read_squares(const uint8_t *data, size_t size)
+{
+    struct wire w;
+    struct net_squares squares, again;
+    struct net_squares_reply reply;
+    if (message_unpack_squares_reply(data, size, &reply, w.why) == ST_OK)
+        require(reply.answer < SQUARES_N_ANSWERS && memchr(reply.why, 0, sizeof reply.why) != NULL);
+    if (message_unpack_squares(data, size, &squares, w.why) != ST_OK)
+        return;
+    require(squares.n > 0 && squares.generation > 0 && squares.step >= 0);
+    require(message_pack_squares(&squares, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_unpack_squares(w.data, w.bytes, &again, w.why));
+    require(again.n == squares.n && again.step == squares.step && again.ps0 == squares.ps0);
+    require(!memcmp(again.square, squares.square, (size_t)again.n * sizeof *again.square));
+    free(again.square);
+    free(squares.square);
+}
+
 /* Reads all that it is given. */
 static enum status take(void *ctx, const struct net_fetched *c)
 {
@@ -217,5 +235,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_command(data, size);
     read_fetch(data, size);
     read_fetch_reply(data, size);
+    read_squares(data, size);
     return 0;
 }

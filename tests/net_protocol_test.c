@@ -90,16 +90,33 @@ static enum status unpack_fetch(struct wire *w)
     return st;
 }
 
+static void pack_squares(struct wire *w)
+{
+    double square[] = {0.25, 3};
+    const struct net_squares squares = {
+        .generation = 1, .ps0 = 7, .step = 4, .server = 2, .n = 2, .square = square};
+    assert_int_equal(message_pack_squares(&squares, &w->data, &w->bytes), ST_OK);
+}
+
+static enum status unpack_squares(struct wire *w)
+{
+    struct net_squares got = {.square = NULL};
+    enum status st = message_unpack_squares(w->data, w->bytes, &got, w->why);
+    if (st == ST_OK)
+        assert_true(got.generation == 1 && got.ps0 == 7 && got.step == 4 && got.server == 2 &&
+                    got.n == 2 && got.square[0] == 0.25 && got.square[1] == 3);
+    free(got.square);
+    return st;
+}
+
 static void test_other_versions(void **state)
 {
     static const struct {
         void (*pack)(struct wire *w);
         enum status (*unpack)(struct wire *w);
-    } requests[] = {{pack_join, unpack_join},
-                    {pack_control, unpack_control},
-                    {pack_status, unpack_status},
-                    {pack_command, unpack_command},
-                    {pack_fetch, unpack_fetch}};
+    } requests[] = {{pack_join, unpack_join},     {pack_control, unpack_control},
+                    {pack_status, unpack_status}, {pack_command, unpack_command},
+                    {pack_fetch, unpack_fetch},   {pack_squares, unpack_squares}};
     static const int others[] = {1, MESSAGE_PROTOCOL + 1};
     char expect[128];
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
@@ -125,7 +142,8 @@ static void test_other_versions(void **state)
 static void test_seeds(void **state)
 {
     static const char *const names[] = {"join",    "join_any",      "request", "request_joining",
-                                        "command", "request_stand", "status",  "fetch"};
+                                        "command", "request_stand", "status",  "fetch",
+                                        "squares"};
     char path[512], head[2] = "";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, WEIR_SOURCE_DIR "/tests/corpus/control/%s", names[i]);

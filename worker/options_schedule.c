@@ -54,17 +54,17 @@ static enum status check_uses(void)
     return ST_OK;
 }
 
-/* The norm of a mean over several workers is known to no one of them, nor to one server. */
+/* With backup workers chunks are of the contributions of different workers, and have no norm
+ * together. */
 enum status options_check_clipping(const struct options *o)
 {
     const char *wrong = NULL;
     if (o->optim.clip_norm > 0 && o->optim.clip_value > 0)
         wrong = "--clip_value and --clip_norm are both given; give one of them";
-    else if (o->optim.clip_norm > 0 && o->sync_mode == JOB_SYNC && o->join)
-        wrong = "--clip_norm: a job with it has one worker in --sync_mode=sync, no other can join";
-    else if (o->optim.clip_norm > 0 && o->sync_mode == JOB_SYNC && o->n_workers > 1)
-        wrong = "--clip_norm with several workers in --sync_mode=sync is not built yet; take "
-                "--clip_value, or async or ssp";
+    else if (o->optim.clip_norm > 0 && o->sync_mode == JOB_SYNC && o->aggregate > 0 &&
+             (o->aggregate < o->n_workers || o->n_workers == 0))
+        wrong = "--clip_norm in --sync_mode=sync is not for jobs with backup workers "
+                "(--replicas_to_aggregate); take --clip_value, or async or ssp";
     if (!wrong)
         return ST_OK;
     LOG_E("%s", wrong);

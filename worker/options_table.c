@@ -179,8 +179,9 @@ static const struct flag table[] = {
     NUM("clip_value", clip_value, 0, 1e30,
         "each element of the mean gradient is kept within -it and it, on the servers; 0: as it is"),
     NUM("clip_norm", clip_norm, 0, 1e30,
-        "a worker scales all gradients of its step down to this norm, where theirs is larger; in "
-        "sync for a job of one worker alone; 0: it does not"),
+        "where the norm of all gradients of a step together is larger, they are scaled down to it: "
+        "in sync their mean over all workers, on the servers; else by each worker its own; 0: as "
+        "they are"),
     NUM("momentum", momentum, -1, 1, "momentum, nesterov, rmsprop; -1: the optimizer's own"),
     NUM("decay", decay, -1, 1, "rmsprop's smoothing; -1: the optimizer's own"),
     NUM("beta1", beta1, -1, 1, "adam, adamw; -1: the optimizer's own"),

@@ -434,7 +434,7 @@ static enum status make_trainer(struct worker *w)
         .log_every = o->log_every,
         .progress = o->progress,
         .seed = (uint64_t)o->seed,
-        .clip_norm = o->optim.clip_norm,
+        .clip_norm = o->ps_hosts.n > 0 && job_servers_clip(&job) ? 0 : o->optim.clip_norm,
         .skip_nonfinite = o->skip_nonfinite,
         .max_nonfinite = o->max_nonfinite,
         .fault_nonfinite = o->fault_nonfinite,

@@ -51,7 +51,8 @@ struct optim_config {
     float
         weight_decay; /* adamw: decoupled, default 0.01; others: added to g as wd * p, default 0 */
     float clip_value; /* each element of the mean gradient is kept within -it and it; 0: as it is */
-    float clip_norm;  /* workers scale what they contribute down to this norm; 0: they do not */
+    float clip_norm;  /* all gradients of a step are scaled down to this norm, for the caller, who
+                         knows them all (clip.h); 0: as they are */
     enum optim_schedule schedule; /* default constant */
     uint64_t warmup_steps;        /* 0: none */
     float lr_decay;               /* step, exponential: above 0, at most 1; default 0.1 */

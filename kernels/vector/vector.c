@@ -47,11 +47,23 @@ VECTOR_CLONES void vector_clip(float *dst, const void *src, float weight, float 
     }
 }
 
-double vector_sum_squares(const float *src, size_t n)
+/* One sum would wait for each of its additions. */
+VECTOR_CLONES double vector_sum_squares(const float *src, float weight, size_t n)
 {
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)src[i] * (double)src[i];
+    enum { LANES = 8 };
+    double lane[LANES] = {0}, sum = 0;
+    size_t whole = n - n % LANES;
+    for (size_t i = 0; i < whole; i += LANES)
+        for (size_t k = 0; k < LANES; k++) {
+            float v = weight * src[i + k];
+            lane[k] += (double)v * (double)v;
+        }
+    for (size_t i = whole; i < n; i++) {
+        float v = weight * src[i];
+        lane[i - whole] += (double)v * (double)v;
+    }
+    for (size_t k = 0; k < LANES; k++)
+        sum += lane[k];
     return sum;
 }
 

@@ -13,8 +13,9 @@ void vector_add_scaled(float *dst, const void *src, float weight, size_t n);
 void vector_sum_scaled(float *dst, const float *a, const void *src, float weight, size_t n);
 /* dst[i] = weight * src[i] * scale, or the nearest of -limit and limit if that lies beyond them */
 void vector_clip(float *dst, const void *src, float weight, float scale, float limit, size_t n);
-/* Of src[i] * src[i], in double and in their order. */
-double vector_sum_squares(const float *src, size_t n);
+/* Of (weight * src[i])^2, each product rounded to float before it is squared; squares and sums in
+ * double: eight sums over every eighth element, added up in their order. */
+double vector_sum_squares(const float *src, float weight, size_t n);
 /* dst[i] = src[i] */
 void vector_copy(float *dst, const void *src, size_t n);
 /* 1 if every element is finite */

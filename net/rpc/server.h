@@ -14,6 +14,7 @@
 #include "net/wire/fetch.h"
 #include "net/wire/frame.h"
 #include "net/wire/job.h"
+#include "net/wire/squares.h"
 #include "net/wire/status.h"
 
 struct net_server;
@@ -43,6 +44,8 @@ struct net_server_handler {
      * on, as many as fit. NULL: it hands on none. */
     void (*fetch)(void *ctx, const struct net_fetch_request *request,
                   struct net_fetch_reply *reply);
+    /* Another server's part of a norm, valid for the call; fills *reply. NULL: it takes none. */
+    void (*squares)(void *ctx, const struct net_squares *squares, struct net_squares_reply *reply);
 };
 
 /* What people ask (status.h); NULL: nobody answers. */

@@ -135,6 +135,30 @@ static void serve_fetch(struct server_call *c, const uint8_t *data, size_t bytes
     net_call_reply_packed(c, st, out, n);
 }
 
+static void serve_squares(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    const struct net_server_handler *handler = &c->server->handler;
+    struct net_squares squares;
+    struct net_squares_reply answer = {.answer = SQUARES_OVER};
+    char why[MESSAGE_WHY_BYTES] = "this server takes no part of a norm";
+    uint8_t *out = NULL;
+    size_t n = 0;
+    enum status st =
+        handler->squares ? message_unpack_squares(data, bytes, &squares, why) : ST_PROTOCOL;
+    if (st == ST_NOMEM) {
+        net_call_reply_packed(c, st, NULL, 0);
+        return;
+    }
+    if (st != ST_OK) {
+        net_call_refuse(c, why);
+        return;
+    }
+    handler->squares(handler->ctx, &squares, &answer);
+    st = message_pack_squares_reply(&answer, &out, &n);
+    free(squares.square);
+    net_call_reply_packed(c, st, out, n);
+}
+
 static void serve_health(struct server_call *c, const uint8_t *data, size_t bytes)
 {
     char service[SERVER_HEALTH_NAME_BYTES];
@@ -172,6 +196,8 @@ void net_call_serve(struct server_call *c, const uint8_t *data, size_t bytes)
         serve_command(c, data, bytes);
     else if (c->method == METHOD_FETCH)
         serve_fetch(c, data, bytes);
+    else if (c->method == METHOD_SQUARES)
+        serve_squares(c, data, bytes);
     else
         serve_health(c, data, bytes);
 }

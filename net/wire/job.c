@@ -22,6 +22,11 @@ int job_in_lockstep(const struct net_job *job)
     return job->sync_mode == JOB_SYNC && job_aggregate(job) == job->n_workers;
 }
 
+int job_servers_clip(const struct net_job *job)
+{
+    return job->optim.clip_norm > 0 && job_in_lockstep(job);
+}
+
 int job_arithmetic_differs(const struct net_job *a, const struct net_job *b)
 {
     return a->sync_mode == JOB_SYNC && a->arithmetic[0] && b->arithmetic[0] &&
@@ -41,6 +46,10 @@ const char *job_check_mode(const struct net_job *job)
         return "delay_compensation is not finite and at least 0";
     if (sync && job->delay_compensation > 0)
         return "delay_compensation is for the modes async and ssp alone";
+    if (job->optim.clip_norm > 0 && job->optim.clip_value > 0)
+        return "clip_value and clip_norm are both given";
+    if (sync && job->optim.clip_norm > 0 && !job_in_lockstep(job))
+        return "clip_norm in the mode sync is for jobs without backup workers (aggregate)";
     return NULL;
 }
 

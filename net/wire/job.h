@@ -50,6 +50,9 @@ const char *job_sync_mode_name(enum job_sync_mode mode);
 int job_aggregate(const struct net_job *job);
 /* 1: all chunks and all workers go from step to step together (sync without backup workers). */
 int job_in_lockstep(const struct net_job *job);
+/* 1: the servers scale each step's mean gradient down to the norm optim.clip_norm; 0: the workers
+ * scale what they contribute, or nobody does. */
+int job_servers_clip(const struct net_job *job);
 /* 1: what the two compute cannot be expected to have the same bits, since they compute with other
  * instructions or threads. 0 as well where the job promises no bits, or one does not say. */
 int job_arithmetic_differs(const struct net_job *a, const struct net_job *b);

@@ -9,6 +9,7 @@
 #include "net/wire/control.h"
 #include "net/wire/fetch.h"
 #include "net/wire/job.h"
+#include "net/wire/squares.h"
 #include "net/wire/status.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -79,6 +80,16 @@ struct message_fetched {
 /* Also ST_REFUSED and ST_CORRUPT, and what `take` returns. */
 enum status message_unpack_fetch_reply(const uint8_t *data, size_t bytes,
                                        struct message_fetched *to, char why[MESSAGE_WHY_BYTES]);
+
+/* squares->square: malloc'd, the caller's. */
+enum status message_pack_squares(const struct net_squares *squares, uint8_t **data, size_t *bytes);
+enum status message_unpack_squares(const uint8_t *data, size_t bytes, struct net_squares *squares,
+                                   char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_squares_reply(const struct net_squares_reply *reply, uint8_t **data,
+                                       size_t *bytes);
+enum status message_unpack_squares_reply(const uint8_t *data, size_t bytes,
+                                         struct net_squares_reply *reply,
+                                         char why[MESSAGE_WHY_BYTES]);
 
 /* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */
 enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };

@@ -344,6 +344,23 @@ void service_fetch(void *ctx, const struct net_fetch_request *request,
     run_unref(r);
 }
 
+void service_squares(void *ctx, const struct net_squares *squares, struct net_squares_reply *reply)
+{
+    int ended;
+    struct run *r = ps_service_run(ctx, &ended);
+    uint64_t here = r ? r->generation : 0;
+    if (r && here == squares->generation && r->plan->ps0 == squares->ps0) {
+        reply->answer = ps_store_squares(r->store, squares, reply->why);
+    } else if (here > squares->generation) {
+        reply->answer = SQUARES_OVER;
+    } else {
+        reply->answer = SQUARES_LATER;
+        snprintf(reply->why, sizeof reply->why, "generation " TERM_FMT " has not begun here",
+                 TERM_ARG(squares->generation));
+    }
+    run_unref(r);
+}
+
 void ps_service_settle(struct ps_service *s, uint64_t generation)
 {
     pthread_mutex_lock(&s->lock);

@@ -75,6 +75,9 @@ enum status run_create(const struct run_config *cfg, struct run **out)
     store.position = p->position;
     store.n_members = p->n_members;
     store.member = p->member;
+    TRY(square_sender_create(p, r->self, &r->squares));
+    store.squares = r->squares ? square_sender_put : NULL;
+    store.squares_ctx = r->squares;
     TRY(ps_store_create(&store, &r->store));
     if (p->source == PLAN_CHECKPOINT)
         TRY(load(cfg, r));
@@ -97,6 +100,7 @@ void run_unref(struct run *r)
 {
     if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
         return;
+    square_sender_destroy(r->squares);
     ps_store_destroy(r->store);
     net_plan_free(r->plan);
     free(r->members);

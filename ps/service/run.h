@@ -9,6 +9,7 @@
 #define PS_SERVICE_RUN_H
 #include "checkpoint/restore.h"
 #include "ps/service/shard_fetch.h"
+#include "ps/service/square_sender.h"
 #include "ps/store/store.h"
 #include <stdatomic.h>
 
@@ -41,14 +42,15 @@ struct run {
     int self;              /* this server's number in the plan; -1: it has no chunks */
     size_t n_bytes;        /* of the parameters held here */
     struct ps_store *store;
-    struct member *members;    /* by rank; guarded by the service's lock */
-    _Atomic int64_t *heard_ns; /* by rank: when the last piece came; 0: none has */
-    int has_chunks0;           /* ps 0 has chunks, so that members speak to it */
-    int ended;                 /* likewise: all members are done */
-    struct run *older;         /* likewise: the one before, while others may need it; a reference */
-    int64_t start_ns;          /* of the job; likewise */
-    int64_t began;             /* lowest step at which a generation of it began here; likewise */
-    int64_t end_ns;            /* likewise */
+    struct square_sender *squares; /* NULL: nobody is told of norms */
+    struct member *members;        /* by rank; guarded by the service's lock */
+    _Atomic int64_t *heard_ns;     /* by rank: when the last piece came; 0: none has */
+    int has_chunks0;               /* ps 0 has chunks, so that members speak to it */
+    int ended;                     /* likewise: all members are done */
+    struct run *older; /* likewise: the one before, while others may need it; a reference */
+    int64_t start_ns;  /* of the job; likewise */
+    int64_t began;     /* lowest step at which a generation of it began here; likewise */
+    int64_t end_ns;    /* likewise */
 };
 
 struct run_config {

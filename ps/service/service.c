@@ -239,6 +239,7 @@ struct net_server_handler ps_service_handler(struct ps_service *s)
                                        .control = on_control,
                                        .control_closed = on_control_closed,
                                        .fetch = service_fetch,
+                                       .squares = service_squares,
                                        .piece = on_piece,
                                        .stream_closed = on_stream_closed};
 }

@@ -81,6 +81,7 @@ enum join_answer service_check_room(const struct ps_service *s, const struct run
 /* Of the handler. */
 void service_fetch(void *ctx, const struct net_fetch_request *request,
                    struct net_fetch_reply *reply);
+void service_squares(void *ctx, const struct net_squares *squares, struct net_squares_reply *reply);
 /* Gives back a reference to a run, and to each that is kept behind it. NULL is fine. */
 void service_let_go(struct run *r);
 /* 1 if all members are done, for the first time. Under the lock. */

@@ -1,5 +1,6 @@
 /* ps/store/aggregate.c - see aggregate.h. */
 #include "ps/store/aggregate.h"
+#include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
 #include <stdlib.h>
@@ -8,9 +9,10 @@ enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int 
 {
     a->pool = pool;
     a->shelf = shelf;
-    a->sum = a->n_members > 1 ? malloc(a->n * sizeof *a->sum) : NULL;
+    int sums = a->n_members > 1 || a->whole;
+    a->sum = sums ? malloc(a->n * sizeof *a->sum) : NULL;
     a->parked = calloc((size_t)a->n_members, sizeof *a->parked);
-    if ((a->sum || a->n_members == 1) && a->parked)
+    if ((a->sum || !sums) && a->parked)
         return ST_OK;
     ps_aggregate_free(a);
     return ST_NOMEM;
@@ -74,22 +76,23 @@ static size_t add_next(struct ps_aggregate *a, const struct net_payload *payload
     return r.bad;
 }
 
-/* Likewise; the very last is looked at by the pass that makes the version. */
+/* Likewise; the very last, unless it is added, is looked at by the pass that makes the version. */
 static size_t take_next(struct ps_aggregate *a, const struct net_payload *payload, float weight,
                         int is_copy)
 {
     size_t bad = SIZE_MAX;
     int is_last = a->next + 1 == a->n_members, counts = weight > 0;
-    if (is_last) {
-        a->last = counts ? *payload : (struct net_payload){NULL, 0, 0};
-        a->last_weight = weight;
-    } else if (counts) {
+    int adds = counts && (!is_last || a->whole);
+    if (adds)
         bad = add_next(a, payload, weight, is_copy);
-    }
     if (bad != SIZE_MAX)
         return bad;
+    if (is_last) {
+        a->last = counts && !adds ? *payload : (struct net_payload){NULL, 0, 0};
+        a->last_weight = weight;
+    }
     a->next++;
-    a->summed = a->weight > 0;
+    a->summed = a->weight > 0 || (is_last && adds);
     a->weight += (double)weight;
     return bad;
 }
@@ -150,9 +153,15 @@ const float *ps_aggregate_sum(const struct ps_aggregate *a)
     return a->summed ? a->sum : NULL;
 }
 
-float ps_aggregate_scale(const struct ps_aggregate *a)
+float ps_aggregate_scale(const struct ps_aggregate *a, double factor)
 {
-    return (float)(1.0 / a->weight);
+    return clip_scale(factor, a->weight);
+}
+
+double ps_aggregate_squares(const struct ps_aggregate *a)
+{
+    const float *sum = ps_aggregate_sum(a);
+    return sum ? vector_sum_squares(sum, 1, a->n) / a->weight / a->weight : 0;
 }
 
 void ps_aggregate_reset(struct ps_aggregate *a)

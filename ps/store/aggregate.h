@@ -3,6 +3,7 @@
  * network's bytes; those ahead of their turn wait as copies, at most n_members - 1. The very last
  * is not added: the pass that makes the new version takes it from where it lies (update.h). One of
  * weight 0, which its sender skipped, has no payload and adds nothing, but is counted.
+ * `whole`: the very last is added as well, for a sum that is looked at before the version is made.
  * Owns:    the sum and the copies that wait.
  * Threads: none; under the chunk's lock. Errors: ST_NOMEM. */
 #ifndef PS_STORE_AGGREGATE_H
@@ -21,33 +22,37 @@ struct ps_aggregate {
     int shelf;            /* of the pool, borrowed likewise */
     int n_members;
     enum dtype dtype;         /* of the contributions */
+    int whole;                /* the last is added to the sum, too */
     size_t n;                 /* elements */
     float *sum;               /* n; meaningful while next > 0 */
     int next;                 /* the member whose turn it is; those below are in the sum */
     int n_counted;            /* in the sum or waiting */
     double weight;            /* total of those whose turn has come */
-    int summed;               /* 1: when all are there: one but the last has a weight above 0 */
+    int summed;               /* 1: when all are there: the sum has a weight above 0 */
     int64_t since_ns;         /* when the first contribution of this step came */
     struct ps_parked *parked; /* n_members */
-    /* When all are there: the last one. It borrows the payload given to add, or last_span. */
+    /* When all are there: the last one; empty if it is in the sum. It borrows the payload given to
+     * add, or last_span. */
     struct net_payload last;
     float last_weight;
     struct net_span last_span;
 };
 
-/* a->n, n_members, dtype: set by the caller. */
+/* a->n, n_members, dtype, whole: set by the caller. */
 enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf);
 void ps_aggregate_free(struct ps_aggregate *a);
 /* Counts a contribution of n elements that is not here yet. ST_INVALID: it is not finite, *bad is
- * the first such element. On that and on ST_NOMEM nothing has changed. If it is the very last, it
- * was not looked at. */
+ * the first such element. On that and on ST_NOMEM nothing has changed. If it is the very last and
+ * not added, it was not looked at. */
 enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
                              float weight, int64_t now_ns, size_t *bad);
-/* Of all but the last, once all are there; NULL: none of them has a weight. The sum of all is this
- * plus last_weight * last, which is empty if its weight is 0. */
+/* Of all but the last, once all are there (`whole`: of all); NULL: none of them has a weight. The
+ * sum of all is this plus last_weight * last, which is empty if its weight is 0. */
 const float *ps_aggregate_sum(const struct ps_aggregate *a);
-/* The factor that makes the sum of all a weighted mean; infinite if all weights are 0. */
-float ps_aggregate_scale(const struct ps_aggregate *a);
+/* What makes the sum of all `factor` times a weighted mean; infinite if all weights are 0. */
+float ps_aggregate_scale(const struct ps_aggregate *a, double factor);
+/* `whole`, all are there: the sum of squares of their weighted mean; 0: none has a weight. */
+double ps_aggregate_squares(const struct ps_aggregate *a);
 /* The step is done; the sum's memory is used for the next. */
 void ps_aggregate_reset(struct ps_aggregate *a);
 

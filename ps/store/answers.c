@@ -235,7 +235,7 @@ void chunk_state_answer_owed(struct ps_store *s, struct chunk_state *c)
 static int waits_since(const struct ps_store *s, const struct chunk_state *c, int64_t since_ns)
 {
     if (s->mode != CONSISTENCY_SSP)
-        return c->sum.n_counted > 0 && c->sum.since_ns < since_ns;
+        return c->sum.n_counted > 0 && !c->pending && c->sum.since_ns < since_ns;
     int64_t limit = clock_limit(s, c);
     for (int m = 0; m < s->n_members; m++) {
         const struct waiter *w = &c->waiters[m];

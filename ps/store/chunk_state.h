@@ -2,6 +2,7 @@
  *
  *   pieces.c       a piece's way: validated, judged (consistency.h), applied, answered
  *   versions.c     contributions, and the versions that they make
+ *   clip.c         versions that wait for the norm of the whole step
  *   answers.c      who is owed an answer, who waits for whom
  *   samples.c      which samples members read next, where they do not know it by themselves
  *   handover.c     how a store ends, and how the next one goes on from it
@@ -15,29 +16,13 @@
 #define PS_STORE_CHUNK_STATE_H
 #include "ps/store/aggregate.h"
 #include "ps/store/consistency.h"
+#include "ps/store/norm.h"
 #include "ps/store/samples.h"
 #include "ps/store/store.h"
 #include "ps/store/version.h"
+#include "ps/store/waiter.h"
 #include <pthread.h>
 #include <stdatomic.h>
-
-/* What one member waits for, and did last, at one chunk. */
-struct waiter {
-    uint64_t pusher;    /* incarnation that waits for its push's answer; 0: none */
-    uint64_t push_from; /* on which stream */
-    int64_t push_step;
-    enum piece_kind push_kind; /* of the answer */
-    int64_t push_ns;           /* when it came */
-    uint64_t puller;           /* incarnation that waits for version pull_step; 0: none */
-    uint64_t pull_from;
-    int64_t pull_step;
-    enum dtype pull_dtype;
-    uint64_t counted_by;  /* identity of the last contribution that counted */
-    int64_t counted_step; /* likewise; -1: none did */
-    int64_t clock;        /* contributions that counted, of all incarnations */
-    struct buf *base;     /* delay compensation: the version that was sent last, a reference */
-    int64_t base_version;
-};
 
 struct chunk_state {
     int chunk;
@@ -53,6 +38,12 @@ struct chunk_state {
     int64_t end; /* no version above it is made; INT64_MAX: there is no end */
     int ended;   /* it is there */
     struct ps_aggregate sum;
+    /* With clipping by the norm, between the last contribution and the norm: it has its sum, of
+     * which `squares` is the chunk's part of the norm, and the buffers of the next version; the
+     * previous one is over. */
+    int pending;
+    double squares;
+    struct ps_version next;
     struct waiter *waiters;       /* n_members */
     int64_t arrived_ns;           /* when the last contribution came */
     struct ps_late late;          /* sync, backup: whom the last version waited for */
@@ -68,6 +59,7 @@ struct ps_store {
     struct net_shared
         *segment; /* versions as they are sent, for members on this host; NULL: none */
     struct ps_stragglers *stragglers;
+    struct ps_norm *norm;       /* of each step; NULL: gradients are not clipped by it here */
     struct ps_samples *samples; /* guarded by the lock of the model's first chunk; NULL: that is not
                                    here, or members know by themselves what they read */
     int n_owned;                /* chunks */
@@ -103,16 +95,25 @@ struct contribution {
                                none, or it is the present one */
     int64_t now_ns;
 };
-/* Adds it; the last one makes the version. *made: 1: there is a new version. ST_INVALID: element
- * *bad of it is not finite. On that and on ST_NOMEM nothing has changed. */
+/* Adds it; the last one makes the version, or with clipping by the norm makes the chunk wait for
+ * that. *made: 1: there is a new version. ST_INVALID: element *bad of it is not finite. On that and
+ * on ST_NOMEM nothing has changed. */
 enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
                                    const struct contribution *from, int *made, size_t *bad);
+/* A chunk that waits for the norm of step `step`: its version, of `factor` times the mean gradient;
+ * 0: the one before. 1: it is made; 0: this chunk does not wait, or has ended. */
+int chunk_state_finish(struct ps_store *s, struct chunk_state *c, int64_t step, double factor);
 /* Room for a first version, and its form for the wire once the value is there. */
 enum status chunk_state_take_version(struct ps_store *s, const struct chunk_state *c,
                                      struct ps_version *v);
 void chunk_state_encode(const struct chunk_state *c, struct ps_version *v);
 /* Of the two versions that are kept the one of this number; NULL: it is neither. */
 const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number);
+
+/* clip.c; takes locks itself */
+
+/* The chunk waits since now for the norm of `step`, to which it adds `squares`. */
+void chunk_state_add_squares(struct ps_store *s, int chunk, int64_t step, double squares);
 
 /* answers.c */
 

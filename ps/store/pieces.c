@@ -148,8 +148,8 @@ static int count(struct ps_store *s, struct chunk_state *c, const struct arrival
         return 0;
     }
     c->arrived_ns = a->now_ns;
-    if (made)
-        c->late = (struct ps_late){c->version - 1, member, waited_ns};
+    if (made || c->pending)
+        c->late = (struct ps_late){(int64_t)a->piece->step, member, waited_ns};
     if (skipped && c->shelf == 0)
         ps_stragglers_skipped(s->stragglers, member);
     w->counted_by = a->head->incarnation;
@@ -281,12 +281,14 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     if (!c)
         return;
     pthread_mutex_lock(&c->lock);
-    int new_version = handle(s, c, &a, answer);
+    int was_pending = c->pending, new_version = handle(s, c, &a, answer);
+    int complete = c->pending && !was_pending;
     int last = new_version && c->version >= c->end ? chunk_state_end(s, c) : 0;
     chunk_state_answer(s, c, &a, new_version, answer);
     struct ps_late late = c->late;
+    double squares = c->squares;
     pthread_mutex_unlock(&c->lock);
-    if (new_version && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
+    if ((new_version || complete) && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
         (c->shelf == 0 || s->lockstep))
         ps_stragglers_note(s->stragglers, &late);
     /* ssp: a member's pull may be its first word after a restart, which moves the bound */
@@ -294,4 +296,6 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
         chunk_state_answer_owed(s, c);
     if (last && s->cfg.stopped)
         s->cfg.stopped(s->cfg.ctx);
+    if (complete)
+        chunk_state_add_squares(s, c->chunk, (int64_t)piece->step, squares);
 }

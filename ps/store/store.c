@@ -57,6 +57,7 @@ static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, i
     c->sum.n = c->n;
     c->sum.n_members = s->lockstep || wanted > s->n_members ? s->n_members : wanted;
     c->sum.dtype = s->job.push_dtype;
+    c->sum.whole = s->norm != NULL;
     return ps_aggregate_init(&c->sum, s->pool, c->shelf);
 }
 
@@ -131,6 +132,8 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
                                               .hosts = cfg->worker_hosts,
                                               .line_ms = cfg->straggler_ms};
     TRY(ps_stragglers_create(&stragglers, &s->stragglers));
+    if (job_servers_clip(&s->job))
+        TRY(ps_norm_create(n_chunks, cfg->server, cfg->self, &s->norm));
     for (int i = 0; i < n_chunks; i++) {
         s->shelf_of[i] = -1;
         if (cfg->server[i] != cfg->self)
@@ -159,6 +162,7 @@ void ps_store_destroy(struct ps_store *s)
         ps_aggregate_free(&c->sum);
         ps_version_drop(&c->present);
         ps_version_drop(&c->previous);
+        ps_version_drop(&c->next);
         for (int m = 0; c->waiters && m < s->n_members; m++)
             buf_unref(c->waiters[m].base);
         free(c->waiters);
@@ -167,6 +171,7 @@ void ps_store_destroy(struct ps_store *s)
     ps_pool_destroy(s->pool);
     net_shared_unref(s->segment);
     ps_stragglers_destroy(s->stragglers);
+    ps_norm_destroy(s->norm);
     ps_samples_destroy(s->samples);
     free(s->owned);
     free(s->shelf_of);

@@ -1,7 +1,8 @@
 /* ps/store/store.h - the chunks that one server owns: their versions, and what members do to them.
  *
  * A version is an immutable buffer (I1); the present one and the one before are kept (I4). In sync
- * mode the last contribution of a step makes the next version in one pass (I2), in async and ssp
+ * mode the last contribution of a step makes the next version in one pass (I2), or, with clip_norm,
+ * the last one of all chunks on all servers makes those of all chunks (clip.c); in async and ssp
  * mode each contribution does (consistency.c). What a piece asks for is checked before any memory
  * is taken (I9), and a contribution counts once (I3). Beyond train_steps no version is made, and
  * none beyond the stop that ends a store: the next generation's goes on from what it holds.
@@ -22,6 +23,7 @@
 #include "base/buf.h"
 #include "net/wire/frame.h"
 #include "net/wire/job.h"
+#include "net/wire/squares.h"
 #include "ps/store/stragglers.h"
 
 struct ps_answer {
@@ -51,8 +53,12 @@ struct ps_store_config {
     int64_t max_bytes;                /* limit of all that create takes */
     const struct hosts *worker_hosts; /* to name workers in the log; borrowed; NULL: by number */
     int64_t straggler_ms; /* a step that waited longer for one worker gets a line; 0: none */
-    int hold_last;        /* as by ps_store_hold_last, from the start */
-    int shared_memory;    /* versions lie where members on this host can read them */
+    /* Clipping by the norm, NULL is fine where no other server has chunks: what all chunks here add
+     * at this step, ascending, for ps_store_squares of the others; no lock held. */
+    void (*squares)(void *ctx, int64_t step, const double *square, int n);
+    void *squares_ctx;
+    int hold_last;     /* as by ps_store_hold_last, from the start */
+    int shared_memory; /* versions lie where members on this host can read them */
     /* An answer to a member's earlier piece, for the stream `from`; the payload is borrowed for
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
@@ -84,6 +90,11 @@ void ps_store_sum(struct ps_store *s);
 void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
                     const struct net_piece *piece, uint64_t from, int64_t now_ns,
                     struct ps_answer *answer);
+
+/* Clipping by the norm: what another server's chunks add at a step. The last that is missing makes
+ * the step's versions before the return, as the last piece does else. `why`: LATER, REFUSED. */
+enum squares_answer ps_store_squares(struct ps_store *s, const struct net_squares *from,
+                                     char why[CONTROL_TEXT_BYTES]);
 
 /* Where versions lie; none without shared memory. */
 void ps_store_segment(const struct ps_store *s, struct net_shared_name *out);

@@ -55,18 +55,20 @@ void chunk_state_encode(const struct chunk_state *c, struct ps_version *v)
         dtype_encode(v->dtype, v->wire->data, v->value->data, c->n);
 }
 
-/* Computes the next version in `next`, from the contributions that are there. As ps_update_run. */
+/* Computes the next version in `next`, from the contributions that are there, the mean times
+ * `factor`; 0 (they are in the sum, the last as well): it is the one before. As ps_update_run. */
 static size_t compute_version(struct ps_store *s, const struct chunk_state *c,
-                              const struct buf *base, struct ps_version *next)
+                              const struct buf *base, double factor, struct ps_version *next)
 {
+    int averages = c->param->rule == PARAM_AVERAGE;
     struct ps_update u = {
         .param = c->param,
         .n = c->n,
-        .sum = ps_aggregate_sum(&c->sum),
+        .sum = factor > 0 ? ps_aggregate_sum(&c->sum) : NULL,
         .last = &c->sum.last,
         .last_dtype = c->sum.dtype,
         .last_weight = c->sum.last_weight,
-        .scale = ps_aggregate_scale(&c->sum),
+        .scale = ps_aggregate_scale(&c->sum, averages ? 1 : factor),
         .old = c->present.value->data,
         .slots = c->present.slots ? c->present.slots->data : NULL,
         .n_slots = (int)c->n_slots,
@@ -78,7 +80,7 @@ static size_t compute_version(struct ps_store *s, const struct chunk_state *c,
         .wire = next->wire == next->value ? NULL : next->wire->data,
         .sums = atomic_load(&s->sums),
     };
-    if (c->param->rule != PARAM_AVERAGE)
+    if (!averages)
         optim_begin(&s->job.optim, (uint64_t)c->version + 1, &u.step);
     next->summed = u.sums;
     return ps_update_run(&u, &next->crc32c);
@@ -99,7 +101,7 @@ static size_t try_version(struct ps_store *s, const struct chunk_state *c, const
     if (next->slots && next->slots == c->present.slots)
         bad = payload_first_bad(&c->sum.last, c->sum.dtype);
     if (bad == SIZE_MAX)
-        bad = compute_version(s, c, base, next);
+        bad = compute_version(s, c, base, 1, next);
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     return bad;
 }
@@ -121,6 +123,30 @@ static void make_version(struct ps_store *s, struct chunk_state *c, const struct
     ps_aggregate_reset(&c->sum);
 }
 
+/* All contributions are there. What the previous version had is used again, as when the next is
+ * made: a member has contributed here only with all chunks at the present one. */
+static void await_norm(struct chunk_state *c, const struct ps_version *next)
+{
+    ps_version_drop(&c->previous);
+    c->next = *next;
+    c->squares = c->param->rule == PARAM_AVERAGE ? 0 : ps_aggregate_squares(&c->sum);
+    c->pending = 1;
+}
+
+int chunk_state_finish(struct ps_store *s, struct chunk_state *c, int64_t step, double factor)
+{
+    if (!c->pending || c->version != step || c->version >= c->end)
+        return 0;
+    int64_t begin = trace_begin();
+    struct ps_version next = c->next;
+    compute_version(s, c, NULL, factor, &next);
+    trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
+    c->next = (struct ps_version){.value = NULL};
+    c->pending = 0;
+    make_version(s, c, &next);
+    return 1;
+}
+
 enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
                                    const struct contribution *from, int *made, size_t *bad)
 {
@@ -134,7 +160,13 @@ enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
     }
     TRY(ps_aggregate_add(&c->sum, from->slot, from->payload, from->weight, from->now_ns, bad));
     trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
-    *bad = next.value ? try_version(s, c, from->base, &next) : SIZE_MAX;
+    *bad = SIZE_MAX;
+    if (next.value && s->norm) {
+        await_norm(c, &next);
+        return ST_OK;
+    }
+    if (next.value)
+        *bad = try_version(s, c, from->base, &next);
     if (*bad != SIZE_MAX) { /* it was this one: others were looked at when they came */
         c->sum = before;
         st = ST_INVALID;

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Clipped gradients in real programs: by value on the servers, by norm at the worker: the same bits
-alone and with any number of servers, whatever is killed; what cannot be is refused."""
+"""Clipped gradients in real programs: in sync on the servers, by value or by the norm of the mean,
+else at each worker: the same bits alone and with any number of servers, whatever is killed; what
+cannot be is refused."""
 # label: cluster
 import json
 import math
@@ -60,18 +61,75 @@ class Clip(harness.Test):
             for n_ps in (1, 2, 3):
                 self.assertEqual(self.servers(n_ps, 1, clip), want)
 
-    def test_value_with_several_workers(self):
-        """Of the mean: one, two and three servers agree, and so does a job with a server killed."""
-        flags = ["--clip_value=0.002", "--fault_push_delay_ms=4"]
+    def several_workers(self, clip, disturb):
+        """Of the mean: one, two and three servers agree, and so does a job that is disturbed."""
+        flags = [clip, "--fault_push_delay_ms=4"]
         want = self.servers(1, 2, *flags)
         self.assertEqual(self.servers(3, 2, *flags), want)
         ps_flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=4"]
+        disturbed = self.servers(2, 2, *flags, ps_flags=ps_flags,
+                                 disturb=lambda job: disturb(job, ps_flags))
+        self.assertEqual(disturbed, want)
+        return want
 
-        def kill(job):
-            job.workers[0].wait_line("training step 6 done")
-            job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
-            job.start_ps(1, *ps_flags)
-        self.assertEqual(self.servers(2, 2, *flags, disturb=kill, ps_flags=ps_flags), want)
+    @staticmethod
+    def kill_server(job, ps_flags):
+        job.workers[0].wait_line("training step 6 done")
+        job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_ps(1, *ps_flags)
+
+    def kill_worker_and_server(self, job, ps_flags):
+        job.workers[0].wait_line("training step 3 done")
+        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_worker(1)
+        self.kill_server(job, ps_flags)
+
+    def test_value_with_several_workers(self):
+        self.several_workers("--clip_value=0.002", self.kill_server)
+
+    def test_norm_with_several_workers(self):
+        """The servers tell each other their parts of the norm."""
+        want = self.several_workers("--clip_norm=0.1", self.kill_worker_and_server)
+        self.assertNotEqual(self.servers(1, 2, "--clip_norm=0.2"), want)
+
+    def test_norm_is_of_the_mean(self):
+        """Two workers end where one with twice the batch does, as far as floats go."""
+        path = os.path.join(self.dir(), "export.safetensors")
+        flags = ["--clip_norm=0.1", "--optimizer=momentum", "--learning_rate=0.5"]
+        self.alone(*flags, "--batch_size=24", "--export=" + path)
+        one = harness.read_safetensors(path)
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=[*FLAGS, *flags])
+        for k in range(2):
+            job.start_ps(k)
+        job.start_worker(0, "--export=" + path)
+        job.start_worker(1)
+        job.finish(120)
+        two = harness.read_safetensors(path)
+        apart = max(abs(a - b) for name in one for a, b in zip(one[name][1], two[name][1]))
+        self.assertLess(apart, 1e-3)
+        self.alone("--clip_norm=0.05", *flags[1:], "--batch_size=24", "--export=" + path)
+        other = harness.read_safetensors(path)
+        self.assertGreater(max(abs(a - b) for name in one
+                               for a, b in zip(one[name][1], other[name][1])), 0.02)
+
+    def test_worker_joins(self):
+        """From one worker to two: the servers clip before and after."""
+        job = self.job(n_ps=2, n_workers=1, model="small",
+                       flags=[*FLAGS, "--clip_norm=0.1", "--train_steps=200"])
+        job.hold(30)
+        job.start()
+        job.workers[0].wait_line("training step 5 done")
+        joiner = self.start("joiner", [
+            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+            "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1",
+            "--summary_json=" + os.path.join(self.dir(), "joiner.json")])
+        joiner.wait_line("training on")
+        job.gate.open()
+        joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
+        [first] = job.finish(120)
+        joiner.wait(60)
+        with open(os.path.join(self.dir(), "joiner.json"), encoding="utf-8") as f:
+            self.assertEqual(json.load(f)["parameters_sha256"], first["parameters_sha256"])
 
     def test_at_their_own_pace(self):
         """Each contribution by itself; its 16-bit form is made of the clipped one."""
@@ -82,8 +140,8 @@ class Clip(harness.Test):
     def test_flags(self):
         hosts = ["--ps_hosts=127.0.0.1:1", "--worker_hosts=a:1,b:1", "--task_index=0"]
         for flags, said in [
-                ([*hosts, "--clip_norm=1"],
-                 "--clip_norm with several workers in --sync_mode=sync is not built yet"),
+                ([*hosts, "--clip_norm=1", "--replicas_to_aggregate=1"],
+                 "--clip_norm in --sync_mode=sync is not for jobs with backup workers"),
                 (["--clip_norm=1", "--clip_value=1"], "are both given; give one of them"),
                 (["--clip_value=-1"], "--clip_value")]:
             self.assertIn(said, self.run_worker(*flags, status=2).output())

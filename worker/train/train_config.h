@@ -31,7 +31,7 @@ struct trainer_config {
     enum progress_style progress;
     uint64_t seed;
     int params_on_host; /* they are updated there, though a device could */
-    float clip_norm;    /* of all gradients of a step together, at most; 0: as they are */
+    float clip_norm;    /* of all gradients of a step together, at most; 0: as they are, here */
     int skip_nonfinite; /* 1: a contribution that is not finite counts with weight 0, else it ends
                            the run; */
     int64_t max_nonfinite;         /* of so many at most */

@@ -7,6 +7,7 @@
  * all of it: so where it may be skipped or clipped, nothing of a step goes out before all of it was
  * looked at. */
 #include "base/log.h"
+#include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
 #include "worker/train/trainer_impl.h"
@@ -169,21 +170,29 @@ enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
     return st;
 }
 
-/* The sum of squares is over the parameters in their order, in double: so its bits do not depend on
- * towers' pace, nor on how many servers there are. */
-void trainer_clip(struct trainer *t)
+/* The sum of squares is over the chunks in their order: so its bits do not depend on towers' pace;
+ * and alone it is of the same numbers, in the same order, as the servers of a job would make it. */
+void trainer_clip(struct trainer *t, int64_t step)
 {
     const struct chunks *c = t->cfg.chunks;
     const struct tower *w = t->contributions[0].tower;
+    struct updates_state state;
     double sum = 0;
-    for (int i = 0; i < c->n_params; i++)
-        if (c->params[i].rule == PARAM_TRAINED)
-            sum += vector_sum_squares(w->grad_of[i], (size_t)c->params[i].n_elems);
-    double norm = sqrt(sum);
-    if (norm <= (double)t->cfg.clip_norm)
+    float weight = updates_state(t->cfg.updates, &state) ? (float)t->cfg.batch : 1;
+    for (int i = 0; i < c->n_chunks; i++) {
+        const struct net_chunk *chunk = &c->chunks[i];
+        if (c->params[chunk->param].rule == PARAM_TRAINED)
+            sum += vector_sum_squares(w->grads + chunk->first, weight, (size_t)chunk->n_elems) /
+                   (double)weight / (double)weight;
+    }
+    double factor = clip_factor(sum, t->cfg.clip_norm);
+    if (factor == 0)
+        LOG_W("worker %d, step %" PRId64 ": the norm of the gradients is not finite, though each "
+              "of them is: the step moves nothing; a lower --learning_rate may help",
+              t->result.member, step);
+    if (updates_clip(t->cfg.updates, factor) || factor == 1)
         return;
-    float scale = (float)((double)t->cfg.clip_norm / norm);
     for (int i = 0; i < c->n_params; i++)
         if (c->params[i].rule == PARAM_TRAINED)
-            vector_scale(w->grad_of[i], w->grad_of[i], scale, (size_t)c->params[i].n_elems);
+            vector_scale(w->grad_of[i], w->grad_of[i], (float)factor, (size_t)c->params[i].n_elems);
 }

@@ -121,8 +121,9 @@ enum trainer_hands_out {
  * it is not finite, or (lowest) the loss is not, and that ends the run. */
 enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
                                  enum trainer_hands_out *out);
-/* HANDS_OUT_ALL: scales all gradients of the step down to cfg.clip_norm, if they are above it. */
-void trainer_clip(struct trainer *t);
+/* HANDS_OUT_ALL: all gradients of the step are scaled down to cfg.clip_norm, if they are above it:
+ * at once, or, alone, as the pushes that follow use them. */
+void trainer_clip(struct trainer *t, int64_t step);
 
 /* trainer.c: a line with the accuracy on the test set, or on the validation data, at the step.
  * ST_CANCELLED: also where training ends with it. */

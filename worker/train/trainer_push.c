@@ -124,7 +124,7 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
     TRY(trainer_check_finite(t, layer, step, &out));
     int whole = out == HANDS_OUT_ALL || out == HANDS_OUT_SKIP;
     if (out == HANDS_OUT_ALL && t->cfg.clip_norm > 0)
-        trainer_clip(t);
+        trainer_clip(t, step);
     float weight = out == HANDS_OUT_SKIP ? 0 : (float)t->cfg.batch;
     for (int i = whole ? t->cfg.model->n_layers - 1 : layer; out != HANDS_OUT_NOTHING && i >= layer;
          i--)

@@ -4,6 +4,7 @@
  * then one fused update. So a worker alone ends with the same bits as one worker with servers. */
 #include "worker/train/updates.h"
 #include "base/log.h"
+#include "kernels/vector/clip.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
 #include <pthread.h>
@@ -17,6 +18,7 @@ struct local {
     float *params; /* borrowed: the flat block */
     float *slots;  /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
     struct crew crew;
+    double clip;          /* factor of this step's gradients; set between steps' pushes */
     pthread_mutex_t lock; /* guards the two below */
     int64_t *version;     /* [n_chunks] */
     struct net_exchange_stats stats;
@@ -96,16 +98,18 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
 {
     struct local *l = ctx;
     const struct net_chunk *c = &l->chunks->chunks[chunk];
+    int averages = l->chunks->params[c->param].rule == PARAM_AVERAGE;
+    float scale = clip_scale(averages ? 1 : l->clip, (double)weight); /* as the server does */
     struct push p = {.param = &l->chunks->params[c->param],
                      .data = data,
                      .weight = weight,
-                     .scale = (float)(1.0 / (double)weight), /* rounded as the server does */
+                     .scale = scale,
                      .value = l->params + c->first,
                      .slots = l->slots + l->n_slots * c->first,
                      .n = (size_t)c->n_elems};
-    if (p.param->rule != PARAM_AVERAGE)
+    if (!averages)
         optim_begin(&l->optim, (uint64_t)step + 1, &p.step);
-    if (weight > 0)
+    if (weight > 0 && l->clip > 0)
         crew_run(&l->crew, p.n, update_range, &p);
     pthread_mutex_lock(&l->lock);
     l->version[chunk] = step + 1;
@@ -203,6 +207,7 @@ static enum status local_create(const struct net_exchange_config *cfg, struct up
     l->optim = cfg->join.job.optim;
     l->n_slots = optim_n_slots(&l->optim);
     l->params = cfg->params;
+    l->clip = 1;
     l->place = (struct net_place){
         .member = cfg->join.member, .n_members = 1, .train_steps = cfg->join.job.train_steps};
     l->slots = calloc((size_t)l->chunks->n_elems * (size_t)(l->n_slots ? l->n_slots : 1),
@@ -233,6 +238,14 @@ void updates_resume(struct updates *x, int64_t step, uint64_t position)
     l->place.position = position;
     for (int i = 0; i < l->chunks->n_chunks; i++)
         l->version[i] = step;
+}
+
+int updates_clip(struct updates *x, double factor)
+{
+    if (x->ops != &local_ops)
+        return 0;
+    ((struct local *)x->ctx)->clip = factor;
+    return 1;
 }
 
 static struct net_shared *remote_gradients(void *ctx, enum dtype dtype)

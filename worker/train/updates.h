@@ -51,6 +51,9 @@ int updates_state(const struct updates *x, struct updates_state *out); /* 0: of 
 /* The local kind, before start: the state was filled with that of `step`, whose first sample lies
  * at `position`. */
 void updates_resume(struct updates *x, int64_t step, uint64_t position);
+/* The local kind, before the pushes of a step: its gradients are clipped by this factor (clip.h);
+ * 0: the step moves nothing. 0: of the other kind, nothing is done. */
+int updates_clip(struct updates *x, double factor);
 void updates_destroy(struct updates *x); /* a zeroed one is fine */
 
 #endif

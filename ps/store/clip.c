@@ -1,0 +1,79 @@
+/* ps/store/clip.c - see chunk_state.h: clipping by the norm, in lockstep. A chunk that has all
+ * contributions of a step waits until every chunk of the model has, here and on the other servers:
+ * then the norm of the step's mean gradient is known, the same number everywhere, and all versions
+ * are made. Whoever brings the last part of it makes them, one chunk after the other.
+ * Locks: a chunk's, the norm's; never both. */
+#include "kernels/vector/clip.h"
+#include "base/log.h"
+#include "ps/store/chunk_state.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+static void finish_all(struct ps_store *s, int64_t step)
+{
+    double squares = ps_norm_squares(s->norm, step);
+    double factor = clip_factor(squares, s->job.optim.clip_norm);
+    int last = 0;
+    if (factor == 0)
+        LOG_FEW("step %" PRId64 ": the norm of the mean gradient is not finite (its square is %g), "
+                "though each contribution is: the step moves nothing; a lower --learning_rate may "
+                "help",
+                step, squares);
+    for (int i = 0; i < s->n_owned; i++) {
+        struct chunk_state *c = &s->owned[i];
+        pthread_mutex_lock(&c->lock);
+        int made = chunk_state_finish(s, c, step, factor);
+        if (made && c->version >= c->end)
+            last |= chunk_state_end(s, c);
+        pthread_mutex_unlock(&c->lock);
+        if (made)
+            chunk_state_answer_owed(s, c);
+    }
+    if (last && s->cfg.stopped)
+        s->cfg.stopped(s->cfg.ctx);
+}
+
+/* Others are told before this server does its own work. */
+static void act(struct ps_store *s, int64_t step, int news)
+{
+    int n = 0;
+    if ((news & NORM_OWN) && s->cfg.squares) {
+        const double *own = ps_norm_own(s->norm, step, &n);
+        s->cfg.squares(s->cfg.squares_ctx, step, own, n);
+    }
+    if (news & NORM_ALL)
+        finish_all(s, step);
+}
+
+void chunk_state_add_squares(struct ps_store *s, int chunk, int64_t step, double squares)
+{
+    int news;
+    ps_norm_put(s->norm, step, chunk, squares, &news);
+    act(s, step, news);
+}
+
+enum squares_answer ps_store_squares(struct ps_store *s, const struct net_squares *from,
+                                     char why[CONTROL_TEXT_BYTES])
+{
+    int news;
+    if (!s->norm) {
+        snprintf(why, CONTROL_TEXT_BYTES, "this job's servers do not clip by the norm");
+        return SQUARES_REFUSED;
+    }
+    int64_t lowest = ps_store_step(s);
+    if (from->step < lowest)
+        return SQUARES_TAKEN;
+    if (from->step > lowest + 1) {
+        snprintf(why, CONTROL_TEXT_BYTES, "step %" PRId64 " is more than one above this server's",
+                 from->step);
+        return SQUARES_LATER;
+    }
+    if (ps_norm_put_server(s->norm, from->step, from->server, from->square, from->n, &news) !=
+        ST_OK) {
+        snprintf(why, CONTROL_TEXT_BYTES, "server %d does not have %d chunks of this generation",
+                 from->server, from->n);
+        return SQUARES_REFUSED;
+    }
+    act(s, from->step, news);
+    return SQUARES_TAKEN;
+}

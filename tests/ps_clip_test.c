@@ -1,0 +1,453 @@
+/* tests/ps_clip_test.c - clipping by the norm in lockstep, without a network: stores that together
+ * have the chunks of one model tell each other their parts of the norm. The versions have the same
+ * bits for any number of servers and any order, they are what plain double precision says, and none
+ * is made before all parts are there. */
+#include "base/digest.h"
+#include "base/rng.h"
+#include "kernels/vector/clip.h"
+#include "kernels/vector/vector.h"
+#include "ps/store/handover.h"
+#include "ps/store/store.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum {
+    N_MEMBERS = 2,
+    MAX_SERVERS = 3,
+    GENERATION = 7,
+    N_W = 1324,
+    N_V = 3000,
+    N_ELEMS = N_W + N_V + 5,
+    MAX_CHUNKS = 16,
+    MAX_PARTS = 32,
+};
+
+static const struct net_param model[] = {
+    {.name = "w", .shape = {2, {331, 4}}},
+    {.name = "v", .shape = {2, {30, 100}}},
+    {.name = "mean", .shape = {1, {5}}, .rule = PARAM_AVERAGE, .keep = 0.9f},
+};
+
+/* What a server wants to tell the others. */
+struct part {
+    int from, n;
+    int64_t step;
+    double square[MAX_CHUNKS];
+};
+
+struct group;
+struct server {
+    struct group *group;
+    int number;
+    struct ps_store *store;
+};
+
+struct group {
+    struct chunks *chunks;
+    struct net_job job;
+    int n, shard[MAX_CHUNKS];
+    struct server server[MAX_SERVERS];
+    struct part part[MAX_PARTS];
+    int n_parts;
+    int n_applied, n_rebase; /* answers */
+    float scale;             /* of every gradient */
+};
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    struct server *s = ctx;
+    s->group->n_applied += a->kind == PIECE_APPLIED;
+    s->group->n_rebase += a->kind == PIECE_REBASE;
+}
+
+static void on_squares(void *ctx, int64_t step, const double *square, int n)
+{
+    struct server *s = ctx;
+    struct group *g = s->group;
+    assert_true(g->n_parts < MAX_PARTS);
+    struct part *p = &g->part[g->n_parts++];
+    *p = (struct part){.from = s->number, .n = n, .step = step};
+    memcpy(p->square, square, (size_t)n * sizeof *square);
+}
+
+static enum squares_answer tell(struct group *g, int to, const struct part *p)
+{
+    char why[CONTROL_TEXT_BYTES];
+    double square[MAX_CHUNKS];
+    memcpy(square, p->square, sizeof square);
+    const struct net_squares m = {
+        .generation = GENERATION, .step = p->step, .server = p->from, .n = p->n, .square = square};
+    return ps_store_squares(g->server[to].store, &m, why);
+}
+
+static void deliver(struct group *g)
+{
+    while (g->n_parts > 0) {
+        const struct part p = g->part[--g->n_parts];
+        for (int i = 0; i < g->n; i++)
+            if (i != p.from)
+                assert_int_equal(tell(g, i, &p), SQUARES_TAKEN);
+    }
+}
+
+static void setup(struct group *g, int n, enum optim_kind optim, float clip_norm)
+{
+    *g = (struct group){.n = n, .scale = 1};
+    assert_int_equal(chunks_create(model, 3, 4096, &g->chunks), ST_OK);
+    assert_in_range(g->chunks->n_chunks, 5, MAX_CHUNKS);
+    g->job = (struct net_job){.n_workers = N_MEMBERS, .sync_mode = JOB_SYNC, .train_steps = 100};
+    optim_defaults(optim, &g->job.optim);
+    g->job.optim.clip_norm = clip_norm;
+    for (int c = 0; c < g->chunks->n_chunks; c++)
+        g->shard[c] = c % n;
+    for (int i = 0; i < n; i++) {
+        struct server *s = &g->server[i];
+        *s = (struct server){.group = g, .number = i};
+        const struct ps_store_config cfg = {.chunks = g->chunks,
+                                            .job = &g->job,
+                                            .server = g->shard,
+                                            .self = i,
+                                            .generation = GENERATION,
+                                            .max_bytes = 1 << 20,
+                                            .answer = on_answer,
+                                            .ctx = s,
+                                            .squares = on_squares,
+                                            .squares_ctx = s};
+        assert_int_equal(ps_store_create(&cfg, &s->store), ST_OK);
+        for (int m = 0; m < N_MEMBERS; m++)
+            ps_store_admit(s->store, m, 1000 + (uint64_t)m);
+    }
+}
+
+static void teardown(struct group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        ps_store_destroy(g->server[i].store);
+    chunks_destroy(g->chunks);
+}
+
+static float gradient(int member, int64_t step, int64_t elem)
+{
+    return rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
+}
+
+static const float weights[N_MEMBERS] = {48, 30.5f};
+
+static enum piece_kind send_piece(struct group *g, enum piece_kind kind, int member, int chunk,
+                                  int64_t step, float weight)
+{
+    const struct net_chunk *c = &g->chunks->chunks[chunk];
+    size_t n = kind == PIECE_PUSH && weight == 0 ? 0 : (size_t)c->n_elems;
+    float *values = malloc((n + 1) * sizeof *values);
+    for (size_t i = 0; i < n; i++)
+        values[i] = gradient(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i) *
+                    (kind == PIECE_INIT ? 1 : g->scale);
+    struct net_span span = {(const uint8_t *)values, n * sizeof *values};
+    const struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
+    const struct net_piece piece = {.kind = kind,
+                                    .chunk = (uint32_t)chunk,
+                                    .step = (uint64_t)step,
+                                    .weight = weight,
+                                    .crc32c = digest_crc32c(0, values, span.n),
+                                    .payload = {&span, 0, span.n}};
+    struct ps_answer a;
+    ps_store_piece(g->server[g->shard[chunk]].store, &head, &piece, 1, 0, &a);
+    buf_unref(a.payload);
+    free(values);
+    return a.kind;
+}
+
+static void init_all(struct group *g)
+{
+    for (int c = 0; c < g->chunks->n_chunks; c++)
+        assert_int_equal(send_piece(g, PIECE_INIT, 0, c, 0, 0), PIECE_VERSION);
+}
+
+/* All members' contributions to a step; backwards: in the other order. */
+static void push_all(struct group *g, int64_t step, const float *weight, int backwards)
+{
+    int n = g->chunks->n_chunks * N_MEMBERS;
+    for (int k = 0; k < n; k++) {
+        int i = backwards ? n - 1 - k : k, m = i % N_MEMBERS;
+        assert_int_equal(send_piece(g, PIECE_PUSH, m, i / N_MEMBERS, step, weight[m]), PIECE_NONE);
+    }
+}
+
+static void read_all(struct group *g, float *out, int64_t version)
+{
+    for (int c = 0; c < g->chunks->n_chunks; c++) {
+        int64_t v = -1;
+        struct buf *b = ps_store_read(g->server[g->shard[c]].store, c, &v);
+        assert_non_null(b);
+        assert_int_equal(v, version);
+        memcpy(out + g->chunks->chunks[c].first, b->data,
+               (size_t)g->chunks->chunks[c].n_elems * sizeof *out);
+        buf_unref(b);
+    }
+}
+
+enum { STEPS = 5 };
+
+static void train(int n, enum optim_kind optim, float clip_norm, int backwards, float *out)
+{
+    struct group g;
+    setup(&g, n, optim, clip_norm);
+    init_all(&g);
+    for (int step = 0; step < STEPS; step++) {
+        push_all(&g, step, weights, (backwards + step) % 2);
+        deliver(&g);
+    }
+    assert_int_equal(g.n_applied, STEPS * N_MEMBERS * g.chunks->n_chunks);
+    read_all(&g, out, STEPS);
+    teardown(&g);
+}
+
+static void test_same_bits(void **state)
+{
+    static float want[N_ELEMS], got[N_ELEMS], free_[N_ELEMS];
+    for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
+        train(1, (enum optim_kind)kind, 0.5f, 0, want);
+        for (int n = 1; n <= MAX_SERVERS; n++)
+            for (int backwards = 0; backwards < 2; backwards++) {
+                train(n, (enum optim_kind)kind, 0.5f, backwards, got);
+                assert_memory_equal(got, want, sizeof want);
+            }
+        train(2, (enum optim_kind)kind, 0, 0, free_);
+        assert_memory_not_equal(free_, want, sizeof want);
+        train(2, (enum optim_kind)kind, 1e9f, 0, got); /* the norm is within it */
+        assert_memory_equal(got, free_, sizeof free_);
+    }
+}
+
+/* sgd in plain double precision. */
+static void reference(double clip_norm, double rate, double *p)
+{
+    static double mean[N_ELEMS];
+    double total = (double)weights[0] + (double)weights[1];
+    for (int64_t i = 0; i < N_ELEMS; i++)
+        p[i] = (double)gradient(0, -1, i);
+    for (int step = 0; step < STEPS; step++) {
+        double squares = 0;
+        for (int64_t i = 0; i < N_ELEMS; i++) {
+            mean[i] = 0;
+            for (int m = 0; m < N_MEMBERS; m++)
+                mean[i] += (double)weights[m] * (double)gradient(m, step, i) / total;
+            squares += i < N_W + N_V ? mean[i] * mean[i] : 0;
+        }
+        double factor = sqrt(squares) > clip_norm ? clip_norm / sqrt(squares) : 1;
+        assert_true(factor < 0.5);
+        for (int64_t i = 0; i < N_ELEMS; i++)
+            p[i] = i < N_W + N_V ? p[i] - rate * factor * mean[i]
+                                 : 0.9 * p[i] + (1 - (double)0.9f) * mean[i];
+    }
+}
+
+static void test_reference(void **state)
+{
+    static float got[N_ELEMS];
+    static double want[N_ELEMS];
+    struct optim_config optim;
+    optim_defaults(OPTIM_SGD, &optim);
+    train(3, OPTIM_SGD, 0.5f, 0, got);
+    reference(0.5, (double)optim.learning_rate, want);
+    for (int i = 0; i < N_ELEMS; i++)
+        assert_true(fabs((double)got[i] - want[i]) < 1e-6);
+}
+
+/* No version is made, no answer given, until the last part of the norm is there; nobody is missed
+ * meanwhile, and repeats change nothing. */
+static void test_waits_for_all(void **state)
+{
+    struct group g;
+    int missing[N_MEMBERS] = {0};
+    int64_t step;
+    setup(&g, 2, OPTIM_ADAM, 0.5f);
+    init_all(&g);
+    push_all(&g, 0, weights, 0);
+    assert_int_equal(g.n_parts, 2);
+    assert_int_equal(g.n_applied, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ps_store_highest(g.server[i].store), 0);
+        assert_int_equal(ps_store_missing(g.server[i].store, INT64_MAX, missing, &step), 0);
+    }
+    assert_int_equal(send_piece(&g, PIECE_PUSH, 0, 0, 0, weights[0]), PIECE_NONE);
+    const struct part first = g.part[0];
+    assert_int_equal(tell(&g, 1 - first.from, &first), SQUARES_TAKEN);
+    assert_int_equal(ps_store_step(g.server[1 - first.from].store), 1);
+    assert_int_equal(ps_store_highest(g.server[first.from].store), 0);
+    assert_int_equal(tell(&g, 1 - first.from, &first), SQUARES_TAKEN); /* again */
+    deliver(&g);
+    assert_int_equal(ps_store_step(g.server[first.from].store), 1);
+    assert_int_equal(g.n_applied, N_MEMBERS * g.chunks->n_chunks);
+    push_all(&g, 1, weights, 0);
+    deliver(&g);
+    assert_int_equal(ps_store_step(g.server[0].store), 2);
+    teardown(&g);
+}
+
+/* A store that ends before the norm is there stays at the step; the version can be taken. */
+static void test_stop_before_the_norm(void **state)
+{
+    struct group g;
+    struct ps_taken t;
+    setup(&g, 2, OPTIM_ADAM, 0.5f);
+    init_all(&g);
+    push_all(&g, 0, weights, 0);
+    deliver(&g);
+    push_all(&g, 1, weights, 0);
+    g.n_applied = 0;
+    ps_store_stop(g.server[0].store, -1);
+    assert_true(ps_store_stopped(g.server[0].store));
+    assert_int_equal(g.n_rebase, N_MEMBERS * ((g.chunks->n_chunks + 1) / 2));
+    deliver(&g);
+    assert_int_equal(ps_store_highest(g.server[0].store), 1);
+    assert_int_equal(ps_store_step(g.server[1].store), 2); /* it has heard the other */
+    assert_int_equal(ps_store_take(g.server[0].store, 0, 1, &t), ST_OK);
+    ps_taken_drop(&t);
+    assert_int_equal(ps_store_take(g.server[1].store, 1, 1, &t), ST_OK); /* I4 */
+    ps_taken_drop(&t);
+    teardown(&g);
+}
+
+static void test_what_does_not_fit(void **state)
+{
+    struct group g;
+    setup(&g, 2, OPTIM_SGD, 0.5f);
+    const struct part early = {.from = 1, .n = 1, .step = 0};
+    assert_int_equal(tell(&g, 0, &early), SQUARES_REFUSED); /* one above "no version" */
+    init_all(&g);
+    int n = g.chunks->n_chunks / 2;
+    const struct part wrong[] = {{.from = 1, .n = n + 1, .step = 0},
+                                 {.from = 0, .n = g.chunks->n_chunks - n, .step = 0},
+                                 {.from = 2, .n = 1, .step = 0}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(tell(&g, 0, &wrong[i]), SQUARES_REFUSED);
+    const struct part ahead = {.from = 1, .n = n, .step = 2}, far = {.from = 1, .n = n, .step = 1};
+    assert_int_equal(tell(&g, 0, &ahead), SQUARES_LATER);
+    assert_int_equal(tell(&g, 0, &far), SQUARES_TAKEN); /* kept: one step further */
+    push_all(&g, 0, weights, 0);
+    deliver(&g);
+    assert_int_equal(ps_store_step(g.server[0].store), 1);
+    assert_int_equal(ps_store_step(g.server[1].store), 1);
+    const struct part old = {.from = 1, .n = n, .step = 0};
+    assert_int_equal(tell(&g, 0, &old), SQUARES_TAKEN);
+    teardown(&g);
+    setup(&g, 2, OPTIM_SGD, 0);
+    assert_int_equal(tell(&g, 0, &old), SQUARES_REFUSED);
+    teardown(&g);
+}
+
+/* Each contribution is finite, their sum is not: no chunk moves, on any server. */
+static void test_norm_not_finite(void **state)
+{
+    static float before[N_ELEMS], after[N_ELEMS];
+    struct group g;
+    setup(&g, 2, OPTIM_MOMENTUM, 0.5f);
+    init_all(&g);
+    read_all(&g, before, 0);
+    g.scale = 3e38f;
+    push_all(&g, 0, weights, 0);
+    deliver(&g);
+    read_all(&g, after, 1);
+    assert_memory_equal(after, before, sizeof before);
+    g.scale = 1;
+    push_all(&g, 1, weights, 0);
+    deliver(&g);
+    read_all(&g, after, 2);
+    assert_memory_not_equal(after, before, sizeof before);
+    teardown(&g);
+}
+
+/* The mean is over those that are not skipped; without any the version is the one before. */
+static void test_skipped(void **state)
+{
+    static const float none[N_MEMBERS] = {0, 0}, second[N_MEMBERS] = {0, 30.5f},
+                       first[N_MEMBERS] = {48, 0};
+    static float before[N_ELEMS], after[N_ELEMS];
+    struct group g;
+    setup(&g, 2, OPTIM_SGD, 0.5f);
+    init_all(&g);
+    read_all(&g, before, 0);
+    push_all(&g, 0, none, 0);
+    deliver(&g);
+    read_all(&g, after, 1);
+    assert_memory_equal(after, before, sizeof before);
+    for (int k = 0; k < 2; k++) {
+        double moved = 0;
+        push_all(&g, 1 + k, k ? second : first, k);
+        deliver(&g);
+        read_all(&g, after, 2 + k);
+        for (int i = 0; i < N_W + N_V; i++)
+            moved += pow((double)after[i] - (double)before[i], 2);
+        double want = 0.5 * (double)g.job.optim.learning_rate; /* as long as the limit allows */
+        assert_true(fabs(sqrt(moved) - want) < 1e-3 * want);
+        memcpy(before, after, sizeof before);
+    }
+    teardown(&g);
+}
+
+/* Whoever brings a job, the server judges it by itself. */
+static void test_which_jobs(void **state)
+{
+    struct net_job job = {.n_workers = 3, .optim = {.clip_norm = 1}};
+    assert_null(job_check_mode(&job));
+    assert_true(job_servers_clip(&job));
+    job.aggregate = 3;
+    assert_null(job_check_mode(&job));
+    job.aggregate = 2;
+    assert_string_equal(job_check_mode(&job), "clip_norm in the mode sync is for jobs without "
+                                              "backup workers (aggregate)");
+    job.aggregate = 0;
+    job.optim.clip_value = 1;
+    assert_string_equal(job_check_mode(&job), "clip_value and clip_norm are both given");
+    job.optim.clip_value = 0;
+    job.sync_mode = JOB_ASYNC;
+    assert_null(job_check_mode(&job));
+    assert_false(job_servers_clip(&job)); /* its workers do */
+}
+
+static void test_sum_of_squares(void **state)
+{
+    for (size_t n = 0; n < 40; n++) {
+        float src[40];
+        double want = 0;
+        for (size_t i = 0; i < n; i++) {
+            src[i] = gradient(1, 1, (int64_t)i);
+            volatile float v = 3.7f * src[i];
+            want += (double)v * (double)v;
+        }
+        double got = vector_sum_squares(src, 3.7f, n);
+        assert_true(fabs(got - want) <= 1e-14 * want);
+    }
+    assert_true(clip_factor(4, 2) == 1);
+    assert_true(clip_factor(16, 2) == 0.5);
+    assert_true(clip_factor(0, 1e-30f) == 1);
+    assert_true(clip_factor((double)INFINITY, 2) == 0);
+    assert_true(clip_factor((double)NAN, 2) == 0);
+    assert_true(clip_factor(1e300, 1e-30f) > 0);
+    assert_true(clip_scale(1, 3) == (float)(1.0 / 3));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sum_of_squares),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_waits_for_all),
+        cmocka_unit_test(test_stop_before_the_norm),
+        cmocka_unit_test(test_what_does_not_fit),
+        cmocka_unit_test(test_norm_not_finite),
+        cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_which_jobs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
