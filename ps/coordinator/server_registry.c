@@ -26,7 +26,7 @@ int coord_server_is_gone(const struct coord *c, const struct coord_server_state 
 {
     if (s->number <= 0 || s->held)
         return 0;
-    return coord_server_leaves(s) || (c->base && coord_server_is_silent(c, s, FRESH_MS));
+    return coord_server_leaves(s) || (c->base && coord_server_is_silent(c, s, SILENT_MS));
 }
 
 static int is_lost(const struct coord *c, const struct coord_server_state *s)

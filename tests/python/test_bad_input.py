@@ -8,6 +8,7 @@ import random
 import shutil
 import socket
 import struct
+import threading
 
 import harness
 
@@ -400,22 +401,31 @@ class Peers(BadInput):
         self.finish(job)
 
     def test_random_bytes_while_training_goes_on(self):
+        """From before the first step to after the last."""
         rng = random.Random(6)
         steps = 1500
         job = self.job(flags=["--batch_size=20", "--train_steps=%d" % steps, "--seed=3",
                               "--log_every=10"])
-        job.start()
-        job.workers[0].wait_line("training step 10 done")
-        n = 0
-        try:
-            while n < 200 and None in [w.popen.poll() for w in job.workers]:
-                self.talk(job, rng.randbytes(3000))
-                n += 1
-        except ConnectionRefusedError:
-            pass  # the job has ended, and its server with it; finish() says whether well
+        job.start_ps()
+        first, said = threading.Event(), []
+
+        def talk():
+            try:
+                while len(said) < 3000:
+                    said.append(self.talk(job, rng.randbytes(3000)))
+                    first.set()
+            except OSError:
+                pass  # the job has ended, and its server with it; finish() says whether well
+
+        talker = threading.Thread(target=talk, daemon=True)
+        talker.start()
+        self.assertTrue(first.wait(60))
+        job.start_worker(0)
+        job.start_worker(1)
         for s in job.finish():
             self.assertEqual(s["global_step"], steps)
-        self.assertGreaterEqual(n, 3)
+        talker.join(60)
+        self.assertGreaterEqual(len(said), 3)
 
     def test_a_connection_that_says_nothing(self):
         job = self.half_job()
