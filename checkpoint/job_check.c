@@ -183,6 +183,16 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
     return ST_OK;
 }
 
+/* Whose workers had each data of its own goes on with the same for all only where they are those
+ * that the checkpoint knows, its first worker's. */
+static int shard_may_differ(const struct job_data *here, const struct job_data *there)
+{
+    struct job_data as_there = *here;
+    char why[400];
+    as_there.own = there->own;
+    return !here->own || job_data_compare(&as_there, there, why, sizeof why) == ST_OK;
+}
+
 /* The checkpoint's job, as it would be with what may differ. */
 static struct net_job adapt(const struct ps_manifest *m, const struct net_job *other)
 {
@@ -193,7 +203,8 @@ static struct net_job adapt(const struct ps_manifest *m, const struct net_job *o
         job.aggregate = other->aggregate;
     job.train_steps = other->train_steps;
     job.optim.total_steps = other->optim.total_steps;
-    job.data.own = other->data.own;
+    if (shard_may_differ(&job.data, &other->data))
+        job.data.own = other->data.own;
     return job;
 }
 

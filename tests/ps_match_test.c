@@ -157,6 +157,37 @@ static void test_first(void **state)
     refused(j, 0, "optimizer");
 }
 
+static void restored(const struct ps_manifest *m, const struct net_join *j, const char *part)
+{
+    char why[512] = "";
+    enum status st = ps_match_restored(m, j, why, sizeof why);
+    assert_int_equal(st, part ? ST_MISMATCH : ST_OK);
+    if (part && !strstr(why, part))
+        fail_msg("'%s' lacks '%s'", why, part);
+}
+
+/* A checkpoint knows the data of one worker alone. */
+static void test_data_shard(void **state)
+{
+    struct ps_manifest m = {.step = 5, .job = job, .chunks = chunks};
+    struct net_join j = join_of();
+    m.progress.known = 1;
+    m.job.data = (struct job_data){.n_train = 10, .dim = {1, 2, 3}, .classes = 4};
+    j.job = m.job;
+    restored(&m, &j, NULL);
+    j.job.data.own = 1;
+    j.job.data.n_train = 20;
+    restored(&m, &j, NULL); /* other data are meant */
+    m.job.data.own = 1;
+    restored(&m, &j, NULL);
+    j.job.data.own = 0;
+    restored(&m, &j, "is of another data set: --data_shard: own here, same there");
+    j.job.data.n_train = 10;
+    restored(&m, &j, NULL); /* those that the checkpoint knows */
+    j.job.data.dim[2] = 2;
+    restored(&m, &j, "is of another data set: shape of a sample: 1x2x3");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +195,7 @@ int main(void)
         cmocka_unit_test(test_unsaid),
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_first),
+        cmocka_unit_test(test_data_shard),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
