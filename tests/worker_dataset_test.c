@@ -156,6 +156,24 @@ static void missing_files_are_named_with_the_fix(void **state)
     rmdir(set_path(s, "images-idx3", ""));
 }
 
+static void lines_name_the_flag_of_the_folder(void **state)
+{
+    const struct set *s = *state;
+    static char longest[PATH_MAX + 8];
+    struct dataset_request r = {.dir = s->dir, .part = "test"};
+    struct dataset *d = NULL;
+    assert_int_equal(CAPTURE(dataset_open(&r, &d)), ST_NOT_FOUND);
+    assert_non_null(strstr(capture_text, "with --data_dir, or the files with --test_data"));
+    r.dir_flag = "validation_dir";
+    assert_int_equal(CAPTURE(dataset_open(&r, &d)), ST_NOT_FOUND);
+    assert_non_null(strstr(capture_text, "with --validation_dir\n"));
+    assert_null(strstr(capture_text, "--test_data"));
+    memset(longest, 'x', sizeof longest - 1);
+    r.dir = longest;
+    assert_int_equal(CAPTURE(dataset_open(&r, &d)), ST_NOT_FOUND);
+    assert_non_null(strstr(capture_text, "--validation_dir=xxx"));
+}
+
 static void truncated_files_are_refused(void **state)
 {
     struct set *s = *state;
@@ -435,6 +453,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_SET(plain_and_gzipped_are_read),
         WITH_SET(missing_files_are_named_with_the_fix),
+        WITH_SET(lines_name_the_flag_of_the_folder),
         WITH_SET(truncated_files_are_refused),
         WITH_SET(trailing_bytes_are_refused),
         WITH_SET(wrong_magic_is_refused),

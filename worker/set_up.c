@@ -64,6 +64,7 @@ static enum status open_data(struct worker *w)
     if (w->train && w->opt.validation_dir) {
         struct dataset_request r = w->opt.test;
         r.dir = w->opt.validation_dir;
+        r.dir_flag = "validation_dir";
         r.data = r.labels = NULL;
         TRY(dataset_open(&r, &w->validation));
     }

@@ -158,6 +158,10 @@ class Validation(harness.Test):
             self.assertIn(said, worker.output())
         worker, _ = self.train("--validation_split=0.0001", status=1)
         self.assertIn("at least one must be held out", worker.output())
+        for folder in ("/nowhere", "/" + "x" * 4090):
+            worker, _ = self.train("--validation_dir=" + folder, status=1)
+            self.assertIn("--validation_dir", worker.output())
+            self.assertNotIn("--data_dir", worker.output())
 
 
 if __name__ == "__main__":

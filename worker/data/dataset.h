@@ -45,6 +45,7 @@ static inline int dataset_is_bytes(const struct dataset *d)
 
 struct dataset_request {
     const char *dir;           /* where the files have known names */
+    const char *dir_flag;      /* that named dir, without "--"; NULL: data_dir */
     const char *part;          /* "train" or "test" */
     const char *data, *labels; /* files instead of dir; NULL: none; labels NULL: in data */
     const char *images_name, *labels_name; /* in files of several arrays; NULL: images, labels */

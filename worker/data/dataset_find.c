@@ -47,13 +47,20 @@ static enum status copy(const char *from, char to[PATH_MAX])
     return ST_OK;
 }
 
+static const char *dir_flag(const struct dataset_request *r)
+{
+    return r->dir_flag ? r->dir_flag : "data_dir";
+}
+
 static enum status nothing_found(const struct dataset_request *r)
 {
+    char files[48] = "";
+    if (!r->dir_flag) /* a folder of another flag's has none for its files */
+        snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
     LOG_E("no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of "
           "docs/data.md; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch "
-          "MNIST (scripts/get_mnist), and name the data's folder with --data_dir, or the files "
-          "with --%s_data",
-          r->part, r->dir, r->part, r->part);
+          "MNIST (scripts/get_mnist), and name the data's folder with --%s%s",
+          r->part, r->dir, r->part, dir_flag(r), files);
     return ST_NOT_FOUND;
 }
 
@@ -69,7 +76,7 @@ enum status dataset_find(const struct dataset_request *r, struct dataset_paths *
         return ST_OK;
     }
     if (strlen(r->dir) + 40 > PATH_MAX) {
-        LOG_E("--data_dir=%.60s...: the path is too long", r->dir);
+        LOG_E("--%s=%.60s...: the path is too long", dir_flag(r), r->dir);
         return ST_NOT_FOUND;
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
