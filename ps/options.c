@@ -1,0 +1,189 @@
+/* ps/options.c - see options.h: the table of flags, and which of them go together. */
+#include "ps/options.h"
+#include "base/flags.h"
+#include "base/flags_tensorflow.h"
+#include "base/job_name.h"
+#include "base/log.h"
+#include "net/rpc/environment.h"
+#include "net/wire/job.h"
+#include <inttypes.h>
+
+static struct ps_options raw = {
+    .ps_hosts = "",
+    .worker_hosts = "",
+    .job_name = "ps",
+    .address = "",
+    .bind = "",
+    .leave = -1,
+    .max_model_bytes = (int64_t)8 << 30,
+    .save_secs = -1,
+    .keep = 5,
+    .worker_timeout = 60,
+    .max_workers = JOB_MAX_WORKERS,
+    .straggler_ms = 10,
+    .log_level = LOG_LEVEL_INFO,
+    .ready_fd = -1,
+};
+
+static const struct flag flags[] = {
+    {"ps_hosts", FLAG_STRING, &raw.ps_hosts, 0, 0, "HOST:PORT,...", NULL,
+     "All parameter servers, in order; this one listens on its own entry", "Cluster:"},
+    {"worker_hosts", FLAG_STRING, &raw.worker_hosts, 0, 0, "HOST:PORT,...", NULL,
+     "All workers, in order; without it the first worker says how many", NULL},
+    {"job_name", FLAG_STRING, &raw.job_name, 0, 0, "ps", NULL, "This program's job", NULL},
+    {"task_index", FLAG_INT, &raw.task_index, 0, HOSTS_MAX - 1, NULL, NULL,
+     "Place of this server in --ps_hosts", NULL},
+    {"bind", FLAG_STRING, &raw.bind, 0, 0, "HOST[:PORT]", NULL,
+     "Listen here, where others reach this server at its own address only through NAT or a "
+     "container's published port: --bind=0.0.0.0 is all of IPv4; left out, at that address",
+     NULL},
+    {"serve", FLAG_BOOL, &raw.serve, 0, 0, NULL, NULL,
+     "Stay up when the job is done: give out its parameters, take the next job", "Server:"},
+    {"inter_op_threads", FLAG_INT, &raw.threads, 0, 256, NULL, NULL,
+     "Threads that handle what workers send; 0: half the cores, 1 to 8", NULL},
+    {"shared_memory", FLAG_CHOICE, &raw.shared_memory, 0, 0, NULL, "auto|off",
+     "Payloads of workers on this host through shared memory", NULL},
+    {"max_model_bytes", FLAG_INT, &raw.max_model_bytes, 4, 1e15, "BYTES", NULL,
+     "Largest model taken, in bytes of parameters on this server", NULL},
+    {"checkpoint_dir", FLAG_STRING, &raw.checkpoint_dir, 0, 0, "DIR", NULL,
+     "Keep checkpoints in this folder, one for all servers or each its own; go on from the newest",
+     "Checkpoints:"},
+    {"save_steps", FLAG_INT, &raw.save_steps, 0, 1e15, "N", NULL,
+     "A checkpoint every N steps (0: not by steps); of ps 0, as the next two", NULL},
+    {"save_secs", FLAG_INT, &raw.save_secs, -1, 1e9, "S", NULL,
+     "A checkpoint every S seconds (0: not by time; -1: 600 without --save_steps, else 0)", NULL},
+    {"keep_checkpoint_max", FLAG_INT, &raw.keep, 0, 1000000, "N", NULL,
+     "Older checkpoints are removed (0: none is)", NULL},
+    {"restore", FLAG_STRING, &raw.restore, 0, 0, "PATH", NULL,
+     "Go on from this checkpoint: a weir-E.G-STEP.json, or a folder's newest that is whole", NULL},
+    {"worker_timeout", FLAG_INT, &raw.worker_timeout, 0, 1e9, "S", NULL,
+     "Training goes on without a worker that has not come back for so long (0: at once); of ps 0",
+     "Coming and going:"},
+    {"min_workers", FLAG_INT, &raw.min_workers, 0, JOB_MAX_WORKERS, "N", NULL,
+     "With fewer, training waits; of ps 0. Given, those that never came are gone without as well "
+     "(0: 1, and all are waited for at the start)",
+     NULL},
+    {"max_workers", FLAG_INT, &raw.max_workers, 1, JOB_MAX_WORKERS, "N", NULL,
+     "A job of more is refused, and who would be one more in a running job", NULL},
+    {"join", FLAG_BOOL, &raw.join, 0, 0, NULL, NULL,
+     "Join a running job as one server more; needs --ps_hosts with ps 0 at least, and --address",
+     NULL},
+    {"address", FLAG_STRING, &raw.address, 0, 0, "HOST:PORT", NULL,
+     "With --join: where this server listens, and workers and servers reach it", NULL},
+    {"drain", FLAG_BOOL, &raw.drain, 0, 0, NULL, NULL,
+     "On SIGTERM hand all chunks on to the other servers, then end with 0; ps 0, which "
+     "coordinates, "
+     "cannot, and ends as without",
+     NULL},
+    {"leave", FLAG_INT, &raw.leave, -1, HOSTS_MAX - 1, "INDEX", NULL,
+     "No server, a command: the running job's server with this number hands its chunks on and "
+     "ends (-1: no)",
+     NULL},
+    {"log_stragglers", FLAG_BOOL, &raw.log_stragglers, 0, 0, NULL, NULL,
+     "A line for each step that waited for one worker longer than --straggler_ms", "Output:"},
+    {"straggler_ms", FLAG_INT, &raw.straggler_ms, 1, 1000000000, "MS", NULL,
+     "From how long a wait on --log_stragglers names it", NULL},
+    {"summary_json", FLAG_STRING, &raw.summary_json, 0, 0, "FILE", NULL,
+     "Write the final figures here, with how long each worker was waited for", NULL},
+    {"trace", FLAG_STRING, &raw.trace, 0, 0, "FILE", NULL,
+     "Write here, at the end, what each thread did when (Chrome trace JSON)", NULL},
+    {"log_level", FLAG_CHOICE, &raw.log_level, 0, 0, NULL, "debug|info|warn|error",
+     "What is logged on stderr", NULL},
+    {"ready_fd", FLAG_INT, &raw.ready_fd, -1, 65535, "FD", NULL,
+     "Write 'ready ADDRESS' to this descriptor when listening, then close it (-1: no)", NULL},
+    {"fault_keep_chunks", FLAG_BOOL, &raw.fault_keep_chunks, 0, 0, NULL, NULL,
+     "For tests: the other servers, to which chunks are to move, are given none", NULL},
+#include "ps/worker_flags.inc" /* after ps's own, which count where a name is in both */
+};
+static const struct flags_program program = {
+    .name = "ps",
+    .doc =
+        "Weir's parameter server: holds a model's parameters while workers train it. Exits with 0 "
+        "when the job is done or its chunks are handed on, 1 after an error that stays, 2 after "
+        "one in the flags, 138 where starting it again may help; 143 after SIGTERM, 130 after "
+        "Ctrl-C. The worker's flags are taken as well and not used, so that one command line can "
+        "serve both.",
+    .flags = flags,
+    .n_flags = sizeof flags / sizeof *flags,
+    .foreign = flags_tensorflow,
+};
+
+enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int *exit_now)
+{
+    enum status st = flags_parse(&program, argc, argv, exit_now);
+    *out = raw;
+    return st;
+}
+
+void ps_options_dump(void)
+{
+    flags_dump(&program);
+}
+
+enum status ps_options_check(struct ps_options *o)
+{
+    const char *wrong = NULL;
+    if (o->checkpoint_dir && !*o->checkpoint_dir)
+        o->checkpoint_dir = NULL;
+    if (!o->checkpoint_dir && (o->save_steps > 0 || o->save_secs > 0 || o->restore))
+        wrong = "--save_steps, --save_secs and --restore need --checkpoint_dir";
+    else if (o->min_workers > o->max_workers)
+        wrong = "--min_workers is above --max_workers";
+    else if (o->checkpoint_dir && o->serve)
+        wrong = "--serve and --checkpoint_dir exclude each other: a folder holds one job's "
+                "checkpoints";
+    if (o->save_secs < 0)
+        o->save_secs = o->save_steps > 0 ? 0 : 600;
+    if (wrong)
+        LOG_E("%s", wrong);
+    return wrong ? ST_INVALID : ST_OK;
+}
+
+/* What joins has an address of its own, what serves a number. */
+static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
+{
+    const char *wrong = NULL;
+    int own = o->leave < 0 && !o->join;
+    if (o->join && o->leave >= 0)
+        wrong = "--join and --leave exclude each other";
+    else if (o->join && !*o->address)
+        wrong = "--join needs --address, where the others reach this server";
+    else if (!o->join && *o->address)
+        wrong = "--address is for --join alone; else this server's entry in --ps_hosts counts";
+    else if (o->join && (o->serve || o->restore))
+        wrong = "--join excludes --serve and --restore: it takes part in a job that runs";
+    if (wrong) {
+        LOG_E("%s", wrong);
+        return ST_INVALID;
+    }
+    if (o->join && hosts_problem(o->address)) {
+        LOG_E("--address: '%.100s' %s", o->address, hosts_problem(o->address));
+        return ST_INVALID;
+    }
+    if (own && o->task_index >= c->ps.n) {
+        LOG_E("--task_index: %" PRId64 " is not below the %d entries of --ps_hosts", o->task_index,
+              c->ps.n);
+        return ST_INVALID;
+    }
+    c->self = o->join ? -1 : (int)o->task_index;
+    c->address = o->join ? o->address : c->ps.addr[own ? o->task_index : 0];
+    return ps_bind_address(o->bind, c->address, c->bind);
+}
+
+enum status ps_cluster_read(const struct ps_options *o, struct ps_cluster *c)
+{
+    enum status st = ST_OK;
+    TRY(job_name_check_ps(o->job_name));
+    TRY(hosts_parse(o->ps_hosts, "ps_hosts", &c->ps));
+    TRY(hosts_parse(o->worker_hosts, "worker_hosts", &c->workers));
+    TRY(hosts_check_tf_config(&c->ps));
+    TRY(net_environment_check());
+    if (c->ps.n == 0) {
+        LOG_E("--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221");
+        st = ST_INVALID;
+    } else {
+        st = check_place(o, c);
+    }
+done:
+    return st;
+}

@@ -1,0 +1,50 @@
+/* ps/options.h - what the server was told to do: its flags, and the cluster they describe.
+ * Owns:    the table of flags; strings point into argv.
+ * Threads: none; the main thread, before the others start.
+ * Errors:  ST_INVALID, logged with the flag and the fix. */
+#ifndef PS_OPTIONS_H
+#define PS_OPTIONS_H
+#include "base/hosts.h"
+#include "base/status.h"
+#include "ps/bind.h"
+#include <stdint.h>
+
+struct ps_options {
+    const char *ps_hosts, *worker_hosts, *job_name;
+    int64_t task_index;
+    const char *address, *bind; /* "": not given */
+    int serve, join, drain;
+    int64_t leave;                        /* the server that is to go, a command; -1: none */
+    int64_t threads;                      /* 0: by cores */
+    int shared_memory;                    /* 0: auto, 1: off */
+    int64_t max_model_bytes;              /* on this server */
+    const char *checkpoint_dir, *restore; /* NULL: none */
+    int64_t save_steps, save_secs, keep;  /* 0: not by that; keep 0: all */
+    int64_t worker_timeout;               /* s */
+    int64_t min_workers, max_workers;     /* min 0: not given */
+    int log_stragglers;
+    int64_t straggler_ms;
+    const char *summary_json, *trace; /* NULL: none */
+    int log_level;
+    int64_t ready_fd; /* -1: none */
+    int fault_keep_chunks;
+};
+
+struct ps_cluster {
+    struct hosts ps, workers;
+    int self;            /* place in ps; -1: it joins */
+    const char *address; /* of this server */
+    char bind[BIND_BYTES];
+};
+
+/* *exit_now: as flags_parse. Each flag is in its bounds; whether they fit is still to be checked.
+ */
+enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int *exit_now);
+/* Says which flags are not their defaults. */
+void ps_options_dump(void);
+/* Whether the flags fit together; sets what follows from others. */
+enum status ps_options_check(struct ps_options *o);
+/* Reads the lists of hosts, which the caller frees, also after an error. c is zeroed before. */
+enum status ps_cluster_read(const struct ps_options *o, struct ps_cluster *c);
+
+#endif
