@@ -191,10 +191,8 @@ static void test_data_shard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job),
-        cmocka_unit_test(test_unsaid),
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_first),
+        cmocka_unit_test(test_job),        cmocka_unit_test(test_unsaid),
+        cmocka_unit_test(test_model),      cmocka_unit_test(test_first),
         cmocka_unit_test(test_data_shard),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
