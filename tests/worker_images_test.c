@@ -10,7 +10,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <zlib.h>
 
 #include <cmocka.h>
@@ -271,6 +273,55 @@ static void jpeg_bombs_are_refused(void **state)
     check_refused(b, "x.jpg: ");
 }
 
+/* The frame's mark says so. */
+static void arithmetic_coding_is_refused(void **state)
+{
+    struct bytes *b = *state;
+    b->n = 0;
+    put(b, grey_jpeg, sizeof grey_jpeg);
+    uint8_t *frame = b->at + 2 + 18 + 69;
+    assert_int_equal(frame[1], 0xc0);
+    frame[1] = 0xc9;
+    check_refused(b, "x.jpg: no JPEG that can be read: its coding is arithmetic");
+}
+
+/* Chunks of text, each of which becomes MOST_TEXT bytes: in a child, whose memory starts small. */
+static void texts_take_no_memory(void **state)
+{
+    enum { MOST_TEXT = 7900000, N_TEXTS = 7, KIB_MORE = 24 << 10 };
+    struct bytes *b = *state, *plain = calloc(1, sizeof *plain);
+    struct data_picture p;
+    uint8_t *text = calloc(1, MOST_TEXT), packed[16384] = "note\0";
+    uLongf n = sizeof packed - 6;
+    assert_non_null(plain);
+    assert_non_null(text);
+    assert_int_equal(compress(packed + 6, &n, text, MOST_TEXT), Z_OK);
+    free(text);
+    make_grey(plain, 3, 9);
+    size_t head = 8 + 12 + 13; /* the mark, and IHDR */
+    b->n = 0;
+    put(b, plain->at, head);
+    for (int i = 0; i < N_TEXTS; i++)
+        put_chunk(b, "zTXt", packed, n + 6);
+    put(b, plain->at + head, plain->n - head);
+    free(plain);
+    check_picture(b, (int64_t[]){1, 1, 3}, (const uint8_t[]){9, 9, 9}, 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rusage before, after;
+        getrusage(RUSAGE_SELF, &before);
+        if (data_png_decode(b->at, b->n, "x.png", &p) != ST_OK)
+            _exit(1);
+        free(p.pixels);
+        getrusage(RUSAGE_SELF, &after);
+        _exit(after.ru_maxrss - before.ru_maxrss > KIB_MORE ? 2 : 0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 struct folder {
     char dir[32];
     struct bytes b;
@@ -433,6 +484,8 @@ int main(void)
         WITH_BYTES(damaged_files_are_refused),
         WITH_BYTES(png_bombs_are_refused),
         WITH_BYTES(jpeg_bombs_are_refused),
+        WITH_BYTES(arithmetic_coding_is_refused),
+        WITH_BYTES(texts_take_no_memory),
         WITH_FOLDER(classes_are_the_folders_in_order),
         WITH_FOLDER(bad_folders_are_named),
         WITH_FOLDER(labels_of_a_folder_are_not_given_apart),

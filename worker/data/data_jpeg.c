@@ -9,6 +9,7 @@
 #include <jpeglib.h>
 
 enum { MOST_SCANS = 200 };
+#define MOST_WORK ((int64_t)1 << 33) /* scans times numbers */
 
 struct reader {
     struct jpeg_error_mgr errors; /* first: libjpeg gives this back to us */
@@ -39,9 +40,17 @@ static void on_message(j_common_ptr jpeg, int level)
 static void on_progress(j_common_ptr jpeg)
 {
     struct reader *r = (struct reader *)jpeg->err;
-    if (r->jpeg.input_scan_number <= MOST_SCANS)
+    int64_t n = r->jpeg.input_scan_number;
+    if (n <= MOST_SCANS && n * r->dim[0] * r->dim[1] * r->dim[2] <= MOST_WORK)
         return;
-    snprintf(r->why, sizeof r->why, "more than %d scans", MOST_SCANS);
+    snprintf(r->why, sizeof r->why, "more than %d scans, or too many for its size", MOST_SCANS);
+    longjmp(r->back, 1);
+}
+
+/* Arithmetic coding needs no byte for what is the same all over: a small file could take hours. */
+static void refuse_arithmetic(struct reader *r)
+{
+    snprintf(r->why, sizeof r->why, "its coding is arithmetic; save it with Huffman's, as usual");
     longjmp(r->back, 1);
 }
 
@@ -50,6 +59,8 @@ static void read_rows(struct reader *r, const uint8_t *bytes, uint64_t n, const 
     struct jpeg_decompress_struct *j = &r->jpeg;
     jpeg_mem_src(j, bytes, (unsigned long)n);
     jpeg_read_header(j, TRUE);
+    if (j->arith_code)
+        refuse_arithmetic(r);
     j->out_color_space = j->jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
     j->dct_method = JDCT_ISLOW;
     r->dim[0] = j->out_color_space == JCS_RGB ? 3 : 1;

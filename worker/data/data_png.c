@@ -1,9 +1,45 @@
-/* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. */
+/* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. libpng is given
+ * what makes the picture alone: it would unpack and keep texts, of which a file may have a
+ * thousand, each of a few thousand bytes that become millions (I9). */
 #include "base/log.h"
 #include "worker/data/data_images.h"
 #include <png.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MARK = 8, AROUND = 12 }; /* bytes before the chunks, and of one beside its content */
+
+static int is_needed(const uint8_t *kind)
+{
+    static const char needed[][5] = {"tRNS", "gAMA", "cHRM", "sRGB", "iCCP"};
+    if (!(kind[0] & 0x20)) /* no reader may leave it out */
+        return 1;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (memcmp(kind, needed[i], 4) == 0)
+            return 1;
+    return 0;
+}
+
+/* The chunks that are needed, and what is no whole chunk, of which libpng says why. Returns the
+ * bytes that there are now. */
+static size_t copy_needed(const uint8_t *bytes, size_t n, uint8_t *to)
+{
+    size_t at = n < MARK ? n : MARK, have = at;
+    memcpy(to, bytes, at);
+    while (n - at >= AROUND) {
+        const uint8_t *b = bytes + at;
+        size_t length = (size_t)b[0] << 24 | (size_t)b[1] << 16 | (size_t)b[2] << 8 | b[3];
+        if (length > n - at - AROUND)
+            break;
+        if (is_needed(b + 4)) {
+            memcpy(to + have, b, length + AROUND);
+            have += length + AROUND;
+        }
+        at += length + AROUND;
+    }
+    memcpy(to + have, bytes + at, n - at);
+    return have + n - at;
+}
 
 enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
                             struct data_picture *out)
@@ -11,10 +47,15 @@ enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
     enum status st = ST_OK;
     png_image image = {.version = PNG_IMAGE_VERSION};
     const png_color black = {0, 0, 0};
-    uint8_t *rows = NULL;
-    if (!png_image_begin_read_from_memory(&image, bytes, (size_t)n)) {
+    uint8_t *rows = NULL, *file = malloc((size_t)n + 1);
+    if (!file) {
+        LOG_E("%s: no memory to read it", label);
+        return ST_NOMEM;
+    }
+    size_t n_file = copy_needed(bytes, (size_t)n, file);
+    if (!png_image_begin_read_from_memory(&image, file, n_file)) {
         LOG_E("%s: no PNG that can be read: %s", label, image.message);
-        return ST_CORRUPT;
+        TRY(ST_CORRUPT);
     }
     int64_t channels = image.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
     int64_t dim[3] = {channels, image.height, image.width};
@@ -29,6 +70,7 @@ enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
     rows = NULL;
 done:
     png_image_free(&image);
+    free(file);
     free(rows);
     return st;
 }
