@@ -1,0 +1,191 @@
+"""Own data at a small size: colour pictures of CIFAR's shape and Fashion-MNIST repacked. The same
+samples give the same bits from every format, in training, evaluation and prediction; training goes
+on from an export and from a PyTorch state dict."""
+# label: cluster computes
+import json
+import os
+import struct
+import subprocess
+
+import harness
+import weights
+
+try:
+    import torch
+except ImportError as missing:
+    torch, why = None, str(missing)
+
+MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
+FASHION = "/usr/share/datasets/fashion-mnist"
+FORMATS = ("idx", "npy", "npz", "npz_deflated", "safetensors", "png")
+N_TEST = 40
+ALONE = ["--intra_op_threads=1", "--seed=3"]
+TRAIN = [*ALONE, "--batch_size=20", "--train_steps=25", "--learning_rate=0.003"]
+FINE = [*ALONE, "--batch_size=20", "--train_steps=6", "--learning_rate=0.001"]
+# A step that moves nothing: what is measured behind it are the first values.
+STILL = [*ALONE, "--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10"]
+# LeNet-5's layers as somebody else called them.
+NAMES = {"c1": "features.0", "c3": "features.3", "c5": "classifier.1", "f6": "classifier.3",
+         "output": "classifier.5"}
+
+
+def npy(path):
+    """(dims, bytes) of an npy of bytes."""
+    with open(path, "rb") as f:
+        data = f.read()
+    begin = 10 + int.from_bytes(data[8:10], "little")
+    text = data[10:begin].decode("ascii")
+    dims = text[text.index("(") + 1:text.index(")")]
+    return [int(d) for d in dims.split(",") if d.strip()], data[begin:]
+
+
+class OwnData(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def make(self, form, *flags):
+        """Samples in the order of their labels, as folders of pictures have them."""
+        subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form, "--by_class",
+                        "--out=" + self.path(form), "--train=240", "--test=%d" % N_TEST, *flags],
+                       check=True)
+        return self.path(form)
+
+    def figures(self):
+        with open(self.path("summary.json"), encoding="utf-8") as f:
+            return json.load(f)
+
+    def train(self, form, flags, *more):
+        self.run_worker(*flags, "--summary_json=" + self.path("summary.json"), *more,
+                        data=self.path(form), model="lenet5")
+        return self.figures()
+
+    def check_one_result(self, results, what):
+        self.assertEqual(len(set(results.values())), 1, (what, results))
+
+    def check_training(self, forms, *more):
+        """Each format's parameters and test loss are those of the others; exports of all."""
+        sums = {}
+        for form in forms:
+            s = self.train(form, TRAIN, "--export=" + self.path(form + ".export"), *more)
+            sums[form] = s["parameters_sha256"], s["test_loss"], s["test_accuracy"]
+        self.check_one_result(sums, "trained")
+        return s
+
+    def check_inference(self, forms, trained):
+        losses, outputs = {}, {}
+        for form in forms:
+            export = self.path(form + ".export")
+            self.run_worker(*ALONE, "--evaluate=" + export,
+                            "--summary_json=" + self.path("summary.json"), data=self.path(form),
+                            model="lenet5")
+            losses[form] = self.figures()["test_loss"]
+            self.run_worker(*ALONE, "--predict=" + export, "--output=" + self.path("out.csv"),
+                            data=self.path(form), model="lenet5")
+            with open(self.path("out.csv"), encoding="ascii") as f:
+                outputs[form] = f.read()
+        self.assertEqual(losses[forms[0]], trained["test_loss"])
+        self.assertEqual(len(outputs[forms[0]].splitlines()), 1 + N_TEST)
+        self.check_one_result(losses, "evaluated")
+        self.check_one_result(outputs, "predicted")
+
+    def state_dict(self, export):
+        """What an export holds, as a PyTorch state dict under other names."""
+        state = {}
+        for name, (shape, values) in harness.read_safetensors(export).items():
+            layer, kind = name.split("/")
+            kind = {"weights": "weight", "biases": "bias"}[kind]
+            state["%s.%s" % (NAMES[layer], kind)] = "F32", shape, list(values)
+        return state
+
+    def first_values(self, state):
+        """Flags that start from a state dict."""
+        weights.write(self.path("state.safetensors"), state)
+        with open(self.path("map"), "w", encoding="utf-8") as f:
+            f.writelines("%s = %s\n" % pair for pair in NAMES.items())
+        return ["--init=" + self.path("state.safetensors"), "--init_map=" + self.path("map")]
+
+    def check_fine_tuning(self, forms, trained):
+        """From an export and from a state dict of the same numbers, whatever the format."""
+        sums = {}
+        export = self.path(forms[0] + ".export")
+        other = self.first_values(self.state_dict(export))
+        for form in forms:
+            for kind, flags in (("export", ["--init=" + export]), ("state dict", other)):
+                s = self.train(form, FINE, *flags)
+                sums[form, kind] = s["parameters_sha256"], s["test_loss"]
+        self.check_one_result(sums, "fine-tuned")
+        self.assertNotEqual(s["parameters_sha256"], trained["parameters_sha256"])
+        self.assertLess(s["test_loss"], 2 * trained["test_loss"])  # it went on from there
+
+    def check_all(self, *flags):
+        for form in FORMATS:
+            self.make(form, *flags)
+        trained = self.check_training(FORMATS)
+        self.check_inference(("npy", "png"), trained)
+        self.check_fine_tuning(("npz", "png"), trained)
+        return trained
+
+    def test_colour_of_cifars_size(self):
+        trained = self.check_all("--made=3x32x32", "--classes=10")
+        self.assertGreater(trained["test_accuracy"], 0.5)
+        self.check_channels_last(trained)
+
+    def check_channels_last(self, trained):
+        """(n, H, W, C), as many programs save pictures."""
+        os.mkdir(self.path("nhwc"))
+        for part in ("train", "test"):
+            dims, planes = npy(self.path("npy/%s-images.npy" % part))
+            n, (c, h, w) = dims[0], dims[1:]
+            self.assertEqual((c, h, w), (3, 32, 32))
+            turned = bytearray(len(planes))
+            for i in range(n):
+                first, last = i * c * h * w, (i + 1) * c * h * w
+                for k in range(c):
+                    turned[first + k:last:c] = planes[first + k * h * w:first + (k + 1) * h * w]
+            head = ("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d, %d, %d), }\n" %
+                    (n, h, w, c)).encode()
+            with open(self.path("nhwc/%s-images.npy" % part), "wb") as f:
+                f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + turned)
+            os.link(self.path("npy/%s-labels.npy" % part),
+                    self.path("nhwc/%s-labels.npy" % part))
+        s = self.train("nhwc", TRAIN, "--data_layout=nhwc")
+        self.assertEqual(s["parameters_sha256"], trained["parameters_sha256"])
+        self.assertEqual(s["test_loss"], trained["test_loss"])
+
+    def test_fashion_mnist_repacked(self):
+        if not os.path.exists(FASHION):
+            self.skipTest("no %s: install dataset-fashion-mnist (scripts/setup)" % FASHION)
+        trained = self.check_all("--from=" + FASHION)
+        self.assertGreater(trained["test_accuracy"], 0.2)
+
+    def test_a_network_of_pytorch(self):
+        """Its own modules on colour pictures of that size: their predictions, and on from there."""
+        if torch is None:
+            self.skipTest("PyTorch is not installed: " + why)
+        nn = torch.nn
+        torch.manual_seed(4)
+        features = nn.Sequential(nn.Conv2d(3, 6, 5, padding=2), nn.ReLU(), nn.AvgPool2d(2),
+                                 nn.Conv2d(6, 16, 5), nn.ReLU(), nn.AvgPool2d(2))
+        classifier = nn.Sequential(nn.Flatten(), nn.Linear(576, 120), nn.ReLU(),
+                                   nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
+        net = nn.Sequential()
+        net.add_module("features", features)
+        net.add_module("classifier", classifier)
+        self.make("npy", "--made=3x32x32", "--classes=10")
+        dims, samples = npy(self.path("npy/test-images.npy"))
+        _, labels = npy(self.path("npy/test-labels.npy"))
+        x = torch.tensor(list(samples), dtype=torch.float32).reshape(dims) / 255
+        y = net(x)
+        loss = nn.functional.cross_entropy(y, torch.tensor(list(labels))).item()
+        state = {name: ("F32", tuple(t.shape), t.detach().flatten().tolist())
+                 for name, t in net.state_dict().items()}
+        flags = self.first_values(state)
+        s = self.train("npy", STILL, *flags)
+        self.assertAlmostEqual(s["test_loss"], loss, delta=1e-5)
+        self.assertEqual(s["test_accuracy"],
+                         sum(int(k) == v for k, v in zip(y.argmax(1), labels)) / N_TEST)
+        self.assertLess(self.train("npy", TRAIN, *flags)["test_loss"], loss)
+
+
+if __name__ == "__main__":
+    harness.main()
