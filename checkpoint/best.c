@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +26,11 @@ static int parse(const char *text, size_t n, struct ps_best *out)
     struct ps_name is = {.kind = PS_NAME_OTHER};
     if (name)
         ps_name_parse(name, &is);
-    int ok =
-        is.kind == PS_NAME_MANIFEST && !is.old && json_is_number(loss) && json_is_number(accuracy);
+    int ok = is.kind == PS_NAME_MANIFEST && !is.old && json_is_number(loss) &&
+             (json_is_number(accuracy) || json_is_null(accuracy));
     if (ok)
-        *out = (struct ps_best){is.id, json_number_value(loss), json_number_value(accuracy)};
+        *out = (struct ps_best){is.id, json_number_value(loss),
+                                json_is_null(accuracy) ? (double)NAN : json_number_value(accuracy)};
     json_decref(root);
     return ok;
 }
@@ -60,8 +62,9 @@ enum status ps_best_write(const char *folder, const struct ps_best *best)
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES];
     ps_manifest_name(best->id, name);
     json_t *root =
-        json_pack("{s:s, s:I, s:f, s:f}", "manifest", name, "step", (json_int_t)best->id.step,
-                  "validation_loss", best->loss, "validation_accuracy", best->accuracy);
+        json_pack("{s:s, s:I, s:f, s:o}", "manifest", name, "step", (json_int_t)best->id.step,
+                  "validation_loss", best->loss, "validation_accuracy",
+                  isnan(best->accuracy) ? json_null() : json_real(best->accuracy));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     int fits = make_path(folder, path);
     enum status st = text && fits ? durable_put(path, text, strlen(text)) : ST_NOMEM;

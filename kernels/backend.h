@@ -89,6 +89,8 @@ struct backend {
     /* Optional: the same for samples of floats, taken as they are, and any number of classes. */
     enum status (*set_floats)(struct plan *p, const float *const *samples, const int32_t *labels,
                               const uint64_t *position, int n);
+    /* Optional, after these without labels: n rows of elems(in of the loss); n_correct is 0. */
+    enum status (*set_targets)(struct plan *p, const float *const *targets, int n);
     /* train: dropout and batch statistics in use. Layers in order 0 .. n_layers-1. */
     enum status (*forward)(struct plan *p, int layer, int train);
     /* Layers from the last to 0; then (see wait_grads) grads are those of the n's mean loss. */
@@ -108,8 +110,7 @@ struct backend {
     /* After the backwards of all layers of mine that read the output of a layer that is not mine:
      * the gradient by that output, summed over them. Where there is one, see set_output_grad. */
     enum status (*read_output_grad)(struct plan *p, int layer, float *dst);
-    /* Optional (NULL: nothing is ever queued): waits until all queued work is done. */
-    enum status (*finish)(struct plan *p);
+    enum status (*finish)(struct plan *p); /* waits for all queued work; NULL: there is none */
     /* Optional. NULL: grads are there when backward returns. Else backward may return when its work
      * is queued, and this waits until grads of the layer's parameters are on the host: call it once
      * for each layer with parameters, before they are read and before the next set_input. */
@@ -130,10 +131,9 @@ struct backend {
     /* set_input with the images and labels of these items of a data set on the plan's device. */
     enum status (*set_items)(struct plan *p, const struct backend_data *d, const uint32_t *item,
                              const uint64_t *position, int n);
-    /* Optional. Takes no memory of the device. */
-    enum status (*device_info)(int device, struct backend_device *out);
-    /* Optional. The most that all plans of this process take on the device together; 0: what is
-     * free. reserve: takes all at once and keeps it. Before the device's first plan (ST_BUSY). */
+    enum status (*device_info)(int device, struct backend_device *out); /* optional; no memory */
+    /* Optional. The most that all plans of this process take on the device; 0: what is free.
+     * reserve: takes it all at once and keeps it. Before the device's first plan (ST_BUSY). */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
     /* Optional: part(ctx, k) once for each k below n, all at an end on return, on the calling
      * thread's threads for plans of n_threads. */

@@ -19,9 +19,9 @@ enum layer_kind {
     LAYER_SOFTMAX_XENT, /* last; mean cross-entropy over the batch */
     LAYER_ADD,          /* sum of two or more inputs of one shape */
     LAYER_CONCAT,       /* two or more inputs, one behind the other along channels or features */
-    LAYER_SIGMOID_XENT, /* last; of one-hot labels, one against the rest; mean over batch, classes
-                         */
-    LAYER_SQUARED,      /* last; squared error of one-hot labels; mean over batch and classes */
+    LAYER_SIGMOID_XENT, /* last; of one-hot labels, one against the rest, or of targets from 0 to 1;
+                           mean over batch, classes */
+    LAYER_SQUARED,      /* last; squared error of one-hot labels, or of targets; likewise */
     LAYER_LAYER_NORM,   /* over all values of a sample */
     LAYER_EMBEDDING,    /* of the image (1,H,W), whose bytes are numbers: (units,H,W) */
     LAYER_N_KINDS
@@ -53,6 +53,12 @@ struct layer {
 static inline int layer_is_loss(enum layer_kind kind)
 {
     return kind == LAYER_SOFTMAX_XENT || kind == LAYER_SIGMOID_XENT || kind == LAYER_SQUARED;
+}
+
+/* And knows what to do where each sample has a float for each output instead of a label. */
+static inline int layer_takes_targets(enum layer_kind kind)
+{
+    return kind == LAYER_SIGMOID_XENT || kind == LAYER_SQUARED;
 }
 
 #ifdef __cplusplus

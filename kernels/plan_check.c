@@ -189,3 +189,16 @@ enum status plan_check_numbers(const struct backend_plan_config *cfg, const uint
             largest = images[i][k] > largest ? images[i][k] : largest;
     return embeds ? plan_check_number(cfg, largest) : ST_OK;
 }
+
+enum status plan_check_targets(const struct backend_plan_config *cfg, int n, int n_now)
+{
+    const struct layer *last = &cfg->layers[cfg->n_layers - 1];
+    if (!layer_takes_targets(last->kind)) {
+        LOG_E("layer '%s': takes class labels alone, no targets of floats", last->name);
+        return ST_UNSUPPORTED;
+    }
+    if (n == n_now)
+        return ST_OK;
+    LOG_E("layer '%s': targets of %d samples, but there are %d", last->name, n, n_now);
+    return ST_RANGE;
+}

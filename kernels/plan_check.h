@@ -15,5 +15,7 @@ enum status plan_check_numbers(const struct backend_plan_config *cfg, const uint
 /* The same of samples of floats, which must be bytes divided by 255 there. */
 enum status plan_check_floats(const struct backend_plan_config *cfg, const float *const *samples,
                               int n);
+/* May the loss be given targets of n samples, where n_now were set? */
+enum status plan_check_targets(const struct backend_plan_config *cfg, int n, int n_now);
 
 #endif

@@ -27,6 +27,8 @@ struct reference {
     double *y[REFERENCE_MAX_LAYERS]; /* outputs */
     double *d[REFERENCE_MAX_LAYERS]; /* gradients by the outputs; the last layer has none */
     uint8_t *labels;
+    const float *targets; /* [n][classes] instead, of losses that take such; borrowed, set by the
+                             caller; NULL: labels */
     uint64_t *position;
     double loss;
     int n_correct;

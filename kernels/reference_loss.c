@@ -1,10 +1,13 @@
 /* kernels/reference_loss.c - see reference_loss.h. */
 #include "kernels/reference_loss.h"
 #include <math.h>
+#include <stddef.h>
 
-/* What the label of sample s wants of class k. */
+/* What the label, or the target, of sample s wants of class k. */
 static double aim_of(const struct reference *r, const struct layer *l, int s, int64_t k)
 {
+    if (r->targets != NULL)
+        return (double)r->targets[s * l->in.dim[0] + k];
     double smoothing = (double)l->smoothing;
     return (k == r->labels[s]) * (1 - smoothing) + smoothing / (double)l->in.dim[0];
 }
@@ -37,13 +40,13 @@ static void one_hot_forward(struct reference *r, const struct layer *l, const do
     r->loss = 0;
     r->n_correct = 0;
     for (int64_t k = 0; k < r->n * n_classes; k++) {
-        double aim = k % n_classes == r->labels[k / n_classes];
+        double aim = aim_of(r, l, (int)(k / n_classes), k % n_classes);
         y[k] = l->kind == LAYER_SQUARED ? x[k] : 1 / (1 + exp(-x[k]));
         double part = l->kind == LAYER_SQUARED ? pow(x[k] - aim, 2)
                                                : -aim * log(y[k]) - (1 - aim) * log(1 - y[k]);
         r->loss += part / (double)(r->n * n_classes);
         best = k % n_classes == 0 || x[k] > x[best] ? k : best;
-        if (k % n_classes == n_classes - 1)
+        if (k % n_classes == n_classes - 1 && r->targets == NULL)
             r->n_correct += best % n_classes == r->labels[k / n_classes];
     }
 }

@@ -1,5 +1,6 @@
 /* tests/fuzz_csv.c - libFuzzer target: CSV; the first line of the input is --label_column, if it is
- * not empty. What is accepted is finite and within bounds. Corpus: tests/corpus/csv. */
+ * not empty, or behind a + --target_columns. What is accepted is finite and within bounds. Corpus:
+ * tests/corpus/csv. */
 #include "tests/fuzz.h"
 #include "worker/data/data_csv.h"
 #include <math.h>
@@ -10,8 +11,13 @@ static void use(const struct data_array *samples, const struct data_array *label
 {
     require(samples->type == DATA_F32 && samples->n_dims == 2 && samples->dim[0] > 0);
     require(samples->dim[1] > 0 && samples->dim[1] < DATA_CSV_MAX_COLUMNS);
-    require(labels->type == DATA_I32 && labels->n_dims == 1 && labels->dim[0] == samples->dim[0]);
-    for (int64_t i = 0; i < labels->dim[0]; i++) {
+    require(labels->dim[0] == samples->dim[0] && labels->n_dims == 1 + (labels->type == DATA_F32));
+    for (int64_t i = 0; labels->type == DATA_F32 && i < data_array_elems(labels); i++) {
+        float number;
+        data_array_floats(labels, i, 1, &number);
+        require(isfinite(number));
+    }
+    for (int64_t i = 0; labels->type == DATA_I32 && i < labels->dim[0]; i++) {
         int64_t label = data_array_integer(labels, i);
         require(label >= 0 && label <= 65535);
     }
@@ -34,7 +40,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *copy = malloc(n ? n : 1);
     require(column && copy);
     memcpy(copy, end + 1, n);
-    if (data_csv_decode(copy, n, "fuzz", name ? column : NULL, &samples, &labels) == ST_OK) {
+    const struct data_csv_columns columns = {
+        .label = name && *column != '+' ? column : NULL,
+        .targets = name && *column == '+' ? column + 1 : NULL,
+    };
+    if (data_csv_decode(copy, n, "fuzz", &columns, &samples, &labels) == ST_OK) {
         use(&samples, &labels);
         free(samples.unpacked);
         free(labels.unpacked);

@@ -2,6 +2,7 @@
  * its tensors "images" and "labels". Corpus: tests/corpus/data_safetensors. */
 #include "tests/fuzz.h"
 #include "worker/data/dataset.h"
+#include <math.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,7 +23,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         float *sample = malloc((size_t)elems * sizeof *sample);
         require(sample && d->n > 0 && d->classes >= 1 && d->classes <= DATASET_MAX_CLASSES);
         for (int64_t i = 0; i < d->n; i++) {
-            require(d->labels[i] >= 0 && d->labels[i] < d->classes);
+            require(!d->labels != !d->targets);
+            require(!d->labels || (d->labels[i] >= 0 && d->labels[i] < d->classes));
+            for (int k = 0; d->targets && k < d->classes; k++)
+                require(isfinite(d->targets[i * d->classes + k]));
             if (dataset_sample(d, i, sample) == ST_OK)
                 require(sample[0] == sample[0] && sample[elems - 1] == sample[elems - 1]);
         }

@@ -611,7 +611,7 @@ static void test_softmax_ties(void **state)
         double loss;
         int32_t hit;
         x[tops[i][0]] = x[tops[i][1]] = 5.0f;
-        struct cuda_softmax s = {1, CLASSES, x, &label, y, dx, &loss, &hit, 0};
+        struct cuda_softmax s = {1, CLASSES, x, &label, y, dx, &loss, &hit, 0, NULL};
         assert_int_equal(cuda_softmax_run(NULL, &s), 0);
         assert_int_equal(hit, 1);
     }

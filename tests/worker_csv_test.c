@@ -44,15 +44,23 @@ static int teardown(void **state)
 }
 
 /* Of a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
-static enum status decode(const char *text, size_t n, const char *column,
-                          struct data_array *samples, struct data_array *labels)
+static enum status decode_columns(const char *text, size_t n,
+                                  const struct data_csv_columns *columns,
+                                  struct data_array *samples, struct data_array *labels)
 {
     uint8_t *copy = malloc(n ? n : 1);
     assert_non_null(copy);
     memcpy(copy, text, n);
-    enum status st = CAPTURE(data_csv_decode(copy, n, "x.csv", column, samples, labels));
+    enum status st = CAPTURE(data_csv_decode(copy, n, "x.csv", columns, samples, labels));
     free(copy);
     return st;
+}
+
+static enum status decode(const char *text, size_t n, const char *column,
+                          struct data_array *samples, struct data_array *labels)
+{
+    const struct data_csv_columns columns = {.label = column};
+    return decode_columns(text, n, &columns, samples, labels);
 }
 
 /* Two samples of two features: 1.5, -2 with label 7 and 3, 4e2 with label 0. */
@@ -222,6 +230,68 @@ static void a_set_is_opened_by_its_files_name(void **state)
     dataset_destroy(d);
 }
 
+/* Two samples: features 1.5 and 3, -2 and 400; targets 7.5, 0.25 and -1, 0, in the order named. */
+static void check_targets(const char *text, const char *targets)
+{
+    static const float features[4] = {1.5f, -2, 3, 400}, wanted[4] = {7.5f, 0.25f, -1, 0};
+    const struct data_csv_columns columns = {.targets = targets};
+    struct data_array samples, labels;
+    float got[4];
+    enum status st = decode_columns(text, strlen(text), &columns, &samples, &labels);
+    if (st != ST_OK)
+        fail_msg("\"%s\": %s; said: %s", text, status_name(st), capture_text);
+    assert_int_equal(labels.type, DATA_F32);
+    assert_int_equal(labels.n_dims, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(samples.dim[i], 2);
+        assert_int_equal(labels.dim[i], 2);
+    }
+    data_array_floats(&samples, 0, 4, got);
+    assert_memory_equal(got, features, sizeof features);
+    data_array_floats(&labels, 0, 4, got);
+    assert_memory_equal(got, wanted, sizeof wanted);
+    free(samples.unpacked);
+    free(labels.unpacked);
+}
+
+static void targets_are_columns_in_the_order_named(void **state)
+{
+    (void)state;
+    check_targets("a,price,b,area\n1.5,0.25,-2,7.5\n3,0,400,-1\n", "area,price");
+    check_targets("1.5;0.25;-2;7.5\n3;0;400;-1\n", "4,2");
+    check_targets("7.5,0.25,1.5,-2\n-1,0,3,400", "1,2");
+    check_targets("a,\"y\",b,2\n1.5,0.25,-2,7.5\n3,0,400,-1\n", "4,y");
+}
+
+static void wrong_targets_are_named(void **state)
+{
+    static const struct {
+        const char *text, *targets;
+        enum status st;
+        const char *piece;
+    } bad[] = {
+        {"a,b\n1,2\n", "c", ST_NOT_FOUND, "line 1: has no column 'c' among its 2; name each of "},
+        {"1,2\n", "3", ST_NOT_FOUND, "no column '3'"},
+        {"1,2\n", "0", ST_NOT_FOUND, "no column '0'"},
+        {"1,2,3\n", "1,1", ST_INVALID, "--target_columns names column 1 twice"},
+        {"a,b\n1,2\n", "b,2", ST_INVALID, "names column 2 twice"},
+        {"1,2\n", "1,2", ST_INVALID, "names all 2 columns"},
+        {"a,2\n1,2\n", "2", ST_CORRUPT, "line 1: some fields are numbers"},
+        {"a,b\n1,x\n", "b", ST_CORRUPT, "line 2, column 2: 'x' is no finite number"},
+        {"a,b\n1,nan\n", "b", ST_CORRUPT, "line 2, column 2: 'nan' is no finite number"},
+        {"a,b\n", "b", ST_CORRUPT, "has no samples"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct data_csv_columns columns = {.targets = bad[i].targets};
+        struct data_array samples, labels;
+        enum status st =
+            decode_columns(bad[i].text, strlen(bad[i].text), &columns, &samples, &labels);
+        if (st != bad[i].st || capture_lines() != 1 || !strstr(capture_text, bad[i].piece))
+            fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +299,8 @@ int main(void)
         cmocka_unit_test(a_line_of_numbers_is_a_sample),
         cmocka_unit_test(what_is_wrong_is_named_with_its_line),
         cmocka_unit_test(hostile_files_are_refused),
+        cmocka_unit_test(targets_are_columns_in_the_order_named),
+        cmocka_unit_test(wrong_targets_are_named),
         cmocka_unit_test_setup_teardown(a_set_is_opened_by_its_files_name, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

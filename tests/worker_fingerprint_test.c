@@ -47,6 +47,27 @@ static void expect_same(const struct job_data *a, const struct job_data *b)
     assert_int_equal(job_data_compare(a, b, why, sizeof why), ST_OK);
 }
 
+/* Of targets the bits count, and how many a sample has. */
+static void test_targets(void **state)
+{
+    static float targets[2 * N];
+    const struct dataset train = {
+        .n = N, .sample = {3, {1, SIDE, SIDE}}, .classes = 2, .bytes = images, .targets = targets};
+    struct job_data a, b;
+    fill();
+    for (int i = 0; i < 2 * N; i++)
+        targets[i] = (float)i / 3;
+    assert_int_equal(fingerprint_take(&train, &train, "/", 0, &a), ST_OK);
+    assert_int_equal(a.classes, 2);
+    targets[2 * N - 1] = 0;
+    assert_int_equal(fingerprint_take(&train, &train, "/", 0, &b), ST_OK);
+    expect_differ(&a, &b, "CRC-32C of the training labels");
+    b = take("/");
+    b.classes = 2;
+    b.n_test = N;
+    expect_differ(&a, &b, "CRC-32C of the training labels");
+}
+
 static void test_same(void **state)
 {
     fill();
@@ -137,8 +158,10 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same), cmocka_unit_test(test_one_byte), cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_own),  cmocka_unit_test(test_not_said), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_same),     cmocka_unit_test(test_one_byte),
+        cmocka_unit_test(test_counts),   cmocka_unit_test(test_own),
+        cmocka_unit_test(test_not_said), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,8 @@ static void examples_have_their_known_sizes(void **state)
 /* The numbers travel: who gets the text builds the same, whatever its own data. */
 static void auto_is_what_the_data_have(void **state)
 {
-    static const struct model_data data = {{3, {3, 20, 24}}, 7}, other = {{3, {1, 9, 9}}, 300};
+    static const struct model_data data = {{3, {3, 20, 24}}, 7, 0},
+                                   other = {{3, {1, 9, 9}}, 300, 0};
     struct model *m = NULL, *again = NULL;
     assert_int_equal(model_read_for("lenet5", models_dir(), 0, &data, &m), ST_OK);
     assert_int_equal(m->classes, 7);
@@ -92,7 +93,23 @@ static void auto_is_what_the_data_have(void **state)
     assert_int_equal(m->classes, 10);
     model_destroy(m);
     m = NULL;
-    static const struct model_data tiny = {{3, {1, 3, 3}}, 7};
+    static const char one[] =
+        "{\"input\": \"auto\", \"classes\": \"auto\", \"layers\": ["
+        "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": \"classes\"},"
+        "{\"type\": \"mean_squared_error\"}]}";
+    static const struct model_data targets = {{3, {1, 1, 4}}, 1, 1},
+                                   labels = {{3, {1, 1, 4}}, 1, 0};
+    assert_int_equal(model_parse_for(one, strlen(one), "x", 0, &targets, &m), ST_OK);
+    assert_int_equal(m->classes, 1);
+    assert_int_equal(m->layers[1].out.dim[0], 1);
+    model_destroy(m);
+    assert_int_equal(model_parse_for(one, strlen(one), "x", 0, &labels, &m), ST_OK);
+    assert_int_equal(m->classes, 2);
+    model_destroy(m);
+    m = NULL;
+    assert_int_equal(CAPTURE(model_read_for("softmax", models_dir(), 0, &targets, &m)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "needs at least 2 \"classes\""));
+    static const struct model_data tiny = {{3, {1, 3, 3}}, 7, 0};
     assert_int_equal(CAPTURE(model_read_for("lenet5", models_dir(), 0, &tiny, &m)), ST_INVALID);
     assert_non_null(strstr(capture_text, "kernel does not fit"));
 }
@@ -631,7 +648,7 @@ static void bad_top_level_is_refused(void **state)
         {"{\"input\": [65536, 65536, 65536], \"classes\": 10, \"layers\": [" TAIL,
          {"\"input\" is larger"}},
         {"{\"input\": [1, 28, 28],\n\"classes\": 65537, \"layers\": [" TAIL,
-         {"line 2", "\"classes\" is 65537, but must be a whole number from 2 to 65536"}},
+         {"line 2", "\"classes\" is 65537, but must be a whole number from 1 to 65536"}},
         {"{\"input\": [1, 28, 28], \"classes\": \"10\", \"layers\": [" TAIL, {"\"classes\" is"}},
         {"{\"input\": [1, 28, 28], \"classes\": 10, \"layers\": []}", {"a list of 1 to 1024"}},
         {"{\"input\": [1, 28, 28], \"classes\": 10, \"layers\": {}}", {"a list of 1 to 1024"}},

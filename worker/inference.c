@@ -39,6 +39,7 @@ static enum status begin_predictions(struct inference *r)
         .n = r->w->test->n,
         .classes = m->classes,
         .are_scores = m->layers[m->n_layers - 1].kind == LAYER_SQUARED,
+        .no_classes = r->w->test->targets != NULL,
     };
     if (!cfg.path)
         return ST_OK;
@@ -53,17 +54,18 @@ static enum status begin_predictions(struct inference *r)
 static enum status report(const struct worker *w, const struct evaluate_sums *sums, int64_t step)
 {
     enum status st = ST_OK;
+    char text[EVALUATE_TEXT_BYTES];
     struct summary_inference s = {
         .model = w->model->name,
         .file = w->opt.predict ? w->opt.predict : w->opt.evaluate,
         .output = w->opt.output,
         .step = step,
         .images = sums->n,
-        .test_accuracy = (double)sums->right / (double)sums->n,
+        .test_accuracy = evaluate_accuracy(w->test, sums),
         .test_loss = sums->loss / (double)sums->n,
         .n_params = w->chunks->n_elems,
     };
-    LOG_I("test accuracy: %.4f, test loss: %.4f (%" PRId64 " images)", s.test_accuracy, s.test_loss,
+    LOG_I("%s (%" PRId64 " images)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
           s.images);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
     if (w->opt.summary_json)

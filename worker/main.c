@@ -9,6 +9,7 @@
 #include "worker/inference.h"
 #include "worker/self_test/self_test.h"
 #include "worker/summary.h"
+#include "worker/train/evaluate.h"
 #include "worker/worker.h"
 #include <inttypes.h>
 #include <math.h>
@@ -36,6 +37,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
+    char text[EVALUATE_TEXT_BYTES];
     struct summary s = {
         .task_index = r->member,
         .model = w->model->name,
@@ -63,7 +65,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
               r->member, r->global_step, s.test_loss);
         return ST_INVALID;
     }
-    LOG_I("test accuracy: %.4f, test loss: %.4f (%" PRId64 " images)", s.test_accuracy, s.test_loss,
+    LOG_I("%s (%" PRId64 " images)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
           w->test->n);
     w->updates.ops->stats(w->updates.ctx, &s.stats);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));

@@ -174,6 +174,8 @@ enum status options_check_data(struct options *o)
     if ((r->images_name && strlen(r->images_name) >= DATA_MAX_NAME) ||
         (r->labels_name && strlen(r->labels_name) >= DATA_MAX_NAME))
         wrong = "--images_name and --labels_name are at most 255 characters; this one is longer";
+    else if (r->label_column && r->target_columns)
+        wrong = "--label_column and --target_columns are both given; give one of them";
     if (wrong) {
         LOG_E("%s", wrong);
         return ST_INVALID;
@@ -185,6 +187,7 @@ enum status options_check_data(struct options *o)
                                         .images_name = r->images_name,
                                         .labels_name = r->labels_name,
                                         .label_column = r->label_column,
+                                        .target_columns = r->target_columns,
                                         .nhwc = r->data_layout};
     o->test = o->train;
     o->test.part = "test";

@@ -133,7 +133,8 @@ static const struct flag table[] = {
         "not for that"),
     STR("train_data", train_data, "FILE", "training samples, instead of --data_dir", NULL),
     STR("train_labels", train_labels, "FILE",
-        "labels of --train_data; left out, they are in the same file (npz, safetensors, CSV)",
+        "labels of --train_data, or targets if they are float32; left out, they are in the same "
+        "file (npz, safetensors, CSV)",
         NULL),
     STR("test_data", test_data, "FILE", "test samples, with --train_data", NULL),
     STR("test_labels", test_labels, "FILE", "labels of --test_data", NULL),
@@ -145,6 +146,8 @@ static const struct flag table[] = {
         "CSV: the labels' column, by its name or its number from 1 on; left out: the one named "
         "label, else the last",
         NULL),
+    STR("target_columns", target_columns, "NAME|N,...",
+        "CSV, instead of a label: the columns of numbers that the model's outputs are to be", NULL),
     ONE("data_layout", data_layout, "nchw|nhwc",
         "order of samples with several channels: channels first, or last (default nchw)", NULL),
     STR("mean", mean, "NUMBER,...|measured",

@@ -35,12 +35,17 @@ int predictions_format_known(const char *path)
     return format_of(path) < FORMAT_N;
 }
 
+static const char *outputs_name(const struct predictions *p)
+{
+    return p->cfg.no_classes ? "outputs" : p->cfg.are_scores ? "scores" : "probabilities";
+}
+
 static enum status write_csv_head(struct predictions *p)
 {
-    char text[NUMBER_BYTES];
-    enum status st = durable_write(&p->file, "index,class", 11);
+    char text[NUMBER_BYTES], letter = p->cfg.no_classes ? 'y' : outputs_name(p)[0];
+    enum status st = durable_write(&p->file, "index,class", p->cfg.no_classes ? 5 : 11);
     for (int k = 0; k < p->cfg.classes && st == ST_OK; k++) {
-        int n = snprintf(text, sizeof text, ",%c%d", p->cfg.are_scores ? 's' : 'p', k);
+        int n = snprintf(text, sizeof text, ",%c%d", letter, k);
         st = durable_write(&p->file, text, (size_t)n);
     }
     return st == ST_OK ? durable_write(&p->file, "\n", 1) : st;
@@ -51,11 +56,11 @@ static enum status write_npy_head(struct predictions *p)
 {
     char head[256];
     memcpy(head, "\x93NUMPY\x01\x00", 8);
-    int n = NPY_MAGIC_BYTES +
-            snprintf(head + NPY_MAGIC_BYTES, sizeof head - NPY_MAGIC_BYTES,
-                     "{'descr': [('index', '<i8'), ('class', '<i4'), ('%s', '<f4', (%d,))], "
-                     "'fortran_order': False, 'shape': (%" PRId64 ",), }",
-                     p->cfg.are_scores ? "scores" : "probabilities", p->cfg.classes, p->cfg.n);
+    int n = NPY_MAGIC_BYTES + snprintf(head + NPY_MAGIC_BYTES, sizeof head - NPY_MAGIC_BYTES,
+                                       "{'descr': [('index', '<i8'), %s('%s', '<f4', (%d,))], "
+                                       "'fortran_order': False, 'shape': (%" PRId64 ",), }",
+                                       p->cfg.no_classes ? "" : "('class', '<i4'), ",
+                                       outputs_name(p), p->cfg.classes, p->cfg.n);
     int bytes = (n + NPY_ALIGN) / NPY_ALIGN * NPY_ALIGN, rest = bytes - NPY_MAGIC_BYTES;
     memset(head + n, ' ', (size_t)(bytes - n));
     head[bytes - 1] = '\n';
@@ -102,7 +107,8 @@ static size_t npy_row(const struct predictions *p, const float *output, int best
 {
     char *to = p->row;
     put_number(&to, (uint64_t)p->n, 8);
-    put_number(&to, (uint64_t)best, 4);
+    if (!p->cfg.no_classes)
+        put_number(&to, (uint64_t)best, 4);
     for (int k = 0; k < p->cfg.classes; k++) {
         uint32_t bits;
         memcpy(&bits, &output[k], sizeof bits);
@@ -115,9 +121,11 @@ static size_t npy_row(const struct predictions *p, const float *output, int best
 static size_t text_row(const struct predictions *p, const float *output, int best)
 {
     int json = p->format == FORMAT_JSONL, n;
-    n = snprintf(p->row, ROW_BYTES,
-                 json ? "{\"index\":%" PRId64 ",\"class\":%d,\"%s\":[" : "%" PRId64 ",%d", p->n,
-                 best, p->cfg.are_scores ? "scores" : "probabilities");
+    n = snprintf(p->row, ROW_BYTES, json ? "{\"index\":%" PRId64 : "%" PRId64, p->n);
+    if (!p->cfg.no_classes)
+        n += snprintf(p->row + n, NUMBER_BYTES, json ? ",\"class\":%d" : ",%d", best);
+    if (json)
+        n += snprintf(p->row + n, NUMBER_BYTES, ",\"%s\":[", outputs_name(p));
     for (int k = 0; k < p->cfg.classes; k++) {
         const char *comma = json && k == 0 ? "" : ",";
         if (json && !isfinite(output[k]))

@@ -3,7 +3,8 @@
  *   .csv    index,class,p0,p1,...; one line a sample
  *   .jsonl  {"index":0,"class":3,"probabilities":[...]}; one line a sample; null: not finite
  *   .npy    NumPy's, of a structured type: index <i8, class <i4, probabilities <f4 (classes)
- * where outputs are scores (squared error), they are s0, s1, ... and "scores".
+ * where outputs are scores (squared error), they are s0, s1, ... and "scores"; where they are what
+ * targets are compared with, y0, y1, ... and "outputs", and there is no class.
  * The file is there whole or not at all.
  * Owns:    the file until it is closed. Threads: one.
  * Errors:  ST_IO, ST_NOMEM; logged with the path. */
@@ -21,6 +22,7 @@ struct predictions_config {
     int64_t n;      /* samples that will be added, in order */
     int classes;    /* outputs of one */
     int are_scores; /* 0: probabilities */
+    int no_classes; /* they are what targets are compared with */
 };
 
 struct predictions;

@@ -4,6 +4,7 @@
 #include "base/cores.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
+#include "worker/data/dataset_targets.h"
 #include "worker/data/fingerprint.h"
 #include "worker/device/device_scan.h"
 #include "worker/input.h"
@@ -68,6 +69,8 @@ static enum status open_data(struct worker *w)
         r.data = r.labels = NULL;
         TRY(dataset_open(&r, &w->validation));
     }
+    TRY(dataset_targets_alike(w->train, w->test));
+    TRY(dataset_targets_alike(w->test, w->validation));
 done:
     return st;
 }
@@ -77,14 +80,16 @@ static enum status read_model(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    struct model_data data = {.sample = w->test->sample, .classes = w->test->classes};
+    struct model_data data = {.sample = w->test->sample,
+                              .classes = w->test->classes,
+                              .has_targets = w->test->targets != NULL};
     if (w->train && w->train->classes > data.classes)
         data.classes = w->train->classes;
     if (w->validation && w->validation->classes > data.classes)
         data.classes = w->validation->classes;
     const char *file = o->predict ? o->predict : o->evaluate;
     int64_t outputs = file ? params_outputs(file) : 0; /* a test set may lack the last classes */
-    if (outputs > data.classes && outputs <= DATASET_MAX_CLASSES)
+    if (outputs > data.classes && outputs <= DATASET_MAX_CLASSES && !data.has_targets)
         data.classes = (int)outputs;
     TRY(o->model_text
             ? model_parse_for(o->model_text, strlen(o->model_text), "of the job",
@@ -220,7 +225,7 @@ static enum status check_data(const struct worker *w)
                   is[2]);
             return ST_MISMATCH;
         }
-        enum status st = dataset_check_classes(sets[i], w->model->classes);
+        enum status st = dataset_check_outputs(sets[i], &w->model->layers[w->model->n_layers - 1]);
         if (st == ST_OK)
             st = check_class_names(w->train, sets[i]);
         if (st != ST_OK)

@@ -40,7 +40,8 @@ static json_t *devices_list(const struct tower_plan *towers)
     return list;
 }
 
-/* null where JSON has no number for it: a loss may be infinite while all parameters are finite. */
+/* null where JSON has no number for it: a loss may be infinite while all parameters are finite, and
+ * targets have no accuracy. */
 static json_t *figure(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
@@ -84,13 +85,13 @@ enum status summary_write(const char *path, const struct summary *s)
     const struct trainer_result *r = &s->result;
     double rate = r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0;
     json_t *j = json_pack(
-        "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:o, s:f, s:o, s:I, s:s, s:I, s:{s:I, s:I, s:I, "
+        "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:o, s:o, s:o, s:I, s:s, s:I, s:{s:I, s:I, s:I, "
         "s:I, "
         "s:I, s:I, s:I}, s:o}",
         "role", "worker", "model", s->model, "task_index", s->task_index, "global_step",
         (json_int_t)r->global_step, "local_steps", (json_int_t)r->local_steps, "images",
         (json_int_t)r->images, "elapsed_seconds", r->elapsed_seconds, "images_per_second", rate,
-        "loss", figure((double)r->loss), "test_accuracy", s->test_accuracy, "test_loss",
+        "loss", figure((double)r->loss), "test_accuracy", figure(s->test_accuracy), "test_loss",
         figure(s->test_loss), "parameters", (json_int_t)s->n_params, "parameters_sha256",
         s->parameters_sha256, "nonfinite_skipped", (json_int_t)r->skipped, "exchange", "sent_bytes",
         (json_int_t)s->stats.sent_bytes, "received_bytes", (json_int_t)s->stats.received_bytes,
@@ -107,10 +108,10 @@ enum status summary_write(const char *path, const struct summary *s)
 enum status summary_write_inference(const char *path, const struct summary_inference *s)
 {
     json_t *j =
-        json_pack("{s:s, s:s, s:s, s:s*, s:I, s:I, s:f, s:o, s:I, s:s}", "role", "worker", "model",
+        json_pack("{s:s, s:s, s:s, s:s*, s:I, s:I, s:o, s:o, s:I, s:s}", "role", "worker", "model",
                   s->model, s->output ? "predict" : "evaluate", s->file, "output", s->output,
                   "global_step", (json_int_t)s->step, "images", (json_int_t)s->images,
-                  "test_accuracy", s->test_accuracy, "test_loss", figure(s->test_loss),
+                  "test_accuracy", figure(s->test_accuracy), "test_loss", figure(s->test_loss),
                   "parameters", (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256);
     return write_json(path, j);
 }

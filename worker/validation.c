@@ -1,6 +1,7 @@
 /* worker/validation.c - see validation.h. */
 #include "worker/validation.h"
 #include "base/log.h"
+#include "worker/train/evaluate.h"
 #include <inttypes.h>
 #include <math.h>
 
@@ -13,8 +14,9 @@ void validation_resume(struct validation *v)
     v->best_step = best.id.step;
     v->best_loss = best.loss;
     v->best_accuracy = best.accuracy;
-    LOG_I("best so far: step %" PRId64 ", validation accuracy: %.4f, validation loss: %.4f",
-          v->best_step, v->best_accuracy, v->best_loss);
+    char text[EVALUATE_TEXT_BYTES];
+    LOG_I("best so far: step %" PRId64 ", %s", v->best_step,
+          evaluate_text(text, "validation", v->best_accuracy, v->best_loss));
 }
 
 enum status validation_note(void *ctx, int64_t step, double accuracy, double loss, int *ends)

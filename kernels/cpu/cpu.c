@@ -89,6 +89,7 @@ static void plan_destroy(struct plan *p)
     free(plan->node);
     free(plan->position);
     free(plan->labels);
+    free(plan->targets);
     free(plan);
 }
 
@@ -223,6 +224,7 @@ static enum status set_input(struct plan *p, const uint8_t *const *images, const
     for (int i = 0; i < n && plan->image_readers > 0; i++)
         pixels_scale(images[i], plan->now->input.data + i * pixels, pixels);
     plan->has_labels = labels != NULL;
+    plan->has_targets = 0;
     for (int i = 0; labels != NULL && i < n; i++)
         plan->labels[i] = labels[i];
 done:
@@ -244,8 +246,28 @@ static enum status set_floats(struct plan *p, const float *const *samples, const
     for (int i = 0; i < n && plan->image_readers > 0; i++)
         memcpy(plan->now->input.data + i * elems, samples[i], (size_t)elems * sizeof(float));
     plan->has_labels = labels != NULL;
+    plan->has_targets = 0;
     if (labels != NULL)
         memcpy(plan->labels, labels, (size_t)n * sizeof *labels);
+done:
+    return st;
+}
+
+static enum status set_targets(struct plan *p, const float *const *targets, int n)
+{
+    enum status st = ST_OK;
+    struct cpu_plan *plan = cpu_plan_of(p);
+    size_t elems = (size_t)shape_elems(&plan->cfg.layers[plan->cfg.n_layers - 1].in);
+    TRY(plan_check_targets(&plan->cfg, n, plan->now->n));
+    if (plan->targets == NULL)
+        plan->targets = malloc((size_t)plan->cfg.batch * elems * sizeof(float));
+    if (plan->targets == NULL) {
+        LOG_E("CPU backend: no memory left for the targets of a batch of %d", plan->cfg.batch);
+        return ST_NOMEM;
+    }
+    for (int i = 0; i < n; i++)
+        memcpy(plan->targets + (size_t)i * elems, targets[i], elems * sizeof(float));
+    plan->has_labels = plan->has_targets = 1;
 done:
     return st;
 }
@@ -342,6 +364,7 @@ const struct backend weir_backend = {
     .load_param = load_param,
     .set_input = set_input,
     .set_floats = set_floats,
+    .set_targets = set_targets,
     .forward = forward,
     .backward = backward,
     .result = result,

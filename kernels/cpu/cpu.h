@@ -103,8 +103,10 @@ struct cpu_plan {
     struct cpu_pass *pass[2]; /* for cfg.batch samples; for the other number last met, or NULL */
     struct cpu_pass *now;     /* of the last set_input */
     int32_t *labels;          /* [batch] */
-    int has_labels;
-    uint64_t *position; /* [batch] */
+    int has_labels;           /* or targets, */
+    int has_targets;          /* which these are: */
+    float *targets;           /* [batch][elems of the loss's input]; NULL: there never were any */
+    uint64_t *position;       /* [batch] */
 };
 
 /* What a pass frees at its end. */

@@ -1,6 +1,6 @@
 /* kernels/cpu/loss.c - what a network ends with: softmax with cross-entropy, sigmoids with
- * cross-entropy, squared error; plain loops over rows, which are short. Losses are added in
- * doubles. Output: probabilities; of the squared error, what came in. */
+ * cross-entropy, squared error, these two also of targets; plain loops over rows, which are short.
+ * Losses are added in doubles. Output: probabilities; of the squared error, what came in. */
 #include "kernels/cpu/kinds.h"
 #include <math.h>
 #include <string.h>
@@ -115,6 +115,12 @@ static enum status softmax_backward(struct cpu_pass *pass, int i)
 const struct cpu_kind cpu_softmax_xent = {plan_forward, plan_backward, NULL, softmax_forward,
                                           softmax_backward};
 
+/* What sample s is to give; NULL: it has a label. */
+static const float *targets_of(const struct cpu_pass *pass, int s, int64_t n)
+{
+    return pass->plan->has_targets ? pass->plan->targets + s * n : NULL;
+}
+
 /* ---- sigmoids, one class against the rest ---- */
 
 static enum status sigmoid_forward(struct cpu_pass *pass, int i, int train)
@@ -135,15 +141,19 @@ static enum status sigmoid_forward(struct cpu_pass *pass, int i, int train)
         }
         if (!pass->plan->has_labels)
             continue;
+        const float *targets = targets_of(pass, s, n);
         int label = pass->plan->labels[s];
-        c->loss[s] = (sum - (double)x[label]) / (double)n;
-        c->hit[s] = row_top(x, n) == label;
+        for (int64_t k = 0; targets != NULL && k < n; k++)
+            sum -= (double)x[k] * (double)targets[k];
+        c->loss[s] = (sum - (targets != NULL ? 0.0 : (double)x[label])) / (double)n;
+        c->hit[s] = targets == NULL && row_top(x, n) == label;
     }
 done:
     return st;
 }
 
-/* dx = (y - one-hot label) * scale: of the sigmoids, and with twice the scale of the squares. */
+/* dx = (y - target) * scale, where a label's target is one-hot: of the sigmoids, and with twice the
+ * scale of the squares. */
 static void one_hot_backward(struct cpu_pass *pass, int i, float scale)
 {
     const struct cpu_op *op = &pass->ops[i];
@@ -151,9 +161,12 @@ static void one_hot_backward(struct cpu_pass *pass, int i, float scale)
     for (int s = 0; s < pass->n; s++) {
         const float *y = op->y.data + s * n;
         float *dx = op->dx->data + s * n;
+        const float *targets = targets_of(pass, s, n);
         int label = pass->plan->labels[s];
-        for (int64_t k = 0; k < n; k++)
+        for (int64_t k = 0; targets == NULL && k < n; k++)
             dx[k] = (y[k] - (k == label ? 1.0f : 0.0f)) * scale;
+        for (int64_t k = 0; targets != NULL && k < n; k++)
+            dx[k] = (y[k] - targets[k]) * scale;
     }
 }
 
@@ -180,14 +193,15 @@ static enum status squared_forward(struct cpu_pass *pass, int i, int train)
     memcpy(op->y.data, c->rows.data, (size_t)(pass->n * n) * sizeof(float));
     for (int s = 0; s < pass->n && pass->plan->has_labels; s++) {
         const float *x = c->rows.data + s * n;
+        const float *targets = targets_of(pass, s, n);
         int label = pass->plan->labels[s];
         double sum = 0.0;
         for (int64_t k = 0; k < n; k++) {
-            double off = (double)x[k] - (k == label);
+            double off = (double)x[k] - (targets != NULL ? (double)targets[k] : k == label);
             sum += off * off;
         }
         c->loss[s] = sum / (double)n;
-        c->hit[s] = row_top(x, n) == label;
+        c->hit[s] = targets == NULL && row_top(x, n) == label;
     }
 done:
     return st;

@@ -162,6 +162,15 @@ done:
     return st;
 }
 
+static enum status set_targets(struct plan *p, const float *const *targets, int n)
+{
+    enum status st = ST_OK;
+    TRY(device_select(cuda_plan_of(p)));
+    TRY(cuda_input_targets(cuda_plan_of(p), targets, n));
+done:
+    return st;
+}
+
 static enum status set_items(struct plan *p, const struct backend_data *d, const uint32_t *item,
                              const uint64_t *position, int n)
 {
@@ -420,6 +429,7 @@ const struct backend weir_backend = {
     .load_param = load_param,
     .set_input = set_input,
     .set_floats = set_floats,
+    .set_targets = set_targets,
     .forward = forward,
     .backward = backward,
     .result = result,

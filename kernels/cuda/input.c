@@ -72,6 +72,7 @@ enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *imag
     for (int i = 0; i < n && plan->image_readers > 0; i++)
         memcpy(plan->host.pixels + (size_t)i * pixels, images[i], pixels);
     plan->has_labels = labels != NULL;
+    plan->has_targets = 0;
     for (int i = 0; labels != NULL && i < n; i++)
         plan->host.label[i] = labels[i];
     if (plan->image_readers == 0)
@@ -102,6 +103,7 @@ enum status cuda_input_floats(struct cuda_plan *plan, const float *const *sample
                                      cudaHostAllocDefault)));
     TRY(begin(plan, position, n));
     plan->has_labels = labels != NULL;
+    plan->has_targets = 0;
     if (labels != NULL)
         memcpy(plan->host.label, labels, (size_t)n * sizeof *labels);
     for (int i = 0; i < n && plan->image_readers > 0; i++)
@@ -111,6 +113,29 @@ enum status cuda_input_floats(struct cuda_plan *plan, const float *const *sample
                        cudaMemcpyAsync(plan->input, plan->host_floats, (size_t)n * row,
                                        cudaMemcpyHostToDevice, plan->compute)));
     TRY(send(plan, (size_t)(plan->host.pixels - plan->host_in)));
+done:
+    return st;
+}
+
+/* The copy comes behind that of the samples: who waits for `input_read` waits for both. */
+enum status cuda_input_targets(struct cuda_plan *plan, const float *const *targets, int n)
+{
+    enum status st = ST_OK;
+    size_t row = (size_t)shape_elems(&plan->cfg.layers[plan->cfg.n_layers - 1].in) * sizeof(float);
+    TRY(plan_check_targets(&plan->cfg, n, plan->now->n));
+    if (plan->d_targets == NULL)
+        return ST_OK;
+    if (plan->host_targets == NULL)
+        TRY(cuda_check(NULL, "cudaHostAlloc",
+                       cudaHostAlloc((void **)&plan->host_targets, (size_t)plan->cfg.batch * row,
+                                     cudaHostAllocDefault)));
+    for (int i = 0; i < n; i++)
+        memcpy((uint8_t *)plan->host_targets + (size_t)i * row, targets[i], row);
+    TRY(cuda_check(NULL, "cudaMemcpyAsync",
+                   cudaMemcpyAsync(plan->d_targets, plan->host_targets, (size_t)n * row,
+                                   cudaMemcpyHostToDevice, plan->compute)));
+    TRY(cuda_check(NULL, "cudaEventRecord", cudaEventRecord(plan->input_read, plan->compute)));
+    plan->has_labels = plan->has_targets = 1;
 done:
     return st;
 }
@@ -142,6 +167,7 @@ enum status cuda_input_items(struct cuda_plan *plan, const struct cuda_data *d,
     TRY(begin(plan, position, n));
     memcpy(plan->host.item, item, (size_t)n * sizeof *item);
     plan->has_labels = 1;
+    plan->has_targets = 0;
     TRY(send(plan, (size_t)((uint8_t *)plan->host.label - plan->host_in)));
     struct cuda_gather g = {.n = n,
                             .pixels = d->pixels,

@@ -28,6 +28,8 @@ enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *imag
                               const uint8_t *labels, const uint64_t *position, int n);
 enum status cuda_input_floats(struct cuda_plan *plan, const float *const *samples,
                               const int32_t *labels, const uint64_t *position, int n);
+/* After one of these for n samples. */
+enum status cuda_input_targets(struct cuda_plan *plan, const float *const *targets, int n);
 enum status cuda_input_items(struct cuda_plan *plan, const struct cuda_data *d,
                              const uint32_t *item, const uint64_t *position, int n);
 /* Does the data set fit the plan's images, classes and device? */

@@ -82,6 +82,7 @@ struct cuda_softmax {
     double *loss;          /* [n] */
     int32_t *hit;          /* [n] */
     float smoothing;       /* softmax: share of a label that all classes get alike */
+    const float *targets;  /* loss.cu: [n][classes] instead of labels, or NULL */
 };
 int cuda_softmax_run(struct CUstream_st *stream, const struct cuda_softmax *s);
 

@@ -14,7 +14,9 @@ static enum status loss_forward(struct cuda_pass *pass, int i, int train)
     struct cuda_softmax s = {.n = pass->n,
                              .classes = op->layer->in.dim[0],
                              .x = *op->x,
-                             .labels = plan->has_labels ? plan->d.label : NULL,
+                             .labels =
+                                 plan->has_labels && !plan->has_targets ? plan->d.label : NULL,
+                             .targets = plan->has_targets ? plan->d_targets : NULL,
                              .y = *op->y,
                              .dx = op->dx != NULL ? *op->dx : NULL,
                              .loss = plan->d_result,

@@ -1,6 +1,6 @@
-/* kernels/cuda/loss.cu - losses of one-hot labels, class by class: sigmoids with cross-entropy, and
- * squared errors, each with hit and gradient in one pass. One block of one warp per sample; sums in
- * doubles and a fixed order; ties go to the lowest class, as on the CPU. */
+/* kernels/cuda/loss.cu - losses of one-hot labels or of targets, class by class: sigmoids with
+ * cross-entropy, and squared errors, each with hit and gradient in one pass. One block of one warp
+ * per sample; sums in doubles and a fixed order; ties go to the lowest class, as on the CPU. */
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/rows.h"
 
@@ -34,16 +34,18 @@ static __device__ inline void loss_of_sample(const struct cuda_softmax &s, int s
     int me = (int)threadIdx.x;
     const float *x = s.x + blockIdx.x * s.classes;
     int64_t label = s.labels != nullptr ? s.labels[blockIdx.x] : -1;
+    const float *targets = s.targets != nullptr ? s.targets + blockIdx.x * s.classes : nullptr;
+    int known = targets != nullptr || label >= 0;
     int64_t mine = me < s.classes ? me : 0;
     float share = 1.0f / ((float)s.n * (float)s.classes);
     double sum = 0.0;
     for (int64_t k = me; k < s.classes; k += THREADS) {
-        float aim = k == label ? 1.0f : 0.0f;
+        float aim = targets != nullptr ? targets[k] : k == label ? 1.0f : 0.0f;
         struct one o = squared ? squared_of(x[k], aim) : sigmoid_of(x[k], aim);
         mine = x[k] > x[mine] ? k : mine;
         sum += o.part;
         s.y[blockIdx.x * s.classes + k] = o.y;
-        if (s.dx != nullptr && label >= 0)
+        if (s.dx != nullptr && known)
             s.dx[blockIdx.x * s.classes + k] = o.slope * share;
     }
     best[me] = mine;
@@ -56,9 +58,9 @@ static __device__ inline void loss_of_sample(const struct cuda_softmax &s, int s
             part[me] += part[me + half];
         }
     }
-    if (me == 0 && label >= 0) {
+    if (me == 0 && known) {
         s.loss[blockIdx.x] = part[0] / (double)s.classes;
-        s.hit[blockIdx.x] = best[0] == label;
+        s.hit[blockIdx.x] = targets == nullptr && best[0] == label;
     }
 }
 
@@ -75,7 +77,8 @@ static __global__ void squared_error(struct cuda_softmax s)
 static int is_sound(const struct cuda_softmax *s)
 {
     return s->x != nullptr && s->y != nullptr && s->n > 0 && s->n <= INT32_MAX && s->classes > 0 &&
-           (s->labels == nullptr || (s->loss != nullptr && s->hit != nullptr));
+           ((s->labels == nullptr && s->targets == nullptr) ||
+            (s->loss != nullptr && s->hit != nullptr));
 }
 
 int cuda_sigmoid_run(struct CUstream_st *stream, const struct cuda_softmax *s)

@@ -294,6 +294,7 @@ static enum status memory_plan(struct cuda_plan *plan)
     enum status st = ST_OK;
     struct cuda_arena *a = &plan->arena;
     const struct layer *first = &plan->cfg.layers[0];
+    const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
     int64_t pixels = plan->cfg.batch * shape_elems(&first->in);
     TRY(shapes_check(plan));
     TRY(params_take(plan));
@@ -302,6 +303,10 @@ static enum status memory_plan(struct cuda_plan *plan)
     TRY(cuda_arena_take(a, first->name, "input's bytes", input_bytes(plan), &plan->d_in));
     TRY(cuda_arena_take(a, first->name, "input", (uint64_t)pixels * sizeof(float), &plan->input));
     TRY(cuda_arena_take(a, "(all)", "losses", result_bytes(plan), &plan->d_result));
+    if (layer_takes_targets(last->kind) && plan->node[plan->cfg.n_layers - 1].mine)
+        TRY(cuda_arena_take(a, last->name, "targets",
+                            (uint64_t)(plan->cfg.batch * shape_elems(&last->in)) * sizeof(float),
+                            &plan->d_targets));
     for (int i = 0; i < plan->cfg.n_layers; i++)
         TRY(output_plan(plan, i));
     if (!plan->cfg.inference_only)
@@ -398,6 +403,8 @@ void cuda_plan_destroy(struct cuda_plan *plan)
     cuda_pass_destroy(plan->pass[0]);
     if (plan->host_result != NULL)
         cudaFreeHost(plan->host_result);
+    if (plan->host_targets != NULL)
+        cudaFreeHost(plan->host_targets);
     if (plan->host_floats != NULL)
         cudaFreeHost(plan->host_floats);
     if (plan->host_in != NULL)

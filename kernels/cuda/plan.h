@@ -97,13 +97,13 @@ struct cuda_plan {
     struct cuda_range_list pins;
     void *staging; /* pinned: all parameters' heads and tails */
     struct cuda_pass *pass[2], *now;
-
-    uint8_t *host_in, *d_in;    /* pinned, and on the device, */
-    struct cuda_input host, d;  /* and their parts */
-    cudaEvent_t input_read;     /* what is pinned may be written again */
-    float *input, *host_floats; /* images as floats; pinned, since the first set_floats */
-    int has_labels;
-    double *host_result, *d_result; /* the pass's n losses, then n hits (int32) */
+    uint8_t *host_in, *d_in;         /* pinned, and on the device, */
+    struct cuda_input host, d;       /* and their parts */
+    cudaEvent_t input_read;          /* what is pinned may be written again */
+    float *input, *host_floats;      /* images as floats; pinned, since the first set_floats */
+    int has_labels, has_targets;     /* has_labels: of either */
+    float *d_targets, *host_targets; /* [batch][classes], pinned since the first; NULL: none */
+    double *host_result, *d_result;  /* the pass's n losses, then n hits (int32) */
     cudaEvent_t result_ready;
 
     float *padded_diff, *unpooled; /* unpooled: the output of one convolution at a time */

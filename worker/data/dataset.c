@@ -9,6 +9,7 @@
 #include "worker/data/data_file.h"
 #include "worker/data/data_images.h"
 #include "worker/data/dataset_find.h"
+#include "worker/data/dataset_targets.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,15 +61,14 @@ static enum status check_labels(const struct source *s)
     const char *path = labels_path(s);
     char shape[128];
     data_array_shape(a, shape, sizeof shape);
+    if (a->type == DATA_F32 && a->n_dims == 2 && a->dim[1] > 0)
+        return ST_OK; /* targets */
     if (a->n_dims < 1 || data_array_row_elems(a) != 1) {
-        LOG_E("%s: holds an array of %s, but labels are one number for each sample: are the files "
-              "swapped, or is the flag that names the labels missing?",
-              path, shape);
+        LOG_E("%s: holds an array of %s of %s, but labels are one whole number for each sample, or "
+              "float32 of (n) or (n, targets): are the files swapped, or is the flag that names "
+              "the labels missing?",
+              path, shape, data_type_name(a->type));
         return ST_CORRUPT;
-    }
-    if (a->type == DATA_F32) {
-        LOG_E("%s: its labels are float32; save them as whole numbers (uint8, int32, int64)", path);
-        return ST_UNSUPPORTED;
     }
     return ST_OK;
 }
@@ -121,9 +121,23 @@ static enum status check_samples(struct source *s)
     return ST_OK;
 }
 
+static enum status read_targets(struct source *s)
+{
+    const struct data_array *a = &s->array[LABELS];
+    float *to;
+    enum status st = dataset_targets_read(a, labels_path(s), &to);
+    if (st != ST_OK)
+        return st;
+    s->d.targets = to;
+    s->d.classes = (int)data_array_row_elems(a);
+    return ST_OK;
+}
+
 static enum status read_labels(struct source *s)
 {
     const struct data_array *a = &s->array[LABELS];
+    if (a->type == DATA_F32)
+        return read_targets(s);
     int32_t *to = malloc((size_t)a->dim[0] * sizeof *to), largest = 0;
     if (!to) {
         LOG_E("%s: no memory for %lld labels", labels_path(s), (long long)a->dim[0]);
@@ -201,7 +215,8 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
               r->part, p->data);
         return ST_INVALID;
     }
-    return data_csv_decode(s->file[SAMPLES]->bytes, s->file[SAMPLES]->n, p->data, r->label_column,
+    const struct data_csv_columns columns = {r->label_column, r->target_columns};
+    return data_csv_decode(s->file[SAMPLES]->bytes, s->file[SAMPLES]->n, p->data, &columns,
                            &s->array[SAMPLES], &s->array[LABELS]);
 }
 
@@ -243,6 +258,7 @@ static enum status make(struct source *s, const struct dataset_request *r,
     TRY(read_labels(s));
     s->d.n = samples->dim[0];
     s->d.path = s->file[SAMPLES]->path;
+    s->d.labels_path = labels_path(s);
     s->d.class_names = s->class_names;
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
     if (samples->type == DATA_U8 && !turned)
@@ -293,43 +309,62 @@ static uint8_t *choose(int64_t n, int64_t k, uint64_t seed)
     return out;
 }
 
+/* A set of n of the items of `from`, not filled in yet; NULL: no memory. */
+static struct source *copy_begin(const struct source *from, int64_t n)
+{
+    const struct data_array *a = &from->array[SAMPLES];
+    size_t row = (size_t)data_array_row_elems(a) * (size_t)data_type_bytes(a->type);
+    size_t target = (size_t)from->d.classes * sizeof(float);
+    struct source *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->d = from->d;
+    s->d.n = n;
+    s->array[SAMPLES] = *a;
+    s->array[SAMPLES].dim[0] = n;
+    s->array[SAMPLES].data = s->array[SAMPLES].unpacked = malloc((size_t)n * row);
+    s->d.bytes = from->d.bytes ? s->array[SAMPLES].data : NULL;
+    s->d.labels = from->d.labels ? malloc((size_t)n * sizeof *s->d.labels) : NULL;
+    s->d.targets = from->d.targets ? malloc((size_t)n * target) : NULL;
+    s->d.class_names = s->class_names = from->class_names ? strdup(from->class_names) : NULL;
+    s->file[SAMPLES] = name_alone(from->file[SAMPLES]->path);
+    if (from->file[LABELS])
+        s->file[LABELS] = name_alone(from->file[LABELS]->path);
+    s->d.in_file = 0;
+    s->nhwc = from->nhwc;
+    if (s->array[SAMPLES].data && !s->d.labels == !from->d.labels &&
+        !s->d.targets == !from->d.targets && !s->class_names == !from->class_names &&
+        s->file[SAMPLES] && !s->file[LABELS] == !from->file[LABELS]) {
+        s->d.path = s->file[SAMPLES]->path;
+        s->d.labels_path = labels_path(s);
+        return s;
+    }
+    dataset_destroy(&s->d);
+    return NULL;
+}
+
 /* The items of `from` of which chosen says `which`, n of them, as a set of its own in memory. */
 static struct source *copy_chosen(const struct source *from, const uint8_t *chosen, int which,
                                   int64_t n)
 {
     const struct data_array *a = &from->array[SAMPLES];
     size_t row = (size_t)data_array_row_elems(a) * (size_t)data_type_bytes(a->type);
-    struct source *s = calloc(1, sizeof *s);
-    uint8_t *rows = malloc((size_t)n * row);
-    int32_t *labels = malloc((size_t)n * sizeof *labels);
-    char *classes = from->class_names ? strdup(from->class_names) : NULL;
-    struct data_file *file = name_alone(from->file[SAMPLES]->path);
-    if (!s || !rows || !labels || !file || !classes != !from->class_names) {
-        free(s);
-        free(rows);
-        free(labels);
-        free(classes);
-        data_file_close(file);
-        return NULL;
-    }
-    s->d = from->d;
-    s->d.n = n;
-    s->d.path = file->path;
-    s->d.class_names = s->class_names = classes;
-    s->d.labels = labels;
-    s->d.bytes = from->d.bytes ? rows : NULL;
-    s->d.in_file = 0;
-    s->file[SAMPLES] = file;
-    s->array[SAMPLES] = *a;
-    s->array[SAMPLES].dim[0] = n;
-    s->array[SAMPLES].data = s->array[SAMPLES].unpacked = rows;
-    s->nhwc = from->nhwc;
-    for (int64_t i = 0; i < from->d.n; i++) {
+    size_t n_targets = (size_t)from->d.classes;
+    struct source *s = copy_begin(from, n);
+    uint8_t *rows = s ? s->array[SAMPLES].unpacked : NULL;
+    int32_t *labels = s ? (int32_t *)(uintptr_t)s->d.labels : NULL;
+    float *targets = s ? (float *)(uintptr_t)s->d.targets : NULL;
+    for (int64_t i = 0; s && i < from->d.n; i++) {
         if (chosen[i] != which)
             continue;
         memcpy(rows, a->data + (size_t)i * row, row);
         rows += row;
-        *labels++ = from->d.labels[i];
+        if (labels)
+            *labels++ = from->d.labels[i];
+        if (!targets)
+            continue;
+        memcpy(targets, from->d.targets + (size_t)i * n_targets, n_targets * sizeof *targets);
+        targets += n_targets;
     }
     return s;
 }
@@ -367,6 +402,7 @@ void dataset_destroy(struct dataset *d)
     if (!s)
         return;
     free((void *)(uintptr_t)d->labels);
+    free((void *)(uintptr_t)d->targets);
     for (int i = 0; i < N_ROLES; i++) {
         free(s->array[i].unpacked);
         data_file_close(s->file[i]);

@@ -26,21 +26,23 @@ enum {
 struct dataset {
     int64_t n;             /* samples */
     struct shape sample;   /* (C,H,W) of each */
-    int classes;           /* 1 + the largest label */
-    const int32_t *labels; /* [n] 0 to DATASET_MAX_CLASSES - 1 */
+    int classes;           /* 1 + the largest label; or how many targets a sample has */
+    const int32_t *labels; /* [n] 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, */
+    const float *targets;  /* [n][classes] finite, what the outputs are to be; NULL: labels */
     /* [n][elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or are
      * no bytes; dataset_sample has them */
     const uint8_t *bytes;
     int in_file;              /* 1: these lie in a mapped file, and may have to be read first */
     struct job_normal normal; /* what is done with each; once it is open, before anybody reads */
     const char *path;         /* of the samples, for lines */
+    const char *labels_path;  /* likewise of labels or targets */
     const char *class_names;  /* of a folder of pictures, "cat/dog"; else NULL */
 };
 
 /* May its samples go to a backend as bytes? */
 static inline int dataset_is_bytes(const struct dataset *d)
 {
-    return d->bytes && d->classes <= DATASET_BYTE_CLASSES && d->normal.n == 0;
+    return d->bytes && (d->targets || d->classes <= DATASET_BYTE_CLASSES) && d->normal.n == 0;
 }
 
 struct dataset_request {
@@ -50,6 +52,7 @@ struct dataset_request {
     const char *data, *labels; /* files instead of dir; NULL: none; labels NULL: in data */
     const char *images_name, *labels_name; /* in files of several arrays; NULL: images, labels */
     const char *label_column;              /* of a CSV file: name or number; NULL: see data_csv.h */
+    const char *target_columns;            /* instead, "a,b" likewise: targets; NULL: a label */
     int nhwc;                              /* samples of rank 3 are (H,W,C), not (C,H,W) */
 };
 

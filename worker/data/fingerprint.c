@@ -6,24 +6,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* CRC-32C of the labels as 32-bit little-endian numbers, so that it does not depend on how a file
- * writes them. *classes: 1 + the largest. */
+/* Targets are floats, summed by their bits. */
+static uint32_t label_bits(const struct dataset *v, int64_t i)
+{
+    uint32_t bits;
+    if (!v->targets)
+        return (uint32_t)v->labels[i];
+    memcpy(&bits, &v->targets[i], sizeof bits);
+    return bits;
+}
+
+/* CRC-32C of labels or targets as 32-bit little-endian numbers, so that it does not depend on how a
+ * file writes them. *classes: 1 + the largest, or targets of a sample. */
 static uint32_t sum_labels(const struct dataset *v, int *classes)
 {
     uint8_t block[4096];
     size_t n = 0;
     uint32_t crc = 0, most = 0;
-    for (int64_t i = 0; i < v->n; i++) {
-        uint32_t label = (uint32_t)v->labels[i];
+    int64_t numbers = v->targets ? v->n * v->classes : v->n;
+    for (int64_t i = 0; i < numbers; i++) {
+        uint32_t label = label_bits(v, i);
         most = label > most ? label : most;
         for (int b = 0; b < 4; b++)
             block[n++] = (uint8_t)(label >> 8 * b);
-        if (n == sizeof block || i + 1 == v->n) {
+        if (n == sizeof block || i + 1 == numbers) {
             crc = digest_crc32c(crc, block, n);
             n = 0;
         }
     }
-    *classes = (int)most + 1;
+    *classes = v->targets ? v->classes : (int)most + 1;
     return crc;
 }
 

@@ -46,7 +46,8 @@ struct model {
 /* What the training data have: a model may leave it to them ("auto"). */
 struct model_data {
     struct shape sample; /* (C,H,W) */
-    int classes;
+    int classes;         /* or targets of each sample */
+    int has_targets;
 };
 
 /* file: a path, or the name of a model in the models folder ("lenet5"); models_dir NULL: the folder

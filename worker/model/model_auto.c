@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* What stands for the data where there are none: MNIST's. */
-static const struct model_data without_data = {{3, {1, 28, 28}}, 10};
+static const struct model_data without_data = {{3, {1, 28, 28}}, 10, 0};
 
 static int says(const json_t *obj, const char *key, const char *word)
 {
@@ -59,7 +59,7 @@ enum status model_auto_resolve(json_t *root, const struct model_data *data, char
         changed = 1;
     }
     if (says(root, "classes", "auto")) {
-        good &= set_number(root, "classes", d->classes > 2 ? d->classes : 2);
+        good &= set_number(root, "classes", d->classes > 2 || d->has_targets ? d->classes : 2);
         changed = 1;
     }
     good &= set_units(root, &changed);

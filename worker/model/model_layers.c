@@ -272,6 +272,10 @@ static enum status build_loss(struct model_reader *r, struct layer *l)
                                giver_text(r, 0, giver, sizeof giver), (long long)l->in.dim[0],
                                r->m->classes, r->m->classes);
     l->out = l->in;
+    if (l->kind == LAYER_SOFTMAX_XENT && r->m->classes < 2)
+        return model_json_fail(r, NULL,
+                               "needs at least 2 \"classes\", but there is 1; for one number a "
+                               "sample end the model with mean_squared_error");
     if (l->kind == LAYER_SOFTMAX_XENT) {
         static const double bounds[2] = {0, 0.99}, none = 0;
         double smoothing;

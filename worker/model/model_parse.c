@@ -120,7 +120,7 @@ done:
 
 static enum status read_root(struct model_reader *r)
 {
-    static const int64_t bounds[2] = {2, MODEL_MAX_CLASSES};
+    static const int64_t bounds[2] = {1, MODEL_MAX_CLASSES};
     int64_t classes;
     enum status st;
     if (!json_is_object(r->obj))

@@ -234,6 +234,15 @@ enum status split_tower_set_floats(struct split_tower *s, const float *const *sa
     return st;
 }
 
+enum status split_tower_set_targets(struct split_tower *s, const float *const *targets, int n)
+{
+    const struct stage *g = stage_at(s, s->cfg.plan.n_layers - 1);
+    if (g->backend->set_targets)
+        return g->backend->set_targets(g->plan, targets, n);
+    LOG_E("%s: this backend takes class labels alone, no targets of floats", g->backend->name);
+    return ST_UNSUPPORTED;
+}
+
 enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
                                   const uint32_t *item, const uint64_t *position, int n)
 {

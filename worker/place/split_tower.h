@@ -31,6 +31,8 @@ enum status split_tower_set_input(struct split_tower *s, const uint8_t *const *i
                                   const uint8_t *labels, const uint64_t *position, int n);
 enum status split_tower_set_floats(struct split_tower *s, const float *const *samples,
                                    const int32_t *labels, const uint64_t *position, int n);
+/* After one of these without labels. ST_UNSUPPORTED: the last layer's device takes none. */
+enum status split_tower_set_targets(struct split_tower *s, const float *const *targets, int n);
 /* Of one device alone. */
 enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
                                   const uint32_t *item, const uint64_t *position, int n);

@@ -58,7 +58,7 @@ enum status device_data_get(struct device_data *d, const struct tower_spec *towe
     enum status st = ST_OK;
     struct copy c = {tower->own.backend, tower->own.device, set, NULL};
     *out = NULL;
-    if (tower->n_others > 0 || !c.backend->data_create || !dataset_is_bytes(set))
+    if (tower->n_others > 0 || !c.backend->data_create || !dataset_is_bytes(set) || set->targets)
         return ST_OK;
     for (int i = 0; i < d->n; i++) {
         const struct copy *has = &d->copies[i];

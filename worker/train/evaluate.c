@@ -1,5 +1,7 @@
 /* worker/train/evaluate.c - see evaluate.h. */
 #include "worker/train/evaluate.h"
+#include <math.h>
+#include <stdio.h>
 
 enum status evaluate_tower_create(const struct trainer_config *cfg, struct tower **out)
 {
@@ -33,4 +35,20 @@ enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor
     *out = sums;
 done:
     return st;
+}
+
+const char *evaluate_text(char dst[EVALUATE_TEXT_BYTES], const char *what, double accuracy,
+                          double loss)
+{
+    if (isnan(accuracy))
+        snprintf(dst, EVALUATE_TEXT_BYTES, "%s loss: %.4f", what, loss);
+    else
+        snprintf(dst, EVALUATE_TEXT_BYTES, "%s accuracy: %.4f, %s loss: %.4f", what, accuracy, what,
+                 loss);
+    return dst;
+}
+
+double evaluate_accuracy(const struct dataset *d, const struct evaluate_sums *sums)
+{
+    return d->targets ? (double)NAN : (double)sums->right / (double)sums->n;
 }

@@ -26,4 +26,11 @@ enum status evaluate_tower_create(const struct trainer_config *cfg, struct tower
 enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor,
                          struct evaluate_sums *out);
 
+/* "test accuracy: 0.9000, test loss: 0.1000"; accuracy NaN: of targets, the loss alone. */
+enum { EVALUATE_TEXT_BYTES = 128 };
+const char *evaluate_text(char dst[EVALUATE_TEXT_BYTES], const char *what, double accuracy,
+                          double loss);
+/* Of the samples' share; NaN: they have targets. */
+double evaluate_accuracy(const struct dataset *d, const struct evaluate_sums *sums);
+
 #endif

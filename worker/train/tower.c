@@ -192,10 +192,12 @@ static enum status put_batch(struct tower *t, const struct dataset *d, int n)
     const struct tower_batch *b = &t->now;
     if (t->data)
         return split_tower_set_items(t->stages, t->data, b->item, b->position, n);
-    if (dataset_is_bytes(d))
-        return split_tower_set_input(t->stages, b->images, b->labels, b->position, n);
-    return split_tower_set_floats(t->stages, (const float *const *)b->rows, b->classes, b->position,
-                                  n);
+    enum status st = dataset_is_bytes(d)
+                         ? split_tower_set_input(t->stages, b->images,
+                                                 d->targets ? NULL : b->labels, b->position, n)
+                         : split_tower_set_floats(t->stages, (const float *const *)b->rows,
+                                                  d->targets ? NULL : b->classes, b->position, n);
+    return st == ST_OK && d->targets ? split_tower_set_targets(t->stages, b->targets, n) : st;
 }
 
 /* In the reader's thread, which has t->ahead, its position and the order to itself meanwhile. */

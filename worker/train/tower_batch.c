@@ -16,9 +16,10 @@ enum status tower_batch_create(const struct dataset *d, int n_samples, struct to
     b->labels = calloc(n, sizeof *b->labels);
     b->rows = calloc(n, sizeof *b->rows);
     b->classes = calloc(n, sizeof *b->classes);
+    b->targets = calloc(n, sizeof *b->targets);
     b->floats = floats ? aligned_take(n * elems * sizeof *b->floats) : NULL;
     if (!b->item || !b->position || !b->images || !b->labels || !b->rows || !b->classes ||
-        (floats && !b->floats)) {
+        !b->targets || (floats && !b->floats)) {
         LOG_E("out of memory for a batch of %d samples", n_samples);
         return ST_NOMEM;
     }
@@ -35,6 +36,7 @@ void tower_batch_free(struct tower_batch *b)
     free(b->labels);
     free(b->rows);
     free(b->classes);
+    free(b->targets);
     free(b->floats);
     *b = (struct tower_batch){0};
 }
@@ -54,7 +56,9 @@ enum status tower_batch_read(struct tower_batch *b, const struct dataset *d, int
     size_t pixels = (size_t)shape_elems(&d->sample);
     int bytes = dataset_is_bytes(d);
     for (int i = 0; i < n; i++) {
-        int32_t label = d->labels[b->item[i]];
+        int32_t label = d->targets ? 0 : d->labels[b->item[i]];
+        if (d->targets)
+            b->targets[i] = d->targets + (size_t)b->item[i] * (size_t)d->classes;
         if (bytes) {
             b->images[i] = d->bytes + (size_t)b->item[i] * pixels;
             b->labels[i] = (uint8_t)label;

@@ -13,6 +13,7 @@ struct tower_batch {        /* [n] of each list */
     uint8_t *labels;        /* and its labels */
     float **rows, *floats;  /* of another: into floats, which is NULL for a set of bytes, */
     int32_t *classes;       /* and its labels */
+    const float **targets;  /* instead of labels: rows of the set's */
 };
 
 /* For up to n samples of this set. b: zeroed; on an error what it has is still to be freed. */

@@ -21,6 +21,7 @@ struct tower_run {
 enum status trainer_log_accuracy(struct trainer *t, int64_t step)
 {
     double accuracy, loss;
+    char text[EVALUATE_TEXT_BYTES];
     struct updates *x = t->cfg.updates;
     enum status st = x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step);
     if (st == ST_REBASED)
@@ -30,8 +31,8 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
     if (st == ST_OK)
         st = trainer_evaluate(t, &accuracy, &loss);
     if (st == ST_OK)
-        LOG_I("Worker %d: global step %" PRId64 ": test accuracy: %.4f, test loss: %.4f",
-              t->result.member, trainer_global_step(t, step), accuracy, loss);
+        LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member,
+              trainer_global_step(t, step), evaluate_text(text, "test", accuracy, loss));
     return st;
 }
 
@@ -192,7 +193,7 @@ static enum status evaluate(struct tower *e, double *accuracy, double *loss)
     int64_t begin = trace_begin();
     enum status st = evaluate_run(e, NULL, &sums);
     if (st == ST_OK) {
-        *accuracy = (double)sums.right / (double)sums.n;
+        *accuracy = evaluate_accuracy(e->cfg->test, &sums);
         *loss = sums.loss / (double)sums.n;
         trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
     }
@@ -208,12 +209,13 @@ enum status trainer_validate(struct trainer *t, int64_t step)
 {
     enum status st = ST_OK;
     double accuracy, loss;
+    char text[EVALUATE_TEXT_BYTES];
     int ends = 0;
     if (!t->validate || t->towers[0]->place.rank != 0)
         return ST_OK;
     TRY(evaluate(t->validate, &accuracy, &loss));
-    LOG_I("Worker %d: global step %" PRId64 ": validation accuracy: %.4f, validation loss: %.4f",
-          t->result.member, trainer_global_step(t, step), accuracy, loss);
+    LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member, trainer_global_step(t, step),
+          evaluate_text(text, "validation", accuracy, loss));
     if (t->cfg.validated)
         TRY(t->cfg.validated(t->cfg.validated_ctx, step, accuracy, loss, &ends));
     if (ends) {

@@ -1,0 +1,247 @@
+/* tests/worker_targets_test.c - labels of float32 are targets: read from each format, held against
+ * what a network gives, split with their samples, and refused in words where they do not fit. */
+#include "base/log.h"
+#include "tests/capture.h"
+#include "worker/data/dataset.h"
+#include "worker/data/dataset_targets.h"
+#include <ftw.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+enum { N = 12, SIDE = 3, MOST = 4096 };
+
+struct folder {
+    char dir[32];
+};
+
+static int setup(void **state)
+{
+    struct folder *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    strcpy(f->dir, "/tmp/weir_targets_XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    *state = f;
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)info;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static int teardown(void **state)
+{
+    struct folder *f = *state;
+    assert_int_equal(nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    free(f);
+    return 0;
+}
+
+static void save(const struct folder *f, const char *name, const void *data, size_t n)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* shape: "(12, 2)". */
+static void save_npy(const struct folder *f, const char *name, const char *descr, const char *shape,
+                     const void *data, size_t n)
+{
+    uint8_t file[MOST];
+    char *dict = (char *)file + 10;
+    int bytes =
+        snprintf(dict, 200, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
+    memcpy(file, "\x93NUMPY\1\0", 8);
+    file[8] = (uint8_t)bytes;
+    file[9] = 0;
+    assert_true(10 + (size_t)bytes + n <= MOST);
+    memcpy(file + 10 + bytes, data, n);
+    save(f, name, file, 10 + (size_t)bytes + n);
+}
+
+/* Images whose first pixel is their number. */
+static void save_images(const struct folder *f, const char *part)
+{
+    uint8_t pixels[N * SIDE * SIDE] = {0};
+    char name[64];
+    for (int i = 0; i < N; i++)
+        pixels[i * SIDE * SIDE] = (uint8_t)i;
+    snprintf(name, sizeof name, "%s-images.npy", part);
+    save_npy(f, name, "|u1", "(12, 3, 3)", pixels, sizeof pixels);
+}
+
+static float target(int i, int k)
+{
+    return (float)i / 8 - (float)k;
+}
+
+/* k of each sample. */
+static void save_targets(const struct folder *f, const char *part, int k)
+{
+    float targets[N * 3];
+    char name[64], shape[32];
+    for (int i = 0; i < N * k; i++)
+        targets[i] = target(i / k, i % k);
+    snprintf(name, sizeof name, "%s-labels.npy", part);
+    snprintf(shape, sizeof shape, k == 1 ? "(12,)" : "(12, %d)", k);
+    save_npy(f, name, "<f4", shape, targets, (size_t)(N * k) * sizeof *targets);
+}
+
+static enum status open_part(const struct folder *f, const char *part, struct dataset **out)
+{
+    const struct dataset_request r = {.dir = f->dir, .part = part};
+    *out = NULL;
+    return CAPTURE(dataset_open(&r, out));
+}
+
+static struct dataset *open_good(const struct folder *f, const char *part)
+{
+    struct dataset *d;
+    if (open_part(f, part, &d) != ST_OK)
+        fail_msg("said: %s", capture_text);
+    return d;
+}
+
+static struct layer loss_of(enum layer_kind kind, int outputs)
+{
+    struct layer l = {.kind = kind, .in = {1, {outputs}}, .out = {1, {outputs}}};
+    strcpy(l.name, "loss1");
+    return l;
+}
+
+static void check_said(enum status st, enum status want, const char *piece)
+{
+    if (st != want || capture_lines() != 1 || !strstr(capture_text, piece))
+        fail_msg("status %s, wanted %s with \"%s\"; said: %s", status_name(st), status_name(want),
+                 piece, capture_text);
+}
+
+static void one_and_several_are_read(void **state)
+{
+    for (int k = 1; k <= 3; k++) {
+        const struct folder *f = *state;
+        save_images(f, "train");
+        save_targets(f, "train", k);
+        struct dataset *d = open_good(f, "train");
+        struct layer squared = loss_of(LAYER_SQUARED, k);
+        assert_int_equal(d->n, N);
+        assert_int_equal(d->classes, k);
+        assert_null(d->labels);
+        assert_non_null(d->targets);
+        for (int i = 0; i < N * k; i++)
+            assert_true(d->targets[i] == target(i / k, i % k));
+        assert_true(dataset_is_bytes(d));
+        assert_int_equal(dataset_check_outputs(d, &squared), ST_OK);
+        dataset_destroy(d);
+    }
+}
+
+/* Big-endian, of type 0x0d. */
+static void idx_of_floats_is_read(void **state)
+{
+    const struct folder *f = *state;
+    uint8_t file[4 + 4 + N * 4] = {0, 0, 0x0d, 1, 0, 0, 0, N};
+    for (int i = 0; i < N; i++) {
+        float t = target(i, 0);
+        uint32_t bits;
+        memcpy(&bits, &t, 4);
+        for (int b = 0; b < 4; b++)
+            file[8 + 4 * i + b] = (uint8_t)(bits >> (24 - 8 * b));
+    }
+    save_images(f, "train");
+    save(f, "y.idx", file, sizeof file);
+    char data[64], labels[64];
+    snprintf(data, sizeof data, "%s/train-images.npy", f->dir);
+    snprintf(labels, sizeof labels, "%s/y.idx", f->dir);
+    const struct dataset_request r = {.part = "train", .data = data, .labels = labels};
+    struct dataset *d = NULL;
+    assert_int_equal(CAPTURE(dataset_open(&r, &d)), ST_OK);
+    assert_string_equal(d->labels_path, labels);
+    for (int i = 0; i < N; i++)
+        assert_true(d->targets[i] == target(i, 0));
+    dataset_destroy(d);
+}
+
+static void a_split_keeps_samples_and_targets_together(void **state)
+{
+    const struct folder *f = *state;
+    struct dataset *held = NULL;
+    save_images(f, "train");
+    save_targets(f, "train", 2);
+    struct dataset *d = open_good(f, "train");
+    assert_int_equal(dataset_split(d, 0.25, 7, &held), ST_OK);
+    assert_int_equal(held->n, 3);
+    assert_int_equal(d->n, 9);
+    struct dataset *sets[2] = {d, held};
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < sets[s]->n; i++)
+            for (int k = 0; k < 2; k++)
+                assert_true(sets[s]->targets[2 * i + k] ==
+                            target(sets[s]->bytes[i * SIDE * SIDE], k));
+    assert_non_null(strstr(held->labels_path, "train-labels.npy"));
+    dataset_destroy(held);
+    dataset_destroy(d);
+}
+
+static void what_does_not_fit_is_said(void **state)
+{
+    const struct folder *f = *state;
+    struct dataset *d, *other;
+    float spoilt[N * 2] = {0};
+    uint8_t classes[N] = {0};
+    save_images(f, "train");
+    save_targets(f, "train", 2);
+    d = open_good(f, "train");
+    struct layer softmax = loss_of(LAYER_SOFTMAX_XENT, 2), squared = loss_of(LAYER_SQUARED, 3);
+    struct layer sigmoids = loss_of(LAYER_SIGMOID_XENT, 2);
+    check_said(CAPTURE(dataset_check_outputs(d, &softmax)), ST_MISMATCH,
+               "labels are float32, which are targets, but layer 'loss1', a softmax_cross_entropy");
+    check_said(CAPTURE(dataset_check_outputs(d, &squared)), ST_MISMATCH,
+               "has 2 targets for each sample, but the model has 3 outputs");
+    check_said(CAPTURE(dataset_check_outputs(d, &sigmoids)), ST_MISMATCH,
+               "target 1 of sample 0 is -1, but layer 'loss1', a sigmoid_cross_entropy, takes "
+               "targets from 0 to 1");
+    save_images(f, "test");
+    save_npy(f, "test-labels.npy", "|u1", "(12,)", classes, sizeof classes);
+    other = open_good(f, "test");
+    check_said(CAPTURE(dataset_targets_alike(d, other)), ST_MISMATCH,
+               "train-labels.npy has targets, but ");
+    assert_int_equal(dataset_targets_alike(d, NULL), ST_OK);
+    assert_int_equal(dataset_check_outputs(other, &softmax), ST_OK);
+    dataset_destroy(other);
+    dataset_destroy(d);
+    spoilt[5] = NAN;
+    save_npy(f, "train-labels.npy", "<f4", "(12, 2)", spoilt, sizeof spoilt);
+    check_said(open_part(f, "train", &d), ST_CORRUPT, "target 1 of sample 2 is not finite");
+    save_npy(f, "train-labels.npy", "<f4", "(6, 2, 2)", spoilt, sizeof spoilt);
+    check_said(open_part(f, "train", &d), ST_CORRUPT, "float32 of (n) or (n, targets)");
+    save_npy(f, "train-labels.npy", "|u1", "(6, 2)", classes, sizeof classes);
+    check_said(open_part(f, "train", &d), ST_CORRUPT, "an array of (6, 2) of uint8");
+    save_npy(f, "train-labels.npy", "<f4", "(24,)", spoilt, sizeof spoilt);
+    check_said(open_part(f, "train", &d), ST_MISMATCH, "12 samples, but");
+}
+
+int main(void)
+{
+#define WITH_FOLDER(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(one_and_several_are_read),
+        WITH_FOLDER(idx_of_floats_is_read),
+        WITH_FOLDER(a_split_keeps_samples_and_targets_together),
+        WITH_FOLDER(what_does_not_fit_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

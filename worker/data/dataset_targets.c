@@ -1,0 +1,85 @@
+/* worker/data/dataset_targets.c - see the header. */
+#include "worker/data/dataset_targets.h"
+#include "base/log.h"
+#include <math.h>
+#include <stdlib.h>
+
+static enum status not_finite(const struct data_array *a, const char *path, int64_t k)
+{
+    int64_t n_targets = data_array_row_elems(a);
+    LOG_E("%s: target %lld of sample %lld is not finite; mend it or leave the sample out", path,
+          (long long)(k % n_targets), (long long)(k / n_targets));
+    return ST_CORRUPT;
+}
+
+enum status dataset_targets_read(const struct data_array *a, const char *path, float **out)
+{
+    int64_t n = data_array_elems(a);
+    if (data_array_row_elems(a) > DATASET_MAX_CLASSES) {
+        LOG_E("%s: holds %lld targets for each sample; at most %d are read", path,
+              (long long)data_array_row_elems(a), DATASET_MAX_CLASSES);
+        return ST_UNSUPPORTED;
+    }
+    float *to = malloc((size_t)n * sizeof *to);
+    if (!to) {
+        LOG_E("%s: no memory for %lld targets", path, (long long)n);
+        return ST_NOMEM;
+    }
+    data_array_floats(a, 0, n, to);
+    for (int64_t k = 0; k < n; k++)
+        if (!isfinite(to[k])) {
+            free(to);
+            return not_finite(a, path, k);
+        }
+    *out = to;
+    return ST_OK;
+}
+
+enum status dataset_targets_alike(const struct dataset *a, const struct dataset *b)
+{
+    if (!a || !b || !a->targets == !b->targets)
+        return ST_OK;
+    LOG_E("%s has %s, but %s has %s; save both as whole numbers, which are classes, or both as "
+          "float32, which are targets",
+          a->labels_path, a->targets ? "targets" : "class labels", b->labels_path,
+          b->targets ? "targets" : "class labels");
+    return ST_MISMATCH;
+}
+
+/* The cross-entropy of a target beyond 0 and 1 would have no lower bound. */
+static enum status check_shares(const struct dataset *d, const struct layer *loss)
+{
+    int64_t n = d->n * d->classes;
+    for (int64_t k = 0; k < n; k++) {
+        if (d->targets[k] >= 0.0f && d->targets[k] <= 1.0f)
+            continue;
+        LOG_E("%s: target %lld of sample %lld is %g, but layer '%s', a sigmoid_cross_entropy, "
+              "takes targets from 0 to 1; scale them, or end the model with mean_squared_error",
+              d->labels_path, (long long)(k % d->classes), (long long)(k / d->classes),
+              (double)d->targets[k], loss->name);
+        return ST_MISMATCH;
+    }
+    return ST_OK;
+}
+
+enum status dataset_check_outputs(const struct dataset *d, const struct layer *loss)
+{
+    int outputs = (int)loss->in.dim[0];
+    if (!d->targets)
+        return dataset_check_classes(d, outputs);
+    if (!layer_takes_targets(loss->kind)) {
+        LOG_E("%s: its labels are float32, which are targets, but layer '%s', a "
+              "softmax_cross_entropy, takes classes; save them as whole numbers (uint8, int32, "
+              "int64), or end the model with mean_squared_error or sigmoid_cross_entropy",
+              d->labels_path, loss->name);
+        return ST_MISMATCH;
+    }
+    if (d->classes != outputs) {
+        LOG_E("%s: has %d %s for each sample, but the model has %d %s; take a model with "
+              "\"classes\": %d or \"auto\"",
+              d->labels_path, d->classes, d->classes == 1 ? "target" : "targets", outputs,
+              outputs == 1 ? "output" : "outputs", d->classes);
+        return ST_MISMATCH;
+    }
+    return loss->kind == LAYER_SIGMOID_XENT ? check_shares(d, loss) : ST_OK;
+}
