@@ -23,11 +23,13 @@ enum layer_kind {
                            mean over batch, classes */
     LAYER_SQUARED,      /* last; squared error of one-hot labels, or of targets; likewise */
     LAYER_LAYER_NORM,   /* over all values of a sample */
-    LAYER_EMBEDDING,    /* of the image (1,H,W), whose bytes are numbers: (units,H,W) */
+    LAYER_EMBEDDING,    /* of the image (1,H,W), each a number divided by 255: (units,H,W) */
     LAYER_N_KINDS
 };
 
 enum { LAYER_MAX_PARAMS = 4, LAYER_MAX_INPUTS = 16, LAYER_INPUT_IMAGE = -1 };
+/* Of an embedding: a float that is a number below it divided by 255 still tells the number. */
+enum { LAYER_MAX_VOCABULARY = 1 << 20 };
 
 /* One layer, shapes worked out (without the batch). Layers stand in an order in which each reads
  * only those before it. A value. */

@@ -2,6 +2,7 @@
 #include "kernels/plan_check.h"
 #include "base/log.h"
 #include "kernels/graph.h"
+#include <math.h>
 #include <stdlib.h>
 
 static const int n_params_of[LAYER_N_KINDS] = {[LAYER_CONV2D] = 2,
@@ -72,8 +73,8 @@ static enum status check_kind(const struct layer *l)
              (l->input[0] != LAYER_INPUT_IMAGE || l->in.n_dims != 3 || l->in.dim[0] != 1 ||
               l->out.n_dims != 3 || l->out.dim[0] < 1 ||
               shape_elems(&l->out) != cells * l->out.dim[0] || l->vocabulary < 1 ||
-              l->vocabulary > 256))
-        wrong = "an embedding reads an image of one channel, with a vocabulary of 1 to 256";
+              l->vocabulary > LAYER_MAX_VOCABULARY))
+        wrong = "an embedding reads an image of one channel, with a vocabulary of 1 to 2^20";
     if (wrong == NULL)
         return ST_OK;
     LOG_E("layer '%s': %s", l->name, wrong);
@@ -167,14 +168,15 @@ enum status plan_check_floats(const struct backend_plan_config *cfg, const float
     int embeds = embedding_of(cfg), largest = 0;
     for (int i = 0; i < n && embeds >= 0; i++)
         for (int64_t k = 0; k < elems; k++) {
-            float number = samples[i][k] * 255.0f + 0.5f;
-            if (!(number >= 0.5f && number < 256.0f)) {
-                LOG_E("layer '%s': its numbers must be data of bytes that nothing changed, but "
-                      "one is %g of 255",
-                      cfg->layers[embeds].name, (double)number - 0.5);
+            float number = samples[i][k] * 255.0f;
+            if (!(number >= 0.0f && number < (float)LAYER_MAX_VOCABULARY &&
+                  fabsf(number - rintf(number)) <= 0.25f)) {
+                LOG_E("layer '%s': its numbers must be data of whole numbers from 0 on that "
+                      "nothing changed, but one is %g",
+                      cfg->layers[embeds].name, (double)number);
                 return ST_RANGE;
             }
-            largest = (int)number > largest ? (int)number : largest;
+            largest = (int)(number + 0.5f) > largest ? (int)(number + 0.5f) : largest;
         }
     return embeds >= 0 ? plan_check_number(cfg, largest) : ST_OK;
 }

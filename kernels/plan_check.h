@@ -12,7 +12,7 @@ enum status plan_check_layers(const struct backend_plan_config *cfg, const char 
 enum status plan_check_number(const struct backend_plan_config *cfg, int largest);
 enum status plan_check_numbers(const struct backend_plan_config *cfg, const uint8_t *const *images,
                                int n);
-/* The same of samples of floats, which must be bytes divided by 255 there. */
+/* The same of samples of floats, which must be whole numbers divided by 255 there. */
 enum status plan_check_floats(const struct backend_plan_config *cfg, const float *const *samples,
                               int n);
 /* May the loss be given targets of n samples, where n_now were set? */

@@ -512,7 +512,7 @@ void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t
     r->train = train;
     int64_t elems = n * shape_elems(&r->layers[0].in);
     for (int64_t k = 0; k < elems; k++)
-        r->x[k] = pixels[k] / 255.0;
+        r->x[k] = r->floats != NULL ? (double)r->floats[k] : pixels[k] / 255.0;
     memcpy(r->labels, labels, (size_t)n);
     memcpy(r->position, position, (size_t)n * sizeof *position);
     for (int i = 0; i < r->n_layers; i++)

@@ -24,6 +24,7 @@ struct reference {
     int n; /* samples of the last forward */
     int train;
     double *x;                       /* [n][elems of the image] */
+    const float *floats;             /* likewise, instead of pixels; borrowed, set by the caller */
     double *y[REFERENCE_MAX_LAYERS]; /* outputs */
     double *d[REFERENCE_MAX_LAYERS]; /* gradients by the outputs; the last layer has none */
     uint8_t *labels;

@@ -280,13 +280,61 @@ static void test_numbers_beyond_the_vocabulary_are_refused(void **state)
     backend->plan_destroy(b->plan);
     b->plan = NULL;
     struct layer *embedding = &b->r->layers[0], *loss = &b->r->layers[3];
-    embedding->vocabulary = 257;
+    embedding->vocabulary = LAYER_MAX_VOCABULARY + 1;
     assert_int_equal(bench_plan(b, 1, 0), ST_UNSUPPORTED);
     embedding->vocabulary = 12;
     loss->smoothing = 1;
     assert_int_equal(bench_plan(b, 1, 0), ST_UNSUPPORTED);
     loss->smoothing = 0.5f;
     assert_int_equal(bench_plan(b, 1, 0), ST_OK);
+    bench_destroy(b);
+}
+
+/* Numbers that are no bytes, the first and the last among them, and some that come again. */
+static void build_many_words(struct reference *r)
+{
+    reference_embedding(r, 70001, 3);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+static void test_numbers_above_255(void **state)
+{
+    static const struct net net = {"many words", 1, 5, 4, build_many_words};
+    enum { N = BENCH_BATCH, CELLS = 20 };
+    struct bench *b = bench_create(&net);
+    float numbers[N * CELLS], loss;
+    const float *row[N];
+    int32_t labels[N];
+    int n_correct;
+    for (int k = 0; k < N * CELLS; k++) {
+        uint64_t random = rng_below(rng_key(BENCH_SEED, RNG_TEST, 901), (uint64_t)k, 70001);
+        numbers[k] = (float)(k % 7 == 0 ? 70000 : k % 11 == 0 ? 256 : (int)random) / 255.0f;
+    }
+    for (int i = 0; i < N; i++) {
+        row[i] = numbers + i * CELLS;
+        labels[i] = b->labels[i];
+    }
+    b->r->floats = numbers;
+    reference_forward(b->r, b->images, b->labels, b->position, N, 1);
+    reference_backward(b->r);
+    assert_int_equal(bench_plan(b, 2, 0), ST_OK);
+    assert_int_equal(backend->set_floats(b->plan, row, labels, b->position, N), ST_OK);
+    for (int i = 0; i < b->r->n_layers; i++)
+        assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
+    assert_int_equal(backend->result(b->plan, &loss, &n_correct), ST_OK);
+    bench_compare_outputs(&net, b);
+    bench_compare(&net, "loss", 0, &loss, &b->r->loss, 1);
+    bench_backward(b);
+    for (int k = 0; k < b->r->n_params; k++)
+        bench_compare(&net, "gradient of parameter", k, b->grads[k], b->r->grad[k],
+                      b->r->param_elems[k]);
+    static const float bad[] = {70001 / 255.0f, -1 / 255.0f, 0.5f, NAN, INFINITY};
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        numbers[3] = bad[k];
+        assert_int_equal(backend->set_floats(b->plan, row, labels, b->position, N), ST_RANGE);
+    }
     bench_destroy(b);
 }
 
@@ -698,6 +746,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_plans_take_turns_on_devices),
         cmocka_unit_test(test_what_is_wrong_is_refused),
         cmocka_unit_test(test_numbers_beyond_the_vocabulary_are_refused),
+        cmocka_unit_test(test_numbers_above_255),
         cmocka_unit_test(test_limits_are_kept_or_refused),
         cmocka_unit_test(test_tf32_is_close_or_refused),
         cmocka_unit_test(test_bf16_is_close_or_refused),

@@ -358,18 +358,25 @@ static void check_embedding(const struct run *u, int i)
                                .units = l->out.dim[0],
                                .vocabulary = l->vocabulary};
     int64_t n = e.n * e.cells * e.units, rows = e.vocabulary * e.units;
-    float *x = floats_of(input_of(r, i), e.n * e.cells), *y = floats(n), *grad = floats(rows);
+    float *x = floats_of(input_of(r, i), e.n * e.cells), *y = floats(n);
+    float *grad = floats(rows + 50 * e.units);
     float *table = floats_of(r->param[l->param[0]], rows), *dy = floats_of(r->d[i], n);
     e.x = x;
     assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), 0);
     assert_int_equal(cuda_embedding_backward(NULL, &e, dy, grad), 0);
     compare(u->net, i, "embedding", y, r->y[i], n);
     compare(u->net, i, "embedding gradient", grad, r->grad[l->param[0]], rows);
+    e.vocabulary += 50; /* a large table's way, and rows that no cell has */
+    memset(grad, 0xff, (size_t)(rows + 50 * e.units) * sizeof *grad);
+    assert_int_equal(cuda_embedding_backward(NULL, &e, dy, grad), 0);
+    compare(u->net, i, "gradient of a large table", grad, r->grad[l->param[0]], rows);
+    for (int64_t k = rows; k < rows + 50 * e.units; k++)
+        assert_true(grad[k] == 0);
     x[0] = 1.0f; /* 255: beyond a smaller vocabulary, it counts as the last */
     e.vocabulary = 7;
     assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), 0);
     assert_true(y[0] == table[6 * e.units]);
-    e.vocabulary = 257;
+    e.vocabulary = LAYER_MAX_VOCABULARY + 1;
     assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), CUDA_KERNEL_REFUSED);
     free(x);
     free(y);

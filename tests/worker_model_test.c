@@ -456,8 +456,8 @@ static void losses_and_embeddings_are_read(void **state)
     assert_int_equal(m->layers[2].kind, LAYER_SQUARED);
     model_destroy(m);
     static const struct bad list[] = {
-        {HEAD "{\"type\": \"embedding\", \"vocabulary\": 257, \"units\": 6}," TAIL,
-         {"layer 1", "\"vocabulary\" is 257, but must be a whole number from 1 to 256"}},
+        {HEAD "{\"type\": \"embedding\", \"vocabulary\": 1048577, \"units\": 6}," TAIL,
+         {"layer 1", "\"vocabulary\" is 1048577, but must be a whole number from 1 to 1048576"}},
         {HEAD "{\"type\": \"relu\"},\n{\"type\": \"embedding\", \"vocabulary\": 9}," TAIL,
          {"line 5, layer 2", "must read \"image\""}},
         {"{\"input\": [3, 2, 5], \"classes\": 10, \"layers\": [{\"type\": \"embedding\"}," TAIL,

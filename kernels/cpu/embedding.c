@@ -1,12 +1,12 @@
-/* kernels/cpu/embedding.c - each cell's number, a byte of the image, becomes its row of a table,
- * along the channels. Numbers were checked when the input was set. */
+/* kernels/cpu/embedding.c - each cell's number, 255 times what the image has, becomes its row of a
+ * table, along the channels. Numbers were checked when the input was set. */
 #include "kernels/cpu/kinds.h"
 #include <string.h>
 
 struct embedding {
     struct cpu_tensor rows, dy; /* canonical */
     struct cpu_call to_rows, diff;
-    uint8_t *number; /* [n][cells] of the last forward */
+    int32_t *number; /* [n][cells] of the last forward */
     int64_t cells, units;
 };
 
@@ -24,7 +24,7 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     TRY(cpu_md_plain(pass, op, &op->layer->out, &out));
     TRY(cpu_tensor_match(pass, op, &op->x, in, &c->rows, &c->to_rows));
     TRY(cpu_tensor_create(pass, op, out, NULL, &op->y));
-    TRY(cpu_block_create(pass, (size_t)(pass->n * c->cells), &number));
+    TRY(cpu_block_create(pass, (size_t)(pass->n * c->cells) * sizeof *c->number, &number));
     c->number = number;
 done:
     return st;
@@ -47,10 +47,10 @@ static enum status forward(struct cpu_pass *pass, int i, int train)
     TRY(cpu_call_run(pass, op, &c->to_rows));
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int s = 0; s < pass->n; s++) {
-        uint8_t *number = c->number + s * c->cells;
+        int32_t *number = c->number + s * c->cells;
         float *y = op->y.data + s * c->units * c->cells;
-        for (int64_t k = 0; k < c->cells; k++) /* the image is a byte divided by 255 */
-            number[k] = (uint8_t)(c->rows.data[s * c->cells + k] * 255.0f + 0.5f);
+        for (int64_t k = 0; k < c->cells; k++)
+            number[k] = (int32_t)(c->rows.data[s * c->cells + k] * 255.0f + 0.5f);
         for (int64_t u = 0; u < c->units; u++)
             for (int64_t k = 0; k < c->cells; k++)
                 y[u * c->cells + k] = table[number[k] * c->units + u];
@@ -68,11 +68,11 @@ static enum status backward(struct cpu_pass *pass, int i)
     float *grad = pass->plan->cfg.grads[op->layer->param[0]];
     int threads = cpu_loop_threads(pass);
     TRY(cpu_call_run(pass, op, &c->diff));
-    memset(grad, 0, (size_t)(op->layer->vocabulary * c->units) * sizeof *grad);
+    memset(grad, 0, (size_t)op->layer->vocabulary * (size_t)c->units * sizeof *grad);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t u = 0; u < c->units; u++)
         for (int s = 0; s < pass->n; s++) {
-            const uint8_t *number = c->number + s * c->cells;
+            const int32_t *number = c->number + s * c->cells;
             const float *dy = c->dy.data + (s * c->units + u) * c->cells;
             for (int64_t k = 0; k < c->cells; k++)
                 grad[number[k] * c->units + u] += dy[k];

@@ -1,5 +1,5 @@
-/* kernels/cuda/embedding.c - each cell's number, a byte of the image, becomes its row of a table,
- * along the channels. Numbers were checked when the input was set. */
+/* kernels/cuda/embedding.c - each cell's number, 255 times what the image has, becomes its row of a
+ * table, along the channels. Numbers were checked when the input was set. */
 #include "kernels/cuda/plan.h"
 #include "kernels/cuda/rows.h"
 

@@ -1,9 +1,11 @@
-/* kernels/cuda/embedding.cu - rows of a table by numbers. The gradient: one thread a value of the
- * table, which looks at all cells in their order, so that no sum depends on the threads' order. */
+/* kernels/cuda/embedding.cu - rows of a table by numbers. The gradient: of a small table one thread
+ * a value, which looks at all cells; of a larger one, where that would be too many, one a unit,
+ * which takes each cell to its row. Either takes the cells in their order, so that no sum depends
+ * on the threads' order. */
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/rows.h"
 
-enum { THREADS = 128 };
+enum { THREADS = 128, SMALL_TABLE = 256, MOST_NUMBERS = 1 << 20 };
 
 static __device__ inline int64_t number_of(float x, int64_t vocabulary)
 {
@@ -37,10 +39,27 @@ static __global__ void embed_backward(struct cuda_embedding e, const float *dy, 
     }
 }
 
+static __global__ void embed_clear(float *grad, int64_t n)
+{
+    for (int64_t k = grid_first(); k < n; k += grid_stride())
+        grad[k] = 0.0f;
+}
+
+/* Neighbouring threads write neighbouring values of a row. */
+static __global__ void embed_backward_large(struct cuda_embedding e, const float *dy, float *grad)
+{
+    for (int64_t unit = grid_first(); unit < e.units; unit += grid_stride())
+        for (int64_t s = 0; s < e.n; s++) {
+            const float *x = e.x + s * e.cells, *d = dy + (s * e.units + unit) * e.cells;
+            for (int64_t cell = 0; cell < e.cells; cell++)
+                grad[number_of(x[cell], e.vocabulary) * e.units + unit] += d[cell];
+        }
+}
+
 static int is_sound(const struct cuda_embedding *e)
 {
     return e->x != nullptr && e->n > 0 && e->cells > 0 && e->units > 0 && e->vocabulary > 0 &&
-           e->vocabulary <= 256;
+           e->vocabulary <= MOST_NUMBERS;
 }
 
 int cuda_embedding_forward(struct CUstream_st *stream, const struct cuda_embedding *e,
@@ -57,6 +76,12 @@ int cuda_embedding_backward(struct CUstream_st *stream, const struct cuda_embedd
 {
     if (!is_sound(e) || dy == nullptr || grad == nullptr)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(embed_backward, cuda_blocks(e->vocabulary * e->units, THREADS), THREADS, stream,
-                  *e, dy, grad);
+    int64_t values = e->vocabulary * e->units;
+    if (e->vocabulary <= SMALL_TABLE)
+        return LAUNCH(embed_backward, cuda_blocks(values, THREADS), THREADS, stream, *e, dy, grad);
+    int failed = LAUNCH(embed_clear, cuda_blocks(values, THREADS), THREADS, stream, grad, values);
+    if (failed)
+        return failed;
+    return LAUNCH(embed_backward_large, cuda_blocks(e->units, THREADS), THREADS, stream, *e, dy,
+                  grad);
 }

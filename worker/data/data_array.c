@@ -89,6 +89,11 @@ void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *
             dst[k] = (float)p[k] / 255.0f;
         return;
     }
+    if (a->type != DATA_F32) {
+        for (int64_t k = 0; k < n; k++)
+            dst[k] = (float)data_array_integer(a, i + k) / 255.0f;
+        return;
+    }
     memcpy(dst, a->data + i * 4, (size_t)n * sizeof *dst);
     if (a->swapped != (__BYTE_ORDER == __BIG_ENDIAN)) {
         for (int64_t k = 0; k < n; k++) {

@@ -61,7 +61,7 @@ int64_t data_array_row_elems(const struct data_array *a);
 const char *data_array_shape(const struct data_array *a, char *dst, uint64_t bytes);
 /* The i-th number of a type of whole numbers. Beyond 2^63 - 1: that. */
 int64_t data_array_integer(const struct data_array *a, int64_t i);
-/* n numbers of DATA_U8, divided by 255, or of DATA_F32, as they are, from the i-th on. */
+/* n numbers from the i-th on: whole ones divided by 255, of DATA_F32 as they are. */
 void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *dst);
 
 #endif

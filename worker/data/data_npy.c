@@ -99,8 +99,8 @@ static enum status read_type(const char *descr, const char *label, struct data_a
         a->swapped = descr[0] == '>';
         return ST_OK;
     }
-    LOG_E("%s: its numbers are of dtype '%s'; read are uint8 and float32, and for labels all whole "
-          "numbers: save it with a.astype(numpy.float32)",
+    LOG_E("%s: its numbers are of dtype '%s'; read are float32 and whole numbers: save it with "
+          "a.astype(numpy.float32)",
           label, descr);
     return ST_UNSUPPORTED;
 }

@@ -93,11 +93,6 @@ static enum status check_samples(struct source *s)
             path, shape);
         return ST_CORRUPT;
     }
-    if (a->type != DATA_U8 && a->type != DATA_F32) {
-        LOG_E("%s: its samples are %s; save them as uint8 (0 to 255) or float32", path,
-              data_type_name(a->type));
-        return ST_UNSUPPORTED;
-    }
     if (a->dim[0] < 1 || a->dim[0] > DATASET_MAX_ITEMS) {
         LOG_E("%s: its header says %lld items; there must be from 1 to %d", path,
               (long long)a->dim[0], DATASET_MAX_ITEMS);

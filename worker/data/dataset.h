@@ -65,8 +65,8 @@ enum status dataset_split(struct dataset *d, double share, uint64_t seed,
                           struct dataset **held_out);
 /* ST_MISMATCH with the first label that is not below classes. */
 enum status dataset_check_classes(const struct dataset *d, int classes);
-/* The i-th sample, (C,H,W): pixels divided by 255, floats as they are. ST_CORRUPT: one of those is
- * not a finite number. */
+/* The i-th sample, (C,H,W): whole numbers divided by 255, floats as they are. ST_CORRUPT: one of
+ * those is not a finite number. */
 enum status dataset_plain(const struct dataset *d, int64_t i, float *dst);
 /* That sample by `normal`. ST_INVALID: a number is not finite any more. */
 enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst);

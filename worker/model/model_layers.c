@@ -244,7 +244,7 @@ static enum status build_embedding(struct model_reader *r, struct layer *l)
     enum status st;
     if (l->input[0] != LAYER_INPUT_IMAGE || l->in.dim[0] != 1)
         return model_json_fail(r, NULL,
-                               "must read \"image\", of one channel, whose bytes are the numbers; "
+                               "must read \"image\", of one channel, which has the numbers; "
                                "but it gets %s",
                                shape_text(&l->in, shape, sizeof shape));
     TRY(model_json_int(r, "vocabulary", words, NULL, &vocabulary));

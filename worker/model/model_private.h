@@ -13,8 +13,8 @@ enum {
     MODEL_MAX_BYTES = 1 << 20,  /* of a model file */
     MODEL_MAX_OUTPUT = 1 << 28, /* elements of one layer's output, one sample */
     MODEL_MAX_CLASSES = 65536,
-    MODEL_MAX_VOCABULARY = 256, /* an embedding's numbers are bytes */
-    MODEL_MAX_AFTER = 16,       /* names in one layer's "after" */
+    MODEL_MAX_VOCABULARY = LAYER_MAX_VOCABULARY,
+    MODEL_MAX_AFTER = 16, /* names in one layer's "after" */
 };
 #define MODEL_MAX_PARAM_ELEMS ((int64_t)1 << 31)
 
