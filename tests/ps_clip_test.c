@@ -7,6 +7,7 @@
 #include "kernels/vector/clip.h"
 #include "kernels/vector/vector.h"
 #include "ps/store/handover.h"
+#include "ps/store/norm.h"
 #include "ps/store/store.h"
 #include <math.h>
 #include <setjmp.h>
@@ -227,6 +228,53 @@ static void test_same_bits(void **state)
     }
 }
 
+/* Numbers whose sum depends on which is the first: it is that of the chunks' order, whoever has
+ * which chunk and comes first. A float's rounding would hide most of that in a version. */
+static void test_order_of_the_sum(void **state)
+{
+    enum { N = 7 };
+    static const double square[N] = {1e16, 1, 1, 1, 1, 1, 1};
+    static const int shards[][N] = {
+        {0, 0, 0, 0, 0, 0, 0}, {0, 1, 0, 1, 0, 1, 0}, {2, 1, 0, 0, 1, 2, 1}, {1, 1, 1, 0, 2, 2, 2}};
+    double want = 0, backwards = 0;
+    for (int i = 0; i < N; i++) {
+        want += square[i];
+        backwards += square[N - 1 - i];
+    }
+    assert_true(want != backwards);
+    for (size_t k = 0; k < sizeof shards / sizeof *shards; k++)
+        for (int order = 0; order < 2; order++) {
+            struct ps_norm *norm = NULL;
+            int news = 0, n_own, all = 0;
+            assert_int_equal(ps_norm_create(N, shards[k], 0, &norm), ST_OK);
+            for (int at = 0; at < 3; at++) {
+                int server = order ? 2 - at : at, n = 0;
+                double theirs[N];
+                for (int i = 0; i < N; i++) {
+                    if (shards[k][i] != server)
+                        continue;
+                    theirs[n++] = square[i];
+                    if (server == 0) {
+                        assert_int_equal(all, 0);
+                        ps_norm_put(norm, 4, i, square[i], &news);
+                        all |= news & NORM_ALL;
+                    }
+                }
+                if (server != 0 && n > 0) {
+                    assert_int_equal(ps_norm_put_server(norm, 4, server, theirs, n, &news), ST_OK);
+                    all |= news & NORM_ALL;
+                }
+            }
+            assert_int_equal(all, NORM_ALL);
+            assert_true(ps_norm_squares(norm, 4) == want);
+            const double *own = ps_norm_own(norm, 4, &n_own);
+            for (int i = 0, n = 0; i < N; i++)
+                if (shards[k][i] == 0)
+                    assert_true(own[n++] == square[i]);
+            ps_norm_destroy(norm);
+        }
+}
+
 /* sgd in plain double precision. */
 static void reference(double clip_norm, double rate, double *p)
 {
@@ -439,15 +487,11 @@ static void test_sum_of_squares(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum_of_squares),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_waits_for_all),
-        cmocka_unit_test(test_stop_before_the_norm),
-        cmocka_unit_test(test_what_does_not_fit),
-        cmocka_unit_test(test_norm_not_finite),
-        cmocka_unit_test(test_skipped),
-        cmocka_unit_test(test_which_jobs),
+        cmocka_unit_test(test_sum_of_squares),    cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_order_of_the_sum),  cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_waits_for_all),     cmocka_unit_test(test_stop_before_the_norm),
+        cmocka_unit_test(test_what_does_not_fit), cmocka_unit_test(test_norm_not_finite),
+        cmocka_unit_test(test_skipped),           cmocka_unit_test(test_which_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

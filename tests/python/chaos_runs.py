@@ -13,8 +13,9 @@ import samples
 from chaos_cluster import Cluster
 
 BATCH, MODEL = 12, "lenet5"
-MODES = {"sync": [], "async": ["--sync_mode=async"], "ssp": ["--sync_mode=ssp", "--staleness=1"],
-         "backup": ["--replicas_to_aggregate=2"]}
+SYNC = ("sync", "clip")  # the parameters are those of the undisturbed run, bit for bit
+MODES = {"sync": [], "clip": ["--clip_norm=0.1"], "async": ["--sync_mode=async"],
+         "ssp": ["--sync_mode=ssp", "--staleness=1"], "backup": ["--replicas_to_aggregate=2"]}
 
 
 def ps_has(flag):
@@ -30,7 +31,7 @@ class Runs:
         self.o, self.data, self.folder, self.network = o, data, folder, network
         self.disk = disk  # each run has one of its own
         self.want = None
-        self.has_bits = o.mode == "sync" and not o.late  # that must come out
+        self.has_bits = o.mode in SYNC and not o.late  # that must come out
 
     def cluster(self, folder, seed, disturbed):
         os.makedirs(folder)
@@ -83,7 +84,7 @@ class Runs:
                              (i, "the undisturbed run" if has_bits else "others"))
             if not math.isfinite(s["loss"]):
                 wrong.append("worker %d ended with a loss of %g" % (i, s["loss"]))
-        if self.o.mode == "sync":
+        if self.o.mode in SYNC:
             wrong += self.check_samples(cluster)
         steps = ckpt_folder.steps(os.path.join(cluster.folder, "ckpt"))
         if self.o.steps not in steps and not cluster.disk_kept_the_last():
