@@ -180,6 +180,38 @@ static void test_what_is_not_finite_is_refused(void **state)
     }
 }
 
+/* The one that would have made the version, while those behind it wait as copies. */
+static void test_last_to_come_is_refused(void **state)
+{
+    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {2, 1, 0}};
+    struct net_job job = job_of(JOB_SYNC, OPTIM_ADAM, N_MEMBERS);
+    float values[N_ELEMS], got[N_ELEMS], want[N_ELEMS];
+    (void)state;
+    for (int o = 0; o < 3; o++) {
+        struct fixture f, clean;
+        setup(&f, &job);
+        setup(&clean, &job);
+        init(&f);
+        init(&clean);
+        for (int k = 0; k < 2; k++)
+            push(&f, orders[o][k], 0, 10);
+        for (int place = 0; place < N_ELEMS; place += N_ELEMS - 1) {
+            fill(values, orders[o][2], 0);
+            values[place] = NAN;
+            assert_int_equal(send_values(&f, PIECE_PUSH, orders[o][2], 0, 10, values),
+                             PIECE_REFUSED);
+        }
+        push(&f, orders[o][2], 0, 10);
+        for (int m = 0; m < N_MEMBERS; m++)
+            push(&clean, m, 0, 10);
+        read_version(&f, 1, got);
+        read_version(&clean, 1, want);
+        assert_memory_equal(got, want, sizeof got);
+        teardown(&f);
+        teardown(&clean);
+    }
+}
+
 /* The mean of those that have a weight, in member order, whoever comes when and whichever skip. */
 static void test_skipped_contributions_add_nothing(void **state)
 {
@@ -320,6 +352,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_not_finite_is_refused),
+        cmocka_unit_test(test_last_to_come_is_refused),
         cmocka_unit_test(test_skipped_contributions_add_nothing),
         cmocka_unit_test(test_all_skip),
         cmocka_unit_test(test_a_skip_is_a_contribution),

@@ -17,7 +17,7 @@
 /* after its needs */
 #include <cmocka.h>
 
-enum { MAX_SPANS = 40, N_RULES = OPTIM_N_KINDS + 4 };
+enum { MAX_SPANS = 40, N_RULES = OPTIM_N_KINDS + 4, MAX_TERMS = 4 };
 
 struct spans {
     struct net_span span[MAX_SPANS];
@@ -29,10 +29,12 @@ struct input {
     struct net_param param;
     struct optim_config optim;
     int n_slots, has_sum, has_base;
+    int n_before, n_behind; /* terms in one piece, around the one that arrived */
     enum dtype push, wire;
     size_t n;
     float *old, *sum, *base, *slots; /* slots: before the update */
-    uint8_t *bytes;                  /* of the contribution */
+    uint8_t *bytes;                  /* of the contribution that arrived */
+    uint8_t *term[MAX_TERMS];        /* of all, in their order; that one's: bytes */
 };
 
 /* What it gives. */
@@ -81,10 +83,13 @@ static void input_make(struct input *in, size_t n)
     in->slots = numbers(2 * n, 4);
     for (size_t i = 0; i < 2 * n; i++)
         in->slots[i] += 0.6f; /* what a root is taken of is above 0 */
-    float *last = numbers(n, 5);
-    in->bytes = malloc(n * dtype_size(in->push));
-    dtype_encode(in->push, in->bytes, last, n);
-    free(last);
+    for (int k = 0; k < in->n_before + 1 + in->n_behind; k++) {
+        float *values = numbers(n, 5 + (uint64_t)k);
+        in->term[k] = malloc(n * dtype_size(in->push));
+        dtype_encode(in->push, in->term[k], values, n);
+        free(values);
+    }
+    in->bytes = in->term[in->n_before];
 }
 
 static void input_free(struct input *in)
@@ -93,7 +98,8 @@ static void input_free(struct input *in)
     free(in->sum);
     free(in->base);
     free(in->slots);
-    free(in->bytes);
+    for (int k = 0; k < MAX_TERMS; k++)
+        free(in->term[k]);
 }
 
 static void output_make(struct output *out, const struct input *in)
@@ -115,18 +121,20 @@ static void output_free(struct output *out)
     free(out->slots);
 }
 
-static const float weight = 30.5f, scale = 1 / 94.5f, lambda = 0.4f;
+static const float weights[MAX_TERMS] = {30.5f, 12, 7.25f, 64}, scale = 1 / 94.5f, lambda = 0.4f;
 static const uint64_t step = 7;
 
 static void one_after_the_other(const struct input *in, struct output *out)
 {
     float *g = malloc(in->n * sizeof *g), *last = malloc(in->n * sizeof *last);
-    dtype_decode(in->push, last, in->bytes, in->n);
-    if (in->has_sum) {
+    if (in->has_sum)
         memcpy(g, in->sum, in->n * sizeof *g);
-        vector_add_scaled(g, last, weight, in->n);
-    } else {
-        vector_scale(g, last, weight, in->n);
+    for (int k = 0; k < in->n_before + 1 + in->n_behind; k++) {
+        dtype_decode(in->push, last, in->term[k], in->n);
+        if (in->has_sum || k > 0)
+            vector_add_scaled(g, last, weights[k], in->n);
+        else
+            vector_scale(g, last, weights[k], in->n);
     }
     if (in->has_base)
         optim_compensate(lambda, in->n, in->old, in->base, g);
@@ -175,15 +183,23 @@ static void cut_free(struct spans *s)
 static void in_one_pass(const struct input *in, struct output *out, uint64_t seed)
 {
     struct spans s;
-    cut(&s, in->bytes, in->n * dtype_size(in->push), seed);
+    struct ps_term terms[MAX_TERMS];
+    size_t bytes = in->n * dtype_size(in->push);
+    cut(&s, in->bytes, bytes, seed);
+    for (int k = 0; k < MAX_TERMS; k++) {
+        terms[k] = (struct ps_term){.weight = weights[k], .span = {in->term[k], bytes}};
+        terms[k].payload = (struct net_payload){&terms[k].span, 0, bytes};
+    }
+    terms[in->n_before].payload = s.payload;
     struct ps_update u = {
         .sums = 1,
         .param = &in->param,
         .n = in->n,
         .sum = in->has_sum ? in->sum : NULL,
-        .last = &s.payload,
-        .last_dtype = in->push,
-        .last_weight = weight,
+        .terms = terms,
+        .n_terms = in->n_before + 1 + in->n_behind,
+        .arrived = in->n_before,
+        .dtype = in->push,
         .scale = scale,
         .old = in->old,
         .slots = out->slots ? in->slots : NULL,
@@ -260,12 +276,30 @@ static void test_every_cut(void **state)
     }
 }
 
+/* Several that are not in the sum yet, wherever among them the one stands that came last. */
+static void test_several_terms(void **state)
+{
+    uint64_t seed = 3000;
+    for (int rule = 0; rule < N_RULES; rule++)
+        for (int k = 0; k < 2 * MAX_TERMS * DTYPE_N_KINDS; k++)
+            for (int before = 0; before < MAX_TERMS; before++) {
+                struct input in = {.has_sum = k & 1,
+                                   .push = (enum dtype)(k / 2 / MAX_TERMS),
+                                   .n_before = before,
+                                   .n_behind = k / 2 % MAX_TERMS};
+                if (in.n_before + in.n_behind < MAX_TERMS)
+                    check(&in, lengths[seed % N_LENGTHS], rule, seed);
+                seed++;
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_rule),
         cmocka_unit_test(test_every_dtype),
         cmocka_unit_test(test_every_cut),
+        cmocka_unit_test(test_several_terms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,10 +9,12 @@ enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int 
 {
     a->pool = pool;
     a->shelf = shelf;
+    a->arrived = -1;
     int sums = a->n_members > 1 || a->whole;
     a->sum = sums ? malloc(a->n * sizeof *a->sum) : NULL;
     a->parked = calloc((size_t)a->n_members, sizeof *a->parked);
-    if ((a->sum || !sums) && a->parked)
+    a->terms = calloc((size_t)a->n_members, sizeof *a->terms);
+    if ((a->sum || !sums) && a->parked && a->terms)
         return ST_OK;
     ps_aggregate_free(a);
     return ST_NOMEM;
@@ -23,6 +25,7 @@ void ps_aggregate_free(struct ps_aggregate *a)
     for (int i = 0; a->parked && i < a->n_members; i++)
         buf_unref(a->parked[i].copy);
     free(a->parked);
+    free(a->terms);
     free(a->sum);
     *a = (struct ps_aggregate){0};
 }
@@ -76,24 +79,15 @@ static size_t add_next(struct ps_aggregate *a, const struct net_payload *payload
     return r.bad;
 }
 
-/* Likewise; the very last, unless it is added, is looked at by the pass that makes the version. */
 static size_t take_next(struct ps_aggregate *a, const struct net_payload *payload, float weight,
                         int is_copy)
 {
-    size_t bad = SIZE_MAX;
-    int is_last = a->next + 1 == a->n_members, counts = weight > 0;
-    int adds = counts && (!is_last || a->whole);
-    if (adds)
-        bad = add_next(a, payload, weight, is_copy);
+    size_t bad = weight > 0 ? add_next(a, payload, weight, is_copy) : SIZE_MAX;
     if (bad != SIZE_MAX)
         return bad;
-    if (is_last) {
-        a->last = counts && !adds ? *payload : (struct net_payload){NULL, 0, 0};
-        a->last_weight = weight;
-    }
     a->next++;
-    a->summed = a->weight > 0 || (is_last && adds);
     a->weight += (double)weight;
+    a->summed = a->weight > 0;
     return bad;
 }
 
@@ -101,13 +95,35 @@ static void take_those_whose_turn_came(struct ps_aggregate *a)
 {
     while (a->next < a->n_members && a->parked[a->next].copy) {
         struct ps_parked *p = &a->parked[a->next];
-        a->last_span = (struct net_span){p->copy->data, a->n * dtype_size(a->dtype)};
-        struct net_payload payload = {&a->last_span, 0, a->last_span.n};
+        struct net_span span = {p->copy->data, a->n * dtype_size(a->dtype)};
+        struct net_payload payload = {&span, 0, span.n};
         take_next(a, &payload, p->weight, 1); /* it was looked at when it came */
-        if (a->next == a->n_members)
-            break; /* its bytes are still needed */
         buf_unref(p->copy);
         p->copy = NULL;
+    }
+}
+
+/* All are there: those that are not in the sum stay where they lie. */
+static void list_terms(struct ps_aggregate *a, int member, const struct net_payload *payload,
+                       float weight)
+{
+    a->n_terms = 0;
+    a->arrived = -1;
+    for (; a->next < a->n_members; a->next++) {
+        const struct ps_parked *p = &a->parked[a->next];
+        struct ps_term *t = &a->terms[a->n_terms];
+        t->weight = a->next == member ? weight : p->weight;
+        a->weight += (double)t->weight;
+        if (!(t->weight > 0))
+            continue;
+        if (a->next == member) {
+            t->payload = *payload;
+            a->arrived = a->n_terms;
+        } else {
+            t->span = (struct net_span){p->copy->data, a->n * dtype_size(a->dtype)};
+            t->payload = (struct net_payload){&t->span, 0, t->span.n};
+        }
+        a->n_terms++;
     }
 }
 
@@ -133,7 +149,9 @@ static enum status park(struct ps_aggregate *a, int member, const struct net_pay
 enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
                              float weight, int64_t now_ns, size_t *bad)
 {
-    if (member == a->next) {
+    if (a->n_counted + 1 == a->n_members && !a->whole) {
+        list_terms(a, member, payload, weight);
+    } else if (member == a->next) {
         *bad = take_next(a, payload, weight, 0);
         if (*bad != SIZE_MAX)
             return ST_INVALID;
@@ -166,9 +184,11 @@ double ps_aggregate_squares(const struct ps_aggregate *a)
 
 void ps_aggregate_reset(struct ps_aggregate *a)
 {
-    struct ps_parked *last = &a->parked[a->n_members - 1];
-    buf_unref(last->copy);
-    last->copy = NULL;
+    for (int i = 0; i < a->n_members; i++) {
+        buf_unref(a->parked[i].copy);
+        a->parked[i].copy = NULL;
+    }
+    a->n_terms = 0;
     a->next = 0;
     a->n_counted = 0;
     a->weight = 0;

@@ -1,15 +1,17 @@
 /* ps/store/aggregate.h - the contributions to one chunk at the step under way (invariant I2):
  * summed in member order whatever the arrival. The next in order is added straight from the
- * network's bytes; those ahead of their turn wait as copies, at most n_members - 1. The very last
- * is not added: the pass that makes the new version takes it from where it lies (update.h). One of
- * weight 0, which its sender skipped, has no payload and adds nothing, but is counted.
- * `whole`: the very last is added as well, for a sum that is looked at before the version is made.
+ * network's bytes; those ahead of their turn wait as copies, at most n_members - 1. As the one
+ * comes that makes it complete, it and those behind it are not added: the pass that makes the new
+ * version takes them from where they lie (update.h). One of weight 0, which its sender skipped, has
+ * no payload and adds nothing, but is counted.
+ * `whole`: all are added, for a sum that is looked at before the version is made.
  * Owns:    the sum and the copies that wait.
  * Threads: none; under the chunk's lock. Errors: ST_NOMEM. */
 #ifndef PS_STORE_AGGREGATE_H
 #define PS_STORE_AGGREGATE_H
 #include "net/wire/frame.h"
 #include "ps/store/pool.h"
+#include "ps/store/update.h"
 #include <stdint.h>
 
 struct ps_parked {
@@ -31,23 +33,21 @@ struct ps_aggregate {
     int summed;               /* 1: when all are there: the sum has a weight above 0 */
     int64_t since_ns;         /* when the first contribution of this step came */
     struct ps_parked *parked; /* n_members */
-    /* When all are there: the last one; empty if it is in the sum. It borrows the payload given to
-     * add, or last_span. */
-    struct net_payload last;
-    float last_weight;
-    struct net_span last_span;
+    /* When all are there: those of weight above 0 that are not in the sum, see ps_update. They
+     * borrow the payload given to add, or the copies. */
+    struct ps_term *terms; /* n_members */
+    int n_terms, arrived;
 };
 
 /* a->n, n_members, dtype, whole: set by the caller. */
 enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf);
 void ps_aggregate_free(struct ps_aggregate *a);
 /* Counts a contribution of n elements that is not here yet. ST_INVALID: it is not finite, *bad is
- * the first such element. On that and on ST_NOMEM nothing has changed. If it is the very last and
- * not added, it was not looked at. */
+ * the first such element. On that and on ST_NOMEM nothing has changed. If it makes it
+ * complete and is not added, it was not looked at. */
 enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
                              float weight, int64_t now_ns, size_t *bad);
-/* Of all but the last, once all are there (`whole`: of all); NULL: none of them has a weight. The
- * sum of all is this plus last_weight * last, which is empty if its weight is 0. */
+/* Of all but the terms, once all are there; NULL: none of them has a weight. */
 const float *ps_aggregate_sum(const struct ps_aggregate *a);
 /* What makes the sum of all `factor` times a weighted mean; infinite if all weights are 0. */
 float ps_aggregate_scale(const struct ps_aggregate *a, double factor);

@@ -14,45 +14,73 @@ struct pass {
     size_t bad;
 };
 
-/* The block's gradient, as r->n elements from src on give it: r->sum, weight and others; where it
- * lies, or in `sum`. */
+/* The block's gradient, of r->others and the last term's n elements from src on: r->sum, weight and
+ * others; where it lies, or in `sum`, where r->others may be. */
 static void add_last(const struct ps_update *u, size_t first, const void *src, struct optim_run *r,
                      float *sum)
 {
-    int clips = u->sum && u->step.clip > 0;
+    float weight = u->terms[u->n_terms - 1].weight;
+    int clips = r->others && u->step.clip > 0;
     if (!u->base && u->param->rule == PARAM_TRAINED && !clips) {
         r->sum = src; /* the optimizer adds as it reads */
-        r->weight = u->last_weight;
-        r->others = u->sum ? u->sum + first : NULL;
+        r->weight = weight;
         return;
     }
-    r->sum = sum;
-    r->weight = 1;
-    if (u->sum)
-        vector_sum_scaled(sum, u->sum + first, src, u->last_weight, r->n);
+    if (r->others)
+        vector_sum_scaled(sum, r->others, src, weight, r->n);
     else
-        vector_scale(sum, src, u->last_weight, r->n);
+        vector_scale(sum, src, weight, r->n);
     if (u->base)
         optim_compensate(u->compensation, r->n, u->old + first, u->base + first, sum);
+    r->sum = sum;
+    r->weight = 1;
+    r->others = NULL;
 }
 
+/* The k-th term's n elements from `first` on, as floats; src: where those of `arrived` lie. */
+static const void *term_block(const struct ps_update *u, int k, size_t first, const void *src,
+                              size_t n, float *decoded)
+{
+    const struct net_payload *p = &u->terms[k].payload;
+    if (k != u->arrived)
+        src = p->span->data + p->skip + first * dtype_size(u->dtype);
+    if (u->dtype == DTYPE_F32)
+        return src;
+    dtype_decode(u->dtype, decoded, src, n);
+    return decoded;
+}
+
+/* The sum and all terms but the last; NULL: there are none. */
+static const float *add_first(const struct ps_update *u, size_t first, const void *src, size_t n,
+                              float *sum)
+{
+    float decoded[BLOCK];
+    const float *others = u->sum ? u->sum + first : NULL;
+    for (int k = 0; k + 1 < u->n_terms; k++) {
+        const void *values = term_block(u, k, first, src, n, decoded);
+        if (others)
+            vector_sum_scaled(sum, others, values, u->terms[k].weight, n);
+        else
+            vector_scale(sum, values, u->terms[k].weight, n);
+        others = sum;
+    }
+    return others;
+}
+
+/* src: the elements of `arrived`, if there is one. */
 static void run_block(struct pass *p, size_t first, const void *src, size_t n)
 {
     struct ps_update *u = p->u;
     float sum[BLOCK], decoded[BLOCK], *value = u->value + first;
-    const void *as_it_came = src;
-    if (u->last_dtype != DTYPE_F32) {
-        dtype_decode(u->last_dtype, decoded, src, n);
-        src = decoded;
-    }
     struct optim_run r = {.n = n,
                           .scale = u->scale,
+                          .others = add_first(u, first, src, n, sum),
                           .old = u->old + first,
                           .slots = u->slots ? u->slots + first : NULL,
                           .new_slots = u->slots ? u->new_slots + first : NULL,
                           .slot_stride = u->n,
                           .new_ = value};
-    add_last(u, first, src, &r, sum);
+    add_last(u, first, term_block(u, u->n_terms - 1, first, src, n, decoded), &r, sum);
     if (u->step.clip > 0 && u->param->rule == PARAM_TRAINED) {
         vector_clip(sum, r.sum, r.weight, r.scale, u->step.clip, n);
         r.sum = sum;
@@ -71,7 +99,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
     if (u->sums)
         p->crc = digest_crc32c(p->crc, out, n * size);
     /* after, since it lies in cache now */
-    size_t bad = u->sum_is_last ? n : finite_first_bad(u->last_dtype, as_it_came, n);
+    size_t bad = u->arrived < 0 ? n : finite_first_bad(u->dtype, src, n);
     if (bad < n && p->bad == SIZE_MAX)
         p->bad = first + bad;
 }
@@ -79,7 +107,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
 static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
 {
     struct pass *p = ctx;
-    size_t size = dtype_size(p->u->last_dtype);
+    size_t size = dtype_size(p->u->dtype);
     for (size_t at = 0; at < n; at += BLOCK)
         run_block(p, first + at, (const char *)src + at * size, n - at < BLOCK ? n - at : BLOCK);
 }
@@ -100,18 +128,23 @@ static uint32_t keep(const struct ps_update *u)
 size_t ps_update_run(struct ps_update *u, uint32_t *crc)
 {
     struct pass p = {u, 0, SIZE_MAX};
-    if (u->last->bytes == 0 && !u->sum) {
+    if (u->n_terms == 0 && !u->sum) {
         p.crc = keep(u);
-    } else if (u->last->bytes == 0) { /* the sum stands for the last one, with a weight of 1 */
+    } else if (u->n_terms == 0) { /* the sum is the only term, with a weight of 1 */
+        struct net_span span = {(const uint8_t *)u->sum, u->n * sizeof *u->sum};
+        struct ps_term term = {.payload = {&span, 0, span.n}, .weight = 1};
         struct ps_update of_sum = *u;
         of_sum.sum = NULL;
-        of_sum.last_dtype = DTYPE_F32;
-        of_sum.last_weight = 1;
-        of_sum.sum_is_last = 1;
+        of_sum.terms = &term;
+        of_sum.n_terms = 1;
+        of_sum.arrived = -1;
+        of_sum.dtype = DTYPE_F32;
         p.u = &of_sum;
         run_blocks(&p, 0, u->sum, u->n);
+    } else if (u->arrived < 0) {
+        run_blocks(&p, 0, u->terms[0].payload.span->data, u->n);
     } else {
-        payload_each_run(u->last, dtype_size(u->last_dtype), run_blocks, &p);
+        payload_each_run(&u->terms[u->arrived].payload, dtype_size(u->dtype), run_blocks, &p);
     }
     if (p.bad == SIZE_MAX)
         *crc = p.crc;

@@ -56,7 +56,7 @@ void chunk_state_encode(const struct chunk_state *c, struct ps_version *v)
 }
 
 /* Computes the next version in `next`, from the contributions that are there, the mean times
- * `factor`; 0 (they are in the sum, the last as well): it is the one before. As ps_update_run. */
+ * `factor`; 0 (all are in the sum): it is the one before. As ps_update_run. */
 static size_t compute_version(struct ps_store *s, const struct chunk_state *c,
                               const struct buf *base, double factor, struct ps_version *next)
 {
@@ -65,9 +65,10 @@ static size_t compute_version(struct ps_store *s, const struct chunk_state *c,
         .param = c->param,
         .n = c->n,
         .sum = factor > 0 ? ps_aggregate_sum(&c->sum) : NULL,
-        .last = &c->sum.last,
-        .last_dtype = c->sum.dtype,
-        .last_weight = c->sum.last_weight,
+        .terms = c->sum.terms,
+        .n_terms = c->sum.n_terms,
+        .arrived = c->sum.arrived,
+        .dtype = c->sum.dtype,
         .scale = ps_aggregate_scale(&c->sum, averages ? 1 : factor),
         .old = c->present.value->data,
         .slots = c->present.slots ? c->present.slots->data : NULL,
@@ -91,15 +92,15 @@ static int gives_samples(const struct ps_store *s, const struct chunk_state *c)
     return s->samples && c->chunk == 0;
 }
 
-/* The last contribution's elements are looked at on the way; where slots are written over, before.
- */
+/* The elements of the contribution that came are looked at on the way; where slots are written
+ * over, before. */
 static size_t try_version(struct ps_store *s, const struct chunk_state *c, const struct buf *base,
                           struct ps_version *next)
 {
     int64_t begin = trace_begin();
     size_t bad = SIZE_MAX;
-    if (next->slots && next->slots == c->present.slots)
-        bad = payload_first_bad(&c->sum.last, c->sum.dtype);
+    if (next->slots && next->slots == c->present.slots && c->sum.arrived >= 0)
+        bad = payload_first_bad(&c->sum.terms[c->sum.arrived].payload, c->sum.dtype);
     if (bad == SIZE_MAX)
         bad = compute_version(s, c, base, 1, next);
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
