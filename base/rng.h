@@ -16,7 +16,14 @@ static inline uint64_t rng_mix(uint64_t x)
 }
 
 /* A key of its own for each use: rng_key(seed, RNG_..., layer or parameter index). */
-enum rng_use { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_DROPOUT = 3, RNG_TEST = 4, RNG_SPLIT = 9 };
+enum rng_use {
+    RNG_INIT = 1,
+    RNG_SHUFFLE = 2,
+    RNG_DROPOUT = 3,
+    RNG_TEST = 4,
+    RNG_SPLIT = 9,
+    RNG_AUGMENT = 10
+};
 static inline uint64_t rng_key(uint64_t seed, enum rng_use use, uint64_t index)
 {
     return rng_mix(rng_mix(rng_mix(seed) ^ (uint64_t)use) ^ index);

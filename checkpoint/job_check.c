@@ -94,6 +94,15 @@ static int normal_differs(const struct net_job *a, const struct net_job *b, char
     return names_differ(name, here, there, 1, why, n);
 }
 
+static int augment_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+{
+    char here[JOB_AUGMENT_BYTES], there[JOB_AUGMENT_BYTES];
+    job_augment_text(&a->augment, here);
+    job_augment_text(&b->augment, there);
+    return names_differ("augment", *here ? here : "none", *there ? there : "none",
+                        strcmp(here, there) != 0, why, n);
+}
+
 /* "100,200" */
 static const char *boundaries_text(const struct optim_config *c, char *text, size_t room)
 {
@@ -173,6 +182,7 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         optim_differs(&job->optim, &other->optim, what, sizeof what) ||
         split_differs(job, other, what, sizeof what) ||
         normal_differs(job, other, what, sizeof what) ||
+        augment_differs(job, other, what, sizeof what) ||
         said_differ("batch_size", job->batch, other->batch, what, sizeof what) ||
         said_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {

@@ -31,16 +31,21 @@ static int floats_from_json(const json_t *list, float *value, size_t n)
 json_t *manifest_input_add(json_t *job, const struct net_job *from)
 {
     const struct job_normal *n = &from->normal;
-    if (!job || n->n == 0)
-        return job;
-    if (json_object_set_new(job, "mean", floats_to_json(n->mean, n->n)) == 0 &&
-        json_object_set_new(job, "std", floats_to_json(n->std, n->n)) == 0)
+    char augment[JOB_AUGMENT_BYTES];
+    int ok = job != NULL;
+    if (ok && n->n > 0)
+        ok = json_object_set_new(job, "mean", floats_to_json(n->mean, n->n)) == 0 &&
+             json_object_set_new(job, "std", floats_to_json(n->std, n->n)) == 0;
+    if (ok && job_augments(&from->augment))
+        ok = json_object_set_new(job, "augment",
+                                 json_string(job_augment_text(&from->augment, augment))) == 0;
+    if (ok)
         return job;
     json_decref(job);
     return NULL;
 }
 
-int manifest_input_read(const json_t *job, struct net_job *to)
+static int normal_read(const json_t *job, struct net_job *to)
 {
     const json_t *mean = json_object_get(job, "mean"), *std = json_object_get(job, "std");
     size_t n = json_array_size(mean);
@@ -52,4 +57,14 @@ int manifest_input_read(const json_t *job, struct net_job *to)
     to->normal.n = (int)n;
     return floats_from_json(mean, to->normal.mean, n) && floats_from_json(std, to->normal.std, n) &&
            !job_normal_problem(&to->normal);
+}
+
+int manifest_input_read(const json_t *job, struct net_job *to)
+{
+    const json_t *augment = json_object_get(job, "augment");
+    to->augment = (struct job_augment){0};
+    if (augment &&
+        (!json_is_string(augment) || !job_augment_parse(json_string_value(augment), &to->augment)))
+        return 0;
+    return normal_read(job, to);
 }

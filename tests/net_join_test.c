@@ -121,7 +121,7 @@ static void every_name_is_understood(void **state)
     }
 }
 
-/* What is done with samples: the floats of each channel. */
+/* What is done with samples: the floats of each channel, and what is changed at random. */
 static void input_is_understood(void **state)
 {
     (void)state;
@@ -137,6 +137,10 @@ static void input_is_understood(void **state)
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_int_equal(got.job.normal.n, JOB_MAX_CHANNELS);
     assert_int_equal(job_normal_differ(&join.job.normal, &got.job.normal, &of), -1);
+    assert_false(job_augments(&got.job.augment));
+    join.job.augment = (struct job_augment){1, 2, 3, JOB_MAX_AUGMENT};
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_memory_equal(&got.job.augment, &join.job.augment, sizeof got.job.augment);
 }
 
 #define JOIN_INVALID(change)                                                                       \
@@ -174,6 +178,7 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.normal.n = 1; j.job.normal.std[0] = 0);
     JOIN_INVALID(j.job.normal.n = 1; j.job.normal.std[0] = INFINITY);
     JOIN_INVALID(j.job.normal.n = 1; j.job.normal.std[0] = 1; j.job.normal.mean[0] = NAN);
+    JOIN_INVALID(j.job.augment.crop = JOB_MAX_AUGMENT + 1);
     JOIN_INVALID(j.job.push_dtype = DTYPE_N_KINDS);
     JOIN_INVALID(j.job.version_dtype = DTYPE_N_KINDS);
 }

@@ -67,10 +67,25 @@ static void means_and_deviations_are_kept(void **state)
     assert_string_equal(why, "names a job that cannot be");
 }
 
+static void augmentation_is_kept(void **state)
+{
+    struct net_job got;
+    (void)state;
+    assert_int_equal(through(&got), ST_OK);
+    assert_false(job_augments(&got.augment));
+    job.augment = (struct job_augment){1, 2, 3, 4};
+    assert_int_equal(through(&got), ST_OK);
+    assert_memory_equal(&got.augment, &job.augment, sizeof got.augment);
+    job.augment.shift = JOB_MAX_AUGMENT + 1;
+    assert_int_equal(through(&got), ST_CORRUPT);
+    assert_string_equal(why, "names a job that cannot be");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(means_and_deviations_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(augmentation_is_kept, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

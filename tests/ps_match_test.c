@@ -66,6 +66,11 @@ static void test_job(void **state)
     job.normal = (struct job_normal){3, {0, 0.5f, 0}, {1, 1, 1}};
     j.job.normal = (struct job_normal){3, {0, 0.25f, 0}, {1, 1, 1}};
     differs(&j, "another job: --mean (channel 2): the servers have 0.5, the worker has 0.25");
+    j.job.normal = job.normal;
+    j.job.augment = (struct job_augment){.flip = 1, .crop = 4};
+    differs(&j, "another job: --augment: the servers have none, the worker has flip,crop:4");
+    job.augment = (struct job_augment){.flip = 1, .crop = 2};
+    differs(&j, "another job: --augment: the servers have flip,crop:2, the worker has flip,crop:4");
     j.job.optim.beta2 = 0.5f;
     differs(&j, "another job: --beta2: the servers have 0.999, the worker has 0.5");
     j.job.optim.learning_rate = 0.5f;

@@ -85,11 +85,38 @@ static void apply(struct worker *w, const char *how)
               job_numbers_text(w->normal.std, w->normal.n, std), how);
 }
 
-enum status input_normalise(struct worker *w)
+static enum status check_augment(const struct job_augment *a, const struct dataset *d)
+{
+    int64_t height = d->sample.dim[1], width = d->sample.dim[2];
+    int64_t shorter = height < width ? height : width;
+    const struct {
+        const char *name;
+        int pixels;
+    } sized[] = {{"shift", a->shift}, {"crop", a->crop}, {"cutout", a->cutout}};
+    if (!job_augments(a))
+        return ST_OK;
+    if (height == 1) {
+        LOG_E("--augment is for pictures; samples of %s are rows of %" PRId64
+              " features, which have no height and width: leave it out",
+              d->path, width);
+        return ST_INVALID;
+    }
+    for (size_t i = 0; i < sizeof sized / sizeof *sized; i++)
+        if (sized[i].pixels >= shorter) {
+            LOG_E("--augment=%s:%d: samples of %s have %" PRId64 "x%" PRId64
+                  " pixels; N must be below the shorter side",
+                  sized[i].name, sized[i].pixels, d->path, height, width);
+            return ST_INVALID;
+        }
+    return ST_OK;
+}
+
+enum status input_prepare(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
     char how[64] = "";
+    TRY(check_augment(&o->augment, w->train));
     TRY(by_flags(o, w->train, &w->normal));
     if (o->mean.measured || o->std.measured)
         snprintf(how, sizeof how, " (measured over %" PRId64 " training samples)", w->train->n);

@@ -1,5 +1,6 @@
 /* worker/input.h - what is done with samples before the model reads them: --mean and --std become
- * one number for each channel of the data, and all data sets of this worker give samples by them.
+ * one number for each channel of the data, and all data sets of this worker give samples by them;
+ * --augment must be something that the samples' sides allow.
  * Owns: nothing. Threads: main's, before anybody reads a sample.
  * Errors: ST_INVALID (not as many numbers as channels), ST_MISMATCH (a file was trained with
  *         others), those of dataset_measure; logged with flag and fix. */
@@ -9,7 +10,7 @@
 #include "worker/worker.h"
 
 /* To train: by the flags, measured where they say so, once validation data are held out. */
-enum status input_normalise(struct worker *w);
+enum status input_prepare(struct worker *w);
 /* --evaluate, --predict (flag) of this file: as it was trained, or by the flags where it does not
  * say. */
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,

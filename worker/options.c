@@ -202,6 +202,7 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .staleness = o->staleness,
                           .delay_compensation = o->delay_compensation,
                           .validation_split = o->validation_split,
+                          .augment = o->augment,
                           .push_dtype = o->push_dtype,
                           .version_dtype = o->version_dtype,
                           .batch = (int)o->batch_size};

@@ -20,7 +20,7 @@ struct options_raw {
     const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name,
         *label_column, *target_columns;
     int data_layout; /* 0: nchw */
-    const char *mean, *std;
+    const char *mean, *std, *augment;
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
     int64_t chunk_bytes, towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;

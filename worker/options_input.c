@@ -46,12 +46,30 @@ static enum status check_together(const struct options *o)
     return ST_INVALID;
 }
 
+static enum status read_augment(struct options *o)
+{
+    const char *text = options_raw.augment;
+    if (text && !job_augment_parse(text, &o->augment)) {
+        LOG_E("--augment: '%.100s' is no list of flip, shift:N, crop:N and cutout:N, each once at "
+              "most, with N from 1 to %d",
+              text, JOB_MAX_AUGMENT);
+        return ST_INVALID;
+    }
+    if (text && (o->evaluate || o->predict)) {
+        LOG_E("--augment changes training samples; --evaluate and --predict have none: leave it "
+              "out");
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
 enum status options_check_input(struct options *o)
 {
     enum status st = ST_OK;
     TRY(read_list("mean", options_raw.mean, &o->mean));
     TRY(read_list("std", options_raw.std, &o->std));
     TRY(check_together(o));
+    TRY(read_augment(o));
 done:
     return st;
 }
@@ -68,5 +86,7 @@ enum status options_adopt_input(struct options *o, const struct net_job *job)
         take_list(&o->mean, job->normal.mean, job->normal.n);
     if (!options_is_given(&options_raw.std))
         take_list(&o->std, job->normal.std, job->normal.n);
+    if (!options_is_given(&options_raw.augment))
+        o->augment = job->augment;
     return check_together(o);
 }

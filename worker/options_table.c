@@ -156,6 +156,11 @@ static const struct flag table[] = {
         "set; equal on all workers, and left out with --evaluate and --predict, whose file says it",
         NULL),
     STR("std", std, "NUMBER,...|measured", "likewise, the standard deviation, above 0", NULL),
+    STR("augment", augment, "flip,shift:N,crop:N,cutout:N",
+        "training samples are changed at random in each pass, by the seed: half of them are "
+        "mirrored, they are moved by up to N pixels, padded by N and cut out again, and a square "
+        "of N pixels is made 0; some of these, before --mean and --std; equal on all workers",
+        NULL),
     INT("train_steps", train_steps, 0, 1e15, "global steps; 0: by --epochs, else 200"),
     NUM("epochs", epochs, 0, 1e9, "passes over the training set, instead of --train_steps"),
     INT("batch_size", batch_size, 1, 1 << 20, "samples of one worker in one step"),

@@ -440,6 +440,7 @@ static enum status make_trainer(struct worker *w)
         .log_every = o->log_every,
         .progress = o->progress,
         .seed = (uint64_t)o->seed,
+        .augment = o->augment,
         .clip_norm = o->ps_hosts.n > 0 && job_servers_clip(&job) ? 0 : o->optim.clip_norm,
         .skip_nonfinite = o->skip_nonfinite,
         .max_nonfinite = o->max_nonfinite,
@@ -485,8 +486,8 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 enum status set_up(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        ask_for_job, open_data,       read_model,  make_towers,   read_inputs,      sum_data,
-        hold_out,    input_normalise, take_params, make_exchange, open_checkpoints, make_trainer};
+        ask_for_job, open_data,     read_model,  make_towers,   read_inputs,      sum_data,
+        hold_out,    input_prepare, take_params, make_exchange, open_checkpoints, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

@@ -39,6 +39,7 @@ struct net_job {
     int batch;               /* samples of one member's step; 0: not said */
     struct job_data data;
     struct job_normal normal;              /* of all samples */
+    struct job_augment augment;            /* of training samples */
     char arithmetic[JOB_ARITHMETIC_BYTES]; /* what the member computes with: "oneDNN v2.6.3, AVX2, 4
                                               threads; vectors AVX2"; a job's: its first one's;
                                               empty: not said. Others may differ */

@@ -60,3 +60,61 @@ int job_numbers_parse(const char *text, float out[JOB_MAX_CHANNELS])
             return n;
     }
 }
+
+int job_augments(const struct job_augment *a)
+{
+    return a->flip || a->shift > 0 || a->crop > 0 || a->cutout > 0;
+}
+
+const char *job_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES])
+{
+    const struct {
+        const char *name;
+        int pixels;
+    } sized[] = {{"shift", a->shift}, {"crop", a->crop}, {"cutout", a->cutout}};
+    size_t at = (size_t)snprintf(text, JOB_AUGMENT_BYTES, "%s", a->flip ? "flip" : "");
+    for (size_t i = 0; i < sizeof sized / sizeof *sized && at < JOB_AUGMENT_BYTES; i++)
+        if (sized[i].pixels > 0)
+            at += (size_t)snprintf(text + at, JOB_AUGMENT_BYTES - at, "%s%s:%d", at ? "," : "",
+                                   sized[i].name, sized[i].pixels);
+    return text;
+}
+
+/* "shift:2" of n bytes. 0: it is no such thing. */
+static int parse_one(const char *text, size_t n, struct job_augment *a)
+{
+    struct {
+        const char *name;
+        int *pixels;
+    } sized[] = {{"shift:", &a->shift}, {"crop:", &a->crop}, {"cutout:", &a->cutout}};
+    if (n == 4 && memcmp(text, "flip", 4) == 0 && !a->flip) {
+        a->flip = 1;
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof sized / sizeof *sized; i++) {
+        size_t k = strlen(sized[i].name);
+        int pixels = 0;
+        if (n <= k || memcmp(text, sized[i].name, k) != 0 || *sized[i].pixels > 0)
+            continue;
+        for (; k < n && text[k] >= '0' && text[k] <= '9' && pixels <= JOB_MAX_AUGMENT; k++)
+            pixels = pixels * 10 + (text[k] - '0');
+        *sized[i].pixels = pixels;
+        return k == n && pixels >= 1 && pixels <= JOB_MAX_AUGMENT;
+    }
+    return 0;
+}
+
+int job_augment_parse(const char *text, struct job_augment *out)
+{
+    struct job_augment a = {0};
+    for (const char *at = text;; at++) {
+        size_t n = strcspn(at, ",");
+        if (!parse_one(at, n, &a))
+            return 0;
+        at += n;
+        if (!*at)
+            break;
+    }
+    *out = a;
+    return 1;
+}

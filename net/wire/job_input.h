@@ -13,6 +13,19 @@ struct job_normal {
     float std[JOB_MAX_CHANNELS];  /* likewise; above 0 */
 };
 
+/* What is changed at random in a training sample (worker/data/augment.h); pixels, 0: not that. */
+struct job_augment {
+    int flip;                /* 1: left becomes right */
+    int shift, crop, cutout; /* up to JOB_MAX_AUGMENT */
+};
+enum { JOB_MAX_AUGMENT = 65535, JOB_AUGMENT_BYTES = 64 };
+
+int job_augments(const struct job_augment *a); /* 1: anything */
+/* "flip,shift:2,crop:4,cutout:8", some of them, in this order; "" for none. Returns text. */
+const char *job_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES]);
+/* Such a text, each once at most, in any order; 0: it is none. */
+int job_augment_parse(const char *text, struct job_augment *out);
+
 /* NULL, or what of it cannot be (static text). */
 const char *job_normal_problem(const struct job_normal *n);
 /* The channel of the first number that differs; *of: "mean" or "std". -1: they are the same. Where

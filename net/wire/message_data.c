@@ -103,3 +103,12 @@ enum status message_normal_from_wire(const Weir__V1__Job *from, struct job_norma
     const char *wrong = job_normal_problem(to);
     return wrong ? message_invalid(why, wrong) : ST_OK;
 }
+
+enum status message_augment_from_wire(const char *from, struct job_augment *to,
+                                      char why[MESSAGE_WHY_BYTES])
+{
+    memset(to, 0, sizeof *to);
+    return !from[0] || job_augment_parse(from, to)
+               ? ST_OK
+               : message_invalid(why, "augment is no list of flip, shift:N, crop:N, cutout:N");
+}

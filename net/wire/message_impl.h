@@ -27,6 +27,7 @@ struct message_job {
     Weir__V1__Optimizer optimizer;
     Weir__V1__DataSet data;
     uint32_t data_dims[3];
+    char augment[JOB_AUGMENT_BYTES];
     Weir__V1__Parameter *params, **list;
     uint64_t *dims;
 };
@@ -42,6 +43,8 @@ enum status message_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETI
 void message_normal_to_wire(const struct job_normal *from, Weir__V1__Job *to);
 enum status message_normal_from_wire(const Weir__V1__Job *from, struct job_normal *to,
                                      char why[MESSAGE_WHY_BYTES]);
+enum status message_augment_from_wire(const char *from, struct job_augment *to,
+                                      char why[MESSAGE_WHY_BYTES]);
 /* from: NULL is refused. n_workers is 0 if it was not said. */
 enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);

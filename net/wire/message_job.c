@@ -85,6 +85,7 @@ enum status message_job_to_wire(const struct net_job *job, const struct chunks *
     optim_to_wire(&job->optim, &out->optimizer);
     fields_to_wire(job, &out->wire);
     message_data_to_wire(&job->data, out);
+    out->wire.augment = (char *)(uintptr_t)job_augment_text(&job->augment, out->augment);
     out->wire.optimizer = &out->optimizer;
     out->wire.chunk_bytes = (uint64_t)chunks->chunk_bytes;
     out->wire.n_parameters = n;
@@ -260,6 +261,8 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
         st = message_arithmetic_from_wire(from->arithmetic, plain.arithmetic, why);
     if (st == ST_OK)
         st = message_normal_from_wire(from, &plain.normal, why);
+    if (st == ST_OK)
+        st = message_augment_from_wire(from->augment, &plain.augment, why);
     plain.optim.total_steps = from->train_steps;
     if (st == ST_OK)
         st = chunks_from_wire(from, chunks, why);

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """What is done with samples before the model reads them: normalised by numbers that are given or
-measured, they train to the bits that samples normalised beforehand give; all workers do the same,
-and so do --evaluate, --predict and whoever goes on from a checkpoint."""
+measured, they train to the bits that samples normalised beforehand give; augmented by the seed, to
+the same bits whatever is killed. All workers do the same, and so do --evaluate, --predict and
+whoever goes on from a checkpoint."""
 # label: cluster
 import array
 import json
@@ -16,13 +17,14 @@ import harness
 FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
          "--intra_op_threads=1", "--log_every=1"]
 NORMAL = ["--mean=0.25", "--std=0.5"]
+AUGMENT = "--augment=flip,shift:2,crop:3,cutout:8"
 
 
 def f32(x):
     return struct.unpack("f", struct.pack("f", x))[0]
 
 
-class Input(harness.Test):
+class InputTest(harness.Test):
     def path(self, name):
         return os.path.join(self.dir(), name)
 
@@ -61,6 +63,16 @@ class Input(harness.Test):
         for key in ("parameters_sha256", "test_loss", "test_accuracy", *keys):
             self.assertEqual(a[key], b[key], key)
 
+    def check_bad(self, rows, **kwargs):
+        """Of each row's flags: one line of error and the status."""
+        for flags, status, said in rows:
+            worker = self.run_worker(*FLAGS, *flags, status=status, **kwargs)
+            errors = [line for line in worker.lines if line.startswith("E ")]
+            self.assertEqual(len(errors), 1, worker.output())
+            self.assertRegex(errors[0], said)
+
+
+class Normal(InputTest):
     def test_as_if_normalised_beforehand(self):
         """In float, as x minus mean, divided by std: to the last bit, test set and all."""
         worker, got = self.train(*NORMAL, "--validation_split=0.1", "--eval_every=10")
@@ -170,7 +182,7 @@ class Input(harness.Test):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
     def test_bad_flags(self):
-        for flags, status, said in (
+        self.check_bad((
                 (["--mean=0,1"], 1, "--mean: 2 numbers, but samples of .* have 1 channel; give"),
                 (["--std=0"], 2, "--std: '0' is no list of at most 64 numbers above 0, as in"),
                 (["--std=-1"], 2, "--std: '-1' is no list"),
@@ -180,11 +192,7 @@ class Input(harness.Test):
                 (["--mean=1,2", "--std=1,2,3"], 2, "--mean and --std have not as many numbers"),
                 (["--mean=measured", "--data_shard=own", "--ps_hosts=localhost:1"], 2,
                  "each worker would measure its own part; give numbers"),
-                (["--mean=1e30", "--std=1e-30"], 1, "not finite after --mean and --std; give")):
-            worker = self.run_worker(*FLAGS, *flags, status=status)
-            errors = [line for line in worker.lines if line.startswith("E ")]
-            self.assertEqual(len(errors), 1, worker.output())
-            self.assertRegex(errors[0], said)
+                (["--mean=1e30", "--std=1e-30"], 1, "not finite after --mean and --std; give")))
         folder = self.path("black")
         os.mkdir(folder)
         for part in ("train", "t10k"):
@@ -195,6 +203,103 @@ class Input(harness.Test):
         worker = self.run_worker(*FLAGS, "--std=measured", data=folder, status=1)
         self.assertIn("channel 1 of", worker.output())
         self.assertIn("whose deviation is 0; give numbers", worker.output())
+
+
+class Augment(InputTest):
+    """2400 samples, so that 300 steps of 20 are two and a half passes."""
+    FLAGS = ["--train_steps=300", AUGMENT]
+
+    def test_bytes_and_floats(self):
+        """Bytes that stay bytes, and the same numbers as floats: the same bits; samples of the
+        test set are as they are; --seed draws others."""
+        _, plain = self.train()
+        _, got = self.train(AUGMENT, "--export=" + self.path("m.safetensors"))
+        self.assertNotEqual(got["parameters_sha256"], plain["parameters_sha256"])
+        _, want = self.train(AUGMENT, data=self.floats(0, 1))
+        self.assert_same(got, want)
+        self.run_worker("--evaluate=" + self.path("m.safetensors"), "--intra_op_threads=1",
+                        "--summary_json=" + self.path("evaluated.json"))
+        self.assert_same(got, self.figures("evaluated.json"))
+        _, normal = self.train(AUGMENT, "--mean=0", "--std=1")  # zeros are of before
+        self.assert_same(normal, want)
+        _, other = self.train(AUGMENT, "--seed=4")
+        self.assertNotEqual(other["parameters_sha256"], got["parameters_sha256"])
+
+    def test_killed_and_goes_on(self):
+        """Alone, killed and started again: the undisturbed run's bits."""
+        _, want = self.train(*self.FLAGS)
+        keep = [*self.FLAGS, "--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10"]
+        gate = harness.Gate(self, 150)
+        worker = self.start("killed", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+            "--model=softmax", "--progress=lines", "--data_dir=" + self.data(), *FLAGS, *keep,
+            "--fault_push_delay_ms=2", "--record_samples=" + gate.path])
+        worker.wait_line("checkpoint at step [0-9]+: /")
+        worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        _, got = self.train(*keep)
+        self.assert_same(got, want)
+        self.assertLess(got["local_steps"], 300)
+        worker = self.run_worker(*FLAGS, "--train_steps=310", "--augment=flip",
+                                 "--checkpoint_dir=" + self.path("ckpt"), status=1)
+        self.assertIn("--augment: the servers have flip,shift:2,crop:3,cutout:8, the worker has "
+                      "flip; give the same flags, or another --checkpoint_dir", worker.output())
+
+    def test_two_workers(self):
+        """One server or two, answers in whatever order, a worker that is killed and comes back:
+        the same bits (I2, I8)."""
+        flags = [*FLAGS, *self.FLAGS, "--train_steps=150", "--chunk_bytes=4096", *NORMAL]
+        sums = []
+        for n_ps, killed in ((1, False), (2, False), (2, True)):
+            job = self.job(n_ps=n_ps, flags=[*flags, "--fault_push_delay_ms=%d" % (2 * n_ps - 2)])
+            if killed:
+                job.hold(70)
+            job.start()
+            if killed:
+                job.workers[1].wait_line("training step 50 done")
+                job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.start_worker(1)
+            first, second = job.finish()
+            self.assert_same(first, second)
+            sums.append(first["parameters_sha256"])
+        self.assertEqual(len(set(sums)), 1, sums)
+
+    def test_workers_agree(self):
+        """Another list is refused; who joins without any takes the job's."""
+        job = self.job(n_workers=2, flags=["--batch_size=20", "--train_steps=100000000",
+                                           "--seed=3", "--fault_push_delay_ms=2"])
+        ps = job.start_ps(0)
+        first = job.start_worker(0, "--augment=crop:2,flip")
+        ps.wait_line("worker 0 joined")
+        for flags, said in (([], "none"), (["--augment=flip,crop:3"], "flip,crop:3")):
+            second = job.start_worker(1, *flags)
+            second.wait(60, 1)
+            second.wait_line("refused this worker: another job: --augment: the servers have "
+                             "flip,crop:2, the worker has " + said)
+        job.start_worker(1, "--augment=flip,crop:2")
+        first.wait_line("training step")
+        joiner = self.start("joiner", [
+            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+            "--data_dir=" + self.data(), "--progress=lines"])
+        joiner.wait_line("joined as worker 2 of 3")
+        for process in (*job.workers, joiner, ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_bad_flags(self):
+        self.check_bad((
+                (["--augment="], 2, "--augment: '' is no list of flip, shift:N, crop:N and"),
+                (["--augment=flip,turn"], 2, "--augment: 'flip,turn' is no list of flip"),
+                (["--augment=crop:0"], 2, "each once at most, with N from 1 to 65535"),
+                (["--augment=flip", "--evaluate=x"], 2, "--augment changes training samples"),
+                (["--augment=flip,crop:28"], 1,
+                 "--augment=crop:28: samples of .* have 28x28 pixels; N must be below the "
+                 "shorter")))
+        folder = self.path("rows")
+        os.mkdir(folder)
+        for part in ("train", "test"):
+            with open(os.path.join(folder, part + ".csv"), "w", encoding="ascii") as f:
+                f.writelines("%d,%d,%d\n" % (i, -i, i % 3) for i in range(60))
+        self.check_bad(((["--augment=flip"], 1, "samples of .*train.csv are rows of 2 features, "
+                         "which have no height and width: leave it out"),), data=folder)
 
 
 if __name__ == "__main__":

@@ -124,6 +124,8 @@ static enum status create(const struct trainer_config *cfg, const struct tower_s
     if (!inference) {
         TRY(alloc_grads(t, member ? member->first : NULL));
         TRY(dataset_order_create(cfg->train->n, cfg->seed, &t->order));
+        t->now.augment = t->ahead.augment = cfg->augment;
+        t->now.seed = t->ahead.seed = cfg->seed;
     }
     TRY(tower_batch_create(inference ? cfg->test : cfg->train, t->spec.n, &t->now));
     TRY(make_stages(t, member, inference));
@@ -214,7 +216,7 @@ enum status tower_make_reader(struct tower *t)
 {
     enum status st = ST_OK;
     const struct dataset *d = t->cfg->train;
-    if (t->data || (dataset_is_bytes(d) && !d->in_file))
+    if (t->data || (dataset_is_bytes(d) && !d->in_file && !job_augments(&t->now.augment)))
         return ST_OK;
     TRY(tower_batch_create(d, t->spec.n, &t->ahead));
     TRY(read_ahead_create(read_in_thread, t, t->index, &t->reader));

@@ -55,7 +55,7 @@ void tower_set_place(struct tower *t, const struct net_place *place);
 /* The global position of its first sample of the worker's local step. */
 uint64_t tower_position(const struct tower *t, int64_t local_step);
 /* Training, once t->data is known: a thread for tower_read_ahead, where reading is work: samples
- * become floats, or lie in a file. */
+ * become floats, are augmented, or lie in a file. */
 enum status tower_make_reader(struct tower *t);
 /* Begins to read what the next tower_load_batch will want, if no other position comes up. */
 void tower_read_ahead(struct tower *t, uint64_t at, int64_t step);

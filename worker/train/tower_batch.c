@@ -2,6 +2,7 @@
 #include "worker/train/tower_batch.h"
 #include "base/aligned.h"
 #include "base/log.h"
+#include "worker/data/augment.h"
 #include <stdlib.h>
 
 enum { PAGE_BYTES = 4096 };
@@ -9,7 +10,7 @@ enum { PAGE_BYTES = 4096 };
 enum status tower_batch_create(const struct dataset *d, int n_samples, struct tower_batch *b)
 {
     size_t n = (size_t)n_samples, elems = (size_t)shape_elems(&d->sample);
-    int floats = !dataset_is_bytes(d);
+    int floats = !dataset_is_bytes(d), augments = job_augments(&b->augment);
     b->item = calloc(n, sizeof *b->item);
     b->position = calloc(n, sizeof *b->position);
     b->images = calloc(n, sizeof *b->images);
@@ -18,8 +19,10 @@ enum status tower_batch_create(const struct dataset *d, int n_samples, struct to
     b->classes = calloc(n, sizeof *b->classes);
     b->targets = calloc(n, sizeof *b->targets);
     b->floats = floats ? aligned_take(n * elems * sizeof *b->floats) : NULL;
+    b->changed = augments && !floats ? malloc(n * elems) : NULL;
+    b->plain = augments && floats ? aligned_take(elems * sizeof *b->plain) : NULL;
     if (!b->item || !b->position || !b->images || !b->labels || !b->rows || !b->classes ||
-        !b->targets || (floats && !b->floats)) {
+        !b->targets || (floats && !b->floats) || (augments && !b->changed && !b->plain)) {
         LOG_E("out of memory for a batch of %d samples", n_samples);
         return ST_NOMEM;
     }
@@ -38,6 +41,8 @@ void tower_batch_free(struct tower_batch *b)
     free(b->classes);
     free(b->targets);
     free(b->floats);
+    free(b->changed);
+    free(b->plain);
     *b = (struct tower_batch){0};
 }
 
@@ -50,22 +55,54 @@ static void bring(const uint8_t *from, size_t bytes)
     (void)at[bytes - 1];
 }
 
+/* The i-th sample, as this pass over the set has it. */
+static void augment(const struct tower_batch *b, const struct dataset *d, int i, const void *src,
+                    void *dst)
+{
+    uint64_t pass = b->position[i] / (uint64_t)d->n;
+    const struct augment_draw draw =
+        augment_draw(&b->augment, &d->sample, b->seed, pass, b->item[i]);
+    augment_apply(&draw, &d->sample, b->plain ? sizeof(float) : 1, src, dst);
+}
+
+static void read_bytes(struct tower_batch *b, const struct dataset *d, int i)
+{
+    size_t pixels = (size_t)shape_elems(&d->sample);
+    b->images[i] = d->bytes + (size_t)b->item[i] * pixels;
+    if (b->changed) {
+        uint8_t *to = b->changed + (size_t)i * pixels;
+        augment(b, d, i, b->images[i], to);
+        b->images[i] = to;
+    } else if (d->in_file) {
+        bring(b->images[i], pixels);
+    }
+}
+
+static enum status read_floats(struct tower_batch *b, const struct dataset *d, int i)
+{
+    enum status st = ST_OK;
+    if (!b->plain)
+        return dataset_sample(d, b->item[i], b->rows[i]);
+    TRY(dataset_plain(d, b->item[i], b->plain));
+    augment(b, d, i, b->plain, b->rows[i]);
+    TRY(dataset_normalise(d, b->item[i], b->rows[i]));
+done:
+    return st;
+}
+
 enum status tower_batch_read(struct tower_batch *b, const struct dataset *d, int n)
 {
     enum status st = ST_OK;
-    size_t pixels = (size_t)shape_elems(&d->sample);
     int bytes = dataset_is_bytes(d);
     for (int i = 0; i < n; i++) {
         int32_t label = d->targets ? 0 : d->labels[b->item[i]];
         if (d->targets)
             b->targets[i] = d->targets + (size_t)b->item[i] * (size_t)d->classes;
         if (bytes) {
-            b->images[i] = d->bytes + (size_t)b->item[i] * pixels;
+            read_bytes(b, d, i);
             b->labels[i] = (uint8_t)label;
-            if (d->in_file)
-                bring(b->images[i], pixels);
         } else {
-            TRY(dataset_sample(d, b->item[i], b->rows[i]));
+            TRY(read_floats(b, d, i));
             b->classes[i] = label;
         }
     }

@@ -30,7 +30,8 @@ struct trainer_config {
     int64_t log_every;
     enum progress_style progress;
     uint64_t seed;
-    int params_on_host; /* they are updated there, though a device could */
+    struct job_augment augment; /* of training samples, by the seed */
+    int params_on_host;         /* they are updated there, though a device could */
     float clip_norm;    /* of all gradients of a step together, at most; 0: as they are, here */
     int skip_nonfinite; /* 1: a contribution that is not finite counts with weight 0, else it ends
                            the run; */

@@ -262,7 +262,7 @@ static enum status data_place(struct trainer *t)
 {
     enum status st = ST_OK;
     TRY(device_data_create(&t->data));
-    for (int i = 0; i < t->cfg.n_towers; i++)
+    for (int i = 0; i < t->cfg.n_towers && !job_augments(&t->cfg.augment); i++)
         TRY(device_data_get(t->data, &t->towers[i]->spec, t->cfg.train, &t->towers[i]->data));
     for (int i = 0; i < t->cfg.n_towers; i++)
         TRY(tower_make_reader(t->towers[i]));
