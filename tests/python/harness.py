@@ -94,6 +94,7 @@ class Process:
         self.lines, self.changed = [], threading.Condition()
         self.status = None  # exit status once collected by wait(); negative: killed by that signal
         self.ready_read = None
+        self.n_holds, self.holding = 0, threading.Lock()
         fds = ()
         if ready:
             self.ready_read, ready_write = os.pipe()
@@ -175,6 +176,25 @@ class Process:
         with self.changed:
             return "\n".join(self.lines)
 
+    def hold(self):
+        """It stands still until as many have let it go on as have held it."""
+        with self.holding:
+            self.n_holds += 1
+            if self.n_holds == 1:
+                self.popen.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        with self.holding:
+            self.n_holds -= 1
+            if self.n_holds == 0:
+                self.popen.send_signal(signal.SIGCONT)
+
+    def global_step(self):
+        """The one that it said last (--log_every=1); 0: none."""
+        with self.changed:
+            found = re.findall(r"\(global step: (\d+)\)", "\n".join(self.lines[-20:]))
+        return int(found[-1]) if found else 0
+
     def is_asleep(self, states="ST"):
         """No thread of it runs, or wants to; with "TZ": all are stopped, or ended."""
         folder = "/proc/%d/task" % self.popen.pid
@@ -208,13 +228,13 @@ class Process:
 def paused(*processes):
     """Meanwhile they do nothing: what is to happen first needs no luck."""
     for p in processes:
-        p.popen.send_signal(signal.SIGSTOP)
+        p.hold()
     try:
         until(lambda: all(p.is_asleep("TZ") for p in processes), "they are stopped")
         yield
     finally:
         for p in processes:
-            p.popen.send_signal(signal.SIGCONT)
+            p.go_on()
 
 
 def until(condition, what, seconds=30):
@@ -281,6 +301,36 @@ class Gate:
         self.fd = -1
 
 
+class Brake:
+    """A job that is not to end before its test has done its part, however slow the machine makes
+    that: from the global step `limit` on its workers stand still nearly all of the time, until
+    released. Where the part ends before that step, it costs nothing. workers(): those there are."""
+    TURN, REST = 0.05, 20  # seconds; how much longer they stand still
+
+    def __init__(self, test, workers, limit):
+        self.workers, self.limit = workers, limit
+        self.over = threading.Event()
+        test.addCleanup(self.release)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        began = time.monotonic()
+        while not self.over.wait(self.TURN):
+            there = [p for p in self.workers() if p is not None]
+            if max((p.global_step() for p in there), default=0) >= self.limit:
+                for p in there:
+                    p.hold()
+                self.over.wait(self.REST * (time.monotonic() - began))
+                for p in there:
+                    p.go_on()
+            began = time.monotonic()
+
+    def release(self):
+        self.over.set()
+        self.thread.join()
+
+
 class Job:
     """A ps group and its workers: addresses, flags that all share, and the processes."""
 
@@ -292,7 +342,18 @@ class Job:
         self.ps, self.workers = [None] * n_ps, [None] * n_workers
         self.flags = [models_dir(model), "--model=" + model, "--progress=lines",
                       "--data_dir=" + (data or test.data()), *flags]
-        self.gate = self.held = None
+        self.gate = self.held = self.brake = None
+
+    def brake_from(self, step, more=lambda: []):
+        """Its workers, and those that `more` gives, are slow from there on; until finish()."""
+        self.brake = Brake(self.test, lambda: [*self.workers, *more()], step)
+
+    def release(self):
+        """What was held back goes on."""
+        if self.brake:
+            self.brake.release()
+        if self.gate:
+            self.gate.open()
 
     def hold(self, n_steps, into=None, task=0):
         """That worker, and with it training in lock step, gets no further than that; its gate."""
@@ -331,8 +392,7 @@ class Job:
 
     def finish(self, seconds=60):
         """Waits until every process ended with 0; the workers' summaries, in task order."""
-        if self.gate:
-            self.gate.open()
+        self.release()
         for process in self.workers + self.ps:
             process.wait(seconds)
         return [self.summary(i) for i in range(len(self.workers))]

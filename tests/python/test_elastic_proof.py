@@ -56,6 +56,7 @@ class Elastic(harness.Test):
         which step."""
         changes, at = [], 40
         self.ps()
+        brake = harness.Brake(self, lambda: self.workers[:1], STEPS * 3 // 4)
         self.worker()
 
         def change(what, act, n_workers, n_servers):
@@ -80,6 +81,7 @@ class Elastic(harness.Test):
             change("worker leaves", lambda: self.leave(i), i + 1, i + 1)
             change("ps leaves", lambda: self.drain(i), i + 1, i)
         change("worker leaves", lambda: self.leave(3), 1, 1)
+        brake.release()
         return changes
 
     def leave(self, i):

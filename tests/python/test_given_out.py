@@ -36,6 +36,7 @@ class GivenOut(harness.Test):
             "--fault_push_delay_ms=3"])
         for i in range(2):
             job.start_ps(i, *ps_flags)
+        job.brake_from(steps // 2)
         for i in range(n_workers):
             job.start_worker(i, self.record(i))
         for worker in job.workers:
@@ -57,11 +58,11 @@ class GivenOut(harness.Test):
                 with harness.paused(*job.workers):  # what both take at once hangs on the machine
                     for turn in (0, 1, 0):
                         worker = job.workers[turn]
-                        worker.popen.send_signal(signal.SIGCONT)
+                        worker.go_on()
                         before = steps_counted(worker)
                         harness.until(lambda w=worker, n=before + 40: steps_counted(w) >= n,
                                       "40 steps more of %s" % worker.name, 60)
-                        worker.popen.send_signal(signal.SIGSTOP)
+                        worker.hold()
                 job.finish(90)
                 self.check(2, TURNS)
 
@@ -93,6 +94,7 @@ class GivenOut(harness.Test):
                 self.kill(job.ps[1])
                 job.start_ps(1, *ckpt)
                 goes_on(self, job, 5, 2, "2 servers")
+                job.release()
                 for process in (job.workers[0], job.workers[2], *job.ps):
                     process.wait(90)
                 self.check(3, LONG)

@@ -20,7 +20,7 @@ STALENESS = 2
 class Changes(harness.Test):
     def setUp(self):
         super().setUp()
-        self.records = []
+        self.records, self.joiners = [], []
 
     def record(self, name):
         """Lives of one worker have files of their own."""
@@ -39,6 +39,7 @@ class Changes(harness.Test):
                        flags=[*MLP, *mode, "--train_steps=%d" % steps])
         for i in range(2):
             job.start_ps(i, *self.ckpt("--worker_timeout=1"))
+        job.brake_from(steps * 2 // 3, lambda: self.joiners)
         for i in (2, 1, 0):
             record = [self.record(i)]
             if held and i == 2:
@@ -72,6 +73,7 @@ class Changes(harness.Test):
             os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
             "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1", BRISK,
             self.record("joiner")])
+        self.joiners.append(joiner)
         goes_on(self, job, 2, 4, "2 servers")
         third = self.join_server(job)
         goes_on(self, job, 3, 4, "3 servers")
