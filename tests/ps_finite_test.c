@@ -348,6 +348,24 @@ static void test_finite(void **state)
             }
 }
 
+/* Magnitudes above a limit, just at it, and in each format. */
+static void test_above(void **state)
+{
+    static const float limits[] = {1.0f, 3.0e33f, 65504.0f, 1.00001f, 2.5e-3f};
+    (void)state;
+    for (int d = 0; d < DTYPE_N_KINDS; d++)
+        for (size_t l = 0; l < sizeof limits / sizeof *limits; l++)
+            for (int i = -3; i <= 3; i++) {
+                float x = -limits[l] * (1 + (float)i * 0.01f), back, values[9] = {0};
+                uint8_t wire[sizeof values];
+                values[7] = x;
+                dtype_encode((enum dtype)d, wire, values, 9);
+                dtype_decode((enum dtype)d, &back, wire + 7 * dtype_size((enum dtype)d), 1);
+                assert_int_equal(finite_first_above((enum dtype)d, wire, 9, limits[l]),
+                                 fabsf(back) <= limits[l] ? 9 : 7);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_all_skip),
         cmocka_unit_test(test_a_skip_is_a_contribution),
         cmocka_unit_test(test_finite),
+        cmocka_unit_test(test_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,26 @@ static void test_a_gradient_ends_the_run(void **state)
     }
 }
 
+/* It is finite, but as many workers' sum, each times its samples, may not be. */
+static void test_what_cannot_be_added_up(void **state)
+{
+    (void)state;
+    for (int fits = 0; fits < 2; fits++) {
+        struct rig r;
+        struct trainer_result result;
+        make(&r, 1, 0, 0);
+        bad.gradient_at = 6;
+        bad.value = fits ? 1e33f : 1.1e34f; /* 3.4e38 / (4 samples * 2 * 4096) is 1.04e34 */
+        assert_int_equal(CAPTURE(trainer_run(r.trainer, &r.start, &result)),
+                         fits ? ST_OK : ST_INVALID);
+        if (!fits)
+            assert_non_null(strstr(capture_text, "worker 3, step 5: the gradient of 'w' (layer "
+                                                 "'dense1') is too large to be added up in fp32: "
+                                                 "1.1e+34"));
+        rig_free(&r);
+    }
+}
+
 static void test_a_loss_ends_the_run(void **state)
 {
     struct rig r;
@@ -151,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_gradient_ends_the_run),
+        cmocka_unit_test(test_what_cannot_be_added_up),
         cmocka_unit_test(test_a_loss_ends_the_run),
         cmocka_unit_test(test_a_parameter_ends_the_run),
         cmocka_unit_test(test_skipped),

@@ -4,6 +4,7 @@
 #include "kernels/vector/finite.h"
 #include "kernels/vector/clones.h"
 #include <stdint.h>
+#include <string.h>
 
 enum { BLOCK = 4096 };
 
@@ -74,4 +75,20 @@ size_t finite_first_misfit(enum dtype d, const float *src, size_t n)
     static const int32_t limits[DTYPE_N_KINDS] = {
         [DTYPE_F32] = 0x7f800000, [DTYPE_BF16] = 0x7f7f8000, [DTYPE_F16] = 0x477ff000};
     return first_from((const void *)src, n, limits[d]);
+}
+
+size_t finite_first_above(enum dtype d, const void *src, size_t n, float limit)
+{
+    int32_t bits;
+    uint16_t half[2];
+    float down = limit;
+    if (d == DTYPE_F32) {
+        memcpy(&bits, &limit, sizeof bits);
+        return first_from(src, n, bits + 1);
+    }
+    dtype_encode(d, half, &down, 1); /* to the nearest, which may be above */
+    dtype_decode(d, &down, half, 1);
+    int16_t from = (int16_t)(half[0] + (down <= limit));
+    int16_t infinite = d == DTYPE_BF16 ? 0x7f80 : 0x7c00;
+    return first_half_from(src, n, from < infinite ? from : infinite);
 }

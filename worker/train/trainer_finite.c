@@ -10,7 +10,9 @@
 #include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
+#include "net/wire/job.h"
 #include "worker/train/trainer_impl.h"
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +27,25 @@ static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
     return t->cfg.updates->ops->push_encoded ? t->cfg.push_dtype : DTYPE_F32;
 }
 
+/* Up to which magnitude a contribution is taken: times its weight it can be added to as many as a
+ * job may have, with no sum that is infinite in float. So it is this worker that finds it, for all
+ * chunks at once; a server would see one of them. */
+static float largest_summand(const struct trainer *t)
+{
+    return (float)((double)FLT_MAX / ((double)t->cfg.batch * 2 * JOB_MAX_WORKERS));
+}
+
+/* As finite_first_misfit, or above that. */
+static size_t first_misfit(const struct trainer *t, const struct net_param *p, const float *src,
+                           size_t n)
+{
+    int clipped = p->rule == PARAM_TRAINED && t->cfg.clip_norm > 0;
+    enum dtype d = pushed_as(t, p);
+    if (d == DTYPE_F16 || clipped)
+        return finite_first_misfit(d, src, n);
+    return finite_first_above(DTYPE_F32, src, n, largest_summand(t));
+}
+
 struct search {
     const struct trainer *t;
     int param;
@@ -37,8 +58,9 @@ static void search_range(void *ctx, size_t first, size_t n)
     const struct tower *w = s->t->contributions[0].tower;
     const struct net_param *p = &s->t->cfg.chunks->params[s->param];
     size_t at = w->grads16
-                    ? finite_first_bad(s->t->cfg.push_dtype, w->grad16_of[s->param] + first, n)
-                    : finite_first_misfit(pushed_as(s->t, p), w->grad_of[s->param] + first, n);
+                    ? finite_first_above(s->t->cfg.push_dtype, w->grad16_of[s->param] + first, n,
+                                         largest_summand(s->t))
+                    : first_misfit(s->t, p, w->grad_of[s->param] + first, n);
     if (at == n)
         return;
     size_t bad = atomic_load(&s->bad);
@@ -72,6 +94,16 @@ const struct net_param *trainer_bad_param(const struct trainer *t)
     return NULL;
 }
 
+static float value_of(const struct trainer *t, int param, size_t at)
+{
+    const struct tower *w = t->contributions[0].tower;
+    float value;
+    if (!w->grads16)
+        return w->grad_of[param][at];
+    dtype_decode(t->cfg.push_dtype, &value, w->grad16_of[param] + at, 1);
+    return value;
+}
+
 /* What is wrong with a layer's gradients; 0: nothing. Its parameters do not change meanwhile: none
  * of its chunks is under way. */
 static int layer_problem(const struct trainer *t, const struct layer *l,
@@ -80,17 +112,18 @@ static int layer_problem(const struct trainer *t, const struct layer *l,
     for (int i = 0; i < l->n_params; i++) {
         int param = l->param[i];
         const struct net_param *p = &t->cfg.chunks->params[param];
-        const struct tower *w = t->contributions[0].tower;
         size_t at = bad_element(t, param);
         if (at == (size_t)p->n_elems)
             continue;
         if (!is_finite(t, param))
             snprintf(what, TRAINER_WHAT_BYTES,
                      "parameter '%s' is not finite itself: training has diverged", p->name);
-        else if (!w->grads16 && isfinite(w->grad_of[param][at]))
+        else if (isfinite(value_of(t, param, at)))
             snprintf(what, TRAINER_WHAT_BYTES,
-                     "the gradient of '%s' (layer '%s') is too large for %s: %g", p->name, l->name,
-                     dtype_name(pushed_as(t, p)), (double)w->grad_of[param][at]);
+                     "the gradient of '%s' (layer '%s') is too large %s %s: %g", p->name, l->name,
+                     pushed_as(t, p) == DTYPE_F16 ? "for" : "to be added up in",
+                     dtype_name(pushed_as(t, p) == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32),
+                     (double)value_of(t, param, at));
         else
             snprintf(what, TRAINER_WHAT_BYTES, "the gradient of '%s' (layer '%s') is not finite",
                      p->name, l->name);
