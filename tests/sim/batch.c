@@ -55,6 +55,8 @@ static void schedule_of(const struct sim_batch *b, uint64_t seed, struct sim_sch
 {
     sim_schedule_of_seed(seed, s);
     s->option[OPT_mutant] = b->mutant;
+    if (b->clip)
+        sim_schedule_clip(s);
 }
 
 static void run_seed(const struct sim_batch *b, struct shared *sh, uint64_t seed)

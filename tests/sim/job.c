@@ -72,6 +72,8 @@ void sim_job_reset(void)
     if (sim_job.batch == 3)
         sim_job.batch = 4;
     optim_defaults((enum optim_kind)opt(OPT_optimizer), &sim_job.optim);
+    if (opt(OPT_clip) && mode == MODE_SYNC)
+        sim_job.optim.clip_norm = 8; /* gradients have at most 16 in each element */
     for (int i = 0; i < SIM_NODES; i++) {
         addresses[i] = sim_address[i];
         snprintf(sim_address[i], sizeof sim_address[i], "%s%d:2222", sim_is_server(i) ? "s" : "w",

@@ -1,6 +1,6 @@
 /* tests/sim/main.c - the simulator's program.
- *   sim [--seeds=A-B] [--jobs=N] [--seconds=S] [--mutant=K] [--no-shrink] [--folder=DIR]
- *   sim --seed=N        one seed's story
+ *   sim [--seeds=A-B] [--jobs=N] [--seconds=S] [--mutant=K] [--clip] [--no-shrink] [--folder=DIR]
+ *   sim --seed=N [--clip]          one seed's story
  *   sim FILE...         schedules as text: each runs, with its story
  *   sim --test=DIR [--seconds=S]   what ctest runs: DIR's schedules, canaries, and new seeds, from
  *                       one that changes with the commit, or from WEIR_SIM_SEED
@@ -78,15 +78,23 @@ static int test(const char *folder, struct sim_batch *b)
     failed += run_canaries(b->jobs);
     choose_seeds(b);
     printf("seeds from %llu\n", (unsigned long long)b->first);
-    return failed + sim_batch_run(b);
+    struct sim_batch clipped = *b;
+    clipped.clip = 1;
+    clipped.seconds = b->seconds / 6 + 1;
+    b->seconds -= b->seconds > clipped.seconds ? clipped.seconds : 0;
+    failed += sim_batch_run(b);
+    printf("the same seeds in sync, clipped by the norm\n");
+    return failed + sim_batch_run(&clipped);
 }
 
-static int story_of(uint64_t seed, int mutant)
+static int story_of(uint64_t seed, int mutant, int clip)
 {
     struct sim_schedule s;
     struct sim_outcome o;
     sim_schedule_of_seed(seed, &s);
     s.option[OPT_mutant] = mutant;
+    if (clip)
+        sim_schedule_clip(&s);
     sim_schedule_write(&s, stdout);
     sim_run(&s, 1, &o);
     printf("%lld events, %.3f virtual s, digest %016llx: %s %s\n", (long long)o.events,
@@ -113,6 +121,8 @@ int main(int argc, char **argv)
             folder = a + 7;
         } else if (!strncmp(a, "--folder=", 9)) {
             b.folder = argv[i] + 9;
+        } else if (!strcmp(a, "--clip")) {
+            b.clip = 1;
         } else if (!strcmp(a, "--no-shrink")) {
             b.shrink = 0;
         } else if (a[0] != '-') {
@@ -128,6 +138,6 @@ int main(int argc, char **argv)
     if (n_files)
         return failed != 0;
     if (has_seed)
-        return story_of(seed, b.mutant);
+        return story_of(seed, b.mutant, b.clip);
     return (folder ? test(folder, &b) : sim_batch_run(&b)) != 0;
 }

@@ -8,7 +8,7 @@
 #include "net/rpc/server.h"
 #include "tests/sim/sim.h"
 
-enum sim_call_kind { CALL_JOIN, CALL_LEAVE, CALL_CONTROL, CALL_TOY };
+enum sim_call_kind { CALL_JOIN, CALL_LEAVE, CALL_CONTROL, CALL_SQUARES, CALL_TOY };
 enum { UP, DOWN }; /* directions: to the server, to the client; also ends: of the server, client */
 
 struct sim_conn;

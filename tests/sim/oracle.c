@@ -3,6 +3,7 @@
 #include "tests/sim/folder.h"
 #include "tests/sim/server.h"
 #include "tests/sim/worker.h"
+#include <math.h>
 #include <string.h>
 
 enum { MAX_GENERATIONS = 512, MAX_STEPS = 16, MAX_COUNTED = 4096 };
@@ -95,14 +96,14 @@ static int n_slots(void)
     return optim_n_slots(&sim_job.optim);
 }
 
-static void apply(struct oracle_state *s, const float *sum, float weight)
+static void apply(struct oracle_state *s, const float *sum, float scale)
 {
     int n = (int)opt(OPT_elems);
     float slots[SIM_SLOTS], old[SIM_ELEMS];
     memcpy(old, s->value, sizeof old);
     memcpy(slots, s->slots, sizeof slots);
-    optim_apply(&sim_job.optim, (uint64_t)s->version + 1, (size_t)n, sum, (float)(1.0 / weight),
-                old, slots, s->value);
+    optim_apply(&sim_job.optim, (uint64_t)s->version + 1, (size_t)n, sum, scale, old, slots,
+                s->value);
     memcpy(s->slots, slots, sizeof slots);
     s->version++;
 }
@@ -113,19 +114,48 @@ static uint64_t position_of(const struct generation *g, int64_t step)
     return g->position + (uint64_t)(step - g->step) * members * (uint64_t)sim_job.batch;
 }
 
-static void step_once(const struct generation *g, int chunk, struct oracle_state *s)
+/* Of all members' contributions to the chunk, on version s. */
+static void sum_step(const struct generation *g, int chunk, const struct oracle_state *s,
+                     float sum[SIM_ELEMS])
 {
-    float sum[SIM_ELEMS] = {0}, one[SIM_ELEMS];
-    float batch = (float)sim_job.batch;
+    float one[SIM_ELEMS], batch = (float)sim_job.batch, before[SIM_ELEMS];
     uint64_t at = position_of(g, s->version);
-    float before[SIM_ELEMS];
+    memset(sum, 0, SIM_ELEMS * sizeof *sum);
     memcpy(before, s->value, sizeof before);
     for (int m = 0; m < g->n_members; m++, at += (uint64_t)sim_job.batch) {
         sim_gradient(chunk, at, sim_job.batch, before, one);
         for (int e = 0; e < (int)opt(OPT_elems); e++)
             sum[e] += one[e] * batch;
     }
-    apply(s, sum, batch * (float)g->n_members);
+}
+
+static const struct oracle_state *right(struct generation *g, int chunk, int64_t step);
+
+/* Of the mean gradient on version `step` of all chunks: what it is multiplied by. */
+static double clip_of(struct generation *g, int64_t step, double weight)
+{
+    double squares = 0;
+    if (sim_job.optim.clip_norm == 0)
+        return 1;
+    for (int c = 0; c < g->n_chunks; c++) {
+        float sum[SIM_ELEMS];
+        double square = 0;
+        sum_step(g, c, right(g, c, step), sum);
+        for (int e = 0; e < (int)opt(OPT_elems); e++)
+            square += (double)sum[e] * (double)sum[e];
+        squares += square / weight / weight;
+    }
+    double norm = sqrt(squares), limit = (double)sim_job.optim.clip_norm;
+    return norm > limit ? limit / norm : 1;
+}
+
+static void step_once(struct generation *g, int chunk, struct oracle_state *s)
+{
+    float sum[SIM_ELEMS];
+    double weight = (double)sim_job.batch * g->n_members;
+    double factor = clip_of(g, s->version, weight);
+    sum_step(g, chunk, s, sum);
+    apply(s, sum, (float)(factor / weight));
 }
 
 static void first_state(int chunk, struct oracle_state *s)
@@ -385,7 +415,7 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
         add_partial(s, m);
         if (after == before)
             return;
-        apply(&s->state, s->sum, (float)(s->n_partial * sim_job.batch));
+        apply(&s->state, s->sum, (float)(1.0 / (s->n_partial * sim_job.batch)));
         for (int i = 0; chunk == 0 && i < s->n_partial; i++)
             count_batch(g, s->position[i], after);
         s->n_partial = 0;

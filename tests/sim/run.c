@@ -34,6 +34,7 @@ static void make_world(const struct sim_schedule *s, int story)
     sim_loop_reset();
     sim_net_reset();
     sim_job_reset();
+    squares_reset();
     oracle_reset();
     folders_reset();
     for (int i = 0; i < SIM_NODES; i++) {

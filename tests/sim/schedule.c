@@ -297,3 +297,9 @@ enum status sim_schedule_read(const char *path, struct sim_schedule *s)
         fclose(f);
     return st;
 }
+
+void sim_schedule_clip(struct sim_schedule *s)
+{
+    s->option[OPT_mode] = 0;
+    s->option[OPT_clip] = 1;
+}

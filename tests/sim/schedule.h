@@ -31,7 +31,8 @@
     X(worker_timeout_ms, 10000, 0, 30000)                                                          \
     X(min_workers, 0, 0, 4)                                                                        \
     X(mutant, 0, 0, 9)     /* a fault that is put into the code, to be found */                    \
-    X(no_memory, 0, 0, 70) /* of ps 0's plans, in %: cannot be made just then */
+    X(no_memory, 0, 0, 70) /* of ps 0's plans, in %: cannot be made just then */                   \
+    X(clip, 0, 0, 1)       /* by the norm, in sync; not drawn: sim --clip */
 
 enum sim_option {
 #define X(name, first, low, high) OPT_##name,
@@ -112,5 +113,8 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *out);
 enum status sim_schedule_read(const char *path, struct sim_schedule *out);
 void sim_schedule_write(const struct sim_schedule *s, FILE *f);
 void sim_fault_text(const struct sim_fault *f, char *out, int room);
+
+/* Makes it one of a job in sync that clips by the norm. */
+void sim_schedule_clip(struct sim_schedule *s);
 
 #endif

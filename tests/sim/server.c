@@ -213,6 +213,8 @@ static void on_request(int node, struct sim_call *c)
     } else if (c->kind == CALL_CONTROL && s->lead) {
         sim_control_add(c);
         s->handler.control(s->handler.ctx, NULL, c->request, c->id);
+    } else if (c->kind == CALL_SQUARES) {
+        squares_request(s, c);
     }
 }
 
@@ -271,7 +273,10 @@ static void on_call_lost(int node, struct sim_call *c)
 
 static void on_reply(int node, struct sim_call *c)
 {
-    follow_reply(servers[node], c);
+    if (c->kind == CALL_SQUARES)
+        squares_reply(node, c);
+    else
+        follow_reply(servers[node], c);
 }
 
 static void on_timer(int node, int what, int64_t number)
@@ -281,6 +286,8 @@ static void on_timer(int node, int what, int64_t number)
         sim_ended(node, (int)number);
     else if (what == TIMER_LEAD || what == TIMER_MAIL || what == TIMER_FINISH)
         lead_timer(s, what, number);
+    else if (what == TIMER_SQUARES)
+        squares_timer(node, number);
     else
         follow_timer(s, what, number);
 }

@@ -20,7 +20,8 @@ enum {
     TIMER_APPLY,
     TIMER_EXIT,
     TIMER_OWN_REPLY,
-    TIMER_FINISH
+    TIMER_FINISH,
+    TIMER_SQUARES
 };
 #define OWN_CALLS ((uint64_t)1 << 62)
 
@@ -86,6 +87,11 @@ int sim_running(void);               /* the node whose event it is */
 void server_exit(struct server *s, int status);
 void server_finish(struct server *s); /* the job is done, or ps 0 has said so */
 
+/* squares.c: clipping by the norm */
+void squares_reset(void);
+void squares_request(struct server *s, struct sim_call *c);
+void squares_reply(int node, struct sim_call *c);
+void squares_timer(int node, int64_t number);
 /* lead.c */
 void lead_start(struct server *s);
 void lead_stop(struct server *s);
