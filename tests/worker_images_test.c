@@ -285,41 +285,59 @@ static void arithmetic_coding_is_refused(void **state)
     check_refused(b, "x.jpg: no JPEG that can be read: its coding is arithmetic");
 }
 
-/* Chunks of text, each of which becomes MOST_TEXT bytes: in a child, whose memory starts small. */
-static void texts_take_no_memory(void **state)
+/* Reads it in a child, whose memory starts small. */
+static void check_memory(const struct bytes *b, enum status want)
 {
-    enum { MOST_TEXT = 7900000, N_TEXTS = 7, KIB_MORE = 24 << 10 };
-    struct bytes *b = *state, *plain = calloc(1, sizeof *plain);
-    struct data_picture p;
-    uint8_t *text = calloc(1, MOST_TEXT), packed[16384] = "note\0";
-    uLongf n = sizeof packed - 6;
-    assert_non_null(plain);
-    assert_non_null(text);
-    assert_int_equal(compress(packed + 6, &n, text, MOST_TEXT), Z_OK);
-    free(text);
-    make_grey(plain, 3, 9);
-    size_t head = 8 + 12 + 13; /* the mark, and IHDR */
-    b->n = 0;
-    put(b, plain->at, head);
-    for (int i = 0; i < N_TEXTS; i++)
-        put_chunk(b, "zTXt", packed, n + 6);
-    put(b, plain->at + head, plain->n - head);
-    free(plain);
-    check_picture(b, (int64_t[]){1, 1, 3}, (const uint8_t[]){9, 9, 9}, 0);
+    enum { KIB_MORE = 24 << 10, WRONG = 1, GREW = 2 };
+    struct data_picture p = {.pixels = NULL};
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         struct rusage before, after;
         getrusage(RUSAGE_SELF, &before);
-        if (data_png_decode(b->at, b->n, "x.png", &p) != ST_OK)
-            _exit(1);
+        if (data_png_decode(b->at, b->n, "x.png", &p) != want)
+            _exit(WRONG);
         free(p.pixels);
         getrusage(RUSAGE_SELF, &after);
-        _exit(after.ru_maxrss - before.ru_maxrss > KIB_MORE ? 2 : 0);
+        _exit(after.ru_maxrss - before.ru_maxrss > KIB_MORE ? GREW : 0);
     }
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+/* Chunks of text, each of which becomes MOST_TEXT bytes; then one that says 1 GB and is not there.
+ */
+static void texts_take_no_memory(void **state)
+{
+    enum { MOST_TEXT = 7900000, N_TEXTS = 7, HEAD = 8 + 12 + 13 }; /* the mark, and IHDR */
+    struct bytes *b = *state, *plain = calloc(1, sizeof *plain);
+    uint8_t *text = malloc(MOST_TEXT), packed[16384] = "note\0";
+    uLongf n = sizeof packed - 6;
+    assert_non_null(plain);
+    assert_non_null(text);
+    memset(text, 'a', MOST_TEXT); /* of a NUL libpng would keep nothing */
+    assert_int_equal(compress(packed + 6, &n, text, MOST_TEXT), Z_OK);
+    free(text);
+    make_grey(plain, 3, 9);
+    b->n = 0;
+    put(b, plain->at, HEAD);
+    for (int i = 0; i < N_TEXTS; i++)
+        put_chunk(b, "zTXt", packed, n + 6);
+    put(b, plain->at + HEAD, plain->n - HEAD);
+    check_picture(b, (int64_t[]){1, 1, 3}, (const uint8_t[]){9, 9, 9}, 0);
+    check_memory(b, ST_OK);
+    static const char *const kinds[] = {"tEXt", "tRNS", "iCCP", "PLTE"};
+    for (int i = 0; i < 4; i++) {
+        b->n = 0;
+        put(b, plain->at, HEAD);
+        put_big(b, 1 << 30);
+        put(b, kinds[i], 4);
+        put(b, plain->at + HEAD, plain->n - HEAD);
+        check_refused(b, "x.png: no PNG that can be read");
+        check_memory(b, ST_CORRUPT);
+    }
+    free(plain);
 }
 
 struct folder {

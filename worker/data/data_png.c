@@ -20,8 +20,9 @@ static int is_needed(const uint8_t *kind)
     return 0;
 }
 
-/* The chunks that are needed, and what is no whole chunk, of which libpng says why. Returns the
- * bytes that there are now. */
+/* The chunks that are needed, up to one that is not whole: libpng would take, and clear, the memory
+ * that such a one says, up to 2 GB, before it finds the end. Returns the bytes that there are now.
+ */
 static size_t copy_needed(const uint8_t *bytes, size_t n, uint8_t *to)
 {
     size_t at = n < MARK ? n : MARK, have = at;
@@ -37,8 +38,7 @@ static size_t copy_needed(const uint8_t *bytes, size_t n, uint8_t *to)
         }
         at += length + AROUND;
     }
-    memcpy(to + have, bytes + at, n - at);
-    return have + n - at;
+    return have;
 }
 
 enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
