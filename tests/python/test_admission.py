@@ -49,6 +49,24 @@ class Admission(harness.Test):
         for process in (*job.workers, *job.ps):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
+    def test_one_that_hangs(self):
+        """Its connection lives, so it keeps its place; once it is removed, who waits has it."""
+        job = self.job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
+                              "--fault_push_delay_ms=2", "--log_every=1"])
+        job.hold(10, task=1)
+        job.start()
+        job.workers[1].wait_line("training step 5 done")
+        harness.wait_still(*job.workers)
+        hung, job.held = job.workers[1], None
+        twin = job.start_worker(1)
+        twin.wait_line("waiting for .*another process is worker 1: .*; if that one hangs, kill it, "
+                       "or: weirctl remove-worker 1")
+        self.start("weirctl", [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" +
+                               job.ps_hosts[0], "remove-worker", "1"]).wait(30)
+        twin.wait_line(r"training step \d+ done")
+        for process in (hung, *job.workers, *job.ps):
+            process.stop(signal.SIGKILL, status=None)
+
     def test_one_too_many(self):
         job = self.job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                               "--fault_push_delay_ms=2"])
