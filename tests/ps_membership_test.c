@@ -5,6 +5,7 @@
 #include "base/term.h"
 #include "ps/service/service.h"
 #include "tests/capture.h"
+#include "tests/fake_time.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -176,6 +177,17 @@ static int has_asked(struct rig *r, int rank)
     return asked;
 }
 
+static uint64_t incarnation_of(struct rig *r, int rank)
+{
+    struct ps_person *members = NULL, *waiting = NULL;
+    int n = 0, n_waiting = 0;
+    assert_int_equal(ps_service_people(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
+    uint64_t incarnation = members[rank].incarnation;
+    free(members);
+    free(waiting);
+    return incarnation;
+}
+
 /* A member that lives on from a generation of another ps 0, of this one's number or above, is not
  * let in: the coordinator is told of it, and, once training stands, that the member is there. */
 static void test_of_another_ps0(void **state)
@@ -210,6 +222,30 @@ static void test_of_another_ps0(void **state)
     assert_int_equal(CAPTURE(join(&r, 1, 12, 2)), JOIN_REFUSED);
     assert_non_null(strstr(r.reply.why, "no job comes to generation"));
     teardown(&r);
+}
+
+/* A second process of worker 1's number asks just as a generation has ended: the first one, which
+ * asks as well, is the one that the next begins with, unless it is gone. */
+static void test_twin_between_generations(void **state)
+{
+    struct rig r;
+    const struct ps_service_config cfg = config();
+    fake_time_stop();
+    setup(&r, &cfg);
+    assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
+    assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
+    ps_service_stop(r.service, -1);
+    for (int again = 0; again < 4; again++) {
+        fake_time_move(1500);
+        assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY);
+        assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY);
+        assert_int_equal(incarnation_of(&r, 1), 11);
+    }
+    fake_time_move(2000);
+    assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY);
+    assert_int_equal(incarnation_of(&r, 1), 12);
+    teardown(&r);
+    fake_time_release();
 }
 
 /* Where worker 0 need not come, others wait for a while. */
@@ -282,10 +318,15 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settler),        cmocka_unit_test(test_who_has_only_to_speak),
-        cmocka_unit_test(test_survivor),       cmocka_unit_test(test_settler_never_comes),
-        cmocka_unit_test(test_other_flags),    cmocka_unit_test(test_max_workers),
-        cmocka_unit_test(test_rationed_lines), cmocka_unit_test(test_of_another_ps0),
+        cmocka_unit_test(test_settler),
+        cmocka_unit_test(test_who_has_only_to_speak),
+        cmocka_unit_test(test_survivor),
+        cmocka_unit_test(test_settler_never_comes),
+        cmocka_unit_test(test_other_flags),
+        cmocka_unit_test(test_max_workers),
+        cmocka_unit_test(test_rationed_lines),
+        cmocka_unit_test(test_of_another_ps0),
+        cmocka_unit_test(test_twin_between_generations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,24 @@ static void test_it_leaves(void **state)
         assert_int_equal(rival_judge(&m, SECOND, (1000 + ms) * MS, (1000 + ms) * MS), RIVAL_WAITS);
 }
 
+/* As a generation begins nobody has a stream: who was in the one before comes first. */
+static void test_between_generations(void **state)
+{
+    const int64_t gone = 1000 * MS, late = gone + RIVAL_KNOWN_MS * MS;
+    struct member m = {.expected = FIRST, .joined = 1, .missing_ns = gone};
+    assert_int_equal(rival_judge(&m, SECOND, 0, gone + MS), RIVAL_WAITS);
+    assert_int_equal(rival_judge(&m, FIRST, 0, gone + MS), RIVAL_NONE);
+    assert_int_equal(rival_judge(&m, SECOND, 0, late), RIVAL_NONE);
+    m.leaving = 1; /* its place is free */
+    assert_int_equal(rival_judge(&m, SECOND, 0, gone + MS), RIVAL_NONE);
+    m = running();
+    m.missing_ns = gone; /* stopped: its stream is closed */
+    m.stream = 0;
+    assert_int_equal(rival_is_known(&m, SECOND, gone + MS), 1);
+    assert_int_equal(rival_is_known(&m, FIRST, gone + MS), 0);
+    assert_int_equal(rival_is_known(&m, SECOND, late), 0);
+}
+
 static void test_both_are_named(void **state)
 {
     struct member m = running();
@@ -92,9 +110,10 @@ static void test_both_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_rival),     cmocka_unit_test(test_it_speaks),
-        cmocka_unit_test(test_it_is_silent), cmocka_unit_test(test_it_starts_anew),
-        cmocka_unit_test(test_it_leaves),    cmocka_unit_test(test_both_are_named),
+        cmocka_unit_test(test_no_rival),       cmocka_unit_test(test_it_speaks),
+        cmocka_unit_test(test_it_is_silent),   cmocka_unit_test(test_it_starts_anew),
+        cmocka_unit_test(test_it_leaves),      cmocka_unit_test(test_between_generations),
+        cmocka_unit_test(test_both_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -173,7 +173,9 @@ static enum join_answer judge_generation(struct ps_service *s, struct run *r, in
     uint64_t named = r->generation;
     int claims =
         leads && other && behind && !r->ended; /* this generation, begun or not, is to end */
-    if (claims || (stopped && !untold && !behind))
+    /* one that lives on from another ps 0's generation was not started by mistake */
+    int known = !claims && rival_is_known(&r->members[rank], req->incarnation, clock_now_ns());
+    if (claims || (stopped && !untold && !behind && !known))
         *news |= note_stopped(&r->members[rank], req);
     if (untold) { /* by its index it might be let in as a member that it is not any more */
         why = "ps:0 has not told it of generation " TERM_FMT " yet";

@@ -4,10 +4,19 @@
 
 #define MS INT64_C(1000000)
 
+int rival_is_known(const struct member *m, uint64_t incarnation, int64_t now_ns)
+{
+    uint64_t before = m->incarnation ? m->incarnation : m->expected;
+    return before && before != incarnation && !m->leaving && !m->done && m->missing_ns &&
+           now_ns - m->missing_ns < RIVAL_KNOWN_MS * MS;
+}
+
 enum rival_verdict rival_judge(struct member *m, uint64_t incarnation, int64_t heard_ns,
                                int64_t now_ns)
 {
-    if (!m->incarnation || m->incarnation == incarnation || !m->stream)
+    if (!m->incarnation) /* in this generation nobody is there yet */
+        return rival_is_known(m, incarnation, now_ns) ? RIVAL_WAITS : RIVAL_NONE;
+    if (m->incarnation == incarnation || !m->stream)
         return RIVAL_NONE;
     if (!m->rival_last_ns || now_ns - m->rival_last_ns > RIVAL_PAUSE_MS * MS)
         m->rival_first_ns = now_ns;

@@ -14,6 +14,7 @@ enum {
     RIVAL_SPOKE_MS = 10000,
     /* Or if its stream is still there: longer than keepalive lets that of a dead host stay. */
     RIVAL_OPEN_MS = 60000,
+    RIVAL_KNOWN_MS = 2000,  /* a process that was there so short a while ago is coming back */
     RIVAL_PAUSE_MS = 20000, /* nobody asked for so long: who asks then is another one */
 };
 
@@ -23,6 +24,10 @@ enum rival_verdict {
     RIVAL_LATE,  /* one lives */
 };
 
+/* Between two generations nobody has a stream: 1: another process than `incarnation` is known as
+ * `m` and was here, or asked, shortly before now_ns, so that it has the place before who comes
+ * anew. */
+int rival_is_known(const struct member *m, uint64_t incarnation, int64_t now_ns);
 /* Of the process `incarnation` that asks at now_ns to be `m`; heard_ns: the member's last piece. */
 enum rival_verdict rival_judge(struct member *m, uint64_t incarnation, int64_t heard_ns,
                                int64_t now_ns);
