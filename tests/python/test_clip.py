@@ -92,6 +92,12 @@ class Clip(harness.Test):
         want = self.several_workers("--clip_norm=0.1", self.kill_worker_and_server)
         self.assertNotEqual(self.servers(1, 2, "--clip_norm=0.2"), want)
 
+    def test_norm_in_16_bits(self):
+        """Contributions that were rounded, and steps that all workers skip."""
+        flags = ["--clip_norm=0.1", "--wire_dtype=bf16", "--on_nonfinite=skip",
+                 "--fault_nonfinite=7"]
+        self.assertEqual(self.servers(3, 2, *flags), self.servers(1, 2, *flags))
+
     def test_norm_is_of_the_mean(self):
         """Two workers end where one with twice the batch does, as far as floats go."""
         path = os.path.join(self.dir(), "export.safetensors")
