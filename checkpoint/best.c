@@ -17,6 +17,12 @@ static int make_path(const char *folder, char path[PATH_MAX])
     return (size_t)snprintf(path, PATH_MAX, "%s/best", folder) < PATH_MAX;
 }
 
+static uint32_t crc_of(const json_t *root, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(root, key));
+    return value >= 0 && value <= UINT32_MAX ? (uint32_t)value : 0;
+}
+
 static int parse(const char *text, size_t n, struct ps_best *out)
 {
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
@@ -26,11 +32,15 @@ static int parse(const char *text, size_t n, struct ps_best *out)
     struct ps_name is = {.kind = PS_NAME_OTHER};
     if (name)
         ps_name_parse(name, &is);
+    int64_t samples = json_integer_value(json_object_get(root, "validation_samples"));
     int ok = is.kind == PS_NAME_MANIFEST && !is.old && json_is_number(loss) &&
-             (json_is_number(accuracy) || json_is_null(accuracy));
+             (json_is_number(accuracy) || json_is_null(accuracy)) && samples >= 0;
     if (ok)
-        *out = (struct ps_best){is.id, json_number_value(loss),
-                                json_is_null(accuracy) ? (double)NAN : json_number_value(accuracy)};
+        *out = (struct ps_best){is.id,
+                                json_number_value(loss),
+                                json_is_null(accuracy) ? (double)NAN : json_number_value(accuracy),
+                                {samples, crc_of(root, "validation_samples_crc32c"),
+                                 crc_of(root, "validation_labels_crc32c")}};
     json_decref(root);
     return ok;
 }
@@ -47,13 +57,15 @@ enum status ps_best_read(const char *folder, struct ps_best *out)
     int failed = !f || ferror(f), err = errno;
     if (f)
         fclose(f);
-    if (failed) {
+    if (failed && err != EISDIR) {
         LOG_W("%s: cannot be read: %s", path, status_errno_text(err));
         return ST_IO;
     }
-    if (n < sizeof text && parse(text, n, out))
+    if (!failed && n < sizeof text && parse(text, n, out))
         return ST_OK;
-    LOG_W("%s: names no checkpoint; remove it, the next best one is recorded anew", path);
+    LOG_W("%s: names no checkpoint, and none is kept for being the best; remove it, the next best "
+          "one is recorded anew",
+          path);
     return ST_CORRUPT;
 }
 
@@ -61,10 +73,12 @@ enum status ps_best_write(const char *folder, const struct ps_best *best)
 {
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES];
     ps_manifest_name(best->id, name);
-    json_t *root =
-        json_pack("{s:s, s:I, s:f, s:o}", "manifest", name, "step", (json_int_t)best->id.step,
-                  "validation_loss", best->loss, "validation_accuracy",
-                  isnan(best->accuracy) ? json_null() : json_real(best->accuracy));
+    json_t *root = json_pack(
+        "{s:s, s:I, s:f, s:o, s:I, s:I, s:I}", "manifest", name, "step", (json_int_t)best->id.step,
+        "validation_loss", best->loss, "validation_accuracy",
+        isnan(best->accuracy) ? json_null() : json_real(best->accuracy), "validation_samples",
+        (json_int_t)best->data.n, "validation_samples_crc32c", (json_int_t)best->data.samples,
+        "validation_labels_crc32c", (json_int_t)best->data.labels);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     int fits = make_path(folder, path);
     enum status st = text && fits ? durable_put(path, text, strlen(text)) : ST_NOMEM;

@@ -1,16 +1,21 @@
 /* checkpoint/best.h - which of a folder's checkpoints did best on the validation data: the file
  * `best`, {"manifest":"weir-E.G-STEP.json","step":STEP,"validation_loss":...,
- * "validation_accuracy":...}. The checkpoint that it names is never removed by a sweep.
+ * "validation_accuracy":...,"validation_samples":N,"validation_samples_crc32c":...,
+ * "validation_labels_crc32c":...}: the last three say which data, and only results on the same are
+ * compared. The checkpoint that it names is never removed by a sweep.
  * Owns: nothing. Threads: as folder.h.
- * Errors: ST_NOT_FOUND (not logged): there is no such file; ST_CORRUPT, ST_IO, ST_NOMEM. */
+ * Errors: ST_NOT_FOUND (not logged): there is no such file; ST_CORRUPT: it names no checkpoint;
+ *         ST_IO: it cannot be read now; ST_NOMEM. */
 #ifndef CHECKPOINT_BEST_H
 #define CHECKPOINT_BEST_H
 #include "base/status.h"
 #include "checkpoint/names.h"
+#include "net/wire/job_data.h"
 
 struct ps_best {
     struct ps_checkpoint_id id;
-    double loss, accuracy; /* mean over the samples; share of them */
+    double loss, accuracy;      /* mean over the samples; share of them */
+    struct job_validation data; /* the samples; n 0: an older version's file does not say */
 };
 enum status ps_best_read(const char *folder, struct ps_best *out);
 enum status ps_best_write(const char *folder, const struct ps_best *best);

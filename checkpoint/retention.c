@@ -323,14 +323,15 @@ static enum status remove_orphans(struct listing *l, const struct ps_sweep *what
     return st;
 }
 
-/* The caller's wish, and the checkpoint that did best; where that cannot be told, all stay. */
+/* The caller's wish, and the checkpoint that did best. While the file that names it cannot be read,
+ * all stay; one that names none (logged) keeps none, and the disk does not fill up for it. */
 static void spare_best(const char *folder, struct ps_sweep *what)
 {
     struct ps_best best;
     enum status st = ps_best_read(folder, &best);
     if (st == ST_OK)
         what->best = best.id;
-    else if (st != ST_NOT_FOUND)
+    else if (st != ST_NOT_FOUND && st != ST_CORRUPT)
         what->keep = 0;
 }
 

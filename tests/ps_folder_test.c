@@ -2,7 +2,6 @@
  * sweeps, files that are looked at, a server's own parts. Claims and sweeps are stopped, failed and
  * paused at each of their system calls (tests/fault_io.h). */
 #include "base/clock.h"
-#include "checkpoint/best.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
@@ -535,31 +534,6 @@ static void the_base_is_kept(void **state)
                  exists("weir-90-1-of-2.safetensors"));
 }
 
-/* Also by a sweep of a later owner; where `best` is damaged, nothing is removed. */
-static void the_best_is_kept(void **state)
-{
-    struct ps_best best = {{ps_term(1, 1), 10}, 0.125, 0.75}, got;
-    (void)state;
-    struct ps_lease l = claim(1);
-    assert_int_equal(ps_best_read(folder, &got), ST_NOT_FOUND);
-    for (int64_t step = 10; step <= 30; step += 10)
-        assert_int_equal(save(ps_term(1, 1), step), ST_OK);
-    assert_int_equal(ps_best_write(folder, &best), ST_OK);
-    assert_int_equal(ps_best_read(folder, &got), ST_OK);
-    assert_true(ps_checkpoint_compare(got.id, best.id) == 0 && got.loss == 0.125);
-    l = claim(2);
-    assert_int_equal(sweep(&l, 1, ALL_WRITTEN), ST_OK);
-    assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-10-0-of-2.safetensors"));
-    assert_false(exists("weir-1.1-20.json"));
-    assert_int_equal(save(ps_term(2, 1), 40), ST_OK);
-    char path[128];
-    snprintf(path, sizeof path, "%s/best", folder);
-    assert_int_equal(durable_put(path, "{", 1), ST_OK);
-    assert_int_equal(CAPTURE(sweep(&l, 1, ALL_WRITTEN)), ST_OK);
-    assert_non_null(strstr(capture_text, "best: names no checkpoint"));
-    assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-30.json"));
-}
-
 struct late {
     struct ps_checkpoint_id id;
     struct safetensors_written *file;
@@ -786,7 +760,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_paused_owner_does_no_harm, setup, teardown),
         cmocka_unit_test_setup_teardown(sweeps_leave_what_is_being_written, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_gets_its_room_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_best_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(the_base_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(files_are_looked_at, setup, teardown),
         cmocka_unit_test_setup_teardown(a_folder_has_one_id, setup, teardown),

@@ -143,6 +143,29 @@ static void test_not_said(void **state)
     expect_same(&none, &a);
 }
 
+/* Of held-out samples: their number and bytes tell, and their labels. */
+static void test_validation(void **state)
+{
+    fill();
+    struct dataset d = {
+        .n = N, .sample = {3, {1, SIDE, SIDE}}, .classes = 10, .bytes = images, .labels = labels};
+    struct job_validation a, b;
+    assert_int_equal(fingerprint_validation(&d, &a), ST_OK);
+    assert_int_equal(fingerprint_validation(&d, &b), ST_OK);
+    assert_true(a.n == N && job_validation_same(&a, &b));
+    labels[N - 1]++;
+    assert_int_equal(fingerprint_validation(&d, &b), ST_OK);
+    assert_false(job_validation_same(&a, &b));
+    fill();
+    images[PIXELS - 1] ^= 1;
+    assert_int_equal(fingerprint_validation(&d, &b), ST_OK);
+    assert_false(job_validation_same(&a, &b));
+    fill();
+    d.n--;
+    assert_int_equal(fingerprint_validation(&d, &b), ST_OK);
+    assert_false(job_validation_same(&a, &b));
+}
+
 static void test_names(void **state)
 {
     struct job_data d;
@@ -161,7 +184,7 @@ int main(void)
         cmocka_unit_test(test_same),     cmocka_unit_test(test_one_byte),
         cmocka_unit_test(test_counts),   cmocka_unit_test(test_own),
         cmocka_unit_test(test_not_said), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_targets),  cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

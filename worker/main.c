@@ -122,6 +122,7 @@ static enum status run(struct worker *w)
         TRY(validate_last(w, result.global_step));
     if (w->saver)
         TRY(alone_saver_finish(w->saver, result.global_step));
+    validation_settle(&w->validated);
     if (result.left) { /* whoever does not hear it sees that the stream is gone */
         w->updates.ops->leave(w->updates.ctx, 0);
         LOG_I("left the job at step %" PRId64 ", as worker %d", result.global_step, result.member);

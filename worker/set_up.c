@@ -457,6 +457,8 @@ static enum status make_trainer(struct worker *w)
     enum status st = ST_OK;
     w->validated = (struct validation){
         .saver = w->saver, .eval_every = o->eval_every, .early_stopping = o->early_stopping};
+    if (w->validation && (w->saver || o->ps_hosts.n > 0))
+        TRY(fingerprint_validation(w->validation, &w->validated.data));
     if (w->validation)
         validation_resume(&w->validated);
     if (o->record_samples)

@@ -69,11 +69,11 @@ static int add_validation(json_t *j, const struct validation *v)
 {
     json_t *more = json_pack("{s:o, s:o, s:b}", "validation_accuracy", figure(v->accuracy),
                              "validation_loss", figure(v->loss), "stopped_early", v->stopped_early);
-    json_t *best = !v->has_best
+    json_t *best = !v->best.known
                        ? json_object()
-                       : json_pack("{s:I, s:o, s:o}", "best_step", (json_int_t)v->best_step,
-                                   "best_validation_accuracy", figure(v->best_accuracy),
-                                   "best_validation_loss", figure(v->best_loss));
+                       : json_pack("{s:I, s:o, s:o}", "best_step", (json_int_t)v->best.step,
+                                   "best_validation_accuracy", figure(v->best.accuracy),
+                                   "best_validation_loss", figure(v->best.loss));
     int ok = more && best && json_object_update(j, more) == 0 && json_object_update(j, best) == 0;
     json_decref(more);
     json_decref(best);

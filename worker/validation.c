@@ -10,38 +10,59 @@ void validation_resume(struct validation *v)
     struct ps_best best;
     if (!v->saver || !alone_saver_found_best(v->saver, &best))
         return;
-    v->has_best = 1;
-    v->best_step = best.id.step;
-    v->best_loss = best.loss;
-    v->best_accuracy = best.accuracy;
+    if (!job_validation_same(&best.data, &v->data)) {
+        LOG_W("the best checkpoint so far, of step %" PRId64
+              ", is so by other validation data (%" PRId64 " samples; now there are %" PRId64
+              "): it is not compared with, and the next evaluation takes its place",
+              best.id.step, best.data.n, v->data.n);
+        return;
+    }
+    v->best = (struct validation_best){1, best.id.step, best.loss, best.accuracy};
     char text[EVALUATE_TEXT_BYTES];
-    LOG_I("best so far: step %" PRId64 ", %s", v->best_step,
-          evaluate_text(text, "validation", v->best_accuracy, v->best_loss));
+    LOG_I("best so far: step %" PRId64 ", %s", v->best.step,
+          evaluate_text(text, "validation", v->best.accuracy, v->best.loss));
+}
+
+void validation_settle(struct validation *v)
+{
+    if (!v->unsettled)
+        return;
+    v->unsettled = 0;
+    if (alone_saver_best_is_kept(v->saver))
+        return;
+    LOG_W("the evaluation at step %" PRId64
+          " does not count as the best: its checkpoint could not be kept",
+          v->best.step);
+    v->best = v->before;
+}
+
+static enum status note_best(struct validation *v)
+{
+    const struct ps_best best = {.loss = v->loss, .accuracy = v->accuracy, .data = v->data};
+    v->before = v->best;
+    v->best = (struct validation_best){1, v->step, v->loss, v->accuracy};
+    v->unsettled = v->saver != NULL;
+    return v->saver ? alone_saver_best(v->saver, v->step, &best) : ST_OK;
 }
 
 enum status validation_note(void *ctx, int64_t step, double accuracy, double loss, int *ends)
 {
     struct validation *v = ctx;
     enum status st = ST_OK;
+    validation_settle(v);
     v->known = 1;
     v->step = step;
     v->loss = loss;
     v->accuracy = accuracy;
-    if (isfinite(loss) && (!v->has_best || loss < v->best_loss)) {
-        v->has_best = 1;
-        v->best_step = step;
-        v->best_loss = loss;
-        v->best_accuracy = accuracy;
-        if (v->saver)
-            st = alone_saver_best(v->saver, step, accuracy, loss);
-    }
-    int64_t since = v->eval_every > 0 ? (step - v->best_step) / v->eval_every : 0;
+    if (isfinite(loss) && (!v->best.known || loss < v->best.loss))
+        st = note_best(v);
+    int64_t since = v->eval_every > 0 ? (step - v->best.step) / v->eval_every : 0;
     if (v->early_stopping == 0 || since < v->early_stopping)
         return st;
     v->stopped_early = 1;
     *ends = 1;
     LOG_I("--early_stopping: no better validation loss in %" PRId64 " evaluations since step "
           "%" PRId64 " (%.4f): training ends at step %" PRId64,
-          since, v->best_step, v->best_loss, step);
+          since, v->best.step, v->best.loss, step);
     return st;
 }

@@ -19,6 +19,17 @@ struct job_data {
         name[JOB_DATA_NAME_BYTES]; /* where its member found it, in printable ASCII; may be empty */
 };
 
+/* Which validation data an evaluation is of. n 0: nothing is said of them. */
+struct job_validation {
+    int64_t n;                /* samples */
+    uint32_t samples, labels; /* CRC-32C, as above */
+};
+static inline int job_validation_same(const struct job_validation *a,
+                                      const struct job_validation *b)
+{
+    return a->n == b->n && a->samples == b->samples && a->labels == b->labels;
+}
+
 /* ST_OK if two members may train with these together, or one of them says nothing. ST_MISMATCH with
  * a sentence that names the first difference and both folders. Where each member has data of its
  * own, only samples of one shape are asked for. */

@@ -114,6 +114,38 @@ class Validation(harness.Test):
         self.assertLessEqual(len(steps), 3)
         self.run_worker("--evaluate=" + os.path.join(self.path("ckpt"), self.best()["manifest"]))
 
+    def test_other_validation_data(self):
+        """What did best on other samples is not compared with, however low its loss."""
+        keep = ["--checkpoint_dir=" + self.path("ckpt"), "--eval_every=5"]
+        self.train(*keep, "--validation_dir=" + self.data(), "--train_steps=20")
+        folder = self.path("data")
+        os.mkdir(folder)
+        harness.make_data(folder, n_test=60, seed=8)  # other classes: it does badly there
+        before = self.best()
+        worker, figures = self.train(*keep, "--validation_dir=" + folder, "--train_steps=30")
+        self.assertIn("by other validation data (500 samples; now there are 60)", worker.output())
+        self.assertGreater(self.best()["validation_loss"], before["validation_loss"])
+        self.assertEqual((self.best()["validation_samples"], before["validation_samples"]),
+                         (60, 500))
+        self.assertEqual(self.best()["step"], figures["best_step"])
+
+    def test_best_that_was_not_written(self):
+        """It does not count: neither in the figures nor for --early_stopping."""
+        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", os.path.join(harness.BIN, "worker"),
+                "--models_dir=" + harness.MODELS, "--model=softmax", "--progress=lines",
+                "--data_dir=" + self.data(), *FLAGS, *SPLIT, "--train_steps=30",
+                "--early_stopping=1", "--checkpoint_dir=" + self.path("ckpt"),
+                "--summary_json=" + self.path("summary.json")]
+        worker = self.start("worker", argv)
+        worker.wait(60)
+        with open(self.path("summary.json"), encoding="utf-8") as f:
+            figures = json.load(f)
+        self.assertEqual((figures["global_step"], figures["stopped_early"]), (30, False))
+        self.assertNotIn("best_step", figures)
+        self.assertIn("step 30 does not count as the best: its checkpoint could not be kept",
+                      worker.output())
+        self.assertFalse(os.path.exists(self.path("ckpt/best")))
+
     def test_best_is_kept_by_servers(self):
         """A job that goes on with servers: their sweeps leave the best one alone."""
         self.train(*SPLIT, "--train_steps=5", "--checkpoint_dir=" + self.path("ckpt"))

@@ -32,6 +32,7 @@ struct alone_saver {
     int64_t copied; /* the step of the copy, or that training goes on from */
     int64_t next_ns;
     int is_best; /* the copy; then all of `best` but its id is set */
+    int best_is_kept;
     struct ps_best best;
 };
 
@@ -80,8 +81,9 @@ static enum status write_manifest(const struct alone_saver *s, const struct ps_c
     return st;
 }
 
-/* The copy, made of this step, becomes a checkpoint; best: and the best one; NULL: not that. */
-static enum status save(struct alone_saver *s, int64_t step, struct ps_best *best)
+/* The copy, made of this step, becomes a checkpoint; best: and the best one, *kept: 1 if it is that
+ * now; NULL: not that. */
+static enum status save(struct alone_saver *s, int64_t step, struct ps_best *best, int *kept)
 {
     struct ps_checkpoint_file f;
     struct safetensors_written file;
@@ -96,7 +98,8 @@ static enum status save(struct alone_saver *s, int64_t step, struct ps_best *bes
         st = ps_folder_still_owner(f.folder, &s->folder.lease);
     if (st == ST_OK && best) {
         best->id = id;
-        if (ps_best_write(f.folder, best) != ST_OK)
+        *kept = ps_best_write(f.folder, best) == ST_OK;
+        if (!*kept)
             LOG_W("%s/best: not written: the checkpoint at step %" PRId64
                   " is not kept for being the best",
                   f.folder, step);
@@ -132,9 +135,11 @@ static void *saver_main(void *arg)
         struct ps_best best = s->best, *is_best = s->is_best ? &best : NULL;
         s->is_best = 0;
         pthread_mutex_unlock(&s->lock);
-        enum status st = save(s, step, is_best);
+        int kept = 0;
+        enum status st = save(s, step, is_best, &kept);
         pthread_mutex_lock(&s->lock);
         s->busy = 0;
+        s->best_is_kept |= kept;
         if (st != ST_OK)
             s->copied = -1;
         s->fenced |= st == ST_REFUSED;
@@ -268,19 +273,30 @@ enum status alone_saver_at_step(void *ctx, int64_t step)
     return st;
 }
 
-enum status alone_saver_best(struct alone_saver *s, int64_t step, double accuracy, double loss)
+enum status alone_saver_best(struct alone_saver *s, int64_t step, const struct ps_best *best)
 {
     pthread_mutex_lock(&s->lock);
     while (s->busy)
         pthread_cond_wait(&s->wake, &s->lock);
     if (!s->fenced) {
         s->is_best = 1;
-        s->best = (struct ps_best){.loss = loss, .accuracy = accuracy};
+        s->best_is_kept = 0;
+        s->best = *best;
         copy(s, step);
     }
     enum status st = s->fenced ? ST_REFUSED : ST_OK;
     pthread_mutex_unlock(&s->lock);
     return st;
+}
+
+int alone_saver_best_is_kept(struct alone_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->busy)
+        pthread_cond_wait(&s->wake, &s->lock);
+    int kept = s->best_is_kept;
+    pthread_mutex_unlock(&s->lock);
+    return kept;
 }
 
 int alone_saver_found_best(const struct alone_saver *s, struct ps_best *out)

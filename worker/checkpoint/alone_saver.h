@@ -26,8 +26,12 @@ void alone_saver_destroy(struct alone_saver *s);
  * and what it has is saved; ST_REFUSED: another process has claimed the folder. */
 enum status alone_saver_at_step(void *ctx, int64_t step);
 /* Likewise, before at_step of that step: the parameters did better on the validation data than all
- * before. Their checkpoint is made, and named as the best one when it is there. */
-enum status alone_saver_best(struct alone_saver *s, int64_t step, double accuracy, double loss);
+ * before. Their checkpoint is made, and named as the best one when it is there. best: all but its
+ * id. */
+enum status alone_saver_best(struct alone_saver *s, int64_t step, const struct ps_best *best);
+/* Waits for what is being written. 1: what alone_saver_best was given last is on the disk, and
+ * named; 0: it could not be. */
+int alone_saver_best_is_kept(struct alone_saver *s);
 /* What the folder says of the best checkpoint, at a step that training has come to. 0: nothing. */
 int alone_saver_found_best(const struct alone_saver *s, struct ps_best *out);
 /* The next at_step makes the last checkpoint and ends training. */

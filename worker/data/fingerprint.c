@@ -86,3 +86,15 @@ enum status fingerprint_take(const struct dataset *train, const struct dataset *
 done:
     return st;
 }
+
+enum status fingerprint_validation(const struct dataset *d, struct job_validation *out)
+{
+    struct job_validation v = {.n = d->n};
+    int classes;
+    enum status st = sum_samples(d, &v.samples);
+    if (st != ST_OK)
+        return st;
+    v.labels = sum_labels(d, &classes);
+    *out = v;
+    return ST_OK;
+}

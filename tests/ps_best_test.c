@@ -1,0 +1,156 @@
+/* tests/ps_best_test.c - the file `best` of a folder of checkpoints: what it says, and what sweeps
+ * make of it, whole, damaged or not to be read. The checkpoints are manifests alone. */
+#include "checkpoint/best.h"
+#include "checkpoint/folder.h"
+#include "files/durable.h"
+#include "tests/capture.h"
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+/* after its needs */
+#include <cmocka.h>
+
+static const struct net_param model[] = {{.name = "w", .shape = {1, {8}}}};
+static char folder[64], best_path[96];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/weir_best_XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(best_path, sizeof best_path, "%s/best", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char path[512];
+    (void)state;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (e->d_name[0] != '.')
+            remove(path);
+    }
+    if (d)
+        closedir(d);
+    return rmdir(folder);
+}
+
+static int exists(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static void save(uint64_t generation, int64_t step)
+{
+    struct safetensors_written file = {100, 1};
+    struct net_job job = {.n_workers = 1, .train_steps = 100, .seed = 3};
+    struct chunks *chunks;
+    optim_defaults(OPTIM_SGD, &job.optim);
+    job.optim.total_steps = 100;
+    assert_int_equal(chunks_create(model, 1, 4096, &chunks), ST_OK);
+    const struct ps_manifest m = {.step = step,
+                                  .generation = generation,
+                                  .job = job,
+                                  .chunks = chunks,
+                                  .n_files = 1,
+                                  .files = &file};
+    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    chunks_destroy(chunks);
+}
+
+static void sweep(int keep)
+{
+    assert_int_equal(CAPTURE(ps_folder_sweep(folder, &(struct ps_sweep){.keep = keep})), ST_OK);
+}
+
+static const struct ps_best best_of_10 = {
+    {((uint64_t)1 << 24) + 1, 10}, 0.125, 0.75, {600, 0xfedcba98, 7}};
+
+static void save_three(void)
+{
+    for (int64_t step = 10; step <= 30; step += 10)
+        save(ps_term(1, 1), step);
+    assert_int_equal(ps_best_write(folder, &best_of_10), ST_OK);
+}
+
+static void it_is_kept(void **state)
+{
+    struct ps_best got;
+    (void)state;
+    assert_int_equal(ps_best_read(folder, &got), ST_NOT_FOUND);
+    save_three();
+    assert_int_equal(ps_best_read(folder, &got), ST_OK);
+    assert_int_equal(ps_checkpoint_compare(got.id, best_of_10.id), 0);
+    assert_true(got.loss == 0.125 && got.accuracy == 0.75);
+    assert_true(job_validation_same(&got.data, &best_of_10.data));
+    sweep(1);
+    assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-30.json"));
+    assert_false(exists("weir-1.1-20.json"));
+    save(ps_term(2, 1), 40); /* of a later owner */
+    sweep(1);
+    assert_true(exists("weir-1.1-10.json") && exists("weir-2.1-40.json"));
+    assert_false(exists("weir-1.1-30.json"));
+}
+
+/* None is kept for it, a line says so, and the disk does not fill up. */
+static void a_damaged_one_keeps_none(void **state)
+{
+    struct ps_best got = {.loss = 1};
+    (void)state;
+    save_three();
+    assert_int_equal(durable_put(best_path, "{", 1), ST_OK);
+    assert_int_equal(CAPTURE(ps_best_read(folder, &got)), ST_CORRUPT);
+    assert_true(got.loss == 1);
+    sweep(1);
+    assert_non_null(strstr(capture_text, "best: names no checkpoint"));
+    assert_false(exists("weir-1.1-10.json") || exists("weir-1.1-20.json"));
+    assert_true(exists("weir-1.1-30.json") && exists("best"));
+    assert_int_equal(unlink(best_path), 0);
+    assert_int_equal(mkdir(best_path, 0700), 0);
+    assert_int_equal(CAPTURE(ps_best_read(folder, &got)), ST_CORRUPT);
+}
+
+/* It may name any: all stay. */
+static void while_it_cannot_be_read_all_stay(void **state)
+{
+    (void)state;
+    save_three();
+    assert_int_equal(unlink(best_path), 0);
+    assert_int_equal(symlink("best", best_path), 0); /* ELOOP, also for root */
+    sweep(1);
+    assert_non_null(strstr(capture_text, "best: cannot be read"));
+    assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-20.json"));
+}
+
+/* As versions wrote it that did not name the data. */
+static void it_may_not_say_of_which_data(void **state)
+{
+    static const char text[] = "{\"manifest\":\"weir-1.1-10.json\",\"step\":10,"
+                               "\"validation_loss\":0.5,\"validation_accuracy\":0.25}";
+    struct ps_best got;
+    (void)state;
+    assert_int_equal(durable_put(best_path, text, sizeof text - 1), ST_OK);
+    assert_int_equal(ps_best_read(folder, &got), ST_OK);
+    assert_true(got.id.step == 10 && got.loss == 0.5 && got.data.n == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(it_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_damaged_one_keeps_none, setup, teardown),
+        cmocka_unit_test_setup_teardown(while_it_cannot_be_read_all_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(it_may_not_say_of_which_data, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
