@@ -68,6 +68,30 @@ static int split_differs(const struct net_job *a, const struct net_job *b, char 
     return 1;
 }
 
+static const char *validation_text(const struct net_validation *v, char *text, size_t room)
+{
+    snprintf(text, room, "none");
+    if (v->data.n > 0)
+        snprintf(text, room, "%" PRId64 " samples (CRC-32C %08x, labels %08x)", v->data.n,
+                 v->data.samples, v->data.labels);
+    return text;
+}
+
+/* Where the servers know of none, each worker may have its own. */
+static int validation_differs(const struct net_validation *a, const struct net_validation *b,
+                              char *why, size_t n)
+{
+    char here[80], there[80];
+    if (!a->data.n)
+        return 0;
+    if (job_validation_same(&a->data, &b->data))
+        return numbers_differ("eval_every", a->every, b->every, why, n) ||
+               numbers_differ("early_stopping", a->patience, b->patience, why, n);
+    snprintf(why, n, "--validation_split, --validation_dir: " HAVE_TEXTS,
+             validation_text(a, here, sizeof here), validation_text(b, there, sizeof there));
+    return 1;
+}
+
 static int names_differ(const char *name, const char *here, const char *there, int differ,
                         char *why, size_t n)
 {
@@ -183,8 +207,10 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         split_differs(job, other, what, sizeof what) ||
         normal_differs(job, other, what, sizeof what) ||
         augment_differs(job, other, what, sizeof what) ||
+        validation_differs(&job->validation, &other->validation, what, sizeof what) ||
         said_differ("batch_size", job->batch, other->batch, what, sizeof what) ||
-        said_differ("train_steps", job->train_steps, other->train_steps, what, sizeof what) ||
+        said_differ("train_steps", job->asked_steps ? job->asked_steps : job->train_steps,
+                    other->train_steps, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
         int more = job->n_workers > 0 && other->n_workers > job->n_workers;
         snprintf(why, why_bytes, "another job: %s%s", what, more ? TO_JOIN : "");
@@ -212,9 +238,11 @@ static struct net_job adapt(const struct ps_manifest *m, const struct net_job *o
     if (job_aggregate(&m->job) == m->job.n_workers)
         job.aggregate = other->aggregate;
     job.train_steps = other->train_steps;
+    job.asked_steps = 0; /* whether it ends before is found out again */
     job.optim.total_steps = other->optim.total_steps;
     if (shard_may_differ(&job.data, &other->data))
         job.data.own = other->data.own;
+    job.validation = other->validation;
     return job;
 }
 

@@ -50,6 +50,11 @@ static json_t *job_to_json(const struct net_job *job)
         "delay_compensation", (double)job->delay_compensation, "push_dtype",
         dtype_name(job->push_dtype), "version_dtype", dtype_name(job->version_dtype), "data",
         manifest_data_to_json(&job->data), "arithmetic", job->arithmetic);
+    if (o && job->asked_steps > 0 &&
+        json_object_set_new(o, "asked_steps", json_integer((json_int_t)job->asked_steps)) != 0) {
+        json_decref(o);
+        return NULL;
+    }
     if (o && job->validation_split > 0 &&
         json_object_set_new(o, "validation_split", json_real(job->validation_split)) != 0) {
         json_decref(o);
@@ -271,6 +276,7 @@ static int job_from_json(const json_t *o, struct net_job *to)
     *to = (struct net_job){.n_workers = (int)workers,
                            .sync_mode = (enum job_sync_mode)mode,
                            .train_steps = integer_of(o, "train_steps"),
+                           .asked_steps = json_integer_value(json_object_get(o, "asked_steps")),
                            .seed = (uint64_t)integer_of(o, "seed"),
                            .aggregate = (int)aggregate,
                            .staleness = integer_of(o, "staleness"),
@@ -280,13 +286,14 @@ static int job_from_json(const json_t *o, struct net_job *to)
                            .push_dtype = (enum dtype)push,
                            .version_dtype = (enum dtype)version};
     int ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
-    to->optim.total_steps = (uint64_t)to->train_steps;
+    to->optim.total_steps = (uint64_t)(to->asked_steps ? to->asked_steps : to->train_steps);
     ok = ok && manifest_data_from_json(json_object_get(o, "data"), &to->data);
     ok = ok && manifest_input_read(o, to);
     const char *arithmetic = text_of(o, "arithmetic");
     snprintf(to->arithmetic, sizeof to->arithmetic, "%s", arithmetic ? arithmetic : "");
-    return ok && to->train_steps >= 1 && to->validation_split >= 0 && to->validation_split < 1 &&
-           !job_check_mode(to);
+    return ok && to->train_steps >= 1 &&
+           (to->asked_steps == 0 || to->asked_steps >= to->train_steps) &&
+           to->validation_split >= 0 && to->validation_split < 1 && !job_check_mode(to);
 }
 
 static int param_from_json(const json_t *o, struct net_param *p)

@@ -4,6 +4,7 @@
 #include "ctl/names.h"
 #include "ctl/report.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -97,14 +98,15 @@ static json_t *job_json(const struct net_status *s)
         return json_null();
     return json_pack(
         "{s:i, s:s, s:I, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i, "
-        "s:o, s:s}",
+        "s:o, s:s, s:o}",
         "workers", j->n_workers, "sync_mode", job_sync_mode_name(j->sync_mode), "train_steps",
         (json_int_t)j->train_steps, "batch_size", j->batch, "seed", (json_int_t)j->seed,
         "aggregate", job_aggregate(j), "staleness", (json_int_t)j->staleness, "optimizer", "name",
         optim_name(j->optim.kind), "learning_rate", float_typed(j->optim.learning_rate),
         "push_dtype", dtype_name(j->push_dtype), "version_dtype", dtype_name(j->version_dtype),
         "parameters", s->chunks->n_params, "elements", (json_int_t)s->chunks->n_elems, "chunks",
-        s->chunks->n_chunks, "data", data_json(&j->data), "arithmetic", j->arithmetic);
+        s->chunks->n_chunks, "data", data_json(&j->data), "arithmetic", j->arithmetic,
+        "asked_steps", j->asked_steps ? json_integer((json_int_t)j->asked_steps) : json_null());
 }
 
 static json_t *checkpoints_json(const struct net_status_checkpoints *c)
@@ -116,9 +118,18 @@ static json_t *checkpoints_json(const struct net_status_checkpoints *c)
                      (json_int_t)c->wanted, "given", (json_int_t)c->given);
 }
 
+static json_t *best_json(const struct net_best *b)
+{
+    if (b->step < 0)
+        return json_null();
+    return json_pack("{s:I, s:f, s:o}", "step", (json_int_t)b->step, "validation_loss", b->loss,
+                     "validation_accuracy",
+                     isnan(b->accuracy) ? json_null() : json_real(b->accuracy));
+}
+
 static json_t *status_json(const struct net_status *s)
 {
-    return json_pack("{s:o, s:I, s:s, s:I, s:o, s:o, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o}",
+    return json_pack("{s:o, s:I, s:s, s:I, s:o, s:o, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o}",
                      "server", number_or_null(s->server), "generation", (json_int_t)s->generation,
                      "state", ctl_state_name(s->state), "first_step", (json_int_t)s->first_step,
                      "step", number_or_null(s->step), "highest_step", number_or_null(s->highest),
@@ -126,7 +137,7 @@ static json_t *status_json(const struct net_status *s)
                      seconds(s->up_ms), "change",
                      s->change[0] ? json_string(s->change) : json_null(), "job", job_json(s),
                      "members", members_json(s), "servers", servers_json(s), "checkpoints",
-                     checkpoints_json(&s->checkpoints));
+                     checkpoints_json(&s->checkpoints), "best", best_json(&s->best));
 }
 
 enum status ctl_report_json(const struct net_status *s, enum ctl_view view)

@@ -140,6 +140,11 @@ static void show_head(const struct net_status *s)
                later ? "" : " is being made");
     else if (c->folder[0])
         printf("checkpoints: %s; last at step %s\n", c->folder, number(c->last).s);
+    if (s->best.step >= 0)
+        printf("best so far: step %" PRId64 ", validation loss %.4f\n", s->best.step, s->best.loss);
+    if (s->job.asked_steps > 0)
+        printf("early stopping: the job ends at step %" PRId64 " of %" PRId64 "\n",
+               s->job.train_steps, s->job.asked_steps);
 }
 
 enum status ctl_report_table(const struct net_status *s, enum ctl_view view)

@@ -187,6 +187,8 @@ static enum status fill_job(const struct ps_status *s, struct coordinator *c,
     out->checkpoints.ordered = snap.order_step;
     out->checkpoints.wanted = snap.wanted;
     out->checkpoints.given = snap.given;
+    if (snap.best.known)
+        out->best = (struct net_best){snap.best.step, snap.best.loss, snap.best.accuracy};
 done:
     coordinator_snapshot_free(&snap);
     return st;
@@ -248,7 +250,8 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
                                .step = -1,
                                .highest = -1,
                                .up_ms = ms_since(s->start_ns),
-                               .checkpoints = {.last = -1, .ordered = -1}};
+                               .checkpoints = {.last = -1, .ordered = -1},
+                               .best = {.step = -1}};
     TRY(c ? fill_job(s, c, out) : fill_plan(s, run, out));
     if (run) {
         TRY(fill_run(s, run, with_model, out));
@@ -302,6 +305,15 @@ static void on_command(void *ctx, const struct net_command *command, struct net_
         out->answer = COMMAND_ACCEPTED;
 }
 
+static void on_evaluated(void *ctx, const struct net_evaluation *evaluation,
+                         struct net_evaluation_reply *out)
+{
+    struct ps_status *s = ctx;
+    struct coordinator *c = node_coordinator(s->cfg.node);
+    if (c)
+        coordinator_evaluated(c, evaluation, out);
+}
+
 enum status ps_status_create(const struct ps_status_config *cfg, struct ps_status **out)
 {
     struct ps_status *s = calloc(1, sizeof *s);
@@ -326,5 +338,10 @@ void ps_status_destroy(struct ps_status *s)
 struct net_server_people ps_status_people(struct ps_status *s)
 {
     return (struct net_server_people){
-        .ctx = s, .joined = on_joined, .status = on_status, .command = on_command};
+        .ctx = s,
+        .joined = on_joined,
+        .status = on_status,
+        .command = on_command,
+        .evaluated = on_evaluated,
+    };
 }

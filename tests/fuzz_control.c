@@ -1,6 +1,6 @@
 /* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
- * reply, leave, coordinate, its reply with plans, status, command, fetch, squares, their replies);
- * what decodes is within its bounds, and encodes again. Corpus: tests/corpus/control. */
+ * reply, leave, coordinate, its reply with plans, status, command, evaluate, fetch, squares, their
+ * replies); what decodes is within its bounds, and encodes again. Corpus: tests/corpus/control. */
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
 #include "tests/fuzz.h"
@@ -166,6 +166,22 @@ static void read_command(const uint8_t *data, size_t size)
                 memchr(reply.text, 0, sizeof reply.text) != NULL);
 }
 
+static void read_evaluation(const uint8_t *data, size_t size)
+{
+    struct wire w;
+    struct net_evaluation v, again;
+    struct net_evaluation_reply reply;
+    if (message_unpack_evaluation(data, size, &v, w.why) == ST_OK) {
+        require(v.part >= 0 && v.part < v.n_parts && v.n_parts <= JOB_MAX_WORKERS);
+        require(v.n >= 0 && v.right >= 0 && v.right <= v.n && v.n <= v.data.n);
+        require(message_pack_evaluation(&v, &w.data, &w.bytes) == ST_OK);
+        wire_end(&w, message_unpack_evaluation(w.data, w.bytes, &again, w.why));
+        require(again.step == v.step && again.data.samples == v.data.samples);
+    }
+    if (message_unpack_evaluation_reply(data, size, &reply, w.why) == ST_OK)
+        require(reply.best.step >= -1 && reply.right <= reply.n);
+}
+
 static void read_fetch(const uint8_t *data, size_t size)
 {
     struct wire w;
@@ -233,6 +249,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_control_reply(data, size);
     read_status(data, size);
     read_command(data, size);
+    read_evaluation(data, size);
     read_fetch(data, size);
     read_fetch_reply(data, size);
     read_squares(data, size);

@@ -43,7 +43,13 @@ static void fill(struct net_status *s, int with_model)
                              .n_servers = N_SERVERS,
                              .change = "a worker joins at step 40",
                              .n_recent = 128};
-    s->job = (struct net_job){.n_workers = 3, .train_steps = 99, .seed = 5, .batch = 16};
+    s->job = (struct net_job){.n_workers = 3,
+                              .train_steps = 99,
+                              .asked_steps = 120,
+                              .seed = 5,
+                              .batch = 16,
+                              .validation = {{600, 0xfedcba98, 7}, 50, 4}};
+    s->best = (struct net_best){25, 0.5, 0.75};
     optim_defaults(OPTIM_ADAM, &s->job.optim);
     assert_int_equal(chunks_create(params, 2, 4096, &s->chunks), ST_OK);
     s->model = with_model ? strdup(model_text) : NULL;
@@ -124,6 +130,8 @@ static void same(const struct net_status *a, const struct net_status *b)
     assert_true(a->first_step == b->first_step && a->step == b->step && a->highest == b->highest);
     assert_true(a->position == b->position && a->steps_per_s == b->steps_per_s);
     assert_true(a->up_ms == b->up_ms && a->n_recent == b->n_recent);
+    assert_true(a->best.step == b->best.step && a->best.loss == b->best.loss &&
+                a->best.accuracy == b->best.accuracy);
     assert_string_equal(a->change, b->change);
     assert_true(a->job.n_workers == b->job.n_workers && a->job.seed == b->job.seed &&
                 a->job.train_steps == b->job.train_steps && a->job.batch == b->job.batch);
@@ -139,7 +147,7 @@ static void a_status_comes_whole(void **state)
 {
     atomic_int has_job = 1;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {&has_job, NULL, on_status, on_command};
+    struct net_server_people people = {&has_job, NULL, on_status, on_command, NULL};
     struct net_server *server = start(&people, addr);
     struct net_status expect, got;
     fill(&expect, 1);
@@ -164,7 +172,7 @@ static void a_status_comes_whole(void **state)
 static void commands_are_answered(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {NULL, NULL, on_status, on_command};
+    struct net_server_people people = {NULL, NULL, on_status, on_command, NULL};
     struct net_server *server = start(&people, addr);
     struct net_command_reply got;
     struct net_command command = {COMMAND_CHECKPOINT, 0};
@@ -189,7 +197,7 @@ static void commands_are_answered(void **state)
 static void nobody_answers(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people nobody = {NULL, NULL, NULL, NULL};
+    struct net_server_people nobody = {NULL, NULL, NULL, NULL, NULL};
     struct net_server *server = start(&nobody, addr);
     struct net_status got;
     struct net_command_reply reply;
@@ -249,6 +257,14 @@ static void lies_are_refused(void **state)
     LIE(steps_per_s, 0.0 / 0.0);
     LIE(up_ms, -1);
     LIE(n_recent, -1);
+    LIE(best.loss, 0.0 / 0.0);
+    LIE(best.accuracy, 1.5);
+    LIE(best.step, -2);
+    LIE(job.asked_steps, 98);
+    LIE(job.asked_steps, -1);
+    LIE(job.validation.data.n, -1);
+    LIE(job.validation.every, -1);
+    LIE(job.validation.patience, -1);
     LIE(job.n_workers, JOB_MAX_WORKERS + 1);
     LIE(job.n_workers, 0);
     LIE(members[2].member, JOB_MAX_WORKERS);
@@ -358,6 +374,9 @@ static void a_join_brings_the_model(void **state)
     assert_string_equal(got.model, model_text);
     assert_int_equal(got.hidden_units, 9);
     assert_int_equal(got.job.batch, 16);
+    assert_true(job_validation_same(&got.job.validation.data, &s.job.validation.data));
+    assert_true(got.job.validation.every == 50 && got.job.validation.patience == 4);
+    assert_true(got.job.asked_steps == 120 && got.job.optim.total_steps == 120);
     message_join_free(&got);
     chunks_destroy(chunks);
     net_status_free(&s);

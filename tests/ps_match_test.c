@@ -113,6 +113,45 @@ static void test_unsaid(void **state)
     differs(&j, "another job: --replicas_to_aggregate: the servers have 2, the worker has 1");
 }
 
+/* A job that ends before its time is the one that its workers bring all the same. */
+static void test_ends_early(void **state)
+{
+    char why[512] = "";
+    struct net_join j = join_of();
+    job.asked_steps = 100;
+    job.train_steps = 40;
+    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    j.job.train_steps = 40;
+    differs(&j, "another job: --train_steps: the servers have 100, the worker has 40");
+    job.asked_steps = 0;
+    job.train_steps = 100;
+}
+
+/* All evaluate the same, each its part; where the servers know of none, anybody may. */
+static void test_validation(void **state)
+{
+    char why[512] = "";
+    struct net_join j = join_of();
+    j.job.validation = (struct net_validation){{600, 0xabc, 2}, 5, 3};
+    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    job.validation = j.job.validation;
+    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    j.job.validation.every = 10;
+    differs(&j, "another job: --eval_every: the servers have 5, the worker has 10");
+    j.job.validation.every = 5;
+    j.job.validation.patience = 0;
+    differs(&j, "another job: --early_stopping: the servers have 3, the worker has 0");
+    j.job.validation.data.samples++;
+    differs(&j,
+            "another job: --validation_split, --validation_dir: the servers have 600 samples "
+            "(CRC-32C 00000abc, labels 00000002), the worker has 600 samples (CRC-32C 00000abd, "
+            "labels 00000002)");
+    j.job.validation.data.n = 0;
+    differs(&j, "another job: --validation_split, --validation_dir: the servers have 600 samples "
+                "(CRC-32C 00000abc, labels 00000002), the worker has none");
+    job.validation.data.n = 0;
+}
+
 static void test_model(void **state)
 {
     struct net_param other[2] = {params[0], params[1]};
@@ -198,7 +237,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_job),        cmocka_unit_test(test_unsaid),
         cmocka_unit_test(test_model),      cmocka_unit_test(test_first),
-        cmocka_unit_test(test_data_shard),
+        cmocka_unit_test(test_data_shard), cmocka_unit_test(test_ends_early),
+        cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -121,6 +121,33 @@ static void test_restricted(void **state)
     net_plan_free(then);
 }
 
+/* It ends before its time: said by the plan, and by those after it, beside what its workers bring.
+ */
+static void test_ends_early(void **state)
+{
+    static const int members[] = {0};
+    struct net_plan *p = first("a:1", NULL), *q = NULL, *again = NULL;
+    struct plan_next n = {.generation = 6,
+                          .base = p,
+                          .source = PLAN_MEMORY,
+                          .step = 60,
+                          .member = members,
+                          .n_members = 1,
+                          .servers = &p->servers,
+                          .train_steps = 60};
+    assert_int_equal(plan_make_next(&n, &q), ST_OK);
+    assert_true(q->job.train_steps == 60 && q->job.asked_steps == 100);
+    n.base = q;
+    n.generation = 7;
+    n.servers = &q->servers;
+    n.train_steps = 0;
+    assert_int_equal(plan_make_next(&n, &again), ST_OK);
+    assert_true(again->job.train_steps == 60 && again->job.asked_steps == 100);
+    net_plan_free(again);
+    net_plan_free(q);
+    net_plan_free(p);
+}
+
 /* Chunks stay where they are as far as they can, and whoever gets one knows who had it. */
 static void test_next(void **state)
 {
@@ -179,7 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first),      cmocka_unit_test(test_from_checkpoint),
         cmocka_unit_test(test_restricted), cmocka_unit_test(test_next),
-        cmocka_unit_test(test_back),
+        cmocka_unit_test(test_back),       cmocka_unit_test(test_ends_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,9 +86,23 @@ static enum status once_done(enum status st)
 /* The last step is evaluated, too; that it would end training by --early_stopping says nothing. */
 static enum status validate_last(struct worker *w, int64_t step)
 {
-    enum status st = trainer_validate(w->trainer, step);
-    w->validated.stopped_early = 0;
+    int early = w->validated.stopped_early;
+    w->validated.is_last = 1;
+    enum status st = trainer_validate(w->trainer, step, 1);
+    w->validated.stopped_early = early;
     return st == ST_CANCELLED ? ST_OK : st;
+}
+
+/* The servers have ended the job before the steps that this worker was to take. */
+static void note_early_end(struct worker *w, const struct trainer_result *r)
+{
+    int64_t asked = options_train_steps(&w->opt, w->train->n);
+    if (w->opt.ps_hosts.n == 0 || r->left || r->train_steps >= asked)
+        return;
+    w->validated.stopped_early = 1;
+    LOG_I("the job has ended at step %" PRId64 " of %" PRId64
+          " by --early_stopping: the validation loss was no longer lower, as the log of ps:0 says",
+          r->train_steps, asked);
 }
 
 static enum status run(struct worker *w)
@@ -118,7 +132,8 @@ static enum status run(struct worker *w)
         w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
-    if (!w->validated.stopped_early && !result.left)
+    note_early_end(w, &result);
+    if (!(w->validated.stopped_early && w->validated.known) && !result.left)
         TRY(validate_last(w, result.global_step));
     if (w->saver)
         TRY(alone_saver_finish(w->saver, result.global_step));

@@ -125,7 +125,7 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
     options_adopt_schedule(&o->optim, &optim);
     o->optim = optim;
     if (!options_is_given(&options_raw.train_steps))
-        o->train_steps = job->train_steps;
+        o->train_steps = job->asked_steps ? job->asked_steps : job->train_steps;
     if (!options_is_given(&options_raw.batch_size) && job->batch > 0)
         o->batch_size = job->batch;
     if (!options_is_given(&options_raw.validation_split))
@@ -136,6 +136,10 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
               (double)o->validation_split);
         return ST_INVALID;
     }
+    if (job->validation.data.n > 0 && !options_is_given(&options_raw.eval_every))
+        o->eval_every = job->validation.every;
+    if (job->validation.data.n > 0 && !options_is_given(&options_raw.early_stopping))
+        o->early_stopping = job->validation.patience;
     if (!options_is_given(&options_raw.seed))
         o->seed = (int64_t)job->seed;
     return ST_OK;

@@ -253,9 +253,10 @@ enum status options_check_validation(struct options *o)
     else if (o->early_stopping > 0 && (!has || options_raw.eval_every == 0))
         wrong = "--early_stopping counts evaluations: give --eval_every, and --validation_split or "
                 "--validation_dir";
-    else if (o->early_stopping > 0 && (o->ps_hosts.n > 0 || o->join))
-        wrong = "--early_stopping is for a worker without --ps_hosts; with servers, end the job by "
-                "--train_steps";
+    else if (o->early_stopping > 0 && o->ps_hosts.n > 0 && !o->join && o->sync_mode != JOB_SYNC)
+        wrong =
+            "--early_stopping: with servers it is for --sync_mode=sync, where all workers are at "
+            "one step; end this job by --train_steps";
     if (!wrong)
         return ST_OK;
     LOG_E("%s", wrong);

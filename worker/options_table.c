@@ -129,8 +129,8 @@ static const struct flag table[] = {
     STR("validation_dir", validation_dir, "DIR",
         "likewise, the test files of this folder instead of a part of the training set", NULL),
     INT("early_stopping", early_stopping, 0, 1e9,
-        "without servers: training ends when so many evaluations had no lower validation loss; 0: "
-        "not for that"),
+        "training ends, with servers for all workers, when so many evaluations had no lower "
+        "validation loss; 0: not for that"),
     STR("train_data", train_data, "FILE", "training samples, instead of --data_dir", NULL),
     STR("train_labels", train_labels, "FILE",
         "labels of --train_data, or targets if they are float32; left out, they are in the same "

@@ -262,6 +262,8 @@ static enum status hold_out(struct worker *w)
     const struct options *o = &w->opt;
     if (o->validation_split > 0)
         TRY(dataset_split(w->train, o->validation_split, (uint64_t)o->seed, &w->validation));
+    if (w->validation && (o->ps_hosts.n > 0 || o->checkpoint_dir))
+        TRY(fingerprint_validation(w->validation, &w->validation_data));
     if (w->train->n < o->batch_size) {
         LOG_E("--batch_size: %" PRId64 " is more than the %" PRId64 " training images of %s",
               o->batch_size, w->train->n, w->train->path);
@@ -358,6 +360,9 @@ static enum status make_exchange(struct worker *w)
     };
     cfg.join.job.data = w->data;
     cfg.join.job.normal = w->normal;
+    if (w->validation && !o->data_own) /* the same on all workers */
+        cfg.join.job.validation =
+            (struct net_validation){w->validation_data, o->eval_every, o->early_stopping};
     name_arithmetic(w, cfg.join.job.arithmetic);
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
@@ -418,6 +423,26 @@ static void say_towers(const struct worker *w)
     }
 }
 
+static enum status open_validation(struct worker *w, int own_pace)
+{
+    const struct options *o = &w->opt;
+    int servers = o->ps_hosts.n > 0;
+    w->validated = (struct validation){.saver = w->saver,
+                                       .ps0 = servers && !own_pace ? o->ps_hosts.addr[0] : NULL,
+                                       .data = w->validation_data,
+                                       .eval_every = o->eval_every,
+                                       .early_stopping = o->early_stopping};
+    if (o->early_stopping > 0 && own_pace && servers) {
+        LOG_E("--early_stopping: with servers it is for --sync_mode=sync without "
+              "--replicas_to_aggregate, where all workers are at one step; end this job by "
+              "--train_steps");
+        return ST_INVALID;
+    }
+    if (w->validation)
+        validation_resume(&w->validated);
+    return ST_OK;
+}
+
 static enum status make_trainer(struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -455,12 +480,7 @@ static enum status make_trainer(struct worker *w)
         .push_delay_ms = (int)o->push_delay_ms,
     };
     enum status st = ST_OK;
-    w->validated = (struct validation){
-        .saver = w->saver, .eval_every = o->eval_every, .early_stopping = o->early_stopping};
-    if (w->validation && (w->saver || o->ps_hosts.n > 0))
-        TRY(fingerprint_validation(w->validation, &w->validated.data));
-    if (w->validation)
-        validation_resume(&w->validated);
+    TRY(open_validation(w, cfg.own_pace));
     if (o->record_samples)
         TRY(sample_log_open(o->record_samples, &w->sample_log));
     cfg.sample_log = w->sample_log;

@@ -45,24 +45,36 @@ static enum status note_best(struct validation *v)
     return v->saver ? alone_saver_best(v->saver, v->step, &best) : ST_OK;
 }
 
-enum status validation_note(void *ctx, int64_t step, double accuracy, double loss, int *ends)
+static void note_figures(struct validation *v, const struct trainer_evaluation *e)
+{
+    v->known = 1;
+    v->step = e->step;
+    v->loss = e->loss / (double)e->n;
+    v->accuracy = e->no_accuracy ? (double)NAN : (double)e->right / (double)e->n;
+}
+
+enum status validation_note(void *ctx, struct trainer_evaluation *e, int *ends)
 {
     struct validation *v = ctx;
     enum status st = ST_OK;
-    validation_settle(v);
-    v->known = 1;
-    v->step = step;
-    v->loss = loss;
-    v->accuracy = accuracy;
-    if (isfinite(loss) && (!v->best.known || loss < v->best.loss))
+    int is_first = e->part == 0;
+    if (v->ps0)
+        st = validation_report(v, e);
+    else
+        validation_settle(v);
+    if (is_first && e->n > 0)
+        note_figures(v, e);
+    if (v->ps0)
+        return st;
+    if (isfinite(v->loss) && (!v->best.known || v->loss < v->best.loss))
         st = note_best(v);
-    int64_t since = v->eval_every > 0 ? (step - v->best.step) / v->eval_every : 0;
+    int64_t since = v->eval_every > 0 ? (v->step - v->best.step) / v->eval_every : 0;
     if (v->early_stopping == 0 || since < v->early_stopping)
         return st;
     v->stopped_early = 1;
     *ends = 1;
     LOG_I("--early_stopping: no better validation loss in %" PRId64 " evaluations since step "
           "%" PRId64 " (%.4f): training ends at step %" PRId64,
-          since, v->best.step, v->best.loss, step);
+          since, v->best.step, v->best.loss, v->step);
     return st;
 }

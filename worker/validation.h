@@ -1,4 +1,5 @@
-/* worker/validation.h - what comes of the evaluations on the validation data: the best one, whose
+/* worker/validation.h - what comes of the evaluations on the validation data. With servers, ps 0 is
+ * told, and decides (ps/coordinator/evaluation.c). Alone: the best one, whose
  * checkpoint is kept, and whether training ends because there was none better for long. All of it
  * follows from the best one and the present step, so that a worker that was killed goes on with it;
  * so one whose checkpoint could not be written counts no more than if it had not been.
@@ -6,6 +7,7 @@
 #ifndef WORKER_VALIDATION_H
 #define WORKER_VALIDATION_H
 #include "worker/checkpoint/alone_saver.h"
+#include "worker/train/train_config.h"
 
 struct validation_best {
     int known;
@@ -15,6 +17,8 @@ struct validation_best {
 
 struct validation {
     struct alone_saver *saver; /* borrowed; NULL: none */
+    const char *ps0;           /* likewise; NULL: nobody is told */
+    int is_last;               /* training is over: ps 0 is not waited for without end */
     struct job_validation data;
     int64_t eval_every;     /* steps */
     int64_t early_stopping; /* evaluations without a better one that end training; 0: none do */
@@ -29,8 +33,12 @@ struct validation {
 
 /* Takes what the saver's folder says of the best one so far, on the same data. */
 void validation_resume(struct validation *v);
-/* An evaluation of the parameters of `step`; ctx: the validation. *ends: 1: training ends here. */
-enum status validation_note(void *ctx, int64_t step, double accuracy, double loss, int *ends);
+/* An evaluation; ctx: the validation. *ends: 1: training ends here. */
+enum status validation_note(void *ctx, struct trainer_evaluation *e, int *ends);
+/* Tells ps 0, and waits until it lets this worker go on: it may need the parameters of this step,
+ * and for the first part all others. *e becomes what all parts come to, as far as is known. ST_OK
+ * also where it cannot be told (logged). */
+enum status validation_report(struct validation *v, struct trainer_evaluation *e);
 /* Waits for what is being written; then `best` is what is on the disk, where there is a saver. */
 void validation_settle(struct validation *v);
 

@@ -30,8 +30,9 @@ struct worker {
     struct chunks *chunks;
     struct dataset *train, *test, *validation; /* validation: NULL: none */
     struct validation validated;
-    struct job_data data;     /* what is told of them */
-    struct job_normal normal; /* of their samples */
+    struct job_data data;                  /* what is told of them */
+    struct job_normal normal;              /* of their samples */
+    struct job_validation validation_data; /* likewise told */
     float *params;
     float *init;    /* --init: as `params`, where `given`; NULL: none */
     uint8_t *given; /* [params] */

@@ -66,3 +66,15 @@ enum status net_command_send(const char *addr, const struct net_command *command
 done:
     return call_end(&c, st, why);
 }
+
+enum status net_evaluation_send(const char *addr, const struct net_evaluation *evaluation,
+                                int64_t deadline_ms, struct net_evaluation_reply *out, char *why)
+{
+    struct call c = {.text = "out of memory"};
+    enum status st = ST_OK;
+    TRY(message_pack_evaluation(evaluation, &c.request.data, &c.request.n));
+    TRY(call_make(&c, addr, "/weir.v1.Weir/Evaluate", deadline_ms));
+    st = message_unpack_evaluation_reply(c.reply.data, c.reply.n, out, c.text);
+done:
+    return call_end(&c, st, why);
+}

@@ -1,6 +1,6 @@
-/* net/exchange/status_client.h - asks a server how its job stands, or has something done there.
- * Threads: a call blocks its own thread alone.
- * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_PROTOCOL, ST_NOMEM; not logged, a sentence in `why`. */
+/* net/exchange/status_client.h - asks a server how its job stands, has something done there, or
+ * tells it of an evaluation. Threads: a call blocks its own thread alone. Errors:  ST_UNAVAILABLE,
+ * ST_DEADLINE, ST_PROTOCOL, ST_NOMEM; not logged, a sentence in `why`. */
 #ifndef NET_EXCHANGE_STATUS_CLIENT_H
 #define NET_EXCHANGE_STATUS_CLIENT_H
 #include "net/wire/status.h"
@@ -10,5 +10,7 @@ enum status net_status_ask(const char *addr, int with_model, int64_t deadline_ms
                            struct net_status *out, char *why);
 enum status net_command_send(const char *addr, const struct net_command *command,
                              int64_t deadline_ms, struct net_command_reply *out, char *why);
+enum status net_evaluation_send(const char *addr, const struct net_evaluation *evaluation,
+                                int64_t deadline_ms, struct net_evaluation_reply *out, char *why);
 
 #endif

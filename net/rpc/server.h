@@ -56,6 +56,9 @@ struct net_server_people {
     /* Fills *out, which is zeros and is freed by the server. ST_NOMEM. */
     enum status (*status)(void *ctx, int with_model, struct net_status *out);
     void (*command)(void *ctx, const struct net_command *command, struct net_command_reply *out);
+    /* A worker's evaluation; *out is zeros. */
+    void (*evaluated)(void *ctx, const struct net_evaluation *evaluation,
+                      struct net_evaluation_reply *out);
 };
 
 /* Waits so long; not 0: something else is to be done, and nothing more is tried. */

@@ -116,6 +116,23 @@ static void serve_command(struct server_call *c, const uint8_t *data, size_t byt
     net_call_reply_packed(c, st, out, n);
 }
 
+static void serve_evaluation(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    const struct net_server_people *people = &c->server->people;
+    struct net_evaluation evaluation;
+    struct net_evaluation_reply answer = {.best = {.step = -1}};
+    char why[MESSAGE_WHY_BYTES];
+    uint8_t *out = NULL;
+    size_t n = 0;
+    if (!people->evaluated || message_unpack_evaluation(data, bytes, &evaluation, why) != ST_OK) {
+        net_call_refuse(c, people->evaluated ? why : "this server takes no evaluations");
+        return;
+    }
+    people->evaluated(people->ctx, &evaluation, &answer);
+    enum status st = message_pack_evaluation_reply(&answer, &out, &n);
+    net_call_reply_packed(c, st, out, n);
+}
+
 static void serve_fetch(struct server_call *c, const uint8_t *data, size_t bytes)
 {
     const struct net_server_handler *handler = &c->server->handler;
@@ -198,6 +215,8 @@ void net_call_serve(struct server_call *c, const uint8_t *data, size_t bytes)
         serve_fetch(c, data, bytes);
     else if (c->method == METHOD_SQUARES)
         serve_squares(c, data, bytes);
+    else if (c->method == METHOD_EVALUATE)
+        serve_evaluation(c, data, bytes);
     else
         serve_health(c, data, bytes);
 }

@@ -22,12 +22,20 @@ enum {
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
 #define JOB_SYNC_MODES "sync|async|ssp" /* in the order above */
 
+/* Which validation data the members of a job evaluate, each its part, and when. */
+struct net_validation {
+    struct job_validation data; /* n 0: not said */
+    int64_t every, patience;    /* as in struct net_evaluation */
+};
+
 struct net_job {
     int n_workers; /* 0: a member that joins a running job does not say it */
     enum job_sync_mode sync_mode;
     struct optim_config optim;
     int64_t train_steps; /* global steps; async, ssp: updates per chunk over all workers; 0: not
                             said */
+    int64_t asked_steps; /* of a plan or checkpoint whose job ends before: train_steps as its
+                            workers bring it; 0: it does not */
     uint64_t seed;
     int aggregate;            /* sync: contributions that make a step, fewer than n_workers: the
                                  first so many count (backup workers); 0: n_workers */
@@ -38,8 +46,9 @@ struct net_job {
                                 least 0, below 1; 0: none */
     int batch;               /* samples of one member's step; 0: not said */
     struct job_data data;
-    struct job_normal normal;              /* of all samples */
-    struct job_augment augment;            /* of training samples */
+    struct job_normal normal;   /* of all samples */
+    struct job_augment augment; /* of training samples */
+    struct net_validation validation;
     char arithmetic[JOB_ARITHMETIC_BYTES]; /* what the member computes with: "oneDNN v2.6.3, AVX2, 4
                                               threads; vectors AVX2"; a job's: its first one's;
                                               empty: not said. Others may differ */
@@ -100,6 +109,7 @@ struct net_place {
     int64_t first_step; /* of the generation */
     uint64_t position;  /* of first_step's first sample */
     int64_t train_steps;
+    int validates; /* all members have the validation that this one has brought */
 };
 
 /* Where the samples of a member's step begin, counted from the first of the first pass (I6). */

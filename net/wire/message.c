@@ -188,6 +188,7 @@ static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
     to->first_step = from->first_step;
     to->position = from->position;
     to->train_steps = (uint64_t)from->train_steps;
+    to->validates = from->validates != 0;
 }
 
 enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
@@ -238,7 +239,8 @@ static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *t
                              .n_members = (int)from->n_members,
                              .first_step = from->first_step,
                              .position = from->position,
-                             .train_steps = (int64_t)from->train_steps};
+                             .train_steps = (int64_t)from->train_steps,
+                             .validates = from->validates != 0};
 }
 
 /* The parts that only a member gets. */

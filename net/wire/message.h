@@ -62,6 +62,17 @@ enum status message_unpack_command_reply(const uint8_t *data, size_t bytes,
                                          struct net_command_reply *reply,
                                          char why[MESSAGE_WHY_BYTES]);
 
+enum status message_pack_evaluation(const struct net_evaluation *evaluation, uint8_t **data,
+                                    size_t *bytes);
+enum status message_unpack_evaluation(const uint8_t *data, size_t bytes,
+                                      struct net_evaluation *evaluation,
+                                      char why[MESSAGE_WHY_BYTES]);
+enum status message_pack_evaluation_reply(const struct net_evaluation_reply *reply, uint8_t **data,
+                                          size_t *bytes);
+enum status message_unpack_evaluation_reply(const uint8_t *data, size_t bytes,
+                                            struct net_evaluation_reply *reply,
+                                            char why[MESSAGE_WHY_BYTES]);
+
 /* request->chunk: malloc'd, the caller's. */
 enum status message_pack_fetch(const struct net_fetch_request *request, uint8_t **data,
                                size_t *bytes);

@@ -73,6 +73,37 @@ enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_dat
     return ST_OK;
 }
 
+void message_validation_to_wire(const struct net_validation *from, struct message_job *to)
+{
+    Weir__V1__Validation *v = &to->validation;
+    weir__v1__validation__init(v);
+    if (!from->data.n)
+        return;
+    v->samples = (uint64_t)from->data.n;
+    v->samples_crc32c = from->data.samples;
+    v->labels_crc32c = from->data.labels;
+    v->eval_every = (uint64_t)from->every;
+    v->early_stopping = (uint64_t)from->patience;
+    to->wire.validation = v;
+}
+
+enum status message_validation_from_wire(const Weir__V1__Validation *from,
+                                         struct net_validation *to, char why[MESSAGE_WHY_BYTES])
+{
+    memset(to, 0, sizeof *to);
+    if (!from)
+        return ST_OK;
+    if (from->samples < 1 || from->samples > MOST_SAMPLES ||
+        from->eval_every > (uint64_t)MESSAGE_MAX_STEP ||
+        from->early_stopping > (uint64_t)MESSAGE_MAX_STEP)
+        return message_invalid(why, "the job's validation is out of bounds");
+    *to =
+        (struct net_validation){{(int64_t)from->samples, from->samples_crc32c, from->labels_crc32c},
+                                (int64_t)from->eval_every,
+                                (int64_t)from->early_stopping};
+    return ST_OK;
+}
+
 enum status message_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETIC_BYTES],
                                          char why[MESSAGE_WHY_BYTES])
 {

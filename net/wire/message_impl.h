@@ -26,6 +26,7 @@ struct message_job {
     Weir__V1__Job wire;
     Weir__V1__Optimizer optimizer;
     Weir__V1__DataSet data;
+    Weir__V1__Validation validation;
     uint32_t data_dims[3];
     char augment[JOB_AUGMENT_BYTES];
     Weir__V1__Parameter *params, **list;
@@ -38,6 +39,9 @@ void message_job_free(struct message_job *j);
 void message_data_to_wire(const struct job_data *from, struct message_job *to);
 enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_data *to,
                                    char why[MESSAGE_WHY_BYTES]);
+void message_validation_to_wire(const struct net_validation *from, struct message_job *to);
+enum status message_validation_from_wire(const Weir__V1__Validation *from,
+                                         struct net_validation *to, char why[MESSAGE_WHY_BYTES]);
 enum status message_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETIC_BYTES],
                                          char why[MESSAGE_WHY_BYTES]);
 void message_normal_to_wire(const struct job_normal *from, Weir__V1__Job *to);
@@ -53,6 +57,11 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
 void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to);
 enum status message_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
                                     char why[MESSAGE_WHY_BYTES]);
+
+/* message_evaluation.c. 0: it cannot be. */
+void message_best_to_wire(const struct net_best *from, uint64_t *best, double *loss,
+                          double *accuracy);
+int message_best_from_wire(uint64_t best, double loss, double accuracy, struct net_best *to);
 
 /* The list itself: an int and the wire's uint32 look alike where the value is not negative. */
 uint32_t *message_map_to_wire(const int *list);

@@ -50,6 +50,7 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->n_workers = (uint32_t)from->n_workers;
     to->sync_mode = (char *)(uintptr_t)job_sync_mode_name(from->sync_mode);
     to->train_steps = (uint64_t)from->train_steps;
+    to->asked_steps = (uint64_t)from->asked_steps;
     to->seed = from->seed;
     to->aggregate = (uint32_t)from->aggregate;
     to->staleness = (uint64_t)from->staleness;
@@ -86,6 +87,7 @@ enum status message_job_to_wire(const struct net_job *job, const struct chunks *
     fields_to_wire(job, &out->wire);
     message_data_to_wire(&job->data, out);
     out->wire.augment = (char *)(uintptr_t)job_augment_text(&job->augment, out->augment);
+    message_validation_to_wire(&job->validation, out);
     out->wire.optimizer = &out->optimizer;
     out->wire.chunk_bytes = (uint64_t)chunks->chunk_bytes;
     out->wire.n_parameters = n;
@@ -206,6 +208,8 @@ static const char *number_problem(const Weir__V1__Job *from)
         return "n_workers is out of bounds";
     if (from->train_steps > most)
         return "train_steps is out of bounds";
+    if (from->asked_steps > most || (from->asked_steps && from->asked_steps < from->train_steps))
+        return "asked_steps is out of bounds";
     if (from->aggregate > (from->n_workers ? from->n_workers : JOB_MAX_WORKERS))
         return "aggregate is above n_workers";
     if (from->staleness > most)
@@ -228,6 +232,7 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
     *to = (struct net_job){.n_workers = (int)from->n_workers,
                            .sync_mode = (enum job_sync_mode)mode,
                            .train_steps = (int64_t)from->train_steps,
+                           .asked_steps = (int64_t)from->asked_steps,
                            .seed = from->seed,
                            .aggregate = (int)from->aggregate,
                            .staleness = (int64_t)from->staleness,
@@ -258,12 +263,14 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
     if (st == ST_OK)
         st = message_data_from_wire(from->data, &plain.data, why);
     if (st == ST_OK)
+        st = message_validation_from_wire(from->validation, &plain.validation, why);
+    if (st == ST_OK)
         st = message_arithmetic_from_wire(from->arithmetic, plain.arithmetic, why);
     if (st == ST_OK)
         st = message_normal_from_wire(from, &plain.normal, why);
     if (st == ST_OK)
         st = message_augment_from_wire(from->augment, &plain.augment, why);
-    plain.optim.total_steps = from->train_steps;
+    plain.optim.total_steps = from->asked_steps ? from->asked_steps : from->train_steps;
     if (st == ST_OK)
         st = chunks_from_wire(from, chunks, why);
     if (st == ST_OK)

@@ -128,6 +128,7 @@ static void fields_to_wire(const struct net_status *s, Weir__V1__StatusReply *wi
     wire->up_ms = (uint64_t)s->up_ms;
     wire->change = text_out(s->change);
     wire->recent = (uint32_t)s->n_recent;
+    message_best_to_wire(&s->best, &wire->best, &wire->best_loss, &wire->best_accuracy);
 }
 
 static void checkpoints_to_wire(const struct net_status_checkpoints *from,
@@ -234,6 +235,8 @@ static enum status fields_from_wire(const Weir__V1__StatusReply *wire, struct ne
         wire->first_step < 0 || wire->step < -1 || wire->highest < -1 ||
         !is_figure(wire->steps_per_s) || wire->up_ms > INT64_MAX || wire->recent > INT32_MAX)
         return message_invalid(why, "the state, a step or a figure cannot be");
+    if (!message_best_from_wire(wire->best, wire->best_loss, wire->best_accuracy, &s->best))
+        return message_invalid(why, "the best evaluation cannot be");
     s->server = (int)wire->server - 1;
     s->generation = wire->generation;
     s->state = (enum status_state)wire->state;

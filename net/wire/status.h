@@ -8,6 +8,7 @@
 #ifndef NET_WIRE_STATUS_H
 #define NET_WIRE_STATUS_H
 #include "net/wire/control.h"
+#include "net/wire/evaluation.h"
 #include "net/wire/job.h"
 
 /* In the order of weir.proto, number for number, as all of the enums here. */
@@ -80,6 +81,7 @@ struct net_status {
     struct net_status_member *members; /* by rank, then those that wait to be taken in */
     struct net_status_server *servers;
     struct net_status_checkpoints checkpoints;
+    struct net_best best;            /* from ps 0: whose checkpoint is kept for being the best */
     char change[CONTROL_TEXT_BYTES]; /* the change under way; empty: there is none */
     int n_recent;
 };

@@ -164,10 +164,12 @@ static void order(struct coord *c, enum checkpoint_why why, int64_t step)
 static int is_due(struct coord *c, enum checkpoint_why *why, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;
+    int64_t best;
     int by_steps = k->hold_last || (c->save_by_steps && k->last_step < c->train_steps);
     if (k->save_at == 0)
         k->save_at = c->awake + c->save_ms * MS;
     *why = c->finishing                               ? WHY_LAST
+           : coord_evaluation_wants(c, &best)         ? WHY_BEST
            : coord_checkpoint_is_asked(c)             ? WHY_ASKED
            : c->save_ms > 0 && c->awake >= k->save_at ? WHY_TIME
                                                       : WHY_STEPS;
@@ -209,7 +211,12 @@ static void begin(struct coord *c, struct coord_out *out)
         tell_absent(c, absent, out);
         return;
     }
-    int64_t step = choose_step(c, why);
+    int64_t step;
+    if (why == WHY_BEST && coord_evaluation_wants(c, &step)) {
+        order(c, why, step);
+        return;
+    }
+    step = choose_step(c, why);
     if (step >= 0 && step == k->last_step && (why != WHY_STEPS || step >= c->train_steps)) {
         give(c); /* there is one */
         k->not_before = c->awake + RETRY_MS * MS;
@@ -264,13 +271,17 @@ static void order_manifest(struct coord *c, struct coord_out *out)
     coord_order_disk(c, out, DISK_MANIFEST, &k->op);
 }
 
-/* An order whose step is far away gives way to one that is wanted now; and one that was asked for
- * while training stands is not of a step ahead, but of where it is. */
+/* An order whose step is far away gives way to one that is wanted now, and any other to that of the
+ * best evaluation, where training stands; and one that was asked for while training stands is not
+ * of a step ahead, but of where it is. */
 static int gives_way(const struct coord *c)
 {
     const struct coord_checkpoint *k = &c->ckpt;
+    int64_t best;
     if (k->taken)
         return 0;
+    if (k->why != WHY_LAST && coord_evaluation_wants(c, &best) && k->step != best)
+        return 1;
     if (k->why == WHY_STEPS && k->step > coord_highest(c) + 2 + k->ahead * 2)
         return coord_checkpoint_is_asked(c) || (c->save_ms > 0 && c->awake >= k->save_at);
     return k->why != WHY_STEPS && c->lockstep && k->step > c->own_highest && is_still(c) &&

@@ -19,7 +19,8 @@ static void lay_out(struct coord *c, int max_servers, int max_workers)
     c->members_at = aligned(c->workers_at + w * sizeof(struct coord_worker));
     c->numbers_at = aligned(c->members_at + w * sizeof(int));
     c->files_at = aligned(c->numbers_at + s * sizeof(int));
-    c->missing_at = aligned(c->files_at + s * sizeof(struct coord_file));
+    c->parts_at = aligned(c->files_at + s * sizeof(struct coord_file));
+    c->missing_at = aligned(c->parts_at + w * sizeof(struct coord_part));
     c->heard_at = aligned(c->missing_at + bits);
     c->bytes = aligned(c->heard_at + bits);
 }
@@ -120,6 +121,7 @@ static void start(struct coord *c, const struct coord_start *s)
     c->ckpt.last_step = s->last_step;
     c->all_steps_before = s->has_all_steps;
     c->done_ms = s->done_ms;
+    c->eval.best = s->best;
     c->began = c->awake;
     /* none that another ps 0 gave has the number of one of ours */
     c->number = c->ckpt.order = s->incarnation >> 1 | 1;
@@ -155,6 +157,8 @@ static void disk(struct coord *c, const struct coord_event *e, struct coord_out 
         recorded(c, e, out);
     else if (e->op == c->ckpt.op)
         coord_checkpoint_written(c, e, out);
+    else if (e->op == c->eval.op)
+        coord_best_recorded(c, e, out);
     else if (c->pending == PENDING_FIND && e->op == c->op)
         coord_found(c, e);
 }
@@ -221,6 +225,9 @@ static void handle(struct coord *c, const struct coord_event *e, struct coord_ou
     case COORD_PLANNED:
         coord_planned(c, e, out);
         break;
+    case COORD_EVALUATED:
+        coord_evaluated(c, e, out);
+        break;
     }
 }
 
@@ -245,7 +252,9 @@ void coord_step(struct coord *c, const struct coord_event *e, int64_t now_ns, st
     handle(c, e, out);
     record_epoch(c, out);
     coord_reconfigure(c, out);
+    coord_evaluations_follow(c, out);
     coord_checkpoint(c, out);
+    coord_evaluations_follow(c, out);
     end_if_done(c, out);
     coord_answer(c, out);
     if (out->n == COORD_MAX_ACTIONS)

@@ -21,8 +21,10 @@
 #define PS_COORDINATOR_COORDINATOR_H
 #include "base/status.h"
 #include "base/term.h"
+#include "net/wire/evaluation.h"
 #include "net/wire/plan.h"
 #include "ps/coordinator/coordinator_lines.h"
+#include "ps/coordinator/coordinator_values.h"
 #include <stddef.h>
 
 enum { COORD_MAX_ACTIONS = 64, COORD_ADDRESS_BYTES = 96 };
@@ -39,31 +41,23 @@ struct coord_start {
     int64_t last_step;           /* of the checkpoint to resume from; -1: there is none */
     int has_all_steps;           /* it is of its job's last step */
     int64_t done_ms; /* > 0: this process was started anew; such a job is done if nobody comes */
-};
-
-/* A member of ps 0's generation, or one that waits to join. */
-struct coord_worker_state {
-    int member;           /* index, below the table's size */
-    uint64_t incarnation; /* 0: nobody has come yet */
-    int waits;            /* it has no place in the plan */
-    int64_t missing_ms;   /* it has had no stream at ps 0 for so long; -1: it has one */
-    int joined, leaving, done, spoke, asked, came; /* as in ps_person (service.h) */
-    const char *address;                           /* to name it by */
+    struct coord_best best; /* of the folder */
 };
 
 enum coord_command { COORD_CHECKPOINT, COORD_REMOVE_WORKER, COORD_DRAIN_SERVER, COORD_FINISH };
 
 /* X(name): what can happen. */
 #define COORD_EVENTS(X)                                                                            \
-    X(START)   /* first, once */                                                                   \
-    X(TIMER)   /* time has passed */                                                               \
-    X(CONTROL) /* a server's whole state; `call` waits for the answer */                           \
-    X(CLOSED)  /* that call hears no answer any more */                                            \
-    X(JOB)     /* a first worker wants to join, and fits; it asks again */                         \
-    X(WORKERS) /* who is there, whole */                                                           \
-    X(COMMAND) /* what an operator, or the end of this process, asks for */                        \
-    X(DISK)    /* the order `op` has ended */                                                      \
-    X(PLANNED) /* the plan `op` was made, or could not be */
+    X(START)     /* first, once */                                                                 \
+    X(TIMER)     /* time has passed */                                                             \
+    X(CONTROL)   /* a server's whole state; `call` waits for the answer */                         \
+    X(CLOSED)    /* that call hears no answer any more */                                          \
+    X(JOB)       /* a first worker wants to join, and fits; it asks again */                       \
+    X(WORKERS)   /* who is there, whole */                                                         \
+    X(COMMAND)   /* what an operator, or the end of this process, asks for */                      \
+    X(DISK)      /* the order `op` has ended */                                                    \
+    X(PLANNED)   /* the plan `op` was made, or could not be */                                     \
+    X(EVALUATED) /* a worker has evaluated the validation data, or a part of them */
 enum coord_event_kind {
 #define X(name) COORD_##name,
     COORD_EVENTS(X)
@@ -79,6 +73,7 @@ struct coord_event {
     union {                  /* what is pointed to is borrowed for the step */
         const struct coord_start *start;
         const struct net_control *control;
+        const struct net_evaluation *evaluation;
         struct {
             int64_t train_steps, step;               /* step: where it resumes; 0: at its start */
             int lockstep, from_checkpoint, lives_on; /* lives_on: it is older than this process */
@@ -102,7 +97,7 @@ struct coord_event {
     };
 };
 
-enum coord_disk { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP };
+enum coord_disk { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST };
 
 /* X(name): what is to be done. */
 #define COORD_ACTIONS(X)                                                                           \

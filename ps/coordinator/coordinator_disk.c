@@ -286,6 +286,20 @@ static enum status sweep(struct coordinator_disk *d, const struct coord_disk_ord
     return ps_folder_sweep(d->folder, &sweep);
 }
 
+/* The one that was so far goes as any other. */
+static enum status record_best(struct coordinator_disk *d, const struct coord_disk_order *o)
+{
+    struct ps_sweep sweep = {
+        .owner = &d->lease, .keep = d->keep, .writing = {o->best.generation, o->best.step}};
+    enum status st = ps_folder_still_owner(d->folder, &d->lease);
+    if (st == ST_OK)
+        st = coordinator_record_best(d->folder, &o->best);
+    spare(d, &sweep);
+    if (st == ST_OK && ps_folder_sweep(d->folder, &sweep) != ST_OK)
+        LOG_W("%s: it could not be tidied up", d->folder);
+    return st;
+}
+
 /* For those whose folders are their own: what they may not remove. From a folder in which
  * something failed, or that is another now, nothing is concluded. */
 static void tell_kept(struct coordinator_disk *d, const struct coord_disk_order *o,
@@ -333,6 +347,10 @@ static void carry_out(struct coordinator_disk *d, struct coord_disk_order *o)
     } else if (o->what == DISK_SWEEP) {
         m.st = sweep(d, o);
         m.step = -1;
+        tell_kept(d, o, m.st);
+        post(d, &m, NULL, NULL);
+    } else if (o->what == DISK_BEST) {
+        m.st = record_best(d, o);
         tell_kept(d, o, m.st);
         post(d, &m, NULL, NULL);
     } else {
@@ -428,6 +446,8 @@ void coordinator_disk_order(struct coordinator *l, const struct coord_action *a)
         failed.st = fill_manifest(l, &o);
     if (a->disk == DISK_SWEEP)
         fill_sweep(l, &o);
+    if (a->disk == DISK_BEST)
+        coord_new_best(l->state, &o.best);
     if (a->disk == DISK_FIND)
         failed.st = coordinator_folders_copy(l, &o.folders);
     o.lists = coord_folders_any_own(&l->folders);

@@ -1,6 +1,7 @@
 /* ps/coordinator/coordinator_impl.h - what the coordinator's files share:
  * coordinator.c (events, timers), server_registry.c (what servers say), failure_detector.c (who is
- * late or gone), reconfigure.c (from one generation to the next), checkpoint_schedule.c, command.c,
+ * late or gone), reconfigure.c (from one generation to the next), checkpoint_schedule.c,
+ * evaluation.c (the best checkpoint, early stopping), command.c,
  * coordinator_view.c. Private to them. */
 #ifndef PS_COORDINATOR_COORDINATOR_IMPL_H
 #define PS_COORDINATOR_COORDINATOR_IMPL_H
@@ -22,6 +23,10 @@ static inline int *coord_ints(const struct coord *c, size_t at)
 static inline struct coord_file *coord_files(const struct coord *c)
 {
     return (struct coord_file *)((char *)c + c->files_at);
+}
+static inline struct coord_part *coord_parts(const struct coord *c)
+{
+    return (struct coord_part *)((char *)c + c->parts_at);
 }
 /* Row `server` of a table of bits, by worker. */
 static inline unsigned char *coord_bits(const struct coord *c, size_t table, int server)
@@ -93,6 +98,18 @@ void coord_checkpoint_written(struct coord *c, const struct coord_event *e, stru
 /* A server was started anew. */
 void coord_checkpoint_lost(struct coord *c, int slot, struct coord_out *out);
 int coord_checkpoint_is_asked(const struct coord *c);
+
+/* evaluation.c */
+void coord_evaluated(struct coord *c, const struct coord_event *e, struct coord_out *out);
+/* A job begins at this step, or goes back to it. */
+void coord_evaluations_back(struct coord *c, int64_t step);
+/* What comes of the evaluation that did best: before and after the checkpoints' turn. */
+void coord_evaluations_follow(struct coord *c, struct coord_out *out);
+/* 1: a checkpoint of *step is wanted at once, the one at which training stands. */
+int coord_evaluation_wants(const struct coord *c, int64_t *step);
+/* The job is to end, by a plan that says so. */
+int coord_evaluation_ends(const struct coord *c);
+void coord_best_recorded(struct coord *c, const struct coord_event *e, struct coord_out *out);
 
 /* command.c */
 void coord_command(struct coord *c, const struct coord_event *e);

@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "ps/coordinator/coordinator_view.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 struct text {
@@ -150,6 +151,39 @@ static void checkpoint_text(const struct text *t)
     }
 }
 
+static void evaluation_text(const struct text *t)
+{
+    const struct coord_line *l = t->l;
+    struct coord_best best;
+    char since[96] = "no finite validation loss", accuracy[48] = "";
+    coord_best(t->c, &best);
+    if (best.known && !isnan(best.accuracy))
+        snprintf(accuracy, sizeof accuracy, " validation accuracy: %.4f,", best.accuracy);
+    if (best.known)
+        snprintf(since, sizeof since,
+                 "no lower validation loss than that of step %" PRId64 " (%.4f)", best.step,
+                 best.loss);
+    if (l->id == LINE_EARLY_STOP)
+        snprintf(t->at, t->bytes,
+                 "--early_stopping: %s in %" PRId64 " evaluations: the job ends at step %" PRId64,
+                 since, l->arg[1], l->arg[0]);
+    else if (l->id == LINE_BEST_OTHER)
+        snprintf(t->at, t->bytes,
+                 "the best checkpoint so far, of step %" PRId64
+                 ", is so by other validation data (%" PRId64 " samples; now there are %" PRId64
+                 "): it is not compared with, and the next evaluation takes its place",
+                 l->arg[0], l->arg[1], l->arg[2]);
+    else if (l->id == LINE_BEST)
+        snprintf(t->at, t->bytes,
+                 "best so far: step %" PRId64 ",%s validation loss: %.4f; its checkpoint is kept",
+                 best.step, accuracy, best.loss);
+    else
+        snprintf(t->at, t->bytes,
+                 "the evaluation at step %" PRId64
+                 " does not count as the best: its checkpoint could not be kept",
+                 l->arg[0]);
+}
+
 static void wait_start_text(const struct text *t)
 {
     const struct coord_line *l = t->l;
@@ -269,6 +303,8 @@ void coord_line_text(const struct coord *c, const struct coord_line *l, const ch
         server_text(&t);
     else if (l->id >= LINE_CHECKPOINT_SILENT && l->id <= LINE_CHECKPOINT_NO_LAST)
         checkpoint_text(&t);
+    else if (l->id >= LINE_BEST && l->id <= LINE_EARLY_STOP)
+        evaluation_text(&t);
     else if (l->id != LINE_NONE)
         wait_text(&t);
 }

@@ -29,6 +29,10 @@
     X(LINE_CHECKPOINT_NO_VALUES, 'I')                                                              \
     X(LINE_CHECKPOINT_DISK, 'W')                                                                   \
     X(LINE_CHECKPOINT_NO_LAST, 'W')                                                                \
+    X(LINE_BEST, 'I')                                                                              \
+    X(LINE_BEST_LOST, 'W')                                                                         \
+    X(LINE_BEST_OTHER, 'W')                                                                        \
+    X(LINE_EARLY_STOP, 'I')                                                                        \
     X(WAIT_EPOCH, 'W')                                                                             \
     X(WAIT_RAISE, 'W')                                                                             \
     X(WAIT_SERVER_CALLS, 'W')                                                                      \

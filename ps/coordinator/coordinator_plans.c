@@ -84,7 +84,8 @@ static enum status make_next(const struct coordinator *l, const struct coord_pla
                              .restore = l->disk_name,
                              .member = v->member,
                              .n_members = v->n_members,
-                             .servers = servers};
+                             .servers = servers,
+                             .train_steps = v->train_steps};
     if (v->source == PLAN_MEMORY)
         next.position = net_plan_position(base, v->step);
     else if (v->source == PLAN_CHECKPOINT && l->disk_found)
@@ -284,6 +285,7 @@ enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snaps
         }
         s.last_step = coord_last_step(l->state);
         s.order_step = coord_order_step(l->state);
+        coord_best(l->state, &s.best);
         s.wanted = l->requested;
         s.given = coord_given(l->state);
         *out = s;

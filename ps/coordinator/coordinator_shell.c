@@ -222,6 +222,8 @@ static void step_mail(struct coordinator *l, struct coord_mail *m)
         e.command.what = m->what, e.command.index = m->index;
     else if (m->kind == COORD_DISK)
         e.disk.step = m->step, e.disk.epoch = m->epoch;
+    else if (m->kind == COORD_EVALUATED)
+        e.evaluation = &m->evaluation;
     if (m->control)
         coordinator_folders_note(l, m->control);
     step(l, &e);
@@ -468,18 +470,19 @@ enum status coordinator_call(void *ctx, const struct net_control *request, int64
 static void start_state(struct coordinator *l, const struct hosts *servers)
 {
     const struct ps_manifest *m = l->cfg.restore ? ps_restore_manifest(l->cfg.restore) : NULL;
-    const struct coord_start start = {.incarnation = l->incarnation,
-                                      .address = l->cfg.hosts->addr[0],
-                                      .servers = servers,
-                                      .save_steps = l->cfg.save_steps,
-                                      .save_ms = l->cfg.save_ms,
-                                      .worker_timeout_ms = l->cfg.worker_timeout_ms,
-                                      .min_workers = l->cfg.min_workers,
-                                      .has_folder = l->cfg.folder != NULL,
-                                      .epoch = l->cfg.epoch,
-                                      .last_step = m ? m->step : -1,
-                                      .has_all_steps = ps_restore_has_all_steps(l->cfg.restore),
-                                      .done_ms = l->cfg.done_ms};
+    struct coord_start start = {.incarnation = l->incarnation,
+                                .address = l->cfg.hosts->addr[0],
+                                .servers = servers,
+                                .save_steps = l->cfg.save_steps,
+                                .save_ms = l->cfg.save_ms,
+                                .worker_timeout_ms = l->cfg.worker_timeout_ms,
+                                .min_workers = l->cfg.min_workers,
+                                .has_folder = l->cfg.folder != NULL,
+                                .epoch = l->cfg.epoch,
+                                .last_step = m ? m->step : -1,
+                                .has_all_steps = ps_restore_has_all_steps(l->cfg.restore),
+                                .done_ms = l->cfg.done_ms};
+    coordinator_find_best(l, &start.best);
     struct coord_event e = {.kind = COORD_START, .start = &start};
     coord_init(l->state, l->cfg.hosts->n + servers->n + MORE_SERVERS, JOB_MAX_WORKERS);
     step(l, &e);

@@ -66,6 +66,10 @@ void coordinator_finish(struct coordinator *l);
 int coordinator_command(struct coordinator *l, enum coord_command what, int index,
                         char why[CONTROL_TEXT_BYTES]);
 
+/* A worker's evaluation, and whether it may go on. */
+void coordinator_evaluated(struct coordinator *l, const struct net_evaluation *evaluation,
+                           struct net_evaluation_reply *out);
+
 struct coordinator_server {
     struct coord_server_view view;
     char address[CONTROL_TEXT_BYTES];
@@ -76,6 +80,7 @@ struct coordinator_snapshot {
     struct coordinator_server *servers; /* ps 0 first */
     char change[CONTROL_TEXT_BYTES];    /* what is waited for, one sentence; empty: nothing */
     int64_t last_step, order_step; /* checkpoints: the last that is whole, being made; -1: none */
+    struct coord_best best;        /* whose checkpoint is kept */
     uint64_t wanted, given;        /* by coordinator_request, so far; of these, made or given up */
 };
 enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snapshot *out);

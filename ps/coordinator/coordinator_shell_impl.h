@@ -23,6 +23,7 @@ struct coord_mail {
     enum status st;
     int64_t step;
     uint64_t epoch;
+    struct net_evaluation evaluation;
 };
 
 struct coord_disk_order {
@@ -36,6 +37,7 @@ struct coord_disk_order {
     int64_t step;
     uint64_t generation;          /* SWEEP, with `step`: of the order that came to nothing */
     struct coord_folders folders; /* FIND: of the next generation's servers; owned */
+    struct coord_best best;       /* BEST */
     int lists;                    /* what is kept is wanted, for those with folders of their own */
     int searches; /* no order of the coordinator's: what a first job can resume from */
 };
@@ -106,6 +108,12 @@ void coordinator_fill_folder(struct coordinator *l, struct net_control_reply *re
                              struct coord_saved *room);
 /* 0: a first job has to wait until servers have said what they have; why. Under the lock. */
 int coordinator_can_restore(struct coordinator *l, char *why, size_t why_bytes);
+
+/* coordinator_evaluation.c */
+/* What the folder says of the best evaluation. */
+void coordinator_find_best(const struct coordinator *l, struct coord_best *out);
+/* By the disk's thread. */
+enum status coordinator_record_best(const char *folder, const struct coord_best *best);
 
 /* coordinator_disk.c */
 void coordinator_disk_search(struct coordinator *l);

@@ -3,6 +3,7 @@
 #ifndef PS_COORDINATOR_COORDINATOR_STATE_H
 #define PS_COORDINATOR_COORDINATOR_STATE_H
 #include "ps/coordinator/coordinator_view.h"
+#include "ps/coordinator/evaluation_state.h"
 
 #define MS ((int64_t)1000000) /* in nanoseconds */
 
@@ -70,7 +71,7 @@ struct coord_worker {
 };
 
 enum checkpoint_phase { CKPT_IDLE, CKPT_ORDERED, CKPT_MANIFEST };
-enum checkpoint_why { WHY_STEPS, WHY_TIME, WHY_ASKED, WHY_LAST };
+enum checkpoint_why { WHY_STEPS, WHY_TIME, WHY_ASKED, WHY_BEST, WHY_LAST };
 
 struct coord_checkpoint {
     enum checkpoint_phase phase;
@@ -95,8 +96,10 @@ struct coord_checkpoint {
 struct coord {
     int max_servers, max_workers;
     /* In this block: servers, workers; of the next plan its members and the slots of its servers;
-     * a checkpoint's files; by slot and index a bit: the server misses the worker, has heard it. */
-    size_t servers_at, workers_at, members_at, numbers_at, files_at, missing_at, heard_at, bytes;
+     * a checkpoint's files; an evaluation's parts; by slot and index a bit: the server misses the
+     * worker, has heard it. */
+    size_t servers_at, workers_at, members_at, numbers_at, files_at, parts_at, missing_at, heard_at,
+        bytes;
     int started, has_folder, all_steps_before, save_by_steps;
     uint64_t incarnation, epoch, recorded; /* epoch: that is to be; recorded: that plans have */
     uint64_t n, ignored;                   /* of the last plan; the last claim not believed */
@@ -136,6 +139,7 @@ struct coord {
 
     uint64_t workers_generation; /* that the last WORKERS was of */
     struct coord_checkpoint ckpt;
+    struct coord_evaluations eval;
     int finishing, finished, job_done, closing, fenced;
     int64_t finish_at;
     uint64_t goodbye; /* number from which on replies say that this ps 0 ends */

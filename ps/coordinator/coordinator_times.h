@@ -24,6 +24,7 @@ enum {
     FINISH_MS = 3000,      /* at the end: for a generation to settle, for a server to call */
     LAST_MS = 30000,       /* at the end: for all to stop, and be taken */
     WRITE_MS = 300000,     /* for the slowest file after the first, and for the manifest */
+    BEST_MS = 30000,       /* for the servers to take a checkpoint of the best evaluation */
     LOOK_MS = 1000,        /* the awake clock counts at most so much between two steps, */
     STEP_MS = 500,         /* which come at least so often */
     REFUSE_MS = 10000,     /* a worker that did not reach a server is not taken in for so long, */

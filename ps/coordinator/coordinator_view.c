@@ -13,7 +13,8 @@ void coord_next_plan(const struct coord *c, struct coord_plan_view *out)
                                     .n_members = c->n_next_members,
                                     .n_servers = c->n_next_numbers,
                                     .member = coord_ints(c, c->members_at),
-                                    .server = coord_ints(c, c->numbers_at)};
+                                    .server = coord_ints(c, c->numbers_at),
+                                    .train_steps = c->eval.ended ? c->train_steps : 0};
 }
 
 int coord_next_servers(const struct coord *c, int *slot)

@@ -11,8 +11,9 @@ struct coord_plan_view {
     enum plan_source source; /* MEMORY: of `base` at `step` */
     int64_t step;
     int n_members, n_servers;
-    const int *member; /* indices, ascending */
-    const int *server; /* slots, in the order of their numbers */
+    const int *member;   /* indices, ascending */
+    const int *server;   /* slots, in the order of their numbers */
+    int64_t train_steps; /* where the job ends before its time; 0: it does not */
 };
 void coord_next_plan(const struct coord *c, struct coord_plan_view *out);
 /* Slots of the servers that a plan made now would have, ps 0's first; at most coord_n_servers. */
@@ -31,6 +32,18 @@ struct coord_manifest_view {
     const struct coord_file *file;
 };
 void coord_manifest(const struct coord *c, struct coord_manifest_view *out);
+
+/* DISK_BEST: what is the best from now on, once that is recorded. */
+void coord_new_best(const struct coord *c, struct coord_best *out);
+void coord_best(const struct coord *c, struct coord_best *out);
+/* Whether the sender of an evaluation may go on. */
+enum coord_verdict {
+    VERDICT_GO,   /* nothing comes of it any more that it would have to wait for */
+    VERDICT_NEW,  /* ps 0 has not taken it yet: EVALUATED, then it asks again */
+    VERDICT_WAIT, /* it asks again */
+};
+enum coord_verdict coord_evaluation_verdict(const struct coord *c, const struct net_evaluation *v,
+                                            struct net_evaluation_reply *out);
 
 /* REPLY: everything but the plan, which is in force. 1: the plan is to go along. server: -1: of a
  * server that is refused; `text` of the action says why. */

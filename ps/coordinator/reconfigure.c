@@ -79,11 +79,26 @@ static void stop_all(struct coord *c)
     enter(c, PHASE_STOPPING);
 }
 
+/* The next plan says that the job ends where training stands; a checkpoint that is there does not.
+ */
+static void end_early(struct coord *c, struct coord_out *out)
+{
+    c->train_steps = c->eval.end_step;
+    c->eval.ended = 1;
+    if (c->ckpt.last_step >= c->train_steps)
+        c->ckpt.last_step = c->train_steps - 1;
+    coord_say(out,
+              &(struct coord_line){LINE_EARLY_STOP, -1, -1, {c->train_steps, c->eval.n_since, 0}});
+}
+
 static void run(struct coord *c, struct coord_out *out)
 {
     struct coord_census census;
     coord_workers_judge(c, out, &census);
-    if ((c->finishing && !coord_all_done(c)) || find_reason(c, &census) != REASON_NONE)
+    if (coord_evaluation_ends(c) && !coord_all_done(c)) {
+        end_early(c, out);
+        stop_all(c);
+    } else if ((c->finishing && !coord_all_done(c)) || find_reason(c, &census) != REASON_NONE)
         stop_all(c);
 }
 
@@ -160,6 +175,8 @@ static void decide(struct coord *c, int lost, struct coord_out *out)
         return;
     }
     int64_t step = again ? c->plan_step : coord_lowest(c);
+    if (c->eval.ended && step > c->train_steps)
+        c->train_steps = step;
     order_plan(c, step < 0 || !c->base ? PLAN_FIRST : PLAN_MEMORY, step, out);
 }
 
@@ -315,8 +332,10 @@ static void publish(struct coord *c, struct coord_out *out)
                                              (int64_t)c->next_generation}});
     if (is_raised && c->from_start && !c->lives_on && c->next_step <= 0) /* else it was said */
         coord_say(out, &(struct coord_line){LINE_JOB_ANEW, -1, -1, {0, 0, 0}});
-    if (c->next_source != PLAN_MEMORY)
+    if (c->next_source != PLAN_MEMORY) {
+        coord_evaluations_back(c, c->next_source == PLAN_CHECKPOINT ? c->next_step : 0);
         c->ckpt.last_step = c->next_source == PLAN_CHECKPOINT ? c->next_step : -1;
+    }
     for (int i = 0; i < c->n_slots; i++)
         coord_servers(c)[i].number = -1;
     for (int k = 0; k < c->n_next_numbers; k++)
@@ -350,6 +369,8 @@ void coord_job(struct coord *c, const struct coord_event *e, struct coord_out *o
         return;
     c->train_steps = e->job.train_steps;
     c->lockstep = e->job.lockstep;
+    c->eval.ended = 0;
+    coord_evaluations_back(c, e->job.step);
     c->lives_on = e->job.lives_on;
     c->from_start = !e->job.from_checkpoint;
     c->base = 0;

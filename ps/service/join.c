@@ -333,7 +333,8 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
                                       .n_members = p->n_members,
                                       .first_step = p->step,
                                       .position = p->position,
-                                      .train_steps = p->job.train_steps};
+                                      .train_steps = p->job.train_steps,
+                                      .validates = p->job.validation.data.n > 0};
     ps_store_segment(r->store, &reply->segment);
     if (reply->step < 0 && rank == 0)
         reply->answer = JOIN_INIT;

@@ -28,6 +28,7 @@ enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
     TRY(p ? ST_OK : ST_NOMEM);
     *p = (struct net_plan){
         .generation = f->generation, .ps0 = f->ps0, .job = f->join->job, .source = PLAN_FIRST};
+    p->job.asked_steps = 0; /* a plan's to say */
     if (f->from) {
         p->source = PLAN_CHECKPOINT;
         p->step = f->from->step;
@@ -76,6 +77,11 @@ enum status plan_make_next(const struct plan_next *n, struct net_plan **out)
                            .position = n->position,
                            .job = base->job,
                            .source = n->source};
+    if (n->train_steps > 0 && n->train_steps < p->job.train_steps) {
+        if (!p->job.asked_steps)
+            p->job.asked_steps = p->job.train_steps;
+        p->job.train_steps = n->train_steps;
+    }
     if (n->source == PLAN_CHECKPOINT)
         snprintf(p->restore, sizeof p->restore, "%s", n->restore);
     TRY(chunks_create(base->chunks->params, base->chunks->n_params, base->chunks->chunk_bytes,

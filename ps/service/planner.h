@@ -33,6 +33,7 @@ struct plan_next {
     const int *member;   /* ascending */
     int n_members;
     const struct hosts *servers;
+    int64_t train_steps; /* the job ends there, before its time; 0: it does not */
 };
 enum status plan_make_next(const struct plan_next *n, struct net_plan **out);
 

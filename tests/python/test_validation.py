@@ -131,7 +131,8 @@ class Validation(harness.Test):
 
     def test_best_that_was_not_written(self):
         """It does not count: neither in the figures nor for --early_stopping."""
-        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", os.path.join(harness.BIN, "worker"),
+        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
+                os.path.join(harness.BIN, "worker"),
                 "--models_dir=" + harness.MODELS, "--model=softmax", "--progress=lines",
                 "--data_dir=" + self.data(), *FLAGS, *SPLIT, "--train_steps=30",
                 "--early_stopping=1", "--checkpoint_dir=" + self.path("ckpt"),
@@ -147,14 +148,18 @@ class Validation(harness.Test):
         self.assertFalse(os.path.exists(self.path("ckpt/best")))
 
     def test_best_is_kept_by_servers(self):
-        """A job that goes on with servers: their sweeps leave the best one alone."""
-        self.train(*SPLIT, "--train_steps=5", "--checkpoint_dir=" + self.path("ckpt"))
+        """A job that goes on with servers: theirs are compared with the best so far, and their
+        sweeps leave that one alone."""
+        alone, _ = self.train(*SPLIT, "--train_steps=5", "--checkpoint_dir=" + self.path("ckpt"))
         job = self.job(n_workers=1, flags=[*FLAGS, *SPLIT, "--train_steps=40"])
         job.start(["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10",
                    "--keep_checkpoint_max=1"])
         job.finish(60)
-        self.assertEqual(ckpt_folder.steps(self.path("ckpt")), [5, 40])
-        self.assertIn("validation accuracy", job.workers[0].output())
+        losses = {**self.losses(alone), **self.losses(job.workers[0])}
+        best = min(losses, key=losses.get)
+        self.assertEqual(self.best()["step"], best)
+        self.assertEqual(set(ckpt_folder.steps(self.path("ckpt"))), {best, 40})
+        self.assertEqual(len(losses), 8)
 
     def test_with_servers(self):
         """The split is the job's; worker 0 evaluates; each sample of the rest is read once."""
@@ -185,7 +190,9 @@ class Validation(harness.Test):
                 (["--validation_split=0.1", "--validation_dir=x"], "give one of them"),
                 (["--early_stopping=2"], "give --eval_every"),
                 (["--validation_split=0.95"], "--validation_split"),
-                (["--ps_hosts=localhost:1", *STOP], "without --ps_hosts")):
+                (["--ps_hosts=localhost:1", "--worker_hosts=localhost:2", "--sync_mode=async",
+                  *STOP],
+                 "with servers it is for --sync_mode=sync")):
             worker, _ = self.train(*flags, status=2)
             self.assertIn(said, worker.output())
         worker, _ = self.train("--validation_split=0.0001", status=1)

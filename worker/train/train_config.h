@@ -9,6 +9,19 @@
 #include "worker/train/progress.h"
 #include "worker/train/updates.h"
 
+/* What the parameters of a step come to on the validation data. */
+struct trainer_evaluation {
+    int64_t step;
+    uint64_t generation; /* of the servers; 0: there are none */
+    int part, n_parts;   /* of the whole set, one for each worker that has any: which this is */
+    int64_t n, right;    /* samples of the part; of these, classified right */
+    double loss;         /* sum over them */
+    int no_accuracy;     /* they have targets, of which none is right or wrong */
+    /* Has training been ended from outside? ctx: the next. */
+    int (*is_stopped)(void *ctx);
+    void *ctx;
+};
+
 struct trainer_config {
     const struct model *model; /* all borrowed while the trainer lives */
     const struct chunks *chunks;
@@ -42,9 +55,10 @@ struct trainer_config {
      * ST_OK ends training. NULL: nobody is. */
     enum status (*at_step)(void *ctx, int64_t step);
     void *at_step_ctx;
-    /* Told of each evaluation on the validation data, before at_step. *ends: set to 1: training
-     * ends before this step; for a worker alone. NULL: nobody is. */
-    enum status (*validated)(void *ctx, int64_t step, double accuracy, double loss, int *ends);
+    /* Told of each evaluation on the validation data, before at_step; of a part, it makes it that
+     * of the whole, with n 0 where that is not known. *ends: set to 1: training ends before this
+     * step; for a worker alone. NULL: nobody is. */
+    enum status (*validated)(void *ctx, struct trainer_evaluation *e, int *ends);
     void *validated_ctx;
     int push_delay_ms;       /* fault injection: each push waits a random 0..this */
     int64_t fault_nonfinite; /* likewise: every so many steps a gradient is NaN; 0: never */

@@ -27,7 +27,7 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
     if (st == ST_REBASED)
         return trainer_note_rebased(t, st, step);
     if (st == ST_OK && t->validate)
-        return trainer_validate(t, step);
+        return trainer_validate(t, step, 0);
     if (st == ST_OK)
         st = trainer_evaluate(t, &accuracy, &loss);
     if (st == ST_OK)
@@ -180,6 +180,9 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     if (t->cfg.own_pace)
         t->result.global_step = trainer_global_step(t, 0);
+    t->result.train_steps = t->cfg.train_steps;
+    if (t->result.global_step > t->cfg.train_steps) /* it ended early: the step at hand is none */
+        t->result.global_step = t->cfg.train_steps;
     *out = t->result;
 done:
     progress_destroy(t->progress);
@@ -187,42 +190,75 @@ done:
     return st;
 }
 
-static enum status evaluate(struct tower *e, double *accuracy, double *loss)
+enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
 {
     struct evaluate_sums sums;
     int64_t begin = trace_begin();
-    enum status st = evaluate_run(e, NULL, &sums);
-    if (st == ST_OK) {
-        *accuracy = evaluate_accuracy(e->cfg->test, &sums);
-        *loss = sums.loss / (double)sums.n;
-        trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
-    }
-    return st;
+    enum status st = evaluate_run(t->eval, NULL, &sums);
+    if (st != ST_OK)
+        return st;
+    trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
+    *accuracy = evaluate_accuracy(t->cfg.test, &sums);
+    *loss = sums.loss / (double)sums.n;
+    return ST_OK;
 }
 
-enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
+static void say_validation(struct trainer *t, const struct trainer_evaluation *e)
 {
-    return evaluate(t->eval, accuracy, loss);
+    char text[EVALUATE_TEXT_BYTES];
+    const struct evaluate_sums sums = {e->n, e->right, e->loss};
+    LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member,
+          trainer_global_step(t, e->step),
+          evaluate_text(text, "validation", evaluate_accuracy(t->cfg.validation, &sums),
+                        e->loss / (double)e->n));
 }
 
-enum status trainer_validate(struct trainer *t, int64_t step)
+/* This worker's part, which it tells of; *whole: it knows what all parts come to. */
+static enum status validate_part(struct trainer *t, int64_t step, int part, int n_parts, int *whole)
 {
     enum status st = ST_OK;
-    double accuracy, loss;
-    char text[EVALUATE_TEXT_BYTES];
+    struct evaluate_sums sums;
     int ends = 0;
-    if (!t->validate || t->towers[0]->place.rank != 0)
-        return ST_OK;
-    TRY(evaluate(t->validate, &accuracy, &loss));
-    LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member, trainer_global_step(t, step),
-          evaluate_text(text, "validation", accuracy, loss));
+    int64_t begin = trace_begin();
+    TRY(evaluate_part(t->validate, part, n_parts, &sums));
+    trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
+    struct trainer_evaluation e = {.step = step,
+                                   .generation = t->generation,
+                                   .part = part,
+                                   .n_parts = n_parts,
+                                   .n = sums.n,
+                                   .right = sums.right,
+                                   .loss = sums.loss,
+                                   .no_accuracy = t->cfg.validation->targets != NULL,
+                                   .is_stopped = is_stopped,
+                                   .ctx = t};
+    if (n_parts == 1)
+        say_validation(t, &e);
     if (t->cfg.validated)
-        TRY(t->cfg.validated(t->cfg.validated_ctx, step, accuracy, loss, &ends));
+        TRY(t->cfg.validated(t->cfg.validated_ctx, &e, &ends));
+    *whole = e.n > 0;
+    if (n_parts > 1 && part == 0 && *whole)
+        say_validation(t, &e);
     if (ends) {
         atomic_store(&t->ended, 1);
         st = ST_CANCELLED;
     }
 done:
+    return st;
+}
+
+enum status trainer_validate(struct trainer *t, int64_t step, int is_last)
+{
+    if (!t->validate)
+        return ST_OK;
+    const struct net_place *p = &t->towers[0]->place;
+    int shared = p->validates && p->n_members > 1 && !t->cfg.own_pace, whole = 1;
+    int n_parts = shared ? evaluate_parts(t->validate, p->n_members) : 1;
+    if (p->rank >= n_parts)
+        return ST_OK;
+    enum status st = validate_part(t, step, p->rank, n_parts, &whole);
+    if (st == ST_OK && !whole && is_last && p->rank == 0) /* others are gone with their parts */
+        st = validate_part(t, step, 0, 1, &whole);
     return st;
 }
 

@@ -14,6 +14,7 @@ struct trainer_result {
     float loss;             /* of the last step */
     int64_t skipped;        /* contributions that were not finite and counted with weight 0 */
     int member;             /* this worker's index */
+    int64_t train_steps;    /* where the job ends: the servers may have said so */
     int left;               /* 1: the job goes on without it, as it asked for (leave_soon) */
 };
 
@@ -28,8 +29,10 @@ void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss);
 /* A parameter that is not finite, after run; NULL: all are. */
 const struct net_param *trainer_bad_param(const struct trainer *t);
-/* Likewise on the validation data, and tells of it as at any other step; without any: nothing. */
-enum status trainer_validate(struct trainer *t, int64_t step);
+/* Likewise on the validation data, or this worker's part of them, and tells of it as at any other
+ * step; without any: nothing. is_last: after run: if what all parts come to cannot be had, the
+ * first worker evaluates all of them. */
+enum status trainer_validate(struct trainer *t, int64_t step, int is_last);
 size_t trainer_memory_bytes(const struct trainer *t); /* of all plans */
 
 #endif

@@ -1,0 +1,36 @@
+/* ps/coordinator/coordinator_evaluation.c - see coordinator_shell_impl.h: workers' evaluations into
+ * the mailbox, and the best one in the folder's file `best`. */
+#include "checkpoint/best.h"
+#include "ps/coordinator/coordinator_shell_impl.h"
+
+void coordinator_evaluated(struct coordinator *l, const struct net_evaluation *evaluation,
+                           struct net_evaluation_reply *out)
+{
+    const struct coord_mail m = {.kind = COORD_EVALUATED, .evaluation = *evaluation};
+    pthread_mutex_lock(&l->lock);
+    enum coord_verdict verdict = coord_evaluation_verdict(l->state, evaluation, out);
+    if (verdict == VERDICT_NEW && l->n_mail < COORDINATOR_MAX_MAIL) /* else it asks again */
+        coordinator_post(l, &m);
+    out->again = verdict != VERDICT_GO;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void coordinator_find_best(const struct coordinator *l, struct coord_best *out)
+{
+    struct ps_best best;
+    out->known = l->cfg.folder && ps_best_read(l->cfg.folder, &best) == ST_OK;
+    if (!out->known)
+        return;
+    out->generation = best.id.generation;
+    out->step = best.id.step;
+    out->loss = best.loss;
+    out->accuracy = best.accuracy;
+    out->data = best.data;
+}
+
+enum status coordinator_record_best(const char *folder, const struct coord_best *best)
+{
+    const struct ps_best to = {
+        {best->generation, best->step}, best->loss, best->accuracy, best->data};
+    return ps_best_write(folder, &to);
+}

@@ -1,0 +1,244 @@
+/* ps/coordinator/evaluation.c - see coordinator_impl.h: what comes of evaluations of the validation
+ * data, where all workers go from step to step together.
+ *
+ * Who evaluates the parameters of a step contributes nothing to the next before ps 0 lets it: so
+ * training stands at that step, and all servers have its chunks. One with a lower loss than all
+ * before has its checkpoint made there and then; it is the best once that is on the disk and named.
+ * Where there was none for as many evaluations as the worker says, the job ends at that step: a
+ * Stop, and a plan whose job has no more steps. Both follow from the best one and the step alone,
+ * so that a ps 0 that is started anew comes to the same again. */
+#include "ps/coordinator/coordinator_impl.h"
+#include <math.h>
+
+static int is_same(const struct coord_evaluations *s, const struct net_evaluation *v)
+{
+    return s->generation == v->generation && s->step == v->step && s->n_parts == v->n_parts &&
+           job_validation_same(&s->data, &v->data);
+}
+
+static int is_whole(const struct coord_evaluations *s)
+{
+    return s->n_parts > 0 && s->n_heard == s->n_parts;
+}
+
+/* Something may come of it now. */
+static int takes(const struct coord *c, const struct net_evaluation *v)
+{
+    const struct coord_evaluations *s = &c->eval;
+    int late = s->generation == v->generation && v->step < s->step;
+    return c->generation && v->generation == c->generation && c->lockstep && !late &&
+           c->phase == PHASE_RUNNING && !c->finishing && !s->next.known && v->n_parts > 0 &&
+           v->n_parts <= c->max_workers && v->part >= 0 && v->part < v->n_parts;
+}
+
+static void begin(struct coord *c, const struct net_evaluation *v)
+{
+    struct coord_evaluations *s = &c->eval;
+    s->generation = v->generation;
+    s->step = v->step;
+    s->n_parts = v->n_parts;
+    s->n_heard = 0;
+    s->data = v->data;
+    for (int i = 0; i < v->n_parts; i++)
+        coord_parts(c)[i].heard = 0;
+}
+
+/* In the parts' order, whatever that of their coming. 0: they are not the whole set. */
+static int add_up(struct coord *c)
+{
+    struct coord_evaluations *s = &c->eval;
+    s->n = s->right = 0;
+    s->loss = 0;
+    for (int i = 0; i < s->n_parts; i++) {
+        const struct coord_part *p = &coord_parts(c)[i];
+        if (p->n > s->data.n - s->n)
+            return 0;
+        s->n += p->n;
+        s->right += p->right;
+        s->loss += p->loss;
+    }
+    return s->n == s->data.n && s->n > 0;
+}
+
+static void judge(struct coord *c, const struct net_evaluation *v, struct coord_out *out)
+{
+    struct coord_evaluations *s = &c->eval;
+    double loss = s->loss / (double)s->n;
+    int comparable = s->best.known && job_validation_same(&s->best.data, &s->data);
+    if (s->best.known && !comparable)
+        coord_say(out, &(struct coord_line){
+                           LINE_BEST_OTHER, -1, -1, {s->best.step, s->best.data.n, s->data.n}});
+    if (isfinite(loss) && (!comparable || loss < s->best.loss)) {
+        s->next.known = 1;
+        s->next.generation = c->generation;
+        s->next.step = s->step;
+        s->next.loss = loss;
+        s->next.accuracy = v->no_accuracy ? (double)NAN : (double)s->right / (double)s->n;
+        s->next.data = s->data;
+        s->taken = 0;
+        s->since = c->awake;
+        return;
+    }
+    int64_t from = comparable ? s->best.step : 0;
+    s->n_since = v->every > 0 ? (s->step - from) / v->every : 0;
+    if (v->patience > 0 && s->n_since >= v->patience && s->step < c->train_steps) {
+        s->ends = 1;
+        s->end_step = s->step;
+    }
+}
+
+void coord_evaluated(struct coord *c, const struct coord_event *e, struct coord_out *out)
+{
+    const struct net_evaluation *v = e->evaluation;
+    if (!takes(c, v))
+        return;
+    if (!is_same(&c->eval, v))
+        begin(c, v);
+    struct coord_part *p = &coord_parts(c)[v->part];
+    if (p->heard)
+        return;
+    p->heard = 1;
+    p->n = v->n;
+    p->right = v->right;
+    p->loss = v->loss;
+    c->eval.n_heard++;
+    if (!is_whole(&c->eval))
+        return;
+    if (add_up(c))
+        judge(c, v, out);
+    else
+        c->eval.n = 0;
+}
+
+void coord_evaluations_back(struct coord *c, int64_t step)
+{
+    struct coord_evaluations *s = &c->eval;
+    s->generation = 0;
+    s->n_parts = s->n_heard = 0;
+    s->ends = 0;
+    s->next.known = 0;
+    if (s->best.step > step || step <= 0)
+        s->best.known = 0;
+}
+
+int coord_evaluation_wants(const struct coord *c, int64_t *step)
+{
+    const struct coord_evaluations *s = &c->eval;
+    if (!s->next.known || s->taken || !c->has_folder)
+        return 0;
+    *step = s->next.step;
+    return 1;
+}
+
+int coord_evaluation_ends(const struct coord *c)
+{
+    return c->eval.ends && c->eval.end_step < c->train_steps;
+}
+
+static void drop(struct coord *c, struct coord_out *out)
+{
+    struct coord_evaluations *s = &c->eval;
+    s->next.known = 0;
+    coord_say(out, &(struct coord_line){LINE_BEST_LOST, -1, -1, {s->next.step, 0, 0}});
+}
+
+void coord_evaluations_follow(struct coord *c, struct coord_out *out)
+{
+    struct coord_evaluations *s = &c->eval;
+    const struct coord_checkpoint *k = &c->ckpt;
+    if (!s->next.known || s->op)
+        return;
+    if (!c->has_folder) {
+        s->best = s->next;
+        s->next.known = 0;
+        return;
+    }
+    int same = k->generation == s->next.generation && k->step == s->next.step;
+    if (same && k->phase != CKPT_IDLE && (k->taken || k->phase == CKPT_MANIFEST))
+        s->taken = 1;
+    if (same && k->phase == CKPT_IDLE && !k->unmade) {
+        s->taken = 1;
+        coord_order_disk(c, out, DISK_BEST, &s->op);
+    } else if (s->taken && (!same || k->phase == CKPT_IDLE)) {
+        drop(c, out); /* its files or its manifest could not be written */
+    } else if (!s->taken && c->generation != s->next.generation) {
+        s->next.known = 0; /* who is there now evaluates that step again */
+    } else if (!s->taken) {
+        coord_due(c, out, s->since + BEST_MS * MS);
+        if (c->awake - s->since >= BEST_MS * MS)
+            drop(c, out);
+    }
+}
+
+void coord_best_recorded(struct coord *c, const struct coord_event *e, struct coord_out *out)
+{
+    struct coord_evaluations *s = &c->eval;
+    s->op = 0;
+    c->number++; /* other checkpoints than before may be kept */
+    if (e->st == ST_REFUSED)
+        coord_fence(c, out);
+    if (!s->next.known)
+        return; /* training went back behind it meanwhile */
+    if (e->st != ST_OK) {
+        drop(c, out);
+        return;
+    }
+    s->best = s->next;
+    s->next.known = 0;
+    coord_say(out, &(struct coord_line){LINE_BEST, -1, -1, {s->best.step, 0, 0}});
+}
+
+void coord_new_best(const struct coord *c, struct coord_best *out)
+{
+    *out = c->eval.next;
+}
+
+void coord_best(const struct coord *c, struct coord_best *out)
+{
+    *out = c->eval.best;
+}
+
+static void fill_reply(const struct coord *c, const struct net_evaluation *v,
+                       struct net_evaluation_reply *out)
+{
+    const struct coord_evaluations *s = &c->eval;
+    const struct coord_best *b = s->next.known ? &s->next : &s->best;
+    *out = (struct net_evaluation_reply){.best = {.step = -1}};
+    if (b->known)
+        out->best = (struct net_best){b->step, b->loss, b->accuracy};
+    if (!is_same(s, v) || !is_whole(s))
+        return;
+    out->n = s->n;
+    out->right = s->right;
+    out->loss = s->loss;
+}
+
+/* The Stop with which the job ends is not everywhere yet: a contribution might count. */
+static int stops(const struct coord *c)
+{
+    return coord_evaluation_ends(c) || (c->phase == PHASE_STOPPING && !coord_all_stopped(c));
+}
+
+enum coord_verdict coord_evaluation_verdict(const struct coord *c, const struct net_evaluation *v,
+                                            struct net_evaluation_reply *out)
+{
+    const struct coord_evaluations *s = &c->eval;
+    int over = !c->generation || v->generation != c->generation || !c->lockstep || c->finishing;
+    fill_reply(c, v, out);
+    if (over || v->n_parts > c->max_workers)
+        return VERDICT_GO;
+    if (!is_same(s, v)) {
+        int late = s->generation == v->generation && v->step < s->step;
+        return late || c->phase == PHASE_STOPPING ? VERDICT_GO : VERDICT_NEW;
+    }
+    if (!coord_parts(c)[v->part].heard)
+        return c->phase == PHASE_STOPPING ? VERDICT_GO : VERDICT_NEW;
+    if (v->part > 0) /* the first waits for all */
+        return VERDICT_GO;
+    if (!is_whole(s))
+        return c->phase == PHASE_STOPPING ? VERDICT_GO : VERDICT_WAIT;
+    if (s->ends && stops(c))
+        return VERDICT_WAIT;
+    int64_t step;
+    return coord_evaluation_wants(c, &step) && step == s->step ? VERDICT_WAIT : VERDICT_GO;
+}

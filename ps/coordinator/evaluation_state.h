@@ -1,0 +1,31 @@
+/* ps/coordinator/evaluation_state.h - what a coordinator knows of evaluations of the validation
+ * data (evaluation.c). Private to the coordinator. */
+#ifndef PS_COORDINATOR_EVALUATION_STATE_H
+#define PS_COORDINATOR_EVALUATION_STATE_H
+#include "ps/coordinator/coordinator_values.h"
+
+/* What one part of an evaluation came to. */
+struct coord_part {
+    int heard;
+    int64_t n, right;
+    double loss;
+};
+
+struct coord_evaluations {
+    uint64_t generation; /* of the one heard of last, as what follows; 0: none yet */
+    int64_t step;
+    int n_parts, n_heard;
+    struct job_validation data;
+    int64_t n, right; /* of all parts, once they are there */
+    double loss;
+    struct coord_best best;
+    struct coord_best next; /* is the best, once its checkpoint is there and named; known 0: none */
+    int taken;              /* all servers have that one's chunks */
+    int64_t since;          /* awake: it is to be made */
+    uint32_t op;            /* DISK_BEST; 0: none is under way */
+    int ends; /* the job ends at `end_step`, without a lower loss since that of best */
+    int64_t end_step, n_since;
+    int ended; /* it does: train_steps is where */
+};
+
+#endif

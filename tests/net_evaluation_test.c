@@ -1,0 +1,145 @@
+/* tests/net_evaluation_test.c - evaluations of the validation data on their way to ps 0, and back:
+ * whole, or refused. */
+#include "net/exchange/status_client.h"
+#include "net/rpc/server.h"
+#include "tests/capture.h"
+#include "tests/net_wire.h"
+#include <math.h>
+#include <string.h>
+
+enum { LONG_MS = 30000 };
+
+static const struct net_evaluation good = {.generation = 7,
+                                           .step = 200,
+                                           .part = 2,
+                                           .n_parts = 3,
+                                           .n = 250,
+                                           .right = 249,
+                                           .loss = 12.125,
+                                           .data = {600, 0xfedcba98, 0x89abcdef},
+                                           .every = 50,
+                                           .patience = 4};
+
+static int same(const struct net_evaluation *a, const struct net_evaluation *b)
+{
+    return a->generation == b->generation && a->step == b->step && a->part == b->part &&
+           a->n_parts == b->n_parts && a->n == b->n && a->right == b->right &&
+           (a->loss == b->loss || (isnan(a->loss) && isnan(b->loss))) &&
+           job_validation_same(&a->data, &b->data) && a->every == b->every &&
+           a->patience == b->patience;
+}
+
+static enum status through(const struct net_evaluation *v, struct net_evaluation *got)
+{
+    struct wire w = {.why = ""};
+    assert_int_equal(message_pack_evaluation(v, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_unpack_evaluation(w.data, w.bytes, got, w.why));
+}
+
+static void it_comes_whole(void **state)
+{
+    struct net_evaluation v = good, got;
+    (void)state;
+    assert_int_equal(through(&v, &got), ST_OK);
+    assert_true(same(&v, &got));
+    v.loss = (double)NAN; /* what has diverged is told, too */
+    assert_int_equal(through(&v, &got), ST_OK);
+    assert_true(same(&v, &got));
+}
+
+/* Each time one value that cannot be; the rest is good. */
+#define LIE(field, value)                                                                          \
+    do {                                                                                           \
+        struct net_evaluation lie = good, got = {.step = 12345};                                   \
+        lie.field = value;                                                                         \
+        assert_int_equal(through(&lie, &got), ST_INVALID);                                         \
+        assert_int_equal(got.step, 12345);                                                         \
+    } while (0)
+
+static void lies_are_refused(void **state)
+{
+    (void)state;
+    LIE(step, -1);
+    LIE(step, INT64_MAX);
+    LIE(part, 3);
+    LIE(part, -1);
+    LIE(n_parts, 0);
+    LIE(n_parts, JOB_MAX_WORKERS + 1);
+    LIE(n, -1);
+    LIE(n, 601);
+    LIE(right, 251);
+    LIE(right, -1);
+    LIE(data.n, 0);
+    LIE(data.n, -1);
+    LIE(every, -1);
+    LIE(patience, -1);
+}
+
+static void replies_come_whole(void **state)
+{
+    const struct net_evaluation_reply v = {1, 600, 599, 1.5, {150, 0.25, 0.75}};
+    struct net_evaluation_reply got, lie = v;
+    struct wire w = {.why = ""};
+    (void)state;
+    assert_int_equal(message_pack_evaluation_reply(&v, &w.data, &w.bytes), ST_OK);
+    assert_int_equal(wire_end(&w, message_unpack_evaluation_reply(w.data, w.bytes, &got, w.why)),
+                     ST_OK);
+    assert_true(got.again == 1 && got.n == 600 && got.right == 599 && got.loss == 1.5);
+    assert_true(got.best.step == 150 && got.best.loss == 0.25 && got.best.accuracy == 0.75);
+    lie.best.accuracy = 1.5;
+    assert_int_equal(message_pack_evaluation_reply(&lie, &w.data, &w.bytes), ST_OK);
+    assert_int_equal(wire_end(&w, message_unpack_evaluation_reply(w.data, w.bytes, &got, w.why)),
+                     ST_INVALID);
+    lie = v;
+    lie.right = 601;
+    assert_int_equal(message_pack_evaluation_reply(&lie, &w.data, &w.bytes), ST_OK);
+    assert_int_equal(wire_end(&w, message_unpack_evaluation_reply(w.data, w.bytes, &got, w.why)),
+                     ST_INVALID);
+}
+
+static void on_evaluated(void *ctx, const struct net_evaluation *v,
+                         struct net_evaluation_reply *out)
+{
+    *(struct net_evaluation *)ctx = *v;
+    out->n = v->data.n;
+}
+
+static struct net_server *start(const struct net_server_people *people, char addr[64])
+{
+    struct net_server *server;
+    struct net_server_config cfg = {.addr = "127.0.0.1:0", .people = *people};
+    assert_int_equal(net_server_create(&cfg, &server), ST_OK);
+    snprintf(addr, 64, "127.0.0.1:%d", net_server_port(server));
+    return server;
+}
+
+static void a_server_answers(void **state)
+{
+    struct net_evaluation heard;
+    struct net_evaluation_reply reply;
+    char addr[64], why[CONTROL_TEXT_BYTES] = "";
+    struct net_server_people people = {.ctx = &heard, .evaluated = on_evaluated},
+                             none = {.ctx = NULL};
+    struct net_server *server = start(&people, addr);
+    (void)state;
+    assert_int_equal(net_evaluation_send(addr, &good, LONG_MS, &reply, why), ST_OK);
+    assert_true(same(&good, &heard));
+    assert_true(!reply.again && reply.n == 600 && reply.best.step == -1);
+    net_server_destroy(server);
+    server = start(&none, addr);
+    enum status st = CAPTURE(net_evaluation_send(addr, &good, LONG_MS, &reply, why));
+    assert_int_equal(st, ST_PROTOCOL);
+    assert_string_equal(why, "this server takes no evaluations");
+    net_server_destroy(server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_comes_whole),
+        cmocka_unit_test(lies_are_refused),
+        cmocka_unit_test(replies_come_whole),
+        cmocka_unit_test(a_server_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,441 @@
+/* tests/ps_evaluation_test.c - what ps 0's coordinator makes of evaluations of the validation data
+ * (ps/coordinator/evaluation.c): the best one's checkpoint, and the end of the job where there was
+ * no better one for long. One server, two workers, a clock and a disk of the test's. */
+#include "ps/coordinator/coordinator_view.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { STEPS = 100, EVERY = 5, PATIENCE = 2, SAMPLES = 100 };
+#define MS ((int64_t)1000000)
+
+struct rig {
+    struct coord *c;
+    int64_t now, version;
+    uint64_t call, generation, order;
+    int phase;
+    int file_hangs, stop_hangs; /* the server does not write, does not say that it has stopped */
+    int n_plans, n_manifests;
+    int64_t train_steps; /* of the last plan: 0: as it was */
+    enum status manifest_st, best_st;
+    struct coord_best recorded;
+    int lines[COORD_N_LINES];
+    struct coord_worker_state worker[2];
+};
+
+static void step(struct rig *r, struct coord_event e);
+
+static void disk_ends(struct rig *r, const struct coord_action *a)
+{
+    struct coord_manifest_view m = {.step = -1};
+    struct coord_event e = {.kind = COORD_DISK, .op = a->op, .disk = {.epoch = a->value}};
+    if (a->disk == DISK_FIND)
+        e.st = ST_NOT_FOUND;
+    if (a->disk == DISK_MANIFEST) {
+        r->n_manifests++;
+        e.st = r->manifest_st;
+    }
+    if (a->disk == DISK_BEST) {
+        e.st = r->best_st;
+        if (e.st == ST_OK)
+            coord_new_best(r->c, &r->recorded);
+    }
+    coord_manifest(r->c, &m);
+    e.disk.step = a->disk == DISK_MANIFEST ? m.step : -1;
+    step(r, e);
+}
+
+static void on_plan(struct rig *r, uint32_t op)
+{
+    struct coord_plan_view plan;
+    coord_next_plan(r->c, &plan);
+    r->generation = plan.generation;
+    r->train_steps = plan.train_steps;
+    r->n_plans++;
+    step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op});
+}
+
+static void step(struct rig *r, struct coord_event e)
+{
+    struct coord_out out;
+    e.lowest = e.highest = r->version;
+    coord_step(r->c, &e, r->now, &out);
+    for (int i = 0; i < out.n; i++) {
+        const struct coord_action *a = &out.act[i];
+        if (a->kind == ACT_PLAN)
+            on_plan(r, a->op);
+        else if (a->kind == ACT_DISK)
+            disk_ends(r, a);
+        else if (a->kind == ACT_LINE)
+            r->lines[a->line.id]++;
+    }
+}
+
+/* The server is where the plan in force wants it, and does what it is told. */
+static void server_calls(struct rig *r)
+{
+    struct net_control_reply reply = {.step = -1};
+    struct net_control said = {.n_servers = 1, .incarnation = 9};
+    r->now += MS;
+    coord_fill_reply(r->c, 0, &reply);
+    if (reply.order != r->order && reply.step >= 0) {
+        r->order = reply.order;
+        r->phase = CONTROL_ARMED;
+    }
+    if (reply.step < 0 && r->phase == CONTROL_ARMED)
+        r->phase = CONTROL_IDLE;
+    if (r->phase == CONTROL_ARMED && r->version >= reply.step)
+        r->phase = r->version == reply.step ? CONTROL_WRITING : CONTROL_PAST;
+    else if (r->phase == CONTROL_WRITING && !r->file_hangs)
+        r->phase = CONTROL_WRITTEN;
+    snprintf(said.address, sizeof said.address, "h:1");
+    said.generation = r->generation;
+    said.ps0 = said.heard_ps0 = 9;
+    said.heard_epoch = 1;
+    said.order = r->order;
+    said.phase = r->phase;
+    said.stop = r->stop_hangs ? 0 : reply.stop;
+    said.stopped = 1;
+    said.lowest = said.highest = r->version;
+    said.seen = reply.number;
+    step(r, (struct coord_event){.kind = COORD_CONTROL, .control = &said, .call = ++r->call});
+}
+
+static void tell_workers(struct rig *r)
+{
+    step(r,
+         (struct coord_event){.kind = COORD_WORKERS, .workers = {r->generation, 0, 2, r->worker}});
+}
+
+static void open_with(struct rig *r, int has_folder, int lockstep, const struct coord_best *best,
+                      int64_t from)
+{
+    char *addrs[] = {"h:1"};
+    const struct hosts servers = {1, addrs};
+    struct coord_start start = {.incarnation = 9,
+                                .address = "h:1",
+                                .servers = &servers,
+                                .worker_timeout_ms = 1000,
+                                .has_folder = has_folder,
+                                .last_step = from > 0 ? from : -1};
+    if (best)
+        start.best = *best;
+    *r = (struct rig){.c = calloc(1, coord_bytes(2, 4)), .now = 1000 * MS, .version = from};
+    coord_init(r->c, 2, 4);
+    step(r, (struct coord_event){.kind = COORD_START, .start = &start});
+    server_calls(r);
+    step(r, (struct coord_event){.kind = COORD_JOB,
+                                 .job = {.train_steps = STEPS,
+                                         .step = from,
+                                         .from_checkpoint = from > 0,
+                                         .lockstep = lockstep,
+                                         .n_members = 2}});
+    assert_int_equal(r->n_plans, 1);
+    for (int i = 0; i < 2; i++)
+        r->worker[i] = (struct coord_worker_state){.member = i,
+                                                   .incarnation = 11 + (uint64_t)i,
+                                                   .missing_ms = -1,
+                                                   .joined = 1,
+                                                   .spoke = 1};
+    server_calls(r);
+    tell_workers(r);
+}
+
+static void open_rig(struct rig *r)
+{
+    open_with(r, 1, 1, NULL, 0);
+}
+
+static struct net_evaluation whole(const struct rig *r, double loss)
+{
+    return (struct net_evaluation){.generation = r->generation,
+                                   .step = r->version,
+                                   .n_parts = 1,
+                                   .n = SAMPLES,
+                                   .right = 50,
+                                   .loss = loss * SAMPLES,
+                                   .data = {SAMPLES, 1, 2},
+                                   .every = EVERY,
+                                   .patience = PATIENCE};
+}
+
+static enum coord_verdict ask(struct rig *r, const struct net_evaluation *v)
+{
+    struct net_evaluation_reply reply;
+    enum coord_verdict is = coord_evaluation_verdict(r->c, v, &reply);
+    if (is == VERDICT_NEW)
+        step(r, (struct coord_event){.kind = COORD_EVALUATED, .evaluation = v});
+    return is;
+}
+
+/* As often as it takes: training comes to the step, stands there, and goes on. */
+static void evaluate(struct rig *r, int64_t at, double loss)
+{
+    r->version = at;
+    const struct net_evaluation v = whole(r, loss);
+    int n = 0;
+    while (ask(r, &v) != VERDICT_GO) {
+        server_calls(r);
+        tell_workers(r);
+        assert_true(n++ < 50);
+    }
+    for (int i = 0; i < 5; i++)
+        server_calls(r);
+}
+
+static void expect_best(const struct rig *r, int64_t at)
+{
+    struct coord_best best;
+    coord_best(r->c, &best);
+    assert_int_equal(best.known, at >= 0);
+    if (at >= 0)
+        assert_int_equal(best.step, at);
+}
+
+/* Held at the step until the chunks are taken, no longer; best once it is on the disk and named. */
+static void test_the_best_has_a_checkpoint(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    r.version = 5;
+    r.file_hangs = 1;
+    const struct net_evaluation v = whole(&r, 0.5);
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(ask(&r, &v), VERDICT_WAIT);
+    server_calls(&r);
+    assert_int_equal(ask(&r, &v), VERDICT_GO);
+    expect_best(&r, -1);
+    r.version = 7;
+    r.file_hangs = 0;
+    server_calls(&r);
+    server_calls(&r);
+    expect_best(&r, 5);
+    assert_int_equal(r.n_manifests, 1);
+    assert_true(r.recorded.known && r.recorded.step == 5 && r.recorded.loss == 0.5);
+    assert_true(r.recorded.accuracy == 0.5 && r.recorded.generation == r.generation);
+    assert_int_equal(r.lines[LINE_BEST], 1);
+    evaluate(&r, 10, 0.75);
+    assert_int_equal(r.n_manifests, 1);
+    expect_best(&r, 5);
+    evaluate(&r, 15, 0.25);
+    assert_int_equal(r.n_manifests, 2);
+    expect_best(&r, 15);
+    free(r.c);
+}
+
+/* What could not be written is not the best, and the next is compared with the one before. */
+static void test_one_that_is_not_written(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    evaluate(&r, 5, 0.5);
+    r.manifest_st = ST_IO;
+    evaluate(&r, 10, 0.25);
+    expect_best(&r, 5);
+    assert_int_equal(r.lines[LINE_BEST_LOST], 1);
+    r.manifest_st = ST_OK;
+    r.best_st = ST_IO;
+    r.now += 2000 * MS; /* until the next try of a checkpoint */
+    evaluate(&r, 15, 0.25);
+    expect_best(&r, 5);
+    assert_int_equal(r.lines[LINE_BEST_LOST], 2);
+    r.best_st = ST_OK;
+    evaluate(&r, 20, 0.375);
+    expect_best(&r, 20);
+    free(r.c);
+}
+
+/* The job ends where training stands: nobody goes on before all have stopped. */
+static void test_early_stopping(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    evaluate(&r, 5, 0.5);
+    evaluate(&r, 10, 0.5);
+    assert_int_equal(r.n_plans, 1);
+    r.version = 15;
+    r.stop_hangs = 1;
+    const struct net_evaluation v = whole(&r, 0.75);
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    server_calls(&r);
+    assert_int_equal(ask(&r, &v), VERDICT_WAIT);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
+    assert_int_equal(r.n_plans, 1);
+    r.stop_hangs = 0;
+    for (int i = 0; i < 2; i++)
+        r.worker[i].asked = 1;
+    server_calls(&r);
+    tell_workers(&r);
+    server_calls(&r);
+    assert_int_equal(r.n_plans, 2);
+    assert_int_equal(r.train_steps, 15);
+    assert_int_equal(ask(&r, &v), VERDICT_GO); /* its generation is over */
+    evaluate(&r, 15, 0.75);                    /* as the last step is */
+    assert_int_equal(r.n_plans, 2);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
+    expect_best(&r, 5);
+    free(r.c);
+}
+
+/* It says nothing that the job ends with its last step. */
+static void test_at_the_last_step(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    evaluate(&r, 90, 0.5);
+    evaluate(&r, STEPS, 0.75);
+    assert_int_equal(r.n_plans, 1);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
+    free(r.c);
+}
+
+/* A ps 0 that is started anew comes to the same: by what the folder says and the step. */
+static void test_started_anew(void **state)
+{
+    struct rig r;
+    struct coord_best best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 2}};
+    (void)state;
+    open_with(&r, 1, 1, &best, 10);
+    evaluate(&r, 10, 0.75);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
+    expect_best(&r, 5);
+    r.version = 15;
+    const struct net_evaluation v = whole(&r, 0.75);
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
+    free(r.c);
+    best.step = 20; /* training goes on from before it */
+    open_with(&r, 1, 1, &best, 10);
+    expect_best(&r, -1);
+    free(r.c);
+}
+
+static void test_other_data(void **state)
+{
+    struct rig r;
+    const struct coord_best best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 3}};
+    (void)state;
+    open_with(&r, 1, 1, &best, 10);
+    evaluate(&r, 15, 0.75);
+    expect_best(&r, 15);
+    assert_int_equal(r.lines[LINE_BEST_OTHER], 1);
+    free(r.c);
+}
+
+/* Whatever the order of their coming, the sums have the same bits; only the first waits for all. */
+static void test_parts(void **state)
+{
+    static const int orders[2][3] = {{0, 1, 2}, {2, 1, 0}};
+    static const double losses[3] = {1e16, 1.25, -1e16 + 2};
+    struct net_evaluation_reply reply[2];
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct rig r;
+        open_rig(&r);
+        r.version = 5;
+        for (int i = 0; i < 3; i++) {
+            struct net_evaluation v = whole(&r, 0);
+            v.part = orders[k][i];
+            v.n_parts = 3;
+            v.n = v.part < 2 ? 40 : 20;
+            v.right = v.part;
+            v.loss = losses[v.part];
+            assert_int_equal(ask(&r, &v), VERDICT_NEW);
+            enum coord_verdict then = coord_evaluation_verdict(r.c, &v, &reply[k]);
+            assert_int_equal(then, v.part > 0 ? VERDICT_GO : VERDICT_WAIT);
+            assert_int_equal(reply[k].n, i == 2 ? SAMPLES : 0);
+        }
+        free(r.c);
+    }
+    assert_int_equal(reply[0].right, 3);
+    assert_true(reply[0].loss == reply[1].loss &&
+                reply[0].loss == losses[0] + losses[1] + losses[2]);
+}
+
+static void test_parts_that_are_not_the_set(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    r.version = 5;
+    struct net_evaluation v = whole(&r, 0.5);
+    v.n--;
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(ask(&r, &v), VERDICT_GO);
+    server_calls(&r);
+    assert_int_equal(r.n_manifests, 0);
+    free(r.c);
+}
+
+/* Nobody is held up: of another generation, of chunks that go each at its own pace, a loss that is
+ * no number, a job without a folder. */
+static void test_nothing_to_wait_for(void **state)
+{
+    struct rig r;
+    struct net_evaluation_reply reply;
+    (void)state;
+    open_rig(&r);
+    r.version = 5;
+    struct net_evaluation v = whole(&r, (double)INFINITY);
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(ask(&r, &v), VERDICT_GO);
+    v.generation--;
+    assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
+    expect_best(&r, -1);
+    free(r.c);
+    open_with(&r, 1, 0, NULL, 0);
+    v = whole(&r, 0.5);
+    assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
+    free(r.c);
+    open_with(&r, 0, 1, NULL, 0);
+    r.version = 5;
+    v = whole(&r, 0.5);
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(ask(&r, &v), VERDICT_GO);
+    expect_best(&r, 5);
+    free(r.c);
+}
+
+/* The server cannot take it in time: training goes on. */
+static void test_a_checkpoint_that_does_not_come(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    r.version = 5;
+    const struct net_evaluation v = whole(&r, 0.5);
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    for (int i = 0; i < 400; i++) {
+        r.now += 100 * MS;
+        step(&r, (struct coord_event){.kind = COORD_TIMER});
+    }
+    assert_int_equal(ask(&r, &v), VERDICT_GO);
+    assert_int_equal(r.lines[LINE_BEST_LOST], 1);
+    expect_best(&r, -1);
+    free(r.c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_best_has_a_checkpoint),
+        cmocka_unit_test(test_one_that_is_not_written),
+        cmocka_unit_test(test_early_stopping),
+        cmocka_unit_test(test_at_the_last_step),
+        cmocka_unit_test(test_started_anew),
+        cmocka_unit_test(test_other_data),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_parts_that_are_not_the_set),
+        cmocka_unit_test(test_nothing_to_wait_for),
+        cmocka_unit_test(test_a_checkpoint_that_does_not_come),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

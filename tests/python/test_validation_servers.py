@@ -1,0 +1,186 @@
+#!/usr/bin/python3
+"""Validation data with servers: the checkpoint that did best is kept and named, a job that does not
+get better ends for all at one step, and what happens to ps 0 meanwhile changes nothing of that."""
+# label: cluster
+import json
+import os
+import re
+import signal
+import subprocess
+
+import ckpt_folder
+import harness
+
+# Two workers with ten samples each: the loss goes up and down after its first steps.
+FLAGS = ["--batch_size=10", "--seed=3", "--intra_op_threads=1", "--log_every=1",
+         "--validation_split=0.25", "--eval_every=5", "--learning_rate=0.3"]
+STOP = [*FLAGS, "--train_steps=400", "--early_stopping=3"]
+
+
+class ValidationServers(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def keep(self, name="ckpt", *more):
+        return ["--checkpoint_dir=" + self.path(name), "--save_steps=1000",
+                "--keep_checkpoint_max=2", *more]
+
+    def losses(self, *workers):
+        """By step, as the lines say."""
+        found = {}
+        for worker in workers:
+            for step, loss in re.findall(r"global step (\d+): validation accuracy: \S+, "
+                                         r"validation loss: (\S+)", worker.output()):
+                found[int(step)] = float(loss)
+        return found
+
+    def best(self, name="ckpt"):
+        with open(self.path(name + "/best"), encoding="utf-8") as f:
+            return json.load(f)
+
+    def check_best(self, losses, name="ckpt"):
+        """Named with its data, whole, and kept beside the newest."""
+        best = min(losses, key=losses.get)
+        told = self.best(name)
+        self.assertEqual((told["step"], told["validation_samples"]), (best, 600))
+        self.assertEqual(round(told["validation_loss"], 4), losses[best])
+        self.assertIn(best, ckpt_folder.steps(self.path(name)))
+        worker = self.run_worker("--evaluate=" + os.path.join(self.path(name), told["manifest"]))
+        self.assertIn("test accuracy", worker.output())
+        return best
+
+    def shown(self, job):
+        """The lowest loss in the status."""
+        ctl = subprocess.run([os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0],
+                              "--json", "status"], capture_output=True, text=True, check=True,
+                             timeout=30 * harness.PATIENCE)
+        best = json.loads(ctl.stdout)["best"]
+        return best and round(best["validation_loss"], 4)
+
+    def test_best(self):
+        """Of two servers' checkpoint; in the status; nothing but it and the newest ones stays."""
+        job = self.job(n_ps=2, flags=[*FLAGS, "--train_steps=60"])
+        gate = job.hold(17)
+        job.start(self.keep())
+        job.ps[0].wait_line("best so far: step 5, validation accuracy")
+        harness.until(lambda: os.path.exists(self.path("ckpt/best")), "the best is named")
+        job.workers[0].wait_line("training step 15 done")
+        harness.until(lambda: self.shown(job) == min(self.losses(job.workers[0]).values()),
+                      "the status has the lowest loss")
+        gate.open()
+        first, second = job.finish(60)
+        losses = self.losses(job.workers[0])
+        self.assertEqual(sorted(losses), list(range(5, 61, 5)))
+        best = self.check_best(losses)
+        self.assertEqual((first["best_step"], first["global_step"]), (best, 60))
+        self.assertEqual(first["parameters_sha256"], second["parameters_sha256"])
+        self.assertLessEqual(len(ckpt_folder.steps(self.path("ckpt"))), 3)
+
+    def test_early_stopping(self):
+        """All end at one step, three evaluations after the best one; ps 0 killed in between changes
+        neither step nor bits; and with the same flags again it ends at once."""
+        undisturbed = self.job(n_ps=2, flags=STOP)
+        undisturbed.start(self.keep("one"))
+        want = undisturbed.finish(90)
+        losses = self.losses(undisturbed.workers[0])
+        best = self.check_best(losses, "one")
+        self.assertLess(best + 15, 400)
+        said = re.findall("--early_stopping: no lower validation loss than that of step .*",
+                          undisturbed.ps[0].output())
+        self.assertEqual(len(said), 1)
+        self.assertRegex(said[0], "step %d .* in 3 evaluations: the job ends at step %d$"
+                         % (best, best + 15))
+        for i, figures in enumerate(want):
+            self.assertEqual(figures["global_step"], best + 15)
+            self.assertIn("the job has ended at step %d of 400" % (best + 15),
+                          undisturbed.workers[i].output())
+        self.assertTrue(want[0]["stopped_early"])
+        self.assertEqual(max(ckpt_folder.steps(self.path("one"))), best + 15)
+        with open(ckpt_folder.path(self.path("one"), best + 15), encoding="utf-8") as f:
+            told = json.load(f)["job"]
+        self.assertEqual((told["train_steps"], told["asked_steps"]), (best + 15, 400))
+
+        job = self.job(n_ps=2, flags=[*STOP, "--fault_push_delay_ms=5"])
+        job.start(self.keep())
+        job.ps[0].wait_line("best so far: step")
+        job.workers[0].wait_line("global step %d: validation" % (best + 5))
+        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_ps(0, *self.keep())
+        got = job.finish(120)
+        for i in range(2):
+            for key in ("global_step", "parameters_sha256"):
+                self.assertEqual(got[i][key], want[i][key], key)
+        self.assertEqual(self.check_best(losses), best)
+
+        again = self.job(n_ps=2, flags=STOP)
+        again.start(self.keep())
+        for figures in again.finish(60):
+            self.assertEqual((figures["global_step"], figures["parameters_sha256"]),
+                             (best + 15, want[0]["parameters_sha256"]))
+
+    def test_shared(self):
+        """Each worker evaluates its part; the figures are those of one that evaluates all. Of 500
+        samples there are two parts, of 250."""
+        flags = ["--batch_size=10", "--seed=3", "--intra_op_threads=1", "--log_every=1",
+                 "--eval_every=4", "--train_steps=20", "--validation_dir=" + self.data()]
+        job = self.job(n_workers=3, flags=flags)
+        job.start_ps(0)
+        for i in range(3):
+            job.start_worker(i, "--trace=" + self.path("trace-%d" % i))
+        figures = job.finish(60)
+        self.assertEqual(figures[0]["validation_accuracy"], figures[0]["test_accuracy"])
+        self.assertAlmostEqual(figures[0]["validation_loss"], figures[0]["test_loss"], places=12)
+        self.assertEqual(sorted(self.losses(job.workers[0])), [4, 8, 12, 16, 20])
+        for i, n in enumerate((6, 6, 1)):  # with the test set, at the end
+            with open(self.path("trace-%d" % i), encoding="utf-8") as f:
+                self.assertEqual(f.read().count('"evaluate"'), n, i)
+        job = self.job(n_workers=2, flags=flags)
+        job.start_ps(0)
+        job.start_worker(0)
+        job.workers[0].wait_line("Worker 0|waiting|vector loops")
+        job.start_worker(1, "--eval_every=5").wait(30, 1)
+        self.assertRegex(job.workers[1].output(),
+                         "another job: --eval_every: the servers have 4, the worker has 5")
+        for p in (job.workers[0], job.ps[0]):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_one_is_killed(self):
+        """In the middle of an evaluation that waits for its part: as if it had not been."""
+        flags = [*FLAGS, "--train_steps=20"]
+        undisturbed = self.job(n_ps=2, flags=flags)
+        undisturbed.start()
+        want = undisturbed.finish(60)
+        job = self.job(n_ps=2, flags=flags)
+        gate = job.hold(9, task=1)
+        job.start()
+        harness.until(lambda: 5 in self.losses(job.workers[0]), "there was an evaluation")
+        harness.wait_still(*job.workers)
+        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        gate.open()
+        job.start_worker(1)
+        got = job.finish(60)
+        for key in ("parameters_sha256", "validation_loss", "best_step"):
+            self.assertEqual(got[0][key], want[0][key], key)
+        self.assertEqual(self.losses(job.workers[0]), self.losses(undisturbed.workers[0]))
+
+    def test_without_a_folder(self):
+        """It ends all the same; there is no checkpoint to keep."""
+        job = self.job(n_ps=1, flags=STOP)
+        job.start()
+        first, second = job.finish(90)
+        self.assertLess(first["global_step"], 400)
+        self.assertEqual(first["global_step"], second["global_step"])
+        self.assertEqual(first["global_step"], first["best_step"] + 15)
+
+    def test_backup_workers(self):
+        """Where workers are not at one step, nothing follows from an evaluation."""
+        job = self.job(n_workers=2, flags=[*STOP, "--replicas_to_aggregate=1"])
+        ps = job.start_ps(0)
+        job.start_worker(0).wait(30, 1)
+        self.assertIn("--early_stopping: with servers it is for --sync_mode=sync without "
+                      "--replicas_to_aggregate", job.workers[0].output())
+        ps.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    harness.main()

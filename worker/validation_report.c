@@ -1,0 +1,71 @@
+/* worker/validation_report.c - see validation.h: an evaluation is told to ps 0, again and again
+ * until that lets this worker go on. Nothing of the step was contributed, so training stands
+ * meanwhile. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/exchange/status_client.h"
+#include "worker/validation.h"
+#include <inttypes.h>
+
+enum { ASK_MS = 5000, FIRST_PAUSE_MS = 2, MAX_PAUSE_MS = 50, LINE_MS = 5000, LAST_MS = 20000 };
+
+/* st, why: of the last call. 1: it is time to give up. */
+static int is_over(const struct validation *v, const struct trainer_evaluation *e, enum status st,
+                   int64_t begin_ns, const char *why)
+{
+    if (e->is_stopped(e->ctx))
+        return 1;
+    int gives_up = st != ST_OK && st != ST_UNAVAILABLE && st != ST_DEADLINE;
+    if (v->is_last && st != ST_OK && clock_now_ns() - begin_ns >= LAST_MS * INT64_C(1000000))
+        gives_up = 1;
+    if (gives_up)
+        LOG_W("ps:0 (%s) cannot be told of the evaluation at step %" PRId64 ": %s; nothing follows "
+              "from it",
+              v->ps0, e->step, why);
+    return gives_up;
+}
+
+enum status validation_report(struct validation *v, struct trainer_evaluation *e)
+{
+    const struct net_evaluation told = {.generation = e->generation,
+                                        .step = e->step,
+                                        .part = e->part,
+                                        .n_parts = e->n_parts,
+                                        .n = e->n,
+                                        .right = e->right,
+                                        .loss = e->loss,
+                                        .no_accuracy = e->no_accuracy,
+                                        .data = v->data,
+                                        .every = v->eval_every,
+                                        .patience = v->early_stopping};
+    struct net_evaluation_reply reply;
+    char why[CONTROL_TEXT_BYTES] = "";
+    int64_t begin = clock_now_ns(), line_ns = begin + LINE_MS * INT64_C(1000000);
+    if (e->n_parts > 1)
+        e->n = 0; /* not known yet */
+    for (int ms = FIRST_PAUSE_MS;; ms = ms * 2 < MAX_PAUSE_MS ? ms * 2 : MAX_PAUSE_MS) {
+        enum status st = net_evaluation_send(v->ps0, &told, ASK_MS, &reply, why);
+        if (st == ST_OK && !reply.again)
+            break;
+        if (is_over(v, e, st, begin, why))
+            return ST_OK;
+        if (clock_now_ns() >= line_ns) {
+            LOG_W("the evaluation at step %" PRId64 " waits for ps:0 (%s)%s%s", e->step, v->ps0,
+                  st == ST_OK
+                      ? ", which waits for the other workers' parts or has a checkpoint made of it"
+                      : ": ",
+                  st == ST_OK ? "" : why);
+            line_ns = clock_now_ns() + LINE_MS * INT64_C(1000000);
+        }
+        clock_sleep_ms(ms);
+    }
+    if (reply.n > 0) {
+        e->n = reply.n;
+        e->right = reply.right;
+        e->loss = reply.loss;
+    }
+    if (reply.best.step >= 0)
+        v->best =
+            (struct validation_best){1, reply.best.step, reply.best.loss, reply.best.accuracy};
+    return ST_OK;
+}
