@@ -22,6 +22,8 @@ struct rig {
     int n_plans, n_manifests;
     int64_t train_steps; /* of the last plan: 0: as it was */
     enum status manifest_st, best_st;
+    int best_hangs;   /* the file `best` is not written: */
+    uint32_t best_op; /* this order */
     struct coord_best recorded;
     int lines[COORD_N_LINES];
     struct coord_worker_state worker[2];
@@ -38,6 +40,10 @@ static void disk_ends(struct rig *r, const struct coord_action *a)
     if (a->disk == DISK_MANIFEST) {
         r->n_manifests++;
         e.st = r->manifest_st;
+    }
+    if (a->disk == DISK_BEST && r->best_hangs) {
+        r->best_op = a->op;
+        return;
     }
     if (a->disk == DISK_BEST) {
         e.st = r->best_st;
@@ -423,6 +429,35 @@ static void test_a_checkpoint_that_does_not_come(void **state)
     free(r.c);
 }
 
+/* Its sweep knows nothing of a checkpoint that is being made: none is begun beside it. A disk that
+ * hangs holds up no evaluation for good. */
+static void test_no_checkpoint_beside_the_sweep(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    r.best_hangs = 1;
+    evaluate(&r, 5, 0.5);
+    assert_true(r.best_op != 0);
+    assert_int_equal(coord_order_step(r.c), -1);
+    expect_best(&r, -1);
+    step(&r, (struct coord_event){.kind = COORD_DISK, .op = r.best_op});
+    expect_best(&r, 5);
+    server_calls(&r);
+    assert_int_equal(coord_order_step(r.c), STEPS); /* the last step's is due all along */
+    evaluate(&r, 10, 0.25);
+    uint32_t hangs = r.best_op;
+    for (int i = 0; i < 400; i++) {
+        r.now += 1000 * MS;
+        server_calls(&r);
+    }
+    assert_int_equal(r.lines[LINE_BEST_LOST], 1);
+    evaluate(&r, 15, 0.75);
+    step(&r, (struct coord_event){.kind = COORD_DISK, .op = hangs});
+    expect_best(&r, 5);
+    free(r.c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_parts_that_are_not_the_set),
         cmocka_unit_test(test_nothing_to_wait_for),
         cmocka_unit_test(test_a_checkpoint_that_does_not_come),
+        cmocka_unit_test(test_no_checkpoint_beside_the_sweep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

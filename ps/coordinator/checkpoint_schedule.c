@@ -201,7 +201,7 @@ static void begin(struct coord *c, struct coord_out *out)
     struct coord_checkpoint *k = &c->ckpt;
     enum checkpoint_why why;
     int absent;
-    if (k->op != 0 || !is_due(c, &why, out))
+    if (k->op != 0 || c->eval.op != 0 || !is_due(c, &why, out))
         return;
     if (why == WHY_ASKED || why == WHY_LAST)
         accept(c);
@@ -372,7 +372,7 @@ static void sweep(struct coord *c, struct coord_out *out)
 static void look_at_disk(struct coord *c, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;
-    if (!k->op || k->phase != CKPT_IDLE)
+    if ((!k->op && !c->eval.op) || k->phase != CKPT_IDLE)
         return;
     coord_due(c, out, k->op_since + WRITE_MS * MS);
     if (c->awake - k->op_since < WRITE_MS * MS)

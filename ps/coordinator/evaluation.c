@@ -146,8 +146,14 @@ void coord_evaluations_follow(struct coord *c, struct coord_out *out)
 {
     struct coord_evaluations *s = &c->eval;
     const struct coord_checkpoint *k = &c->ckpt;
-    if (!s->next.known || s->op)
+    if (!s->next.known)
         return;
+    if (s->op) { /* a disk that hangs holds up no evaluation for good */
+        coord_due(c, out, k->op_since + WRITE_MS * MS);
+        if (c->awake - k->op_since >= WRITE_MS * MS)
+            drop(c, out);
+        return;
+    }
     if (!c->has_folder) {
         s->best = s->next;
         s->next.known = 0;
@@ -158,6 +164,8 @@ void coord_evaluations_follow(struct coord *c, struct coord_out *out)
         s->taken = 1;
     if (same && k->phase == CKPT_IDLE && !k->unmade) {
         s->taken = 1;
+        s->op_step = s->next.step;
+        c->ckpt.op_since = c->awake;
         coord_order_disk(c, out, DISK_BEST, &s->op);
     } else if (s->taken && (!same || k->phase == CKPT_IDLE)) {
         drop(c, out); /* its files or its manifest could not be written */
@@ -177,8 +185,8 @@ void coord_best_recorded(struct coord *c, const struct coord_event *e, struct co
     c->number++; /* other checkpoints than before may be kept */
     if (e->st == ST_REFUSED)
         coord_fence(c, out);
-    if (!s->next.known)
-        return; /* training went back behind it meanwhile */
+    if (!s->next.known || s->next.step != s->op_step)
+        return; /* training went back behind it meanwhile, or it was given up */
     if (e->st != ST_OK) {
         drop(c, out);
         return;

@@ -14,10 +14,8 @@ import namespaces
 
 FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
-HELD_AT = 24  # steps: behind the second checkpoint
+SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
 WHY_NOT = namespaces.why_not(bridge=True)
-
-
 class Ps0Gone(harness.Test):
     want = None
 
@@ -37,12 +35,10 @@ class Ps0Gone(harness.Test):
 
     def lose_ps0(self):
         """A job of two servers and two workers that has a checkpoint, and whose ps 0 is gone."""
-        job = self.job(n_ps=2, n_workers=2, model="small", flags=FLAGS)
-        job.hold(HELD_AT)
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)
         job.start(self.ckpt())
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
-        job.gate.open()
         return job
 
     def check(self, job):
@@ -99,13 +95,11 @@ class Ps0Gone(harness.Test):
     def test_wakes_up_too_late(self):
         """A ps 0 that was paused and replaced changes nothing in the folder when it goes on: not
         the list of servers by which its successor is started again."""
-        old = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS)
-        old.hold(HELD_AT)
+        old = self.job(n_ps=2, n_workers=1, model="small", flags=SLOW)
         old.start(["--checkpoint_dir=" + self.folder()])  # nothing is under way there when it stops
         old.workers[0].wait_line("training step 5 done")
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
         with harness.paused(old.ps[0]):
-            old.gate.open()
             new.start(self.ckpt())
             new.finish(60)
             new.ps[0].wait_line("taken from " + old.ps_hosts[0])
@@ -131,8 +125,7 @@ class Ps0Gone(harness.Test):
         nobody else is started again."""
         net = namespaces.Network(3)
         self.addCleanup(net.close)
-        job = self.job(n_ps=2, n_workers=2, model="small", flags=FLAGS)
-        job.hold(HELD_AT)
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)
         job.ps_hosts = [net.address(0) + ":2221", net.address(1) + ":2221"]
         job.worker_hosts = ["%s:%d" % (net.address(1), port) for port in (2223, 2224)]
         job.test = namespaces.Placed(self, net.hosts[1])
@@ -144,7 +137,6 @@ class Ps0Gone(harness.Test):
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         net.link(0, False)
         job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
-        job.gate.open()
         net.hosts[2].ip("address add %s/24 dev up0" % net.address(0))
         job.test = namespaces.Placed(self, net.hosts[2])
         job.start_ps(0, *self.ckpt())

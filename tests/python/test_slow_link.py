@@ -10,7 +10,7 @@ import namespaces
 
 FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=8192",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
-HELD_AT = 14  # steps: behind the first checkpoint
+SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
 WHY_NOT = namespaces.why_not(bridge=True)
 
 
@@ -31,10 +31,8 @@ class SlowLink(harness.Test):
         return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=8"]
 
     def begin(self):
-        """Two servers, and two workers beside the first; training has begun, and gets no further
-        than some steps until the job's gate is opened."""
-        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=FLAGS)
-        job.hold(HELD_AT)
+        """Two servers, and two workers beside the first; training has begun."""
+        job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=SLOW)
         job.ps_hosts = self.hosts[:2]
         job.worker_hosts = ["%s:%d" % (self.net.address(0), port) for port in (2223, 2224)]
         for i in (1, 0):
@@ -70,7 +68,6 @@ class SlowLink(harness.Test):
             self.net.limit(1, 40, to=False)
             self.assertIn("hands on its chunks and ends", self.drain(1))
             job.ps[0].wait_line("ps:1 .* leaves at step .* move to the others")
-            job.gate.open()
         job.ps[0].wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
 
     def test_a_joiner_is_drained(self):
@@ -79,7 +76,6 @@ class SlowLink(harness.Test):
         self.net.limit(2, 40, to=True)
         joined = self.join()
         job.ps[0].wait_line("ps:2 .* joins at step .* move to it")
-        job.gate.open()
         joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
         self.assertIn("hands on its chunks and ends", self.drain(2))
         joined.wait_line("chunks, .* then it was given up")
@@ -94,7 +90,6 @@ class SlowLink(harness.Test):
         self.net.limit(2, 40, to=True)
         joined = self.join()
         joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
-        job.gate.open()
         joined.stop(seconds=30)
         self.assertIn("then it was given up", joined.output())
         self.assertNotIn("MB came from", joined.output())  # it did not wait for them
@@ -119,7 +114,6 @@ class SlowLink(harness.Test):
         self.net.limit(2, 150, to=True)
         joined = self.join()
         job.ps[0].wait_line("ps:2 .* joins at step .* move to it")
-        job.gate.open()
         joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
         joined.wait_line(r"chunks, .* MB came from " + self.hosts[0], 60)
         joined.wait_line(r"chunks, .* MB came from " + self.hosts[1], 60)

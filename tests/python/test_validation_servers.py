@@ -75,6 +75,8 @@ class ValidationServers(harness.Test):
         self.assertEqual((first["best_step"], first["global_step"]), (best, 60))
         self.assertEqual(first["parameters_sha256"], second["parameters_sha256"])
         self.assertLessEqual(len(ckpt_folder.steps(self.path("ckpt"))), 3)
+        self.assertIn(60, ckpt_folder.steps(self.path("ckpt")))
+        self.assertNotIn("given up", job.ps[0].output())
 
     def test_early_stopping(self):
         """All end at one step, three evaluations after the best one; ps 0 killed in between changes
