@@ -265,6 +265,8 @@ class Targets(harness.Test):
         with open(labels, "wb") as f:
             f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(N_TEST))
         self.refused(folder, "test-labels.npy has class labels")
+        self.refused(folder, "--target_columns is for CSV files; the labels of",
+                     "--target_columns=2")
         self.refused(folder, "--label_column and --target_columns are both given",
                      "--label_column=1", "--target_columns=2", status=2)
 

@@ -244,6 +244,12 @@ static enum status make(struct source *s, const struct dataset_request *r,
     TRY(open_arrays(s, r, p));
     TRY(check_samples(s));
     TRY(check_labels(s));
+    if (r->target_columns && labels->type != DATA_F32) {
+        LOG_E("--target_columns is for CSV files; the labels of %s are whole numbers: save them as "
+              "float32, or leave the flag out",
+              labels_path(s));
+        TRY(ST_INVALID);
+    }
     if (samples->dim[0] != labels->dim[0]) {
         LOG_E("%s has %lld samples, but %s has %lld labels: they are not of one set",
               s->file[SAMPLES]->path, (long long)samples->dim[0], labels_path(s),
