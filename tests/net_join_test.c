@@ -195,7 +195,7 @@ static struct net_join_reply good_reply(void)
         .step = 120,
         .server = map,
         .n_chunks = 1,
-        .place = {5, 2, 3, 120, 36000, 5000},
+        .place = {5, 2, 3, 120, 36000, 5000, 0},
         .servers = {2, servers},
     };
 }

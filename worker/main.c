@@ -133,7 +133,9 @@ static enum status run(struct worker *w)
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
     note_early_end(w, &result);
-    if (!(w->validated.stopped_early && w->validated.known) && !result.left)
+    /* With servers all evaluate once more, each its part: whoever is the first waits for theirs. */
+    int said = w->validated.stopped_early && w->validated.known && w->opt.ps_hosts.n == 0;
+    if (!said && !result.left)
         TRY(validate_last(w, result.global_step));
     if (w->saver)
         TRY(alone_saver_finish(w->saver, result.global_step));

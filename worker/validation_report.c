@@ -7,16 +7,26 @@
 #include "worker/validation.h"
 #include <inttypes.h>
 
-enum { ASK_MS = 5000, FIRST_PAUSE_MS = 2, MAX_PAUSE_MS = 50, LINE_MS = 5000, LAST_MS = 20000 };
+enum {
+    ASK_MS = 5000,
+    FIRST_PAUSE_MS = 2,
+    MAX_PAUSE_MS = 50,
+    LINE_MS = 5000,
+    LAST_MS = 20000,
+    PARTS_MS = 300000
+};
 
 /* st, why: of the last call. 1: it is time to give up. */
 static int is_over(const struct validation *v, const struct trainer_evaluation *e, enum status st,
                    int64_t begin_ns, const char *why)
 {
+    int64_t waited_ms = (clock_now_ns() - begin_ns) / 1000000;
     if (e->is_stopped(e->ctx))
         return 1;
+    if (v->is_last && st == ST_OK && waited_ms >= PARTS_MS)
+        return 1; /* others are gone without their parts: this worker evaluates all of it */
     int gives_up = st != ST_OK && st != ST_UNAVAILABLE && st != ST_DEADLINE;
-    if (v->is_last && st != ST_OK && clock_now_ns() - begin_ns >= LAST_MS * INT64_C(1000000))
+    if (v->is_last && st != ST_OK && waited_ms >= LAST_MS)
         gives_up = 1;
     if (gives_up)
         LOG_W("ps:0 (%s) cannot be told of the evaluation at step %" PRId64 ": %s; nothing follows "
