@@ -129,9 +129,8 @@ class Clip(harness.Test):
             os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
             "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1",
             "--summary_json=" + os.path.join(self.dir(), "joiner.json")])
-        joiner.wait_line("training on")
-        job.gate.open()
         joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
+        job.gate.open()
         [first] = job.finish(120)
         joiner.wait(60)
         with open(os.path.join(self.dir(), "joiner.json"), encoding="utf-8") as f:
