@@ -40,8 +40,8 @@ static void begin(struct ps_service *service, struct chunks *chunks, uint64_t ge
     ps_service_settle(service, p.generation);
 }
 
-/* One piece of a generation that is not: it is answered, and the stream stays. */
-static void open_guest(struct raw *guest, const struct net_server *server)
+/* One piece of a generation that is not. */
+static void send_one(struct raw *guest, const struct net_server *server)
 {
     const struct net_frame_head head = {1, 0, 99};
     const struct net_piece piece = {.kind = PIECE_PULL};
@@ -50,6 +50,12 @@ static void open_guest(struct raw *guest, const struct net_server *server)
     n += frame_encode_piece_head(&piece, 0, frame + n);
     raw_open(guest, net_server_port(server), "/weir.v1.Weir/Exchange");
     assert_true(raw_send(guest, frame, n));
+}
+
+/* It is answered, and the stream stays. */
+static void open_guest(struct raw *guest, const struct net_server *server)
+{
+    send_one(guest, server);
     assert_true(raw_recv(guest));
 }
 
@@ -90,8 +96,33 @@ static void test_guests_keep_nothing(void **state)
     assert_int_equal(held, 0);
 }
 
+/* A worker that joined at a server's process before this one, and whose stream reached this one: it
+ * is to join again, so it hears of no refusal, which would end it. */
+static void test_before_the_job(void **state)
+{
+    (void)state;
+    static struct raw worker;
+    struct ps_service *service;
+    struct net_server *server;
+    const struct ps_service_config cfg = {.address = self_addr,
+                                          .ps_hosts = &alone,
+                                          .worker_hosts = &no_workers,
+                                          .max_model_bytes = 1 << 20,
+                                          .done = on_done};
+    assert_int_equal(ps_service_create(&cfg, &service), ST_OK);
+    const struct net_server_config net = {.addr = "127.0.0.1:0",
+                                          .handler = ps_service_handler(service)};
+    assert_int_equal(net_server_create(&net, &server), ST_OK);
+    send_one(&worker, server);
+    assert_false(raw_recv(&worker));
+    assert_int_equal(raw_close(&worker), GRPC_STATUS_ABORTED);
+    net_server_destroy(server);
+    ps_service_destroy(service);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_guests_keep_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_guests_keep_nothing),
+                                       cmocka_unit_test(test_before_the_job)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,6 +101,16 @@ static void fail_stream(struct net_stream *stream, const struct net_frame_head *
     net_stream_fail(stream, head, chunk, why);
 }
 
+/* Likewise, but it may come again: it has joined at the process that was here before this one, and
+ * cannot know yet that this is another. */
+static void close_stream(struct net_stream *stream, const struct net_frame_head *head,
+                         const char *why)
+{
+    LOG_FEW("stream of member %" PRIu32 " at %s ended: %s", head->member, net_stream_peer(stream),
+            why);
+    net_stream_close(stream, why);
+}
+
 /* What is kept of a stream, made at its first piece; NULL if it cannot be. */
 static struct caller *caller_of(struct ps_service *s, struct net_stream *stream)
 {
@@ -131,7 +141,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     atomic_fetch_add_explicit(&s->received_bytes, piece->payload.bytes, memory_order_relaxed);
     struct run *r = enter_run(s, head, stream, c);
     if (!r) {
-        fail_stream(stream, head, piece->chunk, "this server has no job yet; Join comes first");
+        close_stream(stream, head, "this server has no job yet; Join comes first");
         return;
     }
     int64_t now_ns = clock_now_ns();

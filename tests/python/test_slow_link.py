@@ -78,8 +78,9 @@ class SlowLink(harness.Test):
         job.ps[0].wait_line("ps:2 .* joins at step .* move to it")
         joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
         self.assertIn("hands on its chunks and ends", self.drain(2))
-        joined.wait_line("chunks, .* then it was given up")
         joined.wait(60)
+        # by ps 0's word, or that of a server which knew it earlier
+        self.assertRegex(joined.output(), "chunks, .* then it was given up|is not here any more")
         job.workers[0].wait_line("training step 59 done", 60)
         self.assertNotIn("goes back to the checkpoint", job.ps[0].output())
         self.check(job)
