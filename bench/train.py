@@ -16,7 +16,8 @@ optimizer with its hyperparameters, and the images, which both read from memory 
 Rounds are interleaved; the median of each contestant's rounds counts.
 
 With --precision=bf16 Weir's workers multiply in bf16, and PyTorch's do under autocast. PyTorch 2
-keeps images and weights channels-last and has a fused optimizer, which is its fastest way. Each
+keeps images and weights channels-last, has a fused optimizer and, where Debian's
+libtcmalloc-minimal4 is installed, its allocator, which is its fastest way. Each
 contestant's loss over the last quarter of its steps is printed beside its speed, as a sign that all
 train alike.
 
@@ -41,6 +42,7 @@ from common import free_ports, machine
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TORCH2 = os.path.join(SOURCE, "build/venv-torch2/bin/python")
+TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
 PARAMETERS = 3274634
 WORKERS = 2
 LOSSES = collections.defaultdict(list)  # of each contestant, by round
@@ -106,6 +108,8 @@ def torch_rank(args):
     start = time.monotonic()
     steps(args.steps)
     seconds = time.monotonic() - start
+    if args.as_ddp:
+        dist.destroy_process_group()
     print(json.dumps({"images": args.steps * args.batch_size, "seconds": seconds,
                       "loss": statistics.mean(losses[-max(1, args.steps // 4):])}))
 
@@ -133,6 +137,8 @@ def run_torch(args, name, python, ddp):
     port = free_ports(1)[0]
     env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
                GLOO_SOCKET_IFNAME="lo")
+    if name.endswith("2") and os.path.exists(TCMALLOC):
+        env["LD_PRELOAD"] = TCMALLOC
     processes = []
     for rank in range(WORKERS):
         argv = [python, "-B", os.path.abspath(__file__), "--rank=%d" % rank,

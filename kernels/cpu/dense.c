@@ -11,6 +11,7 @@ struct dense {
     dnnl_data_type_t type;           /* of what products are made of; sums are floats */
     struct cpu_tensor src;           /* input, as the products take it */
     struct cpu_tensor host_w, b;     /* the caller's */
+    struct cpu_tensor packed;        /* the weights as the forward takes them */
     struct cpu_call load, load_back; /* weights into the forward's and the backward's format */
     struct cpu_call rows, forward, diff, diff_x, backward_w, backward_x;
 };
@@ -46,7 +47,6 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     const struct layer *l = op->layer;
-    struct cpu_tensor packed;
     struct cpu_work w = {.what = CPU_DENSE};
     if (l->in.n_dims != 1 || l->out.n_dims != 1) {
         LOG_E("layer '%s': a dense layer needs a flat input; put a flatten before it", l->name);
@@ -66,11 +66,11 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     TRY(cpu_tensor_match(pass, op, &op->x, cpu_desc_md(c->forward_desc, dnnl_query_src_md), &c->src,
                          &c->rows));
     TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(c->forward_desc, dnnl_query_weights_md),
-                         &packed, &c->load));
+                         &c->packed, &c->load));
     TRY(cpu_tensor_create(pass, op, w.y, NULL, &op->y));
     TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
     cpu_call_arg(&c->forward, DNNL_ARG_SRC, &c->src);
-    cpu_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &packed);
+    cpu_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &c->packed);
     cpu_call_arg(&c->forward, DNNL_ARG_BIAS, &c->b);
     cpu_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
 done:
@@ -93,8 +93,11 @@ static enum status plan_backward_data(struct cpu_pass *pass, struct cpu_op *op,
     const struct cpu_md *md_dy = cpu_desc_md(pd, dnnl_query_diff_dst_md);
     int again = !cpu_md_equal(md_dy, dy->md);
     TRY(cpu_tensor_match(pass, op, again ? &op->dy : dy, md_dy, &diff, &c->diff_x));
-    TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(pd, dnnl_query_weights_md), &packed,
-                         &c->load_back));
+    const struct cpu_md *md_w = cpu_desc_md(pd, dnnl_query_weights_md);
+    if (cpu_md_equal(md_w, c->packed.md))
+        packed = c->packed;
+    else
+        TRY(cpu_tensor_match(pass, op, &c->host_w, md_w, &packed, &c->load_back));
     TRY(cpu_tensor_create(pass, op, w.x, NULL, op->dx));
     TRY(cpu_call_create(pass, op, pd, &c->backward_x));
     cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_DST, &diff);
