@@ -13,6 +13,16 @@ const char *float_text(float value, char out[FLOAT_TEXT_BYTES])
     return out;
 }
 
+const char *double_text(double value, char out[FLOAT_TEXT_BYTES])
+{
+    for (int digits = 1; digits <= 17; digits++) { /* 17 tell any two doubles apart */
+        snprintf(out, FLOAT_TEXT_BYTES, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            break;
+    }
+    return out;
+}
+
 double float_typed(float value)
 {
     char text[FLOAT_TEXT_BYTES];

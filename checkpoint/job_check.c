@@ -63,8 +63,9 @@ static int split_differs(const struct net_job *a, const struct net_job *b, char 
 {
     if (a->validation_split == b->validation_split)
         return 0;
-    snprintf(why, n, "--validation_split: the servers have %.9g, the worker has %.9g",
-             a->validation_split, b->validation_split);
+    char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
+    snprintf(why, n, "--validation_split: " HAVE_TEXTS, double_text(a->validation_split, here),
+             double_text(b->validation_split, there));
     return 1;
 }
 
@@ -108,6 +109,11 @@ static int normal_differs(const struct net_job *a, const struct net_job *b, char
     int c = job_normal_differ(&a->normal, &b->normal, &of);
     if (c < 0)
         return 0;
+    if (a->normal.n > 0 && b->normal.n > 0 && a->normal.n != b->normal.n) {
+        snprintf(why, n, "--mean, --std: the servers have %d numbers, the worker has %d",
+                 a->normal.n, b->normal.n);
+        return 1;
+    }
     int mean = of[0] == 'm';
     if (a->normal.n > 0)
         float_text(mean ? a->normal.mean[c] : a->normal.std[c], here);

@@ -2,17 +2,19 @@
 #include "checkpoint/manifest_data.h"
 #include <string.h>
 
+static const char *const kinds[JOB_LABELS_N_KINDS] = {NULL, "classes", "targets"};
+
 json_t *manifest_data_to_json(const struct job_data *d)
 {
     if (!d->n_train)
         return json_null();
-    return json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:I, s:I, s:I, s:I, s:b}", "name", d->name,
-                     "training_samples", (json_int_t)d->n_train, "test_samples",
+    return json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:I, s:I, s:I, s:I, s:b, s:s*}", "name",
+                     d->name, "training_samples", (json_int_t)d->n_train, "test_samples",
                      (json_int_t)d->n_test, "shape", d->dim[0], d->dim[1], d->dim[2], "classes",
                      d->classes, "training_samples_crc32c", (json_int_t)d->train_samples,
                      "training_labels_crc32c", (json_int_t)d->train_labels, "test_samples_crc32c",
                      (json_int_t)d->test_samples, "test_labels_crc32c", (json_int_t)d->test_labels,
-                     "own_shards", d->own);
+                     "own_shards", d->own, "labels", kinds[d->labels]);
 }
 
 /* 1: it is there, and between 0 and most. */
@@ -23,9 +25,23 @@ static int read(const json_t *o, const char *key, int64_t most, int64_t *to)
     return json_is_integer(v) && *to >= 0 && *to <= most;
 }
 
+/* Manifests of before do not say it. 1: it is left out, or of a kind that there is. */
+static int read_kind(const json_t *v, enum job_labels *to)
+{
+    const char *name = json_string_value(v);
+    *to = JOB_LABELS_UNSAID;
+    if (!v)
+        return 1;
+    for (int i = JOB_LABELS_CLASSES; name && i < JOB_LABELS_N_KINDS; i++)
+        if (strcmp(name, kinds[i]) == 0)
+            *to = (enum job_labels)i;
+    return *to != JOB_LABELS_UNSAID;
+}
+
 int manifest_data_from_json(const json_t *o, struct job_data *out)
 {
     int64_t n[2], classes, sum[4];
+    enum job_labels labels;
     memset(out, 0, sizeof *out);
     if (!o || json_is_null(o))
         return 1;
@@ -36,11 +52,12 @@ int manifest_data_from_json(const json_t *o, struct job_data *out)
         !read(o, "training_labels_crc32c", UINT32_MAX, &sum[1]) ||
         !read(o, "test_samples_crc32c", UINT32_MAX, &sum[2]) ||
         !read(o, "test_labels_crc32c", UINT32_MAX, &sum[3]) || !json_is_string(name) ||
-        json_array_size(shape) != 3)
+        json_array_size(shape) != 3 || !read_kind(json_object_get(o, "labels"), &labels))
         return 0;
     *out = (struct job_data){.n_train = n[0],
                              .n_test = n[1],
                              .classes = (int)classes,
+                             .labels = labels,
                              .train_samples = (uint32_t)sum[0],
                              .train_labels = (uint32_t)sum[1],
                              .test_samples = (uint32_t)sum[2],

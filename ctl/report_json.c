@@ -86,19 +86,36 @@ static json_t *data_json(const struct job_data *d)
 {
     if (!d->n_train)
         return json_null();
-    return json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:b}", "folder", d->name, "training_samples",
-                     (json_int_t)d->n_train, "test_samples", (json_int_t)d->n_test, "shape",
-                     d->dim[0], d->dim[1], d->dim[2], "classes", d->classes, "own_shards", d->own);
+    static const char *const kinds[JOB_LABELS_N_KINDS] = {NULL, "classes", "targets"};
+    return json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:b, s:s?}", "folder", d->name,
+                     "training_samples", (json_int_t)d->n_train, "test_samples",
+                     (json_int_t)d->n_test, "shape", d->dim[0], d->dim[1], d->dim[2], "classes",
+                     d->classes, "own_shards", d->own, "labels", kinds[d->labels]);
+}
+
+/* null for none. */
+static json_t *numbers_json(const float *value, int n)
+{
+    json_t *list = n > 0 ? json_array() : json_null();
+    int failed = !list;
+    for (int i = 0; !failed && i < n; i++)
+        failed = json_array_append_new(list, json_real(float_typed(value[i]))) != 0;
+    if (!failed)
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
 static json_t *job_json(const struct net_status *s)
 {
     const struct net_job *j = &s->job;
+    char augment[JOB_AUGMENT_BYTES];
     if (!s->chunks)
         return json_null();
+    job_augment_text(&j->augment, augment);
     return json_pack(
         "{s:i, s:s, s:I, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i, "
-        "s:o, s:s, s:o}",
+        "s:o, s:s, s:o, s:o, s:o, s:s?}",
         "workers", j->n_workers, "sync_mode", job_sync_mode_name(j->sync_mode), "train_steps",
         (json_int_t)j->train_steps, "batch_size", j->batch, "seed", (json_int_t)j->seed,
         "aggregate", job_aggregate(j), "staleness", (json_int_t)j->staleness, "optimizer", "name",
@@ -106,7 +123,9 @@ static json_t *job_json(const struct net_status *s)
         "push_dtype", dtype_name(j->push_dtype), "version_dtype", dtype_name(j->version_dtype),
         "parameters", s->chunks->n_params, "elements", (json_int_t)s->chunks->n_elems, "chunks",
         s->chunks->n_chunks, "data", data_json(&j->data), "arithmetic", j->arithmetic,
-        "asked_steps", j->asked_steps ? json_integer((json_int_t)j->asked_steps) : json_null());
+        "asked_steps", j->asked_steps ? json_integer((json_int_t)j->asked_steps) : json_null(),
+        "mean", numbers_json(j->normal.mean, j->normal.n), "std",
+        numbers_json(j->normal.std, j->normal.n), "augment", *augment ? augment : NULL);
 }
 
 static json_t *checkpoints_json(const struct net_status_checkpoints *c)

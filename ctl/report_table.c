@@ -108,9 +108,25 @@ static void show_data(const struct job_data *d)
         printf("data: samples of %dx%dx%d; each worker has its own part (--data_shard=own)\n",
                d->dim[0], d->dim[1], d->dim[2]);
     else if (d->n_train)
-        printf("data: %s; %" PRId64 " training and %" PRId64 " test samples of %dx%dx%d in %d "
-               "classes\n",
-               d->name, d->n_train, d->n_test, d->dim[0], d->dim[1], d->dim[2], d->classes);
+        printf("data: %s; %" PRId64 " training and %" PRId64 " test samples of %dx%dx%d %s %d "
+               "%s\n",
+               d->name, d->n_train, d->n_test, d->dim[0], d->dim[1], d->dim[2],
+               d->labels == JOB_LABELS_TARGETS ? "with" : "in", d->classes,
+               d->labels != JOB_LABELS_TARGETS ? "classes"
+               : d->classes == 1               ? "target"
+                                               : "targets");
+}
+
+/* What is done with the samples, where anything is. */
+static void show_input(const struct net_job *j)
+{
+    char mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES], augment[JOB_AUGMENT_BYTES];
+    if (j->normal.n > 0)
+        printf("samples are normalised: mean %s, standard deviation %s\n",
+               job_numbers_text(j->normal.mean, j->normal.n, mean),
+               job_numbers_text(j->normal.std, j->normal.n, std));
+    if (job_augments(&j->augment))
+        printf("training samples are augmented: %s\n", job_augment_text(&j->augment, augment));
 }
 
 static void show_head(const struct net_status *s)
@@ -129,6 +145,7 @@ static void show_head(const struct net_status *s)
            s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
            optim_name(s->job.optim.kind), (double)s->job.optim.learning_rate, s->job.batch);
     show_data(&s->job.data);
+    show_input(&s->job);
     if (s->job.arithmetic[0])
         printf("computed with: %s\n", s->job.arithmetic);
     if (s->change[0])

@@ -48,6 +48,9 @@ static void test_float_text(void **state)
         assert_true((float)float_typed(cases[i].value) == cases[i].value);
     }
     assert_true(float_typed(0.01f) == 0.01);
+    assert_string_equal(double_text(0.1, out), "0.1");
+    assert_string_equal(double_text(1.0 / 3, out), "0.3333333333333333");
+    assert_string_equal(double_text(0.1 + 0.2, out), "0.30000000000000004");
 }
 
 static void test_hosts(void **state)

@@ -141,6 +141,12 @@ static void input_is_understood(void **state)
     join.job.augment = (struct job_augment){1, 2, 3, JOB_MAX_AUGMENT};
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_memory_equal(&got.job.augment, &join.job.augment, sizeof got.job.augment);
+    join.job.data = (struct job_data){.n_train = 5, .dim = {1, 2, 3}, .classes = 4};
+    for (int kind = 0; kind < JOB_LABELS_N_KINDS; kind++) {
+        join.job.data.labels = (enum job_labels)kind;
+        assert_int_equal(join_through(&join, &got), ST_OK);
+        assert_int_equal(got.job.data.labels, kind);
+    }
 }
 
 #define JOIN_INVALID(change)                                                                       \
@@ -179,6 +185,11 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.normal.n = 1; j.job.normal.std[0] = INFINITY);
     JOIN_INVALID(j.job.normal.n = 1; j.job.normal.std[0] = 1; j.job.normal.mean[0] = NAN);
     JOIN_INVALID(j.job.augment.crop = JOB_MAX_AUGMENT + 1);
+    struct job_data data = {
+        .n_train = 5, .dim = {1, 2, 3}, .classes = 4, .labels = JOB_LABELS_N_KINDS};
+    JOIN_INVALID(j.job.data = data);
+    data.labels = (enum job_labels)INT32_MAX;
+    JOIN_INVALID(j.job.data = data);
     JOIN_INVALID(j.job.push_dtype = DTYPE_N_KINDS);
     JOIN_INVALID(j.job.version_dtype = DTYPE_N_KINDS);
 }

@@ -81,9 +81,24 @@ static void augmentation_is_kept(void **state)
     assert_string_equal(why, "names a job that cannot be");
 }
 
+static void kind_of_labels_is_kept(void **state)
+{
+    struct net_job got;
+    (void)state;
+    job.data = (struct job_data){.n_train = 10, .dim = {1, 2, 3}, .classes = 4};
+    for (int kind = 0; kind < JOB_LABELS_N_KINDS; kind++) {
+        job.data.labels = (enum job_labels)kind;
+        assert_int_equal(through(&got), ST_OK);
+        assert_int_equal(got.data.labels, kind);
+        assert_int_equal(got.data.classes, 4);
+    }
+    job.data.n_train = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(kind_of_labels_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(means_and_deviations_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(augmentation_is_kept, setup, teardown),
     };

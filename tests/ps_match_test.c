@@ -100,6 +100,24 @@ static void test_job(void **state)
     differs(&j, "another job: --worker_hosts: the servers have 2, the worker has 1");
 }
 
+/* Numbers that differ only far behind the point are not said as the same one; nor are lists of
+ * different lengths, which may begin alike. */
+static void test_digits(void **state)
+{
+    struct net_join j = join_of();
+    j.job.validation_split = 0.125;
+    job.validation_split = 0.125 + 1e-15;
+    differs(&j, "another job: --validation_split: the servers have 0.125000000000001, the worker "
+                "has 0.125");
+    job.validation_split = j.job.validation_split = 0;
+    job.normal = (struct job_normal){3, {0, 0.5f, 0}, {1, 1, 1}};
+    j.job.normal = (struct job_normal){3, {0, 0.50000006f, 0}, {1, 1, 1}};
+    differs(&j, "another job: --mean (channel 2): the servers have 0.5, the worker has 0.50000006");
+    j.job.normal = (struct job_normal){1, {0}, {1}};
+    differs(&j, "another job: --mean, --std: the servers have 3 numbers, the worker has 1");
+    job.normal.n = 0;
+}
+
 /* A worker that joins a running job knows neither how many there are nor for how many steps. */
 static void test_unsaid(void **state)
 {
@@ -230,15 +248,20 @@ static void test_data_shard(void **state)
     restored(&m, &j, NULL); /* those that the checkpoint knows */
     j.job.data.dim[2] = 2;
     restored(&m, &j, "is of another data set: shape of a sample: 1x2x3");
+    j.job.data = m.job.data; /* of each a part of its own */
+    j.job.data.labels = JOB_LABELS_TARGETS;
+    restored(&m, &j, NULL); /* one does not say */
+    m.job.data.labels = JOB_LABELS_CLASSES;
+    restored(&m, &j, "is of another data set: labels: class labels in ");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job),        cmocka_unit_test(test_unsaid),
-        cmocka_unit_test(test_model),      cmocka_unit_test(test_first),
-        cmocka_unit_test(test_data_shard), cmocka_unit_test(test_ends_early),
-        cmocka_unit_test(test_validation),
+        cmocka_unit_test(test_job),        cmocka_unit_test(test_digits),
+        cmocka_unit_test(test_unsaid),     cmocka_unit_test(test_model),
+        cmocka_unit_test(test_first),      cmocka_unit_test(test_data_shard),
+        cmocka_unit_test(test_ends_early), cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -143,7 +143,11 @@ static const struct {
     {"1,2\n1,0.5\n", NULL, ST_CORRUPT, "'0.5' is no label", ""},
     {"a,label\n1,cat\n", NULL, ST_CORRUPT, "line 2, column 2: 'cat' is no label", ""},
     {"1,x,3\n4,5,6\n", NULL, ST_CORRUPT, "line 1: some fields are numbers, but column 2 is none",
-     "--label_column=NAME"},
+     "call the label's 'label' there, or name it with --label_column=NAME"},
+    {"1,x,3\n4,5,6\n", "3", ST_CORRUPT,
+     "but column 2 is none; if the line names the columns, give "
+     "one of its names in --label_column (3 is none)",
+     "mend the field"},
     {"a,b\n1,2\n", "kind", ST_NOT_FOUND, "no column 'kind' among its 2", "--label_column"},
     {"1,2\n1,2\n", "label", ST_NOT_FOUND, "no column 'label'", ""},
     {"1,2\n", "0", ST_NOT_FOUND, "no column '0'", ""},
@@ -276,7 +280,9 @@ static void wrong_targets_are_named(void **state)
         {"1,2,3\n", "1,1", ST_INVALID, "--target_columns names column 1 twice"},
         {"a,b\n1,2\n", "b,2", ST_INVALID, "names column 2 twice"},
         {"1,2\n", "1,2", ST_INVALID, "names all 2 columns"},
-        {"a,2\n1,2\n", "2", ST_CORRUPT, "line 1: some fields are numbers"},
+        {"a,2\n1,2\n", "2", ST_CORRUPT,
+         "line 1: some fields are numbers, but column 1 is none; if "
+         "the line names the columns, give one of its names in --target_columns (2 is none)"},
         {"a,b\n1,x\n", "b", ST_CORRUPT, "line 2, column 2: 'x' is no finite number"},
         {"a,b\n1,nan\n", "b", ST_CORRUPT, "line 2, column 2: 'nan' is no finite number"},
         {"a,b\n", "b", ST_CORRUPT, "has no samples"},

@@ -62,10 +62,14 @@ static void test_targets(void **state)
     targets[2 * N - 1] = 0;
     assert_int_equal(fingerprint_take(&train, &train, "/", 0, &b), ST_OK);
     expect_differ(&a, &b, "CRC-32C of the training labels");
-    b = take("/");
-    b.classes = 2;
-    b.n_test = N;
-    expect_differ(&a, &b, "CRC-32C of the training labels");
+    b = take("/usr");
+    expect_differ(&a, &b, "labels: targets in / ");
+    expect_differ(&a, &b, ", class labels in /usr ");
+    a.own = b.own = 1; /* else only the shape counts */
+    expect_differ(&a, &b, "labels: targets in / ");
+    expect_differ(&b, &a, "labels: class labels in /usr ");
+    a.labels = JOB_LABELS_UNSAID; /* a program of before */
+    expect_same(&a, &b);
 }
 
 static void test_same(void **state)

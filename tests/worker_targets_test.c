@@ -221,6 +221,12 @@ static void what_does_not_fit_is_said(void **state)
                "train-labels.npy has targets, but ");
     assert_int_equal(dataset_targets_alike(d, NULL), ST_OK);
     assert_int_equal(dataset_check_outputs(other, &softmax), ST_OK);
+    for (int i = 0; i < 2; i++) {
+        struct layer one = loss_of(i ? LAYER_SQUARED : LAYER_SOFTMAX_XENT, 1);
+        check_said(CAPTURE(dataset_check_outputs(other, &one)), ST_MISMATCH,
+                   "test-labels.npy: its labels are classes, but the model has 1 output, which "
+                   "tells none apart; take \"classes\": 2 or more");
+    }
     dataset_destroy(other);
     dataset_destroy(d);
     spoilt[5] = NAN;

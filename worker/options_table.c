@@ -165,7 +165,8 @@ static const struct flag table[] = {
     NUM("epochs", epochs, 0, 1e9, "passes over the training set, instead of --train_steps"),
     INT("batch_size", batch_size, 1, 1 << 20, "samples of one worker in one step"),
     INT("seed", seed, 0, 0x1p53,
-        "of initial values, sample order and dropout; equal on all workers"),
+        "of initial values, sample order, dropout, --augment and --validation_split; equal on all "
+        "workers"),
     ONE("optimizer", optimizer, OPTIM_NAMES, "applied on the servers (default adam)", "Optimizer:"),
     NUM("learning_rate", learning_rate, -1, 1e6,
         "-1: the optimizer's own, 0.001 for adam and adamw, else 0.01"),

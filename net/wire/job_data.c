@@ -49,13 +49,21 @@ static int shapes_differ(const struct says *s)
     return texts_differ(s, "shape of a sample", a, b);
 }
 
+static int labels_differ(const struct says *s)
+{
+    static const char *const names[JOB_LABELS_N_KINDS] = {"not said", "class labels", "targets"};
+    enum job_labels here = s->here->labels, there = s->there->labels;
+    return here != JOB_LABELS_UNSAID && there != JOB_LABELS_UNSAID &&
+           texts_differ(s, "labels", names[here], names[there]);
+}
+
 enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
                              size_t why_bytes)
 {
     const struct says s = {here, there, why, why_bytes};
     if (!here->n_train || !there->n_train)
         return ST_OK;
-    if (shapes_differ(&s))
+    if (shapes_differ(&s) || labels_differ(&s))
         return ST_MISMATCH;
     if (here->own != there->own) {
         const char *const names[2] = {"same", "own"};

@@ -7,11 +7,14 @@
 #include <stdint.h>
 
 enum { JOB_DATA_NAME_BYTES = 128 };
+/* What a sample's labels are; numbered as in weir.proto. */
+enum job_labels { JOB_LABELS_UNSAID, JOB_LABELS_CLASSES, JOB_LABELS_TARGETS, JOB_LABELS_N_KINDS };
 
 struct job_data {
     int64_t n_train, n_test; /* samples; n_train 0: nothing is said of the data */
     int dim[3];              /* of a sample: channels, rows, columns */
-    int classes;             /* of the training set */
+    int classes;             /* of the training set; or targets of each sample */
+    enum job_labels labels;
     /* CRC-32C: of samples as they lie in memory, of labels as 32-bit little-endian numbers */
     uint32_t train_samples, train_labels, test_samples, test_labels;
     int own; /* each member has data of its own: --data_shard=own */
@@ -32,7 +35,7 @@ static inline int job_validation_same(const struct job_validation *a,
 
 /* ST_OK if two members may train with these together, or one of them says nothing. ST_MISMATCH with
  * a sentence that names the first difference and both folders. Where each member has data of its
- * own, only samples of one shape are asked for. */
+ * own, only samples of one shape, and labels of one kind, are asked for. */
 enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
                              size_t why_bytes);
 /* A copy of the path in printable ASCII, its end if it is too long. */

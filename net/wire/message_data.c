@@ -24,6 +24,7 @@ void message_data_to_wire(const struct job_data *from, struct message_job *to)
     d->test_labels = from->test_labels;
     d->own = from->own;
     d->name = (char *)(uintptr_t)from->name;
+    d->labels = (Weir__V1__DataSet__Labels)from->labels;
     to->wire.data = d;
 }
 
@@ -46,6 +47,8 @@ static const char *problem(const Weir__V1__DataSet *d)
             return "the data's shape is out of bounds";
     if (d->classes > MOST_SIDE)
         return "the data's classes are out of bounds";
+    if ((int)d->labels < 0 || (int)d->labels >= JOB_LABELS_N_KINDS)
+        return "the data's labels are of no kind that there is";
     if (strlen(d->name) >= JOB_DATA_NAME_BYTES)
         return "the data's name is too long";
     return is_printable(d->name) ? NULL : "the data's name is not printable ASCII";
@@ -64,6 +67,7 @@ enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_dat
                             .n_test = (int64_t)from->test,
                             .dim = {(int)from->dims[0], (int)from->dims[1], (int)from->dims[2]},
                             .classes = (int)from->classes,
+                            .labels = (enum job_labels)from->labels,
                             .train_samples = from->train_samples,
                             .train_labels = from->train_labels,
                             .test_samples = from->test_samples,

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 
 import harness
@@ -37,6 +38,13 @@ class InputTest(harness.Test):
         worker = self.run_worker(*FLAGS, "--summary_json=" + self.path("summary.json"), *flags,
                                  **kwargs)
         return worker, self.figures()
+
+    def status(self, job):
+        """What weirctl says of a job: its text, and its JSON's `job`."""
+        command = [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
+        said = [subprocess.run(command + more, stdout=subprocess.PIPE, check=True,
+                               text=True).stdout for more in ([], ["--json"])]
+        return said[0], json.loads(said[1])["job"]
 
     def numbers(self, worker):
         """Mean and deviation, as its line says."""
@@ -178,6 +186,10 @@ class Normal(InputTest):
             "--data_dir=" + self.data(), "--progress=lines"])
         joiner.wait_line("joined as worker 2 of 3")
         self.assertEqual(self.numbers(joiner), ("0.25", "0.5"))
+        text, doc = self.status(job)
+        self.assertIn("\nsamples are normalised: mean 0.25, standard deviation 0.5\n", text)
+        self.assertNotIn("augmented", text)
+        self.assertEqual((doc["mean"], doc["std"], doc["augment"]), ([0.25], [0.5], None))
         for process in (*job.workers, joiner, ps):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
@@ -281,6 +293,10 @@ class Augment(InputTest):
             os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
             "--data_dir=" + self.data(), "--progress=lines"])
         joiner.wait_line("joined as worker 2 of 3")
+        text, doc = self.status(job)
+        self.assertIn("\ntraining samples are augmented: flip,crop:2\n", text)
+        self.assertNotIn("normalised", text)
+        self.assertEqual((doc["mean"], doc["std"], doc["augment"]), (None, None, "flip,crop:2"))
         for process in (*job.workers, joiner, ps):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 

@@ -244,6 +244,28 @@ class Targets(harness.Test):
         self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
         self.assertLess(summaries[0]["test_loss"], 0.01)
 
+    def test_servers_of_parts(self):
+        """Of its own part each may have other numbers, but not class labels beside targets."""
+        folder, _ = self.data_of()
+        classes = self.path("classes")
+        head = "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }"
+        for part, n, seed in (("train", N_TRAIN, 1), ("test", N_TEST, 2)):
+            save(classes, part, *made(n, seed, "mean_squared_error"))
+            with open(os.path.join(classes, part + "-labels.npy"), "wb") as f:
+                text = (head % n).encode()
+                f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text +
+                        bytes(i % 2 for i in range(n)))
+        job = self.job(data=folder, model=self.model(), flags=[*TRAIN, "--data_shard=own"])
+        job.start_ps()
+        job.start_worker(0)
+        job.ps[0].wait_line("orker 0")
+        wrong = job.start_worker(1, "--data_dir=" + classes)
+        wrong.wait(30, 1)
+        wrong.wait_line("refused this worker: another data set: labels: targets in %s .*, class "
+                        "labels in %s " % (folder, classes))
+        job.start_worker(1)
+        job.finish()
+
     def refused(self, folder, words, *flags, loss="mean_squared_error", status=1, model=None):
         worker = self.run_worker(*TRAIN, *flags, data=folder, model=model or self.model(loss),
                                  status=status)
@@ -260,6 +282,11 @@ class Targets(harness.Test):
             json.dump(text, f)
         self.refused(folder, "has 2 targets for each sample, but the model has 3 outputs",
                      model=self.path("three.json"))
+        text["classes"] = 1
+        with open(self.path("one.json"), "w", encoding="utf-8") as f:
+            json.dump(text, f)
+        self.refused(self.data(), "its labels are classes, but the model has 1 output, which tells "
+                     "none apart; take \"classes\": 2 or more", model=self.path("one.json"))
         labels = os.path.join(folder, "test-labels.npy")
         head = ("{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }" % N_TEST).encode()
         with open(labels, "wb") as f:

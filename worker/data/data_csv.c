@@ -83,9 +83,17 @@ static int read_number(const char *field, size_t n, double *out)
 
 static enum status mixed_line(const struct csv *c, int64_t column)
 {
-    LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
-          "columns, name the label's with --label_column=NAME, else mend the field",
-          c->label, (long long)column + 1);
+    const char *flag = c->targets ? "--target_columns" : "--label_column";
+    const char *given = c->targets ? c->targets : c->wanted;
+    if (given)
+        LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
+              "columns, give one of its names in %s (%.100s is none), else mend the field",
+              c->label, (long long)column + 1, flag, given);
+    else
+        LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
+              "columns, call the label's 'label' there, or name it with %s=NAME, else mend the "
+              "field",
+              c->label, (long long)column + 1, flag);
     return ST_CORRUPT;
 }
 

@@ -65,6 +65,15 @@ static enum status check_shares(const struct dataset *d, const struct layer *los
 enum status dataset_check_outputs(const struct dataset *d, const struct layer *loss)
 {
     int outputs = (int)loss->in.dim[0];
+    if (!d->targets && outputs == 1) {
+        LOG_E(
+            "%s: its labels are classes, but the model has 1 output, which tells none apart; take "
+            "\"classes\": 2 or more, or, if each sample has a number that is to be fitted, save "
+            "the labels as float32 (CSV: --target_columns) and end the model with "
+            "mean_squared_error or sigmoid_cross_entropy",
+            d->labels_path);
+        return ST_MISMATCH;
+    }
     if (!d->targets)
         return dataset_check_classes(d, outputs);
     if (!layer_takes_targets(loss->kind)) {

@@ -12,7 +12,8 @@
 enum status dataset_targets_read(const struct data_array *a, const char *path, float **out);
 /* Both have targets, or both labels. NULL: fits all. */
 enum status dataset_targets_alike(const struct dataset *a, const struct dataset *b);
-/* Labels below the network's outputs, or as many targets, which its loss knows what to do with. */
+/* Labels below the network's outputs, of which there are two at least, or as many targets, which
+ * its loss knows what to do with. */
 enum status dataset_check_outputs(const struct dataset *d, const struct layer *loss);
 
 #endif
