@@ -58,7 +58,7 @@ struct group {
     struct part part[MAX_PARTS];
     int n_parts;
     int n_applied, n_rebase; /* answers */
-    float scale;             /* of every gradient */
+    float scale;             /* of every gradient, not of averages */
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
@@ -148,9 +148,10 @@ static enum piece_kind send_piece(struct group *g, enum piece_kind kind, int mem
     const struct net_chunk *c = &g->chunks->chunks[chunk];
     size_t n = kind == PIECE_PUSH && weight == 0 ? 0 : (size_t)c->n_elems;
     float *values = malloc((n + 1) * sizeof *values);
+    int scaled = kind == PIECE_PUSH && model[c->param].rule == PARAM_TRAINED;
     for (size_t i = 0; i < n; i++)
         values[i] = gradient(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i) *
-                    (kind == PIECE_INIT ? 1 : g->scale);
+                    (scaled ? g->scale : 1); /* of averages no such sum is taken */
     struct net_span span = {(const uint8_t *)values, n * sizeof *values};
     const struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
     const struct net_piece piece = {.kind = kind,

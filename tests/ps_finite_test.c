@@ -2,9 +2,12 @@
  * worker's and the parameter's name, before anything is added; and those that their senders skip,
  * which count with weight 0 (I2, I3), in each mode and number format. */
 #include "base/digest.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "kernels/vector/finite.h"
 #include "ps/store/store.h"
+#include "tests/capture.h"
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -178,6 +181,105 @@ static void test_what_is_not_finite_is_refused(void **state)
         teardown(&f);
         teardown(&clean);
     }
+}
+
+/* Each finite, but what they add up to is not: the one that could bring that about is refused, in
+ * whatever place it comes, and nothing of it is in the version. */
+static void test_what_adds_up_to_too_much(void **state)
+{
+    static const int orders[][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {0, 2, 1}, {2, 1, 0}};
+    (void)state;
+    for (int d = 0; d < DTYPE_F16; d++) /* 65504 times all samples are far from it */
+        for (size_t o = 0; o < sizeof orders / sizeof *orders; o++)
+            for (int k = 0; k < 3; k++) {
+                struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, N_MEMBERS);
+                struct fixture f, clean;
+                float values[N_ELEMS], got[N_ELEMS], want[N_ELEMS];
+                job.push_dtype = (enum dtype)d;
+                setup(&f, &job);
+                setup(&clean, &job);
+                init(&f);
+                init(&clean);
+                for (int i = 0; i < 3; i++) {
+                    int m = orders[o][i];
+                    fill(values, m, 0);
+                    values[N_W + 1] = -3e38f;
+                    if (i == k) {
+                        assert_int_equal(send_values(&f, PIECE_PUSH, m, 0, 10, values),
+                                         PIECE_REFUSED);
+                        assert_non_null(strstr(why,
+                                               ": the gradient of 'fc/biases' at step 0 is too "
+                                               "large to be added up"));
+                    }
+                    push(&f, m, 0, 10);
+                    push(&clean, m, 0, 10);
+                }
+                read_version(&f, 1, got);
+                read_version(&clean, 1, want);
+                assert_memory_equal(got, want, sizeof got);
+                teardown(&f);
+                teardown(&clean);
+            }
+}
+
+/* As much as is taken, from all: the mean is finite. One alone whose weight means nothing may bring
+ * any number. */
+static void test_the_most_that_is_taken(void **state)
+{
+    static const float weights[] = {1.2e-38f, 0.5f, 1, 10, 1e30f};
+    float values[N_ELEMS], got[N_ELEMS];
+    (void)state;
+    for (int w = 0; w < 5; w++) {
+        struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, N_MEMBERS);
+        struct fixture f;
+        double times = (double)weights[w] * N_MEMBERS;
+        float most = (float)((double)FLT_MAX / (times > 1 ? times : 1) / 2);
+        setup(&f, &job);
+        init(&f);
+        for (int i = 0; i < N_ELEMS; i++)
+            values[i] = i % 2 ? most : -most;
+        for (int m = 0; m < N_MEMBERS; m++)
+            assert_int_equal(send_values(&f, PIECE_PUSH, m, 0, weights[w], values), PIECE_NONE);
+        read_version(&f, 1, got);
+        assert_int_equal(finite_first_bad(DTYPE_F32, got, N_ELEMS), N_ELEMS);
+        values[3] = nextafterf(most, INFINITY);
+        assert_int_equal(send_values(&f, PIECE_PUSH, 0, 1, weights[w], values), PIECE_REFUSED);
+        assert_int_equal(send_values(&f, PIECE_PUSH, 0, 1, 1e-39f, values), PIECE_REFUSED);
+        assert_non_null(strstr(why, " is neither 0 nor finite and at least 1.17549e-38"));
+        teardown(&f);
+    }
+    struct net_job job = job_of(JOB_ASYNC, OPTIM_SGD, 1);
+    struct fixture f;
+    setup(&f, &job);
+    init(&f);
+    for (int i = 0; i < N_ELEMS; i++)
+        values[i] = FLT_MAX;
+    assert_int_equal(send_values(&f, PIECE_PUSH, 0, 0, 10, values), PIECE_APPLIED);
+    read_version(&f, 1, got);
+    assert_int_equal(finite_first_bad(DTYPE_F32, got, N_ELEMS), N_ELEMS);
+    teardown(&f);
+}
+
+/* What a rate makes of it is not finite: that is said once, with the parameter. */
+static void test_an_update_that_is_not_finite_is_said(void **state)
+{
+    struct net_job job = job_of(JOB_ASYNC, OPTIM_SGD, 1);
+    struct fixture f;
+    float values[N_ELEMS];
+    (void)state;
+    job.optim.learning_rate = 1000;
+    setup(&f, &job);
+    init(&f);
+    fill(values, 0, 0);
+    values[N_W + 2] = 1e38f;
+    assert_int_equal(CAPTURE(send_values(&f, PIECE_PUSH, 0, 0, 1, values)), PIECE_APPLIED);
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "step 0: the update leaves parameter 'fc/biases' not "
+                                         "finite"));
+    values[N_W + 2] = 0;
+    assert_int_equal(CAPTURE(send_values(&f, PIECE_PUSH, 0, 1, 1, values)), PIECE_APPLIED);
+    assert_string_equal(capture_text, "");
+    teardown(&f);
 }
 
 /* The one that would have made the version, while those behind it wait as copies. */
@@ -370,6 +472,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_not_finite_is_refused),
+        cmocka_unit_test(test_what_adds_up_to_too_much),
+        cmocka_unit_test(test_the_most_that_is_taken),
+        cmocka_unit_test(test_an_update_that_is_not_finite_is_said),
         cmocka_unit_test(test_last_to_come_is_refused),
         cmocka_unit_test(test_skipped_contributions_add_nothing),
         cmocka_unit_test(test_all_skip),
@@ -377,5 +482,6 @@ int main(void)
         cmocka_unit_test(test_finite),
         cmocka_unit_test(test_above),
     };
+    log_init("test", -1, LOG_LEVEL_INFO);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,6 +106,8 @@ int payload_find(const struct net_shared *segment, struct net_piece *piece, stru
 uint32_t payload_crc32c(const struct net_payload *p);
 /* The first element that is not finite; SIZE_MAX: there is none. */
 size_t payload_first_bad(const struct net_payload *p, enum dtype d);
+/* Likewise the first of a magnitude above `limit`, above 0 and finite, or not finite. */
+size_t payload_first_above(const struct net_payload *p, enum dtype d, float limit);
 /* Calls fn for runs of whole elements of `size` bytes (2 or 4), in order: src has any alignment,
  * `first` counts elements. bytes must be a multiple of size; elements cut by the end of a span are
  * put together. */

@@ -3,6 +3,7 @@
 #include "kernels/vector/finite.h"
 #include "net/shm/segment.h"
 #include "net/wire/frame.h"
+#include <float.h>
 #include <string.h>
 
 /* Gives the payload's next run of bytes; 0 at its end. */
@@ -74,22 +75,28 @@ void payload_each_run(const struct net_payload *p, size_t size,
 
 struct search {
     enum dtype dtype;
+    float limit;
     size_t bad;
 };
 
 static void search_run(void *ctx, size_t first, const void *src, size_t n)
 {
     struct search *s = ctx;
-    size_t at = s->bad == SIZE_MAX ? finite_first_bad(s->dtype, src, n) : n;
+    size_t at = s->bad == SIZE_MAX ? finite_first_above(s->dtype, src, n, s->limit) : n;
     if (at < n)
         s->bad = first + at;
 }
 
-size_t payload_first_bad(const struct net_payload *p, enum dtype d)
+size_t payload_first_above(const struct net_payload *p, enum dtype d, float limit)
 {
-    struct search s = {d, SIZE_MAX};
+    struct search s = {d, limit, SIZE_MAX};
     payload_each_run(p, dtype_size(d), search_run, &s);
     return s.bad;
+}
+
+size_t payload_first_bad(const struct net_payload *p, enum dtype d)
+{
+    return payload_first_above(p, d, FLT_MAX);
 }
 
 struct decoding {

@@ -3,6 +3,7 @@
 #include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
+#include <float.h>
 #include <stdlib.h>
 
 enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf)
@@ -30,14 +31,22 @@ void ps_aggregate_free(struct ps_aggregate *a)
     *a = (struct ps_aggregate){0};
 }
 
+float ps_aggregate_limit(const struct ps_aggregate *a, float weight)
+{
+    double times = (double)weight * a->n_members;
+    if (a->may_overflow || (a->n_members == 1 && weight == 1)) /* nothing is added or multiplied */
+        return FLT_MAX;
+    return (float)(FLT_MAX / (times > 1 ? times : 1) / 2); /* half: roundings on the way */
+}
+
 enum { BLOCK = 2048 }; /* elements that are decoded at once, to stay in cache */
 
 struct run {
     float *sum;
-    float weight;
+    float weight, limit;
     enum dtype dtype;
     int is_first; /* overwrites the last step's sum */
-    size_t bad;   /* the first element that is not finite, at which it ended; SIZE_MAX: none */
+    size_t bad;   /* the first element above the limit, at which it ended; SIZE_MAX: none */
 };
 
 static void add_floats(const struct run *r, size_t first, const void *src, size_t n)
@@ -61,20 +70,21 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
         }
         add_floats(r, first + at, values, now);
         /* after, since it lies in cache now */
-        size_t bad = r->is_first ? finite_first_bad(r->dtype, block, now) : now;
+        size_t bad = r->is_first ? finite_first_above(r->dtype, block, now, r->limit) : now;
         if (bad < now)
             r->bad = first + at + bad;
     }
 }
 
 /* Adds it to the sum. What overwrites an older sum is looked at as it is added; else all of it
- * before, as a sum cannot be taken apart again. SIZE_MAX, or the element that is not finite. */
+ * before, as a sum cannot be taken apart again. SIZE_MAX, or the element above the limit. */
 static size_t add_next(struct ps_aggregate *a, const struct net_payload *payload, float weight,
                        int is_copy)
 {
-    struct run r = {a->sum, weight, a->dtype, a->weight == 0, SIZE_MAX};
+    struct run r = {a->sum,   weight,         ps_aggregate_limit(a, weight),
+                    a->dtype, a->weight == 0, SIZE_MAX};
     if (!r.is_first && !is_copy)
-        r.bad = payload_first_bad(payload, a->dtype);
+        r.bad = payload_first_above(payload, a->dtype, r.limit);
     payload_each_run(payload, dtype_size(a->dtype), add_run, &r);
     return r.bad;
 }
@@ -117,6 +127,7 @@ static void list_terms(struct ps_aggregate *a, int member, const struct net_payl
         if (!(t->weight > 0))
             continue;
         if (a->next == member) {
+            t->limit = ps_aggregate_limit(a, weight);
             t->payload = *payload;
             a->arrived = a->n_terms;
         } else {
@@ -137,7 +148,8 @@ static enum status park(struct ps_aggregate *a, int member, const struct net_pay
         return st;
     payload_copy(payload, p->copy->data);
     p->weight = weight;
-    size_t n = weight > 0 ? a->n : 0, at = finite_first_bad(a->dtype, p->copy->data, n);
+    size_t n = weight > 0 ? a->n : 0;
+    size_t at = finite_first_above(a->dtype, p->copy->data, n, ps_aggregate_limit(a, weight));
     if (at == n)
         return ST_OK;
     *bad = at;

@@ -25,6 +25,7 @@ struct ps_aggregate {
     int n_members;
     enum dtype dtype;         /* of the contributions */
     int whole;                /* the last is added to the sum, too */
+    int may_overflow;         /* the sum may be infinite: who looks at it takes care of that */
     size_t n;                 /* elements */
     float *sum;               /* n; meaningful while next > 0 */
     int next;                 /* the member whose turn it is; those below are in the sum */
@@ -39,12 +40,15 @@ struct ps_aggregate {
     int n_terms, arrived;
 };
 
-/* a->n, n_members, dtype, whole: set by the caller. */
+/* a->n, n_members, dtype, whole, may_overflow: set by the caller. */
 enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf);
 void ps_aggregate_free(struct ps_aggregate *a);
-/* Counts a contribution of n elements that is not here yet. ST_INVALID: it is not finite, *bad is
- * the first such element. On that and on ST_NOMEM nothing has changed. If it makes it
- * complete and is not added, it was not looked at. */
+/* Up to which magnitude a contribution of this weight is taken: each of the members may bring as
+ * much, and their sum is finite. */
+float ps_aggregate_limit(const struct ps_aggregate *a, float weight);
+/* Counts a contribution of n elements that is not here yet. ST_INVALID: it is not finite, or above
+ * the limit; *bad is the first such element. On that and on ST_NOMEM nothing has changed. If it
+ * makes it complete and is not added, it was not looked at. */
 enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
                              float weight, int64_t now_ns, size_t *bad);
 /* Of all but the terms, once all are there; NULL: none of them has a weight. */

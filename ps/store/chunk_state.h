@@ -47,6 +47,8 @@ struct chunk_state {
     struct waiter *waiters;       /* n_members */
     int64_t arrived_ns;           /* when the last contribution came */
     struct ps_late late;          /* sync, backup: whom the last version waited for */
+    int diverged;                 /* the present version is not finite */
+    size_t spoilt;                /* from this element on, to be said; SIZE_MAX: nothing is */
     struct ps_snapshot *snapshot; /* that waits for one of the next versions; NULL: none */
 };
 
@@ -96,8 +98,8 @@ struct contribution {
     int64_t now_ns;
 };
 /* Adds it; the last one makes the version, or with clipping by the norm makes the chunk wait for
- * that. *made: 1: there is a new version. ST_INVALID: element *bad of it is not finite. On that and
- * on ST_NOMEM nothing has changed. */
+ * that. *made: 1: there is a new version. ST_INVALID: element *bad of it is not finite, or too
+ * large to be added up. On that and on ST_NOMEM nothing has changed. */
 enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
                                    const struct contribution *from, int *made, size_t *bad);
 /* A chunk that waits for the norm of step `step`: its version, of `factor` times the mean gradient;

@@ -4,6 +4,8 @@
  * answered; pulls and first values need no judgement. Once the lock is released, those are answered
  * who waited for that. */
 #include "ps/store/chunk_state.h"
+#include "ps/store/spoilt.h"
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -42,19 +44,21 @@ static enum dtype wanted_dtype(const struct ps_store *s, const struct net_piece 
                                                                   : DTYPE_F32;
 }
 
+/* With element `bad`, which is not taken. */
+static const char *what_is_wrong(const struct net_payload *p, enum dtype dtype, size_t bad)
+{
+    return payload_first_bad(p, dtype) == bad ? "is not finite" : "is too large to be added up";
+}
+
 /* Names whose it is and the parameter. By the worker's index, as its own flags have it. */
 static void refuse_not_finite(const struct ps_store *s, const struct chunk_state *c,
                               const struct arrival *a, size_t bad, struct ps_answer *answer)
 {
-    const struct chunks *chunks = s->cfg.chunks;
-    int64_t at = chunks->chunks[c->chunk].first + (int64_t)bad;
-    int param = chunks->chunks[c->chunk].param;
-    while (param + 1 < chunks->n_params && chunks->params[param + 1].first <= at)
-        param++;
     int rank = (int)a->head->member, worker = s->cfg.member ? s->cfg.member[rank] : rank;
-    chunk_state_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " is not finite", worker,
+    chunk_state_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " %s", worker,
                        a->piece->kind == PIECE_INIT ? "the first value" : "the gradient",
-                       chunks->params[param].name, a->piece->step);
+                       spoilt_param_at(s, c, bad)->name, a->piece->step,
+                       what_is_wrong(&a->piece->payload, a->piece->dtype, bad));
 }
 
 /* 1 if what the piece carries fits the chunk; else *answer says why not. */
@@ -76,9 +80,11 @@ static int check_content(const struct ps_store *s, const struct chunk_state *c,
     else if (piece->step > INT64_MAX)
         chunk_state_refuse(answer, "chunk %" PRIu32 ": step %" PRIu64 " is too large", piece->chunk,
                            piece->step);
-    else if (piece->kind == PIECE_PUSH && !(isfinite(piece->weight) && piece->weight >= 0))
-        chunk_state_refuse(answer, "chunk %" PRIu32 ": weight %g is not finite and 0 or above",
-                           piece->chunk, (double)piece->weight);
+    else if (piece->kind == PIECE_PUSH && piece->weight != 0 &&
+             !(isnormal(piece->weight) && piece->weight > 0)) /* a mean divides by it */
+        chunk_state_refuse(answer,
+                           "chunk %" PRIu32 ": weight %g is neither 0 nor finite and at least %g",
+                           piece->chunk, (double)piece->weight, (double)FLT_MIN);
     else if (want && !piece->unsummed && payload_crc32c(&piece->payload) != piece->crc32c)
         chunk_state_refuse(answer, "chunk %" PRIu32 ": payload does not match its crc32c",
                            piece->chunk);
@@ -287,7 +293,9 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     chunk_state_answer(s, c, &a, new_version, answer);
     struct ps_late late = c->late;
     double squares = c->squares;
+    size_t spoilt = spoilt_take(c);
     pthread_mutex_unlock(&c->lock);
+    spoilt_say(s, c, spoilt, (int64_t)piece->step);
     if ((new_version || complete) && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
         (c->shelf == 0 || s->lockstep))
         ps_stragglers_note(s->stragglers, &late);

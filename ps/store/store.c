@@ -38,8 +38,11 @@ static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, i
 {
     const struct net_chunk *spec = &s->cfg.chunks->chunks[chunk];
     size_t n_slots = (size_t)optim_n_slots(&s->job.optim);
-    *c = (struct chunk_state){
-        .chunk = chunk, .shelf = s->shelf_of[chunk], .version = -1, .end = INT64_MAX};
+    *c = (struct chunk_state){.chunk = chunk,
+                              .shelf = s->shelf_of[chunk],
+                              .version = -1,
+                              .end = INT64_MAX,
+                              .spoilt = SIZE_MAX};
     c->n = (size_t)spec->n_elems;
     c->param = &s->cfg.chunks->params[spec->param];
     if (c->param->rule == PARAM_AVERAGE)
@@ -58,6 +61,7 @@ static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, i
     c->sum.n_members = s->lockstep || wanted > s->n_members ? s->n_members : wanted;
     c->sum.dtype = s->job.push_dtype;
     c->sum.whole = s->norm != NULL;
+    c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED; /* the norm tells */
     return ps_aggregate_init(&c->sum, s->pool, c->shelf);
 }
 

@@ -5,13 +5,14 @@
 #include "kernels/vector/compensate.h"
 #include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
+#include <float.h>
 
 enum { BLOCK = 2048 }; /* elements */
 
 struct pass {
     struct ps_update *u;
     uint32_t crc;
-    size_t bad;
+    size_t bad, spoilt;
 };
 
 /* The block's gradient, of r->others and the last term's n elements from src on: r->sum, weight and
@@ -99,7 +100,12 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
     if (u->sums)
         p->crc = digest_crc32c(p->crc, out, n * size);
     /* after, since it lies in cache now */
-    size_t bad = u->arrived < 0 ? n : finite_first_bad(u->dtype, src, n);
+    size_t spoilt = finite_first_bad(DTYPE_F32, value, n);
+    if (spoilt < n && p->spoilt == SIZE_MAX)
+        p->spoilt = first + spoilt;
+    float limit =
+        u->arrived >= 0 && u->terms[u->arrived].limit > 0 ? u->terms[u->arrived].limit : FLT_MAX;
+    size_t bad = u->arrived < 0 ? n : finite_first_above(u->dtype, src, n, limit);
     if (bad < n && p->bad == SIZE_MAX)
         p->bad = first + bad;
 }
@@ -127,7 +133,7 @@ static uint32_t keep(const struct ps_update *u)
 
 size_t ps_update_run(struct ps_update *u, uint32_t *crc)
 {
-    struct pass p = {u, 0, SIZE_MAX};
+    struct pass p = {u, 0, SIZE_MAX, SIZE_MAX};
     if (u->n_terms == 0 && !u->sum) {
         p.crc = keep(u);
     } else if (u->n_terms == 0) { /* the sum is the only term, with a weight of 1 */
@@ -146,6 +152,7 @@ size_t ps_update_run(struct ps_update *u, uint32_t *crc)
     } else {
         payload_each_run(&u->terms[u->arrived].payload, dtype_size(u->dtype), run_blocks, &p);
     }
+    u->spoilt = p.spoilt;
     if (p.bad == SIZE_MAX)
         *crc = p.crc;
     return p.bad;

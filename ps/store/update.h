@@ -13,6 +13,7 @@
 struct ps_term {
     struct net_payload payload;
     float weight;
+    float limit;          /* of `arrived`: the largest magnitude that is taken; 0: what is finite */
     struct net_span span; /* of a payload that lies in a copy */
 };
 
@@ -40,10 +41,12 @@ struct ps_update {
     enum dtype wire_dtype; /* of what members get */
     int sums;              /* 1: the checksum is wanted */
     void *wire;            /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
+    size_t spoilt; /* out: the first element of `value` that is not finite; SIZE_MAX: none, or it is
+                      the version before */
 };
 
 /* *crc: the CRC-32C of what members get, or 0 if it is not wanted. Returns SIZE_MAX, or the first
- * element of `arrived` that is not finite: then what is in the outputs is to be
+ * element of `arrived` that is not finite or above its limit: then what is in the outputs is to be
  * dropped. */
 size_t ps_update_run(struct ps_update *u, uint32_t *crc);
 

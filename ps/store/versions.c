@@ -3,6 +3,7 @@
  * Locks: (inside buf_unref and ps_pool_take) the pool's. */
 #include "base/trace.h"
 #include "ps/store/chunk_state.h"
+#include "ps/store/spoilt.h"
 #include "ps/store/update.h"
 
 const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number)
@@ -57,8 +58,8 @@ void chunk_state_encode(const struct chunk_state *c, struct ps_version *v)
 
 /* Computes the next version in `next`, from the contributions that are there, the mean times
  * `factor`; 0 (all are in the sum): it is the one before. As ps_update_run. */
-static size_t compute_version(struct ps_store *s, const struct chunk_state *c,
-                              const struct buf *base, double factor, struct ps_version *next)
+static size_t compute_version(struct ps_store *s, struct chunk_state *c, const struct buf *base,
+                              double factor, struct ps_version *next)
 {
     int averages = c->param->rule == PARAM_AVERAGE;
     struct ps_update u = {
@@ -84,7 +85,11 @@ static size_t compute_version(struct ps_store *s, const struct chunk_state *c,
     if (!averages)
         optim_begin(&s->job.optim, (uint64_t)c->version + 1, &u.step);
     next->summed = u.sums;
-    return ps_update_run(&u, &next->crc32c);
+    size_t bad = ps_update_run(&u, &next->crc32c);
+    if (bad != SIZE_MAX) /* it is dropped */
+        return bad;
+    spoilt_note(c, u.spoilt);
+    return bad;
 }
 
 static int gives_samples(const struct ps_store *s, const struct chunk_state *c)
@@ -94,13 +99,14 @@ static int gives_samples(const struct ps_store *s, const struct chunk_state *c)
 
 /* The elements of the contribution that came are looked at on the way; where slots are written
  * over, before. */
-static size_t try_version(struct ps_store *s, const struct chunk_state *c, const struct buf *base,
+static size_t try_version(struct ps_store *s, struct chunk_state *c, const struct buf *base,
                           struct ps_version *next)
 {
     int64_t begin = trace_begin();
     size_t bad = SIZE_MAX;
-    if (next->slots && next->slots == c->present.slots && c->sum.arrived >= 0)
-        bad = payload_first_bad(&c->sum.terms[c->sum.arrived].payload, c->sum.dtype);
+    const struct ps_term *came = c->sum.arrived >= 0 ? &c->sum.terms[c->sum.arrived] : NULL;
+    if (next->slots && next->slots == c->present.slots && came)
+        bad = payload_first_above(&came->payload, c->sum.dtype, came->limit);
     if (bad == SIZE_MAX)
         bad = compute_version(s, c, base, 1, next);
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
