@@ -51,7 +51,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < N; i++)
         flat[i] = 1e30f;
     struct weights_request q = {path, is_map ? map_path : NULL, chunks};
-    int taken = weights_read(&q, flat, given) == ST_OK;
+    struct weights_normal normal = {0};
+    int taken = weights_read(&q, flat, given, &normal) == ST_OK;
+    require(!normal.known || !job_normal_problem(&normal.normal));
     for (int k = 0; k < 3 && taken; k++)
         for (int64_t i = 0; i < chunks->params[k].n_elems; i++) {
             float v = flat[chunks->params[k].first + i];

@@ -22,7 +22,15 @@ static const struct layer layers[N] = {
     {.kind = LAYER_DENSE, .name = "fc", .n_params = 2, .n_inputs = 1, .input = {1}},
     {.kind = LAYER_SOFTMAX_XENT, .name = "loss", .n_inputs = 1, .input = {2}},
 };
+static int fp32_alone(enum backend_precision precision)
+{
+    return precision == BACKEND_FP32;
+}
+
 static const struct backend cpu = {.name = "cpu"}, cuda = {.name = "cuda"};
+static const struct backend old_cpu = {.name = "cpu", .has_precision = fp32_alone};
+static const struct backend *present = &cpu;
+static enum backend_precision precision;
 static struct gpus gpus;
 static struct tower_plan towers;
 static struct placement *placement;
@@ -38,7 +46,8 @@ static enum status make(const char *rules, int n_gpus, int towers_per_gpu, int c
         snprintf(gpus.chosen.gpu[i].name, DEVICE_NAME_SIZE, "card%d", i);
     }
     const struct tower_plan_request tr = {.gpus = &gpus,
-                                          .cpu = &cpu,
+                                          .cpu = present,
+                                          .precision = precision,
                                           .cpu_towers = cpu_towers,
                                           .towers_per_gpu = towers_per_gpu,
                                           .batch = BATCH,
@@ -50,8 +59,12 @@ static enum status make(const char *rules, int n_gpus, int towers_per_gpu, int c
                                          .n_gpus = n_gpus,
                                          .cpu_towers = towers.n > towers.n_gpu};
     assert_int_equal(placement_create(&pr, &placement), ST_OK);
-    const struct batch_split_request sr = {
-        .placement = placement, .n_layers = N, .cpu = &cpu, .n_cores = 12, .batch = BATCH};
+    const struct batch_split_request sr = {.placement = placement,
+                                           .n_layers = N,
+                                           .cpu = present,
+                                           .n_cores = 12,
+                                           .precision = precision,
+                                           .batch = BATCH};
     enum status st = CAPTURE(batch_split_create(&sr, &towers, &spread));
     if (st != ST_OK)
         placement_destroy(placement);
@@ -98,6 +111,36 @@ static void test_towers_with_the_cpu(void **state)
     assert_null(towers.tower[2].stage_of);
     assert_int_equal(towers.tower[2].first + towers.tower[2].n, BATCH);
     unmake();
+}
+
+/* A layer on the CPU is rounded as those on the card are, or a line says that it is not. */
+static void test_precision(void **state)
+{
+    static const char said[] =
+        "--precision=bf16: the CPU has no such products; it computes in fp32";
+    (void)state;
+    precision = BACKEND_BF16;
+    for (int cpu_towers = 0; cpu_towers < 2; cpu_towers++) {
+        present = &cpu;
+        assert_int_equal(make("fc=cpu", 2, 1, cpu_towers), ST_OK);
+        assert_string_equal(capture_text, "");
+        assert_int_equal(device_of(0, 0)->precision, BACKEND_BF16);
+        for (int i = 0; i < towers.n; i++)
+            assert_int_equal(device_of(i, 2)->precision, BACKEND_BF16);
+        unmake();
+        present = &old_cpu;
+        assert_int_equal(make("fc=cpu", 2, 1, cpu_towers), ST_OK);
+        assert_int_equal(capture_lines(), !cpu_towers); /* of towers it was said before */
+        assert_int_equal(strstr(capture_text, said) != NULL, !cpu_towers);
+        for (int i = 0; i < towers.n; i++)
+            assert_int_equal(device_of(i, 2)->precision, BACKEND_FP32);
+        unmake();
+        assert_int_equal(make(NULL, 2, 1, cpu_towers), ST_OK);
+        assert_string_equal(capture_text, ""); /* nothing lies there */
+        unmake();
+    }
+    precision = BACKEND_FP32;
+    present = &cpu;
 }
 
 static void test_one_tower_over_all(void **state)
@@ -151,6 +194,7 @@ int main(void)
         cmocka_unit_test(test_nothing_said),       cmocka_unit_test(test_towers_with_the_cpu),
         cmocka_unit_test(test_one_tower_over_all), cmocka_unit_test(test_own_by_number),
         cmocka_unit_test(test_idle_gpu),           cmocka_unit_test(test_no_sisters),
+        cmocka_unit_test(test_precision),
     };
     log_init("worker", 0, LOG_LEVEL_INFO);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -258,6 +258,7 @@ static void test_given_out(void **state)
     n_given = 0;
     assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
     assert_int_equal(r.trainer->towers[0]->n_ahead, 0);
+    assert_null(r.trainer->towers[0]->reader); /* which would never have a thing to do */
     assert_int_equal(n_given, 15);
     assert_int_equal(fake.n_reads, 15 * BATCH);
     struct dataset_order *order;

@@ -29,6 +29,7 @@ static const struct net_param params[] = {
 enum { N_PARAMS = sizeof params / sizeof *params };
 
 static char file[64], map[64];
+static struct weights_normal told; /* by the last file */
 
 static int setup(void **state)
 {
@@ -72,7 +73,7 @@ static enum status load(const char *map_text, float *flat, uint8_t *given)
     struct weights_request q = {file, map_text ? map : NULL, chunks};
     for (int i = 0; i < N; i++)
         flat[i] = -1;
-    enum status st = weights_read(&q, flat, given);
+    enum status st = weights_read(&q, flat, given, &told);
     chunks_destroy(chunks);
     return st;
 }
@@ -129,6 +130,37 @@ static void test_a_state_dict_fits(void **state)
                 data, sizeof data);
     assert_int_equal(load(NULL, flat, given), ST_OK);
     check_all(flat, given);
+}
+
+/* What a file of ours says was done with its samples; another's may have any metadata. */
+static void test_what_was_done_with_the_samples(void **state)
+{
+    static const struct {
+        const char *metadata;
+        int known, n;
+    } cases[] = {
+        {"\"format\":\"pt\"", 0, 0},
+        {"\"global_step\":\"5\"", 1, 0},
+        {"\"mean\":\"0.25,0.5\",\"std\":\"1,2\"", 1, 2},
+        {"\"mean\":\"0.25\"", 0, 0},
+        {"\"mean\":\"as usual\",\"std\":\"1\"", 0, 0},
+        {"\"mean\":\"0,0\",\"std\":\"1\",\"global_step\":\"5\"", 0, 0},
+        {"\"mean\":\"0\",\"std\":\"0\"", 0, 0},
+    };
+    float flat[N];
+    uint8_t given[N_PARAMS];
+    char header[2048];
+    (void)state;
+    fill();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(header, sizeof header, "{\"__metadata__\":{%s}," CONV "," NORM "," FC "}",
+                 cases[i].metadata);
+        put_tensors(header, data, sizeof data);
+        told.known = -1;
+        assert_int_equal(load(NULL, flat, given), ST_OK);
+        assert_int_equal(told.known, cases[i].known);
+        assert_int_equal(told.normal.n, cases[i].n);
+    }
 }
 
 static void test_a_map_renames(void **state)
@@ -245,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_state_dict_fits),
         cmocka_unit_test(test_a_map_renames),
+        cmocka_unit_test(test_what_was_done_with_the_samples),
         cmocka_unit_test(test_what_does_not_fit_is_listed),
         cmocka_unit_test(test_bad_maps_are_refused),
         cmocka_unit_test(test_bad_files_are_refused),

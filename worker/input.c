@@ -111,6 +111,22 @@ static enum status check_augment(const struct job_augment *a, const struct datas
     return ST_OK;
 }
 
+/* --init: parameters that were trained on other numbers are worth less, and nothing else tells. */
+static void compare_init(const struct worker *w)
+{
+    const struct job_normal *was = &w->init_normal.normal, *is = &w->normal;
+    char text[4][JOB_NUMBERS_BYTES];
+    const char *of;
+    if (!w->init_normal.known || job_normal_differ(was, is, &of) < 0)
+        return;
+    LOG_W(
+        "--init=%s: was trained on samples of mean %.150s and standard deviation %.150s, here they "
+        "are %.150s and %.150s; give the same --mean and --std, if its samples were like these",
+        w->opt.init, job_numbers_text(was->mean, was->n, text[0]),
+        job_numbers_text(was->std, was->n, text[1]), job_numbers_text(is->mean, is->n, text[2]),
+        job_numbers_text(is->std, is->n, text[3]));
+}
+
 enum status input_prepare(struct worker *w)
 {
     enum status st = ST_OK;
@@ -121,6 +137,7 @@ enum status input_prepare(struct worker *w)
     if (o->mean.measured || o->std.measured)
         snprintf(how, sizeof how, " (measured over %" PRId64 " training samples)", w->train->n);
     apply(w, how);
+    compare_init(w);
 done:
     return st;
 }
@@ -130,11 +147,11 @@ enum status input_normalise_as(struct worker *w, const char *flag, const char *f
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    const struct job_normal *there = &told->normal;
+    const struct job_normal *there = &told->normal.normal;
     char was[JOB_NUMBERS_BYTES], is[JOB_NUMBERS_BYTES];
     const char *of;
     TRY(by_flags(o, w->test, &w->normal));
-    if (!told->normal_known) {
+    if (!told->normal.known) {
         apply(w, "");
         return ST_OK;
     }

@@ -48,21 +48,12 @@ static const struct safetensors_entry *entry_named(const struct safetensors_file
     return NULL;
 }
 
-/* What --export writes; "global_step" tells that this program wrote it, so that nothing said is
- * nothing done. Both keys must be there: others' files may have one of them for what it likes. */
+/* What --export writes. */
 static enum status read_metadata(const struct source *s, const struct safetensors_file *f)
 {
     const char *step = safetensors_metadata(f, "global_step");
-    const char *mean = safetensors_metadata(f, "mean"), *std = safetensors_metadata(f, "std");
-    struct params_told *to = s->told;
-    to->step = step ? strtoll(step, NULL, 10) : -1;
-    to->normal_known = step != NULL;
-    if (!mean || !std)
-        return ST_OK;
-    to->normal_known = 1;
-    to->normal.n = job_numbers_parse(mean, to->normal.mean);
-    if (to->normal.n < 1 || job_numbers_parse(std, to->normal.std) != to->normal.n ||
-        job_normal_problem(&to->normal))
+    s->told->step = step ? strtoll(step, NULL, 10) : -1;
+    if (!weights_normal_read(f, &s->told->normal))
         return refuse(s, ST_CORRUPT,
                       "its metadata 'mean' and 'std' are no lists of as many numbers");
     return ST_OK;
@@ -139,8 +130,7 @@ static enum status read_checkpoint(const struct source *s, const struct ps_resto
             return st;
     }
     s->told->step = ps_restore_manifest(r)->step;
-    s->told->normal_known = 1;
-    s->told->normal = ps_restore_manifest(r)->job.normal;
+    s->told->normal = (struct weights_normal){1, ps_restore_manifest(r)->job.normal};
     return ST_OK;
 }
 

@@ -5,13 +5,12 @@
 #ifndef WORKER_LOAD_PARAMS_H
 #define WORKER_LOAD_PARAMS_H
 #include "net/wire/chunks.h"
-#include "net/wire/job_input.h"
+#include "worker/weights/weights_normal.h"
 
 /* What a file says of its parameters. */
 struct params_told {
-    int64_t step;             /* that they are of; -1: it does not say */
-    int normal_known;         /* 1: it says what was done with the samples, */
-    struct job_normal normal; /* this */
+    int64_t step; /* that they are of; -1: it does not say */
+    struct weights_normal normal;
 };
 
 /* flat: all parameters, as in chunks. flag: what errors call the path. */

@@ -111,7 +111,7 @@ static enum status read_weights(struct worker *w)
         LOG_E("--init: out of memory for %" PRId64 " parameters", w->chunks->n_elems);
         return ST_NOMEM;
     }
-    return weights_read(&request, w->init, w->given);
+    return weights_read(&request, w->init, w->given, &w->init_normal);
 }
 
 /* Which devices compute, and which part of the batch each has. */
@@ -187,6 +187,7 @@ static enum status place_layers(struct worker *w)
         .cpu = w->cpu,
         .n_threads = w->opt.intra_op_threads,
         .n_cores = cores_usable().n,
+        .precision = w->opt.precision,
         .batch = (int)w->opt.batch_size,
     };
     TRY(batch_split_create(&split, &w->towers, &w->split));

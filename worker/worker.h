@@ -12,6 +12,7 @@
 #include "worker/place/placement.h"
 #include "worker/train/trainer.h"
 #include "worker/validation.h"
+#include "worker/weights/weights_normal.h"
 #include <pthread.h>
 #include <signal.h>
 
@@ -34,8 +35,9 @@ struct worker {
     struct job_normal normal;              /* of their samples */
     struct job_validation validation_data; /* likewise told */
     float *params;
-    float *init;    /* --init: as `params`, where `given`; NULL: none */
-    uint8_t *given; /* [params] */
+    float *init;                       /* --init: as `params`, where `given`; NULL: none */
+    uint8_t *given;                    /* [params] */
+    struct weights_normal init_normal; /* of the file's samples */
     struct updates updates;
     struct alone_saver *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;

@@ -125,6 +125,26 @@ class Split(fake_gpus.Machine):
                          "11 ")
         self.assertIn("there are /device:CPU:0, /device:GPU:0;", p.output())
 
+    def in_bf16(self, **env):
+        """What a worker says whose first dense layer lies on the CPU."""
+        p = self.worker("--model=" + self.net(units=200), "--gpus=0", "--placement=fc=cpu",
+                        "--precision=bf16", "--train_steps=2", "--batch_size=4",
+                        env=self.env(**env))
+        p.wait(60)
+        return p.output()
+
+    def test_precision_of_a_cpu_that_has_it_not(self):
+        self.assertEqual(self.in_bf16(ONEDNN_MAX_CPU_ISA="AVX2").count(
+            "--precision=bf16: the CPU has no such products; it computes in fp32"), 1)
+
+    def test_precision_of_layers_on_the_cpu(self):
+        with open("/proc/cpuinfo", encoding="ascii") as f:
+            flags = f.read()
+        if "avx512_bf16" not in flags and "amx_bf16" not in flags:
+            self.skipTest("this CPU has neither AVX512_BF16 nor AMX")
+        self.assertIn("--precision=bf16: 1 of 1 layers with products multiply in bf16: fc;",
+                      self.in_bf16())
+
     @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")
     def test_round_robin(self):
         robin = self.run_net("robin", "--gpus=0,1", "--placement=*=round_robin",

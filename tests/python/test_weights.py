@@ -201,6 +201,27 @@ class Weights(harness.Test):
         _, _, said = self.alone("--init=" + os.path.join(folder, part), status=1)
         self.assertIn("one server's file of a checkpoint", said)
 
+    def test_other_normalisation_is_said(self):
+        """One line where the file's parameters have learnt from other numbers."""
+        plain, normal = self.path("plain"), self.path("normal")
+        for path, flags in ((plain, []), (normal, ["--mean=0.25", "--std=0.5"])):
+            self.alone(*flags)
+            os.rename(self.path("export"), path)
+        for path, flags, words in (
+                (plain, [], None), (normal, ["--mean=0.25", "--std=0.5"], None),
+                (normal, [], "mean 0.25 and standard deviation 0.5, here they are none and none;"),
+                (normal, ["--mean=0.125"],
+                 "mean 0.25 and standard deviation 0.5, here they are 0.125 and 1;"),
+                (plain, ["--mean=0.5"],
+                 "mean none and standard deviation none, here they are 0.5 and 1;")):
+            _, _, said = self.alone("--init=" + path, STAT, *flags)
+            lines = [line for line in said.splitlines() if " was trained on samples of " in line]
+            self.assertEqual(len(lines), words is not None, said)
+            if words:
+                self.assertIn("--init=%s: was trained on samples of %s" % (path, words), lines[0])
+        state = self.state_file(weights.small_state(7))  # which does not say it
+        self.assertNotIn("was trained on", self.alone("--init=" + state, STAT, "--mean=0.5")[2])
+
     def test_what_does_not_fit_is_said(self):
         state = weights.small_state(7)
         state["other.weight"] = state.pop("head.weight")

@@ -80,6 +80,24 @@ static void place_tower(const struct batch_split_request *r, const struct batch_
     t->n_others = s->n_devices;
 }
 
+static int any_on_cpu(const struct batch_split_request *r, const struct tower_plan *t)
+{
+    for (int i = 0; i < t->n; i++)
+        for (int k = 0; t->tower[i].stage_of && k < r->n_layers; k++)
+            if (t->tower[i].stage_of[k] == 1)
+                return 1;
+    return 0;
+}
+
+/* As the CPU's own towers, of which it was said; without any it is said here, if it matters. */
+static enum backend_precision cpu_precision(const struct batch_split_request *r,
+                                            const struct tower_plan *t)
+{
+    if (t->n > t->n_gpu)
+        return t->tower[t->n_gpu].own.precision;
+    return any_on_cpu(r, t) ? tower_plan_cpu_precision(r->cpu, r->precision) : BACKEND_FP32;
+}
+
 enum status batch_split_create(const struct batch_split_request *r, struct tower_plan *towers,
                                struct batch_split **out)
 {
@@ -94,6 +112,7 @@ enum status batch_split_create(const struct batch_split_request *r, struct tower
     s->devices[0].n_threads = n_threads > 0 ? n_threads : 1;
     for (int i = 0; i < towers->n; i++)
         place_tower(r, s, s->stage_of + (size_t)i * (size_t)r->n_layers, &towers->tower[i]);
+    s->devices[0].precision = cpu_precision(r, towers);
 done:
     if (st == ST_OK)
         *out = s;

@@ -15,6 +15,7 @@ struct batch_split_request {
     const struct backend *cpu; /* for layers on the CPU in towers of GPUs */
     int n_threads;             /* there; 0: the cores divided by the towers */
     int n_cores;
+    enum backend_precision precision; /* there, as far as that CPU has it */
     int batch;
 };
 

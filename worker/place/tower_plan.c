@@ -38,18 +38,26 @@ static enum status share_check(const struct tower_plan_request *r, int n_gpu, in
     return ST_OK;
 }
 
-/* The CPU has fp32, and bf16 with some kinds of CPU: the others refuse it where they are alone (the
- * backend says why), and beside GPUs they compute in fp32. */
-static enum backend_precision cpu_precision(const struct tower_plan_request *r, int n_gpu)
+/* The CPU has fp32, and bf16 with some kinds of CPU. */
+enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
+                                                enum backend_precision precision)
 {
-    if (r->precision == BACKEND_FP32)
+    if (precision == BACKEND_FP32)
         return BACKEND_FP32;
-    if (r->precision == BACKEND_BF16 &&
-        (n_gpu == 0 || r->cpu->has_precision == NULL || r->cpu->has_precision(BACKEND_BF16)))
+    if (precision == BACKEND_BF16 &&
+        (cpu->has_precision == NULL || cpu->has_precision(BACKEND_BF16)))
         return BACKEND_BF16;
     LOG_I("--precision=%s: the CPU has no such products; it computes in fp32",
-          r->precision == BACKEND_TF32 ? "tf32" : "bf16");
+          precision == BACKEND_TF32 ? "tf32" : "bf16");
     return BACKEND_FP32;
+}
+
+/* Alone, a CPU without bf16 refuses it: the backend says why. */
+static enum backend_precision cpu_precision(const struct tower_plan_request *r, int n_gpu)
+{
+    if (r->precision == BACKEND_BF16 && n_gpu == 0)
+        return BACKEND_BF16;
+    return tower_plan_cpu_precision(r->cpu, r->precision);
 }
 
 enum status tower_plan_make(const struct tower_plan_request *r, struct tower_plan *out)

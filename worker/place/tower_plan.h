@@ -53,6 +53,9 @@ struct tower_plan {
 };
 
 enum status tower_plan_make(const struct tower_plan_request *r, struct tower_plan *out);
+/* What a CPU beside GPUs computes in where this is asked for; a line says what it has not. */
+enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
+                                                enum backend_precision precision);
 /* Deals the samples [first, first + n) out to neighbours. */
 void tower_plan_share(struct tower_spec *towers, int n_towers, int first, int n);
 

@@ -216,6 +216,8 @@ enum status tower_make_reader(struct tower *t)
 {
     enum status st = ST_OK;
     const struct dataset *d = t->cfg->train;
+    if (t->cfg->own_pace) /* which samples are next comes with the step's last answer */
+        return ST_OK;
     if (t->data || (dataset_is_bytes(d) && !d->in_file && !job_augments(&t->now.augment)))
         return ST_OK;
     TRY(tower_batch_create(d, t->spec.n, &t->ahead));

@@ -103,7 +103,8 @@ static enum status judge(const struct weights_request *q, const struct count *c)
     return ST_OK;
 }
 
-enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given)
+enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given,
+                         struct weights_normal *normal)
 {
     enum status st = ST_OK;
     struct weights_map *map = NULL;
@@ -122,6 +123,7 @@ enum status weights_read(const struct weights_request *q, float *flat, uint8_t *
     }
     list_unexpected(q, source, &count);
     TRY(judge(q, &count));
+    weights_source_normal(source, normal);
 done:
     weights_source_close(source);
     weights_map_free(map);

@@ -9,6 +9,7 @@
 #ifndef WORKER_WEIGHTS_WEIGHTS_H
 #define WORKER_WEIGHTS_WEIGHTS_H
 #include "net/wire/chunks.h"
+#include "worker/weights/weights_normal.h"
 #include <stdint.h>
 
 struct weights_request {
@@ -17,8 +18,10 @@ struct weights_request {
 };
 
 /* flat: [chunks->n_elems], of which only what the file has is written; given: [n_params] 1: that
- * is this parameter. Where it fails both may have been written to. */
-enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given);
+ * is this parameter. Where it fails both may have been written to. normal: of the samples that
+ * its parameters were trained on, as far as the file says it. */
+enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given,
+                         struct weights_normal *normal);
 
 /* patterns: "conv*,dense1/biases", as the shell's, on whole names. ST_INVALID: one matches no
  * parameter, or nothing is left to train. */

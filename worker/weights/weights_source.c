@@ -136,6 +136,14 @@ struct weights_tensor *weights_source_find(struct weights_source *s, const char 
     return bsearch(&key, s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
 }
 
+void weights_source_normal(const struct weights_source *s, struct weights_normal *out)
+{
+    if (s->file)
+        weights_normal_read(s->file, out);
+    else
+        *out = (struct weights_normal){1, ps_restore_manifest(s->checkpoint)->job.normal};
+}
+
 static void convert(const struct safetensors_entry *e, const void *raw, int64_t n, float *dst)
 {
     const char *from = raw;

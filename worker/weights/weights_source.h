@@ -9,6 +9,7 @@
 #define WORKER_WEIGHTS_WEIGHTS_SOURCE_H
 #include "base/shape.h"
 #include "base/status.h"
+#include "worker/weights/weights_normal.h"
 
 struct weights_tensor {
     const char *name;
@@ -26,6 +27,8 @@ void weights_source_close(struct weights_source *s); /* NULL is fine */
 struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n);
 struct weights_tensor *weights_source_find(struct weights_source *s,
                                            const char *name); /* or NULL */
+/* A list that is none of numbers: it does not say. */
+void weights_source_normal(const struct weights_source *s, struct weights_normal *out);
 /* All n_elems of a tensor of floats, as floats; against its checksum, where it has one. A value
  * that is not finite, or not as a float: ST_INVALID. */
 enum status weights_source_read(struct weights_source *s, const struct weights_tensor *t,
