@@ -25,7 +25,7 @@ const struct flag_foreign flags_tensorflow[] = {
     {"device", NULL, "write --gpus=none for cpu, --gpus=auto for gpu"},
     {"num_batches", NULL, "write --train_steps=N, which counts the steps of all workers together"},
     {"use_fp16", NULL,
-     "write --precision=bf16 for products on GPUs, --wire_dtype=fp16 for what is sent"},
+     "write --precision=bf16 for products, --wire_dtype=fp16 for what is sent"},
     {"existing_servers", NULL, "servers always run on their own, as the program ps; leave it out"},
     {"download_only", NULL, "scripts/get_mnist downloads MNIST; then write --data_dir=DIR"},
     {"variable_update", NULL,

@@ -63,11 +63,11 @@ static void test_targets(void **state)
     assert_int_equal(fingerprint_take(&train, &train, "/", 0, &b), ST_OK);
     expect_differ(&a, &b, "CRC-32C of the training labels");
     b = take("/usr");
-    expect_differ(&a, &b, "labels: targets in / ");
-    expect_differ(&a, &b, ", class labels in /usr ");
+    expect_differ(&a, &b, "labels: the servers have targets in /, ");
+    expect_differ(&a, &b, ", the worker has class labels in /usr");
     a.own = b.own = 1; /* else only the shape counts */
-    expect_differ(&a, &b, "labels: targets in / ");
-    expect_differ(&b, &a, "labels: class labels in /usr ");
+    expect_differ(&a, &b, "labels: the servers have targets in /, ");
+    expect_differ(&b, &a, "labels: the servers have class labels in /usr, ");
     a.labels = JOB_LABELS_UNSAID; /* a program of before */
     expect_same(&a, &b);
 }
@@ -91,8 +91,8 @@ static void test_one_byte(void **state)
     images[PIXELS - 1] ^= 1;
     b = take("/usr");
     expect_differ(&a, &b, "CRC-32C of the training samples: ");
-    expect_differ(&a, &b, " in / here, ");
-    expect_differ(&a, &b, " in /usr there");
+    expect_differ(&a, &b, " in /, the worker has ");
+    expect_differ(&a, &b, " in /usr");
     fill();
     labels[N - 1] ^= 1;
     b = take("/");
@@ -111,17 +111,19 @@ static void test_counts(void **state)
     fill();
     struct job_data a = take("/"), b = a;
     b.n_train = 60000;
-    expect_differ(&a, &b, "training samples: 3000 in / here, 60000 in / there");
+    expect_differ(&a, &b,
+                  "training samples: the servers have 3000 in /, the worker has 60000 in /");
     b = a;
     b.n_test = 7;
     b.name[0] = 0;
-    expect_differ(&a, &b, "test samples: 100 in / here, 7 in its data there");
+    expect_differ(&a, &b, "test samples: the servers have 100 in /, the worker has 7 in its data");
     b = a;
     b.dim[2] = 28;
-    expect_differ(&a, &b, "shape of a sample: 1x4x4 in / here, 1x4x28 in / there");
+    expect_differ(&a, &b,
+                  "shape of a sample: the servers have 1x4x4 in /, the worker has 1x4x28 in /");
     b = a;
     b.classes = 2;
-    expect_differ(&a, &b, "classes: 10");
+    expect_differ(&a, &b, "classes: the servers have 10");
 }
 
 /* Parts of their own have to be of one shape, and everybody has to know of it. */
@@ -132,11 +134,11 @@ static void test_own(void **state)
     b.n_train = 5;
     b.train_samples ^= 1;
     b.own = 1;
-    expect_differ(&a, &b, "--data_shard: same here, own there");
+    expect_differ(&a, &b, "--data_shard: the servers have same, the worker has own");
     a.own = 1;
     expect_same(&a, &b);
     b.dim[0] = 3;
-    expect_differ(&a, &b, "shape of a sample: 1x4x4");
+    expect_differ(&a, &b, "shape of a sample: the servers have 1x4x4");
 }
 
 static void test_not_said(void **state)

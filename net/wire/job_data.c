@@ -19,8 +19,8 @@ static int texts_differ(const struct says *s, const char *what, const char *here
 {
     if (!strcmp(here, there))
         return 0;
-    snprintf(s->why, s->why_bytes, "%s: %s in %s here, %s in %s there", what, here,
-             name_of(s->here), there, name_of(s->there));
+    snprintf(s->why, s->why_bytes, "%s: the servers have %s in %s, the worker has %s in %s", what,
+             here, name_of(s->here), there, name_of(s->there));
     return 1;
 }
 
@@ -67,8 +67,8 @@ enum status job_data_compare(const struct job_data *here, const struct job_data 
         return ST_MISMATCH;
     if (here->own != there->own) {
         const char *const names[2] = {"same", "own"};
-        snprintf(why, why_bytes, "--data_shard: %s here, %s there", names[here->own],
-                 names[there->own]);
+        snprintf(why, why_bytes, "--data_shard: the servers have %s, the worker has %s",
+                 names[here->own], names[there->own]);
         return ST_MISMATCH;
     }
     if (here->own)

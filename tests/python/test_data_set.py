@@ -41,8 +41,8 @@ class DataSet(harness.Test):
         ps = job.start_ps(0)
         first = job.start_worker(0)
         ps.wait_line("worker 0 joined")
-        text = (r"another data set: CRC-32C of the training labels: [0-9a-f]{8} in %s here, "
-                r"[0-9a-f]{8} in %s there" % (self.data(), self.other.name))
+        text = (r"another data set: CRC-32C of the training labels: the servers have "
+                r"[0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s " % (self.data(), self.other.name))
         second = job.start_worker(1, "--data_dir=" + self.other.name)
         second.wait(60, 1)
         second.wait_line("refused this worker: " + text)
@@ -72,7 +72,7 @@ class DataSet(harness.Test):
         self.kill(job.workers[1])
         wrong = job.start_worker(1, "--data_shard=same")
         wrong.wait(60, 1)
-        wrong.wait_line("another data set: --data_shard: own here, same there")
+        wrong.wait_line("another data set: --data_shard: the servers have own, the worker has same")
         self.kill(job.workers[0], ps)
 
     def test_resumed_with_another(self):
@@ -87,7 +87,7 @@ class DataSet(harness.Test):
         wrong = job.start_worker(0, "--data_dir=" + self.other.name)
         wrong.wait(60, 1)
         wrong.wait_line("the checkpoint at step 5 is of another data set: CRC-32C of the "
-                        "training labels: [0-9a-f]{8} in %s here" % self.data())
+                        "training labels: the servers have [0-9a-f]{8} in %s," % self.data())
         job.start_worker(0, "--data_dir=" + self.other.name, "--data_shard=own")
         job.finish()
         job.ps[0].wait_line("goes on from step 5")

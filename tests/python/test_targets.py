@@ -261,8 +261,8 @@ class Targets(harness.Test):
         job.ps[0].wait_line("orker 0")
         wrong = job.start_worker(1, "--data_dir=" + classes)
         wrong.wait(30, 1)
-        wrong.wait_line("refused this worker: another data set: labels: targets in %s .*, class "
-                        "labels in %s " % (folder, classes))
+        wrong.wait_line("refused this worker: another data set: labels: the servers have "
+                        "targets in %s.*, the worker has class labels in %s " % (folder, classes))
         job.start_worker(1)
         job.finish()
 
