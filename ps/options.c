@@ -4,6 +4,7 @@
 #include "base/flags_tensorflow.h"
 #include "base/job_name.h"
 #include "base/log.h"
+#include "base/output_path.h"
 #include "net/rpc/environment.h"
 #include "net/wire/job.h"
 #include <inttypes.h>
@@ -136,7 +137,7 @@ enum status ps_options_check(struct ps_options *o)
         o->save_secs = o->save_steps > 0 ? 0 : 600;
     if (wrong)
         LOG_E("%s", wrong);
-    return wrong ? ST_INVALID : ST_OK;
+    return wrong ? ST_INVALID : output_path_check("summary_json", o->summary_json);
 }
 
 /* What joins has an address of its own, what serves a number. */

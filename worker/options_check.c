@@ -1,5 +1,6 @@
 /* worker/options_check.c - what was typed, flag by flag and together: see options_impl.h. */
 #include "base/job_name.h"
+#include "base/output_path.h"
 #include "worker/data/data_array.h"
 #include "worker/options_impl.h"
 #include "worker/predictions.h"
@@ -125,6 +126,29 @@ enum status options_check_dtypes(struct options *o)
     return ST_INVALID;
 }
 
+/* -1 alone stands for the optimizer's own. */
+static enum status check_own(void)
+{
+    static const struct {
+        const char *flag;
+        const double *value;
+    } own[] = {{"learning_rate", &options_raw.learning_rate},
+               {"momentum", &options_raw.momentum},
+               {"decay", &options_raw.decay},
+               {"beta1", &options_raw.beta1},
+               {"beta2", &options_raw.beta2},
+               {"epsilon", &options_raw.epsilon},
+               {"weight_decay", &options_raw.weight_decay}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (*own[i].value >= 0 || *own[i].value == -1)
+            continue;
+        LOG_E("--%s: %g is below 0; give 0 or more, or -1 for the optimizer's own", own[i].flag,
+              *own[i].value);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
 static void set_if_given(float *field, double value)
 {
     if (value >= 0)
@@ -199,6 +223,8 @@ enum status options_check_data(struct options *o)
 enum status options_check_training(struct options *o)
 {
     optim_defaults((enum optim_kind)options_raw.optimizer, &o->optim);
+    if (check_own() != ST_OK)
+        return ST_INVALID;
     set_if_given(&o->optim.learning_rate, options_raw.learning_rate);
     o->optim.schedule = (enum optim_schedule)options_raw.schedule;
     set_if_given(&o->optim.momentum, options_raw.momentum);
@@ -293,6 +319,19 @@ enum status options_check_inference(struct options *o)
               o->output);
         return ST_INVALID;
     }
+    return ST_OK;
+}
+
+enum status options_check_outputs(const struct options *o)
+{
+    const struct {
+        const char *flag, *path;
+    } outputs[] = {{"export", options_raw.export_file},
+                   {"output", o->output},
+                   {"summary_json", o->summary_json}};
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+        if (output_path_check(outputs[i].flag, outputs[i].path) != ST_OK)
+            return ST_INVALID;
     return ST_OK;
 }
 

@@ -57,6 +57,7 @@ enum status options_check_dtypes(struct options *o);
 enum status options_check_training(struct options *o);
 enum status options_check_validation(struct options *o);
 enum status options_check_inference(struct options *o);
+enum status options_check_outputs(const struct options *o); /* after that of inference */
 /* options_schedule.c: likewise, of the learning rate, and of clipping, after the mode is known. */
 enum status options_check_schedule(struct options *o);
 /* What cannot be clipped, of a worker's own flags, or of the job's that it joins. */

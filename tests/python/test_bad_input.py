@@ -218,6 +218,25 @@ class Flags(BadInput):
             name, value = flag.split("=")
             self.check(self.worker(flag), USAGE, name, value)
 
+    def test_below_zero(self):
+        """-1 alone is the optimizer's own."""
+        for flag in ("learning_rate=-0.5", "momentum=-0.5", "weight_decay=-2", "epsilon=-0.1"):
+            name, value = flag.split("=")
+            if flag != "weight_decay=-2":
+                self.check(self.worker("--" + flag), USAGE, "--" + name, value, "-1")
+            else:
+                self.check(self.worker("--" + flag), USAGE, "--" + name, value)
+
+    def test_outputs_that_cannot_be(self):
+        """Found before anything is trained, and said with the path that was typed."""
+        for flag in ("--export", "--summary_json"):
+            for path, words in (("/nodir/x", "/nodir"), (self.dir(), "is a folder")):
+                self.check(self.worker(flag + "=" + path), USAGE, flag, path, words)
+        self.check(self.worker("--predict=x.safetensors", "--output=/nodir/x.csv"), USAGE,
+                   "--output", "/nodir")
+        self.check(self.ps(*self.hosts(), "--task_index=0", "--summary_json=/nodir/x"), USAGE,
+                   "--summary_json", "/nodir")
+
     def test_bad_choice(self):
         self.check(self.worker("--optimizer=adamant"), USAGE, "--optimizer", "adamant", "adam")
         self.check(self.worker("--sync_mode=maybe"), USAGE, "--sync_mode", "maybe")
@@ -306,7 +325,7 @@ class Flags(BadInput):
     def test_a_summary_that_cannot_be_written(self):
         path = os.path.join(self.dir(), "no", "such", "folder.json")
         process = self.worker("--summary_json=" + path)
-        process.wait(30, PERMANENT)
+        process.wait(30, USAGE)
         errors = [l for l in process.lines if l.startswith("E ")]
         self.assertEqual(len(errors), 1)
         self.assertIn(path, errors[0])

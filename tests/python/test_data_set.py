@@ -42,7 +42,8 @@ class DataSet(harness.Test):
         first = job.start_worker(0)
         ps.wait_line("worker 0 joined")
         text = (r"another data set: CRC-32C of the training labels: the servers have "
-                r"[0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s " % (self.data(), self.other.name))
+                r"[0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s "
+                % (self.data(), self.other.name))
         second = job.start_worker(1, "--data_dir=" + self.other.name)
         second.wait(60, 1)
         second.wait_line("refused this worker: " + text)
