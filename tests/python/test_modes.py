@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import struct
+import tempfile
 import unittest
 
 import harness
@@ -196,9 +197,12 @@ class Modes(harness.Test):
         self.assertNotIn(" waited ", job.ps[0].output().replace("others waited", ""))
 
     def test_a_summary_that_cannot_be_written(self):
-        job = self.start_job(["--train_steps=2"], n_workers=1,
-                             ps_flags=["--summary_json=/nowhere/at/all.json"])
-        job.workers[0].wait()
+        """Its folder goes while the job runs: the end says so, and is not a good one."""
+        folder = tempfile.mkdtemp(prefix="weir-test-")
+        job = self.job(n_ps=1, n_workers=1, flags=[*QUICK, "--train_steps=2"])
+        job.start_ps(0, "--summary_json=" + os.path.join(folder, "all.json"))
+        os.rmdir(folder)
+        job.start_worker(0).wait()
         job.ps[0].wait(status=1)
         self.assertIn("--summary_json", job.ps[0].output())
 
