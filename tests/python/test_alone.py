@@ -144,7 +144,7 @@ class Alone(harness.Test):
         job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
         self.assertRegex(job.ps[0].output(), "taken from worker-alone@.*epoch 1")
         step = self.steps()[-1]
-        self.assertGreaterEqual(step, 14)
+        self.assertGreaterEqual(step, 13)  # on which step 14 was computed
         worker = self.begin(*SLOW)
         worker.wait_line("training step 22 done")
         worker.stop(seconds=60)
