@@ -36,6 +36,7 @@ static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below
 static void (*log_sink)(void *ctx, enum log_level level, const char *text);
 static void *log_sink_ctx;
 static struct log_kind *kinds;
+static char last_error[LOG_TEXT_BYTES];
 static enum { DIRECT, RUNNING, MUTE } state;
 static int prepared; /* for exit and fork */
 static struct {
@@ -373,6 +374,9 @@ static void give_line(enum log_level level, struct line *l)
 {
     pthread_mutex_lock(&log_lock);
     int direct = 0;
+    if (level == LOG_LEVEL_ERROR)
+        snprintf(last_error, sizeof last_error, "%.*s", (int)(l->n - 1 - l->text),
+                 l->bytes + l->text);
     if (log_sink) {
         l->bytes[l->n - 1] = '\0';
         log_sink(log_sink_ctx, level, l->bytes + l->text);
@@ -384,6 +388,13 @@ static void give_line(enum log_level level, struct line *l)
     pthread_mutex_unlock(&log_lock);
     if (direct)
         write_line(l->bytes, l->n, 0);
+}
+
+void log_last_error(char *to, size_t bytes)
+{
+    pthread_mutex_lock(&log_lock);
+    snprintf(to, bytes, "%s", last_error);
+    pthread_mutex_unlock(&log_lock);
 }
 
 void log_write(enum log_level level, const char *fmt, ...)

@@ -9,6 +9,7 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 #include "base/log_limit.h"
+#include <stddef.h>
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
 enum { LOG_TEXT_BYTES = 900, LOG_RING_BYTES = 256 << 10, LOG_END_MS = 2000 };
@@ -50,6 +51,10 @@ void log_set_hook(void (*hook)(void *ctx, int before), void *ctx);
  * that reports an error in its own way. It runs with the log's lock held and must not log; text is
  * borrowed for the call. NULL takes it away. */
 void log_divert(void (*sink)(void *ctx, enum log_level level, const char *text), void *ctx);
+
+/* The text of the last line of level ERROR, cut to fit; empty: there was none. It is what a program
+ * that ends with an error can tell others of the cause. */
+void log_last_error(char *to, size_t bytes);
 
 #define LOG_AT(level, ...)                                                                         \
     do {                                                                                           \

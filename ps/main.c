@@ -32,7 +32,7 @@ static struct ps_options opt;
 /* What main waits for, and what the callbacks reach. */
 struct app {
     int signal_fd, event_fd;
-    _Atomic int job_done, refused, over;
+    _Atomic int job_done, refused, over, failed;
     struct node *node;
     int ended; /* in order */
 };
@@ -89,6 +89,13 @@ static void on_over(void *ctx)
 {
     struct app *app = ctx;
     atomic_store(&app->over, 1);
+    wake(app);
+}
+
+static void on_failed(void *ctx)
+{
+    struct app *app = ctx;
+    atomic_store(&app->failed, 1);
     wake(app);
 }
 
@@ -156,7 +163,7 @@ static int wait_for_end(struct app *app)
         uint64_t n_events;
         if (!fds[1].revents || read(app->event_fd, &n_events, sizeof n_events) != sizeof n_events)
             continue;
-        if (atomic_load(&app->refused) || atomic_load(&app->over))
+        if (atomic_load(&app->refused) || atomic_load(&app->over) || atomic_load(&app->failed))
             return 0;
         if (atomic_load(&app->job_done) && !opt.serve)
             return 0;
@@ -195,6 +202,7 @@ static enum status make_node(const struct ps_cluster *c, struct app *app)
         .min_workers = (int)opt.min_workers,
         .refused = on_refused,
         .over = on_over,
+        .failed = on_failed,
         .ctx = app,
     };
     return node_create(&cfg, &app->node);
@@ -274,7 +282,8 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     finish_node(app);
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
-    int exit_code = atomic_load(&app->refused) ? EXIT_PERMANENT : sig ? 128 + sig : 0;
+    int is_wrong = atomic_load(&app->refused) || atomic_load(&app->failed);
+    int exit_code = is_wrong ? EXIT_PERMANENT : sig ? 128 + sig : 0;
     if (write_summary(service) != ST_OK && exit_code == 0)
         exit_code = EXIT_PERMANENT; /* the job is done: no restart helps */
     return exit_code;

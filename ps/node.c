@@ -185,6 +185,12 @@ static void on_over(void *ctx)
     s->cfg.over(s->cfg.ctx);
 }
 
+static void on_failed(void *ctx)
+{
+    struct node *s = ctx;
+    s->cfg.failed(s->cfg.ctx);
+}
+
 static void on_fenced(void *ctx)
 {
     struct node *s = ctx;
@@ -221,6 +227,7 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .reply = on_reply,
         .fenced = on_fenced,
         .done = on_over,
+        .failed = on_failed,
         .ctx = s,
     };
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);
@@ -262,6 +269,7 @@ static enum status make_follower(struct node *s, struct ps_service *service)
         .peer = s->coordinator,
         .refused = s->cfg.refused,
         .drained = s->cfg.over,
+        .failed = s->cfg.failed,
         .ctx = s->cfg.ctx,
     };
     if (!is_first) {

@@ -21,6 +21,7 @@ struct node_config {
     int min_workers;            /* as in coord_start */
     void (*refused)(void *ctx); /* this process cannot belong to the job; logged */
     void (*over)(void *ctx);    /* there is nothing more to do here; likewise */
+    void (*failed)(void *ctx);  /* likewise, since the job has failed */
     void *ctx;
 };
 

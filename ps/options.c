@@ -100,8 +100,9 @@ static const struct flags_program program = {
     .name = "ps",
     .doc =
         "Weir's parameter server: holds a model's parameters while workers train it. Exits with 0 "
-        "when the job is done or its chunks are handed on, 1 after an error that stays, 2 after "
-        "one in the flags, 138 where starting it again may help; 143 after SIGTERM, 130 after "
+        "when the job is done or its chunks are handed on, 1 after an error that stays (all "
+        "workers have ended with one, too), 2 after one in the flags, 138 where starting it again "
+        "may help; 143 after SIGTERM, 130 after "
         "Ctrl-C. The worker's flags are taken as well and not used, so that one command line can "
         "serve both.",
     .flags = flags,

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "tests/capture.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -284,6 +285,21 @@ static void test_few_later(void **state)
     assert_int_equal(count("late"), 1);
 }
 
+/* For those who are told why a program ends. */
+static void test_last_error(void **state)
+{
+    char last[LOG_TEXT_BYTES], small[5];
+    capture_begin();
+    LOG_E("first");
+    LOG_E("the %s", "cause");
+    LOG_W("after it");
+    capture_end();
+    log_last_error(last, sizeof last);
+    assert_string_equal(last, "the cause");
+    log_last_error(small, sizeof small);
+    assert_string_equal(small, "the ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +311,7 @@ int main(void)
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_few),
         cmocka_unit_test(test_few_later),
+        cmocka_unit_test(test_last_error),
     };
     signal(SIGPIPE, SIG_IGN);
     alarm(300); /* one that waits for ever */

@@ -71,8 +71,12 @@ static void read_leave(const uint8_t *data, size_t size)
 {
     char why[MESSAGE_WHY_BYTES];
     struct net_leave leave;
-    if (message_unpack_leave(data, size, &leave, why) == ST_OK)
-        require(leave.member >= 0 && leave.member < JOB_MAX_WORKERS);
+    if (message_unpack_leave(data, size, &leave, why) != ST_OK)
+        return;
+    require(leave.member >= 0 && leave.member < JOB_MAX_WORKERS);
+    for (const char *c = leave.error; *c; c++)
+        require(*c >= ' ' && *c < 127);
+    require(memchr(leave.error, 0, sizeof leave.error) != NULL);
 }
 
 static void read_control(const uint8_t *data, size_t size)

@@ -2,6 +2,7 @@
  * the wire as it went in, and what cannot be is refused with a sentence, whoever sent it. */
 #include "kernels/vector/optim.h"
 #include "net/wire/message.h"
+#include "net/wire/weir.pb-c.h"
 #include "tests/net_wire.h"
 #include <math.h>
 #include <setjmp.h>
@@ -303,16 +304,36 @@ static void members_leave_now_or_soon(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        struct net_leave got, leave = {2, 7, i & 1, i >> 1, 1000001};
+        struct net_leave got, leave = {2, 7, i & 1, i >> 1, 1000001, ""};
         assert_int_equal(leave_through(&leave, &got), ST_OK);
         assert_int_equal(got.member, 2);
         assert_int_equal(got.incarnation, 7);
         assert_int_equal(got.done, i & 1);
         assert_int_equal(got.soon, i >> 1);
         assert_int_equal(got.generation, 1000001);
+        assert_string_equal(got.error, "");
         leave.member = JOB_MAX_WORKERS;
         assert_int_equal(leave_through(&leave, &got), ST_INVALID);
     }
+}
+
+/* What others see of it is one line of printable ASCII, and not long. */
+static void members_leave_with_an_error(void **state)
+{
+    (void)state;
+    struct net_leave got,
+        leave = {.member = 2, .incarnation = 7, .error = "step 4:\n\x1b[31m\xff!"};
+    assert_int_equal(leave_through(&leave, &got), ST_OK);
+    assert_string_equal(got.error, "step 4:??[31m?!");
+    Weir__V1__LeaveRequest wire = WEIR__V1__LEAVE_REQUEST__INIT;
+    char text[3 * LEAVE_ERROR_BYTES], why[MESSAGE_WHY_BYTES];
+    uint8_t data[sizeof text + 16];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = 0;
+    wire.error = text;
+    size_t bytes = weir__v1__leave_request__pack(&wire, data);
+    assert_int_equal(message_unpack_leave(data, bytes, &got, why), ST_OK);
+    assert_int_equal(strlen(got.error), LEAVE_ERROR_BYTES - 1);
 }
 
 int main(void)
@@ -325,6 +346,7 @@ int main(void)
         cmocka_unit_test(members_are_told_their_place),
         cmocka_unit_test(replies_that_cannot_be_are_refused),
         cmocka_unit_test(members_leave_now_or_soon),
+        cmocka_unit_test(members_leave_with_an_error),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

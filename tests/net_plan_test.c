@@ -143,7 +143,8 @@ static void assert_comes_through(struct net_plan *p)
                                            .stop_step = 119,
                                            .plan = p,
                                            .settled = 8,
-                                           .drained = 1};
+                                           .drained = 1,
+                                           .failed = 1};
     assert_int_equal(reply_through(&reply, &got), ST_OK);
     assert_non_null(got.plan);
     assert_same_plan(p, got.plan);
@@ -151,6 +152,7 @@ static void assert_comes_through(struct net_plan *p)
     assert_int_equal(got.stop_step, 119);
     assert_int_equal(got.settled, 8);
     assert_int_equal(got.drained, 1);
+    assert_int_equal(got.failed, 1);
     net_control_reply_free(&got);
     assert_null(got.plan);
 }

@@ -145,6 +145,10 @@ static const int two[] = {0, -1}, same[] = {0, 1}, other[] = {0, -1};
     {                                                                                              \
         .kind = EVENT_LEAVE, .done = d                                                             \
     }
+#define LEAVE_FAILED                                                                               \
+    {                                                                                              \
+        .kind = EVENT_LEAVE, .failed = 1                                                           \
+    }
 #define TOLD(k, is_soon, how)                                                                      \
     {                                                                                              \
         .kind = EVENT_LEAVE_ANSWER, .link = k, .soon = is_soon, .st = how                          \
@@ -422,7 +426,8 @@ static void test_another_index(void **state)
     }
 }
 
-/* Whoever has all versions says so to all, also to those whose generation it was never in. */
+/* Whoever has all versions, or ends with an error, says so to all, also to those whose generation
+ * it was never in. */
 static void test_leaving(void **state)
 {
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
@@ -430,6 +435,11 @@ static void test_leaving(void **state)
          {113, LEAVE(1), "goodbye0 goodbye1"}, {114, TOLD(0, 0, ST_OK), ""}, {115, START, ""},
          {116, TOLD(1, 0, ST_DEADLINE), "left-ST_DEADLINE"});
     PLAY({0, LEAVE(1), "left-ST_OK"});
+    PLAY({0, LEAVE_FAILED, "left-ST_OK"});
+    PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
+         {111, WELCOME(1, 3), "rebased cancel0"}, {112, DOWN(0), ""},
+         {113, LEAVE_FAILED, "goodbye0 goodbye1"}, {114, TOLD(0, 0, ST_OK), ""},
+         {115, TOLD(1, 0, ST_OK), "left-ST_OK"});
     PLAY(BEGUN, {10, {.kind = EVENT_CLOSE}, "cancel0 cancel1"}, {11, DOWN(0), ""},
          {12, DOWN(1), ""}, {13, START, ""}, {99999, TIMER, ""});
 }

@@ -1,212 +1,21 @@
 /* tests/ps_coordinator_test.c - ps 0's coordinator (ps/coordinator/coordinator.h) by itself, on a
  * clock of the test's: how long a worker is waited for that died between its Join and its first
- * word, epochs and plans that cannot be had, and a disk of ps 0's that hangs. Two workers; one
- * server, others may join. */
-#include "ps/coordinator/coordinator_view.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
+ * word, epochs and plans that cannot be had, and a disk of ps 0's that hangs. */
+#include "tests/coordinator_rig.h"
 #include <stdlib.h>
 
-#include <cmocka.h>
-
-enum { TIMEOUT_MS = 1000, LOOK_EVERY_MS = 100, MOST_MS = 60000, SERVERS = 4, STEPS = 100 };
 enum { WRITE_MS = 300000 }; /* for a disk, as coordinator_times.h has it */
-#define MS ((int64_t)1000000)
-
-struct server {
-    uint64_t generation, ps0;        /* whose it is */
-    uint64_t heard_ps0, heard_epoch; /* whom it obeyed last */
-    uint64_t order;
-    int phase;
-    int hangs;      /* its file is not written */
-    int has_called; /* so that it has an answer */
-};
-
-struct rig {
-    struct coord *c;
-    int64_t now, version;
-    uint64_t call, generation;
-    struct coord_worker_state worker[2];
-    struct server server[SERVERS];
-    int n_servers;               /* that call */
-    int n_plans, n_manifests;    /* made so far; ordered */
-    int no_memory;               /* so many of the next plans cannot be made */
-    int disk_hangs;              /* manifests are not written */
-    uint32_t manifest;           /* that is not; 0 */
-    int lines[COORD_N_LINES];    /* how often each was said */
-    int64_t said[COORD_N_LINES]; /* when, first */
-    int has_folder, holds_last;  /* ps 0's new store begins so */
-    int epoch_hangs;             /* epochs are not recorded */
-    uint32_t epoch_op;           /* the order to record `epoch`, which is not done */
-    uint64_t epoch;
-    uint64_t claim; /* that a worker makes */
-    int fenced;
-};
-
-static void step(struct rig *r, struct coord_event e);
-
-/* Its chunks and its disk do at once what ps 0 wants, but for a disk that hangs. */
-static void take_order(struct rig *r, struct server *s, const struct net_control_reply *reply)
-{
-    if (reply->order != s->order && reply->step >= 0) {
-        s->order = reply->order;
-        s->phase = s->phase == CONTROL_WRITING ? CONTROL_PAST : CONTROL_ARMED;
-    }
-    if (reply->step < 0 && s->phase == CONTROL_ARMED)
-        s->phase = CONTROL_IDLE;
-    if (s->phase == CONTROL_ARMED && r->version >= reply->step)
-        s->phase = CONTROL_WRITING;
-    if (s->phase == CONTROL_WRITING && !s->hangs)
-        s->phase = CONTROL_WRITTEN;
-}
-
-/* A server is where the plan in force wants it. */
-static void say_how_it_stands(struct rig *r, int i)
-{
-    struct server *s = &r->server[i];
-    struct net_control_reply reply = {.step = -1};
-    struct net_control said = {.n_servers = 1,
-                               .incarnation = 9 + (uint64_t)i,
-                               .stopped = 1,
-                               .lowest = r->version,
-                               .highest = r->version};
-    snprintf(said.address, sizeof said.address, "h:%d", i + 1);
-    if (i < coord_n_servers(r->c)) { /* it has called: slots are in the order of the first calls */
-        int has_plan = coord_fill_reply(r->c, i, &reply), obeys = reply.epoch >= s->heard_epoch;
-        if (has_plan && obeys && reply.generation > s->generation) {
-            s->generation = reply.generation;
-            s->ps0 = reply.incarnation;
-        }
-        if (obeys && s->has_called) {
-            s->heard_ps0 = reply.incarnation;
-            s->heard_epoch = reply.epoch;
-        }
-        take_order(r, s, &reply);
-        s->has_called = 1;
-    }
-    said.generation = s->generation;
-    said.ps0 = s->ps0;
-    said.heard_ps0 = s->heard_ps0;
-    said.heard_epoch = s->heard_epoch;
-    said.order = s->order;
-    said.phase = s->phase;
-    said.stop = reply.stop;
-    said.seen = reply.number;
-    step(r, (struct coord_event){.kind = COORD_CONTROL, .control = &said, .call = ++r->call});
-}
-
-static void on_plan(struct rig *r, uint32_t op)
-{
-    struct coord_plan_view plan;
-    if (r->no_memory > 0) {
-        r->no_memory--;
-        step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op, .st = ST_NOMEM});
-        return;
-    }
-    coord_next_plan(r->c, &plan);
-    r->generation = plan.generation;
-    r->n_plans++;
-    r->holds_last = r->has_folder;
-    step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op, .st = ST_OK});
-    say_how_it_stands(r, 0);
-}
-
-static void disk_ends(struct rig *r, uint32_t op, enum status st, int64_t its_step, uint64_t epoch)
-{
-    step(r,
-         (struct coord_event){
-             .kind = COORD_DISK, .op = op, .st = st, .disk = {.step = its_step, .epoch = epoch}});
-}
-
-static void on_disk(struct rig *r, const struct coord_action *a)
-{
-    struct coord_manifest_view m = {.step = -1};
-    if (a->disk == DISK_MANIFEST) {
-        coord_manifest(r->c, &m);
-        r->n_manifests++;
-        if (r->disk_hangs) {
-            r->manifest = a->op;
-            return;
-        }
-    }
-    if (a->disk == DISK_EPOCH && r->epoch_hangs) {
-        r->epoch_op = a->op;
-        r->epoch = a->value;
-        return;
-    }
-    disk_ends(r, a->op, a->disk == DISK_FIND ? ST_NOT_FOUND : ST_OK, m.step, a->value);
-}
-
-static void step(struct rig *r, struct coord_event e)
-{
-    struct coord_out out;
-    e.lowest = e.highest = r->version;
-    coord_step(r->c, &e, r->now, &out);
-    for (int i = 0; i < out.n; i++) {
-        const struct coord_action *a = &out.act[i];
-        if (a->kind == ACT_PLAN)
-            on_plan(r, a->op);
-        else if (a->kind == ACT_DISK)
-            on_disk(r, a);
-        else if (a->kind == ACT_HOLD_LAST)
-            r->holds_last = a->arg;
-        else if (a->kind == ACT_FENCED)
-            r->fenced++;
-        else if (a->kind == ACT_LINE && !r->lines[a->line.id]++)
-            r->said[a->line.id] = r->now;
-    }
-}
-
-static void tell_workers(struct rig *r)
-{
-    step(r, (struct coord_event){.kind = COORD_WORKERS,
-                                 .workers = {r->generation, r->claim, 2, r->worker}});
-}
-
-static void rig_start(struct rig *r, int has_folder, int epoch_hangs)
-{
-    char *addrs[] = {"h:1"};
-    const struct hosts servers = {1, addrs};
-    const struct coord_start start = {.incarnation = 9,
-                                      .address = "h:1",
-                                      .servers = &servers,
-                                      .worker_timeout_ms = TIMEOUT_MS,
-                                      .has_folder = has_folder,
-                                      .last_step = -1};
-    *r = (struct rig){.has_folder = has_folder,
-                      .epoch_hangs = epoch_hangs,
-                      .c = calloc(1, coord_bytes(SERVERS, 4)),
-                      .now = 1000 * MS,
-                      .version = 3,
-                      .n_servers = 1};
-    coord_init(r->c, SERVERS, 4);
-    step(r, (struct coord_event){.kind = COORD_START, .start = &start});
-}
-
-static void rig_open(struct rig *r, int has_folder)
-{
-    rig_start(r, has_folder, 0);
-    say_how_it_stands(r, 0);
-    step(r, (struct coord_event){.kind = COORD_JOB,
-                                 .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
-    assert_int_equal(r->n_plans, 1);
-    for (int i = 0; i < 2; i++)
-        r->worker[i] = (struct coord_worker_state){
-            .member = i, .incarnation = 11 + (uint64_t)i, .missing_ms = -1, .joined = 1};
-}
-
 /* Until the others go on without worker 1, which nobody hears any more; in ms. */
 static int64_t wait_for_plan(struct rig *r)
 {
     int64_t begin = r->now;
     r->worker[1].missing_ms = 0;
-    tell_workers(r);
+    rig_tell_workers(r);
     while (r->n_plans == 1 && r->now < begin + MOST_MS * MS) {
         r->now += LOOK_EVERY_MS * MS;
         r->worker[1].missing_ms += LOOK_EVERY_MS;
-        tell_workers(r);
-        say_how_it_stands(r, 0);
+        rig_tell_workers(r);
+        rig_server_says(r, 0);
     }
     assert_int_equal(r->n_plans, 2);
     free(r->c);
@@ -218,7 +27,7 @@ static void test_one_that_spoke(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
-    tell_workers(&r);
+    rig_tell_workers(&r);
     assert_in_range(wait_for_plan(&r), TIMEOUT_MS, TIMEOUT_MS + LOOK_EVERY_MS);
 }
 
@@ -246,7 +55,7 @@ static void test_another_comes_in_its_place(void **state)
     rig_open(&r, 0);
     r.worker[1].came = 1;
     r.worker[1].missing_ms = 0;
-    tell_workers(&r);
+    rig_tell_workers(&r);
     r.now += 1900 * MS;
     r.worker[1].incarnation = 77;
     assert_in_range(wait_for_plan(&r), 2000, 2000 + LOOK_EVERY_MS);
@@ -260,61 +69,19 @@ static void test_one_that_comes_late(void **state)
     r.worker[1].joined = 0;
     for (int i = 0; i < 60; i++) {
         r.worker[1].missing_ms = i * 1000;
-        tell_workers(&r);
+        rig_tell_workers(&r);
         r.now += 1000 * MS;
-        say_how_it_stands(&r, 0);
+        rig_server_says(&r, 0);
     }
     assert_int_equal(r.n_plans, 1);
     r.worker[1].joined = 1;
     assert_in_range(wait_for_plan(&r), 10000, 10000 + LOOK_EVERY_MS);
 }
 
-/* All say how they stand, a little later. */
-static void look(struct rig *r)
-{
-    r->now += LOOK_EVERY_MS * MS;
-    if (r->worker[1].missing_ms >= 0)
-        r->worker[1].missing_ms += LOOK_EVERY_MS;
-    tell_workers(r);
-    for (int i = 0; i < r->n_servers; i++)
-        say_how_it_stands(r, i);
-}
-
-static void let_pass(struct rig *r, int64_t ms)
-{
-    for (int64_t end = r->now + ms * MS; r->now < end;)
-        look(r);
-}
-
-/* A change comes to its plan, and the plan is in force on all servers, as soon as without a disk
- * that hangs. */
-static void changes(struct rig *r, int64_t most_ms)
-{
-    int n = r->n_plans;
-    int64_t begin = r->now;
-    while ((r->n_plans == n || !coord_is_settled(r->c)) && r->now < begin + MOST_MS * MS)
-        look(r);
-    assert_int_equal(r->n_plans, n + 1);
-    assert_true(r->now - begin <= most_ms * MS);
-}
-
-static void a_server_joins(struct rig *r)
-{
-    r->n_servers++;
-    changes(r, 3 * LOOK_EVERY_MS);
-}
-
 static void a_worker_is_lost(struct rig *r)
 {
     r->worker[1].missing_ms = 0;
-    changes(r, TIMEOUT_MS + 3 * LOOK_EVERY_MS);
-}
-
-/* Training stands meanwhile, so that the checkpoint is of where it is. */
-static void ask(struct rig *r)
-{
-    let_pass(r, 3000);
-    step(r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_CHECKPOINT}});
+    rig_changes(r, TIMEOUT_MS + 3 * LOOK_EVERY_MS);
 }
 
 static int is_given(const struct rig *r)
@@ -328,7 +95,7 @@ static void is_given_up(struct rig *r, int64_t begin, enum coord_line_id line)
     assert_false(is_given(r));
     assert_int_equal(r->lines[line], 0);
     while (!is_given(r) && r->now < begin + (WRITE_MS + MOST_MS) * MS)
-        look(r);
+        rig_look(r);
     assert_true(is_given(r));
     assert_int_equal(r->lines[line], 1);
     assert_in_range(r->said[line] - begin, WRITE_MS * MS, (WRITE_MS + 5 * LOOK_EVERY_MS) * MS);
@@ -340,8 +107,8 @@ static void the_next_is_made(struct rig *r)
 {
     int n = r->n_manifests;
     r->version = 5;
-    ask(r);
-    let_pass(r, 1000);
+    rig_ask(r);
+    rig_let_pass(r, 1000);
     assert_true(is_given(r));
     assert_int_equal(coord_last_step(r->c), 5);
     assert_int_equal(r->n_manifests, n + 1);
@@ -352,9 +119,9 @@ static void hang_in_a_manifest(struct rig *r)
 {
     rig_open(r, 1);
     r->disk_hangs = 1;
-    ask(r);
+    rig_ask(r);
     for (int i = 0; i < 10 && r->n_manifests == 0; i++)
-        look(r);
+        rig_look(r);
     assert_int_equal(r->n_manifests, 1);
 }
 
@@ -364,18 +131,18 @@ static void test_a_manifest_hangs(void **state)
     hang_in_a_manifest(&r);
     int64_t begin = r.now;
     a_worker_is_lost(&r);
-    let_pass(&r, WRITE_MS / 2);
-    a_server_joins(&r);
+    rig_let_pass(&r, WRITE_MS / 2);
+    rig_server_joins(&r);
     is_given_up(&r, begin, LINE_CHECKPOINT_SLOW);
-    a_server_joins(&r);
-    ask(&r); /* nobody waits for a disk that is known to hang */
-    look(&r);
+    rig_server_joins(&r);
+    rig_ask(&r); /* nobody waits for a disk that is known to hang */
+    rig_look(&r);
     assert_true(is_given(&r));
     assert_true(r.lines[LINE_CHECKPOINT_DISK] > 0);
-    a_server_joins(&r);
+    rig_server_joins(&r);
     assert_int_equal(r.n_manifests, 1);
     r.disk_hangs = 0;
-    disk_ends(&r, r.manifest, ST_IO, -1, 0);
+    rig_disk_ends(&r, r.manifest, ST_IO, -1, 0);
     the_next_is_made(&r);
     free(r.c);
 }
@@ -388,7 +155,7 @@ static void test_the_last_step_and_a_disk_that_hangs(void **state)
     is_given_up(&r, r.now, LINE_CHECKPOINT_SLOW);
     assert_true(r.holds_last);
     r.version = STEPS;
-    let_pass(&r, 1000);
+    rig_let_pass(&r, 1000);
     assert_false(r.holds_last);
     free(r.c);
 }
@@ -398,14 +165,14 @@ static void test_the_last_manifest_hangs(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
-    let_pass(&r, 1000);
+    rig_let_pass(&r, 1000);
     r.disk_hangs = 1;
     r.version = STEPS;
-    let_pass(&r, 1000);
+    rig_let_pass(&r, 1000);
     assert_int_equal(r.n_manifests, 1);
-    let_pass(&r, WRITE_MS - 2000);
+    rig_let_pass(&r, WRITE_MS - 2000);
     assert_true(r.holds_last);
-    let_pass(&r, 3000);
+    rig_let_pass(&r, 3000);
     assert_false(r.holds_last);
     free(r.c);
 }
@@ -415,20 +182,20 @@ static void hang_in_a_file(int n_others)
 {
     struct rig r;
     rig_open(&r, 1);
-    let_pass(&r, 1000);
+    rig_let_pass(&r, 1000);
     for (int i = 0; i < n_others; i++)
-        a_server_joins(&r);
+        rig_server_joins(&r);
     r.server[0].hangs = 1;
-    ask(&r);
+    rig_ask(&r);
     for (int i = 0; i < 10 && r.server[0].phase != CONTROL_WRITING; i++)
-        look(&r);
+        rig_look(&r);
     assert_int_equal(r.server[0].phase, CONTROL_WRITING);
     int64_t begin = r.now;
     a_worker_is_lost(&r);
-    let_pass(&r, WRITE_MS / 2);
-    a_server_joins(&r);
+    rig_let_pass(&r, WRITE_MS / 2);
+    rig_server_joins(&r);
     is_given_up(&r, begin, LINE_CHECKPOINT_SLOW);
-    a_server_joins(&r);
+    rig_server_joins(&r);
     r.server[0].hangs = 0;
     the_next_is_made(&r);
     free(r.c);
@@ -454,16 +221,16 @@ static void test_an_epoch_that_is_claimed_meanwhile(void **state)
     const struct coord_event job = {
         .kind = COORD_JOB,
         .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2, .claim = 1 << 24 | 5}};
-    say_how_it_stands(&r, 0);
-    step(&r, job);
-    disk_ends(&r, r.epoch_op, ST_OK, -1, 1);
-    step(&r, job);
+    rig_server_says(&r, 0);
+    rig_step(&r, job);
+    rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 1);
+    rig_step(&r, job);
     assert_int_equal(r.epoch, 2);
     assert_int_equal(r.n_plans, 0);
-    disk_ends(&r, r.epoch_op, ST_OK, -1, 2);
+    rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 2);
     r.now += 10000 * MS;
-    say_how_it_stands(&r, 0);
-    step(&r, job);
+    rig_server_says(&r, 0);
+    rig_step(&r, job);
     assert_int_equal(r.n_plans, 1);
     assert_int_equal(r.generation >> 24, 2);
     free(r.c);
@@ -474,10 +241,10 @@ static void rises_above(struct rig *r, uint64_t epoch)
 {
     int n = r->n_plans;
     while ((r->n_plans == n || !coord_is_settled(r->c)) && r->now < 2000000 * MS)
-        look(r);
+        rig_look(r);
     assert_int_equal(r->n_plans, n + 1);
     assert_int_equal(r->generation, term_of(epoch + 1, 1));
-    let_pass(r, 3000);
+    rig_let_pass(r, 3000);
     assert_int_equal(r->n_plans, n + 1); /* and that was all */
 }
 
@@ -488,16 +255,16 @@ static void test_a_worker_of_another_ps0(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
-    let_pass(&r, 1000);
+    rig_let_pass(&r, 1000);
     r.claim = term_of(4, 7);
     rises_above(&r, 4);
     r.claim = term_of(4, 9);
-    let_pass(&r, 3000);
+    rig_let_pass(&r, 3000);
     r.claim = term_of(TERM_MAX_EPOCH, 1);
-    let_pass(&r, 3000);
+    rig_let_pass(&r, 3000);
     assert_int_equal(r.lines[LINE_WORKER_CLAIM], 1);
     r.claim = term_of(1 << 20, 1); /* so often nobody starts it again */
-    let_pass(&r, 3000);
+    rig_let_pass(&r, 3000);
     assert_int_equal(r.lines[LINE_WORKER_CLAIM], 2);
     assert_int_equal(r.n_plans, 2);
     free(r.c);
@@ -510,12 +277,12 @@ static void test_it_has_its_time(void **state)
     struct rig r;
     rig_open(&r, 0);
     r.worker[1] = (struct coord_worker_state){.member = 1};
-    let_pass(&r, 16000);
+    rig_let_pass(&r, 16000);
     assert_int_equal(r.n_plans, 1);
     r.claim = term_of(4, 7);
     rises_above(&r, 4);
     r.worker[1] = (struct coord_worker_state){.member = 1, .incarnation = 12, .joined = 1};
-    let_pass(&r, 1000);
+    rig_let_pass(&r, 1000);
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.lines[LINE_WORKER_LATE], 0);
     free(r.c);
@@ -526,23 +293,23 @@ static void test_a_claim_is_recorded_first(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
-    let_pass(&r, 1000);
+    rig_let_pass(&r, 1000);
     r.epoch_hangs = 1;
     r.claim = term_of(4, 7);
-    let_pass(&r, 3000);
+    rig_let_pass(&r, 3000);
     assert_int_equal(r.epoch, 5);
     assert_int_equal(r.n_plans, 1);
-    a_server_joins(&r); /* who obeys this ps 0 goes on meanwhile, with its checkpoints */
+    rig_server_joins(&r); /* who obeys this ps 0 goes on meanwhile, with its checkpoints */
     assert_int_equal(r.generation, term_of(1, 2));
-    ask(&r);
-    let_pass(&r, 1000);
+    rig_ask(&r);
+    rig_let_pass(&r, 1000);
     assert_int_equal(coord_last_step(r.c), 3);
-    disk_ends(&r, r.epoch_op, ST_OK, -1, 5);
+    rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 5);
     rises_above(&r, 4);
     assert_false(r.fenced);
     r.claim = term_of(8, 1); /* the folder was claimed meanwhile, by one that is there */
-    let_pass(&r, 1000);
-    disk_ends(&r, r.epoch_op, ST_REFUSED, -1, 5);
+    rig_let_pass(&r, 1000);
+    rig_disk_ends(&r, r.epoch_op, ST_REFUSED, -1, 5);
     assert_int_equal(r.fenced, 1);
     free(r.c);
 }
@@ -553,9 +320,9 @@ static void joins_from(uint64_t of)
 {
     struct rig r;
     rig_open(&r, 0);
-    let_pass(&r, 1000);
-    r.server[1] =
-        (struct server){.generation = of, .ps0 = 5, .heard_ps0 = 5, .heard_epoch = term_epoch(of)};
+    rig_let_pass(&r, 1000);
+    r.server[1] = (struct rig_server){
+        .generation = of, .ps0 = 5, .heard_ps0 = 5, .heard_epoch = term_epoch(of)};
     r.n_servers = 2;
     rises_above(&r, term_epoch(of));
     assert_int_equal(r.server[1].generation, r.generation);
@@ -576,15 +343,15 @@ static void test_replaced(void **state)
     struct rig r;
     rig_open(&r, 0);
     r.n_servers = 2;
-    let_pass(&r, 3000);
+    rig_let_pass(&r, 3000);
     assert_int_equal(r.server[1].heard_ps0, 9);
     r.server[1].heard_ps0 = 5;
     r.server[1].heard_epoch = 2;
-    look(&r);
+    rig_look(&r);
     assert_int_equal(r.fenced, 1);
     int n = r.n_plans;
     r.worker[1].missing_ms = 0;
-    let_pass(&r, 3 * TIMEOUT_MS);
+    rig_let_pass(&r, 3 * TIMEOUT_MS);
     assert_int_equal(r.n_plans, n); /* it decides nothing any more */
     free(r.c);
 }
@@ -594,7 +361,7 @@ static void test_a_plan_without_memory(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
-    tell_workers(&r);
+    rig_tell_workers(&r);
     r.no_memory = 3;
     assert_in_range(wait_for_plan(&r), TIMEOUT_MS + 1, TIMEOUT_MS + 30 * LOOK_EVERY_MS);
     assert_int_equal(r.no_memory, 0);

@@ -274,6 +274,28 @@ static void test_news_of_another_order(void **state)
     assert_int_equal(told.crc32c, 6);
 }
 
+/* ps 0, which ends, is shown that it was heard; when it is gone, this server ends as the job did.
+ */
+static void test_the_job_is_done_or_has_failed(void **state)
+{
+    (void)state;
+    for (int failed = 0; failed < 2; failed++) {
+        struct rig r = begin(term_of(1, 1));
+        struct net_control_reply last = plan_of(LIFE, term_of(1, 1));
+        last.plan = NULL;
+        last.drained = last.closing = 1;
+        last.failed = failed;
+        answer(&r, last);
+        assert_int_equal(has(&r, FOLLOW_ACT_DRAINED), 0);
+        assert_int_equal(r.out.call, 1);
+        step(&r, (struct follower_event){.kind = FOLLOW_FAILED, .st = ST_UNAVAILABLE});
+        assert_int_equal(r.out.n, 1);
+        assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_DRAINED);
+        assert_int_equal(r.out.act[0].arg, failed ? 2 : 1);
+        assert_int_equal(r.out.call, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_an_order_waits_for_its_generation),
         cmocka_unit_test(test_an_order_of_another_generation),
         cmocka_unit_test(test_news_of_another_order),
+        cmocka_unit_test(test_the_job_is_done_or_has_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

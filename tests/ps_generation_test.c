@@ -513,6 +513,36 @@ static void test_leaving(void **state)
     teardown(&r);
 }
 
+/* One that has left for good, with an error, is told apart, in the next generation, too; not a
+ * process that takes its place. */
+static void test_leaving_with_an_error(void **state)
+{
+    struct rig r;
+    static const int member[] = {0, 1};
+    setup(&r, 0, 0);
+    start_two(&r);
+    struct net_leave failed = {.member = 1, .incarnation = 11, .error = "it diverged"};
+    leave(&r, failed);
+    leave(&r, (struct net_leave){.member = 0, .incarnation = 10});
+    struct people p = people_of(&r);
+    assert_true(p.members[1].leaving && p.members[1].failed && !p.members[1].done);
+    assert_true(p.members[0].leaving && !p.members[0].failed);
+    people_free(&p);
+    struct net_plan *plan = plan_of(&r, 2, member, 2, &alone);
+    plan->source = PLAN_MEMORY;
+    plan->step = 3;
+    assert_int_equal(begin(&r, plan), ST_OK);
+    p = people_of(&r);
+    assert_true(p.members[1].failed);
+    people_free(&p);
+    ps_service_stop(r.service, -1);
+    assert_int_equal(join(&r, 1, 77, 2, &(struct net_join_reply){.step = 0}), JOIN_RETRY);
+    p = people_of(&r);
+    assert_true(p.members[1].asked && !p.members[1].leaving && !p.members[1].failed);
+    people_free(&p);
+    teardown(&r);
+}
+
 /* Until the service is as `want` says, or for a while. */
 static void wait_until(struct rig *r, int (*want)(struct rig *r))
 {
@@ -754,12 +784,12 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_plans),    cmocka_unit_test(test_first_plan),
-        cmocka_unit_test(test_newcomers),        cmocka_unit_test(test_dropped),
-        cmocka_unit_test(test_follower),         cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_last_version),     cmocka_unit_test(test_other_servers),
-        cmocka_unit_test(test_leaving),          cmocka_unit_test(test_fetch),
-        cmocka_unit_test(test_over_the_network),
+        cmocka_unit_test(test_without_plans), cmocka_unit_test(test_first_plan),
+        cmocka_unit_test(test_newcomers),     cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_follower),      cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_last_version),  cmocka_unit_test(test_other_servers),
+        cmocka_unit_test(test_leaving),       cmocka_unit_test(test_leaving_with_an_error),
+        cmocka_unit_test(test_fetch),         cmocka_unit_test(test_over_the_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,7 +239,7 @@ static void run_over_the_network(int shared)
         x[m].ops->stats(x[m].ctx, &stats);
         assert_in_range(stats.shared_bytes, shared ? 10 * STEPS * 2 * N_ELEMS * 4 : 0,
                         shared ? stats.sent_bytes + stats.received_bytes : 0);
-        assert_int_equal(x[m].ops->leave(x[m].ctx, 1), ST_OK);
+        assert_int_equal(x[m].ops->leave(x[m].ctx, 1, ""), ST_OK);
         updates_destroy(&x[m]);
         net_shared_unref(segment[m]);
     }

@@ -105,6 +105,20 @@ static void note_early_end(struct worker *w, const struct trainer_result *r)
           r->train_steps, asked);
 }
 
+/* The servers are told why: where all workers end so, there is nothing to wait for. Whoever got a
+ * signal, or may do better when it is started again, says nothing: it is missed. */
+static void leave_for_good(struct worker *w, enum status why, int done)
+{
+    char error[LEAVE_ERROR_BYTES] = "";
+    if (status_exit_code(why) == EXIT_PERMANENT && why != ST_CANCELLED && !shutdown_taken(w, 0)) {
+        log_last_error(error, sizeof error);
+        if (!error[0])
+            snprintf(error, sizeof error, "%s", status_text(why));
+    }
+    if (done || error[0])
+        w->updates.ops->leave(w->updates.ctx, done, error);
+}
+
 static enum status run(struct worker *w)
 {
     enum status st = ST_OK;
@@ -125,7 +139,10 @@ static enum status run(struct worker *w)
     pthread_mutex_lock(&w->lock);
     w->training = w->updates.ops->leave_soon && !w->signal;
     pthread_mutex_unlock(&w->lock);
-    TRY(trainer_run(w->trainer, &start, &result));
+    st = trainer_run(w->trainer, &start, &result);
+    if (st != ST_OK)
+        leave_for_good(w, st, 0);
+    TRY(st);
     pthread_mutex_lock(&w->lock);
     w->trained = 1;
     if (w->saver) /* a signal that came after the last step began: nothing of the job is left */
@@ -136,12 +153,15 @@ static enum status run(struct worker *w)
     /* With servers all evaluate once more, each its part: whoever is the first waits for theirs. */
     int said = w->validated.stopped_early && w->validated.known && w->opt.ps_hosts.n == 0;
     if (!said && !result.left)
-        TRY(validate_last(w, result.global_step));
+        st = validate_last(w, result.global_step);
+    if (st != ST_OK)
+        leave_for_good(w, st, 0);
+    TRY(st);
     if (w->saver)
         TRY(alone_saver_finish(w->saver, result.global_step));
     validation_settle(&w->validated);
     if (result.left) { /* whoever does not hear it sees that the stream is gone */
-        w->updates.ops->leave(w->updates.ctx, 0);
+        w->updates.ops->leave(w->updates.ctx, 0, "");
         LOG_I("left the job at step %" PRId64 ", as worker %d", result.global_step, result.member);
         goto done;
     }
@@ -150,7 +170,7 @@ static enum status run(struct worker *w)
      * reports has to find them when it is started again. A server that has gone before it heard of
      * this has its log's line. */
     if (st == ST_OK || status_exit_code(st) == EXIT_PERMANENT)
-        w->updates.ops->leave(w->updates.ctx, 1);
+        leave_for_good(w, st, 1);
 done:
     return st;
 }

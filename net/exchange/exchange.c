@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange_impl.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -277,11 +278,13 @@ uint64_t net_exchange_samples(struct net_exchange *x)
     return samples;
 }
 
-enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms)
+enum status net_exchange_leave_failed(struct net_exchange *x, int done, const char *error,
+                                      int64_t deadline_ms)
 {
-    const struct session_event e = {.kind = EVENT_LEAVE, .done = done};
+    const struct session_event e = {.kind = EVENT_LEAVE, .done = done, .failed = error[0] != 0};
     pthread_mutex_lock(&x->lock);
     x->leave_ms = deadline_ms;
+    snprintf(x->leave_error, sizeof x->leave_error, "%s", error);
     int left = x->n_left;
     pthread_mutex_unlock(&x->lock);
     exchange_step(x, &e);
@@ -291,6 +294,11 @@ enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadlin
     enum status st = x->leave_st;
     pthread_mutex_unlock(&x->lock);
     return st;
+}
+
+enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms)
+{
+    return net_exchange_leave_failed(x, done, "", deadline_ms);
 }
 
 enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms)

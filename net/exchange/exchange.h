@@ -96,6 +96,10 @@ int net_exchange_is_leaving(struct net_exchange *x); /* ps 0 knows */
 /* Says goodbye to all servers (deadline_ms for each); done: this member has the job's last
  * versions, and all servers are told, also where it has not followed them to their generation. */
 enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms);
+/* Likewise, since this member ends for good, with this error (one line, cut to fit in
+ * LEAVE_ERROR_BYTES): all servers are told, and ps 0 says so. */
+enum status net_exchange_leave_failed(struct net_exchange *x, int done, const char *error,
+                                      int64_t deadline_ms);
 void net_exchange_cancel(struct net_exchange *x); /* async-signal-UNsafe; wakes every waiter */
 void net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out);
 

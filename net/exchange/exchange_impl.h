@@ -97,9 +97,10 @@ struct net_exchange {
     enum status st;  /* what it failed with, once the line that says why is written */
     int64_t wake_ns; /* when it wants a TIMER */
     int closing;
-    int n_begun, n_out, n_left; /* STARTs and LEAVEs that came to their end */
-    int n_leaves;               /* calls under way */
-    int64_t leave_ms;           /* how long each may take */
+    int n_begun, n_out, n_left;          /* STARTs and LEAVEs that came to their end */
+    int n_leaves;                        /* calls under way */
+    int64_t leave_ms;                    /* how long each may take */
+    char leave_error[LEAVE_ERROR_BYTES]; /* what they say */
     enum status leave_st;
     int n_links;
     struct link **links;        /* to its servers; before the first join to ps 0 */

@@ -357,8 +357,10 @@ void link_leave(struct link *l, const struct session_action *a)
     size_t bytes = 0;
     pthread_mutex_lock(&x->lock);
     l->n_users++; /* until end_leave */
-    struct net_leave leave = {x->session->member, x->cfg.join.incarnation, a->done, a->soon,
-                              x->session->generation};
+    struct net_leave leave = {
+        x->session->member, x->cfg.join.incarnation, a->done, a->soon, x->session->generation, ""};
+    if (!a->soon)
+        memcpy(leave.error, x->leave_error, sizeof leave.error);
     int64_t deadline_ms = a->soon ? LINK_SOON_MS : x->leave_ms > 0 ? x->leave_ms : 1;
     pthread_mutex_unlock(&x->lock);
     if (!c || message_pack_leave(&leave, &data, &bytes) != ST_OK) {

@@ -391,7 +391,8 @@ static void on_leave(struct session *s, const struct session_event *e)
     s->leave_st = ST_OK;
     for (int i = 0; i < s->n_links; i++) {
         int knows = s->link[i].progress != PROGRESS_NONE || s->leave != LEAVE_STAYS;
-        s->link[i].tell = knows || (e->done && s->generation > 0) ? DO_DUE : DO_NOTHING;
+        int tells_all = (e->done || e->failed) && s->generation > 0;
+        s->link[i].tell = knows || tells_all ? DO_DUE : DO_NOTHING;
     }
 }
 

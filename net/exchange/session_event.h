@@ -17,7 +17,7 @@ enum session_event_kind {
     EVENT_FETCHED_ALL,  /* link */
     EVENT_REBASE,       /* a chunk has its last version of this generation */
     EVENT_LEAVE_SOON,   /* at the next generation */
-    EVENT_LEAVE,        /* now; done */
+    EVENT_LEAVE,        /* now; done; failed: for good, with an error */
     EVENT_LEAVE_ANSWER, /* link, soon, st */
     EVENT_FAIL,         /* st */
     EVENT_TIMER,
@@ -45,7 +45,7 @@ struct session_event {
     const int *from;  /* [n_servers], borrowed for the step: each one's present number, 0 for the
                          first; -1: a new one */
     const char *idle; /* [n_servers], likewise: 1: no chunk is there; NULL: some are everywhere */
-    int busy, received, soon, done;
+    int busy, received, soon, done, failed;
 };
 
 enum session_action_kind {

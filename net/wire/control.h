@@ -93,6 +93,7 @@ struct net_control_reply {
                               to the receiver */
     uint64_t settled;      /* every server is in this generation */
     int drained;           /* no chunk is the caller's any more: it can end */
+    int failed;            /* closing: the job has, all its workers ended with an error */
     char folder[CONTROL_FOLDER_BYTES]; /* ps 0's */
     int knows_kept;                    /* what is not kept can go, */
     int older_stay;                    /* but for what is older than the last of: */

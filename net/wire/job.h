@@ -86,12 +86,16 @@ struct net_join {
     int hidden_units;  /* of its first dense layer; 0: as the text says */
 };
 
+enum { LEAVE_ERROR_BYTES = 400 };
+
 struct net_leave {
     int member; /* its index */
     uint64_t incarnation;
     int done; /* it has taken its last step */
     int soon; /* to ps 0: it goes on until the next generation, which is to begin without it */
-    uint64_t generation; /* in which it took that step; 0: not said, the server's */
+    uint64_t generation;           /* in which it took that step; 0: not said, the server's */
+    char error[LEAVE_ERROR_BYTES]; /* not empty: it ends for good, with this; printable ASCII where
+                                      it was received */
 };
 
 enum join_answer {

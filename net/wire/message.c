@@ -317,6 +317,14 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
     return st;
 }
 
+void message_text_in(const char *from, char *to, size_t room)
+{
+    size_t n = 0;
+    for (; from[n] && n + 1 < room; n++)
+        to[n] = (char)(from[n] >= ' ' && from[n] < 127 ? from[n] : '?');
+    to[n] = 0;
+}
+
 enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, size_t *bytes)
 {
     Weir__V1__LeaveRequest wire = WEIR__V1__LEAVE_REQUEST__INIT;
@@ -325,6 +333,7 @@ enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, si
     wire.done = leave->done != 0;
     wire.soon = leave->soon != 0;
     wire.generation = leave->generation;
+    wire.error = (char *)(uintptr_t)leave->error;
     return message_pack(&wire.base, data, bytes);
 }
 
@@ -338,8 +347,9 @@ enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_l
         message_invalid(why, "the LeaveRequest does not decode");
         return ST_PROTOCOL;
     }
-    struct net_leave l = {(int)wire->member, wire->incarnation, wire->done != 0, wire->soon != 0,
-                          wire->generation};
+    struct net_leave l = {(int)wire->member, wire->incarnation, wire->done != 0,
+                          wire->soon != 0,   wire->generation,  ""};
+    message_text_in(wire->error, l.error, sizeof l.error);
     int bad = wire->member >= JOB_MAX_WORKERS;
     weir__v1__leave_request__free_unpacked(wire, &b.allocator);
     if (bad)

@@ -321,6 +321,7 @@ enum status message_pack_control_reply(const struct net_control_reply *reply, ui
     wire.generation = reply->generation;
     wire.settled = reply->settled;
     wire.drained = reply->drained != 0;
+    wire.failed = reply->failed != 0;
     wire.epoch = reply->epoch;
     checkpoint.order = reply->order;
     checkpoint.step = reply->step;
@@ -370,6 +371,7 @@ static enum status reply_from_wire(const Weir__V1__CoordinateReply *wire,
                                    .stop_step = wire->stop ? wire->stop->step : -1,
                                    .settled = wire->settled,
                                    .drained = wire->drained != 0,
+                                   .failed = wire->failed != 0,
                                    .epoch = wire->epoch};
     if (strchr(wire->restore, '/') || strlen(wire->restore) >= sizeof to.restore || to.step < -1 ||
         to.stop_step < -1)

@@ -13,15 +13,6 @@ static char *text_out(const char *text)
     return (char *)(uintptr_t)text;
 }
 
-/* What a peer wrote goes to terminals and into JSON: nothing unprintable of it. */
-static void text_in(const char *from, char *to, size_t room)
-{
-    size_t n = 0;
-    for (; from[n] && n + 1 < room; n++)
-        to[n] = (char)(from[n] >= ' ' && from[n] < 127 ? from[n] : '?');
-    to[n] = 0;
-}
-
 enum status message_pack_status_request(int with_model, uint8_t **data, size_t *bytes)
 {
     Weir__V1__StatusRequest wire = WEIR__V1__STATUS_REQUEST__INIT;
@@ -191,7 +182,7 @@ static enum status member_from_wire(const Weir__V1__StatusReply__Member *from,
                                      .recent_seconds = from->recent_seconds,
                                      .awaited = (int)from->awaited,
                                      .skipped = (int64_t)from->skipped};
-    text_in(from->address, to->address, sizeof to->address);
+    message_text_in(from->address, to->address, sizeof to->address);
     return ST_OK;
 }
 
@@ -207,7 +198,7 @@ static enum status server_from_wire(const Weir__V1__StatusReply__Server *from,
                                      .n_chunks = (int)from->chunks,
                                      .heard_ms = from->heard_ms,
                                      .up_ms = from->up_ms};
-    text_in(from->address, to->address, sizeof to->address);
+    message_text_in(from->address, to->address, sizeof to->address);
     return ST_OK;
 }
 
@@ -247,7 +238,7 @@ static enum status fields_from_wire(const Weir__V1__StatusReply *wire, struct ne
     s->steps_per_s = wire->steps_per_s;
     s->up_ms = (int64_t)wire->up_ms;
     s->n_recent = (int)wire->recent;
-    text_in(wire->change, s->change, sizeof s->change);
+    message_text_in(wire->change, s->change, sizeof s->change);
     return ST_OK;
 }
 
@@ -261,7 +252,7 @@ static void checkpoints_from_wire(const Weir__V1__StatusReply__Checkpoints *from
     to->ordered = from->ordered;
     to->wanted = from->wanted;
     to->given = from->given;
-    text_in(from->folder, to->folder, sizeof to->folder);
+    message_text_in(from->folder, to->folder, sizeof to->folder);
 }
 
 enum status message_unpack_status(const uint8_t *data, size_t bytes, struct net_status *status,
@@ -352,7 +343,7 @@ enum status message_unpack_command_reply(const uint8_t *data, size_t bytes,
     } else {
         *reply = (struct net_command_reply){.answer = (enum command_answer)wire->answer,
                                             .wanted = wire->wanted};
-        text_in(wire->text, reply->text, sizeof reply->text);
+        message_text_in(wire->text, reply->text, sizeof reply->text);
     }
     weir__v1__command_reply__free_unpacked(wire, &b.allocator);
     return st;

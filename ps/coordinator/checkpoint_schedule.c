@@ -408,6 +408,8 @@ static int is_finished(struct coord *c, struct coord_out *out)
     int64_t lowest = coord_lowest(c);
     if (k->phase != CKPT_IDLE)
         return 0;
+    if (c->job_failed)
+        return !coord_servers_unaware(c);
     if (!c->generation || (done && k->last_step >= c->train_steps))
         return 1;
     if (!c->has_folder)
@@ -425,13 +427,24 @@ static int is_finished(struct coord *c, struct coord_out *out)
     return 0;
 }
 
+/* From here on replies say that this ps 0 ends. */
+static void close_calls(struct coord *c)
+{
+    if (!c->closing)
+        c->goodbye = ++c->number;
+    c->closing = 1;
+}
+
+/* Nobody but ps 0 knows that a job has failed: it stays until the others do. */
 static void finish(struct coord *c, struct coord_out *out)
 {
     const struct coord_action a = {.kind = ACT_FINISHED};
+    if (c->job_failed)
+        close_calls(c);
     if (c->finished || !is_finished(c, out) || !coord_act(out, &a))
         return;
-    c->finished = c->closing = 1;
-    c->goodbye = ++c->number;
+    c->finished = 1;
+    close_calls(c);
     accept(c);
     give(c);
 }
@@ -456,7 +469,7 @@ void coord_checkpoint(struct coord *c, struct coord_out *out)
         sweep(c, out);
         look_at_disk(c, out);
     }
-    if (k->phase == CKPT_IDLE && ready && c->has_folder && !c->finished)
+    if (k->phase == CKPT_IDLE && ready && c->has_folder && !c->finished && !c->job_failed)
         begin(c, out);
     else if (!c->has_folder || c->phase == PHASE_EMPTY) {
         if (coord_checkpoint_is_asked(c)) { /* there is nothing to save */

@@ -48,6 +48,7 @@ void coord_init(struct coord *c, int max_servers, int max_workers)
     for (int i = 0; i < max_workers; i++) {
         coord_workers(c)[i].since = INT64_MAX;
         coord_workers(c)[i].missed_by = -1;
+        coord_workers(c)[i].left_step = -1;
     }
 }
 

@@ -106,6 +106,7 @@ enum coord_disk { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST };
     X(DISK)      /* begin the order, then DISK; nothing waits for it */                            \
     X(HOLD_LAST) /* ps 0's store: the last version is held back (arg 1), or not (0) */             \
     X(LINE)      /* log it */                                                                      \
+    X(FAILED)    /* all workers ended with an error: COORD_FINISH, and end so, too */              \
     X(FENCED)    /* another ps 0 has taken its place: this process is to end */                    \
     X(DONE)      /* nobody is left to end the job, which has all its steps */                      \
     X(FINISHED)  /* what COORD_FINISH asked for is done, or given up */

@@ -57,6 +57,8 @@ int coord_server_leaves(const struct coord_server_state *s);
 int coord_server_joins(const struct coord *c, const struct coord_server_state *s);
 /* It is in the plan, and a generation that begins does not wait for it. */
 int coord_server_is_gone(const struct coord *c, const struct coord_server_state *s);
+/* Some that are there have not heard that this ps 0 ends. */
+int coord_servers_unaware(const struct coord *c);
 /* -1, or a slot of the settled generation whose chunks are gone. */
 int coord_server_lost(const struct coord *c);
 /* Slots of the next plan. */

@@ -268,6 +268,19 @@ static void wait_text(const struct text *t)
     }
 }
 
+static void job_failed_text(const struct text *t)
+{
+    const struct coord_line *l = t->l;
+    char from[96] = "there is no checkpoint, training begins anew";
+    if (l->arg[1] >= 0)
+        snprintf(from, sizeof from, "the last checkpoint, of step %" PRId64 ", stays", l->arg[1]);
+    snprintf(t->at, t->bytes,
+             "all workers have ended with an error, at step %" PRId64
+             ": the job has failed, and its servers end, too; change what the errors name (a flag, "
+             "the data), then start all programs again: %s",
+             l->arg[0] > 0 ? l->arg[0] : 0, from);
+}
+
 void coord_line_text(const struct coord *c, const struct coord_line *l, const char *folder,
                      char *text, size_t bytes)
 {
@@ -289,6 +302,8 @@ void coord_line_text(const struct coord *c, const struct coord_line *l, const ch
         snprintf(text, bytes,
                  "the job has all its steps, and its last workers do not come back: "
                  "it is done");
+    else if (l->id == LINE_JOB_FAILED)
+        job_failed_text(&t);
     else if (l->id == LINE_JOB_ANEW)
         snprintf(
             text, bytes, "%s%s: the job, which is older than this ps 0, begins again at step 0",

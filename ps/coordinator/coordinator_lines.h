@@ -19,6 +19,7 @@
     X(LINE_WORKER_CLAIM, 'W')                                                                      \
     X(LINE_JOB_DONE, 'I')                                                                          \
     X(LINE_JOB_DONE_BEFORE, 'I')                                                                   \
+    X(LINE_JOB_FAILED, 'E')                                                                        \
     X(LINE_JOB_ANEW, 'W')                                                                          \
     X(LINE_CHECKPOINT_SILENT, 'W')                                                                 \
     X(LINE_CHECKPOINT_FAILED, 'W')                                                                 \
@@ -62,7 +63,7 @@ struct coord_line {
 };
 
 struct coord;
-char coord_line_level(enum coord_line_id id); /* D I W */
+char coord_line_level(enum coord_line_id id); /* D I W E */
 /* folder: of checkpoints, to be named; NULL: there is none. The texts name addresses: of the state
  * that the line came from. */
 void coord_line_text(const struct coord *c, const struct coord_line *l, const char *folder,

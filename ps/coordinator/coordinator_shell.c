@@ -37,6 +37,8 @@ static void log_line(struct coordinator *l, const struct coord_line *line)
     if (line->id == LINE_SERVER_CLAIM ||
         line->id == LINE_WORKER_CLAIM) /* any unauthenticated peer's */
         LOG_FEW("%s", text);
+    else if (coord_line_level(line->id) == 'E')
+        LOG_E("%s", text);
     else if (coord_line_level(line->id) == 'W')
         LOG_W("%s", text);
     else
@@ -123,6 +125,9 @@ static void carry_out(struct coordinator *l, const struct coord_action *a)
     case ACT_FENCED:
         l->cfg.fenced(l->cfg.ctx);
         break;
+    case ACT_FAILED:
+        l->cfg.failed(l->cfg.ctx);
+        break;
     case ACT_DONE:
         l->cfg.done(l->cfg.ctx);
         break;
@@ -161,6 +166,7 @@ struct coord_worker_state coordinator_worker_state(const struct ps_person *p, in
                                        .missing_ms = p->missing_ms,
                                        .joined = p->joined,
                                        .leaving = p->leaving,
+                                       .failed = p->failed,
                                        .done = p->done,
                                        .spoke = p->spoke,
                                        .came = p->came,

@@ -35,6 +35,7 @@ struct coordinator_config {
     void (*reply)(void *ctx, uint64_t call, const struct net_control_reply *reply);
     void (*fenced)(void *ctx); /* another ps 0 has taken the folder; logged */
     void (*done)(void *ctx);   /* nobody is left to end the job, which has all its steps */
+    void (*failed)(void *ctx); /* all its workers ended with an error; logged */
     void *ctx;
 };
 

@@ -54,16 +54,17 @@ enum worker_lot { LOT_NONE, LOT_STAYS, LOT_DONE, LOT_LATE, LOT_LEAVES, LOT_REMOV
 struct coord_worker {
     uint64_t incarnation;
     uint64_t removed; /* incarnation that an operator removed */
-    int8_t in_plan, waits, joined, leaving, done, spoke, asked;
-    int8_t wanted;   /* it asked to join before it was planned */
-    int8_t remove;   /* asked for, of whoever it is */
-    int8_t late;     /* judged so when the Stop was given */
-    int missed_by;   /* slot of a server that misses it; -1 */
-    int8_t heard;    /* a server that misses it has heard it in this generation */
-    int8_t came;     /* likewise, it has joined there and has only to speak */
-    int64_t came_at; /* awake */
-    int64_t since;   /* awake time since when somebody has missed it without end; INT64_MAX */
-    int64_t contact; /* awake: ps 0 has heard of it last, in any generation */
+    int8_t in_plan, waits, joined, leaving, failed, done, spoke, asked;
+    int8_t wanted;     /* it asked to join before it was planned */
+    int8_t remove;     /* asked for, of whoever it is */
+    int8_t late;       /* judged so when the Stop was given */
+    int missed_by;     /* slot of a server that misses it; -1 */
+    int8_t heard;      /* a server that misses it has heard it in this generation */
+    int8_t came;       /* likewise, it has joined there and has only to speak */
+    int64_t came_at;   /* awake */
+    int64_t since;     /* awake time since when somebody has missed it without end; INT64_MAX */
+    int64_t contact;   /* awake: ps 0 has heard of it last, in any generation */
+    int64_t left_step; /* a plan that begins there left it out, and not since it failed; -1 */
     int64_t refused_until, refuse_ms; /* awake; it was dropped since it did not reach a server */
     uint64_t refused;                 /* incarnation */
     enum worker_lot lot;
@@ -140,7 +141,7 @@ struct coord {
     uint64_t workers_generation; /* that the last WORKERS was of */
     struct coord_checkpoint ckpt;
     struct coord_evaluations eval;
-    int finishing, finished, job_done, closing, fenced;
+    int finishing, finished, job_done, job_failed, closing, fenced;
     int64_t finish_at;
     uint64_t goodbye; /* number from which on replies say that this ps 0 ends */
     int n_slots;      /* servers seen so far */

@@ -21,8 +21,8 @@ struct coord_worker_state {
     uint64_t incarnation; /* 0: nobody has come yet */
     int waits;            /* it has no place in the plan */
     int64_t missing_ms;   /* it has had no stream at ps 0 for so long; -1: it has one */
-    int joined, leaving, done, spoke, asked, came; /* as in ps_person (service.h) */
-    const char *address;                           /* to name it by */
+    int joined, leaving, failed, done, spoke, asked, came; /* as in ps_person (service.h) */
+    const char *address;                                   /* to name it by */
 };
 
 #endif

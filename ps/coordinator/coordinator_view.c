@@ -56,7 +56,8 @@ int coord_fill_reply(const struct coord *c, int server, struct net_control_reply
     out->given = s->given;
     out->drained = (c->generation && s->number < 0 && (s->leaving || s->drained) &&
                     c->settled == c->generation) ||
-                   (c->job_done && c->closing);
+                   ((c->job_done || c->job_failed) && c->closing);
+    out->failed = c->job_failed && c->closing;
     if (c->ckpt.phase == CKPT_ORDERED && s->ordered >= 0)
         out->step = c->ckpt.step;
     return c->generation && s->number >= 0 && s->generation != c->generation &&
@@ -188,7 +189,7 @@ static int silent_server(const struct coord *c)
 
 int coord_waits_for(const struct coord *c, struct coord_line *out)
 {
-    if (c->finished)
+    if (c->finished || c->job_failed)
         return 0;
     if (!c->recorded)
         return say(out, WAIT_EPOCH, -1, c->epoch_failed, 0);

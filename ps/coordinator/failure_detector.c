@@ -121,6 +121,7 @@ static void note_worker(struct coord *c, const struct coord_worker_state *from, 
     w->incarnation = from->incarnation;
     w->joined = from->joined != 0;
     w->leaving = from->leaving != 0;
+    w->failed = from->failed && from->leaving;
     w->done = from->done != 0;
     w->spoke = from->spoke != 0;
     w->asked = from->asked != 0;

@@ -139,6 +139,7 @@ static void on_reply(struct follower *f, const struct net_control_reply *r,
     if (!r->drained)
         return;
     f->drained = 1;
+    f->failed = r->failed;
     f->acknowledges = r->closing; /* ps 0, which ends, waits for the call that shows it was heard */
     if (!f->acknowledges)
         act(out, FOLLOW_ACT_DRAINED, 0);
@@ -149,7 +150,7 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     f->call = CALL_IDLE;
     if (f->acknowledges) {
         f->acknowledges = 0;
-        act(out, FOLLOW_ACT_DRAINED, 1);
+        act(out, FOLLOW_ACT_DRAINED, f->failed ? 2 : 1);
         return;
     }
     if (st == ST_CANCELLED)

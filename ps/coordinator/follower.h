@@ -70,7 +70,7 @@ struct follower_event {
     X(CANCEL)    /* the order that waits for chunks */                                             \
     X(LOOK)      /* does the newest checkpoint here have all steps of its job? */                  \
     X(REFUSED)   /* this process cannot belong to the job: the reply says why */                   \
-    X(DRAINED)   /* nothing is left to do here; arg 1: the job is done */                          \
+    X(DRAINED)   /* nothing is left to do here; arg 1: the job is done, 2: it has failed */        \
     X(NEW_PS0)   /* a line: another process speaks for ps 0 */                                     \
     X(OLD_PS0)   /* a line: one that was replaced is not obeyed */                                 \
     X(NO_FOLDER) /* a line: an order, but this server keeps no checkpoints */                      \
@@ -112,7 +112,7 @@ struct follower {
     uint64_t bytes;
     uint32_t crc32c;
     uint64_t wanted, given;
-    int leaving, closing, drained, refused, told_no_folder;
+    int leaving, closing, drained, failed, refused, told_no_folder;
     enum follower_call call;
     int news; /* something that the call under way does not say */
     int acknowledges;

@@ -105,9 +105,18 @@ static void tell_refused(const struct follower_shell *f, int is_protocol)
         LOG_E("ps:0 (%s) refuses this server: %s", f->cfg.addr, f->reply.refused);
 }
 
-static void drained(struct follower_shell *f, int is_done)
+static void drained(struct follower_shell *f, int how)
 {
+    int is_done = how == 1;
     f->ends = 1;
+    if (how == 2) {
+        if (f->cfg.self != 0) /* it has said so */
+            LOG_E("ps:0 (%s) says that all workers have ended with an error: the job has failed; "
+                  "its log names the errors",
+                  f->cfg.addr);
+        f->cfg.failed(f->cfg.ctx);
+        return;
+    }
     LOG_I("%s", is_done || f->reply.closing
                     ? "ps:0 says that the job is done"
                     : "no chunk is left here: this server has left the job");

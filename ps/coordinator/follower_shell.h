@@ -30,6 +30,7 @@ struct follower_config {
     void *peer;
     void (*refused)(void *ctx); /* this process cannot belong to the job */
     void (*drained)(void *ctx); /* nothing is left to do here */
+    void (*failed)(void *ctx);  /* likewise, since the job has failed; logged */
     void *ctx;
 };
 

@@ -132,6 +132,42 @@ static int enough(struct coord *c, const struct coord_census *census, struct coo
     return census->n_next > 0 && census->n_next + census->n_by[LOT_DONE] >= least;
 }
 
+/* It has left for good, with an error; not, that it was told to leave. */
+static int has_failed(const struct coord_worker *w)
+{
+    return w->lot == LOT_LEAVES && w->failed;
+}
+
+/* Nobody is left, nor wants to come, and all ended with an error for good; whoever left in another
+ * way, and no step was made since, may come back, and go on. */
+static int all_failed(const struct coord *c)
+{
+    int64_t lowest = coord_lowest(c);
+    int n = 0;
+    for (int i = 0; i < c->max_workers; i++) {
+        const struct coord_worker *w = &coord_workers(c)[i];
+        if (w->in_plan && !has_failed(w))
+            return 0;
+        if (!w->in_plan && ((w->waits && w->removed != w->incarnation) ||
+                            (w->left_step >= 0 && w->left_step >= lowest)))
+            return 0;
+        n += w->in_plan;
+    }
+    return n > 0;
+}
+
+/* All servers are told, then this process ends; no checkpoint is made of it. One that is being
+ * written may become whole. */
+static void end_if_failed(struct coord *c, struct coord_out *out)
+{
+    const struct coord_action a = {.kind = ACT_FAILED};
+    if (c->job_failed || c->ckpt.phase != CKPT_IDLE || !all_failed(c) || !coord_act(out, &a))
+        return;
+    c->job_failed = 1;
+    coord_say(out, &(struct coord_line){
+                       LINE_JOB_FAILED, -1, -1, {coord_lowest(c), c->ckpt.last_step, 0}});
+}
+
 static void order_plan(struct coord *c, enum plan_source source, int64_t step,
                        struct coord_out *out)
 {
@@ -161,7 +197,10 @@ static void decide(struct coord *c, int lost, struct coord_out *out)
         return;
     }
     coord_workers_judge(c, out, &census);
-    if (c->finishing || !enough(c, &census, out))
+    int goes_on = !c->finishing && !c->job_failed && enough(c, &census, out);
+    if (!goes_on && !c->finishing)
+        end_if_failed(c, out);
+    if (!goes_on)
         return;
     c->lost = lost;
     if (lost >= 0 || (again && c->plan_source != PLAN_MEMORY)) {
@@ -305,6 +344,8 @@ static void take_workers(struct coord *c, struct coord_out *out)
                                i,
                                {c->next_step, (int64_t)c->next_generation, c->n_next_members}});
         }
+        if (in || w->in_plan)
+            w->left_step = in || has_failed(w) ? -1 : c->next_step > 0 ? c->next_step : 0;
         if (!in && w->remove && !w->incarnation)
             w->remove = 0; /* whoever comes as this worker later was not meant */
         w->wanted = (int8_t)(in && (w->wanted || w->lot == LOT_JOINS));
@@ -378,7 +419,7 @@ void coord_job(struct coord *c, const struct coord_event *e, struct coord_out *o
     c->stopped = c->awake;
     for (int i = 0; i < c->max_workers; i++) {
         struct coord_worker *w = &coord_workers(c)[i];
-        *w = (struct coord_worker){.since = INT64_MAX, .missed_by = -1};
+        *w = (struct coord_worker){.since = INT64_MAX, .missed_by = -1, .left_step = -1};
     }
     for (int i = 0; i < e->job.n_members; i++) {
         int member = e->job.member ? e->job.member[i] : i;

@@ -83,6 +83,17 @@ int64_t coord_highest(const struct coord *c)
     return highest == -2 ? c->train_steps : highest;
 }
 
+int coord_servers_unaware(const struct coord *c)
+{
+    for (int i = 1; i < c->n_slots; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->life == LIFE_KNOWN && s->seen < c->goodbye &&
+            !coord_server_is_silent(c, s, SILENT_MS))
+            return 1;
+    }
+    return 0;
+}
+
 int coord_server_find(const struct coord *c, const char *address)
 {
     for (int i = 0; i < c->n_slots; i++)

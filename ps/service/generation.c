@@ -97,6 +97,7 @@ static void carry_member(struct ps_service *s, const struct run *old, struct run
         to->joined = from->joined;
         to->known = from->known;
         to->leaving = from->leaving;
+        to->failed = from->failed;
         to->done = from->done && r->plan->source == PLAN_MEMORY && old->plan->ps0 == r->plan->ps0;
         if (from->missing_ns)
             to->missing_ns = from->missing_ns;

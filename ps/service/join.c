@@ -132,7 +132,7 @@ static int note_stopped(struct member *m, const struct net_join *req)
         return news;
     m->incarnation = 0;
     m->expected = req->incarnation;
-    m->leaving = 0;
+    m->leaving = m->failed = 0;
     m->joined = 1;
     return 1;
 }

@@ -56,6 +56,7 @@ static int take_out(struct ps_service *s, const struct net_leave *leave, const s
                (!leave->generation || leave->generation == r->generation);
     m->done = leave->done && (here || r == complete);
     m->leaving = !m->done; /* if it had steps that the servers have lost since, too */
+    m->failed = m->leaving && leave->error[0];
     if (!m->missing_ns)
         m->missing_ns = clock_now_ns();
     m->stream = 0;
@@ -73,6 +74,15 @@ static struct run *complete_run(struct ps_service *s)
         return r;
     run_unref(r);
     return NULL;
+}
+
+/* All servers are told; ps 0 says it for all. */
+static void tell_error(const struct ps_service *s, const struct net_leave *leave)
+{
+    static struct log_kind kind = {.limit = {.burst = MEMBER_LINES}};
+    if (s->cfg.self == 0)
+        log_write_few(&kind, LOG_LEVEL_WARN, "worker %d ended with an error: %s", leave->member,
+                      leave->error);
 }
 
 void service_leave(void *ctx, const struct net_leave *leave)
@@ -93,6 +103,8 @@ void service_leave(void *ctx, const struct net_leave *leave)
     int over = take_out(s, leave, complete, &left, &rank);
     int earlier = !left && s->run && left_earlier(s->run->older, leave->member, leave->incarnation);
     pthread_mutex_unlock(&s->lock);
+    if (left && leave->error[0])
+        tell_error(s, leave);
     if (left || earlier)
         LOG_MEMBER("worker %d left%s", leave->member,
                    leave->done || earlier ? "" : " before the job's end");
@@ -135,6 +147,7 @@ static struct ps_person person_of(const struct run *r, int is_ps0, int rank, int
                           .missing_ms = missing_ns ? (now_ns - missing_ns) / 1000000 : -1,
                           .joined = m->joined,
                           .leaving = m->leaving,
+                          .failed = m->failed,
                           .done = m->done,
                           .spoke = m->spoke,
                           .came = m->came,

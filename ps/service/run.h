@@ -21,6 +21,7 @@ struct member {
     int joined;             /* in this generation or one before, or wanted to */
     int known;              /* likewise, and a line said so */
     int leaving;            /* will leave by name, or has, before the job's end */
+    int failed;             /* has left for good, with an error */
     int done;               /* left after its last step */
     int spoke;              /* over some stream, in this generation */
     int came;               /* in this generation, with nothing to do before it speaks */

@@ -76,6 +76,7 @@ struct ps_person {
     int64_t missing_ms; /* since when it has no stream, or has not come back; -1: it is here */
     int joined;         /* it has been here, in this generation or before */
     int leaving;        /* it wants to leave, or has left, before the job's end */
+    int failed;         /* it has left for good, with an error; it is `leaving`, too */
     int done;           /* it has left after its last step */
     int spoke;          /* it has had a stream in this generation */
     int came;           /* it has joined in this generation, and has only to speak */

@@ -6,6 +6,7 @@ is made of it."""
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -91,7 +92,50 @@ class Finite(harness.Test):
             self.assertIn("worker 0, step 4: the gradient of 'c2/weights' (layer 'c2') is not "
                           "finite", job.workers[0].output())
             self.assertFalse(os.path.exists(job.summary_path(0)))
-            job.ps[0].stop()
+            job.ps[0].wait(60, 1)
+            self.assertRegex(job.ps[0].output(), "W .*worker 0 ended with an error: worker 0, step "
+                             r"4: the gradient of 'c2/weights' \(layer 'c2'\) is not finite; ")
+
+    def test_all_end_with_it(self):
+        """Servers for which nobody is left end with 1, too, and say why; what they kept is good."""
+        for n_ps in (1, 2):
+            folder = os.path.join(self.dir(), "ckpt-%d" % n_ps)
+            ps_flags = ["--checkpoint_dir=" + folder, "--save_steps=2"]
+            job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=FLAGS)
+            for k in range(n_ps):
+                job.start_ps(k, *ps_flags)
+            for k in range(2):
+                job.start_worker(k, "--fault_nonfinite=5")
+            for process in job.workers + job.ps:
+                process.wait(60, 1)
+            said = job.ps[0].output()
+            for k in range(2):
+                self.assertRegex(said, r"W .*worker %d ended with an error: worker %d, step \d+: "
+                                 "the gradient of 'c2/weights'" % (k, k))
+            last = re.search(r"E .*all workers have ended with an error, at step \d+: the job has "
+                             r"failed, and its servers end, too; .* the last checkpoint, of step "
+                             r"(\d+), stays", said)
+            self.assertTrue(last, said)
+            self.assertEqual(int(last.group(1)), ckpt_folder.steps(folder)[-1])
+            for ps in job.ps[1:]:
+                self.assertRegex(ps.output(), "E .*all workers have ended with an error: the job "
+                                 "has failed")
+            job.start(ps_flags)
+            job.ps[0].wait_line("goes on from step " + last.group(1))
+            self.assertEqual({s["global_step"] for s in job.finish(120)}, {20})
+
+    def test_one_of_two_ends_with_it(self):
+        """The other goes on without it, at once, and the job is done."""
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=FLAGS)
+        for k in range(2):
+            job.start_ps(k, "--worker_timeout=600")
+        job.start_worker(0)
+        job.start_worker(1, "--fault_nonfinite=5")
+        job.workers[1].wait(60, 1)
+        for process in (job.workers[0], *job.ps):
+            process.wait(120)
+        self.assertEqual(job.summary(0)["global_step"], 20)
+        self.assertRegex(job.ps[0].output(), "W .*worker 1 ended with an error: worker 1, step 4: ")
 
     def members(self, job):
         out = subprocess.run([os.path.join(harness.BIN, "weirctl"), "--json",

@@ -462,7 +462,7 @@ void exchange_closed(struct worker *w, struct net_stream *s)
 void exchange_leave_soon(struct worker *w)
 {
     struct net_leave *leave = sim_alloc(sizeof *leave);
-    *leave = (struct net_leave){w->member, w->incarnation, 0, 1, w->generation};
+    *leave = (struct net_leave){w->member, w->incarnation, 0, 1, w->generation, ""};
     w->soon = w->soon ? w->soon : 1;
     if (w->member >= 0)
         sim_call(w->node, w->link_of[0], CALL_LEAVE, leave, SOON_MS * SIM_MS);
@@ -473,7 +473,8 @@ void exchange_leave(struct worker *w, int done)
     w->leaving = 1;
     for (int i = 0; i < w->n_links; i++) {
         struct net_leave *leave = sim_alloc(sizeof *leave);
-        *leave = (struct net_leave){w->member, w->incarnation, done, 0, w->generation};
+        *leave = (struct net_leave){w->member, w->incarnation, done, 0, w->generation, ""};
+        snprintf(leave->error, sizeof leave->error, "%s", w->failed ? "it diverged" : "");
         sim_call(w->node, w->link_of[i], CALL_LEAVE, leave, LEAVE_MS * SIM_MS);
         w->n_leaves++;
     }

@@ -88,6 +88,15 @@ static int end_process(const struct sim_fault *f)
     return 0;
 }
 
+static void end_itself(const struct sim_fault *f)
+{
+    const struct sim_node *n = &sim.node[f->node];
+    if (n->state == NODE_UP && f->kind == FAULT_term)
+        n->ops->term(f->node);
+    else if (n->state == NODE_UP && !sim_is_server(f->node))
+        worker_quit(f->node);
+}
+
 /* 1: it lasts, and ends by sim_fault_end. */
 static int strike(const struct sim_fault *f)
 {
@@ -119,8 +128,8 @@ static int strike(const struct sim_fault *f)
         n->slow++;
         return 1;
     case FAULT_term:
-        if (n->state == NODE_UP)
-            n->ops->term(f->node);
+    case FAULT_quit:
+        end_itself(f);
         return 0;
     case FAULT_join:
         join(f->node);

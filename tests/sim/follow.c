@@ -195,7 +195,7 @@ static void carry_out(struct server *s, const struct follower_action *a)
         if (s->node == 0)
             server_finish(s);
         else
-            server_exit(s, 0);
+            server_exit(s, a->arg == 2 ? EXIT_PERMANENT : 0);
         break;
     default:
         STORY("%s: follower action %d", sim.node[s->node].name, (int)a->kind);

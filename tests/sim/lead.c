@@ -6,6 +6,7 @@
 #include "ps/service/planner.h"
 #include "ps/service/run.h"
 #include "tests/sim/server.h"
+#include "tests/sim/worker.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -348,6 +349,17 @@ static void hold_last(struct server *s, int on)
     run_unref(run);
 }
 
+/* No member of the generation is there that could go on. */
+static void check_failed(const struct server *s)
+{
+    const struct net_plan *p = s->lead->plan;
+    for (int i = SIM_SERVERS; i < SIM_NODES; i++) {
+        const struct worker *w = sim.node[i].state == NODE_UP ? sim_worker(i) : NULL;
+        if (w && !w->failed && w->generation == p->generation && w->phase < PHASE_LEAVE)
+            sim_fail("end", "the job is said to have failed, and %s is there", sim.node[i].name);
+    }
+}
+
 static void carry_out(struct server *s, const struct coord_action *a)
 {
     char text[640];
@@ -369,6 +381,11 @@ static void carry_out(struct server *s, const struct coord_action *a)
             coord_line_text(s->lead->state, &a->line, "the folder", text, sizeof text);
             sim_story("    ps 0 says: %s", text);
         }
+        break;
+    case ACT_FAILED:
+        check_failed(s);
+        sim.job_failed = 1;
+        server_finish(s);
         break;
     case ACT_DONE:
         server_finish(s);
@@ -474,7 +491,7 @@ static void look_at_end(struct server *s)
     if (coord_goodbyes_missing(l->state) && sim.now < l->finish_ns)
         sim_timer(s->node, 20 * SIM_MS, TIMER_FINISH, 0);
     else
-        server_exit(s, 0);
+        server_exit(s, sim.job_failed ? EXIT_PERMANENT : 0);
 }
 
 void lead_timer(struct server *s, int what, int64_t number)

@@ -63,6 +63,8 @@ static void supervise(int node)
         return;
     if (n->status == SIM_TERM_STATUS && sim.job_done)
         return;
+    if (n->status == EXIT_PERMANENT && (n->quit == n->life || (sim.job_failed && n->quit == 0)))
+        return;
     if (n->status != EXIT_RETRY && n->status != SIM_TERM_STATUS)
         sim_fail("end", "%s ended with %d", n->name, n->status);
     n->state = NODE_DOWN;
@@ -82,9 +84,19 @@ static int all_left(void)
     return done;
 }
 
+static int no_server(void)
+{
+    for (int i = 0; i < SIM_SERVERS; i++)
+        if (sim.node[i].state != NODE_ABSENT && sim.node[i].state != NODE_ENDED)
+            return 0;
+    return 1;
+}
+
 /* The job is over when ps 0 says so, or, where nobody decides, when all workers have ended. */
 static int is_over(void)
 {
+    if (sim.job_failed)
+        return no_server();
     if (opt(OPT_coordinator) && !opt(OPT_folder) && sim.node[0].life > 1 && all_left())
         return 1;             /* nobody is left who could tell ps 0, which has lost its memory */
     if (opt(OPT_coordinator)) /* a ps 0 that dies as it ends has nothing more to do */
@@ -126,6 +138,10 @@ static void run_all(void)
         if (e->node >= 0)
             supervise(e->node);
     }
+    for (int i = 0; i < SIM_SERVERS && sim.job_failed; i++)
+        if (sim.node[i].state == NODE_ENDED && sim.node[i].status != EXIT_PERMANENT)
+            sim_fail("end", "the job has failed, and %s ended with %d", sim.node[i].name,
+                     sim.node[i].status);
     end_world();
 }
 

@@ -114,7 +114,7 @@ static void draw_fault(struct sim_random *r, const struct sim_schedule *s, const
                        struct sim_fault *f)
 {
     int total = 0;
-    for (int i = 0; i < SIM_N_FAULTS; i++)
+    for (int i = 0; i < FAULT_quit; i++)
         total += weight[i];
     int64_t at = sim_below(r, total), span = s->option[OPT_calm_ms] * 1000;
     int kind = 0;
@@ -163,7 +163,7 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
     draw_options(&r, s);
     r = sim_random_of(seed, STREAM_FAULTS, 0);
     int on = (int)sim_between(&r, 10, 90);
-    for (int i = 0; i < SIM_N_FAULTS; i++)
+    for (int i = 0; i < FAULT_quit; i++)
         total += weight[i] = sim_chance(&r, on) ? (int)sim_between(&r, 1, 100) : 0;
     int kind = (int)sim_below(&r, 100);
     int most = kind < 10 ? 0 : kind < 80 ? 6 : kind < 95 ? 16 : SIM_MAX_FAULTS;

@@ -61,7 +61,8 @@ enum sim_option {
     X(gone, 0, 0)        /* it dies and never comes back */                                        \
     X(disk_stuck, 0, 0)  /* orders of this process to its folder never end */                      \
     X(apart, 1, 0)       /* nothing goes between a worker and a server, for good; once at most */  \
-    X(lose_folder, 0, 1) /* ps 0's host dies, and all in the folder is lost with it */
+    X(lose_folder, 0, 1) /* ps 0's host dies, and all in the folder is lost with it */             \
+    X(quit, 0, 0)        /* a worker ends for good, with an error, and says so; not drawn */
 
 enum sim_fault_kind {
 #define X(name, two, lasts) FAULT_##name,

@@ -72,6 +72,7 @@ struct sim_node {
     int64_t disk_until;  /* hung or slow so long */
     uint32_t disk_stuck; /* the life in which it is; 0: it is not */
     int disk_full, gone;
+    uint32_t quit; /* the life that has ended for good, with an error */
     struct sim_random random;
     struct sim_event *held, **held_end; /* while it is paused */
     char name[24];
@@ -88,6 +89,7 @@ struct sim {
     int marks[SIM_N_MARKS];
     int story;         /* 1: it is printed */
     uint32_t job_done; /* life of ps 0 that has said so; 0: none */
+    int job_failed;    /* ps 0 has said so */
     const char *check; /* that failed; NULL: none has */
     char why[400];
     jmp_buf leave; /* a check that fails goes here */

@@ -26,6 +26,23 @@ void worker_fail(struct worker *w, int status, const char *why)
     sim_timer(w->node, 0, TIMER_TRAINER, w->timer);
 }
 
+static void poll(struct worker *w);
+
+void worker_quit(int node)
+{
+    struct worker *w = workers[node];
+    if (w->phase >= PHASE_LEAVE)
+        return;
+    sim.node[node].quit = sim.node[node].life;
+    STORY("%s ends with an error", sim.node[node].name);
+    w->failed = 1;
+    w->phase = PHASE_LEAVE;
+    w->timer++;
+    if (w->generation)
+        exchange_leave(w, 0);
+    poll(w);
+}
+
 static void compute(struct worker *w)
 {
     struct sim_node *n = &sim.node[w->node];
@@ -142,7 +159,7 @@ static void poll(struct worker *w)
         ;
     if (w->phase == PHASE_LEAVE && w->n_leaves == 0) {
         w->phase = PHASE_END;
-        sim.node[w->node].status = 0;
+        sim.node[w->node].status = w->failed ? EXIT_PERMANENT : 0;
         sim_timer(w->node, 0, TIMER_TRAINER, ++w->timer);
     }
 }

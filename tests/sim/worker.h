@@ -52,7 +52,7 @@ struct worker {
     struct chunk_state chunk[SIM_CHUNKS];
     uint64_t generation, ps0, heard, heard_ps0; /* ps0: that made the generation's plan */
     struct net_place place;
-    int member, starting, ending, rebased, has_map, has_first, soon, n_leaves, leaving;
+    int member, starting, ending, rebased, has_map, has_first, soon, n_leaves, leaving, failed;
     uint64_t samples; /* 1 + where its next step begins, as a server gave it out */
     int64_t reached;
     int64_t steps_done; /* that this life finished */
@@ -78,6 +78,7 @@ void exchange_timer(struct worker *w, int link, int64_t number);
 void exchange_ask_again(struct worker *w);
 /* worker.c */
 void worker_fail(struct worker *w, int status, const char *why);
+void worker_quit(int node); /* for good, with an error; servers are told */
 
 enum { TIMER_TRAINER = 100 }; /* below: of a link */
 

@@ -145,9 +145,9 @@ static int64_t local_version(void *ctx, int chunk)
     return v;
 }
 
-static enum status local_leave(void *ctx, int done)
+static enum status local_leave(void *ctx, int done, const char *error)
 {
-    (void)ctx, (void)done;
+    (void)ctx, (void)done, (void)error;
     return ST_OK;
 }
 
@@ -304,9 +304,9 @@ static int remote_is_leaving(void *ctx)
     return net_exchange_is_leaving(ctx);
 }
 
-static enum status remote_leave(void *ctx, int done)
+static enum status remote_leave(void *ctx, int done, const char *error)
 {
-    return net_exchange_leave(ctx, done, 5000);
+    return net_exchange_leave_failed(ctx, done, error, 5000);
 }
 
 static void remote_cancel(void *ctx)

@@ -28,7 +28,7 @@ struct updates_ops {
     /* net_exchange_leave_soon and the one behind it; NULL: there is nobody to be told. */
     enum status (*leave_soon)(void *ctx, int64_t deadline_ms);
     int (*is_leaving)(void *ctx);
-    enum status (*leave)(void *ctx, int done);
+    enum status (*leave)(void *ctx, int done, const char *error); /* "": without one */
     void (*cancel)(void *ctx);
     void (*stats)(void *ctx, struct net_exchange_stats *out);
     void (*destroy)(void *ctx);

@@ -1,0 +1,196 @@
+/* tests/coordinator_rig.c - see coordinator_rig.h. */
+#include "tests/coordinator_rig.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Its chunks and its disk do at once what ps 0 wants, but for a disk that hangs. */
+static void take_order(struct rig *r, struct rig_server *s, const struct net_control_reply *reply)
+{
+    if (reply->order != s->order && reply->step >= 0) {
+        s->order = reply->order;
+        s->phase = s->phase == CONTROL_WRITING ? CONTROL_PAST : CONTROL_ARMED;
+    }
+    if (reply->step < 0 && s->phase == CONTROL_ARMED)
+        s->phase = CONTROL_IDLE;
+    if (s->phase == CONTROL_ARMED && r->version >= reply->step)
+        s->phase = CONTROL_WRITING;
+    if (s->phase == CONTROL_WRITING && !s->hangs)
+        s->phase = CONTROL_WRITTEN;
+}
+
+void rig_server_says(struct rig *r, int i)
+{
+    struct rig_server *s = &r->server[i];
+    struct net_control_reply reply = {.step = -1};
+    struct net_control said = {.n_servers = 1,
+                               .incarnation = 9 + (uint64_t)i,
+                               .stopped = 1,
+                               .lowest = r->version,
+                               .highest = r->version};
+    snprintf(said.address, sizeof said.address, "h:%d", i + 1);
+    if (i < coord_n_servers(r->c)) { /* it has called: slots are in the order of the first calls */
+        int has_plan = coord_fill_reply(r->c, i, &reply), obeys = reply.epoch >= s->heard_epoch;
+        if (has_plan && obeys && reply.generation > s->generation) {
+            s->generation = reply.generation;
+            s->ps0 = reply.incarnation;
+        }
+        if (obeys && s->has_called) {
+            s->heard_ps0 = reply.incarnation;
+            s->heard_epoch = reply.epoch;
+        }
+        take_order(r, s, &reply);
+        s->failed = reply.drained && reply.closing && reply.failed;
+        s->has_called = 1;
+    }
+    said.generation = s->generation;
+    said.ps0 = s->ps0;
+    said.heard_ps0 = s->heard_ps0;
+    said.heard_epoch = s->heard_epoch;
+    said.order = s->order;
+    said.phase = s->phase;
+    said.stop = reply.stop;
+    said.seen = reply.number;
+    rig_step(r, (struct coord_event){.kind = COORD_CONTROL, .control = &said, .call = ++r->call});
+}
+
+static void on_plan(struct rig *r, uint32_t op)
+{
+    struct coord_plan_view plan;
+    if (r->no_memory > 0) {
+        r->no_memory--;
+        rig_step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op, .st = ST_NOMEM});
+        return;
+    }
+    coord_next_plan(r->c, &plan);
+    r->generation = plan.generation;
+    r->n_plans++;
+    r->holds_last = r->has_folder;
+    rig_step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op, .st = ST_OK});
+    rig_server_says(r, 0);
+}
+
+void rig_disk_ends(struct rig *r, uint32_t op, enum status st, int64_t its_step, uint64_t epoch)
+{
+    rig_step(
+        r, (struct coord_event){
+               .kind = COORD_DISK, .op = op, .st = st, .disk = {.step = its_step, .epoch = epoch}});
+}
+
+static void on_disk(struct rig *r, const struct coord_action *a)
+{
+    struct coord_manifest_view m = {.step = -1};
+    if (a->disk == DISK_MANIFEST) {
+        coord_manifest(r->c, &m);
+        r->n_manifests++;
+        if (r->disk_hangs) {
+            r->manifest = a->op;
+            return;
+        }
+    }
+    if (a->disk == DISK_EPOCH && r->epoch_hangs) {
+        r->epoch_op = a->op;
+        r->epoch = a->value;
+        return;
+    }
+    rig_disk_ends(r, a->op, a->disk == DISK_FIND ? ST_NOT_FOUND : ST_OK, m.step, a->value);
+}
+
+void rig_step(struct rig *r, struct coord_event e)
+{
+    struct coord_out out;
+    e.lowest = e.highest = r->version;
+    coord_step(r->c, &e, r->now, &out);
+    for (int i = 0; i < out.n; i++) {
+        const struct coord_action *a = &out.act[i];
+        if (a->kind == ACT_PLAN)
+            on_plan(r, a->op);
+        else if (a->kind == ACT_DISK)
+            on_disk(r, a);
+        else if (a->kind == ACT_HOLD_LAST)
+            r->holds_last = a->arg;
+        else if (a->kind == ACT_FENCED)
+            r->fenced++;
+        else if (a->kind == ACT_FAILED)
+            r->n_failed++;
+        else if (a->kind == ACT_FINISHED)
+            r->n_finished++;
+        else if (a->kind == ACT_LINE && !r->lines[a->line.id]++)
+            r->said[a->line.id] = r->now;
+    }
+}
+
+void rig_tell_workers(struct rig *r)
+{
+    rig_step(r, (struct coord_event){.kind = COORD_WORKERS,
+                                     .workers = {r->generation, r->claim, 2, r->worker}});
+}
+
+void rig_start(struct rig *r, int has_folder, int epoch_hangs)
+{
+    char *addrs[] = {"h:1"};
+    const struct hosts servers = {1, addrs};
+    const struct coord_start start = {.incarnation = 9,
+                                      .address = "h:1",
+                                      .servers = &servers,
+                                      .worker_timeout_ms = TIMEOUT_MS,
+                                      .has_folder = has_folder,
+                                      .last_step = -1};
+    *r = (struct rig){.has_folder = has_folder,
+                      .epoch_hangs = epoch_hangs,
+                      .c = calloc(1, coord_bytes(SERVERS, 4)),
+                      .now = 1000 * MS,
+                      .version = 3,
+                      .n_servers = 1};
+    coord_init(r->c, SERVERS, 4);
+    rig_step(r, (struct coord_event){.kind = COORD_START, .start = &start});
+}
+
+void rig_open(struct rig *r, int has_folder)
+{
+    rig_start(r, has_folder, 0);
+    rig_server_says(r, 0);
+    rig_step(r, (struct coord_event){.kind = COORD_JOB,
+                                     .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
+    assert_int_equal(r->n_plans, 1);
+    for (int i = 0; i < 2; i++)
+        r->worker[i] = (struct coord_worker_state){
+            .member = i, .incarnation = 11 + (uint64_t)i, .missing_ms = -1, .joined = 1};
+}
+
+void rig_look(struct rig *r)
+{
+    r->now += LOOK_EVERY_MS * MS;
+    if (r->worker[1].missing_ms >= 0)
+        r->worker[1].missing_ms += LOOK_EVERY_MS;
+    rig_tell_workers(r);
+    for (int i = 0; i < r->n_servers; i++)
+        rig_server_says(r, i);
+}
+
+void rig_let_pass(struct rig *r, int64_t ms)
+{
+    for (int64_t end = r->now + ms * MS; r->now < end;)
+        rig_look(r);
+}
+
+void rig_changes(struct rig *r, int64_t most_ms)
+{
+    int n = r->n_plans;
+    int64_t begin = r->now;
+    while ((r->n_plans == n || !coord_is_settled(r->c)) && r->now < begin + MOST_MS * MS)
+        rig_look(r);
+    assert_int_equal(r->n_plans, n + 1);
+    assert_true(r->now - begin <= most_ms * MS);
+}
+
+void rig_server_joins(struct rig *r)
+{
+    r->n_servers++;
+    rig_changes(r, 3 * LOOK_EVERY_MS);
+}
+
+void rig_ask(struct rig *r)
+{
+    rig_let_pass(r, 3000);
+    rig_step(r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_CHECKPOINT}});
+}

@@ -1,0 +1,66 @@
+/* tests/coordinator_rig.h - ps 0's coordinator (ps/coordinator/coordinator.h) by itself, on a clock
+ * of the test's: two workers; one server, others may join. Servers and disk do at once what ps 0
+ * wants, but for what a test has hang. Owns: the coordinator, which the test frees. One thread. */
+#ifndef TESTS_COORDINATOR_RIG_H
+#define TESTS_COORDINATOR_RIG_H
+#include "ps/coordinator/coordinator_view.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { TIMEOUT_MS = 1000, LOOK_EVERY_MS = 100, MOST_MS = 60000, SERVERS = 4, STEPS = 100 };
+#define MS ((int64_t)1000000)
+
+struct rig_server {
+    uint64_t generation, ps0;        /* whose it is */
+    uint64_t heard_ps0, heard_epoch; /* whom it obeyed last */
+    uint64_t order;
+    int phase;
+    int hangs;      /* its file is not written */
+    int has_called; /* so that it has an answer */
+    int failed;     /* it has heard that the job has */
+};
+
+struct rig {
+    struct coord *c;
+    int64_t now, version;
+    uint64_t call, generation;
+    struct coord_worker_state worker[2];
+    struct rig_server server[SERVERS];
+    int n_servers;               /* that call */
+    int n_plans, n_manifests;    /* made so far; ordered */
+    int no_memory;               /* so many of the next plans cannot be made */
+    int disk_hangs;              /* manifests are not written */
+    uint32_t manifest;           /* that is not; 0 */
+    int lines[COORD_N_LINES];    /* how often each was said */
+    int64_t said[COORD_N_LINES]; /* when, first */
+    int has_folder, holds_last;  /* ps 0's new store begins so */
+    int epoch_hangs;             /* epochs are not recorded */
+    uint32_t epoch_op;           /* the order to record `epoch`, which is not done */
+    uint64_t epoch;
+    uint64_t claim; /* that a worker makes */
+    int fenced, n_failed, n_finished;
+};
+
+void rig_step(struct rig *r, struct coord_event e);
+/* A server is where the plan in force wants it. */
+void rig_server_says(struct rig *r, int i);
+void rig_disk_ends(struct rig *r, uint32_t op, enum status st, int64_t its_step, uint64_t epoch);
+void rig_tell_workers(struct rig *r);
+void rig_start(struct rig *r, int has_folder, int epoch_hangs);
+/* A job has its first plan. */
+void rig_open(struct rig *r, int has_folder);
+/* All say how they stand, a little later. */
+void rig_look(struct rig *r);
+void rig_let_pass(struct rig *r, int64_t ms);
+/* A change comes to its plan, and the plan is in force on all servers, as soon as without a disk
+ * that hangs. */
+void rig_changes(struct rig *r, int64_t most_ms);
+void rig_server_joins(struct rig *r);
+/* For a checkpoint. Training stands meanwhile, so that it is of where it is. */
+void rig_ask(struct rig *r);
+
+#endif

@@ -1,0 +1,174 @@
+/* tests/ps_coordinator_end_test.c - ps 0's coordinator (ps/coordinator/coordinator.h), where a job
+ * ends otherwise than by its last step: all its workers have ended with an error. */
+#include "tests/coordinator_rig.h"
+#include <stdlib.h>
+
+static void trains(struct rig *r)
+{
+    r->version++;
+    rig_let_pass(r, 1000);
+}
+
+/* It leaves for good, with an error. */
+static void fails(struct rig *r, int i)
+{
+    r->worker[i].leaving = r->worker[i].failed = 1;
+    r->worker[i].missing_ms = 0;
+}
+
+/* A process takes its place. */
+static void comes_again(struct rig *r, int i)
+{
+    r->worker[i] = (struct coord_worker_state){
+        .member = i, .incarnation = 77 + (uint64_t)i, .missing_ms = 0, .joined = 1, .asked = 1};
+}
+
+static void two_servers(struct rig *r)
+{
+    rig_open(r, 0);
+    rig_let_pass(r, 1000);
+    rig_server_joins(r);
+}
+
+/* All servers are told, and ps 0 ends when they know. */
+static void test_all_fail(void **state)
+{
+    struct rig r;
+    two_servers(&r);
+    int n_plans = r.n_plans;
+    fails(&r, 0);
+    fails(&r, 1);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_failed, 1);
+    assert_int_equal(r.lines[LINE_JOB_FAILED], 1);
+    assert_int_equal(r.n_plans, n_plans);
+    assert_false(r.server[1].failed); /* before main has heard of it */
+    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    assert_int_equal(r.n_finished, 0);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_finished, 1);
+    assert_true(r.server[1].failed);
+    assert_int_equal(r.n_failed, 1);
+    assert_int_equal(r.lines[WAIT_WORKERS], 0);
+    assert_int_equal(r.lines[LINE_CHECKPOINT_NO_LAST], 0);
+    free(r.c);
+}
+
+/* A server that does not call is given its time to hear of it, and no more. */
+static void test_all_fail_and_a_server_is_silent(void **state)
+{
+    struct rig r;
+    two_servers(&r);
+    fails(&r, 0);
+    fails(&r, 1);
+    rig_let_pass(&r, 1000);
+    r.n_servers = 1;
+    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_let_pass(&r, 10000);
+    assert_int_equal(r.n_finished, 0);
+    rig_let_pass(&r, 10000);
+    assert_int_equal(r.n_finished, 1);
+    free(r.c);
+}
+
+/* No checkpoint is made of where they failed, though one is kept. */
+static void test_all_fail_with_a_folder(void **state)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    rig_let_pass(&r, 1000);
+    rig_ask(&r);
+    rig_let_pass(&r, 2000);
+    assert_int_equal(r.n_manifests, 1);
+    trains(&r);
+    fails(&r, 0);
+    fails(&r, 1);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_failed, 1);
+    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_finished, 1);
+    assert_int_equal(r.n_manifests, 1);
+    free(r.c);
+}
+
+/* The other goes on; when it fails later, the job has. */
+static void test_one_fails_after_the_other(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    rig_let_pass(&r, 1000);
+    fails(&r, 1);
+    rig_changes(&r, 3 * LOOK_EVERY_MS);
+    rig_let_pass(&r, MOST_MS);
+    assert_int_equal(r.n_failed, 0);
+    fails(&r, 0);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_failed, 1);
+    assert_int_equal(r.n_plans, 2);
+    free(r.c);
+}
+
+/* One that was lost may come back and go on from there; not, once others have made a step. */
+static void test_one_fails_after_a_loss(void **state)
+{
+    for (int has_moved = 0; has_moved < 2; has_moved++) {
+        struct rig r;
+        rig_open(&r, 0);
+        rig_let_pass(&r, 1000);
+        for (int i = 0; i < 15; i++) /* its first word is there */
+            rig_look(&r);
+        r.worker[1].spoke = 1;
+        r.worker[1].missing_ms = 0;
+        rig_changes(&r, 11000);
+        if (has_moved)
+            trains(&r);
+        fails(&r, 0);
+        rig_let_pass(&r, MOST_MS);
+        assert_int_equal(r.n_failed, has_moved);
+        assert_int_equal(r.lines[WAIT_WORKERS] > 0, !has_moved);
+        if (!has_moved) {
+            r.worker[1] = (struct coord_worker_state){
+                .member = 1, .incarnation = 88, .missing_ms = -1, .waits = 1};
+            rig_changes(&r, 3 * LOOK_EVERY_MS);
+        }
+        free(r.c);
+    }
+}
+
+/* A leaver, or one that is away, is no failure; nor is a failed one that comes again in time. */
+static void test_not_all_fail(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    rig_let_pass(&r, 1000);
+    fails(&r, 0);
+    r.worker[1].leaving = 1;
+    r.worker[1].missing_ms = 0;
+    rig_let_pass(&r, MOST_MS);
+    assert_int_equal(r.n_failed, 0);
+    assert_true(r.lines[WAIT_WORKERS] > 0);
+    free(r.c);
+    rig_open(&r, 0);
+    rig_let_pass(&r, 1000);
+    fails(&r, 0);
+    fails(&r, 1);
+    rig_tell_workers(&r);
+    comes_again(&r, 0);
+    rig_changes(&r, 3 * LOOK_EVERY_MS);
+    assert_int_equal(r.n_failed, 0);
+    free(r.c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_fail),
+        cmocka_unit_test(test_all_fail_and_a_server_is_silent),
+        cmocka_unit_test(test_all_fail_with_a_folder),
+        cmocka_unit_test(test_one_fails_after_the_other),
+        cmocka_unit_test(test_one_fails_after_a_loss),
+        cmocka_unit_test(test_not_all_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
