@@ -35,7 +35,9 @@ static int is_over(const struct validation *v, const struct trainer_evaluation *
     return gives_up;
 }
 
-enum status validation_report(struct validation *v, struct trainer_evaluation *e)
+/* The last reply says what came of it; ST_CANCELLED: nothing did. */
+static enum status tell(const struct validation *v, const struct trainer_evaluation *e,
+                        struct net_evaluator *ps0, struct net_evaluation_reply *reply)
 {
     const struct net_evaluation told = {.generation = e->generation,
                                         .step = e->step,
@@ -48,17 +50,14 @@ enum status validation_report(struct validation *v, struct trainer_evaluation *e
                                         .data = v->data,
                                         .every = v->eval_every,
                                         .patience = v->early_stopping};
-    struct net_evaluation_reply reply;
     char why[CONTROL_TEXT_BYTES] = "";
     int64_t begin = clock_now_ns(), line_ns = begin + LINE_MS * INT64_C(1000000);
-    if (e->n_parts > 1)
-        e->n = 0; /* not known yet */
     for (int ms = FIRST_PAUSE_MS;; ms = ms * 2 < MAX_PAUSE_MS ? ms * 2 : MAX_PAUSE_MS) {
-        enum status st = net_evaluation_send(v->ps0, &told, ASK_MS, &reply, why);
-        if (st == ST_OK && !reply.again)
-            break;
-        if (is_over(v, e, st, begin, why))
+        enum status st = net_evaluator_send(ps0, &told, ASK_MS, reply, why);
+        if (st == ST_OK && !reply->again)
             return ST_OK;
+        if (is_over(v, e, st, begin, why))
+            return ST_CANCELLED;
         if (clock_now_ns() >= line_ns) {
             LOG_W("the evaluation at step %" PRId64 " waits for ps:0 (%s)%s%s", e->step, v->ps0,
                   st == ST_OK
@@ -69,6 +68,23 @@ enum status validation_report(struct validation *v, struct trainer_evaluation *e
         }
         clock_sleep_ms(ms);
     }
+}
+
+enum status validation_report(struct validation *v, struct trainer_evaluation *e)
+{
+    struct net_evaluation_reply reply;
+    struct net_evaluator *ps0 = NULL;
+    enum status st = net_evaluator_create(v->ps0, &ps0);
+    if (st != ST_OK) {
+        LOG_E("out of memory for a channel to ps:0 (%s)", v->ps0);
+        return st;
+    }
+    st = tell(v, e, ps0, &reply);
+    net_evaluator_destroy(ps0);
+    if (e->n_parts > 1)
+        e->n = 0; /* not known yet */
+    if (st != ST_OK)
+        return ST_OK;
     if (reply.n > 0) {
         e->n = reply.n;
         e->right = reply.right;

@@ -67,13 +67,36 @@ done:
     return call_end(&c, st, why);
 }
 
-enum status net_evaluation_send(const char *addr, const struct net_evaluation *evaluation,
-                                int64_t deadline_ms, struct net_evaluation_reply *out, char *why)
+struct net_evaluator {
+    struct net_unary *unary;
+};
+
+enum status net_evaluator_create(const char *addr, struct net_evaluator **out)
+{
+    struct net_evaluator *e = calloc(1, sizeof *e);
+    enum status st = e ? net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &e->unary) : ST_NOMEM;
+    if (st == ST_OK)
+        *out = e;
+    else
+        free(e);
+    return st;
+}
+
+void net_evaluator_destroy(struct net_evaluator *e)
+{
+    if (e)
+        net_unary_destroy(e->unary);
+    free(e);
+}
+
+enum status net_evaluator_send(struct net_evaluator *e, const struct net_evaluation *evaluation,
+                               int64_t deadline_ms, struct net_evaluation_reply *out, char *why)
 {
     struct call c = {.text = "out of memory"};
     enum status st = ST_OK;
     TRY(message_pack_evaluation(evaluation, &c.request.data, &c.request.n));
-    TRY(call_make(&c, addr, "/weir.v1.Weir/Evaluate", deadline_ms));
+    TRY(net_unary_call(e->unary, "/weir.v1.Weir/Evaluate", &c.request, deadline_ms, &c.reply,
+                       c.text));
     st = message_unpack_evaluation_reply(c.reply.data, c.reply.n, out, c.text);
 done:
     return call_end(&c, st, why);

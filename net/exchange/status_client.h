@@ -10,7 +10,13 @@ enum status net_status_ask(const char *addr, int with_model, int64_t deadline_ms
                            struct net_status *out, char *why);
 enum status net_command_send(const char *addr, const struct net_command *command,
                              int64_t deadline_ms, struct net_command_reply *out, char *why);
-enum status net_evaluation_send(const char *addr, const struct net_evaluation *evaluation,
-                                int64_t deadline_ms, struct net_evaluation_reply *out, char *why);
+
+/* An evaluation is told again and again until ps 0 lets its sender go on: all over one channel. */
+struct net_evaluator;
+enum status net_evaluator_create(const char *addr, struct net_evaluator **out); /* ST_NOMEM */
+void net_evaluator_destroy(struct net_evaluator *e);                            /* NULL is fine */
+/* One thread at a time. why: as above. */
+enum status net_evaluator_send(struct net_evaluator *e, const struct net_evaluation *evaluation,
+                               int64_t deadline_ms, struct net_evaluation_reply *out, char *why);
 
 #endif
