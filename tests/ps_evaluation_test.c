@@ -234,6 +234,38 @@ static void test_the_best_has_a_checkpoint(void **state)
     free(r.c);
 }
 
+/* A Stop takes back the order for its checkpoint: nobody is held for one that cannot be, however
+ * long the change takes. In the next generation the step is evaluated again. */
+static void test_a_stop_comes_first(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    r.version = 5;
+    r.stop_hangs = 1;
+    struct net_evaluation v = whole(&r, 0.5);
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(ask(&r, &v), VERDICT_WAIT);
+    r.worker[1].leaving = 1;
+    r.worker[1].missing_ms = 0;
+    tell_workers(&r);
+    assert_int_equal(ask(&r, &v), VERDICT_GO);
+    for (int i = 0; i < 50; i++) {
+        r.now += 1000 * MS;
+        server_calls(&r);
+    }
+    assert_int_equal(r.lines[LINE_BEST_LOST], 0);
+    r.stop_hangs = 0;
+    server_calls(&r);
+    tell_workers(&r);
+    server_calls(&r);
+    assert_int_equal(r.n_plans, 2);
+    expect_best(&r, -1);
+    evaluate(&r, 5, 0.5);
+    expect_best(&r, 5);
+    free(r.c);
+}
+
 /* What could not be written is not the best, and the next is compared with the one before. */
 static void test_one_that_is_not_written(void **state)
 {
@@ -462,6 +494,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_best_has_a_checkpoint),
+        cmocka_unit_test(test_a_stop_comes_first),
         cmocka_unit_test(test_one_that_is_not_written),
         cmocka_unit_test(test_early_stopping),
         cmocka_unit_test(test_at_the_last_step),

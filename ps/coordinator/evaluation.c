@@ -169,8 +169,8 @@ void coord_evaluations_follow(struct coord *c, struct coord_out *out)
         coord_order_disk(c, out, DISK_BEST, &s->op);
     } else if (s->taken && (!same || k->phase == CKPT_IDLE)) {
         drop(c, out); /* its files or its manifest could not be written */
-    } else if (!s->taken && c->generation != s->next.generation) {
-        s->next.known = 0; /* who is there now evaluates that step again */
+    } else if (!s->taken && (c->generation != s->next.generation || c->phase == PHASE_STOPPING)) {
+        s->next.known = 0; /* who is there in the next generation evaluates that step again */
     } else if (!s->taken) {
         coord_due(c, out, s->since + BEST_MS * MS);
         if (c->awake - s->since >= BEST_MS * MS)
