@@ -24,7 +24,7 @@ void rig_server_says(struct rig *r, int i)
     struct net_control_reply reply = {.step = -1};
     struct net_control said = {.n_servers = 1,
                                .incarnation = 9 + (uint64_t)i,
-                               .stopped = 1,
+                               .stopped = !s->runs,
                                .lowest = r->version,
                                .highest = r->version};
     snprintf(said.address, sizeof said.address, "h:%d", i + 1);
@@ -114,7 +114,9 @@ void rig_step(struct rig *r, struct coord_event e)
             r->n_failed++;
         else if (a->kind == ACT_FINISHED)
             r->n_finished++;
-        else if (a->kind == ACT_LINE && !r->lines[a->line.id]++)
+        if (a->kind == ACT_LINE && a->line.id == LINE_CHECKPOINT_NO_LAST)
+            coord_line_text(r->c, &a->line, NULL, r->no_last, sizeof r->no_last);
+        if (a->kind == ACT_LINE && !r->lines[a->line.id]++)
             r->said[a->line.id] = r->now;
     }
 }

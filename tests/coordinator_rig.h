@@ -20,6 +20,7 @@ struct rig_server {
     uint64_t order;
     int phase;
     int hangs;      /* its file is not written */
+    int runs;       /* it does not stop */
     int has_called; /* so that it has an answer */
     int failed;     /* it has heard that the job has */
 };
@@ -34,6 +35,7 @@ struct rig {
     int n_plans, n_manifests;    /* made so far; ordered */
     int no_memory;               /* so many of the next plans cannot be made */
     int disk_hangs;              /* manifests are not written */
+    char no_last[640];           /* the text of the last LINE_CHECKPOINT_NO_LAST */
     uint32_t manifest;           /* that is not; 0 */
     int lines[COORD_N_LINES];    /* how often each was said */
     int64_t said[COORD_N_LINES]; /* when, first */

@@ -1,7 +1,8 @@
 /* tests/ps_coordinator_end_test.c - ps 0's coordinator (ps/coordinator/coordinator.h), where a job
- * ends otherwise than by its last step: all its workers have ended with an error. */
+ * ends otherwise than by its last step, or ps 0 alone does; and what it says again and again. */
 #include "tests/coordinator_rig.h"
 #include <stdlib.h>
+#include <string.h>
 
 static void trains(struct rig *r)
 {
@@ -160,6 +161,41 @@ static void test_not_all_fail(void **state)
     free(r.c);
 }
 
+/* Who keeps the last checkpoint from being made is named. */
+static void test_a_server_does_not_stop(void **state)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    rig_let_pass(&r, 1000);
+    rig_server_joins(&r);
+    r.server[1].runs = 1;
+    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_let_pass(&r, MOST_MS);
+    assert_int_equal(r.n_finished, 1);
+    assert_int_equal(r.lines[LINE_CHECKPOINT_NO_LAST], 1);
+    assert_non_null(strstr(r.no_last, "ps:1 (h:2) did not come to one step with the others"));
+    assert_null(strstr(r.no_last, "ps:0"));
+    free(r.c);
+}
+
+/* It is tried again each second. */
+static void test_a_plan_fails_for_long(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    rig_let_pass(&r, 1000);
+    r.no_memory = 30;
+    fails(&r, 1);
+    rig_changes(&r, MOST_MS);
+    assert_int_equal(r.no_memory, 0);
+    assert_int_equal(r.lines[WAIT_FIND_FAILED], 1);
+    r.no_memory = 30; /* in another change */
+    r.n_servers++;
+    rig_changes(&r, MOST_MS);
+    assert_int_equal(r.lines[WAIT_FIND_FAILED], 2);
+    free(r.c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +205,8 @@ int main(void)
         cmocka_unit_test(test_one_fails_after_the_other),
         cmocka_unit_test(test_one_fails_after_a_loss),
         cmocka_unit_test(test_not_all_fail),
+        cmocka_unit_test(test_a_server_does_not_stop),
+        cmocka_unit_test(test_a_plan_fails_for_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,8 +78,28 @@ static void server_text(const struct text *t)
                  TERM_ARG((uint64_t)l->arg[0]));
 }
 
+/* Whoever the others had to wait for, some at most. */
+static void behind_text(const struct coord *c, char *text, size_t bytes)
+{
+    int n = 0, more = 0;
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = coord_server_behind(c, 0); i >= 0; i = coord_server_behind(c, i + 1)) {
+        struct coord_server_view s;
+        coord_server(c, i, &s);
+        if (n++ >= 4)
+            more++;
+        else if (at < bytes)
+            at += (size_t)snprintf(text + at, bytes - at, "%sps:%d (%.80s)", n > 1 ? ", " : "",
+                                   s.number, coord_server_address(c, i));
+    }
+    if (more && at < bytes)
+        snprintf(text + at, bytes - at, " and %d more", more);
+}
+
 static void no_last_text(const struct text *t)
 {
+    char names[420];
     const struct coord_line *l = t->l;
     char last[64] = "there is none before it";
     if (l->arg[0] >= 0)
@@ -92,11 +112,12 @@ static void no_last_text(const struct text *t)
         snprintf(t->at, t->bytes,
                  "no last checkpoint: %s does not call (is it there, with a --checkpoint_dir?); %s",
                  t->server, last);
-    else
+    else if (behind_text(t->c, names, sizeof names), names[0])
         snprintf(t->at, t->bytes,
-                 "no last checkpoint: the chunks of all servers did not come to one step in "
-                 "time; %s",
-                 last);
+                 "no last checkpoint: %s did not come to one step with the others in time; %s",
+                 names, last);
+    else
+        snprintf(t->at, t->bytes, "no last checkpoint: it could not be taken or written; %s", last);
 }
 
 static void checkpoint_text(const struct text *t)

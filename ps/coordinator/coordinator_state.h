@@ -126,11 +126,13 @@ struct coord {
     int n_members, n_numbers;           /* of the plan in force, or the first list */
     int64_t plan_step;
     enum plan_source plan_source;
-    uint64_t stop;          /* number of the last Stop */
-    int64_t begun, stopped; /* awake: settled; Stop given */
-    int64_t entered, line;  /* awake: this phase; the next line about it */
-    int redo;               /* a server was started anew that may have begun the generation */
-    int lost;               /* slot of a server whose chunks are gone, for the plan's line; -1 */
+    uint64_t stop;              /* number of the last Stop */
+    int64_t begun, stopped;     /* awake: settled; Stop given */
+    int64_t entered, line;      /* awake: this phase; the next line about it */
+    enum coord_line_id failure; /* that was said in this phase, of: */
+    enum status failure_st;
+    int redo; /* a server was started anew that may have begun the generation */
+    int lost; /* slot of a server whose chunks are gone, for the plan's line; -1 */
 
     /* The next plan, while it is pending. */
     uint64_t next_generation;

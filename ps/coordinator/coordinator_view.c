@@ -109,10 +109,9 @@ static int say(struct coord_line *out, enum coord_line_id id, int server, int64_
     return 1;
 }
 
-/* The first server of the plan that has not done its part; -1. */
-static int behind(const struct coord *c)
+int coord_server_behind(const struct coord *c, int from)
 {
-    for (int i = 0; i < c->n_slots; i++) {
+    for (int i = from; i < c->n_slots && c->phase >= PHASE_STOPPING; i++) {
         const struct coord_server_state *s = &coord_servers(c)[i];
         if (s->number < 0)
             continue;
@@ -142,7 +141,7 @@ static int waits_for_workers(const struct coord *c, struct coord_line *out)
 
 static int waits_in_stop(const struct coord *c, struct coord_line *out)
 {
-    int slot = coord_server_lost(c) >= 0 ? -1 : behind(c);
+    int slot = coord_server_lost(c) >= 0 ? -1 : coord_server_behind(c, 0);
     if (slot < 0)
         return waits_for_workers(c, out);
     const struct coord_server_state *s = &coord_servers(c)[slot];
@@ -210,9 +209,9 @@ int coord_waits_for(const struct coord *c, struct coord_line *out)
     if (c->phase == PHASE_BEGINNING && leaver >= 0)
         return say(out, WAIT_LEAVER, leaver, coord_servers(c)[leaver].held_number,
                    (c->awake - coord_servers(c)[leaver].heard) / (1000 * MS));
-    if (c->phase == PHASE_BEGINNING && behind(c) > 0)
-        return say(out, WAIT_BEGIN, behind(c), (int64_t)c->generation,
-                   coord_servers(c)[behind(c)].number);
+    if (c->phase == PHASE_BEGINNING && coord_server_behind(c, 0) > 0)
+        return say(out, WAIT_BEGIN, coord_server_behind(c, 0), (int64_t)c->generation,
+                   coord_servers(c)[coord_server_behind(c, 0)].number);
     if (c->phase == PHASE_BEGINNING)
         return say(out, WAIT_BEGIN_OWN, -1, (int64_t)c->generation, 0);
     int silent = c->phase == PHASE_RUNNING && !coord_all_done(c) ? silent_server(c) : -1;

@@ -54,6 +54,9 @@ const char *coord_server_address(const struct coord *c, int server);
 int64_t coord_worker_timeout_ms(const struct coord *c);
 const char *coord_worker_address(const struct coord *c, int worker);
 int coord_n_servers(const struct coord *c); /* slots */
+/* The first slot from `from` on whose server, of the plan, has not stopped, or, while a generation
+ * begins, is not in it; -1. */
+int coord_server_behind(const struct coord *c, int from);
 
 enum coord_server_kind { SERVER_PRESENT, SERVER_SILENT, SERVER_JOINS, SERVER_LEAVES, SERVER_NONE };
 struct coord_server_view {

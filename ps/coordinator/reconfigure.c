@@ -15,6 +15,7 @@ static void enter(struct coord *c, enum coord_phase phase)
     c->entered = c->awake;
     c->line = c->awake + LINE_MS * MS;
     c->failed = ST_OK;
+    c->failure = LINE_NONE;
     c->not_before = 0;
     c->number++;
 }
@@ -431,21 +432,34 @@ void coord_job(struct coord *c, const struct coord_event *e, struct coord_out *o
     order_plan(c, e->job.from_checkpoint ? PLAN_CHECKPOINT : PLAN_FIRST, e->job.step, out);
 }
 
+/* A find or a plan that comes to nothing is tried again and again: it is said once, and again when
+ * it does so in another way. */
+static int was_said(struct coord *c, const struct coord_line *l)
+{
+    if (l->id != WAIT_FIND_FAILED && l->id != WAIT_PLAN_FAILED)
+        return 0;
+    int was = c->failure == l->id && c->failure_st == (enum status)l->arg[0];
+    c->failure = l->id;
+    c->failure_st = (enum status)l->arg[0];
+    return was;
+}
+
 /* What a change waits for is said now and then. */
 static void tell_wait(struct coord *c, struct coord_out *out)
 {
     struct coord_line l;
-    if (c->phase == PHASE_EMPTY && !c->failed && !c->epoch_failed)
+    if ((c->phase == PHASE_EMPTY && !c->failed && !c->epoch_failed) ||
+        c->pending == PENDING_PLAN) /* that takes no time */
         return;
     if (!coord_waits_for(c, &l)) {
         c->line = c->awake + LINE_MS * MS;
         return;
     }
-    if (c->awake >= c->line) {
+    if (c->awake >= c->line && !was_said(c, &l))
         coord_say(out,
                   &(struct coord_line){l.id, l.server, l.worker, {l.arg[0], l.arg[1], l.arg[2]}});
+    if (c->awake >= c->line)
         c->line = c->awake + LINE_MS * MS;
-    }
     coord_due(c, out, c->line);
 }
 
