@@ -127,7 +127,8 @@ void rig_tell_workers(struct rig *r)
                                      .workers = {r->generation, r->claim, 2, r->worker}});
 }
 
-void rig_start(struct rig *r, int has_folder, int epoch_hangs)
+static void start(struct rig *r, int has_folder, int epoch_hangs, int64_t save_steps,
+                  int64_t save_ms)
 {
     char *addrs[] = {"h:1"};
     const struct hosts servers = {1, addrs};
@@ -135,6 +136,8 @@ void rig_start(struct rig *r, int has_folder, int epoch_hangs)
                                       .address = "h:1",
                                       .servers = &servers,
                                       .worker_timeout_ms = TIMEOUT_MS,
+                                      .save_steps = save_steps,
+                                      .save_ms = save_ms,
                                       .has_folder = has_folder,
                                       .last_step = -1};
     *r = (struct rig){.has_folder = has_folder,
@@ -147,9 +150,13 @@ void rig_start(struct rig *r, int has_folder, int epoch_hangs)
     rig_step(r, (struct coord_event){.kind = COORD_START, .start = &start});
 }
 
-void rig_open(struct rig *r, int has_folder)
+void rig_start(struct rig *r, int has_folder, int epoch_hangs)
 {
-    rig_start(r, has_folder, 0);
+    start(r, has_folder, epoch_hangs, 0, 0);
+}
+
+static void open_job(struct rig *r)
+{
     rig_server_says(r, 0);
     rig_step(r, (struct coord_event){.kind = COORD_JOB,
                                      .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
@@ -157,6 +164,18 @@ void rig_open(struct rig *r, int has_folder)
     for (int i = 0; i < 2; i++)
         r->worker[i] = (struct coord_worker_state){
             .member = i, .incarnation = 11 + (uint64_t)i, .missing_ms = -1, .joined = 1};
+}
+
+void rig_open(struct rig *r, int has_folder)
+{
+    rig_start(r, has_folder, 0);
+    open_job(r);
+}
+
+void rig_open_saving(struct rig *r, int64_t save_steps, int64_t save_ms)
+{
+    start(r, 1, 0, save_steps, save_ms);
+    open_job(r);
 }
 
 void rig_look(struct rig *r)

@@ -55,6 +55,8 @@ void rig_tell_workers(struct rig *r);
 void rig_start(struct rig *r, int has_folder, int epoch_hangs);
 /* A job has its first plan. */
 void rig_open(struct rig *r, int has_folder);
+/* Likewise, with a folder; 0: not by steps, not by time. */
+void rig_open_saving(struct rig *r, int64_t save_steps, int64_t save_ms);
 /* All say how they stand, a little later. */
 void rig_look(struct rig *r);
 void rig_let_pass(struct rig *r, int64_t ms);

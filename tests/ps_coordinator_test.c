@@ -367,6 +367,48 @@ static void test_a_plan_without_memory(void **state)
     assert_int_equal(r.no_memory, 0);
 }
 
+/* While a checkpoint is being written for long, training comes to the step of the next one, and
+ * goes on: that follows, and does not wait for the step after. */
+static void test_one_is_due_by_steps_meanwhile(void **state)
+{
+    struct rig r;
+    rig_open_saving(&r, 10, 0);
+    rig_let_pass(&r, 1000);
+    r.server[0].hangs = 1;
+    for (r.version = 9; r.version < 24; r.version++)
+        rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_manifests, 0);
+    r.server[0].hangs = 0;
+    rig_let_pass(&r, 1000);
+    assert_int_equal(coord_last_step(r.c), 10);
+    for (; r.version < 29; r.version++)
+        rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_manifests, 2);
+    assert_in_range(coord_last_step(r.c), 25, 28);
+    for (; r.version < 32; r.version++) /* those after are as ever */
+        rig_let_pass(&r, 1000);
+    assert_int_equal(coord_last_step(r.c), 30);
+    free(r.c);
+}
+
+/* Likewise by time, which is counted from where each was begun. */
+static void test_one_is_due_by_time_meanwhile(void **state)
+{
+    struct rig r;
+    rig_open_saving(&r, 0, 60000);
+    r.server[0].hangs = 1;
+    for (int i = 0; i < 130; i++, r.version += i % 5 == 0)
+        rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_manifests, 0);
+    r.server[0].hangs = 0;
+    rig_let_pass(&r, 200);
+    assert_int_equal(r.n_manifests, 1);
+    for (int i = 0; i < 20; i++, r.version += i % 5 == 0)
+        rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_manifests, 2);
+    free(r.c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +429,8 @@ int main(void)
         cmocka_unit_test(test_the_last_manifest_hangs),
         cmocka_unit_test(test_own_file_hangs),
         cmocka_unit_test(test_own_file_hangs_after_others),
+        cmocka_unit_test(test_one_is_due_by_steps_meanwhile),
+        cmocka_unit_test(test_one_is_due_by_time_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * An order names a step that the chunks are about to come to, or are at. Servers say that they wait
  * for it, have taken their chunks, have written their file; then the manifest is written. A Stop
  * before all have taken their chunks cancels it; afterwards it depends on no generation any more.
+ * One that was due meanwhile, by steps or by time, follows as soon as that has ended.
  * Nothing here waits for a disk: a file or a manifest that does not come is given up, with a line.
  * Nobody is told of a job's last version before its checkpoint is on the disk, or could not be
  * made: members that have left could not do again what a server that dies takes with it. */
@@ -138,7 +139,7 @@ static int64_t choose_step(const struct coord *c, enum checkpoint_why why)
     int64_t next = highest + 1 + (c->n_numbers > 1) + k->ahead * k->factor + k->factor - 1;
     if (highest >= last || (why == WHY_STEPS && !c->save_by_steps))
         return last;
-    if (why == WHY_STEPS)
+    if (why == WHY_STEPS && !k->overdue)
         next = (next + c->save_steps - 1) / c->save_steps * c->save_steps;
     return lower(next, last);
 }
@@ -147,6 +148,7 @@ static void order(struct coord *c, enum checkpoint_why why, int64_t step)
 {
     struct coord_checkpoint *k = &c->ckpt;
     k->phase = CKPT_ORDERED;
+    k->overdue = 0;
     k->why = why;
     k->taken = 0;
     k->order++;
@@ -349,6 +351,8 @@ void coord_checkpoint_written(struct coord *c, const struct coord_event *e, stru
         return;
     }
     give(c);
+    k->save_at = k->ordered + c->save_ms * MS;
+    k->overdue = c->save_by_steps && coord_highest(c) / c->save_steps > k->step / c->save_steps;
     end(c, 1);
 }
 

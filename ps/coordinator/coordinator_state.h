@@ -2,6 +2,7 @@
  * coordinator. */
 #ifndef PS_COORDINATOR_COORDINATOR_STATE_H
 #define PS_COORDINATOR_COORDINATOR_STATE_H
+#include "ps/coordinator/checkpoint_state.h"
 #include "ps/coordinator/coordinator_view.h"
 #include "ps/coordinator/evaluation_state.h"
 
@@ -69,29 +70,6 @@ struct coord_worker {
     uint64_t refused;                 /* incarnation */
     enum worker_lot lot;
     char address[COORD_ADDRESS_BYTES];
-};
-
-enum checkpoint_phase { CKPT_IDLE, CKPT_ORDERED, CKPT_MANIFEST };
-enum checkpoint_why { WHY_STEPS, WHY_TIME, WHY_ASKED, WHY_BEST, WHY_LAST };
-
-struct coord_checkpoint {
-    enum checkpoint_phase phase;
-    enum checkpoint_why why;
-    int taken; /* all servers have its chunks: it does not depend on the generation any more */
-    uint64_t order, generation;
-    int64_t step, last_step; /* being made; made last, -1: none */
-    uint64_t unsaved;        /* generation whose last step could not be saved */
-    int n_files, hold_last;  /* servers that take part; what ps 0's store was told */
-    int factor;              /* how far ahead an order has to be, grows with each that came late */
-    int64_t ordered, taken_at, first_file; /* awake */
-    int64_t past_since; /* awake: since when orders have come too late, or met a busy disk; 0 */
-    int64_t save_at, not_before, line; /* awake */
-    int64_t pace_at, pace_step, ahead; /* awake; steps that training makes in AHEAD_MS */
-    uint64_t wanted, accepted, given;  /* by COMMAND */
-    uint32_t op;                       /* MANIFEST or SWEEP; 0: none is under way */
-    int64_t op_since;
-    int unmade, n_swept; /* the last order came to nothing; its files that a sweep saw, -1: none has
-                            been made */
 };
 
 struct coord {
