@@ -274,6 +274,30 @@ static void test_news_of_another_order(void **state)
     assert_int_equal(told.crc32c, 6);
 }
 
+/* ps 0 is gone: whether the job went on without this server is looked for now and then, not before
+ * it has been missing for a while. */
+static void test_ps0_is_gone(void **state)
+{
+    (void)state;
+    struct rig r = begin(term_of(1, 1));
+    int n_looks = 0;
+    for (int i = 0; i < 25; i++) {
+        r.now += 1000 * MS;
+        step(&r, (struct follower_event){.kind = FOLLOW_TIMER});
+        step(&r, (struct follower_event){.kind = FOLLOW_FAILED, .st = ST_UNAVAILABLE});
+        n_looks += has(&r, FOLLOW_ACT_LOOK);
+        if (i < 10)
+            assert_int_equal(n_looks, 0);
+    }
+    assert_int_equal(n_looks, 2);
+    step(&r, (struct follower_event){.kind = FOLLOW_LOOKED, .has_all_steps = 1});
+    assert_int_equal(r.out.n, 0); /* workers may still need what is here */
+    step(&r, (struct follower_event){.kind = FOLLOW_LOOKED, .left_out = 1});
+    assert_int_equal(r.out.n, 1);
+    assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_DRAINED);
+    assert_int_equal(r.out.act[0].arg, 0);
+}
+
 /* ps 0, which ends, is shown that it was heard; when it is gone, this server ends as the job did.
  */
 static void test_the_job_is_done_or_has_failed(void **state)
@@ -308,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_an_order_of_another_generation),
         cmocka_unit_test(test_news_of_another_order),
         cmocka_unit_test(test_the_job_is_done_or_has_failed),
+        cmocka_unit_test(test_ps0_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

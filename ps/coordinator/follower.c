@@ -10,6 +10,7 @@ enum {
     LINE_MS = 10000,      /* how often a missing ps 0 is named */
     SILENT_MS = 17000,    /* at the end: ps 0 is not there any more; longer than a call takes */
     ENDED_MS = 1000,      /* likewise, where the job has all its steps */
+    GONE_MS = 10000,      /* a ps 0 that is missing for so long may have ended without a word */
 };
 
 static void act(struct follower_out *out, enum follower_action_kind kind, int arg)
@@ -168,6 +169,10 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
         f->done_at = INT64_MAX; /* the folder is looked at once */
         act(out, FOLLOW_ACT_LOOK, 0);
     }
+    if (f->store.generation && f->now - f->missed >= GONE_MS * MS && f->now >= f->look_at) {
+        f->look_at = f->now + GONE_MS * MS;
+        act(out, FOLLOW_ACT_LOOK, 0);
+    }
     if (f->line == 0)
         f->line = f->now + FIRST_LINE_MS * MS;
     if (f->now < f->line)
@@ -176,13 +181,16 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     act(out, FOLLOW_ACT_MISSING, 0);
 }
 
-static void on_looked(struct follower *f, int has_all_steps, struct follower_out *out)
+/* Whoever was given up while it hung, or could not be reached, has not heard that it can end. */
+static void on_looked(struct follower *f, const struct follower_event *e, struct follower_out *out)
 {
-    if (!has_all_steps || f->store.generation)
+    int has_job = f->store.generation > 0;
+    if (has_job ? !e->left_out : !e->has_all_steps)
         return;
     f->drained = 1;
-    act(out, FOLLOW_ACT_DONE, 0);
-    act(out, FOLLOW_ACT_DRAINED, 1);
+    if (!has_job)
+        act(out, FOLLOW_ACT_DONE, 0);
+    act(out, FOLLOW_ACT_DRAINED, !has_job);
 }
 
 /* While training goes on its steps are no news. */
@@ -242,7 +250,7 @@ static void handle(struct follower *f, const struct follower_event *e, struct fo
         f->leaving = 1;
         break;
     case FOLLOW_LOOKED:
-        on_looked(f, e->has_all_steps, out);
+        on_looked(f, e, out);
         break;
     }
 }

@@ -42,7 +42,7 @@ struct follower_store {
     X(WORKERS)  /* others than before are missing here */                                          \
     X(WANT)     /* a checkpoint is wanted */                                                       \
     X(LEAVE)    /* the chunks are to go to other servers */                                        \
-    X(LOOKED)   /* LOOK has ended: has_all_steps */
+    X(LOOKED)   /* LOOK has ended: has_all_steps, or left_out */
 enum follower_event_kind {
 #define X(name) FOLLOW_##name,
     FOLLOW_EVENTS(X)
@@ -52,8 +52,8 @@ enum follower_event_kind {
 struct follower_event {
     enum follower_event_kind kind;
     enum status st;
-    int has_all_steps;
-    union { /* borrowed for the step */
+    int has_all_steps, left_out; /* LOOKED */
+    union {                      /* borrowed for the step */
         const struct follower_start *start;
         const struct net_control_reply *reply;
         const struct follower_store *store;
@@ -68,7 +68,8 @@ struct follower_event {
     X(SETTLE)    /* generations before `generation` are not needed any more */                     \
     X(ORDER)     /* take part in the checkpoint `order` of `generation` at `step` */               \
     X(CANCEL)    /* the order that waits for chunks */                                             \
-    X(LOOK)      /* does the newest checkpoint here have all steps of its job? */                  \
+    X(LOOK)      /* does the newest checkpoint here have all steps of its job? Where the store is  \
+                    in a generation: does the job go on in a newer one, without this server? */    \
     X(REFUSED)   /* this process cannot belong to the job: the reply says why */                   \
     X(DRAINED)   /* nothing is left to do here; arg 1: the job is done, 2: it has failed */        \
     X(NEW_PS0)   /* a line: another process speaks for ps 0 */                                     \
@@ -116,7 +117,7 @@ struct follower {
     enum follower_call call;
     int news; /* something that the call under way does not say */
     int acknowledges;
-    int64_t heard, missed, rest_until, line, done_at; /* missed: 0: it is there */
+    int64_t heard, missed, rest_until, line, done_at, look_at; /* missed: 0: it is there */
 };
 
 void follower_init(struct follower *f);

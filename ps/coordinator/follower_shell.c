@@ -3,6 +3,7 @@
  * Locks: `lock` is never held over a call into the service, the writer or the net. */
 #include "ps/coordinator/follower_shell.h"
 #include "base/clock.h"
+#include "base/hosts.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/term.h"
@@ -12,6 +13,7 @@
 #include "ps/coordinator/follower.h"
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/run.h"
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,9 +125,50 @@ static void drained(struct follower_shell *f, int how)
     f->cfg.drained(f->cfg.ctx);
 }
 
+/* The servers with which the job went on last, as ps 0 has written them down in the folder that
+ * both share. 0: they are not known, or this one is among them. */
+static int is_among_none(const struct follower_shell *f)
+{
+    struct hosts servers = {0, NULL};
+    char path[PATH_MAX + 16], *line = NULL;
+    size_t room = 0;
+    snprintf(path, sizeof path, "%s/servers", f->cfg.folder);
+    FILE *file = fopen(path, "r");
+    int known = file && getline(&line, &room, file) > 0 && getline(&line, &room, file) > 0;
+    if (file)
+        fclose(file);
+    if (known)
+        line[strcspn(line, "\n")] = 0;
+    known = known && hosts_parse(line, path, &servers) == ST_OK && servers.n > 0;
+    for (int i = 0; known && i < servers.n; i++)
+        known = strcmp(servers.addr[i], f->cfg.address) != 0;
+    hosts_free(&servers);
+    free(line);
+    return known;
+}
+
+/* A checkpoint was made since then: ps 0, started again, does not come back to what is here. */
+static int is_left_out(const struct follower_shell *f)
+{
+    const struct ps_restore_query newest = {.folder = f->cfg.folder};
+    struct ps_restore *r = NULL;
+    if (!f->cfg.folder || !is_among_none(f) || ps_restore_open(&newest, &r) != ST_OK)
+        return 0;
+    int newer = ps_restore_manifest(r)->generation > f->state.store.generation;
+    ps_restore_close(r);
+    if (newer)
+        LOG_I("ps:0 (%s) does not answer, and %s says that the job has gone on without this server",
+              f->cfg.addr, f->cfg.folder);
+    return newer;
+}
+
 static void look(struct follower_shell *f)
 {
-    struct follower_event e = {.kind = FOLLOW_LOOKED, .has_all_steps = has_all_steps(f)};
+    struct follower_event e = {.kind = FOLLOW_LOOKED};
+    if (f->state.store.generation)
+        e.left_out = is_left_out(f);
+    else
+        e.has_all_steps = has_all_steps(f);
     step(f, &e);
 }
 

@@ -261,6 +261,25 @@ class Generations(harness.Test):
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
 
+    def test_given_up_server_outlives_the_job(self):
+        """It hangs, is taken for gone, and the job ends without it: when it runs again, nobody is
+        there to tell it, and it finds so in the folder."""
+        job = self.slow_job(2, hold=30)
+        job.start(self.ckpt())
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        hung = job.ps.pop(1)
+        hung.hold()
+        job.gate.open()
+        job.ps[0].wait_line(r"waits for ps:1 .* not been heard of for (1[5-9]|[2-9]\d|\d{3,}) s",
+                            90)
+        self.start("drain", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
+                             "--leave=1"]).wait(30, 0)
+        job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
+        self.check(job)
+        hung.go_on()
+        hung.wait(90)
+        self.assertIn("says that the job has gone on without this server", hung.output())
+
     def test_worker_does_not_come_back(self):
         """Past --worker_timeout the others go on without it, and end."""
         for n_ps in (1, 2):
