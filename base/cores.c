@@ -115,6 +115,13 @@ static int count_affinity(int otherwise)
     return otherwise;
 }
 
+int cores_share(const struct cores *c, int n)
+{
+    if (n < 2 || c->n < c->n_machine)
+        return c->n;
+    return c->n > n ? c->n / n : 1;
+}
+
 struct cores cores_usable(void)
 {
     long online = sysconf(_SC_NPROCESSORS_ONLN);

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static int host_ok(const char *s, size_t n)
 {
@@ -154,6 +155,22 @@ int hosts_is_loopback(const char *addr)
 {
     return strncmp(addr, "127.", 4) == 0 || strncmp(addr, "localhost:", 10) == 0 ||
            strncmp(addr, "[::1]:", 6) == 0;
+}
+
+/* "a:1" and "a:2"; "[::1]:1" and "127.0.0.1:2" */
+static int same_host(const char *a, const char *b)
+{
+    const char *end = strrchr(a, ':');
+    size_t n = end ? (size_t)(end - a) + 1 : strlen(a);
+    return strncasecmp(a, b, n) == 0 || (hosts_is_loopback(a) && hosts_is_loopback(b));
+}
+
+int hosts_on_same(const struct hosts *h, int i)
+{
+    int n = 0;
+    for (int j = 0; i >= 0 && i < h->n && j < h->n; j++)
+        n += same_host(h->addr[i], h->addr[j]);
+    return n;
 }
 
 enum status hosts_check_tf_config(const struct hosts *ps)

@@ -27,6 +27,9 @@ enum status hosts_copy(const char *const *addr, size_t n, struct hosts *out);
 enum status hosts_check_tf_config(const struct hosts *ps);
 /* Its place in the list; -1: it is not there. */
 int hosts_find(const struct hosts *h, const char *addr);
+/* How many entries have the host of entry i (which counts), compared as they are spelled; all of
+ * loopback are one. 0: there is no entry i. */
+int hosts_on_same(const struct hosts *h, int i);
 /* 1 if the entry's host is a loopback name or address (127.*, ::1, localhost). */
 int hosts_is_loopback(const char *addr);
 

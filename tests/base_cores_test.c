@@ -136,6 +136,18 @@ static void test_affinity(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+static void test_share(void **state)
+{
+    (void)state;
+    const struct cores whole = {.n = 8, .n_machine = 8, .n_affinity = 8};
+    const struct cores bound = {.n = 4, .n_machine = 8, .n_affinity = 4};
+    const int want[] = {8, 8, 4, 2, 2, 1, 1, 1, 1, 1};
+    for (int n = 0; n < 10; n++) {
+        assert_int_equal(cores_share(&whole, n), want[n]);
+        assert_int_equal(cores_share(&bound, n), 4); /* it is this process' own */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +156,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_v1, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),
         cmocka_unit_test(test_affinity),
+        cmocka_unit_test(test_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

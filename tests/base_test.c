@@ -97,6 +97,29 @@ static void test_hosts(void **state)
     assert_int_equal(hosts_is_loopback("localhosts:1"), 0);
 }
 
+static void on_same(const char *text, int i, int want)
+{
+    struct hosts h = {0};
+    if (text)
+        assert_int_equal(hosts_parse(text, "worker_hosts", &h), ST_OK);
+    assert_int_equal(hosts_on_same(&h, i), want);
+    hosts_free(&h);
+}
+
+static void test_hosts_on_same(void **state)
+{
+    (void)state;
+    on_same(NULL, 0, 0);
+    on_same("a:1", 0, 1);
+    on_same("a:1", 1, 0);
+    on_same("a:1", -1, 0);
+    on_same("a:1,b:1,A:2,a.b:1,a:31", 0, 3);
+    on_same("a:1,b:1,a:2,ab:1", 1, 1);
+    on_same("a:1,b:1,a:2,ab:1", 3, 1);
+    on_same("[fe80::1]:1,[fe80::1]:2,[fe80::2]:1", 1, 2);
+    on_same("localhost:1,127.0.0.1:2,[::1]:3,c:1", 2, 3);
+}
+
 static void test_digest(void **state)
 {
     char hex[65];
@@ -260,10 +283,15 @@ static void test_errno(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hosts),        cmocka_unit_test(test_float_text),
-        cmocka_unit_test(test_digest),       cmocka_unit_test(test_buf),
-        cmocka_unit_test(test_rng),          cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_diverted), cmocka_unit_test(test_shape_and_status),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_hosts_on_same),
+        cmocka_unit_test(test_float_text),
+        cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_rng),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_diverted),
+        cmocka_unit_test(test_shape_and_status),
         cmocka_unit_test(test_errno),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

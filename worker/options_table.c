@@ -214,8 +214,8 @@ static const struct flag table[] = {
         "0: all towers have equal parts"),
     INT("intra_op_threads", intra_op_threads, 0, 4096,
         "threads inside one operation of one CPU tower; 0: the cores that it may use (CPU "
-        "affinity, "
-        "control groups), less one for each GPU tower, divided by the CPU towers"),
+        "affinity, control groups; shared with the workers on the same host of "
+        "--worker_hosts), less one for each GPU tower, divided by the CPU towers"),
     ONE("precision", precision, "fp32|tf32|bf16",
         "what factors of products are rounded to; sums are in fp32. CPUs have no tf32, and bf16 "
         "with AVX512_BF16 or AMX",

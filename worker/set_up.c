@@ -114,12 +114,33 @@ static enum status read_weights(struct worker *w)
     return weights_read(&request, w->init, w->given, &w->init_normal);
 }
 
+/* The cores that this worker takes; where they are fewer than the machine has, why. */
+static int count_cores(const struct options *o)
+{
+    const struct cores c = cores_usable();
+    int workers = hosts_on_same(&o->worker_hosts, o->task_index);
+    int n = cores_share(&c, workers);
+    if (o->intra_op_threads > 0)
+        return n;
+    if (n < c.n)
+        LOG_I("%d of the machine's %d cores %s used: --worker_hosts has %d workers on this host "
+              "(--intra_op_threads says otherwise)",
+              n, c.n_machine, n == 1 ? "is" : "are", workers);
+    else if (c.n < c.n_affinity)
+        LOG_I("%d of the machine's %d cores are used: the control group's limit is %.2f", c.n,
+              c.n_machine, c.quota);
+    else if (c.n < c.n_machine)
+        LOG_I("%d of the machine's %d cores are used: CPU affinity has no more", c.n, c.n_machine);
+    return n;
+}
+
 /* Which devices compute, and which part of the batch each has. */
 static enum status make_towers(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
     uint8_t named[DEVICE_MAX];
+    w->n_cores = count_cores(o);
     const struct placement_request placement = {.layers = w->model->layers,
                                                 .n_layers = w->model->n_layers,
                                                 .device = w->model->device,
@@ -143,7 +164,7 @@ static enum status make_towers(struct worker *w)
         .batch = (int)o->batch_size,
         .cpu_batch = o->cpu_batch_size,
         .n_threads = o->intra_op_threads,
-        .n_cores = cores_usable().n,
+        .n_cores = w->n_cores,
         .precision = o->precision,
         .deterministic = o->deterministic,
     };
@@ -186,7 +207,7 @@ static enum status place_layers(struct worker *w)
         .n_layers = w->model->n_layers,
         .cpu = w->cpu,
         .n_threads = w->opt.intra_op_threads,
-        .n_cores = cores_usable().n,
+        .n_cores = w->n_cores,
         .precision = w->opt.precision,
         .batch = (int)w->opt.batch_size,
     };
@@ -393,17 +414,6 @@ static enum status open_checkpoints(struct worker *w)
     return o->checkpoint_dir ? alone_saver_create(&cfg, &w->saver) : ST_OK;
 }
 
-/* Where threads are fewer than the machine has cores, why. */
-static void say_cores(void)
-{
-    const struct cores c = cores_usable();
-    if (c.n < c.n_affinity)
-        LOG_I("%d of the machine's %d cores are used: the control group's limit is %.2f", c.n,
-              c.n_machine, c.quota);
-    else if (c.n < c.n_machine)
-        LOG_I("%d of the machine's %d cores are used: CPU affinity has no more", c.n, c.n_machine);
-}
-
 static void say_towers(const struct worker *w)
 {
     char label[DEVICE_LABEL_SIZE];
@@ -492,7 +502,6 @@ static enum status make_trainer(struct worker *w)
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
           w->train->n, w->train->path);
     say_towers(w);
-    say_cores();
     LOG_I("vector loops: %s", vector_description());
 done:
     return st;

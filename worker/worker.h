@@ -23,6 +23,7 @@ struct worker {
     struct net_status joined; /* --join: the job, as it was then */
     struct gpus gpus;
     int gpu_number[DEVICE_MAX]; /* of those, CUDA's */
+    int n_cores;                /* that it takes of this machine's */
     const struct backend *cpu;
     struct tower_plan towers;
     struct model *model;

@@ -1,0 +1,48 @@
+#!/usr/bin/python3
+"""How many cores a worker takes: the machine's, shared with its job's workers on the same host."""
+# label: cluster
+import os
+import unittest
+
+import harness
+
+N = os.cpu_count()
+SHARED = r"I .* %d of the machine's %d cores (is|are) used: --worker_hosts has %d workers"
+THREADS = r"tower 0: CPU, %d threads?,"
+
+
+@unittest.skipIf(len(os.sched_getaffinity(0)) < max(N, 2), "this process has no cores to share")
+class Cores(harness.Test):
+    def job_of(self, n_workers, *flags):
+        job = self.job(n_workers=n_workers, flags=["--train_steps=2", *flags])
+        job.start()
+        job.finish()
+        return [w.output() for w in job.workers]
+
+    def test_shared(self):
+        for said in self.job_of(2):
+            self.assertRegex(said, SHARED % (N // 2, N, 2))
+            self.assertRegex(said, THREADS % (N // 2))
+
+    def test_one_has_all(self):
+        said, = self.job_of(1)
+        self.assertNotIn("cores are used", said)
+        self.assertRegex(said, THREADS % N)
+
+    def test_given(self):
+        for said in self.job_of(2, "--intra_op_threads=3"):
+            self.assertNotRegex(said, "cores (is|are) used")
+            self.assertRegex(said, THREADS % 3)
+
+    def test_affinity(self):
+        """It has been given its own: that is not divided again."""
+        whole = os.sched_getaffinity(0)
+        self.addCleanup(os.sched_setaffinity, 0, whole)
+        os.sched_setaffinity(0, {min(whole)})
+        for said in self.job_of(2):
+            self.assertRegex(said, "I .* 1 of the machine's %d cores .*: CPU affinity" % N)
+            self.assertRegex(said, THREADS % 1)
+
+
+if __name__ == "__main__":
+    harness.main()
