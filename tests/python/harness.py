@@ -550,6 +550,16 @@ def main():
     leave(1 if not good else SKIPPED if result.skipped else 0)
 
 
+_kept = []
+
+
+def keep(channel):
+    """A gRPC channel of a test, closed and not freed at its end: gRPC's Python module (Debian's
+    1.51) was seen to stop for ever between two tests, where the first one's objects are freed."""
+    _kept.append(channel)
+    return channel
+
+
 def leave(status):
     """Ends the program. gRPC's Python module may wait for ever for a thread of its own as the
     interpreter ends (seen with Debian's 1.51): who has loaded it goes without that end."""

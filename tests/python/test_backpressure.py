@@ -51,7 +51,7 @@ class Server(harness.Test):
             import grpc
             channel = grpc.insecure_channel(self.cluster.ps_hosts[0],
                                             options=[("grpc.use_local_subchannel_pool", 1)])
-            self.addCleanup(channel.close)
+            self.addCleanup(harness.keep(channel).close)
             stub = self.pb_grpc.WeirStub(channel)
             reply = harness.join(stub.Join, pb.JoinRequest(protocol=harness.PROTOCOL, member=member,
                                                            incarnation=7 + member, job=job))

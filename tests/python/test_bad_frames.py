@@ -58,7 +58,7 @@ class BadFrames(harness.Test):
         self.server_job = self.job(n_workers=1)
         self.ps = self.server_job.start_ps(0)
         self.channel = grpc.insecure_channel(self.server_job.ps_hosts[0])
-        self.addCleanup(self.channel.close)
+        self.addCleanup(harness.keep(self.channel).close)
         pb = self.pb
         self.join_call = self.channel.unary_unary(
             "/weir.v1.Weir/Join", pb.JoinRequest.SerializeToString, pb.JoinReply.FromString)

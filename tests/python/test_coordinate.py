@@ -72,7 +72,7 @@ class Coordinate(harness.Test):
         self.server_job = self.job(n_ps=n_ps, n_workers=n_workers)
         self.ps = self.server_job.start_ps(0, *flags)
         channel = grpc.insecure_channel(self.server_job.ps_hosts[0])
-        self.addCleanup(channel.close)
+        self.addCleanup(harness.keep(channel).close)
         self.join_call = channel.unary_unary(
             "/weir.v1.Weir/Join", pb.JoinRequest.SerializeToString, pb.JoinReply.FromString)
         self.coordinate = channel.unary_unary(

@@ -87,7 +87,7 @@ class Generations(harness.Test):
         import grpc
         pb = test_bad_frames.messages()
         channel = grpc.insecure_channel(job.ps_hosts[0])
-        self.addCleanup(channel.close)
+        self.addCleanup(harness.keep(channel).close)
         coordinate = channel.unary_unary(
             "/weir.v1.Weir/Coordinate", pb.CoordinateRequest.SerializeToString,
             pb.CoordinateReply.FromString)

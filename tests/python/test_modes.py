@@ -226,7 +226,7 @@ class TypedAnswers(harness.Test):
         for task in range(n_ps):
             self.cluster.start_ps(task)
             channel = grpc.insecure_channel(self.cluster.ps_hosts[task])
-            self.addCleanup(channel.close)
+            self.addCleanup(harness.keep(channel).close)
             self.stubs.append(self.pb_grpc.WeirStub(channel))
         for member in range(n_workers):
             request = pb.JoinRequest(protocol=harness.PROTOCOL, member=member,

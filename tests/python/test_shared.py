@@ -191,7 +191,7 @@ class Clients(harness.Test):
                                                 harness.free_ports(1, self.address)[0])]
         self.cluster.start_ps(0)
         channel = grpc.insecure_channel(self.cluster.ps_hosts[0])
-        self.addCleanup(channel.close)
+        self.addCleanup(harness.keep(channel).close)
         self.stub = self.pb_grpc.WeirStub(channel)
 
     def join(self, segment=None, member=0):

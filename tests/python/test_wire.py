@@ -125,7 +125,7 @@ class Wire(harness.Test):
     def connect(self):
         channel = grpc.insecure_channel(self.server_job.ps_hosts[0],
                                         options=[("grpc.use_local_subchannel_pool", 1)])
-        self.addCleanup(channel.close)
+        self.addCleanup(harness.keep(channel).close)
         self.channel = channel
         return self.pb_grpc.WeirStub(channel)
 
