@@ -150,6 +150,7 @@ static void missing_files_are_named_with_the_fix(void **state)
     check_bad(s, ST_NOT_FOUND, "train-labels-idx1-ubyte", "nor with .gz");
     unlink(set_path(s, "images-idx3", ""));
     check_bad(s, ST_NOT_FOUND, "train-images-idx3-ubyte", "apt-get install dataset-fashion-mnist");
+    assert_non_null(strstr(capture_text, "MNIST (scripts/get_mnist)"));
     assert_int_equal(mkdir(set_path(s, "images-idx3", ""), 0700), 0);
     save(s, "labels-idx1", "", s->labels, LABEL_BYTES);
     check_bad(s, ST_INVALID, "train-images-idx3-ubyte", "not a regular file");

@@ -13,6 +13,7 @@ import subprocess
 
 import ckpt_folder
 import harness
+import weights
 
 FLAGS = ["--batch_size=12", "--train_steps=20", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
@@ -81,6 +82,36 @@ class Finite(harness.Test):
                 path = ckpt_folder.path(folder, step, "-%d-of-2.safetensors" % server)
                 for name, (_, values) in harness.read_safetensors(path).items():
                     self.assertTrue(all(map(math.isfinite, values)), name)
+
+    def test_no_checkpoint_alone(self):
+        """Nor of a worker without servers: the last good one stays, and still says a figure."""
+        folder = os.path.join(self.dir(), "ckpt")
+        said = self.alone(*DIVERGING, "--checkpoint_dir=" + folder, "--save_steps=1",
+                          "--keep_checkpoint_max=1", status=1, model="softmax")
+        self.assertIn("no checkpoint at step 5: a parameter is not finite", said)
+        made = [int(step) for step in re.findall(r"checkpoint at step (\d+): /", said)]
+        self.assertEqual(ckpt_folder.steps(folder), made[-1:])
+        self.assertIn(made[-1], range(1, 5))
+        path = ckpt_folder.path(folder, made[-1], "-0-of-1.safetensors")
+        for name, (_, values) in harness.read_safetensors(path).items():
+            self.assertTrue(all(map(math.isfinite, values)), name)
+        self.run_worker("--evaluate=" + folder)
+
+    def test_finite_parameters_that_overflow(self):
+        """Training reads black pictures alone, for which the largest weights are good enough."""
+        for part, pixel in (("train", b"\0"), ("t10k", b"\xff")):
+            prefix = os.path.join(self.dir(), part)
+            harness.write_idx(prefix + "-images-idx3-ubyte", (20, 4, 4), pixel * 320)
+            harness.write_idx(prefix + "-labels-idx1-ubyte", (20,), bytes(range(10)) * 2)
+        state = {"softmax/weights": ("F32", (10, 16), [3e38] * 160),
+                 "softmax/biases": ("F32", (10,), [0.0] * 10)}
+        init = os.path.join(self.dir(), "init.safetensors")
+        weights.write(init, state)
+        said = self.alone("--data_dir=" + self.dir(), "--init=" + init, "--train_steps=2",
+                          "--batch_size=10", status=1, model="softmax")
+        self.assertRegex(said, r"worker 0, step 2: the test loss is -?(nan|inf): the parameters "
+                               "are finite, but too large")
+        self.assertIn("nothing is exported, and there are no final figures", said)
 
     def test_stop_with_servers(self):
         for mode in (["--sync_mode=sync"], ["--sync_mode=async"],

@@ -11,6 +11,7 @@ import shutil
 
 import ckpt_folder
 import harness
+import weights
 
 TRAIN = ["--train_steps=60", "--batch_size=20", "--seed=3", "--intra_op_threads=1"]
 CLASSES = 10
@@ -94,6 +95,19 @@ class Predict(harness.Test):
             lines = [json.loads(line) for line in f]
         self.assertEqual([(o["index"], o["class"], o["probabilities"]) for o in lines], rows)
         self.check_npy(self.predict(".npy"), rows)
+        self.check_each(rows)
+
+    def check_each(self, rows):
+        """Of every sample its own probabilities, as plain double precision has them."""
+        export = harness.read_safetensors(self.path("model.safetensors"))
+        (shape, w), (_, b) = export["softmax/weights"], export["softmax/biases"]
+        n, images = shape[1], weights.read_idx(
+            os.path.join(self.data(), "t10k-images-idx3-ubyte"), 16)
+        self.assertEqual((shape[0], len(images)), (CLASSES, len(rows) * n))
+        for index, _, got in rows:
+            x = [pixel / 255 for pixel in images[index * n:(index + 1) * n]]
+            want = weights.softmax(weights.linear(x, w, b))
+            self.assertLess(max(abs(g - p) for g, p in zip(got, want, strict=True)), 1e-5, index)
 
     def check_npy(self, path, rows):
         """By the format's own description, and by NumPy where it is there."""

@@ -97,6 +97,23 @@ class Weights(harness.Test):
         self.assertIn("first values of 8 of 8 parameters", said)
         self.assertIn("2 of 8 parameters are frozen", said)
 
+    def test_each_sample_is_predicted_the_same(self):
+        """Of every sample its own probabilities, and not only their mean loss."""
+        state = weights.small_state(8)
+        self.alone("--init=" + self.state_file(state), STAT)
+        out = self.path("out.csv")
+        self.run_worker("--predict=" + self.path("export"), "--output=" + out,
+                        "--intra_op_threads=1", model=self.model())
+        with open(out, encoding="ascii") as f:
+            rows = [line.split(",") for line in f][1:]
+        images, _ = self.images()
+        self.assertEqual([int(r[0]) for r in rows], list(range(N_TEST)))
+        for r, image in zip(rows, images):
+            want = weights.softmax(weights.small_predict(state, image))
+            far = max(abs(float(g) - p) for g, p in zip(r[2:], want, strict=True))
+            self.assertLess(far, 1e-5, r[0])
+            self.assertEqual(int(r[1]), want.index(max(want)))
+
     def test_pytorch_itself(self):
         """Its own modules, its own predictions."""
         if torch is None:

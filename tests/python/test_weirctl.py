@@ -140,6 +140,20 @@ class Checkpoints(Weirctl):
         self.assertIn("--checkpoint_dir=" + folder, shlex.split(line))
         self.kill(job)
 
+    def test_the_next_one(self):
+        """The table says where it will be made, and what the job is computed with."""
+        folder = os.path.join(self.dir(), "ckpt")
+        job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder,
+                                                          "--save_steps=70000"])
+        line = "checkpoints: %s; last at step -; the next at step 70000" % folder
+        text = harness.until(lambda: self.has_line(job, line), "the next one is shown")
+        self.assertRegex(text, r"(?m)^computed with: \S.*, 1 thread; vector loops ")
+        self.kill(job)
+
+    def has_line(self, job, line):
+        text = self.ctl(job.ps_hosts, "status")[0]
+        return text if line in text.splitlines() else None
+
     def test_without_folder(self):
         job = self.run_job(n_ps=1, delays=(2,))
         _, err = self.ctl(job.ps_hosts, "checkpoint", status=1)

@@ -2,6 +2,7 @@
 of --init. Tensors are flat lists, row-major, beside their shapes."""
 import json
 import math
+import operator
 import random
 import struct
 
@@ -76,7 +77,14 @@ def max_pool2(x, shape):
 def linear(x, w, b):
     """nn.Linear; w: flat [out][in]."""
     n = len(x)
-    return [b[u] + sum(w[u * n + k] * x[k] for k in range(n)) for u in range(len(b))]
+    return [b[u] + sum(map(operator.mul, w[u * n:(u + 1) * n], x)) for u in range(len(b))]
+
+
+def softmax(x):
+    top = max(x)
+    e = [math.exp(v - top) for v in x]
+    whole = sum(e)
+    return [v / whole for v in e]
 
 
 def cross_entropy(x, label):
