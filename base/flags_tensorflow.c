@@ -5,6 +5,9 @@
 static const char INTER_OP[] = "a tower computes one operation after the other; "
                                "--towers=N has N parts of the batch computed at once";
 
+static const char DECAY[] = "write --lr_schedule=exponential --lr_decay=F --lr_decay_steps=N, or "
+                            "another --lr_schedule";
+
 const struct flag_foreign flags_tensorflow[] = {
     {"max_steps", "train_steps", NULL},
     {"num_epochs", "epochs", NULL},
@@ -33,6 +36,17 @@ const struct flag_foreign flags_tensorflow[] = {
      "parameters are in the servers' memory, and each device has a copy; leave it out"},
     {"data_format", NULL, "each device has the format that it computes in; leave it out"},
     {"server_protocol", NULL, "it is always grpc; leave it out"},
+    {"issync", "sync_replicas", NULL},
+    {"learning_rate_decay", NULL, DECAY},
+    {"learning_rate_decay_factor", NULL, DECAY},
+    {"num_epochs_per_decay", NULL,
+     "write --lr_schedule=exponential --lr_decay_steps=N, in steps instead of epochs"},
+    {"save_summaries_steps", NULL,
+     "there are no event files: write --log_every=N for lines of progress, --summary_json=FILE for "
+     "the final figures"},
+    {"save_summaries_secs", NULL,
+     "there are no event files: write --log_every=N for lines of progress, --summary_json=FILE for "
+     "the final figures"},
     {"num_inter_threads", NULL, INTER_OP},
     {"inter_op_parallelism_threads", NULL, INTER_OP},
     {NULL, NULL, NULL},

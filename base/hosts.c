@@ -173,16 +173,12 @@ int hosts_on_same(const struct hosts *h, int i)
     return n;
 }
 
-enum status hosts_check_tf_config(const struct hosts *ps)
+enum status hosts_check_tf_config(void)
 {
     const char *config = getenv("TF_CONFIG");
     if (!config || !*config)
         return ST_OK;
-    if (ps->n > 0) {
-        LOG_I("TF_CONFIG is in the environment and is not read; the flags count");
-        return ST_OK;
-    }
-    LOG_E("TF_CONFIG is in the environment, and is not read: name the cluster by --ps_hosts, "
-          "--worker_hosts and --task_index, or unset it");
+    LOG_E("TF_CONFIG is in the environment, and is not read: unset it (unset TF_CONFIG), and name "
+          "the cluster by --ps_hosts, --worker_hosts and --task_index");
     return ST_INVALID;
 }

@@ -96,6 +96,7 @@ static const struct flag flags[] = {
      "For tests: the other servers, to which chunks are to move, are given none", NULL},
 #include "ps/worker_flags.inc" /* after ps's own, which count where a name is in both */
 };
+static unsigned char given[sizeof flags / sizeof *flags];
 static const struct flags_program program = {
     .name = "ps",
     .doc =
@@ -107,6 +108,7 @@ static const struct flags_program program = {
         "serve both.",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
+    .given = given,
     .foreign = flags_tensorflow,
 };
 
@@ -122,13 +124,23 @@ void ps_options_dump(void)
     flags_dump(&program);
 }
 
+static int is_given(const void *target)
+{
+    size_t i = 0;
+    while (flags[i].target != target)
+        i++;
+    return given[i];
+}
+
 enum status ps_options_check(struct ps_options *o)
 {
     const char *wrong = NULL;
     if (o->checkpoint_dir && !*o->checkpoint_dir)
         o->checkpoint_dir = NULL;
-    if (!o->checkpoint_dir && (o->save_steps > 0 || o->save_secs > 0 || o->restore))
-        wrong = "--save_steps, --save_secs and --restore need --checkpoint_dir";
+    if (!o->checkpoint_dir &&
+        (o->save_steps > 0 || o->save_secs > 0 || o->restore || is_given(&raw.keep)))
+        wrong = "--save_steps, --save_secs, --keep_checkpoint_max and --restore need "
+                "--checkpoint_dir";
     else if (o->min_workers > o->max_workers)
         wrong = "--min_workers is above --max_workers";
     else if (o->checkpoint_dir && o->serve)
@@ -178,7 +190,7 @@ enum status ps_cluster_read(const struct ps_options *o, struct ps_cluster *c)
     TRY(job_name_check_ps(o->job_name));
     TRY(hosts_parse(o->ps_hosts, "ps_hosts", &c->ps));
     TRY(hosts_parse(o->worker_hosts, "worker_hosts", &c->workers));
-    TRY(hosts_check_tf_config(&c->ps));
+    TRY(hosts_check_tf_config());
     TRY(net_environment_check());
     if (c->ps.n == 0) {
         LOG_E("--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221");

@@ -5,6 +5,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum status input_check_flags(const struct worker *w)
+{
+    const struct dataset_request *r = &w->opt.test;
+    const struct {
+        const char *flag, *those;
+        int given;
+        unsigned use;
+    } flags[] = {
+        {"images_name", "npz and safetensors files", r->images_name != NULL,
+         DATASET_USES_IMAGES_NAME},
+        {"labels_name", "npz and safetensors files", r->labels_name != NULL,
+         DATASET_USES_LABELS_NAME},
+        {"label_column", "CSV files", r->label_column != NULL, DATASET_USES_COLUMN},
+        {"data_layout=nhwc", "arrays of more than three extents", r->nhwc, DATASET_USES_LAYOUT},
+    };
+    const struct dataset *sets[] = {w->train, w->test, w->validation};
+    unsigned uses = 0;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        uses |= sets[i] ? sets[i]->uses : 0;
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (!flags[i].given || uses & flags[i].use)
+            continue;
+        LOG_E("--%s is for %s, and %s is none; leave it out", flags[i].flag, flags[i].those,
+              w->test->path);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
 static int is_given(const struct options_list *l)
 {
     return l->n > 0 || l->measured;

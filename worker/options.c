@@ -73,7 +73,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(hosts_parse(options_raw.ps_hosts, "ps_hosts", &o.ps_hosts));
     TRY(hosts_parse(options_raw.worker_hosts, "worker_hosts", &o.worker_hosts));
     if (o.list_devices < 0 && o.self_test < 0)
-        TRY(hosts_check_tf_config(&o.ps_hosts));
+        TRY(hosts_check_tf_config());
     TRY(net_environment_check());
     TRY(options_check_cluster(&o));
     TRY(options_check_mode(&o));
@@ -89,6 +89,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(placement_check(o.placement));
     log_init("worker", o.task_index, o.log_level);
     options_table_dump();
+    options_warn_alone(&o);
 done:
     if (st == ST_OK)
         *out = o;

@@ -341,17 +341,21 @@ enum status options_check_checkpoints(struct options *o)
     const char *dir = options_raw.checkpoint_dir && *options_raw.checkpoint_dir
                           ? options_raw.checkpoint_dir
                           : NULL;
-    int more = options_raw.save_steps > 0 || options_raw.save_secs > 0 || options_raw.restore;
+    int keep = options_is_given(&options_raw.keep_checkpoint_max);
+    int more =
+        options_raw.save_steps > 0 || options_raw.save_secs > 0 || options_raw.restore || keep;
     if (o->list_devices >= 0 || o->self_test >= 0)
         return ST_OK;
     if (o->ps_hosts.n > 0) { /* one command line may serve both roles */
         if (dir || more)
-            LOG_I("--checkpoint_dir, --save_steps, --save_secs and --restore are for the servers "
-                  "of this job, which keep its checkpoints; not used by this worker");
+            LOG_I("--checkpoint_dir, --save_steps, --save_secs, --keep_checkpoint_max and "
+                  "--restore are for the servers of this job, which keep its checkpoints; not used "
+                  "by this worker");
         return ST_OK;
     }
     if (!dir && more)
-        wrong = "--save_steps, --save_secs and --restore need --checkpoint_dir";
+        wrong = "--save_steps, --save_secs, --keep_checkpoint_max and --restore need "
+                "--checkpoint_dir";
     else if (dir && o->sync_mode != JOB_SYNC)
         wrong = "--checkpoint_dir: a worker alone keeps checkpoints in --sync_mode=sync; leave "
                 "--sync_mode out, alone it makes no difference";

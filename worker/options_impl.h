@@ -66,6 +66,8 @@ enum status options_check_clipping(const struct options *o);
 void options_adopt_schedule(const struct optim_config *own, struct optim_config *job);
 /* After the mode is known. */
 enum status options_check_checkpoints(struct options *o);
+/* A line that names the flags given that change nothing for a worker alone. */
+void options_warn_alone(const struct options *o);
 enum status options_check_data(struct options *o);
 /* options_input.c: likewise, of what is done with samples. */
 enum status options_check_input(struct options *o);

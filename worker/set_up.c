@@ -71,6 +71,7 @@ static enum status open_data(struct worker *w)
     }
     TRY(dataset_targets_alike(w->train, w->test));
     TRY(dataset_targets_alike(w->test, w->validation));
+    TRY(input_check_flags(w));
 done:
     return st;
 }

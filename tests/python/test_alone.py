@@ -216,15 +216,37 @@ class Alone(harness.Test):
         for folder, more, said in (
                 (False, ["--save_steps=5"], "need --checkpoint_dir"),
                 (False, ["--restore=x"], "need --checkpoint_dir"),
+                (False, ["--keep_checkpoint_max=5"], "--keep_checkpoint_max and --restore need"),
                 (None, ["--sync_mode=async"], "in --sync_mode=sync")):
             worker = self.begin(*more, folder=folder)
             worker.wait(60, 2)
             self.assertIn(said, worker.output())
+        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=localhost:2221",
+                               "--task_index=0", "--keep_checkpoint_max=5"])
+        ps.wait(60, 2)
+        self.assertIn("--keep_checkpoint_max and --restore need", ps.output())
         job = self.job(n_workers=1, flags=[*FLAGS, "--checkpoint_dir=" + self.folder()])
         job.start()
         job.finish(60)
         self.assertIn("are for the servers of this job", job.workers[0].output())
         self.assertFalse(os.path.exists(self.folder()))
+
+    def test_flags_of_a_cluster(self):
+        """Without its hosts they change nothing, with a line that names them, and only them."""
+        said = "no effect without --ps_hosts"
+        plain = self.begin(model="softmax", folder=False)
+        plain.wait(60)
+        self.assertNotIn(said, plain.output())
+        want = self.figures()["parameters_sha256"]
+        worker = self.begin("--sync_mode=async", "--wire_dtype=bf16", "--shared_memory=off",
+                            model="softmax", folder=False)
+        worker.wait(60)
+        self.assertRegex(worker.output(), "W .*--sync_mode, --wire_dtype, --shared_memory: " + said)
+        self.assertEqual(self.figures()["parameters_sha256"], want)
+        job = self.job(n_workers=1, flags=[*FLAGS, "--sync_mode=sync", "--wire_dtype=bf16"])
+        job.start()
+        job.finish(60)
+        self.assertNotIn(said, job.workers[0].output())
 
 
 if __name__ == "__main__":

@@ -116,6 +116,18 @@ class Data(harness.Test):
             process.wait(30, 2)
             self.assertIn(words, process.output())
 
+    def test_flags_that_the_format_has_no_use_for(self):
+        """They would be left out without a word."""
+        idx = self.data()
+        for flag, said in (("--images_name=x", "is for npz and safetensors files"),
+                           ("--labels_name=x", "is for npz and safetensors files"),
+                           ("--label_column=1", "is for CSV files"),
+                           ("--data_layout=nhwc", "is for arrays of more than three extents")):
+            worker = self.run_worker(*FLAGS, flag, data=idx, status=1)
+            self.assertIn("%s %s, and %s" % (flag if "nhwc" in flag else flag.split("=")[0], said,
+                                             idx), worker.output())
+        self.run_worker(*FLAGS, "--data_layout=nchw", "--train_steps=2", data=idx)
+
 
 if __name__ == "__main__":
     harness.main()

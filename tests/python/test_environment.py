@@ -41,20 +41,23 @@ class Environment(BadInput):
     def test_tf_config(self):
         """It is not read: nobody may think so."""
         config = '{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 0}}'
-        said = "TF_CONFIG is in the environment, and is not read: .*--ps_hosts"
-        self.check(self.run_in("ps", [], TF_CONFIG=config), USAGE, said)
-        self.check(self.alone(TF_CONFIG=config), USAGE, said)
+        said = "TF_CONFIG is in the environment, and is not read: .*unset TF_CONFIG.*--ps_hosts"
+        hosts = "--ps_hosts=%s:%d" % (harness.LOOPBACK, *harness.free_ports(1))
+        for value in (config, "{}"):
+            self.check(self.run_in("ps", [], TF_CONFIG=value), USAGE, said)
+            self.check(self.alone(TF_CONFIG=value), USAGE, said)
+            for program in ("ps", "worker"):
+                self.check(self.run_in(program, [hosts, "--task_index=0"], TF_CONFIG=value), USAGE,
+                           said)
         self.alone(TF_CONFIG="").wait(30)
         devices = self.run_in("worker", ["--list_devices"], TF_CONFIG=config)
         devices.wait(30)
 
-    def test_tf_config_beside_flags(self):
+    def test_tf_config_that_is_empty(self):
         job = self.job(n_workers=1, flags=["--train_steps=2"])
-        os.environ["TF_CONFIG"] = "{}"
+        os.environ["TF_CONFIG"] = ""
         self.addCleanup(os.environ.pop, "TF_CONFIG")
         job.start()
-        for process in (job.ps[0], job.workers[0]):
-            process.wait_line("I .* TF_CONFIG is in the environment and is not read")
         job.finish()
 
 

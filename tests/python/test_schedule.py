@@ -4,6 +4,7 @@ servers, across a stop and a checkpoint; flags that do not go together are refus
 # label: cluster
 import json
 import os
+import re
 
 import harness
 
@@ -53,6 +54,28 @@ class Schedule(harness.Test):
         self.assertRegex(other.output(), "--lr_boundaries: .*6,15.*6,16")
         job.start_worker(0)
         self.assertEqual(job.finish()[0]["parameters_sha256"], want)
+
+    def test_default_learning_rates(self):
+        """Left out, or -1, it is what README.md and --help say, for each optimizer."""
+        with open(os.path.join(harness.SOURCE, "README.md"), encoding="utf-8") as f:
+            row = next(line for line in f if line.startswith("| `--learning_rate=X`"))
+        few, others = re.findall(r"(0\.\d+) for", row)
+        adams = re.findall(r"`(adam\w*)`", row)
+        text = self.run_worker("--help").output()
+        said = "--learning_rate=X -1: the optimizer's own, %s for %s, else %s" % (
+            re.escape(few), " and ".join(adams), re.escape(others))
+        self.assertRegex(" ".join(text.split()), said)
+        optimizers = re.search(r"--optimizer=(\S+)", text).group(1).split("|")
+        self.assertEqual(len(optimizers), 7)
+        for name in optimizers:
+            documented = few if name in adams else others
+            with self.subTest(optimizer=name):
+                flags = ["--train_steps=3", "--lr_warmup_steps=0", "--optimizer=" + name]
+                want = self.alone(*flags)
+                for rate in (documented, "-1"):
+                    self.assertEqual(self.alone(*flags, "--learning_rate=" + rate), want)
+                other = others if name in adams else few
+                self.assertNotEqual(self.alone(*flags, "--learning_rate=" + other), want)
 
     def test_flags(self):
         for flags, said in [

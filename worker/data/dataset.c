@@ -25,21 +25,36 @@ struct source {
     char *class_names;
 };
 
+static int is_safetensors(const struct data_file *f)
+{
+    uint64_t length = 0;
+    for (int i = 0; i < 8 && f->n > 8; i++)
+        length |= (uint64_t)f->bytes[i] << (8 * i);
+    return f->n > 8 && f->bytes[8] == '{' && length <= f->n - 8 && f->mapped;
+}
+
+static int is_npz(const struct data_file *f)
+{
+    return f->n >= 4 && (memcmp(f->bytes, "PK\3\4", 4) == 0 || memcmp(f->bytes, "PK\5\6", 4) == 0);
+}
+
+static int has_names(const struct data_file *f)
+{
+    return is_safetensors(f) || is_npz(f);
+}
+
 static enum status decode(const struct data_file *f, const char *name, struct data_array *out)
 {
     const uint8_t *b = f->bytes;
-    uint64_t length = 0;
-    for (int i = 0; i < 8 && f->n > 8; i++)
-        length |= (uint64_t)b[i] << (8 * i);
     if (f->n == 0) {
         LOG_E("%s: empty", f->path);
         return ST_CORRUPT;
     }
-    if (f->n > 8 && b[8] == '{' && length <= f->n - 8 && f->mapped)
+    if (is_safetensors(f))
         return data_safetensors_decode(b, f->n, f->path, name, out);
     if (f->n >= 6 && memcmp(b, "\x93NUMPY", 6) == 0)
         return data_npy_decode(b, f->n, f->path, out);
-    if (f->n >= 4 && (memcmp(b, "PK\3\4", 4) == 0 || memcmp(b, "PK\5\6", 4) == 0))
+    if (is_npz(f))
         return data_npz_decode(b, f->n, f->path, name, out);
     if (b[0] == 0 && (f->n < 2 || b[1] == 0))
         return data_idx_decode(b, f->n, f->path, out);
@@ -215,6 +230,16 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
                            &s->array[SAMPLES], &s->array[LABELS]);
 }
 
+/* IDX of two or three extents is rows or pictures of one channel. */
+static unsigned uses(const struct source *s)
+{
+    const struct data_file *f = s->file[SAMPLES];
+    int idx = f->n > 0 && f->bytes[0] == 0;
+    return (unsigned)(has_names(f) ? DATASET_USES_IMAGES_NAME : 0) |
+           (unsigned)(has_names(s->file[LABELS]) ? DATASET_USES_LABELS_NAME : 0) |
+           (unsigned)(!idx || s->array[SAMPLES].n_dims > 3 ? DATASET_USES_LAYOUT : 0);
+}
+
 static enum status open_arrays(struct source *s, const struct dataset_request *r,
                                const struct dataset_paths *p)
 {
@@ -226,11 +251,13 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
     TRY(data_file_open(p->data, &s->file[SAMPLES]));
     if (is_csv(p->data)) {
         TRY(open_csv(s, r, p));
+        s->d.uses = DATASET_USES_COLUMN;
         return ST_OK;
     }
     TRY(decode(s->file[SAMPLES], r->images_name ? r->images_name : "images", &s->array[SAMPLES]));
     TRY(data_file_open(*p->labels ? p->labels : p->data, &s->file[LABELS]));
     TRY(decode(s->file[LABELS], r->labels_name ? r->labels_name : "labels", &s->array[LABELS]));
+    s->d.uses = uses(s);
 done:
     return st;
 }

@@ -23,6 +23,14 @@ enum {
 /* Where Debian's package dataset-fashion-mnist lies. */
 #define DATASET_DEFAULT_DIR "/usr/share/datasets/fashion-mnist"
 
+/* Flags that some formats of files have a use for. */
+enum dataset_use {
+    DATASET_USES_IMAGES_NAME = 1, /* the samples are an array that has a name */
+    DATASET_USES_LABELS_NAME = 2, /* likewise the labels */
+    DATASET_USES_COLUMN = 4,      /* labels are a column of the samples' table */
+    DATASET_USES_LAYOUT = 8,      /* the order of the samples' axes is not the format's own */
+};
+
 struct dataset {
     int64_t n;             /* samples */
     struct shape sample;   /* (C,H,W) of each */
@@ -37,6 +45,7 @@ struct dataset {
     const char *path;         /* of the samples, for lines */
     const char *labels_path;  /* likewise of labels or targets */
     const char *class_names;  /* of a folder of pictures, "cat/dog"; else NULL */
+    unsigned uses;            /* of enum dataset_use: what its format can be told */
 };
 
 /* May its samples go to a backend as bytes? */
