@@ -1,4 +1,4 @@
-/* tests/net_channel_test.c - a client's channel: how long it tries to connect. */
+/* tests/net_channel_test.c - a client's channel: how long it tries to connect, and when again. */
 #include "base/clock.h"
 #include "net/rpc/channel.h"
 #include <arpa/inet.h>
@@ -84,53 +84,124 @@ static unsigned wanted_resent(void)
     return linear >= 2 ? 3 : 2;
 }
 
-/* The first packets of a connection get lost: the attempt lives until the third has been sent. */
-static void two_lost_packets_are_no_failure(void **state)
+/* A client's call to a port of this host; where nobody listens it ends at once. */
+struct client {
+    struct net_channel *channel;
+    grpc_completion_queue *queue;
+    grpc_call *call;
+    grpc_metadata_array trailing;
+    grpc_status_code code;
+    grpc_slice details;
+};
+
+static void client_open(struct client *c, unsigned port)
 {
-    int fillers[N_FILLERS];
-    int fd = listen_deaf(fillers);
-    unsigned port = port_of(fd), want = wanted_resent();
     char addr[32];
     snprintf(addr, sizeof addr, "127.0.0.1:%u", port);
     net_rt_init();
-    struct net_channel *channel;
-    grpc_completion_queue *queue = grpc_completion_queue_create_for_pluck(NULL);
+    c->queue = grpc_completion_queue_create_for_pluck(NULL);
+    assert_int_equal(net_channel_create(addr, 1 << 20, &c->channel), ST_OK);
+}
+
+static void client_close(struct client *c)
+{
+    net_channel_destroy(c->channel);
+    grpc_completion_queue_shutdown(c->queue);
+    grpc_completion_queue_destroy(c->queue);
+    net_rt_shutdown();
+}
+
+static void call_begin(struct client *c)
+{
+    c->call = net_channel_call(c->channel, c->queue, "/weir.v1.Weir/Status", DEADLINE_MS);
+    c->details = grpc_empty_slice();
+    grpc_metadata_array_init(&c->trailing);
+    grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
+    ops[1].data.recv_status_on_client.trailing_metadata = &c->trailing;
+    ops[1].data.recv_status_on_client.status = &c->code;
+    ops[1].data.recv_status_on_client.status_details = &c->details;
+    assert_int_equal(grpc_call_start_batch(c->call, ops, 2, c->call, NULL), GRPC_CALL_OK);
+}
+
+/* Waits a little; 1: it has ended. */
+static int call_ended(struct client *c)
+{
+    gpr_timespec soon =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(LOOK_MS, GPR_TIMESPAN));
+    return grpc_completion_queue_pluck(c->queue, c->call, soon, NULL).type == GRPC_OP_COMPLETE;
+}
+
+static void call_free(struct client *c)
+{
+    grpc_call_unref(c->call);
+    grpc_slice_unref(c->details);
+    grpc_metadata_array_destroy(&c->trailing);
+}
+
+/* The first packets of a connection get lost: the attempt lives until the third has been sent. */
+static void two_lost_packets_are_no_failure(void **state)
+{
+    struct client c;
+    int fillers[N_FILLERS];
+    int fd = listen_deaf(fillers);
+    unsigned port = port_of(fd), want = wanted_resent();
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
     unsigned seen = 0;
-    assert_int_equal(net_channel_create(addr, 1 << 20, &channel), ST_OK);
+    client_open(&c, port);
     while (seen < want && clock_now_ns() < deadline) {
-        grpc_call *call = net_channel_call(channel, queue, "/weir.v1.Weir/Status", DEADLINE_MS);
-        grpc_metadata_array trailing;
-        grpc_status_code code = GRPC_STATUS_OK;
-        grpc_slice details = grpc_empty_slice();
-        grpc_metadata_array_init(&trailing);
-        grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
-                          {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
-        ops[1].data.recv_status_on_client.trailing_metadata = &trailing;
-        ops[1].data.recv_status_on_client.status = &code;
-        ops[1].data.recv_status_on_client.status_details = &details;
-        assert_int_equal(grpc_call_start_batch(call, ops, 2, call, NULL), GRPC_CALL_OK);
+        call_begin(&c);
         for (int ended = 0; !ended;) {
-            gpr_timespec soon = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                                             gpr_time_from_millis(LOOK_MS, GPR_TIMESPAN));
-            grpc_event ev = grpc_completion_queue_pluck(queue, call, soon, NULL);
-            ended = ev.type == GRPC_OP_COMPLETE;
+            ended = call_ended(&c);
             unsigned n = resent(port, fillers);
             seen = n > seen ? n : seen;
             if (!ended && (seen >= want || clock_now_ns() >= deadline))
-                grpc_call_cancel(call, NULL);
+                grpc_call_cancel(c.call, NULL);
         }
-        grpc_call_unref(call);
-        grpc_slice_unref(details);
-        grpc_metadata_array_destroy(&trailing);
+        call_free(&c);
     }
     assert_true(seen >= want);
-    net_channel_destroy(channel);
-    grpc_completion_queue_shutdown(queue);
-    grpc_completion_queue_destroy(queue);
-    net_rt_shutdown();
+    client_close(&c);
     for (int i = 0; i < N_FILLERS; i++)
         close(fillers[i]);
+    close(fd);
+}
+
+/* One call; 1: it made a connection to the listener. */
+static int call_connects(struct client *c, int fd)
+{
+    int64_t deadline = clock_deadline_ns(DEADLINE_MS);
+    int came = 0;
+    call_begin(c);
+    for (int ended = 0; !ended;) {
+        ended = call_ended(c);
+        int from = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (from >= 0)
+            close(from);
+        came |= from >= 0;
+        if (!ended && (came || clock_now_ns() >= deadline))
+            grpc_call_cancel(c->call, NULL);
+    }
+    call_free(c);
+    return came;
+}
+
+/* Calls failed while the server was away, after which gRPC would pause. Once the server is back the
+ * calls that follow connect, the first of them or, where its attempt began before, the next. */
+static void a_server_that_is_back_is_connected_to_at_once(void **state)
+{
+    enum { N_FAILED = 8, N_TRIES = 3 };
+    struct client c;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), came = 0;
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    client_open(&c, port_of(fd));
+    for (int i = 0; i < N_FAILED; i++)
+        assert_int_equal(call_connects(&c, fd), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    for (int i = 0; i < N_TRIES && !came; i++)
+        came = call_connects(&c, fd);
+    assert_true(came);
+    client_close(&c);
     close(fd);
 }
 
@@ -138,6 +209,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_lost_packets_are_no_failure),
+        cmocka_unit_test(a_server_that_is_back_is_connected_to_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,12 @@ let in."""
 # label: cluster computes
 import json
 import os
+import random
 import signal
 import subprocess
 
 import harness
+import jpeg
 
 FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
          "--intra_op_threads=1", "--progress=lines"]
@@ -48,6 +50,45 @@ class Data(harness.Test):
             self.check_same(["npy", "png"],
                             ["--made=" + shape, "--classes=11", "--train=200", "--test=60",
                              "--by_class"], "softmax")
+
+    def make_jpegs(self, channels, counts):
+        """A folder of pictures, and one of IDX files with the same samples."""
+        rng, rows, columns = random.Random(channels), 2, 3
+        folders = [os.path.join(self.dir(), "%s%d" % (form, channels)) for form in ("jpeg", "idx")]
+        plans = [rng.choices((40, 210), k=rows * columns * channels) for _ in range(3)]
+        os.mkdir(folders[1])
+        for part, n in counts.items():
+            samples = b""
+            for i in range(n):
+                label = 3 * i // n
+                values = [v + rng.randrange(-40, 46) for v in plans[label]]
+                path = os.path.join(folders[0], part, "class%d" % label, "%03d.jpg" % i)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "wb") as f:
+                    f.write(jpeg.encode(channels, rows, columns, values))
+                samples += jpeg.pixels(channels, rows, columns, values)
+            dims = (n, channels, rows * jpeg.SIDE, columns * jpeg.SIDE)
+            dims = dims[:1] + dims[2:] if channels == 1 else dims
+            prefix = os.path.join(folders[1], part)
+            harness.write_idx("%s-images-idx%d-ubyte" % (prefix, len(dims)), dims, samples)
+            harness.write_idx(prefix + "-labels-idx1-ubyte", (n,),
+                              bytes(3 * i // n for i in range(n)))
+        return folders
+
+    def test_folders_of_jpegs(self):
+        """Trained, evaluated and predicted from as the same samples in IDX files are."""
+        for channels in (1, 3):
+            got = {}
+            for folder in self.make_jpegs(channels, {"train": 60, "test": 21}):
+                export, out = (os.path.join(self.dir(), name) for name in ("export", "out.csv"))
+                s = self.train(folder, "--export=" + export)
+                self.run_worker("--predict=" + export, "--output=" + out, "--intra_op_threads=1",
+                                data=folder)
+                with open(out, encoding="ascii") as f:
+                    got[folder] = s["parameters_sha256"], s["test_loss"], f.read()
+                self.assertGreater(s["test_accuracy"], 0.5)
+            one, other = got.values()
+            self.assertEqual(one, other)
 
     def test_folders_of_other_classes(self):
         folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")

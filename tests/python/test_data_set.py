@@ -4,6 +4,7 @@ each worker is to have data of its own; a checkpoint goes on with the data it wa
 # label: cluster
 import json
 import os
+import random
 import signal
 import subprocess
 import tempfile
@@ -75,6 +76,41 @@ class DataSet(harness.Test):
         wrong.wait(60, 1)
         wrong.wait_line("another data set: --data_shard: the servers have own, the worker has same")
         self.kill(job.workers[0], ps)
+
+    def own_part(self, name, seed):
+        """A folder of 20 random samples; (samples as numbers, labels) of those to train with."""
+        rng, n, side = random.Random(seed), 20, 4
+        folder = os.path.join(self.dir(), name)
+        os.mkdir(folder)
+        for part in ("test", "train"):
+            samples = rng.randbytes(n * side * side)
+            labels = bytes(rng.sample(range(10), 10) + rng.sample(range(10), 10))
+            prefix = os.path.join(folder, part)
+            harness.write_idx(prefix + "-images-idx3-ubyte", (n, side, side), samples)
+            harness.write_idx(prefix + "-labels-idx1-ubyte", (n,), labels)
+        cells = side * side
+        return folder, [([p / 255 for p in samples[i * cells:(i + 1) * cells]], label)
+                        for i, label in enumerate(labels)]
+
+    def test_own_shards_are_all_read(self):
+        """A step whose batches are the two workers' whole parts: each sample has its share in the
+        mean gradient, which has -0.9 or 0.1 of each of its pixels, as all weights are 0 before."""
+        rate, export = 0.5, os.path.join(self.dir(), "export")
+        (first, some), (second, others) = self.own_part("a", 1), self.own_part("b", 2)
+        job = self.job(data=first, flags=["--batch_size=20", "--train_steps=1", "--optimizer=sgd",
+                                          "--learning_rate=%g" % rate, "--data_shard=own"])
+        job.start_ps(0)
+        job.start_worker(0, "--export=" + export)
+        job.start_worker(1, "--data_dir=" + second)
+        one, other = job.finish()
+        self.assertEqual(one["parameters_sha256"], other["parameters_sha256"])
+        shape, values = harness.read_safetensors(export)["softmax/weights"]
+        self.assertEqual(list(shape), [10, 16])
+        both = some + others
+        for k in range(10):
+            for i in range(16):
+                want = -rate * sum((0.1 - (label == k)) * x[i] for x, label in both) / len(both)
+                self.assertAlmostEqual(values[k * 16 + i], want, delta=1e-6)
 
     def test_resumed_with_another(self):
         folder = self.dir()

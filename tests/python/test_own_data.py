@@ -71,16 +71,17 @@ class OwnData(harness.Test):
         self.check_one_result(sums, "trained")
         return s
 
-    def check_inference(self, forms, trained):
+    def check_inference(self, forms, trained, *more):
         losses, outputs = {}, {}
         for form in forms:
             export = self.path(form + ".export")
-            self.run_worker(*ALONE, "--evaluate=" + export,
+            self.run_worker(*ALONE, *more, "--evaluate=" + export,
                             "--summary_json=" + self.path("summary.json"), data=self.path(form),
                             model="lenet5")
             losses[form] = self.figures()["test_loss"]
-            self.run_worker(*ALONE, "--predict=" + export, "--output=" + self.path("out.csv"),
-                            data=self.path(form), model="lenet5")
+            self.run_worker(*ALONE, *more, "--predict=" + export,
+                            "--output=" + self.path("out.csv"), data=self.path(form),
+                            model="lenet5")
             with open(self.path("out.csv"), encoding="ascii") as f:
                 outputs[form] = f.read()
         self.assertEqual(losses[forms[0]], trained["test_loss"])
@@ -121,8 +122,8 @@ class OwnData(harness.Test):
         for form in FORMATS:
             self.make(form, *flags)
         trained = self.check_training(FORMATS)
-        self.check_inference(("npy", "png"), trained)
-        self.check_fine_tuning(("npz", "png"), trained)
+        self.check_inference(("idx", "npy", "safetensors", "png"), trained)
+        self.check_fine_tuning(("idx", "npy", "npz", "safetensors", "png"), trained)
         return trained
 
     def test_colour_of_cifars_size(self):
@@ -130,27 +131,50 @@ class OwnData(harness.Test):
         self.assertGreater(trained["test_accuracy"], 0.5)
         self.check_channels_last(trained)
 
+    def turned(self, part):
+        """(dims, bytes) of an npy, as (n, H, W, C)."""
+        (n, c, h, w), planes = npy(self.path("npy/%s-images.npy" % part))
+        out = bytearray(len(planes))
+        for i in range(n):
+            first, last = i * c * h * w, (i + 1) * c * h * w
+            for k in range(c):
+                out[first + k:last:c] = planes[first + k * h * w:first + (k + 1) * h * w]
+        return (n, h, w, c), bytes(out)
+
+    def write_turned(self, form, part):
+        dims, samples = self.turned(part)
+        (n,), labels = npy(self.path("npy/%s-labels.npy" % part))
+        prefix = self.path("nhwc-%s/%s" % (form, part))
+        os.makedirs(os.path.dirname(prefix), exist_ok=True)
+        if form == "idx":
+            harness.write_idx(prefix + "-images-idx4-ubyte", dims, samples)
+            harness.write_idx(prefix + "-labels-idx1-ubyte", (n,), labels)
+        elif form == "safetensors":
+            end = len(samples) + n
+            head = json.dumps({
+                "images": {"dtype": "U8", "shape": dims, "data_offsets": [0, len(samples)]},
+                "labels": {"dtype": "U8", "shape": [n], "data_offsets": [len(samples), end]},
+            }).encode()
+            with open(prefix + ".safetensors", "wb") as f:
+                f.write(struct.pack("<Q", len(head)) + head + samples + labels)
+        else:
+            head = ("{'descr': '|u1', 'fortran_order': False, 'shape': %s, }\n" % (dims,)).encode()
+            with open(prefix + "-images.npy", "wb") as f:
+                f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + samples)
+            os.link(self.path("npy/%s-labels.npy" % part), prefix + "-labels.npy")
+
     def check_channels_last(self, trained):
         """(n, H, W, C), as many programs save pictures."""
-        os.mkdir(self.path("nhwc"))
-        for part in ("train", "test"):
-            dims, planes = npy(self.path("npy/%s-images.npy" % part))
-            n, (c, h, w) = dims[0], dims[1:]
-            self.assertEqual((c, h, w), (3, 32, 32))
-            turned = bytearray(len(planes))
-            for i in range(n):
-                first, last = i * c * h * w, (i + 1) * c * h * w
-                for k in range(c):
-                    turned[first + k:last:c] = planes[first + k * h * w:first + (k + 1) * h * w]
-            head = ("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d, %d, %d), }\n" %
-                    (n, h, w, c)).encode()
-            with open(self.path("nhwc/%s-images.npy" % part), "wb") as f:
-                f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + turned)
-            os.link(self.path("npy/%s-labels.npy" % part),
-                    self.path("nhwc/%s-labels.npy" % part))
-        s = self.train("nhwc", TRAIN, "--data_layout=nhwc")
-        self.assertEqual(s["parameters_sha256"], trained["parameters_sha256"])
-        self.assertEqual(s["test_loss"], trained["test_loss"])
+        forms = ("npy", "idx", "safetensors")
+        for form in forms:
+            for part in ("train", "test"):
+                self.write_turned(form, part)
+        layout = "--data_layout=nhwc"
+        forms = ["nhwc-" + form for form in forms]
+        s = self.check_training(forms, layout)
+        for key in ("parameters_sha256", "test_loss"):
+            self.assertEqual(s[key], trained[key])
+        self.check_inference(forms[1:], trained, layout)
 
     def test_fashion_mnist_repacked(self):
         if not os.path.exists(FASHION):

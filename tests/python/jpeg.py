@@ -1,0 +1,54 @@
+"""JPEG files of even squares of 8 x 8 pixels, whose bytes a reader gets back: baseline,
+each square its first coefficient alone; grey, or colours as they are (Adobe's mark, no YCbCr)."""
+import struct
+
+SIDE = 8
+
+
+def segment(kind, body):
+    return struct.pack(">BBH", 0xff, kind, 2 + len(body)) + body
+
+
+def tables():
+    """All coefficients in units of 8, so that the first one is value - 128. The differences of
+    first ones have a size of 0 to 8 bits, in codes of 4; a square ends with the other code, 0."""
+    return (segment(0xdb, b"\0" + b"\x08" * 64) +
+            segment(0xc4, b"\0" + bytes([0, 0, 0, 9] + [0] * 12) + bytes(range(9))) +
+            segment(0xc4, b"\x10" + bytes([1] + [0] * 15) + b"\0"))
+
+
+def coded(values, n_channels):
+    """values: of the squares, row by row, all channels of each."""
+    bits, before = "", [128] * n_channels
+    for i, value in enumerate(values):
+        step = value - before[i % n_channels]
+        before[i % n_channels] = value
+        size = abs(step).bit_length()
+        bits += format(size, "04b")
+        if size:
+            bits += format(step if step > 0 else step + (1 << size) - 1, "0%db" % size)
+        bits += "0"
+    bits += "1" * (-len(bits) % 8)
+    return int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
+
+
+def encode(n_channels, rows, columns, values):
+    """A file of rows x columns squares; values: [rows][columns][n_channels], flat."""
+    ids = range(1, n_channels + 1)
+    frame = struct.pack(">BHHB", 8, rows * SIDE, columns * SIDE, n_channels)
+    frame += b"".join(bytes([k, 0x11, 0]) for k in ids)
+    scan = bytes([n_channels]) + b"".join(bytes([k, 0]) for k in ids) + bytes([0, 63, 0])
+    mark = segment(0xee, b"Adobe" + bytes([0, 100, 0, 0, 0, 0, 0])) if n_channels == 3 else b""
+    return (b"\xff\xd8" + mark + tables() + segment(0xc0, frame) + segment(0xda, scan) +
+            coded(values, n_channels) + b"\xff\xd9")
+
+
+def pixels(n_channels, rows, columns, values):
+    """The same picture as bytes, channels first."""
+    out = bytearray()
+    for c in range(n_channels):
+        for r in range(rows):
+            row = b"".join(bytes([values[(r * columns + k) * n_channels + c]]) * SIDE
+                           for k in range(columns))
+            out += row * SIDE
+    return bytes(out)
