@@ -137,6 +137,46 @@ static void test_one_fails_after_a_loss(void **state)
     }
 }
 
+/* The word of one that was taken for lost came late. */
+static void test_its_word_comes_late(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    rig_let_pass(&r, 1000);
+    r.worker[1].missing_ms = 0;
+    rig_changes(&r, 11000);
+    fails(&r, 1);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_failed, 0);
+    fails(&r, 0);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_failed, 1);
+    free(r.c);
+}
+
+/* A server that has left the job is not waited for. */
+static void test_all_fail_after_a_server_has_left(void **state)
+{
+    struct rig r;
+    two_servers(&r);
+    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND,
+                                      .command = {.what = COORD_DRAIN_SERVER, .index = 1}});
+    rig_changes(&r, 1000);
+    rig_let_pass(&r, 1000);
+    r.n_servers = 1;
+    for (uint64_t call = 1; call <= r.call; call++) /* with its process its call has ended */
+        rig_step(&r, (struct coord_event){.kind = COORD_CLOSED, .call = call});
+    rig_let_pass(&r, 1000);
+    fails(&r, 0);
+    fails(&r, 1);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_failed, 1);
+    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_finished, 1);
+    free(r.c);
+}
+
 /* A leaver, or one that is away, is no failure; nor is a failed one that comes again in time. */
 static void test_not_all_fail(void **state)
 {
@@ -204,6 +244,8 @@ int main(void)
         cmocka_unit_test(test_all_fail_with_a_folder),
         cmocka_unit_test(test_one_fails_after_the_other),
         cmocka_unit_test(test_one_fails_after_a_loss),
+        cmocka_unit_test(test_its_word_comes_late),
+        cmocka_unit_test(test_all_fail_after_a_server_has_left),
         cmocka_unit_test(test_not_all_fail),
         cmocka_unit_test(test_a_server_does_not_stop),
         cmocka_unit_test(test_a_plan_fails_for_long),

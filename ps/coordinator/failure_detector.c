@@ -102,6 +102,8 @@ static void note_worker(struct coord *c, const struct coord_worker_state *from, 
     if (contact > w->contact)
         w->contact = contact;
     int waits = from->waits;
+    if (!w->in_plan && from->failed && from->incarnation == w->incarnation)
+        w->left_step = -1; /* its word came after it was found to be away */
     /* ps 0 is not in the plan's generation: its members ask in the one before. Who was done there
      * and has been started again is wanted where the plan goes back behind its steps. */
     int is_out = from->done && c->plan_source == PLAN_MEMORY;

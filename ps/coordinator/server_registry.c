@@ -87,7 +87,8 @@ int coord_servers_unaware(const struct coord *c)
 {
     for (int i = 1; i < c->n_slots; i++) {
         const struct coord_server_state *s = &coord_servers(c)[i];
-        if (s->life == LIFE_KNOWN && s->seen < c->goodbye &&
+        int is_there = s->number >= 0 || s->call || c->awake < s->claimed;
+        if (s->life == LIFE_KNOWN && is_there && s->seen < c->goodbye &&
             !coord_server_is_silent(c, s, SILENT_MS))
             return 1;
     }

@@ -57,6 +57,8 @@ static void schedule_of(const struct sim_batch *b, uint64_t seed, struct sim_sch
     s->option[OPT_mutant] = b->mutant;
     if (b->clip)
         sim_schedule_clip(s);
+    if (b->quit)
+        sim_schedule_quit(s);
 }
 
 static void run_seed(const struct sim_batch *b, struct shared *sh, uint64_t seed)

@@ -355,7 +355,8 @@ static void check_failed(const struct server *s)
     const struct net_plan *p = s->lead->plan;
     for (int i = SIM_SERVERS; i < SIM_NODES; i++) {
         const struct worker *w = sim.node[i].state == NODE_UP ? sim_worker(i) : NULL;
-        if (w && !w->failed && w->generation == p->generation && w->phase < PHASE_LEAVE)
+        if (w && !w->failed && w->generation == p->generation && w->ps0 == p->ps0 &&
+            w->phase < PHASE_LEAVE)
             sim_fail("end", "the job is said to have failed, and %s is there", sim.node[i].name);
     }
 }
@@ -384,7 +385,7 @@ static void carry_out(struct server *s, const struct coord_action *a)
         break;
     case ACT_FAILED:
         check_failed(s);
-        sim.job_failed = 1;
+        sim.job_failed = sim.node[0].life;
         server_finish(s);
         break;
     case ACT_DONE:

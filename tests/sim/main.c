@@ -1,10 +1,9 @@
 /* tests/sim/main.c - the simulator's program.
- *   sim [--seeds=A-B] [--jobs=N] [--seconds=S] [--mutant=K] [--clip] [--no-shrink] [--folder=DIR]
- *   sim --seed=N [--clip]          one seed's story
- *   sim FILE...         schedules as text: each runs, with its story
- *   sim --test=DIR [--seconds=S]   what ctest runs: DIR's schedules, canaries, and new seeds, from
- *                       one that changes with the commit, or from WEIR_SIM_SEED
- * Exit status 1: a check failed. */
+ *   sim [--seeds=A-B] [--jobs=N] [--seconds=S] [--mutant=K] [--clip] [--quit] [--no-shrink]
+ * [--folder=DIR] sim --seed=N [--clip] [--quit] one seed's story sim FILE...         schedules as
+ * text: each runs, with its story sim --test=DIR [--seconds=S]   what ctest runs: DIR's schedules,
+ * canaries, and new seeds, from one that changes with the commit, or from WEIR_SIM_SEED Exit status
+ * 1: a check failed. */
 #include "tests/sim/run.h"
 #include <dirent.h>
 #include <stdlib.h>
@@ -78,23 +77,27 @@ static int test(const char *folder, struct sim_batch *b)
     failed += run_canaries(b->jobs);
     choose_seeds(b);
     printf("seeds from %llu\n", (unsigned long long)b->first);
-    struct sim_batch clipped = *b;
-    clipped.clip = 1;
-    clipped.seconds = b->seconds / 6 + 1;
-    b->seconds -= b->seconds > clipped.seconds ? clipped.seconds : 0;
+    struct sim_batch clipped = *b, quit = *b;
+    clipped.clip = quit.quit = 1;
+    clipped.seconds = quit.seconds = b->seconds / 6 + 1;
+    b->seconds -= b->seconds > 2 * clipped.seconds ? 2 * clipped.seconds : 0;
     failed += sim_batch_run(b);
     printf("the same seeds in sync, clipped by the norm\n");
-    return failed + sim_batch_run(&clipped);
+    failed += sim_batch_run(&clipped);
+    printf("the same seeds, workers end with errors\n");
+    return failed + sim_batch_run(&quit);
 }
 
-static int story_of(uint64_t seed, int mutant, int clip)
+static int story_of(uint64_t seed, const struct sim_batch *b)
 {
     struct sim_schedule s;
     struct sim_outcome o;
     sim_schedule_of_seed(seed, &s);
-    s.option[OPT_mutant] = mutant;
-    if (clip)
+    s.option[OPT_mutant] = b->mutant;
+    if (b->clip)
         sim_schedule_clip(&s);
+    if (b->quit)
+        sim_schedule_quit(&s);
     sim_schedule_write(&s, stdout);
     sim_run(&s, 1, &o);
     printf("%lld events, %.3f virtual s, digest %016llx: %s %s\n", (long long)o.events,
@@ -123,6 +126,8 @@ int main(int argc, char **argv)
             b.folder = argv[i] + 9;
         } else if (!strcmp(a, "--clip")) {
             b.clip = 1;
+        } else if (!strcmp(a, "--quit")) {
+            b.quit = 1;
         } else if (!strcmp(a, "--no-shrink")) {
             b.shrink = 0;
         } else if (a[0] != '-') {
@@ -138,6 +143,6 @@ int main(int argc, char **argv)
     if (n_files)
         return failed != 0;
     if (has_seed)
-        return story_of(seed, b.mutant, b.clip);
+        return story_of(seed, &b);
     return (folder ? test(folder, &b) : sim_batch_run(&b)) != 0;
 }

@@ -84,19 +84,39 @@ static int all_left(void)
     return done;
 }
 
-static int no_server(void)
+/* All servers have ended; where other things happen, some may not have heard of it. */
+static int have_failed(void)
 {
-    for (int i = 0; i < SIM_SERVERS; i++)
+    int n = sim_schedule_only_quits(sim.schedule) ? SIM_SERVERS : 1;
+    if (sim.node[0].life > sim.job_failed) /* it died as it ended */
+        return 1;
+    for (int i = 0; i < n; i++)
         if (sim.node[i].state != NODE_ABSENT && sim.node[i].state != NODE_ENDED)
             return 0;
     return 1;
+}
+
+/* Where nothing else happened than that all workers ended with an error, the job has failed. */
+static void check_quits(void)
+{
+    int n = 0;
+    if (!sim_schedule_only_quits(sim.schedule))
+        return;
+    for (int i = 0; i < (int)opt(OPT_workers); i++)
+        n += sim.node[SIM_SERVERS + i].quit == 1;
+    if (n == (int)opt(OPT_workers) && !sim.job_failed)
+        sim_fail("end", "all workers have ended with an error, and the job has not failed");
+    for (int i = 0; i < SIM_SERVERS && sim.job_failed; i++)
+        if (sim.node[i].state == NODE_ENDED && sim.node[i].status != EXIT_PERMANENT)
+            sim_fail("end", "the job has failed, and %s ended with %d", sim.node[i].name,
+                     sim.node[i].status);
 }
 
 /* The job is over when ps 0 says so, or, where nobody decides, when all workers have ended. */
 static int is_over(void)
 {
     if (sim.job_failed)
-        return no_server();
+        return have_failed();
     if (opt(OPT_coordinator) && !opt(OPT_folder) && sim.node[0].life > 1 && all_left())
         return 1;             /* nobody is left who could tell ps 0, which has lost its memory */
     if (opt(OPT_coordinator)) /* a ps 0 that dies as it ends has nothing more to do */
@@ -138,10 +158,7 @@ static void run_all(void)
         if (e->node >= 0)
             supervise(e->node);
     }
-    for (int i = 0; i < SIM_SERVERS && sim.job_failed; i++)
-        if (sim.node[i].state == NODE_ENDED && sim.node[i].status != EXIT_PERMANENT)
-            sim_fail("end", "the job has failed, and %s ended with %d", sim.node[i].name,
-                     sim.node[i].status);
+    check_quits();
     end_world();
 }
 

@@ -298,6 +298,40 @@ enum status sim_schedule_read(const char *path, struct sim_schedule *s)
     return st;
 }
 
+void sim_schedule_quit(struct sim_schedule *s)
+{
+    struct sim_random r = sim_random_of(s->seed, STREAM_FAULTS, 1);
+    struct sim_fault f = {.kind = FAULT_quit, .mark = MARK_version};
+    int64_t *o = s->option;
+    int alone = sim_chance(&r, 40), all = alone || sim_chance(&r, 50);
+    o[OPT_coordinator] = 1;
+    if (alone) {
+        s->n_faults = 0;
+        o[OPT_steps] = option_high[OPT_steps];
+        o[OPT_calm_ms] = option_high[OPT_calm_ms];
+        o[OPT_worker_timeout_ms] =
+            10000;       /* at 0 a stream's end may be judged before the goodbye, */
+        o[OPT_tail] = 0; /* which may not come at all by a link that is too slow */
+    }
+    f.nth = (int)sim_between(&r, 1, 30);
+    f.after_us = draw_log(&r, 0, 100000);
+    for (int i = 0; i < (int)o[OPT_workers] && s->n_faults < SIM_MAX_FAULTS; i++) {
+        f.node = f.other = SIM_SERVERS + i;
+        if (sim_chance(&r, 40))
+            f.nth = (int)sim_between(&r, 1, 30);
+        if (all || sim_chance(&r, 50))
+            s->fault[s->n_faults++] = f;
+    }
+}
+
+int sim_schedule_only_quits(const struct sim_schedule *s)
+{
+    for (int i = 0; i < s->n_faults; i++)
+        if (s->fault[i].kind != FAULT_quit)
+            return 0;
+    return s->n_faults > 0;
+}
+
 void sim_schedule_clip(struct sim_schedule *s)
 {
     s->option[OPT_mode] = 0;

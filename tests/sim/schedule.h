@@ -62,7 +62,7 @@ enum sim_option {
     X(disk_stuck, 0, 0)  /* orders of this process to its folder never end */                      \
     X(apart, 1, 0)       /* nothing goes between a worker and a server, for good; once at most */  \
     X(lose_folder, 0, 1) /* ps 0's host dies, and all in the folder is lost with it */             \
-    X(quit, 0, 0)        /* a worker ends for good, with an error, and says so; not drawn */
+    X(quit, 0, 0)        /* a worker ends for good, with an error, and says so; sim --quit */
 
 enum sim_fault_kind {
 #define X(name, two, lasts) FAULT_##name,
@@ -117,5 +117,10 @@ void sim_fault_text(const struct sim_fault *f, char *out, int room);
 
 /* Makes it one of a job in sync that clips by the norm. */
 void sim_schedule_clip(struct sim_schedule *s);
+
+/* Workers end for good with an error, too; in some schedules nothing else happens, and all do. */
+void sim_schedule_quit(struct sim_schedule *s);
+/* Only that happens. */
+int sim_schedule_only_quits(const struct sim_schedule *s);
 
 #endif

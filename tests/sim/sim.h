@@ -87,10 +87,10 @@ struct sim {
     struct sim_random ties, identity, memory;
     struct sim_node node[SIM_NODES];
     int marks[SIM_N_MARKS];
-    int story;         /* 1: it is printed */
-    uint32_t job_done; /* life of ps 0 that has said so; 0: none */
-    int job_failed;    /* ps 0 has said so */
-    const char *check; /* that failed; NULL: none has */
+    int story;           /* 1: it is printed */
+    uint32_t job_done;   /* life of ps 0 that has said so; 0: none */
+    uint32_t job_failed; /* likewise, that all workers have ended with an error */
+    const char *check;   /* that failed; NULL: none has */
     char why[400];
     jmp_buf leave; /* a check that fails goes here */
     int64_t cells[SIM_N_EVENTS], fault_hits[SIM_N_FAULTS];

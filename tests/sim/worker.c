@@ -31,15 +31,14 @@ static void poll(struct worker *w);
 void worker_quit(int node)
 {
     struct worker *w = workers[node];
-    if (w->phase >= PHASE_LEAVE)
+    if (w->phase >= PHASE_LEAVE || !w->generation) /* before, it is nobody's member */
         return;
     sim.node[node].quit = sim.node[node].life;
     STORY("%s ends with an error", sim.node[node].name);
     w->failed = 1;
     w->phase = PHASE_LEAVE;
     w->timer++;
-    if (w->generation)
-        exchange_leave(w, 0);
+    exchange_leave(w, 0);
     poll(w);
 }
 
