@@ -7,8 +7,9 @@
 #include <string.h>
 
 /* How a difference is said: both programs log the sentence, so neither is "here". */
-#define HAVE "the servers have %" PRId64 ", the worker has %" PRId64
-#define HAVE_TEXTS "the servers have %s, the worker has %s"
+#define SERVERS_HAVE "the servers have"
+#define HAVE SERVERS_HAVE " %" PRId64 ", the worker has %" PRId64
+#define HAVE_TEXTS SERVERS_HAVE " %s, the worker has %s"
 #define TO_JOIN                                                                                    \
     "; one worker more in a job that runs is started with --join, without --worker_hosts and "     \
     "--task_index"
@@ -252,10 +253,21 @@ static struct net_job adapt(const struct ps_manifest *m, const struct net_job *o
     return job;
 }
 
+/* The sentence without its own subject: that may be of a worker alone. */
+static void say_of_checkpoint(const char *what, char *to, size_t bytes)
+{
+    const char *at = strstr(what, SERVERS_HAVE);
+    if (at)
+        snprintf(to, bytes, "%.*sthe checkpoint has%s", (int)(at - what), what,
+                 at + strlen(SERVERS_HAVE));
+    else
+        snprintf(to, bytes, "%s", what);
+}
+
 enum status ps_match_restored(const struct ps_manifest *m, const struct net_join *join, char *why,
                               size_t why_bytes)
 {
-    char what[440];
+    char what[440], said[440];
     struct chunks *chunks = NULL;
     struct net_job job = adapt(m, &join->job);
     enum status st =
@@ -264,11 +276,12 @@ enum status ps_match_restored(const struct ps_manifest *m, const struct net_join
     if (st == ST_OK)
         st = ps_match_job(&job, chunks, join, what, sizeof what);
     chunks_destroy(chunks);
+    say_of_checkpoint(what, said, sizeof said);
     if (st != ST_OK)
         snprintf(why, why_bytes,
                  "the checkpoint at step %" PRId64
                  " is of %s; give the same flags, or another --checkpoint_dir",
-                 m->step, what);
+                 m->step, said);
     else if (m->job.n_workers != join->job.n_workers && !m->progress.known)
         LOG_W(
             "the checkpoint is of %d workers, now there are %d: the pass over the samples that it "

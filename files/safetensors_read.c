@@ -8,6 +8,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,16 @@ static int too_dense(const char *text, size_t n)
     return containers > 64 + n / LEAST_ENTRY;
 }
 
+/* A zip archive, or the pickle of older versions. A header's length may begin with the same bytes,
+ * but then its text follows. */
+static int is_pickled(const struct safetensors_file *f)
+{
+    unsigned char b[9];
+    char ignored[SAFETENSORS_WHY_BYTES];
+    return f->bytes >= sizeof b && read_at(f, 0, b, sizeof b, ignored) == ST_OK && b[8] != '{' &&
+           (memcmp(b, "PK\3\4", 4) == 0 || (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5));
+}
+
 static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_WHY_BYTES])
 {
     uint64_t length;
@@ -75,7 +86,19 @@ static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_
     enum status st = read_at(f, 0, &length, sizeof length, why);
     if (st != ST_OK)
         return st;
+    if (is_pickled(f)) {
+        corrupt(why, "was written by torch.save, and is not read, as there may be a program in it: "
+                     "save the state dict with safetensors.torch.save_file");
+        return ST_UNSUPPORTED;
+    }
     length = le64toh(length);
+    if (length >= 2 && length <= SAFETENSORS_MAX_HEADER && length > f->bytes - sizeof length) {
+        snprintf(why, SAFETENSORS_WHY_BYTES,
+                 "is truncated, or no safetensors file: its header is to end at byte %" PRIu64
+                 ", there are %" PRIu64 " bytes",
+                 length + sizeof length, f->bytes);
+        return ST_CORRUPT;
+    }
     if (length > f->bytes - sizeof length || length > SAFETENSORS_MAX_HEADER || length < 2)
         return corrupt(why, "the length of its header is out of bounds: torn, or no safetensors "
                             "file");
@@ -200,10 +223,33 @@ static int by_place(const void *a, const void *b)
     return x->n_elems < y->n_elems ? -1 : x->n_elems > y->n_elems;
 }
 
+/* Where the last tensor ends, as far as the header says so; 0: it does not. */
+static uint64_t promised_bytes(const struct safetensors_file *f)
+{
+    const char *name;
+    json_t *json;
+    uint64_t most = 0, end;
+    json_object_foreach(f->root, name, json)
+    {
+        if (strcmp(name, "__metadata__") != 0 &&
+            read_offset(json_object_get(json, "data_offsets"), 1, &end) && end > most)
+            most = end;
+    }
+    return f->data + most;
+}
+
 static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS_WHY_BYTES])
 {
     const char *name;
     json_t *json;
+    uint64_t wanted = promised_bytes(f);
+    if (wanted > f->bytes) {
+        snprintf(why, SAFETENSORS_WHY_BYTES,
+                 "is truncated: its header promises %" PRIu64 " bytes in all, there are %" PRIu64
+                 "; copy it anew",
+                 wanted, f->bytes);
+        return ST_CORRUPT;
+    }
     f->entries = calloc(json_object_size(f->root) + 1, sizeof *f->entries);
     if (!f->entries)
         return no_memory(why);
@@ -222,7 +268,12 @@ static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS
             return bad_entry(why, f->entries[i].name, "overlaps another, or leaves a gap");
         at += entry_bytes(&f->entries[i]);
     }
-    return at == f->bytes ? ST_OK : corrupt(why, "is not as long as its header says");
+    if (at == f->bytes)
+        return ST_OK;
+    snprintf(why, SAFETENSORS_WHY_BYTES,
+             "has bytes behind its end: its header promises %" PRIu64 " in all, there are %" PRIu64,
+             at, f->bytes);
+    return ST_CORRUPT;
 }
 
 static enum status open_file(struct safetensors_file *f, const char *path,

@@ -244,17 +244,17 @@ static void test_data_shard(void **state)
     restored(&m, &j, NULL);
     j.job.data.own = 0;
     restored(&m, &j,
-             "is of another data set: --data_shard: the servers have own, the worker has "
+             "is of another data set: --data_shard: the checkpoint has own, the worker has "
              "same");
     j.job.data.n_train = 10;
     restored(&m, &j, NULL); /* those that the checkpoint knows */
     j.job.data.dim[2] = 2;
-    restored(&m, &j, "is of another data set: shape of a sample: the servers have 1x2x3");
+    restored(&m, &j, "is of another data set: shape of a sample: the checkpoint has 1x2x3");
     j.job.data = m.job.data; /* of each a part of its own */
     j.job.data.labels = JOB_LABELS_TARGETS;
     restored(&m, &j, NULL); /* one does not say */
     m.job.data.labels = JOB_LABELS_CLASSES;
-    restored(&m, &j, "is of another data set: labels: the servers have class labels in ");
+    restored(&m, &j, "is of another data set: labels: the checkpoint has class labels in ");
 }
 
 int main(void)

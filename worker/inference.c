@@ -65,7 +65,7 @@ static enum status report(const struct worker *w, const struct evaluate_sums *su
         .test_loss = sums->loss / (double)sums->n,
         .n_params = w->chunks->n_elems,
     };
-    LOG_I("%s (%" PRId64 " images)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
+    LOG_I("%s (%" PRId64 " samples)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
           s.images);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
     if (w->opt.summary_json)
@@ -103,7 +103,7 @@ enum status inference_run(struct worker *w)
     TRY(evaluate_run(e, &visitor, &sums));
     if (r.predictions) {
         TRY(predictions_commit(r.predictions));
-        LOG_I("predictions for %" PRId64 " images: %s", sums.n, w->opt.output);
+        LOG_I("predictions for %" PRId64 " samples: %s", sums.n, w->opt.output);
     }
     TRY(report(w, &sums, told.step));
 done:

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum status input_check_flags(const struct worker *w)
+static enum status check_flags(const struct worker *w)
 {
     const struct dataset_request *r = &w->opt.test;
     const struct {
@@ -32,6 +32,23 @@ enum status input_check_flags(const struct worker *w)
         return ST_INVALID;
     }
     return ST_OK;
+}
+
+enum status input_check_sets(const struct worker *w)
+{
+    const struct dataset *first = w->train ? w->train : w->test;
+    const struct dataset *sets[] = {w->test, w->validation};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        const int64_t *a = first->sample.dim, *b = sets[i] ? sets[i]->sample.dim : a;
+        if (a[0] == b[0] && a[1] == b[1] && a[2] == b[2])
+            continue;
+        LOG_E("%s has samples of %" PRId64 "x%" PRId64 "x%" PRId64
+              " (channels, height, width), but the training set, %s, has %" PRId64 "x%" PRId64
+              "x%" PRId64 "; give data of one size",
+              sets[i]->path, b[0], b[1], b[2], first->path, a[0], a[1], a[2]);
+        return ST_MISMATCH;
+    }
+    return check_flags(w);
 }
 
 static int is_given(const struct options_list *l)

@@ -9,8 +9,9 @@
 #include "worker/load_params.h"
 #include "worker/worker.h"
 
-/* ST_INVALID: a flag was given that the formats of all data sets have no use for. */
-enum status input_check_flags(const struct worker *w);
+/* ST_INVALID: a flag was given that the formats of all data sets have no use for. ST_MISMATCH: two
+ * sets have samples of different sizes. */
+enum status input_check_sets(const struct worker *w);
 /* To train: by the flags, measured where they say so, once validation data are held out. */
 enum status input_prepare(struct worker *w);
 /* --evaluate, --predict (flag) of this file: as it was trained, or by the flags where it does not

@@ -65,7 +65,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
               r->member, r->global_step, s.test_loss);
         return ST_INVALID;
     }
-    LOG_I("%s (%" PRId64 " images)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
+    LOG_I("%s (%" PRId64 " samples)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
           w->test->n);
     w->updates.ops->stats(w->updates.ctx, &s.stats);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
@@ -83,13 +83,11 @@ static enum status once_done(enum status st)
     return st == ST_IO ? ST_INVALID : st;
 }
 
-/* The last step is evaluated, too; that it would end training by --early_stopping says nothing. */
+/* The last step is evaluated, too. */
 static enum status validate_last(struct worker *w, int64_t step)
 {
-    int early = w->validated.stopped_early;
     w->validated.is_last = 1;
     enum status st = trainer_validate(w->trainer, step, 1);
-    w->validated.stopped_early = early;
     return st == ST_CANCELLED ? ST_OK : st;
 }
 

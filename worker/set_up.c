@@ -71,7 +71,7 @@ static enum status open_data(struct worker *w)
     }
     TRY(dataset_targets_alike(w->train, w->test));
     TRY(dataset_targets_alike(w->test, w->validation));
-    TRY(input_check_flags(w));
+    TRY(input_check_sets(w));
 done:
     return st;
 }
@@ -240,7 +240,7 @@ static enum status check_data(const struct worker *w)
             continue;
         const int64_t *is = sets[i]->sample.dim;
         if (in->dim[0] != is[0] || in->dim[1] != is[1] || in->dim[2] != is[2]) {
-            LOG_E("model '%s' wants images of %" PRId64 "x%" PRId64 "x%" PRId64 ", %s has %" PRId64
+            LOG_E("model '%s' wants samples of %" PRId64 "x%" PRId64 "x%" PRId64 ", %s has %" PRId64
                   "x%" PRId64 "x%" PRId64
                   " (channels, height, width); take another --model, other data, or another "
                   "--data_layout",
@@ -288,7 +288,7 @@ static enum status hold_out(struct worker *w)
     if (w->validation && (o->ps_hosts.n > 0 || o->checkpoint_dir))
         TRY(fingerprint_validation(w->validation, &w->validation_data));
     if (w->train->n < o->batch_size) {
-        LOG_E("--batch_size: %" PRId64 " is more than the %" PRId64 " training images of %s",
+        LOG_E("--batch_size: %" PRId64 " is more than the %" PRId64 " training samples of %s",
               o->batch_size, w->train->n, w->train->path);
         st = ST_INVALID;
     }
@@ -442,6 +442,7 @@ static enum status open_validation(struct worker *w, int own_pace)
     w->validated = (struct validation){.saver = w->saver,
                                        .ps0 = servers && !own_pace ? o->ps_hosts.addr[0] : NULL,
                                        .data = w->validation_data,
+                                       .train_steps = options_train_steps(o, w->train->n),
                                        .eval_every = o->eval_every,
                                        .early_stopping = o->early_stopping};
     if (o->early_stopping > 0 && own_pace && servers) {
@@ -498,7 +499,7 @@ static enum status make_trainer(struct worker *w)
     cfg.sample_log = w->sample_log;
     TRY(trainer_create(&cfg, &w->trainer));
     LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %d %s, %.0f MB; %" PRId64
-          " training images from %s",
+          " training samples from %s",
           w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->towers.n,
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
           w->train->n, w->train->path);

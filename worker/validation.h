@@ -20,6 +20,7 @@ struct validation {
     const char *ps0;           /* likewise; NULL: nobody is told */
     int is_last;               /* training is over: ps 0 is not waited for without end */
     struct job_validation data;
+    int64_t train_steps;    /* of the job: the evaluation there ends nothing */
     int64_t eval_every;     /* steps */
     int64_t early_stopping; /* evaluations without a better one that end training; 0: none do */
     int known;              /* there was an evaluation; then all below are set */

@@ -183,7 +183,7 @@ class Checkpoint(harness.Test):
         job.start(self.ps_flags("--save_steps=40"))
         job.finish(120)
         other = [f.replace("adam", "momentum") for f in FLAGS]
-        for flags, model, what in ((other, "softmax", "--optimizer: the servers have adam"),
+        for flags, model, what in ((other, "softmax", "--optimizer: the checkpoint has adam"),
                                    (FLAGS, "mlp", "parameter 0")):
             job = self.job(n_workers=1, model=model, flags=flags)
             job.start_ps(0, *self.ps_flags())

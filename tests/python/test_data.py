@@ -6,7 +6,9 @@ import json
 import os
 import random
 import signal
+import struct
 import subprocess
+import zipfile
 
 import harness
 import jpeg
@@ -159,6 +161,83 @@ class Data(harness.Test):
             process = self.start("worker", flags)
             process.wait(30, 2)
             self.assertIn(words, process.output())
+
+    def npy(self, folder, name, descr, shape, content):
+        head = ("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }\n" % (
+            descr, "".join("%d, " % n for n in shape))).encode()
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + content)
+
+    def says(self, folder, *words, status=1, flags=()):
+        worker = self.run_worker(*FLAGS, *flags, data=folder, status=status)
+        for word in words:
+            self.assertIn(word, worker.output())
+
+    def test_sets_of_two_sizes(self):
+        """The set that differs is named, not the model or the training set."""
+        folder = self.make("npy", "--made=1x16x16", "--classes=5", "--train=60", "--test=20")
+        self.npy(folder, "test-images.npy", "|u1", (20, 12, 10), bytes(20 * 12 * 10))
+        self.says(folder, folder + "/test-images.npy has samples of 1x12x10",
+                  "training set, %s/train-images.npy, has 1x16x16" % folder)
+
+    def test_channels_last_without_the_flag(self):
+        folder = self.make("npy", "--made=1x6x15", "--classes=5", "--train=60", "--test=20")
+        said = "looks like (n, H, W, C) and is taken as (n, C, H, W)"
+        for part, n in (("train", 60), ("test", 20)):
+            self.npy(folder, part + "-images.npy", "|u1", (n, 6, 5, 3), bytes(n * 90))
+        self.says(folder, part + "-images.npy: holds an array of (20, 6, 5, 3), which " + said,
+                  status=0)
+        worker = self.run_worker(*FLAGS, "--data_layout=nhwc", data=folder)
+        self.assertNotIn("looks like", worker.output())
+
+    def test_labels_of_the_wrong_type(self):
+        """The line has the type that was found, and the call that mends it."""
+        folder = self.make("npy", "--made=1x6x15", "--classes=5", "--train=60", "--test=20")
+        name = "train-labels.npy"
+        for descr, shape, content, words in (
+                ("<f8", (60,), bytes(480), ("dtype '<f8'", "astype(numpy.int64)")),
+                ("<f4", (60,), bytes(240), ("in float32", "astype(numpy.int64)")),
+                ("<i8", (60,), struct.pack("<q", -1) * 60, ("int64) is -1", "numpy.unique(")),
+                ("<i4", (60, 5), bytes(1200), ("(60, 5) of int32", "labels.argmax(axis=1)"))):
+            with self.subTest(descr=descr, shape=shape):
+                self.npy(folder, name, descr, shape, content)
+                if descr == "<f4":
+                    self.npy(folder, "test-labels.npy", descr, (20,), bytes(80))
+                self.says(folder, *words)
+
+    def test_files_of_pytorch(self):
+        """Programs are not read: the line says what to write instead."""
+        path = os.path.join(self.dir(), "set.pt")
+        with zipfile.ZipFile(path, "w") as z:
+            z.writestr("set/data.pkl", b"x" * 50)
+        pickled = os.path.join(self.dir(), "old.pth")
+        with open(pickled, "wb") as f:
+            f.write(b"\x80\x02" + bytes(60))
+        for p in (path, pickled):
+            for flags in (["--train_data=" + p, "--test_data=" + p], ["--init=" + p],
+                          ["--evaluate=" + p]):
+                argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+                        "--model=softmax", *FLAGS, *flags]
+                if "--train_data=" + p not in flags:
+                    argv.append("--data_dir=" + self.data())
+                worker = self.start("worker", argv)
+                worker.wait(30, 1)
+                self.assertIn(p + ": was written by torch.save", worker.output())
+                self.assertIn("safetensors.torch.save_file", worker.output())
+
+    def test_truncated_safetensors(self):
+        """Within the data, and within the header: both sizes are said."""
+        folder = self.make("safetensors", "--made=1x6x5", "--classes=5", "--train=60", "--test=20")
+        path = os.path.join(folder, "train.safetensors")
+        size = os.path.getsize(path)
+        os.truncate(path, size - 7)
+        self.says(folder, path + ": is truncated: its header promises %d bytes in all, there are %d"
+                  % (size, size - 7))
+        with open(path, "rb") as f:
+            header, = struct.unpack("<Q", f.read(8))
+        os.truncate(path, 40)
+        self.says(folder, path + ": is truncated, or no safetensors file: its header is to end at "
+                  "byte %d, there are 40 bytes" % (8 + header))
 
     def test_flags_that_the_format_has_no_use_for(self):
         """They would be left out without a word."""

@@ -124,7 +124,7 @@ class DataSet(harness.Test):
         wrong = job.start_worker(0, "--data_dir=" + self.other.name)
         wrong.wait(60, 1)
         wrong.wait_line("the checkpoint at step 5 is of another data set: CRC-32C of the "
-                        "training labels: the servers have [0-9a-f]{8} in %s," % self.data())
+                        "training labels: the checkpoint has [0-9a-f]{8} in %s," % self.data())
         job.start_worker(0, "--data_dir=" + self.other.name, "--data_shard=own")
         job.finish()
         job.ps[0].wait_line("goes on from step 5")

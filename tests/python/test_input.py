@@ -155,8 +155,8 @@ class Normal(InputTest):
         _, want = self.train("--mean=measured", "--std=measured")
         worker, _ = self.train("--mean=measured", "--std=measured", folder, "--train_steps=10")
         mean, std = self.numbers(worker)
-        for flags, said in (([], r"--mean: the servers have %s, the worker has none" % mean),
-                            (["--mean=" + mean], "--std: the servers have %s, the worker has 1" %
+        for flags, said in (([], r"--mean: the checkpoint has %s, the worker has none" % mean),
+                            (["--mean=" + mean], "--std: the checkpoint has %s, the worker has 1" %
                              std)):
             worker = self.run_worker(*FLAGS, folder, *flags, status=1)
             self.assertIn(said, worker.output())
@@ -253,7 +253,7 @@ class Augment(InputTest):
         self.assertLess(got["local_steps"], 300)
         worker = self.run_worker(*FLAGS, "--train_steps=310", "--augment=flip",
                                  "--checkpoint_dir=" + self.path("ckpt"), status=1)
-        self.assertIn("--augment: the servers have flip,shift:2,crop:3,cutout:8, the worker has "
+        self.assertIn("--augment: the checkpoint has flip,shift:2,crop:3,cutout:8, the worker has "
                       "flip; give the same flags, or another --checkpoint_dir", worker.output())
 
     def test_two_workers(self):

@@ -47,7 +47,7 @@ class Predict(harness.Test):
             for key in ("test_accuracy", "test_loss", "parameters_sha256", "global_step"):
                 self.assertEqual(got[key], want[key], (file, key))
             self.assertEqual(got["images"], 500)
-            self.assertIn("test accuracy: %.4f, test loss: %.4f (500 images)" %
+            self.assertIn("test accuracy: %.4f, test loss: %.4f (500 samples)" %
                           (want["test_accuracy"], want["test_loss"]), worker.output())
 
     def test_classes_that_are_not_tested(self):
@@ -68,7 +68,7 @@ class Predict(harness.Test):
         for file in (self.path("model.safetensors"), self.path("ckpt")):
             worker = self.run_worker("--evaluate=" + file, "--data_dir=" + folder,
                                      "--intra_op_threads=1")
-            self.assertIn("(%d images)" % len(kept), worker.output())
+            self.assertIn("(%d samples)" % len(kept), worker.output())
 
     def predict(self, end):
         out = self.path("out" + end)

@@ -154,7 +154,7 @@ class Targets(harness.Test):
         self.assertAlmostEqual(s["loss"], losses[-1], delta=1e-5)
         self.assertIsNone(s["test_accuracy"])
         self.assertIn("global step: 1), loss %.4f" % losses[0], said)
-        self.assertIn("test loss: %.4f (20 images)" % s["test_loss"], said)
+        self.assertIn("test loss: %.4f (20 samples)" % s["test_loss"], said)
         self.assertNotIn("accuracy", said)
 
     def test_steps_are_those_of_the_definitions(self):

@@ -93,6 +93,10 @@ class Validation(harness.Test):
         self.assertEqual((want["best_step"], want["global_step"]), (best, best + 15))
         self.assertIn("--early_stopping: no better validation loss in 3 evaluations since step %d"
                       % best, worker.output())
+        worker, exact = self.train(*STOP, "--train_steps=%d" % (best + 15))
+        self.assertEqual((exact["parameters_sha256"], exact["stopped_early"]),
+                         (want["parameters_sha256"], False))  # it has all its steps
+        self.assertNotIn("--early_stopping: no better", worker.output())
         first = harness.Process("killed", [
             os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
             "--model=softmax", "--progress=lines", "--data_dir=" + self.data(), *FLAGS, *STOP,

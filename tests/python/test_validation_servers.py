@@ -116,7 +116,9 @@ class ValidationServers(harness.Test):
 
         again = self.job(n_ps=2, flags=STOP)
         again.start(self.keep())
-        for figures in again.finish(60):
+        ended = again.finish(60)
+        self.assertTrue(ended[0]["stopped_early"], again.workers[0].output())
+        for figures in ended:
             self.assertEqual((figures["global_step"], figures["parameters_sha256"]),
                              (best + 15, want[0]["parameters_sha256"]))
 

@@ -99,8 +99,8 @@ static enum status read_type(const char *descr, const char *label, struct data_a
         a->swapped = descr[0] == '>';
         return ST_OK;
     }
-    LOG_E("%s: its numbers are of dtype '%s'; read are float32 and whole numbers: save it with "
-          "a.astype(numpy.float32)",
+    LOG_E("%s: its numbers are of dtype '%s'; read are float32 and whole numbers: save samples and "
+          "targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
           label, descr);
     return ST_UNSUPPORTED;
 }

@@ -4,6 +4,7 @@
 #include "worker/data/dataset.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "files/safetensors.h"
 #include "worker/data/data_array.h"
 #include "worker/data/data_csv.h"
 #include "worker/data/data_file.h"
@@ -30,7 +31,7 @@ static int is_safetensors(const struct data_file *f)
     uint64_t length = 0;
     for (int i = 0; i < 8 && f->n > 8; i++)
         length |= (uint64_t)f->bytes[i] << (8 * i);
-    return f->n > 8 && f->bytes[8] == '{' && length <= f->n - 8 && f->mapped;
+    return f->n > 8 && f->bytes[8] == '{' && length <= SAFETENSORS_MAX_HEADER && f->mapped;
 }
 
 static int is_npz(const struct data_file *f)
@@ -43,6 +44,15 @@ static int has_names(const struct data_file *f)
     return is_safetensors(f) || is_npz(f);
 }
 
+/* What torch.save writes, "NAME/data.pkl" and more in a zip archive, or what pickle.dump writes. */
+static int is_pickled(const struct data_file *f)
+{
+    const uint8_t *b = f->bytes;
+    uint64_t n = f->n > 30 ? b[26] | (uint64_t)b[27] << 8 : 0;
+    return (f->n > 2 && b[0] == 0x80 && b[1] >= 2 && b[1] <= 5) ||
+           (is_npz(f) && n >= 8 && n <= f->n - 30 && memcmp(b + 30 + n - 8, "data.pkl", 8) == 0);
+}
+
 static enum status decode(const struct data_file *f, const char *name, struct data_array *out)
 {
     const uint8_t *b = f->bytes;
@@ -52,6 +62,12 @@ static enum status decode(const struct data_file *f, const char *name, struct da
     }
     if (is_safetensors(f))
         return data_safetensors_decode(b, f->n, f->path, name, out);
+    if (is_pickled(f)) {
+        LOG_E("%s: was written by torch.save or pickle, and is not read, as there may be a program "
+              "in it: save the arrays with safetensors.torch.save_file, numpy.savez or numpy.save",
+              f->path);
+        return ST_UNSUPPORTED;
+    }
     if (f->n >= 6 && memcmp(b, "\x93NUMPY", 6) == 0)
         return data_npy_decode(b, f->n, f->path, out);
     if (is_npz(f))
@@ -81,11 +97,17 @@ static enum status check_labels(const struct source *s)
     if (a->n_dims < 1 || data_array_row_elems(a) != 1) {
         LOG_E("%s: holds an array of %s of %s, but labels are one whole number for each sample, or "
               "float32 of (n) or (n, targets): are the files swapped, or is the flag that names "
-              "the labels missing?",
+              "the labels missing? Of one-hot rows save labels.argmax(axis=1)",
               path, shape, data_type_name(a->type));
         return ST_CORRUPT;
     }
     return ST_OK;
+}
+
+/* Grey, RGB, RGBA. */
+static int is_pixel(int64_t n)
+{
+    return n == 1 || n == 3 || n == 4;
 }
 
 /* (n, H, W), (n, C, H, W) or (n, features), which are one row. */
@@ -119,6 +141,11 @@ static enum status check_samples(struct source *s)
         to->dim[i + 3 - a->n_dims] = a->dim[i];
     if (s->nhwc && a->n_dims == 4)
         *to = (struct shape){3, {a->dim[3], a->dim[1], a->dim[2]}};
+    if (!s->nhwc && !s->class_names && a->n_dims == 4 && is_pixel(a->dim[3]) &&
+        !is_pixel(a->dim[1]))
+        LOG_W("%s: holds an array of %s, which looks like (n, H, W, C) and is taken as (n, C, H, "
+              "W): if the channels come last, add --data_layout=nhwc",
+              path, shape);
     int64_t elems = shape_elems(to);
     for (int i = 0; i < 3; i++)
         if (to->dim[i] < 1 || to->dim[i] > DATASET_MAX_SIDE || elems > DATASET_MAX_ELEMS) {
@@ -158,10 +185,12 @@ static enum status read_labels(struct source *s)
         int64_t label = data_array_integer(a, i);
         if (label < 0 || label >= DATASET_MAX_CLASSES) {
             LOG_E(
-                "%s: label %lld (byte %llu) is %lld; labels are from 0 to %d", labels_path(s),
-                (long long)i,
+                "%s: label %lld (byte %llu, %s) is %lld; labels are from 0 to %d: number the "
+                "classes, "
+                "as numpy.unique(labels, return_inverse=True)[1] does",
+                labels_path(s), (long long)i,
                 (unsigned long long)(a->offset + (uint64_t)i * (uint64_t)data_type_bytes(a->type)),
-                (long long)label, DATASET_MAX_CLASSES - 1);
+                data_type_name(a->type), (long long)label, DATASET_MAX_CLASSES - 1);
             return ST_CORRUPT;
         }
         to[i] = (int32_t)label;
@@ -402,7 +431,7 @@ enum status dataset_split(struct dataset *d, double share, uint64_t seed, struct
     struct source *s = (struct source *)d;
     int64_t n = d->n, k = (int64_t)(share * (double)n);
     if (k < 1 || k >= n) {
-        LOG_E("--validation_split: %g of %lld training images is %lld; at least one must be held "
+        LOG_E("--validation_split: %g of %lld training samples is %lld; at least one must be held "
               "out and one left",
               share, (long long)n, (long long)k);
         return ST_INVALID;
@@ -412,7 +441,7 @@ enum status dataset_split(struct dataset *d, double share, uint64_t seed, struct
     struct source *kept = held ? copy_chosen(s, chosen, 0, n - k) : NULL;
     free(chosen);
     if (!kept) {
-        LOG_E("--validation_split: no memory for %lld images", (long long)n);
+        LOG_E("--validation_split: no memory for %lld samples", (long long)n);
         dataset_destroy(held ? &held->d : NULL);
         return ST_NOMEM;
     }

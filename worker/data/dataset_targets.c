@@ -78,8 +78,9 @@ enum status dataset_check_outputs(const struct dataset *d, const struct layer *l
         return dataset_check_classes(d, outputs);
     if (!layer_takes_targets(loss->kind)) {
         LOG_E("%s: its labels are float32, which are targets, but layer '%s', a "
-              "softmax_cross_entropy, takes classes; save them as whole numbers (uint8, int32, "
-              "int64), or end the model with mean_squared_error or sigmoid_cross_entropy",
+              "softmax_cross_entropy, takes classes; save them as whole numbers, with "
+              "labels.astype(numpy.int64), or end the model with mean_squared_error or "
+              "sigmoid_cross_entropy",
               d->labels_path, loss->name);
         return ST_MISMATCH;
     }
