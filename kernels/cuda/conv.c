@@ -1,7 +1,8 @@
 /* kernels/cuda/conv.c - 2-D convolution by cuDNN, on canonical images and weights; bias and a relu
  * behind it by one kernel of ours, a max pool behind them, too. Padding that is not the same on
  * both sides is written out. In bf16 cuDNN reads and writes copies that are cast on the way in and
- * out. */
+ * out. Of cuDNN's proposed algorithms the fastest that fits is taken; if it fails when it is run,
+ * the next one. */
 #include "base/log.h"
 #include "kernels/cuda/algo.h"
 #include "kernels/cuda/plan.h"
@@ -19,14 +20,24 @@ struct conv {
     float *padded;
 };
 
+enum { FORWARD, BACKWARD_W, BACKWARD_X, N_WAYS };
+static const char *const way_name[N_WAYS] = {"forward", "weights' gradient", "input's gradient"};
+
+/* One of the three, with what cuDNN proposes for it, fastest first; `now` is taken. */
+struct way {
+    cudnnConvolutionDescriptor_t d; /* of its own, for its math */
+    struct cuda_algo list[MAX_ALGOS];
+    struct {
+        int algo;
+        cudnnMathType_t math;
+    } proposal[MAX_ALGOS];
+    int n, now;
+};
+
 struct conv_pass {
     cudnnTensorDescriptor_t x, y; /* x: framed, if it is */
     cudnnFilterDescriptor_t w;
-    cudnnConvolutionDescriptor_t forward, backward_w, backward_x; /* one each for its math */
-    cudnnConvolutionFwdAlgo_t algo;
-    cudnnConvolutionBwdFilterAlgo_t algo_w;
-    cudnnConvolutionBwdDataAlgo_t algo_x;
-    size_t workspace[3];
+    struct way way[N_WAYS];
     int64_t elems[CUDA_N_CASTS];
 };
 
@@ -125,29 +136,6 @@ static uint64_t workspace_limit(const struct cuda_plan *plan)
     return left < workspace_most ? left : workspace_most;
 }
 
-/* The index of the algorithm to take. */
-static enum status choose(struct cuda_plan *plan, const struct cuda_op *op, const char *what,
-                          const struct cuda_algo *list, int n, int *out)
-{
-    struct cuda_algo_wish wish = {workspace_limit(plan), plan->cfg.deterministic,
-                                  plan->cfg.precision != BACKEND_FP32};
-    int k = cuda_algo_choose(list, n, &wish);
-    if (k < 0) {
-        LOG_E("layer '%s': cuDNN has no %salgorithm for this convolution's %s within %" PRIu64
-              " bytes of workspace; give the GPU more memory%s",
-              op->layer->name, wish.deterministic ? "deterministic " : "", what,
-              wish.workspace_limit, wish.deterministic ? " or do not ask for determinism" : "");
-        return wish.workspace_limit < workspace_most ? plan->arena.full : ST_UNSUPPORTED;
-    }
-    uint64_t least =
-        wish.workspace_limit < workspace_least ? wish.workspace_limit : workspace_least;
-    uint64_t want = list[k].workspace_bytes > least ? list[k].workspace_bytes : least;
-    if (plan->planning && want > plan->workspace_bytes)
-        plan->workspace_bytes = want;
-    *out = k;
-    return ST_OK;
-}
-
 /* In fp32 the descriptor stays at FMA math whatever a proposal says, as cuDNN's default math may
  * round to TF32; else the proposal's own math is taken. */
 static enum status math_set(const struct cuda_plan *plan, const struct cuda_op *op,
@@ -158,90 +146,109 @@ static enum status math_set(const struct cuda_plan *plan, const struct cuda_op *
     return cuda_check_dnn(op, "cudnnSetConvolutionMathType", cudnnSetConvolutionMathType(d, math));
 }
 
-/* cuDNN's three kinds of proposals have the same members in three types. The workspace is asked for
- * anew: what the proposal says is for its own math. */
-#define ALGO_OF(perf, asked, bytes)                                                                \
-    (struct cuda_algo)                                                                             \
-    {                                                                                              \
-        .usable = (perf).status == CUDNN_STATUS_SUCCESS && (asked) == CUDNN_STATUS_SUCCESS,        \
-        .deterministic = (perf).determinism == CUDNN_DETERMINISTIC,                                \
-        .tf32 = (perf).mathType != CUDNN_FMA_MATH && (perf).mathType != CUDNN_DEFAULT_MATH,        \
-        .workspace_bytes = (bytes)                                                                 \
+/* Takes the first of the list that can be. */
+static enum status choose(struct cuda_plan *plan, const struct cuda_op *op, struct conv_pass *c,
+                          int which)
+{
+    struct way *w = &c->way[which];
+    struct cuda_algo_wish wish = {workspace_limit(plan), plan->cfg.deterministic,
+                                  plan->cfg.precision != BACKEND_FP32};
+    int k = cuda_algo_choose(w->list, w->n, &wish);
+    if (k < 0) {
+        LOG_E("layer '%s': cuDNN has no %salgorithm for this convolution's %s within %" PRIu64
+              " bytes of workspace; give the GPU more memory%s",
+              op->layer->name, wish.deterministic ? "deterministic " : "", way_name[which],
+              wish.workspace_limit, wish.deterministic ? " or do not ask for determinism" : "");
+        return wish.workspace_limit < workspace_most ? plan->arena.full : ST_UNSUPPORTED;
     }
+    uint64_t least =
+        wish.workspace_limit < workspace_least ? wish.workspace_limit : workspace_least;
+    uint64_t want = w->list[k].workspace_bytes > least ? w->list[k].workspace_bytes : least;
+    if (plan->planning && want > plan->workspace_bytes)
+        plan->workspace_bytes = want;
+    w->now = k;
+    return math_set(plan, op, w->d, w->proposal[k].math);
+}
 
-static enum status prepare_forward(struct cuda_pass *pass, struct cuda_op *op, struct conv_pass *c)
+/* cuDNN's three kinds of proposals have the same members in three types. */
+#define PROPOSALS_TAKE(way, perf, n_perf)                                                          \
+    do {                                                                                           \
+        (way)->n = (n_perf);                                                                       \
+        for (int k = 0; k < (way)->n; k++) {                                                       \
+            (way)->proposal[k].algo = (int)(perf)[k].algo;                                         \
+            (way)->proposal[k].math = (perf)[k].mathType;                                          \
+            (way)->list[k].usable = (perf)[k].status == CUDNN_STATUS_SUCCESS;                      \
+            (way)->list[k].deterministic = (perf)[k].determinism == CUDNN_DETERMINISTIC;           \
+        }                                                                                          \
+    } while (0)
+
+static enum status propose(const struct cuda_plan *plan, const struct cuda_op *op,
+                           struct conv_pass *c, int which)
 {
     enum status st = ST_OK;
-    const struct cuda_plan *plan = pass->plan;
-    cudnnConvolutionFwdAlgoPerf_t perf[MAX_ALGOS];
-    struct cuda_algo list[MAX_ALGOS];
-    int n, k;
-    TRY(cuda_check_dnn(op, "cudnnGetConvolutionForwardAlgorithm_v7",
-                       cudnnGetConvolutionForwardAlgorithm_v7(plan->cudnn, c->x, c->w, c->forward,
-                                                              c->y, MAX_ALGOS, &n, perf)));
-    for (k = 0; k < n; k++) {
-        size_t bytes = 0;
-        TRY(math_set(plan, op, c->forward, perf[k].mathType));
-        cudnnStatus_t asked = cudnnGetConvolutionForwardWorkspaceSize(
-            plan->cudnn, c->x, c->w, c->forward, c->y, perf[k].algo, &bytes);
-        list[k] = ALGO_OF(perf[k], asked, bytes);
+    struct way *w = &c->way[which];
+    int n;
+    if (which == FORWARD) {
+        cudnnConvolutionFwdAlgoPerf_t perf[MAX_ALGOS];
+        TRY(cuda_check_dnn(op, "cudnnGetConvolutionForwardAlgorithm_v7",
+                           cudnnGetConvolutionForwardAlgorithm_v7(plan->cudnn, c->x, c->w, w->d,
+                                                                  c->y, MAX_ALGOS, &n, perf)));
+        PROPOSALS_TAKE(w, perf, n);
+    } else if (which == BACKWARD_W) {
+        cudnnConvolutionBwdFilterAlgoPerf_t perf[MAX_ALGOS];
+        TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
+                           cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+                               plan->cudnn, c->x, c->y, w->d, c->w, MAX_ALGOS, &n, perf)));
+        PROPOSALS_TAKE(w, perf, n);
+    } else {
+        cudnnConvolutionBwdDataAlgoPerf_t perf[MAX_ALGOS];
+        TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardDataAlgorithm_v7",
+                           cudnnGetConvolutionBackwardDataAlgorithm_v7(
+                               plan->cudnn, c->w, c->y, w->d, c->x, MAX_ALGOS, &n, perf)));
+        PROPOSALS_TAKE(w, perf, n);
     }
-    TRY(choose(pass->plan, op, "forward", list, n, &k));
-    c->algo = perf[k].algo;
-    c->workspace[0] = list[k].workspace_bytes;
-    TRY(math_set(plan, op, c->forward, perf[k].mathType));
 done:
     return st;
 }
 
-static enum status prepare_backward_w(struct cuda_pass *pass, struct cuda_op *op,
-                                      struct conv_pass *c)
+static cudnnStatus_t workspace_ask(const struct cuda_plan *plan, const struct conv_pass *c,
+                                   int which, int algo, size_t *bytes)
 {
-    enum status st = ST_OK;
-    const struct cuda_plan *plan = pass->plan;
-    cudnnConvolutionBwdFilterAlgoPerf_t perf[MAX_ALGOS];
-    struct cuda_algo list[MAX_ALGOS];
-    int n, k;
-    TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
-                       cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-                           plan->cudnn, c->x, c->y, c->backward_w, c->w, MAX_ALGOS, &n, perf)));
-    for (k = 0; k < n; k++) {
-        size_t bytes = 0;
-        TRY(math_set(plan, op, c->backward_w, perf[k].mathType));
-        cudnnStatus_t asked = cudnnGetConvolutionBackwardFilterWorkspaceSize(
-            plan->cudnn, c->x, c->y, c->backward_w, c->w, perf[k].algo, &bytes);
-        list[k] = ALGO_OF(perf[k], asked, bytes);
+    cudnnConvolutionDescriptor_t d = c->way[which].d;
+    switch (which) {
+    case FORWARD:
+        return cudnnGetConvolutionForwardWorkspaceSize(plan->cudnn, c->x, c->w, d, c->y,
+                                                       (cudnnConvolutionFwdAlgo_t)algo, bytes);
+    case BACKWARD_W:
+        return cudnnGetConvolutionBackwardFilterWorkspaceSize(
+            plan->cudnn, c->x, c->y, d, c->w, (cudnnConvolutionBwdFilterAlgo_t)algo, bytes);
+    default:
+        return cudnnGetConvolutionBackwardDataWorkspaceSize(
+            plan->cudnn, c->w, c->y, d, c->x, (cudnnConvolutionBwdDataAlgo_t)algo, bytes);
     }
-    TRY(choose(pass->plan, op, "weights' gradient", list, n, &k));
-    c->algo_w = perf[k].algo;
-    c->workspace[1] = list[k].workspace_bytes;
-    TRY(math_set(plan, op, c->backward_w, perf[k].mathType));
-done:
-    return st;
 }
 
-static enum status prepare_backward_x(struct cuda_pass *pass, struct cuda_op *op,
-                                      struct conv_pass *c)
+/* The workspace is asked for anew: what a proposal says is for its own math. One that rounds floats
+ * to half precision, with its small range, is never taken. */
+static enum status prepare_way(struct cuda_pass *pass, struct cuda_op *op, struct conv_pass *c,
+                               const int pad[2], int which)
 {
     enum status st = ST_OK;
-    const struct cuda_plan *plan = pass->plan;
-    cudnnConvolutionBwdDataAlgoPerf_t perf[MAX_ALGOS];
-    struct cuda_algo list[MAX_ALGOS];
-    int n, k;
-    TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardDataAlgorithm_v7",
-                       cudnnGetConvolutionBackwardDataAlgorithm_v7(
-                           plan->cudnn, c->w, c->y, c->backward_x, c->x, MAX_ALGOS, &n, perf)));
-    for (k = 0; k < n; k++) {
+    struct way *w = &c->way[which];
+    TRY(cuda_desc_conv(pass, op, pad, &w->d));
+    TRY(propose(pass->plan, op, c, which));
+    for (int k = 0; k < w->n; k++) {
+        cudnnMathType_t math = w->proposal[k].math;
         size_t bytes = 0;
-        TRY(math_set(plan, op, c->backward_x, perf[k].mathType));
-        cudnnStatus_t asked = cudnnGetConvolutionBackwardDataWorkspaceSize(
-            plan->cudnn, c->w, c->y, c->backward_x, c->x, perf[k].algo, &bytes);
-        list[k] = ALGO_OF(perf[k], asked, bytes);
+        TRY(math_set(pass->plan, op, w->d, math));
+        if (math == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION ||
+            workspace_ask(pass->plan, c, which, w->proposal[k].algo, &bytes) !=
+                CUDNN_STATUS_SUCCESS)
+            w->list[k].usable = 0;
+        w->list[k].tf32 = math != CUDNN_FMA_MATH && math != CUDNN_DEFAULT_MATH;
+        w->list[k].workspace_bytes = bytes;
     }
-    TRY(choose(pass->plan, op, "input's gradient", list, n, &k));
-    c->algo_x = perf[k].algo;
-    c->workspace[2] = list[k].workspace_bytes;
-    TRY(math_set(plan, op, c->backward_x, perf[k].mathType));
+    TRY(choose(pass->plan, op, c, which));
 done:
     return st;
 }
@@ -269,16 +276,12 @@ static enum status conv_prepare(struct cuda_pass *pass, int i)
     TRY(cuda_desc_tensor(pass, op, type, x, &c->x));
     TRY(cuda_desc_tensor(pass, op, type, y, &c->y));
     TRY(cuda_desc_filter(pass, op, type, w, &c->w));
-    TRY(cuda_desc_conv(pass, op, pad, &c->forward));
-    TRY(prepare_forward(pass, op, c));
+    TRY(prepare_way(pass, op, c, pad, FORWARD));
     if (pass->plan->cfg.inference_only)
         return ST_OK;
-    TRY(cuda_desc_conv(pass, op, pad, &c->backward_w));
-    TRY(prepare_backward_w(pass, op, c));
-    if (op->needs_dx) {
-        TRY(cuda_desc_conv(pass, op, pad, &c->backward_x));
-        TRY(prepare_backward_x(pass, op, c));
-    }
+    TRY(prepare_way(pass, op, c, pad, BACKWARD_W));
+    if (op->needs_dx)
+        TRY(prepare_way(pass, op, c, pad, BACKWARD_X));
 done:
     return st;
 }
@@ -291,6 +294,56 @@ static struct cuda_frame frame_of(const struct conv *s, int n)
     return f;
 }
 
+/* Runs one of the three: from a and b to `to`, in cuDNN's order. */
+static cudnnStatus_t call(const struct cuda_plan *plan, const struct conv_pass *c, int which,
+                          const void *a, const void *b, void *to)
+{
+    const struct way *w = &c->way[which];
+    int algo = w->proposal[w->now].algo;
+    size_t bytes = (size_t)w->list[w->now].workspace_bytes;
+    switch (which) {
+    case FORWARD:
+        return cudnnConvolutionForward(plan->cudnn, &one, c->x, a, c->w, b, w->d,
+                                       (cudnnConvolutionFwdAlgo_t)algo, plan->workspace, bytes,
+                                       &zero, c->y, to);
+    case BACKWARD_W:
+        return cudnnConvolutionBackwardFilter(plan->cudnn, &one, c->x, a, c->y, b, w->d,
+                                              (cudnnConvolutionBwdFilterAlgo_t)algo,
+                                              plan->workspace, bytes, &zero, c->w, to);
+    default:
+        return cudnnConvolutionBackwardData(plan->cudnn, &one, c->w, a, c->y, b, w->d,
+                                            (cudnnConvolutionBwdDataAlgo_t)algo, plan->workspace,
+                                            bytes, &zero, c->x, to);
+    }
+}
+
+/* Some algorithms are proposed for shapes that they cannot do: the next one is taken then. */
+static enum status run(struct cuda_pass *pass, int i, int which, const void *a, const void *b,
+                       void *to)
+{
+    static const char *const call_name[N_WAYS] = {"cudnnConvolutionForward",
+                                                  "cudnnConvolutionBackwardFilter",
+                                                  "cudnnConvolutionBackwardData"};
+    struct cuda_plan *plan = pass->plan;
+    struct cuda_op *op = &plan->ops[i];
+    struct conv_pass *c = pass->state[i];
+    struct way *w = &c->way[which];
+    cudnnStatus_t code = call(plan, c, which, a, b, to);
+    while (CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED) {
+        LOG_W(
+            "layer '%s': cuDNN's algorithm %d for this convolution's %s is proposed and cannot be "
+            "run (%s): the next one is taken",
+            op->layer->name, w->proposal[w->now].algo, way_name[which], cudnnGetErrorString(code));
+        (void)cudaGetLastError();
+        w->list[w->now].usable = 0;
+        enum status st = choose(plan, op, c, which);
+        if (st != ST_OK)
+            return st;
+        code = call(plan, c, which, a, b, to);
+    }
+    return cuda_check_dnn(op, call_name[which], code);
+}
+
 static enum status conv_forward(struct cuda_pass *pass, int i, int train)
 {
     enum status st = ST_OK;
@@ -298,7 +351,6 @@ static enum status conv_forward(struct cuda_pass *pass, int i, int train)
     const struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
-    const struct conv_pass *c = pass->state[i];
     const void *x, *w;
     struct cuda_frame frame = frame_of(s, pass->n);
     if (s->framed)
@@ -306,10 +358,7 @@ static enum status conv_forward(struct cuda_pass *pass, int i, int train)
                               cuda_pad_set(plan->compute, *op->x, s->padded, &frame)));
     TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
     TRY(give(pass, i, CUDA_CAST_W, plan->params[l->param[0]].d, &w));
-    TRY(cuda_check_dnn(op, "cudnnConvolutionForward",
-                       cudnnConvolutionForward(plan->cudnn, &one, c->x, x, c->w, w, c->forward,
-                                               c->algo, plan->workspace, c->workspace[0], &zero,
-                                               c->y, room(plan, CUDA_CAST_Y, *op->y))));
+    TRY(run(pass, i, FORWARD, x, w, room(plan, CUDA_CAST_Y, *op->y)));
     TRY(fetch(pass, i, CUDA_CAST_Y, *op->y));
     const float *bias = plan->params[l->param[1]].d;
     if (s->pool >= 0)
@@ -328,16 +377,11 @@ static enum status backward_x(struct cuda_pass *pass, int i, const void *dy)
     struct cuda_plan *plan = pass->plan;
     const struct cuda_op *op = &plan->ops[i];
     const struct conv *s = op->state;
-    const struct conv_pass *c = pass->state[i];
     struct cuda_frame frame = frame_of(s, pass->n);
     float *to = s->framed ? plan->padded_diff : *op->dx;
     const void *w;
     TRY(give(pass, i, CUDA_CAST_W, plan->params[op->layer->param[0]].d, &w));
-    TRY(cuda_check_dnn(op, "cudnnConvolutionBackwardData",
-                       cudnnConvolutionBackwardData(plan->cudnn, &one, c->w, w, c->y, dy,
-                                                    c->backward_x, c->algo_x, plan->workspace,
-                                                    c->workspace[2], &zero, c->x,
-                                                    room(plan, CUDA_CAST_X, to))));
+    TRY(run(pass, i, BACKWARD_X, w, dy, room(plan, CUDA_CAST_X, to)));
     TRY(fetch(pass, i, CUDA_CAST_X, to));
     if (s->framed)
         TRY(cuda_check_kernel(op, "cut kernel", cuda_pad_cut(plan->compute, to, *op->dx, &frame)));
@@ -352,7 +396,6 @@ static enum status conv_backward(struct cuda_pass *pass, int i)
     const struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
-    const struct conv_pass *c = pass->state[i];
     float *dw = plan->params[l->param[0]].d_grad;
     const void *x, *dy;
     TRY(cuda_check_kernel(op, "bias gradient kernel",
@@ -360,11 +403,7 @@ static enum status conv_backward(struct cuda_pass *pass, int i)
                                          plan->scratch, cuda_planes_of(&l->out, pass->n))));
     TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
     TRY(give(pass, i, CUDA_CAST_Y, *op->dy, &dy));
-    TRY(cuda_check_dnn(op, "cudnnConvolutionBackwardFilter",
-                       cudnnConvolutionBackwardFilter(plan->cudnn, &one, c->x, x, c->y, dy,
-                                                      c->backward_w, c->algo_w, plan->workspace,
-                                                      c->workspace[1], &zero, c->w,
-                                                      room(plan, CUDA_CAST_W, dw))));
+    TRY(run(pass, i, BACKWARD_W, x, dy, room(plan, CUDA_CAST_W, dw)));
     TRY(fetch(pass, i, CUDA_CAST_W, dw));
     if (op->needs_dx)
         TRY(backward_x(pass, i, dy));

@@ -95,6 +95,8 @@ enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStat
              code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
         mend = memory_mend(more);
     say(op, call, cudnnGetErrorString(code), why, mend);
+    (void)
+        cudaGetLastError(); /* a launch of cuDNN's shall not be reported as the next one's error */
     switch (CUDNN_STATUS_CATEGORY(code)) {
     case CUDNN_STATUS_NOT_SUPPORTED:
     case CUDNN_STATUS_BAD_PARAM:
@@ -114,6 +116,7 @@ enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasSt
     char more[512];
     int may_be_memory = code == CUBLAS_STATUS_NOT_INITIALIZED || code == CUBLAS_STATUS_ALLOC_FAILED;
     say(op, call, cublasGetStatusString(code), "", may_be_memory ? memory_mend(more) : "");
+    (void)cudaGetLastError();
     switch (code) {
     case CUBLAS_STATUS_ALLOC_FAILED:
         return ST_NOMEM;

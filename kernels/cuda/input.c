@@ -202,8 +202,10 @@ static enum status data_fill(struct cuda_data *d, const uint8_t *images, const u
     for (size_t k = 0; k < bytes; k++)
         d->largest_pixel = images[k] > d->largest_pixel ? images[k] : d->largest_pixel;
 done:
-    if (stream != NULL)
+    if (stream != NULL) {
+        (void)cudaStreamSynchronize(stream); /* nothing goes to memory that is given back */
         cudaStreamDestroy(stream);
+    }
     return st;
 }
 

@@ -1,13 +1,16 @@
 /* tests/emulation/graph.c - see the header. With WEIR_EMULATION_NO_GRAPHS in the environment every
  * capture fails at its end, as on a driver that cannot capture what a library does. */
 #include "tests/emulation/graph.h"
+#include "tests/emulation/errors.h"
 #include "tests/emulation/runtime.h"
+#include "tests/emulation/streams.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct node {
     void (*run)(const void *args);
     void *args;
+    size_t bytes;
 };
 
 struct CUgraph_st {
@@ -38,7 +41,7 @@ void emulation_graph_add(struct CUgraph_st *g, void (*run)(const void *args), co
             emulation_fail("no memory");
     }
     struct node *node = &g->nodes[g->n++];
-    *node = (struct node){run, take(bytes)};
+    *node = (struct node){run, take(bytes), bytes};
     memcpy(node->args, args, bytes);
 }
 
@@ -50,28 +53,36 @@ cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code)
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
+    FAULT(emulation_answer(cudaErrorUnknown));
     struct CUgraph_st **capture = emulation_capture(s);
     if (mode != cudaStreamCaptureModeThreadLocal)
         emulation_fail("a capture that other threads' work would spoil");
+    cudaError_t code = emulation_forbid();
+    if (code != cudaSuccess)
+        return code;
     if (*capture != NULL)
-        return cudaErrorIllegalState;
+        return emulation_answer(cudaErrorIllegalState);
     *capture = take(sizeof **capture);
+    emulation_capturing(*capture);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 {
     struct CUgraph_st **capture = emulation_capture(s), *g = *capture;
-    if (g == NULL)
-        return cudaErrorIllegalState;
-    *capture = NULL;
     *out = NULL;
-    if (g->broken || getenv("WEIR_EMULATION_NO_GRAPHS") != NULL) {
+    if (g == NULL)
+        return emulation_answer(cudaErrorIllegalState);
+    if (!emulation_is_capturing(g))
+        return emulation_answer(cudaErrorStreamCaptureWrongThread);
+    *capture = NULL;
+    emulation_capturing(NULL);
+    if (g->broken || emulation_fault(__func__) || getenv("WEIR_EMULATION_NO_GRAPHS") != NULL) {
         cudaGraphDestroy(g);
-        return cudaErrorStreamCaptureInvalidated;
+        return emulation_answer(cudaErrorStreamCaptureInvalidated);
     }
     *out = g;
-    return cudaSuccess;
+    return emulation_answer(cudaSuccess);
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t g)
@@ -85,6 +96,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g)
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
+    FAULT(emulation_answer(cudaErrorUnknown));
     (void)flags;
     struct CUgraphExec_st *exec = take(sizeof *exec);
     exec->graph = take(sizeof *exec->graph);
@@ -96,13 +108,16 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
+    FAULT(emulation_answer(cudaErrorUnknown));
     if (*emulation_capture(s) != NULL)
-        return emulation_graph_break(*emulation_capture(s), cudaErrorStreamCaptureUnsupported);
+        return emulation_answer(
+            emulation_graph_break(*emulation_capture(s), cudaErrorStreamCaptureUnsupported));
     int code = emulation_before_launch(s);
     if (code != 0)
         return (cudaError_t)code;
     for (int i = 0; i < exec->graph->n; i++)
-        exec->graph->nodes[i].run(exec->graph->nodes[i].args);
+        emulation_later(s, exec->graph->nodes[i].run, exec->graph->nodes[i].args,
+                        exec->graph->nodes[i].bytes);
     return cudaSuccess;
 }
 

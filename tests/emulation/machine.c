@@ -127,6 +127,20 @@ void emulation_identity(int device, char *name, size_t size, unsigned char uuid[
         pci[i] = g != NULL ? (int)g->pci[i] : device * (i == 1);
 }
 
+void emulation_capability(int device, int *major, int *minor)
+{
+    const struct fake_gpu *g = fake_gpu_of(device);
+    const char *wanted = getenv("WEIR_EMULATED_CC");
+    *major = 9;
+    *minor = 0;
+    if (g != NULL && g->cc[0] > 0) {
+        *major = g->cc[0];
+        *minor = g->cc[1];
+    } else if (wanted != NULL && sscanf(wanted, "%d.%d", major, minor) != 2) {
+        emulation_fail("WEIR_EMULATED_CC is no compute capability");
+    }
+}
+
 int emulation_driver_version(void)
 {
     int card;

@@ -22,6 +22,8 @@ int emulation_is_wrong(int device);
 int emulation_launches(int device);
 /* Its name, UUID and place on the bus, as the driver tells them. */
 void emulation_identity(int device, char *name, size_t size, unsigned char uuid[16], int pci[3]);
+/* Its compute capability: the fake driver's, else WEIR_EMULATED_CC, "9.0" by default. */
+void emulation_capability(int device, int *major, int *minor);
 /* The driver: the CUDA version that it serves, and what the runtime says to it; 0: all is well. */
 int emulation_driver_version(void);
 int emulation_driver_error(void);

@@ -1,9 +1,12 @@
-/* tests/emulation/libraries.c - what of cuDNN and cuBLAS the backend calls, by the definitions in
- * plain loops. Strict where the real ones are vague: arguments must be device memory of the size
- * that the descriptors say, a workspace is overwritten with NaN as far as it was asked for, and the
- * algorithm and its math must be those that were proposed. */
-#include "tests/emulation/runtime.h"
-#include <cublas_v2.h>
+/* tests/emulation/dnn.c - what of cuDNN the backend calls, by the definitions in plain loops.
+ * Strict where the real ones are vague: arguments must be device memory of the size that the
+ * descriptors say, a workspace is overwritten with NaN as far as it was asked for, and the
+ * algorithm and its math must be those that were proposed. Descriptors count as they are when a
+ * call is made, not when its work is done.
+ * WEIR_EMULATED_CONV=fails: the fastest proposal, whose workspace is answered, fails when it is
+ * run, as some of cuDNN's do. */
+#include "tests/emulation/errors.h"
+#include "tests/emulation/values.h"
 #include <cudnn.h>
 #include <math.h>
 #include <stdint.h>
@@ -11,7 +14,7 @@
 #include <string.h>
 
 struct cudnnContext {
-    cudaStream_t stream;
+    struct emulation_handle handle;
 };
 struct cudnnTensorStruct {
     int d[4];
@@ -25,53 +28,15 @@ struct cudnnConvolutionStruct {
     int pad[2], stride[2];
     cudnnMathType_t math;
 };
-struct cublasContext {
-    cudaStream_t stream;
-};
 
 static size_t elems(const int d[4])
 {
     return (size_t)d[0] * (size_t)d[1] * (size_t)d[2] * (size_t)d[3];
 }
 
-/* Not a memset(): of that ThreadSanitizer would note each byte, as it has of the allocation. */
-__attribute__((no_sanitize("address"))) void emulation_fill_nan(void *at, size_t bytes)
-{
-    volatile uint64_t *word = at;
-    size_t n = bytes / sizeof *word;
-    for (size_t i = 0; i < n; i++)
-        word[i] = UINT64_MAX;
-    memset((char *)at + n * sizeof *word, 0xff, bytes - n * sizeof *word);
-}
-
 static void check_floats(const char *what, const void *at, size_t n)
 {
     emulation_check_device(what, at, n * sizeof(float));
-}
-
-static void check_scale(const void *alpha, const void *beta)
-{
-    if (*(const float *)alpha != 1.0f || *(const float *)beta != 0.0f)
-        emulation_fail("a factor that is not 1 and 0");
-}
-
-/* A float cut to `bits` bits behind the point, to nearest; ties to even. */
-static float rounded(float value, int bits)
-{
-    uint32_t u, lost = (uint32_t)23 - (uint32_t)bits;
-    memcpy(&u, &value, sizeof u);
-    u += ((uint32_t)1 << (lost - 1)) - 1 + (u >> lost & 1);
-    u &= ~(((uint32_t)1 << lost) - 1);
-    memcpy(&value, &u, sizeof value);
-    return value;
-}
-
-enum { ALL_BITS = 23, TF32_BITS = 10, BF16_BITS = 7 };
-
-/* A factor as it goes into a product. */
-static double factor(float value, int bits)
-{
-    return (double)(bits == ALL_BITS ? value : rounded(value, bits));
 }
 
 /* Values of a tensor that may be in bfloat16. */
@@ -92,7 +57,7 @@ static void value_set(void *at, cudnnDataType_t type, size_t k, float value)
         return;
     }
     uint32_t u;
-    value = rounded(value, BF16_BITS);
+    value = emulation_rounded(value, BF16_BITS);
     memcpy(&u, &value, sizeof u);
     ((uint16_t *)at)[k] = (uint16_t)(u >> 16);
 }
@@ -100,12 +65,6 @@ static void value_set(void *at, cudnnDataType_t type, size_t k, float value)
 static void check_values(const char *what, const void *at, cudnnDataType_t type, size_t n)
 {
     emulation_check_device(what, at, n * (type == CUDNN_DATA_FLOAT ? 4 : 2));
-}
-
-/* 1, or on a card that a test made wrong a factor on all products. */
-static double soundness(void)
-{
-    return emulation_current_is_wrong() ? 1.001 : 1.0;
 }
 
 /* ---- cuDNN: handles and descriptors ---- */
@@ -128,8 +87,12 @@ void cudnnGetLastErrorString(char *out, size_t size)
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *out)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     *out = calloc(1, sizeof **out);
-    return *out != NULL ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
+    if (*out == NULL)
+        return CUDNN_STATUS_ALLOC_FAILED;
+    emulation_handle_init(&(*out)->handle);
+    return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t h)
@@ -140,12 +103,14 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t h)
 
 cudnnStatus_t cudnnSetStream(cudnnHandle_t h, cudaStream_t stream)
 {
-    h->stream = stream;
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
+    h->handle.stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *out)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     *out = calloc(1, sizeof **out);
     return *out != NULL ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
 }
@@ -159,6 +124,7 @@ cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t d)
 cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t t, cudnnTensorFormat_t format,
                                          cudnnDataType_t type, int n, int c, int h, int w)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     if (format != CUDNN_TENSOR_NCHW || (type != CUDNN_DATA_FLOAT && type != CUDNN_DATA_BFLOAT16) ||
         n < 1 || c < 1 || h < 1 || w < 1)
         return CUDNN_STATUS_BAD_PARAM;
@@ -170,6 +136,7 @@ cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t t, cudnnTensorF
 
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *out)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     *out = calloc(1, sizeof **out);
     return *out != NULL ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
 }
@@ -183,6 +150,7 @@ cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t d)
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t f, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int k, int c, int h, int w)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     if (format != CUDNN_TENSOR_NCHW || (type != CUDNN_DATA_FLOAT && type != CUDNN_DATA_BFLOAT16))
         return CUDNN_STATUS_BAD_PARAM;
     int d[4] = {k, c, h, w};
@@ -193,6 +161,7 @@ cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t f, cudnnDataTyp
 
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *out)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     *out = calloc(1, sizeof **out);
     return *out != NULL ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
 }
@@ -207,6 +176,7 @@ cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t c, in
                                               int u, int v, int dilation_h, int dilation_w,
                                               cudnnConvolutionMode_t mode, cudnnDataType_t type)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     if (mode != CUDNN_CROSS_CORRELATION || type != CUDNN_DATA_FLOAT || dilation_h != 1 ||
         dilation_w != 1)
         return CUDNN_STATUS_BAD_PARAM;
@@ -219,6 +189,7 @@ cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t c, in
 
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnMathType_t math)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     c->math = math;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -226,37 +197,61 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnM
 static cudnnStatus_t dnn_do(cudnnHandle_t h, void (*run)(const void *), const void *args,
                             size_t bytes)
 {
-    return emulation_do(h->stream, run, args, bytes) == 0 ? CUDNN_STATUS_SUCCESS
-                                                          : CUDNN_STATUS_EXECUTION_FAILED;
+    emulation_handle_begin(&h->handle);
+    int code = emulation_do(h->handle.stream, run, args, bytes);
+    emulation_handle_end(&h->handle);
+    return code == 0 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 /* ---- cuDNN: convolution ---- */
 
-/* Proposals, fastest first: one that cannot be used, one in TF32, one without a fixed order, one
- * with a fixed order and workspace, one with neither. An algorithm's number is its place. */
-enum { N_ALGOS = 5, ALGO_BROKEN = 0, ALGO_TF32, ALGO_LOOSE, ALGO_FIXED, ALGO_PLAIN };
+/* Proposals, fastest first: one that cannot be used, one that fails when it is run (if asked for),
+ * one in half precision, one in TF32, one without a fixed order, one with a fixed order and
+ * workspace, the same in TF32, one with neither. */
+enum { ALGO_BROKEN, ALGO_FAILS, ALGO_HALF, ALGO_TF32, ALGO_LOOSE, ALGO_FIXED, ALGO_PLAIN, N_ALGOS };
+static const struct proposal {
+    int algo;
+    cudnnMathType_t math;
+} proposals[] = {
+    {ALGO_BROKEN, CUDNN_DEFAULT_MATH},  {ALGO_FAILS, CUDNN_DEFAULT_MATH},
+    {ALGO_FAILS, CUDNN_TENSOR_OP_MATH}, {ALGO_HALF, CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION},
+    {ALGO_TF32, CUDNN_TENSOR_OP_MATH},  {ALGO_LOOSE, CUDNN_DEFAULT_MATH},
+    {ALGO_FIXED, CUDNN_DEFAULT_MATH},   {ALGO_FIXED, CUDNN_TENSOR_OP_MATH},
+    {ALGO_PLAIN, CUDNN_DEFAULT_MATH},
+};
+enum { N_PROPOSALS = sizeof proposals / sizeof *proposals };
+
+static int algos_fail(void)
+{
+    const char *e = getenv("WEIR_EMULATED_CONV");
+    return e != NULL && strcmp(e, "fails") == 0;
+}
 
 static size_t algo_bytes(int algo, const struct cudnnTensorStruct *y)
 {
     return algo == ALGO_PLAIN ? 0 : elems(y->d) * (size_t)(algo + 1);
 }
 
-static cudnnMathType_t algo_math(int algo)
+static int was_proposed(int algo, cudnnMathType_t math)
 {
-    return algo == ALGO_TF32 ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
+    for (int i = 0; i < N_PROPOSALS; i++)
+        if (proposals[i].algo == algo && proposals[i].math == math)
+            return 1;
+    return 0;
 }
 
 #define PROPOSE(type)                                                                              \
-    static void propose_##type(const struct cudnnTensorStruct *y,                                  \
-                               cudnnConvolution##type##Perf_t *p)                                  \
+    static void propose_##type(cudnnConvolution##type##Perf_t *p)                                  \
     {                                                                                              \
-        for (int i = 0; i < N_ALGOS; i++) {                                                        \
+        for (int i = 0; i < N_PROPOSALS; i++) {                                                    \
+            int algo = proposals[i].algo;                                                          \
+            int none = algo == ALGO_BROKEN || (algo == ALGO_FAILS && !algos_fail());               \
             memset(&p[i], 0, sizeof p[i]);                                                         \
-            p[i].algo = (cudnnConvolution##type##_t)i;                                             \
-            p[i].status = i == ALGO_BROKEN ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;    \
+            p[i].algo = (cudnnConvolution##type##_t)algo;                                          \
+            p[i].status = none ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;                \
             p[i].memory = 1; /* not to be relied on */                                             \
-            p[i].determinism = i == ALGO_LOOSE ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;    \
-            p[i].mathType = algo_math(i);                                                          \
+            p[i].determinism = algo == ALGO_LOOSE ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC; \
+            p[i].mathType = proposals[i].math;                                                     \
         }                                                                                          \
     }
 PROPOSE(FwdAlgo)
@@ -264,7 +259,7 @@ PROPOSE(BwdFilterAlgo)
 PROPOSE(BwdDataAlgo)
 
 /* The output that fits; what the real one refuses. */
-static cudnnStatus_t conv_check(const struct cudnnTensorStruct *x,
+static cudnnStatus_t conv_check(cudnnHandle_t h, const struct cudnnTensorStruct *x,
                                 const struct cudnnFilterStruct *w,
                                 const struct cudnnConvolutionStruct *c,
                                 const struct cudnnTensorStruct *y)
@@ -273,6 +268,8 @@ static cudnnStatus_t conv_check(const struct cudnnTensorStruct *x,
                y->d[1] == w->d[0] && x->d[1] == w->d[1];
     for (int k = 0; k < 2; k++)
         fits &= y->d[2 + k] == 1 + (x->d[2 + k] + 2 * c->pad[k] - w->d[2 + k]) / c->stride[k];
+    if (x->type == CUDNN_DATA_BFLOAT16 && !h->handle.sees_bf16)
+        return CUDNN_STATUS_NOT_SUPPORTED;
     return fits ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 
@@ -281,11 +278,12 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t y, const int asked, int *n,
     cudnnConvolutionFwdAlgoPerf_t *perf)
 {
-    if (asked < N_ALGOS)
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
+    if (asked < N_PROPOSALS)
         emulation_fail("room for few algorithms");
-    propose_FwdAlgo(y, perf);
-    *n = N_ALGOS;
-    return conv_check(x, w, c, y);
+    propose_FwdAlgo(perf);
+    *n = N_PROPOSALS;
+    return conv_check(h, x, w, c, y);
 }
 
 cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
@@ -293,11 +291,12 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw, const int asked, int *n,
     cudnnConvolutionBwdFilterAlgoPerf_t *perf)
 {
-    if (asked < N_ALGOS)
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
+    if (asked < N_PROPOSALS)
         emulation_fail("room for few algorithms");
-    propose_BwdFilterAlgo(dy, perf);
-    *n = N_ALGOS;
-    return conv_check(x, dw, c, dy);
+    propose_BwdFilterAlgo(perf);
+    *n = N_PROPOSALS;
+    return conv_check(h, x, dw, c, dy);
 }
 
 cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
@@ -305,11 +304,12 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx, const int asked, int *n,
     cudnnConvolutionBwdDataAlgoPerf_t *perf)
 {
-    if (asked < N_ALGOS)
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
+    if (asked < N_PROPOSALS)
         emulation_fail("room for few algorithms");
-    propose_BwdDataAlgo(dy, perf);
-    *n = N_ALGOS;
-    return conv_check(dx, w, c, dy);
+    propose_BwdDataAlgo(perf);
+    *n = N_PROPOSALS;
+    return conv_check(h, dx, w, c, dy);
 }
 
 /* As with the real one, what was proposed for another math may not run. */
@@ -326,6 +326,7 @@ cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t h,
                                                       const cudnnTensorDescriptor_t y,
                                                       cudnnConvolutionFwdAlgo_t algo, size_t *bytes)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     return workspace_of((int)algo, y, bytes);
 }
 
@@ -334,6 +335,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
     const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw,
     cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     return workspace_of((int)algo, dy, bytes);
 }
 
@@ -342,24 +344,28 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
     const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx,
     cudnnConvolutionBwdDataAlgo_t algo, size_t *bytes)
 {
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
     return workspace_of((int)algo, dy, bytes);
 }
 
 struct conv {
-    const struct cudnnTensorStruct *x, *y;
-    const struct cudnnFilterStruct *w;
-    const struct cudnnConvolutionStruct *c;
+    struct cudnnTensorStruct x, y;
+    struct cudnnFilterStruct w;
+    struct cudnnConvolutionStruct c;
 };
 
 static void conv_check_algo(const struct conv *v, int algo, void *work, size_t bytes)
 {
-    if (algo == ALGO_BROKEN || (v->c->math != algo_math(algo) && v->c->math != CUDNN_FMA_MATH))
+    int fma = v->c.math == CUDNN_FMA_MATH, tf32 = !was_proposed(algo, CUDNN_DEFAULT_MATH);
+    if (algo == ALGO_BROKEN || (!fma && !was_proposed(algo, v->c.math)))
         emulation_fail("not the algorithm and math that were proposed");
-    if (algo == ALGO_TF32 && v->c->math == CUDNN_FMA_MATH)
+    if (fma && tf32)
         emulation_fail("TF32 asked for under FMA math");
-    if (bytes < algo_bytes(algo, v->y))
+    if (algo == ALGO_HALF)
+        emulation_fail("an algorithm that rounds floats to half precision");
+    if (bytes < algo_bytes(algo, &v->y))
         emulation_fail("too little workspace");
-    emulation_check_device("workspace", work, algo_bytes(algo, v->y));
+    emulation_check_device("workspace", work, algo_bytes(algo, &v->y));
 }
 
 /* Of the output at (oy, ox), number y of all: calls f for all inputs and weights that it meets, of
@@ -368,9 +374,9 @@ static inline __attribute__((always_inline)) void
 conv_walk_cell(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void *ctx,
                const int at[2], size_t y, size_t x, size_t w)
 {
-    const int *in = v->x->d, *filter = v->w->d;
-    int first_y = at[0] * v->c->stride[0] - v->c->pad[0];
-    int first_x = at[1] * v->c->stride[1] - v->c->pad[1];
+    const int *in = v->x.d, *filter = v->w.d;
+    int first_y = at[0] * v->c.stride[0] - v->c.pad[0];
+    int first_x = at[1] * v->c.stride[1] - v->c.pad[1];
     for (int c = 0; c < filter[1]; c++)
         for (int iy = first_y; iy < first_y + filter[2]; iy++)
             for (int ix = first_x; ix < first_x + filter[3]; ix++, w++)
@@ -382,9 +388,9 @@ conv_walk_cell(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), 
 static inline __attribute__((always_inline)) void
 conv_walk(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void *ctx)
 {
-    const int *out = v->y->d;
-    size_t sample = elems(v->x->d) / (size_t)v->x->d[0], y = 0;
-    size_t filter = elems(v->w->d) / (size_t)v->w->d[0];
+    const int *out = v->y.d;
+    size_t sample = elems(v->x.d) / (size_t)v->x.d[0], y = 0;
+    size_t filter = elems(v->w.d) / (size_t)v->w.d[0];
     for (int n = 0; n < out[0]; n++)
         for (int o = 0; o < out[1]; o++)
             for (int oy = 0; oy < out[2]; oy++)
@@ -403,22 +409,22 @@ struct conv_sums {
 static void add_y(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[y] +=
-        factor(value_get(s->x, s->type, x), s->bits) * factor(value_get(s->w, s->type, w), s->bits);
+    s->sum[y] += emulation_factor(value_get(s->x, s->type, x), s->bits) *
+                 emulation_factor(value_get(s->w, s->type, w), s->bits);
 }
 
 static void add_dw(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[w] += factor(value_get(s->x, s->type, x), s->bits) *
-                 factor(value_get(s->dy, s->type, y), s->bits);
+    s->sum[w] += emulation_factor(value_get(s->x, s->type, x), s->bits) *
+                 emulation_factor(value_get(s->dy, s->type, y), s->bits);
 }
 
 static void add_dx(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[x] += factor(value_get(s->w, s->type, w), s->bits) *
-                 factor(value_get(s->dy, s->type, y), s->bits);
+    s->sum[x] += emulation_factor(value_get(s->w, s->type, w), s->bits) *
+                 emulation_factor(value_get(s->dy, s->type, y), s->bits);
 }
 
 struct conv_call {
@@ -430,34 +436,38 @@ struct conv_call {
     int algo;
     void *work;
     size_t work_bytes;
+    double sound;
 };
 
 static void conv_run(const void *args)
 {
     struct conv_call c = *(const struct conv_call *)args;
-    size_t used = algo_bytes(c.algo, c.v.y);
+    size_t used = algo_bytes(c.algo, &c.v.y);
     if (used > 0)
         memset(c.work, 0xff, used);
     c.s.sum = calloc(c.n, sizeof *c.s.sum);
     if (c.s.sum == NULL)
         emulation_fail("no memory");
-    c.s.type = c.v.x->type;
-    c.s.bits = c.v.c->math != CUDNN_FMA_MATH ? TF32_BITS : ALL_BITS;
+    c.s.type = c.v.x.type;
+    c.s.bits = c.v.c.math != CUDNN_FMA_MATH ? TF32_BITS : ALL_BITS;
     if (c.f == add_y)
         conv_walk(&c.v, add_y, &c.s);
     else if (c.f == add_dw)
         conv_walk(&c.v, add_dw, &c.s);
     else
         conv_walk(&c.v, add_dx, &c.s);
-    double sound = soundness();
+    double sound = c.sound;
     for (size_t k = 0; k < c.n; k++)
         value_set(c.out, c.s.type, k, (float)(c.s.sum[k] * sound));
     free(c.s.sum);
 }
 
-static cudnnStatus_t conv_do(cudnnHandle_t h, const struct conv_call *c)
+static cudnnStatus_t conv_do(cudnnHandle_t h, struct conv_call *c)
 {
     conv_check_algo(&c->v, c->algo, c->work, c->work_bytes);
+    if (c->algo == ALGO_FAILS)
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    c->sound = emulation_soundness();
     return dnn_do(h, conv_run, c, sizeof *c);
 }
 
@@ -468,12 +478,13 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
                                       cudnnConvolutionFwdAlgo_t algo, void *work, size_t bytes,
                                       const void *beta, const cudnnTensorDescriptor_t yd, void *y)
 {
-    struct conv v = {xd, yd, wd, c};
-    check_scale(alpha, beta);
+    struct conv v = {*xd, *yd, *wd, *c};
+    emulation_check_scale(alpha, beta);
     check_values("x", x, xd->type, elems(xd->d));
     check_values("w", w, wd->type, elems(wd->d));
     check_values("y", y, yd->type, elems(yd->d));
-    struct conv_call call = {v, add_y, {.x = x, .w = w}, y, elems(yd->d), (int)algo, work, bytes};
+    struct conv_call call = {v,     add_y, {.x = x, .w = w}, y, elems(yd->d), (int)algo, work,
+                             bytes, 1};
     return conv_do(h, &call);
 }
 
@@ -485,13 +496,13 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
                                              size_t bytes, const void *beta,
                                              const cudnnFilterDescriptor_t wd, void *dw)
 {
-    struct conv v = {xd, yd, wd, c};
-    check_scale(alpha, beta);
+    struct conv v = {*xd, *yd, *wd, *c};
+    emulation_check_scale(alpha, beta);
     check_values("x", x, xd->type, elems(xd->d));
     check_values("dw", dw, wd->type, elems(wd->d));
     check_values("dy", dy, yd->type, elems(yd->d));
-    struct conv_call call = {v,    add_dw, {.x = x, .dy = dy}, dw, elems(wd->d), (int)algo,
-                             work, bytes};
+    struct conv_call call = {v,     add_dw, {.x = x, .dy = dy}, dw, elems(wd->d), (int)algo, work,
+                             bytes, 1};
     return conv_do(h, &call);
 }
 
@@ -503,15 +514,15 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
                                            size_t bytes, const void *beta,
                                            const cudnnTensorDescriptor_t xd, void *dx)
 {
-    struct conv v = {xd, yd, wd, c};
-    check_scale(alpha, beta);
+    struct conv v = {*xd, *yd, *wd, *c};
+    emulation_check_scale(alpha, beta);
     check_values("dx", dx, xd->type, elems(xd->d));
     check_values("w", w, wd->type, elems(wd->d));
     check_values("dy", dy, yd->type, elems(yd->d));
     if (dx == dy)
         emulation_fail("a convolution in place");
-    struct conv_call call = {v,    add_dx, {.w = w, .dy = dy}, dx, elems(xd->d), (int)algo,
-                             work, bytes};
+    struct conv_call call = {v,     add_dx, {.w = w, .dy = dy}, dx, elems(xd->d), (int)algo, work,
+                             bytes, 1};
     return conv_do(h, &call);
 }
 
@@ -534,7 +545,7 @@ static void norm_check(cudnnBatchNormMode_t mode, const int d[4], const int para
 }
 
 struct norm_call {
-    const int *d;
+    int d[4];
     const float *x, *dy, *scale, *bias;
     float *y, *mean, *inverse; /* inference: the variance */
     float *dx, *dscale, *dbias;
@@ -603,7 +614,7 @@ cudnnStatus_t cudnnBatchNormalizationForwardTraining(
     const cudnnTensorDescriptor_t pd, const void *scale, const void *bias, double factor,
     void *running_mean, void *running_variance, double epsilon, void *mean, void *inverse)
 {
-    struct norm_call call = {.d = xd->d,
+    struct norm_call call = {.d = {xd->d[0], xd->d[1], xd->d[2], xd->d[3]},
                              .x = x,
                              .scale = scale,
                              .bias = bias,
@@ -611,7 +622,7 @@ cudnnStatus_t cudnnBatchNormalizationForwardTraining(
                              .mean = mean,
                              .inverse = inverse,
                              .epsilon = epsilon};
-    check_scale(alpha, beta);
+    emulation_check_scale(alpha, beta);
     check_floats("x", x, elems(xd->d));
     check_floats("y", y, elems(yd->d));
     check_floats("mean", mean, elems(pd->d));
@@ -628,7 +639,7 @@ cudnnStatus_t cudnnBatchNormalizationForwardInference(
     const cudnnTensorDescriptor_t pd, const void *scale, const void *bias, const void *mean,
     const void *variance, double epsilon)
 {
-    struct norm_call call = {.d = xd->d,
+    struct norm_call call = {.d = {xd->d[0], xd->d[1], xd->d[2], xd->d[3]},
                              .x = x,
                              .scale = scale,
                              .bias = bias,
@@ -636,7 +647,7 @@ cudnnStatus_t cudnnBatchNormalizationForwardInference(
                              .mean = (float *)mean,
                              .inverse = (float *)variance,
                              .epsilon = epsilon};
-    check_scale(alpha, beta);
+    emulation_check_scale(alpha, beta);
     check_floats("x", x, elems(xd->d));
     check_floats("y", y, elems(yd->d));
     norm_check(mode, xd->d, pd->d);
@@ -653,7 +664,7 @@ cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMod
                                               void *dscale, void *dbias, double epsilon,
                                               const void *mean, const void *inverse)
 {
-    struct norm_call call = {.d = xd->d,
+    struct norm_call call = {.d = {xd->d[0], xd->d[1], xd->d[2], xd->d[3]},
                              .x = x,
                              .dy = dy,
                              .scale = scale,
@@ -663,8 +674,8 @@ cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMod
                              .dscale = dscale,
                              .dbias = dbias,
                              .epsilon = epsilon};
-    check_scale(alpha, beta);
-    check_scale(alpha_params, beta_params);
+    emulation_check_scale(alpha, beta);
+    emulation_check_scale(alpha_params, beta_params);
     check_floats("dx", dx, elems(dxd->d));
     check_floats("dscale", dscale, elems(pd->d));
     check_floats("dbias", dbias, elems(pd->d));
@@ -672,113 +683,4 @@ cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMod
         emulation_fail("batch norm's gradient in place");
     norm_check(mode, xd->d, pd->d);
     return dnn_do(h, norm_back, &call, sizeof call);
-}
-
-/* ---- cuBLAS ---- */
-
-cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value)
-{
-    *value = type == MAJOR_VERSION ? 12 : type == MINOR_VERSION ? 4 : 5;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-const char *cublasGetStatusString(cublasStatus_t status)
-{
-    return status == CUBLAS_STATUS_SUCCESS ? "success" : "emulated cuBLAS error";
-}
-
-cublasStatus_t cublasCreate_v2(cublasHandle_t *out)
-{
-    *out = calloc(1, sizeof **out);
-    return *out != NULL ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
-}
-
-cublasStatus_t cublasDestroy_v2(cublasHandle_t h)
-{
-    free(h);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream)
-{
-    h->stream = stream;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void *work, size_t bytes)
-{
-    emulation_check_device("cuBLAS workspace", work, bytes);
-    if ((uintptr_t)work % 256 != 0)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    emulation_fill_nan(work, bytes);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* By columns: C(m, n) = op(A)(m, k) op(B)(k, n). */
-struct gemm_call {
-    int turn_a, turn_b, m, n, k, lda, ldb, ldc, bits;
-    const float *a, *b;
-    float *c;
-};
-
-static void gemm_run(const void *args)
-{
-    const struct gemm_call *g = args;
-    double sound = soundness();
-    for (int j = 0; j < g->n; j++)
-        for (int i = 0; i < g->m; i++) {
-            double sum = 0;
-            for (int l = 0; l < g->k; l++) {
-                size_t at_a = g->turn_a ? l + (size_t)i * g->lda : i + (size_t)l * g->lda;
-                size_t at_b = g->turn_b ? j + (size_t)l * g->ldb : l + (size_t)j * g->ldb;
-                sum += factor(g->a[at_a], g->bits) * factor(g->b[at_b], g->bits);
-            }
-            g->c[i + (size_t)j * (size_t)g->ldc] = (float)(sum * sound);
-        }
-}
-
-static int bits_of(cublasComputeType_t compute)
-{
-    switch (compute) {
-    case CUBLAS_COMPUTE_32F:
-        return ALL_BITS;
-    case CUBLAS_COMPUTE_32F_FAST_TF32:
-        return TF32_BITS;
-    case CUBLAS_COMPUTE_32F_FAST_16BF:
-        return BF16_BITS;
-    default:
-        emulation_fail("a way of computing products that is not emulated");
-    }
-}
-
-cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t op_a, cublasOperation_t op_b, int m,
-                            int n, int k, const void *alpha, const void *a, cudaDataType type_a,
-                            int lda, const void *b, cudaDataType type_b, int ldb, const void *beta,
-                            void *c, cudaDataType type_c, int ldc, cublasComputeType_t compute,
-                            cublasGemmAlgo_t algo)
-{
-    struct gemm_call call = {.turn_a = op_a != CUBLAS_OP_N,
-                             .turn_b = op_b != CUBLAS_OP_N,
-                             .m = m,
-                             .n = n,
-                             .k = k,
-                             .lda = lda,
-                             .ldb = ldb,
-                             .ldc = ldc,
-                             .bits = bits_of(compute),
-                             .a = a,
-                             .b = b,
-                             .c = c};
-    check_scale(alpha, beta);
-    if (type_a != CUDA_R_32F || type_b != CUDA_R_32F || type_c != CUDA_R_32F ||
-        algo != CUBLAS_GEMM_DEFAULT)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (lda < (call.turn_a ? k : m) || ldb < (call.turn_b ? n : k) || ldc < m)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    check_floats("a", a, (size_t)lda * (size_t)(call.turn_a ? m : k));
-    check_floats("b", b, (size_t)ldb * (size_t)(call.turn_b ? k : n));
-    check_floats("c", c, (size_t)ldc * (size_t)n);
-    return emulation_do(h->stream, gemm_run, &call, sizeof call) == 0
-               ? CUBLAS_STATUS_SUCCESS
-               : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -1,0 +1,108 @@
+/* tests/emulation/errors.c - see the header. */
+#include "tests/emulation/errors.h"
+#include "tests/emulation/graph.h"
+#include "tests/emulation/machine.h"
+#include <stddef.h>
+
+static __thread cudaError_t last_error;
+static __thread struct CUgraph_st *captured;
+static __thread int current_device;
+static _Atomic int lost[EMULATION_MAX_DEVICES];
+
+static _Atomic long long n_calls, fault_at;
+static const char *_Atomic fault_name;
+
+int emulation_fault(const char *name)
+{
+    if (++n_calls != fault_at)
+        return 0;
+    fault_name = name;
+    return 1;
+}
+
+void emulation_fault_set(long long number)
+{
+    fault_name = NULL;
+    fault_at = number;
+    n_calls = 0;
+}
+
+const char *emulation_fault_name(void)
+{
+    return fault_name;
+}
+
+int emulation_device(void)
+{
+    return current_device;
+}
+
+void emulation_lose(int device, cudaError_t code)
+{
+    int expected = cudaSuccess;
+    __atomic_compare_exchange_n(&lost[device], &expected, (int)code, 0, __ATOMIC_SEQ_CST,
+                                __ATOMIC_SEQ_CST);
+}
+
+cudaError_t emulation_lost(int device)
+{
+    return (cudaError_t)lost[device];
+}
+
+cudaError_t emulation_answer(cudaError_t code)
+{
+    if (emulation_lost(current_device) != cudaSuccess)
+        code = emulation_lost(current_device);
+    if (code != cudaSuccess)
+        last_error = code;
+    return code;
+}
+
+void emulation_capturing(struct CUgraph_st *graph)
+{
+    captured = graph;
+}
+
+int emulation_is_capturing(const struct CUgraph_st *graph)
+{
+    return captured == graph;
+}
+
+cudaError_t emulation_forbid(void)
+{
+    if (captured == NULL)
+        return emulation_answer(cudaSuccess);
+    return emulation_answer(emulation_graph_break(captured, cudaErrorStreamCaptureUnsupported));
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t code = emulation_answer(last_error);
+    last_error = emulation_lost(current_device);
+    return code;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    if (device < 0 || device >= emulation_n_devices())
+        return emulation_answer(cudaErrorInvalidDevice);
+    current_device = device;
+    return emulation_answer((cudaError_t)emulation_error(device));
+}
+
+cudaError_t cudaGetDevice(int *out)
+{
+    *out = current_device;
+    return emulation_answer(cudaSuccess);
+}
+
+const char *cudaGetErrorString(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation ? "out of memory" : "emulated error";
+}
+
+const char *cudaGetErrorName(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "emulated";
+}

@@ -1,0 +1,224 @@
+/* tests/emulation/memory.c - see the header. */
+#include "tests/emulation/memory.h"
+#include "tests/emulation/errors.h"
+#include "tests/emulation/machine.h"
+#include "tests/emulation/runtime.h"
+#include "tests/emulation/streams.h"
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BLOCKS = 4096 };
+enum kind { DEVICE, PINNED, REGISTERED };
+
+static struct block {
+    uintptr_t first, end;
+    enum kind kind;
+    int device; /* on which it was taken */
+} blocks[MAX_BLOCKS];
+static int n_blocks;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the above */
+
+static void block_add(void *at, size_t bytes, enum kind kind)
+{
+    pthread_mutex_lock(&lock);
+    if (n_blocks == MAX_BLOCKS)
+        emulation_fail("too many blocks of memory");
+    int device = emulation_device();
+    blocks[n_blocks++] = (struct block){(uintptr_t)at, (uintptr_t)at + bytes, kind, device};
+    if (kind == DEVICE)
+        emulation_book(device, (long long)bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+static struct block *block_at(const void *at, enum kind kind)
+{
+    for (int i = 0; i < n_blocks; i++)
+        if (blocks[i].first == (uintptr_t)at && blocks[i].kind == kind)
+            return &blocks[i];
+    return NULL;
+}
+
+/* A copy of it; 0: there is none. */
+static int block_find(const void *at, enum kind kind, struct block *out)
+{
+    pthread_mutex_lock(&lock);
+    struct block *b = block_at(at, kind);
+    if (b != NULL)
+        *out = *b;
+    pthread_mutex_unlock(&lock);
+    return b != NULL;
+}
+
+static void block_remove(const void *at, enum kind kind)
+{
+    pthread_mutex_lock(&lock);
+    struct block *b = block_at(at, kind);
+    if (kind == DEVICE)
+        emulation_book(b->device, -(long long)(b->end - b->first));
+    *b = blocks[--n_blocks];
+    pthread_mutex_unlock(&lock);
+}
+
+/* How many of the bytes are of this kind. */
+static size_t bytes_of_kind(const void *at, size_t bytes, int device)
+{
+    uintptr_t first = (uintptr_t)at, end = first + bytes;
+    size_t n = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_blocks; i++) {
+        uintptr_t from = blocks[i].first > first ? blocks[i].first : first;
+        uintptr_t to = blocks[i].end < end ? blocks[i].end : end;
+        if ((blocks[i].kind == DEVICE) == device && from < to)
+            n += to - from;
+    }
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+size_t emulation_pinned_bytes(const void *at, size_t bytes)
+{
+    return bytes_of_kind(at, bytes, 0);
+}
+
+int emulation_is_device(const void *at, size_t bytes)
+{
+    return bytes_of_kind(at, bytes, 1) != 0;
+}
+
+/* Within one allocation: what runs from one into the next is an error even if they touch. */
+void emulation_check_device(const char *what, const void *at, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)at, end = first + bytes;
+    int found = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_blocks && !found; i++)
+        found = blocks[i].kind == DEVICE && blocks[i].first <= first && end <= blocks[i].end;
+    pthread_mutex_unlock(&lock);
+    if (!found && bytes > 0) {
+        fprintf(stderr, "emulation: %s: %zu bytes at %p are not device memory of one allocation\n",
+                what, bytes, at);
+        abort();
+    }
+}
+
+size_t emulation_bytes_taken(void)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_blocks; i++)
+        n += blocks[i].kind == DEVICE ? blocks[i].end - blocks[i].first : 0;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+static size_t free_bytes_now(void)
+{
+    pthread_mutex_lock(&lock);
+    size_t n = emulation_free_bytes(emulation_device());
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    FAULT(emulation_answer(cudaErrorMemoryAllocation));
+    cudaError_t code = emulation_forbid();
+    if (code != cudaSuccess)
+        return code;
+    void *at = NULL;
+    if (bytes <= free_bytes_now())
+        at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (at == NULL)
+        return emulation_answer(cudaErrorMemoryAllocation);
+    emulation_fill_nan(at, bytes);
+    block_add(at, bytes, DEVICE);
+    *out = at;
+    return cudaSuccess;
+}
+
+/* As the real one waits for all that the device has to do. */
+cudaError_t cudaFree(void *at)
+{
+    struct block b;
+    cudaError_t code = emulation_forbid();
+    if (at == NULL || code == cudaErrorStreamCaptureUnsupported)
+        return code;
+    if (!block_find(at, DEVICE, &b))
+        return emulation_answer(cudaErrorInvalidValue);
+    emulation_device_run(b.device);
+    block_remove(at, DEVICE);
+    free(at);
+    return emulation_answer(cudaSuccess);
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    FAULT(emulation_answer(cudaErrorMemoryAllocation));
+    cudaError_t code = emulation_forbid();
+    (void)flags;
+    if (code != cudaSuccess)
+        return code;
+    *out = malloc(bytes);
+    if (*out == NULL)
+        return emulation_answer(cudaErrorMemoryAllocation);
+    memset(*out, 0xff, bytes);
+    block_add(*out, bytes, PINNED);
+    return cudaSuccess;
+}
+
+/* Whether it is such memory, which no copy may be using; it is the caller's again. */
+static int pinned_end(const char *what, void *at, enum kind kind)
+{
+    struct block b;
+    if (!block_find(at, kind, &b))
+        return 0;
+    emulation_check_idle(what, at, b.end - b.first);
+    block_remove(at, kind);
+    return 1;
+}
+
+cudaError_t cudaFreeHost(void *at)
+{
+    cudaError_t code = emulation_forbid();
+    if (code == cudaErrorStreamCaptureUnsupported)
+        return code;
+    if (!pinned_end("cudaFreeHost", at, PINNED))
+        return emulation_answer(cudaErrorInvalidValue);
+    free(at);
+    return code;
+}
+
+cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned flags)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    cudaError_t code = emulation_forbid();
+    (void)flags;
+    if (code != cudaSuccess)
+        return code;
+    if (bytes_of_kind(at, bytes, 0) != 0)
+        return emulation_answer(cudaErrorHostMemoryAlreadyRegistered);
+    block_add(at, bytes, REGISTERED);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *at)
+{
+    cudaError_t code = emulation_forbid();
+    if (code == cudaErrorStreamCaptureUnsupported)
+        return code;
+    return pinned_end("cudaHostUnregister", at, REGISTERED)
+               ? code
+               : emulation_answer(cudaErrorHostMemoryNotRegistered);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    *all = emulation_total_bytes(emulation_device());
+    *free_bytes = free_bytes_now();
+    return emulation_answer(cudaSuccess);
+}

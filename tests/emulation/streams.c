@@ -1,0 +1,455 @@
+/* tests/emulation/streams.c - see the header. */
+#include "tests/emulation/streams.h"
+#include "base/rng.h"
+#include "tests/emulation/errors.h"
+#include "tests/emulation/graph.h"
+#include "tests/emulation/machine.h"
+#include "tests/emulation/memory.h"
+#include "tests/emulation/runtime.h"
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One of these: a copy, a wait for another stream, a collective, or run(args). */
+struct task {
+    void *to;
+    const void *from;
+    size_t bytes;
+    struct CUstream_st *wait_for;
+    uint64_t mark;
+    int (*work)(void *arg);
+    void *arg;
+    void (*run)(const void *args);
+    void *owned; /* freed with the task: args, or what a copy reads */
+};
+
+struct host_call {
+    cudaHostFn_t call;
+    void *arg;
+    struct CUstream_st *stream;
+    uint64_t mark;
+    pthread_t thread;
+    struct host_call *next;
+};
+
+enum temper { LAZY, EAGER, MIXED, N_TEMPERS };
+
+struct CUstream_st {
+    struct task *tasks; /* tasks[first] is number `done` */
+    size_t first, cap;
+    uint64_t done, issued;
+    int device;
+    enum temper temper;
+    struct CUgraph_st *capture; /* NULL: not being captured */
+    struct host_call *host_calls;
+    struct CUstream_st *next; /* of all */
+};
+
+struct CUevent_st {
+    struct CUstream_st *stream; /* NULL: never recorded */
+    uint64_t mark;
+};
+
+/* Guards all streams and events; given back while a piece of work waits for another thread. */
+pthread_mutex_t emulation_streams = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t emulation_changed = PTHREAD_COND_INITIALIZER;
+static struct CUstream_st *all;
+static uint64_t seed, n_created, n_drawn;
+static int random_order;
+
+__attribute__((constructor)) static void order_read(void)
+{
+    const char *e = getenv("WEIR_EMULATION_ORDER");
+    if (e == NULL || strcmp(e, "late") == 0)
+        return;
+    if (strncmp(e, "random:", 7) != 0)
+        emulation_fail("WEIR_EMULATION_ORDER is neither late nor random:SEED");
+    random_order = 1;
+    seed = strtoull(e + 7, NULL, 10);
+}
+
+struct CUgraph_st **emulation_capture(struct CUstream_st *s)
+{
+    return &s->capture;
+}
+
+int emulation_stream_device(const struct CUstream_st *s)
+{
+    return s->device;
+}
+
+/* ---- all with the lock held ---- */
+
+static struct task *task_at(const struct CUstream_st *s, uint64_t number)
+{
+    return &s->tasks[s->first + (size_t)(number - s->done)];
+}
+
+static void task_end(struct CUstream_st *s)
+{
+    free(s->tasks[s->first].owned);
+    s->first++;
+    s->done++;
+}
+
+/* Another thread may run the same stream while the lock is given back. */
+static void stream_run(struct CUstream_st *s, uint64_t mark)
+{
+    while (s->done < mark) {
+        uint64_t number = s->done;
+        struct task t = *task_at(s, number);
+        if (emulation_lost(s->device) != cudaSuccess && t.work == NULL) {
+            task_end(s);
+            continue;
+        }
+        if (t.wait_for != NULL && t.wait_for != s)
+            stream_run(t.wait_for, t.mark);
+        else if (t.work != NULL && !t.work(t.arg))
+            emulation_fail("a collective that not all ranks came to");
+        if (s->done != number)
+            continue;
+        if (t.from != NULL)
+            memcpy(t.to, t.from, t.bytes);
+        if (t.run != NULL)
+            t.run(t.owned);
+        task_end(s);
+    }
+}
+
+/* 1: its next piece of work can be done now, and needs no other thread. */
+static int can_run(const struct CUstream_st *s)
+{
+    if (s->done == s->issued)
+        return 0;
+    const struct task *t = task_at(s, s->done);
+    return t->work == NULL && (t->wait_for == NULL || t->wait_for->done >= t->mark);
+}
+
+/* Something was queued: those that are not lazy go on, until none can. */
+static void others_run(void)
+{
+    int more = random_order;
+    while (more) {
+        more = 0;
+        for (struct CUstream_st *s = all; s != NULL; s = s->next) {
+            uint64_t draw = s->temper == MIXED ? rng_u64(seed, n_drawn++) % 4 : 0;
+            if (s->temper == LAZY || draw != 0 || !can_run(s))
+                continue;
+            stream_run(s, s->done + 1);
+            more |= s->temper == EAGER;
+        }
+    }
+}
+
+static void stream_add(struct CUstream_st *s, struct task task)
+{
+    size_t n = (size_t)(s->issued - s->done);
+    if (s->first + n == s->cap) {
+        struct task *more = calloc(2 * n + 16, sizeof *more);
+        if (more == NULL)
+            emulation_fail("no memory");
+        if (n > 0)
+            memcpy(more, s->tasks + s->first, n * sizeof *more);
+        free(s->tasks);
+        s->tasks = more;
+        s->first = 0;
+        s->cap = 2 * n + 16;
+    }
+    s->tasks[s->first + n] = task;
+    s->issued++;
+}
+
+uint64_t emulation_queue(struct CUstream_st *s, int (*work)(void *arg), void *arg)
+{
+    stream_add(s, (struct task){.work = work, .arg = arg});
+    return s->issued - 1;
+}
+
+void emulation_run_before(struct CUstream_st *s, uint64_t mark)
+{
+    stream_run(s, mark);
+}
+
+/* ---- without it ---- */
+
+/* Runs up to the mark, or all that was issued. */
+static cudaError_t stream_sync(struct CUstream_st *s, uint64_t mark)
+{
+    pthread_mutex_lock(&emulation_streams);
+    stream_run(s, mark < s->issued ? mark : s->issued);
+    pthread_mutex_unlock(&emulation_streams);
+    return emulation_lost(s->device);
+}
+
+static void stream_queue(struct CUstream_st *s, struct task task)
+{
+    pthread_mutex_lock(&emulation_streams);
+    stream_add(s, task);
+    others_run();
+    pthread_mutex_unlock(&emulation_streams);
+}
+
+void emulation_device_run(int device)
+{
+    pthread_mutex_lock(&emulation_streams);
+    for (struct CUstream_st *s = all; s != NULL; s = s->next)
+        if (s->device == device)
+            stream_run(s, s->issued);
+    pthread_mutex_unlock(&emulation_streams);
+}
+
+void emulation_check_idle(const char *what, const void *at, size_t bytes)
+{
+    const char *first = at, *end = first + bytes;
+    pthread_mutex_lock(&emulation_streams);
+    for (struct CUstream_st *s = all; s != NULL; s = s->next)
+        for (uint64_t k = s->done; k < s->issued && emulation_lost(s->device) == cudaSuccess; k++) {
+            const struct task *t = task_at(s, k);
+            const char *to = t->to, *from = t->from;
+            if (from != NULL &&
+                ((to < end && to + t->bytes > first) || (from < end && from + t->bytes > first))) {
+                fprintf(stderr, "emulation: %s: a copy that is not done uses the memory\n", what);
+                abort();
+            }
+        }
+    pthread_mutex_unlock(&emulation_streams);
+}
+
+int emulation_before_launch(struct CUstream_st *s)
+{
+    static _Atomic int n_launches[EMULATION_MAX_DEVICES];
+    int device = emulation_device(), most = emulation_launches(device);
+    if (s == NULL)
+        emulation_fail("a launch on the default stream");
+    if (s->device != device)
+        emulation_fail("a launch on a stream of another device than the current one");
+    if (most > 0 && n_launches[device]++ == most)
+        emulation_lose(device, cudaErrorIllegalAddress);
+    return (int)emulation_answer(cudaSuccess);
+}
+
+void emulation_later(struct CUstream_st *s, void (*run)(const void *args), const void *args,
+                     size_t bytes)
+{
+    void *copy = malloc(bytes);
+    if (copy == NULL)
+        emulation_fail("no memory");
+    memcpy(copy, args, bytes);
+    stream_queue(s, (struct task){.run = run, .owned = copy});
+}
+
+int emulation_do(struct CUstream_st *s, void (*run)(const void *args), const void *args,
+                 size_t bytes)
+{
+    int code = emulation_before_launch(s);
+    if (code == 0 && emulation_fault(s->capture != NULL ? "a captured launch" : "a launch"))
+        code = (int)emulation_answer(cudaErrorLaunchOutOfResources);
+    if (code != 0)
+        return code;
+    if (s->capture != NULL)
+        emulation_graph_add(s->capture, run, args, bytes);
+    else
+        emulation_later(s, run, args, bytes);
+    return 0;
+}
+
+static void set_bytes(const void *args)
+{
+    const struct task *t = args;
+    memset(t->to, 0, t->bytes);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
+{
+    emulation_check_device("cudaMemsetAsync", to, bytes);
+    if (value != 0)
+        emulation_fail("cudaMemsetAsync: another value than 0");
+    struct task t = {.to = to, .bytes = bytes};
+    return (cudaError_t)emulation_do(s, set_bytes, &t, sizeof t);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    if (flags != cudaStreamNonBlocking)
+        emulation_fail("a stream that the default stream blocks");
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL)
+        return emulation_answer(cudaErrorMemoryAllocation);
+    (*out)->device = emulation_device();
+    pthread_mutex_lock(&emulation_streams);
+    (*out)->temper = (enum temper)(rng_u64(~seed, n_created++) % N_TEMPERS);
+    (*out)->next = all;
+    all = *out;
+    pthread_mutex_unlock(&emulation_streams);
+    return emulation_answer(cudaSuccess);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    while (s->host_calls != NULL) {
+        struct host_call *h = s->host_calls;
+        s->host_calls = h->next;
+        pthread_join(h->thread, NULL);
+        free(h);
+    }
+    pthread_mutex_lock(&emulation_streams);
+    if (emulation_lost(s->device) != cudaSuccess)
+        stream_run(s, s->issued);
+    if (s->done != s->issued)
+        emulation_fail("a stream is destroyed with work in it");
+    struct CUstream_st **at = &all;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    pthread_mutex_unlock(&emulation_streams);
+    free(s->tasks);
+    free(s);
+    return emulation_answer(cudaSuccess);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    cudaError_t code = emulation_forbid();
+    if (code != cudaSuccess)
+        return code;
+    if (s->capture != NULL)
+        return emulation_answer(
+            emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported));
+    return emulation_answer(stream_sync(s, UINT64_MAX));
+}
+
+static void *host_call_main(void *arg)
+{
+    struct host_call *h = arg;
+    stream_sync(h->stream, h->mark);
+    h->call(h->arg);
+    return NULL;
+}
+
+/* Only until the stream is destroyed, which waits for it; what is queued behind does not. */
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void *arg)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    struct host_call *h = calloc(1, sizeof *h);
+    if (h == NULL)
+        return emulation_answer(cudaErrorMemoryAllocation);
+    *h = (struct host_call){.call = call, .arg = arg, .stream = s, .mark = s->issued};
+    h->next = s->host_calls;
+    if (pthread_create(&h->thread, NULL, host_call_main, h) != 0)
+        emulation_fail("no thread");
+    s->host_calls = h;
+    return emulation_answer(cudaSuccess);
+}
+
+/* ---- events ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    (void)flags;
+    *out = calloc(1, sizeof **out);
+    return emulation_answer(*out != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    free(e);
+    return emulation_answer(cudaSuccess);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    if (s->capture != NULL) /* not emulated: a step that is captured has one stream */
+        return emulation_answer(
+            emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported));
+    if (s->device != emulation_device())
+        return emulation_answer(cudaErrorInvalidResourceHandle);
+    pthread_mutex_lock(&emulation_streams);
+    e->stream = s;
+    e->mark = s->issued;
+    pthread_mutex_unlock(&emulation_streams);
+    return emulation_answer(cudaSuccess);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    cudaError_t code = emulation_forbid();
+    if (code != cudaSuccess)
+        return code;
+    pthread_mutex_lock(&emulation_streams);
+    if (e->stream != NULL) {
+        stream_run(e->stream, e->mark);
+        code = emulation_lost(e->stream->device);
+    }
+    pthread_mutex_unlock(&emulation_streams);
+    return emulation_answer(code);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    (void)flags;
+    if (s->capture != NULL)
+        return emulation_answer(emulation_graph_break(s->capture, cudaErrorStreamCaptureIsolation));
+    pthread_mutex_lock(&emulation_streams);
+    if (e->stream != NULL) {
+        stream_add(s, (struct task){.wait_for = e->stream, .mark = e->mark});
+        others_run();
+    }
+    pthread_mutex_unlock(&emulation_streams);
+    return emulation_answer(cudaSuccess);
+}
+
+/* ---- copies ---- */
+
+/* What the host has not pinned is read before the call ends, and delivered later; what goes to such
+ * memory is there when the call ends. */
+static cudaError_t copy_unpinned(struct task t, enum cudaMemcpyKind way, cudaStream_t s)
+{
+    if (way == cudaMemcpyHostToDevice) {
+        t.owned = malloc(t.bytes);
+        if (t.owned == NULL)
+            emulation_fail("no memory");
+        memcpy(t.owned, t.from, t.bytes);
+        t.from = t.owned;
+        stream_queue(s, t);
+        return cudaSuccess;
+    }
+    stream_queue(s, t);
+    return stream_sync(s, UINT64_MAX);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind way,
+                            cudaStream_t s)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    if (s->capture != NULL)
+        return emulation_answer(
+            emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported));
+    const void *host = way == cudaMemcpyHostToDevice ? from : to;
+    const void *device = way == cudaMemcpyHostToDevice ? to : from;
+    struct task t = {.to = to, .from = from, .bytes = bytes};
+    emulation_check_device("cudaMemcpyAsync", device, bytes);
+    cudaError_t code = emulation_answer(cudaSuccess);
+    if (code != cudaSuccess || bytes == 0)
+        return code;
+    if (way == cudaMemcpyDeviceToDevice) {
+        emulation_check_device("cudaMemcpyAsync", to, bytes);
+        stream_queue(s, t);
+        return code;
+    }
+    if (emulation_is_device(host, bytes))
+        emulation_fail("cudaMemcpyAsync: device memory given as the host's");
+    size_t pinned = emulation_pinned_bytes(host, bytes);
+    if (pinned != 0 && pinned != bytes)
+        return emulation_answer(cudaErrorInvalidValue);
+    if (pinned == 0)
+        return emulation_answer(copy_unpinned(t, way, s));
+    stream_queue(s, t);
+    return code;
+}

@@ -1,0 +1,48 @@
+/* tests/emulation/values.c - see the header. */
+#include "tests/emulation/values.h"
+#include "tests/emulation/errors.h"
+#include "tests/emulation/machine.h"
+
+/* Not a memset(): of that ThreadSanitizer would note each byte, as it has of the allocation. */
+__attribute__((no_sanitize("address"))) void emulation_fill_nan(void *at, size_t bytes)
+{
+    volatile uint64_t *word = at;
+    size_t n = bytes / sizeof *word;
+    for (size_t i = 0; i < n; i++)
+        word[i] = UINT64_MAX;
+    memset((char *)at + n * sizeof *word, 0xff, bytes - n * sizeof *word);
+}
+
+void emulation_handle_init(struct emulation_handle *h)
+{
+    int major, minor;
+    h->device = emulation_device();
+    emulation_capability(h->device, &major, &minor);
+    h->sees_bf16 = major >= 8;
+}
+
+void emulation_handle_begin(struct emulation_handle *h)
+{
+    if (h->device != emulation_device())
+        emulation_fail("a library's handle of another device than the current one");
+    if (h->stream == NULL || emulation_stream_device(h->stream) != h->device)
+        emulation_fail("a library's handle without a stream of its device");
+    if (h->busy++ != 0)
+        emulation_fail("a library's handle used by two threads at once");
+}
+
+void emulation_handle_end(struct emulation_handle *h)
+{
+    h->busy--;
+}
+
+double emulation_soundness(void)
+{
+    return emulation_is_wrong(emulation_device()) ? 1.001 : 1.0;
+}
+
+void emulation_check_scale(const void *alpha, const void *beta)
+{
+    if (*(const float *)alpha != 1.0f || *(const float *)beta != 0.0f)
+        emulation_fail("a factor that is not 1 and 0");
+}

@@ -1,0 +1,46 @@
+/* tests/emulation/values.h - what the emulated libraries share: handles, factors as the hardware
+ * rounds them, checks of arguments. Errors: they end the program. Threads: any. */
+#ifndef TESTS_EMULATION_VALUES_H
+#define TESTS_EMULATION_VALUES_H
+#include "tests/emulation/runtime.h"
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Of a library: for the device on which it was made, and one thread at a time. */
+struct emulation_handle {
+    cudaStream_t stream;
+    int device;
+    _Atomic int busy;
+    int sees_bf16; /* compute capability 8.0 and above */
+};
+void emulation_handle_init(struct emulation_handle *h);
+/* Around each call. */
+void emulation_handle_begin(struct emulation_handle *h);
+void emulation_handle_end(struct emulation_handle *h);
+
+/* 1, or on a card that a test made wrong a factor on all products of the current device. */
+double emulation_soundness(void);
+/* Fails unless alpha and beta are 1 and 0. */
+void emulation_check_scale(const void *alpha, const void *beta);
+
+enum { ALL_BITS = 23, TF32_BITS = 10, BF16_BITS = 7 };
+
+/* A float cut to `bits` bits behind the point, to nearest; ties to even. */
+static inline float emulation_rounded(float value, int bits)
+{
+    uint32_t u, lost = (uint32_t)23 - (uint32_t)bits;
+    memcpy(&u, &value, sizeof u);
+    u += ((uint32_t)1 << (lost - 1)) - 1 + (u >> lost & 1);
+    u &= ~(((uint32_t)1 << lost) - 1);
+    memcpy(&value, &u, sizeof value);
+    return value;
+}
+
+/* A factor as it goes into a product. */
+static inline double emulation_factor(float value, int bits)
+{
+    return (double)(bits == ALL_BITS ? value : emulation_rounded(value, bits));
+}
+
+#endif

@@ -1,0 +1,403 @@
+/* tests/kernel_faults_emulated_test.c - the CUDA backend where a call to CUDA, cuDNN or cuBLAS
+ * fails: for each call that a piece of work makes, the work is done with that call failing. Either
+ * it is reported, or it is one of the few that the backend can do without, and then the results are
+ * those of the undisturbed work. Afterwards the same work is done with those results, and no memory
+ * of a card is missing.
+ * Needs the emulation (tests/emulation), which counts the calls. */
+#include "kernels/backend.h"
+#include "kernels/resident.h"
+#include "tests/kernel_reference.h"
+#include "tests/skip.h"
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { BATCH = 4, SIDE = 9, PIXELS = SIDE * SIDE, ITEMS = 8, MAX_RESULTS = 1 << 16, MAX_PLANS = 2 };
+static const struct backend *backend;
+static void (*fault_set)(long long number);
+static const char *(*fault_name)(void);
+static size_t (*bytes_taken)(void);
+
+/* What the backend can do without: it copies through staging memory, takes another algorithm, or
+ * launches kernel by kernel. */
+static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSize",
+                                          "cudnnGetConvolutionBackwardFilterWorkspaceSize",
+                                          "cudnnGetConvolutionBackwardDataWorkspaceSize",
+                                          "a captured launch",
+                                          "cudaHostRegister",
+                                          "cudaStreamBeginCapture",
+                                          "cudaStreamEndCapture",
+                                          "cudaGraphInstantiate"};
+
+/* A network, its plans, and what came of them. */
+struct job {
+    struct reference *r;
+    float *params[REFERENCE_MAX_PARAMS], *grads[REFERENCE_MAX_PARAMS];
+    uint8_t images[ITEMS * PIXELS], labels[ITEMS];
+    struct plan *plan[MAX_PLANS];
+    struct backend_group *group;
+    struct backend_data *data;
+    float result[MAX_RESULTS];
+    size_t n_results;
+    long long fault; /* the call that fails; 0: none */
+};
+
+static struct job *job_create(void)
+{
+    struct job *j = calloc(1, sizeof *j);
+    assert_non_null(j);
+    struct reference *r = j->r = reference_create(1, SIDE, SIDE, BATCH, 5);
+    reference_conv(r, 3, 4, 2, -1); /* padded on one side more */
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_layer(r, LAYER_RELU);
+    int skip = reference_last(r);
+    reference_conv(r, 3, 3, 1, -1);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 2, 1, -1);
+    reference_join(r, LAYER_ADD, 2, (int[]){reference_last(r), skip});
+    reference_join(r, LAYER_CONCAT, 2, (int[]){reference_last(r), skip});
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 12);
+    reference_layer(r, LAYER_LAYER_NORM);
+    reference_dropout(r, 0.3f);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+    for (int k = 0; k < r->n_params; k++) {
+        size_t n = (size_t)r->param_elems[k];
+        j->params[k] = calloc(n, sizeof(float));
+        j->grads[k] = calloc(n, sizeof(float));
+        assert_true(j->params[k] != NULL && j->grads[k] != NULL);
+        for (size_t i = 0; i < n; i++)
+            j->params[k][i] = 0.1f + 0.01f * (float)((i * 7 + (size_t)k * 3) % 11);
+    }
+    for (int k = 0; k < ITEMS * PIXELS; k++)
+        j->images[k] = (uint8_t)(k * 37 + k / 5);
+    for (int k = 0; k < ITEMS; k++)
+        j->labels[k] = (uint8_t)(k % 10);
+    return j;
+}
+
+/* Results stay. */
+static void job_end(struct job *j)
+{
+    for (int p = 0; p < MAX_PLANS; p++)
+        if (j->plan[p] != NULL)
+            backend->plan_destroy(j->plan[p]);
+    if (j->data != NULL)
+        backend->data_destroy(j->data);
+    if (j->group != NULL)
+        backend->group_destroy(j->group);
+    j->plan[0] = j->plan[1] = NULL;
+    j->data = NULL;
+    j->group = NULL;
+}
+
+static void job_destroy(struct job *j)
+{
+    job_end(j);
+    for (int k = 0; k < j->r->n_params; k++) {
+        free(j->params[k]);
+        free(j->grads[k]);
+    }
+    reference_destroy(j->r);
+    free(j);
+}
+
+static void note(struct job *j, const float *values, size_t n)
+{
+    assert_true(j->n_results + n <= MAX_RESULTS);
+    memcpy(j->result + j->n_results, values, n * sizeof *values);
+    j->n_results += n;
+}
+
+static struct backend_plan_config config(struct job *j)
+{
+    return (struct backend_plan_config){.layers = j->r->layers,
+                                        .n_layers = j->r->n_layers,
+                                        .batch = BATCH,
+                                        .n_threads = 1,
+                                        .n_params = j->r->n_params,
+                                        .params = (const float *const *)j->params,
+                                        .grads = j->grads,
+                                        .seed = 5,
+                                        .deterministic = 1};
+}
+
+static enum status input_set(struct job *j, struct plan *plan, int first, int n)
+{
+    const uint8_t *image[BATCH];
+    uint64_t position[BATCH];
+    for (int i = 0; i < n; i++) {
+        image[i] = j->images + (first + i) * PIXELS;
+        position[i] = (uint64_t)(first + i);
+    }
+    return backend->set_input(plan, image, j->labels + first, position, n);
+}
+
+/* A pass over samples that are on the host, forward and back; the parameters move a little. */
+static enum status pass(struct job *j, int first, int n)
+{
+    enum status st = ST_OK;
+    struct plan *plan = j->plan[0];
+    int n_layers = j->r->n_layers, n_correct;
+    float loss;
+    TRY(input_set(j, plan, first, n));
+    for (int i = 0; i < n_layers; i++)
+        TRY(backend->forward(plan, i, 1));
+    for (int i = n_layers - 1; i >= 0; i--)
+        TRY(backend->backward(plan, i));
+    TRY(backend->result(plan, &loss, &n_correct));
+    note(j, &loss, 1);
+    for (int i = n_layers - 1; i >= 0; i--)
+        TRY(backend->wait_grads(plan, i));
+    for (int k = 0; k < j->r->n_params; k++) {
+        note(j, j->grads[k], (size_t)j->r->param_elems[k]);
+        for (int64_t i = 0; i < j->r->param_elems[k]; i++)
+            j->params[k][i] -= 0.01f * j->grads[k][i];
+        TRY(backend->load_param(plan, k));
+    }
+done:
+    return st;
+}
+
+/* Steps from outside, of two sizes, and an output that is read. */
+static enum status work_outside(struct job *j)
+{
+    enum status st = ST_OK;
+    struct backend_plan_config cfg = config(j);
+    float output[BATCH * 10];
+    TRY(backend->plan_create(&cfg, &j->plan[0]));
+    for (int k = 0; k < j->r->n_params; k++)
+        TRY(backend->load_param(j->plan[0], k));
+    TRY(pass(j, 0, BATCH));
+    TRY(pass(j, 4, BATCH - 1));
+    TRY(pass(j, 2, BATCH));
+    TRY(backend->read_output(j->plan[0], j->r->n_layers - 2, output));
+    note(j, output, sizeof output / sizeof *output);
+    TRY(backend->finish(j->plan[0]));
+done:
+    return st;
+}
+
+/* The same in bfloat16, and with gradients that are rounded on the card. */
+static enum status work_rounded(struct job *j)
+{
+    enum status st = ST_OK;
+    uint16_t *grads[REFERENCE_MAX_PARAMS] = {NULL};
+    struct backend_plan_config cfg = config(j);
+    cfg.precision = BACKEND_BF16;
+    cfg.grads16 = grads;
+    cfg.grads_dtype = DTYPE_BF16;
+    for (int k = 0; k < j->r->n_params; k++)
+        grads[k] = (uint16_t *)j->grads[k];
+    TRY(backend->plan_create(&cfg, &j->plan[0]));
+    for (int k = 0; k < j->r->n_params; k++)
+        TRY(backend->load_param(j->plan[0], k));
+    TRY(input_set(j, j->plan[0], 0, BATCH));
+    for (int i = 0; i < j->r->n_layers; i++)
+        TRY(backend->forward(j->plan[0], i, 1));
+    for (int i = j->r->n_layers - 1; i >= 0; i--)
+        TRY(backend->backward(j->plan[0], i));
+    for (int i = j->r->n_layers - 1; i >= 0; i--)
+        TRY(backend->wait_grads(j->plan[0], i));
+    for (int k = 0; k < j->r->n_params; k++)
+        note(j, j->grads[k], (size_t)j->r->param_elems[k] / 2);
+    TRY(backend->finish(j->plan[0]));
+done:
+    return st;
+}
+
+/* Steps that stay on the device. */
+static enum status work_inside(struct job *j)
+{
+    enum status st = ST_OK;
+    struct backend_plan_config cfg = config(j);
+    float keep[REFERENCE_MAX_PARAMS];
+    uint32_t item[ITEMS];
+    struct resident_result result;
+    for (int k = 0; k < REFERENCE_MAX_PARAMS; k++)
+        keep[k] = -1.0f;
+    for (uint32_t k = 0; k < ITEMS; k++)
+        item[k] = (k * 3) % ITEMS;
+    TRY(backend->plan_create(&cfg, &j->plan[0]));
+    TRY(backend->data_create(0, j->images, j->labels, ITEMS, PIXELS, &j->data));
+    for (int k = 0; k < j->r->n_params; k++)
+        TRY(backend->load_param(j->plan[0], k));
+    struct resident_config resident = {.data = j->data, .keep = keep, .stride = BATCH, .graphs = 1};
+    optim_defaults(OPTIM_ADAM, &resident.optim);
+    TRY(backend->resident->begin(j->plan[0], &resident));
+    for (uint64_t k = 0; k < 2; k++)
+        TRY(backend->resident->order(j->plan[0], k, item));
+    for (int k = 0; k < 2; k++) {
+        TRY(backend->resident->run(j->plan[0], 2));
+        TRY(backend->resident->wait(j->plan[0], &result));
+        note(j, &result.loss, 1);
+    }
+    for (int k = 0; k < j->r->n_params; k++) {
+        TRY(backend->resident->read_param(j->plan[0], k, j->params[k]));
+        note(j, j->params[k], (size_t)j->r->param_elems[k]);
+    }
+done:
+    return st;
+}
+
+/* Two towers on two cards, by one thread. Calls are counted once the group is there. */
+static enum status work_group(struct job *j)
+{
+    enum status st = ST_OK;
+    int device[2] = {0, 1}, n_layers = j->r->n_layers;
+    float weight[2] = {0.5f, 0.5f};
+    struct backend_group_config group = {
+        .n = 2, .device = device, .weight = weight, .deterministic = 1};
+    fault_set(0);
+    TRY(backend->group_create(&group, &j->group));
+    fault_set(j->fault);
+    for (int p = 0; p < 2; p++) {
+        struct backend_plan_config cfg = config(j);
+        cfg.group = j->group;
+        cfg.rank = p;
+        cfg.device = p;
+        TRY(backend->plan_create(&cfg, &j->plan[p]));
+        for (int k = 0; k < j->r->n_params; k++)
+            TRY(backend->load_param(j->plan[p], k));
+    }
+    for (int step = 0; step < 2; step++) {
+        for (int p = 0; p < 2; p++) {
+            TRY(input_set(j, j->plan[p], p * BATCH, BATCH));
+            for (int i = 0; i < n_layers; i++)
+                TRY(backend->forward(j->plan[p], i, 1));
+            for (int i = n_layers - 1; i >= 0; i--)
+                TRY(backend->backward(j->plan[p], i));
+        }
+        for (int i = n_layers - 1; i >= 0; i--)
+            for (int p = 0; p < 2; p++)
+                TRY(backend->wait_grads(j->plan[p], i));
+        for (int k = 0; k < j->r->n_params; k++)
+            note(j, j->grads[k], (size_t)j->r->param_elems[k]);
+    }
+    for (int p = 0; p < 2; p++)
+        TRY(backend->finish(j->plan[p]));
+done:
+    return st;
+}
+
+static int is_dispensable(const char *name)
+{
+    for (size_t k = 0; k < sizeof dispensable / sizeof *dispensable; k++)
+        if (strcmp(name, dispensable[k]) == 0)
+            return 1;
+    return 0;
+}
+
+/* Results are those of `want`. */
+static int same(const struct job *j, const struct job *want)
+{
+    return j->n_results == want->n_results &&
+           memcmp(j->result, want->result, want->n_results * sizeof *want->result) == 0;
+}
+
+/* Without the lines, one or more for each call. */
+static enum status quietly(enum status (*work)(struct job *j), struct job *j)
+{
+    int kept = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
+    assert_true(kept >= 0 && null >= 0);
+    dup2(null, STDERR_FILENO);
+    enum status st = work(j);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    close(null);
+    return st;
+}
+
+static void check_work(enum status (*work)(struct job *j))
+{
+    struct job *want = job_create(), *again;
+    assert_int_equal(work(want), ST_OK);
+    job_end(want);
+    long long n_failed = 0;
+    for (long long number = 1;; number++) {
+        struct job *j = job_create();
+        j->fault = number;
+        fault_set(number);
+        enum status st = quietly(work, j);
+        const char *name = fault_name();
+        fault_set(0);
+        int done = name == NULL, ok = same(j, want);
+        job_destroy(j);
+        if (done) {
+            assert_int_equal(st, ST_OK);
+            break;
+        }
+        n_failed++;
+        if (st == ST_OK && !is_dispensable(name))
+            fail_msg("call %lld, %s, fails and nobody says so", number, name);
+        if (st == ST_OK && !ok)
+            fail_msg("call %lld, %s, fails, and the results are others", number, name);
+        if (bytes_taken() != 0)
+            fail_msg("call %lld, %s, fails, and %zu bytes of a card are lost", number, name,
+                     bytes_taken());
+    }
+    again = job_create();
+    assert_int_equal(work(again), ST_OK);
+    assert_true(same(again, want));
+    job_destroy(again);
+    job_destroy(want);
+    assert_int_equal(bytes_taken(), 0);
+    assert_true(n_failed > 50);
+}
+
+static void test_steps_from_outside(void **state)
+{
+    (void)state;
+    check_work(work_outside);
+}
+
+static void test_rounded(void **state)
+{
+    (void)state;
+    check_work(work_rounded);
+}
+
+static void test_steps_inside(void **state)
+{
+    (void)state;
+    check_work(work_inside);
+}
+
+static void test_group(void **state)
+{
+    (void)state;
+    check_work(work_group);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps_from_outside),
+        cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_steps_inside),
+        cmocka_unit_test(test_group),
+    };
+    const char *path = WEIR_TEST_DIR "/libweir_emulated.so";
+    if (access(path, F_OK) != 0)
+        return skip_program("the emulated CUDA backend is not in this build");
+    if (backend_open("emulated", WEIR_TEST_DIR, &backend) != ST_OK)
+        return 1;
+    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    void *set = dlsym(so, "emulation_fault_set"), *name = dlsym(so, "emulation_fault_name"),
+         *taken = dlsym(so, "emulation_bytes_taken");
+    if (set == NULL || name == NULL || taken == NULL)
+        return 1;
+    memcpy(&fault_set, &set, sizeof fault_set);
+    memcpy(&fault_name, &name, sizeof fault_name);
+    memcpy(&bytes_taken, &taken, sizeof bytes_taken);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
