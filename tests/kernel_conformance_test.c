@@ -514,9 +514,17 @@ static void test_tf32_is_close_or_refused(void **state)
     check_rounding(BACKEND_TF32, 11);
 }
 
+/* Whether bf16 was computed shows in what a run says: where it is refused, that is a skip. */
+static void skip_without_bf16(void)
+{
+    if (!has_precision(BACKEND_BF16))
+        skip_because("backend '%s' (%s) refuses bf16 here", backend->name, backend->description);
+}
+
 static void test_bf16_is_close_or_refused(void **state)
 {
     check_rounding(BACKEND_BF16, 8);
+    skip_without_bf16();
 }
 
 /* No relu and no maximum that could turn over, and layers large enough to be worth rounding. */
@@ -568,6 +576,7 @@ static void test_gradients_in_bf16(void **state)
     if (st == ST_OK && !is_emulated && strcmp(backend->name, "cpu") == 0)
         assert_true(differs > 1e-4f); /* it is not fp32 under another name */
     bench_destroy(b);
+    skip_without_bf16();
 }
 
 /* Items of a data set on the device give the bits that the same images give. */

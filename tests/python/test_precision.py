@@ -3,7 +3,7 @@ oneDNN's own variable ONEDNN_MAX_CPU_ISA makes of any CPU one without the instru
 # label: cluster computes
 import json
 import os
-import unittest
+import re
 
 import harness
 
@@ -34,11 +34,14 @@ class Precision(harness.Test):
         _, said = self.train("refused", "--precision=bf16", isa="AVX2", status=PERMANENT)
         self.assertRegex(said, REFUSED)
 
-    def test_trains_to_the_same_bits(self):
+    def needs_bf16(self):
         with open("/proc/cpuinfo", encoding="ascii") as f:
             flags = f.read()
         if "avx512_bf16" not in flags and "amx_bf16" not in flags:
             self.skipTest("this CPU has neither AVX512_BF16 nor AMX")
+
+    def test_trains_to_the_same_bits(self):
+        self.needs_bf16()
         exact, _ = self.train("fp32")
         runs = [self.train("bf16-%d" % i, "--precision=bf16") for i in range(2)]
         for summary, said in runs:
@@ -47,6 +50,50 @@ class Precision(harness.Test):
         shas = [s["parameters_sha256"] for s, _ in runs]
         self.assertEqual(shas[0], shas[1])
         self.assertNotEqual(shas[0], exact["parameters_sha256"])
+
+    def test_small_updates_are_not_lost(self):
+        """The parameters stay floats: a step of Adam moves each by about the learning rate, and two
+        steps at rates that differ by far less than neighbours in bf16 leave just that difference.
+        With a worker alone, and with a server."""
+        self.needs_bf16()
+        for name, servers in (("alone", False), ("served", True)):
+            with self.subTest(name):
+                self.check_small_updates(*(self.updated(name, rate, servers)
+                                           for rate in (1e-6, 2e-6)))
+
+    def updated(self, name, rate, servers):
+        """The parameters after one step at that rate."""
+        export = os.path.join(self.dir(), "%s-%g.safetensors" % (name, rate))
+        flags = ["--precision=bf16", "--optimizer=adam", "--learning_rate=%g" % rate,
+                 "--train_steps=1", "--batch_size=20", "--seed=3", "--export=" + export]
+        if servers:
+            job = self.job(n_workers=1, model="lenet5", flags=["--gpus=none", *flags])
+            job.start()
+            job.finish(120)
+        else:
+            self.train("%s-%g" % (name, rate), *flags)
+        return harness.read_safetensors(export)
+
+    def check_small_updates(self, one, two):
+        moved = n = 0
+        for name, (_, values) in one.items():
+            for a, b in zip(values, two[name][1]):
+                if abs(a) < 2 ** -9:  # from there on neighbours in bf16 are 15e-6 apart
+                    continue
+                n += 1
+                self.assertLess(abs(a - b), 2e-6, name)
+                moved += 0.5e-6 < abs(a - b) < 1.5e-6
+        self.assertGreater(n, 20000)
+        self.assertGreater(moved, 0.5 * n)
+
+    def test_kernel_tests_say_what_they_skip(self):
+        """Where bf16 is refused its tests count as skipped, not as passed."""
+        env = dict(os.environ, ONEDNN_MAX_CPU_ISA="AVX2")
+        program = os.path.join(os.path.dirname(harness.BIN), "tests/kernel_conformance_test")
+        p = self.start("conformance", [program, "cpu"], env=env)
+        p.wait(120, harness.SKIPPED)
+        skips = re.findall(r"SKIP: backend 'cpu' \(oneDNN.*\) refuses bf16 here", p.output())
+        self.assertEqual(len(skips), 2)
 
 
 if __name__ == "__main__":
