@@ -3,12 +3,15 @@
  * gradients are what one plan gives. Also with the CPU backend as the other device.
  * On one backend the bits are the same, but for two things: a gradient of three or more readers is
  * added in another order if a cut goes between them, and the CPU's norms add in an order that
- * depends on the format of their input, which is rows where it comes from another plan. */
+ * depends on the format of their input, which is rows where it comes from another plan.
+ * Of the CPU backend also that no step makes a oneDNN primitive, with one plan or several. */
 #include "base/rng.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +37,8 @@ struct split {
     int compares; /* what crosses with the reference */
 };
 
+static enum backend_precision precision; /* of the plans to come */
+
 static struct split *split_create(const struct net *net, int n,
                                   const struct backend *const *backends,
                                   int (*place)(int layer, int n_layers, int n))
@@ -55,6 +60,7 @@ static struct split *split_create(const struct net *net, int n,
     for (int p = 0; p < n; p++) {
         struct backend_plan_config cfg = bench_config(s->b, 1, 0);
         cfg.mine = s->part[p].mine;
+        cfg.precision = precision;
         s->part[p].backend = backends[p];
         assert_int_equal(backends[p]->plan_create(&cfg, &s->part[p].plan), ST_OK);
     }
@@ -307,6 +313,89 @@ static void test_cuts_keep_the_bits(void **state)
     assert_true(checked * 2 > tried);
 }
 
+/* ---- no oneDNN primitive is made once there are plans ---- */
+
+/* The CPU backend, loaded at run time, finds this program's function first (ENABLE_EXPORTS). */
+static _Atomic long n_primitives;
+typedef int primitive_create(void **primitive, const void *desc);
+primitive_create dnnl_primitive_create;
+
+int dnnl_primitive_create(void **primitive, const void *desc)
+{
+    Dl_info caller;
+    void *theirs = NULL; /* what the caller is linked with */
+    if (dladdr(__builtin_return_address(0), &caller) != 0)
+        theirs = dlopen(caller.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    void *real = theirs != NULL ? dlsym(theirs, "dnnl_primitive_create") : NULL;
+    if (real == NULL) {
+        fprintf(stderr, "no dnnl_primitive_create behind %s\n", caller.dli_fname);
+        abort();
+    }
+    dlclose(theirs);
+    atomic_fetch_add(&n_primitives, 1);
+    return ((primitive_create *)real)(primitive, desc);
+}
+
+/* A step as a worker makes it, and the network's output, which evaluation reads. */
+static void whole_step(struct split *s, int n)
+{
+    const struct bench *b = s->b;
+    const struct part *last = &s->part[s->of[b->r->n_layers - 1]];
+    float *out = crossing(s, b->r->n_layers - 1), loss;
+    int n_correct;
+    for (int k = 0; k < b->r->n_params; k++)
+        for (int p = 0; p < s->n; p++)
+            assert_int_equal(s->part[p].backend->load_param(s->part[p].plan, k), ST_OK);
+    split_forward(s, n, 1);
+    split_backward(s);
+    assert_int_equal(last->backend->result(last->plan, &loss, &n_correct), ST_OK);
+    split_forward(s, n, 0);
+    assert_int_equal(last->backend->read_output(last->plan, b->r->n_layers - 1, out), ST_OK);
+    free(out);
+}
+
+/* The first step of each size may make some: a short batch's plan is made when it comes. */
+static void check_primitives(const struct net *net, int n, int (*place)(int, int, int))
+{
+    static const int sizes[] = {BENCH_BATCH, 5, BENCH_BATCH, 5, 5, BENCH_BATCH};
+    const struct backend *const same[MAX_PARTS] = {backend, backend, backend};
+    long before = atomic_load(&n_primitives);
+    struct split *s = split_create(net, n, same, place);
+    assert_true(atomic_load(&n_primitives) > before); /* the counting works */
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        before = atomic_load(&n_primitives);
+        whole_step(s, sizes[k]);
+        long made = atomic_load(&n_primitives) - before;
+        if (k > 1 && made != 0)
+            fail_msg("net '%s' in %d parts: step %zu made %ld primitives", net->name, n, k, made);
+    }
+    split_destroy(s);
+}
+
+static void check_primitives_of_all_nets(void)
+{
+    for (int k = 0; k < bench_n_nets; k++)
+        for (int n = 1; n <= MAX_PARTS; n++)
+            for (int p = n == 1 ? N_PLACES - 1 : first_place(); p < N_PLACES; p++) {
+                lot = (uint64_t)k;
+                check_primitives(&bench_nets[k], n, places[p]);
+            }
+}
+
+static void test_steps_make_no_primitives(void **state)
+{
+    check_primitives_of_all_nets();
+}
+
+static void test_steps_make_no_primitives_in_bf16(void **state)
+{
+    if (!backend->has_precision(BACKEND_BF16))
+        skip_because("backend 'cpu' (%s) refuses bf16 here", backend->description);
+    precision = BACKEND_BF16;
+    check_primitives_of_all_nets();
+    precision = BACKEND_FP32;
+}
+
 /* What belongs to others, or is missing, is an error. */
 static void test_wrong_uses_are_refused(void **state)
 {
@@ -341,10 +430,17 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cuts_keep_the_bits),
         cmocka_unit_test(test_wrong_uses_are_refused),
     };
+    const struct CMUnitTest of_cpus[] = {
+        cmocka_unit_test(test_steps_make_no_primitives),
+        cmocka_unit_test(test_steps_make_no_primitives_in_bf16),
+    };
     int skip = bench_open(argc, argv);
     if (skip)
         return skip;
     if (backend->set_output == NULL)
         return skip_program("backend '%s' computes whole networks alone", backend->name);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int status = cmocka_run_group_tests(tests, NULL, NULL);
+    if (strcmp(backend->name, "cpu") == 0)
+        status = cmocka_run_group_tests(of_cpus, NULL, NULL);
+    return status;
 }
