@@ -15,11 +15,16 @@ softmax cross-entropy; 3,274,634 parameters, which both sides confirm), as are t
 optimizer with its hyperparameters, and the images, which both read from memory in random order.
 Rounds are interleaved; the median of each contestant's rounds counts.
 
-With --precision=bf16 Weir's workers multiply in bf16, and PyTorch's do under autocast. PyTorch 2
-keeps images and weights channels-last, has a fused optimizer and, where Debian's
-libtcmalloc-minimal4 is installed, its allocator, which is its fastest way. Each
-contestant's loss over the last quarter of its steps is printed beside its speed, as a sign that all
-train alike.
+With --precision=bf16 Weir's workers multiply in bf16, and PyTorch's do under autocast; with
+--precision=fp32,bf16 all run in both, in turns. PyTorch 2 keeps images and weights channels-last,
+has a fused optimizer and, where Debian's libtcmalloc-minimal4 is installed, its allocator, which is
+its fastest way: the report says whether it was.
+
+That all train alike is checked: a table has each contestant's loss on its way, PyTorch's warm-up
+counted as steps, and the run fails where the mean of the last quarter of --steps is further than
+--allow_loss from Weir's. Measured: two seeds of Weir were 5 % apart after 100 steps, Weir and DDP
+4 to 6 % after 40 and 100, workers alone 8 to 12 % above those that share a server after 40; a tenth
+of the learning rate makes the loss more than twice as high.
 
 What is timed: on both sides `--steps` steps with every image of every worker, from the first step
 to the last, start-up, reading of files and evaluation left out. PyTorch gets warm-up steps before
@@ -45,7 +50,9 @@ TORCH2 = os.path.join(SOURCE, "build/venv-torch2/bin/python")
 TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
 PARAMETERS = 3274634
 WORKERS = 2
-LOSSES = collections.defaultdict(list)  # of each contestant, by round
+LOSSES = collections.defaultdict(list)  # of each contestant, by round: {step: mean of its workers}
+TCMALLOC_LOADED = {}  # by contestants with PyTorch: in all of their processes
+N_POINTS = 5  # of the way, in the table of losses
 
 
 def read_idx(path):
@@ -96,7 +103,7 @@ def torch_rank(args):
             x, y = images[index].float() / 255, labels[index]
             x = x.contiguous(memory_format=layout)
             optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
+            with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in args.precision):
                 loss = loss_of(model(x), y)
             loss.backward()
             optimizer.step()
@@ -111,7 +118,14 @@ def torch_rank(args):
     if args.as_ddp:
         dist.destroy_process_group()
     print(json.dumps({"images": args.steps * args.batch_size, "seconds": seconds,
-                      "loss": statistics.mean(losses[-max(1, args.steps // 4):])}))
+                      "losses": dict(enumerate(losses, 1)),
+                      "tcmalloc": "tcmalloc" in maps()}))
+
+
+def maps():
+    """What is loaded into this process."""
+    with open("/proc/self/maps", encoding="utf-8") as f:
+        return f.read()
 
 
 def wait_all(processes, what, seconds):
@@ -133,7 +147,14 @@ def wait_all(processes, what, seconds):
     return outputs
 
 
-def run_torch(args, name, python, ddp):
+def keep_losses(key, of_workers):
+    """of_workers: {step: loss} of each."""
+    LOSSES[key].append({step: statistics.mean(w[step] for w in of_workers)
+                        for step in of_workers[0]})
+
+
+def run_torch(args, key, python, ddp):
+    name, precision = key
     port = free_ports(1)[0]
     env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
                GLOO_SOCKET_IFNAME="lo")
@@ -142,7 +163,7 @@ def run_torch(args, name, python, ddp):
     processes = []
     for rank in range(WORKERS):
         argv = [python, "-B", os.path.abspath(__file__), "--rank=%d" % rank,
-                "--precision=" + args.precision,
+                "--precision=" + precision,
                 "--port=%d" % port, "--steps=%d" % args.steps, "--warm_up=%d" % args.warm_up,
                 "--batch_size=%d" % args.batch_size, "--optimizer=" + args.optimizer,
                 "--learning_rate=%g" % args.learning_rate, "--data_dir=" + args.data_dir]
@@ -150,18 +171,18 @@ def run_torch(args, name, python, ddp):
                                           stdout=subprocess.PIPE))
     outputs = wait_all(processes, "PyTorch", args.limit)
     results = [json.loads(o.strip().split("\n")[-1]) for o in outputs]
-    LOSSES[name].append(statistics.mean(r["loss"] for r in results))
+    keep_losses(key, [{int(step): loss for step, loss in r["losses"].items()} for r in results])
+    TCMALLOC_LOADED[name] = all(r["tcmalloc"] for r in results)
     return sum(r["images"] for r in results) / max(r["seconds"] for r in results)
 
 
-def late_loss(args, output):
-    """The mean loss that a worker's lines tell of the last quarter of its steps."""
-    told = re.findall(r"\(global step: (\d+)\), loss ([^,]+),", output)
-    late = [float(loss) for step, loss in told if int(step) > args.steps * 3 // 4]
-    return statistics.mean(late) if late else float("nan")
+def told_losses(output):
+    """{step: loss} by a worker's lines."""
+    return {int(step): float(loss)
+            for step, loss in re.findall(r"\(global step: (\d+)\), loss ([^,]+),", output)}
 
 
-def run_weir(args, name, n_workers, with_ps):
+def run_weir(args, key, n_workers, with_ps):
     """Images/s of n_workers with one server, or of as many that train alone at the same time."""
     ports = free_ports(1 + n_workers)
     hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
@@ -177,12 +198,12 @@ def run_weir(args, name, n_workers, with_ps):
                           "--models_dir=" + os.path.join(SOURCE, "examples/models"),
                           "--data_dir=" + args.data_dir, "--batch_size=%d" % args.batch_size,
                           "--train_steps=%d" % args.steps, "--intra_op_threads=1",
-                          "--summary_json=" + path, "--progress=lines", "--log_every=5",
-                          "--precision=" + args.precision, *args.worker_flag])
+                          "--summary_json=" + path, "--progress=lines", "--log_every=1",
+                          "--precision=" + key[1], *args.worker_flag])
         processes = [subprocess.Popen(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       text=True) for a in argvs]
         outputs = wait_all(processes, "Weir", args.limit)[-n_workers:]
-        LOSSES[name].append(statistics.mean(late_loss(args, o) for o in outputs))
+        keep_losses(key, [told_losses(o) for o in outputs])
         summaries = []
         for path in paths:
             with open(path, encoding="utf-8") as f:
@@ -191,6 +212,12 @@ def run_weir(args, name, n_workers, with_ps):
         if s["parameters"] != PARAMETERS or s["images"] != args.steps * args.batch_size:
             sys.exit("bench: Weir trained something else: %s" % s)
     return sum(s["images"] for s in summaries) / max(s["elapsed_seconds"] for s in summaries)
+
+
+def precisions(text):
+    if text not in ("fp32", "bf16", "fp32,bf16"):
+        raise argparse.ArgumentTypeError("%r is not fp32, bf16 or fp32,bf16" % text)
+    return text.split(",")
 
 
 def parse():
@@ -205,7 +232,10 @@ def parse():
     p.add_argument("--alone", action="store_true", help="also PyTorch processes that do not talk")
     p.add_argument("--cost", action="store_true", help="also Weir with fewer workers or servers")
     p.add_argument("--no_torch", action="store_true", help="leave PyTorch out")
-    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="on both sides")
+    p.add_argument("--precision", type=precisions, default="fp32", metavar="fp32|bf16|fp32,bf16",
+                   help="on both sides")
+    p.add_argument("--allow_loss", type=float, default=0.25, metavar="PART",
+                   help="of Weir's loss in the last quarter, by which another's may differ")
     p.add_argument("--torch2", nargs="?", const=TORCH2, metavar="PYTHON",
                    help="also PyTorch 2, of this interpreter (that of bench/train --setup2)")
     p.add_argument("--ps_flag", action="append", default=[], help="passed on to ps")
@@ -246,16 +276,51 @@ def main():
             ("torch", not args.no_torch and args.alone, run_torch, (sys.executable, False)),
             ("ddp2", args.torch2, run_torch, (args.torch2, True)),
             ("torch2", args.torch2 and args.alone, run_torch, (args.torch2, False))]
-    contestants = {name: lambda f=f, name=name, how=how: f(args, name, *how)
-                   for name, wanted, f, how in runs if wanted}
-    figures = {name: [] for name in contestants}
+    contestants = {(name, precision): lambda f=f, key=(name, precision), how=how: f(args, key, *how)
+                   for precision in args.precision for name, wanted, f, how in runs if wanted}
+    figures = {key: [] for key in contestants}
     for i in range(args.rounds):
         # Every other round goes backwards, so that nobody always runs on the cooler machine.
-        for name in list(contestants)[::1 if i % 2 == 0 else -1]:
-            figures[name].append(contestants[name]())
-            print("round %d of %d: %-5s %7.0f images/s" %
-                  (i + 1, args.rounds, name, figures[name][-1]), file=sys.stderr, flush=True)
+        for key in list(contestants)[::1 if i % 2 == 0 else -1]:
+            figures[key].append(contestants[key]())
+            print("round %d of %d: %-6s %s %7.0f images/s" %
+                  (i + 1, args.rounds, *key, figures[key][-1]), file=sys.stderr, flush=True)
     report(args, figures, version)
+    check_losses(args)
+
+
+def late_loss(args, key):
+    """The mean over the last quarter of the steps, and over the rounds."""
+    return statistics.mean(loss for way in LOSSES[key] for step, loss in way.items()
+                           if args.steps * 3 // 4 < step <= args.steps)
+
+
+def check_losses(args):
+    """Ends the run where somebody trains otherwise than Weir does: its speed would say nothing."""
+    want, off = late_loss(args, ("weir", args.precision[0])), []
+    for key in LOSSES:
+        got = late_loss(args, key)
+        if not abs(got - want) <= args.allow_loss * want:
+            off.append("%s in %s: %.3f" % (*key, got))
+    if off:
+        sys.exit("bench: these do not train alike: the loss of the last quarter is %.3f for weir "
+                 "in %s, and another's may differ by %g of it: %s" %
+                 (want, args.precision[0], args.allow_loss, "; ".join(off)))
+
+
+def losses_table(args, keys, names):
+    """The way down, so that somebody may see where two part."""
+    points = sorted({max(1, args.steps * (k + 1) // N_POINTS) for k in range(N_POINTS)})
+    print("\nLoss, the mean of the 5 steps up to each:\n\n| step |" +
+          "".join(" %d |" % p for p in points) + " last quarter |\n|" +
+          " --- |" * (len(points) + 2))
+    for key in keys:
+        way = {step: statistics.mean(round_[step] for round_ in LOSSES[key])
+               for step in LOSSES[key][0]}
+        means = [statistics.mean(loss for step, loss in way.items() if p - 5 < step <= p)
+                 for p in points]
+        print("| %s |" % names[key[0]] + "".join(" %.3f |" % m for m in means) +
+              " %.3f |" % late_loss(args, key))
 
 
 def report(args, figures, version):
@@ -267,18 +332,32 @@ def report(args, figures, version):
              "torch": "PyTorch %s, 2 processes that do not talk" % version["ddp"],
              "ddp2": "PyTorch %s, DDP on gloo, 2 ranks" % version["ddp2"],
              "torch2": "PyTorch %s, 2 processes that do not talk" % version["ddp2"]}
+    for name, loaded in TCMALLOC_LOADED.items():
+        names[name] += ", tcmalloc" if loaded else ", the C library's malloc"
+    results = {precision: report_precision(args, precision, figures, names)
+               for precision in args.precision}
+    result = {"machine": machine(), "torch": version, "batch_size": args.batch_size,
+              "optimizer": args.optimizer, "steps": args.steps, "tcmalloc": TCMALLOC_LOADED,
+              "precision": results}
+    print("\n" + json.dumps(result))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump(result, f, indent=2)
+
+
+def report_precision(args, precision, all_figures, names):
+    """Prints the tables of one; its figures."""
+    figures = {name: values for (name, p), values in all_figures.items() if p == precision}
     median = {name: statistics.median(values) for name, values in figures.items()}
     print("\n%s; batch %d per worker, %s, %s, %d steps, median of %d interleaved rounds:\n" %
-          (machine(), args.batch_size, args.optimizer, args.precision, args.steps,
-           args.rounds))
+          (machine(), args.batch_size, args.optimizer, precision, args.steps, args.rounds))
     against = next((name for name in ("ddp", "ddp2") if name in median), "weir")
     base = median[against]
-    print("| | images/s | lowest to highest | against %s | loss |\n"
-          "| --- | --- | --- | --- | --- |" % names[against])
+    print("| | images/s | lowest to highest | against %s |\n| --- | --- | --- | --- |" %
+          names[against])
     for name, values in figures.items():
-        print("| %s | %.0f | %.0f to %.0f | %.2f | %.3f |" %
-              (names[name], median[name], min(values), max(values), median[name] / base,
-               statistics.median(LOSSES[name])))
+        print("| %s | %.0f | %.0f to %.0f | %.2f |" %
+              (names[name], median[name], min(values), max(values), median[name] / base))
     ratios = {}
     if args.cost:
         # Round by round: what one round's neighbours on the machine cost, both sides paid.
@@ -287,15 +366,9 @@ def report(args, figures, version):
         for name, values in ratios.items():
             print("\n%s with a server, of what they reach alone: median %.3f (%.3f to %.3f)" %
                   (name, statistics.median(values), min(values), max(values)))
-    result = {"machine": machine(), "torch": version, "batch_size": args.batch_size,
-              "optimizer": args.optimizer, "precision": args.precision, "steps": args.steps,
-              "loss": LOSSES,
-              "images_per_second": figures,
-              "median": median, "ratio": median["weir"] / base, "kept": ratios}
-    print("\n" + json.dumps(result))
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump(result, f, indent=2)
+    losses_table(args, [(name, precision) for name in figures], names)
+    return {"images_per_second": figures, "median": median, "ratio": median["weir"] / base,
+            "kept": ratios, "loss": {name: late_loss(args, (name, precision)) for name in figures}}
 
 
 if __name__ == "__main__":
