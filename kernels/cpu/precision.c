@@ -2,11 +2,13 @@
  * for.
  *
  * The rule knows the layer's shape alone, neither times nor the number of samples: a worker that is
- * started again makes the same choice, so the same bits (I2, I8). It follows from measurements
- * (bench/results/2026-11-23-bf16-cpu.md): a convolution of at least 4 channels takes about 0.6 of
- * the time; with fewer (the first one of an image) oneDNN's gradient kernels are slower than those
- * of floats, or not faster by more than the copies in bf16 cost. Of a dense layer the weights are
- * copied in each step, which pays from some ten thousand on. */
+ * started again, or one that takes another's place, makes the same choice, so the same bits (I2,
+ * I8). A measurement at plan time would call a layer that is nearly as fast either way now faster,
+ * now slower. The rule follows from measurements (bench/results/2026-11-23-bf16-cpu.md): a
+ * convolution of at least 4 channels takes about 0.6 of the time; with fewer (the first one of an
+ * image) oneDNN's gradient kernels are slower than those of floats, or not faster by more than the
+ * copies in bf16 cost. Of a dense layer the weights are copied in each step, which pays from some
+ * ten thousand on. */
 #include "kernels/cpu/precision.h"
 #include "base/log.h"
 #include <stdio.h>
