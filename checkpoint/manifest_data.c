@@ -8,13 +8,14 @@ json_t *manifest_data_to_json(const struct job_data *d)
 {
     if (!d->n_train)
         return json_null();
-    return json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:I, s:I, s:I, s:I, s:b, s:s*}", "name",
+    return json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:I, s:I, s:I, s:I, s:I, s:b, s:s*}", "name",
                      d->name, "training_samples", (json_int_t)d->n_train, "test_samples",
                      (json_int_t)d->n_test, "shape", d->dim[0], d->dim[1], d->dim[2], "classes",
                      d->classes, "training_samples_crc32c", (json_int_t)d->train_samples,
                      "training_labels_crc32c", (json_int_t)d->train_labels, "test_samples_crc32c",
                      (json_int_t)d->test_samples, "test_labels_crc32c", (json_int_t)d->test_labels,
-                     "own_shards", d->own, "labels", kinds[d->labels]);
+                     "class_names_crc32c", (json_int_t)d->class_names, "own_shards", d->own,
+                     "labels", kinds[d->labels]);
 }
 
 /* 1: it is there, and between 0 and most. */
@@ -23,6 +24,13 @@ static int read(const json_t *o, const char *key, int64_t most, int64_t *to)
     const json_t *v = json_object_get(o, key);
     *to = json_integer_value(v);
     return json_is_integer(v) && *to >= 0 && *to <= most;
+}
+
+/* Likewise; manifests of before do not say it, which is 0. */
+static int read_later(const json_t *o, const char *key, int64_t most, int64_t *to)
+{
+    *to = 0;
+    return !json_object_get(o, key) || read(o, key, most, to);
 }
 
 /* Manifests of before do not say it. 1: it is left out, or of a kind that there is. */
@@ -40,7 +48,7 @@ static int read_kind(const json_t *v, enum job_labels *to)
 
 int manifest_data_from_json(const json_t *o, struct job_data *out)
 {
-    int64_t n[2], classes, sum[4];
+    int64_t n[2], classes, sum[5];
     enum job_labels labels;
     memset(out, 0, sizeof *out);
     if (!o || json_is_null(o))
@@ -51,7 +59,8 @@ int manifest_data_from_json(const json_t *o, struct job_data *out)
         !read(o, "training_samples_crc32c", UINT32_MAX, &sum[0]) ||
         !read(o, "training_labels_crc32c", UINT32_MAX, &sum[1]) ||
         !read(o, "test_samples_crc32c", UINT32_MAX, &sum[2]) ||
-        !read(o, "test_labels_crc32c", UINT32_MAX, &sum[3]) || !json_is_string(name) ||
+        !read(o, "test_labels_crc32c", UINT32_MAX, &sum[3]) ||
+        !read_later(o, "class_names_crc32c", UINT32_MAX, &sum[4]) || !json_is_string(name) ||
         json_array_size(shape) != 3 || !read_kind(json_object_get(o, "labels"), &labels))
         return 0;
     *out = (struct job_data){.n_train = n[0],
@@ -62,6 +71,7 @@ int manifest_data_from_json(const json_t *o, struct job_data *out)
                              .train_labels = (uint32_t)sum[1],
                              .test_samples = (uint32_t)sum[2],
                              .test_labels = (uint32_t)sum[3],
+                             .class_names = (uint32_t)sum[4],
                              .own = json_is_true(json_object_get(o, "own_shards"))};
     for (size_t i = 0; i < 3; i++) {
         json_int_t side = json_integer_value(json_array_get(shape, i));

@@ -141,6 +141,29 @@ static void test_own(void **state)
     expect_differ(&a, &b, "shape of a sample: the servers have 1x4x4");
 }
 
+/* What a label is depends on the classes' names, where the labels are not compared. */
+static void test_own_classes(void **state)
+{
+    struct dataset d = {
+        .n = N, .sample = {3, {1, SIDE, SIDE}}, .classes = 10, .bytes = images, .labels = labels};
+    struct job_data a, b;
+    fill();
+    d.class_names = "ant/bee";
+    assert_int_equal(fingerprint_take(&d, NULL, "/", 1, &a), ST_OK);
+    d.class_names = "ant/cat";
+    assert_int_equal(fingerprint_take(&d, NULL, "/usr", 1, &b), ST_OK);
+    expect_differ(&a, &b,
+                  "names of the classes (give all workers the same; a folder may be empty): the "
+                  "servers have ");
+    expect_differ(&a, &b, " in /, the worker has ");
+    expect_same(&a, &a);
+    d.class_names = NULL; /* numbers, as in a file of labels */
+    assert_int_equal(fingerprint_take(&d, NULL, "/usr", 1, &b), ST_OK);
+    assert_int_equal(b.class_names, 0);
+    expect_same(&a, &b);
+    expect_same(&b, &a);
+}
+
 static void test_not_said(void **state)
 {
     fill();
@@ -187,10 +210,11 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),     cmocka_unit_test(test_one_byte),
-        cmocka_unit_test(test_counts),   cmocka_unit_test(test_own),
-        cmocka_unit_test(test_not_said), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_targets),  cmocka_unit_test(test_validation),
+        cmocka_unit_test(test_same),        cmocka_unit_test(test_one_byte),
+        cmocka_unit_test(test_counts),      cmocka_unit_test(test_own),
+        cmocka_unit_test(test_not_said),    cmocka_unit_test(test_names),
+        cmocka_unit_test(test_own_classes), cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

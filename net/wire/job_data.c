@@ -57,6 +57,16 @@ static int labels_differ(const struct says *s)
            texts_differ(s, "labels", names[here], names[there]);
 }
 
+/* A label is the place of its class' name among all of them. Where the labels themselves are
+ * compared, these do not tell more. */
+static int class_names_differ(const struct says *s)
+{
+    uint32_t here = s->here->class_names, there = s->there->class_names;
+    return here && there &&
+           sums_differ(s, "names of the classes (give all workers the same; a folder may be empty)",
+                       here, there);
+}
+
 enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
                              size_t why_bytes)
 {
@@ -72,7 +82,7 @@ enum status job_data_compare(const struct job_data *here, const struct job_data 
         return ST_MISMATCH;
     }
     if (here->own)
-        return ST_OK;
+        return class_names_differ(&s) ? ST_MISMATCH : ST_OK;
     return counts_differ(&s, "training samples", here->n_train, there->n_train) ||
                    counts_differ(&s, "test samples", here->n_test, there->n_test) ||
                    counts_differ(&s, "classes", here->classes, there->classes) ||

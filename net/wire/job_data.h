@@ -17,7 +17,8 @@ struct job_data {
     enum job_labels labels;
     /* CRC-32C: of samples as they lie in memory, of labels as 32-bit little-endian numbers */
     uint32_t train_samples, train_labels, test_samples, test_labels;
-    int own; /* each member has data of its own: --data_shard=own */
+    uint32_t class_names; /* of the classes' names in the order of their labels; 0: not said */
+    int own;              /* each member has data of its own: --data_shard=own */
     char
         name[JOB_DATA_NAME_BYTES]; /* where its member found it, in printable ASCII; may be empty */
 };
@@ -35,7 +36,7 @@ static inline int job_validation_same(const struct job_validation *a,
 
 /* ST_OK if two members may train with these together, or one of them says nothing. ST_MISMATCH with
  * a sentence that names the first difference and both folders. Where each member has data of its
- * own, only samples of one shape, and labels of one kind, are asked for. */
+ * own, samples of one shape, labels of one kind and classes of the same names are asked for. */
 enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
                              size_t why_bytes);
 /* A copy of the path in printable ASCII, its end if it is too long. */

@@ -77,6 +77,33 @@ class DataSet(harness.Test):
         wrong.wait_line("another data set: --data_shard: the servers have own, the worker has same")
         self.kill(job.workers[0], ps)
 
+    def pictures(self, name, classes):
+        """A folder of pictures of these classes."""
+        folder = os.path.join(self.dir(), name)
+        subprocess.run([os.path.join(harness.SOURCE, "scripts/make_data"), "--format=png",
+                        "--out=" + folder, "--made=1x4x4", "--classes=%d" % len(classes),
+                        "--train=40", "--test=20"], check=True, stdout=subprocess.DEVNULL)
+        for part in ("train", "test"):
+            for i, label in enumerate(classes):
+                os.rename(os.path.join(folder, part, "%05d" % i), os.path.join(folder, part, label))
+        return folder
+
+    def test_own_shards_number_their_classes_alike(self):
+        """A label is a folder's place among the others: parts without one would be mixed up."""
+        first, second = (self.pictures(*p) for p in (("a", ["ant", "bee"]), ("b", ["bee", "cat"])))
+        job = self.job(data=first, flags=["--batch_size=10", "--train_steps=4", "--seed=3",
+                                          "--data_shard=own"])
+        ps = job.start_ps(0)
+        job.start_worker(0)
+        ps.wait_line("worker 0 joined")
+        wrong = job.start_worker(1, "--data_dir=" + second)
+        wrong.wait(60, 1)
+        wrong.wait_line(r"another data set: names of the classes \(give all workers the same; a "
+                        r"folder may be empty\): the servers have [0-9a-f]{8} in %s, the worker "
+                        r"has [0-9a-f]{8} in %s" % (first, second))
+        job.start_worker(1, "--data_dir=" + self.pictures("c", ["ant", "bee"]))
+        job.finish()
+
     def own_part(self, name, seed):
         """A folder of 20 random samples; (samples as numbers, labels) of those to train with."""
         rng, n, side = random.Random(seed), 20, 4

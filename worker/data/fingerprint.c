@@ -81,6 +81,8 @@ enum status fingerprint_take(const struct dataset *train, const struct dataset *
         TRY(sum_samples(test, &out->test_samples));
         out->test_labels = sum_labels(test, &test_classes);
     }
+    if (train->class_names)
+        out->class_names = digest_crc32c(0, train->class_names, strlen(train->class_names));
     char *full = realpath(dir, NULL);
     job_data_set_name(out, full ? full : dir);
     free(full);
