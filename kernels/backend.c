@@ -2,6 +2,7 @@
  * A backend stays loaded until the process ends: oneDNN's and CUDA's own threads and caches do not
  * survive an unload. */
 #include "base/log.h"
+#include "base/program_dir.h"
 #include "kernels/backend_abi.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,18 +14,13 @@
 /* The running program's folder. */
 static enum status own_dir(char *exe, size_t size, char *why)
 {
-    ssize_t n = readlink("/proc/self/exe", exe, size - 1);
-    if (n < 0) {
+    if (program_dir_path("", exe, size) != ST_OK) {
         snprintf(why, BACKEND_WHY_SIZE,
                  "cannot find the program's own path for its backends (/proc/self/exe: %s); "
                  "name their folder by --backend_dir",
                  strerror(errno));
         return ST_NOT_FOUND;
     }
-    exe[n] = '\0';
-    char *slash = strrchr(exe, '/');
-    if (slash != NULL)
-        *slash = '\0';
     return ST_OK;
 }
 

@@ -3,6 +3,7 @@
  * is a path. The folder lies beside the program: ../share/weir/models where it is installed,
  * ../../examples/models where it runs from a build folder in the repository. */
 #include "base/log.h"
+#include "base/program_dir.h"
 #include "worker/model/model_private.h"
 #include <dirent.h>
 #include <errno.h>
@@ -16,21 +17,6 @@
 
 enum { N_PLACES = 2 };
 static const char *const places[N_PLACES] = {"../share/weir/models", "../../examples/models"};
-
-/* Path of places[i] beside the running program; 0 if it does not fit. */
-static int place_path(int i, char *dst, size_t bytes)
-{
-    char exe[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n <= 0)
-        return 0;
-    exe[n] = 0;
-    char *slash = strrchr(exe, '/');
-    if (!slash)
-        return 0;
-    *slash = 0;
-    return (size_t)snprintf(dst, bytes, "%s/%s", exe, places[i]) < bytes;
-}
 
 static int by_name(const void *a, const void *b)
 {
@@ -70,7 +56,7 @@ static enum status find_named(const char *name, const char *models_dir, char pat
     for (int i = 0; i < (models_dir ? 1 : N_PLACES); i++) {
         if (models_dir)
             snprintf(dir, sizeof dir, "%s", models_dir);
-        else if (!place_path(i, dir, sizeof dir))
+        else if (program_dir_path(places[i], dir, sizeof dir) != ST_OK)
             continue;
         int fits = snprintf(path, PATH_MAX, "%s/%s.json", dir, name) < PATH_MAX;
         if (fits && access(path, F_OK) == 0)

@@ -1,0 +1,23 @@
+/* base/program_dir.c - see program_dir.h. */
+#include "base/program_dir.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum status program_dir_path(const char *name, char *out, size_t bytes)
+{
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n < 0)
+        return ST_NOT_FOUND;
+    exe[n] = 0;
+    char *slash = strrchr(exe, '/');
+    if (slash)
+        *slash = 0;
+    if ((size_t)snprintf(out, bytes, "%s%s%s", exe, *name ? "/" : "", name) < bytes)
+        return ST_OK;
+    errno = ENAMETOOLONG;
+    return ST_NOT_FOUND;
+}
