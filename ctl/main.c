@@ -5,6 +5,7 @@
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
+#include "base/program_dir.h"
 #include "base/signals.h"
 #include "ctl/names.h"
 #include "ctl/report.h"
@@ -12,10 +13,12 @@
 #include "net/rpc/environment.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     EXIT_REFUSED = 1,
@@ -244,20 +247,53 @@ static void write_word(FILE *f, const char *word)
         putc('\'', f);
 }
 
+/* The program that lies beside this one, by its name in a build's folder or where it is installed;
+ * of neither, the latter. */
+static void write_program(FILE *f, const char *name)
+{
+    const char *const before[] = {"", "weir-"};
+    char file[32], path[PATH_MAX];
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        snprintf(file, sizeof file, "%s%s", before[i], name);
+        if (program_dir_path(file, path, sizeof path) == ST_OK && access(path, X_OK) == 0) {
+            write_word(f, path);
+            return;
+        }
+    }
+    fputs(file, f);
+}
+
+/* 1: the first worker's data are in one folder, which is known. Else what a worker's command line
+ * is to have more is said. */
+static int has_folder(const struct job_data *d)
+{
+    int cut_off = d->n_train && d->name[0] != '/';
+    if (d->own)
+        LOG_W("each worker of this job has data of its own: add the new one's, --data_dir=DIR");
+    else if (d->files)
+        LOG_W("the first worker was given files (%s): add --train_data=FILE --test_data=FILE, and "
+              "those of labels",
+              d->name);
+    else if (cut_off)
+        LOG_W("where the first worker has its data is not known in full (%s): add --data_dir=DIR",
+              d->name);
+    return d->n_train && !d->own && !d->files && !cut_off;
+}
+
 /* The command line with which a server, addr, or, NULL, a worker joins. */
 static void write_add(FILE *f, const struct net_status *s, const char *addr)
 {
-    const char *before = addr ? "ps --join --ps_hosts=" : "worker --join --ps_hosts=";
+    const char *before = " --join --ps_hosts=";
+    write_program(f, addr ? "ps" : "worker");
     for (int i = 0; i < s->n_servers; i++)
         if (s->servers[i].server >= 0 && s->servers[i].state != SERVER_JOINING) {
             fputs(before, f);
             write_word(f, s->servers[i].address);
             before = ",";
         }
-    const char *data = s->job.data.name; /* cut off: without its beginning */
-    if (!addr && data[0] == '/') {
+    if (!addr && has_folder(&s->job.data)) {
         fputs(" --data_dir=", f);
-        write_word(f, data);
+        write_word(f, s->job.data.name);
     }
     if (addr)
         fprintf(f, " --address=%s", addr);

@@ -142,13 +142,14 @@ static void input_is_understood(void **state)
     join.job.augment = (struct job_augment){1, 2, 3, JOB_MAX_AUGMENT};
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_memory_equal(&got.job.augment, &join.job.augment, sizeof got.job.augment);
-    join.job.data =
-        (struct job_data){.n_train = 5, .dim = {1, 2, 3}, .classes = 4, .class_names = 0xfedcba98};
+    join.job.data = (struct job_data){
+        .n_train = 5, .dim = {1, 2, 3}, .classes = 4, .class_names = 0xfedcba98, .files = 1};
     for (int kind = 0; kind < JOB_LABELS_N_KINDS; kind++) {
         join.job.data.labels = (enum job_labels)kind;
         assert_int_equal(join_through(&join, &got), ST_OK);
         assert_int_equal(got.job.data.labels, kind);
         assert_int_equal(got.job.data.class_names, 0xfedcba98);
+        assert_int_equal(got.job.data.files, 1);
     }
 }
 

@@ -95,14 +95,20 @@ static void kind_of_labels_is_kept(void **state)
     job.data.n_train = 0;
 }
 
-static void names_of_classes_are_kept(void **state)
+static void names_and_places_are_kept(void **state)
 {
     struct net_job got;
     (void)state;
-    job.data = (struct job_data){
-        .n_train = 10, .dim = {1, 2, 3}, .classes = 4, .class_names = 0xfedcba98, .own = 1};
+    job.data = (struct job_data){.n_train = 10,
+                                 .dim = {1, 2, 3},
+                                 .classes = 4,
+                                 .class_names = 0xfedcba98,
+                                 .own = 1,
+                                 .files = 1};
     assert_int_equal(through(&got), ST_OK);
     assert_int_equal(got.data.class_names, 0xfedcba98);
+    assert_int_equal(got.data.own, 1);
+    assert_int_equal(got.data.files, 1);
     job.data.n_train = 0;
 }
 
@@ -110,7 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(kind_of_labels_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(names_of_classes_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(names_and_places_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(means_and_deviations_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(augmentation_is_kept, setup, teardown),
     };

@@ -156,6 +156,8 @@ enum status options_adopt(struct options *o, const struct net_status *s)
         o->sync_mode = job->sync_mode;
     if (!options_is_given(&options_raw.data_shard))
         o->data_own = job->data.own;
+    if (options_check_shard(o) != ST_OK)
+        return ST_INVALID;
     if (!options_is_given(&options_raw.replicas)) /* 0: all that there are */
         o->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
     if (!options_is_given(&options_raw.staleness))

@@ -184,6 +184,18 @@ static enum status check_optimizer_flags(void)
     return ST_OK;
 }
 
+/* The folder that is taken by default is nobody's part. */
+enum status options_check_shard(const struct options *o)
+{
+    if (!o->data_own || o->ps_hosts.n == 0 || options_raw.train_data ||
+        options_is_given(&options_raw.data_dir))
+        return ST_OK;
+    LOG_E("%s: each worker of this job has data of its own; give --data_dir (or --train_data and "
+          "--test_data)",
+          o->join ? "--join" : "--data_shard=own");
+    return ST_INVALID;
+}
+
 enum status options_check_data(struct options *o)
 {
     const struct options_raw *r = &options_raw;
@@ -217,7 +229,7 @@ enum status options_check_data(struct options *o)
     o->test.part = "test";
     o->test.data = r->test_data;
     o->test.labels = r->test_labels;
-    return ST_OK;
+    return options_check_shard(o);
 }
 
 enum status options_check_training(struct options *o)

@@ -69,6 +69,8 @@ enum status options_check_checkpoints(struct options *o);
 /* A line that names the flags given that change nothing for a worker alone. */
 void options_warn_alone(const struct options *o);
 enum status options_check_data(struct options *o);
+/* A worker's own flags, or joining the job's as well: is a part of its own named? */
+enum status options_check_shard(const struct options *o);
 /* options_input.c: likewise, of what is done with samples. */
 enum status options_check_input(struct options *o);
 /* Joining: what no flag says of it, from the job. */

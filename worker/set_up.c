@@ -271,11 +271,13 @@ done:
 /* Where a job or a checkpoint is to know it. */
 static enum status sum_data(struct worker *w)
 {
-    if (w->opt.ps_hosts.n > 0 || w->opt.checkpoint_dir)
-        return fingerprint_take(w->train, w->test,
-                                w->opt.train.data ? w->train->path : w->opt.data_dir,
-                                w->opt.data_own, &w->data);
-    return ST_OK;
+    const char *files = w->opt.train.data;
+    if (w->opt.ps_hosts.n == 0 && !w->opt.checkpoint_dir)
+        return ST_OK;
+    enum status st = fingerprint_take(w->train, w->test, files ? w->train->path : w->opt.data_dir,
+                                      w->opt.data_own, &w->data);
+    w->data.files = files != NULL;
+    return st;
 }
 
 /* After sum_data: what is told of the data is told of all of them. */

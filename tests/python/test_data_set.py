@@ -77,6 +77,27 @@ class DataSet(harness.Test):
         wrong.wait_line("another data set: --data_shard: the servers have own, the worker has same")
         self.kill(job.workers[0], ps)
 
+    def test_own_shards_are_named(self):
+        """The folder that is taken by default is nobody's part: neither of one that says so, nor of
+        one that joins a job of parts."""
+        job = self.job(flags=[*FLAGS, "--data_shard=own"])
+        job.start_ps(0)
+        for i in range(2):
+            job.start_worker(i)
+        job.workers[0].wait_line("training step")
+        for flag, status, text in (("--join", 1, "--join"),
+                                   ("--data_shard=own", 2, "--data_shard=own")):
+            worker = self.start("nothing named", [
+                os.path.join(harness.BIN, "worker"), flag, "--ps_hosts=" + job.ps_hosts[0]])
+            worker.wait(60, status)
+            worker.wait_line("^E .*%s: each worker of this job has data of its own; give --data_dir"
+                             % text)
+        joiner = self.start("joiner", [
+            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+            "--data_dir=" + self.other.name])
+        joiner.wait_line("joined as worker 2")
+        self.kill(joiner, *job.workers, job.ps[0])
+
     def pictures(self, name, classes):
         """A folder of pictures of these classes."""
         folder = os.path.join(self.dir(), name)

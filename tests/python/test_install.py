@@ -3,7 +3,9 @@
 whole is moved, and says where it looked if it was moved alone."""
 # label: cluster
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -50,6 +52,34 @@ class Install(harness.Test):
         self.train(os.path.join(where, "bin/weir-worker"), "--model=softmax", *hosts)
         ps.wait(60)
         self.run_program(os.path.join(where, "bin/weirctl"), "--version")
+
+    def test_a_worker_joins_by_the_printed_line(self):
+        """Programs are named as they are there, where another `ps` may be first in PATH."""
+        where = self.install()
+        ports = harness.free_ports(2)
+        hosts = ["--ps_hosts=%s:%d" % (harness.LOOPBACK, ports[0]),
+                 "--worker_hosts=%s:%d" % (harness.LOOPBACK, ports[1])]
+        programs = [self.start("weir-ps", [os.path.join(where, "bin/weir-ps"), *hosts]),
+                    self.start("weir-worker", [
+                        os.path.join(where, "bin/weir-worker"), "--model=softmax",
+                        "--train_steps=100000000", "--data_dir=" + self.data(), *hosts])]
+        programs[1].wait_line("training step")
+        ctl = [os.path.join(where, "bin/weirctl"), hosts[0], "add"]
+        line, ps = (subprocess.run(ctl + words, check=True, stdout=subprocess.PIPE, text=True,
+                                   timeout=60 * harness.PATIENCE).stdout
+                    for words in (["worker"], ["ps", "localhost:9"]))
+        self.assertTrue(ps.startswith(os.path.join(where, "bin/weir-ps --join ")), ps)
+        programs.append(self.start("joiner", shlex.split(line)))
+        programs[2].wait_line("joined as worker 1")
+        for program in programs:
+            program.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_where_to_fetch_data(self):
+        """The script that is named is one that is there."""
+        where = self.install()
+        worker = self.run_program(os.path.join(where, "bin/weir-worker"), "--data_dir=" + where,
+                                  status=PERMANENT)
+        worker.wait_line(r"or fetch MNIST \(%s/share/weir/scripts/get_mnist\)" % where)
 
     def test_a_program_alone(self):
         alone = os.path.join(self.dir(), "alone")

@@ -261,16 +261,44 @@ class Changes(Weirctl):
         job = self.run_job()
         hosts = ",".join(job.ps_hosts)
         line = self.ctl(job.ps_hosts[:1], "add", "worker")[0]
-        self.assertEqual(line, "worker --join --ps_hosts=%s --data_dir=%s\n" %
-                         (hosts, os.path.realpath(self.data())))
+        programs = os.path.realpath(harness.BIN)
+        self.assertEqual(line, "%s/worker --join --ps_hosts=%s --data_dir=%s\n" %
+                         (programs, hosts, os.path.realpath(self.data())))
         self.assertEqual(self.json(job.ps_hosts, "add", "ps", "10.0.0.9:2221"),
-                         {"command": "ps --join --ps_hosts=%s --address=10.0.0.9:2221" % hosts})
-        worker = self.start("joiner", [os.path.join(harness.BIN, "worker"), *line.split()[1:],
-                                       "--data_dir=" + self.data(), "--progress=lines"])
+                         {"command": "%s/ps --join --ps_hosts=%s --address=10.0.0.9:2221" %
+                                     (programs, hosts)})
+        worker = self.start("joiner", [*line.split(), "--progress=lines"])
         self.await_json(job, ["members"], lambda d: [m["state"] for m in d["members"]] ==
                         ["training"] * 3)
         worker.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
         self.kill(job)
+
+    def add_worker(self, *data):
+        """(command, what is said beside it) for a job whose worker was given these."""
+        argv = [os.path.join(harness.BIN, "worker"), harness.models_dir("softmax"),
+                "--model=softmax", "--progress=lines", "--train_steps=100000000", *data]
+        job = self.job(n_ps=1, n_workers=1)
+        job.start_ps(0)
+        job.workers[0] = self.start("worker:0", argv + job.hosts())
+        job.workers[0].wait_line("training step")
+        got = self.ctl(job.ps_hosts, "add", "worker")
+        self.kill(job)
+        return got
+
+    def test_add_where_there_is_no_one_folder(self):
+        """No folder is printed that is not the new worker's: it is said what is to be given."""
+        line, told = self.add_worker("--data_dir=" + self.data(), "--data_shard=own")
+        self.assertNotIn("--data", line)
+        self.assertIn("each worker of this job has data of its own: add the new one's, --data_dir=",
+                      told)
+        path = os.path.realpath(self.data()) + "/%s-images-idx3-ubyte"
+        labels = os.path.realpath(self.data()) + "/%s-labels-idx1-ubyte"
+        line, told = self.add_worker(
+            *("--%s_%s=%s" % (part, what, name % {"train": "train", "test": "t10k"}[part])
+              for part in ("train", "test") for what, name in (("data", path), ("labels", labels))))
+        self.assertNotIn("data", line)
+        self.assertIn("the first worker was given files (%s): add --train_data=FILE "
+                      "--test_data=FILE" % path % "train", told)
 
 
 if __name__ == "__main__":

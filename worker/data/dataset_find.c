@@ -2,8 +2,10 @@
  * is there counts; then the labels' must be there, too. */
 #include "worker/data/dataset_find.h"
 #include "base/log.h"
+#include "base/program_dir.h"
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,15 +54,25 @@ static const char *dir_flag(const struct dataset_request *r)
     return r->dir_flag ? r->dir_flag : "data_dir";
 }
 
+/* Where an installation has the script, else as in the repository. */
+static const char *get_mnist(char path[PATH_MAX])
+{
+    char place[PATH_MAX];
+    int is_there =
+        program_dir_path("../share/weir/scripts/get_mnist", place, sizeof place) == ST_OK &&
+        access(place, X_OK) == 0 && realpath(place, path);
+    return is_there ? path : "scripts/get_mnist";
+}
+
 static enum status nothing_found(const struct dataset_request *r)
 {
-    char files[48] = "";
+    char files[48] = "", script[PATH_MAX];
     if (!r->dir_flag) /* a folder of another flag's has none for its files */
         snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
     LOG_E("no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of "
           "docs/data.md; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch "
-          "MNIST (scripts/get_mnist), and name the data's folder with --%s%s",
-          r->part, r->dir, r->part, dir_flag(r), files);
+          "MNIST (%s), and name the data's folder with --%s%s",
+          r->part, r->dir, r->part, get_mnist(script), dir_flag(r), files);
     return ST_NOT_FOUND;
 }
 
