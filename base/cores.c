@@ -115,22 +115,27 @@ static int count_affinity(int otherwise)
     return otherwise;
 }
 
-int cores_share(const struct cores *c, int n)
+int cores_share(const struct cores *c, int n, int one_group)
 {
-    if (n < 2 || c->n < c->n_machine)
+    int own = c->n < c->n_affinity ? !one_group : c->n < c->n_machine;
+    if (n < 2 || own)
         return c->n;
     return c->n > n ? c->n / n : 1;
+}
+
+struct cores cores_count(int n_machine, int n_affinity, double quota)
+{
+    struct cores c = {n_affinity, n_machine, n_affinity, quota};
+    /* half a core more is worth a thread: it is throttled less than it brings */
+    if (quota > 0 && quota < n_affinity)
+        c.n = (int)quota + (quota > (int)quota);
+    return c;
 }
 
 struct cores cores_usable(void)
 {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-    struct cores c = {.n_machine = online > 0 ? (int)online : 1};
-    c.n_affinity = count_affinity(c.n_machine);
-    c.quota = cores_quota("/proc/self/cgroup", "/sys/fs/cgroup");
-    c.n = c.n_affinity;
-    /* half a core more is worth a thread: it is throttled less than it brings */
-    if (c.quota > 0 && c.quota < c.n)
-        c.n = (int)c.quota + (c.quota > (int)c.quota);
-    return c;
+    int n_machine = online > 0 ? (int)online : 1;
+    return cores_count(n_machine, count_affinity(n_machine),
+                       cores_quota("/proc/self/cgroup", "/sys/fs/cgroup"));
 }

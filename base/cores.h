@@ -13,10 +13,12 @@ struct cores {
 };
 
 struct cores cores_usable(void);
+/* What those limits leave: the lesser of affinity and quota, a part of a core as a whole one. */
+struct cores cores_count(int n_machine, int n_affinity, double quota);
 /* The part of one of `n` processes of a job on this host: all of them have an equal one of the
- * machine's cores, 1 at least, unless affinity or a control group has given this process its own.
- */
-int cores_share(const struct cores *c, int n);
+ * machine's cores, 1 at least. What affinity leaves is this process' own, and so is what a control
+ * group grants, unless all n are in it (one_group). */
+int cores_share(const struct cores *c, int n, int one_group);
 /* The least quota, in cores, of the groups named in the file `self` (as /proc/self/cgroup) and of
  * all above them, in the tree at `root` (as /sys/fs/cgroup): cpu.max of version 2,
  * cpu.cfs_quota_us of version 1. 0: there is no limit. */

@@ -136,16 +136,43 @@ static void test_affinity(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+/* The lesser limit counts, and a part of a core is worth a thread. */
+static void test_count(void **state)
+{
+    (void)state;
+    const struct {
+        int n_affinity;
+        double quota;
+        int want;
+    } rows[] = {{8, 0, 8},   {8, 8, 8},   {8, 20, 8},  {8, 3, 3},     {8, 1.5, 2},
+                {8, 0.3, 1}, {2, 1.5, 2}, {2, 7.5, 2}, {8, 2.001, 3}, {1, 0.3, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct cores c = cores_count(8, rows[i].n_affinity, rows[i].quota);
+        if (c.n != rows[i].want)
+            fail_msg("%d cores and a limit of %g are %d, expected %d", rows[i].n_affinity,
+                     rows[i].quota, c.n, rows[i].want);
+        assert_int_equal(c.n_machine, 8);
+        assert_int_equal(c.n_affinity, rows[i].n_affinity);
+    }
+}
+
+/* What is the machine's is shared, and a container's limit where all are in it; affinity is this
+ * process' own. */
 static void test_share(void **state)
 {
     (void)state;
-    const struct cores whole = {.n = 8, .n_machine = 8, .n_affinity = 8};
-    const struct cores bound = {.n = 4, .n_machine = 8, .n_affinity = 4};
+    const struct cores whole = cores_count(8, 8, 0), bound = cores_count(8, 4, 0);
+    const struct cores limited = cores_count(64, 64, 7.5), both = cores_count(64, 16, 8);
+    const struct cores loose = cores_count(8, 4, 6);
     const int want[] = {8, 8, 4, 2, 2, 1, 1, 1, 1, 1};
-    for (int n = 0; n < 10; n++) {
-        assert_int_equal(cores_share(&whole, n), want[n]);
-        assert_int_equal(cores_share(&bound, n), 4); /* it is this process' own */
-    }
+    for (int n = 0; n < 10; n++)
+        for (int one_group = 0; one_group < 2; one_group++) {
+            assert_int_equal(cores_share(&whole, n, one_group), want[n]);
+            assert_int_equal(cores_share(&bound, n, one_group), 4);
+            assert_int_equal(cores_share(&loose, n, one_group), 4);
+            assert_int_equal(cores_share(&limited, n, one_group), one_group ? want[n] : 8);
+            assert_int_equal(cores_share(&both, n, one_group), one_group ? want[n] : 8);
+        }
 }
 
 int main(void)
@@ -156,6 +183,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_v1, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),
         cmocka_unit_test(test_affinity),
+        cmocka_unit_test(test_count),
         cmocka_unit_test(test_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,13 +120,18 @@ static int count_cores(const struct options *o)
 {
     const struct cores c = cores_usable();
     int workers = hosts_on_same(&o->worker_hosts, o->task_index);
-    int n = cores_share(&c, workers);
+    /* who is reached at a loopback address is where this one is */
+    int n = cores_share(&c, workers,
+                        workers > 1 && hosts_is_loopback(o->worker_hosts.addr[o->task_index]));
+    char limit[64] = "";
     if (o->intra_op_threads > 0)
         return n;
+    if (c.n < c.n_affinity)
+        snprintf(limit, sizeof limit, "the control group's limit is %.2f, and ", c.quota);
     if (n < c.n)
-        LOG_I("%d of the machine's %d cores %s used: --worker_hosts has %d workers on this host "
+        LOG_I("%d of the machine's %d cores %s used: %s--worker_hosts has %d workers on this host "
               "(--intra_op_threads says otherwise)",
-              n, c.n_machine, n == 1 ? "is" : "are", workers);
+              n, c.n_machine, n == 1 ? "is" : "are", limit, workers);
     else if (c.n < c.n_affinity)
         LOG_I("%d of the machine's %d cores are used: the control group's limit is %.2f", c.n,
               c.n_machine, c.quota);
