@@ -231,8 +231,8 @@ static void log_stats(struct ps_service *service)
     if (st.began > 0)
         snprintf(from, sizeof from, ", from step %" PRId64 " to %" PRId64, st.began, st.steps);
     LOG_I("%" PRId64 " steps in %.1f s%s; %.1f MB of gradients in, %.1f MB of parameters out",
-          st.steps > st.began ? st.steps - st.began : 0, st.seconds, from,
-          (double)st.received_bytes * 1e-6, (double)st.sent_bytes * 1e-6);
+          ps_service_steps_made(&st), st.seconds, from, (double)st.received_bytes * 1e-6,
+          (double)st.sent_bytes * 1e-6);
 }
 
 /* ST_OK, or what kept the figures from being written. */

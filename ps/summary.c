@@ -9,8 +9,10 @@
 static void write_fields(FILE *f, const struct ps_summary *s)
 {
     fprintf(f, "{\n  \"role\": \"ps\",\n  \"task_index\": %d,\n", s->task_index);
-    fprintf(f, "  \"steps\": %" PRId64 ",\n", s->stats.steps < 0 ? 0 : s->stats.steps);
+    fprintf(f, "  \"steps\": %" PRId64 ",\n", ps_service_steps_made(&s->stats));
     fprintf(f, "  \"first_step\": %" PRId64 ",\n", s->stats.began);
+    fprintf(f, "  \"last_step\": %" PRId64 ",\n",
+            s->stats.steps < s->stats.began ? s->stats.began : s->stats.steps);
     fprintf(f, "  \"seconds\": %.6f,\n", s->stats.seconds);
     fprintf(f, "  \"received_bytes\": %" PRIu64 ",\n", s->stats.received_bytes);
     fprintf(f, "  \"sent_bytes\": %" PRIu64 ",\n  \"workers\": [", s->stats.sent_bytes);

@@ -58,6 +58,12 @@ struct ps_service_stats {
     double seconds;                      /* from the first plan to the last leave, or to now */
 };
 
+/* Steps that were made while this process took part. */
+static inline int64_t ps_service_steps_made(const struct ps_service_stats *s)
+{
+    return s->steps > s->began ? s->steps - s->began : 0;
+}
+
 struct ps_service_state {
     uint64_t generation;     /* in force here; 0: none yet */
     uint64_t ps0;            /* that made its plan */

@@ -27,13 +27,19 @@ class Figures(harness.Test):
         with open(summary, encoding="utf-8") as f:
             return job.ps[0], json.load(f)
 
+    def steps_of(self, summary):
+        return tuple(summary[key] for key in ("first_step", "steps", "last_step"))
+
     def test_resumed(self):
         ps, summary = self.run_to(40)
         ps.wait_line(r" 40 steps in [0-9.]+ s; ")
-        self.assertEqual((summary["first_step"], summary["steps"]), (0, 40))
+        self.assertEqual(self.steps_of(summary), (0, 40, 40))
         ps, summary = self.run_to(60)
         ps.wait_line(r" 20 steps in [0-9.]+ s, from step 40 to 60; ")
-        self.assertEqual((summary["first_step"], summary["steps"]), (40, 60))
+        self.assertEqual(self.steps_of(summary), (40, 20, 60))
+        ps, summary = self.run_to(60)  # which the checkpoint has
+        ps.wait_line(r" 0 steps in [0-9.]+ s, from step 60 to 60; ")
+        self.assertEqual(self.steps_of(summary), (60, 0, 60))
 
     def test_without_chunks(self):
         """The model is too small for two servers: the second one knows of no steps."""
@@ -45,7 +51,7 @@ class Figures(harness.Test):
         job.ps[1].stop()
         job.ps[1].wait_line("no chunks were here; 0.0 MB of gradients in, 0.0 MB of parameters out")
         with open(summary, encoding="utf-8") as f:
-            self.assertEqual(json.load(f)["steps"], 0)
+            self.assertEqual(self.steps_of(json.load(f)), (0, 0, 0))
         for process in (job.workers[0], job.ps[0]):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
