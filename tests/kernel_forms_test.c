@@ -26,6 +26,8 @@ enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS };
     X(vector_scale)                                                                                \
     X(vector_add_scaled)                                                                           \
     X(vector_sum_scaled)                                                                           \
+    X(vector_clip)                                                                                 \
+    X(vector_sum_squares)                                                                          \
     X(vector_all_finite)                                                                           \
     X(optim_begin)                                                                                 \
     X(optim_run)                                                                                   \
@@ -46,7 +48,8 @@ static const struct form own = {
 struct work {
     char unaligned[N * sizeof(float) + 1];
     float sum[N], old[N];
-    float scaled[N], added[N], summed[N], averaged[N];
+    float scaled[N], added[N], summed[N], averaged[N], clipped[N];
+    double squares;
     float new_[N_OPTIMIZERS][N], slots[N_OPTIMIZERS][2 * N];
     struct optim_step step[N_OPTIMIZERS];
     float any[N]; /* any bits at all */
@@ -113,6 +116,8 @@ static void run(const struct form *f, struct work *w)
     f->vector_scale(w->scaled, w->unaligned + 1, 0.7f, N);
     f->vector_add_scaled(w->added, w->unaligned + 1, 0.3f, N);
     f->vector_sum_scaled(w->summed, w->old, w->unaligned + 1, 0.9f, N);
+    f->vector_clip(w->clipped, w->unaligned + 1, 0.7f, 0.6f, 0.2f, N);
+    w->squares = f->vector_sum_squares(w->old, 0.7f, N);
     f->optim_average(0.99f, N, w->sum, 0.5f, w->old, w->averaged);
     for (int k = 0; k < N_OPTIMIZERS; k++)
         run_optimizer(f, w, k);
@@ -134,6 +139,8 @@ static void compare(const char *march, const struct work *a, const struct work *
     SAME(added);
     SAME(summed);
     SAME(averaged);
+    SAME(clipped);
+    SAME(squares);
     for (int k = 0; k < N_OPTIMIZERS; k++) {
         print_message("%s%s", k ? ", " : "", optim_name((enum optim_kind)(k % OPTIM_N_KINDS)));
         SAME(step[k]);

@@ -153,6 +153,31 @@ static void input_is_understood(void **state)
     }
 }
 
+/* Threads and the library's instructions order sums; vector loops of any form do not. */
+static void arithmetic_is_compared(void **state)
+{
+    static const char *const others[] = {"oneDNN v2.6.3, AVX2, 4 threads; vector loops AVX-512",
+                                         "oneDNN v2.6.3, AVX2, 2 threads; vector loops AVX2",
+                                         "oneDNN v2.6.3, AVX-512, 4 threads; vector loops AVX2",
+                                         "oneDNN v2.6.3, AVX2, 4 threads, bf16; vector loops AVX2",
+                                         "oneDNN v2.6.3, AVX2, 4 threads"};
+    static const int want[] = {0, 1, 1, 1, 0};
+    struct net_job a = good_join().job, b = a;
+    (void)state;
+    a.sync_mode = b.sync_mode = JOB_SYNC;
+    strcpy(a.arithmetic, "oneDNN v2.6.3, AVX2, 4 threads; vector loops AVX2");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        strcpy(b.arithmetic, others[i]);
+        assert_int_equal(job_arithmetic_differs(&a, &b), want[i]);
+        assert_int_equal(job_arithmetic_differs(&b, &a), want[i]);
+    }
+    b.arithmetic[0] = 0;
+    assert_false(job_arithmetic_differs(&a, &b));
+    strcpy(b.arithmetic, others[1]);
+    a.sync_mode = b.sync_mode = JOB_ASYNC;
+    assert_false(job_arithmetic_differs(&a, &b));
+}
+
 #define JOIN_INVALID(change)                                                                       \
     do {                                                                                           \
         struct net_join j = good_join(), got;                                                      \
@@ -345,6 +370,7 @@ int main(void)
         cmocka_unit_test(members_introduce_themselves),
         cmocka_unit_test(every_name_is_understood),
         cmocka_unit_test(input_is_understood),
+        cmocka_unit_test(arithmetic_is_compared),
         cmocka_unit_test(joins_that_cannot_be_are_refused),
         cmocka_unit_test(members_are_told_their_place),
         cmocka_unit_test(replies_that_cannot_be_are_refused),

@@ -342,7 +342,7 @@ static int are_alike(const struct tower_device *a, const struct tower_device *b)
     return a->backend == b->backend && a->n_threads == b->n_threads && a->precision == b->precision;
 }
 
-/* What the bits of this worker's sums depend on: each kind of tower, and the loops in C. */
+/* What the bits of this worker's sums depend on, each kind of tower; and the loops in C. */
 static void name_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
 {
     size_t n = 0;
@@ -361,14 +361,14 @@ static void name_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYT
         if (!d->gpu)
             snprintf(threads, sizeof threads, ", %d %s", d->n_threads,
                      d->n_threads == 1 ? "thread" : "threads");
-        n += (size_t)snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "%s%s%s%s; ", times,
-                              d->backend->description, threads,
+        n += (size_t)snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "%s%s%s%s%s", n > 0 ? "; " : "",
+                              times, d->backend->description, threads,
                               d->precision == BACKEND_BF16   ? ", bf16"
                               : d->precision == BACKEND_TF32 ? ", tf32"
                                                              : "");
     }
     if (n < JOB_ARITHMETIC_BYTES)
-        snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "vector loops %s", vector_description());
+        snprintf(name + n, JOB_ARITHMETIC_BYTES - n, JOB_VECTOR_LOOPS "%s", vector_description());
 }
 
 static enum status make_exchange(struct worker *w)

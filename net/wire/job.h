@@ -20,7 +20,8 @@ enum {
     JOB_ARITHMETIC_BYTES = 160,
 };
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
-#define JOB_SYNC_MODES "sync|async|ssp" /* in the order above */
+#define JOB_SYNC_MODES "sync|async|ssp"    /* in the order above */
+#define JOB_VECTOR_LOOPS "; vector loops " /* the end of an arithmetic begins so */
 
 /* Which validation data the members of a job evaluate, each its part, and when. */
 struct net_validation {
@@ -50,7 +51,7 @@ struct net_job {
     struct job_augment augment; /* of training samples */
     struct net_validation validation;
     char arithmetic[JOB_ARITHMETIC_BYTES]; /* what the member computes with: "oneDNN v2.6.3, AVX2, 4
-                                              threads; vectors AVX2"; a job's: its first one's;
+                                              threads; vector loops AVX2"; a job's: its first one's;
                                               empty: not said. Others may differ */
 };
 
@@ -64,7 +65,8 @@ int job_in_lockstep(const struct net_job *job);
  * scale what they contribute, or nobody does. */
 int job_servers_clip(const struct net_job *job);
 /* 1: what the two compute cannot be expected to have the same bits, since they compute with other
- * instructions or threads. 0 as well where the job promises no bits, or one does not say. */
+ * instructions or threads; the vector loops, which have the same bits in all their forms, do not
+ * count. 0 as well where the job promises no bits, or one does not say. */
 int job_arithmetic_differs(const struct net_job *a, const struct net_job *b);
 /* NULL, or what is wrong with the fields that belong to the mode (static text). */
 const char *job_check_mode(const struct net_job *job);

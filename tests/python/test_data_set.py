@@ -5,6 +5,7 @@ each worker is to have data of its own; a checkpoint goes on with the data it wa
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import tempfile
@@ -207,6 +208,31 @@ class DataSet(harness.Test):
         job.ps[0].wait_line("the checkpoint at step 5 was computed with '.*, 1 thread; .*', now it "
                             "is '.*, 2 threads; ")
         self.assertNotIn("computes with", job.ps[0].output())
+
+    def test_instruction_set(self):
+        """Likewise who has other instructions. The vector loops are said and not compared: they
+        have the same bits in all their forms (kernel_forms_test)."""
+        job = self.job(flags=["--batch_size=20", "--seed=3", "--train_steps=5",
+                              "--intra_op_threads=1"])
+        ps = job.start_ps(0)
+        job.start_worker(0)
+        ps.wait_line("worker 0 joined")
+        own = harness.until(lambda: self.computed_with(job), "the job has its first worker")
+        library = re.match(r"oneDNN v[0-9.]+(.*), 1 thread; vector loops ", own).group(1)
+        if not library:
+            self.kill(job.workers[0], ps)
+            self.skipTest("this machine has no more than SSE4.1: '%s'" % own)
+        isa, name = ("SSE41", "") if library == ", AVX2" else ("AVX2", ", AVX2")
+        job.start_worker(1, env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa})
+        ps.wait_line(r"worker 1 computes with 'oneDNN v[0-9.]+%s, 1 thread; vector loops .*', the "
+                     "job's first worker with '%s'" % (name, re.escape(own)))
+        job.finish()
+
+    def computed_with(self, job):
+        doc = json.loads(subprocess.run(
+            [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status",
+             "--json"], stdout=subprocess.PIPE, check=True).stdout)
+        return doc["job"] and doc["job"]["arithmetic"]
 
 
 if __name__ == "__main__":
