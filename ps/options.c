@@ -70,7 +70,8 @@ static const struct flag flags[] = {
      "Join a running job as one server more; needs --ps_hosts with ps 0 at least, and --address",
      NULL},
     {"address", FLAG_STRING, &raw.address, 0, 0, "HOST:PORT", NULL,
-     "With --join: where this server listens, and workers and servers reach it", NULL},
+     "With --join: where this server listens, and workers and servers reach it; else not used",
+     NULL},
     {"drain", FLAG_BOOL, &raw.drain, 0, 0, NULL, NULL,
      "On SIGTERM hand all chunks on to the other servers, then end with 0; ps 0, which "
      "coordinates, "
@@ -85,9 +86,13 @@ static const struct flag flags[] = {
     {"straggler_ms", FLAG_INT, &raw.straggler_ms, 1, 1000000000, "MS", NULL,
      "From how long a wait on --log_stragglers names it", NULL},
     {"summary_json", FLAG_STRING, &raw.summary_json, 0, 0, "FILE", NULL,
-     "Write the final figures here, with how long each worker was waited for", NULL},
+     "Write the final figures here, with how long each worker was waited for; each process needs a "
+     "file of its own",
+     NULL},
     {"trace", FLAG_STRING, &raw.trace, 0, 0, "FILE", NULL,
-     "Write here, at the end, what each thread did when (Chrome trace JSON)", NULL},
+     "Write here, at the end, what each thread did when (Chrome trace JSON); each process needs a "
+     "file of its own",
+     NULL},
     {"log_level", FLAG_CHOICE, &raw.log_level, 0, 0, NULL, "debug|info|warn|error",
      "What is logged on stderr", NULL},
     {"ready_fd", FLAG_INT, &raw.ready_fd, -1, 65535, "FD", NULL,
@@ -111,6 +116,12 @@ static const struct flags_program program = {
     .given = given,
     .foreign = flags_tensorflow,
 };
+
+const struct flag *ps_options_rows(size_t *n)
+{
+    *n = program.n_flags;
+    return flags;
+}
 
 enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int *exit_now)
 {
@@ -162,8 +173,6 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
         wrong = "--join and --leave exclude each other";
     else if (o->join && !*o->address)
         wrong = "--join needs --address, where the others reach this server";
-    else if (!o->join && *o->address)
-        wrong = "--address is for --join alone; else this server's entry in --ps_hosts counts";
     else if (o->join && (o->serve || o->restore))
         wrong = "--join excludes --serve and --restore: it takes part in a job that runs";
     if (wrong) {
@@ -179,6 +188,10 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
               c->ps.n);
         return ST_INVALID;
     }
+    if (!o->join && *o->address) /* one command line may serve both roles */
+        LOG_I(
+            "--address names a worker, or with --join this server; not used by this server, whose "
+            "entry in --ps_hosts counts");
     c->self = o->join ? -1 : (int)o->task_index;
     c->address = o->join ? o->address : c->ps.addr[own ? o->task_index : 0];
     return ps_bind_address(o->bind, c->address, c->bind);

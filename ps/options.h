@@ -7,6 +7,7 @@
 #include "base/hosts.h"
 #include "base/status.h"
 #include "ps/bind.h"
+#include <stddef.h>
 #include <stdint.h>
 
 struct ps_options {
@@ -37,6 +38,9 @@ struct ps_cluster {
     char bind[BIND_BYTES];
 };
 
+struct flag;
+/* The n flags of ps, and behind them those of the worker. */
+const struct flag *ps_options_rows(size_t *n);
 /* *exit_now: as flags_parse. Each flag is in its bounds; whether they fit is still to be checked.
  */
 enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int *exit_now);

@@ -293,10 +293,14 @@ static const struct flag table[] = {
      "steps between evaluations on the test set; 0: only at the end", "Output:"},
     INT("log_every", log_every, 1, 1e15, "steps between lines of progress"),
     ONE("progress", progress, "auto|bar|lines", "auto: a bar on a terminal, lines elsewhere", NULL),
-    STR("summary_json", summary_json, "FILE", "write the final figures here", NULL),
+    STR("summary_json", summary_json, "FILE",
+        "write the final figures here; each process needs a file of its own", NULL),
     STR("export", export_file, "FILE", "write the trained parameters here, as safetensors", NULL),
     STR("trace", trace, "FILE",
-        "write here, at the end, what each thread did when (Chrome trace JSON)", NULL),
+        "write here, at the end, what each thread did when (Chrome trace JSON); each process needs "
+        "a "
+        "file of its own",
+        NULL),
     STR("record_samples", record_samples, "FILE",
         "add a line to this for each step that has all its parameters: generation, step, position "
         "of its first sample in the order of all passes, samples",
@@ -306,6 +310,7 @@ static const struct flag table[] = {
         "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
     INT("fault_nonfinite", fault_nonfinite, 0, 1e15,
         "for tests: in every so manieth step an element of a gradient is no number; 0: never"),
+#include "worker/ps_flags.inc" /* after the worker's own, which count where a name is in both */
 };
 
 static unsigned char given[sizeof table / sizeof *table];

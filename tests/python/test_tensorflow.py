@@ -22,6 +22,30 @@ class OneCommandLine(harness.Test):
         self.assertRegex(said[0], "both: --models_dir --model --progress --data_dir --train_steps "
                                   "--batch_size --sync_replicas --optimizer --learning_rate$")
 
+    def test_one_line_for_both(self):
+        """Flags of either program, and of both with a meaning of their own: each says once which it
+        does not use."""
+        flags = ["--train_steps=3", "--batch_size=20", "--worker_timeout=50", "--address=trainer",
+                 "--min_workers=1", "--log_stragglers", "--straggler_ms=5", "--inter_op_threads=1"]
+        job = self.job(n_workers=1, flags=flags)
+        ps = job.start_ps(0, *job.flags)
+        worker = job.start_worker()
+        job.finish()
+        for process, want in ((ps, "--train_steps --batch_size"),
+                              (worker, "--worker_timeout --min_workers --log_stragglers "
+                                       "--straggler_ms --inter_op_threads")):
+            said = [line for line in process.lines if "can serve both:" in line]
+            self.assertEqual(len(said), 1, process.output())
+            self.assertTrue(said[0].endswith(" " + want), said[0])
+        ps.wait_line("--address names a worker, .* not used by this server")
+
+    def test_the_worker_checks_those_of_ps(self):
+        worker = self.start("worker", [os.path.join(harness.BIN, "worker"), "--worker_timeout=-1"])
+        worker.wait(20, USAGE)
+        self.assertRegex(worker.output(), "^E .*--worker_timeout: -1 is below 0$")
+        worker = self.start("worker", [os.path.join(harness.BIN, "worker"), "--leave=1"])
+        worker.wait(20, USAGE)  # a command, which is for ps alone
+
     def test_and_checks_them(self):
         ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=localhost:2221",
                                "--batch_size=0"])
