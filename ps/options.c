@@ -152,6 +152,8 @@ enum status ps_options_check(struct ps_options *o)
         (o->save_steps > 0 || o->save_secs > 0 || o->restore || is_given(&raw.keep)))
         wrong = "--save_steps, --save_secs, --keep_checkpoint_max and --restore need "
                 "--checkpoint_dir";
+    else if (is_given(&raw.straggler_ms) && !o->log_stragglers)
+        wrong = "--straggler_ms is for --log_stragglers; give both or leave it out";
     else if (o->min_workers > o->max_workers)
         wrong = "--min_workers is above --max_workers";
     else if (o->checkpoint_dir && o->serve)

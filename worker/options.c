@@ -85,11 +85,12 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(options_check_checkpoints(&o));
     TRY(options_check_data(&o));
     TRY(options_check_input(&o));
+    TRY(options_check_unused(&o));
     TRY(devices_check(o.gpus, o.gpu_wait));
     TRY(placement_check(o.placement));
     log_init("worker", o.task_index, o.log_level);
     options_table_dump();
-    options_warn_alone(&o);
+    options_warn_unused(&o);
 done:
     if (st == ST_OK)
         *out = o;

@@ -47,6 +47,8 @@ const struct flag *options_table_rows(size_t *n);
 enum status options_table_parse(int argc, char **argv, int *exit_now);
 /* 1: the flag that is stored there, in options_raw, was on the command line. */
 int options_is_given(const void *target);
+/* Its name then, without "--"; else NULL. */
+const char *options_given_name(const void *target);
 /* Logs every value that is not its default, at debug level. */
 void options_table_dump(void);
 
@@ -66,8 +68,10 @@ enum status options_check_clipping(const struct options *o);
 void options_adopt_schedule(const struct optim_config *own, struct optim_config *job);
 /* After the mode is known. */
 enum status options_check_checkpoints(struct options *o);
-/* A line that names the flags given that change nothing for a worker alone. */
-void options_warn_alone(const struct options *o);
+/* options_unused.c: those that contradict each other; ST_INVALID. */
+enum status options_check_unused(const struct options *o);
+/* Lines that name the flags given that change nothing for a worker alone, or in inference. */
+void options_warn_unused(const struct options *o);
 enum status options_check_data(struct options *o);
 /* A worker's own flags, or joining the job's as well: is a part of its own named? */
 enum status options_check_shard(const struct options *o);

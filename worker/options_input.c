@@ -75,33 +75,6 @@ done:
     return st;
 }
 
-/* Not an error: the flags of a cluster without its hosts are how one of its workers is tried. */
-void options_warn_alone(const struct options *o)
-{
-    const struct {
-        const void *value;
-        const char *flag;
-    } those[] = {{&options_raw.sync_mode, "sync_mode"},
-                 {&options_raw.sync_replicas, "sync_replicas"},
-                 {&options_raw.replicas, "replicas_to_aggregate"},
-                 {&options_raw.staleness, "staleness"},
-                 {&options_raw.compensation, "delay_compensation"},
-                 {&options_raw.wire_dtype, "wire_dtype"},
-                 {&options_raw.shared_memory, "shared_memory"}};
-    char text[160] = "";
-    size_t n = 0;
-    if (o->ps_hosts.n > 0 || o->list_devices >= 0 || o->self_test >= 0)
-        return;
-    for (size_t i = 0; i < sizeof those / sizeof *those; i++)
-        if (options_is_given(those[i].value) && n < sizeof text)
-            n +=
-                (size_t)snprintf(text + n, sizeof text - n, "%s--%s", n ? ", " : "", those[i].flag);
-    if (n > 0)
-        LOG_W("%s: no effect without --ps_hosts: a worker alone has nobody to exchange gradients "
-              "with",
-              text);
-}
-
 static void take_list(struct options_list *to, const float *value, int n)
 {
     to->n = n;

@@ -322,7 +322,9 @@ static const struct flags_program program = {
         "with the servers of the job for new parameters. Without --ps_hosts it trains alone. Exits "
         "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
         "starting it again may help. SIGTERM: leaves the job by name, 0, or 143 where that cannot "
-        "be and, after a last checkpoint if they are kept, alone; 130 after Ctrl-C.",
+        "be and, after a last checkpoint if they are kept, alone; 130 after Ctrl-C. The flags of "
+        "ps "
+        "are taken as well and not used, so that one command line can serve both.",
     .flags = table,
     .n_flags = sizeof table / sizeof *table,
     .given = given,
@@ -342,12 +344,17 @@ enum status options_table_parse(int argc, char **argv, int *exit_now)
     return flags_parse(&program, argc, argv, exit_now);
 }
 
-int options_is_given(const void *target)
+const char *options_given_name(const void *target)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].target == target)
-            return given[i];
-    return 0;
+            return given[i] ? table[i].name : NULL;
+    return NULL;
+}
+
+int options_is_given(const void *target)
+{
+    return options_given_name(target) != NULL;
 }
 
 void options_table_dump(void)

@@ -242,6 +242,24 @@ class Alone(harness.Test):
         self.assertIn("are for the servers of this job", job.workers[0].output())
         self.assertFalse(os.path.exists(self.folder()))
 
+    def test_flags_of_training(self):
+        """In inference they change nothing, with a line that names them, and only them."""
+        export = os.path.join(self.dir(), "export")
+        self.begin("--export=" + export, model="softmax", folder=False).wait(60)
+        want = self.figures()["parameters_sha256"]
+        for flags, said in (([], None),
+                            (["--epochs=2", "--optimizer=adam", "--learning_rate=0.01"],
+                             "--epochs, --optimizer, --learning_rate")):
+            worker = self.begin("--evaluate=" + export, model="softmax", folder=False,
+                                flags=["--batch_size=12", *flags])
+            worker.wait(60)
+            lines = [line for line in worker.lines if line.startswith("W ")]
+            if said:
+                self.assertRegex(lines.pop(), "[0-9] %s: no effect with --evaluate and --predict"
+                                 % said)
+            self.assertEqual(lines, [])
+            self.assertEqual(self.figures()["parameters_sha256"], want)
+
     def test_flags_of_a_cluster(self):
         """Without its hosts they change nothing, with a line that names them, and only them."""
         said = "no effect without --ps_hosts"
@@ -254,6 +272,9 @@ class Alone(harness.Test):
         worker.wait(60)
         self.assertRegex(worker.output(), "W .*--sync_mode, --wire_dtype, --shared_memory: " + said)
         self.assertEqual(self.figures()["parameters_sha256"], want)
+        worker = self.begin("--data_shard=own", "--address=me", model="softmax", folder=False)
+        worker.wait(60)
+        self.assertRegex(worker.output(), "W .*[0-9] --data_shard, --address: " + said)
         job = self.job(n_workers=1, flags=[*FLAGS, "--sync_mode=sync", "--wire_dtype=bf16"])
         job.start()
         job.finish(60)

@@ -274,6 +274,20 @@ class Flags(BadInput):
             with self.subTest(flags=flags):
                 self.worker(*flags).wait(30)
 
+    def test_flags_without_what_they_are_for(self):
+        self.check(self.ps(*self.hosts(), "--task_index=0", "--straggler_ms=5"), USAGE,
+                   "--straggler_ms is for --log_stragglers; give both or leave it out")
+        self.check(self.worker("--self_test_seconds=5"), USAGE,
+                   "--self_test_seconds is for --self_test; give both or leave it out")
+        for flag in ("gpu_memory_fraction=0.4", "gpu_allow_growth", "towers_per_gpu=2",
+                     "cuda_graphs=off"):
+            with self.subTest(flag=flag):
+                self.check(self.worker("--gpus=none", "--" + flag), USAGE,
+                           "--%s is for GPUs, and --gpus=none takes none" % flag.split("=")[0])
+        quiet = self.worker("--gpu_memory_fraction=0.4", "--cuda_graphs=off")  # of --gpus=auto
+        quiet.wait(30)
+        self.assertEqual([l for l in quiet.lines if l[0] in "WE"], [])
+
     def test_task_index_out_of_range(self):
         hosts = self.hosts()
         self.check(self.worker(*hosts, "--task_index=2"), USAGE, "--task_index", "2")
