@@ -212,15 +212,20 @@ static void test_growth(void **state)
     } cases[] = {
         {-1, NULL, 0, 0},   {0, NULL, 0, 0}, {1, NULL, 1, 0},     {-1, "true", 1, 0},
         {-1, "TRUE", 1, 0}, {-1, "1", 1, 0}, {-1, "False", 0, 0}, {0, "true", 1, 1},
-        {1, "false", 0, 1}, {1, "0", 0, 1},  {1, "true", 1, 0},   {1, "yes", 1, 1},
-        {0, "", 0, 1},
+        {1, "false", 0, 1}, {1, "0", 0, 1},  {1, "true", 1, 0},
     };
+    static const char *const bad[] = {"yes", "", "x", "10"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         capture_begin();
         int growth = gpus_growth(cases[i].flag, cases[i].value);
         capture_end();
         assert_int_equal(growth, cases[i].growth);
         assert_int_equal(capture_lines(), cases[i].lines);
+        assert_int_equal(gpus_growth_check(cases[i].value), ST_OK);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(CAPTURE(gpus_growth_check(bad[i])), ST_INVALID);
+        assert_int_equal(capture_lines(), 1);
     }
 }
 

@@ -3,9 +3,11 @@
 #include "net/rpc/environment.h"
 #include "worker/device/device_lock.h"
 #include "worker/device/devices.h"
+#include "worker/device/gpus.h"
 #include "worker/options_impl.h"
 #include "worker/place/placement.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_TRAIN_STEPS = 200 };
@@ -75,6 +77,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     if (o.list_devices < 0 && o.self_test < 0)
         TRY(hosts_check_tf_config());
     TRY(net_environment_check());
+    TRY(gpus_growth_check(getenv("TF_FORCE_GPU_ALLOW_GROWTH")));
     TRY(options_check_cluster(&o));
     TRY(options_check_mode(&o));
     TRY(options_check_dtypes(&o));

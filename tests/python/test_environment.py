@@ -38,6 +38,15 @@ class Environment(BadInput):
                 job.start()
                 job.finish()
 
+    def test_growth(self):
+        """TensorFlow's variable, which counts where there are GPUs: not passed over elsewhere."""
+        for value in ("x", "", "yes"):
+            self.check(self.alone(TF_FORCE_GPU_ALLOW_GROWTH=value), USAGE,
+                       "TF_FORCE_GPU_ALLOW_GROWTH='%s' in the environment is neither true nor "
+                       "false; unset it" % value)
+        for value in ("TRUE", "0"):
+            self.alone(TF_FORCE_GPU_ALLOW_GROWTH=value).wait(30)
+
     def test_tf_config(self):
         """It is not read: nobody may think so."""
         config = '{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 0}}'

@@ -47,18 +47,25 @@ done:
     return st;
 }
 
+static int growth_is_true(const char *value)
+{
+    return strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
+}
+
+enum status gpus_growth_check(const char *value)
+{
+    if (value == NULL || growth_is_true(value) || strcasecmp(value, "false") == 0 ||
+        strcmp(value, "0") == 0)
+        return ST_OK;
+    LOG_E("TF_FORCE_GPU_ALLOW_GROWTH='%.100s' in the environment is neither true nor false; unset "
+          "it (unset TF_FORCE_GPU_ALLOW_GROWTH), and give --gpu_allow_growth",
+          value);
+    return ST_INVALID;
+}
+
 int gpus_growth(int flag, const char *value)
 {
-    int is_true, before = flag > 0;
-    if (value == NULL)
-        return before;
-    is_true = strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
-    if (!is_true && strcasecmp(value, "false") != 0 && strcmp(value, "0") != 0) {
-        LOG_W("TF_FORCE_GPU_ALLOW_GROWTH='%.100s' is neither true nor false; --gpu_allow_growth "
-              "(%s) counts",
-              value, before ? "true" : "false");
-        return before;
-    }
+    int before = flag > 0, is_true = value ? growth_is_true(value) : before;
     if (flag >= 0 && is_true != before)
         LOG_W("TF_FORCE_GPU_ALLOW_GROWTH=%s wins over --gpu_allow_growth=%s", value,
               before ? "true" : "false");

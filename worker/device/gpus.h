@@ -30,8 +30,10 @@ void gpus_release(struct gpus *g); /* a zeroed one is fine */
 
 /* Is each GPU's number of the driver the same card to the backend? */
 enum status gpus_check(const struct devices *chosen, const struct backend *backend);
-/* TensorFlow's rule: the environment variable TF_FORCE_GPU_ALLOW_GROWTH (value; NULL: not set) wins
- * over the flag (-1: not given). 1 or 0. */
+/* ST_INVALID, logged: the environment variable TF_FORCE_GPU_ALLOW_GROWTH (value; NULL: not set) is
+ * neither true nor false. */
+enum status gpus_growth_check(const char *value);
+/* TensorFlow's rule: that variable wins over the flag (-1: not given). 1 or 0. */
 int gpus_growth(int flag, const char *value);
 
 #endif
