@@ -574,7 +574,15 @@ static void visible_and_busy(void **unused)
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("1");
     assert_null(strstr(capture_text, "shared"));
-    setenv("CUDA_VISIBLE_DEVICES", "0,3,2,1", 1);
+    says("GPU 0 is named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:2 trains on it all "
+         "the");
+    assert_int_equal(choose("auto:2"), ST_OK);
+    expect_cards("1,0");
+    setenv("CUDA_VISIBLE_DEVICES", "0,3,2,1", 1); /* one of them is lost */
+    assert_int_equal(choose("auto"), ST_OK);
+    expect_cards("1");
+    says(
+        "GPU 0, 2 are named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:3 trains on them ");
     assert_int_equal(choose("auto:4"), ST_OK);
     expect_cards("1,0,2");
     says(" worker GPU 2 (");

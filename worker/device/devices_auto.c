@@ -148,12 +148,13 @@ static void take_visible(const struct devices_request *r, const struct device_sc
         }
 }
 
-/* Nobody has to know the flag to get what is there. */
+/* Nobody has to know the flag to get what is there: what is free, and, where the user named cards,
+ * what is busy. */
 static void say_more(const struct devices_request *r, const struct device_scan *s,
                      const struct devices *chosen)
 {
-    struct devices_text free_ones = {.n = 0};
-    int choosing = -1, n = 0;
+    struct devices_text free_ones = {.n = 0}, busy_ones = {.n = 0};
+    int choosing = -1, n = 0, n_busy = 0;
     device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
     for (int i = 0; i < s->n; i++) {
         char why[DEVICE_WHY_SIZE];
@@ -165,12 +166,18 @@ static void say_more(const struct devices_request *r, const struct device_scan *
         device_scan_load(s, i, &load);
         if (device_scan_is_idle(&load, why))
             devices_text_add(&free_ones, "%s%d", n++ ? ", " : "", i);
+        else if (s->visible != NULL && load.state != DEVICE_LOAD_LOST)
+            devices_text_add(&busy_ones, "%s%d", n_busy++ ? ", " : "", i);
         device_lock_drop(lock);
     }
     device_lock_drop(choosing);
     if (n > 0)
         LOG_I("GPU %s %s free, too: --gpus=auto:%d trains on %s, a tower on each", free_ones.s,
               n == 1 ? "is" : "are", 1 + n, n == 1 ? "both" : "all");
+    if (n_busy > 0)
+        LOG_I("GPU %s %s named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:%d trains on %s "
+              "all the same",
+              busy_ones.s, n_busy == 1 ? "is" : "are", 1 + n + n_busy, n_busy == 1 ? "it" : "them");
 }
 
 /* In the order of CUDA's numbers: the first one is the tower's own. */
