@@ -1,4 +1,5 @@
 /* ctl/report_table.c - see report.h: the tables for people. */
+#include "base/float_text.h"
 #include "base/log.h"
 #include "base/term.h"
 #include "ctl/names.h"
@@ -132,6 +133,7 @@ static void show_input(const struct net_job *j)
 static void show_head(const struct net_status *s)
 {
     const struct net_status_checkpoints *c = &s->checkpoints;
+    char rate[FLOAT_TEXT_BYTES];
     if (!s->chunks) {
         printf("ps:%s: no job yet; up %s\n", number(s->server).s, duration(s->up_ms).s);
         return;
@@ -140,10 +142,11 @@ static void show_head(const struct net_status *s)
            number(s->server).s, TERM_ARG(s->generation), ctl_state_name(s->state),
            number(s->step).s, s->job.train_steps, job_sync_mode_name(s->job.sync_mode),
            s->steps_per_s, duration(s->up_ms).s);
-    printf("model: %d parameters, %" PRId64 " elements in %d chunks; %s, learning rate %g; batches "
+    printf("model: %d parameters, %" PRId64 " elements in %d chunks; %s, learning rate %s; batches "
            "of %d\n",
            s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
-           optim_name(s->job.optim.kind), (double)s->job.optim.learning_rate, s->job.batch);
+           optim_name(s->job.optim.kind), float_text(s->job.optim.learning_rate, rate),
+           s->job.batch);
     show_data(&s->job.data);
     show_input(&s->job);
     if (s->job.arithmetic[0])

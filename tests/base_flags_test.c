@@ -30,6 +30,7 @@ static const struct flag flags[] = {
     {"towers", FLAG_INT, NULL, 1, 9, NULL, NULL, "", NULL},
     {"momentum_towers", FLAG_CHOICE, NULL, 0, 0, NULL, "few|many", "", NULL},
     {"soft", FLAG_BOOL, NULL, 0, 0, NULL, NULL, "", NULL},
+    {"model", FLAG_STRING, NULL, 0, 0, NULL, NULL, "", NULL}, /* which --codec is not */
 };
 static const struct flag_foreign foreign[] = {{"max_steps", "train_steps", NULL},
                                               {"num_towers", "towers", NULL},
@@ -184,9 +185,11 @@ static void test_unknown(void **state)
 /* Guesses are for slips, and for one flag alone. */
 static void test_guesses(void **state)
 {
-    static const char *const none[] = {"--codec=x", "--tsk", "--mode", "--train_rate=1", "--sync"};
+    static const char *const none[] = {"--codec=x", "--tsk", "--yes", "--train_rate=1", "--sync"};
     assert_int_equal(PARSE("--lsit"), ST_INVALID);
     says("did you mean --list?");
+    assert_int_equal(PARSE("--modle=x"), ST_INVALID);
+    says("did you mean --model?");
     assert_int_equal(PARSE("--unsayd"), ST_INVALID);
     says("did you mean --unsaid?");
     assert_int_equal(PARSE("--learning-rates=1"), ST_INVALID);

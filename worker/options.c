@@ -1,5 +1,6 @@
 /* worker/options.c - see options.h: what was typed, checked, and what one that joins takes from the
  * job. */
+#include "base/float_text.h"
 #include "net/rpc/environment.h"
 #include "worker/device/device_lock.h"
 #include "worker/device/devices.h"
@@ -137,9 +138,10 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
     if (!options_is_given(&options_raw.validation_split))
         o->validation_split = job->validation_split;
     if (o->validation_split > 0 && o->validation_dir) {
-        LOG_E("--validation_dir: the job holds out %g of its training set (--validation_split); "
+        char text[FLOAT_TEXT_BYTES];
+        LOG_E("--validation_dir: the job holds out %s of its training set (--validation_split); "
               "leave it out",
-              (double)o->validation_split);
+              double_text(o->validation_split, text));
         return ST_INVALID;
     }
     if (job->validation.data.n > 0 && !options_is_given(&options_raw.eval_every))

@@ -1,4 +1,5 @@
 /* worker/options_check.c - what was typed, flag by flag and together: see options_impl.h. */
+#include "base/float_text.h"
 #include "base/job_name.h"
 #include "base/output_path.h"
 #include "worker/data/data_array.h"
@@ -139,11 +140,12 @@ static enum status check_own(void)
                {"beta2", &options_raw.beta2},
                {"epsilon", &options_raw.epsilon},
                {"weight_decay", &options_raw.weight_decay}};
+    char text[FLOAT_TEXT_BYTES];
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (*own[i].value >= 0 || *own[i].value == -1)
             continue;
-        LOG_E("--%s: %g is below 0; give 0 or more, or -1 for the optimizer's own", own[i].flag,
-              *own[i].value);
+        LOG_E("--%s: %s is below 0; give 0 or more, or -1 for the optimizer's own", own[i].flag,
+              double_text(*own[i].value, text));
         return ST_INVALID;
     }
     return ST_OK;

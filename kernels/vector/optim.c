@@ -1,6 +1,7 @@
 /* kernels/vector/optim.c - see optim.h. Scalars that depend on the step are worked out in double,
  * with products alone (no libm, whose results may differ between machines), then rounded once. */
 #include "kernels/vector/optim.h"
+#include "base/float_text.h"
 #include "base/log.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/packed.h"
@@ -36,9 +37,10 @@ void optim_defaults(enum optim_kind kind, struct optim_config *cfg)
 
 static enum status check_field(const char *name, float value, int ok, const char *wanted)
 {
+    char text[FLOAT_TEXT_BYTES];
     if (ok && isfinite(value))
         return ST_OK;
-    LOG_E("optimizer: %s %g is not %s", name, (double)value, wanted);
+    LOG_E("optimizer: %s %s is not %s", name, float_text(value, text), wanted);
     return ST_INVALID;
 }
 

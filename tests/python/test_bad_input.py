@@ -220,7 +220,8 @@ class Flags(BadInput):
 
     def test_below_zero(self):
         """-1 alone is the optimizer's own."""
-        for flag in ("learning_rate=-0.5", "momentum=-0.5", "weight_decay=-2", "epsilon=-0.1"):
+        for flag in ("learning_rate=-0.5", "momentum=-0.5", "weight_decay=-2", "epsilon=-0.1",
+                     "beta1=-0.123456789"):
             name, value = flag.split("=")
             if flag != "weight_decay=-2":
                 self.check(self.worker("--" + flag), USAGE, "--" + name, value, "-1")

@@ -14,7 +14,8 @@ import ckpt_folder
 import harness
 
 FLAGS = ["--batch_size=12", "--train_steps=100000", "--seed=5", "--chunk_bytes=5120",
-         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+         "--optimizer=adam", "--learning_rate=0.0012345678", "--log_every=1",
+         "--intra_op_threads=1"]
 RETRY = 138
 
 
@@ -86,6 +87,7 @@ class Shows(Weirctl):
         text = self.ctl(job.ps_hosts, "status")[0]
         self.assertRegex(text, r"ps:0: generation 1\.1, training, step \d+ of 100000 \(sync\)")
         self.assertRegex(text, r"(?m)^ +0 +0 +\S+ +training +\d+\.\d s +0$")
+        self.assertIn("; adam, learning rate 0.0012345678; batches of 12", text)
         for i, host in enumerate(job.ps_hosts):
             self.assertRegex(text, r"(?m)^ +%d +%s +here " % (i, host))
         other = self.json(job.ps_hosts[1:], "status")  # of itself
