@@ -66,54 +66,6 @@ static void examples_have_their_known_sizes(void **state)
     }
 }
 
-/* The numbers travel: who gets the text builds the same, whatever its own data. */
-static void auto_is_what_the_data_have(void **state)
-{
-    static const struct model_data data = {{3, {3, 20, 24}}, 7, 0},
-                                   other = {{3, {1, 9, 9}}, 300, 0};
-    struct model *m = NULL, *again = NULL;
-    assert_int_equal(model_read_for("lenet5", models_dir(), 0, &data, &m), ST_OK);
-    assert_int_equal(m->classes, 7);
-    assert_int_equal(m->input.dim[0], 3);
-    assert_int_equal(m->input.dim[1], 20);
-    assert_int_equal(m->input.dim[2], 24);
-    assert_int_equal(m->layers[m->n_layers - 2].out.dim[0], 7);
-    assert_null(strstr(m->text, "auto"));
-    assert_int_equal(model_parse_for(m->text, strlen(m->text), "of the job", 0, &other, &again),
-                     ST_OK);
-    assert_int_equal(total_elems(again), total_elems(m));
-    assert_int_equal(again->input.dim[2], 24);
-    assert_string_equal(again->text, m->text);
-    model_destroy(again);
-    model_destroy(m);
-    /* what leaves nothing to the data keeps its text */
-    static const char fixed[] = HEAD "{\"type\": \"flatten\"}," TAIL;
-    assert_int_equal(model_parse_for(fixed, strlen(fixed), "x", 0, &data, &m), ST_OK);
-    assert_string_equal(m->text, fixed);
-    assert_int_equal(m->classes, 10);
-    model_destroy(m);
-    m = NULL;
-    static const char one[] =
-        "{\"input\": \"auto\", \"classes\": \"auto\", \"layers\": ["
-        "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": \"classes\"},"
-        "{\"type\": \"mean_squared_error\"}]}";
-    static const struct model_data targets = {{3, {1, 1, 4}}, 1, 1},
-                                   labels = {{3, {1, 1, 4}}, 1, 0};
-    assert_int_equal(model_parse_for(one, strlen(one), "x", 0, &targets, &m), ST_OK);
-    assert_int_equal(m->classes, 1);
-    assert_int_equal(m->layers[1].out.dim[0], 1);
-    model_destroy(m);
-    assert_int_equal(model_parse_for(one, strlen(one), "x", 0, &labels, &m), ST_OK);
-    assert_int_equal(m->classes, 2);
-    model_destroy(m);
-    m = NULL;
-    assert_int_equal(CAPTURE(model_read_for("softmax", models_dir(), 0, &targets, &m)), ST_INVALID);
-    assert_non_null(strstr(capture_text, "needs at least 2 \"classes\""));
-    static const struct model_data tiny = {{3, {1, 3, 3}}, 7, 0};
-    assert_int_equal(CAPTURE(model_read_for("lenet5", models_dir(), 0, &tiny, &m)), ST_INVALID);
-    assert_non_null(strstr(capture_text, "kernel does not fit"));
-}
-
 static void deep_mnist_is_as_tensorflow_has_it(void **state)
 {
     struct model *m = NULL;
@@ -205,6 +157,50 @@ static void pool_stride_defaults_to_kernel(void **state)
     model_destroy(m);
 }
 
+/* A text, and pieces of the one line that must come of it. */
+struct bad {
+    const char *text;
+    const char *want[4];
+};
+
+static void check_bad(const struct bad *bad)
+{
+    struct model *m = NULL;
+    enum status st = CAPTURE(parse(bad->text, &m));
+    if (st != ST_INVALID)
+        fail_msg("status %s for: %s", status_name(st), bad->text);
+    assert_null(m);
+    assert_int_equal(capture_lines(), 1);
+    for (int i = 0; i < 4 && bad->want[i]; i++) {
+        if (!strstr(capture_text, bad->want[i]))
+            fail_msg("no \"%s\" in: %s", bad->want[i], capture_text);
+    }
+}
+
+static void global_pools_take_all(void **state)
+{
+    static const struct bad bad[] = {
+        {"{\"input\": [1, 1, 1025], \"classes\": 10, \"layers\": [\n"
+         "{\"type\": \"max_pool\", \"kernel\": \"global\"}," TAIL,
+         {"line 2, layer 1", "\"global\" in an input of 1x1025, but at most 1024"}},
+        {HEAD "{\"type\": \"max_pool\", \"kernel\": \"all\"}," TAIL, {"\"kernel\" is \"all\""}},
+        {HEAD "{\"type\": \"conv2d\", \"filters\": 2, \"kernel\": \"global\"}," TAIL,
+         {"\"kernel\" is \"global\", but must be a whole number"}},
+    };
+    struct model *m = NULL;
+    assert_int_equal(parse("{\"input\": [3, 5, 7], \"classes\": 10, \"layers\": ["
+                           "{\"type\": \"avg_pool\", \"kernel\": \"global\"},"
+                           "{\"type\": \"flatten\"}," TAIL,
+                           &m),
+                     ST_OK);
+    assert_int_equal(m->layers[0].kernel[0], 5);
+    assert_int_equal(m->layers[0].kernel[1], 7);
+    assert_int_equal(m->layers[1].out.dim[0], 3);
+    model_destroy(m);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        check_bad(&bad[i]);
+}
+
 static void hidden_units_replace_the_first_dense(void **state)
 {
     struct model *m = NULL;
@@ -292,26 +288,6 @@ static void constants_start_as_said(void **state)
     model_init_params(m, 3, flat);
     assert_true(flat[0] == -2 && flat[5] == -2 && flat[6] == 0 && flat[9] == 1 && flat[16] == 0);
     model_destroy(m);
-}
-
-/* A text, and pieces of the one line that must come of it. */
-struct bad {
-    const char *text;
-    const char *want[4];
-};
-
-static void check_bad(const struct bad *bad)
-{
-    struct model *m = NULL;
-    enum status st = CAPTURE(parse(bad->text, &m));
-    if (st != ST_INVALID)
-        fail_msg("status %s for: %s", status_name(st), bad->text);
-    assert_null(m);
-    assert_int_equal(capture_lines(), 1);
-    for (int i = 0; i < 4 && bad->want[i]; i++) {
-        if (!strstr(capture_text, bad->want[i]))
-            fail_msg("no \"%s\" in: %s", bad->want[i], capture_text);
-    }
 }
 
 static void bad_syntax_names_line_and_column(void **state)
@@ -732,11 +708,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(examples_have_their_known_sizes),
-        cmocka_unit_test(auto_is_what_the_data_have),
         cmocka_unit_test(deep_mnist_is_as_tensorflow_has_it),
         cmocka_unit_test(batch_norm_statistics_are_averages),
         cmocka_unit_test(padding_follows_tensorflow),
         cmocka_unit_test(pool_stride_defaults_to_kernel),
+        cmocka_unit_test(global_pools_take_all),
         cmocka_unit_test(hidden_units_replace_the_first_dense),
         cmocka_unit_test(initialisers_have_their_moments),
         cmocka_unit_test(constants_start_as_said),

@@ -108,7 +108,7 @@ class Net:
             return self.params[layer["name"] + "/" + suffix]
         kind, x = layer["type"], inputs[0]
         if kind in ("conv2d", "max_pool", "avg_pool"):
-            kernel = pair(layer["kernel"])
+            kernel = list(x.shape[2:]) if layer["kernel"] == "global" else pair(layer["kernel"])
             stride = pair(layer.get("stride", kernel if "pool" in kind else 1))
             pad = padding(layer, x, kernel, stride)
             if kind == "conv2d":

@@ -85,13 +85,31 @@ done:
     return st;
 }
 
+/* "global", of a pool: the whole input. */
+static enum status read_kernel(struct model_reader *r, struct layer *l, int is_pool)
+{
+    const char *word = json_string_value(json_object_get(r->obj, "kernel"));
+    if (!is_pool || !word || strcmp(word, "global") != 0)
+        return model_json_pair(r, "kernel", NULL, l->kernel);
+    for (int i = 0; i < 2; i++) {
+        if (l->in.dim[1 + i] > MODEL_MAX_WINDOW)
+            return model_json_fail(r, "kernel",
+                                   "\"kernel\" is \"global\" in an input of %lldx%lld, but at most "
+                                   "%d can be pooled: put other pools before it",
+                                   (long long)l->in.dim[1], (long long)l->in.dim[2],
+                                   MODEL_MAX_WINDOW);
+        l->kernel[i] = (int)l->in.dim[1 + i];
+    }
+    return ST_OK;
+}
+
 /* kernel, stride, padding, and from them the output's height and width. */
 static enum status read_window(struct model_reader *r, struct layer *l, int is_pool)
 {
     static const int one[2] = {1, 1};
     const char *padding;
     enum status st;
-    TRY(model_json_pair(r, "kernel", NULL, l->kernel));
+    TRY(read_kernel(r, l, is_pool));
     TRY(model_json_pair(r, "stride", is_pool ? l->kernel : one, l->stride));
     TRY(model_json_string(r, "padding", "valid", &padding));
     int same = strcmp(padding, "same") == 0;

@@ -1,0 +1,111 @@
+/* tests/worker_model_auto_test.c - what model files leave to the data: "auto", "classes". */
+#include "base/log.h"
+#include "tests/capture.h"
+#include "worker/model/model.h"
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TAIL "{\"type\": \"dense\", \"units\": 10}, {\"type\": \"softmax_cross_entropy\"}]}"
+
+static const char *models_dir(void)
+{
+    return WEIR_SOURCE_DIR "/examples/models";
+}
+
+static int64_t total_elems(const struct model *m)
+{
+    int64_t n = 0;
+    for (int i = 0; i < m->n_params; i++)
+        n += shape_elems(&m->params[i].shape);
+    return n;
+}
+
+/* Pictures of 3x20x24 and 7 classes. The numbers travel: who gets the text builds the same,
+ * whatever its own data. */
+static void check_auto(const char *name)
+{
+    static const struct model_data data = {.sample = {3, {3, 20, 24}}, .classes = 7},
+                                   other = {.sample = {3, {1, 9, 9}}, .classes = 300};
+    struct model *m = NULL, *again = NULL;
+    assert_int_equal(model_read_for(name, models_dir(), 0, &data, &m), ST_OK);
+    assert_string_equal(m->name, name);
+    assert_int_equal(m->classes, 7);
+    assert_int_equal(m->input.dim[0], 3);
+    assert_int_equal(m->input.dim[1], 20);
+    assert_int_equal(m->input.dim[2], 24);
+    assert_int_equal(m->layers[m->n_layers - 2].out.dim[0], 7);
+    assert_null(strstr(m->text, "auto"));
+    assert_int_equal(model_parse_for(m->text, strlen(m->text), "of the job", 0, &other, &again),
+                     ST_OK);
+    assert_int_equal(total_elems(again), total_elems(m));
+    assert_int_equal(again->input.dim[2], 24);
+    assert_string_equal(again->text, m->text);
+    model_destroy(again);
+    model_destroy(m);
+}
+
+static void auto_is_what_the_data_have(void **state)
+{
+    int n = 0;
+    DIR *folder = opendir(models_dir());
+    assert_non_null(folder);
+    for (struct dirent *e; (e = readdir(folder));) {
+        char name[64];
+        int end = 0;
+        if (sscanf(e->d_name, "%63[a-z0-9_].json%n", name, &end) == 1 && end > 0) {
+            check_auto(name);
+            n++;
+        }
+    }
+    closedir(folder);
+    assert_true(n >= 6);
+}
+
+static void what_is_left_to_the_data_alone(void **state)
+{
+    static const struct model_data data = {.sample = {3, {3, 20, 24}}, .classes = 7};
+    struct model *m = NULL;
+    /* what leaves nothing to the data keeps its text */
+    static const char fixed[] =
+        "{\"input\": [1, 28, 28], \"classes\": 10, \"layers\": [{\"type\": \"flatten\"}," TAIL;
+    assert_int_equal(model_parse_for(fixed, strlen(fixed), "x", 0, &data, &m), ST_OK);
+    assert_string_equal(m->text, fixed);
+    assert_int_equal(m->classes, 10);
+    model_destroy(m);
+    m = NULL;
+    static const char one[] =
+        "{\"input\": \"auto\", \"classes\": \"auto\", \"layers\": ["
+        "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": \"classes\"},"
+        "{\"type\": \"mean_squared_error\"}]}";
+    static const struct model_data targets = {{3, {1, 1, 4}}, 1, 1},
+                                   labels = {{3, {1, 1, 4}}, 1, 0};
+    assert_int_equal(model_parse_for(one, strlen(one), "x", 0, &targets, &m), ST_OK);
+    assert_int_equal(m->classes, 1);
+    assert_int_equal(m->layers[1].out.dim[0], 1);
+    model_destroy(m);
+    assert_int_equal(model_parse_for(one, strlen(one), "x", 0, &labels, &m), ST_OK);
+    assert_int_equal(m->classes, 2);
+    model_destroy(m);
+    m = NULL;
+    assert_int_equal(CAPTURE(model_read_for("softmax", models_dir(), 0, &targets, &m)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "needs at least 2 \"classes\""));
+    static const struct model_data tiny = {{3, {1, 3, 3}}, 7, 0};
+    assert_int_equal(CAPTURE(model_read_for("lenet5", models_dir(), 0, &tiny, &m)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "kernel does not fit"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(auto_is_what_the_data_have),
+        cmocka_unit_test(what_is_left_to_the_data_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
