@@ -50,10 +50,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(chunks_create(params, 3, 65536, &chunks) == ST_OK);
     for (int i = 0; i < N; i++)
         flat[i] = 1e30f;
-    struct weights_request q = {path, is_map ? map_path : NULL, chunks};
-    struct weights_normal normal = {0};
-    int taken = weights_read(&q, flat, given, &normal) == ST_OK;
-    require(!normal.known || !job_normal_problem(&normal.normal));
+    struct weights_request q = {"init", path, is_map ? map_path : NULL, chunks, 0};
+    struct weights_result result = {0};
+    int taken = weights_read(&q, flat, given, &result) == ST_OK;
+    require(!result.told.normal_known || !job_normal_problem(&result.told.normal));
     for (int k = 0; k < 3 && taken; k++)
         for (int64_t i = 0; i < chunks->params[k].n_elems; i++) {
             float v = flat[chunks->params[k].first + i];

@@ -41,11 +41,14 @@ static void check_auto(const char *name)
     assert_int_equal(m->input.dim[1], 20);
     assert_int_equal(m->input.dim[2], 24);
     assert_int_equal(m->layers[m->n_layers - 2].out.dim[0], 7);
+    assert_true(m->classes_param >= 0);
+    assert_int_equal(m->params[m->classes_param].shape.dim[0], 7);
     assert_null(strstr(m->text, "auto"));
     assert_int_equal(model_parse_for(m->text, strlen(m->text), "of the job", 0, &other, &again),
                      ST_OK);
     assert_int_equal(total_elems(again), total_elems(m));
     assert_int_equal(again->input.dim[2], 24);
+    assert_int_equal(again->classes_param, -1);
     assert_string_equal(again->text, m->text);
     model_destroy(again);
     model_destroy(m);
@@ -84,8 +87,8 @@ static void what_is_left_to_the_data_alone(void **state)
         "{\"input\": \"auto\", \"classes\": \"auto\", \"layers\": ["
         "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": \"classes\"},"
         "{\"type\": \"mean_squared_error\"}]}";
-    static const struct model_data targets = {{3, {1, 1, 4}}, 1, 1},
-                                   labels = {{3, {1, 1, 4}}, 1, 0};
+    static const struct model_data targets = {{3, {1, 1, 4}}, 1, 1, 0},
+                                   labels = {{3, {1, 1, 4}}, 1, 0, 0};
     assert_int_equal(model_parse_for(one, strlen(one), "x", 0, &targets, &m), ST_OK);
     assert_int_equal(m->classes, 1);
     assert_int_equal(m->layers[1].out.dim[0], 1);
@@ -96,9 +99,31 @@ static void what_is_left_to_the_data_alone(void **state)
     m = NULL;
     assert_int_equal(CAPTURE(model_read_for("softmax", models_dir(), 0, &targets, &m)), ST_INVALID);
     assert_non_null(strstr(capture_text, "needs at least 2 \"classes\""));
-    static const struct model_data tiny = {{3, {1, 3, 3}}, 7, 0};
+    static const struct model_data tiny = {{3, {1, 3, 3}}, 7, 0, 0};
     assert_int_equal(CAPTURE(model_read_for("lenet5", models_dir(), 0, &tiny, &m)), ST_INVALID);
     assert_non_null(strstr(capture_text, "kernel does not fit"));
+}
+
+/* A test set that lacks the last classes: what the network has counts, but never less than the
+ * data. */
+static void auto_classes_may_be_more(void **state)
+{
+    static const char fixed[] =
+        "{\"input\": \"auto\", \"classes\": \"auto\", \"layers\": [{\"type\": \"flatten\"}," TAIL;
+    static const struct {
+        int classes, may_lack, want;
+    } cases[] = {{7, 1, 10}, {10, 1, 10}, {10, 0, 10}, {7, 0, 0}, {11, 1, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct model_data data = {{3, {1, 2, 2}}, cases[i].classes, 0, cases[i].may_lack};
+        struct model *m = NULL;
+        enum status st = CAPTURE(model_parse_for(fixed, strlen(fixed), "x", 0, &data, &m));
+        assert_int_equal(st, cases[i].want ? ST_OK : ST_INVALID);
+        if (m) {
+            assert_int_equal(m->classes, cases[i].want);
+            assert_int_equal(m->classes_param, -1);
+        }
+        model_destroy(m);
+    }
 }
 
 int main(void)
@@ -106,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_is_what_the_data_have),
         cmocka_unit_test(what_is_left_to_the_data_alone),
+        cmocka_unit_test(auto_classes_may_be_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

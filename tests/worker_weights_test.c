@@ -1,6 +1,6 @@
-/* tests/worker_weights_test.c - --init and --freeze: which tensors a parameter's may be, what fits,
- * floats of every width, and what each kind of bad file or map is answered. Files are written here
- * byte by byte, as PyTorch's library lays them out. */
+/* tests/worker_weights_test.c - --init, --predict and --freeze: which tensors a parameter's may be,
+ * what fits, floats of every width, and what each kind of bad file or map is answered. Files are
+ * written here byte by byte, as PyTorch's library lays them out. */
 #include "base/log.h"
 #include "kernels/vector/dtype.h"
 #include "tests/capture.h"
@@ -29,7 +29,7 @@ static const struct net_param params[] = {
 enum { N_PARAMS = sizeof params / sizeof *params };
 
 static char file[64], map[64];
-static struct weights_normal told; /* by the last file */
+static struct weights_result result; /* of the last file */
 
 static int setup(void **state)
 {
@@ -64,18 +64,27 @@ static void put_tensors(const char *header, const void *data, size_t n)
     put(file, all, 8 + length + n);
 }
 
-static enum status load(const char *map_text, float *flat, uint8_t *given)
+/* Parameter 4's extent with `extent`; else values. */
+static enum status ask(const char *flag, const char *map_text, float *flat, uint8_t *given,
+                       int64_t *extent)
 {
     struct chunks *chunks = NULL;
     assert_int_equal(chunks_create(params, N_PARAMS, 65536, &chunks), ST_OK);
     if (map_text)
         put(map, map_text, strlen(map_text));
-    struct weights_request q = {file, map_text ? map : NULL, chunks};
-    for (int i = 0; i < N; i++)
+    struct weights_request q = {flag, file, map_text ? map : NULL, chunks,
+                                strcmp(flag, "init") != 0};
+    for (int i = 0; i < N && flat; i++)
         flat[i] = -1;
-    enum status st = weights_read(&q, flat, given, &told);
+    enum status st =
+        extent ? weights_extent(&q, 4, extent) : weights_read(&q, flat, given, &result);
     chunks_destroy(chunks);
     return st;
+}
+
+static enum status load(const char *map_text, float *flat, uint8_t *given)
+{
+    return ask("init", map_text, flat, given, NULL);
 }
 
 /* Values k = 0, 1, 2, ... of the tensors in the order of the file. */
@@ -156,10 +165,11 @@ static void test_what_was_done_with_the_samples(void **state)
         snprintf(header, sizeof header, "{\"__metadata__\":{%s}," CONV "," NORM "," FC "}",
                  cases[i].metadata);
         put_tensors(header, data, sizeof data);
-        told.known = -1;
+        result.told.normal_known = -1;
         assert_int_equal(load(NULL, flat, given), ST_OK);
-        assert_int_equal(told.known, cases[i].known);
-        assert_int_equal(told.normal.n, cases[i].n);
+        assert_int_equal(result.told.normal_known, cases[i].known);
+        assert_int_equal(result.told.normal.n, cases[i].n);
+        assert_int_equal(result.told.step, strstr(cases[i].metadata, "global_step") ? 5 : -1);
     }
 }
 
@@ -181,6 +191,111 @@ static void test_a_map_renames(void **state)
     assert_int_equal(given[1], 0);
     assert_int_equal(given[4], 0);
     assert_true(flat[23] == 23 && flat[24] == -1 && flat[28] == 28 && flat[N - 1] == -1);
+}
+
+/* PyTorch's LayerNorm over (C,H,W) and Embedding have weight and bias, by the module's name. */
+static void test_norms_and_embeddings_go_by_pytorchs_names(void **state)
+{
+    static const struct net_param some[] = {
+        {.name = "words/weights", .shape = {2, {3, 2}}},
+        {.name = "block.norm/gamma", .shape = {3, {2, 1, 2}}},
+        {.name = "block.norm/beta", .shape = {3, {2, 1, 2}}},
+    };
+    static const char *const names[][3] = {
+        {"words.weight", "block.norm.weight", "block.norm.bias"},
+        {"module.words.weight", "module.block.norm.weight", "module.block.norm.bias"},
+        {"words/weights", "block.norm/gamma", "block.norm/beta"},
+        {"e.weight", "n.weight", "n.bias"}, /* by a map */
+    };
+    float values[14], flat[14];
+    uint8_t given[3];
+    char header[512];
+    struct chunks *chunks = NULL;
+    for (int i = 0; i < 14; i++)
+        values[i] = (float)i;
+    assert_int_equal(chunks_create(some, 3, 65536, &chunks), ST_OK);
+    put(map, "words = e\nblock.norm = n\n", 25);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        /* as safetensors.torch.save_file has them: by their names */
+        snprintf(header, sizeof header,
+                 "{\"%s\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[40,56]},"
+                 "\"%s\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[24,40]},"
+                 "\"%s\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]}}",
+                 names[k][2], names[k][1], names[k][0]);
+        put_tensors(header, values, sizeof values);
+        memset(flat, 0, sizeof flat);
+        const struct weights_request q = {"predict", file, k == 3 ? map : NULL, chunks, 1};
+        assert_int_equal(weights_read(&q, flat, given, &result), ST_OK);
+        assert_memory_equal(flat, values, sizeof values);
+        assert_int_equal(result.n_given, 3);
+        assert_int_equal(result.n_unused, 0);
+    }
+    chunks_destroy(chunks);
+}
+
+/* What --predict wants of a file: all parameters. A PyTorch state dict may have more. */
+static void check_predict(const char *map_text, enum status want, const char *words)
+{
+    float flat[N];
+    uint8_t given[N_PARAMS];
+    enum status st = CAPTURE(ask("predict", map_text, flat, given, NULL));
+    if (st != want || !strstr(capture_text, words))
+        fail_msg("status %d, not %d, or without '%s':\n%s", (int)st, (int)want, words,
+                 capture_text);
+}
+
+static void test_all_must_be_there_to_predict(void **state)
+{
+    static const char *const extra =
+        "\"more\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[256,260]}";
+    char header[2048];
+    float flat[N];
+    uint8_t given[N_PARAMS];
+    char longer[sizeof data + 4] = {0};
+    fill();
+    memcpy(longer, data, sizeof data);
+    put_tensors("{" CONV "," NORM "," FC "}", data, sizeof data);
+    assert_int_equal(ask("predict", NULL, flat, given, NULL), ST_OK);
+    check_all(flat, given);
+    check_predict("fc = head", ST_MISMATCH, "--predict=/tmp/weir_w_");
+    check_predict("fc = head", ST_MISMATCH, "called 'head/weights' or 'head.weight')");
+    check_predict("fc = head", ST_MISMATCH,
+                  "of another model: of 5 parameters 1 are missing and 0 have another shape: give "
+                  "the --model");
+    snprintf(header, sizeof header, "{" CONV "," NORM "," FC ",%s}", extra);
+    put_tensors(header, longer, sizeof longer);
+    check_predict(NULL, ST_OK, "unexpected: tensor 'more' (2) belongs to no parameter");
+    assert_int_equal(result.n_unused, 1);
+    /* a file of ours has just those of its model, and is sound in what it says */
+    snprintf(header, sizeof header,
+             "{\"__metadata__\":{\"global_step\":\"5\"}," CONV "," NORM "," FC ",%s}", extra);
+    put_tensors(header, longer, sizeof longer);
+    check_predict(NULL, ST_MISMATCH, "of another model: 1 of its tensors belong to no parameter");
+    check_predict("fc = fc", ST_OK, "unexpected");
+    put_tensors("{\"__metadata__\":{\"global_step\":\"5\",\"mean\":\"0\",\"std\":\"a\"}," CONV
+                "," NORM "," FC "}",
+                data, sizeof data);
+    check_predict(NULL, ST_CORRUPT, "'mean' and 'std' are no lists of as many numbers");
+}
+
+/* By the rule of names, whatever stands last in the file. */
+static void test_the_extent_of_a_parameters_tensor(void **state)
+{
+    static const struct {
+        const char *map;
+        int64_t want;
+    } cases[] = {{NULL, 2}, {"fc = features.1", 4}, {"fc = none", 0}, {"fc = -", 0}};
+    fill();
+    put_tensors("{" CONV "," NORM "," FC "}", data, sizeof data);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t extent = -1;
+        assert_int_equal(ask("predict", cases[i].map, NULL, NULL, &extent), ST_OK);
+        assert_int_equal(extent, cases[i].want);
+    }
+    unlink(file);
+    int64_t extent;
+    assert_int_equal(CAPTURE(ask("predict", NULL, NULL, NULL, &extent)), ST_NOT_FOUND);
+    assert_non_null(strstr(capture_text, "--predict="));
 }
 
 static void check_refused(const char *map_text, enum status want, const char *words)
@@ -281,6 +396,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_state_dict_fits),
+        cmocka_unit_test(test_norms_and_embeddings_go_by_pytorchs_names),
+        cmocka_unit_test(test_all_must_be_there_to_predict),
+        cmocka_unit_test(test_the_extent_of_a_parameters_tensor),
         cmocka_unit_test(test_a_map_renames),
         cmocka_unit_test(test_what_was_done_with_the_samples),
         cmocka_unit_test(test_what_does_not_fit_is_listed),

@@ -1,7 +1,6 @@
 /* worker/inference.c - see inference.h. */
 #include "worker/inference.h"
 #include "worker/input.h"
-#include "worker/load_params.h"
 #include "worker/predictions.h"
 #include "worker/summary.h"
 #include "worker/train/evaluate.h"
@@ -74,15 +73,50 @@ done:
     return st;
 }
 
+/* --init_map may say - for what the network has and the file's has not, as for the biases of a
+ * convolution without: that keeps its first value, which must be no random one. */
+static enum status check_kept(const struct worker *w, const struct weights_request *q)
+{
+    for (int i = 0; i < w->chunks->n_params; i++) {
+        if (w->given[i] || model_init_is_constant(w->model, i))
+            continue;
+        LOG_E("--%s=%s: '%s' would stay as it is initialised (--init_map says -), with random "
+              "numbers; say which tensor it is",
+              q->flag, q->path, w->chunks->params[i].name);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+static enum status read_params(struct worker *w, struct weights_told *told)
+{
+    enum status st = ST_OK;
+    const struct weights_request q = set_up_weights(w);
+    struct weights_result r;
+    w->given = calloc((size_t)w->chunks->n_params, sizeof *w->given);
+    if (!w->given) {
+        LOG_E("--%s: out of memory for %d parameters", q.flag, w->chunks->n_params);
+        return ST_NOMEM;
+    }
+    model_init_params(w->model, (uint64_t)w->opt.seed, w->params);
+    TRY(weights_read(&q, w->params, w->given, &r));
+    TRY(check_kept(w, &q));
+    TRY(input_normalise_as(w, q.flag, q.path, &r.told));
+    LOG_I("model '%s': %d of %d parameters from %s; %d stay as initialised, %d tensors are not "
+          "used",
+          w->model->name, r.n_given, w->chunks->n_params, q.path, r.n_kept, r.n_unused);
+    *told = r.told;
+done:
+    return st;
+}
+
 enum status inference_run(struct worker *w)
 {
     enum status st = ST_OK;
-    const char *flag = w->opt.predict ? "predict" : "evaluate";
-    const char *file = w->opt.predict ? w->opt.predict : w->opt.evaluate;
     struct inference r = {.w = w};
     struct tower *e = NULL;
     struct evaluate_sums sums;
-    struct params_told told;
+    struct weights_told told;
     TRY(set_up_inference(w));
     const struct trainer_config cfg = {
         .model = w->model,
@@ -95,9 +129,7 @@ enum status inference_run(struct worker *w)
         .seed = (uint64_t)w->opt.seed,
     };
     const struct evaluate_visitor visitor = {take_batch, &r};
-    TRY(params_load(flag, file, w->chunks, w->params, &told));
-    TRY(input_normalise_as(w, flag, file, &told));
-    LOG_I("model '%s': %" PRId64 " parameters from %s", w->model->name, w->chunks->n_elems, file);
+    TRY(read_params(w, &told));
     TRY(evaluate_tower_create(&cfg, &e));
     TRY(begin_predictions(&r));
     TRY(evaluate_run(e, &visitor, &sums));

@@ -160,10 +160,10 @@ static enum status check_augment(const struct job_augment *a, const struct datas
 /* --init: parameters that were trained on other numbers are worth less, and nothing else tells. */
 static void compare_init(const struct worker *w)
 {
-    const struct job_normal *was = &w->init_normal.normal, *is = &w->normal;
+    const struct job_normal *was = &w->init_result.told.normal, *is = &w->normal;
     char text[4][JOB_NUMBERS_BYTES];
     const char *of;
-    if (!w->init_normal.known || job_normal_differ(was, is, &of) < 0)
+    if (!w->init_result.told.normal_known || job_normal_differ(was, is, &of) < 0)
         return;
     LOG_W(
         "--init=%s: was trained on samples of mean %.150s and standard deviation %.150s, here they "
@@ -189,15 +189,15 @@ done:
 }
 
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
-                               const struct params_told *told)
+                               const struct weights_told *told)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    const struct job_normal *there = &told->normal.normal;
+    const struct job_normal *there = &told->normal;
     char was[JOB_NUMBERS_BYTES], is[JOB_NUMBERS_BYTES];
     const char *of;
     TRY(by_flags(o, w->test, &w->normal));
-    if (!told->normal.known) {
+    if (!told->normal_known) {
         apply(w, "");
         return ST_OK;
     }

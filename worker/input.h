@@ -6,7 +6,6 @@
  *         others), those of dataset_measure; logged with flag and fix. */
 #ifndef WORKER_INPUT_H
 #define WORKER_INPUT_H
-#include "worker/load_params.h"
 #include "worker/worker.h"
 
 /* ST_INVALID: a flag was given that the formats of all data sets have no use for. ST_MISMATCH: two
@@ -17,6 +16,6 @@ enum status input_prepare(struct worker *w);
 /* --evaluate, --predict (flag) of this file: as it was trained, or by the flags where it does not
  * say. */
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
-                               const struct params_told *told);
+                               const struct weights_told *told);
 
 #endif

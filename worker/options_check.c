@@ -254,8 +254,10 @@ enum status options_check_training(struct options *o)
         LOG_E("--max_nonfinite is for --on_nonfinite=skip; give both or leave it out");
         return ST_INVALID;
     }
-    if (options_raw.init_map && !options_raw.init) {
-        LOG_E("--init_map says what the tensors of --init=FILE are; give that, too");
+    if (options_raw.init_map && !options_raw.init && !options_raw.evaluate &&
+        !options_raw.predict) {
+        LOG_E("--init_map says what the tensors of --init=FILE, --evaluate=FILE or --predict=FILE "
+              "are; give one of these, too");
         return ST_INVALID;
     }
     if (options_raw.train_steps > 0 && options_raw.epochs > 0) {

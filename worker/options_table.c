@@ -108,8 +108,8 @@ static const struct flag table[] = {
         "count",
         NULL),
     STR("init_map", init_map, "FILE",
-        "which tensor of --init each parameter is, where names differ: lines PARAMETER = TENSOR, "
-        "LAYER = MODULE; - for what stays as it is initialised",
+        "which tensor of --init, --evaluate or --predict each parameter is, where names differ: "
+        "lines PARAMETER = TENSOR, LAYER = MODULE; - for what stays as it is initialised",
         NULL),
     STR("freeze", freeze, "PATTERN,...",
         "parameters that training does not change, by name (* ? [a-c]), as in conv*,dense1/biases; "
@@ -269,8 +269,8 @@ static const struct flag table[] = {
     STR("backend_dir", backend_dir, "DIR", "where backends lie; left out, lib beside the program",
         NULL),
     {"evaluate", FLAG_STRING, &options_raw.evaluate, 0, 0, "FILE", NULL,
-     "train nothing: loss and accuracy on the test set of these parameters, an export or a "
-     "checkpoint (its weir-E.G-STEP.json, or a folder's newest)",
+     "train nothing: loss and accuracy on the test set of these parameters: safetensors (a Weir "
+     "export, a PyTorch state dict) or a checkpoint (its weir-E.G-STEP.json, or a folder's newest)",
      "What was trained:"},
     STR("predict", predict, "FILE",
         "likewise, and write the class and all outputs for each of the test set's images to "

@@ -9,8 +9,6 @@
 #include "worker/device/device_scan.h"
 #include "worker/input.h"
 #include "worker/job_query.h"
-#include "worker/load_params.h"
-#include "worker/weights/weights.h"
 #include "worker/worker.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -76,34 +74,73 @@ done:
     return st;
 }
 
+struct weights_request set_up_weights(const struct worker *w)
+{
+    const struct options *o = &w->opt;
+    struct weights_request q = {"init", o->init, o->init_map, w->chunks, !o->init};
+    if (o->evaluate || o->predict) {
+        q.flag = o->predict ? "predict" : "evaluate";
+        q.path = o->predict ? o->predict : o->evaluate;
+    }
+    return q;
+}
+
+static enum status parse_model(struct worker *w, const struct model_data *data)
+{
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    TRY(o->model_text
+            ? model_parse_for(o->model_text, strlen(o->model_text), "of the job",
+                              (int)o->hidden_units, data, &w->model)
+            : model_read_for(o->model, o->models_dir, (int)o->hidden_units, data, &w->model));
+    TRY(freeze(w));
+    TRY(cut_model(w));
+done:
+    return st;
+}
+
+/* A test set may lack the last classes; the file that is evaluated has as many rows of weights. */
+static enum status add_classes(struct worker *w, struct model_data *data)
+{
+    enum status st = ST_OK;
+    const struct weights_request q = set_up_weights(w);
+    int64_t n;
+    if (!data->may_lack || w->model->classes_param < 0)
+        return ST_OK;
+    TRY(weights_extent(&q, w->model->classes_param, &n));
+    if (n <= w->model->classes || n > DATASET_MAX_CLASSES)
+        return ST_OK;
+    chunks_destroy(w->chunks);
+    w->chunks = NULL;
+    model_destroy(w->model);
+    w->model = NULL;
+    data->classes = (int)n;
+    TRY(parse_model(w, data));
+done:
+    return st;
+}
+
 /* What a model leaves to its data is that of the sets that are there. */
 static enum status read_model(struct worker *w)
 {
     enum status st = ST_OK;
-    const struct options *o = &w->opt;
     struct model_data data = {.sample = w->test->sample,
                               .classes = w->test->classes,
-                              .has_targets = w->test->targets != NULL};
+                              .has_targets = w->test->targets != NULL,
+                              .may_lack = !w->train && !w->test->targets};
     if (w->train && w->train->classes > data.classes)
         data.classes = w->train->classes;
     if (w->validation && w->validation->classes > data.classes)
         data.classes = w->validation->classes;
-    const char *file = o->predict ? o->predict : o->evaluate;
-    int64_t outputs = file ? params_outputs(file) : 0; /* a test set may lack the last classes */
-    if (outputs > data.classes && outputs <= DATASET_MAX_CLASSES && !data.has_targets)
-        data.classes = (int)outputs;
-    TRY(o->model_text
-            ? model_parse_for(o->model_text, strlen(o->model_text), "of the job",
-                              (int)o->hidden_units, &data, &w->model)
-            : model_read_for(o->model, o->models_dir, (int)o->hidden_units, &data, &w->model));
-    TRY(freeze(w));
+    TRY(parse_model(w, &data));
+    TRY(add_classes(w, &data));
 done:
     return st;
 }
 
 static enum status read_weights(struct worker *w)
 {
-    const struct weights_request request = {w->opt.init, w->opt.init_map, w->chunks};
+    const struct weights_request request = set_up_weights(w);
     if (!w->opt.init)
         return ST_OK;
     w->init = aligned_take((size_t)w->chunks->n_elems * sizeof *w->init);
@@ -112,7 +149,13 @@ static enum status read_weights(struct worker *w)
         LOG_E("--init: out of memory for %" PRId64 " parameters", w->chunks->n_elems);
         return ST_NOMEM;
     }
-    return weights_read(&request, w->init, w->given, &w->init_normal);
+    enum status st = weights_read(&request, w->init, w->given, &w->init_result);
+    const struct weights_result *r = &w->init_result;
+    if (st == ST_OK)
+        LOG_I("first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are "
+              "not used",
+              r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
+    return st;
 }
 
 /* The cores that this worker takes; where they are fewer than the machine has, why. */
@@ -266,7 +309,6 @@ static enum status read_inputs(struct worker *w)
 {
     enum status st = ST_OK;
     TRY(place_layers(w));
-    TRY(cut_model(w));
     TRY(read_weights(w));
     TRY(check_data(w));
 done:

@@ -12,7 +12,7 @@
 #include "worker/place/placement.h"
 #include "worker/train/trainer.h"
 #include "worker/validation.h"
-#include "worker/weights/weights_normal.h"
+#include "worker/weights/weights.h"
 #include <pthread.h>
 #include <signal.h>
 
@@ -38,7 +38,7 @@ struct worker {
     float *params;
     float *init;                       /* --init: as `params`, where `given`; NULL: none */
     uint8_t *given;                    /* [params] */
-    struct weights_normal init_normal; /* of the file's samples */
+    struct weights_result init_result; /* what the file gave */
     struct updates updates;
     struct alone_saver *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;
@@ -62,6 +62,8 @@ enum status set_up(struct worker *w);
 /* Likewise, to what --evaluate and --predict need: the model, its devices, the test set, room for
  * parameters. */
 enum status set_up_inference(struct worker *w);
+/* The file of --init, --evaluate or --predict, and what is wanted of it. */
+struct weights_request set_up_weights(const struct worker *w);
 
 /* shutdown.c */
 

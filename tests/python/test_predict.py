@@ -142,17 +142,25 @@ class Predict(harness.Test):
                 ([good, "--evaluate=x", "--output=" + out], 2, "give one of them"),
                 ([good, "--output=" + self.path("none/x.csv")], 2,
                  "--output=.*none/x.csv: no file can be made"),
-                (["--predict=" + self.path("none"), "--output=" + out], 1, "--predict: .*none"),
-                (["--evaluate=" + self.path("ckpt/checkpoint")], 1, "--evaluate: .*checkpoint"),
+                (["--predict=" + self.path("none"), "--output=" + out], 1, "--predict=.*none: "),
+                (["--evaluate=" + self.path("ckpt/checkpoint")], 1, "--evaluate=.*checkpoint: "),
                 (["--evaluate=" + ckpt_folder.path(self.path("ckpt"), 60,
                                                    "-0-of-1.safetensors")], 1,
                  "is one server's file of a checkpoint")):
             worker = self.run_worker(*flags, status=status)
             self.assertRegex(worker.output(), said)
-        worker = self.run_worker(good, "--output=" + out, model="mlp", status=1)
-        self.assertRegex(worker.output(), "of another model: parameter 0, ")
-        worker = self.run_worker("--evaluate=" + self.path("ckpt"), model="mlp", status=1)
-        self.assertRegex(worker.output(), "of another model: parameter 0, ")
+        for flags in ([good, "--output=" + out], ["--evaluate=" + self.path("ckpt")]):
+            said = self.run_worker(*flags, model="mlp", status=1).output()
+            for name in ("hid/weights", "hid/biases", "sm/weights", "sm/biases"):
+                self.assertIn("missing: '%s'" % name, said)
+            self.assertIn("of another model: of 4 parameters 4 are missing and 0 have", said)
+        longer = self.path("longer.safetensors")
+        state = {name: ("F32", shape, list(values)) for name, (shape, values)
+                 in harness.read_safetensors(self.path("model.safetensors")).items()}
+        state["more/biases"] = "F32", (12,), [0.0] * 12
+        weights.write(longer, state, {"global_step": "60"})
+        worker = self.run_worker("--evaluate=" + longer, status=1)
+        self.assertRegex(worker.output(), "of another model: 1 of its tensors belong to no ")
         torn = self.path("torn.safetensors")
         shutil.copy(self.path("model.safetensors"), torn)
         with open(torn, "r+b") as f:

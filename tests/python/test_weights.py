@@ -1,6 +1,6 @@
-"""First values from a file (--init, --init_map) and parameters that stay (--freeze): a PyTorch
-state dict predicts in Weir what it predicts in PyTorch, an export and a checkpoint go on where
-they ended, alone and with servers; what does not fit is said."""
+"""Parameters from a file (--init, --evaluate, --predict, --init_map) and those that stay
+(--freeze): a PyTorch state dict predicts in Weir what it predicts in PyTorch, an export and a
+checkpoint go on where they ended, alone and with servers; what does not fit is said."""
 # label: cluster
 import json
 import os
@@ -8,11 +8,6 @@ import tempfile
 
 import harness
 import weights
-
-try:
-    import torch
-except ImportError as missing:
-    torch, why = None, str(missing)
 
 SIZE, N_TEST = 10, 60
 MODEL = {
@@ -101,23 +96,123 @@ class Weights(harness.Test):
         """Of every sample its own probabilities, and not only their mean loss."""
         state = weights.small_state(8)
         self.alone("--init=" + self.state_file(state), STAT)
+        self.check_each(state, self.path("export"))
+
+    def predict(self, file, *flags, model=None):
+        """The outputs that --predict writes, and what it said."""
         out = self.path("out.csv")
-        self.run_worker("--predict=" + self.path("export"), "--output=" + out,
-                        "--intra_op_threads=1", model=self.model())
-        with open(out, encoding="ascii") as f:
-            rows = [line.split(",") for line in f][1:]
-        images, _ = self.images()
-        self.assertEqual([int(r[0]) for r in rows], list(range(N_TEST)))
-        for r, image in zip(rows, images):
-            want = weights.softmax(weights.small_predict(state, image))
-            far = max(abs(float(g) - p) for g, p in zip(r[2:], want, strict=True))
-            self.assertLess(far, 1e-5, r[0])
-            self.assertEqual(int(r[1]), want.index(max(want)))
+        process = self.run_worker("--predict=" + file, "--output=" + out, "--intra_op_threads=1",
+                                  *flags, model=model or self.model())
+        return weights.predicted(out), process.output()
+
+    def check_each(self, state, file, *flags, model=None):
+        want = [weights.softmax(weights.small_predict(state, image)) for image in self.images()[0]]
+        got, said = self.predict(file, *flags, model=model)
+        self.assertLess(weights.furthest(got, want), 1e-5)
+        return said
+
+    def evaluate(self, file, *flags, model=None, status=0):
+        summary = self.path("evaluated.json")
+        process = self.run_worker("--evaluate=" + file, "--intra_op_threads=1",
+                                  "--summary_json=" + summary, *flags, model=model or self.model(),
+                                  status=status)
+        if status:
+            return None, process.output()
+        with open(summary, encoding="utf-8") as f:
+            return json.load(f), process.output()
+
+    def test_a_state_dict_is_evaluated_and_predicted_as_it_is(self):
+        """Without a step of training, and with another's normalisation, if flags say it."""
+        state = weights.small_state(9)
+        file = self.state_file(state)
+        said = self.check_each(state, file)
+        self.assertIn("8 of 8 parameters from %s; 0 stay as initialised, 0 tensors are not used" %
+                      file, said)
+        summary, _ = self.evaluate(file)
+        self.check_predictions(state, summary)
+        self.assertEqual(summary["global_step"], -1)
+        of_init, _, _ = self.alone("--init=" + file, STAT)
+        for key in ("parameters_sha256", "test_loss"):
+            self.assertEqual(summary[key], of_init[key])
+        for path, flags in ((file, ["--mean=0.5", "--std=0.25"]), (self.path("export"), [])):
+            self.alone("--init=" + file, STAT, "--mean=0.5", "--std=0.25")
+            rows, said = self.predict(path, *flags)
+            self.assertIn("samples are normalised: mean 0.5, standard deviation 0.25", said)
+            want = [weights.softmax(weights.small_predict(state, [(p / 255 - 0.5) / 0.25 * 255
+                                                                  for p in image]))
+                    for image in self.images()[0]]
+            self.assertLess(weights.furthest(rows, want), 1e-5)
+
+    def test_a_state_dict_of_other_names_is_predicted(self):
+        """By a map; a convolution without biases, as those before a batch normalisation often are,
+        and more tensors than the network has parameters."""
+        state = weights.small_state(10)
+        state["features.0.bias"] = "F32", (3,), [0.0] * 3
+        names = {"features.0.weight": "conv", "head.weight": "classifier.weight",
+                 "head.bias": "classifier.bias"}
+        other = {names.get(name, name.replace("features.1", "bn")): tensor
+                 for name, tensor in state.items() if name != "features.0.bias"}
+        other["aux.weight"] = "F32", (2, 2), [1.0] * 4
+        with open(self.path("map"), "w", encoding="utf-8") as f:
+            f.write("features.0/weights = conv\nfeatures.0/biases = -\nfeatures.1 = bn\n"
+                    "head = classifier\n")
+        file, flag = self.state_file(other), "--init_map=" + self.path("map")
+        said = self.check_each(state, file, flag)
+        self.assertIn("unexpected: tensor 'aux.weight' (2x2) belongs to no parameter", said)
+        self.assertIn("7 of 8 parameters from %s; 1 stay as initialised, 1 tensors are not used" %
+                      file, said)
+        summary, _ = self.evaluate(file, flag)
+        self.check_predictions(state, summary)
+
+    def test_classes_of_a_state_dict(self):
+        """They are as many as the head has outputs, whatever stands last in the file, and never
+        less than the data have."""
+        def auto(layers):
+            layers[5]["units"] = "classes"
+
+        model = self.model(auto, "auto.json")
+        with open(model, encoding="utf-8") as f:
+            text = json.load(f)
+        with open(model, "w", encoding="utf-8") as f:
+            json.dump(dict(text, classes="auto"), f)
+        for n, last in ((14, (3,)), (14, (15,)), (10, (12,))):
+            state = weights.small_state(n, classes=n)
+            state["zz"] = "F32", last, [1.0] * last[0]
+            file = self.state_file(state)
+            self.assertIn("tensor 'zz'", self.check_each(state, file, model=model))
+        _, said = self.evaluate(self.state_file(weights.small_state(1, classes=9)), model=model,
+                                status=1)
+        self.assertIn("other shape: 'head/biases' is 10, but tensor 'head.bias' is 9", said)
+
+    def test_what_cannot_be_predicted_is_said(self):
+        state = weights.small_state(7)
+        state["other.weight"] = state.pop("head.weight")
+        del state["features.1.running_var"]
+        state["features.0.bias"] = ("F32", (1,), [1.0])
+        file, out = self.state_file(state), self.path("out.csv")
+        with open(self.path("map"), "w", encoding="utf-8") as f:
+            f.write("head/weights = -\nfeatures.0/biases = -\nfeatures.1/moving_variance = -\n")
+        for flag in ("--evaluate=" + file, "--predict=" + file):
+            flags = [flag] if "evaluate" in flag else [flag, "--output=" + out]
+            said = self.run_worker(*flags, model=self.model(), status=1).output()
+            for words in (
+                    flag + ": missing: 'head/weights' (10x75: no tensor is called 'head/weights' "
+                    "or 'head.weight')",
+                    flag + ": missing: 'features.1/moving_variance' (3: no tensor is called "
+                    "'features.1/moving_variance' or 'features.1.running_var')",
+                    flag + ": other shape: 'features.0/biases' is 3, but tensor 'features.0.bias' "
+                    "is 1",
+                    flag + ": of another model: of 8 parameters 2 are missing and 1 have another "
+                    "shape: give the --model"):
+                self.assertIn(words, said)
+            said = self.run_worker(*flags, "--init_map=" + self.path("map"), model=self.model(),
+                                   status=1).output()
+            self.assertIn(flag + ": 'head/weights' would stay as it is initialised", said)
+            self.assertFalse(os.path.exists(out))
 
     def test_pytorch_itself(self):
-        """Its own modules, its own predictions."""
-        if torch is None:
-            self.skipTest("PyTorch is not installed: " + why)
+        """Its own modules, its own predictions: of each sample, and their mean loss."""
+        torch = weights.torch2(self)
         nn = torch.nn
         torch.manual_seed(3)
         net = nn.Sequential()
@@ -131,10 +226,14 @@ class Weights(harness.Test):
         net.eval()
         y = net(x)
         loss = nn.functional.cross_entropy(y, torch.tensor(list(labels))).item()
-        state = {name: ("I64" if t.dtype == torch.int64 else "F32", tuple(t.shape),
-                        t.detach().flatten().tolist()) for name, t in net.state_dict().items()}
-        summary, export, _ = self.alone("--init=" + self.state_file(state), STAT)
+        state = weights.torch_state(net)
+        file = self.state_file(state)
+        summary, export, _ = self.alone("--init=" + file, STAT)
         self.check_values(state, export)
+        for path in (file, self.path("export")):
+            far = weights.furthest(self.predict(path)[0], y.softmax(1).tolist())
+            print("PyTorch %s: furthest apart: %.2g" % (torch.__version__, far))
+            self.assertLess(far, 1e-5, path)
         self.assertAlmostEqual(summary["test_loss"], loss, delta=1e-5)
         self.assertEqual(summary["test_accuracy"],
                          sum(int(k) == v for k, v in zip(y.argmax(1), labels)) / N_TEST)

@@ -1,12 +1,51 @@
 """State dicts as files, and networks in plain double precision by PyTorch's definitions, for tests
-of --init. Tensors are flat lists, row-major, beside their shapes."""
+of --init and --predict. Tensors are flat lists, row-major, beside their shapes."""
+import csv
 import json
 import math
 import operator
 import random
 import struct
 
+try:
+    import torch
+except ImportError as missing:
+    torch, _why = None, str(missing)
+
 FORMATS = {"F32": "f", "F64": "d", "I64": "q"}
+
+
+def torch2(test):
+    """PyTorch 2 or later; without, the test is skipped."""
+    if torch is None:
+        test.skipTest("PyTorch is not installed: " + _why)
+    if int(torch.__version__.split(".", maxsplit=1)[0]) < 2:
+        test.skipTest("PyTorch %s is installed; the comparison is with 2 or later" %
+                      torch.__version__)
+    return torch
+
+
+def torch_state(net):
+    """A module's state dict, as write() takes it."""
+    return {name: ("I64" if t.dtype == torch.int64 else "F32", tuple(t.shape),
+                   t.detach().flatten().tolist()) for name, t in net.state_dict().items()}
+
+
+def predicted(path):
+    """[outputs] of a .csv that --predict wrote; that it is in order, and names the largest."""
+    with open(path, encoding="ascii", newline="") as f:
+        rows = list(csv.reader(f))[1:]
+    outputs = [[float(v) for v in row[2:]] for row in rows]
+    assert [int(row[0]) for row in rows] == list(range(len(rows)))
+    for row, values in zip(rows, outputs):
+        assert values[int(row[1])] == max(values), row
+    return outputs
+
+
+def furthest(outputs, want):
+    """The largest difference of two lists of rows."""
+    return max(abs(g - w) for got, row in zip(outputs, want, strict=True)
+               for g, w in zip(got, row, strict=True))
 
 
 def write(path, tensors, metadata=None):

@@ -30,6 +30,7 @@ struct model {
     char name[64];
     struct shape input; /* (C,H,W) */
     int classes;
+    int classes_param; /* whose first extent "classes": "auto" has decided; -1: none */
     int n_layers;
     struct layer *layers; /* in the order of execution; the last is the loss */
     const char **device;  /* [n_layers] "cpu:0", as the file says; NULL: it says nothing */
@@ -48,6 +49,7 @@ struct model_data {
     struct shape sample; /* (C,H,W) */
     int classes;         /* or targets of each sample */
     int has_targets;
+    int may_lack; /* 1: classes: there may be more, as many as the network has */
 };
 
 /* file: a path, or the name of a model in the models folder ("lenet5"); models_dir NULL: the folder
@@ -69,5 +71,8 @@ const char *model_type_name(enum layer_kind kind);
 
 /* Initial values of all parameters, flat, in order: a pure function of (model, seed). */
 void model_init_params(const struct model *m, uint64_t seed, float *flat);
+/* 1: every element of this parameter starts as one number, which the model file says (biases as 0,
+ * say). */
+int model_init_is_constant(const struct model *m, int param);
 
 #endif

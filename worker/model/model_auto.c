@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* What stands for the data where there are none: MNIST's. */
-static const struct model_data without_data = {{3, {1, 28, 28}}, 10, 0};
+static const struct model_data without_data = {{3, {1, 28, 28}}, 10, 0, 0};
 
 static int says(const json_t *obj, const char *key, const char *word)
 {
@@ -33,7 +33,7 @@ static int set_input(json_t *root, const struct shape *s)
     return 0;
 }
 
-static int set_units(json_t *root, int *changed)
+static int set_units(json_t *root, int *changed, int *head)
 {
     size_t i;
     json_t *layer;
@@ -45,24 +45,28 @@ static int set_units(json_t *root, int *changed)
             continue;
         good &= set_number(layer, "units", json_integer_value(classes));
         *changed = 1;
+        if (says(layer, "type", "dense"))
+            *head = (int)i;
     }
     return good;
 }
 
-enum status model_auto_resolve(json_t *root, const struct model_data *data, char **text)
+enum status model_auto_resolve(json_t *root, const struct model_data *data, struct model_auto *left,
+                               char **text)
 {
-    int changed = 0, good = 1;
+    int changed = 0, good = 1, by_data = says(root, "classes", "auto"), head = -1;
     const struct model_data *d = data ? data : &without_data;
     *text = NULL;
     if (says(root, "input", "auto")) {
         good &= set_input(root, &d->sample);
         changed = 1;
     }
-    if (says(root, "classes", "auto")) {
+    if (by_data) {
         good &= set_number(root, "classes", d->classes > 2 || d->has_targets ? d->classes : 2);
         changed = 1;
     }
-    good &= set_units(root, &changed);
+    good &= set_units(root, &changed, &head);
+    *left = (struct model_auto){by_data && d->may_lack, by_data ? head : -1};
     if (good && changed) {
         *text = json_dumps(root, JSON_INDENT(1));
         if (*text && strlen(*text) > MODEL_MAX_BYTES) {

@@ -126,6 +126,11 @@ static float init_value(const struct model_init *init, uint64_t key)
     return (float)init->scale;
 }
 
+int model_init_is_constant(const struct model *m, int param)
+{
+    return m->inits[param].kind == INIT_CONSTANT;
+}
+
 void model_init_params(const struct model *m, uint64_t seed, float *flat)
 {
     for (int p = 0; p < m->n_params; p++) {

@@ -283,6 +283,8 @@ static enum status build_loss(struct model_reader *r, struct layer *l)
         return model_json_fail(r, NULL, "must be the last layer, but is layer %d of %d",
                                r->layer + 1, r->m->n_layers);
     TRY(need_dims(r, l, 1));
+    if (r->left.more_classes && l->in.dim[0] > r->m->classes)
+        r->m->classes = (int)l->in.dim[0];
     if (l->in.dim[0] != r->m->classes)
         return model_json_fail(r, NULL,
                                "%s gives %lld values, but \"classes\" is %d: give the last dense "

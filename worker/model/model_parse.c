@@ -133,6 +133,8 @@ static enum status read_root(struct model_reader *r)
     TRY(model_json_int(r, "classes", bounds, NULL, &classes));
     r->m->classes = (int)classes;
     TRY(read_layers(r));
+    const struct model_node *head = r->left.head < 0 ? NULL : &r->nodes[r->left.head];
+    r->m->classes_param = head ? r->m->layers[head->place].param[0] : -1;
 done:
     return st;
 }
@@ -186,7 +188,7 @@ enum status model_parse_for(const char *text, size_t bytes, const char *label, i
         TRY(ST_INVALID);
     }
     r.obj = root;
-    TRY(model_auto_resolve(root, data, &resolved));
+    TRY(model_auto_resolve(root, data, &r.left, &resolved));
     TRY(read_root(&r));
     r.m->hidden_units = hidden_units;
     r.m->text = resolved ? resolved : copy_text(text, bytes);

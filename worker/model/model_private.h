@@ -39,6 +39,11 @@ struct model_node {
     int place; /* in the order of execution; -1: none yet */
 };
 
+struct model_auto {
+    int more_classes; /* 1: "classes" are those of data which may lack some */
+    int head;         /* position of the last dense layer that has as many units; -1: none */
+};
+
 struct model_reader {
     const char *text;
     size_t bytes;
@@ -49,6 +54,7 @@ struct model_reader {
     int layer;          /* position in the file of the layer being read; -1: the top */
     int n_nodes;
     struct model_node *nodes; /* [n_nodes] by position in the file */
+    struct model_auto left;   /* to the data */
     struct model *m;
 };
 
@@ -78,9 +84,10 @@ enum status model_json_pair(const struct model_reader *r, const char *key, const
 enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,
                               const char **out);
 
-/* model_auto.c: puts numbers for what is left to the data (NULL: there are none); *text: the whole
- * as JSON, free it, or NULL if nothing was left. ST_NOMEM. */
-enum status model_auto_resolve(json_t *root, const struct model_data *data, char **text);
+/* model_auto.c: puts numbers for what is left to the data (NULL: there are none), and says which;
+ * *text: the whole as JSON, free it, or NULL if nothing was left. ST_NOMEM. */
+enum status model_auto_resolve(json_t *root, const struct model_data *data, struct model_auto *left,
+                               char **text);
 
 /* model_init.c: the initialiser under `key` of r->obj; missing: glorot_uniform. */
 enum status model_init_read(struct model_reader *r, const char *key, double fan_in, double fan_out,

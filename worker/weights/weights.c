@@ -36,7 +36,7 @@ static int shape_fits(const struct shape *a, const struct shape *b)
 }
 
 struct count {
-    int given, kept, missing, misshapen, unexpected;
+    int given, kept, missing, misshapen, unused;
 };
 
 static struct weights_tensor *find(struct weights_source *s, const struct weights_names *names)
@@ -55,15 +55,15 @@ static enum status read_param(const struct weights_request *q, struct weights_so
     struct weights_tensor *t = find(s, names);
     if (!t) {
         if (count->missing++ < MOST_LINES)
-            LOG_E("--init=%s: missing: '%s' (%s: no tensor is called '%.200s'%s%.200s%s)", q->path,
-                  p->name, shape_text(&p->shape, here), names->name[0], names->n > 1 ? " or '" : "",
-                  names->name[1], names->n > 1 ? "'" : "");
+            LOG_E("--%s=%s: missing: '%s' (%s: no tensor is called '%.200s'%s%.200s%s)", q->flag,
+                  q->path, p->name, shape_text(&p->shape, here), names->name[0],
+                  names->n > 1 ? " or '" : "", names->name[1], names->n > 1 ? "'" : "");
         return ST_OK;
     }
     t->used = 1;
     if (!t->is_float || !shape_fits(&p->shape, &t->shape)) {
         if (count->misshapen++ < MOST_LINES)
-            LOG_E("--init=%s: other shape: '%s' is %s, but tensor '%.200s' is %s%s", q->path,
+            LOG_E("--%s=%s: other shape: '%s' is %s, but tensor '%.200s' is %s%s", q->flag, q->path,
                   p->name, shape_text(&p->shape, here), t->name, shape_text(&t->shape, there),
                   t->is_float ? "" : ", and not of floats");
         return ST_OK;
@@ -72,46 +72,67 @@ static enum status read_param(const struct weights_request *q, struct weights_so
     return weights_source_read(s, t, dst);
 }
 
-static void list_unexpected(const struct weights_request *q, struct weights_source *s,
-                            struct count *count)
+static void list_unused(const struct weights_request *q, struct weights_source *s,
+                        struct count *count)
 {
     char shape[SHAPE_BYTES];
     int n;
     const struct weights_tensor *t = weights_source_tensors(s, &n);
     for (int i = 0; i < n; i++)
-        if (!t[i].used && t[i].is_float && count->unexpected++ < MOST_LINES)
-            LOG_W("--init=%s: unexpected: tensor '%.200s' (%s) belongs to no parameter", q->path,
-                  t[i].name, shape_text(&t[i].shape, shape));
+        if (!t[i].used && t[i].is_float && count->unused++ < MOST_LINES)
+            LOG_W("--%s=%s: unexpected: tensor '%.200s' (%s) belongs to no parameter", q->flag,
+                  q->path, t[i].name, shape_text(&t[i].shape, shape));
 }
 
 static enum status judge(const struct weights_request *q, const struct count *c)
 {
     if (c->missing + c->misshapen > 0) {
-        LOG_E("--init=%s: of %d parameters %d are missing and %d have another shape: say in "
+        LOG_E("--%s=%s: %sof %d parameters %d are missing and %d have another shape: %ssay in "
               "--init_map=FILE which tensors they are (PARAMETER = TENSOR, LAYER = MODULE), or "
               "that they stay as they are initialised (LAYER = -)",
-              q->path, q->chunks->n_params, c->missing, c->misshapen);
+              q->flag, q->path, q->whole ? "of another model: " : "", q->chunks->n_params,
+              c->missing, c->misshapen,
+              q->whole ? "give the --model (and --hidden_units) that was trained, or " : "");
         return ST_MISMATCH;
     }
     if (c->given == 0) {
-        LOG_E("--init=%s: --init_map leaves nothing to be read; leave both out", q->path);
+        LOG_E("--%s=%s: --init_map leaves nothing to be read; leave both out", q->flag, q->path);
         return ST_INVALID;
     }
-    LOG_I("first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are not "
-          "used",
-          c->given, q->chunks->n_params, q->path, c->kept, c->unexpected);
+    return ST_OK;
+}
+
+/* To compute with parameters, nothing may be left over of a file of ours, which has just those of
+ * its model; and what it says of its samples must be sound. */
+static enum status judge_own(const struct weights_request *q, const struct weights_result *r,
+                             int told)
+{
+    if (!q->whole || r->told.step < 0)
+        return ST_OK;
+    if (!told) {
+        LOG_E("--%s=%s: its metadata 'mean' and 'std' are no lists of as many numbers", q->flag,
+              q->path);
+        return ST_CORRUPT;
+    }
+    if (r->n_unused > 0 && !q->map) {
+        LOG_E("--%s=%s: of another model: %d of its tensors belong to no parameter; give the "
+              "--model (and --hidden_units) that was trained",
+              q->flag, q->path, r->n_unused);
+        return ST_MISMATCH;
+    }
     return ST_OK;
 }
 
 enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given,
-                         struct weights_normal *normal)
+                         struct weights_result *out)
 {
     enum status st = ST_OK;
     struct weights_map *map = NULL;
     struct weights_source *source = NULL;
     struct count count = {0};
+    struct weights_result result;
     TRY(weights_map_read(q->map, q->chunks, &map));
-    TRY(weights_source_open(q->path, &source));
+    TRY(weights_source_open(q->flag, q->path, &source));
     for (int i = 0; i < q->chunks->n_params; i++) {
         const struct net_param *p = &q->chunks->params[i];
         struct weights_names names;
@@ -121,9 +142,31 @@ enum status weights_read(const struct weights_request *q, float *flat, uint8_t *
         if (names.n > 0)
             TRY(read_param(q, source, p, &names, flat + p->first, &count));
     }
-    list_unexpected(q, source, &count);
+    list_unused(q, source, &count);
     TRY(judge(q, &count));
-    weights_source_normal(source, normal);
+    int told = weights_source_told(source, &result.told);
+    result.n_given = count.given;
+    result.n_kept = count.kept;
+    result.n_unused = count.unused;
+    TRY(judge_own(q, &result, told));
+    *out = result;
+done:
+    weights_source_close(source);
+    weights_map_free(map);
+    return st;
+}
+
+enum status weights_extent(const struct weights_request *q, int param, int64_t *out)
+{
+    enum status st = ST_OK;
+    struct weights_map *map = NULL;
+    struct weights_source *source = NULL;
+    struct weights_names names;
+    TRY(weights_map_read(q->map, q->chunks, &map));
+    TRY(weights_source_open(q->flag, q->path, &source));
+    weights_map_names(map, q->chunks->params[param].name, &names);
+    const struct weights_tensor *t = find(source, &names);
+    *out = t && t->shape.n_dims > 0 ? t->shape.dim[0] : 0;
 done:
     weights_source_close(source);
     weights_map_free(map);

@@ -13,7 +13,7 @@
 enum { BLOCK = 4096 }; /* elements that are converted at a time */
 
 struct weights_source {
-    const char *path;              /* borrowed */
+    const char *flag, *path;       /* borrowed */
     struct safetensors_file *file; /* one of these */
     struct ps_restore *checkpoint;
     struct weights_tensor *tensors;
@@ -31,7 +31,7 @@ static enum status table_take(struct weights_source *s, int n)
     s->tensors = calloc((size_t)n + 1, sizeof *s->tensors);
     if (s->tensors)
         return ST_OK;
-    LOG_E("--init=%s: out of memory for a table of %d tensors", s->path, n);
+    LOG_E("--%s=%s: out of memory for a table of %d tensors", s->flag, s->path, n);
     return ST_NOMEM;
 }
 
@@ -41,7 +41,7 @@ static enum status open_file(struct weights_source *s)
     int n;
     enum status st = safetensors_open_any(s->path, &s->file, why);
     if (st != ST_OK) {
-        LOG_E("--init=%s: %s%s", s->path, why,
+        LOG_E("--%s=%s: %s%s", s->flag, s->path, why,
               st == ST_CORRUPT
                   ? "; it must be a safetensors file (safetensors.torch.save_file makes "
                     "one of a PyTorch state_dict), or a checkpoint's .json or folder"
@@ -50,9 +50,9 @@ static enum status open_file(struct weights_source *s)
     }
     const char *format = safetensors_metadata(s->file, "format");
     if (format && strcmp(format, "weir checkpoint") == 0) {
-        LOG_E("--init=%s: is one server's file of a checkpoint; give the checkpoint's "
+        LOG_E("--%s=%s: is one server's file of a checkpoint; give the checkpoint's "
               "weir-E.G-STEP.json or its folder",
-              s->path);
+              s->flag, s->path);
         return ST_INVALID;
     }
     const struct safetensors_entry *e = safetensors_entries(s->file, &n);
@@ -72,7 +72,7 @@ static enum status open_checkpoint(struct weights_source *s)
     enum status st = ST_OK;
     st = ps_restore_find(s->path, &s->checkpoint);
     if (st == ST_NOT_FOUND)
-        LOG_E("--init=%s: there is no checkpoint", s->path);
+        LOG_E("--%s=%s: there is no checkpoint", s->flag, s->path);
     TRY(st);
     const struct chunks *chunks = ps_restore_manifest(s->checkpoint)->chunks;
     TRY(table_take(s, chunks->n_params));
@@ -96,14 +96,15 @@ static int is_checkpoint(const char *path)
            (n > 5 && strcmp(path + n - 5, ".json") == 0);
 }
 
-enum status weights_source_open(const char *path, struct weights_source **out)
+enum status weights_source_open(const char *flag, const char *path, struct weights_source **out)
 {
     enum status st = ST_OK;
     struct weights_source *s = calloc(1, sizeof *s);
     if (!s) {
-        LOG_E("--init=%s: out of memory", path);
+        LOG_E("--%s=%s: out of memory", flag, path);
         return ST_NOMEM;
     }
+    s->flag = flag;
     s->path = path;
     TRY(is_checkpoint(path) ? open_checkpoint(s) : open_file(s));
     qsort(s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
@@ -136,12 +137,13 @@ struct weights_tensor *weights_source_find(struct weights_source *s, const char 
     return bsearch(&key, s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
 }
 
-void weights_source_normal(const struct weights_source *s, struct weights_normal *out)
+int weights_source_told(const struct weights_source *s, struct weights_told *out)
 {
     if (s->file)
-        weights_normal_read(s->file, out);
-    else
-        *out = (struct weights_normal){1, ps_restore_manifest(s->checkpoint)->job.normal};
+        return weights_told_read(s->file, out);
+    const struct ps_manifest *m = ps_restore_manifest(s->checkpoint);
+    *out = (struct weights_told){m->step, 1, m->job.normal};
+    return 1;
 }
 
 static void convert(const struct safetensors_entry *e, const void *raw, int64_t n, float *dst)
@@ -175,7 +177,7 @@ static enum status read_entry(struct weights_source *s, const struct safetensors
     }
 done:
     if (st != ST_OK)
-        LOG_E("--init=%s: %s", s->path, why);
+        LOG_E("--%s=%s: %s", s->flag, s->path, why);
     return st;
 }
 
@@ -187,13 +189,18 @@ enum status weights_source_read(struct weights_source *s, const struct weights_t
     int n;
     if (s->file)
         TRY(read_entry(s, &safetensors_entries(s->file, &n)[t->at], dst));
-    else
+    else if (ps_restore_holds(s->checkpoint, t->at, t->n_elems))
         TRY(ps_restore_read(s->checkpoint, t->at, t->n_elems, dst, NULL, &version));
+    else {
+        LOG_E("--%s=%s: lies in several servers' own folders; copy all of its files into one",
+              s->flag, s->path);
+        return ST_NOT_FOUND;
+    }
     for (int64_t i = 0; i < t->n_elems; i++)
         if (!isfinite(dst[i])) {
-            LOG_E("--init=%s: tensor '%.200s' has %g as its element %" PRId64
-                  "; only finite numbers can be trained",
-                  s->path, t->name, (double)dst[i], i);
+            LOG_E("--%s=%s: tensor '%.200s' has %g as its element %" PRId64
+                  "; only finite numbers can be computed with",
+                  s->flag, s->path, t->name, (double)dst[i], i);
             return ST_INVALID;
         }
 done:

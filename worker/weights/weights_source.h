@@ -1,15 +1,15 @@
-/* worker/weights/weights_source.h - named tensors that --init reads values from: a safetensors file
- * (floats of any width; a PyTorch state dict, a Weir export), or a checkpoint of a Weir job (its
- * manifest, or a folder: the newest in it that is whole).
+/* worker/weights/weights_source.h - named tensors that --init, --evaluate and --predict read values
+ * from: a safetensors file (floats of any width; a PyTorch state dict, a Weir export), or a
+ * checkpoint of a Weir job (its manifest, or a folder: the newest in it that is whole).
  * Owns:    what it opened, and the table of tensors.
  * Threads: one at a time.
  * Errors:  ST_NOT_FOUND, ST_CORRUPT, ST_UNSUPPORTED, ST_INVALID, ST_IO, ST_NOMEM; logged with the
- *          path. */
+ *          flag and the path. */
 #ifndef WORKER_WEIGHTS_WEIGHTS_SOURCE_H
 #define WORKER_WEIGHTS_WEIGHTS_SOURCE_H
 #include "base/shape.h"
 #include "base/status.h"
-#include "worker/weights/weights_normal.h"
+#include "worker/weights/weights_told.h"
 
 struct weights_tensor {
     const char *name;
@@ -21,14 +21,15 @@ struct weights_tensor {
 };
 
 struct weights_source;
-enum status weights_source_open(const char *path, struct weights_source **out);
+/* flag: what errors call the path. */
+enum status weights_source_open(const char *flag, const char *path, struct weights_source **out);
 void weights_source_close(struct weights_source *s); /* NULL is fine */
 /* By name, ascending. */
 struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n);
 struct weights_tensor *weights_source_find(struct weights_source *s,
                                            const char *name); /* or NULL */
-/* A list that is none of numbers: it does not say. */
-void weights_source_normal(const struct weights_source *s, struct weights_normal *out);
+/* 0: what it says of its samples is no list of numbers. */
+int weights_source_told(const struct weights_source *s, struct weights_told *out);
 /* All n_elems of a tensor of floats, as floats; against its checksum, where it has one. A value
  * that is not finite, or not as a float: ST_INVALID. */
 enum status weights_source_read(struct weights_source *s, const struct weights_tensor *t,
