@@ -83,6 +83,21 @@ static enum status once_done(enum status st)
     return st == ST_IO ? ST_INVALID : st;
 }
 
+/* Of --init, once it is known whether anything goes before it. */
+static void say_first_values(const struct worker *w, int64_t step)
+{
+    const struct weights_result *r = &w->init_result;
+    if (!w->init)
+        return;
+    if (step > 0)
+        LOG_I("the %s at step %" PRId64 " goes first: --init=%s is not used",
+              w->opt.ps_hosts.n > 0 ? "job" : "checkpoint", step, w->opt.init);
+    else
+        LOG_I("first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are "
+              "not used",
+              r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
+}
+
 /* The last step is evaluated, too. */
 static enum status validate_last(struct worker *w, int64_t step)
 {
@@ -131,6 +146,7 @@ static enum status run(struct worker *w)
     }
     TRY(set_up(w));
     TRY(w->updates.ops->start(w->updates.ctx, &start));
+    say_first_values(w, start.step);
     if (w->opt.join)
         LOG_I("joined as worker %d of %d at step %" PRId64, start.place.member,
               start.place.n_members, start.step);

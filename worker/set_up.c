@@ -149,13 +149,7 @@ static enum status read_weights(struct worker *w)
         LOG_E("--init: out of memory for %" PRId64 " parameters", w->chunks->n_elems);
         return ST_NOMEM;
     }
-    enum status st = weights_read(&request, w->init, w->given, &w->init_result);
-    const struct weights_result *r = &w->init_result;
-    if (st == ST_OK)
-        LOG_I("first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are "
-              "not used",
-              r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
-    return st;
+    return weights_read(&request, w->init, w->given, &w->init_result);
 }
 
 /* The cores that this worker takes; where they are fewer than the machine has, why. */

@@ -210,6 +210,29 @@ class Weights(harness.Test):
             self.assertIn(flag + ": 'head/weights' would stay as it is initialised", said)
             self.assertFalse(os.path.exists(out))
 
+    def test_a_checkpoint_goes_before_the_file(self):
+        """Alone and with servers; and one line says it."""
+        folder = "--checkpoint_dir=" + self.path("alone")
+        file = "--init=" + self.state_file(weights.small_state(2))
+        _, first, said = self.alone(file, folder, "--learning_rate=0.1", STAT)
+        self.assertIn("first values of 8 of 8 parameters from", said)
+        self.assertNotIn("goes first", said)
+        _, again, said = self.alone(file, folder, "--learning_rate=0.1", STAT)
+        self.assertEqual(first, again)
+        self.assertIn("the checkpoint at step 1 goes first: %s is not used" % file, said)
+        self.assertNotIn("first values of", said)
+        flags = [*STILL, "--learning_rate=0.1"]
+        for steps in (2, 4):
+            job = self.job(n_ps=1, n_workers=1, model=self.model(),
+                           flags=[*flags, "--train_steps=%d" % steps])
+            job.start_ps(0, "--checkpoint_dir=" + self.path("servers"))
+            worker = job.start_worker(0, file)
+            job.finish()
+            first = "first values of 8 of 8 parameters from"
+            later = "the job at step 2 goes first: %s is not used" % file
+            for words, there in ((first, steps == 2), (later, steps == 4)):
+                self.assertEqual(words in worker.output(), there, worker.output())
+
     def test_pytorch_itself(self):
         """Its own modules, its own predictions: of each sample, and their mean loss."""
         torch = weights.torch2(self)
