@@ -10,11 +10,6 @@ import subprocess
 import harness
 import weights
 
-try:
-    import torch
-except ImportError as missing:
-    torch, why = None, str(missing)
-
 MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
 FASHION = "/usr/share/datasets/fashion-mnist"
 FORMATS = ("idx", "npy", "npz", "npz_deflated", "safetensors", "png")
@@ -184,8 +179,7 @@ class OwnData(harness.Test):
 
     def test_a_network_of_pytorch(self):
         """Its own modules on colour pictures of that size: their predictions, and on from there."""
-        if torch is None:
-            self.skipTest("PyTorch is not installed: " + why)
+        torch = weights.torch2(self)
         nn = torch.nn
         torch.manual_seed(4)
         features = nn.Sequential(nn.Conv2d(3, 6, 5, padding=2), nn.ReLU(), nn.AvgPool2d(2),
@@ -201,10 +195,15 @@ class OwnData(harness.Test):
         x = torch.tensor(list(samples), dtype=torch.float32).reshape(dims) / 255
         y = net(x)
         loss = nn.functional.cross_entropy(y, torch.tensor(list(labels))).item()
-        state = {name: ("F32", tuple(t.shape), t.detach().flatten().tolist())
-                 for name, t in net.state_dict().items()}
-        flags = self.first_values(state)
-        s = self.train("npy", STILL, *flags)
+        flags = self.first_values(weights.torch_state(net))
+        s = self.train("npy", STILL, "--export=" + self.path("npy.export"), *flags)
+        for predict in ([flags[0].replace("--init=", "--predict="), flags[1]],
+                        ["--predict=" + self.path("npy.export")]):
+            self.run_worker(*ALONE, *predict, "--output=" + self.path("out.csv"),
+                            data=self.path("npy"), model="lenet5")
+            far = weights.furthest(weights.predicted(self.path("out.csv")), y.softmax(1).tolist())
+            print("PyTorch %s: furthest apart: %.2g" % (torch.__version__, far))
+            self.assertLess(far, 1e-5)
         self.assertAlmostEqual(s["test_loss"], loss, delta=1e-5)
         self.assertEqual(s["test_accuracy"],
                          sum(int(k) == v for k, v in zip(y.argmax(1), labels)) / N_TEST)

@@ -1,0 +1,91 @@
+"""Networks of PyTorch 2 predict here what they predict there, sample by sample: their state dicts,
+samples and probabilities lie in tests/golden/predictions, made by make_predictions.py. The state
+dict is read by --predict as it is, and by way of --init and --export.
+
+TOLERANCE: of a probability; they are float32 here, and were float64 there."""
+# label: cluster
+import json
+import os
+import shutil
+
+import golden
+import harness
+import weights
+
+TOLERANCE = 1e-5
+ALONE = ["--intra_op_threads=1", "--seed=5"]
+# A step that moves nothing.
+STILL = ["--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10"]
+
+
+class Predictions(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def flags(self, folder, kind):
+        """What has the state dict read, with its map where there is one."""
+        names = os.path.join(folder, "map")
+        return [*ALONE, "--%s=%s" % (kind, os.path.join(folder, "state.safetensors")),
+                *(["--init_map=" + names] if os.path.exists(names) else [])]
+
+    def predict(self, folder, flags, model=None):
+        out = self.path("out.csv")
+        self.run_worker(*flags, "--output=" + out, data=folder,
+                        model=model or os.path.join(folder, "model.json"))
+        return weights.predicted(out)
+
+    def export(self, folder):
+        """What a step of training with --init leaves, which moves nothing."""
+        data = self.path("train")
+        os.mkdir(data)
+        for name in os.listdir(folder):
+            if name.startswith("test-"):
+                for part in ("test", "train"):
+                    shutil.copy(os.path.join(folder, name),
+                                os.path.join(data, name.replace("test", part)))
+        model = os.path.join(folder, "model.json")
+        with open(model, encoding="utf-8") as f:
+            norms = "batch_norm" in f.read()
+        self.run_worker(*self.flags(folder, "init"), *STILL, "--export=" + self.path("export"),
+                        *(["--freeze=*/moving_*"] if norms else []), data=data, model=model)
+        shutil.rmtree(data)
+        return self.path("export")
+
+    def check(self, name, folder):
+        with open(os.path.join(folder, "predictions.json"), encoding="utf-8") as f:
+            want = json.load(f)
+        self.assertGreaterEqual(int(want["torch"].split(".")[0]), 2)
+        self.assertGreaterEqual(len(want["probabilities"]), 40)
+        for how, flags in (("--predict", self.flags(folder, "predict")),
+                           ("--init", [*ALONE, "--predict=" + self.export(folder)])):
+            far = weights.furthest(self.predict(folder, flags), want["probabilities"])
+            print("%s, %s: furthest from PyTorch %s: %.2g" % (name, how, want["torch"], far))
+            self.assertLess(far, TOLERANCE, (name, how))
+        self.run_worker(*self.flags(folder, "evaluate"), "--summary_json=" + self.path("summary"),
+                        data=folder, model=os.path.join(folder, "model.json"))
+        with open(self.path("summary"), encoding="utf-8") as f:
+            self.assertAlmostEqual(json.load(f)["test_loss"], want["loss"], delta=TOLERANCE)
+
+    def test_networks(self):
+        names = sorted(os.listdir(golden.PREDICTIONS))
+        self.assertGreaterEqual(len(names), 3)
+        for name in names:
+            with self.subTest(network=name):
+                self.check(name, os.path.join(golden.PREDICTIONS, name))
+
+    def test_another_network_is_told_apart(self):
+        """That the comparison can fail: another epsilon alone."""
+        folder = os.path.join(golden.PREDICTIONS, "colour")
+        with open(os.path.join(folder, "model.json"), encoding="utf-8") as f:
+            text = f.read()
+        self.assertIn('"epsilon": 0.01', text)
+        with open(self.path("other.json"), "w", encoding="utf-8") as f:
+            f.write(text.replace('"epsilon": 0.01', '"epsilon": 0.011'))
+        with open(os.path.join(folder, "predictions.json"), encoding="utf-8") as f:
+            want = json.load(f)["probabilities"]
+        got = self.predict(folder, self.flags(folder, "predict"), model=self.path("other.json"))
+        self.assertGreater(weights.furthest(got, want), TOLERANCE)
+
+
+if __name__ == "__main__":
+    harness.main()
