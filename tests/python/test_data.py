@@ -2,6 +2,8 @@
 file they come from; models take their sizes from the data, and workers whose data differ are not
 let in."""
 # label: cluster computes
+import array
+import ast
 import json
 import os
 import random
@@ -112,10 +114,45 @@ class Data(harness.Test):
         sums = {s["parameters_sha256"] for s in job.finish()}
         self.assertEqual(len(sums), 1)
 
+    def members(self, path):
+        """{name: (dtype, flat list)} of an npz of bytes and 16-bit numbers."""
+        out = {}
+        with zipfile.ZipFile(path) as z:
+            for name in z.namelist():
+                data = z.read(name)
+                begin = 10 + int.from_bytes(data[8:10], "little")
+                descr = ast.literal_eval(data[10:begin].decode("ascii"))["descr"]
+                values = array.array({"|u1": "B", "<u2": "H"}[descr], data[begin:])
+                out[name] = descr, list(values)
+        return out
+
     def test_more_than_256_classes(self):
-        folder = self.make("npz", "--made=1x16x16", "--classes=300", "--train=600", "--test=300")
-        s = self.train(folder)
-        self.assertEqual(s["parameters"], 257 * 300)
+        """A step over all samples, from weights that are all 0: each sample has its share in the
+        mean gradient, which has 1/classes of each of its pixels, less 1 in its own class' row."""
+        n, cells, classes, rate = 600, 256, 300, 0.5
+        folder = self.make("npz", "--made=1x16x16", "--classes=%d" % classes, "--train=%d" % n,
+                           "--test=300")
+        export = os.path.join(self.dir(), "export")
+        s = self.train(folder, "--batch_size=%d" % n, "--train_steps=1", "--optimizer=sgd",
+                       "--learning_rate=%g" % rate, "--export=" + export)
+        self.assertEqual(s["parameters"], (cells + 1) * classes)
+        members = self.members(os.path.join(folder, "train.npz"))
+        (_, samples), (descr, labels) = members["images.npy"], members["labels.npy"]
+        self.assertEqual(descr, "<u2")
+        self.assertGreater(sum(label > 255 for label in labels), 50)
+        of_all = [sum(samples[i::cells]) / 255 for i in range(cells)]
+        own = [[0.0] * cells for _ in range(classes)]
+        for k, label in enumerate(labels):
+            for i, pixel in enumerate(samples[k * cells:(k + 1) * cells]):
+                own[label][i] += pixel / 255
+        got = harness.read_safetensors(export)
+        for k in range(classes):
+            row = got["softmax/weights"][1][k * cells:(k + 1) * cells]
+            for i in range(cells):
+                want = -rate * (of_all[i] / classes - own[k][i]) / n
+                self.assertAlmostEqual(row[i], want, delta=1e-6)
+            want = -rate * (n / classes - labels.count(k)) / n
+            self.assertAlmostEqual(got["softmax/biases"][1][k], want, delta=1e-6)
 
     def test_a_worker_with_other_data_is_refused(self):
         folders = [self.make("npy", "--made=1x16x16", "--classes=%d" % n, "--train=60", "--test=20")
