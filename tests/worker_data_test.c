@@ -447,6 +447,7 @@ static void numbers_that_are_none_are_named(void **state)
     struct folder *f = *state;
     struct dataset *d = NULL;
     float floats[N * 2] = {0}, sample[2];
+    char said[256];
     floats[7] = 1.0f / 0.0f;
     save_npy(f, "{'descr': '<f4', 'fortran_order': False, 'shape': (6, 2), }", floats,
              sizeof floats);
@@ -454,6 +455,17 @@ static void numbers_that_are_none_are_named(void **state)
     assert_int_equal(dataset_sample(d, 2, sample), ST_OK);
     assert_int_equal(CAPTURE(dataset_sample(d, 3, sample)), ST_CORRUPT);
     assert_non_null(strstr(capture_text, "sample 3 (from byte"));
+    snprintf(said, sizeof said, "%s", strstr(capture_text, "sample 3 "));
+    struct dataset *held = NULL; /* which has it as another sample: the place is still the file's */
+    assert_int_equal(dataset_split(d, 0.5, 3, &held), ST_OK);
+    for (int i = 0; i < N; i++) {
+        const struct dataset *part = i < N / 2 ? d : held;
+        enum status st = CAPTURE(dataset_sample(part, i % (N / 2), sample));
+        assert_int_equal(st, dataset_row(part, i % (N / 2)) == 3 ? ST_CORRUPT : ST_OK);
+        if (st != ST_OK)
+            assert_string_equal(strstr(capture_text, "sample 3 "), said);
+    }
+    dataset_destroy(held);
     dataset_destroy(d);
 }
 

@@ -408,17 +408,17 @@ static void a_set_is_split_by_the_seed(void **state)
     for (int k = 0; k < 2; k++) {
         const struct dataset *set = k ? held[0] : d[0];
         for (int64_t i = 0; i < set->n; i++) {
-            int item = set->bytes[i * ROWS * COLUMNS];
+            int item = dataset_bytes(set, i)[0];
             seen[item]++;
-            assert_int_equal(set->labels[i], item % 10);
+            assert_int_equal(dataset_label(set, i), item % 10);
             if (!k && i > 0)
-                assert_true(item > set->bytes[(i - 1) * ROWS * COLUMNS]);
+                assert_true(item > dataset_bytes(set, i - 1)[0]);
         }
     }
     for (int i = 0; i < N; i++)
         assert_int_equal(seen[i], 1);
     for (int i = 0; i < 12; i++)
-        n_other += held[0]->bytes[i * ROWS * COLUMNS] != held[1]->bytes[i * ROWS * COLUMNS];
+        n_other += dataset_bytes(held[0], i)[0] != dataset_bytes(held[1], i)[0];
     assert_true(n_other > 0);
     struct dataset *none = NULL;
     assert_int_equal(CAPTURE(dataset_split(d[0], 0.001, 7, &none)), ST_INVALID);

@@ -189,8 +189,8 @@ static void a_split_keeps_samples_and_targets_together(void **state)
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < sets[s]->n; i++)
             for (int k = 0; k < 2; k++)
-                assert_true(sets[s]->targets[2 * i + k] ==
-                            target(sets[s]->bytes[i * SIDE * SIDE], k));
+                assert_true(dataset_targets(sets[s], i)[k] ==
+                            target(dataset_bytes(sets[s], i)[0], k));
     assert_non_null(strstr(held->labels_path, "train-labels.npy"));
     dataset_destroy(held);
     dataset_destroy(d);

@@ -20,6 +20,8 @@ enum { SAMPLES, LABELS, N_ROLES };
 
 struct source {
     struct dataset d;                /* first, so that dataset_destroy finds the rest */
+    struct source *of;               /* whose samples a subset's are; then all below is there */
+    int n_subsets;                   /* as long as there are any, it stays */
     struct data_file *file[N_ROLES]; /* of the labels: NULL if they are in that of the samples */
     struct data_array array[N_ROLES];
     int nhwc;
@@ -366,100 +368,69 @@ static uint8_t *choose(int64_t n, int64_t k, uint64_t seed)
     return out;
 }
 
-/* A set of n of the items of `from`, not filled in yet; NULL: no memory. */
-static struct source *copy_begin(const struct source *from, int64_t n)
+/* What the set has of files goes to a source that its subsets share. NULL: no memory. */
+static struct source *share(struct source *s)
 {
-    const struct data_array *a = &from->array[SAMPLES];
-    size_t row = (size_t)data_array_row_elems(a) * (size_t)data_type_bytes(a->type);
-    size_t target = (size_t)from->d.classes * sizeof(float);
-    struct source *s = calloc(1, sizeof *s);
-    if (!s)
+    if (s->of)
+        return s->of;
+    struct source *of = malloc(sizeof *of);
+    if (!of)
         return NULL;
-    s->d = from->d;
-    s->d.n = n;
-    s->array[SAMPLES] = *a;
-    s->array[SAMPLES].dim[0] = n;
-    s->array[SAMPLES].data = s->array[SAMPLES].unpacked = malloc((size_t)n * row);
-    s->d.bytes = from->d.bytes ? s->array[SAMPLES].data : NULL;
-    s->d.labels = from->d.labels ? malloc((size_t)n * sizeof *s->d.labels) : NULL;
-    s->d.targets = from->d.targets ? malloc((size_t)n * target) : NULL;
-    s->d.class_names = s->class_names = from->class_names ? strdup(from->class_names) : NULL;
-    s->file[SAMPLES] = name_alone(from->file[SAMPLES]->path);
-    if (from->file[LABELS])
-        s->file[LABELS] = name_alone(from->file[LABELS]->path);
-    s->d.in_file = 0;
-    s->nhwc = from->nhwc;
-    if (s->array[SAMPLES].data && !s->d.labels == !from->d.labels &&
-        !s->d.targets == !from->d.targets && !s->class_names == !from->class_names &&
-        s->file[SAMPLES] && !s->file[LABELS] == !from->file[LABELS]) {
-        s->d.path = s->file[SAMPLES]->path;
-        s->d.labels_path = labels_path(s);
-        return s;
-    }
-    dataset_destroy(&s->d);
-    return NULL;
+    *of = *s;
+    *s = (struct source){.d = of->d, .of = of};
+    of->n_subsets = 1;
+    return of;
 }
 
-/* The items of `from` of which chosen says `which`, n of them, as a set of its own in memory. */
-static struct source *copy_chosen(const struct source *from, const uint8_t *chosen, int which,
-                                  int64_t n)
+/* The rows of the samples of which chosen says `which`. */
+static uint32_t *list_rows(const struct dataset *d, const uint8_t *chosen, int which, int64_t n)
 {
-    const struct data_array *a = &from->array[SAMPLES];
-    size_t row = (size_t)data_array_row_elems(a) * (size_t)data_type_bytes(a->type);
-    size_t n_targets = (size_t)from->d.classes;
-    struct source *s = copy_begin(from, n);
-    uint8_t *rows = s ? s->array[SAMPLES].unpacked : NULL;
-    int32_t *labels = s ? (int32_t *)(uintptr_t)s->d.labels : NULL;
-    float *targets = s ? (float *)(uintptr_t)s->d.targets : NULL;
-    for (int64_t i = 0; s && i < from->d.n; i++) {
-        if (chosen[i] != which)
-            continue;
-        memcpy(rows, a->data + (size_t)i * row, row);
-        rows += row;
-        if (labels)
-            *labels++ = from->d.labels[i];
-        if (!targets)
-            continue;
-        memcpy(targets, from->d.targets + (size_t)i * n_targets, n_targets * sizeof *targets);
-        targets += n_targets;
-    }
-    return s;
+    uint32_t *rows = malloc((size_t)n * sizeof *rows), *to = rows;
+    for (int64_t i = 0; rows && i < d->n; i++)
+        if (chosen[i] == which)
+            *to++ = (uint32_t)dataset_row(d, i);
+    return rows;
 }
 
-enum status dataset_split(struct dataset *d, double share, uint64_t seed, struct dataset **held_out)
+enum status dataset_split(struct dataset *d, double share_of, uint64_t seed,
+                          struct dataset **held_out)
 {
     struct source *s = (struct source *)d;
-    int64_t n = d->n, k = (int64_t)(share * (double)n);
+    int64_t n = d->n, k = (int64_t)(share_of * (double)n);
     if (k < 1 || k >= n) {
         LOG_E("--validation_split: %g of %lld training samples is %lld; at least one must be held "
               "out and one left",
-              share, (long long)n, (long long)k);
+              share_of, (long long)n, (long long)k);
         return ST_INVALID;
     }
     uint8_t *chosen = choose(n, k, seed);
-    struct source *held = chosen ? copy_chosen(s, chosen, 1, k) : NULL;
-    struct source *kept = held ? copy_chosen(s, chosen, 0, n - k) : NULL;
+    uint32_t *held_rows = chosen ? list_rows(d, chosen, 1, k) : NULL;
+    uint32_t *kept_rows = chosen ? list_rows(d, chosen, 0, n - k) : NULL;
+    struct source *held = calloc(1, sizeof *held);
+    struct source *of = held_rows && kept_rows && held ? share(s) : NULL;
     free(chosen);
-    if (!kept) {
-        LOG_E("--validation_split: no memory for %lld samples", (long long)n);
-        dataset_destroy(held ? &held->d : NULL);
+    if (!of) {
+        LOG_E("--validation_split: no memory for the numbers of %lld samples", (long long)n);
+        free(held_rows);
+        free(kept_rows);
+        free(held);
         return ST_NOMEM;
     }
-    struct source swap = *s; /* the set keeps its place */
-    *s = *kept;
-    *kept = swap;
-    dataset_destroy(&kept->d);
+    *held = (struct source){.d = *d, .of = of};
+    of->n_subsets++;
+    held->d.n = k;
+    held->d.rows = held_rows;
+    free((void *)(uintptr_t)d->rows);
+    d->n = n - k;
+    d->rows = kept_rows;
     *held_out = &held->d;
     return ST_OK;
 }
 
-void dataset_destroy(struct dataset *d)
+static void close_files(struct source *s)
 {
-    struct source *s = (struct source *)d;
-    if (!s)
-        return;
-    free((void *)(uintptr_t)d->labels);
-    free((void *)(uintptr_t)d->targets);
+    free((void *)(uintptr_t)s->d.labels);
+    free((void *)(uintptr_t)s->d.targets);
     for (int i = 0; i < N_ROLES; i++) {
         free(s->array[i].unpacked);
         data_file_close(s->file[i]);
@@ -468,28 +439,43 @@ void dataset_destroy(struct dataset *d)
     free(s);
 }
 
+void dataset_destroy(struct dataset *d)
+{
+    struct source *s = (struct source *)d;
+    if (!s)
+        return;
+    if (!s->of) {
+        close_files(s);
+        return;
+    }
+    if (--s->of->n_subsets == 0)
+        close_files(s->of);
+    free((void *)(uintptr_t)d->rows);
+    free(s);
+}
+
 enum status dataset_check_classes(const struct dataset *d, int classes)
 {
-    const struct source *s = (const struct source *)d;
     for (int64_t i = 0; i < d->n && d->classes > classes; i++) {
-        if (d->labels[i] < classes)
+        int label = dataset_label(d, i);
+        if (label < classes)
             continue;
         LOG_E("%s: label %lld is %d, but the model has %d classes (0 to %d); take a model with "
               "\"classes\": \"auto\"",
-              labels_path(s), (long long)i, d->labels[i], classes, classes - 1);
+              d->labels_path, (long long)dataset_row(d, i), label, classes, classes - 1);
         return ST_MISMATCH;
     }
     return ST_OK;
 }
 
-static enum status not_finite(const struct source *s, int64_t item)
+static enum status not_finite(const struct source *s, int64_t row)
 {
     const struct data_array *a = &s->array[SAMPLES];
     LOG_E(
         "%s: sample %lld (from byte %llu on) has a number that is not finite; mend it or leave it "
         "out",
-        s->d.path, (long long)item,
-        (unsigned long long)(a->offset + 4 * (uint64_t)(item * data_array_row_elems(a))));
+        s->d.path, (long long)row,
+        (unsigned long long)(a->offset + 4 * (uint64_t)(row * data_array_row_elems(a))));
     return ST_CORRUPT;
 }
 
@@ -511,15 +497,15 @@ static void turn(const struct source *s, int64_t first, float *dst)
 
 enum status dataset_plain(const struct dataset *d, int64_t i, float *dst)
 {
-    const struct source *s = (const struct source *)d;
+    const struct source *self = (const struct source *)d, *s = self->of ? self->of : self;
     const struct data_array *a = &s->array[SAMPLES];
-    int64_t elems = data_array_row_elems(a), first = i * elems;
+    int64_t elems = data_array_row_elems(a), row = dataset_row(d, i), first = row * elems;
     if (s->nhwc && a->n_dims == 4)
         turn(s, first, dst);
     else
         data_array_floats(a, first, elems, dst);
     for (int64_t k = 0; a->type == DATA_F32 && k < elems; k++)
         if (!isfinite(dst[k]))
-            return not_finite(s, i);
+            return not_finite(s, row);
     return ST_OK;
 }

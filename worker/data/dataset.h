@@ -1,7 +1,7 @@
 /* worker/data/dataset.h - samples with their labels, whatever file they come from, and who reads
  * which (I6). docs/data.md has the formats and the names under which they are found.
  * Owns:    the files, mapped or unpacked, and the labels.
- * Threads: immutable once open.
+ * Threads: immutable once open; open, split and destroy: one at a time.
  * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED, ST_MISMATCH, ST_IO, ST_NOMEM; one
  *          line with file, place and fix. */
 #ifndef WORKER_DATA_DATASET_H
@@ -35,10 +35,12 @@ struct dataset {
     int64_t n;             /* samples */
     struct shape sample;   /* (C,H,W) of each */
     int classes;           /* 1 + the largest label; or how many targets a sample has */
-    const int32_t *labels; /* [n] 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, */
-    const float *targets;  /* [n][classes] finite, what the outputs are to be; NULL: labels */
-    /* [n][elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or are
-     * no bytes; dataset_sample has them */
+    const uint32_t *rows;  /* [n] of the arrays below, where the samples are some of theirs; NULL:
+                            * sample i is in row i */
+    const int32_t *labels; /* a row: 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, */
+    const float *targets;  /* a row: [classes] finite, what the outputs are to be; NULL: labels */
+    /* A row: [elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or
+     * are no bytes; dataset_sample has them */
     const uint8_t *bytes;
     int in_file;              /* 1: these lie in a mapped file, and may have to be read first */
     struct job_normal normal; /* what is done with each; once it is open, before anybody reads */
@@ -47,6 +49,29 @@ struct dataset {
     const char *class_names;  /* of a folder of pictures, "cat/dog"; else NULL */
     unsigned uses;            /* of enum dataset_use: what its format can be told */
 };
+
+/* Of the i-th sample: where it lies, */
+static inline int64_t dataset_row(const struct dataset *d, int64_t i)
+{
+    return d->rows ? (int64_t)d->rows[i] : i;
+}
+
+/* its pixels, of a set of bytes, */
+static inline const uint8_t *dataset_bytes(const struct dataset *d, int64_t i)
+{
+    return d->bytes + dataset_row(d, i) * shape_elems(&d->sample);
+}
+
+/* its label, of a set of labels, and its targets, of one of targets. */
+static inline int32_t dataset_label(const struct dataset *d, int64_t i)
+{
+    return d->labels[dataset_row(d, i)];
+}
+
+static inline const float *dataset_targets(const struct dataset *d, int64_t i)
+{
+    return d->targets + dataset_row(d, i) * d->classes;
+}
 
 /* May its samples go to a backend as bytes? */
 static inline int dataset_is_bytes(const struct dataset *d)
@@ -67,10 +92,10 @@ struct dataset_request {
 
 enum status dataset_open(const struct dataset_request *r, struct dataset **out);
 void dataset_destroy(struct dataset *d); /* NULL is fine */
-/* Takes floor(share * n) items out of the set, chosen by the seed, into a set of their own; those
- * that stay, stay in their order. Both are copied into memory. ST_INVALID: none would be taken, or
- * none left. */
-enum status dataset_split(struct dataset *d, double share, uint64_t seed,
+/* Takes floor(share_of * n) items out of the set, chosen by the seed, into a set of their own; both
+ * keep their order. No sample is copied: both are lists of rows of what they then share, which goes
+ * with the last of them. ST_INVALID: none would be taken, or none left. */
+enum status dataset_split(struct dataset *d, double share_of, uint64_t seed,
                           struct dataset **held_out);
 /* ST_MISMATCH with the first label that is not below classes. */
 enum status dataset_check_classes(const struct dataset *d, int classes);

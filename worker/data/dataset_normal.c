@@ -28,7 +28,7 @@ enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst)
     if (finite)
         return ST_OK;
     LOG_E("%s: sample %lld has a number that is not finite after --mean and --std; give others",
-          d->path, (long long)i);
+          d->path, (long long)dataset_row(d, i));
     return ST_INVALID;
 }
 
@@ -40,11 +40,11 @@ enum status dataset_sample(const struct dataset *d, int64_t i, float *dst)
 
 static void measure_bytes(const struct dataset *d, int64_t channel, double *mean, double *std)
 {
-    int64_t places = places_of(d), elems = shape_elems(&d->sample);
+    int64_t places = places_of(d);
     uint64_t count[N_VALUES] = {0};
     double n = (double)d->n * (double)places, sum = 0, squares = 0;
     for (int64_t i = 0; i < d->n; i++) {
-        const uint8_t *p = d->bytes + i * elems + channel * places;
+        const uint8_t *p = dataset_bytes(d, i) + channel * places;
         for (int64_t k = 0; k < places; k++)
             count[p[k]]++;
     }

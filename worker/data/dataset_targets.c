@@ -51,12 +51,14 @@ static enum status check_shares(const struct dataset *d, const struct layer *los
 {
     int64_t n = d->n * d->classes;
     for (int64_t k = 0; k < n; k++) {
-        if (d->targets[k] >= 0.0f && d->targets[k] <= 1.0f)
+        int64_t i = k / d->classes;
+        float target = dataset_targets(d, i)[k % d->classes];
+        if (target >= 0.0f && target <= 1.0f)
             continue;
         LOG_E("%s: target %lld of sample %lld is %g, but layer '%s', a sigmoid_cross_entropy, "
               "takes targets from 0 to 1; scale them, or end the model with mean_squared_error",
-              d->labels_path, (long long)(k % d->classes), (long long)(k / d->classes),
-              (double)d->targets[k], loss->name);
+              d->labels_path, (long long)(k % d->classes), (long long)dataset_row(d, i),
+              (double)target, loss->name);
         return ST_MISMATCH;
     }
     return ST_OK;

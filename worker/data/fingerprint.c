@@ -7,35 +7,36 @@
 #include <string.h>
 
 /* Targets are floats, summed by their bits. */
-static uint32_t label_bits(const struct dataset *v, int64_t i)
+static uint32_t label_bits(const struct dataset *d, int64_t i, int k)
 {
     uint32_t bits;
-    if (!v->targets)
-        return (uint32_t)v->labels[i];
-    memcpy(&bits, &v->targets[i], sizeof bits);
+    if (!d->targets)
+        return (uint32_t)dataset_label(d, i);
+    memcpy(&bits, &dataset_targets(d, i)[k], sizeof bits);
     return bits;
 }
 
 /* CRC-32C of labels or targets as 32-bit little-endian numbers, so that it does not depend on how a
  * file writes them. *classes: 1 + the largest, or targets of a sample. */
-static uint32_t sum_labels(const struct dataset *v, int *classes)
+static uint32_t sum_labels(const struct dataset *d, int *classes)
 {
     uint8_t block[4096];
     size_t n = 0;
     uint32_t crc = 0, most = 0;
-    int64_t numbers = v->targets ? v->n * v->classes : v->n;
-    for (int64_t i = 0; i < numbers; i++) {
-        uint32_t label = label_bits(v, i);
-        most = label > most ? label : most;
-        for (int b = 0; b < 4; b++)
-            block[n++] = (uint8_t)(label >> 8 * b);
-        if (n == sizeof block || i + 1 == numbers) {
-            crc = digest_crc32c(crc, block, n);
-            n = 0;
+    int per_sample = d->targets ? d->classes : 1;
+    for (int64_t i = 0; i < d->n; i++)
+        for (int k = 0; k < per_sample; k++) {
+            uint32_t label = label_bits(d, i, k);
+            most = label > most ? label : most;
+            for (int b = 0; b < 4; b++)
+                block[n++] = (uint8_t)(label >> 8 * b);
+            if (n == sizeof block) {
+                crc = digest_crc32c(crc, block, n);
+                n = 0;
+            }
         }
-    }
-    *classes = v->targets ? v->classes : (int)most + 1;
-    return crc;
+    *classes = d->targets ? d->classes : (int)most + 1;
+    return digest_crc32c(crc, block, n);
 }
 
 /* Bytes as they are; what is read otherwise as the floats that a network gets. */
@@ -45,7 +46,9 @@ static enum status sum_samples(const struct dataset *d, uint32_t *out)
     size_t elems = (size_t)shape_elems(&d->sample);
     uint32_t crc = 0;
     if (d->bytes) {
-        *out = digest_crc32c(0, d->bytes, (size_t)d->n * elems);
+        for (int64_t i = 0; i < d->n; i++)
+            crc = digest_crc32c(crc, dataset_bytes(d, i), elems);
+        *out = crc;
         return ST_OK;
     }
     float *sample = malloc(elems * sizeof *sample);

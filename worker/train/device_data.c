@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct copy {
     const struct backend *backend;
@@ -33,19 +34,36 @@ void device_data_destroy(struct device_data *d)
     free(d);
 }
 
+/* The set's samples in one run. *own: memory that they were copied to, as they lie apart. NULL: no
+ * memory. */
+static const uint8_t *in_one_run(const struct dataset *s, uint8_t **own)
+{
+    size_t pixels = (size_t)shape_elems(&s->sample);
+    if (!s->rows)
+        return s->bytes;
+    *own = malloc((size_t)s->n * pixels);
+    for (int64_t i = 0; *own && i < s->n; i++)
+        memcpy(*own + (size_t)i * pixels, dataset_bytes(s, i), pixels);
+    return *own;
+}
+
 static enum status copy_make(struct copy *c)
 {
     const struct dataset *s = c->set;
     int64_t pixels = shape_elems(&s->sample);
-    uint8_t *labels = malloc((size_t)s->n);
-    if (!labels) {
-        LOG_E("out of memory for %" PRId64 " labels", s->n);
+    uint8_t *labels = malloc((size_t)s->n), *own = NULL;
+    const uint8_t *images = labels ? in_one_run(s, &own) : NULL;
+    if (!images) {
+        LOG_E("out of memory for %" PRId64 " samples on their way to %s:%d", s->n, c->backend->name,
+              c->device);
+        free(labels);
         return ST_NOMEM;
     }
     for (int64_t i = 0; i < s->n; i++)
-        labels[i] = (uint8_t)s->labels[i];
-    enum status st = c->backend->data_create(c->device, s->bytes, labels, s->n, pixels, &c->data);
+        labels[i] = (uint8_t)dataset_label(s, i);
+    enum status st = c->backend->data_create(c->device, images, labels, s->n, pixels, &c->data);
     free(labels);
+    free(own);
     if (st == ST_OK)
         LOG_I("%s:%d holds %" PRId64 " images of the data set, %.0f MB", c->backend->name,
               c->device, s->n, (double)(s->n * (pixels + 1)) / 1e6);

@@ -68,7 +68,7 @@ static void augment(const struct tower_batch *b, const struct dataset *d, int i,
 static void read_bytes(struct tower_batch *b, const struct dataset *d, int i)
 {
     size_t pixels = (size_t)shape_elems(&d->sample);
-    b->images[i] = d->bytes + (size_t)b->item[i] * pixels;
+    b->images[i] = dataset_bytes(d, b->item[i]);
     if (b->changed) {
         uint8_t *to = b->changed + (size_t)i * pixels;
         augment(b, d, i, b->images[i], to);
@@ -95,9 +95,9 @@ enum status tower_batch_read(struct tower_batch *b, const struct dataset *d, int
     enum status st = ST_OK;
     int bytes = dataset_is_bytes(d);
     for (int i = 0; i < n; i++) {
-        int32_t label = d->targets ? 0 : d->labels[b->item[i]];
+        int32_t label = d->targets ? 0 : dataset_label(d, b->item[i]);
         if (d->targets)
-            b->targets[i] = d->targets + (size_t)b->item[i] * (size_t)d->classes;
+            b->targets[i] = dataset_targets(d, b->item[i]);
         if (bytes) {
             read_bytes(b, d, i);
             b->labels[i] = (uint8_t)label;
