@@ -4,13 +4,12 @@
  * Errors:  ST_NOMEM. */
 #ifndef WORKER_TRAIN_PROGRESS_H
 #define WORKER_TRAIN_PROGRESS_H
+#include "base/bar.h"
 #include "base/status.h"
 #include <stdint.h>
 
-enum progress_style { PROGRESS_AUTO, PROGRESS_BAR, PROGRESS_LINES };
-
 struct progress_config {
-    enum progress_style style; /* AUTO: a bar if stderr is a terminal */
+    enum progress_style style;
     int task_index;
     int64_t first_step, train_steps; /* global steps */
     int64_t log_every;               /* steps between lines */
