@@ -1,10 +1,13 @@
 /* tests/worker_pages_test.c - which pages of a data set on the disk are touched: a set that is
  * split stays where it is, and a worker that trains touches no samples but its own. */
+#include "base/digest.h"
 #include "tests/skip.h"
 #include "tests/trainer_rig.h"
 #include "worker/data/dataset.h"
+#include "worker/data/fingerprint.h"
 #include "worker/train/device_data.h"
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -174,6 +177,38 @@ static void a_worker_touches_only_its_samples(void **state)
     dataset_destroy(held);
 }
 
+/* What is read once, at the start, is no memory of the process afterwards. */
+static void a_pass_over_all_leaves_no_pages(void **state)
+{
+    struct dataset *d = open_set(), *held = NULL;
+    struct job_data data;
+    struct job_validation part;
+    double mean, std, sum = 0, squares = 0;
+    uint32_t all = 0, some = 0;
+    (void)state;
+    assert_int_equal(fingerprint_take(d, NULL, dir, 0, &data), ST_OK);
+    assert_int_equal(dataset_split(d, 0.5, 7, &held), ST_OK);
+    assert_int_equal(fingerprint_validation(held, &part), ST_OK);
+    assert_int_equal(dataset_measure(held, &mean, &std), ST_OK);
+    for (int i = 0; i < N_ITEMS; i++)
+        assert_int_equal(count_middle(d, i), 0);
+    for (int i = 0; i < N_ITEMS; i++)
+        all = digest_crc32c(all, d->bytes + i * PIXELS, PIXELS);
+    for (int64_t i = 0; i < held->n; i++) {
+        double number = dataset_bytes(held, i)[0];
+        some = digest_crc32c(some, dataset_bytes(held, i), PIXELS);
+        sum += number;
+        squares += number * number;
+    }
+    assert_int_equal(data.train_samples, all);
+    assert_int_equal(part.samples, some);
+    double n = (double)held->n * PIXELS;
+    assert_float_equal(mean * 255, sum / n, 1e-12);
+    assert_float_equal(std * 255, sqrt(squares / n - sum / n * sum / n), 1e-9);
+    dataset_destroy(held);
+    dataset_destroy(d);
+}
+
 static uint8_t first_pixels[N_ITEMS];
 static int64_t n_copied;
 
@@ -221,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_split_set_stays_in_its_file),
+        cmocka_unit_test(a_pass_over_all_leaves_no_pages),
         cmocka_unit_test(a_device_gets_the_samples_of_a_part),
         cmocka_unit_test(a_worker_touches_only_its_samples),
     };

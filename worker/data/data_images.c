@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
+#include "worker/data/reading.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -27,6 +28,7 @@ struct set {
     int32_t *labels; /* [room] */
     int64_t n, room, bytes, dim[3];
     char first[PATH_MAX]; /* which picture's size that is */
+    struct reading reading;
 };
 
 static int is_seen(const struct dirent *e)
@@ -188,6 +190,7 @@ static enum status add_class(struct set *s, const char *dir, const char *name, i
             TRY(ST_INVALID);
         }
         TRY(add(s, path, label));
+        reading_at(&s->reading, (double)s->n, 0);
     }
 done:
     names_free(&files);
@@ -205,8 +208,8 @@ static char *join(const struct names *n)
     return text;
 }
 
-enum status data_images_read(const char *dir, struct data_array *samples, struct data_array *labels,
-                             char **classes)
+enum status data_images_read(const char *dir, enum progress_style progress,
+                             struct data_array *samples, struct data_array *labels, char **classes)
 {
     enum status st = ST_OK;
     struct set *s = calloc(1, sizeof *s);
@@ -218,8 +221,11 @@ enum status data_images_read(const char *dir, struct data_array *samples, struct
         LOG_E("%s: no memory for the names of its classes", dir);
         TRY(ST_NOMEM);
     }
-    for (int i = 0; i < names.n; i++)
-        TRY(add_class(s, dir, names.entry[i]->d_name, i));
+    reading_begin(&s->reading, progress, dir, "decoding", "pictures");
+    for (int i = 0; i < names.n && st == ST_OK; i++)
+        st = add_class(s, dir, names.entry[i]->d_name, i);
+    reading_end(&s->reading);
+    TRY(st);
     if (s->n == 0) {
         LOG_E(
             "%s: no picture in the folders of it; it holds a folder of PNG or JPEG files for each "

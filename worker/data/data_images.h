@@ -7,12 +7,13 @@
  */
 #ifndef WORKER_DATA_DATA_IMAGES_H
 #define WORKER_DATA_DATA_IMAGES_H
+#include "base/bar.h"
 #include "worker/data/data_array.h"
 
 /* samples: (n, C, H, W) of DATA_U8; labels: (n) of DATA_I32; both unpacked. *classes: the folders'
  * names with '/' between them, malloc'd. */
-enum status data_images_read(const char *dir, struct data_array *samples, struct data_array *labels,
-                             char **classes);
+enum status data_images_read(const char *dir, enum progress_style progress,
+                             struct data_array *samples, struct data_array *labels, char **classes);
 
 /* What one decoder gives: channels (1 or 3), height, width; pixels as C x H x W. */
 struct data_picture {

@@ -244,7 +244,8 @@ static enum status open_pictures(struct source *s, const struct dataset_request 
         return ST_NOMEM;
     }
     s->nhwc = 0; /* the decoder puts the channels first */
-    return data_images_read(p->data, &s->array[SAMPLES], &s->array[LABELS], &s->class_names);
+    return data_images_read(p->data, r->progress, &s->array[SAMPLES], &s->array[LABELS],
+                            &s->class_names);
 }
 
 static enum status open_csv(struct source *s, const struct dataset_request *r,
@@ -299,6 +300,7 @@ static enum status make(struct source *s, const struct dataset_request *r,
     enum status st = ST_OK;
     const struct data_array *samples = &s->array[SAMPLES], *labels = &s->array[LABELS];
     s->nhwc = r->nhwc;
+    s->d.progress = r->progress;
     TRY(open_arrays(s, r, p));
     TRY(check_samples(s));
     TRY(check_labels(s));
@@ -495,9 +497,22 @@ static void turn(const struct source *s, int64_t first, float *dst)
     }
 }
 
+static const struct source *files_of(const struct dataset *d)
+{
+    const struct source *s = (const struct source *)d;
+    return s->of ? s->of : s;
+}
+
+const void *dataset_place(const struct dataset *d, int64_t i, size_t *bytes)
+{
+    const struct data_array *a = &files_of(d)->array[SAMPLES];
+    *bytes = (size_t)data_array_row_elems(a) * (size_t)data_type_bytes(a->type);
+    return a->data + (size_t)dataset_row(d, i) * *bytes;
+}
+
 enum status dataset_plain(const struct dataset *d, int64_t i, float *dst)
 {
-    const struct source *self = (const struct source *)d, *s = self->of ? self->of : self;
+    const struct source *s = files_of(d);
     const struct data_array *a = &s->array[SAMPLES];
     int64_t elems = data_array_row_elems(a), row = dataset_row(d, i), first = row * elems;
     if (s->nhwc && a->n_dims == 4)

@@ -6,6 +6,7 @@
  *          line with file, place and fix. */
 #ifndef WORKER_DATA_DATASET_H
 #define WORKER_DATA_DATASET_H
+#include "base/bar.h"
 #include "base/shape.h"
 #include "base/status.h"
 #include "net/wire/job_input.h"
@@ -47,7 +48,8 @@ struct dataset {
     const char *path;         /* of the samples, for lines */
     const char *labels_path;  /* likewise of labels or targets */
     const char *class_names;  /* of a folder of pictures, "cat/dog"; else NULL */
-    unsigned uses;            /* of enum dataset_use: what its format can be told */
+    enum progress_style progress; /* how it is said how far who reads all of it is */
+    unsigned uses;                /* of enum dataset_use: what its format can be told */
 };
 
 /* Of the i-th sample: where it lies, */
@@ -87,6 +89,7 @@ struct dataset_request {
     const char *images_name, *labels_name; /* in files of several arrays; NULL: images, labels */
     const char *label_column;              /* of a CSV file: name or number; NULL: see data_csv.h */
     const char *target_columns;            /* instead, "a,b" likewise: targets; NULL: a label */
+    enum progress_style progress;          /* where it takes long to read */
     int nhwc;                              /* samples of rank 3 are (H,W,C), not (C,H,W) */
 };
 
@@ -106,6 +109,8 @@ enum status dataset_plain(const struct dataset *d, int64_t i, float *dst);
 enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst);
 /* Both: the i-th sample as a model reads it. */
 enum status dataset_sample(const struct dataset *d, int64_t i, float *dst);
+/* Of a set that was opened, and is in a mapped file: the file's bytes of the i-th sample. */
+const void *dataset_place(const struct dataset *d, int64_t i, size_t *bytes);
 /* Over the plain numbers of each channel in all samples, in double and in one order: mean and
  * standard deviation (the root of the mean square, not of n - 1). mean, std: [channels]. */
 enum status dataset_measure(const struct dataset *d, double *mean, double *std);

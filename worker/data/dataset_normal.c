@@ -3,6 +3,7 @@
  * additions changes; that of floats adds sample by sample, in two passes. */
 #include "base/log.h"
 #include "worker/data/dataset.h"
+#include "worker/data/dataset_pass.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,43 +39,65 @@ enum status dataset_sample(const struct dataset *d, int64_t i, float *dst)
     return st == ST_OK ? dataset_normalise(d, i, dst) : st;
 }
 
-static void measure_bytes(const struct dataset *d, int64_t channel, double *mean, double *std)
+static void count_values(const uint8_t *pixels, int64_t n, uint64_t *count)
 {
-    int64_t places = places_of(d);
-    uint64_t count[N_VALUES] = {0};
-    double n = (double)d->n * (double)places, sum = 0, squares = 0;
-    for (int64_t i = 0; i < d->n; i++) {
-        const uint8_t *p = dataset_bytes(d, i) + channel * places;
-        for (int64_t k = 0; k < places; k++)
-            count[p[k]]++;
+    for (int64_t k = 0; k < n; k++)
+        count[pixels[k]]++;
+}
+
+static enum status measure_bytes(const struct dataset *d, double *mean, double *std)
+{
+    int64_t places = places_of(d), channels = d->sample.dim[0];
+    uint64_t *counts = calloc((size_t)channels * N_VALUES, sizeof *counts);
+    double n = (double)d->n * (double)places;
+    struct dataset_pass pass;
+    if (!counts) {
+        LOG_E("%s: no memory for the mean of %lld channels", d->path, (long long)channels);
+        return ST_NOMEM;
     }
-    for (int v = 0; v < N_VALUES; v++)
-        sum += (double)count[v] * v;
-    for (int v = 0; v < N_VALUES; v++)
-        squares += (double)count[v] * (v - sum / n) * (v - sum / n);
-    *mean = sum / n / 255;
-    *std = sqrt(squares / n) / 255;
+    dataset_pass_begin(&pass, d, "mean and deviation");
+    while (dataset_pass_next(&pass))
+        for (int64_t i = pass.first; i < pass.end; i++)
+            for (int64_t c = 0; c < channels; c++)
+                count_values(dataset_bytes(d, i) + c * places, places, counts + c * N_VALUES);
+    dataset_pass_end(&pass);
+    for (int64_t c = 0; c < channels; c++) {
+        const uint64_t *count = counts + c * N_VALUES;
+        double sum = 0, squares = 0;
+        for (int v = 0; v < N_VALUES; v++)
+            sum += (double)count[v] * v;
+        for (int v = 0; v < N_VALUES; v++)
+            squares += (double)count[v] * (v - sum / n) * (v - sum / n);
+        mean[c] = sum / n / 255;
+        std[c] = sqrt(squares / n) / 255;
+    }
+    free(counts);
+    return ST_OK;
 }
 
 /* Adds to sum[c], over all numbers x of the channel c, (x - from[c]) to the power of `power`. */
 static enum status add_powers(const struct dataset *d, const double *from, int power, double *sum,
                               float *sample)
 {
+    enum status st = ST_OK;
     int64_t places = places_of(d);
-    for (int64_t i = 0; i < d->n; i++) {
-        enum status st = dataset_plain(d, i, sample);
-        if (st != ST_OK)
-            return st;
-        for (int64_t c = 0; c < d->sample.dim[0]; c++) {
-            double s = 0;
-            for (int64_t k = c * places; k < (c + 1) * places; k++) {
-                double x = (double)sample[k] - from[c];
-                s += power == 2 ? x * x : x;
+    struct dataset_pass pass;
+    dataset_pass_begin(&pass, d, power == 1 ? "mean" : "deviation");
+    while (dataset_pass_next(&pass))
+        for (int64_t i = pass.first; i < pass.end; i++) {
+            TRY(dataset_plain(d, i, sample));
+            for (int64_t c = 0; c < d->sample.dim[0]; c++) {
+                double s = 0;
+                for (int64_t k = c * places; k < (c + 1) * places; k++) {
+                    double x = (double)sample[k] - from[c];
+                    s += power == 2 ? x * x : x;
+                }
+                sum[c] += s;
             }
-            sum[c] += s;
         }
-    }
-    return ST_OK;
+done:
+    dataset_pass_end(&pass);
+    return st;
 }
 
 static enum status measure_floats(const struct dataset *d, double *mean, double *std)
@@ -104,9 +127,5 @@ done:
 
 enum status dataset_measure(const struct dataset *d, double *mean, double *std)
 {
-    if (!d->bytes)
-        return measure_floats(d, mean, std);
-    for (int64_t c = 0; c < d->sample.dim[0]; c++)
-        measure_bytes(d, c, &mean[c], &std[c]);
-    return ST_OK;
+    return d->bytes ? measure_bytes(d, mean, std) : measure_floats(d, mean, std);
 }

@@ -2,6 +2,7 @@
 #include "worker/data/fingerprint.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "worker/data/dataset_pass.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,23 +46,25 @@ static enum status sum_samples(const struct dataset *d, uint32_t *out)
     enum status st = ST_OK;
     size_t elems = (size_t)shape_elems(&d->sample);
     uint32_t crc = 0;
-    if (d->bytes) {
-        for (int64_t i = 0; i < d->n; i++)
-            crc = digest_crc32c(crc, dataset_bytes(d, i), elems);
-        *out = crc;
-        return ST_OK;
-    }
-    float *sample = malloc(elems * sizeof *sample);
-    if (!sample) {
+    float *sample = d->bytes ? NULL : malloc(elems * sizeof *sample);
+    struct dataset_pass p;
+    if (!d->bytes && !sample) {
         LOG_E("%s: no memory for a sample", d->path);
         return ST_NOMEM;
     }
-    for (int64_t i = 0; i < d->n; i++) {
-        TRY(dataset_plain(d, i, sample));
-        crc = digest_crc32c(crc, sample, elems * sizeof *sample);
+    dataset_pass_begin(&p, d, "checksum");
+    while (dataset_pass_next(&p)) {
+        size_t n = d->rows ? 1 : (size_t)(p.end - p.first); /* that lie in one run */
+        for (int64_t i = p.first; i < p.end && d->bytes; i += (int64_t)n)
+            crc = digest_crc32c(crc, dataset_bytes(d, i), n * elems);
+        for (int64_t i = p.first; i < p.end && !d->bytes; i++) {
+            TRY(dataset_plain(d, i, sample));
+            crc = digest_crc32c(crc, sample, elems * sizeof *sample);
+        }
     }
     *out = crc;
 done:
+    dataset_pass_end(&p);
     free(sample);
     return st;
 }
