@@ -25,6 +25,7 @@ struct source {
     struct data_file *file[N_ROLES]; /* of the labels: NULL if they are in that of the samples */
     struct data_array array[N_ROLES];
     int nhwc;
+    float value[256]; /* that a byte stands for */
     char *class_names;
 };
 
@@ -301,6 +302,8 @@ static enum status make(struct source *s, const struct dataset_request *r,
     const struct data_array *samples = &s->array[SAMPLES], *labels = &s->array[LABELS];
     s->nhwc = r->nhwc;
     s->d.progress = r->progress;
+    for (int v = 0; v < 256; v++)
+        s->value[v] = (float)v / 255.0f;
     TRY(open_arrays(s, r, p));
     TRY(check_samples(s));
     TRY(check_labels(s));
@@ -481,16 +484,23 @@ static enum status not_finite(const struct source *s, int64_t row)
     return ST_CORRUPT;
 }
 
-/* (H,W,C) to (C,H,W), place by place. */
+/* (H,W,C) to (C,H,W). Bytes channel by channel, as they are what such sets mostly are; others place
+ * by place. */
 static void turn(const struct source *s, int64_t first, float *dst)
 {
+    const struct data_array *a = &s->array[SAMPLES];
     const struct shape *to = &s->d.sample;
     int64_t places = to->dim[1] * to->dim[2], channels = to->dim[0];
     float pixel[64];
-    for (int64_t p = 0; p < places; p++) {
+    for (int64_t c = 0; a->type == DATA_U8 && c < channels; c++) {
+        const uint8_t *from = a->data + first + c;
+        for (int64_t p = 0; p < places; p++)
+            dst[c * places + p] = s->value[from[p * channels]];
+    }
+    for (int64_t p = 0; a->type != DATA_U8 && p < places; p++) {
         for (int64_t c = 0; c < channels; c += 64) {
             int64_t n = channels - c < 64 ? channels - c : 64;
-            data_array_floats(&s->array[SAMPLES], first + p * channels + c, n, pixel);
+            data_array_floats(a, first + p * channels + c, n, pixel);
             for (int64_t k = 0; k < n; k++)
                 dst[(c + k) * places + p] = pixel[k];
         }
