@@ -20,7 +20,8 @@ struct rig {
     int phase;
     int file_hangs, stop_hangs; /* the server does not write, does not say that it has stopped */
     int n_plans, n_manifests;
-    int64_t train_steps; /* of the last plan: 0: as it was */
+    struct coord_manifest_view manifest; /* the last */
+    int64_t train_steps;                 /* of the last plan: 0: as it was */
     enum status manifest_st, best_st;
     int best_hangs;   /* the file `best` is not written: */
     uint32_t best_op; /* this order */
@@ -39,6 +40,7 @@ static void disk_ends(struct rig *r, const struct coord_action *a)
         e.st = ST_NOT_FOUND;
     if (a->disk == DISK_MANIFEST) {
         r->n_manifests++;
+        coord_manifest(r->c, &r->manifest);
         e.st = r->manifest_st;
     }
     if (a->disk == DISK_BEST && r->best_hangs) {
@@ -117,19 +119,15 @@ static void tell_workers(struct rig *r)
          (struct coord_event){.kind = COORD_WORKERS, .workers = {r->generation, 0, 2, r->worker}});
 }
 
-static void open_with(struct rig *r, int has_folder, int lockstep, const struct coord_best *best,
-                      int64_t from)
+static void open_start(struct rig *r, struct coord_start start, int lockstep, int64_t from)
 {
     char *addrs[] = {"h:1"};
     const struct hosts servers = {1, addrs};
-    struct coord_start start = {.incarnation = 9,
-                                .address = "h:1",
-                                .servers = &servers,
-                                .worker_timeout_ms = 1000,
-                                .has_folder = has_folder,
-                                .last_step = from > 0 ? from : -1};
-    if (best)
-        start.best = *best;
+    start.incarnation = 9;
+    start.address = "h:1";
+    start.servers = &servers;
+    start.worker_timeout_ms = 1000;
+    start.last_step = from > 0 ? from : -1;
     *r = (struct rig){.c = calloc(1, coord_bytes(2, 4)), .now = 1000 * MS, .version = from};
     coord_init(r->c, 2, 4);
     step(r, (struct coord_event){.kind = COORD_START, .start = &start});
@@ -149,6 +147,15 @@ static void open_with(struct rig *r, int has_folder, int lockstep, const struct 
                                                    .spoke = 1};
     server_calls(r);
     tell_workers(r);
+}
+
+static void open_with(struct rig *r, int has_folder, int lockstep, const struct coord_best *best,
+                      int64_t from)
+{
+    struct coord_start start = {.has_folder = has_folder};
+    if (best)
+        start.best = *best;
+    open_start(r, start, lockstep, from);
 }
 
 static void open_rig(struct rig *r)
@@ -319,6 +326,53 @@ static void test_early_stopping(void **state)
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     expect_best(&r, 5);
+    free(r.c);
+}
+
+/* A checkpoint by steps that is being written as the job is ended at its step does not say so: the
+ * last one does. */
+static void test_a_checkpoint_from_before_the_end(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_start(&r, (struct coord_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
+    evaluate(&r, 5, 0.5);
+    for (int at = 6; at <= 10; at++) {
+        r.version = at;
+        server_calls(&r);
+    }
+    evaluate(&r, 10, 0.75);
+    for (int at = 11; at <= 15; at++) {
+        r.version = at;
+        r.file_hangs = at == 15;
+        server_calls(&r);
+    }
+    assert_int_equal(coord_order_step(r.c), 15);
+    assert_int_equal(r.phase, CONTROL_WRITING);
+    server_calls(&r);
+    const struct net_evaluation v = whole(&r, 0.75);
+    uint64_t before = r.generation;
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
+    for (int i = 0; i < 4; i++) {
+        r.worker[i % 2].asked = 1;
+        server_calls(&r);
+        tell_workers(&r);
+    }
+    assert_int_equal(r.n_plans, 2);
+    assert_int_equal(r.train_steps, 15);
+    r.file_hangs = 0;
+    server_calls(&r);
+    assert_int_equal(r.manifest.step, 15);
+    assert_true(r.manifest.generation == before);
+    for (int i = 0; i < 10; i++) {
+        r.now += 500 * MS;
+        server_calls(&r);
+        tell_workers(&r);
+    }
+    assert_int_equal(r.manifest.step, 15);
+    assert_true(r.manifest.generation == r.generation && r.generation > before);
+    assert_int_equal(coord_last_step(r.c), 15);
     free(r.c);
 }
 
@@ -497,6 +551,7 @@ int main(void)
         cmocka_unit_test(test_a_stop_comes_first),
         cmocka_unit_test(test_one_that_is_not_written),
         cmocka_unit_test(test_early_stopping),
+        cmocka_unit_test(test_a_checkpoint_from_before_the_end),
         cmocka_unit_test(test_at_the_last_step),
         cmocka_unit_test(test_started_anew),
         cmocka_unit_test(test_other_data),

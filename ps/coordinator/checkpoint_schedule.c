@@ -334,6 +334,12 @@ static void follow(struct coord *c, struct coord_out *out)
     }
 }
 
+int64_t coord_checkpoint_counts(const struct coord *c, uint64_t generation, int64_t step)
+{
+    int knew = !c->eval.ended || generation > c->eval.ended_in;
+    return knew ? step : lower(step, c->train_steps - 1);
+}
+
 void coord_checkpoint_written(struct coord *c, const struct coord_event *e, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;
@@ -342,8 +348,9 @@ void coord_checkpoint_written(struct coord *c, const struct coord_event *e, stru
     c->number++; /* other checkpoints than before may be kept */
     if (e->st == ST_REFUSED)
         coord_fence(c, out);
-    if (e->st == ST_OK && e->disk.step > k->last_step && e->disk.step >= 0)
-        k->last_step = e->disk.step;
+    int64_t step = coord_checkpoint_counts(c, k->generation, e->disk.step);
+    if (e->st == ST_OK && step > k->last_step && e->disk.step >= 0)
+        k->last_step = step;
     if (!waited || c->fenced)
         return; /* it was given up, the disk is free again; or this process ends */
     if (e->st != ST_OK) {

@@ -100,6 +100,9 @@ void coord_checkpoint_written(struct coord *c, const struct coord_event *e, stru
 /* A server was started anew. */
 void coord_checkpoint_lost(struct coord *c, int slot, struct coord_out *out);
 int coord_checkpoint_is_asked(const struct coord *c);
+/* For `last_step`: one of a generation that did not know that the job ends early is not its last,
+ * though it is of that step. */
+int64_t coord_checkpoint_counts(const struct coord *c, uint64_t generation, int64_t step);
 
 /* evaluation.c */
 void coord_evaluated(struct coord *c, const struct coord_event *e, struct coord_out *out);

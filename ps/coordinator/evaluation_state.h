@@ -27,7 +27,8 @@ struct coord_evaluations {
     int64_t op_step;
     int ends; /* the job ends at `end_step`, without a lower loss since that of best */
     int64_t end_step, n_since;
-    int ended; /* it does: train_steps is where */
+    int ended; /* it does: train_steps is where; said of generations above `ended_in` */
+    uint64_t ended_in;
 };
 
 #endif

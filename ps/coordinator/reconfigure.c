@@ -80,14 +80,14 @@ static void stop_all(struct coord *c)
     enter(c, PHASE_STOPPING);
 }
 
-/* The next plan says that the job ends where training stands; a checkpoint that is there does not.
- */
+/* The next plan says that the job ends where training stands; a checkpoint that is there, or is
+ * being written, does not. */
 static void end_early(struct coord *c, struct coord_out *out)
 {
     c->train_steps = c->eval.end_step;
     c->eval.ended = 1;
-    if (c->ckpt.last_step >= c->train_steps)
-        c->ckpt.last_step = c->train_steps - 1;
+    c->eval.ended_in = c->generation;
+    c->ckpt.last_step = coord_checkpoint_counts(c, c->generation, c->ckpt.last_step);
     coord_say(out,
               &(struct coord_line){LINE_EARLY_STOP, -1, -1, {c->train_steps, c->eval.n_since, 0}});
 }
@@ -376,7 +376,10 @@ static void publish(struct coord *c, struct coord_out *out)
         coord_say(out, &(struct coord_line){LINE_JOB_ANEW, -1, -1, {0, 0, 0}});
     if (c->next_source != PLAN_MEMORY) {
         coord_evaluations_back(c, c->next_source == PLAN_CHECKPOINT ? c->next_step : 0);
-        c->ckpt.last_step = c->next_source == PLAN_CHECKPOINT ? c->next_step : -1;
+        /* whose it is the find does not say: the last step's is made again */
+        c->ckpt.last_step = c->next_source == PLAN_CHECKPOINT
+                                ? coord_checkpoint_counts(c, c->eval.ended_in, c->next_step)
+                                : -1;
     }
     for (int i = 0; i < c->n_slots; i++)
         coord_servers(c)[i].number = -1;
