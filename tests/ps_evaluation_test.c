@@ -19,6 +19,7 @@ struct rig {
     uint64_t call, generation, order;
     int phase;
     int file_hangs, stop_hangs; /* the server does not write, does not say that it has stopped */
+    int file_fails;             /* it cannot write: its folder takes no files */
     int n_plans, n_manifests;
     struct coord_manifest_view manifest; /* the last */
     int64_t train_steps;                 /* of the last plan: 0: as it was */
@@ -96,6 +97,8 @@ static void server_calls(struct rig *r)
     }
     if (reply.step < 0 && r->phase == CONTROL_ARMED)
         r->phase = CONTROL_IDLE;
+    if (r->phase == CONTROL_ARMED && r->file_fails)
+        r->phase = CONTROL_FAILED;
     if (r->phase == CONTROL_ARMED && r->version >= reply.step)
         r->phase = r->version == reply.step ? CONTROL_WRITING : CONTROL_PAST;
     else if (r->phase == CONTROL_WRITING && !r->file_hangs)
@@ -292,6 +295,34 @@ static void test_one_that_is_not_written(void **state)
     assert_int_equal(r.lines[LINE_BEST_LOST], 2);
     r.best_st = ST_OK;
     evaluate(&r, 20, 0.375);
+    expect_best(&r, 20);
+    free(r.c);
+}
+
+/* A server that keeps no checkpoints says so at once: training is not held up, nor is the order
+ * given again and again. */
+static void test_a_server_that_cannot_write(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    r.file_fails = 1;
+    for (int k = 1; k <= 3; k++) {
+        r.version = 5 * k;
+        const struct net_evaluation v = whole(&r, 1.0 / k);
+        int64_t begin = r.now;
+        while (ask(&r, &v) != VERDICT_GO) {
+            r.now += 50 * MS;
+            server_calls(&r);
+            tell_workers(&r);
+            assert_true(r.now - begin < 2000 * MS);
+        }
+        assert_int_equal(r.lines[LINE_BEST_LOST], k);
+        assert_int_equal(r.lines[LINE_CHECKPOINT_FAILED], k);
+    }
+    r.file_fails = 0;
+    r.now += 1000 * MS;
+    evaluate(&r, 20, 0.125);
     expect_best(&r, 20);
     free(r.c);
 }
@@ -550,6 +581,7 @@ int main(void)
         cmocka_unit_test(test_the_best_has_a_checkpoint),
         cmocka_unit_test(test_a_stop_comes_first),
         cmocka_unit_test(test_one_that_is_not_written),
+        cmocka_unit_test(test_a_server_that_cannot_write),
         cmocka_unit_test(test_early_stopping),
         cmocka_unit_test(test_a_checkpoint_from_before_the_end),
         cmocka_unit_test(test_at_the_last_step),

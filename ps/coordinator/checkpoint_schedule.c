@@ -60,15 +60,14 @@ static void give_up(struct coord *c, enum coord_line_id line, int server, struct
     for (int i = 0; i < c->n_slots; i++)
         n_written += ordered(c, i) && ordered(c, i)->order == k->order &&
                      ordered(c, i)->phase == CONTROL_WRITTEN;
-    if (line != LINE_NONE) {
-        coord_say(out, &(struct coord_line){line, server, -1, {k->step, n_written, k->n_files}});
-        if (k->why == WHY_ASKED || k->why == WHY_TIME)
-            give(c);
-        k->not_before = c->awake + RETRY_MS * MS;
-        if (k->step >= c->train_steps || k->why == WHY_LAST)
-            k->unsaved = k->generation;
-    }
+    coord_say(out, &(struct coord_line){line, server, -1, {k->step, n_written, k->n_files}});
+    if (k->why == WHY_ASKED || k->why == WHY_TIME)
+        give(c);
+    k->not_before = c->awake + RETRY_MS * MS;
+    if (k->step >= c->train_steps || k->why == WHY_LAST)
+        k->unsaved = k->generation;
     end(c, 0);
+    k->failed = 1;
 }
 
 void coord_checkpoint_cancel(struct coord *c)
@@ -150,7 +149,7 @@ static void order(struct coord *c, enum checkpoint_why why, int64_t step)
     k->phase = CKPT_ORDERED;
     k->overdue = 0;
     k->why = why;
-    k->taken = 0;
+    k->taken = k->failed = 0;
     k->order++;
     k->generation = c->generation;
     k->step = step;

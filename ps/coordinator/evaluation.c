@@ -160,6 +160,7 @@ void coord_evaluations_follow(struct coord *c, struct coord_out *out)
         return;
     }
     int same = k->generation == s->next.generation && k->step == s->next.step;
+    int failed = same && k->failed && k->why == WHY_BEST;
     if (same && k->phase != CKPT_IDLE && (k->taken || k->phase == CKPT_MANIFEST))
         s->taken = 1;
     if (same && k->phase == CKPT_IDLE && !k->unmade) {
@@ -167,7 +168,7 @@ void coord_evaluations_follow(struct coord *c, struct coord_out *out)
         s->op_step = s->next.step;
         c->ckpt.op_since = c->awake;
         coord_order_disk(c, out, DISK_BEST, &s->op);
-    } else if (s->taken && (!same || k->phase == CKPT_IDLE)) {
+    } else if (failed || (s->taken && (!same || k->phase == CKPT_IDLE))) {
         drop(c, out); /* its files or its manifest could not be written */
     } else if (!s->taken && (c->generation != s->next.generation || c->phase == PHASE_STOPPING)) {
         s->next.known = 0; /* who is there in the next generation evaluates that step again */
