@@ -69,6 +69,16 @@ enum status ps_best_read(const char *folder, struct ps_best *out)
     return ST_CORRUPT;
 }
 
+enum status ps_best_find(const char *folder, struct ps_best *out)
+{
+    enum status st = ps_best_read(folder, out);
+    if (st == ST_IO)
+        LOG_E("%s/best: training does not begin before it can be read: the next evaluation would "
+              "take the place of the best checkpoint so far; start again then, or remove it",
+              folder);
+    return st == ST_CORRUPT ? ST_NOT_FOUND : st;
+}
+
 enum status ps_best_write(const char *folder, const struct ps_best *best)
 {
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES];

@@ -18,6 +18,9 @@ struct ps_best {
     struct job_validation data; /* the samples; n 0: an older version's file does not say */
 };
 enum status ps_best_read(const char *folder, struct ps_best *out);
+/* Likewise, before training begins, which would put another one in the place of one that is not
+ * known: ST_IO is logged with what to do; one that is damaged is none. */
+enum status ps_best_find(const char *folder, struct ps_best *out);
 enum status ps_best_write(const char *folder, const struct ps_best *best);
 
 #endif

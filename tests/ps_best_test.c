@@ -110,6 +110,7 @@ static void a_damaged_one_keeps_none(void **state)
     save_three();
     assert_int_equal(durable_put(best_path, "{", 1), ST_OK);
     assert_int_equal(CAPTURE(ps_best_read(folder, &got)), ST_CORRUPT);
+    assert_int_equal(CAPTURE(ps_best_find(folder, &got)), ST_NOT_FOUND);
     assert_true(got.loss == 1);
     sweep(1);
     assert_non_null(strstr(capture_text, "best: names no checkpoint"));
@@ -123,10 +124,13 @@ static void a_damaged_one_keeps_none(void **state)
 /* It may name any: all stay. */
 static void while_it_cannot_be_read_all_stay(void **state)
 {
+    struct ps_best got;
     (void)state;
     save_three();
     assert_int_equal(unlink(best_path), 0);
     assert_int_equal(symlink("best", best_path), 0); /* ELOOP, also for root */
+    assert_int_equal(CAPTURE(ps_best_find(folder, &got)), ST_IO);
+    assert_non_null(strstr(capture_text, "training does not begin before it can be read"));
     sweep(1);
     assert_non_null(strstr(capture_text, "best: cannot be read"));
     assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-20.json"));

@@ -494,9 +494,7 @@ static enum status open_validation(struct worker *w, int own_pace)
               "--train_steps");
         return ST_INVALID;
     }
-    if (w->validation)
-        validation_resume(&w->validated);
-    return ST_OK;
+    return w->validation ? validation_resume(&w->validated) : ST_OK;
 }
 
 static enum status make_trainer(struct worker *w)

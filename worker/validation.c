@@ -5,22 +5,24 @@
 #include <inttypes.h>
 #include <math.h>
 
-void validation_resume(struct validation *v)
+enum status validation_resume(struct validation *v)
 {
     struct ps_best best;
-    if (!v->saver || !alone_saver_found_best(v->saver, &best))
-        return;
+    enum status st = v->saver ? alone_saver_found_best(v->saver, &best) : ST_NOT_FOUND;
+    if (st != ST_OK)
+        return st == ST_NOT_FOUND ? ST_OK : st;
     if (!job_validation_same(&best.data, &v->data)) {
         LOG_W("the best checkpoint so far, of step %" PRId64
               ", is so by other validation data (%" PRId64 " samples; now there are %" PRId64
               "): it is not compared with, and the next evaluation takes its place",
               best.id.step, best.data.n, v->data.n);
-        return;
+        return ST_OK;
     }
     v->best = (struct validation_best){1, best.id.step, best.loss, best.accuracy};
     char text[EVALUATE_TEXT_BYTES];
     LOG_I("best so far: step %" PRId64 ", %s", v->best.step,
           evaluate_text(text, "validation", v->best.accuracy, v->best.loss));
+    return ST_OK;
 }
 
 void validation_settle(struct validation *v)

@@ -32,8 +32,9 @@ struct validation {
     int stopped_early;
 };
 
-/* Takes what the saver's folder says of the best one so far, on the same data. */
-void validation_resume(struct validation *v);
+/* Takes what the saver's folder says of the best one so far, on the same data. ST_IO: that cannot
+ * be read now (logged). */
+enum status validation_resume(struct validation *v);
 /* An evaluation; ctx: the validation. *ends: 1: training ends here. */
 enum status validation_note(void *ctx, struct trainer_evaluation *e, int *ends);
 /* Tells ps 0, and waits until it lets this worker go on: it may need the parameters of this step,

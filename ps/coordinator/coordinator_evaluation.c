@@ -15,17 +15,14 @@ void coordinator_evaluated(struct coordinator *l, const struct net_evaluation *e
     pthread_mutex_unlock(&l->lock);
 }
 
-void coordinator_find_best(const struct coordinator *l, struct coord_best *out)
+enum status coordinator_find_best(const struct coordinator *l, struct coord_best *out)
 {
     struct ps_best best;
-    out->known = l->cfg.folder && ps_best_read(l->cfg.folder, &best) == ST_OK;
-    if (!out->known)
-        return;
-    out->generation = best.id.generation;
-    out->step = best.id.step;
-    out->loss = best.loss;
-    out->accuracy = best.accuracy;
-    out->data = best.data;
+    enum status st = l->cfg.folder ? ps_best_find(l->cfg.folder, &best) : ST_NOT_FOUND;
+    if (st == ST_OK)
+        *out = (struct coord_best){1,         best.id.generation, best.id.step,
+                                   best.loss, best.accuracy,      best.data};
+    return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
 enum status coordinator_record_best(const char *folder, const struct coord_best *best)

@@ -473,8 +473,9 @@ enum status coordinator_call(void *ctx, const struct net_control *request, int64
     return st;
 }
 
-static void start_state(struct coordinator *l, const struct hosts *servers)
+static enum status start_state(struct coordinator *l, const struct hosts *servers)
 {
+    enum status st = ST_OK;
     const struct ps_manifest *m = l->cfg.restore ? ps_restore_manifest(l->cfg.restore) : NULL;
     struct coord_start start = {.incarnation = l->incarnation,
                                 .address = l->cfg.hosts->addr[0],
@@ -488,10 +489,12 @@ static void start_state(struct coordinator *l, const struct hosts *servers)
                                 .last_step = m ? m->step : -1,
                                 .has_all_steps = ps_restore_has_all_steps(l->cfg.restore),
                                 .done_ms = l->cfg.done_ms};
-    coordinator_find_best(l, &start.best);
+    TRY(coordinator_find_best(l, &start.best));
     struct coord_event e = {.kind = COORD_START, .start = &start};
     coord_init(l->state, l->cfg.hosts->n + servers->n + MORE_SERVERS, JOB_MAX_WORKERS);
     step(l, &e);
+done:
+    return st;
 }
 
 enum status coordinator_create(const struct coordinator_config *cfg, struct coordinator **out)
@@ -510,7 +513,7 @@ enum status coordinator_create(const struct coordinator_config *cfg, struct coor
     TRY(l->state ? ST_OK : ST_NOMEM);
     TRY(hosts_copy((const char *const *)cfg->servers->addr, (size_t)cfg->servers->n, &l->servers));
     TRY(coordinator_disk_create(l));
-    start_state(l, cfg->servers);
+    TRY(start_state(l, cfg->servers));
     *out = l;
     l = NULL;
 done:

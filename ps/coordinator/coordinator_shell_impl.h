@@ -111,7 +111,7 @@ int coordinator_can_restore(struct coordinator *l, char *why, size_t why_bytes);
 
 /* coordinator_evaluation.c */
 /* What the folder says of the best evaluation. */
-void coordinator_find_best(const struct coordinator *l, struct coord_best *out);
+enum status coordinator_find_best(const struct coordinator *l, struct coord_best *out);
 /* By the disk's thread. */
 enum status coordinator_record_best(const char *folder, const struct coord_best *best);
 

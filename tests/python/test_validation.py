@@ -151,6 +151,23 @@ class Validation(harness.Test):
                       worker.output())
         self.assertFalse(os.path.exists(self.path("ckpt/best")))
 
+    def test_best_that_cannot_be_read(self):
+        """Nothing is begun, alone or with servers: another would take the best one's place."""
+        self.train(*SPLIT, "--train_steps=10", "--checkpoint_dir=" + self.path("ckpt"))
+        steps = ckpt_folder.steps(self.path("ckpt"))
+        os.rename(self.path("ckpt/best"), self.path("best"))
+        os.symlink("best", self.path("ckpt/best"))  # a loop: not to be read, also for root
+        worker, _ = self.train(*SPLIT, "--train_steps=40", "--checkpoint_dir=" + self.path("ckpt"),
+                               status=138)
+        self.assertIn("best: training does not begin before it can be read", worker.output())
+        job = self.job(n_workers=1, flags=[*FLAGS, *SPLIT, "--train_steps=40"])
+        ps = job.start_ps(0, "--checkpoint_dir=" + self.path("ckpt"), wait=False)
+        ps.wait(30, status=138)
+        self.assertIn("best: training does not begin before it can be read", ps.output())
+        self.assertEqual(ckpt_folder.steps(self.path("ckpt")), steps)
+        os.rename(self.path("best"), self.path("ckpt/best"))
+        self.assertIn(self.best()["step"], steps)
+
     def test_best_is_kept_by_servers(self):
         """A job that goes on with servers: theirs are compared with the best so far, and their
         sweeps leave that one alone."""

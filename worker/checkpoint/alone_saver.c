@@ -299,13 +299,15 @@ int alone_saver_best_is_kept(struct alone_saver *s)
     return kept;
 }
 
-int alone_saver_found_best(const struct alone_saver *s, struct ps_best *out)
+enum status alone_saver_found_best(const struct alone_saver *s, struct ps_best *out)
 {
     struct ps_best best;
-    if (ps_best_read(s->folder.path, &best) != ST_OK || best.id.step > s->folder.step)
-        return 0;
-    *out = best;
-    return 1;
+    enum status st = ps_best_find(s->folder.path, &best);
+    if (st == ST_OK && best.id.step > s->folder.step)
+        st = ST_NOT_FOUND;
+    if (st == ST_OK)
+        *out = best;
+    return st;
 }
 
 void alone_saver_stop_soon(struct alone_saver *s)

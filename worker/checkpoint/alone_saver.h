@@ -32,8 +32,9 @@ enum status alone_saver_best(struct alone_saver *s, int64_t step, const struct p
 /* Waits for what is being written. 1: what alone_saver_best was given last is on the disk, and
  * named; 0: it could not be. */
 int alone_saver_best_is_kept(struct alone_saver *s);
-/* What the folder says of the best checkpoint, at a step that training has come to. 0: nothing. */
-int alone_saver_found_best(const struct alone_saver *s, struct ps_best *out);
+/* What the folder says of the best checkpoint, at a step that training has come to.
+ * ST_NOT_FOUND: nothing; ST_IO: it cannot be read now (logged). */
+enum status alone_saver_found_best(const struct alone_saver *s, struct ps_best *out);
 /* The next at_step makes the last checkpoint and ends training. */
 void alone_saver_stop_soon(struct alone_saver *s);
 /* Training is done at `step`: its checkpoint is on the disk, or a line says why not. ST_REFUSED:
