@@ -27,6 +27,7 @@ struct rig {
     int best_hangs;   /* the file `best` is not written: */
     uint32_t best_op; /* this order */
     struct coord_best recorded;
+    int n_finished;
     int lines[COORD_N_LINES];
     struct coord_worker_state worker[2];
 };
@@ -79,6 +80,8 @@ static void step(struct rig *r, struct coord_event e)
             on_plan(r, a->op);
         else if (a->kind == ACT_DISK)
             disk_ends(r, a);
+        else if (a->kind == ACT_FINISHED)
+            r->n_finished++;
         else if (a->kind == ACT_LINE)
             r->lines[a->line.id]++;
     }
@@ -201,6 +204,15 @@ static void evaluate(struct rig *r, int64_t at, double loss)
     }
     for (int i = 0; i < 5; i++)
         server_calls(r);
+}
+
+/* Training is over, and its last step's checkpoint is there. */
+static void come_to_the_end(struct rig *r)
+{
+    r->version = STEPS;
+    for (int i = 0; i < 10; i++)
+        server_calls(r);
+    assert_int_equal(coord_last_step(r->c), STEPS);
 }
 
 static void expect_best(const struct rig *r, int64_t at)
@@ -575,6 +587,40 @@ static void test_no_checkpoint_beside_the_sweep(void **state)
     free(r.c);
 }
 
+/* The last evaluation did best: ps 0 does not end before it is named, or the disk hangs. */
+static void test_the_end_waits_for_the_best(void **state)
+{
+    for (int hangs = 0; hangs < 2; hangs++) {
+        struct rig r;
+        (void)state;
+        open_rig(&r);
+        evaluate(&r, 5, 0.5);
+        r.best_hangs = 1;
+        come_to_the_end(&r);
+        const struct net_evaluation v = whole(&r, 0.25);
+        assert_int_equal(ask(&r, &v), VERDICT_NEW);
+        assert_true(r.best_op != 0);
+        for (int i = 0; i < 2; i++)
+            r.worker[i].done = 1;
+        tell_workers(&r);
+        step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+        for (int i = 0; i < 100; i++) {
+            r.now += 100 * MS;
+            server_calls(&r);
+        }
+        assert_int_equal(r.n_finished, 0);
+        if (!hangs)
+            step(&r, (struct coord_event){.kind = COORD_DISK, .op = r.best_op});
+        for (int i = 0; hangs && i < 300; i++) {
+            r.now += 100 * MS;
+            server_calls(&r);
+        }
+        assert_int_equal(r.n_finished, 1);
+        expect_best(&r, hangs ? 5 : STEPS);
+        free(r.c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -592,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_nothing_to_wait_for),
         cmocka_unit_test(test_a_checkpoint_that_does_not_come),
         cmocka_unit_test(test_no_checkpoint_beside_the_sweep),
+        cmocka_unit_test(test_the_end_waits_for_the_best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

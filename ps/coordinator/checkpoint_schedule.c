@@ -418,6 +418,10 @@ static int is_finished(struct coord *c, struct coord_out *out)
     int64_t lowest = coord_lowest(c);
     if (k->phase != CKPT_IDLE)
         return 0;
+    if (c->eval.op && c->awake < c->finish_at + LAST_MS * MS) { /* `best` is written meanwhile */
+        coord_due(c, out, c->finish_at + LAST_MS * MS);
+        return 0;
+    }
     if (c->job_failed)
         return !coord_servers_unaware(c);
     if (!c->generation || (done && k->last_step >= c->train_steps))
