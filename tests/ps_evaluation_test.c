@@ -125,7 +125,8 @@ static void tell_workers(struct rig *r)
          (struct coord_event){.kind = COORD_WORKERS, .workers = {r->generation, 0, 2, r->worker}});
 }
 
-static void open_start(struct rig *r, struct coord_start start, int lockstep, int64_t from)
+/* ps 0 alone: there is no job yet. */
+static void open_ps0(struct rig *r, struct coord_start start, int64_t from)
 {
     char *addrs[] = {"h:1"};
     const struct hosts servers = {1, addrs};
@@ -138,6 +139,11 @@ static void open_start(struct rig *r, struct coord_start start, int lockstep, in
     coord_init(r->c, 2, 4);
     step(r, (struct coord_event){.kind = COORD_START, .start = &start});
     server_calls(r);
+}
+
+static void open_start(struct rig *r, struct coord_start start, int lockstep, int64_t from)
+{
+    open_ps0(r, start, from);
     step(r, (struct coord_event){.kind = COORD_JOB,
                                  .job = {.train_steps = STEPS,
                                          .step = from,
@@ -587,6 +593,105 @@ static void test_no_checkpoint_beside_the_sweep(void **state)
     free(r.c);
 }
 
+/* Its time runs out; the Stop that follows does not come to its end. */
+static void lose_a_worker(struct rig *r)
+{
+    struct net_control_reply reply = {.stop = 0};
+    r->worker[1].missing_ms = 0;
+    r->stop_hangs = 1;
+    for (int i = 0; i < 30 && reply.stop == 0; i++) {
+        r->now += 1000 * MS;
+        r->worker[1].missing_ms += 1000;
+        server_calls(r);
+        tell_workers(r);
+        coord_fill_reply(r->c, 0, &reply);
+    }
+    assert_true(reply.stop > 0);
+}
+
+/* The other worker is gone before it has told its part of the last evaluation: when the next
+ * generation is there, so is who evaluated all of it in the one before. */
+static void test_one_is_killed_at_the_end(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    evaluate(&r, 5, 0.5);
+    come_to_the_end(&r);
+    int n_manifests = r.n_manifests;
+    uint64_t before = r.generation;
+    struct net_evaluation v = whole(&r, 0.25), part = v;
+    part.n_parts = 2;
+    part.n = SAMPLES / 2;
+    assert_int_equal(ask(&r, &part), VERDICT_NEW);
+    assert_int_equal(ask(&r, &part), VERDICT_WAIT);
+    lose_a_worker(&r);
+    assert_int_equal(ask(&r, &part), VERDICT_GO);
+    assert_int_equal(ask(&r, &v), VERDICT_WAIT);
+    r.stop_hangs = 0;
+    for (int i = 0; ask(&r, &v) != VERDICT_GO; i++) {
+        server_calls(&r);
+        tell_workers(&r);
+        assert_true(i < 50);
+    }
+    assert_int_equal(r.n_plans, 2);
+    server_calls(&r);
+    expect_best(&r, STEPS);
+    assert_true(r.recorded.step == STEPS && r.recorded.generation == before);
+    assert_int_equal(r.n_manifests, n_manifests); /* that of the last step is there */
+    free(r.c);
+}
+
+/* A change that does not come to its end holds nobody for good. */
+static void test_a_change_hangs_at_the_end(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    come_to_the_end(&r);
+    lose_a_worker(&r);
+    const struct net_evaluation v = whole(&r, 0.25);
+    for (int i = 0; i < 25; i++) {
+        r.now += 1000 * MS;
+        server_calls(&r);
+        assert_int_equal(ask(&r, &v), VERDICT_WAIT);
+    }
+    for (int i = 0; i < 10; i++) {
+        r.now += 1000 * MS;
+        server_calls(&r);
+    }
+    assert_int_equal(ask(&r, &v), VERDICT_GO);
+    free(r.c);
+}
+
+/* ps 0 was started anew meanwhile: the checkpoint is made once more, in its generation. */
+static void test_started_anew_at_the_end(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, 1, 1, NULL, STEPS);
+    struct net_evaluation v = whole(&r, 0.25);
+    v.generation -= 7;
+    for (int i = 0; ask(&r, &v) != VERDICT_GO; i++) {
+        server_calls(&r);
+        tell_workers(&r);
+        assert_true(i < 50);
+    }
+    server_calls(&r);
+    server_calls(&r);
+    expect_best(&r, STEPS);
+    assert_true(r.recorded.generation == r.generation);
+    v.step--; /* of an earlier step nothing comes */
+    assert_int_equal(ask(&r, &v), VERDICT_GO);
+    free(r.c);
+    open_ps0(&r, (struct coord_start){.has_folder = 1, .has_all_steps = 1}, STEPS);
+    v.step = STEPS;
+    assert_int_equal(ask(&r, &v), VERDICT_WAIT); /* for the first plan */
+    v.step--;
+    assert_int_equal(ask(&r, &v), VERDICT_GO);
+    free(r.c);
+}
+
 /* The last evaluation did best: ps 0 does not end before it is named, or the disk hangs. */
 static void test_the_end_waits_for_the_best(void **state)
 {
@@ -638,6 +743,9 @@ int main(void)
         cmocka_unit_test(test_nothing_to_wait_for),
         cmocka_unit_test(test_a_checkpoint_that_does_not_come),
         cmocka_unit_test(test_no_checkpoint_beside_the_sweep),
+        cmocka_unit_test(test_one_is_killed_at_the_end),
+        cmocka_unit_test(test_a_change_hangs_at_the_end),
+        cmocka_unit_test(test_started_anew_at_the_end),
         cmocka_unit_test(test_the_end_waits_for_the_best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

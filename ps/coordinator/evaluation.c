@@ -21,14 +21,29 @@ static int is_whole(const struct coord_evaluations *s)
     return s->n_parts > 0 && s->n_heard == s->n_parts;
 }
 
+/* Of the job's last step, by one worker: no later generation evaluates that again. Without a plan:
+ * as far as the folder's newest checkpoint says. */
+static int is_of_the_end(const struct coord *c, const struct net_evaluation *v)
+{
+    int64_t last = c->generation ? c->train_steps : c->all_steps_before ? c->ckpt.last_step : -1;
+    return v->n_parts == 1 && v->step == last;
+}
+
+/* It is of the parameters that this generation has. */
+static int is_current(const struct coord *c, const struct net_evaluation *v)
+{
+    return c->generation &&
+           (v->generation == c->generation || (is_of_the_end(c, v) && coord_lowest(c) == v->step));
+}
+
 /* Something may come of it now. */
 static int takes(const struct coord *c, const struct net_evaluation *v)
 {
     const struct coord_evaluations *s = &c->eval;
     int late = s->generation == v->generation && v->step < s->step;
-    return c->generation && v->generation == c->generation && c->lockstep && !late &&
-           c->phase == PHASE_RUNNING && !c->finishing && !s->next.known && v->n_parts > 0 &&
-           v->n_parts <= c->max_workers && v->part >= 0 && v->part < v->n_parts;
+    return is_current(c, v) && c->lockstep && !late && c->phase == PHASE_RUNNING && !c->finishing &&
+           !s->next.known && v->n_parts > 0 && v->n_parts <= c->max_workers && v->part >= 0 &&
+           v->part < v->n_parts;
 }
 
 static void begin(struct coord *c, const struct net_evaluation *v)
@@ -60,6 +75,14 @@ static int add_up(struct coord *c)
     return s->n == s->data.n && s->n > 0;
 }
 
+/* Whose checkpoint the new best is: the last step's is made but once. */
+static uint64_t generation_of_next(const struct coord *c, int64_t step)
+{
+    const struct coord_checkpoint *k = &c->ckpt;
+    int made = k->phase == CKPT_IDLE && !k->unmade && k->step == step;
+    return made && step == c->train_steps ? k->generation : c->generation;
+}
+
 static void judge(struct coord *c, const struct net_evaluation *v, struct coord_out *out)
 {
     struct coord_evaluations *s = &c->eval;
@@ -70,7 +93,7 @@ static void judge(struct coord *c, const struct net_evaluation *v, struct coord_
                            LINE_BEST_OTHER, -1, -1, {s->best.step, s->best.data.n, s->data.n}});
     if (isfinite(loss) && (!comparable || loss < s->best.loss)) {
         s->next.known = 1;
-        s->next.generation = c->generation;
+        s->next.generation = generation_of_next(c, s->step);
         s->next.step = s->step;
         s->next.loss = loss;
         s->next.accuracy = v->no_accuracy ? (double)NAN : (double)s->right / (double)s->n;
@@ -170,12 +193,15 @@ void coord_evaluations_follow(struct coord *c, struct coord_out *out)
         coord_order_disk(c, out, DISK_BEST, &s->op);
     } else if (failed || (s->taken && (!same || k->phase == CKPT_IDLE))) {
         drop(c, out); /* its files or its manifest could not be written */
-    } else if (!s->taken && (c->generation != s->next.generation || c->phase == PHASE_STOPPING)) {
+    } else if (!s->taken && s->next.step < c->train_steps &&
+               (c->generation != s->next.generation || c->phase == PHASE_STOPPING)) {
         s->next.known = 0; /* who is there in the next generation evaluates that step again */
     } else if (!s->taken) {
         coord_due(c, out, s->since + BEST_MS * MS);
         if (c->awake - s->since >= BEST_MS * MS)
             drop(c, out);
+        else if (c->phase == PHASE_RUNNING) /* of the last step: in the generation that there is */
+            s->next.generation = c->generation;
     }
 }
 
@@ -232,9 +258,13 @@ enum coord_verdict coord_evaluation_verdict(const struct coord *c, const struct 
                                             struct net_evaluation_reply *out)
 {
     const struct coord_evaluations *s = &c->eval;
-    int over = !c->generation || v->generation != c->generation || !c->lockstep || c->finishing;
+    int is_known = is_same(s, v) && is_whole(s);
     fill_reply(c, v, out);
-    if (over || v->n_parts > c->max_workers)
+    if (c->finishing || v->n_parts > c->max_workers || (c->generation && !c->lockstep))
+        return VERDICT_GO;
+    if (c->phase != PHASE_RUNNING && is_of_the_end(c, v) && !is_known) /* a change takes a while */
+        return c->awake - c->entered < BEST_MS * MS ? VERDICT_WAIT : VERDICT_GO;
+    if (!is_current(c, v))
         return VERDICT_GO;
     if (!is_same(s, v)) {
         int late = s->generation == v->generation && v->step < s->step;
