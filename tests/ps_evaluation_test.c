@@ -27,6 +27,8 @@ struct rig {
     int best_hangs;   /* the file `best` is not written: */
     uint32_t best_op; /* this order */
     struct coord_best recorded;
+    int64_t found;        /* step of the newest checkpoint; 0: there is none */
+    uint64_t incarnation; /* of the server, beyond its first */
     int n_finished;
     int lines[COORD_N_LINES];
     struct coord_worker_state worker[2];
@@ -38,7 +40,7 @@ static void disk_ends(struct rig *r, const struct coord_action *a)
 {
     struct coord_manifest_view m = {.step = -1};
     struct coord_event e = {.kind = COORD_DISK, .op = a->op, .disk = {.epoch = a->value}};
-    if (a->disk == DISK_FIND)
+    if (a->disk == DISK_FIND && r->found == 0)
         e.st = ST_NOT_FOUND;
     if (a->disk == DISK_MANIFEST) {
         r->n_manifests++;
@@ -55,7 +57,7 @@ static void disk_ends(struct rig *r, const struct coord_action *a)
             coord_new_best(r->c, &r->recorded);
     }
     coord_manifest(r->c, &m);
-    e.disk.step = a->disk == DISK_MANIFEST ? m.step : -1;
+    e.disk.step = a->disk == DISK_MANIFEST ? m.step : a->disk == DISK_FIND ? r->found : -1;
     step(r, e);
 }
 
@@ -91,7 +93,7 @@ static void step(struct rig *r, struct coord_event e)
 static void server_calls(struct rig *r)
 {
     struct net_control_reply reply = {.step = -1};
-    struct net_control said = {.n_servers = 1, .incarnation = 9};
+    struct net_control said = {.n_servers = 1, .incarnation = 9 + r->incarnation};
     r->now += MS;
     coord_fill_reply(r->c, 0, &reply);
     if (reply.order != r->order && reply.step >= 0) {
@@ -588,8 +590,13 @@ static void test_no_checkpoint_beside_the_sweep(void **state)
     }
     assert_int_equal(r.lines[LINE_BEST_LOST], 1);
     evaluate(&r, 15, 0.75);
-    step(&r, (struct coord_event){.kind = COORD_DISK, .op = hangs});
     expect_best(&r, 5);
+    step(&r, (struct coord_event){.kind = COORD_DISK, .op = hangs});
+    expect_best(&r, 10); /* its file names that, and the sweep has gone by it */
+    r.best_hangs = 0;
+    evaluate(&r, 20, 0.375);
+    expect_best(&r, 10);
+    assert_int_equal(r.lines[LINE_BEST_LOST], 1);
     free(r.c);
 }
 
@@ -607,6 +614,42 @@ static void lose_a_worker(struct rig *r)
         coord_fill_reply(r->c, 0, &reply);
     }
     assert_true(reply.stop > 0);
+}
+
+/* Training goes back while the file is written: it names a step that is not there, as for a ps 0
+ * that is started anew. */
+static void test_back_while_the_best_is_named(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    evaluate(&r, 5, 0.5);
+    r.best_hangs = 1;
+    evaluate(&r, 10, 0.25);
+    uint32_t op = r.best_op;
+    assert_true(op != 0);
+    r.found = 5;
+    r.incarnation++; /* the server has lost its chunks */
+    r.version = -1;
+    for (int i = 0; i < 10; i++) {
+        r.now += 500 * MS;
+        server_calls(&r);
+        tell_workers(&r);
+    }
+    assert_int_equal(r.n_plans, 2);
+    r.version = 5;
+    server_calls(&r);
+    expect_best(&r, 5);
+    r.version = 10;
+    const struct net_evaluation v = whole(&r, 0.375);
+    assert_int_equal(ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(ask(&r, &v), VERDICT_WAIT);
+    r.best_hangs = 0;
+    step(&r, (struct coord_event){.kind = COORD_DISK, .op = op});
+    expect_best(&r, -1);
+    evaluate(&r, 10, 0.375);
+    expect_best(&r, 10);
+    free(r.c);
 }
 
 /* The other worker is gone before it has told its part of the last evaluation: when the next
@@ -743,6 +786,7 @@ int main(void)
         cmocka_unit_test(test_nothing_to_wait_for),
         cmocka_unit_test(test_a_checkpoint_that_does_not_come),
         cmocka_unit_test(test_no_checkpoint_beside_the_sweep),
+        cmocka_unit_test(test_back_while_the_best_is_named),
         cmocka_unit_test(test_one_is_killed_at_the_end),
         cmocka_unit_test(test_a_change_hangs_at_the_end),
         cmocka_unit_test(test_started_anew_at_the_end),

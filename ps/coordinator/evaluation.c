@@ -140,6 +140,8 @@ void coord_evaluations_back(struct coord *c, int64_t step)
     s->n_parts = s->n_heard = 0;
     s->ends = 0;
     s->next.known = 0;
+    if (s->ordered.step > step || step <= 0)
+        s->ordered.known = 0;
     if (s->best.step > step || step <= 0)
         s->best.known = 0;
 }
@@ -188,7 +190,7 @@ void coord_evaluations_follow(struct coord *c, struct coord_out *out)
         s->taken = 1;
     if (same && k->phase == CKPT_IDLE && !k->unmade) {
         s->taken = 1;
-        s->op_step = s->next.step;
+        s->ordered = s->next;
         c->ckpt.op_since = c->awake;
         coord_order_disk(c, out, DISK_BEST, &s->op);
     } else if (failed || (s->taken && (!same || k->phase == CKPT_IDLE))) {
@@ -212,20 +214,23 @@ void coord_best_recorded(struct coord *c, const struct coord_event *e, struct co
     c->number++; /* other checkpoints than before may be kept */
     if (e->st == ST_REFUSED)
         coord_fence(c, out);
-    if (!s->next.known || s->next.step != s->op_step)
-        return; /* training went back behind it meanwhile, or it was given up */
+    int is_next = s->next.known && s->next.generation == s->ordered.generation &&
+                  s->next.step == s->ordered.step;
     if (e->st != ST_OK) {
-        drop(c, out);
+        if (is_next)
+            drop(c, out);
         return;
     }
-    s->best = s->next;
-    s->next.known = 0;
-    coord_say(out, &(struct coord_line){LINE_BEST, -1, -1, {s->best.step, 0, 0}});
+    s->best = s->ordered; /* given up meanwhile or not: that is what the folder says */
+    if (is_next || (s->best.known && s->next.loss >= s->best.loss))
+        s->next.known = 0;
+    if (s->best.known)
+        coord_say(out, &(struct coord_line){LINE_BEST, -1, -1, {s->best.step, 0, 0}});
 }
 
 void coord_new_best(const struct coord *c, struct coord_best *out)
 {
-    *out = c->eval.next;
+    *out = c->eval.ordered;
 }
 
 void coord_best(const struct coord *c, struct coord_best *out)

@@ -22,9 +22,9 @@ struct coord_evaluations {
     struct coord_best next; /* is the best, once its checkpoint is there and named; known 0: none */
     int taken;              /* all servers have that one's chunks */
     int64_t since;          /* awake: it is to be made */
-    uint32_t op; /* DISK_BEST of `op_step`, beside which no checkpoint is begun, since its
+    uint32_t op; /* DISK_BEST of `ordered`, beside which no checkpoint is begun, since its
                     sweep would take that one's files; 0: none is under way */
-    int64_t op_step;
+    struct coord_best ordered; /* known 0: training went back behind it */
     int ends; /* the job ends at `end_step`, without a lower loss since that of best */
     int64_t end_step, n_since;
     int ended; /* it does: train_steps is where; said of generations above `ended_in` */
