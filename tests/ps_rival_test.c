@@ -1,5 +1,6 @@
 /* tests/ps_rival_test.c - a second process that asks for a member's place: while the first one has
  * its stream it waits, and is refused once that is known to live; a dead one's place it gets. */
+#include "net/exchange/session.h"
 #include "ps/service/rival.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,6 +90,16 @@ static void test_between_generations(void **state)
     assert_int_equal(rival_is_known(&m, SECOND, late), 0);
 }
 
+/* A long change has it ask again and again: it is known all along, over a slow link, too. */
+static void test_it_asks_now_and_then(void **state)
+{
+    const int64_t asked = 1000 * MS, round_trip_ms = 1000;
+    struct member m = {.expected = FIRST, .missing_ns = asked};
+    int64_t again = asked + (SESSION_MAX_BACKOFF_MS + round_trip_ms) * MS;
+    assert_int_equal(rival_is_known(&m, SECOND, again), 1);
+    assert_int_equal(rival_judge(&m, SECOND, 0, again), RIVAL_WAITS);
+}
+
 static void test_both_are_named(void **state)
 {
     struct member m = running();
@@ -110,9 +121,13 @@ static void test_both_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_rival),       cmocka_unit_test(test_it_speaks),
-        cmocka_unit_test(test_it_is_silent),   cmocka_unit_test(test_it_starts_anew),
-        cmocka_unit_test(test_it_leaves),      cmocka_unit_test(test_between_generations),
+        cmocka_unit_test(test_no_rival),
+        cmocka_unit_test(test_it_speaks),
+        cmocka_unit_test(test_it_is_silent),
+        cmocka_unit_test(test_it_starts_anew),
+        cmocka_unit_test(test_it_leaves),
+        cmocka_unit_test(test_between_generations),
+        cmocka_unit_test(test_it_asks_now_and_then),
         cmocka_unit_test(test_both_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,6 @@ enum {
     QUICK_MAX_MS = 20,
     QUICK_FOR_MS = 3000, /* and are short for so long after its first answer */
     BACKOFF_MS = 100,
-    MAX_BACKOFF_MS = 2000,
     FIRST_MAX_BACKOFF_MS = 500, /* likewise while none has come: people start servers then */
     FIRST_LINE_MS = 1000,
     TELL_AGAIN_MS = 1000,
@@ -132,7 +131,7 @@ static void plan_retry(const struct session *s, struct session_link *l, int aske
     int quick = asked && s->now_ns - l->answers_ns < QUICK_FOR_MS * MS;
     int64_t most = quick                ? QUICK_MAX_MS
                    : s->generation == 0 ? FIRST_MAX_BACKOFF_MS
-                                        : MAX_BACKOFF_MS;
+                                        : SESSION_MAX_BACKOFF_MS;
     l->retry_ns = s->now_ns + (l->backoff_ms < most ? l->backoff_ms : most) * MS;
     l->backoff_ms = l->backoff_ms > 0 ? l->backoff_ms * 2 : QUICK_MS;
     if (l->backoff_ms > most)

@@ -24,6 +24,8 @@
 #include "net/exchange/session_event.h"
 #include <stddef.h>
 
+enum { SESSION_MAX_BACKOFF_MS = 2000 }; /* from an answer to the next join, at most */
+
 enum session_state {
     SESSION_NEW,
     SESSION_ASKING,  /* started: ps 0 is asked for a newer generation */

@@ -14,7 +14,9 @@ enum {
     RIVAL_SPOKE_MS = 10000,
     /* Or if its stream is still there: longer than keepalive lets that of a dead host stay. */
     RIVAL_OPEN_MS = 60000,
-    RIVAL_KNOWN_MS = 2000,  /* a process that was there so short a while ago is coming back */
+    /* A process that was there so short a while ago is coming back: longer than from one of its
+     * joins to the next (net/exchange/session.h), and the round trip. */
+    RIVAL_KNOWN_MS = 5000,
     RIVAL_PAUSE_MS = 20000, /* nobody asked for so long: who asks then is another one */
 };
 
