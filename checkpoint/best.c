@@ -23,6 +23,13 @@ static uint32_t crc_of(const json_t *root, const char *key)
     return value >= 0 && value <= UINT32_MAX ? (uint32_t)value : 0;
 }
 
+/* A share of the samples; targets have none. */
+static int can_be_accuracy(const json_t *value)
+{
+    double is = json_number_value(value);
+    return json_is_null(value) || (json_is_number(value) && is >= 0 && is <= 1);
+}
+
 static int parse(const char *text, size_t n, struct ps_best *out)
 {
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
@@ -34,7 +41,7 @@ static int parse(const char *text, size_t n, struct ps_best *out)
         ps_name_parse(name, &is);
     int64_t samples = json_integer_value(json_object_get(root, "validation_samples"));
     int ok = is.kind == PS_NAME_MANIFEST && !is.old && json_is_number(loss) &&
-             (json_is_number(accuracy) || json_is_null(accuracy)) && samples >= 0;
+             can_be_accuracy(accuracy) && samples >= 0;
     if (ok)
         *out = (struct ps_best){is.id,
                                 json_number_value(loss),

@@ -121,6 +121,23 @@ static void a_damaged_one_keeps_none(void **state)
     assert_int_equal(CAPTURE(ps_best_read(folder, &got)), ST_CORRUPT);
 }
 
+/* As it would be told to who asks for the status, and be refused there. */
+static void figures_that_cannot_be(void **state)
+{
+    static const char *const accuracies[] = {"5.0", "-0.5", "\"0.5\"", "true"};
+    struct ps_best got;
+    char text[160];
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        snprintf(text, sizeof text,
+                 "{\"manifest\":\"weir-1.1-10.json\",\"step\":10,\"validation_loss\":0.5,"
+                 "\"validation_accuracy\":%s}",
+                 accuracies[i]);
+        assert_int_equal(durable_put(best_path, text, strlen(text)), ST_OK);
+        assert_int_equal(CAPTURE(ps_best_read(folder, &got)), ST_CORRUPT);
+    }
+}
+
 /* It may name any: all stay. */
 static void while_it_cannot_be_read_all_stay(void **state)
 {
@@ -153,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(it_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_one_keeps_none, setup, teardown),
+        cmocka_unit_test_setup_teardown(figures_that_cannot_be, setup, teardown),
         cmocka_unit_test_setup_teardown(while_it_cannot_be_read_all_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(it_may_not_say_of_which_data, setup, teardown),
     };
