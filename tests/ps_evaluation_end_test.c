@@ -1,0 +1,230 @@
+/* tests/ps_evaluation_end_test.c - evaluations of the validation data where a job ends
+ * (ps/coordinator/evaluation.c): early, since there was no better one for long, or by its last
+ * step. */
+#include "tests/evaluation_rig.h"
+#include <stdlib.h>
+
+/* The job ends where training stands: nobody goes on before all have stopped. */
+static void test_early_stopping(void **state)
+{
+    struct rig r;
+    (void)state;
+    eval_open(&r);
+    eval_at(&r, 5, 0.5);
+    eval_at(&r, 10, 0.5);
+    assert_int_equal(r.n_plans, 1);
+    r.version = 15;
+    r.stop_hangs = 1;
+    const struct net_evaluation v = eval_whole(&r, 0.75);
+    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    eval_server_calls(&r);
+    assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
+    assert_int_equal(r.n_plans, 1);
+    r.stop_hangs = 0;
+    for (int i = 0; i < 2; i++)
+        r.worker[i].asked = 1;
+    eval_server_calls(&r);
+    eval_tell_workers(&r);
+    eval_server_calls(&r);
+    assert_int_equal(r.n_plans, 2);
+    assert_int_equal(r.train_steps, 15);
+    assert_int_equal(eval_ask(&r, &v), VERDICT_GO); /* its generation is over */
+    eval_at(&r, 15, 0.75);                          /* as the last step is */
+    assert_int_equal(r.n_plans, 2);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
+    eval_expect_best(&r, 5);
+    free(r.c);
+}
+
+/* A checkpoint by steps that is being written as the job is ended at its step does not say so: the
+ * last one does. */
+static void test_a_checkpoint_from_before_the_end(void **state)
+{
+    struct rig r;
+    (void)state;
+    eval_open_start(&r, (struct coord_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
+    eval_at(&r, 5, 0.5);
+    for (int at = 6; at <= 10; at++) {
+        r.version = at;
+        eval_server_calls(&r);
+    }
+    eval_at(&r, 10, 0.75);
+    for (int at = 11; at <= 15; at++) {
+        r.version = at;
+        r.file_hangs = at == 15;
+        eval_server_calls(&r);
+    }
+    assert_int_equal(coord_order_step(r.c), 15);
+    assert_int_equal(r.phase, CONTROL_WRITING);
+    eval_server_calls(&r);
+    const struct net_evaluation v = eval_whole(&r, 0.75);
+    uint64_t before = r.generation;
+    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
+    for (int i = 0; i < 4; i++) {
+        r.worker[i % 2].asked = 1;
+        eval_server_calls(&r);
+        eval_tell_workers(&r);
+    }
+    assert_int_equal(r.n_plans, 2);
+    assert_int_equal(r.train_steps, 15);
+    r.file_hangs = 0;
+    eval_server_calls(&r);
+    assert_int_equal(r.manifest.step, 15);
+    assert_true(r.manifest.generation == before);
+    for (int i = 0; i < 10; i++) {
+        r.now += 500 * MS;
+        eval_server_calls(&r);
+        eval_tell_workers(&r);
+    }
+    assert_int_equal(r.manifest.step, 15);
+    assert_true(r.manifest.generation == r.generation && r.generation > before);
+    assert_int_equal(coord_last_step(r.c), 15);
+    free(r.c);
+}
+
+/* It says nothing that the job ends with its last step. */
+static void test_at_the_last_step(void **state)
+{
+    struct rig r;
+    (void)state;
+    eval_open(&r);
+    eval_at(&r, 90, 0.5);
+    eval_at(&r, STEPS, 0.75);
+    assert_int_equal(r.n_plans, 1);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
+    free(r.c);
+}
+
+/* The other worker is gone before it has told its part of the last evaluation: when the next
+ * generation is there, so is who evaluated all of it in the one before. */
+static void test_one_is_killed_at_the_end(void **state)
+{
+    struct rig r;
+    (void)state;
+    eval_open(&r);
+    eval_at(&r, 5, 0.5);
+    eval_comes_to_the_end(&r);
+    int n_manifests = r.n_manifests;
+    uint64_t before = r.generation;
+    struct net_evaluation v = eval_whole(&r, 0.25), part = v;
+    part.n_parts = 2;
+    part.n = SAMPLES / 2;
+    assert_int_equal(eval_ask(&r, &part), VERDICT_NEW);
+    assert_int_equal(eval_ask(&r, &part), VERDICT_WAIT);
+    eval_loses_a_worker(&r);
+    assert_int_equal(eval_ask(&r, &part), VERDICT_GO);
+    assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
+    r.stop_hangs = 0;
+    for (int i = 0; eval_ask(&r, &v) != VERDICT_GO; i++) {
+        eval_server_calls(&r);
+        eval_tell_workers(&r);
+        assert_true(i < 50);
+    }
+    assert_int_equal(r.n_plans, 2);
+    eval_server_calls(&r);
+    eval_expect_best(&r, STEPS);
+    assert_true(r.recorded.step == STEPS && r.recorded.generation == before);
+    assert_int_equal(r.n_manifests, n_manifests); /* that of the last step is there */
+    free(r.c);
+}
+
+/* A change that does not come to its end holds nobody for good. */
+static void test_a_change_hangs_at_the_end(void **state)
+{
+    struct rig r;
+    (void)state;
+    eval_open(&r);
+    eval_comes_to_the_end(&r);
+    eval_loses_a_worker(&r);
+    const struct net_evaluation v = eval_whole(&r, 0.25);
+    for (int i = 0; i < 25; i++) {
+        r.now += 1000 * MS;
+        eval_server_calls(&r);
+        assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
+    }
+    for (int i = 0; i < 10; i++) {
+        r.now += 1000 * MS;
+        eval_server_calls(&r);
+    }
+    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    free(r.c);
+}
+
+/* ps 0 was started anew meanwhile: the checkpoint is made once more, in its generation. */
+static void test_started_anew_at_the_end(void **state)
+{
+    struct rig r;
+    (void)state;
+    eval_open_with(&r, 1, 1, NULL, STEPS);
+    struct net_evaluation v = eval_whole(&r, 0.25);
+    v.generation -= 7;
+    for (int i = 0; eval_ask(&r, &v) != VERDICT_GO; i++) {
+        eval_server_calls(&r);
+        eval_tell_workers(&r);
+        assert_true(i < 50);
+    }
+    eval_server_calls(&r);
+    eval_server_calls(&r);
+    eval_expect_best(&r, STEPS);
+    assert_true(r.recorded.generation == r.generation);
+    v.step--; /* of an earlier step nothing comes */
+    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    free(r.c);
+    eval_open_ps0(&r, (struct coord_start){.has_folder = 1, .has_all_steps = 1}, STEPS);
+    v.step = STEPS;
+    assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT); /* for the first plan */
+    v.step--;
+    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    free(r.c);
+}
+
+/* The last evaluation did best: ps 0 does not end before it is named, or the disk hangs. */
+static void test_the_end_waits_for_the_best(void **state)
+{
+    for (int hangs = 0; hangs < 2; hangs++) {
+        struct rig r;
+        (void)state;
+        eval_open(&r);
+        eval_at(&r, 5, 0.5);
+        r.best_hangs = 1;
+        eval_comes_to_the_end(&r);
+        const struct net_evaluation v = eval_whole(&r, 0.25);
+        assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+        assert_true(r.best_op != 0);
+        for (int i = 0; i < 2; i++)
+            r.worker[i].done = 1;
+        eval_tell_workers(&r);
+        eval_step(&r,
+                  (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+        for (int i = 0; i < 100; i++) {
+            r.now += 100 * MS;
+            eval_server_calls(&r);
+        }
+        assert_int_equal(r.n_finished, 0);
+        if (!hangs)
+            eval_step(&r, (struct coord_event){.kind = COORD_DISK, .op = r.best_op});
+        for (int i = 0; hangs && i < 300; i++) {
+            r.now += 100 * MS;
+            eval_server_calls(&r);
+        }
+        assert_int_equal(r.n_finished, 1);
+        eval_expect_best(&r, hangs ? 5 : STEPS);
+        free(r.c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_early_stopping),
+        cmocka_unit_test(test_a_checkpoint_from_before_the_end),
+        cmocka_unit_test(test_at_the_last_step),
+        cmocka_unit_test(test_one_is_killed_at_the_end),
+        cmocka_unit_test(test_a_change_hangs_at_the_end),
+        cmocka_unit_test(test_started_anew_at_the_end),
+        cmocka_unit_test(test_the_end_waits_for_the_best),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
