@@ -70,6 +70,8 @@ void eval_server_calls(struct rig *r)
         r->phase = CONTROL_IDLE;
     if (r->phase == CONTROL_ARMED && r->file_fails)
         r->phase = CONTROL_FAILED;
+    if (r->phase == CONTROL_ARMED && r->disk_busy)
+        r->phase = CONTROL_PAST;
     if (r->phase == CONTROL_ARMED && r->version >= reply.step)
         r->phase = r->version == reply.step ? CONTROL_WRITING : CONTROL_PAST;
     else if (r->phase == CONTROL_WRITING && !r->file_hangs)

@@ -21,6 +21,7 @@ struct rig {
     int phase;
     int file_hangs, stop_hangs; /* the server does not write, does not say that it has stopped */
     int file_fails;             /* it cannot write: its folder takes no files */
+    int disk_busy;              /* it is still at an earlier file */
     int n_plans, n_manifests;
     struct coord_manifest_view manifest; /* the last */
     int64_t train_steps;                 /* of the last plan: 0: as it was */

@@ -119,6 +119,30 @@ static void test_a_server_that_cannot_write(void **state)
     free(r.c);
 }
 
+/* Nor is the next one by steps put off for it: it was not ahead of training. */
+static void test_a_server_that_is_busy(void **state)
+{
+    struct rig r;
+    (void)state;
+    eval_open_start(&r, (struct coord_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
+    r.version = 3;
+    r.disk_busy = 1;
+    const struct net_evaluation v = eval_whole(&r, 0.5);
+    for (int i = 0; eval_ask(&r, &v) != VERDICT_GO; i++) {
+        r.now += 500 * MS;
+        eval_server_calls(&r);
+        assert_true(i < 100);
+    }
+    assert_int_equal(r.lines[LINE_BEST_LOST], 1);
+    r.disk_busy = 0;
+    for (int i = 0; i < 10; i++) {
+        r.now += 500 * MS;
+        eval_server_calls(&r);
+    }
+    assert_int_equal(coord_order_step(r.c), EVERY);
+    free(r.c);
+}
+
 /* A ps 0 that is started anew comes to the same: by what the folder says and the step. */
 static void test_started_anew(void **state)
 {
@@ -322,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_a_stop_comes_first),
         cmocka_unit_test(test_one_that_is_not_written),
         cmocka_unit_test(test_a_server_that_cannot_write),
+        cmocka_unit_test(test_a_server_that_is_busy),
         cmocka_unit_test(test_started_anew),
         cmocka_unit_test(test_other_data),
         cmocka_unit_test(test_parts),

@@ -310,7 +310,8 @@ static void follow(struct coord *c, struct coord_out *out)
     } else if (o.failed >= 0) {
         give_up(c, LINE_CHECKPOINT_FAILED, o.failed, out);
     } else if (o.past >= 0) {
-        k->factor = k->factor < 1024 ? k->factor * 2 : k->factor;
+        if (k->why != WHY_BEST) /* that was not ahead: training stands, and the disk is busy */
+            k->factor = k->factor < 1024 ? k->factor * 2 : k->factor;
         if (!k->past_since)
             k->past_since = c->awake;
         if (k->step >= c->train_steps && c->awake - k->past_since >= WRITE_MS * MS)
