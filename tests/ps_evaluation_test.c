@@ -174,6 +174,14 @@ static void test_other_data(void **state)
     eval_expect_best(&r, 15);
     assert_int_equal(r.lines[LINE_BEST_OTHER], 1);
     free(r.c);
+    eval_open_with(&r, 1, 1, &best, 60); /* counted from where it goes on */
+    eval_at(&r, 65, (double)INFINITY);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
+    r.version = 70;
+    const struct net_evaluation v = eval_whole(&r, (double)INFINITY);
+    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
+    free(r.c);
 }
 
 /* Whatever the order of their coming, the sums have the same bits; only the first waits for all. */

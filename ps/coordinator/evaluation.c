@@ -102,7 +102,7 @@ static void judge(struct coord *c, const struct net_evaluation *v, struct coord_
         s->since = c->awake;
         return;
     }
-    int64_t from = comparable ? s->best.step : 0;
+    int64_t from = comparable ? s->best.step : s->from;
     s->n_since = v->every > 0 ? (s->step - from) / v->every : 0;
     if (v->patience > 0 && s->n_since >= v->patience && s->step < c->train_steps) {
         s->ends = 1;
@@ -140,6 +140,8 @@ void coord_evaluations_back(struct coord *c, int64_t step)
     s->n_parts = s->n_heard = 0;
     s->ends = 0;
     s->next.known = 0;
+    if (s->from > step)
+        s->from = step > 0 ? step : 0;
     if (s->ordered.step > step || step <= 0)
         s->ordered.known = 0;
     if (s->best.step > step || step <= 0)

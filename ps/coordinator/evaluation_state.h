@@ -25,7 +25,8 @@ struct coord_evaluations {
     uint32_t op; /* DISK_BEST of `ordered`, beside which no checkpoint is begun, since its
                     sweep would take that one's files; 0: none is under way */
     struct coord_best ordered; /* known 0: training went back behind it */
-    int ends; /* the job ends at `end_step`, without a lower loss since that of best */
+    int64_t from; /* evaluations count from here, where none is the best on these data */
+    int ends;     /* the job ends at `end_step`, without a lower loss since that of best */
     int64_t end_step, n_since;
     int ended; /* it does: train_steps is where; said of generations above `ended_in` */
     uint64_t ended_in;

@@ -415,6 +415,7 @@ void coord_job(struct coord *c, const struct coord_event *e, struct coord_out *o
     c->train_steps = e->job.train_steps;
     c->lockstep = e->job.lockstep;
     c->eval.ended = 0;
+    c->eval.from = e->job.step;
     coord_evaluations_back(c, e->job.step);
     c->lives_on = e->job.lives_on;
     c->from_start = !e->job.from_checkpoint;
