@@ -147,6 +147,7 @@ void eval_open(struct rig *r)
 struct net_evaluation eval_whole(const struct rig *r, double loss)
 {
     return (struct net_evaluation){.generation = r->generation,
+                                   .ps0 = 9,
                                    .step = r->version,
                                    .n_parts = 1,
                                    .n = SAMPLES,

@@ -13,6 +13,7 @@
 enum { LONG_MS = 30000 };
 
 static const struct net_evaluation good = {.generation = 7,
+                                           .ps0 = 0xfedcba9876543210,
                                            .step = 200,
                                            .part = 2,
                                            .n_parts = 3,
@@ -25,8 +26,8 @@ static const struct net_evaluation good = {.generation = 7,
 
 static int same(const struct net_evaluation *a, const struct net_evaluation *b)
 {
-    return a->generation == b->generation && a->step == b->step && a->part == b->part &&
-           a->n_parts == b->n_parts && a->n == b->n && a->right == b->right &&
+    return a->generation == b->generation && a->ps0 == b->ps0 && a->step == b->step &&
+           a->part == b->part && a->n_parts == b->n_parts && a->n == b->n && a->right == b->right &&
            (a->loss == b->loss || (isnan(a->loss) && isnan(b->loss))) &&
            job_validation_same(&a->data, &b->data) && a->every == b->every &&
            a->patience == b->patience;

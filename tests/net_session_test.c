@@ -321,12 +321,14 @@ static void test_the_generation_it_tells(void **state)
     session_step(s, &first, 2 * MS, &out);
     assert_true(out.act[2].kind == ACTION_JOIN && out.act[2].generation == 3); /* at ps 1 */
     assert_int_equal(out.act[2].ps0, 77); /* which may be another ps 0's by now */
+    assert_int_equal(s->ps0, 77);
     news.ps0 = 78;
     session_step(s, &news, 3 * MS, &out);
     const struct session_event end = DOWN(0);
     session_step(s, &end, 4 * MS, &out);
     assert_true(out.act[0].kind == ACTION_JOIN && out.act[0].generation == 5); /* at ps 0 */
     assert_int_equal(out.act[0].ps0, 78);
+    assert_int_equal(s->ps0, 77); /* of the generation that it is in */
     free(s);
 }
 

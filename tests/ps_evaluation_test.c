@@ -229,6 +229,26 @@ static void test_parts_that_are_not_the_set(void **state)
     free(r.c);
 }
 
+/* One without a folder that is started again gives a generation's number once more. */
+static void test_of_another_ps0(void **state)
+{
+    struct rig r;
+    struct net_evaluation_reply reply;
+    (void)state;
+    eval_open_with(&r, 0, 1, NULL, 0);
+    r.version = 5;
+    struct net_evaluation v = eval_whole(&r, 0.5);
+    v.ps0++;
+    assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
+    eval_step(&r, (struct coord_event){.kind = COORD_EVALUATED, .evaluation = &v});
+    eval_expect_best(&r, -1);
+    v.step++;
+    v.ps0--;
+    eval_step(&r, (struct coord_event){.kind = COORD_EVALUATED, .evaluation = &v});
+    eval_expect_best(&r, 6);
+    free(r.c);
+}
+
 /* Nobody is held up: of another generation, of chunks that go each at its own pace, a loss that is
  * no number, a job without a folder. */
 static void test_nothing_to_wait_for(void **state)
@@ -359,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_other_data),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_parts_that_are_not_the_set),
+        cmocka_unit_test(test_of_another_ps0),
         cmocka_unit_test(test_nothing_to_wait_for),
         cmocka_unit_test(test_a_checkpoint_that_does_not_come),
         cmocka_unit_test(test_no_checkpoint_beside_the_sweep),

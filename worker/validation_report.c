@@ -40,6 +40,7 @@ static enum status tell(const struct validation *v, const struct trainer_evaluat
                         struct net_evaluator *ps0, struct net_evaluation_reply *reply)
 {
     const struct net_evaluation told = {.generation = e->generation,
+                                        .ps0 = e->ps0,
                                         .step = e->step,
                                         .part = e->part,
                                         .n_parts = e->n_parts,

@@ -46,6 +46,7 @@ struct net_exchange_stats {
 struct net_start {
     int64_t step;
     uint64_t generation; /* 0: there are no servers */
+    uint64_t ps0;        /* who made its plan */
     struct net_place place;
 };
 

@@ -365,7 +365,7 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
     if (st != ST_OK)
         return st;
     pthread_mutex_lock(&x->lock);
-    *out = (struct net_start){lowest, x->session->generation, place_of(x)};
+    *out = (struct net_start){lowest, x->session->generation, x->session->ps0, place_of(x)};
     int64_t reached = x->reached;
     int n_servers = x->n_links;
     pthread_mutex_unlock(&x->lock);

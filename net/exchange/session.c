@@ -198,6 +198,7 @@ static int set_servers(struct session *s, const struct session_event *e, struct 
     s->n_links = e->n_servers;
     s->has_first_values = s->generation == 0;
     s->generation = e->generation;
+    s->ps0 = e->ps0;
     s->state = SESSION_JOINING;
     act(out, ACTION_SET_SERVERS, 0)->generation = e->generation;
     return 1;

@@ -99,6 +99,7 @@ struct session {
     int member;
     int has_first_values; /* the parameters are, or those of them that were not fetched yet */
     uint64_t generation;  /* 0: none yet */
+    uint64_t ps0;         /* who made its plan */
     uint64_t heard;       /* the newest that a server has told, */
     uint64_t heard_ps0;   /* and who made its plan */
     struct net_place place;

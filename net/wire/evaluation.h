@@ -8,7 +8,7 @@
 
 /* Of the parameters of one step, on one of the parts that the set is in. */
 struct net_evaluation {
-    uint64_t generation;
+    uint64_t generation, ps0; /* as in struct net_plan */
     int64_t step;
     int part, n_parts;          /* from 0 on, 1 to JOB_MAX_WORKERS */
     int64_t n, right;           /* samples of the part; of these, classified right */

@@ -7,6 +7,7 @@ enum status message_pack_evaluation(const struct net_evaluation *v, uint8_t **da
     Weir__V1__EvaluateRequest wire = WEIR__V1__EVALUATE_REQUEST__INIT;
     wire.protocol = MESSAGE_PROTOCOL;
     wire.generation = v->generation;
+    wire.ps0 = v->ps0;
     wire.step = v->step;
     wire.part = (uint32_t)v->part;
     wire.parts = (uint32_t)v->n_parts;
@@ -38,6 +39,7 @@ static enum status from_wire(const Weir__V1__EvaluateRequest *wire, struct net_e
         return message_invalid(why, "the samples of an evaluation cannot be");
     *out = (struct net_evaluation){
         .generation = wire->generation,
+        .ps0 = wire->ps0,
         .step = wire->step,
         .part = (int)wire->part,
         .n_parts = (int)wire->parts,

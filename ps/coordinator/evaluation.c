@@ -12,8 +12,8 @@
 
 static int is_same(const struct coord_evaluations *s, const struct net_evaluation *v)
 {
-    return s->generation == v->generation && s->step == v->step && s->n_parts == v->n_parts &&
-           job_validation_same(&s->data, &v->data);
+    return s->generation == v->generation && s->ps0 == v->ps0 && s->step == v->step &&
+           s->n_parts == v->n_parts && job_validation_same(&s->data, &v->data);
 }
 
 static int is_whole(const struct coord_evaluations *s)
@@ -32,24 +32,30 @@ static int is_of_the_end(const struct coord *c, const struct net_evaluation *v)
 /* It is of the parameters that this generation has. */
 static int is_current(const struct coord *c, const struct net_evaluation *v)
 {
-    return c->generation &&
-           (v->generation == c->generation || (is_of_the_end(c, v) && coord_lowest(c) == v->step));
+    int same = v->generation == c->generation && v->ps0 == c->incarnation;
+    return c->generation && (same || (is_of_the_end(c, v) && coord_lowest(c) == v->step));
+}
+
+/* Training has gone on since. */
+static int is_late(const struct coord_evaluations *s, const struct net_evaluation *v)
+{
+    return s->generation == v->generation && s->ps0 == v->ps0 && v->step < s->step;
 }
 
 /* Something may come of it now. */
 static int takes(const struct coord *c, const struct net_evaluation *v)
 {
     const struct coord_evaluations *s = &c->eval;
-    int late = s->generation == v->generation && v->step < s->step;
-    return is_current(c, v) && c->lockstep && !late && c->phase == PHASE_RUNNING && !c->finishing &&
-           !s->next.known && v->n_parts > 0 && v->n_parts <= c->max_workers && v->part >= 0 &&
-           v->part < v->n_parts;
+    return is_current(c, v) && c->lockstep && !is_late(s, v) && c->phase == PHASE_RUNNING &&
+           !c->finishing && !s->next.known && v->n_parts > 0 && v->n_parts <= c->max_workers &&
+           v->part >= 0 && v->part < v->n_parts;
 }
 
 static void begin(struct coord *c, const struct net_evaluation *v)
 {
     struct coord_evaluations *s = &c->eval;
     s->generation = v->generation;
+    s->ps0 = v->ps0;
     s->step = v->step;
     s->n_parts = v->n_parts;
     s->n_heard = 0;
@@ -274,8 +280,7 @@ enum coord_verdict coord_evaluation_verdict(const struct coord *c, const struct 
     if (!is_current(c, v))
         return VERDICT_GO;
     if (!is_same(s, v)) {
-        int late = s->generation == v->generation && v->step < s->step;
-        return late || c->phase == PHASE_STOPPING ? VERDICT_GO : VERDICT_NEW;
+        return is_late(s, v) || c->phase == PHASE_STOPPING ? VERDICT_GO : VERDICT_NEW;
     }
     if (!coord_parts(c)[v->part].heard)
         return c->phase == PHASE_STOPPING ? VERDICT_GO : VERDICT_NEW;

@@ -12,7 +12,7 @@ struct coord_part {
 };
 
 struct coord_evaluations {
-    uint64_t generation; /* of the one heard of last, as what follows; 0: none yet */
+    uint64_t generation, ps0; /* of the one heard of last, as what follows; 0: none yet */
     int64_t step;
     int n_parts, n_heard;
     struct job_validation data;

@@ -13,6 +13,7 @@
 struct trainer_evaluation {
     int64_t step;
     uint64_t generation; /* of the servers; 0: there are none */
+    uint64_t ps0;        /* who made its plan */
     int part, n_parts;   /* of the whole set, one for each worker that has any: which this is */
     int64_t n, right;    /* samples of the part; of these, classified right */
     double loss;         /* sum over them */

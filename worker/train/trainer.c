@@ -124,6 +124,7 @@ static void start_from(struct trainer *t, const struct net_start *start)
     int64_t step = start->step;
     t->first_step = t->newest_step = step;
     t->generation = start->generation;
+    t->ps0 = start->ps0;
     t->skipping = 0;
     t->last_step = t->invalid_from = INT64_MAX;
     t->result.member = start->place.member;
@@ -224,6 +225,7 @@ static enum status validate_part(struct trainer *t, int64_t step, int part, int 
     trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
     struct trainer_evaluation e = {.step = step,
                                    .generation = t->generation,
+                                   .ps0 = t->ps0,
                                    .part = part,
                                    .n_parts = n_parts,
                                    .n = sums.n,

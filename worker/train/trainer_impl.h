@@ -53,7 +53,7 @@ struct trainer {
     struct device_data *data;
     struct progress *progress;
     int64_t first_step; /* global and local step that run starts from */
-    uint64_t generation;
+    uint64_t generation, ps0;
     int64_t start_ns;
     int64_t n_evaluated; /* the last step that was, or need not be, in units of eval_every */
     _Atomic int stopped;
