@@ -180,6 +180,29 @@ static void test_started_anew_at_the_end(void **state)
     free(r.c);
 }
 
+/* Its worker is told nothing later: it waits until the best is named, or is not. */
+static void test_the_last_is_told_the_best(void **state)
+{
+    static const enum status sts[] = {ST_OK, ST_IO};
+    struct net_evaluation_reply reply;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct rig r;
+        eval_open(&r);
+        eval_at(&r, 5, 0.5);
+        eval_comes_to_the_end(&r);
+        r.best_hangs = 1;
+        const struct net_evaluation v = eval_whole(&r, 0.25);
+        assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+        assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_WAIT);
+        assert_int_equal(reply.best.step, 5);
+        eval_step(&r, (struct coord_event){.kind = COORD_DISK, .op = r.best_op, .st = sts[i]});
+        assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
+        assert_int_equal(reply.best.step, i == 0 ? STEPS : 5);
+        free(r.c);
+    }
+}
+
 /* The last evaluation did best: ps 0 does not end before it is named, or the disk hangs. */
 static void test_the_end_waits_for_the_best(void **state)
 {
@@ -224,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_one_is_killed_at_the_end),
         cmocka_unit_test(test_a_change_hangs_at_the_end),
         cmocka_unit_test(test_started_anew_at_the_end),
+        cmocka_unit_test(test_the_last_is_told_the_best),
         cmocka_unit_test(test_the_end_waits_for_the_best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 /* Held at the step until the chunks are taken, no longer; best once it is on the disk and named. */
 static void test_the_best_has_a_checkpoint(void **state)
 {
+    struct net_evaluation_reply reply;
     struct rig r;
     (void)state;
     eval_open(&r);
@@ -16,7 +17,8 @@ static void test_the_best_has_a_checkpoint(void **state)
     assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
     assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
     eval_server_calls(&r);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
+    assert_int_equal(reply.best.step, -1);
     eval_expect_best(&r, -1);
     r.version = 7;
     r.file_hangs = 0;

@@ -250,7 +250,7 @@ static void fill_reply(const struct coord *c, const struct net_evaluation *v,
                        struct net_evaluation_reply *out)
 {
     const struct coord_evaluations *s = &c->eval;
-    const struct coord_best *b = s->next.known ? &s->next : &s->best;
+    const struct coord_best *b = &s->best;
     *out = (struct net_evaluation_reply){.best = {.step = -1}};
     if (b->known)
         out->best = (struct net_best){b->step, b->loss, b->accuracy};
@@ -291,5 +291,7 @@ enum coord_verdict coord_evaluation_verdict(const struct coord *c, const struct 
     if (s->ends && stops(c))
         return VERDICT_WAIT;
     int64_t step;
+    if (s->next.known && s->next.step == s->step && s->step >= c->train_steps)
+        return VERDICT_WAIT; /* no later reply tells whether it is the best */
     return coord_evaluation_wants(c, &step) && step == s->step ? VERDICT_WAIT : VERDICT_GO;
 }
