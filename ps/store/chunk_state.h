@@ -48,7 +48,7 @@ struct chunk_state {
     int64_t arrived_ns;           /* when the last contribution came */
     struct ps_late late;          /* sync, backup: whom the last version waited for */
     int diverged;                 /* the present version is not finite */
-    size_t spoilt;                /* from this element on, to be said; SIZE_MAX: nothing is */
+    size_t not_finite;            /* from this element on, to be said; SIZE_MAX: nothing is */
     struct ps_snapshot *snapshot; /* that waits for one of the next versions; NULL: none */
 };
 

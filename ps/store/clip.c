@@ -6,7 +6,7 @@
 #include "kernels/vector/clip.h"
 #include "base/log.h"
 #include "ps/store/chunk_state.h"
-#include "ps/store/spoilt.h"
+#include "ps/store/diverged.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -26,9 +26,9 @@ static void finish_all(struct ps_store *s, int64_t step)
         int made = chunk_state_finish(s, c, step, factor);
         if (made && c->version >= c->end)
             last |= chunk_state_end(s, c);
-        size_t spoilt = spoilt_take(c);
+        size_t not_finite = diverged_take(c);
         pthread_mutex_unlock(&c->lock);
-        spoilt_say(s, c, spoilt, step);
+        diverged_say(s, c, not_finite, step);
         if (made)
             chunk_state_answer_owed(s, c);
     }

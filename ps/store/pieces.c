@@ -4,7 +4,7 @@
  * answered; pulls and first values need no judgement. Once the lock is released, those are answered
  * who waited for that. */
 #include "ps/store/chunk_state.h"
-#include "ps/store/spoilt.h"
+#include "ps/store/diverged.h"
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -57,7 +57,7 @@ static void refuse_not_finite(const struct ps_store *s, const struct chunk_state
     int rank = (int)a->head->member, worker = s->cfg.member ? s->cfg.member[rank] : rank;
     chunk_state_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " %s", worker,
                        a->piece->kind == PIECE_INIT ? "the first value" : "the gradient",
-                       spoilt_param_at(s, c, bad)->name, a->piece->step,
+                       diverged_param_at(s, c, bad)->name, a->piece->step,
                        what_is_wrong(&a->piece->payload, a->piece->dtype, bad));
 }
 
@@ -293,9 +293,9 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     chunk_state_answer(s, c, &a, new_version, answer);
     struct ps_late late = c->late;
     double squares = c->squares;
-    size_t spoilt = spoilt_take(c);
+    size_t not_finite = diverged_take(c);
     pthread_mutex_unlock(&c->lock);
-    spoilt_say(s, c, spoilt, (int64_t)piece->step);
+    diverged_say(s, c, not_finite, (int64_t)piece->step);
     if ((new_version || complete) && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
         (c->shelf == 0 || s->lockstep))
         ps_stragglers_note(s->stragglers, &late);

@@ -42,7 +42,7 @@ static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, i
                               .shelf = s->shelf_of[chunk],
                               .version = -1,
                               .end = INT64_MAX,
-                              .spoilt = SIZE_MAX};
+                              .not_finite = SIZE_MAX};
     c->n = (size_t)spec->n_elems;
     c->param = &s->cfg.chunks->params[spec->param];
     if (c->param->rule == PARAM_AVERAGE)

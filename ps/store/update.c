@@ -12,7 +12,7 @@ enum { BLOCK = 2048 }; /* elements */
 struct pass {
     struct ps_update *u;
     uint32_t crc;
-    size_t bad, spoilt;
+    size_t bad, not_finite;
 };
 
 /* The block's gradient, of r->others and the last term's n elements from src on: r->sum, weight and
@@ -100,9 +100,9 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
     if (u->sums)
         p->crc = digest_crc32c(p->crc, out, n * size);
     /* after, since it lies in cache now */
-    size_t spoilt = finite_first_bad(DTYPE_F32, value, n);
-    if (spoilt < n && p->spoilt == SIZE_MAX)
-        p->spoilt = first + spoilt;
+    size_t not_finite = finite_first_bad(DTYPE_F32, value, n);
+    if (not_finite < n && p->not_finite == SIZE_MAX)
+        p->not_finite = first + not_finite;
     float limit =
         u->arrived >= 0 && u->terms[u->arrived].limit > 0 ? u->terms[u->arrived].limit : FLT_MAX;
     size_t bad = u->arrived < 0 ? n : finite_first_above(u->dtype, src, n, limit);
@@ -152,7 +152,7 @@ size_t ps_update_run(struct ps_update *u, uint32_t *crc)
     } else {
         payload_each_run(&u->terms[u->arrived].payload, dtype_size(u->dtype), run_blocks, &p);
     }
-    u->spoilt = p.spoilt;
+    u->not_finite = p.not_finite;
     if (p.bad == SIZE_MAX)
         *crc = p.crc;
     return p.bad;

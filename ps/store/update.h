@@ -41,8 +41,8 @@ struct ps_update {
     enum dtype wire_dtype; /* of what members get */
     int sums;              /* 1: the checksum is wanted */
     void *wire;            /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
-    size_t spoilt; /* out: the first element of `value` that is not finite; SIZE_MAX: none, or it is
-                      the version before */
+    size_t not_finite; /* out: the first element of `value` that is not finite; SIZE_MAX: none, or
+                      it is the version before */
 };
 
 /* *crc: the CRC-32C of what members get, or 0 if it is not wanted. Returns SIZE_MAX, or the first

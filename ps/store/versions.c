@@ -3,7 +3,7 @@
  * Locks: (inside buf_unref and ps_pool_take) the pool's. */
 #include "base/trace.h"
 #include "ps/store/chunk_state.h"
-#include "ps/store/spoilt.h"
+#include "ps/store/diverged.h"
 #include "ps/store/update.h"
 
 const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number)
@@ -88,7 +88,7 @@ static size_t compute_version(struct ps_store *s, struct chunk_state *c, const s
     size_t bad = ps_update_run(&u, &next->crc32c);
     if (bad != SIZE_MAX) /* it is dropped */
         return bad;
-    spoilt_note(c, u.spoilt);
+    diverged_note(c, u.not_finite);
     return bad;
 }
 

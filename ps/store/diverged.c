@@ -1,10 +1,10 @@
-/* ps/store/spoilt.c - see spoilt.h. */
-#include "ps/store/spoilt.h"
+/* ps/store/diverged.c - see diverged.h. */
+#include "ps/store/diverged.h"
 #include "base/log.h"
 #include <inttypes.h>
 
-const struct net_param *spoilt_param_at(const struct ps_store *s, const struct chunk_state *c,
-                                        size_t element)
+const struct net_param *diverged_param_at(const struct ps_store *s, const struct chunk_state *c,
+                                          size_t element)
 {
     const struct chunks *chunks = s->cfg.chunks;
     int64_t at = chunks->chunks[c->chunk].first + (int64_t)element;
@@ -14,25 +14,26 @@ const struct net_param *spoilt_param_at(const struct ps_store *s, const struct c
     return &chunks->params[param];
 }
 
-void spoilt_note(struct chunk_state *c, size_t element)
+void diverged_note(struct chunk_state *c, size_t element)
 {
     if (element != SIZE_MAX && !c->diverged)
-        c->spoilt = element;
+        c->not_finite = element;
     c->diverged = element != SIZE_MAX;
 }
 
-size_t spoilt_take(struct chunk_state *c)
+size_t diverged_take(struct chunk_state *c)
 {
-    size_t spoilt = c->spoilt;
-    c->spoilt = SIZE_MAX;
-    return spoilt;
+    size_t not_finite = c->not_finite;
+    c->not_finite = SIZE_MAX;
+    return not_finite;
 }
 
-void spoilt_say(const struct ps_store *s, const struct chunk_state *c, size_t element, int64_t step)
+void diverged_say(const struct ps_store *s, const struct chunk_state *c, size_t element,
+                  int64_t step)
 {
     if (element != SIZE_MAX)
         LOG_FEW("step %" PRId64 ": the update leaves parameter '%.60s' not finite, though each "
                 "contribution is: training has diverged, and no checkpoint is made of it; a lower "
                 "--learning_rate may help",
-                step, spoilt_param_at(s, c, element)->name);
+                step, diverged_param_at(s, c, element)->name);
 }
