@@ -282,6 +282,31 @@ static void test_an_update_that_is_not_finite_is_said(void **state)
     teardown(&f);
 }
 
+/* Nor once more after a step that nobody contributed to, whose version is the one before. */
+static void test_it_is_said_once(void **state)
+{
+    struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, 1);
+    struct fixture f;
+    float values[N_ELEMS];
+    (void)state;
+    job.optim.learning_rate = 1000;
+    setup(&f, &job);
+    init(&f);
+    fill(values, 0, 0);
+    values[N_W + 2] = 1e38f;
+    assert_int_equal(CAPTURE(send_values(&f, PIECE_PUSH, 0, 0, 1, values)), PIECE_NONE);
+    assert_int_equal(capture_lines(), 1);
+    values[N_W + 2] = 0;
+    for (int step = 1; step <= 2; step++) {
+        int skips = step == 1;
+        const float *with = skips ? NULL : values;
+        assert_int_equal(CAPTURE(send_values(&f, PIECE_PUSH, 0, step, !skips, with)), PIECE_NONE);
+        assert_string_equal(capture_text, "");
+    }
+    assert_int_equal(f.n_answers, 3);
+    teardown(&f);
+}
+
 /* The one that would have made the version, while those behind it wait as copies. */
 static void test_last_to_come_is_refused(void **state)
 {
@@ -475,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_what_adds_up_to_too_much),
         cmocka_unit_test(test_the_most_that_is_taken),
         cmocka_unit_test(test_an_update_that_is_not_finite_is_said),
+        cmocka_unit_test(test_it_is_said_once),
         cmocka_unit_test(test_last_to_come_is_refused),
         cmocka_unit_test(test_skipped_contributions_add_nothing),
         cmocka_unit_test(test_all_skip),

@@ -88,7 +88,8 @@ static size_t compute_version(struct ps_store *s, struct chunk_state *c, const s
     size_t bad = ps_update_run(&u, &next->crc32c);
     if (bad != SIZE_MAX) /* it is dropped */
         return bad;
-    diverged_note(c, u.not_finite);
+    if (u.sum || u.n_terms > 0) /* else it is as the one before */
+        diverged_note(c, u.not_finite);
     return bad;
 }
 
