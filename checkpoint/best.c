@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MOST_BYTES = 4096 };
 
@@ -76,9 +77,33 @@ enum status ps_best_read(const char *folder, struct ps_best *out)
     return ST_CORRUPT;
 }
 
-enum status ps_best_find(const char *folder, struct ps_best *out)
+/* path: a folder, or a file in one. */
+static int is_in(const char *folder, const char *path)
 {
-    enum status st = ps_best_read(folder, out);
+    struct stat here, there;
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (stat(folder, &here) != 0 || stat(path, &there) != 0)
+        return 0;
+    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    if (!S_ISDIR(there.st_mode) && stat(parent, &there) != 0)
+        return 0;
+    return here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+enum status ps_best_find(const char *folder, const char *restore, struct ps_best *out)
+{
+    struct ps_best best;
+    enum status st = ps_best_read(folder, &best);
+    if (st == ST_OK && restore && !is_in(folder, restore)) {
+        LOG_W("%s/best: training goes on from %s: what did best here is not compared with, and the "
+              "next evaluation takes its place",
+              folder, restore);
+        return ST_NOT_FOUND;
+    }
+    if (st == ST_OK)
+        *out = best;
     if (st == ST_IO)
         LOG_E("%s/best: training does not begin before it can be read: the next evaluation would "
               "take the place of the best checkpoint so far; start again then, or remove it",

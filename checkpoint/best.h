@@ -19,8 +19,10 @@ struct ps_best {
 };
 enum status ps_best_read(const char *folder, struct ps_best *out);
 /* Likewise, before training begins, which would put another one in the place of one that is not
- * known: ST_IO is logged with what to do; one that is damaged is none. */
-enum status ps_best_find(const char *folder, struct ps_best *out);
+ * known: ST_IO is logged with what to do; one that is damaged is none. restore: the folder, or a
+ * manifest in it, that --restore has training go on from; NULL: not given. What did best here then
+ * is another training's, and none. */
+enum status ps_best_find(const char *folder, const char *restore, struct ps_best *out);
 enum status ps_best_write(const char *folder, const struct ps_best *best);
 
 #endif

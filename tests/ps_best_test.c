@@ -102,6 +102,28 @@ static void it_is_kept(void **state)
     assert_false(exists("weir-1.1-30.json"));
 }
 
+/* Where --restore names another folder, or a manifest there, it is another training's. */
+static void of_another_training(void **state)
+{
+    char other[] = "/tmp/weir_other_XXXXXX", manifest[96], there[96];
+    struct ps_best got = {.loss = 1};
+    (void)state;
+    save_three();
+    assert_non_null(mkdtemp(other));
+    snprintf(manifest, sizeof manifest, "%s/weir-1.1-10.json", folder);
+    snprintf(there, sizeof there, "%s/weir-1.1-10.json", other);
+    assert_int_equal(durable_put(there, "{}", 2), ST_OK);
+    assert_int_equal(CAPTURE(ps_best_find(folder, other, &got)), ST_NOT_FOUND);
+    assert_non_null(strstr(capture_text, "what did best here is not compared with"));
+    assert_int_equal(CAPTURE(ps_best_find(folder, there, &got)), ST_NOT_FOUND);
+    assert_true(got.loss == 1);
+    assert_int_equal(CAPTURE(ps_best_find(folder, folder, &got)), ST_OK);
+    assert_int_equal(CAPTURE(ps_best_find(folder, manifest, &got)), ST_OK);
+    assert_string_equal(capture_text, "");
+    assert_true(got.loss == 0.125);
+    assert_int_equal(unlink(there) | rmdir(other), 0);
+}
+
 /* None is kept for it, a line says so, and the disk does not fill up. */
 static void a_damaged_one_keeps_none(void **state)
 {
@@ -110,7 +132,7 @@ static void a_damaged_one_keeps_none(void **state)
     save_three();
     assert_int_equal(durable_put(best_path, "{", 1), ST_OK);
     assert_int_equal(CAPTURE(ps_best_read(folder, &got)), ST_CORRUPT);
-    assert_int_equal(CAPTURE(ps_best_find(folder, &got)), ST_NOT_FOUND);
+    assert_int_equal(CAPTURE(ps_best_find(folder, NULL, &got)), ST_NOT_FOUND);
     assert_true(got.loss == 1);
     sweep(1);
     assert_non_null(strstr(capture_text, "best: names no checkpoint"));
@@ -146,7 +168,7 @@ static void while_it_cannot_be_read_all_stay(void **state)
     save_three();
     assert_int_equal(unlink(best_path), 0);
     assert_int_equal(symlink("best", best_path), 0); /* ELOOP, also for root */
-    assert_int_equal(CAPTURE(ps_best_find(folder, &got)), ST_IO);
+    assert_int_equal(CAPTURE(ps_best_find(folder, NULL, &got)), ST_IO);
     assert_non_null(strstr(capture_text, "training does not begin before it can be read"));
     sweep(1);
     assert_non_null(strstr(capture_text, "best: cannot be read"));
@@ -169,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(it_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_another_training, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_one_keeps_none, setup, teardown),
         cmocka_unit_test_setup_teardown(figures_that_cannot_be, setup, teardown),
         cmocka_unit_test_setup_teardown(while_it_cannot_be_read_all_stay, setup, teardown),

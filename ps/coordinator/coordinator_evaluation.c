@@ -18,7 +18,9 @@ void coordinator_evaluated(struct coordinator *l, const struct net_evaluation *e
 enum status coordinator_find_best(const struct coordinator *l, struct coord_best *out)
 {
     struct ps_best best;
-    enum status st = l->cfg.folder ? ps_best_find(l->cfg.folder, &best) : ST_NOT_FOUND;
+    enum status st = ST_NOT_FOUND;
+    if (l->cfg.folder)
+        st = ps_best_find(l->cfg.folder, l->cfg.restore_path, &best);
     if (st == ST_OK)
         *out = (struct coord_best){1,         best.id.generation, best.id.step,
                                    best.loss, best.accuracy,      best.data};

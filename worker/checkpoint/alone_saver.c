@@ -302,7 +302,7 @@ int alone_saver_best_is_kept(struct alone_saver *s)
 enum status alone_saver_found_best(const struct alone_saver *s, struct ps_best *out)
 {
     struct ps_best best;
-    enum status st = ps_best_find(s->folder.path, &best);
+    enum status st = ps_best_find(s->folder.path, s->cfg.folder.restore, &best);
     if (st == ST_OK && best.id.step > s->folder.step)
         st = ST_NOT_FOUND;
     if (st == ST_OK)
