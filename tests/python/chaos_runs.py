@@ -13,6 +13,7 @@ import samples
 from chaos_cluster import Cluster
 
 BATCH, MODEL = 12, "lenet5"
+UNDISTURBED_S = 30 * harness.PATIENCE  # that run's deadline, if the seeds' is not longer
 SYNC = ("sync", "clip")  # the parameters are those of the undisturbed run, bit for bit
 MODES = {"sync": [], "clip": ["--clip_norm=0.1"], "async": ["--sync_mode=async"],
          "ssp": ["--sync_mode=ssp", "--staleness=1"], "backup": ["--replicas_to_aggregate=2"]}
@@ -58,7 +59,7 @@ class Runs:
         if self.want is None:
             cluster = self.cluster(os.path.join(self.folder, "undisturbed"), 0, False)
             try:
-                cluster.run([], self.o.deadline)
+                cluster.run([], max(self.o.deadline, UNDISTURBED_S))
                 self.want = cluster.summaries()[0][1]["parameters_sha256"]
             except harness.Failure:
                 cluster.autopsy(os.path.join(self.o.logs, "undisturbed"))

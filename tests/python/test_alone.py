@@ -104,13 +104,16 @@ class Alone(harness.Test):
                 self.kill_at_random(model, rng, 10)
 
     def kill_at_random(self, model, rng, n_kills):
-        want, n_found = self.undisturbed(model), 0
+        want, n_found, n_lives = self.undisturbed(model), 0, 0
         flags, folder = [*FLAGS, "--save_steps=1", "--fault_push_delay_ms=2"], self.folder(model)
-        while n_kills > 0:
+        while n_kills > 0 or (n_found == 0 and n_lives < 100):  # a slow disk may save late
+            n_lives += 1
             worker = self.begin(model=model, flags=flags, folder=folder)
-            at = rng.choice(("set-up", "start", "training", "training", "training"))
+            at = rng.choice(("set-up", "start", "training", "training", "training", "saved"))
             if at == "start":
                 worker.wait_line("checkpoint at step|training step|parameters in")
+            elif at == "saved":
+                worker.wait_line(r"checkpoint at step \d+: ")
             elif at == "training":
                 worker.wait_line("training step|training elapsed|found a checkpoint at step %d" %
                                  STEPS)

@@ -122,6 +122,7 @@ class Checkpoint(harness.Test):
         """SIGUSR1 at any server, and --save_secs, while training goes on undisturbed."""
         want = self.undisturbed(n_ps=2)
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=12"])
+        job.brake_from(30)
         job.start(self.ps_flags("--keep_checkpoint_max=0"))
         for i, task in enumerate((0, 1, 1)):
             job.workers[0].wait_line("training step %d done" % (5 + 8 * i))

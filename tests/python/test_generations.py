@@ -399,6 +399,7 @@ class Generations(harness.Test):
         job = self.slow_job(2, hold=15)
         job.start_ps(0, *self.ckpt())
         job.start_ps(1, *self.ckpt("--drain"))
+        job.brake_from(30)
         for i in range(2):
             job.start_worker(i)
         job.workers[0].wait_line("training step 5 done")

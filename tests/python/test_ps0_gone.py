@@ -130,6 +130,7 @@ class Ps0Gone(harness.Test):
         job.worker_hosts = ["%s:%d" % (net.address(1), port) for port in (2223, 2224)]
         job.test = namespaces.Placed(self, net.hosts[1])
         job.start_ps(1, *self.ckpt(), wait=False)
+        job.brake_from(25)
         for i in range(2):
             job.start_worker(i)
         job.test = namespaces.Placed(self, net.hosts[0])
