@@ -95,8 +95,7 @@ enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStat
              code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
         mend = memory_mend(more);
     say(op, call, cudnnGetErrorString(code), why, mend);
-    (void)
-        cudaGetLastError(); /* a launch of cuDNN's shall not be reported as the next one's error */
+    (void)cudaGetLastError(); /* of a launch of cuDNN's: the next one shall not report it */
     switch (CUDNN_STATUS_CATEGORY(code)) {
     case CUDNN_STATUS_NOT_SUPPORTED:
     case CUDNN_STATUS_BAD_PARAM:

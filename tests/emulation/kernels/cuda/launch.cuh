@@ -5,7 +5,7 @@
  * at one are contexts of their own (ucontext), and go on, in the other order each time, when all
  * have come. So a barrier that is missing shows as wrong values, and a thread that leaves while
  * others wait ends the program. Blocks run one after the other, __shared__ is static.
- * What it is not: warps, memory spaces, limits of registers and shared memory. */
+ * What it is not: warps, memory spaces, limits. */
 #ifndef TESTS_EMULATION_LAUNCH_CUH
 #define TESTS_EMULATION_LAUNCH_CUH
 #include "kernels/cuda/kernels.h"
@@ -18,7 +18,6 @@
 #define __global__
 #define __device__
 #define __shared__ static
-
 struct dim3 {
     unsigned x, y, z;
     dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
@@ -43,7 +42,7 @@ static unsigned emulation_next, emulation_ended;
 static void (*emulation_call)(const void *kernel);
 static const void *emulation_kernel;
 
-/* A test program may have streams: work is queued, and they may be captured. */
+/* A test program may have streams: work is queued there. */
 extern "C" __attribute__((weak)) int cudaGetLastError(void); /* a cudaError_t */
 extern "C" __attribute__((weak)) int emulation_do(struct CUstream_st *stream,
                                                   void (*run)(const void *args), const void *args,
@@ -139,12 +138,10 @@ static int emulation_queue(struct CUstream_st *stream, dim3 grid, unsigned threa
 {
     auto call = [=] { kernel(args...); };
     emulation_launch<decltype(call)> l = {grid, threads, call};
-    if (emulation_do != nullptr) { /* as <<<>>>, whose error is the last one of all calls */
-        (void)emulation_do(stream, emulation_run<decltype(call)>, &l, sizeof l);
-        return cudaGetLastError();
-    }
-    emulation_run<decltype(call)>(&l);
-    return 0;
+    if (emulation_do == nullptr)
+        return emulation_run<decltype(call)>(&l), 0;
+    (void)emulation_do(stream, emulation_run<decltype(call)>, &l, sizeof l);
+    return cudaGetLastError(); /* as of <<<>>>: the last one of all calls */
 }
 
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                 \
