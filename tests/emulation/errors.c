@@ -2,6 +2,7 @@
 #include "tests/emulation/errors.h"
 #include "tests/emulation/graph.h"
 #include "tests/emulation/machine.h"
+#include <stdatomic.h>
 #include <stddef.h>
 
 static __thread cudaError_t last_error;
@@ -40,8 +41,7 @@ int emulation_device(void)
 void emulation_lose(int device, cudaError_t code)
 {
     int expected = cudaSuccess;
-    __atomic_compare_exchange_n(&lost[device], &expected, (int)code, 0, __ATOMIC_SEQ_CST,
-                                __ATOMIC_SEQ_CST);
+    atomic_compare_exchange_strong(&lost[device], &expected, (int)code);
 }
 
 cudaError_t emulation_lost(int device)
