@@ -1,5 +1,6 @@
 /* worker/input.c - see input.h. */
 #include "worker/input.h"
+#include "worker/data/dataset_targets.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,8 @@ static enum status check_flags(const struct worker *w)
     return ST_OK;
 }
 
-enum status input_check_sets(const struct worker *w)
+/* All have samples of one size, and each flag something to say. */
+static enum status check_sets(const struct worker *w)
 {
     const struct dataset *first = w->train ? w->train : w->test;
     const struct dataset *sets[] = {w->test, w->validation};
@@ -49,6 +51,26 @@ enum status input_check_sets(const struct worker *w)
         return ST_MISMATCH;
     }
     return check_flags(w);
+}
+
+enum status input_open(struct worker *w)
+{
+    enum status st = ST_OK;
+    if (!w->opt.evaluate && !w->opt.predict)
+        TRY(dataset_open(&w->opt.train, &w->train));
+    TRY(dataset_open(&w->opt.test, &w->test));
+    if (w->train && w->opt.validation_dir) {
+        struct dataset_request r = w->opt.test;
+        r.dir = w->opt.validation_dir;
+        r.dir_flag = "validation_dir";
+        r.data = r.labels = NULL;
+        TRY(dataset_open(&r, &w->validation));
+    }
+    TRY(dataset_targets_alike(w->train, w->test));
+    TRY(dataset_targets_alike(w->test, w->validation));
+    TRY(check_sets(w));
+done:
+    return st;
 }
 
 static int is_given(const struct options_list *l)

@@ -54,26 +54,6 @@ static enum status freeze(struct worker *w)
     return ST_OK;
 }
 
-static enum status open_data(struct worker *w)
-{
-    enum status st = ST_OK;
-    if (!w->opt.evaluate && !w->opt.predict)
-        TRY(dataset_open(&w->opt.train, &w->train));
-    TRY(dataset_open(&w->opt.test, &w->test));
-    if (w->train && w->opt.validation_dir) {
-        struct dataset_request r = w->opt.test;
-        r.dir = w->opt.validation_dir;
-        r.dir_flag = "validation_dir";
-        r.data = r.labels = NULL;
-        TRY(dataset_open(&r, &w->validation));
-    }
-    TRY(dataset_targets_alike(w->train, w->test));
-    TRY(dataset_targets_alike(w->test, w->validation));
-    TRY(input_check_sets(w));
-done:
-    return st;
-}
-
 struct weights_request set_up_weights(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -561,7 +541,7 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 enum status set_up(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        ask_for_job, open_data,     read_model,  make_towers,   read_inputs,      sum_data,
+        ask_for_job, input_open,    read_model,  make_towers,   read_inputs,      sum_data,
         hold_out,    input_prepare, take_params, make_exchange, open_checkpoints, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
@@ -575,7 +555,7 @@ enum status set_up(struct worker *w)
 
 enum status set_up_inference(struct worker *w)
 {
-    enum status (*const parts[])(struct worker *) = {open_data, read_model, make_towers,
+    enum status (*const parts[])(struct worker *) = {input_open, read_model, make_towers,
                                                      read_inputs, take_params};
     return do_parts(w, parts, sizeof parts / sizeof parts[0]);
 }
