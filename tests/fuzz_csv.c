@@ -1,14 +1,25 @@
 /* tests/fuzz_csv.c - libFuzzer target: CSV; the first line of the input is --label_column, if it is
- * not empty, or behind a + --target_columns. What is accepted is finite and within bounds. Corpus:
- * tests/corpus/csv. */
+ * not empty, or behind a + --target_columns, behind a - --ignore_columns, behind a = the classes,
+ * with / between. What is accepted is finite and within bounds. Corpus: tests/corpus/csv. */
 #include "tests/fuzz.h"
 #include "worker/data/data_csv.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void use(const struct data_array *samples, const struct data_array *labels)
+/* Of labels that are words: as many are there. */
+static int64_t n_words(const char *classes)
 {
+    int64_t n = classes && *classes;
+    for (const char *c = classes; c && *c; c++)
+        n += *c == '\n';
+    return n;
+}
+
+static void use(const struct data_csv *csv)
+{
+    const struct data_array *samples = &csv->samples, *labels = &csv->labels;
+    int64_t most = csv->classes ? n_words(csv->classes) : 65536;
     require(samples->type == DATA_F32 && samples->n_dims == 2 && samples->dim[0] > 0);
     require(samples->dim[1] > 0 && samples->dim[1] < DATA_CSV_MAX_COLUMNS);
     require(labels->dim[0] == samples->dim[0] && labels->n_dims == 1 + (labels->type == DATA_F32));
@@ -19,7 +30,7 @@ static void use(const struct data_array *samples, const struct data_array *label
     }
     for (int64_t i = 0; labels->type == DATA_I32 && i < labels->dim[0]; i++) {
         int64_t label = data_array_integer(labels, i);
-        require(label >= 0 && label <= 65535);
+        require(label >= 0 && label < most);
     }
     for (int64_t i = 0; i < data_array_elems(samples); i++) {
         float number;
@@ -30,7 +41,7 @@ static void use(const struct data_array *samples, const struct data_array *label
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct data_array samples, labels;
+    struct data_csv csv;
     const uint8_t *end = size ? memchr(data, '\n', size) : NULL;
     if (!end)
         return 0;
@@ -41,13 +52,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(column && copy);
     memcpy(copy, end + 1, n);
     const struct data_csv_columns columns = {
-        .label = name && *column != '+' ? column : NULL,
+        .label = name && !strchr("+-=", *column) ? column : NULL,
         .targets = name && *column == '+' ? column + 1 : NULL,
+        .ignored = name && *column == '-' ? column + 1 : NULL,
+        .classes = name && *column == '=' ? column + 1 : NULL,
     };
-    if (data_csv_decode(copy, n, "fuzz", &columns, &samples, &labels) == ST_OK) {
-        use(&samples, &labels);
-        free(samples.unpacked);
-        free(labels.unpacked);
+    for (char *c = column; columns.classes && *c; c++)
+        *c = *c == '/' ? '\n' : *c;
+    if (data_csv_decode(copy, n, "fuzz", &columns, &csv) == ST_OK) {
+        use(&csv);
+        free(csv.samples.unpacked);
+        free(csv.labels.unpacked);
+        free(csv.classes);
     }
     free(copy);
     free(column);

@@ -45,13 +45,12 @@ static int teardown(void **state)
 
 /* Of a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
 static enum status decode_columns(const char *text, size_t n,
-                                  const struct data_csv_columns *columns,
-                                  struct data_array *samples, struct data_array *labels)
+                                  const struct data_csv_columns *columns, struct data_csv *out)
 {
     uint8_t *copy = malloc(n ? n : 1);
     assert_non_null(copy);
     memcpy(copy, text, n);
-    enum status st = CAPTURE(data_csv_decode(copy, n, "x.csv", columns, samples, labels));
+    enum status st = CAPTURE(data_csv_decode(copy, n, "x.csv", columns, out));
     free(copy);
     return st;
 }
@@ -60,7 +59,14 @@ static enum status decode(const char *text, size_t n, const char *column,
                           struct data_array *samples, struct data_array *labels)
 {
     const struct data_csv_columns columns = {.label = column};
-    return decode_columns(text, n, &columns, samples, labels);
+    struct data_csv csv;
+    enum status st = decode_columns(text, n, &columns, &csv);
+    if (st == ST_OK) {
+        assert_null(csv.classes);
+        *samples = csv.samples;
+        *labels = csv.labels;
+    }
+    return st;
 }
 
 /* Two samples of two features: 1.5, -2 with label 7 and 3, 4e2 with label 0. */
@@ -141,7 +147,9 @@ static const struct {
     {"1,2\n1,-1\n", NULL, ST_CORRUPT, "line 2, column 2: '-1' is no label", "0 to 65535"},
     {"1,2\n1,65536\n", NULL, ST_CORRUPT, "'65536' is no label", ""},
     {"1,2\n1,0.5\n", NULL, ST_CORRUPT, "'0.5' is no label", ""},
-    {"a,label\n1,cat\n", NULL, ST_CORRUPT, "line 2, column 2: 'cat' is no label", ""},
+    {"1,2\n1,\n", NULL, ST_CORRUPT, "line 2, column 2: '' is no label", "0 to 65535"},
+    {"a,label\n1,\n", NULL, ST_CORRUPT, "line 2, column 2: '' is no label", ""},
+    {"x,3\n4,5\n", NULL, ST_CORRUPT, "line 1: some fields are numbers, but column 1", ""},
     {"1,x,3\n4,5,6\n", NULL, ST_CORRUPT, "line 1: some fields are numbers, but column 2 is none",
      "call the label's 'label' there, or name it with --label_column=NAME"},
     {"1,x,3\n4,5,6\n", "3", ST_CORRUPT,
@@ -239,11 +247,12 @@ static void check_targets(const char *text, const char *targets)
 {
     static const float features[4] = {1.5f, -2, 3, 400}, wanted[4] = {7.5f, 0.25f, -1, 0};
     const struct data_csv_columns columns = {.targets = targets};
-    struct data_array samples, labels;
+    struct data_csv csv;
     float got[4];
-    enum status st = decode_columns(text, strlen(text), &columns, &samples, &labels);
+    enum status st = decode_columns(text, strlen(text), &columns, &csv);
     if (st != ST_OK)
         fail_msg("\"%s\": %s; said: %s", text, status_name(st), capture_text);
+    const struct data_array samples = csv.samples, labels = csv.labels;
     assert_int_equal(labels.type, DATA_F32);
     assert_int_equal(labels.n_dims, 2);
     for (int i = 0; i < 2; i++) {
@@ -290,12 +299,138 @@ static void wrong_targets_are_named(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct data_csv_columns columns = {.targets = bad[i].targets};
-        struct data_array samples, labels;
-        enum status st =
-            decode_columns(bad[i].text, strlen(bad[i].text), &columns, &samples, &labels);
+        struct data_csv csv;
+        enum status st = decode_columns(bad[i].text, strlen(bad[i].text), &columns, &csv);
         if (st != bad[i].st || capture_lines() != 1 || !strstr(capture_text, bad[i].piece))
             fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
     }
+}
+
+/* What is left: two samples of two features, 1.5, -2 and 3, 400; labels 7 and 0. */
+static void columns_that_are_ignored_are_not_read(void **state)
+{
+    static const float want[4] = {1.5f, -2, 3, 400};
+    static const struct {
+        const char *text, *label, *ignored;
+    } good[] = {
+        {"id,a,b,label\nx1,1.5,-2,7\nx2,3,4e2,0\n", NULL, "id"},
+        {"id,a,b,label\nx1,1.5,-2,7\nx2,3,4e2,0\n", NULL, "1"},
+        {"x1,1.5,-2,7\nx2,3,4e2,0\n", NULL, "1"},
+        {"x1,1.5,-2,7,\nx2,3,4e2,0,nan\n", NULL, "5,1"},
+        {"x1,1.5,-2,7,\nx2,3,4e2,0,\xff\n", "4", "1,5"},
+        {"1,1.5,-2,7,when\n2,3,4e2,0,\n", NULL, "when,1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        const struct data_csv_columns columns = {.label = good[i].label,
+                                                 .ignored = good[i].ignored};
+        struct data_csv csv;
+        int names = strchr(good[i].ignored, 'w') != NULL; /* line 1 has one: it is no sample */
+        enum status st = decode_columns(good[i].text, strlen(good[i].text), &columns, &csv);
+        if (st != ST_OK)
+            fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
+        assert_int_equal(csv.samples.dim[0], names ? 1 : 2);
+        assert_int_equal(csv.samples.dim[1], 2);
+        assert_memory_equal(csv.samples.data, want + 2 * names, sizeof want / (names ? 2 : 1));
+        assert_int_equal(data_array_integer(&csv.labels, 0), names ? 0 : 7);
+        assert_null(csv.classes);
+        free(csv.samples.unpacked);
+        free(csv.labels.unpacked);
+    }
+}
+
+static void check_words(const char *text, const struct data_csv_columns *columns,
+                        const char *classes, const char *numbers)
+{
+    struct data_csv csv;
+    enum status st = decode_columns(text, strlen(text), columns, &csv);
+    if (st != ST_OK)
+        fail_msg("\"%s\": %s; said: %s", text, status_name(st), capture_text);
+    assert_string_equal(csv.classes, classes);
+    assert_int_equal(csv.labels.dim[0], strlen(numbers));
+    for (int64_t i = 0; numbers[i]; i++)
+        assert_int_equal(data_array_integer(&csv.labels, i), numbers[i] - '0');
+    free(csv.samples.unpacked);
+    free(csv.labels.unpacked);
+    free(csv.classes);
+}
+
+/* In the order of their bytes, or as the training set has them. */
+static void words_are_numbered(void **state)
+{
+    const struct data_csv_columns by_rule = {.label = NULL}, third = {.label = "3"},
+                                  named = {.label = "species", .ignored = "id"},
+                                  given = {.classes = "a\nbee\ncat\nd"};
+    (void)state;
+    check_words("x,label\n1,dog\n2,cat\n3,dog\n4,Dog\n", &by_rule, "Dog\ncat\ndog", "2120");
+    check_words("1,2,b\n3,4,a\n5,6,b\n", &third, "a\nb", "101");
+    check_words("1,2,b\n3,4,a\n5,6,b\n", &by_rule, "a\nb", "101");
+    check_words("id,species,2\nx,ab,3\ny,a,4\nz,abc,5\n", &named, "a\nab\nabc", "102");
+    check_words("1,\"N/A\"\n2, \xc3\xa4 \n3,N/A\n", &by_rule, "N/A\n\xc3\xa4", "010");
+    check_words("1,cat\n2,a\n3,cat\n", &given, "a\nbee\ncat\nd", "202");
+    check_words("x,label\n1,only\n", &by_rule, "only", "0");
+}
+
+static void wrong_words_and_columns_are_named(void **state)
+{
+    static const struct {
+        const char *text, *label, *ignored, *classes;
+        enum status st;
+        const char *piece;
+    } bad[] = {
+        {"a,label\n1,cat\n2,3\n", NULL, NULL, NULL, ST_CORRUPT,
+         "line 3, column 2: the label '3' is a number, but that of line 2 is a word"},
+        {"a,label\n1,3\n2,cat\n", NULL, NULL, NULL, ST_CORRUPT,
+         "line 3, column 2: the label 'cat' is a word, but that of line 2 is a number"},
+        {"0,1,kind\n1,2,3\n", NULL, NULL, NULL, ST_CORRUPT,
+         "if line 1 names the columns, name the label's in --label_column"},
+        {"0,1,kind\n1,2,cat\n3,4,cat\n", "3", NULL, NULL, ST_CORRUPT,
+         "line 1: its label is a word that no other line has"},
+        {"a,label\n1,cat\n2,\n", NULL, NULL, NULL, ST_CORRUPT, "line 3, column 2: '' is no label"},
+        {"a,label\n1,\x01x\n", NULL, NULL, NULL, ST_CORRUPT, "line 2, column 2: '?x' is no label"},
+        {"1,cat\n2,dog\n", NULL, NULL, "ant\ncat", ST_MISMATCH,
+         "line 2, column 2: the label 'dog' is none of the classes of the training set, ant/cat"},
+        {"1,cat\n", NULL, NULL, "", ST_MISMATCH, "the label 'cat' is a word, of which no number"},
+        {"1,7\n", NULL, NULL, "ant\ncat", ST_MISMATCH, "the label '7' is none of the classes"},
+        {"a,b,label\n1,2,3\n", NULL, "c", NULL, ST_NOT_FOUND,
+         "no column 'c' among its 3; name each of --ignore_columns"},
+        {"1,2,3\n", NULL, "4", NULL, ST_NOT_FOUND, "no column '4'"},
+        {"1,2,3\n", NULL, "1,1", NULL, ST_INVALID, "--ignore_columns names column 1 twice"},
+        {"1,2,3\n", "1", "1", NULL, ST_INVALID,
+         "column 1 is named in --ignore_columns and in --label_column"},
+        {"1,2,3\n", NULL, "1,2", NULL, ST_INVALID, "--ignore_columns leaves none of its 3"},
+        {"1,2\n", NULL, "1,2", NULL, ST_INVALID, "--ignore_columns leaves none of its 2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct data_csv_columns columns = {
+            .label = bad[i].label, .ignored = bad[i].ignored, .classes = bad[i].classes};
+        struct data_csv csv;
+        enum status st = decode_columns(bad[i].text, strlen(bad[i].text), &columns, &csv);
+        if (st != bad[i].st || capture_lines() != 1 || !strstr(capture_text, bad[i].piece))
+            fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
+    }
+}
+
+/* More classes than there may be, and as many as there may. */
+static void words_have_a_bound(void **state)
+{
+    enum { LINE = 16 };
+    char *text = malloc((DATASET_MAX_CLASSES + 1) * LINE), *at = text + sprintf(text, "a,label\n");
+    const struct data_csv_columns columns = {.label = NULL};
+    struct data_csv csv;
+    (void)state;
+    for (int i = 0; i < DATASET_MAX_CLASSES; i++)
+        at += sprintf(at, "1,w%05d\n", i);
+    assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_OK);
+    assert_int_equal(data_array_integer(&csv.labels, 40000), 40000);
+    free(csv.samples.unpacked);
+    free(csv.labels.unpacked);
+    free(csv.classes);
+    at += sprintf(at, "1,x\n");
+    assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_UNSUPPORTED);
+    assert_non_null(strstr(capture_text, "line 65538, column 2: more than 65536 words"));
+    free(text);
 }
 
 int main(void)
@@ -307,6 +442,10 @@ int main(void)
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(targets_are_columns_in_the_order_named),
         cmocka_unit_test(wrong_targets_are_named),
+        cmocka_unit_test(columns_that_are_ignored_are_not_read),
+        cmocka_unit_test(words_are_numbered),
+        cmocka_unit_test(wrong_words_and_columns_are_named),
+        cmocka_unit_test(words_have_a_bound),
         cmocka_unit_test_setup_teardown(a_set_is_opened_by_its_files_name, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,13 +148,13 @@ static void test_own_classes(void **state)
         .n = N, .sample = {3, {1, SIDE, SIDE}}, .classes = 10, .bytes = images, .labels = labels};
     struct job_data a, b;
     fill();
-    d.class_names = "ant/bee";
+    d.class_names = "ant\nbee";
     assert_int_equal(fingerprint_take(&d, NULL, "/", 1, &a), ST_OK);
-    d.class_names = "ant/cat";
+    d.class_names = "ant\ncat";
     assert_int_equal(fingerprint_take(&d, NULL, "/usr", 1, &b), ST_OK);
     expect_differ(&a, &b,
-                  "names of the classes (give all workers the same; a folder may be empty): the "
-                  "servers have ");
+                  "names of the classes (give all workers the same; a folder may be empty, a CSV "
+                  "file's words may be numbers): the servers have ");
     expect_differ(&a, &b, " in /, the worker has ");
     expect_same(&a, &a);
     d.class_names = NULL; /* numbers, as in a file of labels */

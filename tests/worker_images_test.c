@@ -421,15 +421,15 @@ static void classes_are_the_folders_in_order(void **state)
     assert_int_equal(d->sample.dim[0], 1);
     assert_int_equal(d->sample.dim[1], 1);
     assert_int_equal(d->sample.dim[2], 3);
-    assert_string_equal(d->class_names, "ant/bee/cat");
+    assert_string_equal(d->class_names, "ant\nbee\ncat");
     assert_non_null(d->bytes);
     for (int i = 0; i < 18; i++) {
         assert_int_equal(d->labels[i], i < 2 ? 0 : 2);
         assert_int_equal(d->bytes[3 * i], want[i]);
     }
     assert_int_equal(dataset_split(d, 0.5, 1, &held), ST_OK);
-    assert_string_equal(d->class_names, "ant/bee/cat");
-    assert_string_equal(held->class_names, "ant/bee/cat");
+    assert_string_equal(d->class_names, "ant\nbee\ncat");
+    assert_string_equal(held->class_names, "ant\nbee\ncat");
     dataset_destroy(held);
     dataset_destroy(d);
 }

@@ -1,5 +1,6 @@
 /* worker/input.c - see input.h. */
 #include "worker/input.h"
+#include "worker/data/data_words.h"
 #include "worker/data/dataset_targets.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ static enum status check_flags(const struct worker *w)
         {"labels_name", "npz and safetensors files", r->labels_name != NULL,
          DATASET_USES_LABELS_NAME},
         {"label_column", "CSV files", r->label_column != NULL, DATASET_USES_COLUMN},
+        {"ignore_columns", "CSV files", r->ignore_columns != NULL, DATASET_USES_COLUMN},
         {"data_layout=nhwc", "arrays of more than three extents", r->nhwc, DATASET_USES_LAYOUT},
     };
     const struct dataset *sets[] = {w->train, w->test, w->validation};
@@ -53,11 +55,31 @@ static enum status check_sets(const struct worker *w)
     return check_flags(w);
 }
 
+/* Words are numbered by the training set; "": its classes are none, or are not known. */
+static enum status know_classes(struct worker *w)
+{
+    enum status st = ST_OK;
+    const struct options *o = &w->opt;
+    const char *file = o->predict ? o->predict : o->evaluate, *names = NULL;
+    char text[DATA_WORDS_TEXT_BYTES];
+    if (!file) {
+        TRY(dataset_open(&o->train, &w->train));
+        names = w->train->class_names;
+        if (names)
+            LOG_I("classes, from 0 on: %s", data_words_text(names, text));
+    } else {
+        TRY(trained_on_read(file, &w->trained_on));
+        names = w->trained_on.class_names;
+    }
+    w->opt.test.class_names = names ? names : "";
+done:
+    return st;
+}
+
 enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
-    if (!w->opt.evaluate && !w->opt.predict)
-        TRY(dataset_open(&w->opt.train, &w->train));
+    TRY(know_classes(w));
     TRY(dataset_open(&w->opt.test, &w->test));
     if (w->train && w->opt.validation_dir) {
         struct dataset_request r = w->opt.test;

@@ -10,24 +10,28 @@
 #include "worker/self_test/self_test.h"
 #include "worker/summary.h"
 #include "worker/train/evaluate.h"
+#include "worker/trained_on.h"
 #include "worker/worker.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* With what --predict has to do with samples. */
+/* With what --predict has to do with samples, and what its classes are called. */
 static enum status write_export(const struct worker *w, int64_t global_step)
 {
     enum status st = ST_OK;
-    char step[32], mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES];
+    enum { OWN = 4 };
+    char step[32], mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES], sample[TRAINED_ON_SAMPLE_BYTES];
     const struct job_normal *n = &w->normal;
     snprintf(step, sizeof step, "%" PRId64, global_step);
-    const char *meta[4][2] = {{"model", w->model->name},
-                              {"global_step", step},
-                              {"mean", job_numbers_text(n->mean, n->n, mean)},
-                              {"std", job_numbers_text(n->std, n->n, std)}};
-    TRY(export_write(w->opt.export_file, w->chunks, w->params, meta, n->n > 0 ? 4 : 2));
+    const char *meta[OWN + TRAINED_ON_PAIRS][2] = {{"model", w->model->name},
+                                                   {"global_step", step},
+                                                   {"mean", job_numbers_text(n->mean, n->n, mean)},
+                                                   {"std", job_numbers_text(n->std, n->n, std)}};
+    int n_meta = n->n > 0 ? OWN : 2;
+    n_meta += trained_on_metadata(w->train, sample, meta + n_meta);
+    TRY(export_write(w->opt.export_file, w->chunks, w->params, meta, n_meta));
     LOG_I("exported %" PRId64 " parameters to %s", w->chunks->n_elems, w->opt.export_file);
 done:
     return st;
@@ -209,6 +213,7 @@ static enum status clean_up(struct worker *w)
     free(w->params);
     free(w->init);
     free(w->given);
+    trained_on_free(&w->trained_on);
     options_free(&w->opt);
     net_status_free(&w->joined);
     return st;

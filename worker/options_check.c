@@ -226,6 +226,7 @@ enum status options_check_data(struct options *o)
                                         .labels_name = r->labels_name,
                                         .label_column = r->label_column,
                                         .target_columns = r->target_columns,
+                                        .ignore_columns = r->ignore_columns,
                                         .progress = o->progress,
                                         .nhwc = r->data_layout};
     o->test = o->train;

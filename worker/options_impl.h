@@ -18,7 +18,7 @@ struct options_raw {
     int64_t save_steps, save_secs, keep_checkpoint_max;
     const char *init, *init_map, *freeze;
     const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name,
-        *label_column, *target_columns;
+        *label_column, *target_columns, *ignore_columns;
     int data_layout; /* 0: nchw */
     const char *mean, *std, *augment;
     const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;

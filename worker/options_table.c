@@ -143,11 +143,14 @@ static const struct flag table[] = {
     STR("labels_name", labels_name, "NAME",
         "npz, safetensors: name of the labels' array; left out: labels", NULL),
     STR("label_column", label_column, "NAME|N",
-        "CSV: the labels' column, by its name or its number from 1 on; left out: the one named "
-        "label, else the last",
+        "CSV: the labels' column, whole numbers or words, by its name or its number from 1 on; "
+        "left "
+        "out: the one named label, else the last",
         NULL),
     STR("target_columns", target_columns, "NAME|N,...",
         "CSV, instead of a label: the columns of numbers that the model's outputs are to be", NULL),
+    STR("ignore_columns", ignore_columns, "NAME|N,...",
+        "CSV: columns that are left out, as those of names or numbers of the lines", NULL),
     ONE("data_layout", data_layout, "nchw|nhwc",
         "order of samples with several channels: channels first, or last (default nchw)", NULL),
     STR("mean", mean, "NUMBER,...|measured",

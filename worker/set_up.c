@@ -4,6 +4,7 @@
 #include "base/cores.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
+#include "worker/data/data_words.h"
 #include "worker/data/dataset_targets.h"
 #include "worker/data/fingerprint.h"
 #include "worker/device/device_scan.h"
@@ -247,9 +248,11 @@ static enum status check_class_names(const struct dataset *a, const struct datas
     if (!a || !b || !a->class_names || !b->class_names ||
         strcmp(a->class_names, b->class_names) == 0)
         return ST_OK;
-    LOG_E("%s has folders for the classes %.300s, but %s for %.300s; give both the same (a folder "
-          "may be empty)",
-          a->path, a->class_names, b->path, b->class_names);
+    char there[DATA_WORDS_TEXT_BYTES], here[DATA_WORDS_TEXT_BYTES];
+    LOG_E("%s has the classes %s, but %s has %s; give both the same (a folder of pictures may be "
+          "empty)",
+          a->path, data_words_text(a->class_names, there), b->path,
+          data_words_text(b->class_names, here));
     return ST_MISMATCH;
 }
 

@@ -11,6 +11,7 @@
 #include "worker/place/batch_split.h"
 #include "worker/place/placement.h"
 #include "worker/train/trainer.h"
+#include "worker/trained_on.h"
 #include "worker/validation.h"
 #include "worker/weights/weights.h"
 #include <pthread.h>
@@ -34,6 +35,7 @@ struct worker {
     struct validation validated;
     struct job_data data;                  /* what is told of them */
     struct job_normal normal;              /* of their samples */
+    struct trained_on trained_on;          /* --evaluate, --predict: what their file says */
     struct job_validation validation_data; /* likewise told */
     float *params;
     float *init;                       /* --init: as `params`, where `given`; NULL: none */

@@ -63,7 +63,9 @@ static int class_names_differ(const struct says *s)
 {
     uint32_t here = s->here->class_names, there = s->there->class_names;
     return here && there &&
-           sums_differ(s, "names of the classes (give all workers the same; a folder may be empty)",
+           sums_differ(s,
+                       "names of the classes (give all workers the same; a folder may be empty, a "
+                       "CSV file's words may be numbers)",
                        here, there);
 }
 

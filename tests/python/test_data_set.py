@@ -121,8 +121,9 @@ class DataSet(harness.Test):
         wrong = job.start_worker(1, "--data_dir=" + second)
         wrong.wait(60, 1)
         wrong.wait_line(r"another data set: names of the classes \(give all workers the same; a "
-                        r"folder may be empty\): the servers have [0-9a-f]{8} in %s, the worker "
-                        r"has [0-9a-f]{8} in %s" % (first, second))
+                        r"folder may be empty, a CSV file's words may be numbers\): the servers "
+                        r"have [0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s"
+                        % (first, second))
         job.start_worker(1, "--data_dir=" + self.pictures("c", ["ant", "bee"]))
         job.finish()
 

@@ -1,9 +1,11 @@
 /* worker/data/data_csv.h - rows of features with a label or targets: numbers with commas (or
  * semicolons, or tabs) between them, a line for each sample, perhaps a line of names before them.
- *     A name in quotes must have no such sign in it.
+ * Labels are whole numbers, or all of them words.
+ *     A name or a word in quotes must have no such sign in it.
  * Threads: none of its own.
- * Errors:  ST_CORRUPT, ST_NOT_FOUND (no such column), ST_NOMEM; one line with file, line, column.
- */
+ * Errors:  ST_CORRUPT, ST_NOT_FOUND (no such column), ST_INVALID, ST_MISMATCH (a word that is none
+ *          of the classes), ST_UNSUPPORTED (too many words), ST_NOMEM; one line with file, line,
+ *          column. */
 #ifndef WORKER_DATA_DATA_CSV_H
 #define WORKER_DATA_DATA_CSV_H
 #include "worker/data/data_array.h"
@@ -14,12 +16,20 @@ enum { DATA_CSV_MAX_COLUMNS = 65537 };
 struct data_csv_columns {
     const char *label;   /* NULL: the one named "label", else the last */
     const char *targets; /* instead of a label: "a,b,..."; NULL: none */
+    const char *ignored; /* "a,b,...": neither features nor a label; NULL: none */
+    /* Of labels that are words: each one's number is its place in this list (see data_words.h);
+     * NULL: they are numbered here. */
+    const char *classes;
 };
 
-/* label: the file's name, in errors. samples: (rows, the other columns) of DATA_F32; labels: (rows)
- * of DATA_I32, or (rows, targets) of DATA_F32, as they are named; both unpacked. */
-enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *label,
-                            const struct data_csv_columns *columns, struct data_array *samples,
-                            struct data_array *labels);
+struct data_csv {
+    struct data_array samples; /* (rows, the other columns) of DATA_F32, unpacked */
+    struct data_array labels;  /* (rows) of DATA_I32, or (rows, targets) of DATA_F32; unpacked */
+    char *classes;             /* labels are words: the list, malloc'd; NULL: numbers */
+};
+
+/* path: the file's name, in errors. */
+enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
+                            const struct data_csv_columns *columns, struct data_csv *out);
 
 #endif

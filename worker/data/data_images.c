@@ -178,6 +178,10 @@ static enum status add_class(struct set *s, const char *dir, const char *name, i
         LOG_E("%s: the path is too long", dir);
         return ST_INVALID;
     }
+    if (strchr(name, '\n')) {
+        LOG_E("%s: the name of a folder in it has a line break; give it another", dir);
+        return ST_INVALID;
+    }
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
         LOG_E("%s: not a folder; %s holds a folder of pictures for each class, and nothing else",
               folder, dir);
@@ -204,7 +208,7 @@ static char *join(const struct names *n)
         bytes += strlen(n->entry[i]->d_name) + 1;
     char *text = calloc(1, bytes), *at = text;
     for (int i = 0; text && i < n->n; i++)
-        at = stpcpy(stpcpy(at, i ? "/" : ""), n->entry[i]->d_name);
+        at = stpcpy(stpcpy(at, i ? "\n" : ""), n->entry[i]->d_name);
     return text;
 }
 

@@ -11,7 +11,7 @@
 #include "worker/data/data_array.h"
 
 /* samples: (n, C, H, W) of DATA_U8; labels: (n) of DATA_I32; both unpacked. *classes: the folders'
- * names with '/' between them, malloc'd. */
+ * names, a list as in data_words.h, malloc'd. */
 enum status data_images_read(const char *dir, enum progress_style progress,
                              struct data_array *samples, struct data_array *labels, char **classes);
 

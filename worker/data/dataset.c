@@ -258,9 +258,21 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
               r->part, p->data);
         return ST_INVALID;
     }
-    const struct data_csv_columns columns = {r->label_column, r->target_columns};
-    return data_csv_decode(s->file[SAMPLES]->bytes, s->file[SAMPLES]->n, p->data, &columns,
-                           &s->array[SAMPLES], &s->array[LABELS]);
+    const struct data_csv_columns columns = {
+        .label = r->label_column,
+        .targets = r->target_columns,
+        .ignored = r->ignore_columns,
+        .classes = r->class_names,
+    };
+    struct data_csv csv;
+    enum status st =
+        data_csv_decode(s->file[SAMPLES]->bytes, s->file[SAMPLES]->n, p->data, &columns, &csv);
+    if (st != ST_OK)
+        return st;
+    s->array[SAMPLES] = csv.samples;
+    s->array[LABELS] = csv.labels;
+    s->class_names = csv.classes;
+    return ST_OK;
 }
 
 /* IDX of two or three extents is rows or pictures of one channel. */

@@ -47,7 +47,8 @@ struct dataset {
     struct job_normal normal; /* what is done with each; once it is open, before anybody reads */
     const char *path;         /* of the samples, for lines */
     const char *labels_path;  /* likewise of labels or targets */
-    const char *class_names;  /* of a folder of pictures, "cat/dog"; else NULL */
+    const char *class_names;  /* of folders of pictures, words in CSV: a list as in data_words.h;
+                                 else NULL */
     enum progress_style progress; /* how it is said how far who reads all of it is */
     unsigned uses;                /* of enum dataset_use: what its format can be told */
 };
@@ -89,8 +90,10 @@ struct dataset_request {
     const char *images_name, *labels_name; /* in files of several arrays; NULL: images, labels */
     const char *label_column;              /* of a CSV file: name or number; NULL: see data_csv.h */
     const char *target_columns;            /* instead, "a,b" likewise: targets; NULL: a label */
-    enum progress_style progress;          /* where it takes long to read */
-    int nhwc;                              /* samples of rank 3 are (H,W,C), not (C,H,W) */
+    const char *ignore_columns;            /* "a,b" likewise: left out; NULL: none */
+    const char *class_names;      /* CSV: what words are numbered by, see data_csv.h; NULL: here */
+    enum progress_style progress; /* where it takes long to read */
+    int nhwc;                     /* samples of rank 3 are (H,W,C), not (C,H,W) */
 };
 
 enum status dataset_open(const struct dataset_request *r, struct dataset **out);

@@ -1,0 +1,133 @@
+#!/usr/bin/python3
+"""CSV as people have it: classes that are words, columns that are no features. The same samples,
+their classes numbered before, give the same bits."""
+# label: cluster
+import json
+import os
+import random
+
+import harness
+
+FLAGS = ["--batch_size=20", "--train_steps=40", "--seed=3", "--intra_op_threads=1",
+         "--learning_rate=0.05"]
+SPECIES = ["Zebra", "ant", "bee/wasp"]  # in the order of their bytes
+WORDS = ["--label_column=species", "--ignore_columns=id,5"]
+F = 3
+
+
+def rows(n, seed, classes=(0, 1, 2)):
+    """[(features, class)]: easily told apart."""
+    rng = random.Random(seed)
+    out = []
+    for i in range(n):
+        label = classes[i % len(classes)]
+        out.append(([rng.uniform(-0.3, 0.3) + (k == label) for k in range(F)], label))
+    return out
+
+
+def numbered(samples):
+    return "".join("%s,%d\n" % (",".join("%.6g" % v for v in x), y) for x, y in samples)
+
+
+def worded(samples, names=SPECIES):
+    """id, two features, species, a note, the third feature."""
+    lines = ["id,a,b,species,note,c"]
+    for i, (x, y) in enumerate(samples):
+        lines.append("no%d,%.6g,%.6g,%s,%s,%.6g" % (i, x[0], x[1], names[y], "" if i % 2 else "n/a",
+                                                  x[2]))
+    return "\n".join(lines) + "\n"
+
+
+class Csv(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def write(self, name, text):
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return path
+
+    def worker(self, *flags, data, status=0):
+        out = self.path("summary.json")
+        worker = self.run_worker(*FLAGS, "--summary_json=" + out, *flags, data=self.path(data),
+                                 status=status)
+        if status:
+            return worker, None
+        with open(out, encoding="utf-8") as f:
+            return worker, json.load(f)
+
+    def make(self):
+        """A folder of words and one of numbers; the test sets have no Zebra."""
+        train, test = rows(120, 1), rows(30, 2, classes=(1, 2))
+        for part, samples in (("train", train), ("test", test)):
+            self.write("words/%s.csv" % part, worded(samples))
+            self.write("numbers/%s.csv" % part, numbered(samples))
+        return train, test
+
+    def test_words_are_numbered_as_sorted(self):
+        self.make()
+        _, want = self.worker(data="numbers")
+        worker, got = self.worker(*WORDS, data="words")
+        self.assertIn("classes, from 0 on: Zebra/ant/bee/wasp", worker.output())
+        for key in ("parameters_sha256", "test_loss", "test_accuracy"):
+            self.assertEqual(got[key], want[key], key)
+        self.assertGreater(got["test_accuracy"], 0.9)
+
+    def test_validation_is_numbered_likewise(self):
+        self.make()
+        for form in ("words", "numbers"):
+            self.write(form + "-val/test.csv", {"words": worded, "numbers": numbered}[form](
+                rows(20, 5, classes=(2,))))
+        _, want = self.worker("--validation_dir=" + self.path("numbers-val"), data="numbers")
+        _, got = self.worker(*WORDS, "--validation_dir=" + self.path("words-val"), data="words")
+        self.assertEqual(got["validation_loss"], want["validation_loss"])
+
+    def test_an_export_knows_the_words(self):
+        """--evaluate numbers a test set as in training, though a class is missing there."""
+        self.make()
+        export = "--export=" + self.path("model.safetensors")
+        _, want = self.worker(*WORDS, export, data="words")
+        file = "--evaluate=" + self.path("model.safetensors")
+        _, got = self.worker(file, *WORDS, data="words")
+        for key in ("test_loss", "test_accuracy"):
+            self.assertEqual(got[key], want[key], key)
+        self.write("words/test.csv", worded([([0, 0, 0], 0)], ["Yak"]))
+        worker, _ = self.worker(file, *WORDS, data="words", status=1)
+        self.assertIn("test.csv: line 2, column 4: the label 'Yak' is none of the classes of the "
+                      "training set, Zebra/ant/bee/wasp", worker.output())
+        self.make()
+        self.worker(export, data="numbers")
+        worker, _ = self.worker(file, *WORDS, data="words", status=1)
+        self.assertIn("the label 'ant' is a word, of which no number is known", worker.output())
+
+    def test_words_that_do_not_fit_are_named(self):
+        train, test = self.make()
+        self.write("words/test.csv", worded(test, ["", "ant", "wasp"]))
+        worker, _ = self.worker(*WORDS, data="words", status=1)
+        self.assertIn("words/test.csv: line 3, column 4: the label 'wasp' is none of the classes",
+                      worker.output())
+        self.write("words/test.csv", worded(test, ["0", "1", "2"]))
+        worker, _ = self.worker(*WORDS, data="words", status=1)
+        self.assertIn("words/test.csv: line 2, column 4: the label '1' is none of the classes",
+                      worker.output())
+        self.write("words/train.csv", worded(train, ["0", "1", "2"]))
+        self.write("words/test.csv", worded(test))
+        worker, _ = self.worker(*WORDS, data="words", status=1)
+        self.assertIn("the label 'ant' is a word, of which no number is known: the training set's "
+                      "labels are numbers", worker.output())
+
+    def test_a_job_of_two(self):
+        self.make()
+        job = self.job(data=self.path("words"), model="softmax", flags=[*FLAGS, *WORDS])
+        job.start()
+        self.assertEqual(len({s["parameters_sha256"] for s in job.finish()}), 1)
+
+    def test_ignored_columns_are_for_csv(self):
+        worker = self.run_worker(*FLAGS, "--ignore_columns=1", status=1)
+        self.assertIn("--ignore_columns is for CSV files", worker.output())
+
+
+if __name__ == "__main__":
+    harness.main()

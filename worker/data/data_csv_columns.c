@@ -1,0 +1,174 @@
+/* worker/data/data_csv_columns.c - a CSV file's first line: see data_csv.h. It is no sample if it
+ * names one of the columns that were asked for, or if none of the features has a number there. Else
+ * a number mistyped in the first sample would take that sample away. */
+#include "base/log.h"
+#include "worker/data/data_csv_impl.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum status no_column(const struct csv *c, const char *flag, const char *name, size_t n)
+{
+    LOG_E("%s: line 1: has no column '%.*s' among its %lld; name %s --%s, by its name or its "
+          "number, from 1 on",
+          c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns,
+          strcmp(flag, "label_column") == 0 ? "the label's with" : "each of", flag);
+    return ST_NOT_FOUND;
+}
+
+/* The column that the first line calls so, which sets has_names, or of that number. -1: there is
+ * none. */
+static int64_t find_column(struct csv *c, const char *name, size_t bytes)
+{
+    const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    double number;
+    size_t n;
+    for (int64_t column = 0; p && column < c->n_columns; column++) {
+        const char *field = data_csv_take_field(c, &p, end, &n);
+        if (n != bytes || memcmp(field, name, n) != 0 || data_csv_read_number(field, n, &number))
+            continue;
+        c->has_names = 1;
+        return column;
+    }
+    if (!data_csv_read_number(name, bytes, &number) || number < 1 ||
+        number > (double)c->n_columns || number != floor(number))
+        return -1;
+    return (int64_t)number - 1;
+}
+
+static enum status take_column(struct csv *c, const char *flag, int64_t column, int64_t role)
+{
+    if (c->role[column] == DATA_CSV_IGNORED && role != DATA_CSV_IGNORED) {
+        LOG_E("%s: column %lld is named in --ignore_columns and in --%s; name it in one of them",
+              c->path, (long long)column + 1, flag);
+        return ST_INVALID;
+    }
+    if (c->role[column] != DATA_CSV_FEATURE) {
+        LOG_E("%s: --%s names column %lld twice", c->path, flag, (long long)column + 1);
+        return ST_INVALID;
+    }
+    c->role[column] = role;
+    c->n_features--;
+    return ST_OK;
+}
+
+/* "a,b,...": all have this role, or each the next one. */
+static enum status take_columns(struct csv *c, const char *flag, const char *names, int64_t role)
+{
+    enum status st = ST_OK;
+    for (const char *name = names, *comma; name; name = comma ? comma + 1 : NULL) {
+        comma = strchr(name, ',');
+        size_t n = comma ? (size_t)(comma - name) : strlen(name);
+        int64_t column = find_column(c, name, n);
+        if (column < 0)
+            return no_column(c, flag, name, n);
+        TRY(take_column(c, flag, column, role));
+        if (role >= 0)
+            c->n_targets = ++role;
+    }
+done:
+    return st;
+}
+
+static enum status take_label(struct csv *c)
+{
+    const char *name = c->columns->label;
+    int64_t column = find_column(c, name ? name : "label", name ? strlen(name) : 5);
+    if (column < 0 && name)
+        return no_column(c, "label_column", name, strlen(name));
+    for (int64_t k = c->n_columns - 1; column < 0 && k >= 0; k--)
+        if (c->role[k] == DATA_CSV_FEATURE)
+            column = k;
+    return column < 0 ? ST_OK : take_column(c, "label_column", column, DATA_CSV_LABEL);
+}
+
+/* Fields at most one above what is allowed. */
+static void count_columns(struct csv *c)
+{
+    const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    size_t n;
+    c->between = ',';
+    if (!memchr(p, ',', (size_t)(end - p)))
+        c->between = memchr(p, ';', (size_t)(end - p)) ? ';' : '\t';
+    for (; p && c->n_columns <= DATA_CSV_MAX_COLUMNS; c->n_columns++)
+        data_csv_take_field(c, &p, end, &n);
+    c->n_features = c->n_columns;
+}
+
+static enum status mixed_line(const struct csv *c, int64_t column)
+{
+    const char *flag = c->columns->targets ? "--target_columns" : "--label_column";
+    const char *given = c->columns->targets ? c->columns->targets : c->columns->label;
+    if (given)
+        LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
+              "columns, give one of its names in %s (%.100s is none), else mend the field, or "
+              "leave its column out with --ignore_columns",
+              c->path, (long long)column + 1, flag, given);
+    else
+        LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
+              "columns, call the label's 'label' there, or name it with %s=NAME, else mend the "
+              "field, or leave its column out with --ignore_columns",
+              c->path, (long long)column + 1, flag);
+    return ST_CORRUPT;
+}
+
+/* Has_names, unless it is known: all are names, or all but a label are numbers. */
+static enum status judge_fields(struct csv *c)
+{
+    const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    int64_t n_words = 0, first_word = 0;
+    int label_is_number = 0;
+    double number;
+    size_t n;
+    for (int64_t column = 0; p; column++) {
+        const char *field = data_csv_take_field(c, &p, end, &n);
+        int is_number = data_csv_read_number(field, n, &number);
+        if (c->role[column] == DATA_CSV_LABEL)
+            label_is_number = is_number;
+        else if (c->role[column] != DATA_CSV_IGNORED && !is_number && n_words++ == 0)
+            first_word = column;
+    }
+    c->has_names |= n_words == c->n_features + c->n_targets && !label_is_number;
+    return c->has_names || n_words == 0 ? ST_OK : mixed_line(c, first_word);
+}
+
+static enum status no_features(const struct csv *c)
+{
+    if (c->columns->ignored)
+        LOG_E("%s: --ignore_columns leaves none of its %lld columns for the samples; at least one "
+              "must be left",
+              c->path, (long long)c->n_columns);
+    else
+        LOG_E("%s: --target_columns names all %lld columns; at least one must be left for the "
+              "samples",
+              c->path, (long long)c->n_columns);
+    return ST_INVALID;
+}
+
+enum status data_csv_read_first_line(struct csv *c)
+{
+    enum status st = ST_OK;
+    count_columns(c);
+    if (c->n_columns < 2 || c->n_columns > DATA_CSV_MAX_COLUMNS) {
+        LOG_E("%s: line 1: has %s; a line must have a label and from 1 to %d features, with commas "
+              "between them",
+              c->path, c->n_columns < 2 ? "one column" : "too many columns",
+              DATA_CSV_MAX_COLUMNS - 1);
+        return ST_CORRUPT;
+    }
+    c->role = malloc((size_t)c->n_columns * sizeof *c->role);
+    if (!c->role) {
+        LOG_E("%s: no memory for its %lld columns", c->path, (long long)c->n_columns);
+        return ST_NOMEM;
+    }
+    for (int64_t k = 0; k < c->n_columns; k++)
+        c->role[k] = DATA_CSV_FEATURE;
+    TRY(take_columns(c, "ignore_columns", c->columns->ignored, DATA_CSV_IGNORED));
+    if (c->columns->targets)
+        TRY(take_columns(c, "target_columns", c->columns->targets, 0));
+    else
+        TRY(take_label(c));
+    TRY(c->n_features > 0 ? judge_fields(c) : no_features(c));
+done:
+    return st;
+}

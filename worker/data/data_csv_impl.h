@@ -1,0 +1,37 @@
+/* worker/data/data_csv_impl.h - what data_csv*.c share: the text, and what each of its columns is.
+ * Owns: see data_csv_decode. Threads: none. Errors: as of data_csv.h. */
+#ifndef WORKER_DATA_DATA_CSV_IMPL_H
+#define WORKER_DATA_DATA_CSV_IMPL_H
+#include "worker/data/data_csv.h"
+#include "worker/data/data_words.h"
+#include <stddef.h>
+
+/* What a column is; from 0 on: the target of that number. */
+enum { DATA_CSV_FEATURE = -1, DATA_CSV_LABEL = -2, DATA_CSV_IGNORED = -3 };
+
+struct csv {
+    const char *at, *end;
+    const char *path;
+    const struct data_csv_columns *columns;
+    char between;
+    int64_t line; /* from 1 on */
+    int64_t n_columns, n_features, n_targets;
+    int64_t *role;    /* [n_columns] */
+    int has_names;    /* the first line is no sample */
+    int labels_known; /* what the first label was: */
+    int are_words;
+    int64_t first_line; /* and where */
+    struct data_words *words;
+};
+
+/* The end of the line at p, its line break not included. */
+const char *data_csv_line_end(const struct csv *c, const char *p);
+/* The field at *p, blanks and one pair of quotes around it taken off; *p: behind what ends it,
+ * NULL: the line does. */
+const char *data_csv_take_field(const struct csv *c, const char **p, const char *end, size_t *n);
+/* 0: it is no finite number. */
+int data_csv_read_number(const char *field, size_t n, double *out);
+/* data_csv_columns.c: counts the columns, and says what each is. */
+enum status data_csv_read_first_line(struct csv *c);
+
+#endif
