@@ -1,6 +1,7 @@
 /* tests/fuzz_csv.c - libFuzzer target: CSV; the first line of the input is --label_column, if it is
  * not empty, or behind a + --target_columns, behind a - --ignore_columns, behind a = the classes,
- * with / between. What is accepted is finite and within bounds. Corpus: tests/corpus/csv. */
+ * with / between; behind a ? labels may be missing, and there are as many features as it says. What
+ * is accepted is finite and within bounds. Corpus: tests/corpus/csv. */
 #include "tests/fuzz.h"
 #include "worker/data/data_csv.h"
 #include <math.h>
@@ -21,14 +22,16 @@ static void use(const struct data_csv *csv)
     const struct data_array *samples = &csv->samples, *labels = &csv->labels;
     int64_t most = csv->classes ? n_words(csv->classes) : 65536;
     require(samples->type == DATA_F32 && samples->n_dims == 2 && samples->dim[0] > 0);
-    require(samples->dim[1] > 0 && samples->dim[1] < DATA_CSV_MAX_COLUMNS);
-    require(labels->dim[0] == samples->dim[0] && labels->n_dims == 1 + (labels->type == DATA_F32));
-    for (int64_t i = 0; labels->type == DATA_F32 && i < data_array_elems(labels); i++) {
+    require(samples->dim[1] > 0 && samples->dim[1] < DATA_CSV_MAX_COLUMNS + !labels->n_dims);
+    require(!labels->n_dims || labels->dim[0] == samples->dim[0]);
+    require(!labels->n_dims || labels->n_dims == 1 + (labels->type == DATA_F32));
+    for (int64_t i = 0; labels->n_dims && labels->type == DATA_F32 && i < data_array_elems(labels);
+         i++) {
         float number;
         data_array_floats(labels, i, 1, &number);
         require(isfinite(number));
     }
-    for (int64_t i = 0; labels->type == DATA_I32 && i < labels->dim[0]; i++) {
+    for (int64_t i = 0; labels->n_dims && labels->type == DATA_I32 && i < labels->dim[0]; i++) {
         int64_t label = data_array_integer(labels, i);
         require(label >= 0 && label < most);
     }
@@ -52,10 +55,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(column && copy);
     memcpy(copy, end + 1, n);
     const struct data_csv_columns columns = {
-        .label = name && !strchr("+-=", *column) ? column : NULL,
+        .label = name && !strchr("+-=?", *column) ? column : NULL,
         .targets = name && *column == '+' ? column + 1 : NULL,
         .ignored = name && *column == '-' ? column + 1 : NULL,
         .classes = name && *column == '=' ? column + 1 : NULL,
+        .may_lack = *column == '?',
+        .features = *column == '?' ? strtol(column + 1, NULL, 10) : 0,
     };
     for (char *c = column; columns.classes && *c; c++)
         *c = *c == '/' ? '\n' : *c;

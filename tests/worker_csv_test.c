@@ -412,6 +412,61 @@ static void wrong_words_and_columns_are_named(void **state)
     }
 }
 
+/* Where labels may be missing: how many there are, in which case 1; features of the first row. */
+static void labels_that_are_missing_are_not_made_up(void **state)
+{
+    static const struct {
+        const char *text, *label, *targets, *ignored;
+        int64_t features;
+        int labels, n;
+    } good[] = {
+        {"1,2\n3,4\n", NULL, NULL, NULL, 2, 0, 2},
+        {"1,2\n3,4\n", NULL, NULL, NULL, 1, 1, 1},
+        {"1,2\n3,4\n", "1", NULL, NULL, 2, 0, 2},
+        {"1,2\n3,4\n", "2", NULL, NULL, 0, 1, 1},
+        {"1,2\n3,4\n", "none", NULL, NULL, 0, 0, 2},
+        {"1,2\n3,4\n", NULL, "y,z", NULL, 2, 0, 2},
+        {"1,2\n3,4\n", NULL, "1", NULL, 1, 1, 1},
+        {"1\n3\n", NULL, NULL, NULL, 1, 0, 1},
+        {"a\n3\n4\n", NULL, NULL, NULL, 1, 0, 1},
+        {"x,1,2\ny,3,4\n", NULL, NULL, "1", 2, 0, 2},
+        {"label,a\n1,2\n3,4\n", NULL, NULL, NULL, 0, 1, 1},
+    };
+    static const struct {
+        const char *text;
+        int64_t features;
+        enum status st;
+        const char *piece;
+    } bad[] = {
+        {"1,2\n3,4\n", 0, ST_INVALID, "--label_column=none"},
+        {"1,2\n3,4\n", 3, ST_MISMATCH,
+         "has 2 columns, of which 1 would be features, but training "},
+        {"a,label\n3,4\n", 2, ST_MISMATCH, "has 2 columns, of which 1 would be features"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        const struct data_csv_columns columns = {.label = good[i].label,
+                                                 .targets = good[i].targets,
+                                                 .ignored = good[i].ignored,
+                                                 .features = good[i].features,
+                                                 .may_lack = 1};
+        struct data_csv csv;
+        enum status st = decode_columns(good[i].text, strlen(good[i].text), &columns, &csv);
+        if (st != ST_OK || (csv.labels.n_dims > 0) != good[i].labels || csv.samples.dim[0] != 2 ||
+            csv.samples.dim[1] != good[i].n)
+            fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
+        free(csv.samples.unpacked);
+        free(csv.labels.unpacked);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct data_csv_columns columns = {.features = bad[i].features, .may_lack = 1};
+        struct data_csv csv;
+        enum status st = decode_columns(bad[i].text, strlen(bad[i].text), &columns, &csv);
+        if (st != bad[i].st || capture_lines() != 1 || !strstr(capture_text, bad[i].piece))
+            fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
+    }
+}
+
 /* More classes than there may be, and as many as there may. */
 static void words_have_a_bound(void **state)
 {
@@ -445,6 +500,7 @@ int main(void)
         cmocka_unit_test(columns_that_are_ignored_are_not_read),
         cmocka_unit_test(words_are_numbered),
         cmocka_unit_test(wrong_words_and_columns_are_named),
+        cmocka_unit_test(labels_that_are_missing_are_not_made_up),
         cmocka_unit_test(words_have_a_bound),
         cmocka_unit_test_setup_teardown(a_set_is_opened_by_its_files_name, setup, teardown),
     };

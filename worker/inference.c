@@ -30,6 +30,17 @@ done:
     return st;
 }
 
+/* Are the outputs those of classes? Without labels that is what training had. */
+static int has_classes(const struct worker *w)
+{
+    const struct dataset *d = w->test;
+    if (dataset_has_labels(d))
+        return d->labels != NULL;
+    if (w->trained_on.labels != JOB_LABELS_UNSAID)
+        return w->trained_on.labels == JOB_LABELS_CLASSES;
+    return !layer_takes_targets(w->model->layers[w->model->n_layers - 1].kind);
+}
+
 static enum status begin_predictions(struct inference *r)
 {
     const struct model *m = r->w->model;
@@ -38,7 +49,7 @@ static enum status begin_predictions(struct inference *r)
         .n = r->w->test->n,
         .classes = m->classes,
         .are_scores = m->layers[m->n_layers - 1].kind == LAYER_SQUARED,
-        .no_classes = r->w->test->targets != NULL,
+        .no_classes = !has_classes(r->w),
     };
     if (!cfg.path)
         return ST_OK;
@@ -62,10 +73,14 @@ static enum status report(const struct worker *w, const struct evaluate_sums *su
         .images = sums->n,
         .test_accuracy = evaluate_accuracy(w->test, sums),
         .test_loss = sums->loss / (double)sums->n,
+        .has_figures = dataset_has_labels(w->test),
         .n_params = w->chunks->n_elems,
     };
-    LOG_I("%s (%" PRId64 " samples)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
-          s.images);
+    if (s.has_figures)
+        LOG_I("%s (%" PRId64 " samples)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
+              s.images);
+    else
+        LOG_I("%s has no labels: there is no accuracy and no loss", w->test->path);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
     if (w->opt.summary_json)
         TRY(summary_write_inference(w->opt.summary_json, &s));

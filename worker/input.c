@@ -70,6 +70,9 @@ static enum status know_classes(struct worker *w)
     } else {
         TRY(trained_on_read(file, &w->trained_on));
         names = w->trained_on.class_names;
+        w->opt.test.to_predict = o->predict != NULL;
+        if (w->trained_on.sample.n_dims > 0)
+            w->opt.test.features = shape_elems(&w->trained_on.sample);
     }
     w->opt.test.class_names = names ? names : "";
 done:

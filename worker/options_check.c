@@ -2,7 +2,7 @@
 #include "base/float_text.h"
 #include "base/job_name.h"
 #include "base/output_path.h"
-#include "worker/data/data_array.h"
+#include "worker/data/data_csv.h"
 #include "worker/options_impl.h"
 #include "worker/predictions.h"
 #include <string.h>
@@ -212,6 +212,9 @@ enum status options_check_data(struct options *o)
     if ((r->images_name && strlen(r->images_name) >= DATA_MAX_NAME) ||
         (r->labels_name && strlen(r->labels_name) >= DATA_MAX_NAME))
         wrong = "--images_name and --labels_name are at most 255 characters; this one is longer";
+    else if (r->label_column && strcmp(r->label_column, DATA_CSV_NO_LABEL) == 0 && !r->predict)
+        wrong = "--label_column=" DATA_CSV_NO_LABEL " is for --predict; name the column by its "
+                "name or its number";
     else if (r->label_column && r->target_columns)
         wrong = "--label_column and --target_columns are both given; give one of them";
     if (wrong) {

@@ -145,7 +145,7 @@ static const struct flag table[] = {
     STR("label_column", label_column, "NAME|N",
         "CSV: the labels' column, whole numbers or words, by its name or its number from 1 on; "
         "left "
-        "out: the one named label, else the last",
+        "out: the one named label, else the last; none: --predict of a file without labels",
         NULL),
     STR("target_columns", target_columns, "NAME|N,...",
         "CSV, instead of a label: the columns of numbers that the model's outputs are to be", NULL),

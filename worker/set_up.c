@@ -80,7 +80,8 @@ done:
     return st;
 }
 
-/* A test set may lack the last classes; the file that is evaluated has as many rows of weights. */
+/* A test set may lack the last classes, or all labels; the file that is evaluated has as many rows
+ * of weights. */
 static enum status add_classes(struct worker *w, struct model_data *data)
 {
     enum status st = ST_OK;
@@ -89,13 +90,15 @@ static enum status add_classes(struct worker *w, struct model_data *data)
     if (!data->may_lack || w->model->classes_param < 0)
         return ST_OK;
     TRY(weights_extent(&q, w->model->classes_param, &n));
-    if (n <= w->model->classes || n > DATASET_MAX_CLASSES)
+    int64_t least = dataset_has_labels(w->test) ? w->model->classes + 1 : 1;
+    if (n < least || n > DATASET_MAX_CLASSES)
         return ST_OK;
     chunks_destroy(w->chunks);
     w->chunks = NULL;
     model_destroy(w->model);
     w->model = NULL;
     data->classes = (int)n;
+    data->may_lack = 0;
     TRY(parse_model(w, data));
 done:
     return st;
@@ -109,6 +112,10 @@ static enum status read_model(struct worker *w)
                               .classes = w->test->classes,
                               .has_targets = w->test->targets != NULL,
                               .may_lack = !w->train && !w->test->targets};
+    if (!dataset_has_labels(w->test)) { /* one output, until add_classes knows */
+        data.has_targets = 1;
+        data.classes = 1;
+    }
     if (w->train && w->train->classes > data.classes)
         data.classes = w->train->classes;
     if (w->validation && w->validation->classes > data.classes)

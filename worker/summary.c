@@ -108,10 +108,11 @@ enum status summary_write(const char *path, const struct summary *s)
 enum status summary_write_inference(const char *path, const struct summary_inference *s)
 {
     json_t *j =
-        json_pack("{s:s, s:s, s:s, s:s*, s:I, s:I, s:o, s:o, s:I, s:s}", "role", "worker", "model",
-                  s->model, s->output ? "predict" : "evaluate", s->file, "output", s->output,
-                  "global_step", (json_int_t)s->step, "images", (json_int_t)s->images,
-                  "test_accuracy", figure(s->test_accuracy), "test_loss", figure(s->test_loss),
-                  "parameters", (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256);
+        json_pack("{s:s, s:s, s:s, s:s*, s:I, s:I, s:o*, s:o*, s:I, s:s}", "role", "worker",
+                  "model", s->model, s->output ? "predict" : "evaluate", s->file, "output",
+                  s->output, "global_step", (json_int_t)s->step, "images", (json_int_t)s->images,
+                  "test_accuracy", s->has_figures ? figure(s->test_accuracy) : NULL, "test_loss",
+                  s->has_figures ? figure(s->test_loss) : NULL, "parameters",
+                  (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256);
     return write_json(path, j);
 }

@@ -22,6 +22,7 @@ struct summary_inference {
     const char *model, *file, *output; /* output: NULL: none */
     int64_t step;                      /* -1: not known */
     int64_t images;
+    int has_figures; /* 0: there are no labels to compare with, and the next are left out */
     double test_accuracy, test_loss;
     int64_t n_params;
     char parameters_sha256[65];

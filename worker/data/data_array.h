@@ -52,6 +52,11 @@ enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label,
 enum status data_safetensors_decode(const uint8_t *bytes, uint64_t n, const char *path,
                                     const char *name, struct data_array *out);
 
+/* Is there such a member, such a tensor? Errors: what is wrong with the file. */
+enum status data_npz_find(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
+                          int *found);
+enum status data_safetensors_find(const char *path, const char *name, int *found);
+
 const char *data_type_name(enum data_type type); /* "uint8" */
 int data_type_bytes(enum data_type type);
 /* Numbers of the array, or of one row of it (the dims behind the first). -1: beyond 2^62. */

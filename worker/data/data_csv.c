@@ -9,7 +9,7 @@
 
 enum { FIELD_BYTES = 64 };
 
-/* Where a row's numbers go; targets NULL: it has a label. */
+/* Where a row's numbers go; NULL: it has no label, no targets. */
 struct row {
     float *sample, *targets;
     int32_t *label;
@@ -268,10 +268,10 @@ static enum status take_room(const struct csv *c, uint64_t n, struct row *out)
     struct row to = {.sample = malloc(most * (size_t)c->n_features * sizeof *to.sample)};
     if (c->n_targets > 0)
         to.targets = malloc(most * (size_t)c->n_targets * sizeof *to.targets);
-    else
+    if (c->has_label)
         to.label = malloc(most * sizeof *to.label);
     *out = to;
-    if (to.sample && (to.targets || to.label))
+    if (to.sample && !to.targets == !c->n_targets && !to.label == !c->has_label)
         return ST_OK;
     LOG_E("%s: no memory for up to %zu samples", c->path, most);
     return ST_NOMEM;
@@ -291,7 +291,7 @@ static void put_arrays(const struct csv *c, const struct row *from, int64_t rows
                                           .dim = {rows, c->n_targets},
                                           .data = (uint8_t *)from->targets,
                                           .unpacked = from->targets};
-    else
+    else if (from->label)
         out->labels = (struct data_array){.type = DATA_I32,
                                           .n_dims = 1,
                                           .dim = {rows},

@@ -14,17 +14,24 @@ enum { DATA_CSV_MAX_COLUMNS = 65537 };
 
 /* Columns by their names or their numbers, from 1 on. A value. */
 struct data_csv_columns {
-    const char *label;   /* NULL: the one named "label", else the last */
+    const char *label;   /* NULL: the one named "label", else the last; see also may_lack */
     const char *targets; /* instead of a label: "a,b,..."; NULL: none */
     const char *ignored; /* "a,b,...": neither features nor a label; NULL: none */
     /* Of labels that are words: each one's number is its place in this list (see data_words.h);
      * NULL: they are numbered here. */
     const char *classes;
+    int64_t features; /* that a sample must have; 0: any number */
+    /* 1: labels or targets may be missing. They are where `label` is DATA_CSV_NO_LABEL, and where
+     * none of their columns has its name in the first line and there are as many columns as
+     * features. If these are not known, the label must be named. */
+    int may_lack;
 };
+#define DATA_CSV_NO_LABEL "none"
 
 struct data_csv {
     struct data_array samples; /* (rows, the other columns) of DATA_F32, unpacked */
-    struct data_array labels;  /* (rows) of DATA_I32, or (rows, targets) of DATA_F32; unpacked */
+    struct data_array labels;  /* (rows) of DATA_I32, or (rows, targets) of DATA_F32; unpacked.
+                                  n_dims 0: there are none */
     char *classes;             /* labels are words: the list, malloc'd; NULL: numbers */
 };
 

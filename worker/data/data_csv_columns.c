@@ -16,17 +16,26 @@ static enum status no_column(const struct csv *c, const char *flag, const char *
     return ST_NOT_FOUND;
 }
 
-/* The column that the first line calls so, which sets has_names, or of that number. -1: there is
- * none. */
-static int64_t find_column(struct csv *c, const char *name, size_t bytes)
+/* The column that the first line calls so. -1: there is none. */
+static int64_t find_name(const struct csv *c, const char *name, size_t bytes)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
     double number;
     size_t n;
     for (int64_t column = 0; p && column < c->n_columns; column++) {
         const char *field = data_csv_take_field(c, &p, end, &n);
-        if (n != bytes || memcmp(field, name, n) != 0 || data_csv_read_number(field, n, &number))
-            continue;
+        if (n == bytes && memcmp(field, name, n) == 0 && !data_csv_read_number(field, n, &number))
+            return column;
+    }
+    return -1;
+}
+
+/* Likewise, which sets has_names, or of that number. */
+static int64_t find_column(struct csv *c, const char *name, size_t bytes)
+{
+    int64_t column = find_name(c, name, bytes);
+    double number;
+    if (column >= 0) {
         c->has_names = 1;
         return column;
     }
@@ -70,12 +79,35 @@ done:
     return st;
 }
 
+static int lacks_labels(const struct csv *c)
+{
+    const struct data_csv_columns *k = c->columns;
+    const char *first = k->targets ? k->targets : k->label ? k->label : "label";
+    if (!k->may_lack)
+        return 0;
+    if (k->label && strcmp(k->label, DATA_CSV_NO_LABEL) == 0)
+        return 1;
+    return c->n_features == k->features && find_name(c, first, strcspn(first, ",")) < 0;
+}
+
+static enum status label_not_known(const struct csv *c)
+{
+    LOG_E("%s: line 1: no column is named label, and the file that predicts does not say how many "
+          "features a sample has; name the label's column with --label_column=NAME or N, or say "
+          "that there is none with --label_column=" DATA_CSV_NO_LABEL,
+          c->path);
+    return ST_INVALID;
+}
+
 static enum status take_label(struct csv *c)
 {
     const char *name = c->columns->label;
     int64_t column = find_column(c, name ? name : "label", name ? strlen(name) : 5);
     if (column < 0 && name)
         return no_column(c, "label_column", name, strlen(name));
+    if (column < 0 && c->columns->may_lack && c->columns->features == 0)
+        return label_not_known(c);
+    c->has_label = 1;
     for (int64_t k = c->n_columns - 1; column < 0 && k >= 0; k--)
         if (c->role[k] == DATA_CSV_FEATURE)
             column = k;
@@ -145,11 +177,26 @@ static enum status no_features(const struct csv *c)
     return ST_INVALID;
 }
 
+static enum status check_features(const struct csv *c)
+{
+    if (c->n_features == 0)
+        return no_features(c);
+    if (c->columns->features == 0 || c->n_features == c->columns->features)
+        return ST_OK;
+    LOG_E("%s: line 1: has %lld columns, of which %lld would be features, but training was on "
+          "samples of %lld numbers; name the label's column with --label_column%s, and those that "
+          "are to be left out with --ignore_columns",
+          c->path, (long long)c->n_columns, (long long)c->n_features,
+          (long long)c->columns->features,
+          c->columns->may_lack ? " (" DATA_CSV_NO_LABEL ": there is none)" : "");
+    return ST_MISMATCH;
+}
+
 enum status data_csv_read_first_line(struct csv *c)
 {
     enum status st = ST_OK;
     count_columns(c);
-    if (c->n_columns < 2 || c->n_columns > DATA_CSV_MAX_COLUMNS) {
+    if (c->n_columns < (c->columns->may_lack ? 1 : 2) || c->n_columns > DATA_CSV_MAX_COLUMNS) {
         LOG_E("%s: line 1: has %s; a line must have a label and from 1 to %d features, with commas "
               "between them",
               c->path, c->n_columns < 2 ? "one column" : "too many columns",
@@ -164,11 +211,11 @@ enum status data_csv_read_first_line(struct csv *c)
     for (int64_t k = 0; k < c->n_columns; k++)
         c->role[k] = DATA_CSV_FEATURE;
     TRY(take_columns(c, "ignore_columns", c->columns->ignored, DATA_CSV_IGNORED));
-    if (c->columns->targets)
-        TRY(take_columns(c, "target_columns", c->columns->targets, 0));
-    else
-        TRY(take_label(c));
-    TRY(c->n_features > 0 ? judge_fields(c) : no_features(c));
+    if (!lacks_labels(c))
+        TRY(c->columns->targets ? take_columns(c, "target_columns", c->columns->targets, 0)
+                                : take_label(c));
+    TRY(check_features(c));
+    TRY(judge_fields(c));
 done:
     return st;
 }

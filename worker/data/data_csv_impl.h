@@ -16,7 +16,8 @@ struct csv {
     char between;
     int64_t line; /* from 1 on */
     int64_t n_columns, n_features, n_targets;
-    int64_t *role;    /* [n_columns] */
+    int64_t *role; /* [n_columns] */
+    int has_label;
     int has_names;    /* the first line is no sample */
     int labels_known; /* what the first label was: */
     int are_words;

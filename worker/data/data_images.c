@@ -23,12 +23,15 @@ struct names {
 };
 
 struct set {
-    struct data_array *samples;
+    const char *dir;
     uint8_t *pixels; /* [room] pictures of `bytes` */
     int32_t *labels; /* [room] */
     int64_t n, room, bytes, dim[3];
     char first[PATH_MAX]; /* which picture's size that is */
     struct reading reading;
+    int keeps_names;
+    char *names; /* [names_room], of which names_bytes are used */
+    size_t names_bytes, names_room;
 };
 
 static int is_seen(const struct dirent *e)
@@ -138,6 +141,27 @@ static enum status grow(struct set *s, const char *path)
     return ST_OK;
 }
 
+static enum status keep_name(struct set *s, const char *path)
+{
+    const char *name = path + strlen(s->dir) + 1;
+    size_t n = strlen(name) + 1;
+    if (!s->keeps_names)
+        return ST_OK;
+    if (s->names_room - s->names_bytes < n) {
+        size_t room = 2 * s->names_room + PATH_MAX;
+        char *more = realloc(s->names, room);
+        if (!more) {
+            LOG_E("%s: no memory for the names of its pictures", s->dir);
+            return ST_NOMEM;
+        }
+        s->names = more;
+        s->names_room = room;
+    }
+    memcpy(s->names + s->names_bytes, name, n);
+    s->names_bytes += n;
+    return ST_OK;
+}
+
 static enum status add(struct set *s, const char *path, int32_t label)
 {
     enum status st = ST_OK;
@@ -160,6 +184,7 @@ static enum status add(struct set *s, const char *path, int32_t label)
     }
     if (s->n == s->room)
         TRY(grow(s, path));
+    TRY(keep_name(s, path));
     memcpy(s->pixels + s->n * s->bytes, p.pixels, (size_t)s->bytes);
     s->labels[s->n++] = label;
 done:
@@ -168,10 +193,29 @@ done:
     return st;
 }
 
-static enum status add_class(struct set *s, const char *dir, const char *name, int32_t label)
+/* All files of the folder. */
+static enum status add_folder(struct set *s, const char *folder, const struct names *files,
+                              int32_t label)
 {
     enum status st = ST_OK;
-    char folder[PATH_MAX], path[PATH_MAX];
+    char path[PATH_MAX];
+    for (int i = 0; i < files->n; i++) {
+        if (snprintf(path, sizeof path, "%s/%s", folder, files->entry[i]->d_name) >= PATH_MAX) {
+            LOG_E("%s: a path in it is too long", folder);
+            TRY(ST_INVALID);
+        }
+        TRY(add(s, path, label));
+        reading_at(&s->reading, (double)s->n, 0);
+    }
+done:
+    return st;
+}
+
+static enum status add_class(struct set *s, const char *name, int32_t label)
+{
+    enum status st = ST_OK;
+    const char *dir = s->dir;
+    char folder[PATH_MAX];
     struct names files = {NULL, 0};
     struct stat info;
     if (snprintf(folder, sizeof folder, "%s/%s", dir, name) >= PATH_MAX) {
@@ -188,14 +232,7 @@ static enum status add_class(struct set *s, const char *dir, const char *name, i
         return ST_INVALID;
     }
     TRY(names_read(folder, &files));
-    for (int i = 0; i < files.n; i++) {
-        if (snprintf(path, sizeof path, "%s/%s", folder, files.entry[i]->d_name) >= PATH_MAX) {
-            LOG_E("%s: a path in it is too long", folder);
-            TRY(ST_INVALID);
-        }
-        TRY(add(s, path, label));
-        reading_at(&s->reading, (double)s->n, 0);
-    }
+    TRY(add_folder(s, folder, &files, label));
 done:
     names_free(&files);
     return st;
@@ -212,8 +249,51 @@ static char *join(const struct names *n)
     return text;
 }
 
-enum status data_images_read(const char *dir, enum progress_style progress,
-                             struct data_array *samples, struct data_array *labels, char **classes)
+/* Whether pictures lie in the folder itself: that is told from its first entry. */
+static int is_flat(const char *dir, const struct names *names)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    return names->n > 0 &&
+           snprintf(path, sizeof path, "%s/%s", dir, names->entry[0]->d_name) < PATH_MAX &&
+           stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+static enum status add_all(struct set *s, const struct names *names, int is_flat)
+{
+    enum status st = is_flat ? add_folder(s, s->dir, names, 0) : ST_OK;
+    for (int i = 0; !is_flat && i < names->n && st == ST_OK; i++)
+        st = add_class(s, names->entry[i]->d_name, i);
+    if (st != ST_OK || s->n > 0)
+        return st;
+    LOG_E("%s: no picture in the folders of it; it holds a folder of PNG or JPEG files for each "
+          "class%s",
+          s->dir, s->keeps_names ? ", or such files without labels" : "");
+    return ST_NOT_FOUND;
+}
+
+static void put_set(struct set *s, int is_flat, struct data_images *out)
+{
+    *out = (struct data_images){.names = s->names,
+                                .samples = {.type = DATA_U8,
+                                            .n_dims = 4,
+                                            .dim = {s->n, s->dim[0], s->dim[1], s->dim[2]},
+                                            .data = s->pixels,
+                                            .unpacked = s->pixels}};
+    s->pixels = NULL;
+    s->names = NULL;
+    if (is_flat)
+        return;
+    out->labels = (struct data_array){.type = DATA_I32,
+                                      .n_dims = 1,
+                                      .dim = {s->n},
+                                      .data = (uint8_t *)s->labels,
+                                      .unpacked = s->labels};
+    s->labels = NULL;
+}
+
+enum status data_images_read(const char *dir, int to_predict, enum progress_style progress,
+                             struct data_images *out)
 {
     enum status st = ST_OK;
     struct set *s = calloc(1, sizeof *s);
@@ -225,36 +305,23 @@ enum status data_images_read(const char *dir, enum progress_style progress,
         LOG_E("%s: no memory for the names of its classes", dir);
         TRY(ST_NOMEM);
     }
+    s->dir = dir;
+    s->keeps_names = to_predict;
+    int flat = to_predict && is_flat(dir, &names);
     reading_begin(&s->reading, progress, dir, "decoding", "pictures");
-    for (int i = 0; i < names.n && st == ST_OK; i++)
-        st = add_class(s, dir, names.entry[i]->d_name, i);
+    st = add_all(s, &names, flat);
     reading_end(&s->reading);
     TRY(st);
-    if (s->n == 0) {
-        LOG_E(
-            "%s: no picture in the folders of it; it holds a folder of PNG or JPEG files for each "
-            "class",
-            dir);
-        TRY(ST_NOT_FOUND);
+    put_set(s, flat, out);
+    if (!flat) {
+        out->classes = joined;
+        joined = NULL;
     }
-    *samples = (struct data_array){.type = DATA_U8,
-                                   .n_dims = 4,
-                                   .dim = {s->n, s->dim[0], s->dim[1], s->dim[2]},
-                                   .data = s->pixels,
-                                   .unpacked = s->pixels};
-    *labels = (struct data_array){.type = DATA_I32,
-                                  .n_dims = 1,
-                                  .dim = {s->n},
-                                  .data = (uint8_t *)s->labels,
-                                  .unpacked = s->labels};
-    *classes = joined;
-    joined = NULL;
-    s->pixels = NULL;
-    s->labels = NULL;
 done:
     if (s) {
         free(s->pixels);
         free(s->labels);
+        free(s->names);
     }
     free(s);
     free(joined);

@@ -10,10 +10,16 @@
 #include "base/bar.h"
 #include "worker/data/data_array.h"
 
-/* samples: (n, C, H, W) of DATA_U8; labels: (n) of DATA_I32; both unpacked. *classes: the folders'
- * names, a list as in data_words.h, malloc'd. */
-enum status data_images_read(const char *dir, enum progress_style progress,
-                             struct data_array *samples, struct data_array *labels, char **classes);
+struct data_images {
+    struct data_array samples; /* (n, C, H, W) of DATA_U8, unpacked */
+    struct data_array labels;  /* (n) of DATA_I32, unpacked; n_dims 0: there are none */
+    char *classes;             /* the folders' names, a list as in data_words.h, malloc'd */
+    /* Of each picture its path within dir, with a 0 behind it, malloc'd; NULL: they are not kept */
+    char *names;
+};
+/* to_predict: the pictures may also lie in dir itself, without labels; names are kept. */
+enum status data_images_read(const char *dir, int to_predict, enum progress_style progress,
+                             struct data_images *out);
 
 /* What one decoder gives: channels (1 or 3), height, width; pixels as C x H x W. */
 struct data_picture {

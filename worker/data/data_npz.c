@@ -102,10 +102,15 @@ static int read_extra(const uint8_t *extra, uint64_t n, struct member *m)
     return 0;
 }
 
-static enum status find_member(const struct zip *z, const char *name, struct member *out)
+enum { THERE_BYTES = 300 };
+
+/* there: the names that were passed by; ST_NOT_FOUND: not logged. */
+static enum status find_member(const struct zip *z, const char *name, char there[THERE_BYTES],
+                               struct member *out)
 {
-    char file[DATA_MAX_NAME + 8], there[300] = "";
+    char file[DATA_MAX_NAME + 8];
     size_t wanted = (size_t)snprintf(file, sizeof file, "%s.npy", name), shown = 0;
+    there[0] = 0;
     if (wanted >= sizeof file) {
         LOG_E("%.60s...: a member's name has at most %d characters", name, DATA_MAX_NAME - 1);
         return ST_INVALID;
@@ -128,18 +133,29 @@ static enum status find_member(const struct zip *z, const char *name, struct mem
                        ? ST_OK
                        : corrupt(z, at, "a member's zip64 sizes are missing");
         }
-        for (uint64_t i = 0; i < n && shown + 4 < sizeof there; i++) {
+        for (uint64_t i = 0; i < n && shown + 4 < THERE_BYTES; i++) {
             char c = (char)e[ENTRY + i];
             there[shown++] = c >= ' ' && c <= '~' ? c : '?';
         }
-        if (shown + 4 < sizeof there)
+        if (shown + 4 < THERE_BYTES)
             there[shown++] = ' ';
         there[shown] = 0;
         at += ENTRY + n + extra + comment;
     }
-    LOG_E("%s: has no member '%s' (there: %s); name it with --images_name or --labels_name",
-          z->label, file, *there ? there : "none");
     return ST_NOT_FOUND;
+}
+
+enum status data_npz_find(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
+                          int *found)
+{
+    struct zip z = {.bytes = bytes, .n = n, .label = label};
+    struct member m;
+    char there[THERE_BYTES];
+    enum status st = find_list(&z);
+    if (st == ST_OK)
+        st = find_member(&z, name, there, &m);
+    *found = st == ST_OK;
+    return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
 static enum status inflate_member(const struct zip *z, const struct member *m, const uint8_t *from,
@@ -219,9 +235,13 @@ enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label,
     struct data_array a;
     const uint8_t *npy = NULL; // for compilers that do not see that open_member sets it
     uint8_t *memory = NULL;
-    char shown[2 * DATA_MAX_NAME];
+    char shown[2 * DATA_MAX_NAME], there[THERE_BYTES];
     TRY(find_list(&z));
-    TRY(find_member(&z, name, &m));
+    st = find_member(&z, name, there, &m);
+    if (st == ST_NOT_FOUND)
+        LOG_E("%s: has no member '%s.npy' (there: %s); name it with --images_name or --labels_name",
+              label, name, *there ? there : "none");
+    TRY(st);
     TRY(open_member(&z, &m, &npy, &memory));
     snprintf(shown, sizeof shown, "%.250s, member '%.200s.npy'", label, name);
     TRY(data_npy_decode(npy, m.unpacked, shown, &a));

@@ -8,16 +8,24 @@
 
 _Static_assert((int)SHAPE_MAX_DIMS <= (int)DATA_MAX_DIMS, "every shape fits");
 
-static const struct safetensors_entry *find(const struct safetensors_file *f, const char *path,
-                                            const char *name)
+static const struct safetensors_entry *entry_named(const struct safetensors_file *f,
+                                                   const char *name)
+{
+    int n;
+    const struct safetensors_entry *e = safetensors_entries(f, &n);
+    for (int i = 0; i < n; i++)
+        if (strcmp(e[i].name, name) == 0)
+            return &e[i];
+    return NULL;
+}
+
+static void not_there(const struct safetensors_file *f, const char *path, const char *name)
 {
     int n;
     char there[300] = "";
     size_t shown = 0;
     const struct safetensors_entry *e = safetensors_entries(f, &n);
     for (int i = 0; i < n; i++) {
-        if (strcmp(e[i].name, name) == 0)
-            return &e[i];
         for (const char *c = e[i].name; *c && shown + 4 < sizeof there; c++)
             there[shown++] = *c >= ' ' && *c <= '~' ? *c : '?';
         if (shown + 4 < sizeof there)
@@ -26,7 +34,26 @@ static const struct safetensors_entry *find(const struct safetensors_file *f, co
     }
     LOG_E("%s: has no tensor '%s' (there: %s); name it with --images_name or --labels_name", path,
           name, *there ? there : "none");
-    return NULL;
+}
+
+static enum status open_file(const char *path, struct safetensors_file **out)
+{
+    char why[SAFETENSORS_WHY_BYTES];
+    enum status st = safetensors_open_any(path, out, why);
+    if (st != ST_OK)
+        LOG_E("%s: %s", path, why);
+    return st;
+}
+
+enum status data_safetensors_find(const char *path, const char *name, int *found)
+{
+    struct safetensors_file *f;
+    enum status st = open_file(path, &f);
+    if (st != ST_OK)
+        return st;
+    *found = entry_named(f, name) != NULL;
+    safetensors_close(f);
+    return ST_OK;
 }
 
 static enum status fill(const struct safetensors_entry *e, const uint8_t *bytes, uint64_t n,
@@ -63,14 +90,13 @@ static enum status fill(const struct safetensors_entry *e, const uint8_t *bytes,
 enum status data_safetensors_decode(const uint8_t *bytes, uint64_t n, const char *path,
                                     const char *name, struct data_array *out)
 {
-    char why[SAFETENSORS_WHY_BYTES];
     struct safetensors_file *f;
-    enum status st = safetensors_open_any(path, &f, why);
-    if (st != ST_OK) {
-        LOG_E("%s: %s", path, why);
+    enum status st = open_file(path, &f);
+    if (st != ST_OK)
         return st;
-    }
-    const struct safetensors_entry *e = find(f, path, name);
+    const struct safetensors_entry *e = entry_named(f, name);
+    if (!e)
+        not_there(f, path, name);
     st = e ? fill(e, bytes, n, path, out) : ST_NOT_FOUND;
     safetensors_close(f);
     return st;

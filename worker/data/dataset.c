@@ -25,8 +25,8 @@ struct source {
     struct data_file *file[N_ROLES]; /* of the labels: NULL if they are in that of the samples */
     struct data_array array[N_ROLES];
     int nhwc;
+    char *class_names, *names;
     float value[256]; /* that a byte stands for */
-    char *class_names;
 };
 
 static int is_safetensors(const struct data_file *f)
@@ -245,8 +245,15 @@ static enum status open_pictures(struct source *s, const struct dataset_request 
         return ST_NOMEM;
     }
     s->nhwc = 0; /* the decoder puts the channels first */
-    return data_images_read(p->data, r->progress, &s->array[SAMPLES], &s->array[LABELS],
-                            &s->class_names);
+    struct data_images images;
+    enum status st = data_images_read(p->data, r->to_predict, r->progress, &images);
+    if (st != ST_OK)
+        return st;
+    s->array[SAMPLES] = images.samples;
+    s->array[LABELS] = images.labels;
+    s->class_names = images.classes;
+    s->names = images.names;
+    return ST_OK;
 }
 
 static enum status open_csv(struct source *s, const struct dataset_request *r,
@@ -263,6 +270,8 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
         .targets = r->target_columns,
         .ignored = r->ignore_columns,
         .classes = r->class_names,
+        .features = r->features,
+        .may_lack = r->to_predict,
     };
     struct data_csv csv;
     enum status st =
@@ -281,14 +290,31 @@ static unsigned uses(const struct source *s)
     const struct data_file *f = s->file[SAMPLES];
     int idx = f->n > 0 && f->bytes[0] == 0;
     return (unsigned)(has_names(f) ? DATASET_USES_IMAGES_NAME : 0) |
-           (unsigned)(has_names(s->file[LABELS]) ? DATASET_USES_LABELS_NAME : 0) |
+           (unsigned)(has_names(s->file[LABELS] ? s->file[LABELS] : f) ? DATASET_USES_LABELS_NAME
+                                                                       : 0) |
            (unsigned)(!idx || s->array[SAMPLES].n_dims > 3 ? DATASET_USES_LAYOUT : 0);
+}
+
+/* Of arrays: a file of their own, or a member, a tensor beside the samples; where they may be
+ * missing, neither need be there. */
+static enum status find_labels(const struct source *s, const struct dataset_request *r,
+                               const struct dataset_paths *p, int *found)
+{
+    const struct data_file *f = s->file[SAMPLES];
+    *found = 1;
+    if (!r->to_predict || *p->labels || r->labels_name)
+        return ST_OK;
+    *found = 0;
+    return is_safetensors(f) ? data_safetensors_find(f->path, "labels", found)
+           : is_npz(f)       ? data_npz_find(f->bytes, f->n, f->path, "labels", found)
+                             : ST_OK;
 }
 
 static enum status open_arrays(struct source *s, const struct dataset_request *r,
                                const struct dataset_paths *p)
 {
     enum status st = ST_OK;
+    int found;
     if (is_folder(p->data) && (r->labels || !*p->labels)) {
         TRY(open_pictures(s, r, p));
         return ST_OK;
@@ -300,24 +326,21 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
         return ST_OK;
     }
     TRY(decode(s->file[SAMPLES], r->images_name ? r->images_name : "images", &s->array[SAMPLES]));
-    TRY(data_file_open(*p->labels ? p->labels : p->data, &s->file[LABELS]));
-    TRY(decode(s->file[LABELS], r->labels_name ? r->labels_name : "labels", &s->array[LABELS]));
+    TRY(find_labels(s, r, p, &found));
+    if (found) {
+        TRY(data_file_open(*p->labels ? p->labels : p->data, &s->file[LABELS]));
+        TRY(decode(s->file[LABELS], r->labels_name ? r->labels_name : "labels", &s->array[LABELS]));
+    }
     s->d.uses = uses(s);
 done:
     return st;
 }
 
-static enum status make(struct source *s, const struct dataset_request *r,
-                        const struct dataset_paths *p)
+/* After the samples were checked: as many labels, or targets. */
+static enum status take_labels(struct source *s, const struct dataset_request *r)
 {
     enum status st = ST_OK;
     const struct data_array *samples = &s->array[SAMPLES], *labels = &s->array[LABELS];
-    s->nhwc = r->nhwc;
-    s->d.progress = r->progress;
-    for (int v = 0; v < 256; v++)
-        s->value[v] = (float)v / 255.0f;
-    TRY(open_arrays(s, r, p));
-    TRY(check_samples(s));
     TRY(check_labels(s));
     if (r->target_columns && labels->type != DATA_F32) {
         LOG_E("--target_columns is for CSV files; the labels of %s are whole numbers: save them as "
@@ -332,10 +355,28 @@ static enum status make(struct source *s, const struct dataset_request *r,
         TRY(ST_MISMATCH);
     }
     TRY(read_labels(s));
+done:
+    return st;
+}
+
+static enum status make(struct source *s, const struct dataset_request *r,
+                        const struct dataset_paths *p)
+{
+    enum status st = ST_OK;
+    const struct data_array *samples = &s->array[SAMPLES];
+    s->nhwc = r->nhwc;
+    s->d.progress = r->progress;
+    for (int v = 0; v < 256; v++)
+        s->value[v] = (float)v / 255.0f;
+    TRY(open_arrays(s, r, p));
+    TRY(check_samples(s));
+    if (s->array[LABELS].n_dims > 0)
+        TRY(take_labels(s, r));
     s->d.n = samples->dim[0];
     s->d.path = s->file[SAMPLES]->path;
     s->d.labels_path = labels_path(s);
     s->d.class_names = s->class_names;
+    s->d.names = s->names;
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
     if (samples->type == DATA_U8 && !turned)
         s->d.bytes = samples->data;
@@ -453,6 +494,7 @@ static void close_files(struct source *s)
         data_file_close(s->file[i]);
     }
     free(s->class_names);
+    free(s->names);
     free(s);
 }
 

@@ -33,13 +33,15 @@ enum dataset_use {
 };
 
 struct dataset {
-    int64_t n;             /* samples */
-    struct shape sample;   /* (C,H,W) of each */
-    int classes;           /* 1 + the largest label; or how many targets a sample has */
-    const uint32_t *rows;  /* [n] of the arrays below, where the samples are some of theirs; NULL:
-                            * sample i is in row i */
-    const int32_t *labels; /* a row: 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, */
-    const float *targets;  /* a row: [classes] finite, what the outputs are to be; NULL: labels */
+    int64_t n;            /* samples */
+    struct shape sample;  /* (C,H,W) of each */
+    int classes;          /* 1 + the largest label; or how many targets a sample has */
+    const uint32_t *rows; /* [n] of the arrays below, where the samples are some of theirs; NULL:
+                           * sample i is in row i */
+    /* A row: 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, or, of what is only predicted
+     * from, neither */
+    const int32_t *labels;
+    const float *targets; /* a row: [classes] finite, what the outputs are to be; NULL: none */
     /* A row: [elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or
      * are no bytes; dataset_sample has them */
     const uint8_t *bytes;
@@ -49,9 +51,15 @@ struct dataset {
     const char *labels_path;  /* likewise of labels or targets */
     const char *class_names;  /* of folders of pictures, words in CSV: a list as in data_words.h;
                                  else NULL */
+    const char *names; /* of pictures that are predicted from: see data_images.h; else NULL */
     enum progress_style progress; /* how it is said how far who reads all of it is */
     unsigned uses;                /* of enum dataset_use: what its format can be told */
 };
+
+static inline int dataset_has_labels(const struct dataset *d)
+{
+    return d->labels || d->targets;
+}
 
 /* Of the i-th sample: where it lies, */
 static inline int64_t dataset_row(const struct dataset *d, int64_t i)
@@ -92,6 +100,8 @@ struct dataset_request {
     const char *target_columns;            /* instead, "a,b" likewise: targets; NULL: a label */
     const char *ignore_columns;            /* "a,b" likewise: left out; NULL: none */
     const char *class_names;      /* CSV: what words are numbered by, see data_csv.h; NULL: here */
+    int64_t features;             /* CSV: that a sample must have; 0: any number */
+    int to_predict;               /* labels may be missing, and pictures' names are kept */
     enum progress_style progress; /* where it takes long to read */
     int nhwc;                     /* samples of rank 3 are (H,W,C), not (C,H,W) */
 };

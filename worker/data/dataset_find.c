@@ -98,6 +98,9 @@ enum status dataset_find(const struct dataset_request *r, struct dataset_paths *
             if (!known[i].labels ||
                 is_there(r->dir, parts[p], known[i].labels, known[i].may_be_gzipped, out->labels))
                 return ST_OK;
+            out->labels[0] = 0;
+            if (r->to_predict)
+                return ST_OK;
             LOG_E("%s has %s%s, but no %s%s%s: put the labels beside the samples", r->dir, parts[p],
                   known[i].data, parts[p], known[i].labels,
                   known[i].may_be_gzipped ? ", nor with .gz" : "");

@@ -67,6 +67,8 @@ static enum status check_shares(const struct dataset *d, const struct layer *los
 enum status dataset_check_outputs(const struct dataset *d, const struct layer *loss)
 {
     int outputs = (int)loss->in.dim[0];
+    if (!dataset_has_labels(d))
+        return ST_OK;
     if (!d->targets && outputs == 1) {
         LOG_E(
             "%s: its labels are classes, but the model has 1 output, which tells none apart; take "

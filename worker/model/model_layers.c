@@ -292,7 +292,8 @@ static enum status build_loss(struct model_reader *r, struct layer *l)
                                giver_text(r, 0, giver, sizeof giver), (long long)l->in.dim[0],
                                r->m->classes, r->m->classes);
     l->out = l->in;
-    if (l->kind == LAYER_SOFTMAX_XENT && r->m->classes < 2)
+    int is_counted_later = r->left.more_classes && r->left.head >= 0;
+    if (l->kind == LAYER_SOFTMAX_XENT && r->m->classes < 2 && !is_counted_later)
         return model_json_fail(r, NULL,
                                "needs at least 2 \"classes\", but there is 1; for one number a "
                                "sample end the model with mean_squared_error; labels in float32 "

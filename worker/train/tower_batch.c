@@ -95,7 +95,7 @@ enum status tower_batch_read(struct tower_batch *b, const struct dataset *d, int
     enum status st = ST_OK;
     int bytes = dataset_is_bytes(d);
     for (int i = 0; i < n; i++) {
-        int32_t label = d->targets ? 0 : dataset_label(d, b->item[i]);
+        int32_t label = d->labels ? dataset_label(d, b->item[i]) : 0;
         if (d->targets)
             b->targets[i] = dataset_targets(d, b->item[i]);
         if (bytes) {

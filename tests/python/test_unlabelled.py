@@ -1,0 +1,231 @@
+#!/usr/bin/python3
+"""--predict of data that has no labels, whatever format it is in: the outputs are those that the
+same samples have with labels, and no figures are said of them."""
+# label: cluster
+import csv
+import glob
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+
+import harness
+import weights
+
+FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
+         "--intra_op_threads=1"]
+MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
+N = 40
+
+
+class Base(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def make(self, form, *flags):
+        subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form,
+                        "--out=" + self.path(form), "--train=120", "--test=%d" % N, *flags],
+                       check=True)
+        return self.path(form)
+
+    def train(self, folder, *flags, model="softmax"):
+        self.run_worker(*FLAGS, "--export=" + self.path("model"), *flags, data=folder, model=model)
+
+    def predict(self, folder, *flags, status=0, model="softmax", file="model"):
+        """What it says, its rows, its figures."""
+        out, summary = self.path("out.csv"), self.path("summary.json")
+        where = ["--data_dir=" + folder] if folder else []
+        worker = self.start("worker", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+            "--model=" + model, "--intra_op_threads=1", "--predict=" + self.path(file),
+            "--output=" + out, "--summary_json=" + summary, *where, *flags])
+        worker.wait(60, status)
+        if status:
+            return worker.output(), None, None
+        with open(out, encoding="ascii", newline="") as f, open(summary, encoding="utf-8") as g:
+            return worker.output(), list(csv.reader(f)), json.load(g)
+
+    def check(self, want, folder, *flags, **kwargs):
+        """Without labels: the same rows, and no figures."""
+        said, rows, figures = self.predict(folder, *flags, **kwargs)
+        self.assertEqual(rows, want)
+        self.assertIn("has no labels: there is no accuracy and no loss", said)
+        self.assertNotIn("loss: ", said)
+        self.assertEqual([key for key in figures if "loss" in key or "accuracy" in key], [])
+        self.assertEqual(figures["images"], len(rows) - 1)
+
+    def labelled(self, folder, *flags, **kwargs):
+        said, rows, figures = self.predict(folder, *flags, **kwargs)
+        self.assertIn("test loss: ", said)
+        self.assertIn("test_loss", figures)
+        return rows
+
+
+class Unlabelled(Base):
+    """The labels' file, member, tensor or folders are taken away."""
+
+    def test_arrays(self):
+        for form in ("idx", "npy"):
+            folder = self.make(form, "--made=1x8x9", "--classes=5")
+            self.train(folder)
+            want = self.labelled(folder)
+            labels, = glob.glob(folder + "/t[!r]*-labels*")
+            samples, = glob.glob(folder + "/t[!r]*-images*")
+            os.unlink(labels)
+            self.check(want, folder)
+            self.check(want, None, "--test_data=" + samples)
+            worker = self.run_worker("--evaluate=" + self.path("model"), data=folder, status=1)
+            self.assertIn("put the labels beside the samples", worker.output())
+
+    def test_members(self):
+        folder = self.make("npz", "--made=1x8x9", "--classes=5")
+        self.train(folder)
+        want = self.labelled(folder)
+        path, few = os.path.join(folder, "test.npz"), self.path("few.npz")
+        with zipfile.ZipFile(path) as z, zipfile.ZipFile(few, "w") as to:
+            to.writestr("images.npy", z.read("images.npy"))
+        self.check(want, None, "--test_data=" + few)
+        said, _, _ = self.predict(None, "--test_data=" + few, "--labels_name=labels", status=1)
+        self.assertIn("few.npz: has no member 'labels.npy' (there: images.npy )", said)
+        with open(few, "r+b") as f:
+            f.seek(-10, os.SEEK_END)
+            f.write(b"\xff" * 8)
+        self.predict(None, "--test_data=" + few, status=1)
+
+    def test_tensors(self):
+        folder = self.make("safetensors", "--made=1x8x9", "--classes=5")
+        self.train(folder)
+        want = self.labelled(folder)
+        path = os.path.join(folder, "test.safetensors")
+        with open(path, "rb") as f:
+            size = int.from_bytes(f.read(8), "little")
+            header = json.loads(f.read(size))
+            data = f.read()
+        header["others"] = header.pop("labels")
+        text = json.dumps(header).encode()
+        with open(path, "wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text + data)
+        self.check(want, folder)
+
+    def test_pictures(self):
+        """In the folder itself; folders of classes still give figures."""
+        folder = self.make("png", "--made=3x8x9", "--classes=5", "--by_class")
+        self.train(folder)
+        want = self.labelled(folder)
+        test, flat = os.path.join(folder, "test"), self.path("flat")
+        os.mkdir(flat)
+        for label in sorted(os.listdir(test)):
+            for name in sorted(os.listdir(os.path.join(test, label))):
+                shutil.copy(os.path.join(test, label, name), os.path.join(flat, label + name))
+        self.check(want, None, "--test_data=" + flat)
+        self.run_worker("--evaluate=" + self.path("model"), "--intra_op_threads=1", data=folder)
+        worker = self.run_worker("--evaluate=" + self.path("model"), status=1,
+                                 data=os.path.join(self.dir(), "none"))
+        self.assertIn("no test data in", worker.output())
+        shutil.rmtree(test)
+        os.rename(flat, test)
+        self.check(want, folder)
+        worker = self.run_worker("--evaluate=" + self.path("model"), data=folder, status=1)
+        self.assertIn("not a folder; %s holds a folder of pictures for each class" % test,
+                      worker.output())
+        os.mkdir(os.path.join(test, "zzz"))
+        said, _, _ = self.predict(folder, status=1)
+        self.assertIn("test/zzz: not a regular file", said)
+
+
+class Tables(Base):
+    """CSV: the last feature is never taken for a label without a word."""
+
+    def setUp(self):
+        super().setUp()
+        folder = self.make("csv", "--made=1x2x2", "--classes=3")
+        self.lines = {}
+        for part in ("train", "test"):
+            with open(os.path.join(folder, part + ".csv"), encoding="ascii") as f:
+                head, *lines = [line.strip().split(",") for line in f]
+            self.assertEqual(head[0], "label")
+            self.lines[part] = [line[1:] + line[:1] for line in lines]
+        for part, lines in self.lines.items():
+            self.write("data/%s.csv" % part, lines)
+        self.train(self.path("data"), "--checkpoint_dir=" + self.path("ckpt"))
+        self.features = [line[:-1] for line in self.lines["test"]]
+
+    def write(self, name, lines):
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="ascii") as f:
+            f.writelines(",".join(line) + "\n" for line in lines)
+        return path
+
+    def test_by_the_number_of_columns(self):
+        names, ids = [["a", "b", "c", "d"]], [["n%d" % i] for i in range(N)]
+        bare = self.write("bare/test.csv", self.features)
+        named = self.write("named/test.csv", names + self.features)
+        more = self.write("more/test.csv", [i + f for i, f in zip(ids, self.features)])
+        with_ids = self.write("ids/test.csv", [i + x for i, x in zip(ids, self.lines["test"])])
+        for file in ("model", "ckpt"):
+            want = self.labelled(self.path("data"), file=file)
+            self.assertEqual(self.labelled(None, "--test_data=" + with_ids, "--ignore_columns=1",
+                                           file=file), want)
+            for flags in ([], ["--label_column=none"], ["--label_column=5"],
+                          ["--label_column=kind"]):
+                self.check(want, None, "--test_data=" + bare, *flags, file=file)
+            self.check(want, None, "--test_data=" + named, file=file)
+            self.check(want, None, "--test_data=" + more, "--ignore_columns=1", file=file)
+
+    def test_what_does_not_fit_is_named(self):
+        bare = self.write("bare/test.csv", self.features)
+        six = self.write("six/test.csv", [["7"] + line for line in self.lines["test"]])
+        fewer = self.write("fewer/test.csv", [["a", "b", "c", "label"]] + self.features)
+        for path, flags, words in (
+                (six, [], "has 6 columns, of which 5 would be features, but training was on "
+                          "samples of 4 numbers; name the label's column with --label_column "
+                          "(none: there is none), and those that are to be left out with "
+                          "--ignore_columns"),
+                (bare, ["--ignore_columns=1"], "has 4 columns, of which 2 would be features"),
+                (six, ["--label_column=none"], "has 6 columns, of which 6 would be features"),
+                (fewer, [], "has 4 columns, of which 3 would be features")):
+            said, _, _ = self.predict(None, "--test_data=" + path, *flags, status=1)
+            self.assertIn("test.csv: line 1: " + words, said)
+        worker = self.run_worker(*FLAGS, "--label_column=none", data=self.path("data"), status=2)
+        self.assertIn("--label_column=none is for --predict", worker.output())
+
+    def test_a_file_that_does_not_know_its_samples(self):
+        """Of another make: the label is named, or that there is none."""
+        params = harness.read_safetensors(self.path("model"))
+        weights.write(self.path("other"), {n: ("F32", s, list(v)) for n, (s, v) in params.items()})
+        bare = self.write("bare/test.csv", self.features)
+        want = self.labelled(self.path("data"))
+        said, _, _ = self.predict(None, "--test_data=" + bare, status=1, file="other")
+        self.assertIn("line 1: no column is named label, and the file that predicts does not say",
+                      said)
+        self.check(want, None, "--test_data=" + bare, "--label_column=none", file="other")
+        self.assertEqual(self.labelled(self.path("data"), "--label_column=5", file="other"), want)
+        label = self.write("l/test.csv", [["a", "b", "c", "d", "label"]] + self.lines["test"])
+        self.assertEqual(self.labelled(None, "--test_data=" + label, file="other"), want)
+
+    def test_targets(self):
+        """Rows of numbers alone: what they were trained to be says whether they are classes."""
+        model = self.path("linear.json")
+        with open(model, "w", encoding="ascii") as f:
+            json.dump({"name": "linear", "input": "auto", "classes": "auto", "layers": [
+                {"type": "flatten"}, {"type": "dense", "name": "out", "units": "classes"},
+                {"type": "mean_squared_error"}]}, f)
+        for columns, left in (("5", 4), ("5,1", 3)):
+            target = ["--target_columns=" + columns]
+            self.train(self.path("data"), *target, model=model)
+            want = self.labelled(self.path("data"), *target, model=model)
+            self.assertEqual(want[0], ["index", *("y%d" % k for k in range(5 - left))])
+            bare = self.write("bare/test.csv", [f[4 - left:] for f in self.features])
+            self.check(want, None, "--test_data=" + bare, model=model)
+            self.check(want, None, "--test_data=" + bare, *target, model=model)
+        self.train(self.path("data"), model=model)
+        want = self.labelled(self.path("data"), model=model)
+        self.assertEqual(want[0], ["index", "class", "s0", "s1", "s2"])
+        bare = self.write("bare/test.csv", self.features)
+        self.check(want, None, "--test_data=" + bare, model=model)
+
+
+if __name__ == "__main__":
+    harness.main()
