@@ -271,9 +271,8 @@ static int has_folder(const struct job_data *d)
     if (d->own)
         LOG_W("each worker of this job has data of its own: add the new one's, --data_dir=DIR");
     else if (d->files)
-        LOG_W("the first worker was given files (%s): add --train_data=FILE --test_data=FILE, and "
-              "those of labels",
-              d->name);
+        LOG_W("the first worker was given files (%s): add --train_data=FILE%s, and those of labels",
+              d->name, d->n_test > 0 ? " --test_data=FILE" : "");
     else if (cut_off)
         LOG_W("where the first worker has its data is not known in full (%s): add --data_dir=DIR",
               d->name);

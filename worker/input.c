@@ -31,7 +31,7 @@ static enum status check_flags(const struct worker *w)
         if (!flags[i].given || uses & flags[i].use)
             continue;
         LOG_E("--%s is for %s, and %s is none; leave it out", flags[i].flag, flags[i].those,
-              w->test->path);
+              (w->test ? w->test : w->train)->path);
         return ST_INVALID;
     }
     return ST_OK;
@@ -79,20 +79,40 @@ done:
     return st;
 }
 
+static void say_no_test(const struct options *o)
+{
+    int validates = o->validation_dir || o->validation_split > 0;
+    const char *hint = validates
+                           ? ""
+                           : "; --validation_split holds out training samples to say how well "
+                             "it goes";
+    if (o->test.dir)
+        LOG_I("no test data in %s (neither test nor t10k under the names of docs/data.md): no test "
+              "accuracy will be said%s",
+              o->test.dir, hint);
+    else
+        LOG_I("no --test_data: no test accuracy will be said%s", hint);
+}
+
 enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
     TRY(know_classes(w));
+    w->opt.test.may_be_absent = w->train != NULL;
     TRY(dataset_open(&w->opt.test, &w->test));
     if (w->train && w->opt.validation_dir) {
         struct dataset_request r = w->opt.test;
         r.dir = w->opt.validation_dir;
+        r.part = "validation";
         r.dir_flag = "validation_dir";
         r.data = r.labels = NULL;
+        r.may_be_absent = 0;
         TRY(dataset_open(&r, &w->validation));
     }
+    if (!w->test)
+        say_no_test(&w->opt);
     TRY(dataset_targets_alike(w->train, w->test));
-    TRY(dataset_targets_alike(w->test, w->validation));
+    TRY(dataset_targets_alike(w->train, w->validation));
     TRY(check_sets(w));
 done:
     return st;

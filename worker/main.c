@@ -37,17 +37,53 @@ done:
     return st;
 }
 
+static enum status diverged(const struct trainer_result *r, const char *what, double loss)
+{
+    LOG_E("worker %d, step %" PRId64 ": the %s loss is %g: the parameters are finite, but too "
+          "large to compute with: training has diverged; nothing is exported, and there are no "
+          "final figures. A lower --learning_rate may help",
+          r->member, r->global_step, what, loss);
+    return ST_INVALID;
+}
+
+/* On the test set; without one the last evaluation of the validation data, where this worker made
+ * or was told it. */
+static enum status final_figures(struct worker *w, const struct trainer_result *r,
+                                 struct summary *s)
+{
+    enum status st = ST_OK;
+    char text[EVALUATE_TEXT_BYTES];
+    const struct validation *v = &w->validated;
+    if (w->test) {
+        TRY(trainer_evaluate(w->trainer, &s->test_accuracy, &s->test_loss));
+        if (!isfinite(s->test_loss))
+            return diverged(r, "test", s->test_loss);
+        LOG_I("%s (%" PRId64 " samples)",
+              evaluate_text(text, "test", s->test_accuracy, s->test_loss), w->test->n);
+    } else if (!v->known) {
+        LOG_I("there are no test data: no accuracy and no loss are said of what was trained");
+    } else if (!isfinite(v->loss)) {
+        return diverged(r, "validation", v->loss);
+    } else {
+        LOG_I("%s (%" PRId64 " samples; there are no test data)",
+              evaluate_text(text, "validation", v->accuracy, v->loss), w->validation->n);
+    }
+done:
+    return st;
+}
+
 static enum status report(struct worker *w, const struct trainer_result *r)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    char text[EVALUATE_TEXT_BYTES];
     struct summary s = {
         .task_index = r->member,
         .model = w->model->name,
         .result = *r,
         .n_params = w->chunks->n_elems,
         .towers = &w->towers,
+        .test_accuracy = (double)NAN,
+        .test_loss = (double)NAN,
         .validation = &w->validated,
     };
     LOG_I("Training elapsed time: %f s (%" PRId64 " images, %.0f images/s)", r->elapsed_seconds,
@@ -60,17 +96,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
               r->member, r->global_step, bad->name);
         return ST_INVALID;
     }
-    TRY(trainer_evaluate(w->trainer, &s.test_accuracy, &s.test_loss));
-    if (!isfinite(s.test_loss)) {
-        LOG_E("worker %d, step %" PRId64
-              ": the test loss is %g: the parameters are finite, but too "
-              "large to compute with: training has diverged; nothing is exported, and there are no "
-              "final figures. A lower --learning_rate may help",
-              r->member, r->global_step, s.test_loss);
-        return ST_INVALID;
-    }
-    LOG_I("%s (%" PRId64 " samples)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
-          w->test->n);
+    TRY(final_figures(w, r, &s));
     w->updates.ops->stats(w->updates.ctx, &s.stats);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
     if (o->export_file)

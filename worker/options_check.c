@@ -192,8 +192,7 @@ enum status options_check_shard(const struct options *o)
     if (!o->data_own || o->ps_hosts.n == 0 || options_raw.train_data ||
         options_is_given(&options_raw.data_dir))
         return ST_OK;
-    LOG_E("%s: each worker of this job has data of its own; give --data_dir (or --train_data and "
-          "--test_data)",
+    LOG_E("%s: each worker of this job has data of its own; give --data_dir (or --train_data)",
           o->join ? "--join" : "--data_shard=own");
     return ST_INVALID;
 }
@@ -202,11 +201,13 @@ enum status options_check_data(struct options *o)
 {
     const struct options_raw *r = &options_raw;
     const char *wrong = NULL;
-    if (r->evaluate || r->predict ? r->train_data && !r->test_data
-                                  : !r->train_data != !r->test_data)
-        wrong = "--train_data and --test_data go together; give both, or a folder by --data_dir";
-    else if (r->test_data && options_is_given(&options_raw.data_dir))
-        wrong = "--data_dir and --test_data are both given; give one of them";
+    int trains = !r->evaluate && !r->predict;
+    if (trains && !r->train_data && r->test_data)
+        wrong = "--test_data goes with --train_data; give both, or a folder by --data_dir";
+    else if (!trains && r->train_data && !r->test_data)
+        wrong = "--evaluate and --predict read --test_data; give that, or a folder by --data_dir";
+    else if ((r->test_data || r->train_data) && options_is_given(&options_raw.data_dir))
+        wrong = "--data_dir and --train_data or --test_data are both given; give one of them";
     else if ((!r->train_data && r->train_labels) || (!r->test_data && r->test_labels))
         wrong = "--train_labels and --test_labels are for --train_data and --test_data; give these";
     if ((r->images_name && strlen(r->images_name) >= DATA_MAX_NAME) ||
@@ -236,6 +237,8 @@ enum status options_check_data(struct options *o)
     o->test.part = "test";
     o->test.data = r->test_data;
     o->test.labels = r->test_labels;
+    if (r->train_data)
+        o->test.dir = NULL;
     return options_check_shard(o);
 }
 

@@ -127,7 +127,10 @@ static const struct flag table[] = {
         "steps and at the end the first worker says how well it is classified; equal on all "
         "workers"),
     STR("validation_dir", validation_dir, "DIR",
-        "likewise, the test files of this folder instead of a part of the training set", NULL),
+        "likewise, the files val, validation or test of this folder, or the folders of classes in "
+        "it, "
+        "instead of a part of the training set",
+        NULL),
     INT("early_stopping", early_stopping, 0, 1e9,
         "training ends, with servers for all workers, when so many evaluations had no lower "
         "validation loss; 0: not for that"),
@@ -136,7 +139,8 @@ static const struct flag table[] = {
         "labels of --train_data, or targets if they are float32; left out, they are in the same "
         "file (npz, safetensors, CSV)",
         NULL),
-    STR("test_data", test_data, "FILE", "test samples, with --train_data", NULL),
+    STR("test_data", test_data, "FILE",
+        "test samples, with --train_data; left out: no test accuracy is said", NULL),
     STR("test_labels", test_labels, "FILE", "labels of --test_data", NULL),
     STR("images_name", images_name, "NAME",
         "npz, safetensors: name of the samples' array; left out: images", NULL),

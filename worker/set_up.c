@@ -108,11 +108,12 @@ done:
 static enum status read_model(struct worker *w)
 {
     enum status st = ST_OK;
-    struct model_data data = {.sample = w->test->sample,
-                              .classes = w->test->classes,
-                              .has_targets = w->test->targets != NULL,
-                              .may_lack = !w->train && !w->test->targets};
-    if (!dataset_has_labels(w->test)) { /* one output, until add_classes knows */
+    const struct dataset *d = w->test ? w->test : w->train;
+    struct model_data data = {.sample = d->sample,
+                              .classes = d->classes,
+                              .has_targets = d->targets != NULL,
+                              .may_lack = !w->train && !d->targets};
+    if (!dataset_has_labels(d)) { /* one output, until add_classes knows */
         data.has_targets = 1;
         data.classes = 1;
     }

@@ -10,7 +10,7 @@ struct summary {
     const char *model;
     const struct tower_plan *towers;
     struct trainer_result result;
-    double test_accuracy, test_loss;
+    double test_accuracy, test_loss; /* NaN: there are no test data; accuracy: or no classes */
     const struct validation *validation;
     int64_t n_params;           /* elements */
     char parameters_sha256[65]; /* of the flat block: all parameters in order, float32 */

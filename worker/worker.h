@@ -31,7 +31,7 @@ struct worker {
     struct placement *placement;
     struct batch_split *split;
     struct chunks *chunks;
-    struct dataset *train, *test, *validation; /* validation: NULL: none */
+    struct dataset *train, *test, *validation; /* test, validation: NULL: none */
     struct validation validated;
     struct job_data data;                  /* what is told of them */
     struct job_normal normal;              /* of their samples */

@@ -192,7 +192,7 @@ class Data(harness.Test):
                 "--train_labels=" + at("train-labels.npy"),
                 "--test_data=" + at("test-images.npy"), "--test_labels=" + at("test-labels.npy")]
         self.start("worker", argv).wait()
-        for flags, words in ((argv[:-2], "go together"),
+        for flags, words in ((argv[:-4] + argv[-2:-1], "--test_data goes with --train_data"),
                              ([*argv, "--data_dir=" + folder], "both given"),
                              ([*argv[:-4], argv[-3]], "are for --train_data")):
             process = self.start("worker", flags)

@@ -127,6 +127,30 @@ class DataSet(harness.Test):
         job.start_worker(1, "--data_dir=" + self.pictures("c", ["ant", "bee"]))
         job.finish()
 
+    def words(self, name, classes):
+        """A folder of a CSV file with these words as labels."""
+        folder = os.path.join(self.dir(), name)
+        os.mkdir(folder)
+        with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
+            f.write("width,height,label\n")
+            f.writelines("%d,%d,%s\n" % (i, i % 3, classes[i % len(classes)]) for i in range(20))
+        return folder
+
+    def test_own_shards_number_their_words_alike(self):
+        """Words are numbered by what a part has of them, numbers are not."""
+        first, second = self.words("a", ["ant", "bee"]), self.words("b", ["bee", "cat/dog"])
+        job = self.job(data=first, flags=["--batch_size=10", "--train_steps=4", "--seed=3",
+                                          "--data_shard=own"])
+        ps = job.start_ps(0)
+        job.start_worker(0)
+        ps.wait_line("worker 0 joined")
+        wrong = job.start_worker(1, "--data_dir=" + second)
+        wrong.wait(60, 1)
+        wrong.wait_line("another data set: names of the classes .* a CSV file's words may be "
+                        "numbers.* in %s, the worker has [0-9a-f]{8} in %s" % (first, second))
+        job.start_worker(1, "--data_dir=" + self.words("c", ["0", "1"]))
+        job.finish()
+
     def own_part(self, name, seed):
         """A folder of 20 random samples; (samples as numbers, labels) of those to train with."""
         rng, n, side = random.Random(seed), 20, 4

@@ -298,9 +298,13 @@ class Changes(Weirctl):
         line, told = self.add_worker(
             *("--%s_%s=%s" % (part, what, name % {"train": "train", "test": "t10k"}[part])
               for part in ("train", "test") for what, name in (("data", path), ("labels", labels))))
-        self.assertNotIn("data", line)
+        self.assertNotIn("_data", line)
         self.assertIn("the first worker was given files (%s): add --train_data=FILE "
-                      "--test_data=FILE" % path % "train", told)
+                      "--test_data=FILE, and those of labels" % path % "train", told)
+        line, told = self.add_worker("--train_data=" + path % "train",
+                                     "--train_labels=" + labels % "train")
+        self.assertNotIn("_data", line)
+        self.assertIn("add --train_data=FILE, and those of labels", told)
 
 
 if __name__ == "__main__":

@@ -395,6 +395,10 @@ enum status dataset_open(const struct dataset_request *r, struct dataset **out)
         TRY(ST_NOMEM);
     }
     TRY(dataset_find(r, p));
+    if (!*p->data) {
+        *out = NULL;
+        goto done;
+    }
     TRY(make(s, r, p));
     *out = &s->d;
     s = NULL;

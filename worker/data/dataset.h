@@ -93,19 +93,21 @@ static inline int dataset_is_bytes(const struct dataset *d)
 struct dataset_request {
     const char *dir;           /* where the files have known names */
     const char *dir_flag;      /* that named dir, without "--"; NULL: data_dir */
-    const char *part;          /* "train" or "test" */
+    const char *part;          /* "train", "test" or "validation" */
     const char *data, *labels; /* files instead of dir; NULL: none; labels NULL: in data */
     const char *images_name, *labels_name; /* in files of several arrays; NULL: images, labels */
     const char *label_column;              /* of a CSV file: name or number; NULL: see data_csv.h */
     const char *target_columns;            /* instead, "a,b" likewise: targets; NULL: a label */
     const char *ignore_columns;            /* "a,b" likewise: left out; NULL: none */
-    const char *class_names;      /* CSV: what words are numbered by, see data_csv.h; NULL: here */
-    int64_t features;             /* CSV: that a sample must have; 0: any number */
-    int to_predict;               /* labels may be missing, and pictures' names are kept */
+    const char *class_names; /* CSV: what words are numbered by, see data_csv.h; NULL: here */
+    int64_t features;        /* CSV: that a sample must have; 0: any number */
+    int may_be_absent; /* neither in dir nor by data: then there is no set, which is no error */
+    int to_predict;    /* labels may be missing, and pictures' names are kept */
     enum progress_style progress; /* where it takes long to read */
     int nhwc;                     /* samples of rank 3 are (H,W,C), not (C,H,W) */
 };
 
+/* *out NULL: it is absent, and may be. */
 enum status dataset_open(const struct dataset_request *r, struct dataset **out);
 void dataset_destroy(struct dataset *d); /* NULL is fine */
 /* Takes floor(share_of * n) items out of the set, chosen by the seed, into a set of their own; both

@@ -3,13 +3,19 @@
 #include "worker/data/dataset_find.h"
 #include "base/log.h"
 #include "base/program_dir.h"
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-/* Names behind the part's ("train", "test", "t10k"); labels NULL: in the same file. */
+/* What the names of files begin with. */
+static const char *const prefix[] = {"train", "test", "t10k", "val", "validation"};
+enum { TRAIN = 0, TEST = 1, VALIDATION = 3, N_TEST = 2, N_VALIDATION = 2 };
+
+/* Names behind those; labels NULL: in the same file. */
 static const struct {
     const char *data, *labels;
     int may_be_gzipped;
@@ -54,6 +60,16 @@ static const char *dir_flag(const struct dataset_request *r)
     return r->dir_flag ? r->dir_flag : "data_dir";
 }
 
+static enum status no_validation(const struct dataset_request *r)
+{
+    LOG_E(
+        "--%s: no validation data in %s: neither val, validation, test nor t10k under the names of "
+        "docs/data.md (val/, val.npz, val.csv, val-images-idx3-ubyte, ...), nor a folder of "
+        "pictures for each class",
+        dir_flag(r), r->dir);
+    return ST_NOT_FOUND;
+}
+
 /* Where an installation has the script, else as in the repository. */
 static const char *get_mnist(char path[PATH_MAX])
 {
@@ -76,38 +92,82 @@ static enum status nothing_found(const struct dataset_request *r)
     return ST_NOT_FOUND;
 }
 
+/* By one of these prefixes; *out->data stays empty: there is none. */
+static enum status find(const struct dataset_request *r, int first, int n,
+                        struct dataset_paths *out)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        for (int p = first; p < first + n; p++) {
+            if (!is_there(r->dir, prefix[p], known[i].data, known[i].may_be_gzipped, out->data))
+                continue;
+            if (!known[i].labels ||
+                is_there(r->dir, prefix[p], known[i].labels, known[i].may_be_gzipped, out->labels))
+                return ST_OK;
+            out->labels[0] = 0;
+            if (r->to_predict)
+                return ST_OK;
+            LOG_E("%s has %s%s, but no %s%s%s: put the labels beside the samples", r->dir,
+                  prefix[p], known[i].data, prefix[p], known[i].labels,
+                  known[i].may_be_gzipped ? ", nor with .gz" : "");
+            return ST_NOT_FOUND;
+        }
+    }
+    out->data[0] = 0;
+    return ST_OK;
+}
+
+/* Folders, and nothing that says that others than classes are in them. */
+static int holds_classes(const char *dir)
+{
+    DIR *d = opendir(dir);
+    char path[PATH_MAX];
+    struct stat info;
+    int n = 0, others = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        int is_folder = snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < PATH_MAX &&
+                        stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+        n += is_folder;
+        others += !is_folder || strcmp(e->d_name, prefix[TRAIN]) == 0;
+    }
+    if (d)
+        closedir(d);
+    return n > 0 && others == 0;
+}
+
+static enum status find_validation(const struct dataset_request *r, struct dataset_paths *out)
+{
+    enum status st = find(r, VALIDATION, N_VALIDATION, out);
+    if (st == ST_OK && !*out->data)
+        st = find(r, TEST, N_TEST, out);
+    if (st == ST_OK && !*out->data && holds_classes(r->dir))
+        st = copy(r->dir, out->data);
+    return st == ST_OK && !*out->data ? no_validation(r) : st;
+}
+
 enum status dataset_find(const struct dataset_request *r, struct dataset_paths *out)
 {
     enum status st = ST_OK;
-    const char *const parts[2] = {r->part, strcmp(r->part, "test") == 0 ? "t10k" : NULL};
-    out->labels[0] = 0;
+    out->data[0] = out->labels[0] = 0;
     if (r->data) {
         TRY(copy(r->data, out->data));
         if (r->labels)
             TRY(copy(r->labels, out->labels));
         return ST_OK;
     }
+    if (!r->dir && r->may_be_absent)
+        return ST_OK;
     if (strlen(r->dir) + 40 > PATH_MAX) {
         LOG_E("--%s=%.60s...: the path is too long", dir_flag(r), r->dir);
         return ST_NOT_FOUND;
     }
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        for (int p = 0; p < 2 && parts[p]; p++) {
-            if (!is_there(r->dir, parts[p], known[i].data, known[i].may_be_gzipped, out->data))
-                continue;
-            if (!known[i].labels ||
-                is_there(r->dir, parts[p], known[i].labels, known[i].may_be_gzipped, out->labels))
-                return ST_OK;
-            out->labels[0] = 0;
-            if (r->to_predict)
-                return ST_OK;
-            LOG_E("%s has %s%s, but no %s%s%s: put the labels beside the samples", r->dir, parts[p],
-                  known[i].data, parts[p], known[i].labels,
-                  known[i].may_be_gzipped ? ", nor with .gz" : "");
-            return ST_NOT_FOUND;
-        }
-    }
-    return nothing_found(r);
+    if (strcmp(r->part, "validation") == 0)
+        return find_validation(r, out);
+    int is_test = strcmp(r->part, "test") == 0;
+    TRY(find(r, is_test ? TEST : TRAIN, is_test ? N_TEST : 1, out));
+    if (!*out->data && !r->may_be_absent)
+        st = nothing_found(r);
 done:
     return st;
 }

@@ -6,7 +6,8 @@
 #include <limits.h>
 
 struct dataset_paths {
-    char data[PATH_MAX], labels[PATH_MAX]; /* labels "": they are in data */
+    char data[PATH_MAX];   /* "": there are none, and need not be */
+    char labels[PATH_MAX]; /* "": they are in data */
 };
 
 enum status dataset_find(const struct dataset_request *r, struct dataset_paths *out);

@@ -26,7 +26,7 @@ struct trainer_evaluation {
 struct trainer_config {
     const struct model *model; /* all borrowed while the trainer lives */
     const struct chunks *chunks;
-    const struct dataset *train, *test;
+    const struct dataset *train, *test; /* test: NULL: none */
     const struct dataset *validation; /* what the first of the workers that there are looks at every
                                          eval_every steps, instead of all at the test set; NULL */
     struct updates *updates;

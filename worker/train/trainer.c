@@ -28,6 +28,8 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
         return trainer_note_rebased(t, st, step);
     if (st == ST_OK && t->validate)
         return trainer_validate(t, step, 0);
+    if (st == ST_OK && !t->eval)
+        return ST_OK;
     if (st == ST_OK)
         st = trainer_evaluate(t, &accuracy, &loss);
     if (st == ST_OK)
@@ -271,7 +273,9 @@ size_t trainer_memory_bytes(const struct trainer *t)
         n += split_tower_memory_bytes(t->towers[i]->stages);
     if (t->validate)
         n += split_tower_memory_bytes(t->validate->stages);
-    return n + split_tower_memory_bytes(t->eval->stages);
+    if (t->eval)
+        n += split_tower_memory_bytes(t->eval->stages);
+    return n;
 }
 
 static enum status towers_make(struct trainer *t)
@@ -304,7 +308,8 @@ static enum status data_place(struct trainer *t)
         TRY(device_data_get(t->data, &t->towers[i]->spec, t->cfg.train, &t->towers[i]->data));
     for (int i = 0; i < t->cfg.n_towers; i++)
         TRY(tower_make_reader(t->towers[i]));
-    TRY(device_data_get(t->data, &t->eval->spec, t->cfg.test, &t->eval->data));
+    if (t->eval)
+        TRY(device_data_get(t->data, &t->eval->spec, t->cfg.test, &t->eval->data));
     if (t->validate)
         TRY(device_data_get(t->data, &t->validate->spec, t->cfg.validation, &t->validate->data));
 done:
@@ -333,7 +338,8 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     while (t->lowest + 1 < cfg->model->n_layers && cfg->model->layers[t->lowest].n_params == 0)
         t->lowest++;
     TRY(towers_make(t));
-    TRY(evaluate_tower_create(&t->cfg, &t->eval));
+    if (t->cfg.test)
+        TRY(evaluate_tower_create(&t->cfg, &t->eval));
     t->validation_cfg = t->cfg;
     t->validation_cfg.test = t->cfg.validation;
     if (t->cfg.validation)

@@ -25,7 +25,8 @@ void trainer_destroy(struct trainer *t); /* NULL is fine */
 enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out);
 void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
-/* Share of the test set classified right with the present parameters. Not during run. */
+/* Share of the test set, if there is one, classified right with the present parameters. Not during
+ * run. */
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss);
 /* A parameter that is not finite, after run; NULL: all are. */
 const struct net_param *trainer_bad_param(const struct trainer *t);

@@ -1,0 +1,139 @@
+#!/usr/bin/python3
+"""Training without test data: the parameters are the same, nothing is said of a test set, and
+validation data have the last word. And where --validation_dir looks for these."""
+# label: cluster
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import harness
+
+FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
+         "--intra_op_threads=1", "--eval_every=10"]
+MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
+
+
+class NoTestData(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def make(self, form, name, *flags):
+        subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form,
+                        "--out=" + self.path(name), "--made=1x8x9", "--classes=4", "--train=120",
+                        "--test=40", "--by_class", *flags], check=True)
+        return self.path(name)
+
+    def train(self, *flags, status=0):
+        summary = self.path("summary.json")
+        worker = self.start("worker", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+            "--model=softmax", "--progress=lines", *FLAGS, "--summary_json=" + summary, *flags])
+        worker.wait(60, status)
+        if status:
+            return worker.output(), None
+        with open(summary, encoding="utf-8") as f:
+            return worker.output(), json.load(f)
+
+    def test_neither_test_nor_validation(self):
+        folder = self.make("npz", "data")
+        _, want = self.train("--data_dir=" + folder)
+        one = "--train_data=" + os.path.join(folder, "train.npz")
+        os.rename(os.path.join(folder, "test.npz"), self.path("test.npz"))
+        for flags, words in ((["--data_dir=" + folder], "no test data in %s (neither test nor t10k "
+                              "under the names of docs/data.md)" % folder),
+                             ([one], "no --test_data: no test accuracy will be said")):
+            said, got = self.train(*flags)
+            self.assertIn(words, said)
+            self.assertIn("there are no test data: no accuracy and no loss are said", said)
+            self.assertNotIn("test loss", said)
+            self.assertEqual((got["test_accuracy"], got["test_loss"]), (None, None))
+            self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
+        said, _ = self.train(one, "--test_data=" + self.path("test.npz"))
+        self.assertIn("test accuracy: ", said)
+        said, _ = self.train(one, "--data_dir=" + folder, status=2)
+        self.assertIn("--data_dir and --train_data or --test_data are both given", said)
+        worker = self.run_worker("--evaluate=x", data=folder, status=1)
+        self.assertIn("no test data in " + folder, worker.output())
+
+    def test_half_a_test_set_is_an_error(self):
+        folder = self.make("npy", "data")
+        os.unlink(os.path.join(folder, "test-labels.npy"))
+        said, _ = self.train("--data_dir=" + folder, status=1)
+        self.assertIn("has test-images.npy, but no test-labels.npy", said)
+
+    def test_validation_is_the_last_word(self):
+        folder = self.make("npz", "data")
+        _, want = self.train("--data_dir=" + folder, "--validation_split=0.25")
+        os.rename(os.path.join(folder, "test.npz"), self.path("test.npz"))
+        said, got = self.train("--data_dir=" + folder, "--validation_split=0.25")
+        for key in ("parameters_sha256", "validation_loss", "validation_accuracy"):
+            self.assertEqual(got[key], want[key], key)
+        self.assertIn("validation accuracy: %.4f, validation loss: %.4f (30 samples; there are no "
+                      "test data)" % (got["validation_accuracy"], got["validation_loss"]), said)
+        self.assertNotIn("holds out training samples to say", said)
+        self.assertEqual(len(re.findall("global step .*validation loss", said)), 3)
+
+    def test_a_job_and_its_checkpoint(self):
+        folder = self.make("npz", "data")
+        os.unlink(os.path.join(folder, "test.npz"))
+        for validates in ([], ["--validation_split=0.25"]):
+            job = self.job(data=folder, model="softmax", flags=[*FLAGS, *validates])
+            job.start()
+            sums = job.finish()
+            self.assertEqual(len({s["parameters_sha256"] for s in sums}), 1)
+            self.assertEqual([s["test_loss"] for s in sums], [None, None])
+            said = [w.output().count("there are no test data") for w in job.workers]
+            self.assertEqual(said, [1, 1])
+            self.assertEqual("there are no test data)" in job.workers[0].output(),
+                             bool(validates))
+        ckpt = ["--data_dir=" + folder, "--checkpoint_dir=" + self.path("ckpt")]
+        _, want = self.train(*ckpt, "--train_steps=60")
+        shutil.rmtree(self.path("ckpt"))
+        self.train(*ckpt)
+        _, got = self.train(*ckpt, "--train_steps=60")
+        self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
+
+    def test_where_validation_data_are(self):
+        """By any of their names, or the classes' folders in the folder itself; val before test."""
+        data = ["--data_dir=" + self.make("png", "png")]
+        other = self.make("npz", "npz", "--test=80")
+        test, val = os.path.join(self.path("png"), "test"), self.path("v")
+        _, want = self.train(*data, "--validation_dir=" + self.path("png"))
+        self.assertEqual(want["validation_loss"], want["test_loss"])
+        for name in ("", "val", "validation", "test", "t10k"):
+            place = os.path.join(val, name) if name else val
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            shutil.copytree(test, place)
+            if name.startswith("val"):
+                shutil.copy(os.path.join(other, "test.npz"), val)
+            _, got = self.train(*data, "--validation_dir=" + val)
+            self.assertEqual(got["validation_loss"], want["test_loss"], name)
+            shutil.rmtree(val)
+        for name in ("val.npz", "validation.npz"):
+            os.makedirs(val)
+            shutil.copy(os.path.join(other, "test.npz"), os.path.join(val, name))
+            _, got = self.train("--data_dir=" + other, "--validation_dir=" + val)
+            self.assertEqual(got["validation_loss"], got["test_loss"], name)
+            shutil.rmtree(val)
+
+    def test_where_they_are_not(self):
+        data = ["--data_dir=" + self.make("png", "png")]
+        places = {"none": None, "empty": "", "file": "x.txt", "train": "train/a"}
+        for name, inside in places.items():
+            place = self.path(name)
+            if inside is not None:
+                os.makedirs(os.path.join(place, os.path.dirname(inside)))
+            if inside:
+                with open(os.path.join(place, inside), "w", encoding="ascii"):
+                    pass
+            said, _ = self.train(*data, "--validation_dir=" + place, status=1)
+            self.assertIn("--validation_dir: no validation data in %s: neither val, validation, "
+                          "test nor t10k under the names of docs/data.md (val/, val.npz, val.csv, "
+                          "val-images-idx3-ubyte, ...), nor a folder of pictures for each class" %
+                          place, said)
+
+
+if __name__ == "__main__":
+    harness.main()
