@@ -300,12 +300,24 @@ done:
     return st;
 }
 
-/* Where a job or a checkpoint is to know it. */
+/* A number that is not finite is found now, and not when its sample is read, hours later. */
+static enum status check_finite(struct worker *w)
+{
+    const struct dataset *sets[] = {w->train, w->test, w->validation};
+    enum status st = ST_OK;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets && st == ST_OK; i++)
+        if (sets[i])
+            st = dataset_check_finite(sets[i]);
+    return st;
+}
+
+/* Where a job or a checkpoint is to know it; that reads all samples, too, but of validation data,
+ * which hold_out sums. */
 static enum status sum_data(struct worker *w)
 {
     const char *files = w->opt.train.data;
     if (w->opt.ps_hosts.n == 0 && !w->opt.checkpoint_dir)
-        return ST_OK;
+        return check_finite(w);
     enum status st = fingerprint_take(w->train, w->test, files ? w->train->path : w->opt.data_dir,
                                       w->opt.data_own, &w->data);
     w->data.files = files != NULL;

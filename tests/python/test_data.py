@@ -262,6 +262,31 @@ class Data(harness.Test):
                 self.assertIn(p + ": was written by torch.save", worker.output())
                 self.assertIn("safetensors.torch.save_file", worker.output())
 
+    def test_numbers_that_are_not_finite(self):
+        """Found before the first step, though no step would read them."""
+        folder = self.make("npy", "--made=1x2x3", "--classes=3", "--train=60", "--test=20")
+        other = self.make("npy", "--made=1x2x3", "--classes=3", "--train=60", "--test=20")
+        few = ["--train_steps=1", "--batch_size=1", "--intra_op_threads=1"]
+        for in_folder, part, n, flags in (
+                (folder, "train", 60, []),
+                (folder, "train", 60, ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")]),
+                (folder, "test", 20, []),
+                (other, "test", 20, ["--validation_dir=" + other])):
+            name = "%s-images.npy" % part
+            with open(os.path.join(in_folder, name), "rb") as f:
+                kept = f.read()
+            values = [0.5] * (6 * n)
+            values[6 * 17 + 4] = float("-inf")
+            self.npy(in_folder, name, "<f4", (n, 2, 3), struct.pack("<%df" % (6 * n), *values))
+            worker = self.run_worker(*few, *flags, data=folder, status=1)
+            self.assertIn("%s/%s: sample 17 (from byte " % (in_folder, name), worker.output())
+            self.assertIn("has a number that is not finite; mend it or leave it out",
+                          worker.output())
+            self.assertNotIn("training samples from", worker.output())
+            with open(os.path.join(in_folder, name), "wb") as f:
+                f.write(kept)
+        self.run_worker(*few, data=folder)
+
     def test_truncated_safetensors(self):
         """Within the data, and within the header: both sizes are said."""
         folder = self.make("safetensors", "--made=1x6x5", "--classes=5", "--train=60", "--test=20")

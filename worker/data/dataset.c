@@ -378,6 +378,7 @@ static enum status make(struct source *s, const struct dataset_request *r,
     s->d.class_names = s->class_names;
     s->d.names = s->names;
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
+    s->d.floats = samples->type == DATA_F32;
     if (samples->type == DATA_U8 && !turned)
         s->d.bytes = samples->data;
     s->d.in_file = s->file[SAMPLES]->mapped && !samples->unpacked;

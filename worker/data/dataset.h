@@ -45,6 +45,7 @@ struct dataset {
     /* A row: [elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or
      * are no bytes; dataset_sample has them */
     const uint8_t *bytes;
+    int floats;               /* 1: its numbers may be not finite; dataset_plain says so */
     int in_file;              /* 1: these lie in a mapped file, and may have to be read first */
     struct job_normal normal; /* what is done with each; once it is open, before anybody reads */
     const char *path;         /* of the samples, for lines */
@@ -120,6 +121,8 @@ enum status dataset_check_classes(const struct dataset *d, int classes);
 /* The i-th sample, (C,H,W): whole numbers divided by 255, floats as they are. ST_CORRUPT: one of
  * those is not a finite number. */
 enum status dataset_plain(const struct dataset *d, int64_t i, float *dst);
+/* All samples are read, if they are floats as in a file: ST_CORRUPT as above, of the first. */
+enum status dataset_check_finite(const struct dataset *d);
 /* That sample by `normal`. ST_INVALID: a number is not finite any more. */
 enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst);
 /* Both: the i-th sample as a model reads it. */

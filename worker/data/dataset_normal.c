@@ -39,6 +39,26 @@ enum status dataset_sample(const struct dataset *d, int64_t i, float *dst)
     return st == ST_OK ? dataset_normalise(d, i, dst) : st;
 }
 
+enum status dataset_check_finite(const struct dataset *d)
+{
+    enum status st = ST_OK;
+    struct dataset_pass pass;
+    if (!d->floats)
+        return ST_OK;
+    float *sample = malloc((size_t)shape_elems(&d->sample) * sizeof *sample);
+    if (!sample) {
+        LOG_E("%s: no memory for a sample", d->path);
+        return ST_NOMEM;
+    }
+    dataset_pass_begin(&pass, d, "finite numbers");
+    while (st == ST_OK && dataset_pass_next(&pass))
+        for (int64_t i = pass.first; i < pass.end && st == ST_OK; i++)
+            st = dataset_plain(d, i, sample);
+    dataset_pass_end(&pass);
+    free(sample);
+    return st;
+}
+
 static void count_values(const uint8_t *pixels, int64_t n, uint64_t *count)
 {
     for (int64_t k = 0; k < n; k++)
