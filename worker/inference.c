@@ -41,6 +41,18 @@ static int has_classes(const struct worker *w)
     return !layer_takes_targets(w->model->layers[w->model->n_layers - 1].kind);
 }
 
+/* What the file says; else, where each class has a folder in the test set, these. */
+static const char *names_of_classes(const struct worker *w)
+{
+    const char *names = w->trained_on.class_names;
+    int n = 1;
+    if (names || !w->test->class_names)
+        return names;
+    for (const char *c = w->test->class_names; *c; c++)
+        n += *c == '\n';
+    return n == w->model->classes ? w->test->class_names : NULL;
+}
+
 static enum status begin_predictions(struct inference *r)
 {
     const struct model *m = r->w->model;
@@ -50,6 +62,8 @@ static enum status begin_predictions(struct inference *r)
         .classes = m->classes,
         .are_scores = m->layers[m->n_layers - 1].kind == LAYER_SQUARED,
         .no_classes = !has_classes(r->w),
+        .files = r->w->test->names,
+        .class_names = names_of_classes(r->w),
     };
     if (!cfg.path)
         return ST_OK;

@@ -2,6 +2,7 @@
 #include "worker/predictions.h"
 #include "base/log.h"
 #include "files/durable.h"
+#include "worker/predictions_text.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,8 +18,10 @@ struct predictions {
     enum format format;
     struct durable file;
     int is_open;
-    int64_t n; /* added */
-    char *row; /* text, or bytes, of one sample */
+    int64_t n;               /* added */
+    const char *file_name;   /* of the next sample */
+    const char **class_name; /* [classes] where it begins; NULL: it has none */
+    char *row;               /* text, or bytes, of one sample */
 };
 
 static enum format format_of(const char *path)
@@ -42,8 +45,11 @@ static const char *outputs_name(const struct predictions *p)
 
 static enum status write_csv_head(struct predictions *p)
 {
-    char text[NUMBER_BYTES], letter = p->cfg.no_classes ? 'y' : outputs_name(p)[0];
-    enum status st = durable_write(&p->file, "index,class", p->cfg.no_classes ? 5 : 11);
+    char text[2 * NUMBER_BYTES], letter = p->cfg.no_classes ? 'y' : outputs_name(p)[0];
+    int head = snprintf(text, sizeof text, "index%s%s%s", p->cfg.files ? ",file" : "",
+                        p->cfg.no_classes ? "" : ",class",
+                        !p->cfg.no_classes && p->cfg.class_names ? ",class_name" : "");
+    enum status st = durable_write(&p->file, text, (size_t)head);
     for (int k = 0; k < p->cfg.classes && st == ST_OK; k++) {
         int n = snprintf(text, sizeof text, ",%c%d", letter, k);
         st = durable_write(&p->file, text, (size_t)n);
@@ -69,18 +75,46 @@ static enum status write_npy_head(struct predictions *p)
     return durable_write(&p->file, head, (size_t)bytes);
 }
 
+static size_t class_bytes(const char *name)
+{
+    return name ? strcspn(name, "\n") : 0;
+}
+
+/* Takes room for what varies, and finds where names begin. */
+static enum status make_room(struct predictions *p)
+{
+    const struct predictions_config *cfg = &p->cfg;
+    size_t longest = 0, of_class = 0;
+    const char *name = cfg->files;
+    for (int64_t i = 0; name && i < cfg->n; i++, name += strlen(name) + 1)
+        longest = strlen(name) > longest ? strlen(name) : longest;
+    p->class_name = calloc((size_t)cfg->classes, sizeof *p->class_name);
+    name = cfg->class_names;
+    for (int k = 0; p->class_name && name && k < cfg->classes; k++) {
+        size_t n = class_bytes(name);
+        p->class_name[k] = name;
+        of_class = n > of_class ? n : of_class;
+        name = name[n] ? name + n + 1 : NULL;
+    }
+    p->row = malloc(ROW_BYTES + (size_t)cfg->classes * NUMBER_BYTES +
+                    predictions_text_most(longest) + predictions_text_most(of_class));
+    if (p->row && p->class_name)
+        return ST_OK;
+    LOG_E("%s: out of memory", cfg->path);
+    return ST_NOMEM;
+}
+
 enum status predictions_create(const struct predictions_config *cfg, struct predictions **out)
 {
     enum status st = ST_OK;
     struct predictions *p = calloc(1, sizeof *p);
-    if (p)
-        p->row = malloc(ROW_BYTES + (size_t)cfg->classes * NUMBER_BYTES);
-    if (!p || !p->row) {
+    if (!p) {
         LOG_E("%s: out of memory", cfg->path);
-        free(p);
         return ST_NOMEM;
     }
     p->cfg = *cfg;
+    p->file_name = cfg->files;
+    TRY(make_room(p));
     p->format = format_of(cfg->path);
     TRY(durable_begin(&p->file, cfg->path));
     p->is_open = 1;
@@ -117,24 +151,40 @@ static size_t npy_row(const struct predictions *p, const float *output, int best
     return (size_t)(to - p->row);
 }
 
+/* A comma and the name, behind its key in JSON. */
+static size_t put_name(const struct predictions *p, char *to, const char *key, const char *name,
+                       size_t n)
+{
+    if (p->format != FORMAT_JSONL) {
+        *to = ',';
+        return 1 + predictions_text_csv(to + 1, name, n);
+    }
+    size_t head = (size_t)sprintf(to, ",\"%s\":", key);
+    return head + predictions_text_json(to + head, name, n);
+}
+
 /* Nine digits give a float back bit for bit. */
 static size_t text_row(const struct predictions *p, const float *output, int best)
 {
-    int json = p->format == FORMAT_JSONL, n;
-    n = snprintf(p->row, ROW_BYTES, json ? "{\"index\":%" PRId64 : "%" PRId64, p->n);
+    int json = p->format == FORMAT_JSONL;
+    size_t n = (size_t)snprintf(p->row, ROW_BYTES, json ? "{\"index\":%" PRId64 : "%" PRId64, p->n);
+    if (p->file_name)
+        n += put_name(p, p->row + n, "file", p->file_name, strlen(p->file_name));
     if (!p->cfg.no_classes)
-        n += snprintf(p->row + n, NUMBER_BYTES, json ? ",\"class\":%d" : ",%d", best);
+        n += (size_t)snprintf(p->row + n, NUMBER_BYTES, json ? ",\"class\":%d" : ",%d", best);
+    if (!p->cfg.no_classes && p->cfg.class_names)
+        n += put_name(p, p->row + n, "class_name", p->class_name[best],
+                      class_bytes(p->class_name[best]));
     if (json)
-        n += snprintf(p->row + n, NUMBER_BYTES, ",\"%s\":[", outputs_name(p));
+        n += (size_t)snprintf(p->row + n, NUMBER_BYTES, ",\"%s\":[", outputs_name(p));
     for (int k = 0; k < p->cfg.classes; k++) {
         const char *comma = json && k == 0 ? "" : ",";
         if (json && !isfinite(output[k]))
-            n += snprintf(p->row + n, NUMBER_BYTES, "%snull", comma);
+            n += (size_t)snprintf(p->row + n, NUMBER_BYTES, "%snull", comma);
         else
-            n += snprintf(p->row + n, NUMBER_BYTES, "%s%.9g", comma, (double)output[k]);
+            n += (size_t)snprintf(p->row + n, NUMBER_BYTES, "%s%.9g", comma, (double)output[k]);
     }
-    n += snprintf(p->row + n, NUMBER_BYTES, json ? "]}\n" : "\n");
-    return (size_t)n;
+    return n + (size_t)snprintf(p->row + n, NUMBER_BYTES, json ? "]}\n" : "\n");
 }
 
 enum status predictions_add(struct predictions *p, const float *output)
@@ -144,6 +194,8 @@ enum status predictions_add(struct predictions *p, const float *output)
         best = output[k] > output[best] ? k : best;
     size_t n = p->format == FORMAT_NPY ? npy_row(p, output, best) : text_row(p, output, best);
     p->n++;
+    if (p->file_name)
+        p->file_name += strlen(p->file_name) + 1;
     return durable_write(&p->file, p->row, n);
 }
 
@@ -159,6 +211,7 @@ void predictions_destroy(struct predictions *p)
         return;
     if (p->is_open)
         durable_end(&p->file);
+    free(p->class_name);
     free(p->row);
     free(p);
 }

@@ -251,16 +251,20 @@ done:
 }
 
 /* A label is the place of a folder among the others: these must be the same. */
-static enum status check_class_names(const struct dataset *a, const struct dataset *b)
+static enum status check_class_names(const struct worker *w, const struct dataset *d)
 {
-    if (!a || !b || !a->class_names || !b->class_names ||
-        strcmp(a->class_names, b->class_names) == 0)
+    const struct options *o = &w->opt;
+    const char *names = w->train ? w->train->class_names : w->trained_on.class_names;
+    if (!names || !d->class_names || strcmp(names, d->class_names) == 0)
         return ST_OK;
     char there[DATA_WORDS_TEXT_BYTES], here[DATA_WORDS_TEXT_BYTES];
     LOG_E("%s has the classes %s, but %s has %s; give both the same (a folder of pictures may be "
-          "empty)",
-          a->path, data_words_text(a->class_names, there), b->path,
-          data_words_text(b->class_names, here));
+          "empty)%s",
+          w->train     ? w->train->path
+          : o->predict ? o->predict
+                       : o->evaluate,
+          data_words_text(names, there), d->path, data_words_text(d->class_names, here),
+          o->predict ? ", or put pictures without labels into one folder" : "");
     return ST_MISMATCH;
 }
 
@@ -283,7 +287,7 @@ static enum status check_data(const struct worker *w)
         }
         enum status st = dataset_check_outputs(sets[i], &w->model->layers[w->model->n_layers - 1]);
         if (st == ST_OK)
-            st = check_class_names(w->train, sets[i]);
+            st = check_class_names(w, sets[i]);
         if (st != ST_OK)
             return st;
     }

@@ -4,6 +4,7 @@ let in."""
 # label: cluster computes
 import array
 import ast
+import csv
 import json
 import os
 import random
@@ -91,8 +92,14 @@ class Data(harness.Test):
                 s = self.train(folder, "--export=" + export)
                 self.run_worker("--predict=" + export, "--output=" + out, "--intra_op_threads=1",
                                 data=folder)
-                with open(out, encoding="ascii") as f:
-                    got[folder] = s["parameters_sha256"], s["test_loss"], f.read()
+                with open(out, encoding="ascii", newline="") as f:
+                    rows = list(csv.DictReader(f))
+                files = [row.pop("file", None) for row in rows]
+                names = [row.pop("class_name", None) for row in rows]
+                if "jpeg" in os.path.basename(folder):
+                    self.assertEqual(files[6:8], ["class0/006.jpg", "class1/007.jpg"])
+                    self.assertEqual(names, ["class" + row["class"] for row in rows])
+                got[folder] = s["parameters_sha256"], s["test_loss"], rows
                 self.assertGreater(s["test_accuracy"], 0.5)
             one, other = got.values()
             self.assertEqual(one, other)

@@ -4,6 +4,7 @@ same samples have with labels, and no figures are said of them."""
 # label: cluster
 import csv
 import glob
+import io
 import json
 import os
 import shutil
@@ -113,11 +114,18 @@ class Unlabelled(Base):
         folder = self.make("png", "--made=3x8x9", "--classes=5", "--by_class")
         self.train(folder)
         want = self.labelled(folder)
+        self.assertEqual(want[0][:4], ["index", "file", "class", "class_name"])
+        self.assertEqual([row[3] for row in want[1:]], ["0000" + row[2] for row in want[1:]])
         test, flat = os.path.join(folder, "test"), self.path("flat")
         os.mkdir(flat)
         for label in sorted(os.listdir(test)):
             for name in sorted(os.listdir(os.path.join(test, label))):
                 shutil.copy(os.path.join(test, label, name), os.path.join(flat, label + name))
+        places = sorted(os.path.join(a, b) for a in os.listdir(test)
+                        for b in os.listdir(os.path.join(test, a)))
+        self.assertEqual([row[1] for row in want[1:]], places)
+        for row in want[1:]:
+            row[1] = row[1].replace("/", "")
         self.check(want, None, "--test_data=" + flat)
         self.run_worker("--evaluate=" + self.path("model"), "--intra_op_threads=1", data=folder)
         worker = self.run_worker("--evaluate=" + self.path("model"), status=1,
@@ -129,9 +137,54 @@ class Unlabelled(Base):
         worker = self.run_worker("--evaluate=" + self.path("model"), data=folder, status=1)
         self.assertIn("not a folder; %s holds a folder of pictures for each class" % test,
                       worker.output())
+        self.check_names(test)
         os.mkdir(os.path.join(test, "zzz"))
         said, _, _ = self.predict(folder, status=1)
         self.assertIn("test/zzz: not a regular file", said)
+
+    def check_names(self, folder):
+        """Whatever they are: as fields of CSV, and as texts of JSON."""
+        names = [b'a,"b".png', b"back\\slash\t.png", "s\u00e4\u4e16\U0001f408.png".encode(),
+                 b"latin\xe4.png", b"line\nbreak.png"]
+        some = os.path.join(folder, sorted(os.listdir(folder))[0])
+        place = os.fsencode(self.path("odd"))
+        os.mkdir(place)
+        for name in names:
+            shutil.copy(os.fsencode(some), os.path.join(place, name))
+        for end in (".csv", ".jsonl", ".npy"):
+            out = self.path("odd" + end)
+            self.start("worker", [
+                os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+                "--model=softmax", "--predict=" + self.path("model"), "--output=" + out,
+                b"--test_data=" + place]).wait()
+            with open(out, "rb") as f:
+                text = f.read()
+            if end == ".csv":
+                rows = list(csv.DictReader(io.StringIO(text.decode("latin-1"), newline="")))
+                self.assertEqual([row["file"].encode("latin-1") for row in rows], sorted(names))
+                self.assertEqual({row["class_name"] for row in rows},
+                                 {"0000" + rows[0]["class"]})
+            elif end == ".jsonl":
+                rows = [json.loads(line) for line in text.decode().splitlines()]
+                self.assertEqual([row["file"] for row in rows],
+                                 [n.decode("latin-1" if b"latin" in n else "utf-8")
+                                  for n in sorted(names)])
+                self.assertEqual(rows[0]["class_name"], "0000%d" % rows[0]["class"])
+            else:
+                self.assertNotIn(b"file", text)
+
+    def test_other_classes(self):
+        """Folders of classes that training had not are refused, a missing one, too."""
+        folder = self.make("png", "--made=1x8x9", "--classes=3", "--by_class")
+        self.train(folder)
+        shutil.rmtree(os.path.join(folder, "test/00001"))
+        for flags, more in ((["--evaluate=" + self.path("model")], ""),
+                            (["--predict=" + self.path("model"), "--output=" + self.path("o.csv")],
+                             ", or put pictures without labels into one folder")):
+            worker = self.run_worker(*flags, data=folder, status=1)
+            self.assertIn("%s has the classes 00000/00001/00002, but %s/test has 00000/00002; give "
+                          "both the same (a folder of pictures may be empty)%s" %
+                          (self.path("model"), folder, more), worker.output())
 
 
 class Tables(Base):
