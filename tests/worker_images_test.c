@@ -458,6 +458,10 @@ static void bad_folders_are_named(void **state)
     make_grey(&f->b, 4, 9);
     save(f, "train/a/1.png");
     check_bad(f, ST_MISMATCH, "a/1.png: a picture of 1x1x4", "a/0.png has 1x1x3");
+    check_bad(f, ST_MISMATCH, "make all of one size", "mogrify -resize '3x1!' FILE...");
+    make_png(&f->b, 3, 1, (struct kind){8, 2}, (uint8_t[10]){0}, 10);
+    save(f, "train/a/1.png");
+    check_bad(f, ST_MISMATCH, "a/1.png: a picture of 3x1x3", "mogrify -colorspace Gray FILE...");
     f->b.n = 0;
     save(f, "train/a/1.png");
     check_bad(f, ST_CORRUPT, "a/1.png: neither PNG nor JPEG", "");

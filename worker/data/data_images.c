@@ -162,6 +162,25 @@ static enum status keep_name(struct set *s, const char *path)
     return ST_OK;
 }
 
+static enum status other_picture(const struct set *s, const char *path, const int64_t dim[3])
+{
+    char fix[128];
+    if (dim[1] != s->dim[1] || dim[2] != s->dim[2])
+        snprintf(fix, sizeof fix,
+                 "make all of one size, as ImageMagick's mogrify -resize '%lldx%lld!' "
+                 "FILE... does",
+                 (long long)s->dim[2], (long long)s->dim[1]);
+    else
+        snprintf(fix, sizeof fix,
+                 "make all grey, as ImageMagick's mogrify -colorspace Gray FILE... "
+                 "does, or all of them colour");
+    LOG_E(
+        "%s: a picture of %lldx%lldx%lld (channels, height, width), but %s has %lldx%lldx%lld; %s",
+        path, (long long)dim[0], (long long)dim[1], (long long)dim[2], s->first,
+        (long long)s->dim[0], (long long)s->dim[1], (long long)s->dim[2], fix);
+    return ST_MISMATCH;
+}
+
 static enum status add(struct set *s, const char *path, int32_t label)
 {
     enum status st = ST_OK;
@@ -174,14 +193,8 @@ static enum status add(struct set *s, const char *path, int32_t label)
         s->bytes = p.dim[0] * p.dim[1] * p.dim[2];
         snprintf(s->first, sizeof s->first, "%s", path);
     }
-    if (memcmp(s->dim, p.dim, sizeof s->dim) != 0) {
-        LOG_E(
-            "%s: a picture of %lldx%lldx%lld (channels, height, width), but %s has %lldx%lldx%lld; "
-            "make all of one size",
-            path, (long long)p.dim[0], (long long)p.dim[1], (long long)p.dim[2], s->first,
-            (long long)s->dim[0], (long long)s->dim[1], (long long)s->dim[2]);
-        TRY(ST_MISMATCH);
-    }
+    if (memcmp(s->dim, p.dim, sizeof s->dim) != 0)
+        TRY(other_picture(s, path, p.dim));
     if (s->n == s->room)
         TRY(grow(s, path));
     TRY(keep_name(s, path));
