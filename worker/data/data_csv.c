@@ -310,7 +310,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
                     .line = 1};
     struct row to = {.sample = NULL};
     struct data_csv made = {.classes = NULL};
-    int64_t rows;
+    int64_t rows = 0;
     if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
         c.at += 3; /* the mark of UTF-8 that some programs write */
     if (c.at == c.end) {
