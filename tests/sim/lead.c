@@ -220,12 +220,30 @@ static void keep_plan(struct lead *l, struct net_plan *next, uint64_t base)
         l->life[KEPT_PLANS - 1][i] = sim.node[i].life;
 }
 
+/* The plan in force is made again, which did not keep the generation before, and in which not all
+ * servers have a step: what was lost was so when it was made. */
+static int begins_again(const struct lead *l, uint64_t base)
+{
+    const struct net_plan *p = l->plan;
+    int n = 0;
+    if (!p || p->generation == base || p->source == PLAN_MEMORY)
+        return 0;
+    for (int i = 0; i < p->servers.n; i++) {
+        struct server *s = sim_server(sim_server_at(p->servers.addr[i]));
+        struct ps_service_state is = {.generation = 0};
+        if (s)
+            ps_service_state(s->service, &is);
+        n += is.generation == p->generation && is.lowest > p->step;
+    }
+    return n < p->servers.n;
+}
+
 /* Work is given up only where a process that held chunks has died, or an operator said so, who was
  * told that it is gone, or did not want to wait for it. */
 static void check_work(struct lead *l, const struct coord_plan_view *v)
 {
-    if (l->works_lost == v->base)
-        return; /* the plan that began again was not settled */
+    if (l->works_lost == v->base || begins_again(l, v->base))
+        return;
     for (int k = 0; k < KEPT_PLANS; k++) {
         const struct net_plan *p = l->kept[k];
         if (!p || p->generation != v->base)
