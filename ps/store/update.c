@@ -105,7 +105,9 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         p->not_finite = first + not_finite;
     float limit =
         u->arrived >= 0 && u->terms[u->arrived].limit > 0 ? u->terms[u->arrived].limit : FLT_MAX;
-    size_t bad = u->arrived < 0 ? n : finite_first_above(u->dtype, src, n, limit);
+    /* what is finite was made of what is, but for a bound on each element */
+    int may_be = not_finite < n || limit < FLT_MAX || u->step.clip > 0;
+    size_t bad = u->arrived < 0 || !may_be ? n : finite_first_above(u->dtype, src, n, limit);
     if (bad < n && p->bad == SIZE_MAX)
         p->bad = first + bad;
 }

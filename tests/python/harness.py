@@ -3,7 +3,7 @@
 Every process gets a free port on a loopback address of this test program's own, tells through a
 pipe when it listens (--ready_fd), is waited for with a deadline, and has its exit status looked at:
 a process that the test did not collect fails the test. When a test fails, all that its processes
-printed is printed. Children die with the test program (PR_SET_PDEATHSIG).
+printed is printed. Children die with the test program.
 
 A skip says why; when any test of a file was skipped and none failed, the program ends with 77,
 ctest's "skipped".
@@ -15,6 +15,7 @@ Environment: WEIR_BIN (programs), WEIR_TEST_SLOWNESS (of the programs; sanitizer
 import atexit
 import contextlib
 import ctypes
+import faulthandler
 import fcntl
 import json
 import os
@@ -45,7 +46,7 @@ with open(os.path.join(SOURCE, "net/wire/message.h"), encoding="utf-8") as heade
 CUDA_VISIBLE_DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 LIBC = ctypes.CDLL(None, use_errno=True)
-PR_SET_PDEATHSIG = 1
+TEST_SECONDS = 100  # times PATIENCE: no test takes so long
 
 # An address of our own, so that test programs running at once never fight about a port.
 LOOPBACK = "127.%d.%d.%d" % (1 + (os.getpid() >> 16) % 200, os.getpid() >> 8 & 255,
@@ -67,10 +68,11 @@ class Failure(AssertionError):
     """A process did not do what it was expected to do."""
 
 
-def die_with_parent():
-    """And SIGINT is as for a program that a user has started: in a shell's background it is not."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+# A child dies with this program, and SIGINT is as for a program that a user has started: in a
+# shell's background it is not. By programs, as Python code between fork and exec may wait for ever
+# for what another thread (gRPC's) held.
+AS_CHILD = ["/usr/bin/env", "--default-signal=INT",
+            "/usr/bin/setpriv", "--pdeathsig", "KILL", "--"]
 
 
 def free_ports(n, host=LOOPBACK):
@@ -101,8 +103,8 @@ class Process:
             argv = argv + ["--ready_fd=%d" % ready_write]
             fds = (ready_write,)
         self.popen = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            pass_fds=fds, preexec_fn=die_with_parent, env=env, cwd=cwd, start_new_session=True)
+            AS_CHILD + argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, pass_fds=fds, env=env, cwd=cwd, start_new_session=True)
         for fd in fds:
             os.close(fd)
         self.eof = False
@@ -409,6 +411,8 @@ class Test(unittest.TestCase):
     def setUp(self):
         self.processes = []
         self._dir = None
+        # Where every thread stands is said, and the program ends, when this test does not.
+        faulthandler.dump_traceback_later(TEST_SECONDS * PATIENCE, exit=True)
 
     def dir(self):
         if self._dir is None:

@@ -23,9 +23,9 @@ class FullPipe(harness.Test):
                 pass
         os.set_blocking(write_end, True)
         ready_read, ready_write = os.pipe()
-        program = subprocess.Popen(argv + ["--ready_fd=%d" % ready_write], stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=write_end,
-                                   pass_fds=(ready_write,), preexec_fn=harness.die_with_parent)
+        program = subprocess.Popen(harness.AS_CHILD + argv + ["--ready_fd=%d" % ready_write],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=write_end, pass_fds=(ready_write,))
         self.addCleanup(program.wait)
         self.addCleanup(program.kill)
         os.close(write_end)
