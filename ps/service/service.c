@@ -14,6 +14,7 @@ struct caller {
     uint64_t number;            /* in the table of streams */
     struct run *run;            /* the run it speaks to, a reference; NULL at first */
     struct net_frame_head head; /* the last that enter_run looked at */
+    int is_local;               /* counted in `turns` */
 };
 
 static struct net_piece piece_of(const struct ps_answer *a)
@@ -128,6 +129,14 @@ static struct caller *caller_of(struct ps_service *s, struct net_stream *stream)
     return c;
 }
 
+static void count_local(struct ps_service *s, struct caller *c, int is_local)
+{
+    if (c->is_local == is_local)
+        return;
+    c->is_local = is_local;
+    core_turns_busy(&s->turns, is_local ? 1 : -1);
+}
+
 static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece)
 {
@@ -147,6 +156,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     int64_t now_ns = clock_now_ns();
     if (r == c->run)
         atomic_store_explicit(&r->heard_ns[head->member], now_ns, memory_order_relaxed);
+    count_local(s, c, net_stream_is_local(stream));
     ps_store_piece(r->store, head, piece, c->number, now_ns, &now);
     if (now.replaced) {
         net_stream_close(stream, now.why);
@@ -169,6 +179,7 @@ static void on_stream_closed(void *ctx, struct net_stream *stream)
     struct caller *c = net_stream_user(stream);
     if (!c)
         return;
+    count_local(s, c, 0);
     ps_streams_close(s->streams, c->number);
     service_forget_stream(s, c->number);
     net_stream_set_user(stream, NULL);
@@ -189,6 +200,7 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
         free(s);
         return ST_NOMEM;
     }
+    core_turns_init(&s->turns);
     pthread_mutex_init(&s->change, NULL);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->wake);

@@ -6,6 +6,7 @@
  * or the net. `change` is held over a whole begin, outside the service's. */
 #ifndef PS_SERVICE_SERVICE_IMPL_H
 #define PS_SERVICE_SERVICE_IMPL_H
+#include "base/core_turns.h"
 #include "base/log.h"
 #include "ps/service/join_queue.h"
 #include "ps/service/run.h"
@@ -34,6 +35,7 @@ struct ps_service {
     int has_ticker;
     struct ps_gather *gather; /* of the begin under way */
     _Atomic uint64_t received_bytes, sent_bytes;
+    struct core_turns turns; /* busy are members on this host */
 };
 
 /* Lines that honest workers bring about, in a large job many at once. */

@@ -1,6 +1,7 @@
 /* ps/store/versions.c - see chunk_state.h: contributions, and the versions that they make. The
  * buffers of a new version are taken before anything changes. All under the chunk's lock.
  * Locks: (inside buf_unref and ps_pool_take) the pool's. */
+#include "base/core_turns.h"
 #include "base/trace.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
@@ -56,6 +57,14 @@ void chunk_state_encode(const struct chunk_state *c, struct ps_version *v)
         dtype_encode(v->dtype, v->wire->data, v->value->data, c->n);
 }
 
+/* A chunk of which an update takes long enough for the thread to move to another core for it. */
+enum { TURN_BYTES = 64 << 10 };
+
+static int begin_turn(struct ps_store *s, const struct chunk_state *c)
+{
+    return s->cfg.turns && c->n * sizeof(float) >= TURN_BYTES && core_turns_begin(s->cfg.turns);
+}
+
 /* Computes the next version in `next`, from the contributions that are there, the mean times
  * `factor`; 0 (all are in the sum): it is the one before. As ps_update_run. */
 static size_t compute_version(struct ps_store *s, struct chunk_state *c, const struct buf *base,
@@ -85,7 +94,10 @@ static size_t compute_version(struct ps_store *s, struct chunk_state *c, const s
     if (!averages)
         optim_begin(&s->job.optim, (uint64_t)c->version + 1, &u.step);
     next->summed = u.sums;
+    int turn = begin_turn(s, c);
     size_t bad = ps_update_run(&u, &next->crc32c);
+    if (turn)
+        core_turns_end(s->cfg.turns);
     if (bad != SIZE_MAX) /* it is dropped */
         return bad;
     if (u.sum || u.n_terms > 0) /* else it is as the one before */

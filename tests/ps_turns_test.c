@@ -1,0 +1,167 @@
+/* tests/ps_turns_test.c - updates take turns on the cores where members use all of them: every core
+ * alike, large chunks alone, and nobody where a core is left or cannot be had. */
+#include "base/core_turns.h"
+#include "base/digest.h"
+#include "ps/store/store.h"
+#include "tests/skip.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { LARGE = 32768, SMALL = 5, N_STEPS = 6 };
+
+static int runs_on(int core)
+{
+    cpu_set_t now;
+    assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
+    return CPU_COUNT(&now) == 1 && CPU_ISSET(core, &now) && sched_getcpu() == core;
+}
+
+static void test_each_core_in_turn(void **state)
+{
+    static struct core_turns t;
+    cpu_set_t before, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    core_turns_init(&t);
+    int n = t.n;
+    assert_int_equal(n, CPU_COUNT(&before));
+    if (n < 2)
+        skip_because("one core");
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(core_turns_begin(&t), 0); /* one is left */
+        core_turns_busy(&t, 1);
+    }
+    for (int i = 0; i < 3 * n; i++) {
+        assert_int_equal(core_turns_begin(&t), 1);
+        assert_true(runs_on(t.core[i % n]));
+        core_turns_end(&t);
+        assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+        assert_true(CPU_EQUAL(&before, &after));
+    }
+    core_turns_busy(&t, -1);
+    assert_int_equal(core_turns_begin(&t), 0);
+}
+
+static void test_one_core(void **state)
+{
+    static struct core_turns t;
+    cpu_set_t before, one;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    core_turns_init(&t);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    core_turns_busy(&t, 5);
+    assert_int_equal(core_turns_begin(&t), 0);
+}
+
+/* The administrator has taken a core away. */
+static void test_a_core_that_is_gone(void **state)
+{
+    static struct core_turns t = {.n = 2, .n_busy = 2, .core = {CPU_SETSIZE - 1, CPU_SETSIZE - 1}};
+    cpu_set_t before, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(core_turns_begin(&t), 0);
+    assert_int_equal(t.n, 0);
+    assert_int_equal(core_turns_begin(&t), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+}
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+}
+
+static enum piece_kind send_piece(struct ps_store *s, enum piece_kind kind, uint32_t chunk,
+                                  uint64_t step)
+{
+    static float values[LARGE];
+    size_t bytes = (chunk == 0 ? LARGE : SMALL) * sizeof *values;
+    for (size_t i = 0; i < bytes / sizeof *values; i++)
+        values[i] = (float)i / LARGE;
+    struct net_span span = {(uint8_t *)values, bytes};
+    const struct net_frame_head head = {1, 0, 11};
+    const struct net_piece piece = {.kind = kind,
+                                    .chunk = chunk,
+                                    .step = step,
+                                    .weight = kind == PIECE_PUSH ? 1 : 0,
+                                    .crc32c = digest_crc32c(0, values, bytes),
+                                    .payload = {&span, 0, bytes}};
+    struct ps_answer a;
+    ps_store_piece(s, &head, &piece, 1, 0, &a);
+    buf_unref(a.payload);
+    return a.kind;
+}
+
+/* Digest of the parameters after N_STEPS; *turns: how often an update went to the next core. */
+static uint32_t train(struct core_turns *t, unsigned *turns)
+{
+    static const struct net_param model[] = {{.name = "w", .shape = {2, {LARGE / 4, 4}}},
+                                             {.name = "b", .shape = {1, {SMALL}}}};
+    static const int server[2] = {0, 0};
+    struct chunks *chunks;
+    struct ps_store *s;
+    uint32_t crc = 0;
+    assert_int_equal(chunks_create(model, 2, LARGE * sizeof(float), &chunks), ST_OK);
+    assert_int_equal(chunks->n_chunks, 2);
+    struct net_job job = {.n_workers = 1, .sync_mode = JOB_SYNC, .train_steps = 100};
+    optim_defaults(OPTIM_ADAM, &job.optim);
+    const struct ps_store_config cfg = {.chunks = chunks,
+                                        .job = &job,
+                                        .server = server,
+                                        .generation = 1,
+                                        .max_bytes = 1 << 20,
+                                        .turns = t,
+                                        .answer = on_answer};
+    assert_int_equal(ps_store_create(&cfg, &s), ST_OK);
+    ps_store_sum(s);
+    ps_store_admit(s, 0, 11);
+    for (uint32_t c = 0; c < 2; c++)
+        assert_int_equal(send_piece(s, PIECE_INIT, c, 0), PIECE_VERSION);
+    for (uint64_t step = 0; step < N_STEPS; step++)
+        for (uint32_t c = 0; c < 2; c++)
+            assert_int_not_equal(send_piece(s, PIECE_PUSH, c, step), PIECE_REFUSED);
+    for (int c = 0; c < 2; c++) {
+        int64_t version;
+        struct buf *b = ps_store_read(s, c, &version);
+        assert_int_equal(version, N_STEPS);
+        crc = digest_crc32c(crc, b->data, b->bytes);
+        buf_unref(b);
+    }
+    *turns = t ? t->next : 0;
+    ps_store_destroy(s);
+    chunks_destroy(chunks);
+    return crc;
+}
+
+static void test_large_chunks_take_turns(void **state)
+{
+    static struct core_turns t;
+    unsigned turns;
+    core_turns_init(&t);
+    if (t.n < 2)
+        skip_because("one core");
+    uint32_t alone = train(NULL, &turns);
+    assert_int_equal(train(&t, &turns), alone);
+    assert_int_equal(turns, 0); /* nobody is busy here */
+    core_turns_busy(&t, t.n);
+    assert_int_equal(train(&t, &turns), alone);
+    assert_int_equal(turns, N_STEPS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_core_in_turn),
+        cmocka_unit_test(test_one_core),
+        cmocka_unit_test(test_a_core_that_is_gone),
+        cmocka_unit_test(test_large_chunks_take_turns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
