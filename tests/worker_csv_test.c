@@ -339,6 +339,27 @@ static void columns_that_are_ignored_are_not_read(void **state)
     }
 }
 
+/* Fields that are left out need no byte: such a line is shorter than one that has all. */
+static void ignored_fields_may_be_empty(void **state)
+{
+    enum { ROWS = 1000 };
+    static const char head[] = "a,b,c,d,e,f,g,label\n", row[] = "1,,,,,,,2\n";
+    const struct data_csv_columns columns = {.ignored = "b,c,d,e,f,g"};
+    struct data_csv csv;
+    char *text = malloc(sizeof head + ROWS * sizeof row), *at = text;
+    (void)state;
+    assert_non_null(text);
+    at = stpcpy(at, head);
+    for (int i = 0; i < ROWS; i++)
+        at = stpcpy(at, row);
+    assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_OK);
+    assert_int_equal(csv.samples.dim[0], ROWS);
+    assert_int_equal(data_array_integer(&csv.labels, ROWS - 1), 2);
+    free(csv.samples.unpacked);
+    free(csv.labels.unpacked);
+    free(text);
+}
+
 static void check_words(const char *text, const struct data_csv_columns *columns,
                         const char *classes, const char *numbers)
 {
@@ -498,6 +519,7 @@ int main(void)
         cmocka_unit_test(targets_are_columns_in_the_order_named),
         cmocka_unit_test(wrong_targets_are_named),
         cmocka_unit_test(columns_that_are_ignored_are_not_read),
+        cmocka_unit_test(ignored_fields_may_be_empty),
         cmocka_unit_test(words_are_numbered),
         cmocka_unit_test(wrong_words_and_columns_are_named),
         cmocka_unit_test(labels_that_are_missing_are_not_made_up),

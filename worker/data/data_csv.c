@@ -1,5 +1,6 @@
 /* worker/data/data_csv.c - see the header. Each field of a row takes two bytes at least, itself and
- * what ends it, so that the file's length bounds the memory, whatever its lines say (I9). */
+ * what ends it, or one where its column is ignored, so that the file's length bounds the memory,
+ * whatever its lines say (I9). */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <math.h>
@@ -215,7 +216,7 @@ static enum status read_rows(struct csv *c, struct row to, int64_t *rows)
                                 .targets = to.targets ? to.targets + n * c->n_targets : NULL,
                                 .label = to.label ? to.label + n : NULL};
         TRY(read_row(c, row));
-        n++; /* stays below what there is room for: a row that is whole has 2 bytes a column */
+        n++; /* stays below what there is room for: see take_room */
     }
     if (n == 0) {
         LOG_E("%s: has no samples, but names of columns alone; add a line for each sample",
@@ -264,7 +265,8 @@ done:
 /* Of as many rows as the n bytes may hold. */
 static enum status take_room(const struct csv *c, uint64_t n, struct row *out)
 {
-    size_t most = (size_t)((n + 1) / (2 * (uint64_t)c->n_columns)) + 1;
+    uint64_t n_read = (uint64_t)(c->n_features + c->n_targets + c->has_label);
+    size_t most = (size_t)((n + 1) / ((uint64_t)c->n_columns + n_read)) + 1;
     struct row to = {.sample = malloc(most * (size_t)c->n_features * sizeof *to.sample)};
     if (c->n_targets > 0)
         to.targets = malloc(most * (size_t)c->n_targets * sizeof *to.targets);
