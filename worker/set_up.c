@@ -2,6 +2,7 @@
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/digest.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
 #include "worker/data/data_words.h"
@@ -255,14 +256,17 @@ static enum status check_class_names(const struct worker *w, const struct datase
 {
     const struct options *o = &w->opt;
     const char *names = w->train ? w->train->class_names : w->trained_on.class_names;
-    if (!names || !d->class_names || strcmp(names, d->class_names) == 0)
+    uint32_t sum = w->trained_on.names_sum;
+    if (!d->class_names ||
+        (names ? strcmp(names, d->class_names) == 0
+               : !sum || sum == digest_crc32c(0, d->class_names, strlen(d->class_names))))
         return ST_OK;
     char there[DATA_WORDS_TEXT_BYTES], here[DATA_WORDS_TEXT_BYTES];
-    LOG_E("%s has the classes %s, but %s has %s; give both the same (a folder of pictures may be "
-          "empty)%s",
+    LOG_E("%s %s%s, but %s has %s; give both the same (a folder of pictures may be empty)%s",
           w->train     ? w->train->path
           : o->predict ? o->predict
                        : o->evaluate,
+          names ? "has the classes " : "was trained on other classes",
           data_words_text(names, there), d->path, data_words_text(d->class_names, here),
           o->predict ? ", or put pictures without labels into one folder" : "");
     return ST_MISMATCH;

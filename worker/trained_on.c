@@ -54,6 +54,7 @@ static void read_checkpoint(const char *path, struct trained_on *out)
         return;
     const struct job_data *d = &ps_restore_manifest(r)->job.data;
     out->labels = d->n_train ? d->labels : JOB_LABELS_UNSAID;
+    out->names_sum = d->class_names;
     if (d->n_train)
         out->sample = (struct shape){3, {d->dim[0], d->dim[1], d->dim[2]}};
     ps_restore_close(r);

@@ -1,6 +1,6 @@
 /* worker/trained_on.h - what a file of parameters says of the data that they were trained on. An
  * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
- * classes' names, one a line. A checkpoint's manifest has the first two.
+ * classes' names, one a line. A checkpoint's manifest has the first two, and the names' checksum.
  * Owns:    the names. Threads: values.
  * Errors:  ST_NOMEM; logged. What cannot be read is not said: who loads the parameters says why. */
 #ifndef WORKER_TRAINED_ON_H
@@ -12,6 +12,7 @@ struct trained_on {
     struct shape sample;    /* n_dims 0: not said */
     enum job_labels labels; /* likewise JOB_LABELS_UNSAID */
     char *class_names;      /* a list as in data_words.h; NULL: not said, or there are none */
+    uint32_t names_sum;     /* without them: their CRC-32C; 0: not said, or there are none */
 };
 
 enum status trained_on_read(const char *path, struct trained_on *out);

@@ -186,6 +186,25 @@ class Unlabelled(Base):
                           "both the same (a folder of pictures may be empty)%s" %
                           (self.path("model"), folder, more), worker.output())
 
+    def test_other_classes_than_a_checkpoints(self):
+        """A checkpoint has no names, but their checksum: their numbers would mean other classes."""
+        folder = self.make("png", "--made=1x8x9", "--classes=3", "--by_class")
+        ckpt = self.path("ckpt")
+        test = os.path.join(folder, "test")
+        self.train(folder, "--checkpoint_dir=" + ckpt)
+        want = self.labelled(folder, file="ckpt")
+        self.assertEqual({row[3] for row in want[1:]} - {"00000", "00001", "00002"}, set())
+        os.rename(os.path.join(test, "00000"), os.path.join(test, "00009"))
+        for flags, more in ((["--evaluate=" + ckpt], ""),
+                            (["--predict=" + ckpt, "--output=" + self.path("o.csv")],
+                             ", or put pictures without labels into one folder")):
+            worker = self.run_worker(*flags, data=folder, status=1)
+            self.assertIn("%s was trained on other classes, but %s has 00001/00002/00009; give "
+                          "both the same (a folder of pictures may be empty)%s" %
+                          (ckpt, test, more), worker.output())
+        shutil.rmtree(os.path.join(test, "00009"))
+        self.predict(folder, status=1, file="ckpt")
+
 
 class Tables(Base):
     """CSV: the last feature is never taken for a label without a word."""
