@@ -20,6 +20,7 @@ static enum status check_flags(const struct worker *w)
         {"labels_name", "npz and safetensors files", r->labels_name != NULL,
          DATASET_USES_LABELS_NAME},
         {"label_column", "CSV files", r->label_column != NULL, DATASET_USES_COLUMN},
+        {"target_columns", "CSV files", r->target_columns != NULL, DATASET_USES_COLUMN},
         {"ignore_columns", "CSV files", r->ignore_columns != NULL, DATASET_USES_COLUMN},
         {"data_layout=nhwc", "arrays of more than three extents", r->nhwc, DATASET_USES_LAYOUT},
     };

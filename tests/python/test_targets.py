@@ -287,6 +287,8 @@ class Targets(harness.Test):
             json.dump(text, f)
         self.refused(self.data(), "its labels are classes, but the model has 1 output, which tells "
                      "none apart; take \"classes\": 2 or more", model=self.path("one.json"))
+        self.refused(folder, "--target_columns is for CSV files, and %s/test-images.npy is none" %
+                     folder, "--target_columns=2")
         labels = os.path.join(folder, "test-labels.npy")
         head = ("{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }" % N_TEST).encode()
         with open(labels, "wb") as f:
