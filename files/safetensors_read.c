@@ -59,12 +59,20 @@ static enum status read_at(const struct safetensors_file *f, uint64_t at, void *
     return ST_OK;
 }
 
-/* 1 if so short a text cannot hold so many containers, were they entries. */
+/* 1 if so short a text cannot hold so many containers, were they entries. Within strings, which
+ * names of classes are, there is none. */
 static int too_dense(const char *text, size_t n)
 {
     size_t containers = 0;
-    for (size_t i = 0; i < n; i++)
-        containers += text[i] == '{' || text[i] == '[';
+    int quoted = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"')
+            quoted = !quoted;
+        else if (quoted)
+            i += text[i] == '\\';
+        else
+            containers += text[i] == '{' || text[i] == '[';
+    }
     return containers > 64 + n / LEAST_ENTRY;
 }
 

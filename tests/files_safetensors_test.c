@@ -188,6 +188,26 @@ static void what_was_written_is_read(void **state)
     unlink(path);
 }
 
+/* Names of classes may be anything. */
+static void texts_may_have_brackets(void **state)
+{
+    char path[64], why[SAFETENSORS_WHY_BYTES], text[MAX_BYTES];
+    for (int i = 0; i < MAX_BYTES; i++)
+        text[i] = "[{\"\\"[i % 4];
+    text[MAX_BYTES - 1] = 0;
+    const char *const classes[][2] = {{"classes", text}};
+    struct safetensors_content content = {tensors, N_TENSORS, classes, 1};
+    struct safetensors_file *f = NULL;
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    assert_int_equal(safetensors_write(path, &content, NULL), ST_OK);
+    enum status st = safetensors_open(path, &f, why);
+    unlink(path);
+    if (st != ST_OK)
+        fail_msg("%s", why);
+    assert_string_equal(safetensors_metadata(f, "classes"), text);
+    safetensors_close(f);
+}
+
 static void every_damaged_byte_is_seen(void **state)
 {
     char path[64], why[SAFETENSORS_WHY_BYTES];
@@ -288,6 +308,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(file_has_the_layout, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_written_is_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(texts_may_have_brackets, setup, teardown),
         cmocka_unit_test_setup_teardown(every_damaged_byte_is_seen, setup, teardown),
         cmocka_unit_test_setup_teardown(headers_that_lie_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(failures_name_the_file_and_leave_nothing, setup, teardown),
