@@ -1,6 +1,5 @@
-/* worker/predictions_text.h - names of files and classes as fields of predictions' formats. A name
- * may be any bytes.
- * Owns: nothing. Threads: any. Errors: none. */
+/* worker/predictions_text.h - names of files and classes as fields of predictions' formats, paths
+ * in summaries. They may be any bytes. Owns: nothing. Threads: any. Errors: none. */
 #ifndef WORKER_PREDICTIONS_TEXT_H
 #define WORKER_PREDICTIONS_TEXT_H
 #include <stddef.h>

@@ -2,10 +2,12 @@
 #include "worker/summary.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "worker/predictions_text.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum status summary_digest(const float *flat, int64_t n, char hex[65])
@@ -45,6 +47,18 @@ static json_t *devices_list(const struct tower_plan *towers)
 static json_t *figure(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* A path, which may be any bytes; NULL: as it is, or no memory. */
+static json_t *path_text(const char *path)
+{
+    size_t n = path ? strlen(path) : 0;
+    char *quoted = path ? malloc(predictions_text_most(n)) : NULL;
+    json_t *text =
+        quoted ? json_loadb(quoted, predictions_text_json(quoted, path, n), JSON_DECODE_ANY, NULL)
+               : NULL;
+    free(quoted);
+    return text;
 }
 
 static enum status write_json(const char *path, json_t *j)
@@ -107,12 +121,12 @@ enum status summary_write(const char *path, const struct summary *s)
 
 enum status summary_write_inference(const char *path, const struct summary_inference *s)
 {
-    json_t *j =
-        json_pack("{s:s, s:s, s:s, s:s*, s:I, s:I, s:o*, s:o*, s:I, s:s}", "role", "worker",
-                  "model", s->model, s->output ? "predict" : "evaluate", s->file, "output",
-                  s->output, "global_step", (json_int_t)s->step, "images", (json_int_t)s->images,
-                  "test_accuracy", s->has_figures ? figure(s->test_accuracy) : NULL, "test_loss",
-                  s->has_figures ? figure(s->test_loss) : NULL, "parameters",
-                  (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256);
+    json_t *j = json_pack("{s:s, s:s, s:o, s:o*, s:I, s:I, s:o*, s:o*, s:I, s:s}", "role", "worker",
+                          "model", s->model, s->output ? "predict" : "evaluate", path_text(s->file),
+                          "output", path_text(s->output), "global_step", (json_int_t)s->step,
+                          "images", (json_int_t)s->images, "test_accuracy",
+                          s->has_figures ? figure(s->test_accuracy) : NULL, "test_loss",
+                          s->has_figures ? figure(s->test_loss) : NULL, "parameters",
+                          (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256);
     return write_json(path, j);
 }

@@ -50,6 +50,18 @@ class Predict(harness.Test):
             self.assertIn("test accuracy: %.4f, test loss: %.4f (500 samples)" %
                           (want["test_accuracy"], want["test_loss"]), worker.output())
 
+    def test_names_that_are_not_utf8(self):
+        """JSON has Unicode alone; the file may be called anything."""
+        self.train()
+        file = os.fsencode(self.path("m")) + b"\xe4.safetensors"
+        os.rename(self.path("model.safetensors"), file)
+        out = os.fsencode(self.path("o")) + b"\xf6.csv"
+        self.run_worker("--predict=" + os.fsdecode(file), "--output=" + os.fsdecode(out),
+                        "--intra_op_threads=1", "--summary_json=" + self.path("summary.json"))
+        got = self.figures()
+        self.assertEqual(got["predict"], file.decode("latin-1"))
+        self.assertEqual(got["output"], out.decode("latin-1"))
+
     def test_classes_that_are_not_tested(self):
         """A test set need not have the last classes of the model."""
         self.train()
