@@ -26,15 +26,17 @@ static void read_sample(const char *text, struct shape *out)
         *out = s;
 }
 
+/* Of a file of another make, which has no "global_step", nothing: it may mean what it likes. */
 static enum status read_export(const char *path, struct trained_on *out)
 {
     char why[SAFETENSORS_WHY_BYTES];
     struct safetensors_file *f;
     if (safetensors_open_any(path, &f, why) != ST_OK)
         return ST_OK;
-    const char *labels = safetensors_metadata(f, "labels");
-    const char *names = safetensors_metadata(f, "classes");
-    read_sample(safetensors_metadata(f, "sample"), &out->sample);
+    int own = safetensors_metadata(f, "global_step") != NULL;
+    const char *labels = own ? safetensors_metadata(f, "labels") : NULL;
+    const char *names = own ? safetensors_metadata(f, "classes") : NULL;
+    read_sample(own ? safetensors_metadata(f, "sample") : NULL, &out->sample);
     for (int i = JOB_LABELS_CLASSES; labels && i < JOB_LABELS_N_KINDS; i++)
         if (strcmp(labels, kinds[i]) == 0)
             out->labels = (enum job_labels)i;

@@ -102,6 +102,22 @@ class Csv(harness.Test):
         worker, _ = self.worker(file, *WORDS, data="words", status=1)
         self.assertIn("the label 'ant' is a word, of which no number is known", worker.output())
 
+    def test_what_others_call_classes(self):
+        """Files of another make may have that metadata for what they like."""
+        self.make()
+        file = self.path("model.safetensors")
+        _, want = self.worker("--export=" + file, data="numbers")
+        with open(file, "rb") as f:
+            header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+            tensors = f.read()
+        header["__metadata__"] = {"format": "pt", "classes": "3", "sample": "1x1x9",
+                                  "labels": "targets"}
+        text = json.dumps(header).encode()
+        with open(file, "wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text + tensors)
+        _, got = self.worker("--evaluate=" + file, data="numbers")
+        self.assertEqual(got["test_loss"], want["test_loss"])
+
     def test_words_that_do_not_fit_are_named(self):
         train, test = self.make()
         self.write("words/test.csv", worded(test, ["", "ant", "wasp"]))
