@@ -160,6 +160,15 @@ static void test_started_anew(void **state)
     assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     free(r.c);
+    best.step = 7; /* the last of a job that had no more: 10 is the first evaluation after it */
+    eval_open_with(&r, 1, 1, &best, 7);
+    eval_at(&r, 10, 0.75);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
+    r.version = 15;
+    const struct net_evaluation second = eval_whole(&r, 0.75);
+    assert_int_equal(eval_ask(&r, &second), VERDICT_NEW);
+    assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
+    free(r.c);
     best.step = 20; /* training goes on from before it */
     eval_open_with(&r, 1, 1, &best, 10);
     eval_expect_best(&r, -1);

@@ -70,7 +70,7 @@ enum status validation_note(void *ctx, struct trainer_evaluation *e, int *ends)
         return st;
     if (isfinite(v->loss) && (!v->best.known || v->loss < v->best.loss))
         st = note_best(v);
-    int64_t since = v->eval_every > 0 ? (v->step - v->best.step) / v->eval_every : 0;
+    int64_t since = job_evaluations(v->best.step, v->step, v->eval_every);
     if (v->early_stopping == 0 || since < v->early_stopping || v->step >= v->train_steps)
         return st;
     v->stopped_early = 1;

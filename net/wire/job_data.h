@@ -35,6 +35,13 @@ static inline int job_validation_same(const struct job_validation *a,
     return a->n == b->n && a->samples == b->samples && a->labels == b->labels;
 }
 
+/* Evaluations behind one step up to another, one each `every` steps; 0: none are. Either step may
+ * lie between two of them, as a job's last does. */
+static inline int64_t job_evaluations(int64_t behind, int64_t upto, int64_t every)
+{
+    return every > 0 ? upto / every - behind / every : 0;
+}
+
 /* ST_OK if two members may train with these together, or one of them says nothing. ST_MISMATCH with
  * a sentence that names the first difference and both folders. Where each member has data of its
  * own, samples of one shape, labels of one kind and classes of the same names are asked for. */

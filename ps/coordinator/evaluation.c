@@ -109,7 +109,7 @@ static void judge(struct coord *c, const struct net_evaluation *v, struct coord_
         return;
     }
     int64_t from = comparable ? s->best.step : s->from;
-    s->n_since = v->every > 0 ? (s->step - from) / v->every : 0;
+    s->n_since = job_evaluations(from, s->step, v->every);
     if (v->patience > 0 && s->n_since >= v->patience && s->step < c->train_steps) {
         s->ends = 1;
         s->end_step = s->step;

@@ -118,6 +118,19 @@ class Validation(harness.Test):
         self.assertLessEqual(len(steps), 3)
         self.run_worker("--evaluate=" + os.path.join(self.path("ckpt"), self.best()["manifest"]))
 
+    def test_evaluations_after_a_best_between_them(self):
+        """Where the best one is a job's last step, all evaluations after it count."""
+        folder = ["--checkpoint_dir=" + self.path("ckpt")]
+        self.train(*SPLIT, *folder, "--train_steps=12")
+        manifest = os.path.basename(ckpt_folder.path(self.path("ckpt"), 12))
+        with open(self.path("ckpt/best"), encoding="utf-8") as f:
+            best = json.load(f)
+        best.update(manifest=manifest, step=12, validation_loss=0.0)
+        with open(self.path("ckpt/best"), "w", encoding="utf-8") as f:
+            json.dump(best, f)
+        _, figures = self.train(*SPLIT, *folder, "--train_steps=400", "--early_stopping=2")
+        self.assertEqual((figures["best_step"], figures["global_step"]), (12, 20))
+
     def test_other_validation_data(self):
         """What did best on other samples is not compared with, however low its loss."""
         keep = ["--checkpoint_dir=" + self.path("ckpt"), "--eval_every=5"]
