@@ -132,6 +132,7 @@ static const struct {
     {"\xef\xbb\xbf", NULL, ST_CORRUPT, "x.csv: empty", ""},
     {"\n", NULL, ST_CORRUPT, "line 1: has one column", "commas"},
     {"12\n13\n", NULL, ST_CORRUPT, "line 1: has one column", "commas"},
+    {"\n1,2\n", NULL, ST_CORRUPT, "line 1: has one column", "commas"},
     {"a,label\n", NULL, ST_CORRUPT, "no samples", "add a line"},
     {"a,label", NULL, ST_CORRUPT, "no samples", "add a line"},
     {"1,2\n3\n", NULL, ST_CORRUPT, "line 2: has fewer columns than line 1, which has 2", "mend"},
