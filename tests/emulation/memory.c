@@ -5,6 +5,8 @@
 #include "tests/emulation/runtime.h"
 #include "tests/emulation/streams.h"
 #include <cuda_runtime_api.h>
+#include <limits.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -121,6 +123,14 @@ static size_t free_bytes_now(void)
     size_t n = emulation_free_bytes(emulation_device());
     pthread_mutex_unlock(&lock);
     return n;
+}
+
+/* Large blocks, of which a library's workspace is one, keep their pages from one plan to the next.
+ */
+__attribute__((constructor)) static void keep_pages(void)
+{
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes)

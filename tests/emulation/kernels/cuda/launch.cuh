@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <ucontext.h>
 
 #define __global__
 #define __device__
@@ -25,79 +24,13 @@ struct dim3 {
     }
 };
 
-enum { EMULATION_MAX_THREADS = 256, EMULATION_STACK_BYTES = 65536 };
-
-struct emulation_fiber {
-    ucontext_t context;
-    int done;
-    char stack[EMULATION_STACK_BYTES];
-};
-
-/* One launch at a time in a file: the lock guards all of these. */
-static pthread_mutex_t emulation_lock = PTHREAD_MUTEX_INITIALIZER;
-static dim3 threadIdx, blockIdx, gridDim, blockDim;
-static struct emulation_fiber *emulation_fibers, *emulation_now;
-static ucontext_t emulation_main;
-static unsigned emulation_next, emulation_ended;
-static void (*emulation_call)(const void *kernel);
-static const void *emulation_kernel;
+#include "tests/emulation/kernels/cuda/threads.cuh"
 
 /* A test program may have streams: work is queued there. */
 extern "C" __attribute__((weak)) int cudaGetLastError(void); /* a cudaError_t */
 extern "C" __attribute__((weak)) int emulation_do(struct CUstream_st *stream,
                                                   void (*run)(const void *args), const void *args,
                                                   size_t bytes);
-
-static inline void __syncthreads()
-{
-    struct emulation_fiber *me = emulation_now;
-    dim3 thread = threadIdx;
-    swapcontext(&me->context, &emulation_main);
-    threadIdx = thread;
-}
-
-/* One thread after the other, as long as none waits. */
-static void emulation_fiber_main()
-{
-    struct emulation_fiber *me = emulation_now;
-    while (emulation_next < blockDim.x) {
-        threadIdx = dim3(emulation_next++, 0, 0);
-        emulation_call(emulation_kernel);
-        emulation_ended++;
-    }
-    me->done = 1;
-}
-
-static void emulation_enter(struct emulation_fiber *f)
-{
-    emulation_now = f;
-    swapcontext(&emulation_main, &f->context);
-}
-
-static void emulation_block()
-{
-    unsigned n = 0;
-    emulation_next = emulation_ended = 0;
-    while (emulation_next < blockDim.x) {
-        struct emulation_fiber *f = &emulation_fibers[n++];
-        f->done = 0;
-        getcontext(&f->context);
-        f->context.uc_stack.ss_sp = f->stack;
-        f->context.uc_stack.ss_size = sizeof f->stack;
-        f->context.uc_link = &emulation_main;
-        makecontext(&f->context, emulation_fiber_main, 0);
-        emulation_enter(f);
-    }
-    for (unsigned round = 1; emulation_ended < blockDim.x; round++) {
-        if (emulation_ended > 0) {
-            fprintf(stderr, "emulation: %u threads left before a barrier where others wait\n",
-                    emulation_ended);
-            abort();
-        }
-        for (unsigned i = 0; i < n; i++)
-            emulation_enter(&emulation_fibers[round % 2 ? n - 1 - i : i]);
-    }
-}
 
 /* A kernel with its arguments as they were at the launch. */
 template <class Call> struct emulation_launch {

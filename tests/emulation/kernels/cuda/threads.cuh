@@ -1,0 +1,107 @@
+/* tests/emulation/kernels/cuda/threads.cuh - a block's threads, for launch.cuh, which says how they
+ * run and has defined dim3. */
+#ifndef TESTS_EMULATION_THREADS_CUH
+#define TESTS_EMULATION_THREADS_CUH
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+
+enum { EMULATION_MAX_THREADS = 256, EMULATION_STACK_BYTES = 65536 };
+
+/* swapcontext() asks the system for the signal mask each time, which takes most of what a kernel
+ * takes; jumps do not, but sanitizers do not know what they are. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define EMULATION_JUMPS 0
+#else
+#define EMULATION_JUMPS 1
+#endif
+
+/* Made at its first use, and used again for the next blocks. */
+struct emulation_fiber {
+    ucontext_t context;
+    jmp_buf jump;
+    int begun;
+    char stack[EMULATION_STACK_BYTES];
+};
+
+/* One launch at a time in a file: the lock guards all of these. */
+static pthread_mutex_t emulation_lock = PTHREAD_MUTEX_INITIALIZER;
+static dim3 threadIdx, blockIdx, gridDim, blockDim;
+static struct emulation_fiber *emulation_fibers, *emulation_now;
+static ucontext_t emulation_main;
+static jmp_buf emulation_main_jump;
+static unsigned emulation_next, emulation_ended;
+static void (*emulation_call)(const void *kernel);
+static const void *emulation_kernel;
+
+static inline void emulation_leave(struct emulation_fiber *me)
+{
+    if (!EMULATION_JUMPS)
+        swapcontext(&me->context, &emulation_main);
+    else if (_setjmp(me->jump) == 0)
+        _longjmp(emulation_main_jump, 1);
+}
+
+static inline void __syncthreads()
+{
+    dim3 thread = threadIdx;
+    emulation_leave(emulation_now);
+    threadIdx = thread;
+}
+
+/* One thread after the other, as long as none waits; block after block. */
+static void emulation_fiber_main()
+{
+    struct emulation_fiber *me = emulation_now;
+    for (;;) {
+        while (emulation_next < blockDim.x) {
+            threadIdx = dim3(emulation_next++, 0, 0);
+            emulation_call(emulation_kernel);
+            emulation_ended++;
+        }
+        emulation_leave(me);
+    }
+}
+
+static void emulation_enter(struct emulation_fiber *f)
+{
+    int begun = f->begun;
+    emulation_now = f;
+    if (!begun) {
+        f->begun = 1;
+        getcontext(&f->context);
+        f->context.uc_stack.ss_sp = f->stack;
+        f->context.uc_stack.ss_size = sizeof f->stack;
+        f->context.uc_link = nullptr;
+        makecontext(&f->context, emulation_fiber_main, 0);
+    }
+    if (!EMULATION_JUMPS)
+        swapcontext(&emulation_main, &f->context);
+    else if (_setjmp(emulation_main_jump) != 0)
+        return;
+    else if (begun)
+        _longjmp(f->jump, 1);
+    else
+        setcontext(&f->context);
+}
+
+static void emulation_block()
+{
+    unsigned n = 0;
+    emulation_next = emulation_ended = 0;
+    while (emulation_next < blockDim.x)
+        emulation_enter(&emulation_fibers[n++]);
+    for (unsigned round = 1; emulation_ended < blockDim.x; round++) {
+        if (emulation_ended > 0) {
+            fprintf(stderr, "emulation: %u threads left before a barrier where others wait\n",
+                    emulation_ended);
+            abort();
+        }
+        for (unsigned i = 0; i < n; i++)
+            emulation_enter(&emulation_fibers[round % 2 ? n - 1 - i : i]);
+    }
+}
+
+#endif
