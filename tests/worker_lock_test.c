@@ -1,0 +1,132 @@
+/* tests/worker_lock_test.c - the files by which GPUs are reserved, and users that share them. */
+#include "base/log.h"
+#include "tests/skip.h"
+#include "worker/device/device_info.h"
+#include "worker/device/device_lock.h"
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+/* after its needs */
+#include <cmocka.h>
+
+static char dir[64], lock_dir[80];
+
+static int setup(void **unused)
+{
+    (void)unused;
+    snprintf(dir, sizeof dir, "/tmp/weir-locks-XXXXXX");
+    if (!mkdtemp(dir) || chmod(dir, 0755) != 0)
+        return 1;
+    snprintf(lock_dir, sizeof lock_dir, "%s/locks", dir);
+    return mkdir(lock_dir, 0777) != 0 || chmod(lock_dir, 01777) != 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+static void lock_path(char *out, const char *key)
+{
+    sprintf(out, "%s/weir-gpu-%s.lock", lock_dir, key);
+}
+
+static void files_of_the_lock(void **unused)
+{
+    char path[160], why[DEVICE_WHY_SIZE];
+    struct stat s;
+    int fd, other;
+    mode_t old = umask(077);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);
+    assert_int_equal(umask(old), 077);
+    lock_path(path, "GPU-1");
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 07777, 0444);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &other, why), ST_BUSY);
+    assert_int_equal(device_lock_wait(lock_dir, "GPU-1", 50, &other), ST_BUSY);
+    device_lock_drop(fd);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);
+    device_lock_drop(fd);
+    assert_int_equal(device_lock_take(lock_dir, "MIG-GPU-1/2/0", &fd, why), ST_OK);
+    device_lock_drop(fd);
+    lock_path(path, "MIG-GPU-1_2_0");
+    assert_int_equal(stat(path, &s), 0);
+
+    char target[160];
+    snprintf(target, sizeof target, "%s/target", dir);
+    lock_path(path, "GPU-2");
+    assert_int_equal(symlink(target, path), 0);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-2", &fd, why), ST_IO);
+    assert_int_not_equal(access(target, F_OK), 0);
+    close(open(target, O_CREAT | O_WRONLY, 0644));
+    assert_int_equal(device_lock_take(lock_dir, "GPU-2", &fd, why), ST_IO);
+    lock_path(path, "GPU-3");
+    assert_int_equal(mkfifo(path, 0666), 0);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-3", &fd, why), ST_IO);
+    assert_non_null(strstr(why, "no plain file"));
+    lock_path(path, "GPU-4");
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-4", &fd, why), ST_IO);
+    assert_int_equal(device_lock_take("/nonexistent/dir", "GPU-5", &fd, why), ST_IO);
+    assert_non_null(strstr(why, "No such file"));
+}
+
+/* As user `uid`: what taking this key gives. */
+static int take_as(uid_t uid, const char *key)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char why[DEVICE_WHY_SIZE];
+        int fd;
+        umask(077);
+        if (setresuid(uid, uid, uid) != 0)
+            _exit(99);
+        _exit((int)device_lock_take(lock_dir, key, &fd, why));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void other_users(void **unused)
+{
+    char path[160], why[DEVICE_WHY_SIZE];
+    int fd;
+    if (geteuid() != 0)
+        skip_because("not root: two users cannot be played");
+    assert_int_equal(take_as(65533, "GPU-1"), ST_OK);
+    assert_int_equal(take_as(65534, "GPU-1"), ST_OK);
+    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);
+    assert_int_equal(take_as(65534, "GPU-1"), ST_BUSY);
+    device_lock_drop(fd);
+    lock_path(path, "GPU-2");
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    assert_int_equal(take_as(65534, "GPU-2"), ST_IO);
+    chmod(lock_dir, 0755);
+    assert_int_equal(take_as(65534, "GPU-3"), ST_IO);
+    assert_int_equal(take_as(65534, "GPU-1"), ST_OK);
+}
+
+int main(void)
+{
+    log_init("worker", -1, LOG_LEVEL_INFO);
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(files_of_the_lock),
+        TEST(other_users),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
