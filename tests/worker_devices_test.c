@@ -466,6 +466,73 @@ static void waiting(void **unused)
     assert_int_equal(capture_lines(), 1);
 }
 
+static struct card moment[2]; /* the machine after a pause */
+static int moment_n, paused_ms, first_was_kept;
+
+static int a_moment_passes(void *ctx, int ms)
+{
+    (void)ctx;
+    char why[DEVICE_WHY_SIZE];
+    int lock;
+    n_pauses++;
+    paused_ms += ms;
+    first_was_kept = device_lock_take(lock_dir, "GPU-00000000-0000-4000-8000-000000000000", &lock,
+                                      why) == ST_BUSY;
+    if (!first_was_kept)
+        device_lock_drop(lock);
+    machine(moment, moment_n);
+    return 0;
+}
+
+/* What a machine is now, and after a pause, of which there must be so many. */
+static void expect_after(const char *gpus, const struct card *now, const struct card *later, int n,
+                         int pauses, const char *cards)
+{
+    machine(now, n);
+    memcpy(moment, later, (size_t)n * sizeof *later);
+    moment_n = n;
+    n_pauses = paused_ms = 0;
+    pausing = a_moment_passes;
+    assert_int_equal(choose(gpus), ST_OK);
+    expect_cards(cards);
+    assert_int_equal(n_pauses, pauses);
+}
+
+/* NVML's utilisation is that of a job which has ended, or it is not. */
+static void busy_a_moment_ago(void **unused)
+{
+    const struct card full = {.busy = 97, .used_mb = 620}, idle = {.used_mb = 620},
+                      half = {.busy = 11}, taken = {.busy = 97, .procs = "11"},
+                      large = {.busy = 97, .used_mb = 30000};
+    expect_after("auto", &full, &idle, 1, 1, "0");
+    assert_true(paused_ms >= 1000 && !first_was_kept);
+    assert_null(strstr(capture_text, "CPU"));
+    expect_after("auto", &full, &half, 1, 1, "");
+    says("no GPU is free, training on the CPU: GPU 0: it is busy for 11 % of the time");
+    /* What is known at once is said at once; but a card may get a process meanwhile. */
+    expect_after("auto", &taken, &idle, 1, 0, "");
+    expect_after("auto", &large, &idle, 1, 0, "");
+    expect_after("auto", &full, &taken, 1, 1, "");
+    says("process 11 ");
+    /* What is there already is kept; a card that is not needed is not waited for. */
+    const struct card one[2] = {idle, full}, both[2] = {idle, idle};
+    expect_after("auto:2", one, both, 2, 1, "0,1");
+    assert_true(first_was_kept);
+    expect_after("auto", one, both, 2, 0, "0");
+    /* Who waits anyhow has looked often enough. */
+    wait_seconds = 600;
+    expect_after("auto", &full, &idle, 1, 1, "0");
+    wait_seconds = 0;
+    setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    expect_after("auto", &full, &idle, 1, 1, "0");
+    assert_null(strstr(capture_text, "shared"));
+    expect_after("auto", &full, &full, 1, 1, "0");
+    says("names it, so it is used, but it is busy for 97 %");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    pausing = give_up;
+    assert_int_equal(choose("auto"), ST_CANCELLED);
+}
+
 static void names(void **unused)
 {
     idle_machine(8);
@@ -680,6 +747,7 @@ int main(void)
         TEST(races),
         TEST(a_crash_frees_the_card),
         TEST(waiting),
+        TEST(busy_a_moment_ago),
         TEST(names),
         TEST(visible_devices),
         TEST(visible_and_busy),

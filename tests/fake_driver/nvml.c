@@ -4,6 +4,7 @@
  * NVML's documentation has them. FAKE_OLD: as a driver before MIG and before the third form of the
  * list of processes. */
 #include "tests/fake_driver/usage.h"
+#include <time.h>
 
 enum {
     SUCCESS = 0,
@@ -193,6 +194,19 @@ int nvmlDeviceGetMemoryInfo(struct handle *h, struct memory_info *out)
     return SUCCESS;
 }
 
+/* 1: the sample that a card tells is still that of a job which has ended. */
+static int still_busy(const struct found *f)
+{
+    static long long asked_ms[FAKE_MAX]; /* of each card: when it was asked first */
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    long long ms = ts.tv_sec * 1000LL + ts.tv_nsec / 1000000;
+    long long *asked = &asked_ms[f->card - f->state.gpu];
+    if (*asked == 0)
+        *asked = ms;
+    return ms - *asked < f->card->lag;
+}
+
 int nvmlDeviceGetUtilizationRates(struct handle *h, struct utilization *out)
 {
     struct found f;
@@ -201,7 +215,7 @@ int nvmlDeviceGetUtilizationRates(struct handle *h, struct utilization *out)
         return error;
     if (f.card->n_migs > 0)
         return NOT_SUPPORTED;
-    out->gpu = (unsigned)f.card->busy;
+    out->gpu = f.card->lag == 0 || still_busy(&f) ? (unsigned)f.card->busy : 0;
     out->memory = 0;
     return SUCCESS;
 }
@@ -212,7 +226,7 @@ static int count_processes(struct handle *h, unsigned *n, struct found *f)
     if (error != SUCCESS)
         return error;
     unsigned room = *n;
-    *n = (unsigned)f->part->n_procs;
+    *n = f->state.nvml_container ? 0 : (unsigned)f->part->n_procs;
     return *n > room ? INSUFFICIENT_SIZE : SUCCESS;
 }
 

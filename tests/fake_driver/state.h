@@ -10,10 +10,10 @@
  *                                          ever, -2: it crashes; wrong products; what is launched
  *                                          after so many launches fails)
  *         temp=41 power=68500 limit=700000 ecc=1 eccerr=0    (absent: not supported; mW)
- *     nvml driver=550.54.15
+ *     nvml driver=550.54.15 container=1    in a container: the lists of processes are empty
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
  * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still, but
- * with 3 does not tell its memory. */
+ * with 3 does not tell its memory. lag=1000: 1 s after a process asked for it first, busy is 0. */
 #ifndef TESTS_FAKE_DRIVER_STATE_H
 #define TESTS_FAKE_DRIVER_STATE_H
 #include <ctype.h>
@@ -34,14 +34,14 @@ struct fake_gpu {
     struct fake_part own;
     char name[64];
     unsigned pci[4];
-    int cc[2], busy, speed, lost, error, wrong, launches;
+    int cc[2], busy, lag, speed, lost, error, wrong, launches;
     int temp, power, limit, ecc, eccerr; /* below 0: not supported */
     struct fake_part mig[FAKE_MAX];
     int n_migs;
 };
 
 struct fake_state {
-    int cuda_init, cuda_version, runtime_error, nvml_init, n;
+    int cuda_init, cuda_version, runtime_error, nvml_init, nvml_container, n;
     char nvml_driver[32];
     struct fake_gpu gpu[FAKE_MAX];
 };
@@ -92,7 +92,7 @@ static inline void fake_read_gpu(struct fake_gpu *g, const char *key, const char
     } numbers[] = {{"busy", &g->busy},   {"speed", &g->speed},       {"lost", &g->lost},
                    {"error", &g->error}, {"wrong", &g->wrong},       {"temp", &g->temp},
                    {"power", &g->power}, {"launches", &g->launches}, {"limit", &g->limit},
-                   {"ecc", &g->ecc},     {"eccerr", &g->eccerr}};
+                   {"ecc", &g->ecc},     {"eccerr", &g->eccerr},     {"lag", &g->lag}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(key, numbers[i].key) == 0)
             *numbers[i].to = atoi(value);
@@ -124,7 +124,7 @@ static inline void fake_read_line(struct fake_state *s, char *line)
         else if (strcmp(word, "nvml") == 0 && strcmp(pair, "driver") == 0)
             snprintf(s->nvml_driver, sizeof s->nvml_driver, "%s", value);
         else if (strcmp(word, "nvml") == 0)
-            s->nvml_init = atoi(value);
+            *(strcmp(pair, "init") == 0 ? &s->nvml_init : &s->nvml_container) = atoi(value);
         else if (mig != NULL)
             fake_read_part(mig, pair, value);
         else if (g != NULL)

@@ -207,6 +207,23 @@ class Choosing(fake_gpus.Machine):
                          r"reserved it; GPU 1: 62.9 of its 85.5 GB of memory are in use" %
                          os.getpid())
 
+    def test_a_job_has_just_ended(self):
+        """NVML still tells its utilisation; in a container it lists nobody's processes."""
+        ended = "total=81559 used=500 busy=100 lag=1000"
+        self.machine(card(0, ended))
+        p = self.worker()
+        p.wait(30)
+        self.assertRegex(p.output(), r"GPU 0 \(NVIDIA H200, %s, 0000:3a:00.0\): reserved" % uuid(0))
+        self.assertNotIn("no GPU is free", p.output())
+        self.machine("nvml container=1\n", card(0, "total=81559 used=620 busy=95 procs=5"),
+                     card(1, "total=81559 used=9000 busy=95 procs=6"), card(2, ended))
+        self.assertEqual([g["processes"] for g in self.gpus()], [[], [], []])
+        p = self.worker("--gpus=auto:3")
+        p.wait(30)
+        self.assertRegex(p.output(), r"GPU 2 \(NVIDIA H200, %s, 0000:3c:00.0\): reserved" % uuid(2))
+        self.assertIn("1 of the 3 GPUs that were asked for are free: GPU 0: 9.4 of its 85.5 GB of "
+                      "memory are in use; GPU 1: it is busy for 95 % of the time", p.output())
+
     def test_wait(self):
         busy = "total=81559 used=60000 procs=5"
         self.machine(card(0, busy), card(1, busy))

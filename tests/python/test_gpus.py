@@ -54,6 +54,13 @@ class Gpus(fake_gpus.Machine):
         even = self.train("even", "--gpus=0", "--towers=1")
         self.assertEqual([t["samples"] for t in even[0]["towers"]], [10, 10])
 
+    def test_one_job_after_another(self):
+        """The card's utilisation is still the first one's as the second one asks."""
+        self.machine(card(0, SMALL + " busy=100 lag=1000"))
+        for name in ("first", "second"):
+            (tower,) = self.train(name)[0]["towers"]
+            self.assertEqual(tower["uuid"], uuid(0))
+
     def test_reserved_while_it_trains(self):
         self.machine(*machine_of(3))
         p = self.worker("--gpus=auto:2", "--train_steps=1000000", "--log_every=5")

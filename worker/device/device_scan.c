@@ -120,6 +120,14 @@ int device_scan_is_idle(const struct device_load *load, char *why)
     return why[0] == '\0';
 }
 
+int device_scan_may_lag(const struct device_load *load)
+{
+    char why[DEVICE_WHY_SIZE];
+    struct device_load rest = *load;
+    rest.percent = -1;
+    return !device_scan_is_idle(load, why) && device_scan_is_idle(&rest, why);
+}
+
 void device_scan_label(const struct device_info *d, char *out, size_t size)
 {
     snprintf(out, size, "GPU %d (%s, %s, %s)", d->ordinal, d->name, d->uuid, d->pci);

@@ -34,6 +34,9 @@ void device_scan_load(const struct device_scan *s, int i, struct device_load *ou
 void device_scan_health(const struct device_scan *s, int i, struct device_health *out);
 /* 1, or 0 with why[DEVICE_WHY_SIZE]. What nobody can tell does not count against it. */
 int device_scan_is_idle(const struct device_load *load, char *why);
+/* 1: it is not idle for its utilisation alone, which NVML tells up to a second late (and as 100 %
+ * where the driver has just started): a job that has ended may be all that is seen. */
+int device_scan_may_lag(const struct device_load *load);
 /* "GPU 2 (NVIDIA H200, GPU-8932f937-..., 0000:3b:00.0)"; DEVICE_LABEL_SIZE holds it. */
 void device_scan_label(const struct device_info *d, char *out, size_t size);
 /* What CUDA does not show, as a clause that begins with "; "; else "". */

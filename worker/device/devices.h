@@ -1,7 +1,8 @@
 /* worker/device/devices.h - which GPUs this process trains on (--gpus), reserved for it.
  *
  *     auto, auto:N   one GPU, or up to N, that nobody uses: no process computes on it, it is not
- *                    busy, and no other Weir has reserved it. Fewer or none are no error. Where
+ *                    busy (a card that is so without a process is looked at twice), and no other
+ *                    Weir has reserved it. Fewer or none are no error. Where
  *                    CUDA_VISIBLE_DEVICES names the cards they are its user's choice: if too few
  *                    are free, others of them are used, too, with a warning that says who is there
  *                    With `named` auto alone takes those, if they are free

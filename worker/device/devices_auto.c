@@ -9,7 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLL_MS = 500, SAY_EVERY_MS = 10000 };
+enum {
+    POLL_MS = 500,
+    SAY_EVERY_MS = 10000,
+    LOOK_AGAIN_MS = 1500, /* NVML's utilisation is that of its last sample, of 1/6 to 1 s */
+};
 
 static int has_pid(const struct device_holders *h, int pid)
 {
@@ -57,25 +61,26 @@ static int may_take(const struct devices_request *r, const struct device_scan *s
     return (r->named == NULL || r->named[i]) && !has(out, &s->gpu[i]);
 }
 
-/* 1: taken. First the reservation: its last owner may have ended a moment ago, with the card still
- * full. */
-static int take_one(const struct devices_request *r, const struct device_scan *s, int i, int beside,
-                    struct devices *out, char *why)
+enum answer { REFUSED, TAKEN, LAGS /* refused for what may be over: device_scan_may_lag() */ };
+
+/* First the reservation: its last owner may have ended a moment ago, with the card still full. */
+static enum answer take_one(const struct devices_request *r, const struct device_scan *s, int i,
+                            int beside, struct devices *out, char *why)
 {
     struct device_load load;
     struct device_claim claim;
     struct device_holders others;
     const struct device_want want = devices_want(r, 1);
     if (device_claim_take(r->lock_dir, s->gpu[i].uuid, &want, &claim, &others, why) != ST_OK)
-        return 0;
+        return REFUSED;
     device_scan_load(s, i, &load);
     if (others.n == 0 ? device_scan_is_idle(&load, why)
                       : beside && fits_beside(&load, &others, &want, why)) {
         devices_keep(out, &s->gpu[i], &claim);
-        return 1;
+        return TAKEN;
     }
     device_claim_release(&claim);
-    return 0;
+    return others.n == 0 && device_scan_may_lag(&load) ? LAGS : REFUSED;
 }
 
 int devices_auto_takes(const struct devices_request *r, const struct device_scan *s, int i,
@@ -83,7 +88,7 @@ int devices_auto_takes(const struct devices_request *r, const struct device_scan
 {
     struct devices *d = calloc(1, sizeof *d);
     snprintf(why, DEVICE_CLAIM_WHY_SIZE, "out of memory");
-    int takes = d != NULL && take_one(r, s, i, 1, d, why);
+    int takes = d != NULL && take_one(r, s, i, 1, d, why) == TAKEN;
     if (takes) {
         why[0] = '\0';
         devices_release(d);
@@ -93,22 +98,27 @@ int devices_auto_takes(const struct devices_request *r, const struct device_scan
 }
 
 /* Takes what is idle, up to `most`, then what has room beside others who also have a fraction;
- * reasons: why each of the others was not taken. */
-static void take_idle(const struct devices_request *r, const struct device_scan *s, int most,
-                      struct devices *out, struct devices_text *reasons)
+ * reasons: why each of the others was not taken. 1: another look may find one more. */
+static int take_idle(const struct devices_request *r, const struct device_scan *s, int most,
+                     struct devices *out, struct devices_text *reasons)
 {
-    int choosing = -1, passes = r->memory_fraction > 0 ? 2 : 1;
+    int choosing = -1, passes = r->memory_fraction > 0 ? 2 : 1, lags = 0;
     device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
     for (int pass = 0; pass < passes && out->n < most; pass++) {
         reasons->n = 0;
         reasons->s[0] = '\0';
         for (int i = 0; i < s->n && out->n < most; i++) {
             char why[DEVICE_CLAIM_WHY_SIZE] = "";
-            if (may_take(r, s, i, out) && !take_one(r, s, i, pass, out, why))
+            enum answer answer = TAKEN;
+            if (may_take(r, s, i, out))
+                answer = take_one(r, s, i, pass, out, why);
+            if (answer != TAKEN)
                 devices_text_add(reasons, "%sGPU %d: %s", reasons->n ? "; " : "", i, why);
+            lags |= answer == LAGS;
         }
     }
     device_lock_drop(choosing);
+    return lags;
 }
 
 static int pause_ms(const struct devices_request *r, int ms)
@@ -194,17 +204,25 @@ static void sort(struct devices *d)
         }
 }
 
-/* Nobody tells when a card becomes idle, so it is looked at again and again. */
+/* Nobody tells when a card becomes idle, so it is looked at again and again while there is time to
+ * wait, and once more in any case where a job may have ended a moment ago. */
 enum status devices_choose_auto(const struct devices_request *r, const struct device_scan *s,
                                 int most, struct devices *out)
 {
     struct devices_text reasons;
     int64_t deadline = clock_deadline_ns((int64_t)r->wait_seconds * 1000), next_line = 0;
+    int looks = r->wait_seconds * 1000LL >= LOOK_AGAIN_MS ? 0 : 1;
     for (;;) {
-        take_idle(r, s, most, out, &reasons);
+        int lags = take_idle(r, s, most, out, &reasons);
         int64_t left_ms = (deadline - clock_now_ns()) / 1000000;
-        if (out->n == most || left_ms <= 0)
+        if (out->n == most || (left_ms <= 0 && (!lags || looks == 0)))
             break;
+        if (left_ms <= 0) {
+            looks--;
+            if (pause_ms(r, LOOK_AGAIN_MS))
+                return ST_CANCELLED;
+            continue;
+        }
         if (clock_now_ns() >= next_line) {
             LOG_I("waiting for %d more %s, at most %d s: %s", most - out->n,
                   most - out->n == 1 ? "GPU" : "GPUs", (int)((left_ms + 999) / 1000), reasons.s);
