@@ -15,14 +15,17 @@ its images on the card, too, and looks at no loss while the clock runs. PyTorch'
 left out; Weir's clock runs from its first step to the last parameter on the host. Rounds are
 interleaved, every other one backwards; the median counts.
 
-What is not there (a card, PyTorch, PyTorch's CUDA, the original MNIST) is said and left out; exit
-77 if nothing can be measured. --cpu runs it all on CPUs, to try this program.
+All run on one card, which the report names: --gpu, else the first on which no process computes.
+Each run is told it by its UUID, and says afterwards what it computed on: a run that used another
+card, or the CPU, ends the program with the status 1 and a line that says so.
+
+What is not there (PyTorch, PyTorch's CUDA, the original MNIST) is said and left out; exit 77 where
+Weir or a card is missing: nothing can be measured. --cpu runs it all on CPUs, to try this program.
 """
 import argparse
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -91,13 +94,41 @@ def torch_main(args):
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-        return float(loss)  # waits for the device
+        return loss.item()  # waits for the device
 
     steps(args.warm_up)
     start = time.monotonic()
     loss = steps(args.steps)
-    print(json.dumps({"images": args.steps * args.batch_size,
-                      "seconds": time.monotonic() - start, "loss": loss}))
+    seconds = time.monotonic() - start
+    print(json.dumps({"images": args.steps * args.batch_size, "seconds": seconds, "loss": loss,
+                      **torch_device(torch, model)}))
+
+
+def torch_device(torch, model):
+    """What a model was trained on. A MIG instance's UUID is not told, an old PyTorch tells none."""
+    types = sorted({p.device.type for p in model.parameters()})
+    if types != ["cuda"]:
+        return {"device_types": types}
+    card = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {"device_types": types, "product": card.name, "uuid": str(getattr(card, "uuid", "")),
+            "peak_bytes": torch.cuda.max_memory_allocated()}
+
+
+def check_torch(args, how, result):
+    """Ends the program if a run of PyTorch was not on the card."""
+    def wrong(what):
+        sys.exit("gpu_train: PyTorch (%s) did not train on %s: %s" % (how, label(args), what))
+    if args.cpu:
+        return
+    if result["device_types"] != ["cuda"]:
+        wrong("its parameters were on %s" % ", ".join(result["device_types"]))
+    if result["product"] != args.card["product"]:
+        wrong("its card was a '%s'" % result["product"])
+    if result["uuid"] and not args.card["mig"] and result["uuid"] not in args.card["uuid"]:
+        wrong("its card was GPU-%s" % result["uuid"])
+    if result["peak_bytes"] < 4 * PARAMETERS:
+        wrong("it took %d bytes of the card's memory, less than the parameters' %d" %
+              (result["peak_bytes"], 4 * PARAMETERS))
 
 
 def run_torch(args, how):
@@ -105,14 +136,18 @@ def run_torch(args, how):
             "--steps=%d" % args.steps, "--warm_up=%d" % args.warm_up,
             "--batch_size=%d" % args.batch_size, "--learning_rate=%g" % args.learning_rate,
             "--precision=" + args.precision, "--data_dir=" + args.data_dir] + ["--cpu"] * args.cpu
-    process = subprocess.Popen(argv, text=True, stdout=subprocess.PIPE)
+    env = dict(os.environ, **({} if args.cpu else {"CUDA_VISIBLE_DEVICES": args.card["uuid"]}))
+    process = subprocess.Popen(argv, text=True, stdout=subprocess.PIPE, env=env)
     (output,) = wait_all([process], "PyTorch, " + how, args.limit)
     result = json.loads(output.strip().split("\n")[-1])
+    check_torch(args, how, result)
     return result["images"] / result["seconds"]
 
 
 def weir_argv(args, path, steps, data_dir):
-    device = ["--gpus=none"] if args.cpu else ["--gpus=auto:1", "--precision=" + args.precision]
+    device = ["--gpus=none"]
+    if not args.cpu:
+        device = ["--gpus=" + args.card["uuid"], "--precision=" + args.precision]
     return [os.path.join(args.bin, "worker"), "--model=deep_mnist", "--optimizer=adam",
             "--learning_rate=%g" % args.learning_rate, "--data_dir=" + data_dir,
             "--models_dir=" + os.path.join(SOURCE, "examples/models"),
@@ -138,9 +173,20 @@ def run_weir(args, *flags, ps=False, steps=None, data_dir=None):
             summary = json.load(f)
     if summary["parameters"] != PARAMETERS or summary["images"] != steps * args.batch_size:
         sys.exit("gpu_train: Weir trained something else: %s" % summary)
-    if not args.cpu and not ps and "training stays on cuda" not in lines:
-        sys.exit("gpu_train: Weir did not train on a card:\n" + lines)
+    if not args.cpu:
+        check_weir(args, summary, lines, ps)
     return summary, lines
+
+
+def check_weir(args, summary, lines, ps):
+    """Ends the program if a run of Weir was not on the card."""
+    used = [t.get("uuid") or t["device_type"] for t in summary["towers"]]
+    if used != [args.card["uuid"]]:
+        sys.exit("gpu_train: Weir did not train on %s: its towers were on %s; its lines:\n%s" %
+                 (label(args), ", ".join(used), lines))
+    if not ps and "training stays on cuda" not in lines:
+        sys.exit("gpu_train: Weir did not keep its training on %s: the card is measured, not the "
+                 "way to it; its lines:\n%s" % (label(args), lines))
 
 
 def weir_rate(args, *flags, ps=False):
@@ -163,21 +209,45 @@ def time_to_target(args):
     return summary["elapsed_seconds"], steps, summary["test_accuracy"]
 
 
+def label(args):
+    return "%s (%s, %s)" % tuple(args.card[k] for k in ("product", "uuid", "pci_bus_id"))
+
+
+def find_card(args):
+    """The card to measure, as `worker --list_devices=json` has it, and why there is none."""
+    listed = subprocess.run([os.path.join(args.bin, "worker"), "--list_devices=json"],
+                            stdout=subprocess.PIPE, text=True, check=True)
+    listed = json.loads(listed.stdout)
+    cards = [d for d in listed["devices"] if d["device_type"] == "GPU"]
+    if not cards:
+        return None, listed["why_no_gpu"]
+    named = [c for i, c in enumerate(cards)
+             if args.gpu and (args.gpu == str(i) or c["uuid"].startswith(args.gpu))]
+    if args.gpu and len(named) != 1:
+        sys.exit("gpu_train: --gpu=%s names %d of the cards that CUDA shows; there are %s" %
+                 (args.gpu, len(named), ", ".join(c["uuid"] for c in cards)))
+    card = named[0] if named else next((c for c in cards if not c["n_processes"]), cards[0])
+    if card["n_processes"]:
+        print("gpu_train: others compute on this card, too, so the figures are low: process %s" %
+              ", ".join(map(str, card["processes"])), file=sys.stderr)
+    return card, None
+
+
 def what_is_there(args):
     """What can be measured, with a line for each thing that is missing."""
     def missing(what):
         print("gpu_train: missing: " + what, file=sys.stderr)
     there = set()
-    card = args.cpu or shutil.which("nvidia-smi") and subprocess.run(
-        ["nvidia-smi", "-L"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        check=False).returncode == 0
-    if not card:
-        missing("an NVIDIA card that nvidia-smi lists")
-        return there
-    if os.path.exists(os.path.join(args.bin, "worker")):
-        there.add("weir")
-    else:
+    if not os.path.exists(os.path.join(args.bin, "worker")):
         missing("%s/worker; build first" % args.bin)
+        return there
+    if not args.cpu:
+        args.card, why = find_card(args)
+        if args.card is None:
+            missing("an NVIDIA card: " + why)
+            return there
+        print("gpu_train: measures on " + label(args), file=sys.stderr)
+    there.add("weir")
     probe = "import torch; print(torch.__version__, torch.cuda.is_available() or %d, " \
         "hasattr(torch, 'compile'))" % args.cpu
     torch = subprocess.run([args.python, "-c", probe], text=True, stdout=subprocess.PIPE,
@@ -212,6 +282,7 @@ def parse():
     p.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
     p.add_argument("--learning_rate", type=float, default=0.001)
     p.add_argument("--passes", type=int, default=20, help="most passes until 99%%")
+    p.add_argument("--gpu", help="CUDA's number of the card, or a beginning of its UUID")
     p.add_argument("--more", action="store_true", help="also Weir without graphs")
     p.add_argument("--cpu", action="store_true", help="no card: only to try this program")
     p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
@@ -226,11 +297,10 @@ def parse():
 
 def measure(args, there):
     contestants = {}
-    if "weir" in there:
-        contestants["weir"] = lambda: weir_rate(args)
-        contestants["ps1"] = lambda: weir_rate(args, ps=True)
-        if args.more:
-            contestants["launches"] = lambda: weir_rate(args, "--cuda_graphs=off")
+    contestants["weir"] = lambda: weir_rate(args)
+    contestants["ps1"] = lambda: weir_rate(args, ps=True)
+    if args.more:
+        contestants["launches"] = lambda: weir_rate(args, "--cuda_graphs=off")
     for how in ("eager", "compiled"):
         if how in there:
             contestants[how] = lambda how=how: run_torch(args, how)
@@ -245,39 +315,40 @@ def measure(args, there):
 
 def report(args, figures, reached):
     median = {name: statistics.median(values) for name, values in figures.items()}
-    print("\n%s; batch %d, %s, %d steps, median of %d interleaved rounds%s:\n" %
-          (machine(), args.batch_size, args.precision, args.steps, args.rounds,
-           "; ON CPUS, to try the program" if args.cpu else ""))
+    card = "ON CPUS, to try the program" if args.cpu else label(args)
+    print("\n%s; %s; batch %d, %s, %d steps, median of %d interleaved rounds:\n" %
+          (card, machine(), args.batch_size, args.precision, args.steps, args.rounds))
     print("| | images/s | lowest to highest | Weir is so many times |\n| --- | --- | --- | --- |")
     for name, values in figures.items():
         print("| %s | %.0f | %.0f to %.0f | %s |" %
               (name, median[name], min(values), max(values),
-               "%.2f" % (median["weir"] / median[name]) if "weir" in median else "-"))
+               "%.2f" % (median["weir"] / median[name])))
     for name, what, wanted in (("eager", "times PyTorch eager", 2.0),
                                ("compiled", "times torch.compile with CUDA graphs", 1.2)):
-        if name in median and "weir" in median:
+        if name in median:
             print("\ntarget: at least %.1f %s: %.2f" %
                   (wanted, what, median["weir"] / median[name]))
-    if "weir" in median:
-        print("\ntarget: with a server at least 0.60 of without: %.2f" %
-              (median["ps1"] / median["weir"]))
+    print("\ntarget: with a server at least 0.60 of without: %.2f" %
+          (median["ps1"] / median["weir"]))
     if reached:
         print("\ntarget: original MNIST to 99%% in under 1 s of training: %s (%d steps, %.4f)" %
               ("%.3f s" % reached[0] if reached[0] else "not reached", *reached[1:]))
     print("\n" + json.dumps({"machine": machine(), "images_per_second": figures, "median": median,
                              "batch_size": args.batch_size, "precision": args.precision,
-                             "to_99": reached, "cpu": args.cpu}))
+                             "to_99": reached, "cpu": args.cpu,
+                             "card": args.card}))
 
 
 def main():
     args = parse()
+    args.card = None
     if args.torch:
         torch_main(args)
         return
     there = what_is_there(args)
-    if not there & {"weir", "eager"}:
+    if "weir" not in there:
         sys.exit(77)
-    reached = time_to_target(args) if {"weir", "mnist"} <= there else None
+    reached = time_to_target(args) if "mnist" in there else None
     report(args, measure(args, there), reached)
 
 

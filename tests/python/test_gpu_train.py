@@ -1,0 +1,128 @@
+"""bench/gpu_train.py over the fake driver and the emulation, with a stand-in for PyTorch: one card
+is chosen and named, and a run that was not on it, Weir's or PyTorch's, is an error in words."""
+# label: cluster computes
+import argparse
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import fake_gpus
+import harness
+from fake_gpus import card, uuid
+
+sys.path.insert(0, os.path.join(harness.SOURCE, "bench"))
+import gpu_train  # pylint: disable=wrong-import-position
+
+SMALL = "total=2000 used=10"
+# A python that "has" PyTorch: answers the question for it, and runs that say what FAKE_TORCH says.
+TORCH = """#!%s
+import json, os, sys
+if sys.argv[1] == "-c":
+    print("2.9.0 True True")
+else:
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == os.environ["FAKE_TORCH_VISIBLE"], os.environ
+    print(json.dumps(dict({"images": 4, "seconds": 0.5, "loss": 2.3},
+                          **json.loads(os.environ["FAKE_TORCH"]))))
+""" % sys.executable
+
+
+@unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+class GpuTrain(fake_gpus.Machine):
+    CUDA = fake_gpus.EMULATED
+
+    def measure(self, *flags, on=None, status=0, backend=fake_gpus.EMULATED, python=True):
+        """(stdout, stderr); PyTorch's runs say that they were on what `on` says."""
+        data = os.path.join(self.dir(), "data")
+        if not os.path.isdir(data):
+            os.mkdir(data)
+            harness.make_data(data, n_train=64, n_test=4)
+        stand_in = os.path.join(self.dir(), "python")
+        with open(stand_in, "w", encoding="ascii") as f:
+            f.write(TORCH)
+        os.chmod(stand_in, 0o755)
+        on = dict({"device_types": ["cuda"], "product": "NVIDIA H200", "uuid": uuid(1)[4:],
+                   "peak_bytes": 50000000}, **(on or {}))
+        more = {"FAKE_TORCH": json.dumps(on), "FAKE_TORCH_VISIBLE": on.pop("visible", uuid(1))}
+        argv = [sys.executable, "-B", os.path.join(harness.SOURCE, "bench/gpu_train.py"),
+                "--rounds=1", "--steps=1", "--batch_size=4", "--precision=fp32",
+                "--data_dir=" + data, "--mnist_dir=" + self.dir(), "--bin=" + harness.BIN,
+                "--worker_flag=--backend_dir=" + self.backends(backend),
+                "--worker_flag=--gpu_lock_dir=" + self.locks(),
+                "--python=" + (stand_in if python else "/nonexistent/python"), *flags]
+        done = subprocess.run(argv, env=self.env(**more), text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False,
+                              timeout=90 * harness.PATIENCE)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout, done.stderr
+
+    def test_names_the_card(self):
+        self.machine(card(0, SMALL), card(1, SMALL))
+        out, err = self.measure("--more")
+        name = "NVIDIA H200 (%s, 0000:3b:00.0)" % uuid(1)
+        self.assertIn("gpu_train: measures on %s\n" % name, err)
+        self.assertIn("\n%s; " % name, out)
+        report = json.loads(out.strip().split("\n")[-1])
+        self.assertEqual(report["card"]["uuid"], uuid(1))
+        self.assertEqual(set(report["median"]), {"weir", "launches", "ps1", "eager", "compiled"})
+
+    def test_which_card(self):
+        """The first on which nobody computes, or the one that is named."""
+        self.machine(card(0, SMALL), card(1, SMALL + " procs=5"))
+        one = {"uuid": uuid(0)[4:], "visible": uuid(0)}
+        self.assertIn("measures on NVIDIA H200 (%s" % uuid(0), self.measure(on=one)[1])
+        err = self.measure("--gpu=0")[1]
+        self.assertIn("measures on NVIDIA H200 (%s" % uuid(1), err)
+        self.assertIn("others compute on this card, too, so the figures are low: process 5", err)
+        err = self.measure("--gpu=GPU-", status=1)[1]
+        self.assertIn("--gpu=GPU- names 2 of the cards that CUDA shows; there are %s, " % uuid(1),
+                      err)
+
+    def test_elsewhere(self):
+        self.machine(card(1, SMALL))
+        err = self.measure(on={"device_types": ["cpu"]}, status=1)[1]
+        self.assertIn("gpu_train: PyTorch (eager) did not train on NVIDIA H200 (%s, 0000:3b:00.0): "
+                      "its parameters were on cpu" % uuid(1), err)
+        err = self.measure("--worker_flag=--gpus=none", status=1)[1]
+        self.assertIn("gpu_train: Weir did not train on NVIDIA H200 (%s, 0000:3b:00.0): its towers "
+                      "were on CPU; its lines:\n" % uuid(1), err)
+        self.assertIn("libweir_cuda.so", self.measure(backend=None, status=1)[1])
+
+    def fails(self, check, *arguments):
+        args = argparse.Namespace(cpu=False, card={
+            "product": "NVIDIA H200", "uuid": uuid(1), "pci_bus_id": "0000:3b:00.0", "mig": False})
+        with self.assertRaises(SystemExit) as end:
+            check(args, *arguments)
+        return end.exception.code
+
+    def test_what_counts_as_elsewhere(self):
+        right = {"device_types": ["cuda"], "product": "NVIDIA H200", "uuid": uuid(1)[4:],
+                 "peak_bytes": 50000000}
+        for on, words in (({"device_types": ["cpu", "cuda"]}, "its parameters were on cpu, cuda"),
+                          ({"product": "NVIDIA T4"}, "its card was a 'NVIDIA T4'"),
+                          ({"uuid": uuid(0)[4:]}, "its card was " + uuid(0)),
+                          ({"peak_bytes": 4096}, "it took 4096 bytes of the card's memory")):
+            self.assertIn(words, self.fails(gpu_train.check_torch, "eager", dict(right, **on)))
+        mine = {"device_type": "GPU", "uuid": uuid(1)}
+        other = {"device_type": "GPU", "uuid": uuid(0)}
+        stays = "I 1 worker training stays on cuda:0: data, parameters, optimizer"
+        for towers, words in (([other], "its towers were on %s;" % uuid(0)),
+                              ([mine, {"device_type": "CPU"}], "on %s, CPU;" % uuid(1)),
+                              ([], "on ;")):
+            for ps in (False, True):
+                said = self.fails(gpu_train.check_weir, {"towers": towers}, stays, ps)
+                self.assertIn(words, said)
+        self.assertIn("Weir did not keep its training on NVIDIA H200",
+                      self.fails(gpu_train.check_weir, {"towers": [mine]}, "its lines", False))
+
+    def test_nothing_to_measure(self):
+        self.machine()
+        self.assertIn("gpu_train: missing: an NVIDIA card: CUDA shows none (cuInit: 100",
+                      self.measure(status=77)[1])
+        self.assertIn("gpu_train: missing: /nowhere/worker; build first\n",
+                      self.measure("--bin=/nowhere", status=77)[1])
+
+
+if __name__ == "__main__":
+    harness.main()
