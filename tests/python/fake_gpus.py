@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 
 import harness
@@ -29,6 +30,29 @@ def card(i, load=IDLE, more=""):
     """A line of the fakes' file. Card 1 is the fastest, so CUDA counts it first."""
     return ("gpu uuid=%s pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 speed=%d %s %s\n" %
             (uuid(i), 0x3a + i, i == 1, load, more))
+
+
+# A python that "has" PyTorch: answers the question for it, and runs that say what FAKE_TORCH says.
+TORCH = """#!%s
+import json, os, sys
+if sys.argv[1] == "-c":
+    print("2.9.0 True True")
+else:
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == os.environ["FAKE_TORCH_VISIBLE"], os.environ
+    print(json.dumps(dict({"images": 4, "seconds": 0.5, "loss": 2.3},
+                          **json.loads(os.environ["FAKE_TORCH"]))))
+""" % sys.executable
+
+
+def stand_in_torch(path, product, visible, **on):
+    """Writes it; the environment in which its runs say that they were on the card with the UUID
+    `visible`, but for what `on` says otherwise."""
+    with open(path, "w", encoding="ascii") as f:
+        f.write(TORCH)
+    os.chmod(path, 0o755)
+    said = dict({"device_types": ["cuda"], "product": product, "uuid": visible[4:],
+                 "peak_bytes": 50000000}, **on)
+    return {"FAKE_TORCH": json.dumps(said), "FAKE_TORCH_VISIBLE": visible}
 
 
 def there(library):

@@ -37,27 +37,79 @@ class GpuCheck(harness.Test):
         self.assertIn("gpu_check: there is no NVIDIA card here", said)
         self.assertIsNone(report)
 
+    def stages(self, said):
+        """[(number, of how many, name, verdict)]; each says for how long it may run."""
+        begun = re.findall(r"^=== (\d+) of (\d+): (.*) \(at most \d+ min\)$", said, re.M)
+        ended = re.findall(r"^=== (.*): (passed|FAILED), \d+ s$", said, re.M)
+        self.assertEqual([name for _, _, name in begun], [name for name, _ in ended])
+        self.assertEqual([(n, of) for n, of, _ in begun],
+                         [(str(i + 1), str(len(begun))) for i in range(len(begun))])
+        return ended
+
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
     def test_course(self):
-        said, report = self.check("--emulated")
-        self.assertIn("gpu_check: all passed on Emulated GPU", said)
+        python = os.path.join(self.dir(), "venv/bin/python")
+        os.makedirs(os.path.dirname(python))
+        env = fake_gpus.stand_in_torch(python, "Emulated GPU",
+                                       "GPU-00000000-0000-4000-8000-000000000000")
+        said, report = self.check("--emulated", VIRTUAL_ENV=os.path.join(self.dir(), "venv"), **env)
+        self.assertIn("gpu_check: all 24 stages passed on Emulated GPU", said)
+        self.assertNotIn("skipped", said)
         self.assertIn("**Emulated: no card was there", report)
-        for row in ("tests", "compute-sanitizer memcheck, conformance",
+        names = [name for name, _ in self.stages(said)]
+        self.assertEqual(len(names), 24)
+        self.assertEqual(names[:2], ["self test", "first tests"])
+        for row in ("tests", "compute-sanitizer memcheck, conformance", "two cards",
                     "compute-sanitizer racecheck, group", "self test",
+                    "short training, beside PyTorch 2.9.0", "training, beside PyTorch 2.9.0",
                     "bench_backend emulated mlp 8 bf16 1 1 graph"):
+            self.assertIn(row, names)
             self.assertRegex(report, r"\n\| %s \| passed \| \d+ \| `" % re.escape(row))
         self.assertEqual(report.count(": GPU is running! "), 4)
         self.assertRegex(report, r"\n    1/\d+ Test +#\d+: kernel_cuda_\w+ \.* +Passed")
         self.assertRegex(report, r"\n\| mlp \| 8 \| fp32 \| host \| \d+ \| \d+ \|\n")
+        self.assertRegex(report, r"\n    \| (eager|compiled) \| 8 \|")
+        self.assertIn("\n    Emulated GPU (GPU-00000000-0000-4000-8000-000000000000, ", report)
+
+    @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+    def test_quick(self):
+        said, report = self.check("--emulated", "--quick", "--python=/nowhere/python")
+        names = [name for name, _ in self.stages(said)]
+        self.assertEqual([names[i] for i in (0, 1, -1)],
+                         ["self test", "first tests", "short training"])
+        self.assertEqual(len(names), 6)
+        why = "PyTorch: no PyTorch that sees a card in /nowhere/python; bench/train --setup2 makes"
+        self.assertIn("\ngpu_check: skipped: %s build/venv-torch2\n" % why, said)
+        self.assertIn("| PyTorch | skipped: no PyTorch that sees a card in /nowhere", report)
+        self.assertRegex(report, r"\n    \| weir \| ")
+
+    @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+    def test_what_is_missing_is_said(self):
+        for only, flag, why in (
+                ("two cards", "--no_setup", "CUDA shows 1"),
+                ("compute-sanitizer", "--sanitizer=/nowhere/compute-sanitizer",
+                 "there is no /nowhere/compute-sanitizer; it comes with the CUDA toolkit")):
+            said, report = self.check("--emulated", "--only=" + only, flag, FAKE_CARDS="1")
+            self.assertEqual(self.stages(said), [])
+            self.assertIn("\ngpu_check: skipped: %s: %s\n" % (only, why), said)
+            self.assertIn("\n| %s | skipped: %s | | |\n" % (only, why), report)
+        said, _ = self.check("--emulated", "--only=three cards", status=2)
+        self.assertTrue(said.endswith("--only=three cards: no stage has such a name\n"), said)
+        said, _ = self.check("--fast", status=2)
+        self.assertIn("unknown argument '--fast'", said)
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
     def test_failure_is_reported(self):
-        said, report = self.check("--emulated", status=1, FAKE_SANITIZER_FAILS="racecheck")
+        """What follows a stage that failed runs, too."""
+        said, report = self.check("--emulated", "--only=compute-sanitizer", status=1,
+                                  FAKE_SANITIZER_FAILS="racecheck")
         self.assertTrue(said.endswith("".join(
             "gpu_check: FAILED: compute-sanitizer racecheck, %s\n" % suite
             for suite in ("conformance", "group", "split", "resident"))))
         self.assertEqual(report.count("| FAILED |"), 4)
-        self.assertEqual(report.count("| passed |"), 16)
+        self.assertEqual(report.count("| passed |"), 8)
+        self.assertEqual([verdict for _, verdict in self.stages(said)],
+                         ["passed"] * 4 + ["FAILED"] * 4 + ["passed"] * 4)
 
 
 if __name__ == "__main__":

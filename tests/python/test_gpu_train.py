@@ -16,41 +16,26 @@ sys.path.insert(0, os.path.join(harness.SOURCE, "bench"))
 import gpu_train  # pylint: disable=wrong-import-position
 
 SMALL = "total=2000 used=10"
-# A python that "has" PyTorch: answers the question for it, and runs that say what FAKE_TORCH says.
-TORCH = """#!%s
-import json, os, sys
-if sys.argv[1] == "-c":
-    print("2.9.0 True True")
-else:
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == os.environ["FAKE_TORCH_VISIBLE"], os.environ
-    print(json.dumps(dict({"images": 4, "seconds": 0.5, "loss": 2.3},
-                          **json.loads(os.environ["FAKE_TORCH"]))))
-""" % sys.executable
 
 
 @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
 class GpuTrain(fake_gpus.Machine):
     CUDA = fake_gpus.EMULATED
 
-    def measure(self, *flags, on=None, status=0, backend=fake_gpus.EMULATED, python=True):
+    def measure(self, *flags, on=None, status=0, backend=fake_gpus.EMULATED, visible=uuid(1)):
         """(stdout, stderr); PyTorch's runs say that they were on what `on` says."""
         data = os.path.join(self.dir(), "data")
         if not os.path.isdir(data):
             os.mkdir(data)
             harness.make_data(data, n_train=64, n_test=4)
         stand_in = os.path.join(self.dir(), "python")
-        with open(stand_in, "w", encoding="ascii") as f:
-            f.write(TORCH)
-        os.chmod(stand_in, 0o755)
-        on = dict({"device_types": ["cuda"], "product": "NVIDIA H200", "uuid": uuid(1)[4:],
-                   "peak_bytes": 50000000}, **(on or {}))
-        more = {"FAKE_TORCH": json.dumps(on), "FAKE_TORCH_VISIBLE": on.pop("visible", uuid(1))}
+        more = fake_gpus.stand_in_torch(stand_in, "NVIDIA H200", visible, **(on or {}))
         argv = [sys.executable, "-B", os.path.join(harness.SOURCE, "bench/gpu_train.py"),
                 "--rounds=1", "--steps=1", "--batch_size=4", "--precision=fp32",
                 "--data_dir=" + data, "--mnist_dir=" + self.dir(), "--bin=" + harness.BIN,
                 "--worker_flag=--backend_dir=" + self.backends(backend),
                 "--worker_flag=--gpu_lock_dir=" + self.locks(),
-                "--python=" + (stand_in if python else "/nonexistent/python"), *flags]
+                "--python=" + stand_in, *flags]
         done = subprocess.run(argv, env=self.env(**more), text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, check=False,
                               timeout=90 * harness.PATIENCE)
@@ -70,8 +55,7 @@ class GpuTrain(fake_gpus.Machine):
     def test_which_card(self):
         """The first on which nobody computes, or the one that is named."""
         self.machine(card(0, SMALL), card(1, SMALL + " procs=5"))
-        one = {"uuid": uuid(0)[4:], "visible": uuid(0)}
-        self.assertIn("measures on NVIDIA H200 (%s" % uuid(0), self.measure(on=one)[1])
+        self.assertIn("measures on NVIDIA H200 (%s" % uuid(0), self.measure(visible=uuid(0))[1])
         err = self.measure("--gpu=0")[1]
         self.assertIn("measures on NVIDIA H200 (%s" % uuid(1), err)
         self.assertIn("others compute on this card, too, so the figures are low: process 5", err)
