@@ -3,7 +3,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void add(const float *a, const float *b, float *dst, int64_t n, int relu)
+static __global__ void weir_add(const float *a, const float *b, float *dst, int64_t n, int relu)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         float v = a[k] + b[k];
@@ -16,5 +16,5 @@ int cuda_add(struct CUstream_st *stream, const float *a, const float *b, float *
 {
     if (a == nullptr || b == nullptr || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(add, cuda_blocks(n, THREADS), THREADS, stream, a, b, dst, n, relu);
+    return LAUNCH(weir_add, cuda_blocks(n, THREADS), THREADS, stream, a, b, dst, n, relu);
 }

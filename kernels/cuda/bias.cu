@@ -3,7 +3,8 @@
 
 enum { THREADS = 256 };
 
-static __global__ void bias_add(float *y, const float *bias, struct cuda_planes shape, int relu)
+static __global__ void weir_bias_add(float *y, const float *bias, struct cuda_planes shape,
+                                     int relu)
 {
     int64_t n = shape.n * shape.channels * shape.plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -19,5 +20,5 @@ int cuda_bias_add(struct CUstream_st *stream, float *y, const float *bias, struc
     if (y == nullptr || bias == nullptr || shape.n < 1 || shape.channels < 1 || shape.plane < 1)
         return CUDA_KERNEL_REFUSED;
     int64_t n = shape.n * shape.channels * shape.plane;
-    return LAUNCH(bias_add, cuda_blocks(n, THREADS), THREADS, stream, y, bias, shape, relu);
+    return LAUNCH(weir_bias_add, cuda_blocks(n, THREADS), THREADS, stream, y, bias, shape, relu);
 }

@@ -20,7 +20,7 @@ int64_t cuda_bias_grad_scratch(struct cuda_planes shape)
 }
 
 /* Block (channel, split). */
-static __global__ void sum_planes(const float *dy, float *sums, struct cuda_planes shape)
+static __global__ void weir_sum_planes(const float *dy, float *sums, struct cuda_planes shape)
 {
     __shared__ float part[THREADS];
     int64_t items = shape.n * shape.plane, channel = blockIdx.x, split = blockIdx.y;
@@ -41,7 +41,7 @@ static __global__ void sum_planes(const float *dy, float *sums, struct cuda_plan
 }
 
 /* Block (group of channels, split). */
-static __global__ void sum_rows(const float *dy, float *sums, struct cuda_planes shape)
+static __global__ void weir_sum_rows(const float *dy, float *sums, struct cuda_planes shape)
 {
     int64_t channel = grid_first(), split = blockIdx.y;
     int64_t end = shape.n * (split + 1) / gridDim.y;
@@ -53,7 +53,8 @@ static __global__ void sum_rows(const float *dy, float *sums, struct cuda_planes
     sums[split * shape.channels + channel] = sum;
 }
 
-static __global__ void sum_splits(const float *sums, float *db, int64_t channels, int64_t splits)
+static __global__ void weir_sum_splits(const float *sums, float *db, int64_t channels,
+                                       int64_t splits)
 {
     for (int64_t channel = grid_first(); channel < channels; channel += grid_stride()) {
         float sum = 0.0f;
@@ -74,11 +75,12 @@ int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float
     unsigned groups = (unsigned)((shape.channels + THREADS - 1) / THREADS);
     int code;
     if (shape.plane == 1)
-        code = LAUNCH(sum_rows, dim3(groups, (unsigned)splits), THREADS, stream, dy, to, shape);
+        code =
+            LAUNCH(weir_sum_rows, dim3(groups, (unsigned)splits), THREADS, stream, dy, to, shape);
     else
-        code = LAUNCH(sum_planes, dim3((unsigned)shape.channels, (unsigned)splits), THREADS, stream,
-                      dy, to, shape);
+        code = LAUNCH(weir_sum_planes, dim3((unsigned)shape.channels, (unsigned)splits), THREADS,
+                      stream, dy, to, shape);
     if (code != 0 || splits == 1)
         return code;
-    return LAUNCH(sum_splits, groups, THREADS, stream, scratch, db, shape.channels, splits);
+    return LAUNCH(weir_sum_splits, groups, THREADS, stream, scratch, db, shape.channels, splits);
 }

@@ -13,8 +13,8 @@ static __device__ inline float lifted(float x, float bias)
     return !(v > 0.0f) ? 0.0f : v;
 }
 
-static __global__ void bias_relu_pool(const float *x, const float *bias, int64_t channels, float *y,
-                                      int32_t *winner, struct cuda_window w)
+static __global__ void weir_bias_relu_pool(const float *x, const float *bias, int64_t channels,
+                                           float *y, int32_t *winner, struct cuda_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * out_plane;
@@ -43,6 +43,6 @@ int cuda_bias_relu_pool(struct CUstream_st *stream, const float *x, const struct
     if (x == nullptr || bias->values == nullptr || bias->channels < 1 || y == nullptr ||
         winner == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(bias_relu_pool, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x,
-                  bias->values, bias->channels, y, winner, *w);
+    return LAUNCH(weir_bias_relu_pool, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream,
+                  x, bias->values, bias->channels, y, winner, *w);
 }

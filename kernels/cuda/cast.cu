@@ -10,7 +10,7 @@ union bits {
     uint32_t u;
 };
 
-static __global__ void cast_down(const float *src, uint16_t *dst, int64_t n)
+static __global__ void weir_cast_down(const float *src, uint16_t *dst, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         union bits v;
@@ -21,7 +21,7 @@ static __global__ void cast_down(const float *src, uint16_t *dst, int64_t n)
     }
 }
 
-static __global__ void cast_up(const uint16_t *src, float *dst, int64_t n)
+static __global__ void weir_cast_up(const uint16_t *src, float *dst, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         union bits v;
@@ -52,7 +52,7 @@ static __device__ inline uint32_t half_of(uint32_t a)
     return shift > 25 ? 0 : round_off((a & 0x7fffffu) | 0x800000u, shift);
 }
 
-static __global__ void cast_half(const float *src, uint16_t *dst, int64_t n)
+static __global__ void weir_cast_half(const float *src, uint16_t *dst, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         union bits v;
@@ -65,19 +65,19 @@ int cuda_cast_down(struct CUstream_st *stream, const float *src, uint16_t *dst, 
 {
     if (src == nullptr || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(cast_down, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
+    return LAUNCH(weir_cast_down, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
 }
 
 int cuda_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, int64_t n)
 {
     if (src == nullptr || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(cast_up, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
+    return LAUNCH(weir_cast_up, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
 }
 
 int cuda_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n)
 {
     if (src == nullptr || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(cast_half, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
+    return LAUNCH(weir_cast_half, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
 }

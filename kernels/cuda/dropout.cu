@@ -14,7 +14,7 @@ static __device__ inline uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static __global__ void dropout_apply(const float *x, float *y, struct cuda_dropout d)
+static __global__ void weir_dropout_apply(const float *x, float *y, struct cuda_dropout d)
 {
     int64_t n = d.n * d.elems;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -30,5 +30,6 @@ int cuda_dropout_apply(struct CUstream_st *stream, const float *x, float *y,
 {
     if (x == nullptr || y == nullptr || d->position == nullptr || d->n < 1 || d->elems < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(dropout_apply, cuda_blocks(d->n * d->elems, THREADS), THREADS, stream, x, y, *d);
+    return LAUNCH(weir_dropout_apply, cuda_blocks(d->n * d->elems, THREADS), THREADS, stream, x, y,
+                  *d);
 }

@@ -13,7 +13,7 @@ static __device__ inline int64_t number_of(float x, int64_t vocabulary)
     return number < vocabulary ? number : vocabulary - 1;
 }
 
-static __global__ void embed(struct cuda_embedding e, const float *table, float *y)
+static __global__ void weir_embed(struct cuda_embedding e, const float *table, float *y)
 {
     int64_t sample = e.units * e.cells;
     for (int64_t k = grid_first(); k < e.n * sample; k += grid_stride()) {
@@ -24,7 +24,7 @@ static __global__ void embed(struct cuda_embedding e, const float *table, float 
 }
 
 /* Neighbouring threads have neighbouring numbers of one unit, and read the same gradient. */
-static __global__ void embed_backward(struct cuda_embedding e, const float *dy, float *grad)
+static __global__ void weir_embed_backward(struct cuda_embedding e, const float *dy, float *grad)
 {
     for (int64_t k = grid_first(); k < e.vocabulary * e.units; k += grid_stride()) {
         int64_t unit = quotient(k, e.vocabulary), number = k - unit * e.vocabulary;
@@ -39,14 +39,15 @@ static __global__ void embed_backward(struct cuda_embedding e, const float *dy, 
     }
 }
 
-static __global__ void embed_clear(float *grad, int64_t n)
+static __global__ void weir_embed_clear(float *grad, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride())
         grad[k] = 0.0f;
 }
 
 /* Neighbouring threads write neighbouring values of a row. */
-static __global__ void embed_backward_large(struct cuda_embedding e, const float *dy, float *grad)
+static __global__ void weir_embed_backward_large(struct cuda_embedding e, const float *dy,
+                                                 float *grad)
 {
     for (int64_t unit = grid_first(); unit < e.units; unit += grid_stride())
         for (int64_t s = 0; s < e.n; s++) {
@@ -67,7 +68,7 @@ int cuda_embedding_forward(struct CUstream_st *stream, const struct cuda_embeddi
 {
     if (!is_sound(e) || table == nullptr || y == nullptr)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(embed, cuda_blocks(e->n * e->units * e->cells, THREADS), THREADS, stream, *e,
+    return LAUNCH(weir_embed, cuda_blocks(e->n * e->units * e->cells, THREADS), THREADS, stream, *e,
                   table, y);
 }
 
@@ -78,10 +79,12 @@ int cuda_embedding_backward(struct CUstream_st *stream, const struct cuda_embedd
         return CUDA_KERNEL_REFUSED;
     int64_t values = e->vocabulary * e->units;
     if (e->vocabulary <= SMALL_TABLE)
-        return LAUNCH(embed_backward, cuda_blocks(values, THREADS), THREADS, stream, *e, dy, grad);
-    int failed = LAUNCH(embed_clear, cuda_blocks(values, THREADS), THREADS, stream, grad, values);
+        return LAUNCH(weir_embed_backward, cuda_blocks(values, THREADS), THREADS, stream, *e, dy,
+                      grad);
+    int failed =
+        LAUNCH(weir_embed_clear, cuda_blocks(values, THREADS), THREADS, stream, grad, values);
     if (failed)
         return failed;
-    return LAUNCH(embed_backward_large, cuda_blocks(e->units, THREADS), THREADS, stream, *e, dy,
-                  grad);
+    return LAUNCH(weir_embed_backward_large, cuda_blocks(e->units, THREADS), THREADS, stream, *e,
+                  dy, grad);
 }

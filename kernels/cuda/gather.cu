@@ -15,13 +15,13 @@ static __device__ inline void gather_one(const struct cuda_gather &g, int64_t sa
         g.label[sample] = g.labels[item];
 }
 
-static __global__ void gather_items(struct cuda_gather g, const uint32_t *item)
+static __global__ void weir_gather_items(struct cuda_gather g, const uint32_t *item)
 {
     for (int64_t sample = blockIdx.x; sample < g.n; sample += gridDim.x)
         gather_one(g, sample, item[sample]);
 }
 
-static __global__ void gather_step(struct cuda_gather g, struct cuda_order o)
+static __global__ void weir_gather_step(struct cuda_gather g, struct cuda_order o)
 {
     uint64_t base = o.first + *o.step * o.stride;
     for (int64_t sample = blockIdx.x; sample < g.n; sample += gridDim.x) {
@@ -42,7 +42,7 @@ int cuda_gather_items(struct CUstream_st *stream, const struct cuda_gather *g, c
 {
     if (!is_sound(g) || item == nullptr)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(gather_items, cuda_blocks(g->n, 1), THREADS, stream, *g, item);
+    return LAUNCH(weir_gather_items, cuda_blocks(g->n, 1), THREADS, stream, *g, item);
 }
 
 int cuda_gather_step(struct CUstream_st *stream, const struct cuda_gather *g,
@@ -51,5 +51,5 @@ int cuda_gather_step(struct CUstream_st *stream, const struct cuda_gather *g,
     if (!is_sound(g) || o->item[0] == nullptr || o->item[1] == nullptr || o->step == nullptr ||
         o->position == nullptr || o->n_items < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(gather_step, cuda_blocks(g->n, 1), THREADS, stream, *g, *o);
+    return LAUNCH(weir_gather_step, cuda_blocks(g->n, 1), THREADS, stream, *g, *o);
 }

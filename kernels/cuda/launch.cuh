@@ -1,5 +1,6 @@
 /* kernels/cuda/launch.cuh - how a kernel is queued. tests/emulation has a header of the same name
- * that runs kernels on the CPU instead. */
+ * that runs kernels on the CPU instead. Kernels' names begin with weir_, by which compute-sanitizer
+ * tells them from cuDNN's (scripts/gpu_check). */
 #ifndef KERNELS_CUDA_LAUNCH_CUH
 #define KERNELS_CUDA_LAUNCH_CUH
 #include "kernels/cuda/kernels.h"

@@ -19,7 +19,7 @@ static __device__ inline double block_sum(double *part, double mine)
     return part[0];
 }
 
-static __global__ void norm_forward(struct cuda_layer_norm l, const float *beta, float *y)
+static __global__ void weir_norm_forward(struct cuda_layer_norm l, const float *beta, float *y)
 {
     __shared__ double part[THREADS];
     const float *x = l.x + blockIdx.x * l.elems;
@@ -39,7 +39,7 @@ static __global__ void norm_forward(struct cuda_layer_norm l, const float *beta,
     }
 }
 
-static __global__ void norm_backward(struct cuda_layer_norm l, const float *dy_all, float *dx)
+static __global__ void weir_norm_backward(struct cuda_layer_norm l, const float *dy_all, float *dx)
 {
     __shared__ double part[THREADS];
     const float *x = l.x + blockIdx.x * l.elems, *dy = dy_all + blockIdx.x * l.elems;
@@ -57,8 +57,8 @@ static __global__ void norm_backward(struct cuda_layer_norm l, const float *dy_a
             inverse * (dy[k] * l.gamma[k] - shift - (x[k] - mean) * inverse * slope);
 }
 
-static __global__ void norm_params(struct cuda_layer_norm l, const float *dy, float *dgamma,
-                                   float *dbeta)
+static __global__ void weir_norm_params(struct cuda_layer_norm l, const float *dy, float *dgamma,
+                                        float *dbeta)
 {
     for (int64_t k = grid_first(); k < l.elems; k += grid_stride()) {
         float gamma = 0.0f, beta = 0.0f;
@@ -83,7 +83,7 @@ int cuda_layer_norm_forward(struct CUstream_st *stream, const struct cuda_layer_
 {
     if (!is_sound(l) || beta == nullptr || y == nullptr)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(norm_forward, (unsigned)l->n, THREADS, stream, *l, beta, y);
+    return LAUNCH(weir_norm_forward, (unsigned)l->n, THREADS, stream, *l, beta, y);
 }
 
 int cuda_layer_norm_backward(struct CUstream_st *stream, const struct cuda_layer_norm *l,
@@ -91,7 +91,7 @@ int cuda_layer_norm_backward(struct CUstream_st *stream, const struct cuda_layer
 {
     if (!is_sound(l) || dy == nullptr || dx == nullptr)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(norm_backward, (unsigned)l->n, THREADS, stream, *l, dy, dx);
+    return LAUNCH(weir_norm_backward, (unsigned)l->n, THREADS, stream, *l, dy, dx);
 }
 
 int cuda_layer_norm_params(struct CUstream_st *stream, const struct cuda_layer_norm *l,
@@ -99,6 +99,6 @@ int cuda_layer_norm_params(struct CUstream_st *stream, const struct cuda_layer_n
 {
     if (!is_sound(l) || dy == nullptr || dgamma == nullptr || dbeta == nullptr)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(norm_params, cuda_blocks(l->elems, THREADS), THREADS, stream, *l, dy, dgamma,
+    return LAUNCH(weir_norm_params, cuda_blocks(l->elems, THREADS), THREADS, stream, *l, dy, dgamma,
                   dbeta);
 }

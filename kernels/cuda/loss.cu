@@ -64,12 +64,12 @@ static __device__ inline void loss_of_sample(const struct cuda_softmax &s, int s
     }
 }
 
-static __global__ void sigmoid_xent(struct cuda_softmax s)
+static __global__ void weir_sigmoid_xent(struct cuda_softmax s)
 {
     loss_of_sample(s, 0);
 }
 
-static __global__ void squared_error(struct cuda_softmax s)
+static __global__ void weir_squared_error(struct cuda_softmax s)
 {
     loss_of_sample(s, 1);
 }
@@ -85,12 +85,12 @@ int cuda_sigmoid_run(struct CUstream_st *stream, const struct cuda_softmax *s)
 {
     if (!is_sound(s))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(sigmoid_xent, (unsigned)s->n, THREADS, stream, *s);
+    return LAUNCH(weir_sigmoid_xent, (unsigned)s->n, THREADS, stream, *s);
 }
 
 int cuda_squared_run(struct CUstream_st *stream, const struct cuda_softmax *s)
 {
     if (!is_sound(s))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(squared_error, (unsigned)s->n, THREADS, stream, *s);
+    return LAUNCH(weir_squared_error, (unsigned)s->n, THREADS, stream, *s);
 }

@@ -40,7 +40,7 @@ static __device__ inline float update_one(const struct optim_step &k, float g, f
     return old - k.rate * g;
 }
 
-template <enum optim_kind KIND> static __global__ void update(struct cuda_update u)
+template <enum optim_kind KIND> static __global__ void weir_update(struct cuda_update u)
 {
     const struct cuda_update_part part = u.parts[blockIdx.x];
     const struct optim_step k = u.scalar[*u.step % u.n_scalars];
@@ -57,7 +57,7 @@ template <enum optim_kind KIND> static __global__ void update(struct cuda_update
 template <enum optim_kind KIND>
 static int launch(struct CUstream_st *stream, const struct cuda_update *u)
 {
-    return LAUNCH(update<KIND>, (unsigned)u->n_parts, THREADS, stream, *u);
+    return LAUNCH(weir_update<KIND>, (unsigned)u->n_parts, THREADS, stream, *u);
 }
 
 int cuda_update_run(struct CUstream_st *stream, const struct cuda_update *u)

@@ -4,7 +4,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void pad_set(const float *x, float *padded, struct cuda_frame f)
+static __global__ void weir_pad_set(const float *x, float *padded, struct cuda_frame f)
 {
     int64_t plane = (int64_t)f.padded_h * f.padded_w, n = f.planes * plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -16,7 +16,7 @@ static __global__ void pad_set(const float *x, float *padded, struct cuda_frame 
     }
 }
 
-static __global__ void pad_cut(const float *padded, float *x, struct cuda_frame f)
+static __global__ void weir_pad_cut(const float *padded, float *x, struct cuda_frame f)
 {
     int64_t plane = (int64_t)f.h * f.w, n = f.planes * plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -40,7 +40,7 @@ int cuda_pad_set(struct CUstream_st *stream, const float *x, float *padded,
     if (x == nullptr || padded == nullptr || !frame_is_sound(f))
         return CUDA_KERNEL_REFUSED;
     int64_t n = f->planes * f->padded_h * f->padded_w;
-    return LAUNCH(pad_set, cuda_blocks(n, THREADS), THREADS, stream, x, padded, *f);
+    return LAUNCH(weir_pad_set, cuda_blocks(n, THREADS), THREADS, stream, x, padded, *f);
 }
 
 int cuda_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
@@ -49,5 +49,5 @@ int cuda_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
     if (padded == nullptr || x == nullptr || !frame_is_sound(f))
         return CUDA_KERNEL_REFUSED;
     int64_t n = f->planes * f->h * f->w;
-    return LAUNCH(pad_cut, cuda_blocks(n, THREADS), THREADS, stream, padded, x, *f);
+    return LAUNCH(weir_pad_cut, cuda_blocks(n, THREADS), THREADS, stream, padded, x, *f);
 }

@@ -20,7 +20,8 @@ static __device__ inline int window_last(int i, int pad, int stride, int n_windo
     return last < n_windows ? last : n_windows - 1;
 }
 
-static __global__ void max_forward(const float *x, float *y, int32_t *winner, struct cuda_window w)
+static __global__ void weir_max_forward(const float *x, float *y, int32_t *winner,
+                                        struct cuda_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * out_plane;
@@ -40,8 +41,8 @@ static __global__ void max_forward(const float *x, float *y, int32_t *winner, st
 
 /* A relu before the pool lets through what is above 0: of a window that is the maximum or nothing.
  */
-static __global__ void max_backward(const float *dy, const int32_t *winner, const float *y,
-                                    float *dx, struct cuda_window w)
+static __global__ void weir_max_backward(const float *dy, const int32_t *winner, const float *y,
+                                         float *dx, struct cuda_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * in_plane;
@@ -61,7 +62,7 @@ static __global__ void max_backward(const float *dy, const int32_t *winner, cons
     }
 }
 
-static __global__ void avg_forward(const float *x, float *y, struct cuda_window w)
+static __global__ void weir_avg_forward(const float *x, float *y, struct cuda_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * out_plane;
@@ -78,7 +79,7 @@ static __global__ void avg_forward(const float *x, float *y, struct cuda_window 
     }
 }
 
-static __global__ void avg_backward(const float *dy, float *dx, struct cuda_window w)
+static __global__ void weir_avg_backward(const float *dy, float *dx, struct cuda_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * in_plane;
@@ -108,8 +109,8 @@ int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, 
 {
     if (x == nullptr || y == nullptr || winner == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(max_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x, y,
-                  winner, *w);
+    return LAUNCH(weir_max_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x,
+                  y, winner, *w);
 }
 
 int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
@@ -117,8 +118,8 @@ int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const in
 {
     if (dy == nullptr || winner == nullptr || dx == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(max_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, winner, y,
-                  dx, *w);
+    return LAUNCH(weir_max_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, winner,
+                  y, dx, *w);
 }
 
 int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
@@ -126,8 +127,8 @@ int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
 {
     if (x == nullptr || y == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(avg_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x, y,
-                  *w);
+    return LAUNCH(weir_avg_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x,
+                  y, *w);
 }
 
 int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
@@ -135,5 +136,6 @@ int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *d
 {
     if (dy == nullptr || dx == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(avg_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, dx, *w);
+    return LAUNCH(weir_avg_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, dx,
+                  *w);
 }

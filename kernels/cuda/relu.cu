@@ -3,13 +3,13 @@
 
 enum { THREADS = 256 };
 
-static __global__ void relu_forward(const float *x, float *y, int64_t n)
+static __global__ void weir_relu_forward(const float *x, float *y, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride())
         y[k] = x[k] > 0.0f ? x[k] : 0.0f;
 }
 
-static __global__ void relu_backward(const float *y, const float *dy, float *dx, int64_t n)
+static __global__ void weir_relu_backward(const float *y, const float *dy, float *dx, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride())
         dx[k] = y[k] > 0.0f ? dy[k] : 0.0f;
@@ -19,7 +19,7 @@ int cuda_relu_forward(struct CUstream_st *stream, const float *x, float *y, int6
 {
     if (x == nullptr || y == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(relu_forward, cuda_blocks(n, THREADS), THREADS, stream, x, y, n);
+    return LAUNCH(weir_relu_forward, cuda_blocks(n, THREADS), THREADS, stream, x, y, n);
 }
 
 int cuda_relu_backward(struct CUstream_st *stream, const float *y, const float *dy, float *dx,
@@ -27,5 +27,5 @@ int cuda_relu_backward(struct CUstream_st *stream, const float *y, const float *
 {
     if (y == nullptr || dy == nullptr || dx == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(relu_backward, cuda_blocks(n, THREADS), THREADS, stream, y, dy, dx, n);
+    return LAUNCH(weir_relu_backward, cuda_blocks(n, THREADS), THREADS, stream, y, dy, dx, n);
 }

@@ -3,7 +3,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void scale_pixels(const uint8_t *src, float *dst, int64_t n)
+static __global__ void weir_scale_pixels(const uint8_t *src, float *dst, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride())
         dst[k] = (float)src[k] / 255.0f;
@@ -13,5 +13,5 @@ int cuda_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst
 {
     if (src == nullptr || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(scale_pixels, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
+    return LAUNCH(weir_scale_pixels, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
 }

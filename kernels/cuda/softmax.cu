@@ -4,7 +4,7 @@
 
 enum { THREADS = 32 };
 
-static __global__ void softmax_xent(struct cuda_softmax s)
+static __global__ void weir_softmax_xent(struct cuda_softmax s)
 {
     __shared__ int64_t best[THREADS];
     __shared__ float part[THREADS];
@@ -66,5 +66,5 @@ int cuda_softmax_run(struct CUstream_st *stream, const struct cuda_softmax *s)
         !(s->smoothing >= 0.0f && s->smoothing < 1.0f) ||
         (s->labels != nullptr && (s->loss == nullptr || s->hit == nullptr)))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(softmax_xent, (unsigned)s->n, THREADS, stream, *s);
+    return LAUNCH(weir_softmax_xent, (unsigned)s->n, THREADS, stream, *s);
 }

@@ -3,7 +3,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void sum_weighted(struct cuda_sum s, float *dst, int64_t n)
+static __global__ void weir_sum_weighted(struct cuda_sum s, float *dst, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         float sum = s.weight[0] * s.src[0][k];
@@ -17,5 +17,5 @@ int cuda_sum_weighted(struct CUstream_st *stream, const struct cuda_sum *s, floa
 {
     if (s->n < 1 || s->n > CUDA_SUM_MOST || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(sum_weighted, cuda_blocks(n, THREADS), THREADS, stream, *s, dst, n);
+    return LAUNCH(weir_sum_weighted, cuda_blocks(n, THREADS), THREADS, stream, *s, dst, n);
 }

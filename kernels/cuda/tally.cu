@@ -5,8 +5,8 @@
 
 static const int THREADS = 128;
 
-static __global__ void tally_step(const double *loss, const int32_t *hit, int64_t n,
-                                  struct cuda_tally *t)
+static __global__ void weir_tally_step(const double *loss, const int32_t *hit, int64_t n,
+                                       struct cuda_tally *t)
 {
     __shared__ double losses[THREADS];
     __shared__ int64_t hits[THREADS];
@@ -37,5 +37,5 @@ int cuda_tally_step(struct CUstream_st *stream, const double *loss, const int32_
 {
     if (loss == nullptr || hit == nullptr || t == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(tally_step, 1, THREADS, stream, loss, hit, n, t);
+    return LAUNCH(weir_tally_step, 1, THREADS, stream, loss, hit, n, t);
 }

@@ -1,6 +1,7 @@
 """scripts/gpu_check without a card: it says so in one line, and its whole course runs over the
 fakes and the emulation, so that it does not meet its first card with its first mistake."""
 # label: cluster computes
+import glob
 import os
 import re
 import subprocess
@@ -101,15 +102,32 @@ class GpuCheck(harness.Test):
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
     def test_failure_is_reported(self):
         """What follows a stage that failed runs, too."""
-        said, report = self.check("--emulated", "--only=compute-sanitizer", status=1,
-                                  FAKE_SANITIZER_FAILS="racecheck")
-        self.assertTrue(said.endswith("".join(
-            "gpu_check: FAILED: compute-sanitizer racecheck, %s\n" % suite
-            for suite in ("conformance", "group", "split", "resident"))))
-        self.assertEqual(report.count("| FAILED |"), 4)
-        self.assertEqual(report.count("| passed |"), 8)
-        self.assertEqual([verdict for _, verdict in self.stages(said)],
-                         ["passed"] * 4 + ["FAILED"] * 4 + ["passed"] * 4)
+        tools = ("memcheck", "racecheck", "initcheck")
+        suites = ("conformance", "group", "split", "resident")
+        for tool in tools:
+            said, report = self.check("--emulated", "--only=compute-sanitizer", status=1,
+                                      FAKE_SANITIZER_FAILS=tool)
+            self.assertTrue(said.endswith("".join(
+                "gpu_check: FAILED: compute-sanitizer %s, %s\n" % (tool, suite)
+                for suite in suites)), said)
+            self.assertEqual(report.count("| FAILED |"), 4)
+            self.assertEqual(report.count("| passed |"), 8)
+            self.assertEqual([verdict for _, verdict in self.stages(said)],
+                             [("passed", "FAILED")[t == tool] for t in tools for _ in suites])
+            self.assertEqual(said.count("gpu_check: %d errors of ours; 120 in kernels of others" %
+                                        (tool == "initcheck")), 4)
+
+    def test_names_of_kernels(self):
+        """By which racecheck and initcheck tell them from cuDNN's."""
+        names = []
+        for path in glob.glob(os.path.join(harness.SOURCE, "kernels/cuda/*.cu")):
+            with open(path, encoding="utf-8") as f:
+                text = f.read()
+            found = re.findall(r"__global__ void (\w+)\(", text)
+            self.assertEqual(len(found), text.count("__global__"), path)
+            names += found
+        self.assertGreater(len(names), 30)
+        self.assertEqual([n for n in names if not n.startswith("weir_")], [])
 
 
 if __name__ == "__main__":
