@@ -62,8 +62,11 @@ static const char *mend_for(const char *message)
         const char *library, *fix;
     } known[] = {
         {"libweir_", "this build has no such backend: CMake says in one line what it needs"},
-        {"libcudnn", "install NVIDIA's package libcudnn9-cuda-13 (of your CUDA's number)"},
-        {"libcublas", "install NVIDIA's package libcublas-13-0 (of your CUDA's number)"},
+        {"libcudnn", "install NVIDIA's package libcudnn9-cuda-12, with CUDA 13 libcudnn9-cuda-13"},
+        {"libcublas.so.12", "install NVIDIA's package libcublas-12-4, or of a later CUDA 12"},
+        {"libcublas", "install NVIDIA's package libcublas-13-0, or of a later CUDA 13"},
+        {"libcudart.so.12", "install NVIDIA's package cuda-cudart-12-4, or of a later CUDA 12"},
+        {"libcudart", "install NVIDIA's package cuda-cudart-13-0, or of a later CUDA 13"},
         {"libnccl", "install NVIDIA's package libnccl2"},
         {"libdnnl", "install Debian's package libdnnl2"},
         {"libgomp", "install Debian's package libgomp1"},

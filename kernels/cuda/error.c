@@ -2,6 +2,10 @@
 #include "base/log.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/plan.h"
+#include <stdio.h>
+
+/* CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, for which the headers of cuDNN 9.0 have no name. */
+enum { SUBLIBRARY_LOADING_FAILED = 1008 };
 
 /* Of all three libraries, so that the line always names the layer and the device. */
 static void say(const struct cuda_op *op, const char *call, const char *what, const char *more,
@@ -86,13 +90,17 @@ enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStat
     cudnnGetLastErrorString(why, sizeof why);
     const char *mend = "";
     char more[512];
-    if (code == CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED ||
-        code == CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH)
-        mend = "; a part of cuDNN (libcudnn_*.so.9) is missing or of another version: install "
-               "NVIDIA's package libcudnn9-cuda-13 (of your CUDA's number) whole, and look for a "
-               "second one in LD_LIBRARY_PATH";
-    else if (code == CUDNN_STATUS_NOT_INITIALIZED ||
-             code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+    if ((int)code == SUBLIBRARY_LOADING_FAILED ||
+        code == CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH) {
+        snprintf(more, sizeof more,
+                 "; a part of cuDNN (libcudnn_*.so.9) is missing or of another version: install "
+                 "NVIDIA's package libcudnn9-cuda-%d whole, and look for a second one in "
+                 "LD_LIBRARY_PATH",
+                 CUDART_VERSION / 1000);
+        mend = more;
+    }
+    if (code == CUDNN_STATUS_NOT_INITIALIZED ||
+        code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
         mend = memory_mend(more);
     say(op, call, cudnnGetErrorString(code), why, mend);
     (void)cudaGetLastError(); /* of a launch of cuDNN's: the next one shall not report it */

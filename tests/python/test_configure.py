@@ -1,5 +1,5 @@
 """What CMake says where a library is not what the build can use: a oneDNN of an unknown major
-version, an nvcc that knows none of the GPUs to build for."""
+version, an nvcc that knows none of the GPUs to build for, a CUDA or cuDNN that is too old."""
 # label: cluster computes
 import os
 import re
@@ -8,8 +8,16 @@ import tempfile
 
 import harness
 
-NVCC = "#!/bin/sh\n[ \"$1\" = --list-gpu-code ] && printf 'sm_75\\nsm_90\\nsm_90a\\n'\n"
-THERE = ["CUDNN_INCLUDE", "CUDART_INCLUDE", "CUDNN_LIBRARY", "CUBLAS_LIBRARY", "CUDART_LIBRARY"]
+# An nvcc as the test wants it: its version, the GPUs that it knows, and whether it compiles.
+NVCC = """#!/bin/sh
+case "$*" in
+--version) echo "Cuda compilation tools, release %s, V0" ;;
+--list-gpu-code) printf '%s' ;;
+*) echo "$0: error: -- unsupported GNU version! gcc versions later than 13 are not supported!"
+    exit %d ;;
+esac
+"""
+KNOWS = "sm_75\\nsm_90\\nsm_90a\\n"
 
 
 class Configure(harness.Test):
@@ -31,7 +39,8 @@ class Configure(harness.Test):
     def configure(self, *settings):
         """Exit status, and what was said, as one line."""
         done = subprocess.run(["cmake", "-S", harness.SOURCE, "-B", self.build, "-G", "Ninja",
-                               "-DCMAKE_C_COMPILER=gcc", *("-D" + s for s in settings)],
+                               "-DCMAKE_C_COMPILER=gcc",
+                               *(s if s[0] == "-" else "-D" + s for s in settings)],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=120 * harness.PATIENCE, check=False)
         return done.returncode, re.sub(r"\s+", " ", done.stdout)
@@ -62,25 +71,123 @@ class Configure(harness.Test):
         self.assertNotIn("without its CPU backend", said)
         self.assertEqual(re.findall(r"kernels/cpu/dnnl_(\d)\.c\.o:", self.targets()), ["3"])
 
-    def cuda(self, architectures):
-        nvcc = self.write("nvcc", NVCC, 0o755)
-        return nvcc, *self.configure("NVCC=" + nvcc, "WEIR_CUDA_ARCHITECTURES=" + architectures,
-                                     "DNNL_INCLUDE=NOTFOUND",
-                                     *(name + "=/usr/include" for name in THERE))
+    def toolkit(self, version="12.4", cudnn="9.0.0", nvcc=None, knows=KNOWS, fails=0, nccl="2.18"):
+        """A folder with an nvcc, and one beside it as pip lays out headers and libraries."""
+        cuda = [int(v) for v in version.split(".")]
+        dnn = cudnn.split(".")
+        for path, text in {
+                "cuda_runtime/include/cuda_runtime_api.h":
+                    "#define CUDART_VERSION  %d%02d0\n" % (cuda[0], cuda[1]),
+                "cublas/include/cublas_v2.h": "",
+                "cublas/include/cublas_api.h": "#define CUBLAS_VER_MAJOR %d\n" % cuda[0],
+                "cudnn/include/cudnn.h": "",
+                "cudnn/include/cudnn_version.h":
+                    "#define CUDNN_MAJOR %s\n#define CUDNN_MINOR %s\n" % tuple(dnn[:2]),
+                "nccl/include/nccl.h":
+                    "#define NCCL_MAJOR %s\n#define NCCL_MINOR %s\n" % tuple(nccl.split(".")),
+                "cuda_runtime/lib/libcudart.so.%d" % cuda[0]: "",
+                "cublas/lib/libcublas.so.%d" % cuda[0]: "",
+                "cudnn/lib/libcudnn.so.%s" % dnn[0]: "",
+                "nccl/lib/libnccl.so.2": ""}.items():
+            self.write("nvidia/" + path, text)
+        return self.write("bin/nvcc", NVCC % (nvcc or version, knows, fails), 0o755)
+
+    def cuda(self, *settings, **toolkit):
+        """What CMake says of the CUDA backend with such a toolkit, and nvcc's path."""
+        nvcc = self.toolkit(**toolkit)
+        forget = ["-UWEIR_WERROR", "-UWEIR_CUDA_ARCHITECTURES"] # of the test before
+        for name in ("CUDART", "CUBLAS", "CUDNN", "NCCL"):
+            forget += ["-U%s_INCLUDE" % name, "-U%s_LIBRARY" % name]
+        return nvcc, *self.configure(
+            *forget, "NVCC=" + nvcc, "DNNL_INCLUDE=NOTFOUND",
+            "WEIR_CUDA_ROOTS=" + os.path.join(self.dir(), "nvidia"), *settings)
+
+    def commands(self):
+        with open(os.path.join(self.build, "build.ninja"), encoding="utf-8") as f:
+            return f.read()
+
+    def assert_built_without(self, why, **toolkit):
+        nvcc, status, said = self.cuda(**toolkit)
+        self.assertEqual(status, 0, said)
+        self.assertIn("CUDA backend: left out, it needs CUDA 12.4 or newer (nvcc, cuBLAS, cudart) "
+                      "and cuDNN 9: ", said)
+        self.assertIn(why.format(nvcc=nvcc, nvidia=os.path.join(self.dir(), "nvidia")), said)
+        targets = self.targets()
+        self.assertIn("bin/worker", targets)
+        self.assertNotIn("libweir_cuda", targets)
+        return targets
+
+    def test_old_cuda(self):
+        targets = self.assert_built_without(
+            "the headers in {nvidia}/cuda_runtime/include are of CUDA 12.3; {nvcc} is of CUDA 12.3",
+            version="12.3")
+        self.assertNotIn("libweir_emulated", targets)
+
+    def test_old_cudnn(self):
+        self.assert_built_without("the headers in {nvidia}/cudnn/include are of cuDNN 8",
+                                  cudnn="8.9.7")
+
+    def test_nvcc_of_another_cuda(self):
+        self.assert_built_without("{nvcc} is of CUDA 13.0, the headers in "
+                                  "{nvidia}/cuda_runtime/include of CUDA 12", nvcc="13.0")
+
+    def test_nvcc_that_does_not_take_the_compiler(self):
+        self.assert_built_without("{nvcc} cannot compile, and may need an older C++ compiler "
+                                  "(-DWEIR_CUDA_HOST_COMPILER=g++-12): {nvcc}: error: -- "
+                                  "unsupported GNU version!", fails=1)
+
+    def test_libraries_as_pip_has_them(self):
+        """Without links to them; CUDA 13, too. Warnings of nvcc are no errors unless wanted."""
+        for version, settings in (("12.4", ()), ("13.1", ("WEIR_WERROR=ON",))):
+            _, status, said = self.cuda(*settings, version=version)
+            self.assertEqual(status, 0, said)
+            self.assertIn("libweir_cuda.so", self.targets(), said)
+            self.assertIn("libweir_emulated.so", self.targets(), said)
+            for library in ("cudnn/lib/libcudnn.so.9", "cublas/lib/libcublas.so." + version[:2],
+                            "cuda_runtime/lib/libcudart.so." + version[:2]):
+                self.assertIn(os.path.join(self.dir(), "nvidia", library), self.commands())
+            nvcc = [c for c in self.commands().split("\n") if "-c " in c and "bin/nvcc" in c]
+            self.assertTrue(nvcc)
+            for command in nvcc:
+                self.assertEqual("-Werror" in command, bool(settings), command)
+
+    def test_old_nccl(self):
+        _, status, said = self.cuda(nccl="2.17")
+        self.assertEqual(status, 0, said)
+        self.assertIn("CUDA backend: built without NCCL, it needs 2.18 or newer, %s has 2.17" %
+                      os.path.join(self.dir(), "nvidia/nccl/include"), said)
+        self.assertIn("libweir_cuda.so", self.targets())
+        self.assertIn("comm_absent.c.o", self.targets())
 
     def test_unknown_gpus(self):
-        nvcc, status, said = self.cuda("70;103")
+        nvcc, status, said = self.cuda("WEIR_CUDA_ARCHITECTURES=70;103")
         self.assertNotEqual(status, 0, said)
         self.assertIn("-DWEIR_CUDA_ARCHITECTURES=70;103 names no GPU that %s can build for; it "
                       "knows: 75 90 90a" % nvcc, said)
 
-    def test_one_known_gpu(self):
-        _, status, said = self.cuda("70;90")
+    def built_for(self, *settings, **toolkit):
+        _, status, said = self.cuda(*settings, **toolkit)
         self.assertEqual(status, 0, said)
-        with open(os.path.join(self.build, "build.ninja"), encoding="utf-8") as f:
-            commands = f.read()
-        self.assertIn("arch=compute_90,code=sm_90", commands)
-        self.assertNotIn("compute_70", commands)
+        found = re.findall(r"arch=compute_(\w+),code=(\w+)", self.commands())
+        return list(dict.fromkeys(found))
+
+    def test_one_known_gpu(self):
+        self.assertEqual(self.built_for("WEIR_CUDA_ARCHITECTURES=90;70"),
+                         [("90", "sm_90"), ("90", "compute_90")])
+
+    def test_all_known_gpus(self):
+        """In any order; for what follows PTX of the newest that another can run."""
+        self.assertEqual(self.built_for("WEIR_CUDA_ARCHITECTURES=90a;90;75"),
+                         [("75", "sm_75"), ("90", "sm_90"), ("90a", "sm_90a"),
+                          ("90", "compute_90")])
+
+    def test_gpus_by_default(self):
+        knows = "".join("sm_%d\\n" % c for c in (70, 75, 80, 86, 89, 90, 100, 103, 120, 121))
+        everything = [("%d" % c, "sm_%d" % c) for c in (75, 80, 86, 89, 90, 100, 120)]
+        self.assertEqual(self.built_for(knows=knows, version="13.0"),
+                         everything + [("120", "compute_120")])
+        self.assertEqual(self.built_for(),
+                         [everything[0], everything[4], ("90", "compute_90")])
 
 
 if __name__ == "__main__":

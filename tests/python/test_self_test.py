@@ -119,7 +119,8 @@ class WithoutGpu(SelfTest):
         self.assertIn("NOT running: backend 'cuda' cannot be loaded: libcudnn_lacked.so.9: cannot "
                       "open",
                       lines[1])
-        self.assertIn("install NVIDIA's package libcudnn9-cuda-13", lines[1])
+        self.assertIn("install NVIDIA's package libcudnn9-cuda-12, with CUDA 13 libcudnn9-cuda-13",
+                      lines[1])
 
 
 @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
