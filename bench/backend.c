@@ -6,8 +6,9 @@
  *     bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round [how]]]]]
  *     bench_backend BACKEND --devices      says what it is; exit 77 without a device
  * precision: fp32, tf32, bf16; how: host, graph, launches. WEIR_BACKEND_DIR: where backends lie, if
- * not in ../lib. Prints the median of the rounds in images/s, by the clock and by the process's own
- * processor time (on the CPU: what a busy machine disturbs less), and the same as JSON. */
+ * not in ../lib; exit 77 where a card has no bf16. Prints the median of the rounds in images/s, by
+ * the clock and by the process's own processor time (on the CPU: what a busy machine disturbs
+ * less), and the same as JSON. */
 #include "kernels/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_ROUNDS = 200, SEED = 5, NO_DEVICE = 77, DATA_BATCHES = 64 };
+enum { MAX_ROUNDS = 200, SEED = 5, NOT_HERE = 77, DATA_BATCHES = 64 };
 
 struct bench {
     const struct backend *backend;
@@ -232,7 +233,12 @@ int main(int argc, char **argv)
     if (n_devices == 0 || strcmp(argv[2], "--devices") == 0) {
         printf("backend '%s' (%s): %d devices\n", b.backend->name, b.backend->description,
                n_devices);
-        return n_devices > 0 ? 0 : NO_DEVICE;
+        return n_devices > 0 ? 0 : NOT_HERE;
+    }
+    if (bf16 && b.backend->has_precision != NULL && !b.backend->has_precision(BACKEND_BF16)) {
+        printf("backend '%s' (%s) refuses bf16 here: not measured\n", b.backend->name,
+               b.backend->description);
+        return NOT_HERE;
     }
     ok("cannot read the model", model_read(argv[2], NULL, 0, &b.model));
     batch_take(&b);

@@ -74,7 +74,7 @@ struct backend {
     const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
     int grads16;             /* 1: it has them */
     int (*n_devices)(void);
-    int (*has_precision)(enum backend_precision precision); /* NULL: each */
+    int (*has_precision)(enum backend_precision precision); /* each device; NULL: has all */
     enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);
     void (*plan_destroy)(struct plan *p); /* NULL is fine */
     size_t (*plan_memory_bytes)(const struct plan *p);

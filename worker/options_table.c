@@ -225,7 +225,7 @@ static const struct flag table[] = {
         "--worker_hosts), less one for each GPU tower, divided by the CPU towers"),
     ONE("precision", precision, "fp32|tf32|bf16",
         "what factors of products are rounded to; sums are in fp32. CPUs have no tf32, and bf16 "
-        "with AVX512_BF16 or AMX",
+        "with AVX512_BF16 or AMX; GPUs bf16 from compute capability 8.0 on",
         NULL),
     {"deterministic", FLAG_BOOL, &options_raw.deterministic, 0, 0, NULL, NULL,
      "GPUs: the same bits on every run, at some cost; the CPU always does so, with the same "

@@ -66,6 +66,33 @@ done:
     return st;
 }
 
+/* bf16 comes with compute capability 8.0; of an older card cuBLAS and cuDNN refuse it at a step. */
+static enum status precision_check(int device, enum backend_precision precision)
+{
+    enum status st = ST_OK;
+    struct cudaDeviceProp prop;
+    if (precision != BACKEND_BF16)
+        return ST_OK;
+    TRY(cuda_check(NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&prop, device)));
+    if (prop.major < 8) {
+        LOG_E("--precision=bf16: GPU %d (%s) has compute capability %d.%d, and products in bf16 "
+              "need 8.0 or newer; take --precision=fp32, or another card (--gpus)",
+              device, prop.name, prop.major, prop.minor);
+        return ST_UNSUPPORTED;
+    }
+done:
+    return st;
+}
+
+static int has_precision(enum backend_precision precision)
+{
+    int n = n_devices();
+    for (int device = 0; device < n; device++)
+        if (precision_check(device, precision) != ST_OK)
+            return 0;
+    return 1;
+}
+
 static enum status set_memory(int device, uint64_t limit_bytes, int reserve)
 {
     enum status st = ST_OK;
@@ -100,6 +127,7 @@ static enum status config_check(const struct backend_plan_config *cfg)
         return ST_UNSUPPORTED;
     }
     TRY(device_check(cfg->device));
+    TRY(precision_check(cfg->device, cfg->precision));
 done:
     return st;
 }
@@ -423,6 +451,7 @@ const struct backend weir_backend = {
     .description = description,
     .grads16 = 1,
     .n_devices = n_devices,
+    .has_precision = has_precision,
     .plan_create = plan_create,
     .plan_destroy = plan_destroy,
     .plan_memory_bytes = plan_memory_bytes,

@@ -100,6 +100,25 @@ class GpuCheck(harness.Test):
         self.assertIn("unknown argument '--fast'", said)
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
+    def test_card_without_bf16(self):
+        """What needs it is skipped and says so; nothing fails."""
+        old = {"WEIR_EMULATED_CC": "7.5"}
+        said, report = self.check("--emulated", "--quick", **old)
+        self.assertRegex(said, r"gpu_check: all \d+ stages passed on Emulated GPU")
+        for row, verdict in (("bf16 1 1 host", "skipped"), ("bf16 1 1 graph", "skipped"),
+                             ("fp32 1 1 graph", "passed"), ("tf32 1 1 graph", "passed")):
+            row = "bench_backend emulated mlp 8 " + row
+            self.assertIn("\n| %s | %s | " % (row, verdict), report)
+            self.assertEqual("gpu_check: skipped: %s\n" % row in said,
+                             verdict == "skipped")
+        tests = os.path.join(BUILD, "tests")
+        suite = subprocess.run([os.path.join(tests, "kernel_conformance_test"), "emulated", tests],
+                               env=dict(os.environ, **old), stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual(suite.returncode, 77, suite.stdout)
+        self.assertIn("refuses bf16 here", suite.stdout)
+
+    @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
     def test_failure_is_reported(self):
         """What follows a stage that failed runs, too."""
         tools = ("memcheck", "racecheck", "initcheck")

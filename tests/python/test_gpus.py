@@ -108,6 +108,14 @@ class Gpus(fake_gpus.Machine):
         cpu = self.train("cpu", "--gpus=none", "--precision=tf32", "--deterministic")
         self.assertIn("--precision=tf32: the CPU has no such products; it computes in fp32", cpu[2])
 
+    def test_bf16_on_a_card_that_has_none(self):
+        self.machine(*(c.replace("cc=9.0", "cc=7.5") for c in machine_of(1)))
+        self.refused(self.worker("--gpus=0", "--precision=bf16"), PERMANENT,
+                     "--precision=bf16: GPU 0 (NVIDIA H200) has compute capability 7.5, and "
+                     "products in bf16 need 8.0 or newer; take --precision=fp32, or another card "
+                     "(--gpus)")
+        self.train("tf32", "--precision=tf32")
+
     def test_what_does_not_work_out(self):
         self.machine(*machine_of(3))
         for flags, status, words in (
