@@ -11,9 +11,11 @@ and, with the original MNIST, the seconds of training until 99% of the test set 
 run says after how many passes it is, a second one with the same seed is that long and is timed.
 
 The network, batch, optimizer and precision are the same on both sides (bench/train.py); PyTorch has
-its images on the card, too, and looks at no loss while the clock runs. PyTorch's warm-up steps are
-left out; Weir's clock runs from its first step to the last parameter on the host. Rounds are
-interleaved, every other one backwards; the median counts.
+its images on the card, too, and looks at no loss while the clock runs. PyTorch's first steps
+(--warm_up) are left out, as Weir itself leaves out its first 50, in which kernels are loaded and
+the graph is captured (images_per_second in its summary); from there Weir's clock runs to the last
+parameter on the host. The seconds until 99% have all steps in them. Rounds are interleaved, every
+other one backwards; the median counts.
 
 All run on one card, which the report names: --gpu, else the first on which no process computes.
 Each run is told it by its UUID, and says afterwards what it computed on: a run that used another
@@ -191,7 +193,9 @@ def check_weir(args, summary, lines, ps):
 
 def weir_rate(args, *flags, ps=False):
     summary = run_weir(args, *flags, ps=ps)[0]
-    return summary["images"] / summary["elapsed_seconds"]
+    if not args.cpu and summary["warm_up_images"] == 0:
+        sys.exit("gpu_train: --steps=%d: too few for Weir to leave out its first ones" % args.steps)
+    return summary["images_per_second"]
 
 
 def time_to_target(args):

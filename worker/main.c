@@ -86,8 +86,11 @@ static enum status report(struct worker *w, const struct trainer_result *r)
         .test_loss = (double)NAN,
         .validation = &w->validated,
     };
-    LOG_I("Training elapsed time: %f s (%" PRId64 " images, %.0f images/s)", r->elapsed_seconds,
-          r->images, r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0);
+    char after[64] = "";
+    if (r->warm_up_images > 0)
+        snprintf(after, sizeof after, " after the first %" PRId64, r->warm_up_images);
+    LOG_I("Training elapsed time: %f s (%" PRId64 " images, %.0f images/s%s)", r->elapsed_seconds,
+          r->images, r->images_per_second, after);
     const struct net_param *bad = trainer_bad_param(w->trainer);
     if (bad) {
         LOG_E("worker %d, step %" PRId64 ": parameter '%s' is not finite: training has diverged; "

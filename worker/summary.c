@@ -97,15 +97,16 @@ static int add_validation(json_t *j, const struct validation *v)
 enum status summary_write(const char *path, const struct summary *s)
 {
     const struct trainer_result *r = &s->result;
-    double rate = r->elapsed_seconds > 0 ? (double)r->images / r->elapsed_seconds : 0;
     json_t *j = json_pack(
-        "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:o, s:o, s:o, s:I, s:s, s:I, s:{s:I, s:I, s:I, "
+        "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o, s:o, s:I, s:s, s:I, s:{s:I, s:I, "
+        "s:I, "
         "s:I, "
         "s:I, s:I, s:I}, s:o}",
         "role", "worker", "model", s->model, "task_index", s->task_index, "global_step",
         (json_int_t)r->global_step, "local_steps", (json_int_t)r->local_steps, "images",
-        (json_int_t)r->images, "elapsed_seconds", r->elapsed_seconds, "images_per_second", rate,
-        "loss", figure((double)r->loss), "test_accuracy", figure(s->test_accuracy), "test_loss",
+        (json_int_t)r->images, "elapsed_seconds", r->elapsed_seconds, "images_per_second",
+        r->images_per_second, "warm_up_images", (json_int_t)r->warm_up_images, "loss",
+        figure((double)r->loss), "test_accuracy", figure(s->test_accuracy), "test_loss",
         figure(s->test_loss), "parameters", (json_int_t)s->n_params, "parameters_sha256",
         s->parameters_sha256, "nonfinite_skipped", (json_int_t)r->skipped, "exchange", "sent_bytes",
         (json_int_t)s->stats.sent_bytes, "received_bytes", (json_int_t)s->stats.received_bytes,

@@ -116,6 +116,19 @@ class Gpus(fake_gpus.Machine):
                      "(--gpus)")
         self.train("tf32", "--precision=tf32")
 
+    def test_first_steps_are_not_in_the_speed(self):
+        """Of a card: 50, or as many more as the device tells of at once; the CPU's all count."""
+        self.machine(*machine_of(1))
+        for name, left_out, *flags in (
+                ("resident", 1280, "--log_every=100"), ("lines", 1000, "--log_every=1"),
+                ("towers", 1000, "--towers_per_gpu=2"), ("short", 0, "--train_steps=40"),
+                ("cpu", 0, "--gpus=none")):
+            summary, _, said = self.train(name, "--train_steps=100", "--model=softmax", *flags)
+            self.assertEqual(summary["warm_up_images"], left_out, name)
+            self.assertEqual(summary["images"], 20 * summary["local_steps"])
+            self.assertGreater(summary["images_per_second"], 0)
+            self.assertEqual(" images/s after the first %d)" % left_out in said, left_out > 0)
+
     def test_what_does_not_work_out(self):
         self.machine(*machine_of(3))
         for flags, status, words in (

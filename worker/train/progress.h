@@ -1,5 +1,6 @@
 /* worker/train/progress.h - what a person sees while training: a bar on a terminal, plain lines in
- * a log.
+ * a log; and how fast it is. On a card the first steps load kernels and capture the graph: they are
+ * trained as all others, and left out of the speed once there are later ones.
  * Threads: one at a time for update; log lines of other threads pass around the bar.
  * Errors:  ST_NOMEM. */
 #ifndef WORKER_TRAIN_PROGRESS_H
@@ -13,6 +14,7 @@ struct progress_config {
     int task_index;
     int64_t first_step, train_steps; /* global steps */
     int64_t log_every;               /* steps between lines */
+    int64_t warm_up_images;          /* of the steps to leave out of the speed */
 };
 
 struct progress_point {
@@ -24,6 +26,9 @@ struct progress_point {
 struct progress;
 enum status progress_create(const struct progress_config *cfg, struct progress **out);
 void progress_update(struct progress *p, const struct progress_point *at);
+/* A second, up to now, when so many were read. *left_out: those of the steps that do not count; it
+ * may be more than warm_up_images, as a device tells of several steps at once. */
+double progress_images_per_second(const struct progress *p, int64_t images, int64_t *left_out);
 void progress_destroy(struct progress *p); /* takes the bar away; NULL is fine */
 
 #endif

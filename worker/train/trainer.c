@@ -156,6 +156,17 @@ static enum status begin_again(struct trainer *t, int *again)
     return ST_OK;
 }
 
+/* Steps until a card is warm: as many as bench/gpu_train.py leaves out on PyTorch's side. */
+enum { WARM_UP_STEPS = 50 };
+
+static int64_t warm_up_images(const struct trainer_config *cfg)
+{
+    for (int i = 0; i < cfg->n_towers; i++)
+        if (cfg->towers[i].own.gpu)
+            return (int64_t)WARM_UP_STEPS * cfg->batch;
+    return 0;
+}
+
 enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out)
 {
@@ -163,8 +174,8 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     int taken = 0, again;
     t->result = (struct trainer_result){.global_step = start->step};
     start_from(t, start);
-    struct progress_config pc = {t->cfg.progress, start->place.member, start->step,
-                                 t->cfg.train_steps, t->cfg.log_every};
+    struct progress_config pc = {t->cfg.progress,    start->place.member, start->step,
+                                 t->cfg.train_steps, t->cfg.log_every,    warm_up_images(&t->cfg)};
     TRY(progress_create(&pc, &t->progress));
     t->steps_before = 0;
     t->n_evaluated = t->cfg.eval_every > 0 ? start->step / t->cfg.eval_every : 0;
@@ -181,6 +192,8 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     }
     st = ST_OK;
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
+    t->result.images_per_second =
+        progress_images_per_second(t->progress, t->result.images, &t->result.warm_up_images);
     if (t->cfg.own_pace)
         t->result.global_step = trainer_global_step(t, 0);
     t->result.train_steps = t->cfg.train_steps;

@@ -11,6 +11,8 @@ struct trainer_result {
     int64_t local_steps, global_step;
     int64_t images;         /* read by this worker */
     double elapsed_seconds; /* of training, without the final evaluation */
+    double images_per_second;
+    int64_t warm_up_images; /* first ones, on a card, that images_per_second leaves out */
     float loss;             /* of the last step */
     int64_t skipped;        /* contributions that were not finite and counted with weight 0 */
     int member;             /* this worker's index */

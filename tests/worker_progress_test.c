@@ -1,0 +1,103 @@
+/* tests/worker_progress_test.c - how fast training is said to be. */
+#include "tests/capture.h"
+#include "tests/fake_time.h"
+#include "worker/train/progress.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BATCH = 100 };
+
+static struct progress *begun(int64_t warm_up_images)
+{
+    struct progress_config cfg = {.style = PROGRESS_LINES,
+                                  .train_steps = 1000,
+                                  .log_every = 1,
+                                  .warm_up_images = warm_up_images};
+    struct progress *p;
+    assert_int_equal(progress_create(&cfg, &p), ST_OK);
+    return p;
+}
+
+/* The line of a step that ends after so many ms more. */
+static const char *step(struct progress *p, int64_t ms, int64_t number)
+{
+    struct progress_point at = {number, number, 1.0f, number * BATCH};
+    fake_time_move(ms);
+    capture_begin();
+    progress_update(p, &at);
+    capture_end();
+    return capture_text;
+}
+
+static void check_end(struct progress *p, int64_t steps, double speed, int64_t without)
+{
+    int64_t left_out;
+    assert_float_equal(progress_images_per_second(p, steps * BATCH, &left_out), speed, 1e-6);
+    assert_int_equal(left_out, without);
+    progress_destroy(p);
+}
+
+static void first_steps_are_left_out(void **state)
+{
+    struct progress *p = begun(2 * BATCH);
+    (void)state;
+    assert_non_null(strstr(step(p, 9000, 1), " 11 images/s"));
+    assert_non_null(strstr(step(p, 1000, 2), " 20 images/s")); /* no later one is there yet */
+    assert_non_null(strstr(step(p, 500, 3), " 200 images/s"));
+    assert_non_null(strstr(step(p, 500, 4), " 200 images/s"));
+    fake_time_move(1000); /* until the parameters are on the host */
+    check_end(p, 4, 100, 2 * BATCH);
+}
+
+static void several_steps_at_once(void **state)
+{
+    struct progress *p = begun(50 * BATCH);
+    (void)state;
+    step(p, 60000, 32);
+    step(p, 3200, 64);
+    step(p, 3200, 96);
+    check_end(p, 96, 1000, 64 * BATCH);
+}
+
+static void a_short_run_counts_as_a_whole(void **state)
+{
+    struct progress *p = begun(50 * BATCH);
+    (void)state;
+    step(p, 4000, 32);
+    check_end(p, 32, 800, 0);
+    p = begun(32 * BATCH);
+    step(p, 4000, 32);
+    check_end(p, 32, 800, 0);
+}
+
+static void nothing_is_left_out_on_a_cpu(void **state)
+{
+    struct progress *p = begun(0);
+    (void)state;
+    step(p, 9000, 1);
+    assert_non_null(strstr(step(p, 1000, 2), " 20 images/s"));
+    check_end(p, 2, 20, 0);
+}
+
+static int clock_stop(void **state)
+{
+    (void)state;
+    fake_time_stop();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_steps_are_left_out),
+        cmocka_unit_test(several_steps_at_once),
+        cmocka_unit_test(a_short_run_counts_as_a_whole),
+        cmocka_unit_test(nothing_is_left_out_on_a_cpu),
+    };
+    return cmocka_run_group_tests(tests, clock_stop, NULL);
+}
