@@ -279,6 +279,17 @@ static int has_folder(const struct job_data *d)
     return d->n_train && !d->own && !d->files && !cut_off;
 }
 
+/* Likewise, of checkpoints. */
+static int has_checkpoint_folder(const struct net_status_checkpoints *c)
+{
+    int cut_off = strlen(c->folder) + 1 == sizeof c->folder;
+    if (cut_off)
+        LOG_W("where ps:0 keeps its checkpoints is not known in full (%s): add "
+              "--checkpoint_dir=DIR",
+              c->folder);
+    return c->folder[0] && !cut_off;
+}
+
 /* The command line with which a server, addr, or, NULL, a worker joins. */
 static void write_add(FILE *f, const struct net_status *s, const char *addr)
 {
@@ -296,7 +307,7 @@ static void write_add(FILE *f, const struct net_status *s, const char *addr)
     }
     if (addr)
         fprintf(f, " --address=%s", addr);
-    if (addr && s->checkpoints.folder[0]) {
+    if (addr && has_checkpoint_folder(&s->checkpoints)) {
         fputs(" --checkpoint_dir=", f);
         write_word(f, s->checkpoints.folder);
     }

@@ -2,6 +2,7 @@
 #include "ps/admin.h"
 #include "base/clock.h"
 #include "ps/service/run.h"
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 struct ps_status {
     struct ps_status_config cfg;
     int64_t start_ns;
+    char folder[PATH_MAX]; /* cfg.folder, good from any folder; empty: there is none */
 
     pthread_mutex_t lock; /* guards what follows */
     char *model;          /* of the member that was let in last; NULL: none said it */
@@ -181,8 +183,8 @@ static enum status fill_job(const struct ps_status *s, struct coordinator *c,
     if (snap.plan)
         fill_shares(snap.plan, out);
     memcpy(out->change, snap.change, sizeof out->change);
-    if (s->cfg.folder)
-        snprintf(out->checkpoints.folder, sizeof out->checkpoints.folder, "%s", s->cfg.folder);
+    snprintf(out->checkpoints.folder, sizeof out->checkpoints.folder, "%.*s",
+             (int)sizeof out->checkpoints.folder - 1, s->folder);
     out->checkpoints.last = snap.last_step;
     out->checkpoints.ordered = snap.order_step;
     out->checkpoints.wanted = snap.wanted;
@@ -321,6 +323,8 @@ enum status ps_status_create(const struct ps_status_config *cfg, struct ps_statu
         return ST_NOMEM;
     s->cfg = *cfg;
     s->start_ns = clock_now_ns();
+    if (cfg->folder && (cfg->folder[0] == '/' || !realpath(cfg->folder, s->folder)))
+        snprintf(s->folder, sizeof s->folder, "%s", cfg->folder);
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
     return ST_OK;

@@ -275,6 +275,31 @@ class Changes(Weirctl):
         worker.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
         self.kill(job)
 
+    def at_relative_folder(self, here, name):
+        """A job that is in training, whose ps 0 was given that folder of checkpoints."""
+        job = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
+        job.ps[0] = self.start("ps:0", [os.path.join(harness.BIN, "ps"), "--job_name=ps",
+                                        "--task_index=0", "--checkpoint_dir=" + name,
+                                        *job.hosts()], cwd=here)
+        job.start_worker(0, "--fault_push_delay_ms=2")
+        job.workers[0].wait_line("training step 2 done")
+        return job
+
+    def test_add_where_the_folder_is_relative(self):
+        """What is printed is typed in another folder: it has to name the same one, or none."""
+        here = os.path.realpath(self.dir())
+        job = self.at_relative_folder(here, "k" * 240)
+        line, told = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")
+        self.assertNotIn("--checkpoint_dir", line)
+        self.assertIn("where ps:0 keeps its checkpoints is not known in full", told)
+        self.kill(job)
+        job = self.at_relative_folder(here, "ckp")
+        folder = os.path.join(here, "ckp")
+        self.assertEqual(self.json(job.ps_hosts, "status")["checkpoints"]["folder"], folder)
+        line = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")[0]
+        self.assertIn("--checkpoint_dir=" + folder, shlex.split(line))
+        self.kill(job)
+
     def add_worker(self, *data):
         """(command, what is said beside it) for a job whose worker was given these."""
         argv = [os.path.join(harness.BIN, "worker"), harness.models_dir("softmax"),
