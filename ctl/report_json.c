@@ -132,9 +132,10 @@ static json_t *checkpoints_json(const struct net_status_checkpoints *c)
 {
     if (!c->folder[0])
         return json_null();
-    return json_pack("{s:s, s:o, s:o, s:I, s:I}", "folder", c->folder, "last_step",
-                     number_or_null(c->last), "making_step", number_or_null(c->ordered), "wanted",
-                     (json_int_t)c->wanted, "given", (json_int_t)c->given);
+    return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I}", "folder", c->folder, "last_step",
+                     number_or_null(c->last), "making_step", number_or_null(c->ordered), "next_s",
+                     seconds_or_null(c->next_ms), "wanted", (json_int_t)c->wanted, "given",
+                     (json_int_t)c->given);
 }
 
 static json_t *best_json(const struct net_best *b)

@@ -130,9 +130,27 @@ static void show_input(const struct net_job *j)
         printf("training samples are augmented: %s\n", job_augment_text(&j->augment, augment));
 }
 
-static void show_head(const struct net_status *s)
+/* That of the last step is ordered all along; where they are made by time, others come before. */
+static void show_checkpoints(const struct net_status *s)
 {
     const struct net_status_checkpoints *c = &s->checkpoints;
+    int by_time = c->next_ms >= 0, later = c->ordered > s->step;
+    int at_step = c->ordered >= 0 && !(by_time && c->ordered == s->job.train_steps);
+    if (!c->folder[0])
+        return;
+    printf("checkpoints: %s; last at step %s", c->folder, number(c->last).s);
+    if (at_step && !later)
+        printf("; one at step %" PRId64 " is being made", c->ordered);
+    else if (at_step)
+        printf("; the next at step %" PRId64, c->ordered);
+    if (by_time && (later || !at_step))
+        printf("%s within %" PRId64 " s", at_step ? ", or" : "; the next",
+               c->next_ms / 1000 + (c->next_ms % 1000 > 0));
+    putchar('\n');
+}
+
+static void show_head(const struct net_status *s)
+{
     char rate[FLOAT_TEXT_BYTES];
     if (!s->chunks) {
         printf("ps:%s: no job yet; up %s\n", number(s->server).s, duration(s->up_ms).s);
@@ -153,13 +171,7 @@ static void show_head(const struct net_status *s)
         printf("computed with: %s\n", s->job.arithmetic);
     if (s->change[0])
         printf("change: %s\n", s->change);
-    int later = c->ordered > s->step;
-    if (c->folder[0] && c->ordered >= 0)
-        printf("checkpoints: %s; last at step %s; %s at step %" PRId64 "%s\n", c->folder,
-               number(c->last).s, later ? "the next" : "one", c->ordered,
-               later ? "" : " is being made");
-    else if (c->folder[0])
-        printf("checkpoints: %s; last at step %s\n", c->folder, number(c->last).s);
+    show_checkpoints(s);
     if (s->best.step >= 0)
         printf("best so far: step %" PRId64 ", validation loss %.4f\n", s->best.step, s->best.loss);
     if (s->job.asked_steps > 0)

@@ -187,6 +187,7 @@ static enum status fill_job(const struct ps_status *s, struct coordinator *c,
              (int)sizeof out->checkpoints.folder - 1, s->folder);
     out->checkpoints.last = snap.last_step;
     out->checkpoints.ordered = snap.order_step;
+    out->checkpoints.next_ms = snap.next_ms;
     out->checkpoints.wanted = snap.wanted;
     out->checkpoints.given = snap.given;
     if (snap.best.known)
@@ -252,7 +253,7 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
                                .step = -1,
                                .highest = -1,
                                .up_ms = ms_since(s->start_ns),
-                               .checkpoints = {.last = -1, .ordered = -1},
+                               .checkpoints = {.last = -1, .ordered = -1, .next_ms = -1},
                                .best = {.step = -1}};
     TRY(c ? fill_job(s, c, out) : fill_plan(s, run, out));
     if (run) {

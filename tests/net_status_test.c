@@ -75,7 +75,7 @@ static void fill(struct net_status *s, int with_model)
                                                    .heard_ms = i - 1,
                                                    .up_ms = 21 + i};
     s->checkpoints = (struct net_status_checkpoints){
-        .folder = "/ckpt", .last = 30, .ordered = 40, .wanted = 4, .given = 3};
+        .folder = "/ckpt", .last = 30, .ordered = 40, .wanted = 4, .given = 3, .next_ms = 2500};
 }
 
 static enum status on_status(void *ctx, int with_model, struct net_status *out)
@@ -139,7 +139,7 @@ static void same(const struct net_status *a, const struct net_status *b)
     assert_int_equal(chunks_compare(a->chunks, b->chunks, why, sizeof why), ST_OK);
     same_lists(a, b);
     assert_true(c->last == d->last && c->ordered == d->ordered);
-    assert_true(c->wanted == d->wanted && c->given == d->given);
+    assert_true(c->wanted == d->wanted && c->given == d->given && c->next_ms == d->next_ms);
     assert_string_equal(c->folder, d->folder);
 }
 

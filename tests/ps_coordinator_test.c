@@ -409,10 +409,36 @@ static void test_one_is_due_by_time_meanwhile(void **state)
     free(r.c);
 }
 
+/* How long until then, and that nothing is said where it is not known. */
+static void test_the_next_by_time(void **state)
+{
+    struct rig r;
+    rig_open_saving(&r, 10, 0);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(coord_next_ms(r.c), -1);
+    free(r.c);
+    rig_open_saving(&r, 0, 60000);
+    for (int i = 0; i < 20; i++, r.version += i % 5 == 0)
+        rig_let_pass(&r, 1000);
+    assert_int_equal(coord_order_step(r.c), STEPS);
+    assert_in_range(coord_next_ms(r.c), 39000, 41000);
+    r.server[0].hangs = 1;
+    for (int i = 0; i < 50; i++, r.version += i % 5 == 0)
+        rig_let_pass(&r, 1000);
+    assert_in_range(coord_order_step(r.c), 1, STEPS - 1);
+    assert_int_equal(coord_next_ms(r.c), -1);
+    r.server[0].hangs = 0;
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_manifests, 1);
+    assert_in_range(coord_next_ms(r.c), 45000, 52000); /* from where that was begun */
+    free(r.c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_that_spoke),
+        cmocka_unit_test(test_the_next_by_time),
         cmocka_unit_test(test_one_that_has_not_come),
         cmocka_unit_test(test_one_that_died_as_it_came),
         cmocka_unit_test(test_another_comes_in_its_place),

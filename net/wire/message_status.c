@@ -131,6 +131,7 @@ static void checkpoints_to_wire(const struct net_status_checkpoints *from,
     to->ordered = from->ordered;
     to->wanted = from->wanted;
     to->given = from->given;
+    to->next_ms = (uint64_t)(from->next_ms + 1);
 }
 
 enum status message_pack_status(const struct net_status *s, uint8_t **data, size_t *bytes)
@@ -245,9 +246,10 @@ static enum status fields_from_wire(const Weir__V1__StatusReply *wire, struct ne
 static void checkpoints_from_wire(const Weir__V1__StatusReply__Checkpoints *from,
                                   struct net_status_checkpoints *to)
 {
-    *to = (struct net_status_checkpoints){.last = -1, .ordered = -1};
+    *to = (struct net_status_checkpoints){.last = -1, .ordered = -1, .next_ms = -1};
     if (!from)
         return;
+    to->next_ms = from->next_ms <= INT64_MAX ? (int64_t)from->next_ms - 1 : -1;
     to->last = from->last;
     to->ordered = from->ordered;
     to->wanted = from->wanted;

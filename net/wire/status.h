@@ -61,6 +61,8 @@ struct net_status_checkpoints {
     char folder[CONTROL_TEXT_BYTES]; /* empty: none are kept, or who answers is not ps 0 */
     int64_t last, ordered;           /* steps: of the last that is whole, being made; -1: none */
     uint64_t wanted, given;          /* by commands; of these, made or given up */
+    int64_t next_ms; /* until the next is begun by time, whatever step was ordered; -1: not by
+                        time, one is being made, or training stands */
 };
 
 struct net_status {

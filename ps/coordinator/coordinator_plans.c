@@ -285,6 +285,7 @@ enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snaps
         }
         s.last_step = coord_last_step(l->state);
         s.order_step = coord_order_step(l->state);
+        s.next_ms = coord_next_ms(l->state);
         coord_best(l->state, &s.best);
         s.wanted = l->requested;
         s.given = coord_given(l->state);

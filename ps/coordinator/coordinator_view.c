@@ -250,6 +250,18 @@ int64_t coord_order_step(const struct coord *c)
     return c->ckpt.phase == CKPT_IDLE ? -1 : c->ckpt.step;
 }
 
+int64_t coord_next_ms(const struct coord *c)
+{
+    const struct coord_checkpoint *k = &c->ckpt;
+    int trains = c->phase == PHASE_RUNNING && c->workers_generation == c->generation;
+    int made = k->phase != CKPT_IDLE && (k->taken || k->why != WHY_STEPS);
+    if (!c->has_folder || c->save_ms == 0 || k->save_at == 0 || !trains || made || c->finishing ||
+        k->last_step >= c->train_steps)
+        return -1;
+    int64_t at = k->save_at > k->not_before ? k->save_at : k->not_before;
+    return at > c->awake ? (at - c->awake) / MS : 0;
+}
+
 uint64_t coord_wanted(const struct coord *c)
 {
     return c->ckpt.wanted;

@@ -74,8 +74,11 @@ uint64_t coord_settled(const struct coord *c);    /* that all servers were in; 0
 int coord_is_settled(const struct coord *c);
 int64_t coord_last_step(const struct coord *c);  /* of the last checkpoint; -1 */
 int64_t coord_order_step(const struct coord *c); /* of the one being made; -1 */
-uint64_t coord_wanted(const struct coord *c);    /* checkpoints asked for by COMMAND so far */
-uint64_t coord_given(const struct coord *c);     /* of these, made or given up */
+/* Until the next is begun by time, whatever step was ordered; -1: not by time, one is being made,
+ * or training stands. */
+int64_t coord_next_ms(const struct coord *c);
+uint64_t coord_wanted(const struct coord *c); /* checkpoints asked for by COMMAND so far */
+uint64_t coord_given(const struct coord *c);  /* of these, made or given up */
 /* 1: a first JOB may be given; else why not, in `line` (LINE_NONE: one is under way). */
 int coord_takes_job(const struct coord *c, struct coord_line *line);
 /* 1: servers do not know yet that this ps 0 ends, and are still there to hear it. */

@@ -152,6 +152,29 @@ class Checkpoints(Weirctl):
         self.assertRegex(text, r"(?m)^computed with: \S.*, 1 thread; vector loops ")
         self.kill(job)
 
+    def test_the_next_one_by_time(self):
+        """The last step's is ordered all along, which is not the next where they come by time."""
+        folder = os.path.join(self.dir(), "ckpt")
+        job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder,
+                                                          "--save_secs=5000"])
+        kept = self.await_json(job, ["status"], lambda d: d["checkpoints"]["making_step"] and
+                               d["state"] == "training")["checkpoints"]
+        self.assertEqual(kept["making_step"], 100000)
+        self.assertGreater(kept["next_s"], 0)
+        self.assertLessEqual(kept["next_s"], 5000)
+        m = re.search(r"(?m)^checkpoints: %s; last at step -; the next within (\d+) s$" %
+                      re.escape(folder), self.ctl(job.ps_hosts, "status")[0])
+        self.assertLessEqual(int(m.group(1)), 5000)
+        self.kill(job)
+        job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder + "2",
+                                                          "--save_secs=5000",
+                                                          "--save_steps=70000"])
+        self.await_json(job, ["status"], lambda d: d["checkpoints"]["making_step"] and
+                        d["state"] == "training")
+        self.assertRegex(self.ctl(job.ps_hosts, "status")[0],
+                         r"last at step -; the next at step 70000, or within \d+ s\n")
+        self.kill(job)
+
     def has_line(self, job, line):
         text = self.ctl(job.ps_hosts, "status")[0]
         return text if line in text.splitlines() else None
