@@ -41,13 +41,17 @@ static json_t *seconds_or_null(int64_t ms)
 
 static json_t *member_json(const struct net_status_member *m, int n_recent)
 {
-    return json_pack(
-        "{s:i, s:o, s:s, s:s, s:o, s:{s:I, s:f}, s:{s:i, s:I, s:f}, s:i, s:I}", "index", m->member,
-        "rank", number_or_null(m->rank), "address", m->address, "state", ctl_member_name(m->state),
-        "missing_s", seconds_or_null(m->state == MEMBER_MISSING ? m->ms : -1), "waited_for",
-        "steps", (json_int_t)m->times, "seconds", m->seconds, "waited_for_recently", "of_steps",
-        n_recent, "steps", (json_int_t)m->recent_times, "seconds", m->recent_seconds,
-        "awaited_chunks", m->awaited, "skipped", (json_int_t)m->skipped);
+    json_t *refused =
+        m->refused[0] ? json_pack("{s:s, s:f}", "why", m->refused, "ago_s", seconds(m->refused_ms))
+                      : json_null();
+    return json_pack("{s:i, s:o, s:s, s:s, s:o, s:{s:I, s:f}, s:{s:i, s:I, s:f}, s:i, s:I, s:o}",
+                     "index", m->member, "rank", number_or_null(m->rank), "address", m->address,
+                     "state", ctl_member_name(m->state), "missing_s",
+                     seconds_or_null(m->state == MEMBER_MISSING ? m->ms : -1), "waited_for",
+                     "steps", (json_int_t)m->times, "seconds", m->seconds, "waited_for_recently",
+                     "of_steps", n_recent, "steps", (json_int_t)m->recent_times, "seconds",
+                     m->recent_seconds, "awaited_chunks", m->awaited, "skipped",
+                     (json_int_t)m->skipped, "refused", refused);
 }
 
 static json_t *members_json(const struct net_status *s)

@@ -68,7 +68,13 @@ static enum status show_members(const struct net_status *s)
         ctl_table_row(t, "%d\t%s\t%s\t%s\t%.1f s\t%" PRId64, m->member, number(m->rank).s,
                       m->address[0] ? m->address : "-", state_of(m).s, m->seconds, m->skipped);
     }
-    return print_take(t, st);
+    st = print_take(t, st);
+    for (int i = 0; st == ST_OK && i < s->n_members; i++)
+        if (s->members[i].refused[0])
+            printf("worker %d was refused %s ago: %s\n", s->members[i].member,
+                   duration(s->members[i].refused_ms).s, s->members[i].refused);
+    fflush(stdout);
+    return st;
 }
 
 static enum status show_servers(const struct net_status *s)

@@ -1,6 +1,7 @@
 /* ps/admin.c - see admin.h. */
 #include "ps/admin.h"
 #include "base/clock.h"
+#include "ps/service/refusals.h"
 #include "ps/service/run.h"
 #include <limits.h>
 #include <pthread.h>
@@ -84,6 +85,33 @@ static void add_member(const struct ps_status *s, const struct ps_person *p, int
         snprintf(m->address, sizeof m->address, "%s", p->address);
     else if (p->member < s->cfg.worker_hosts->n)
         snprintf(m->address, sizeof m->address, "%s", s->cfg.worker_hosts->addr[p->member]);
+}
+
+/* Why those were refused that are not here; without a job they are all that is known of members. */
+static enum status fill_refusals(const struct ps_status *s, struct net_status *out)
+{
+    struct ps_refusals *all;
+    enum status st = ps_service_refusals(s->cfg.service, &all);
+    if (st != ST_OK)
+        return st;
+    if (!out->members)
+        TRY((out->members = calloc((size_t)all->n + 1, sizeof *out->members)) ? ST_OK : ST_NOMEM);
+    for (int i = 0; out->generation == 0 && i < all->n; i++) {
+        const struct ps_person p = {.member = all->refusal[i].member, .missing_ms = -1};
+        add_member(s, &p, 0, out);
+    }
+    for (int i = 0; i < out->n_members; i++) {
+        struct net_status_member *m = &out->members[i];
+        const struct ps_refusal *r = ps_refusals_find(all, m->member);
+        if (!r ||
+            (m->state != MEMBER_EXPECTED && m->state != MEMBER_MISSING && m->state != MEMBER_LEFT))
+            continue;
+        memcpy(m->refused, r->why, sizeof m->refused);
+        m->refused_ms = ms_since(r->at_ns);
+    }
+done:
+    free(all);
+    return st;
 }
 
 /* How long the others waited for the members, and whom they wait for now. */
@@ -263,6 +291,7 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
                      : out->step < 0                ? STATE_STARTING
                                                     : STATE_TRAINING;
     }
+    st = fill_refusals(s, out);
 done:
     run_unref(run);
     return st;

@@ -65,7 +65,9 @@ static void fill(struct net_status *s, int with_model)
                                                    .seconds = 61.5 + i,
                                                    .recent_times = 71 + i,
                                                    .recent_seconds = 81.25 + i,
-                                                   .awaited = 91 + i};
+                                                   .awaited = 91 + i,
+                                                   .refused = "another job: --seed",
+                                                   .refused_ms = 95 + i};
     for (int i = 0; i < N_SERVERS; i++)
         s->servers[i] = (struct net_status_server){.server = i - 1,
                                                    .state = SERVER_LEAVING,
@@ -109,7 +111,8 @@ static void same_lists(const struct net_status *a, const struct net_status *b)
         assert_true(m->member == n->member && m->rank == n->rank && m->state == n->state &&
                     m->ms == n->ms && m->times == n->times && m->seconds == n->seconds &&
                     m->recent_times == n->recent_times && m->recent_seconds == n->recent_seconds &&
-                    m->awaited == n->awaited);
+                    m->awaited == n->awaited && m->refused_ms == n->refused_ms);
+        assert_string_equal(m->refused, n->refused);
         assert_string_equal(m->address, n->address);
     }
     assert_int_equal(a->n_servers, b->n_servers);
@@ -276,6 +279,7 @@ static void lies_are_refused(void **state)
     LIE(members[1].recent_times, -5);
     LIE(members[1].recent_seconds, -0.5);
     LIE(members[1].awaited, -1);
+    LIE(members[1].refused_ms, -1);
     LIE(servers[0].server, -2);
     LIE(servers[0].server, HOSTS_MAX);
     LIE(servers[0].state, SERVER_N_STATES);

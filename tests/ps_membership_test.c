@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
+#include "ps/service/refusals.h"
 #include "ps/service/service.h"
 #include "tests/capture.h"
 #include "tests/fake_time.h"
@@ -90,6 +91,60 @@ static void test_rationed_lines(void **state)
     }
     assert_in_range(lines, 1, LOG_LIMIT_BURST + 1); /* one more where this takes 10 s */
     teardown(&r);
+}
+
+/* The sentence that stands for this worker; NULL: none does. Static. */
+static const char *refusal_of(struct rig *r, int member)
+{
+    static struct ps_refusal copy;
+    struct ps_refusals *all = NULL;
+    assert_int_equal(ps_service_refusals(r->service, &all), ST_OK);
+    const struct ps_refusal *found = ps_refusals_find(all, member);
+    if (found)
+        copy = *found;
+    free(all);
+    return found ? copy.why : NULL;
+}
+
+/* Whoever waits for a worker is told why it was refused, until it comes; not of one that is here
+ * and a second process. */
+static void test_refusals_are_remembered(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    setup(&r, &cfg);
+    assert_int_equal(CAPTURE(join(&r, 2, 9, 2)), JOIN_REFUSED); /* there is no job yet */
+    assert_non_null(refusal_of(&r, 2));
+    assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
+    assert_null(refusal_of(&r, 1));
+    for (int i = 0; i < 2; i++) {
+        r.learning_rate = i ? 0.125f : 0.25f;
+        assert_int_equal(CAPTURE(join(&r, 1, 11 + (uint64_t)i, 2)), JOIN_REFUSED);
+    }
+    assert_non_null(strstr(refusal_of(&r, 1), "the worker has 0.125"));
+    assert_int_equal(CAPTURE(join(&r, -1, 13, 0)), JOIN_REFUSED);
+    assert_non_null(strstr(capture_text, "a worker that wants to join, from ipv4:10.0.0.7:5000, "
+                                         "refused: "));
+    r.learning_rate = 0.5f;
+    assert_int_equal(join(&r, 1, 14, 2), JOIN_WELCOME);
+    assert_null(refusal_of(&r, 1));
+    teardown(&r);
+}
+
+/* However many are refused, so many are remembered, the last ones. */
+static void test_refusals_are_bounded(void **state)
+{
+    static struct ps_refusals all;
+    for (int i = 0; i < 3 * REFUSALS_MAX; i++) {
+        ps_refusals_put(&all, i, "why", 1000 + i);
+        assert_in_range(all.n, 1, REFUSALS_MAX);
+    }
+    assert_null(ps_refusals_find(&all, 2 * REFUSALS_MAX - 1));
+    assert_non_null(ps_refusals_find(&all, 2 * REFUSALS_MAX));
+    assert_non_null(ps_refusals_find(&all, 3 * REFUSALS_MAX - 1));
+    ps_refusals_drop(&all, 2 * REFUSALS_MAX);
+    ps_refusals_drop(&all, 1);
+    assert_int_equal(all.n, REFUSALS_MAX - 1);
 }
 
 /* Worker 0 settles the job, however early others come. */
@@ -325,6 +380,8 @@ int main(void)
         cmocka_unit_test(test_other_flags),
         cmocka_unit_test(test_max_workers),
         cmocka_unit_test(test_rationed_lines),
+        cmocka_unit_test(test_refusals_are_remembered),
+        cmocka_unit_test(test_refusals_are_bounded),
         cmocka_unit_test(test_of_another_ps0),
         cmocka_unit_test(test_twin_between_generations),
     };

@@ -59,6 +59,8 @@ static void member_to_wire(const struct net_status_member *from, Weir__V1__Statu
     to->recent_seconds = from->recent_seconds;
     to->awaited = (uint32_t)from->awaited;
     to->skipped = (uint64_t)from->skipped;
+    to->refused = text_out(from->refused);
+    to->refused_ms = (uint64_t)from->refused_ms;
 }
 
 static void server_to_wire(const struct net_status_server *from, Weir__V1__StatusReply__Server *to)
@@ -171,7 +173,7 @@ static enum status member_from_wire(const Weir__V1__StatusReply__Member *from,
         (int)from->state >= MEMBER_N_STATES || from->ms > INT64_MAX || from->times > INT64_MAX ||
         from->recent_times > INT64_MAX || !is_figure(from->seconds) ||
         !is_figure(from->recent_seconds) || from->awaited > CHUNKS_MAX_CHUNKS ||
-        from->skipped > INT64_MAX)
+        from->skipped > INT64_MAX || from->refused_ms > INT64_MAX)
         return message_invalid(why, "a member's number, state or figures cannot be");
     *to = (struct net_status_member){.member = (int)from->member,
                                      .rank = (int)from->rank - 1,
@@ -182,7 +184,9 @@ static enum status member_from_wire(const Weir__V1__StatusReply__Member *from,
                                      .recent_times = (int64_t)from->recent_times,
                                      .recent_seconds = from->recent_seconds,
                                      .awaited = (int)from->awaited,
-                                     .skipped = (int64_t)from->skipped};
+                                     .skipped = (int64_t)from->skipped,
+                                     .refused_ms = (int64_t)from->refused_ms};
+    message_text_in(from->refused, to->refused, sizeof to->refused);
     message_text_in(from->address, to->address, sizeof to->address);
     return ST_OK;
 }

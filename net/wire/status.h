@@ -13,7 +13,12 @@
 
 /* In the order of weir.proto, number for number, as all of the enums here. */
 enum status_state { STATE_EMPTY, STATE_STARTING, STATE_TRAINING, STATE_STOPPED, STATE_DONE };
-enum { STATE_N_KINDS = STATE_DONE + 1, STATUS_ADDRESS_BYTES = 96, STATUS_AWAITED_MS = 100 };
+enum {
+    STATE_N_KINDS = STATE_DONE + 1,
+    STATUS_ADDRESS_BYTES = 96,
+    STATUS_AWAITED_MS = 100,
+    STATUS_REFUSAL_BYTES = 512
+};
 
 enum member_state {
     MEMBER_EXPECTED, /* it has not joined yet */
@@ -37,6 +42,9 @@ struct net_status_member {
     int64_t skipped;                /* contributions that counted with weight 0, in the job */
     int awaited; /* chunks that others wait for at present for its sake, STATUS_AWAITED_MS or
                     longer */
+    char refused[STATUS_REFUSAL_BYTES]; /* why a process was that wanted to be this worker, which is
+                                           not here, last; empty: none was */
+    int64_t refused_ms;                 /* how long ago */
 };
 
 enum server_state {

@@ -279,7 +279,8 @@ static void say_arithmetic(const struct run *r, int rank, const struct net_join 
 
 /* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.
  * Under the lock. */
-static uint64_t admit(struct run *r, int rank, const struct net_join *req, const char *peer)
+static uint64_t admit(struct ps_service *s, struct run *r, int rank, const struct net_join *req,
+                      const char *peer)
 {
     struct member *m = &r->members[rank];
     uint64_t old = m->stream, before = m->incarnation ? m->incarnation : m->expected;
@@ -301,6 +302,7 @@ static uint64_t admit(struct run *r, int rank, const struct net_join *req, const
         m->missing_ns = clock_now_ns();
     }
     m->joined = m->known = 1;
+    ps_refusals_drop(&s->refusals, r->plan->member[rank]);
     snprintf(m->peer, sizeof m->peer, "%s", peer);
     snprintf(m->address, sizeof m->address, "%s", req->address ? req->address : "");
     ps_store_admit(r->store, rank, req->incarnation);
@@ -357,7 +359,7 @@ static enum join_answer try_join(struct ps_service *s, const struct net_join *re
         *out = run_ref(s->run);
         if (s->cfg.self == 0)
             say_arithmetic(s->run, *rank, req);
-        old = admit(s->run, *rank, req, peer);
+        old = admit(s, s->run, *rank, req, peer);
     }
     if (answer == JOIN_INIT)
         service_note_setter(s, req, peer);
@@ -391,6 +393,23 @@ static void note_came(struct ps_service *s, struct run *r, int rank, uint64_t in
         service_people_changed(s);
 }
 
+/* It is remembered while the worker is waited for; of one that is here another was refused. */
+static void note_refusal(struct ps_service *s, const struct net_join *req, const char *peer,
+                         const char *why)
+{
+    if (req->member < 0) {
+        LOG_FEW("a worker that wants to join, from %s, refused: %s", peer, why);
+        return;
+    }
+    LOG_FEW("worker %d from %s refused: %s", req->member, peer, why);
+    pthread_mutex_lock(&s->lock);
+    const struct run *r = s->run;
+    int rank = r ? net_plan_rank(r->plan, req->member) : -1;
+    if (rank < 0 || !r->members[rank].incarnation || r->members[rank].missing_ns)
+        ps_refusals_put(&s->refusals, req->member, why, clock_now_ns());
+    pthread_mutex_unlock(&s->lock);
+}
+
 void service_join(void *ctx, const struct net_join *req, const char *peer,
                   struct net_join_reply *reply)
 {
@@ -415,7 +434,7 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
     if (r)
         fill_reply(s, r, rank, reply);
     else if (reply->answer == JOIN_REFUSED)
-        LOG_FEW("worker %d from %s refused: %s", req->member, peer, reply->why);
+        note_refusal(s, req, peer, reply->why);
     else /* it asks again and again, and names us on its own side */
         LOG_D("worker %d from %s has to wait: %s", req->member, peer, reply->why);
     if (r && reply->answer == JOIN_WELCOME)

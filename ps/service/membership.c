@@ -188,6 +188,18 @@ enum status ps_service_people(struct ps_service *s, struct ps_person **members, 
     return ST_OK;
 }
 
+enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out)
+{
+    struct ps_refusals *copy = malloc(sizeof *copy);
+    if (!copy)
+        return ST_NOMEM;
+    pthread_mutex_lock(&s->lock);
+    *copy = s->refusals;
+    pthread_mutex_unlock(&s->lock);
+    *out = copy;
+    return ST_OK;
+}
+
 int service_was_removed(const struct ps_service *s, uint64_t incarnation)
 {
     int i = 0;

@@ -93,6 +93,7 @@ struct ps_person {
 struct run;           /* ps/service/run.h */
 struct ps_restore;    /* checkpoint/restore.h */
 struct ps_late_total; /* ps/store/stragglers.h */
+struct ps_refusals;   /* ps/service/refusals.h */
 struct ps_service;
 enum status ps_service_create(const struct ps_service_config *cfg, struct ps_service **out);
 void ps_service_destroy(struct ps_service *s); /* NULL is fine */
@@ -118,6 +119,9 @@ void ps_service_settle(struct ps_service *s, uint64_t generation);
  * Both for the caller to free. ST_NOMEM. */
 enum status ps_service_people(struct ps_service *s, struct ps_person **members, int *n_members,
                               struct ps_person **waiting, int *n_waiting);
+
+/* Who was refused last of the workers that are not here, for the caller to free. ST_NOMEM. */
+enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out);
 
 /* ST_OK: the process that is this member of the plan is refused from the next generation on that is
  * without it; whoever is started as that worker later is not. ST_NOT_FOUND: the plan has no such

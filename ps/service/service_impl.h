@@ -9,6 +9,7 @@
 #include "base/core_turns.h"
 #include "base/log.h"
 #include "ps/service/join_queue.h"
+#include "ps/service/refusals.h"
 #include "ps/service/run.h"
 #include "ps/service/service.h"
 #include "ps/service/stream_table.h"
@@ -25,7 +26,8 @@ struct ps_service {
     int stopping;
     uint64_t claim; /* as in struct ps_service_state */
     struct ps_waiting waiting;
-    int64_t first_asked_ns;  /* somebody else than worker 0 wanted to settle a job; 0: nobody */
+    int64_t first_asked_ns; /* somebody else than worker 0 wanted to settle a job; 0: nobody */
+    struct ps_refusals refusals;
     struct ps_waiter setter; /* who settled the job, or is about to; incarnation 0: nobody */
     uint64_t *removed;       /* incarnations of members that somebody had removed */
     int n_removed;

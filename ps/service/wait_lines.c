@@ -11,12 +11,29 @@ struct names {
     char text[400];
     size_t at;
     int n;
+    char refused[480]; /* "; worker 1 was refused 12 s ago: ...", of those that are named */
+    size_t refused_at;
 };
 
+/* Whoever waits for it may not know that it was there. Under the lock. */
+static void add_refusal(struct names *l, const struct ps_service *s, int member)
+{
+    const struct ps_refusal *r = ps_refusals_find(&s->refusals, member);
+    size_t room = sizeof l->refused - l->refused_at;
+    if (!r)
+        return;
+    int n =
+        snprintf(l->refused + l->refused_at, room, "; worker %d was refused %" PRId64 " s ago: %s",
+                 member, (clock_now_ns() - r->at_ns) / 1000000000, r->why);
+    l->refused_at += (size_t)n < room ? (size_t)n : room - 1;
+}
+
+/* Under the lock. */
 static void add_name(struct names *l, struct ps_service *s, int member, const char *note)
 {
     if (l->n++ >= 4)
         return;
+    add_refusal(l, s, member);
     const char *sep = l->n > 1 ? ", " : "";
     int n =
         member < s->cfg.worker_hosts->n
@@ -47,6 +64,8 @@ static int name_absent(struct ps_service *s, struct run *r, struct names *l)
         else if (m->leaving && m->missing_ns)
             add_name(l, s, index, ", which left");
     }
+    for (int i = 0; n == 0 && i < s->refusals.n; i++) /* whoever comes is taken */
+        add_refusal(l, s, s->refusals.refusal[i].member);
     pthread_mutex_unlock(&s->lock);
     end_names(l);
     return l->n > 0 || !r;
@@ -59,19 +78,22 @@ static void tell_who_is_missing(struct ps_service *s, struct run *r, int64_t wai
     if (!r && s->cfg.self > 0)
         return; /* it waits for ps 0, which says for whom that waits */
     if (name_absent(s, r, &absent)) {
-        LOG_I("waiting for %s to join", absent.n ? absent.text : "the first worker");
+        LOG_I("waiting for %s to join%s", absent.n ? absent.text : "the first worker",
+              absent.refused);
         return;
     }
     int *missing = calloc((size_t)r->plan->n_members, sizeof *missing);
     if (!missing)
         return;
     int n = ps_store_missing(r->store, clock_now_ns() - wait_ns, missing, &step);
+    pthread_mutex_lock(&s->lock);
     for (int i = 0; n > 0 && i < r->plan->n_members; i++)
         if (missing[i])
             add_name(&late, s, r->plan->member[i], "");
+    pthread_mutex_unlock(&s->lock);
     end_names(&late);
     if (late.n > 0)
-        LOG_W("step %" PRId64 " waits for %s", step, late.text);
+        LOG_W("step %" PRId64 " waits for %s%s", step, late.text, late.refused);
     free(missing);
 }
 

@@ -2,6 +2,7 @@
 """Who settles a job and how many it takes: a worker with the wrong flags that comes first does not
 lock the others out, and who is one too many is told so."""
 # label: cluster
+import json
 import os
 import signal
 import unittest
@@ -44,10 +45,20 @@ class Admission(harness.Test):
         self.assertIsNone(first.popen.poll())
         # One that has died is followed at once by who is started in its place.
         first.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        member = harness.until(lambda: self.missing(job), "it is missed")
+        self.assertIsNone(member["refused"], "that was another process, beside one that was there")
         job.start_worker(0).wait_line("training step")
         job.ps[0].wait_line("worker 0 joined from .*, in the place of an earlier one")
         for process in (*job.workers, *job.ps):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def missing(self, job):
+        """What ps 0 knows of worker 0, once it misses it."""
+        p = self.start("weirctl", [os.path.join(harness.BIN, "weirctl"), "--json",
+                                   "--ps_hosts=" + job.ps_hosts[0], "members"])
+        p.wait(30)
+        member = json.loads(p.output())["members"][0]
+        return member if member["state"] == "missing" else None
 
     def test_one_that_hangs(self):
         """Its connection lives, so it keeps its place; once it is removed, who waits has it."""

@@ -124,6 +124,44 @@ class Shows(Weirctl):
         self.kill(job)
 
 
+    def refused(self, doc, index):
+        return [m["refused"] for m in doc["members"] if m["index"] == index][0]
+
+    def test_refused_member(self):
+        """Of a worker that does not come it is known that it did, and why it may not."""
+        job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
+        job.start_ps(0)
+        why = "another job: --batch_size: the servers have 12, the worker has 13"
+        job.start_worker(0)
+        job.ps[0].wait_line("worker 0 joined")
+        job.start_worker(1, "--batch_size=13").wait(60, 1)
+        self.assertEqual(len(re.findall("worker 1 from .* refused: " + why,
+                                        job.ps[0].output())), 1)
+        doc = self.json(job.ps_hosts, "status")
+        self.assertEqual(doc["members"][1]["state"], "expected")
+        self.assertIsNone(self.refused(doc, 0))
+        self.assertTrue(self.refused(doc, 1)["why"].startswith(why), doc)
+        self.assertGreaterEqual(self.refused(doc, 1)["ago_s"], 0)
+        self.assertRegex(self.ctl(job.ps_hosts, "status")[0],
+                         r"(?m)^worker 1 was refused \d\S* \S+ ago: " + why)
+        job.ps[0].wait_line(r"waiting for worker 1 \(.*\) to join; worker 1 was refused \d+ s "
+                            "ago: " + why)
+        job.start_worker(1, "--fault_push_delay_ms=2").wait_line("training step 2 done")
+        self.assertIsNone(self.refused(self.json(job.ps_hosts, "members"), 1))
+        self.kill(job)
+
+    def test_refused_before_there_is_a_job(self):
+        job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
+        job.start_ps(0, "--max_workers=1")
+        job.start_worker(0).wait(60, 1)
+        why = "a job of 2 workers; --max_workers=1 of this server"
+        doc = self.json(job.ps_hosts, "status")
+        self.assertEqual((doc["state"], self.refused(doc, 0)["why"]), ("no job yet", why))
+        self.assertRegex(self.ctl(job.ps_hosts, "status")[0],
+                         r"(?m)^worker 0 was refused \d\S* \S+ ago: " + why)
+        job.ps[0].stop()
+
+
 class Checkpoints(Weirctl):
     def test_checkpoint_now(self):
         folder = os.path.join(self.dir(), "it's $HOME")
