@@ -43,7 +43,7 @@ static enum status lock(struct alone_folder *f)
     LOG_E("--checkpoint_dir: %s is another process' now (%s); end that one first, or give this one "
           "another folder",
           f->path, who[0] ? who : "unknown");
-    return ST_BUSY; /* it may be about to end */
+    return ST_REFUSED; /* it may live as long as it likes: a loop over "try again" would spin */
 }
 
 /* Values, slots and step of a checkpoint become those of the updates. */
