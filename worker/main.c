@@ -139,6 +139,15 @@ static enum status validate_last(struct worker *w, int64_t step)
     return st == ST_CANCELLED ? ST_OK : st;
 }
 
+/* Else a job that has ended before looks as if it had just been trained. */
+static void say_nothing_left(const struct net_start *start)
+{
+    int64_t last = start->place.train_steps;
+    if (last > 0 && start->step >= last)
+        LOG_I("nothing is left to train: the job is at step %" PRId64 " of %" PRId64, start->step,
+              last);
+}
+
 /* The servers have ended the job before the steps that this worker was to take. */
 static void note_early_end(struct worker *w, const struct trainer_result *r)
 {
@@ -180,6 +189,7 @@ static enum status run(struct worker *w)
     TRY(set_up(w));
     TRY(w->updates.ops->start(w->updates.ctx, &start));
     say_first_values(w, start.step);
+    say_nothing_left(&start);
     if (w->opt.join)
         LOG_I("joined as worker %d of %d at step %" PRId64, start.place.member,
               start.place.n_members, start.step);

@@ -83,9 +83,12 @@ class Alone(harness.Test):
         worker = self.begin("--towers=2")
         worker.wait(60)
         self.assert_ends_as(two_towers, STEPS)
+        self.assertIn("nothing is left to train: the job is at step %d of %d" % (STEPS, STEPS),
+                      worker.output())
         worker = self.begin("--towers=2", "--restore=" + ckpt_folder.path(self.folder(), said[-2]))
         worker.wait(60)
         self.assert_ends_as(two_towers, said[-2])
+        self.assertNotIn("nothing is left", worker.output())
         self.assertEqual(self.steps()[-1], STEPS)
         self.assertTrue(want)
 
@@ -167,6 +170,10 @@ class Alone(harness.Test):
         summary, = self.servers(1).finish(120)
         self.assertEqual(summary["parameters_sha256"], want)
         self.assertEqual(summary["local_steps"], STEPS - step)
+        job = self.servers(1)
+        self.assertEqual(job.finish(120)[0]["local_steps"], 0)
+        job.workers[0].wait_line("nothing is left to train: the job is at step %d of %d" %
+                                 (STEPS, STEPS))
 
     def test_second_process(self):
         """Who comes second is refused while the first one lives; a ps 0 fences it."""
