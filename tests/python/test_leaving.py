@@ -61,6 +61,23 @@ class Leaving(harness.Test):
             self.assertEqual(summary["global_step"], STEPS)
             self.assertEqual(samples.wrong(self.records, STEPS), [])
 
+    def test_both_say_the_same_step(self):
+        """The one up to which what the worker did counts."""
+        for sync_mode in ("sync", "async"):
+            job = self.job(n_ps=1, n_workers=2, model="small",
+                           flags=[*SLOW, "--train_steps=100000", "--sync_mode=" + sync_mode])
+            job.start()
+            job.workers[1].wait_line("training step 9 done")
+            self.terminate(job.workers[1:], (0,))
+            left = job.workers[1].wait_line(r"left the job at step (\d+), as worker 1").group(1)
+            said = job.ps[0].wait_line(r"worker 1 \(.*\) leaves at step (\d+) ").group(1)
+            if sync_mode == "sync":
+                self.assertEqual(left, said)
+            else: # others' updates go on meanwhile
+                self.assertLessEqual(int(left), int(said))
+            for p in (job.workers[0], *job.ps):
+                p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
     def test_too_few_are_left(self):
         """One of two leaves at once, though --min_workers has the other wait."""
         job = self.job_of(2, 2, "--min_workers=2")

@@ -194,8 +194,10 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     t->result.images_per_second =
         progress_images_per_second(t->progress, t->result.images, &t->result.warm_up_images);
-    if (t->cfg.own_pace)
-        t->result.global_step = trainer_global_step(t, 0);
+    if (t->cfg.own_pace || t->result.left) /* a leaver's part of the step at hand does not count */
+        t->result.global_step = trainer_lowest_version(t);
+    if (t->result.left && t->result.global_step < t->first_step)
+        t->result.global_step = t->first_step; /* not all of its parameters had come */
     t->result.train_steps = t->cfg.train_steps;
     if (t->result.global_step > t->cfg.train_steps) /* it ended early: the step at hand is none */
         t->result.global_step = t->cfg.train_steps;

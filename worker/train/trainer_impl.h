@@ -106,6 +106,7 @@ void trainer_list_contributions(struct trainer *t);
 void trainer_layer_chunks(const struct trainer *t, int layer, int *first, int *n);
 /* The gradients of a layer whose backward was called, to the host and onwards. */
 enum status trainer_hand_out(struct trainer *t, struct tower *w, int layer, int64_t step);
+int64_t trainer_lowest_version(struct trainer *t); /* of all chunks; -1: some have none */
 /* What the job has reached: at their own pace, the chunk that is behind all others. */
 int64_t trainer_global_step(struct trainer *t, int64_t local_step);
 

@@ -154,17 +154,20 @@ static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int 
     return st;
 }
 
-int64_t trainer_global_step(struct trainer *t, int64_t local_step)
+int64_t trainer_lowest_version(struct trainer *t)
 {
     struct updates *x = t->cfg.updates;
     int64_t lowest = INT64_MAX;
-    if (!t->cfg.own_pace)
-        return local_step;
     for (int c = 0; c < t->cfg.chunks->n_chunks; c++) {
         int64_t version = x->ops->version(x->ctx, c);
         lowest = version < lowest ? version : lowest;
     }
     return lowest;
+}
+
+int64_t trainer_global_step(struct trainer *t, int64_t local_step)
+{
+    return t->cfg.own_pace ? trainer_lowest_version(t) : local_step;
 }
 
 /* By the last tower of a step: its figures, before anyone can be two steps further. */
