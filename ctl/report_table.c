@@ -6,6 +6,7 @@
 #include "ctl/report.h"
 #include "ctl/table.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 struct text {
@@ -136,6 +137,14 @@ static void show_input(const struct net_job *j)
         printf("training samples are augmented: %s\n", job_augment_text(&j->augment, augment));
 }
 
+static void show_best(const struct net_best *b)
+{
+    char accuracy[48] = "";
+    if (!isnan(b->accuracy)) /* of labels, not targets */
+        snprintf(accuracy, sizeof accuracy, " validation accuracy %.4f,", b->accuracy);
+    printf("best so far: step %" PRId64 ",%s validation loss %.4f\n", b->step, accuracy, b->loss);
+}
+
 /* That of the last step is ordered all along; where they are made by time, others come before. */
 static void show_checkpoints(const struct net_status *s)
 {
@@ -179,7 +188,7 @@ static void show_head(const struct net_status *s)
         printf("change: %s\n", s->change);
     show_checkpoints(s);
     if (s->best.step >= 0)
-        printf("best so far: step %" PRId64 ", validation loss %.4f\n", s->best.step, s->best.loss);
+        show_best(&s->best);
     if (s->job.asked_steps > 0)
         printf("early stopping: the job ends at step %" PRId64 " of %" PRId64 "\n",
                s->job.train_steps, s->job.asked_steps);

@@ -49,12 +49,14 @@ class ValidationServers(harness.Test):
         self.assertIn("test accuracy", worker.output())
         return best
 
+    def status(self, job, *flags):
+        return subprocess.run([os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" +
+                               job.ps_hosts[0], *flags, "status"], capture_output=True, text=True,
+                              check=True, timeout=30 * harness.PATIENCE).stdout
+
     def shown(self, job):
         """The lowest loss in the status."""
-        ctl = subprocess.run([os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0],
-                              "--json", "status"], capture_output=True, text=True, check=True,
-                             timeout=30 * harness.PATIENCE)
-        best = json.loads(ctl.stdout)["best"]
+        best = json.loads(self.status(job, "--json"))["best"]
         return best and round(best["validation_loss"], 4)
 
     def test_best(self):
@@ -67,6 +69,10 @@ class ValidationServers(harness.Test):
         job.workers[0].wait_line("training step 15 done")
         harness.until(lambda: self.shown(job) == min(self.losses(job.workers[0]).values()),
                       "the status has the lowest loss")
+        best = json.loads(self.status(job, "--json"))["best"]
+        self.assertIn("best so far: step %d, validation accuracy %.4f, validation loss %.4f\n" %
+                      (best["step"], best["validation_accuracy"], best["validation_loss"]),
+                      self.status(job))
         gate.open()
         first, second = job.finish(60)
         losses = self.losses(job.workers[0])
