@@ -4,6 +4,7 @@
 #include "files/durable.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "files/target.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -31,32 +32,47 @@ static int name_temporary(struct durable *f)
                             (long)getpid(), random) < sizeof f->temporary;
 }
 
-enum status durable_begin(struct durable *f, const char *path)
+/* A file in the folder of f->path, or, in place, what is there. 0: errno says why not. */
+static int open_file(struct durable *f)
+{
+    if (f->in_place) {
+        snprintf(f->temporary, sizeof f->temporary, "%s", f->path);
+        f->fd = open(f->path, O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC);
+    } else if (name_temporary(f)) {
+        f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        f->made = f->fd >= 0;
+    } else {
+        errno = ENAMETOOLONG;
+    }
+    return f->fd >= 0;
+}
+
+static enum status begin(struct durable *f, const struct target *to)
 {
     f->fd = -1;
     f->made = 0;
     f->bytes = 0;
     f->filled = 0;
     f->direct = 0;
-    f->block = NULL;
-    if ((size_t)snprintf(f->path, sizeof f->path, "%s", path) >= sizeof f->path ||
-        !name_temporary(f)) {
-        LOG_E("%s: the path is too long", path);
-        return ST_IO;
-    }
+    f->in_place = to->in_place;
+    memcpy(f->path, to->path, sizeof f->path);
     f->block = aligned_alloc(BLOCK_ALIGN, BLOCK_BYTES);
     if (!f->block) {
-        LOG_E("%s: out of memory for a block of the file", path);
+        LOG_E("%s: out of memory for a block of the file", f->path);
         return ST_NOMEM;
     }
-    f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (f->fd < 0) {
-        enum status st = io_error(f->temporary, "create");
-        free(f->block);
-        return st;
-    }
-    f->made = 1;
-    return ST_OK;
+    if (open_file(f))
+        return ST_OK;
+    enum status st = io_error(f->temporary, f->in_place ? "open" : "create");
+    free(f->block);
+    return st;
+}
+
+enum status durable_begin(struct durable *f, const char *path)
+{
+    struct target to;
+    errno = target_find(path, &to);
+    return errno ? io_error(path, "write") : begin(f, &to);
 }
 
 static void set_direct(struct durable *f, int on)
@@ -70,7 +86,8 @@ static void set_direct(struct durable *f, int on)
 static enum status flush(struct durable *f)
 {
     const char *p = f->block;
-    set_direct(f, f->filled == BLOCK_BYTES);
+    if (!f->in_place) /* of a pipe it would mean packets */
+        set_direct(f, f->filled == BLOCK_BYTES);
     while (f->filled > 0) {
         ssize_t done = write(f->fd, p, f->filled);
         if (done < 0 && errno == EINTR)
@@ -107,10 +124,8 @@ enum status durable_write(struct durable *f, const void *data, size_t bytes)
 /* Makes what happened to the folder's names durable. */
 static enum status sync_folder(const char *path)
 {
-    char dir[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
-    snprintf(dir, sizeof dir, "%.*s", n ? (int)n : 1, n ? path : ".");
+    char dir[PATH_MAX] = "";
+    target_folder(path, dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return io_error(dir, "open");
@@ -125,12 +140,14 @@ enum status durable_commit(struct durable *f)
     enum status st = flush(f);
     if (st != ST_OK)
         return st;
-    if (fsync(f->fd) != 0)
-        return io_error(f->temporary, "sync");
+    if (fsync(f->fd) != 0 && !(f->in_place && (errno == EINVAL || errno == EROFS)))
+        return io_error(f->temporary, "sync"); /* a pipe or a terminal says one of these */
     int fd = f->fd;
     f->fd = -1;
     if (close(fd) != 0)
         return io_error(f->temporary, "close");
+    if (f->in_place)
+        return ST_OK;
     if (rename(f->temporary, f->path) != 0)
         return io_error(f->path, "rename the finished file to this name");
     f->made = 0;
@@ -186,7 +203,12 @@ static enum status commit_new(struct durable *f)
 enum status durable_put_new(const char *path, const void *data, size_t bytes)
 {
     struct durable f;
-    enum status st = durable_begin(&f, path);
+    struct target to = {.in_place = 0}; /* also a link that leads nowhere is there */
+    if ((size_t)snprintf(to.path, sizeof to.path, "%s", path) >= sizeof to.path) {
+        errno = ENAMETOOLONG;
+        return io_error(path, "write");
+    }
+    enum status st = begin(&f, &to);
     if (st != ST_OK)
         return st;
     TRY(durable_write(&f, data, bytes));

@@ -1,5 +1,7 @@
 /* files/durable.h - files that are there whole or not at all, whenever the process or the machine
- * stops: written under another name in the same folder, synced, renamed, the folder synced.
+ * stops: written under another name in the same folder, synced, renamed, the folder synced. The
+ * file is the one that a symbolic link leads to; what is there and is no regular file (a device, a
+ * FIFO, /dev/stdout) is written to as it is.
  * Owns:    its temporary file, which goes away unless it is committed; 1 MB of memory meanwhile.
  * Threads: an object belongs to one.
  * Errors:  ST_IO, ST_NOMEM, logged with the path and errno's text. */
@@ -15,12 +17,13 @@ struct durable {
     int made;    /* the temporary file is there */
     void *block; /* what is not written yet */
     size_t filled;
+    int in_place;   /* no regular file: nothing is renamed */
     int direct;     /* past the page cache */
     uint64_t bytes; /* given so far */
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* On failure there is nothing to end. */
+/* On failure there is nothing to end. A folder is refused; a FIFO waits for its reader. */
 enum status durable_begin(struct durable *f, const char *path);
 enum status durable_write(struct durable *f, const void *data, size_t bytes);
 /* Afterwards the file stands under its own name, in the place of an older one. */

@@ -1,10 +1,10 @@
 /* ps/summary.c - see summary.h. Numbers alone, so nothing needs quoting. */
 #include "ps/summary.h"
 #include "base/log.h"
-#include <errno.h>
+#include "files/durable.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 static void write_fields(FILE *f, const struct ps_summary *s)
 {
@@ -26,20 +26,16 @@ static void write_fields(FILE *f, const struct ps_summary *s)
 
 enum status ps_summary_write(const char *path, const struct ps_summary *s)
 {
-    char part[4096];
-    FILE *f = NULL;
-    int ok = (size_t)snprintf(part, sizeof part, "%s.part", path) < sizeof part;
-    if (!ok)
-        errno = ENAMETOOLONG;
-    if (ok)
-        f = fopen(part, "w");
-    if (f) {
+    char *text = NULL;
+    size_t bytes = 0;
+    enum status st = ST_NOMEM;
+    FILE *f = open_memstream(&text, &bytes);
+    if (f)
         write_fields(f, s);
-        ok = !ferror(f);
-        ok = fclose(f) == 0 && ok && rename(part, path) == 0;
-    }
-    if (f && ok)
-        return ST_OK;
-    LOG_E("--summary_json: cannot write %s: %s", path, status_errno_text(errno));
-    return ST_IO;
+    if (f && fclose(f) == 0)
+        st = durable_put(path, text, bytes);
+    else
+        LOG_E("--summary_json: memory ran out; nothing is written");
+    free(text);
+    return st;
 }

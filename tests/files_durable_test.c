@@ -5,6 +5,7 @@
 #include "files/durable.h"
 #include "tests/capture.h"
 #include "tests/fault_io.h"
+#include "tests/skip.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 /* after its needs */
 #include <cmocka.h>
@@ -357,6 +360,91 @@ static void writers_of_one_pid_do_not_meet(void **state)
     }
 }
 
+static int is_link(const char *name)
+{
+    struct stat s;
+    return lstat(name, &s) == 0 && S_ISLNK(s.st_mode);
+}
+
+/* Over two of them, by a path from the root and one from the link's folder; to what is there, then
+ * to what is not. */
+static void links_are_followed(void **state)
+{
+    (void)state;
+    char first[128], second[128];
+    snprintf(first, sizeof first, "%s/first", folder);
+    snprintf(second, sizeof second, "%s/second", folder);
+    assert_int_equal(put('a'), ST_OK);
+    assert_int_equal(symlink(second, first), 0);
+    assert_int_equal(symlink("file", second), 0);
+    for (int there = 1; there >= 0; there--) {
+        assert_int_equal(durable_put(first, "new", 3), ST_OK);
+        assert_true(is_link(first) && is_link(second) && !is_link(path));
+        struct stat s;
+        assert_int_equal(stat(path, &s), 0);
+        assert_int_equal(s.st_size, 3);
+        assert_int_equal(unlink(path), 0);
+    }
+    /* to a name that must not be there yet, a link is one */
+    assert_int_equal(durable_put_new(first, "new", 3), ST_BUSY);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(symlink(first, path), 0); /* a circle */
+    assert_int_equal(CAPTURE(durable_put(first, "new", 3)), ST_IO);
+    assert_non_null(strstr(capture_text, strerror(ELOOP)));
+    assert_int_equal(CAPTURE(durable_put(folder, "new", 3)), ST_IO);
+    assert_non_null(strstr(capture_text, strerror(EISDIR)));
+    assert_int_equal(empty_folder(), 0);
+}
+
+/* All of it comes out at the other end, and the FIFO stays. */
+static void a_fifo_is_written_to(void **state)
+{
+    (void)state;
+    static char got[N_BYTES + 1];
+    size_t n = 0;
+    struct stat s;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(put('f') == ST_OK ? 0 : 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    for (ssize_t more = 1; more > 0 && n < sizeof got; n += (size_t)more) {
+        more = read(fd, got + n, sizeof got - n);
+        assert_true(more >= 0);
+    }
+    close(fd);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(n, N_BYTES);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(got[i], 'f');
+    assert_true(lstat(path, &s) == 0 && S_ISFIFO(s.st_mode));
+    assert_int_equal(empty_folder(), 0);
+}
+
+/* Two of our own: one that takes everything, one that is full. */
+static void a_device_is_written_to(void **state)
+{
+    (void)state;
+    struct stat s;
+    for (unsigned minor_number = 3; minor_number <= 7; minor_number += 4) {
+        if (mknod(path, S_IFCHR | 0600, makedev(1, minor_number)) != 0)
+            skip_because("a device cannot be made here: %s", strerror(errno));
+        int fd = open(path, O_WRONLY | O_CLOEXEC), err = errno;
+        if (fd < 0)
+            skip_because("a device cannot be opened here: %s", strerror(err));
+        close(fd);
+        enum status st = CAPTURE(put('d'));
+        assert_true(lstat(path, &s) == 0 && S_ISCHR(s.st_mode));
+        assert_int_equal(st, minor_number == 3 ? ST_OK : ST_IO);
+        if (st != ST_OK)
+            assert_non_null(strstr(capture_text, strerror(ENOSPC)));
+        assert_int_equal(empty_folder(), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +458,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_is_made_once_without_links, setup, teardown),
         cmocka_unit_test_setup_teardown(of_two_who_take_one_file_one_has_it, setup, teardown),
         cmocka_unit_test_setup_teardown(writers_of_one_pid_do_not_meet, setup, teardown),
+        cmocka_unit_test_setup_teardown(links_are_followed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_fifo_is_written_to, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_device_is_written_to, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

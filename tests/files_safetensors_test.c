@@ -114,7 +114,7 @@ static void failures_name_the_file_and_leave_nothing(void **state)
     assert_non_null(strstr(capture_text, path));
     assert_non_null(strstr(capture_text, "No such file or directory"));
     assert_int_equal(capture_lines(), 1);
-    /* The target is a folder: the rename fails after all was written. */
+    /* The target is a folder. */
     snprintf(path, sizeof path, "%s/folder", (char *)*state);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(CAPTURE(write_sample(path, NULL)), ST_IO);

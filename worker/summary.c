@@ -2,11 +2,10 @@
 #include "worker/summary.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "files/durable.h"
 #include "worker/predictions_text.h"
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,17 +62,13 @@ static json_t *path_text(const char *path)
 
 static enum status write_json(const char *path, json_t *j)
 {
-    if (!j) {
+    char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+    enum status st = ST_NOMEM;
+    if (text)
+        st = durable_put(path, text, strlen(text));
+    else
         LOG_E("--summary_json: memory ran out; nothing is written");
-        return ST_NOMEM;
-    }
-    enum status st = ST_OK;
-    char part[4096];
-    if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part ||
-        json_dump_file(j, part, JSON_INDENT(2)) != 0 || rename(part, path) != 0) {
-        LOG_E("--summary_json: cannot write %s: %s", path, status_errno_text(errno));
-        st = ST_IO;
-    }
+    free(text);
     json_decref(j);
     return st;
 }

@@ -57,7 +57,7 @@ class VeryEnd(harness.Test):
         """A job of two servers whose two workers come to their last figures and wait there, since
         nobody reads these."""
         job = self.job(n_ps=2, model="small", flags=FLAGS)
-        figures = [job.summary_path(task) + ".part" for task in (0, 1)]
+        figures = [job.summary_path(task) for task in (0, 1)]
         for path in figures:
             os.mkfifo(path)
         for task in (0, 1):

@@ -1,0 +1,115 @@
+#!/usr/bin/python3
+"""Files that programs write at their end: links, FIFOs and devices stay what they are."""
+# label: cluster
+import json
+import os
+import stat
+import subprocess
+import threading
+
+import harness
+
+FLAGS = ["--train_steps=2", "--batch_size=12", "--intra_op_threads=1"]
+FLAG = {"export": "--export=", "summary_json": "--summary_json=", "output": "--output=",
+        "trace": "--trace=", "record_samples": "--record_samples="}
+
+
+class Outputs(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def export(self):
+        self.run_worker(*FLAGS, "--export=" + self.path("model"))
+        return self.path("model")
+
+    def flags(self, what, path):
+        if what == "output":
+            return ["--predict=" + self.export(), "--output=" + path]
+        return [*FLAGS, FLAG[what] + path]
+
+    def device(self, minor):
+        """Like /dev/null (3) or /dev/full (7), but nobody else's."""
+        path = self.path("device%d" % minor)
+        try:
+            os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, minor))
+            with open(path, "wb"):
+                pass
+        except OSError as e:
+            self.skipTest("no device of our own: %s" % e)
+        return path
+
+    def test_links(self):
+        """The file that the link leads to is replaced."""
+        for what in FLAG:
+            with self.subTest(what):
+                target, link = self.path(what + ".target"), self.path(what + ".csv")
+                with open(target, "w", encoding="ascii") as f:
+                    f.write("" if what == "record_samples" else "old")
+                os.symlink(os.path.basename(target), link)
+                self.run_worker(*self.flags(what, link))
+                self.assertTrue(os.path.islink(link))
+                with open(target, "rb") as f:
+                    self.assertNotIn(f.read(), (b"", b"old"))
+
+    def test_fifos(self):
+        """Their reader gets all, and sees the end."""
+        for what in FLAG:
+            with self.subTest(what):
+                path, got = self.path(what + ".jsonl"), []
+                os.mkfifo(path)
+
+                def read(path=path, got=got):
+                    with open(path, "rb") as f:
+                        got.append(f.read())
+
+                reader = threading.Thread(target=read, daemon=True)
+                reader.start()
+                self.run_worker(*self.flags(what, path))
+                self.assertTrue(stat.S_ISFIFO(os.lstat(path).st_mode))
+                reader.join(60)
+                self.assertTrue(got and got[0])
+                if what in ("summary_json", "trace"):
+                    json.loads(got[0])
+
+    def test_standard_output(self):
+        """As /dev/stdout is on every host: a link into procfs, to a pipe or to a file."""
+        link = self.path("stdout")
+        os.symlink("/proc/self/fd/1", link)
+        argv = [os.path.join(harness.BIN, "worker"), harness.models_dir("softmax"),
+                "--model=softmax", "--data_dir=" + self.data(), *FLAGS, "--summary_json=" + link]
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
+        self.assertEqual(json.loads(done.stdout)["global_step"], 2)
+        with open(self.path("file"), "w+", encoding="ascii") as f:
+            f.write("before\n")
+            f.flush()
+            subprocess.run(argv, stdout=f, stderr=subprocess.PIPE, check=True)
+            f.seek(0)
+            self.assertEqual(f.readline(), "before\n")
+            self.assertEqual(json.loads(f.read())["global_step"], 2)
+        self.assertTrue(os.path.islink(link))
+
+    def test_devices(self):
+        path = self.device(3)
+        for what in ("export", "summary_json", "trace", "record_samples"):
+            with self.subTest(what):
+                self.run_worker(*self.flags(what, path))
+                self.assertTrue(stat.S_ISCHR(os.lstat(path).st_mode))
+
+    def test_of_a_server(self):
+        path, link, fifo = self.path("figures"), self.path("link"), self.path("fifo")
+        os.symlink(path, link)
+        os.mkfifo(fifo)
+        job = self.job(n_ps=2, n_workers=1, flags=FLAGS)
+        job.start_ps(0, "--summary_json=" + link)
+        job.start_ps(1, "--summary_json=" + fifo)
+        job.start_worker(0)
+        with open(fifo, encoding="ascii") as f:
+            self.assertEqual(json.load(f)["task_index"], 1)
+        job.finish()
+        self.assertTrue(os.path.islink(link))
+        with open(path, encoding="ascii") as f:
+            self.assertEqual(json.load(f)["task_index"], 0)
+
+
+if __name__ == "__main__":
+    harness.main()
