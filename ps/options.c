@@ -4,7 +4,7 @@
 #include "base/flags_tensorflow.h"
 #include "base/job_name.h"
 #include "base/log.h"
-#include "base/output_path.h"
+#include "files/output_path.h"
 #include "net/rpc/environment.h"
 #include "net/wire/job.h"
 #include <inttypes.h>
@@ -161,9 +161,13 @@ enum status ps_options_check(struct ps_options *o)
                 "checkpoints";
     if (o->save_secs < 0)
         o->save_secs = o->save_steps > 0 ? 0 : 600;
-    if (wrong)
+    if (wrong) {
         LOG_E("%s", wrong);
-    return wrong ? ST_INVALID : output_path_check("summary_json", o->summary_json);
+        return ST_INVALID;
+    }
+    const struct output_path outputs[] = {{"summary_json", o->summary_json}, {"trace", o->trace}};
+    enum status st = output_paths_differ(outputs, 2, 2);
+    return st == ST_OK ? output_path_check("summary_json", o->summary_json) : st;
 }
 
 /* What joins has an address of its own, what serves a number. */

@@ -1,11 +1,12 @@
 /* worker/options_check.c - what was typed, flag by flag and together: see options_impl.h. */
 #include "base/float_text.h"
 #include "base/job_name.h"
-#include "base/output_path.h"
+#include "files/output_path.h"
 #include "worker/data/data_csv.h"
 #include "worker/options_impl.h"
 #include "worker/predictions.h"
 #include <string.h>
+#include <unistd.h>
 
 enum { DEFAULT_SAVE_SECS = 600 };
 
@@ -348,15 +349,30 @@ enum status options_check_inference(struct options *o)
 
 enum status options_check_outputs(const struct options *o)
 {
-    const struct {
-        const char *flag, *path;
-    } outputs[] = {{"export", options_raw.export_file},
-                   {"output", o->output},
-                   {"summary_json", o->summary_json}};
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
-        if (output_path_check(outputs[i].flag, outputs[i].path) != ST_OK)
-            return ST_INVALID;
-    return ST_OK;
+    const struct options_raw *r = &options_raw;
+    enum { N_AT_END = 3, N_OUTPUTS = 5 };
+    const struct output_path list[] = {
+        {"export", r->export_file},
+        {"output", r->output},
+        {"summary_json", r->summary_json},
+        {"trace", r->trace},
+        {"record_samples", r->record_samples},
+        /* what is read */
+        {"predict", r->predict},
+        {"evaluate", r->evaluate},
+        {"init", r->init},
+        {"init_map", r->init_map},
+        {"restore", r->restore},
+        {"train_data", r->train_data},
+        {"train_labels", r->train_labels},
+        {"test_data", r->test_data},
+        {"test_labels", r->test_labels},
+        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* else a name */
+    };
+    enum status st = output_paths_differ(list, N_OUTPUTS, sizeof list / sizeof *list);
+    for (int i = 0; i < N_AT_END && st == ST_OK; i++)
+        st = output_path_check(list[i].flag, list[i].path);
+    return st;
 }
 
 enum status options_check_checkpoints(struct options *o)

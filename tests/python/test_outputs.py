@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Files that programs write at their end: links, FIFOs and devices stay what they are."""
+"""Files that programs write at their end: links, FIFOs and devices stay what they are, and no
+file is written over another."""
 # label: cluster
 import json
 import os
@@ -109,6 +110,57 @@ class Outputs(harness.Test):
         self.assertTrue(os.path.islink(link))
         with open(path, encoding="ascii") as f:
             self.assertEqual(json.load(f)["task_index"], 0)
+
+    def refused(self, *flags, names):
+        said = self.run_worker(*flags, status=2).output()
+        for name in names:
+            self.assertIn("--" + name, said)
+
+    def test_one_file_for_two(self):
+        """By name where it is not there yet, else by what it is; nothing is written."""
+        there, link, other = self.path("there"), self.path("link"), self.path("other")
+        with open(there, "w", encoding="ascii") as f:
+            f.write("mine")
+        os.symlink(there, link)
+        os.mkdir(self.path("folder"))
+        os.symlink(self.dir(), self.path("up"))
+        for a, b in ((other, other), (other, self.path("folder/../other")),
+                     (other, self.path("up/other")), (there, link), (there, there)):
+            for one, two in (("export", "summary_json"), ("trace", "export"),
+                             ("summary_json", "trace"), ("record_samples", "export")):
+                self.refused(*FLAGS, FLAG[one] + a, FLAG[two] + b, names=(one, two))
+        with open(there, encoding="ascii") as f:
+            self.assertEqual(f.read(), "mine")
+        self.assertFalse(os.path.exists(other))
+        self.run_worker(*FLAGS, "--export=" + there, "--summary_json=" + other)
+
+    def test_what_is_read_is_not_written(self):
+        model = self.export()
+        with open(model, "rb") as f:
+            before = f.read()
+        os.symlink(model, self.path("model.csv"))
+        self.refused("--predict=q.npy", "--output=q.npy", names=("predict", "output"))
+        self.refused("--predict=" + model, "--output=" + self.path("model.csv"),
+                     names=("predict", "output"))
+        self.refused("--evaluate=" + model, "--summary_json=" + model,
+                     names=("evaluate", "summary_json"))
+        self.refused(*FLAGS, "--init=" + model, "--trace=" + model, names=("init", "trace"))
+        self.refused(*FLAGS, "--train_data=" + model, "--export=" + model,
+                     names=("train_data", "export"))
+        with open(model, "rb") as f:
+            self.assertEqual(f.read(), before)
+
+    def test_one_device_for_two(self):
+        """Nothing is lost there that would be kept elsewhere."""
+        path = self.device(3)
+        self.run_worker(*FLAGS, "--export=" + path, "--summary_json=" + path)
+
+    def test_one_file_for_two_of_a_server(self):
+        argv = [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1",
+                "--summary_json=" + self.path("x"), "--trace=" + self.path("x")]
+        ps = self.start("ps", argv)
+        ps.wait(20, 2)
+        self.assertIn("--summary_json=%s and --trace=" % self.path("x"), ps.output())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,82 @@
+/* files/output_path.c - see output_path.h. */
+#include "files/output_path.h"
+#include "base/log.h"
+#include "files/target.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum status output_path_check(const char *flag, const char *path)
+{
+    char folder[PATH_MAX];
+    struct stat s;
+    if (!path)
+        return ST_OK;
+    if (stat(path, &s) == 0) {
+        if (!S_ISDIR(s.st_mode))
+            return ST_OK;
+        LOG_E("--%s=%.400s is a folder; give the name of a file", flag, path);
+        return ST_INVALID;
+    }
+    if (target_folder(path, folder) != 0) {
+        LOG_E("--%s=%.400s: the path is too long; give a shorter one", flag, path);
+        return ST_INVALID;
+    }
+    if (access(folder, W_OK | X_OK) == 0)
+        return ST_OK;
+    LOG_E("--%s=%.400s: no file can be made in the folder %.400s: %s; make it, or give another",
+          flag, path, folder, status_errno_text(errno));
+    return ST_INVALID;
+}
+
+/* What the path leads to, without links and detours on the way there; nothing need be there. */
+static void clean(const char *path, char out[2 * PATH_MAX])
+{
+    struct target to;
+    char folder[PATH_MAX], whole[PATH_MAX];
+    if (target_find(path, &to) == 0)
+        path = to.path;
+    const char *slash = strrchr(path, '/');
+    if (target_folder(path, folder) == 0 && realpath(folder, whole))
+        snprintf(out, 2 * PATH_MAX, "%s/%s", whole, slash ? slash + 1 : path);
+    else
+        snprintf(out, 2 * PATH_MAX, "%s", path);
+}
+
+static int is_same(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    char clean_a[2 * PATH_MAX], clean_b[2 * PATH_MAX];
+    int has_a = stat(a, &of_a) == 0, has_b = stat(b, &of_b) == 0;
+    if (has_a && has_b)
+        return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino && !S_ISCHR(of_a.st_mode);
+    if (has_a || has_b)
+        return 0;
+    clean(a, clean_a);
+    clean(b, clean_b);
+    return strcmp(clean_a, clean_b) == 0;
+}
+
+enum status output_paths_differ(const struct output_path *list, int n_outputs, int n)
+{
+    for (int i = 0; i < n_outputs; i++) {
+        const struct output_path *a = &list[i];
+        for (int k = i + 1; k < n; k++) {
+            const struct output_path *b = &list[k];
+            if (!a->path || !b->path || !is_same(a->path, b->path))
+                continue;
+            if (k < n_outputs)
+                LOG_E("--%s=%.400s and --%s=%.400s are one file; give each a name of its own",
+                      a->flag, a->path, b->flag, b->path);
+            else
+                LOG_E("--%s=%.400s is the file that --%s=%.400s reads, and would be written over "
+                      "it; give another name",
+                      a->flag, a->path, b->flag, b->path);
+            return ST_INVALID;
+        }
+    }
+    return ST_OK;
+}
