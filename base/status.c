@@ -37,6 +37,7 @@ int status_exit_code(enum status st)
     case ST_NOMEM:
     case ST_IO:
     case ST_INTERNAL:
+    case ST_FULL:
         return EXIT_RETRY;
     default:
         return EXIT_PERMANENT;
@@ -64,6 +65,11 @@ enum status status_of_errno(int err)
     default:
         return ST_IO;
     }
+}
+
+enum status status_of_writing(int err)
+{
+    return err == ENOSPC || err == EDQUOT ? ST_FULL : ST_IO;
 }
 
 enum status status_of_reading(int err)

@@ -26,7 +26,8 @@
     X(ST_BUSY, "in use")                                                                           \
     X(ST_NOMEM, "out of memory")                                                                   \
     X(ST_IO, "input or output failed")                                                             \
-    X(ST_INTERNAL, "internal error")
+    X(ST_INTERNAL, "internal error")                                                               \
+    X(ST_FULL, "no room on the disk")
 
 enum status {
 #define X(name, text) name,
@@ -45,6 +46,8 @@ int status_exit_code(enum status st);
  * no descriptors, a failing device), ST_INVALID where it stays until somebody changes the path or
  * what is there. */
 enum status status_of_errno(int err);
+/* Of a file that could not be written to its end: ST_FULL (the disk, a quota), ST_IO. */
+enum status status_of_writing(int err);
 /* Of a file that could not be read. ST_NOT_FOUND: it is not there; ST_NOMEM: this process or its
  * host lacks memory or descriptors; ST_IO: any other, none of which says what is in the file. */
 enum status status_of_reading(int err);

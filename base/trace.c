@@ -258,7 +258,7 @@ enum status trace_close(void)
     file = NULL;
     if (err) {
         LOG_E("trace file %s: not written to its end: %s", file_path, status_errno_text(err));
-        return ST_IO;
+        return status_of_writing(err);
     }
     LOG_I("trace written to %s", file_path);
     if (n_lost || n_lost_threads)

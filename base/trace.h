@@ -9,7 +9,7 @@
  *
  * Owns:    per thread that traces, its last TRACE_EVENTS - 1 events, until the process ends.
  * Threads: any; trace_open and trace_close: one, while others may trace.
- * Errors:  ST_INVALID (a path that cannot be written), ST_IO, ST_NOMEM; logged. */
+ * Errors:  ST_INVALID (a path that cannot be written), ST_IO, ST_FULL, ST_NOMEM; logged. */
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
 #include "base/clock.h"

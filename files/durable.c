@@ -18,8 +18,9 @@ enum { BLOCK_BYTES = 1 << 20, BLOCK_ALIGN = 4096 };
 
 static enum status io_error(const char *path, const char *what)
 {
-    LOG_E("%s: cannot %s: %s", path, what, status_errno_text(errno));
-    return ST_IO;
+    int err = errno;
+    LOG_E("%s: cannot %s: %s", path, what, status_errno_text(err));
+    return status_of_writing(err);
 }
 
 /* Like no other's: pids repeat between the machines and containers that share a folder. */

@@ -4,7 +4,7 @@
  * FIFO, /dev/stdout) is written to as it is.
  * Owns:    its temporary file, which goes away unless it is committed; 1 MB of memory meanwhile.
  * Threads: an object belongs to one.
- * Errors:  ST_IO, ST_NOMEM, logged with the path and errno's text. */
+ * Errors:  ST_IO, ST_FULL, ST_NOMEM, logged with the path and errno's text. */
 #ifndef FILES_DURABLE_H
 #define FILES_DURABLE_H
 #include "base/status.h"

@@ -34,7 +34,8 @@ struct app {
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
     struct node *node;
-    int ended; /* in order */
+    int ended;      /* in order */
+    int lacks_last; /* and without the last checkpoint */
 };
 
 /* Signals are taken by descriptor in the main thread; all other threads inherit the mask. */
@@ -181,7 +182,7 @@ static void finish_node(struct app *app)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    node_finish(app->node);
+    app->lacks_last = !node_finish(app->node);
     app->ended = 1;
 }
 
@@ -263,6 +264,12 @@ static int n_threads(void)
     return half < 1 ? 1 : half > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : half;
 }
 
+/* What was to be done is done: no restart helps, but where there was no room. */
+static int output_exit_code(enum status st)
+{
+    return st == ST_FULL ? EXIT_RETRY : st == ST_OK ? 0 : EXIT_PERMANENT;
+}
+
 static int run_server(struct app *app, struct ps_service *service, struct net_server *server,
                       const struct ps_cluster *c)
 {
@@ -284,9 +291,18 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     log_stats(service);
     int is_wrong = atomic_load(&app->refused) || atomic_load(&app->failed);
     int exit_code = is_wrong ? EXIT_PERMANENT : sig ? 128 + sig : 0;
-    if (write_summary(service) != ST_OK && exit_code == 0)
-        exit_code = EXIT_PERMANENT; /* the job is done: no restart helps */
-    return exit_code;
+    if (exit_code == 0 && app->lacks_last) {
+        LOG_E("the job is done, but %s lacks its last step, as was said before: mend that (is the "
+              "disk full?), then start all servers and workers again with the same flags; they "
+              "go on from the newest checkpoint",
+              opt.checkpoint_dir);
+        exit_code = EXIT_RETRY;
+    }
+    enum status st = write_summary(service);
+    if (st == ST_FULL)
+        LOG_E("--summary_json: the figures of this server are lost; make room before it is started "
+              "again");
+    return exit_code ? exit_code : output_exit_code(st);
 }
 
 /* How long others wait for worker 0; -1: as long as it takes. */
@@ -409,8 +425,9 @@ int main(int argc, char **argv)
         else
             exit_code = serve(&cluster, &app);
     }
-    if (trace_close() != ST_OK && exit_code == 0)
-        exit_code = EXIT_PERMANENT;      /* what was to be done is done: no restart helps */
+    st = trace_close();
+    if (exit_code == 0)
+        exit_code = output_exit_code(st);
     if (opt.checkpoint_dir && app.ended) /* the very last: who is killed after it looks like new */
         node_ended(opt.checkpoint_dir, cluster.address);
     hosts_free(&cluster.ps);

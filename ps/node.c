@@ -362,12 +362,12 @@ void node_request(struct node *s)
         follower_want(s->follower);
 }
 
-void node_finish(struct node *s)
+int node_finish(struct node *s)
 {
     if (s->coordinator)
-        coordinator_finish(s->coordinator);
-    else
-        follower_finish(s->follower);
+        return coordinator_finish(s->coordinator);
+    follower_finish(s->follower);
+    return 1;
 }
 
 void node_destroy(struct node *s)

@@ -41,7 +41,8 @@ enum status node_first_join(struct node *s, const struct net_join *join, char *w
 void node_changed(struct node *s); /* people have, or a run has begun */
 void node_request(struct node *s); /* a checkpoint now */
 void node_leave(struct node *s);   /* hands this server's chunks on; not at ps 0. `over` follows */
-void node_finish(struct node *s);  /* the last checkpoint, and word to the others */
+/* The last checkpoint, and word to the others. 0: ps 0 could not have it made, as a line says. */
+int node_finish(struct node *s);
 struct coordinator *node_coordinator(struct node *s); /* NULL: this is not ps 0 */
 /* After the server was stopped, before it and the service are destroyed. NULL is fine. */
 void node_destroy(struct node *s);

@@ -1,6 +1,6 @@
 /* ps/summary.h - the figures that a server ends with, as JSON for programs.
  * Owns:    nothing. Threads: any.
- * Errors:  ST_IO, ST_NOMEM, logged with the cause. */
+ * Errors:  ST_IO, ST_FULL, ST_NOMEM, logged with the cause. */
 #ifndef PS_SUMMARY_H
 #define PS_SUMMARY_H
 #include "ps/service/service.h"

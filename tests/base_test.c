@@ -269,6 +269,10 @@ static void test_errno(void **state)
     assert_int_equal(status_of_errno(ENOMEM), ST_NOMEM);
     assert_int_equal(status_exit_code(ST_RANGE), EXIT_PERMANENT);
     static const int lacks[] = {ENOMEM, EMFILE, ENFILE};
+    assert_int_equal(status_of_writing(ENOSPC), ST_FULL);
+    assert_int_equal(status_of_writing(EDQUOT), ST_FULL);
+    assert_int_equal(status_of_writing(EIO), ST_IO);
+    assert_int_equal(status_exit_code(ST_FULL), EXIT_RETRY);
     static const int unread[] = {EIO, ESTALE, EACCES, ELOOP, ETIMEDOUT, EAGAIN};
     for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
         assert_int_equal(status_of_reading(lacks[i]), ST_NOMEM);

@@ -340,7 +340,7 @@ static void full_disk(void)
 {
     NEED(trace_open("/dev/full", "ps", 0) == ST_OK);
     trace_end(trace_begin(), TRACE_APPLY, "apply", NULL, 0, 0);
-    NEED(trace_close() == ST_IO);
+    NEED(trace_close() == ST_FULL);
 }
 
 static void test_full_disk(void **state)

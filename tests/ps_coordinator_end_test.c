@@ -52,6 +52,7 @@ static void test_all_fail(void **state)
     assert_int_equal(r.n_failed, 1);
     assert_int_equal(r.lines[WAIT_WORKERS], 0);
     assert_int_equal(r.lines[LINE_CHECKPOINT_NO_LAST], 0);
+    assert_false(coord_lacks_last(r.c));
     free(r.c);
 }
 
@@ -213,6 +214,7 @@ static void test_a_server_does_not_stop(void **state)
     rig_let_pass(&r, MOST_MS);
     assert_int_equal(r.n_finished, 1);
     assert_int_equal(r.lines[LINE_CHECKPOINT_NO_LAST], 1);
+    assert_true(coord_lacks_last(r.c));
     assert_non_null(strstr(r.no_last, "ps:1 (h:2) did not come to one step with the others"));
     assert_null(strstr(r.no_last, "ps:0"));
     free(r.c);

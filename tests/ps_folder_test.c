@@ -490,7 +490,7 @@ static void a_full_disk_gets_its_room_back(void **state)
     fault_io_set(folder, FAULT_FULL, 1, ENOSPC);
     enum status st = CAPTURE(sweep(&l, 2, ALL_WRITTEN));
     fault_io_set(folder, FAULT_NONE, 0, 0);
-    assert_int_equal(st, ST_IO); /* of `checkpoint` */
+    assert_int_equal(st, ST_FULL); /* of `checkpoint` */
     assert_non_null(strstr(capture_text, "No space left"));
     assert_false(exists("weir-1.1-9-0-of-2.safetensors") || exists("weir-1.1-2.json"));
     assert_false(exists("weir-1.1-1-0-of-2.safetensors") ||

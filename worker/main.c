@@ -72,6 +72,35 @@ done:
     return st;
 }
 
+/* The job is done: no restart fixes what could not be written, but for want of room. */
+static enum status once_done(enum status st)
+{
+    return st == ST_IO ? ST_INVALID : st;
+}
+
+/* Says what a disk without room has cost, and what brings it back. Returns st. */
+static enum status note_no_room(const struct options *o, const char *what, enum status st)
+{
+    if (st != ST_FULL)
+        return st;
+    if (o->evaluate || o->predict)
+        LOG_E("there was no room for %s: make some, then start this again", what);
+    else if (o->ps_hosts.n > 0)
+        LOG_E("there was no room for %s: make some, then start this worker again with the same "
+              "flags; it writes what the servers have while they wait for it (ps 0's "
+              "--worker_timeout)",
+              what);
+    else if (o->checkpoint_dir)
+        LOG_E("there was no room for %s: make some, then start this worker again with the same "
+              "flags; it goes on from the newest checkpoint in %s",
+              what, o->checkpoint_dir);
+    else
+        LOG_E("there was no room for %s, which are lost: make some before this worker is started "
+              "again, to train from the first step; with --checkpoint_dir it would go on",
+              what);
+    return st;
+}
+
 static enum status report(struct worker *w, const struct trainer_result *r)
 {
     enum status st = ST_OK;
@@ -103,17 +132,11 @@ static enum status report(struct worker *w, const struct trainer_result *r)
     w->updates.ops->stats(w->updates.ctx, &s.stats);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
     if (o->export_file)
-        TRY(write_export(w, r->global_step));
+        TRY(note_no_room(o, "the trained parameters", write_export(w, r->global_step)));
     if (o->summary_json)
-        TRY(summary_write(o->summary_json, &s));
+        TRY(note_no_room(o, "the final figures", summary_write(o->summary_json, &s)));
 done:
     return st;
-}
-
-/* The job is done: no restart fixes what could not be written. */
-static enum status once_done(enum status st)
-{
-    return st == ST_IO ? ST_INVALID : st;
 }
 
 /* Of --init, once it is known whether anything goes before it. */
@@ -174,6 +197,29 @@ static void leave_for_good(struct worker *w, enum status why, int done)
         w->updates.ops->leave(w->updates.ctx, done, error);
 }
 
+/* With all steps taken, or having left. */
+static enum status finish(struct worker *w, const struct trainer_result *r)
+{
+    enum status saved = w->saver ? alone_saver_finish(w->saver, r->global_step) : ST_OK;
+    if (saved == ST_REFUSED)
+        return saved;
+    validation_settle(&w->validated);
+    if (r->left) { /* whoever does not hear it sees that the stream is gone */
+        w->updates.ops->leave(w->updates.ctx, 0, "");
+        LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
+        return ST_OK;
+    }
+    enum status st = once_done(report(w, r));
+    if (st == ST_OK)
+        st = saved;
+    /* The last thing it does: servers that all have left end, and a worker that is killed while it
+     * reports has to find them when it is started again. A server that has gone before it heard of
+     * this has its log's line. */
+    if (st == ST_OK || status_exit_code(st) == EXIT_PERMANENT)
+        leave_for_good(w, st, 1);
+    return st;
+}
+
 static enum status run(struct worker *w)
 {
     enum status st = ST_OK;
@@ -183,7 +229,7 @@ static enum status run(struct worker *w)
     if (w->opt.trace)
         TRY(trace_open(w->opt.trace, "worker", w->opt.task_index < 0 ? 0 : w->opt.task_index));
     if (w->opt.evaluate || w->opt.predict) {
-        st = once_done(inference_run(w));
+        st = once_done(note_no_room(&w->opt, "what was computed", inference_run(w)));
         goto done;
     }
     TRY(set_up(w));
@@ -214,20 +260,7 @@ static enum status run(struct worker *w)
     if (st != ST_OK)
         leave_for_good(w, st, 0);
     TRY(st);
-    if (w->saver)
-        TRY(alone_saver_finish(w->saver, result.global_step));
-    validation_settle(&w->validated);
-    if (result.left) { /* whoever does not hear it sees that the stream is gone */
-        w->updates.ops->leave(w->updates.ctx, 0, "");
-        LOG_I("left the job at step %" PRId64 ", as worker %d", result.global_step, result.member);
-        goto done;
-    }
-    st = once_done(report(w, &result));
-    /* The last thing it does: servers that all have left end, and a worker that is killed while it
-     * reports has to find them when it is started again. A server that has gone before it heard of
-     * this has its log's line. */
-    if (st == ST_OK || status_exit_code(st) == EXIT_PERMANENT)
-        leave_for_good(w, st, 1);
+    TRY(finish(w, &result));
 done:
     return st;
 }

@@ -1,5 +1,5 @@
 /* worker/summary.h - the final figures of a run, for machines.
- * Errors: ST_IO, ST_NOMEM; logged with the path. */
+ * Errors: ST_IO, ST_FULL, ST_NOMEM; logged with the path. */
 #ifndef WORKER_SUMMARY_H
 #define WORKER_SUMMARY_H
 #include "worker/train/trainer.h"

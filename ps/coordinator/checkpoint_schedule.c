@@ -436,6 +436,7 @@ static int is_finished(struct coord *c, struct coord_out *out)
     if (late || (could && k->unsaved == c->generation && k->why == WHY_LAST)) {
         coord_say(out, &(struct coord_line){
                            LINE_CHECKPOINT_NO_LAST, absent_server(c), -1, {k->last_step, 0, 0}});
+        k->no_last = 1;
         return 1;
     }
     coord_due(c, out, c->finish_at + more);

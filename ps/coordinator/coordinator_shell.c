@@ -570,7 +570,7 @@ void coordinator_destroy(struct coordinator *l)
     free(l);
 }
 
-void coordinator_finish(struct coordinator *l)
+int coordinator_finish(struct coordinator *l)
 {
     int64_t deadline = clock_deadline_ns(FINISH_MS);
     post_command(l, COORD_FINISH, 0);
@@ -582,5 +582,7 @@ void coordinator_finish(struct coordinator *l)
         int64_t soon = clock_deadline_ns(20); /* when one that calls no more is gone */
         clock_cond_wait(&l->wake, &l->lock, soon < deadline ? soon : deadline);
     }
+    int lacks_last = coord_lacks_last(l->state);
     pthread_mutex_unlock(&l->lock);
+    return !lacks_last;
 }

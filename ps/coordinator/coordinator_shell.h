@@ -61,8 +61,9 @@ void coordinator_control_closed(struct coordinator *l, uint64_t call);
 enum status coordinator_call(void *l, const struct net_control *request, int64_t deadline_ms,
                              struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES]);
 void coordinator_cancel(void *l);
-/* The last checkpoint, then tells the servers that it was the last. */
-void coordinator_finish(struct coordinator *l);
+/* The last checkpoint, then tells the servers that it was the last. 0: it could not be made, as a
+ * line says; 1: it is there, or none was to be made. */
+int coordinator_finish(struct coordinator *l);
 /* What operators want done: 1: it will be, 0: it cannot be; a sentence in both cases. */
 int coordinator_command(struct coordinator *l, enum coord_command what, int index,
                         char why[CONTROL_TEXT_BYTES]);

@@ -245,6 +245,11 @@ int64_t coord_last_step(const struct coord *c)
     return c->ckpt.last_step;
 }
 
+int coord_lacks_last(const struct coord *c)
+{
+    return c->ckpt.no_last;
+}
+
 int64_t coord_order_step(const struct coord *c)
 {
     return c->ckpt.phase == CKPT_IDLE ? -1 : c->ckpt.step;

