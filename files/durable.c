@@ -76,6 +76,22 @@ enum status durable_begin(struct durable *f, const char *path)
     return errno ? io_error(path, "write") : begin(f, &to);
 }
 
+int durable_try(const char *path)
+{
+    struct target to;
+    struct durable f = {.fd = -1};
+    int err = target_find(path, &to);
+    if (err)
+        return err;
+    if (to.in_place)
+        return access(to.path, W_OK) == 0 ? 0 : errno;
+    memcpy(f.path, to.path, sizeof f.path);
+    if (!open_file(&f))
+        return errno;
+    durable_end(&f);
+    return 0;
+}
+
 static void set_direct(struct durable *f, int on)
 {
     int flags = fcntl(f->fd, F_GETFL);

@@ -25,6 +25,9 @@ struct durable {
 
 /* On failure there is nothing to end. A folder is refused; a FIFO waits for its reader. */
 enum status durable_begin(struct durable *f, const char *path);
+/* 0: a file can be begun there, as one was, and is gone again; else errno's value. What is written
+ * to as it is is not opened: its reader would take that for the whole. Nothing is logged. */
+int durable_try(const char *path);
 enum status durable_write(struct durable *f, const void *data, size_t bytes);
 /* Afterwards the file stands under its own name, in the place of an older one. */
 enum status durable_commit(struct durable *f);

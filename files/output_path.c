@@ -1,35 +1,33 @@
 /* files/output_path.c - see output_path.h. */
 #include "files/output_path.h"
 #include "base/log.h"
+#include "files/durable.h"
 #include "files/target.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum status output_path_check(const char *flag, const char *path)
 {
-    char folder[PATH_MAX];
-    struct stat s;
-    if (!path)
+    struct target to;
+    char folder[PATH_MAX] = "";
+    int err = path ? durable_try(path) : 0;
+    if (!err)
         return ST_OK;
-    if (stat(path, &s) == 0) {
-        if (!S_ISDIR(s.st_mode))
-            return ST_OK;
+    if (err == EISDIR)
         LOG_E("--%s=%.400s is a folder; give the name of a file", flag, path);
-        return ST_INVALID;
-    }
-    if (target_folder(path, folder) != 0) {
-        LOG_E("--%s=%.400s: the path is too long; give a shorter one", flag, path);
-        return ST_INVALID;
-    }
-    if (access(folder, W_OK | X_OK) == 0)
-        return ST_OK;
-    LOG_E("--%s=%.400s: no file can be made in the folder %.400s: %s; make it, or give another",
-          flag, path, folder, status_errno_text(errno));
-    return ST_INVALID;
+    else if (target_find(path, &to) != 0 || target_folder(to.path, folder) != 0 || to.in_place)
+        LOG_E("--%s=%.400s cannot be written to: %s; give another", flag, path,
+              status_errno_text(err));
+    else if (status_of_writing(err) == ST_FULL)
+        LOG_E("--%s=%.400s: there is no room in the folder %.400s: %s; make some, or give another",
+              flag, path, folder, status_errno_text(err));
+    else
+        LOG_E("--%s=%.400s: no file can be made in the folder %.400s: %s; make it, or give another",
+              flag, path, folder, status_errno_text(err));
+    return status_of_errno(err);
 }
 
 /* What the path leads to, without links and detours on the way there; nothing need be there. */

@@ -9,8 +9,9 @@ struct output_path {
     const char *flag, *path; /* NULL: not given */
 };
 
-/* An error if no file can be made at `path`: its folder does not exist or may not be written, or it
- * is a folder itself. path NULL: ST_OK. */
+/* An error if no file can be made at `path`, as is tried: its folder does not exist or may not be
+ * written, or it is a folder itself. ST_IO, ST_NOMEM: that may pass (no room, no descriptor). path
+ * NULL: ST_OK. */
 enum status output_path_check(const char *flag, const char *path);
 /* Of n paths the first n_outputs are written, the others read. An error if one that is written is
  * another's file as well: by what is there, whatever it is called; else by name. Devices are

@@ -406,11 +406,11 @@ int main(int argc, char **argv)
              (enum log_level)opt.log_level);
     log_start();
     ps_options_dump();
-    enum status st = ST_OK;
-    int ready = ps_options_check(&opt) == ST_OK && ps_cluster_read(&opt, &cluster) == ST_OK;
-    if (ready && opt.trace)
-        st = trace_open(opt.trace, "ps", (int)opt.task_index);
-    if (st != ST_OK) {
+    enum status st = ps_options_check(&opt);
+    if (status_exit_code(st) == EXIT_RETRY)
+        exit_code = EXIT_RETRY;
+    int ready = st == ST_OK && ps_cluster_read(&opt, &cluster) == ST_OK;
+    if (ready && opt.trace && (st = trace_open(opt.trace, "ps", (int)opt.task_index)) != ST_OK) {
         exit_code = status_exit_code(st);
         ready = 0;
     }

@@ -324,8 +324,9 @@ int main(int argc, char **argv)
     shutdown_signals(SIG_BLOCK);
     signal(SIGPIPE, SIG_IGN);
     signals_ignore_file_limit();
-    if (options_read(argc, argv, &w.opt, &exit_now) != ST_OK)
-        return EXIT_USAGE;
+    enum status st = options_read(argc, argv, &w.opt, &exit_now);
+    if (st != ST_OK)
+        return status_exit_code(st) == EXIT_RETRY ? EXIT_RETRY : EXIT_USAGE;
     if (exit_now)
         return 0;
     if (w.opt.list_devices >= 0 || w.opt.self_test >= 0) {
@@ -334,7 +335,7 @@ int main(int argc, char **argv)
         return reported == ST_OK ? 0 : EXIT_PERMANENT;
     }
     log_start();
-    enum status st = run(&w);
+    st = run(&w);
     enum status closed = clean_up(&w);
     int sig = w.ended_by;
     if (st == ST_OK)

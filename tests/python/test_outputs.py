@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import subprocess
+import tempfile
 import threading
 
 import harness
@@ -198,6 +199,42 @@ class Outputs(harness.Test):
         self.assertTrue(os.path.exists(self.path("model")))
         job.ps[0].wait(60, 138)
         self.assertIn("the figures of this server are lost; make room", job.ps[0].output())
+
+    def test_tried_at_start(self):
+        """What access() does not tell: in /proc no file can be made, by root neither."""
+        os.symlink("/nodir/x", self.path("astray"))
+        for path, folder in (("/proc/x", "/proc"), (self.path("astray"), "/nodir")):
+            for flag in ("export", "summary_json"):
+                said = self.run_worker(*FLAGS, FLAG[flag] + path, status=2).output()
+                self.assertIn("--%s=%s: no file can be made in the folder %s: " %
+                              (flag, path, folder), said)
+                self.assertNotIn("step", said)
+        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1",
+                               "--summary_json=/proc/x"])
+        ps.wait(20, 2)
+        self.assertIn("no file can be made in the folder /proc", ps.output())
+        os.mkdir(self.path("folder"))
+        self.run_worker("--predict=" + self.path("none"), "--output=" + self.path("folder/x.csv"),
+                        status=1)
+        self.assertEqual(os.listdir(self.path("folder")), [])
+
+    def test_no_room_at_start(self):
+        """A file system whose only file is its folder."""
+        if os.geteuid() != 0:
+            self.skipTest("mounting a small file system needs root")
+        path = tempfile.mkdtemp(prefix="weir-test-disk-")
+        self.addCleanup(os.rmdir, path)
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", path],
+                              capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            self.skipTest("a file system cannot be mounted: " + made.stderr.strip())
+        self.addCleanup(subprocess.run, ["umount", "-l", path], check=True)
+        worker = self.run_worker(*FLAGS, "--export=" + path + "/x", status=138)
+        self.assertIn("--export=%s/x: there is no room in the folder %s: " % (path, path),
+                      worker.output())
+        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1",
+                               "--summary_json=" + path + "/x"])
+        ps.wait(20, 138)
 
 
 if __name__ == "__main__":
