@@ -77,6 +77,20 @@ enum status ps_best_read(const char *folder, struct ps_best *out)
     return ST_CORRUPT;
 }
 
+int ps_best_is(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char head[2] = "";
+    if (strcmp(slash ? slash + 1 : path, "best") != 0)
+        return 0;
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return 0;
+    size_t n = fread(head, 1, sizeof head, f);
+    fclose(f);
+    return n == sizeof head && head[0] == '{' && head[1] == '"';
+}
+
 /* path: a folder, or a file in one. */
 static int is_in(const char *folder, const char *path)
 {

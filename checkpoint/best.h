@@ -18,6 +18,8 @@ struct ps_best {
     struct job_validation data; /* the samples; n 0: an older version's file does not say */
 };
 enum status ps_best_read(const char *folder, struct ps_best *out);
+/* 1: the path is such a file, by its name and its first bytes. */
+int ps_best_is(const char *path);
 /* Likewise, before training begins, which would put another one in the place of one that is not
  * known: ST_IO is logged with what to do; one that is damaged is none. restore: the folder, or a
  * manifest in it, that --restore has training go on from; NULL: not given. What did best here then

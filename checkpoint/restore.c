@@ -3,6 +3,7 @@
  * values over all parameters, each slot over those that are trained; in one server's part they may
  * leave gaps. */
 #include "base/log.h"
+#include "checkpoint/best.h"
 #include "checkpoint/restore_impl.h"
 #include "checkpoint/shard_file.h"
 #include <inttypes.h>
@@ -330,9 +331,9 @@ enum status ps_restore_find_with(const char *path, const struct ps_elsewhere *el
     struct ps_restore_query q = {.folder = path, .whole = 1, .elsewhere = elsewhere};
     struct stat s;
     struct ps_name is;
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], of_best[MANIFEST_NAME_BYTES];
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    int found = stat(path, &s) == 0;
+    int found = stat(path, &s) == 0, best = ps_best_is(path);
     ps_name_parse(name, &is);
     if (found ? S_ISDIR(s.st_mode) : is.kind != PS_NAME_MANIFEST)
         return ps_restore_open(&q, out);
@@ -341,6 +342,14 @@ enum status ps_restore_find_with(const char *path, const struct ps_elsewhere *el
         snprintf(folder, sizeof folder, "/");
     q.folder = folder;
     q.name = name;
+    if (best) {
+        struct ps_best b;
+        enum status st = ps_best_read(folder, &b);
+        if (st != ST_OK)
+            return st;
+        ps_manifest_name(b.id, of_best);
+        q.name = of_best;
+    }
     return ps_restore_open(&q, out);
 }
 

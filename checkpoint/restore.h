@@ -22,7 +22,8 @@ struct ps_elsewhere {
 };
 
 struct ps_restore;
-/* path: a manifest, or a folder: the newest checkpoint in it that is whole. Every byte of it that
+/* path: a manifest; a folder: the newest checkpoint in it that is whole; or a folder's `best`: the
+ * one that it names. Every byte of it that
  * is here was compared with its checksum. elsewhere: NULL: nobody is asked. */
 enum status ps_restore_find(const char *path, struct ps_restore **out);
 enum status ps_restore_find_with(const char *path, const struct ps_elsewhere *elsewhere,

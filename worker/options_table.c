@@ -104,8 +104,8 @@ static const struct flag table[] = {
         "units of the first dense layer; 0: as the model file says"),
     STR("init", init, "FILE",
         "first values of the parameters: safetensors (a Weir export, a PyTorch state dict) or a "
-        "checkpoint (its .json, or a folder: the newest); of a job, those of its first worker "
-        "count",
+        "checkpoint (its .json; a folder: the newest; FOLDER/best: the best on the validation "
+        "data); of a job, those of its first worker count",
         NULL),
     STR("init_map", init_map, "FILE",
         "which tensor of --init, --evaluate or --predict each parameter is, where names differ: "
@@ -277,7 +277,8 @@ static const struct flag table[] = {
         NULL),
     {"evaluate", FLAG_STRING, &options_raw.evaluate, 0, 0, "FILE", NULL,
      "train nothing: loss and accuracy on the test set of these parameters: safetensors (a Weir "
-     "export, a PyTorch state dict) or a checkpoint (its weir-E.G-STEP.json, or a folder's newest)",
+     "export, a PyTorch state dict) or a checkpoint (its weir-E.G-STEP.json, a folder's newest, or "
+     "FOLDER/best)",
      "What was trained:"},
     STR("predict", predict, "FILE",
         "likewise, and write the class and all outputs for each of the test set's images to "
@@ -294,7 +295,8 @@ static const struct flag table[] = {
     INT("keep_checkpoint_max", keep_checkpoint_max, 0, 1000000,
         "older checkpoints are removed; 0: none is"),
     STR("restore", restore, "PATH",
-        "go on from this checkpoint: a weir-E.G-STEP.json, or a folder's newest that is whole",
+        "go on from this checkpoint: a weir-E.G-STEP.json, a folder's newest that is whole, or "
+        "FOLDER/best",
         NULL),
     {"eval_every", FLAG_INT, &options_raw.eval_every, 0, 1e15, NULL, NULL,
      "steps between evaluations on the test set; 0: only at the end", "Output:"},
@@ -302,7 +304,10 @@ static const struct flag table[] = {
     ONE("progress", progress, "auto|bar|lines", "auto: a bar on a terminal, lines elsewhere", NULL),
     STR("summary_json", summary_json, "FILE",
         "write the final figures here; each process needs a file of its own", NULL),
-    STR("export", export_file, "FILE", "write the trained parameters here, as safetensors", NULL),
+    STR("export", export_file, "FILE",
+        "write the trained parameters here, as safetensors: those of the last step, also with "
+        "--early_stopping",
+        NULL),
     STR("trace", trace, "FILE",
         "write here, at the end, what each thread did when (Chrome trace JSON); each process needs "
         "a "

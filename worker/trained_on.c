@@ -3,12 +3,12 @@
 #include "base/log.h"
 #include "checkpoint/restore.h"
 #include "files/safetensors.h"
+#include "worker/weights/weights_source.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MOST_NAMES_BYTES = 1 << 20 };
 
@@ -64,11 +64,8 @@ static void read_checkpoint(const char *path, struct trained_on *out)
 
 enum status trained_on_read(const char *path, struct trained_on *out)
 {
-    struct stat st;
-    size_t n = strlen(path);
     *out = (struct trained_on){.sample = {0}};
-    if ((stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) &&
-        (n <= 5 || strcmp(path + n - 5, ".json") != 0))
+    if (!weights_source_is_checkpoint(path))
         return read_export(path, out);
     read_checkpoint(path, out);
     return ST_OK;

@@ -116,7 +116,38 @@ class Validation(harness.Test):
         self.assertIn(best, steps)
         self.assertEqual(steps[-1], best + 15)
         self.assertLessEqual(len(steps), 3)
-        self.run_worker("--evaluate=" + os.path.join(self.path("ckpt"), self.best()["manifest"]))
+        self.use_best(os.path.join(self.path("ckpt"), self.best()["manifest"]), best)
+
+    def use_best(self, manifest, step):
+        """By the name of its file, it is what the manifest that it names is; an export is another
+        file, of the last step."""
+        found = {}
+        for path in (manifest, self.path("ckpt/best")):
+            worker = self.run_worker("--evaluate=" + path,
+                                     "--summary_json=" + self.path("best.json"))
+            with open(self.path("best.json"), encoding="utf-8") as f:
+                found[path] = json.load(f)
+            self.assertEqual(found[path].pop("evaluate"), path)
+            self.assertEqual(found[path]["global_step"], step)
+        self.assertEqual(*found.values())
+        self.run_worker("--predict=" + self.path("ckpt/best"), "--output=" + self.path("out.csv"))
+        worker, _ = self.train("--init=" + self.path("ckpt/best"), "--train_steps=1")
+        self.assertIn("first values of 2 of 2 parameters from", worker.output())
+        _, figures = self.train(*STOP, "--checkpoint_dir=" + self.path("new"),
+                                "--restore=" + self.path("ckpt/best"), "--train_steps=%d" % step,
+                                "--export=" + self.path("best.safetensors"))
+        self.assertEqual(figures["parameters_sha256"], found[manifest]["parameters_sha256"])
+        self.assertEqual(figures["local_steps"], 0)
+        self.run_worker("--evaluate=" + self.path("best.safetensors"))
+        os.rename(self.path("best.safetensors"), self.path("best"))
+        self.run_worker("--evaluate=" + self.path("best"))
+        for text, said in (('{"manifest":"weir-9.9-9.json","validation_loss":1,'
+                            '"validation_accuracy":1}', "there is no checkpoint"),
+                           ('{"manifest":', "names no checkpoint")):
+            with open(self.path("ckpt/best"), "w", encoding="ascii") as f:
+                f.write(text)
+            worker = self.run_worker("--evaluate=" + self.path("ckpt/best"), status=1)
+            self.assertRegex(worker.output(), self.path("ckpt/best") + ": .*" + said)
 
     def test_evaluations_after_a_best_between_them(self):
         """Where the best one is a job's last step, all evaluations after it count."""
@@ -194,6 +225,11 @@ class Validation(harness.Test):
         self.assertEqual(self.best()["step"], best)
         self.assertEqual(set(ckpt_folder.steps(self.path("ckpt"))), {best, 40})
         self.assertEqual(len(losses), 8)
+        job = self.job(n_workers=1, flags=[*FLAGS, *SPLIT, "--train_steps=40"])
+        job.start(["--checkpoint_dir=" + self.path("new"),
+                   "--restore=" + self.path("ckpt/best")])
+        job.finish(60)
+        self.assertIn("found a checkpoint at step %d" % best, job.ps[0].output())
 
     def test_with_servers(self):
         """The split is the job's; worker 0 evaluates; each sample of the rest is read once."""

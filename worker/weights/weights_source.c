@@ -1,6 +1,7 @@
 /* worker/weights/weights_source.c - see weights_source.h. */
 #include "worker/weights/weights_source.h"
 #include "base/log.h"
+#include "checkpoint/best.h"
 #include "checkpoint/restore.h"
 #include "files/safetensors.h"
 #include "kernels/vector/dtype.h"
@@ -44,7 +45,7 @@ static enum status open_file(struct weights_source *s)
         LOG_E("--%s=%s: %s%s", s->flag, s->path, why,
               st == ST_CORRUPT
                   ? "; it must be a safetensors file (safetensors.torch.save_file makes "
-                    "one of a PyTorch state_dict), or a checkpoint's .json or folder"
+                    "one of a PyTorch state_dict), or a checkpoint's .json, folder or `best`"
                   : "");
         return st;
     }
@@ -88,12 +89,12 @@ done:
     return st;
 }
 
-static int is_checkpoint(const char *path)
+int weights_source_is_checkpoint(const char *path)
 {
     struct stat st;
     size_t n = strlen(path);
     return (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) ||
-           (n > 5 && strcmp(path + n - 5, ".json") == 0);
+           (n > 5 && strcmp(path + n - 5, ".json") == 0) || ps_best_is(path);
 }
 
 enum status weights_source_open(const char *flag, const char *path, struct weights_source **out)
@@ -106,7 +107,7 @@ enum status weights_source_open(const char *flag, const char *path, struct weigh
     }
     s->flag = flag;
     s->path = path;
-    TRY(is_checkpoint(path) ? open_checkpoint(s) : open_file(s));
+    TRY(weights_source_is_checkpoint(path) ? open_checkpoint(s) : open_file(s));
     qsort(s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
     *out = s;
     s = NULL;

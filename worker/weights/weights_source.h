@@ -1,6 +1,6 @@
 /* worker/weights/weights_source.h - named tensors that --init, --evaluate and --predict read values
  * from: a safetensors file (floats of any width; a PyTorch state dict, a Weir export), or a
- * checkpoint of a Weir job (its manifest, or a folder: the newest in it that is whole).
+ * checkpoint of a Weir job (its manifest; a folder: the newest in it that is whole; its `best`).
  * Owns:    what it opened, and the table of tensors.
  * Threads: one at a time.
  * Errors:  ST_NOT_FOUND, ST_CORRUPT, ST_UNSUPPORTED, ST_INVALID, ST_IO, ST_NOMEM; logged with the
@@ -24,6 +24,8 @@ struct weights_source;
 /* flag: what errors call the path. */
 enum status weights_source_open(const char *flag, const char *path, struct weights_source **out);
 void weights_source_close(struct weights_source *s); /* NULL is fine */
+/* 1: the path is a checkpoint's, else it is a safetensors file's. */
+int weights_source_is_checkpoint(const char *path);
 /* By name, ascending. */
 struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n);
 struct weights_tensor *weights_source_find(struct weights_source *s,
