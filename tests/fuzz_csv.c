@@ -20,6 +20,7 @@ static int64_t n_words(const char *classes)
 static void use(const struct data_csv *csv)
 {
     const struct data_array *samples = &csv->samples, *labels = &csv->labels;
+    require(!csv->columns || n_words(csv->columns) <= samples->dim[1]);
     int64_t most = csv->classes ? n_words(csv->classes) : 65536;
     require(samples->type == DATA_F32 && samples->n_dims == 2 && samples->dim[0] > 0);
     require(samples->dim[1] > 0 && samples->dim[1] < DATA_CSV_MAX_COLUMNS + !labels->n_dims);
@@ -69,6 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(csv.samples.unpacked);
         free(csv.labels.unpacked);
         free(csv.classes);
+        free(csv.columns);
     }
     free(copy);
     free(column);

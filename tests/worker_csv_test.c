@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "tests/capture.h"
 #include "worker/data/data_csv.h"
+#include "worker/data/data_words.h"
 #include "worker/data/dataset.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,6 +66,7 @@ static enum status decode(const char *text, size_t n, const char *column,
         assert_null(csv.classes);
         *samples = csv.samples;
         *labels = csv.labels;
+        free(csv.columns);
     }
     return st;
 }
@@ -266,6 +268,7 @@ static void check_targets(const char *text, const char *targets)
     assert_memory_equal(got, wanted, sizeof wanted);
     free(samples.unpacked);
     free(labels.unpacked);
+    free(csv.columns);
 }
 
 static void targets_are_columns_in_the_order_named(void **state)
@@ -337,6 +340,7 @@ static void columns_that_are_ignored_are_not_read(void **state)
         assert_null(csv.classes);
         free(csv.samples.unpacked);
         free(csv.labels.unpacked);
+        free(csv.columns);
     }
 }
 
@@ -358,6 +362,7 @@ static void ignored_fields_may_be_empty(void **state)
     assert_int_equal(data_array_integer(&csv.labels, ROWS - 1), 2);
     free(csv.samples.unpacked);
     free(csv.labels.unpacked);
+    free(csv.columns);
     free(text);
 }
 
@@ -374,6 +379,7 @@ static void check_words(const char *text, const struct data_csv_columns *columns
         assert_int_equal(data_array_integer(&csv.labels, i), numbers[i] - '0');
     free(csv.samples.unpacked);
     free(csv.labels.unpacked);
+    free(csv.columns);
     free(csv.classes);
 }
 
@@ -479,6 +485,7 @@ static void labels_that_are_missing_are_not_made_up(void **state)
             fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
         free(csv.samples.unpacked);
         free(csv.labels.unpacked);
+        free(csv.columns);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct data_csv_columns columns = {.features = bad[i].features, .may_lack = 1};
@@ -486,6 +493,55 @@ static void labels_that_are_missing_are_not_made_up(void **state)
         enum status st = decode_columns(bad[i].text, strlen(bad[i].text), &columns, &csv);
         if (st != bad[i].st || capture_lines() != 1 || !strstr(capture_text, bad[i].piece))
             fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
+    }
+}
+
+/* Of the columns that a sample has, whatever else the line names. */
+static void names_of_features_are_kept(void **state)
+{
+    const struct {
+        const char *text, *label, *targets, *ignored, *want;
+    } files[] = {
+        {"a,\"b c\", d,label\n1,2,3,4\n", NULL, NULL, NULL, "a\nb c\nd"},
+        {"label,a,,d\n1,2,3,4\n", NULL, NULL, "d", "a\n"},
+        {"a,b,y,z\r\n1,2,3,4\r\n", NULL, "z,b", NULL, "a\ny"},
+        {"1,2,3\n4,5,6\n", NULL, NULL, NULL, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const struct data_csv_columns columns = {
+            .label = files[i].label, .targets = files[i].targets, .ignored = files[i].ignored};
+        struct data_csv csv;
+        assert_int_equal(decode_columns(files[i].text, strlen(files[i].text), &columns, &csv),
+                         ST_OK);
+        if (files[i].want)
+            assert_string_equal(csv.columns, files[i].want);
+        else
+            assert_null(csv.columns);
+        free(csv.samples.unpacked);
+        free(csv.labels.unpacked);
+        free(csv.columns);
+    }
+}
+
+static void lists_differ_at_their_first_difference(void **state)
+{
+    const struct {
+        const char *a, *b;
+        int64_t place;
+        const char *in_a, *in_b;
+    } lists[] = {
+        {"a\nb", "a\nb", -1, NULL, NULL}, {"a\nb", "a\nc", 1, "b", "c"}, {"a\nb", "a", 1, "b", ""},
+        {"ab", "a", 0, "ab", "a"},        {"a\n", "a\nb", 1, "", "b"},   {"", "", -1, NULL, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        char in_a[DATA_WORDS_TEXT_BYTES], in_b[DATA_WORDS_TEXT_BYTES];
+        assert_int_equal(data_words_differ(lists[i].a, lists[i].b, in_a, in_b), lists[i].place);
+        if (lists[i].place >= 0) {
+            assert_string_equal(in_a, lists[i].in_a);
+            assert_string_equal(in_b, lists[i].in_b);
+        }
     }
 }
 
@@ -503,6 +559,7 @@ static void words_have_a_bound(void **state)
     assert_int_equal(data_array_integer(&csv.labels, 40000), 40000);
     free(csv.samples.unpacked);
     free(csv.labels.unpacked);
+    free(csv.columns);
     free(csv.classes);
     at += sprintf(at, "1,x\n");
     assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_UNSUPPORTED);
@@ -524,6 +581,8 @@ int main(void)
         cmocka_unit_test(words_are_numbered),
         cmocka_unit_test(wrong_words_and_columns_are_named),
         cmocka_unit_test(labels_that_are_missing_are_not_made_up),
+        cmocka_unit_test(names_of_features_are_kept),
+        cmocka_unit_test(lists_differ_at_their_first_difference),
         cmocka_unit_test(words_have_a_bound),
         cmocka_unit_test_setup_teardown(a_set_is_opened_by_its_files_name, setup, teardown),
     };

@@ -38,6 +38,31 @@ static enum status check_flags(const struct worker *w)
     return ST_OK;
 }
 
+/* Columns are matched by their places: where both files name them, the names are the same. */
+static enum status check_columns(const struct worker *w)
+{
+    const struct options *o = &w->opt;
+    const char *columns = w->train ? w->train->columns : w->trained_on.columns;
+    const struct dataset *sets[] = {w->test, w->validation};
+    char here[DATA_WORDS_TEXT_BYTES], there[DATA_WORDS_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        const char *names = sets[i] && columns ? sets[i]->columns : NULL;
+        int64_t place = names ? data_words_differ(names, columns, here, there) : -1;
+        if (place < 0)
+            continue;
+        LOG_E("%s: line 1: feature %" PRId64 " is the column '%s', but in %s it is '%s'; give the "
+              "columns the same names in the same order, and leave out with --ignore_columns what "
+              "only one file has",
+              sets[i]->path, place + 1, here,
+              w->train     ? w->train->path
+              : o->predict ? o->predict
+                           : o->evaluate,
+              there);
+        return ST_MISMATCH;
+    }
+    return ST_OK;
+}
+
 /* All have samples of one size, and each flag something to say. */
 static enum status check_sets(const struct worker *w)
 {
@@ -114,6 +139,7 @@ enum status input_open(struct worker *w)
         say_no_test(&w->opt);
     TRY(dataset_targets_alike(w->train, w->test));
     TRY(dataset_targets_alike(w->train, w->validation));
+    TRY(check_columns(w));
     TRY(check_sets(w));
 done:
     return st;

@@ -26,6 +26,16 @@ static void read_sample(const char *text, struct shape *out)
         *out = s;
 }
 
+static enum status copy_names(const struct safetensors_file *f, const char *key, const char *path,
+                              char **out)
+{
+    const char *names = safetensors_metadata(f, key);
+    if (!names || !*names || (*out = strdup(names)))
+        return ST_OK;
+    LOG_E("%s: no memory for the names of its %s", path, key);
+    return ST_NOMEM;
+}
+
 /* Of a file of another make, which has no "global_step", nothing: it may mean what it likes. */
 static enum status read_export(const char *path, struct trained_on *out)
 {
@@ -35,16 +45,13 @@ static enum status read_export(const char *path, struct trained_on *out)
         return ST_OK;
     int own = safetensors_metadata(f, "global_step") != NULL;
     const char *labels = own ? safetensors_metadata(f, "labels") : NULL;
-    const char *names = own ? safetensors_metadata(f, "classes") : NULL;
     read_sample(own ? safetensors_metadata(f, "sample") : NULL, &out->sample);
     for (int i = JOB_LABELS_CLASSES; labels && i < JOB_LABELS_N_KINDS; i++)
         if (strcmp(labels, kinds[i]) == 0)
             out->labels = (enum job_labels)i;
-    if (names && *names)
-        out->class_names = strdup(names);
-    enum status st = names && *names && !out->class_names ? ST_NOMEM : ST_OK;
-    if (st != ST_OK)
-        LOG_E("%s: no memory for the names of its classes", path);
+    enum status st = own ? copy_names(f, "classes", path, &out->class_names) : ST_OK;
+    if (st == ST_OK && own)
+        st = copy_names(f, "columns", path, &out->columns);
     safetensors_close(f);
     return st;
 }
@@ -74,33 +81,42 @@ enum status trained_on_read(const char *path, struct trained_on *out)
 void trained_on_free(struct trained_on *t)
 {
     free(t->class_names);
-    t->class_names = NULL;
+    free(t->columns);
+    t->class_names = t->columns = NULL;
 }
 
-/* JSON has Unicode alone; a folder may be called anything. */
-static int can_be_kept(const char *names)
+/* JSON has Unicode alone; a folder may be called anything. of: "classes". */
+static int can_be_kept(const char *names, const char *of)
 {
     size_t n = strlen(names);
     json_t *text = n <= MOST_NAMES_BYTES ? json_string(names) : NULL;
     int can = text != NULL;
     json_decref(text);
     if (!can)
-        LOG_W("--export: the names of the classes are left out: %s",
+        LOG_W("--export: the names of the %s are left out: %s", of,
               n > MOST_NAMES_BYTES ? "they are longer than 1 MB" : "one of them is not UTF-8");
     return can;
+}
+
+static void put_pair(const char *pairs[TRAINED_ON_PAIRS][2], int *n, const char *key,
+                     const char *value)
+{
+    pairs[*n][0] = key;
+    pairs[(*n)++][1] = value;
 }
 
 int trained_on_metadata(const struct dataset *train, char sample[TRAINED_ON_SAMPLE_BYTES],
                         const char *pairs[TRAINED_ON_PAIRS][2])
 {
     const int64_t *is = train->sample.dim;
-    const char *names = train->class_names;
+    const char *names[][2] = {{"classes", train->class_names}, {"columns", train->columns}};
+    int n = 0;
     snprintf(sample, TRAINED_ON_SAMPLE_BYTES, "%" PRId64 "x%" PRId64 "x%" PRId64, is[0], is[1],
              is[2]);
-    const char *all[TRAINED_ON_PAIRS][2] = {
-        {"sample", sample},
-        {"labels", kinds[train->targets ? JOB_LABELS_TARGETS : JOB_LABELS_CLASSES]},
-        {"classes", names}};
-    memcpy(pairs, all, sizeof all);
-    return names && can_be_kept(names) ? 3 : 2;
+    put_pair(pairs, &n, "sample", sample);
+    put_pair(pairs, &n, "labels", kinds[train->targets ? JOB_LABELS_TARGETS : JOB_LABELS_CLASSES]);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i][1] && can_be_kept(names[i][1], names[i][0]))
+            put_pair(pairs, &n, names[i][0], names[i][1]);
+    return n;
 }

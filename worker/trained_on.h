@@ -1,6 +1,7 @@
 /* worker/trained_on.h - what a file of parameters says of the data that they were trained on. An
  * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
- * classes' names, one a line. A checkpoint's manifest has the first two, and the names' checksum.
+ * classes' names, one a line, `columns`: those of a CSV file's columns likewise. A checkpoint's
+ * manifest has the first two, and the checksum of the classes' names.
  * Owns:    the names. Threads: values.
  * Errors:  ST_NOMEM; logged. What cannot be read is not said: who loads the parameters says why. */
 #ifndef WORKER_TRAINED_ON_H
@@ -13,12 +14,13 @@ struct trained_on {
     enum job_labels labels; /* likewise JOB_LABELS_UNSAID */
     char *class_names;      /* a list as in data_words.h; NULL: not said, or there are none */
     uint32_t names_sum;     /* without them: their CRC-32C; 0: not said, or there are none */
+    char *columns;          /* as class_names, of a CSV file's columns without those of labels */
 };
 
 enum status trained_on_read(const char *path, struct trained_on *out);
 void trained_on_free(struct trained_on *t);
 
-enum { TRAINED_ON_PAIRS = 3, TRAINED_ON_SAMPLE_BYTES = 72 };
+enum { TRAINED_ON_PAIRS = 4, TRAINED_ON_SAMPLE_BYTES = 72 };
 /* The metadata of an export after training on this set, which keeps the names; sample: room for a
  * text that they point to. Returns how many pairs. */
 int trained_on_metadata(const struct dataset *train, char sample[TRAINED_ON_SAMPLE_BYTES],

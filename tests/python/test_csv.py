@@ -140,6 +140,40 @@ class Csv(harness.Test):
         job.start()
         self.assertEqual(len({s["parameters_sha256"] for s in job.finish()}), 1)
 
+    def test_columns_of_another_order(self):
+        """Where both files name them, the first that differs is named; also of what is validated,
+        evaluated and predicted from, which the export's metadata know."""
+        train = worded(rows(120, 1))
+        head = "id,a,b,species,note,c\n"
+        renamed = {"test/test.csv": "id,b,a,species,note,c\n", "same/test.csv": head,
+                   "new/test.csv": "id,a,x,species,note,c\n"}
+        for name, first in renamed.items():
+            self.write(name, worded(rows(30, 2)).replace(head, first))
+            self.write(os.path.dirname(name) + "/train.csv", train)
+        self.write("bare/train.csv", train)
+        self.write("bare/test.csv", worded(rows(30, 2)).split("\n", 1)[1])
+        model = self.path("model.safetensors")
+        self.worker(*WORDS, "--export=" + model, data="same")
+        for data in ("same", "bare"):
+            flags = WORDS if data == "same" else ["--label_column=4", "--ignore_columns=1,5"]
+            for flag in ("--evaluate=" + model, "--predict=" + model):
+                extra = ["--output=" + self.path("out.csv")] if "predict" in flag else []
+                self.worker(flag, *extra, *flags, data=data)
+        fix = ("; give the columns the same names in the same order, and leave out with "
+               "--ignore_columns what only one file has")
+        for folder, place, here, there in (("test", 1, "b", "a"), ("new", 2, "x", "b")):
+            said = "test.csv: line 1: feature %d is the column '%s', but in %%s it is '%s'%s" % (
+                place, here, there, fix)
+            worker, _ = self.worker(*WORDS, data=folder, status=1)
+            self.assertIn(said % self.path(folder + "/train.csv"), worker.output())
+            worker, _ = self.worker(*WORDS, "--validation_dir=" + self.path(folder), data="same",
+                                    status=1)
+            self.assertIn(said % self.path("same/train.csv"), worker.output())
+            for flag in ("--evaluate=" + model, "--predict=" + model):
+                extra = ["--output=" + self.path("out.csv")] if "predict" in flag else []
+                worker, _ = self.worker(flag, *extra, *WORDS, data=folder, status=1)
+                self.assertIn(said % model, worker.output())
+
     def test_ignored_columns_are_for_csv(self):
         worker = self.run_worker(*FLAGS, "--ignore_columns=1", status=1)
         self.assertIn("--ignore_columns is for CSV files", worker.output())

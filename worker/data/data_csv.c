@@ -320,6 +320,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
         TRY(ST_CORRUPT);
     }
     TRY(data_csv_read_first_line(&c));
+    TRY(data_csv_name_features(&c, &made.columns));
     if (data_words_create(columns->classes, &c.words) != ST_OK) {
         LOG_E("%s: no memory for the words that are its labels", path);
         TRY(ST_NOMEM);
@@ -329,8 +330,11 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     TRY(number_words(&c, to.label, rows, &made.classes));
     put_arrays(&c, &to, rows, &made);
     *out = made;
+    made = (struct data_csv){.classes = NULL};
     to = (struct row){.sample = NULL};
 done:
+    free(made.classes);
+    free(made.columns);
     free(c.role);
     data_words_destroy(c.words);
     free(to.sample);

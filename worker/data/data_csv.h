@@ -33,6 +33,7 @@ struct data_csv {
     struct data_array labels;  /* (rows) of DATA_I32, or (rows, targets) of DATA_F32; unpacked.
                                   n_dims 0: there are none */
     char *classes;             /* labels are words: the list, malloc'd; NULL: numbers */
+    char *columns; /* the names of the samples' columns, a list likewise; NULL: there are none */
 };
 
 /* path: the file's name, in errors. */

@@ -219,3 +219,28 @@ enum status data_csv_read_first_line(struct csv *c)
 done:
     return st;
 }
+
+enum status data_csv_name_features(const struct csv *c, char **out)
+{
+    const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    size_t n;
+    if (!c->has_names)
+        return ST_OK;
+    char *list = malloc((size_t)(end - p) + 1), *to = list;
+    if (!list) {
+        LOG_E("%s: no memory for the names of its columns", c->path);
+        return ST_NOMEM;
+    }
+    for (int64_t column = 0; p && column < c->n_columns; column++) {
+        const char *field = data_csv_take_field(c, &p, end, &n);
+        if (c->role[column] != DATA_CSV_FEATURE)
+            continue;
+        if (to > list)
+            *to++ = '\n';
+        for (size_t i = 0; i < n; i++)
+            *to++ = field[i] ? field[i] : '?';
+    }
+    *to = 0;
+    *out = list;
+    return ST_OK;
+}

@@ -34,5 +34,7 @@ const char *data_csv_take_field(const struct csv *c, const char **p, const char 
 int data_csv_read_number(const char *field, size_t n, double *out);
 /* data_csv_columns.c: counts the columns, and says what each is. */
 enum status data_csv_read_first_line(struct csv *c);
+/* Of that line, if it names the columns: those that are features. Else NULL. */
+enum status data_csv_name_features(const struct csv *c, char **out);
 
 #endif

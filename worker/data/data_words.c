@@ -124,10 +124,10 @@ enum status data_words_sort(struct data_words *w, int32_t *numbers, int64_t n, c
     return ST_OK;
 }
 
-const char *data_words_text(const char *names, char dst[DATA_WORDS_TEXT_BYTES])
+static void show(const char *names, size_t bytes, char dst[DATA_WORDS_TEXT_BYTES])
 {
     size_t n = 0;
-    for (const char *c = names ? names : ""; *c; c++) {
+    for (const char *c = names; bytes > 0; c++, bytes--) {
         if (n + 4 >= DATA_WORDS_TEXT_BYTES) {
             memcpy(dst + n, "...", 3);
             n += 3;
@@ -136,5 +136,26 @@ const char *data_words_text(const char *names, char dst[DATA_WORDS_TEXT_BYTES])
         dst[n++] = *c == '\n' ? '/' : (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
     }
     dst[n] = 0;
+}
+
+const char *data_words_text(const char *names, char dst[DATA_WORDS_TEXT_BYTES])
+{
+    show(names, names ? strlen(names) : 0, dst);
     return dst;
+}
+
+int64_t data_words_differ(const char *a, const char *b, char in_a[DATA_WORDS_TEXT_BYTES],
+                          char in_b[DATA_WORDS_TEXT_BYTES])
+{
+    for (int64_t place = 0; a || b; place++) {
+        size_t n = a ? strcspn(a, "\n") : 0, k = b ? strcspn(b, "\n") : 0;
+        if (!a || !b || n != k || memcmp(a, b, n) != 0) {
+            show(a, n, in_a);
+            show(b, k, in_b);
+            return place;
+        }
+        a = a[n] ? a + n + 1 : NULL;
+        b = b[k] ? b + k + 1 : NULL;
+    }
+    return -1;
 }

@@ -25,7 +25,7 @@ struct source {
     struct data_file *file[N_ROLES]; /* of the labels: NULL if they are in that of the samples */
     struct data_array array[N_ROLES];
     int nhwc;
-    char *class_names, *names;
+    char *class_names, *columns, *names;
     float value[256]; /* that a byte stands for */
 };
 
@@ -281,6 +281,7 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
     s->array[SAMPLES] = csv.samples;
     s->array[LABELS] = csv.labels;
     s->class_names = csv.classes;
+    s->columns = csv.columns;
     return ST_OK;
 }
 
@@ -376,6 +377,7 @@ static enum status make(struct source *s, const struct dataset_request *r,
     s->d.path = s->file[SAMPLES]->path;
     s->d.labels_path = labels_path(s);
     s->d.class_names = s->class_names;
+    s->d.columns = s->columns;
     s->d.names = s->names;
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
     s->d.floats = samples->type == DATA_F32;
@@ -499,6 +501,7 @@ static void close_files(struct source *s)
         data_file_close(s->file[i]);
     }
     free(s->class_names);
+    free(s->columns);
     free(s->names);
     free(s);
 }

@@ -52,7 +52,8 @@ struct dataset {
     const char *labels_path;  /* likewise of labels or targets */
     const char *class_names;  /* of folders of pictures, words in CSV: a list as in data_words.h;
                                  else NULL */
-    const char *names; /* of pictures that are predicted from: see data_images.h; else NULL */
+    const char *columns; /* CSV: the names of those that a sample has, a list likewise; else NULL */
+    const char *names;   /* of pictures that are predicted from: see data_images.h; else NULL */
     enum progress_style progress; /* how it is said how far who reads all of it is */
     unsigned uses;                /* of enum dataset_use: what its format can be told */
 };
