@@ -140,14 +140,18 @@ done:
 }
 
 /* Of --init, once it is known whether anything goes before it. */
-static void say_first_values(const struct worker *w, int64_t step)
+static void say_first_values(const struct worker *w, const struct net_start *start)
 {
     const struct weights_result *r = &w->init_result;
     if (!w->init)
         return;
-    if (step > 0)
+    if (start->step > 0)
         LOG_I("the %s at step %" PRId64 " goes first: --init=%s is not used",
-              w->opt.ps_hosts.n > 0 ? "job" : "checkpoint", step, w->opt.init);
+              w->opt.ps_hosts.n > 0 ? "job" : "checkpoint", start->step, w->opt.init);
+    else if (start->place.rank > 0)
+        LOG_W("the first values are those of the job's first worker (task 0, if it is there): "
+              "--init=%s of this one is not used; give it to that worker",
+              w->opt.init);
     else
         LOG_I("first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are "
               "not used",
@@ -234,7 +238,7 @@ static enum status run(struct worker *w)
     }
     TRY(set_up(w));
     TRY(w->updates.ops->start(w->updates.ctx, &start));
-    say_first_values(w, start.step);
+    say_first_values(w, &start);
     say_nothing_left(&start);
     if (w->opt.join)
         LOG_I("joined as worker %d of %d at step %" PRId64, start.place.member,

@@ -303,6 +303,26 @@ class Weights(harness.Test):
         self.check_values(state, {k: v for k, v in after.items() if k.startswith("features")})
         self.assertNotEqual(list(after["head/weights"][1]), state["head.weight"][2])
 
+    def test_another_than_the_first_worker_says_that_its_file_is_not_used(self):
+        """Whether the first has a file of its own, or none."""
+        states = [weights.small_state(seed) for seed in (11, 12)]
+        files = [self.state_file(s, "%d.safetensors" % i) for i, s in enumerate(states)]
+        flag = "--init=" + files[1]
+        not_used = "first worker (task 0, if it is there): %s of this one is not used" % flag
+        for own in (["--init=" + files[0]], []):
+            job = self.job(n_ps=1, model=self.model(), flags=STILL)
+            job.start_ps(0)
+            first = job.start_worker(0, *own, "--export=" + self.path("after"))
+            second = job.start_worker(1, flag)
+            job.finish()
+            self.assertIn(not_used, second.output())
+            self.assertNotIn("first values of", second.output())
+            self.assertEqual("first values of 8 of 8 parameters from" in first.output(), bool(own))
+            self.assertNotIn("is not used", first.output())
+            if own:
+                after = harness.read_safetensors(self.path("after"))
+                self.check_values(states[0], {k: v for k, v in after.items() if "moving" not in k})
+
     def test_workers_agree_on_what_is_frozen(self):
         """One that freezes something else is refused; one that joins is told."""
         job = self.job(n_workers=1, model=self.model(),
