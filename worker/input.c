@@ -1,5 +1,6 @@
 /* worker/input.c - see input.h. */
 #include "worker/input.h"
+#include "base/digest.h"
 #include "worker/data/data_words.h"
 #include "worker/data/dataset_targets.h"
 #include <inttypes.h>
@@ -267,6 +268,35 @@ static void compare_init(const struct worker *w)
         job_numbers_text(is->std, is->n, text[3]));
 }
 
+#define LEAVE_OUT                                                                                  \
+    "the output layer has learnt other classes; leave that layer out with a line '%.*s = -' in "   \
+    "--init_map, or rename the classes"
+
+/* Likewise of classes: a row of the output layer is that of a class, whatever it is called. */
+static enum status compare_classes(const struct worker *w)
+{
+    int head = w->model->classes_param;
+    const char *names = w->train->class_names;
+    char here[DATA_WORDS_TEXT_BYTES], there[DATA_WORDS_TEXT_BYTES];
+    struct trained_on was;
+    if (!names || (head >= 0 && !w->given[head]))
+        return ST_OK;
+    enum status st = trained_on_read(w->opt.init, &was);
+    if (st != ST_OK)
+        return st;
+    const char *layer = head < 0 ? "LAYER" : w->model->params[head].name;
+    int n = (int)strcspn(layer, "/");
+    int64_t class = was.class_names ? data_words_differ(was.class_names, names, there, here) : -1;
+    if (class >= 0)
+        LOG_W("--init=%s: its class %" PRId64 " is '%s', but that of %s is '%s': " LEAVE_OUT,
+              w->opt.init, class, there, w->train->path, here, n, layer);
+    else if (was.names_sum && was.names_sum != digest_crc32c(0, names, strlen(names)))
+        LOG_W("--init=%s: was trained on classes of other names than those of %s, %s: " LEAVE_OUT,
+              w->opt.init, w->train->path, data_words_text(names, here), n, layer);
+    trained_on_free(&was);
+    return ST_OK;
+}
+
 enum status input_prepare(struct worker *w)
 {
     enum status st = ST_OK;
@@ -278,6 +308,8 @@ enum status input_prepare(struct worker *w)
         snprintf(how, sizeof how, " (measured over %" PRId64 " training samples)", w->train->n);
     apply(w, how);
     compare_init(w);
+    if (w->init)
+        TRY(compare_classes(w));
 done:
     return st;
 }

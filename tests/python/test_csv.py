@@ -49,10 +49,10 @@ class Csv(harness.Test):
             f.write(text)
         return path
 
-    def worker(self, *flags, data, status=0):
+    def worker(self, *flags, data, status=0, model="softmax"):
         out = self.path("summary.json")
         worker = self.run_worker(*FLAGS, "--summary_json=" + out, *flags, data=self.path(data),
-                                 status=status)
+                                 status=status, model=model)
         if status:
             return worker, None
         with open(out, encoding="utf-8") as f:
@@ -139,6 +139,37 @@ class Csv(harness.Test):
         job = self.job(data=self.path("words"), model="softmax", flags=[*FLAGS, *WORDS])
         job.start()
         self.assertEqual(len({s["parameters_sha256"] for s in job.finish()}), 1)
+
+    def test_first_values_of_other_classes(self):
+        """As many, but by other names: the output layer is no use, unless it is left out."""
+        self.make()
+        trained = self.path("model.safetensors")
+        model = self.write("two.json", json.dumps({
+            "name": "two", "input": "auto", "classes": "auto", "layers": [
+                {"type": "flatten"}, {"type": "dense", "name": "hidden", "units": 4},
+                {"type": "dense", "name": "output", "units": "classes"},
+                {"type": "softmax_cross_entropy"}]}))
+        self.worker(*WORDS, "--export=" + trained, "--checkpoint_dir=" + self.path("ckpt"),
+                    data="words", model=model)
+        for part, classes in (("train", (0, 1, 2)), ("test", (1, 2))):
+            self.write("others/%s.csv" % part,
+                       worded(rows(60, 1, classes), ["Zebra", "bee/wasp", "cow"]))
+        map_file = self.write("map", "output = -\n")
+        said = (" worker:0 --init=%s: its class 1 is 'ant', but that of %s is 'bee/wasp': the "
+                "output layer has learnt other classes; leave that layer out with a line "
+                "'output = -' in --init_map, or rename the classes" %
+                (trained, self.path("others/train.csv")))
+        for data, flags, there in (("others", [], True), ("words", [], False),
+                                   ("others", ["--init_map=" + map_file], False)):
+            worker, _ = self.worker(*WORDS, "--init=" + trained, *flags, data=data, model=model)
+            self.assertEqual(said in worker.output(), there, worker.output())
+            self.assertEqual("has learnt other classes" in worker.output(), there)
+            worker, _ = self.worker(*WORDS, "--init=" + self.path("ckpt"), *flags, data=data,
+                                    model=model)
+            self.assertEqual("ckpt: was trained on classes of other names than those of %s, "
+                             "Zebra/bee/wasp/cow: the output layer has learnt other classes" %
+                             self.path("others/train.csv") in worker.output(), there)
+            self.assertEqual("has learnt other classes" in worker.output(), there)
 
     def test_columns_of_another_order(self):
         """Where both files name them, the first that differs is named; also of what is validated,
