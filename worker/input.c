@@ -82,6 +82,25 @@ static enum status check_sets(const struct worker *w)
     return check_flags(w);
 }
 
+/* --evaluate, --predict: a network of dense layers would take the numbers in another order. How
+ * high and wide pictures are is left to the model; rows of features may lie as pictures do. */
+static enum status check_layout(const struct worker *w)
+{
+    const struct options *o = &w->opt;
+    const struct shape *was = &w->trained_on.sample, *is = &w->test->sample;
+    int has_rows = is->dim[0] * is->dim[1] == 1 || was->dim[0] * was->dim[1] == 1;
+    if (was->n_dims == 0 || has_rows || was->dim[0] == is->dim[0])
+        return ST_OK;
+    LOG_E("--%s: %s was trained on samples of %" PRId64 "x%" PRId64 "x%" PRId64
+          " (channels, height, width), those of %s are %" PRId64 "x%" PRId64 "x%" PRId64
+          "; give samples of as many channels%s",
+          o->predict ? "predict" : "evaluate", o->predict ? o->predict : o->evaluate, was->dim[0],
+          was->dim[1], was->dim[2], w->test->path, is->dim[0], is->dim[1], is->dim[2],
+          o->test.nhwc ? ", and leave --data_layout=nhwc out if they come first"
+                       : ", and add --data_layout=nhwc if they come last");
+    return ST_MISMATCH;
+}
+
 /* Words are numbered by the training set; "": its classes are none, or are not known. */
 static enum status know_classes(struct worker *w)
 {
@@ -142,6 +161,8 @@ enum status input_open(struct worker *w)
     TRY(dataset_targets_alike(w->train, w->validation));
     TRY(check_columns(w));
     TRY(check_sets(w));
+    if (!w->train)
+        TRY(check_layout(w));
 done:
     return st;
 }

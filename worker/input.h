@@ -10,7 +10,8 @@
 
 /* The data sets that the flags name, with classes that are words numbered alike in all. ST_INVALID:
  * a flag was given that the formats of all of them have no use for. ST_MISMATCH: two have samples
- * of different sizes or of columns of other names, or one has targets and one labels. */
+ * of different sizes or of columns of other names, or one has targets and one labels;
+ * or, of samples that are evaluated or predicted from, other channels than in training. */
 enum status input_open(struct worker *w);
 /* To train: by the flags, measured where they say so, once validation data are held out. */
 enum status input_prepare(struct worker *w);

@@ -234,6 +234,27 @@ class Data(harness.Test):
         worker = self.run_worker(*FLAGS, "--data_layout=nhwc", data=folder)
         self.assertNotIn("looks like", worker.output())
 
+    def test_another_layout_than_in_training(self):
+        """Samples of as many numbers in another order are not computed with."""
+        folder = self.make("npy", "--made=3x12x12", "--classes=5", "--train=60", "--test=20")
+        turned = self.make("npy", "--made=3x12x12", "--classes=5", "--train=60", "--test=20")
+        file = os.path.join(self.dir(), "model.safetensors")
+        self.train(folder, "--export=" + file)
+        self.npy(turned, "test-images.npy", "|u1", (20, 12, 12, 3), bytes(20 * 432))
+        sizes = ("%s was trained on samples of %%s (channels, height, width), those of "
+                 "%%s/test-images.npy are %%s; give samples of as many channels, and %%s" % file)
+        for flag in ("--evaluate=" + file, "--predict=" + file):
+            flags = [flag, *(["--output=" + file + ".csv"] if "predict" in flag else [])]
+            for data, layout, words in (
+                    (folder, [], None), (turned, ["--data_layout=nhwc"], None),
+                    (turned, [], sizes % ("3x12x12", turned, "12x12x3",
+                                          "add --data_layout=nhwc if they come last")),
+                    (folder, ["--data_layout=nhwc"],
+                     sizes % ("3x12x12", folder, "12x3x12",
+                              "leave --data_layout=nhwc out if they come first"))):
+                worker = self.run_worker(*flags, *layout, data=data, status=words is not None)
+                self.assertIn(words or "test accuracy", worker.output())
+
     def test_labels_of_the_wrong_type(self):
         """The line has the type that was found, and the call that mends it."""
         folder = self.make("npy", "--made=1x6x15", "--classes=5", "--train=60", "--test=20")
