@@ -1,7 +1,18 @@
 /* base/float_text.c - see float_text.h. */
 #include "base/float_text.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* "%g" takes to powers where there are fewer digits than places: 1.2e+02. Such a number is whole.
+ */
+static const char *without_power(double value, char out[FLOAT_TEXT_BYTES])
+{
+    if (fabs(value) >= 1 && fabs(value) < 1e6 && strchr(out, 'e'))
+        snprintf(out, FLOAT_TEXT_BYTES, "%.0f", value);
+    return out;
+}
 
 const char *float_text(float value, char out[FLOAT_TEXT_BYTES])
 {
@@ -10,7 +21,7 @@ const char *float_text(float value, char out[FLOAT_TEXT_BYTES])
         if (strtof(out, NULL) == value)
             break;
     }
-    return out;
+    return without_power((double)value, out);
 }
 
 const char *double_text(double value, char out[FLOAT_TEXT_BYTES])
@@ -20,7 +31,7 @@ const char *double_text(double value, char out[FLOAT_TEXT_BYTES])
         if (strtod(out, NULL) == value)
             break;
     }
-    return out;
+    return without_power(value, out);
 }
 
 double float_typed(float value)

@@ -41,6 +41,8 @@ static void test_float_text(void **state)
     } cases[] = {{0.01f, "0.01"},        {0.999f, "0.999"},
                  {1e-8f, "1e-08"},       {0, "0"},
                  {-2.5f, "-2.5"},        {1.0f / 3, "0.33333334"},
+                 {120, "120"},           {-6e4f, "-60000"},
+                 {1e6f, "1e+06"},        {0.00012f, "0.00012"},
                  {16777216, "16777216"}, {3.4028235e38f, "3.4028235e+38"}};
     char out[FLOAT_TEXT_BYTES];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
