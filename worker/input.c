@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "worker/data/data_words.h"
 #include "worker/data/dataset_targets.h"
+#include "worker/input_range.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,6 +227,7 @@ static enum status by_flags(const struct options *o, const struct dataset *d,
     }
     TRY(spread("mean", &o->mean, d, 0, n.mean));
     TRY(spread("std", &o->std, d, 1, n.std));
+    TRY(input_range_check_flags(o, d));
     if (o->mean.measured || o->std.measured)
         TRY(measure(o, d, &n));
     n.n = (int)d->sample.dim[0];
@@ -331,6 +333,7 @@ enum status input_prepare(struct worker *w)
     compare_init(w);
     if (w->init)
         TRY(compare_classes(w));
+    TRY(input_range_compare(w));
 done:
     return st;
 }
@@ -363,6 +366,7 @@ enum status input_normalise_as(struct worker *w, const char *flag, const char *f
     }
     w->normal = *there;
     apply(w, ", as in training");
+    TRY(input_range_compare_file(w, flag, file));
 done:
     return st;
 }

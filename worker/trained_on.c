@@ -1,17 +1,20 @@
 /* worker/trained_on.c - see the header. */
 #include "worker/trained_on.h"
+#include "base/float_text.h"
 #include "base/log.h"
 #include "checkpoint/restore.h"
 #include "files/safetensors.h"
 #include "worker/weights/weights_source.h"
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_NAMES_BYTES = 1 << 20 };
 
+static const char *const elements_text[] = {"whole", "float32"};
 static const char *const kinds[JOB_LABELS_N_KINDS] = {NULL, "classes", "targets"};
 
 static void read_sample(const char *text, struct shape *out)
@@ -24,6 +27,18 @@ static void read_sample(const char *text, struct shape *out)
         s.dim[0] > 0 && s.dim[1] > 0 && s.dim[2] > 0 && s.dim[0] <= DATASET_MAX_SIDE &&
         s.dim[1] <= DATASET_MAX_SIDE && s.dim[2] <= DATASET_MAX_SIDE)
         *out = s;
+}
+
+static void read_range(const char *elements, const char *text, struct dataset_range *out)
+{
+    struct dataset_range r = {.enough = 1};
+    char rest;
+    if (!elements || !text || sscanf(text, "%f,%f%c", &r.least, &r.most, &rest) != 2 ||
+        !isfinite(r.least) || !isfinite(r.most))
+        return;
+    r.floats = strcmp(elements, elements_text[1]) == 0;
+    if (r.floats || strcmp(elements, elements_text[0]) == 0)
+        *out = r;
 }
 
 static enum status copy_names(const struct safetensors_file *f, const char *key, const char *path,
@@ -46,6 +61,9 @@ static enum status read_export(const char *path, struct trained_on *out)
     int own = safetensors_metadata(f, "global_step") != NULL;
     const char *labels = own ? safetensors_metadata(f, "labels") : NULL;
     read_sample(own ? safetensors_metadata(f, "sample") : NULL, &out->sample);
+    if (own)
+        read_range(safetensors_metadata(f, "elements"), safetensors_metadata(f, "range"),
+                   &out->range);
     for (int i = JOB_LABELS_CLASSES; labels && i < JOB_LABELS_N_KINDS; i++)
         if (strcmp(labels, kinds[i]) == 0)
             out->labels = (enum job_labels)i;
@@ -105,18 +123,25 @@ static void put_pair(const char *pairs[TRAINED_ON_PAIRS][2], int *n, const char 
     pairs[(*n)++][1] = value;
 }
 
-int trained_on_metadata(const struct dataset *train, char sample[TRAINED_ON_SAMPLE_BYTES],
-                        const char *pairs[TRAINED_ON_PAIRS][2])
+int trained_on_metadata(const struct dataset *train, const struct dataset_range *range,
+                        struct trained_on_texts *texts, const char *pairs[TRAINED_ON_PAIRS][2])
 {
     const int64_t *is = train->sample.dim;
     const char *names[][2] = {{"classes", train->class_names}, {"columns", train->columns}};
     int n = 0;
-    snprintf(sample, TRAINED_ON_SAMPLE_BYTES, "%" PRId64 "x%" PRId64 "x%" PRId64, is[0], is[1],
+    char least[FLOAT_TEXT_BYTES], most[FLOAT_TEXT_BYTES];
+    snprintf(texts->sample, sizeof texts->sample, "%" PRId64 "x%" PRId64 "x%" PRId64, is[0], is[1],
              is[2]);
-    put_pair(pairs, &n, "sample", sample);
+    put_pair(pairs, &n, "sample", texts->sample);
     put_pair(pairs, &n, "labels", kinds[train->targets ? JOB_LABELS_TARGETS : JOB_LABELS_CLASSES]);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i][1] && can_be_kept(names[i][1], names[i][0]))
             put_pair(pairs, &n, names[i][0], names[i][1]);
+    if (range->enough) {
+        snprintf(texts->range, sizeof texts->range, "%s,%s", float_text(range->least, least),
+                 float_text(range->most, most));
+        put_pair(pairs, &n, "elements", elements_text[range->floats]);
+        put_pair(pairs, &n, "range", texts->range);
+    }
     return n;
 }

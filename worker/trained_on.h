@@ -1,13 +1,15 @@
 /* worker/trained_on.h - what a file of parameters says of the data that they were trained on. An
  * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
- * classes' names, one a line, `columns`: those of a CSV file's columns likewise. A checkpoint's
- * manifest has the first two, and the checksum of the classes' names.
+ * classes' names, one a line, `columns`: those of a CSV file's columns likewise, `elements` "whole"
+ * or "float32", `range` "0,1": see dataset_range.h. A checkpoint's manifest has the first two, and
+ * the checksum of the classes' names.
  * Owns:    the names. Threads: values.
  * Errors:  ST_NOMEM; logged. What cannot be read is not said: who loads the parameters says why. */
 #ifndef WORKER_TRAINED_ON_H
 #define WORKER_TRAINED_ON_H
 #include "net/wire/job_data.h"
 #include "worker/data/dataset.h"
+#include "worker/data/dataset_range.h"
 
 struct trained_on {
     struct shape sample;    /* n_dims 0: not said */
@@ -15,15 +17,20 @@ struct trained_on {
     char *class_names;      /* a list as in data_words.h; NULL: not said, or there are none */
     uint32_t names_sum;     /* without them: their CRC-32C; 0: not said, or there are none */
     char *columns;          /* as class_names, of a CSV file's columns without those of labels */
+    struct dataset_range range; /* enough 0: not said */
 };
 
 enum status trained_on_read(const char *path, struct trained_on *out);
 void trained_on_free(struct trained_on *t);
 
-enum { TRAINED_ON_PAIRS = 4, TRAINED_ON_SAMPLE_BYTES = 72 };
-/* The metadata of an export after training on this set, which keeps the names; sample: room for a
- * text that they point to. Returns how many pairs. */
-int trained_on_metadata(const struct dataset *train, char sample[TRAINED_ON_SAMPLE_BYTES],
-                        const char *pairs[TRAINED_ON_PAIRS][2]);
+enum { TRAINED_ON_PAIRS = 6, TRAINED_ON_TEXT_BYTES = 72 };
+struct trained_on_texts {
+    char sample[TRAINED_ON_TEXT_BYTES], range[TRAINED_ON_TEXT_BYTES];
+};
+
+/* The metadata of an export after training on this set, which keeps the names; texts: room for what
+ * the pairs point to. Returns how many pairs. */
+int trained_on_metadata(const struct dataset *train, const struct dataset_range *range,
+                        struct trained_on_texts *texts, const char *pairs[TRAINED_ON_PAIRS][2]);
 
 #endif

@@ -35,6 +35,7 @@ struct worker {
     struct validation validated;
     struct job_data data;                  /* what is told of them */
     struct job_normal normal;              /* of their samples */
+    struct dataset_range range;            /* of those of the training set, if they are exported */
     struct trained_on trained_on;          /* --evaluate, --predict: what their file says */
     struct job_validation validation_data; /* likewise told */
     float *params;

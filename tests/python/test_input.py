@@ -217,6 +217,75 @@ class Normal(InputTest):
         self.assertIn("whose deviation is 0; give numbers", worker.output())
 
 
+class Scale(InputTest):
+    """Bytes are divided by 255, floats are as they are: who forgets it is told."""
+
+    def lines(self, *flags, data=None, **kwargs):
+        """What it says that it is not of one scale."""
+        worker = self.run_worker(*flags, "--intra_op_threads=1", data=data, **kwargs)
+        return [line.split(" ", 3)[3] for line in worker.lines if "not of one scale" in line]
+
+    def mix(self, name, train, test):
+        """A folder with the training set of one and the test set of another."""
+        folder = self.path(name)
+        os.mkdir(folder)
+        for source, part in ((train, "train"), (test, "t10k")):
+            for end in ("-images-idx3-ubyte", "-labels-idx1-ubyte"):
+                shutil.copy(os.path.join(source, part + end), folder)
+        return folder
+
+    def test_sets_of_two_scales(self):
+        of_bytes, floats = self.data(), self.floats(0, 1 / 256)
+        for train, test, here, there in (
+                (of_bytes, floats, "floats, from 0 to 256",
+                 "whole numbers divided by 255, from 0 to 1"),
+                (floats, of_bytes, "whole numbers divided by 255, from 0 to 1",
+                 "floats, from 0 to 256")):
+            folder = self.mix("mix" + there[0], train, test)
+            said, = self.lines(*FLAGS, data=folder)
+            self.assertIn("t10k-images-idx3-ubyte: its samples are %s, but those of the training "
+                          "set, %s/train-images-idx3-ubyte, are %s: they are not of one scale; "
+                          "give both as the same type, or divide the floats by 255, too" %
+                          (here, folder, there), said)
+            said, = self.lines(*FLAGS, "--validation_dir=" + test, data=train)
+            self.assertIn("its samples are " + here, said)
+            self.assertEqual(self.lines(*FLAGS, data=train), [])
+        shutil.rmtree(floats)
+        folder = self.mix("fits", of_bytes, self.floats(0, 1))
+        self.assertEqual(self.lines(*FLAGS, data=folder), [])
+
+    def test_a_file_and_a_set_of_two_scales(self):
+        of_bytes, floats, model = self.data(), self.floats(0, 1 / 256), self.path("m")
+        out = "--output=" + self.path("out.csv")
+        for train, other, there, here in (
+                (of_bytes, floats, "whole numbers divided by 255, from 0 to 1",
+                 "floats, from 0 to 256"),
+                (floats, of_bytes, "floats, from 0 to 256",
+                 "whole numbers divided by 255, from 0 to 1")):
+            self.assertEqual(self.lines(*FLAGS, "--export=" + model, data=train), [])
+            for flags in (["--evaluate=" + model], ["--predict=" + model, out]):
+                said, = self.lines(*flags, data=other)
+                self.assertIn("%s: %s was trained on samples that are %s, but those of "
+                              "%s/t10k-images-idx3-ubyte are %s: they are not of one scale" %
+                              (flags[0].split("=")[0], model, there, other, here), said)
+                self.assertEqual(self.lines(*flags, data=train), [])
+
+    def test_mean_and_deviation_of_bytes(self):
+        """Their unit is that behind the division; floats have their own."""
+        def said(*flags, **kwargs):
+            worker = self.run_worker(*FLAGS, *flags, **kwargs)
+            return [line for line in worker.lines if "is above 1, but samples" in line], worker
+
+        lines, worker = said("--mean=120", "--std=60")
+        self.assertIn("samples are normalised: mean 120, standard deviation 60", worker.output())
+        for line, words in zip(lines, ("--mean: 120", "--std: 60"), strict=True):
+            self.assertIn("%s is above 1, but samples of %s/train-images-idx3-ubyte are whole "
+                          "numbers divided by 255, from 0 to 1, and the unit is that behind the "
+                          "division; for bytes that would be 0." % (words, self.data()), line)
+        self.assertEqual(said("--mean=1", "--std=0.5")[0], [])
+        self.assertEqual(said("--mean=120", "--std=60", data=self.floats(0, 1 / 256))[0], [])
+
+
 class Augment(InputTest):
     """2400 samples, so that 300 steps of 20 are two and a half passes."""
     FLAGS = ["--train_steps=300", AUGMENT]

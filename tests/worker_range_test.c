@@ -1,0 +1,56 @@
+/* tests/worker_range_test.c - sets of two scales: what is said to be one, and what is not, however
+ * few or dark the samples are. */
+#include "worker/data/dataset_range.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { WHOLE = 0, FLOATS = 1, FEW = 0, ENOUGH = 1 };
+
+static void two_scales_are_told(void **state)
+{
+    static const struct {
+        struct dataset_range a, b;
+        int fits;
+    } pairs[] = {
+        {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, FLOATS, 0, 255}, 0},
+        {{FEW, WHOLE, 0, 0.5f}, {ENOUGH, FLOATS, 0, 255}, 0}, /* bytes go to 1 at most */
+        {{ENOUGH, WHOLE, 0, 1}, {FEW, FLOATS, -200, 3}, 0},
+        {{ENOUGH, WHOLE, 0, 0.0625f}, {ENOUGH, FLOATS, 0, 1}, 0}, /* 0 to 16 as bytes */
+        {{FEW, WHOLE, 0, 0.0625f}, {ENOUGH, FLOATS, 0, 1}, 1},    /* a dark picture */
+        {{ENOUGH, WHOLE, 0, 1}, {FEW, FLOATS, 0, 0.01f}, 1},
+        {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, FLOATS, 0, 1}, 1},
+        {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, FLOATS, -2.2f, 2.8f}, 1}, /* normalised beforehand */
+        {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, FLOATS, 0, 0}, 1},
+        {{ENOUGH, FLOATS, 0, 1}, {ENOUGH, FLOATS, 0, 255}, 1}, /* features may have such columns */
+        {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, WHOLE, 0, 257}, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        if (dataset_range_fits(&pairs[i].a, &pairs[i].b) != pairs[i].fits ||
+            dataset_range_fits(&pairs[i].b, &pairs[i].a) != pairs[i].fits)
+            fail_msg("pair %zu", i);
+    }
+}
+
+static void numbers_are_as_typed(void **state)
+{
+    char text[DATASET_RANGE_TEXT_BYTES];
+    (void)state;
+    assert_string_equal(dataset_range_text(&(struct dataset_range){1, 1, -0.5f, 120}, text),
+                        "floats, from -0.5 to 120");
+    assert_string_equal(dataset_range_text(&(struct dataset_range){1, 0, 0, 1}, text),
+                        "whole numbers divided by 255, from 0 to 1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_scales_are_told),
+        cmocka_unit_test(numbers_are_as_typed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

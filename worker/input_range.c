@@ -1,0 +1,73 @@
+/* worker/input_range.c - see the header. */
+#include "worker/input_range.h"
+#include "base/float_text.h"
+#include "base/log.h"
+#include <math.h>
+
+#define SAME_SCALE "give both as the same type, or divide the floats by 255, too"
+
+enum status input_range_compare(struct worker *w)
+{
+    enum status st = ST_OK;
+    const struct dataset *sets[] = {w->test, w->validation};
+    char here[DATASET_RANGE_TEXT_BYTES], there[DATASET_RANGE_TEXT_BYTES];
+    int differ = 0;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        differ |= sets[i] && sets[i]->floats != w->train->floats;
+    if (differ || w->opt.export_file)
+        TRY(dataset_range_look(w->train, &w->range));
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        struct dataset_range r;
+        if (!sets[i] || sets[i]->floats == w->train->floats)
+            continue;
+        TRY(dataset_range_look(sets[i], &r));
+        if (!dataset_range_fits(&w->range, &r))
+            LOG_W("%s: its samples are %s, but those of the training set, %s, are %s: they are not "
+                  "of one scale; " SAME_SCALE,
+                  sets[i]->path, dataset_range_text(&r, here), w->train->path,
+                  dataset_range_text(&w->range, there));
+    }
+done:
+    return st;
+}
+
+enum status input_range_compare_file(const struct worker *w, const char *flag, const char *file)
+{
+    enum status st = ST_OK;
+    const struct dataset_range *was = &w->trained_on.range;
+    char here[DATASET_RANGE_TEXT_BYTES], there[DATASET_RANGE_TEXT_BYTES];
+    struct dataset_range r;
+    if (!was->enough || was->floats == w->test->floats)
+        return ST_OK;
+    TRY(dataset_range_look(w->test, &r));
+    if (!dataset_range_fits(was, &r))
+        LOG_W("--%s: %s was trained on samples that are %s, but those of %s are %s: they are not "
+              "of one scale; " SAME_SCALE,
+              flag, file, dataset_range_text(was, there), w->test->path,
+              dataset_range_text(&r, here));
+done:
+    return st;
+}
+
+enum status input_range_check_flags(const struct options *o, const struct dataset *d)
+{
+    enum status st = ST_OK;
+    const struct options_list *lists[] = {&o->mean, &o->std};
+    char given[FLOAT_TEXT_BYTES], divided[FLOAT_TEXT_BYTES], range[DATASET_RANGE_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && !d->floats; i++) {
+        float most = 0;
+        for (int k = 0; k < lists[i]->n; k++)
+            most = fmaxf(most, fabsf(lists[i]->value[k]));
+        struct dataset_range r = {.most = most};
+        if (most > 1)
+            TRY(dataset_range_look(d, &r));
+        if (most <= 1 || most <= r.most)
+            continue;
+        LOG_W("--%s: %s is above 1, but samples of %s are %s, and the unit is that behind the "
+              "division; for bytes that would be %s",
+              i ? "std" : "mean", float_text(most, given), d->path, dataset_range_text(&r, range),
+              float_text(most / 255, divided));
+    }
+done:
+    return st;
+}
