@@ -2,6 +2,7 @@
 #include "worker/input.h"
 #include "base/digest.h"
 #include "worker/data/data_words.h"
+#include "worker/data/dataset_classes.h"
 #include "worker/data/dataset_targets.h"
 #include "worker/input_range.h"
 #include <inttypes.h>
@@ -320,6 +321,26 @@ static enum status compare_classes(const struct worker *w)
     return ST_OK;
 }
 
+/* With parts of their own, another worker may have them. */
+static void say_lacking_classes(const struct worker *w)
+{
+    const struct dataset *sets[] = {w->test, w->validation};
+    char name[DATA_WORDS_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof sets / sizeof *sets && !w->opt.data_own; i++) {
+        int first, n = sets[i] ? dataset_classes_lacking(w->train, sets[i], &first) : 0;
+        char more[48] = "";
+        if (n == 0)
+            continue;
+        data_words_name(w->train->class_names, first, name);
+        if (n > 1)
+            snprintf(more, sizeof more, ", nor of %d others", n - 1);
+        LOG_W("%s: has samples of class %d%s%s%s, but the training set, %s, has none of it%s: it "
+              "cannot be learnt",
+              sets[i]->path, first, *name ? " ('" : "", name, *name ? "')" : "", w->train->path,
+              more);
+    }
+}
+
 enum status input_prepare(struct worker *w)
 {
     enum status st = ST_OK;
@@ -334,6 +355,7 @@ enum status input_prepare(struct worker *w)
     if (w->init)
         TRY(compare_classes(w));
     TRY(input_range_compare(w));
+    say_lacking_classes(w);
 done:
     return st;
 }

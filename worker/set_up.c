@@ -551,10 +551,11 @@ static enum status make_trainer(struct worker *w)
     cfg.sample_log = w->sample_log;
     TRY(trainer_create(&cfg, &w->trainer));
     LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %d %s, %.0f MB; %" PRId64
-          " training samples from %s",
+          " training samples from %s, %d %s",
           w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->towers.n,
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
-          w->train->n, w->train->path);
+          w->train->n, w->train->path, w->model->classes,
+          w->train->targets ? "targets" : "classes");
     say_towers(w);
     LOG_I("vector loops: %s", vector_description());
 done:

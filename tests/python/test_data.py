@@ -114,6 +114,49 @@ class Data(harness.Test):
         self.assertIn("00000/00001/00002", worker.output())
         self.assertIn("00000/00002/00009", worker.output())
 
+    def worker_says(self, flags, status, words):
+        worker = self.start("worker", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+            "--model=softmax", *FLAGS, *flags])
+        worker.wait(30, status)
+        self.assertIn(words, worker.output())
+        return worker.output()
+
+    def test_a_folder_above_or_below(self):
+        """What is easily taken for the folder that is meant."""
+        folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
+        train, test = os.path.join(folder, "train"), os.path.join(folder, "test")
+        self.worker_says(["--train_data=" + folder], 1,
+                        "%s/00000: is a folder, where pictures of a class are wanted; name the "
+                        "folder that has one for each class, such as %s, and not what holds that" %
+                        (test, train))
+        self.worker_says(["--data_dir=" + train], 1,
+                        "no train data in %s: it holds folders alone; if they are of pictures for "
+                        "each class, name it with --train_data, else name the one that has the "
+                        "data with --data_dir" % train)
+        self.worker_says(["--data_dir=" + os.path.join(train, "00000")], 1,
+                        "nor a folder train with a folder of pictures for each class")
+        self.worker_says(["--train_data=" + train, "--test_data=" + test], 0,
+                        "60 training samples from %s, 3 classes" % train)
+
+    def test_classes_that_are_in_the_test_set_alone(self):
+        folder = self.make("png", "--made=1x4x4", "--classes=4", "--train=60", "--test=20")
+        has_none = ("%s/test: has samples of class %%s, but the training set, %s/train, has none "
+                    "of it%%s: it cannot be learnt" % (folder, folder))
+        self.assertNotIn("cannot be learnt", self.worker_says(["--data_dir=" + folder], 0,
+                                                              "training samples from"))
+        for label, words in (("00002", ("2 ('00002')", "")),
+                             ("00001", ("1 ('00001')", ", nor of 1 others"))):
+            of_class = os.path.join(folder, "train", label)
+            for name in os.listdir(of_class):
+                os.unlink(os.path.join(of_class, name))
+            self.worker_says(["--data_dir=" + folder], 0, has_none % words)
+        folder = self.make("npy", "--made=1x4x4", "--classes=5", "--train=60", "--test=20")
+        self.npy(folder, "train-labels.npy", "|u1", (60,), bytes([0, 1, 2, 4]) * 15)
+        self.worker_says(["--data_dir=" + folder], 0,
+                        "test-images.npy: has samples of class 3, but the training set, %s/"
+                        "train-images.npy, has none of it: it cannot be learnt" % folder)
+
     def test_lenet5_on_images_of_another_size_and_7_classes(self):
         folder = self.make("npy", "--made=1x20x24", "--classes=7", "--train=300", "--test=70")
         job = self.job(data=folder, model="lenet5", flags=FLAGS)

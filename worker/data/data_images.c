@@ -224,6 +224,24 @@ done:
     return st;
 }
 
+/* What holds sets of pictures is easily taken for one of them. */
+static enum status check_depth(const struct set *s, const char *class, const char *folder,
+                               const struct names *files)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    if (files->n == 0 ||
+        snprintf(path, sizeof path, "%s/%s", folder, files->entry[0]->d_name) >= PATH_MAX ||
+        stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return ST_OK;
+    int has_train = snprintf(path, sizeof path, "%s/train", s->dir) < PATH_MAX &&
+                    stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    LOG_E("%s/%s: is a folder, where pictures of a class are wanted; name the folder that has one "
+          "for each class, such as %s/%s, and not what holds that",
+          folder, files->entry[0]->d_name, s->dir, has_train ? "train" : class);
+    return ST_INVALID;
+}
+
 static enum status add_class(struct set *s, const char *name, int32_t label)
 {
     enum status st = ST_OK;
@@ -245,6 +263,7 @@ static enum status add_class(struct set *s, const char *name, int32_t label)
         return ST_INVALID;
     }
     TRY(names_read(folder, &files));
+    TRY(check_depth(s, name, folder, &files));
     TRY(add_folder(s, folder, &files, label));
 done:
     names_free(&files);

@@ -144,6 +144,16 @@ const char *data_words_text(const char *names, char dst[DATA_WORDS_TEXT_BYTES])
     return dst;
 }
 
+const char *data_words_name(const char *names, int64_t place, char dst[DATA_WORDS_TEXT_BYTES])
+{
+    for (; names && place > 0; place--) {
+        names = strchr(names, '\n');
+        names += names != NULL;
+    }
+    show(names, names ? strcspn(names, "\n") : 0, dst);
+    return dst;
+}
+
 int64_t data_words_differ(const char *a, const char *b, char in_a[DATA_WORDS_TEXT_BYTES],
                           char in_b[DATA_WORDS_TEXT_BYTES])
 {

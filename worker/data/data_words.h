@@ -26,6 +26,9 @@ enum status data_words_sort(struct data_words *w, int32_t *numbers, int64_t n, c
 /* A list for a line: '/' between names, its end left out if it is too long. NULL: "". */
 const char *data_words_text(const char *names, char dst[DATA_WORDS_TEXT_BYTES]);
 
+/* The name in that place, from 0 on; "": the list has none. */
+const char *data_words_name(const char *names, int64_t place, char dst[DATA_WORDS_TEXT_BYTES]);
+
 /* The first place where two lists differ, from 0 on, and what each has there, for a line; "": it
  * has no more. -1: they are the same. */
 int64_t data_words_differ(const char *a, const char *b, char in_a[DATA_WORDS_TEXT_BYTES],

@@ -80,15 +80,42 @@ static const char *get_mnist(char path[PATH_MAX])
     return is_there ? path : "scripts/get_mnist";
 }
 
+/* Folders, and nothing that says that others than classes are in them. */
+static int holds_classes(const char *dir)
+{
+    DIR *d = opendir(dir);
+    char path[PATH_MAX];
+    struct stat info;
+    int n = 0, others = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        int is_folder = snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < PATH_MAX &&
+                        stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+        n += is_folder;
+        others += !is_folder || strcmp(e->d_name, prefix[TRAIN]) == 0;
+    }
+    if (d)
+        closedir(d);
+    return n > 0 && others == 0;
+}
+
 static enum status nothing_found(const struct dataset_request *r)
 {
     char files[48] = "", script[PATH_MAX];
+    if (!r->dir_flag && holds_classes(r->dir)) {
+        LOG_E("no %s data in %s: it holds folders alone; if they are of pictures for each class, "
+              "name it with --%s_data, else name the one that has the data with --data_dir",
+              r->part, r->dir, r->part);
+        return ST_NOT_FOUND;
+    }
     if (!r->dir_flag) /* a folder of another flag's has none for its files */
         snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
     LOG_E("no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of "
-          "docs/data.md; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch "
+          "docs/data.md, nor a folder %s with a folder of pictures for each class; install "
+          "Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch "
           "MNIST (%s), and name the data's folder with --%s%s",
-          r->part, r->dir, r->part, get_mnist(script), dir_flag(r), files);
+          r->part, r->dir, r->part, r->part, get_mnist(script), dir_flag(r), files);
     return ST_NOT_FOUND;
 }
 
@@ -114,26 +141,6 @@ static enum status find(const struct dataset_request *r, int first, int n,
     }
     out->data[0] = 0;
     return ST_OK;
-}
-
-/* Folders, and nothing that says that others than classes are in them. */
-static int holds_classes(const char *dir)
-{
-    DIR *d = opendir(dir);
-    char path[PATH_MAX];
-    struct stat info;
-    int n = 0, others = 0;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (e->d_name[0] == '.')
-            continue;
-        int is_folder = snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < PATH_MAX &&
-                        stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-        n += is_folder;
-        others += !is_folder || strcmp(e->d_name, prefix[TRAIN]) == 0;
-    }
-    if (d)
-        closedir(d);
-    return n > 0 && others == 0;
 }
 
 static enum status find_validation(const struct dataset_request *r, struct dataset_paths *out)
