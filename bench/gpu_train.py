@@ -194,8 +194,8 @@ def check_weir(args, summary, lines, ps):
 def weir_rate(args, *flags, ps=False):
     summary = run_weir(args, *flags, ps=ps)[0]
     if not args.cpu and summary["warm_up_images"] == 0:
-        print("gpu_train: --steps=%d: too few for Weir to leave out its first ones: its figures hold "
-              "them" % args.steps, file=sys.stderr)
+        print("gpu_train: --steps=%d: too few for Weir to leave out its first ones: its figures "
+              "hold them" % args.steps, file=sys.stderr)
     return summary["images_per_second"]
 
 
