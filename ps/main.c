@@ -299,9 +299,9 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
         exit_code = EXIT_RETRY;
     }
     enum status st = write_summary(service);
-    if (st == ST_FULL)
-        LOG_E("--summary_json: the figures of this server are lost; make room before it is started "
-              "again");
+    if (st != ST_OK)
+        LOG_E("--summary_json=%s: the figures of this server are lost%s", opt.summary_json,
+              st == ST_FULL ? "; make room before it is started again" : "");
     return exit_code ? exit_code : output_exit_code(st);
 }
 

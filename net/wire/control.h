@@ -22,7 +22,8 @@ enum control_phase {
     CONTROL_WRITING, /* all were taken */
     CONTROL_WRITTEN,
     CONTROL_FAILED,
-    CONTROL_PAST, /* the chunks were beyond the step already */
+    CONTROL_PAST,     /* the chunks were beyond the step already */
+    CONTROL_DIVERGED, /* a parameter is not finite: nothing is written */
     CONTROL_N_PHASES
 };
 

@@ -236,6 +236,7 @@ static void begin(struct coord *c, struct coord_out *out)
 /* What the servers of the order have come to. */
 struct outlook {
     int n_taken, n_written, failed, past, silent, unanswered; /* slots; -1: none */
+    int diverged;                                             /* why it failed */
 };
 
 static struct outlook look(struct coord *c)
@@ -254,8 +255,9 @@ static struct outlook look(struct coord *c)
         }
         o.n_taken += s->phase == CONTROL_WRITING || s->phase == CONTROL_WRITTEN;
         o.n_written += s->phase == CONTROL_WRITTEN;
-        if (s->phase == CONTROL_FAILED)
+        if (s->phase == CONTROL_FAILED || s->phase == CONTROL_DIVERGED)
             o.failed = i;
+        o.diverged |= s->phase == CONTROL_DIVERGED;
         if (s->phase == CONTROL_PAST)
             o.past = i;
         if (s->phase == CONTROL_WRITTEN)
@@ -308,6 +310,7 @@ static void follow(struct coord *c, struct coord_out *out)
     if (o.n_written == k->n_files) {
         order_manifest(c, out);
     } else if (o.failed >= 0) {
+        k->diverged = o.diverged;
         give_up(c, LINE_CHECKPOINT_FAILED, o.failed, out);
     } else if (o.past >= 0) {
         if (k->why != WHY_BEST) /* that was not ahead: training stands, and the disk is busy */
@@ -436,7 +439,7 @@ static int is_finished(struct coord *c, struct coord_out *out)
     if (late || (could && k->unsaved == c->generation && k->why == WHY_LAST)) {
         coord_say(out, &(struct coord_line){
                            LINE_CHECKPOINT_NO_LAST, absent_server(c), -1, {k->last_step, 0, 0}});
-        k->no_last = 1;
+        k->no_last = !k->diverged; /* no other start would make that one */
         return 1;
     }
     coord_due(c, out, c->finish_at + more);

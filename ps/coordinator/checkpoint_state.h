@@ -24,6 +24,7 @@ struct coord_checkpoint {
     uint32_t op;                       /* MANIFEST or SWEEP; 0: none is under way */
     int64_t op_since;
     int no_last;         /* this process ends without the last one */
+    int diverged;        /* the last one that failed did so as a parameter is not finite */
     int overdue;         /* one was due by steps while the last was being written */
     int failed;          /* the last order was given up: one more at once would do no better */
     int unmade, n_swept; /* the last order came to nothing; its files that a sweep saw, -1: none has

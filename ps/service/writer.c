@@ -119,4 +119,6 @@ void saver_state(struct saver *s, struct saver_state *out)
     /* it may succeed when it is ordered again: of a later step, or once the lane is free */
     if (state.phase == PS_WRITER_FAILED && (state.failure == ST_RANGE || state.failure == ST_BUSY))
         out->phase = SAVER_PAST;
+    if (state.phase == PS_WRITER_FAILED && state.failure == ST_INVALID)
+        out->phase = SAVER_DIVERGED;
 }

@@ -17,7 +17,8 @@ enum saver_phase {
     SAVER_WRITING, /* all were taken */
     SAVER_WRITTEN,
     SAVER_FAILED,
-    SAVER_PAST, /* the chunks were beyond the step already */
+    SAVER_PAST,     /* the chunks were beyond the step already */
+    SAVER_DIVERGED, /* a parameter is not finite: nothing is written */
 };
 
 struct saver_state {
