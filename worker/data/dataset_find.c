@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,20 +81,40 @@ static const char *get_mnist(char path[PATH_MAX])
     return is_there ? path : "scripts/get_mnist";
 }
 
-/* Folders, and nothing that says that others than classes are in them. */
+static int is_picture(const char *name)
+{
+    static const char *const ends[] = {".png", ".jpg", ".jpeg"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && strcasecmp(name + n - strlen(ends[i]), ends[i]) == 0)
+            return 1;
+    return 0;
+}
+
+static int has_picture(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int found = 0;
+    for (struct dirent *e; d && !found && (e = readdir(d));)
+        found = is_picture(e->d_name);
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* Folders with pictures, and nothing that says that others than classes are in them. */
 static int holds_classes(const char *dir)
 {
     DIR *d = opendir(dir);
     char path[PATH_MAX];
-    struct stat info;
     int n = 0, others = 0;
-    for (struct dirent *e; d && (e = readdir(d));) {
+    for (struct dirent *e; d && others == 0 && (e = readdir(d));) {
         if (e->d_name[0] == '.')
             continue;
-        int is_folder = snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < PATH_MAX &&
-                        stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-        n += is_folder;
-        others += !is_folder || strcmp(e->d_name, prefix[TRAIN]) == 0;
+        int has = snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < PATH_MAX &&
+                  strcmp(e->d_name, prefix[TRAIN]) != 0 && has_picture(path);
+        n += has;
+        others += !has;
     }
     if (d)
         closedir(d);
