@@ -1,9 +1,9 @@
 /* tests/kernel_group_test.c - plans in a group, each with a thread, samples and a card: their
  * gradients come to the host as the weighted sum that the double-precision reference gets, with the
  * same bits every time, and nobody waits for ever for a rank that does not come.
- * Backend: argv[1], or "emulated" (tests/emulation); layouts that need more devices than there are
- * are left out, and what only the emulation can play (NCCL missing, failing, hanging), where the
- * build has NCCL's header. */
+ * Backend: argv[1], or "emulated" (tests/emulation), in the folder argv[2]; layouts that need more
+ * devices than there are are left out, and what only the emulation can play (NCCL missing, failing,
+ * hanging), where the build has NCCL's header. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/backend.h"
@@ -481,8 +481,8 @@ int main(int argc, char **argv)
     setenv("WEIR_EMULATED_DEVICES", "4", 1);
     if (emulated && access(WEIR_TEST_DIR "/libweir_emulated.so", F_OK) != 0)
         return skip_program("the emulated CUDA backend is not in this build");
-    if (backend_open(backend_name, emulated ? WEIR_TEST_DIR : WEIR_TEST_BACKEND_DIR, &backend) !=
-        ST_OK)
+    const char *folder = emulated ? WEIR_TEST_DIR : WEIR_TEST_BACKEND_DIR;
+    if (backend_open(backend_name, argc > 2 ? argv[2] : folder, &backend) != ST_OK)
         return emulated ? 1 : skip_program("no backend %s in this build", backend_name);
     if (backend->n_devices() < 1)
         return skip_program("backend %s finds no device", backend_name);

@@ -5,12 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct cuda_arena_record {
-    const char *layer, *what;
-    uint64_t at, bytes;
-    void *where; /* a pointer of any type, to be set */
-};
-
 void cuda_arena_init(struct cuda_arena *a, uint64_t limit, int is_set)
 {
     *a = (struct cuda_arena){.limit = limit, .full = is_set ? ST_RANGE : ST_NOMEM};
@@ -51,7 +45,14 @@ enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char 
         a->records = more;
         a->cap_records = cap;
     }
-    a->records[a->n_records++] = (struct cuda_arena_record){layer, what, a->bytes, rounded, where};
+    a->records[a->n_records++] = (struct cuda_arena_record){
+        .layer = layer,
+        .what = what,
+        .at = a->bytes,
+        .bytes = rounded,
+        .asked = bytes,
+        .where = where,
+    };
     a->bytes += rounded;
     return ST_OK;
 }

@@ -2,7 +2,7 @@
  * All is asked for first, then one block is taken from the device and dealt out, so that a plan
  * either has all its memory or none, and nothing is taken while it runs.
  * Knows no CUDA, so that it is tested on machines without.
- * Owns:    its records; not the block.
+ * Owns:    its records; not the memory, which bind.c takes and gives back.
  * Threads: one at a time.
  * Errors:  ST_NOMEM; ST_RANGE beyond a cap that somebody set; logged with the layer, the tensor,
  * and the bytes wanted and left. */
@@ -14,13 +14,20 @@
 
 enum { CUDA_ARENA_ALIGN = 256 };
 
-struct cuda_arena_record;
+struct cuda_arena_record {
+    const char *layer, *what;
+    uint64_t at, bytes, asked; /* bytes: asked, rounded up */
+    void *where;               /* a pointer of any type, to be set */
+    void *own;                 /* its own allocation; NULL: a part of the arena's block */
+};
+
 struct cuda_arena {
     uint64_t limit;   /* bytes; UINT64_MAX: none */
     enum status full; /* what is answered beyond it */
     uint64_t bytes;   /* asked for, rounded up */
     struct cuda_arena_record *records;
     int n_records, cap_records;
+    void *block; /* what it is bound to (bind.c) */
     /* Writes what else is to be known of the memory when it does not suffice; NULL: nothing. */
     void (*more)(int device, int is_set, char *dst, size_t bytes);
     int device; /* for it */

@@ -2,6 +2,7 @@
  * all of it, within what this process may take of the device (memory.h). */
 #include "kernels/cuda/plan.h"
 #include "base/log.h"
+#include "kernels/cuda/bind.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/memory.h"
@@ -238,10 +239,10 @@ done:
 static enum status memory_take(struct cuda_plan *plan)
 {
     enum status st = ST_OK;
-    const struct cuda_arena *a = &plan->arena;
+    struct cuda_arena *a = &plan->arena;
     const char *layer, *what;
     uint64_t bytes;
-    st = cuda_memory_take(plan->cfg.device, a->bytes, &plan->block);
+    st = cuda_bind(plan->cfg.device, a);
     if (st == ST_NOMEM) {
         cuda_arena_largest(a, &layer, &what, &bytes);
         char more[512];
@@ -251,7 +252,6 @@ static enum status memory_take(struct cuda_plan *plan)
               a->bytes, layer, what, bytes, more);
     }
     TRY(st);
-    cuda_arena_bind(a, plan->block);
     if (unpooled_lender(plan) != NULL)
         plan->unpooled = *unpooled_lender(plan);
     TRY(cuda_check_blas(
@@ -413,7 +413,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
         cublasDestroy(plan->cublas);
     if (plan->cudnn != NULL)
         cudnnDestroy(plan->cudnn);
-    cuda_memory_give(plan->cfg.device, plan->block, plan->arena.bytes);
+    cuda_unbind(plan->cfg.device, &plan->arena);
     cuda_arena_free(&plan->arena);
     if (plan->down != NULL)
         cudaStreamDestroy(plan->down);

@@ -89,7 +89,6 @@ struct cuda_plan {
     cublasHandle_t cublas;
     cudaStream_t compute, up, down;
     struct cuda_arena arena;
-    void *block; /* the device's memory */
     struct cuda_op *ops;
     struct cuda_param *params;   /* [cfg.n_params] */
     cudaEvent_t *used;           /* [n_layers] compute is through with the layer's parameters */

@@ -9,8 +9,8 @@
  * then the step is captured. What cannot be captured goes on kernel by kernel. */
 #include "kernels/resident.h"
 #include "base/log.h"
+#include "kernels/cuda/bind.h"
 #include "kernels/cuda/edges.h"
-#include "kernels/cuda/memory.h"
 #include "kernels/cuda/resident.h"
 #include "kernels/cuda/steps.h"
 #include <inttypes.h>
@@ -29,7 +29,6 @@ struct cuda_resident {
     struct cuda_update_part *d_parts;
     float *d_slots;
     struct cuda_arena arena; /* of all these */
-    void *block;
 
     struct cuda_update_part *parts; /* while begin works them out */
     void *pinned;                   /* the three below */
@@ -89,13 +88,12 @@ static enum status memory_take(struct cuda_plan *plan, struct cuda_resident *r, 
         TRY(cuda_arena_take(a, who, "order", pass, &r->d_item[k]));
     TRY(cuda_arena_take(a, who, "scalars", N_SCALARS * sizeof *r->d_scalars, &r->d_scalars));
     TRY(cuda_arena_take(a, who, "tally", sizeof *r->d_tally, &r->d_tally));
-    st = cuda_memory_take(plan->cfg.device, a->bytes, &r->block);
+    st = cuda_bind(plan->cfg.device, a);
     if (st == ST_NOMEM)
         LOG_W("the optimizer's %" PRIu64 " bytes do not fit the memory of device %d beside the "
               "network and the data set",
               a->bytes, plan->cfg.device);
     TRY(st);
-    cuda_arena_bind(a, r->block);
     size_t scalars = N_SCALARS * sizeof *r->scalars, tallies = RESIDENT_RUNS * sizeof *r->tallies;
     TRY(cuda_check(
         NULL, "cudaHostAlloc",
@@ -222,7 +220,7 @@ void cuda_resident_destroy(struct cuda_plan *plan, struct cuda_resident *r)
         cudaEventDestroy(r->item_sent);
     if (r->pinned != NULL)
         cudaFreeHost(r->pinned);
-    cuda_memory_give(plan->cfg.device, r->block, r->arena.bytes);
+    cuda_unbind(plan->cfg.device, &r->arena);
     cuda_arena_free(&r->arena);
     free(r->parts);
     free(r);

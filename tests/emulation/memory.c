@@ -8,12 +8,14 @@
 #include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sanitizer/asan_interface.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BLOCKS = 4096 };
+/* RED_BYTES: lie before and behind each allocation of a device. */
+enum { MAX_BLOCKS = 4096, RED_BYTES = 256 };
 enum kind { DEVICE, PINNED, REGISTERED };
 
 static struct block {
@@ -64,6 +66,64 @@ static void block_remove(const void *at, enum kind kind)
     *b = blocks[--n_blocks];
     pthread_mutex_unlock(&lock);
 }
+
+/* ---- red zones ---- */
+
+/* All of it read as any float type is NaN, but not one that somebody computes. */
+static uint8_t red(const uint8_t *at)
+{
+    return (uintptr_t)at % 2 == 0 ? 0xf5 : 0xff;
+}
+
+__attribute__((no_sanitize("address"))) static void red_fill(uint8_t *at)
+{
+    for (volatile uint8_t *p = at; p < at + RED_BYTES; p++)
+        *p = red((const uint8_t *)p);
+    ASAN_POISON_MEMORY_REGION(at, RED_BYTES);
+}
+
+__attribute__((no_sanitize("address"))) static int red_broken(uintptr_t at)
+{
+    for (const uint8_t *p = (const uint8_t *)at; p < (const uint8_t *)at + RED_BYTES; p++)
+        if (*p != red(p))
+            return 1;
+    return 0;
+}
+
+void emulation_check_red(void)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_blocks; i++) {
+        const struct block *b = &blocks[i];
+        int before = b->kind == DEVICE && red_broken(b->first - RED_BYTES);
+        if (!before && (b->kind != DEVICE || !red_broken(b->end)))
+            continue;
+        fprintf(stderr, "emulation: something wrote %s the %zu bytes of device memory at %p\n",
+                before ? "before" : "behind", (size_t)(b->end - b->first), (void *)b->first);
+        abort();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* A multiple of 256, with red zones around; NULL: there is no memory. */
+static void *red_alloc(size_t bytes)
+{
+    uint8_t *all = aligned_alloc(256, RED_BYTES + (bytes + 255) / 256 * 256 + RED_BYTES);
+    if (all == NULL)
+        return NULL;
+    red_fill(all);
+    red_fill(all + RED_BYTES + bytes);
+    return all + RED_BYTES;
+}
+
+static void red_free(void *at, size_t bytes)
+{
+    uint8_t *all = (uint8_t *)at - RED_BYTES;
+    ASAN_UNPOISON_MEMORY_REGION(all, RED_BYTES + bytes + RED_BYTES);
+    free(all);
+}
+
+/* ---- what memory is whose ---- */
 
 /* How many of the bytes are of this kind. */
 static size_t bytes_of_kind(const void *at, size_t bytes, int device)
@@ -141,7 +201,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
         return code;
     void *at = NULL;
     if (bytes <= free_bytes_now())
-        at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+        at = red_alloc(bytes);
     if (at == NULL)
         return emulation_answer(cudaErrorMemoryAllocation);
     emulation_fill_nan(at, bytes);
@@ -161,7 +221,7 @@ cudaError_t cudaFree(void *at)
         return emulation_answer(cudaErrorInvalidValue);
     emulation_device_run(b.device);
     block_remove(at, DEVICE);
-    free(at);
+    red_free(at, b.end - b.first);
     return emulation_answer(cudaSuccess);
 }
 

@@ -8,6 +8,9 @@
 size_t emulation_pinned_bytes(const void *at, size_t bytes);
 /* 1: some of the bytes are a device's. */
 int emulation_is_device(const void *at, size_t bytes);
+/* Ends the program if what lies right before or behind a device's allocation was written to. Called
+ * after each piece of work; under AddressSanitizer reading it ends the program, too. */
+void emulation_check_red(void);
 /* Of all devices, by this process. */
 size_t emulation_bytes_taken(void);
 

@@ -113,6 +113,7 @@ static void stream_run(struct CUstream_st *s, uint64_t mark)
             memcpy(t.to, t.from, t.bytes);
         if (t.run != NULL)
             t.run(t.owned);
+        emulation_check_red();
         task_end(s);
     }
 }

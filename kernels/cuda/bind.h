@@ -1,0 +1,14 @@
+/* kernels/cuda/bind.h - takes the memory that an arena has asked for, and deals it out.
+ * bind.c: one block. bind_separate.c, in a library of its own for finding errors: an allocation for
+ * each record, of exactly its bytes, so that what runs from one tensor into the next runs out of an
+ * allocation, which compute-sanitizer and the emulation see.
+ * Threads: as memory.h. Errors: ST_NOMEM is not logged. */
+#ifndef KERNELS_CUDA_BIND_H
+#define KERNELS_CUDA_BIND_H
+#include "base/status.h"
+
+struct cuda_arena;
+enum status cuda_bind(int device, struct cuda_arena *a);
+void cuda_unbind(int device, struct cuda_arena *a); /* one that is not bound is fine */
+
+#endif

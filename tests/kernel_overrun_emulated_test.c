@@ -1,0 +1,158 @@
+/* tests/kernel_overrun_emulated_test.c - what runs by one element from one tensor of a plan's
+ * memory into the next ends the program in the library where each tensor is an allocation of its
+ * own, and is not seen in the one where they lie in one block. Needs the emulation
+ * (tests/emulation). */
+#include "kernels/cuda/arena.h"
+#include "kernels/cuda/bind.h"
+#include "kernels/cuda/kernels.h"
+#include "tests/skip.h"
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { ELEMS = 64, NON_BLOCKING = 1, TO_DEVICE = 1, NOT_SEEN = 0, SEEN = 1, BROKEN = 2 };
+static const char together[] = WEIR_TEST_DIR "/libweir_emulated.so",
+                  separate[] = WEIR_TEST_DIR "/separate/libweir_emulated.so";
+
+/* What of the library is called; CUDA's types as its headers, which are not here, have them. */
+static struct {
+    enum status (*bind)(int device, struct cuda_arena *a);
+    void (*unbind)(int device, struct cuda_arena *a);
+    int (*relu)(struct CUstream_st *s, const float *x, float *y, int64_t n);
+    int (*create)(struct CUstream_st **out, unsigned flags);
+    int (*copy)(void *to, const void *from, size_t bytes, int way, struct CUstream_st *s);
+    int (*zero)(void *to, int value, size_t bytes, struct CUstream_st *s);
+    int (*synchronize)(struct CUstream_st *s);
+    int (*destroy)(struct CUstream_st *s);
+} cuda;
+
+static int look_up(void *so, const char *name, void *where)
+{
+    void *f = so != NULL ? dlsym(so, name) : NULL;
+    memcpy(where, &f, sizeof f);
+    return f != NULL;
+}
+
+static int library_open(const char *path)
+{
+    void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return look_up(so, "cuda_bind", &cuda.bind) && look_up(so, "cuda_unbind", &cuda.unbind) &&
+           look_up(so, "cuda_relu_forward", &cuda.relu) &&
+           look_up(so, "cudaStreamCreateWithFlags", &cuda.create) &&
+           look_up(so, "cudaMemcpyAsync", &cuda.copy) &&
+           look_up(so, "cudaMemsetAsync", &cuda.zero) &&
+           look_up(so, "cudaStreamSynchronize", &cuda.synchronize) &&
+           look_up(so, "cudaStreamDestroy", &cuda.destroy);
+}
+
+/* y lies between two other tensors. */
+static int kernel_behind(float *y, int over, struct CUstream_st *s)
+{
+    return cuda.relu(s, y, y, ELEMS + over);
+}
+
+static int kernel_before(float *y, int over, struct CUstream_st *s)
+{
+    return cuda.relu(s, y - over, y - over, ELEMS);
+}
+
+static int copy_behind(float *y, int over, struct CUstream_st *s)
+{
+    static const float host[ELEMS + 1];
+    return cuda.copy(y, host, (size_t)(ELEMS + over) * sizeof(float), TO_DEVICE, s);
+}
+
+static int memset_behind(float *y, int over, struct CUstream_st *s)
+{
+    return cuda.zero(y, 0, (size_t)(ELEMS + over) * sizeof(float), s);
+}
+
+/* In a process of its own. */
+static int work(const char *library, int (*job)(float *, int, struct CUstream_st *), int over)
+{
+    struct cuda_arena a;
+    struct CUstream_st *s;
+    float *x, *y, *z;
+    if (!library_open(library))
+        return BROKEN;
+    cuda_arena_init(&a, UINT64_MAX, 0);
+    if (cuda_arena_take(&a, "a", "x", ELEMS * sizeof *x, &x) != ST_OK ||
+        cuda_arena_take(&a, "b", "y", ELEMS * sizeof *y, &y) != ST_OK ||
+        cuda_arena_take(&a, "c", "z", ELEMS * sizeof *z, &z) != ST_OK ||
+        cuda.bind(0, &a) != ST_OK || cuda.create(&s, NON_BLOCKING) != 0)
+        return BROKEN;
+    if (job(y, over, s) != 0 || cuda.synchronize(s) != 0)
+        return BROKEN;
+    cuda.destroy(s);
+    cuda.unbind(0, &a);
+    cuda_arena_free(&a);
+    return NOT_SEEN;
+}
+
+static int seen(const char *library, int (*job)(float *, int, struct CUstream_st *), int over)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(work(library, job, over));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    /* by abort(), or as a sanitizer ends what it does not like */
+    int ended =
+        !WIFEXITED(status) || (WEXITSTATUS(status) != NOT_SEEN && WEXITSTATUS(status) != BROKEN);
+    assert_true(ended || WEXITSTATUS(status) == NOT_SEEN);
+    return ended ? SEEN : NOT_SEEN;
+}
+
+static void check(int (*job)(float *, int, struct CUstream_st *))
+{
+    assert_int_equal(seen(separate, job, 0), NOT_SEEN);
+    assert_int_equal(seen(separate, job, 1), SEEN);
+    assert_int_equal(seen(together, job, 1), NOT_SEEN);
+}
+
+static void test_kernel(void **state)
+{
+    (void)state;
+    check(kernel_behind);
+}
+
+static void test_kernel_before(void **state)
+{
+    (void)state;
+    check(kernel_before);
+}
+
+static void test_copy(void **state)
+{
+    (void)state;
+    check(copy_behind);
+}
+
+static void test_memset(void **state)
+{
+    (void)state;
+    check(memset_behind);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kernel),
+        cmocka_unit_test(test_kernel_before),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_memset),
+    };
+    if (access(separate, F_OK) != 0)
+        return skip_program("the emulated CUDA backend is not in this build");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
