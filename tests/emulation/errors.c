@@ -4,6 +4,7 @@
 #include "tests/emulation/machine.h"
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 
 static __thread cudaError_t last_error;
 static __thread struct CUgraph_st *captured;
@@ -11,11 +12,11 @@ static __thread int current_device;
 static _Atomic int lost[EMULATION_MAX_DEVICES];
 
 static _Atomic long long n_calls, fault_at;
-static const char *_Atomic fault_name;
+static const char *_Atomic fault_name, *_Atomic fault_only;
 
 int emulation_fault(const char *name)
 {
-    if (++n_calls != fault_at)
+    if ((fault_only != NULL && strcmp(name, fault_only) != 0) || ++n_calls != fault_at)
         return 0;
     fault_name = name;
     return 1;
@@ -26,6 +27,11 @@ void emulation_fault_set(long long number)
     fault_name = NULL;
     fault_at = number;
     n_calls = 0;
+}
+
+void emulation_fault_only(const char *name)
+{
+    fault_only = name;
 }
 
 const char *emulation_fault_name(void)
