@@ -9,6 +9,8 @@
 #include "kernels/backend.h"
 #include "tests/kernel_reference.h"
 #include "tests/skip.h"
+#include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -24,7 +26,7 @@
 enum { BATCH = 12, MAX_RANKS = 8, SEED = 31, ROWS = 40 };
 static const double tolerance = 5e-5, smallest = 1e-6;
 static const struct backend *backend;
-static const char *backend_name = "emulated";
+static const char *backend_name = "emulated", *backend_folder;
 
 /* ---- what is tested ---- */
 
@@ -102,6 +104,7 @@ struct rig {
     int n_steps, delays, check;
     int lowest; /* the first layer with parameters */
     int absent; /* this rank does not come to its backward; -1: all do */
+    int stuck;  /* so many do not come back from theirs before the cancel */
     _Atomic int n_waiting;
 };
 
@@ -358,7 +361,8 @@ static void test_same_bits(void **state)
 static void cancel_late(struct rig *g)
 {
     struct timespec ts = {0, 2000000};
-    while (atomic_load(&g->n_waiting) < g->layout->n * g->n_steps - (g->absent >= 0))
+    int n = g->layout->n * g->n_steps - (g->absent >= 0) - g->stuck;
+    while (atomic_load(&g->n_waiting) < n)
         nanosleep(&ts, NULL);
     backend->group_cancel(g->group);
 }
@@ -421,6 +425,15 @@ static void nccl_is(const char *how)
         unsetenv("WEIR_EMULATED_NCCL");
 }
 
+static void *library_symbol(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/libweir_emulated.so", backend_folder);
+    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD), *at = so != NULL ? dlsym(so, name) : NULL;
+    assert_non_null(at);
+    return at;
+}
+
 static void test_nccl_absent(void **state)
 {
     nccl_is("absent");
@@ -459,6 +472,49 @@ static void test_nccl_hangs(void **state)
     nccl_is(NULL);
 }
 
+/* The connections that the first sums, or the communicators themselves, need never come to be: the
+ * host adds. */
+static void test_nccl_blocks_at_start(void **state)
+{
+    int *limit_ms = library_symbol("cuda_comm_limit_ms"), kept = *limit_ms;
+    *limit_ms = 100;
+    nccl_is("block=0");
+    check_layouts(0);
+    nccl_is("block=init");
+    check_layouts(0);
+    nccl_is(NULL);
+    *limit_ms = kept;
+}
+
+/* Those of a later sum, which NCCL makes another way than the first. */
+static void test_nccl_blocks_later(void **state)
+{
+    nccl_is("block=3");
+    struct rig *g = rig_create(&layouts[TWO_ON_TWO], 0);
+    int *limit_ms = library_symbol("cuda_comm_limit_ms"), kept = *limit_ms;
+    *limit_ms = 100;
+    rig_run(g, 4, NULL);
+    *limit_ms = kept;
+    all_are(g, ST_INTERNAL);
+    rig_destroy(g);
+    nccl_is(NULL);
+}
+
+/* And a cancel does not wait for the deadline, which is set so that it never comes. */
+static void test_nccl_blocks_until_cancelled(void **state)
+{
+    nccl_is("block=3");
+    struct rig *g = rig_create(&layouts[TWO_ON_TWO], 0);
+    int *limit_ms = library_symbol("cuda_comm_limit_ms"), kept = *limit_ms;
+    *limit_ms = INT_MAX;
+    g->stuck = 1;
+    rig_run(g, 1, cancel_late);
+    *limit_ms = kept;
+    all_are(g, ST_CANCELLED);
+    rig_destroy(g);
+    nccl_is(NULL);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +530,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nccl_fails_at_start),
         cmocka_unit_test(test_nccl_fails_later),
         cmocka_unit_test(test_nccl_hangs),
+        cmocka_unit_test(test_nccl_blocks_at_start),
+        cmocka_unit_test(test_nccl_blocks_later),
+        cmocka_unit_test(test_nccl_blocks_until_cancelled),
     };
     if (argc > 1)
         backend_name = argv[1];
@@ -481,8 +540,10 @@ int main(int argc, char **argv)
     setenv("WEIR_EMULATED_DEVICES", "4", 1);
     if (emulated && access(WEIR_TEST_DIR "/libweir_emulated.so", F_OK) != 0)
         return skip_program("the emulated CUDA backend is not in this build");
-    const char *folder = emulated ? WEIR_TEST_DIR : WEIR_TEST_BACKEND_DIR;
-    if (backend_open(backend_name, argc > 2 ? argv[2] : folder, &backend) != ST_OK)
+    backend_folder = emulated ? WEIR_TEST_DIR : WEIR_TEST_BACKEND_DIR;
+    if (argc > 2)
+        backend_folder = argv[2];
+    if (backend_open(backend_name, backend_folder, &backend) != ST_OK)
         return emulated ? 1 : skip_program("no backend %s in this build", backend_name);
     if (backend->n_devices() < 1)
         return skip_program("backend %s finds no device", backend_name);

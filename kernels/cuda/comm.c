@@ -5,15 +5,19 @@
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/plan.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
-enum { TRIAL_SHARE = 64, TRIAL_MS = 30000 };
+enum { TRIAL_SHARE = 64, POLL_NS = 50000 };
+int cuda_comm_limit_ms = 30000;
 
 struct cuda_comm {
     const struct cuda_nccl *nccl;
     int n;
     int *device;
     ncclComm_t *member; /* [n]; NULL: gone */
+    _Atomic int cancelled;
 };
 
 static enum status fail(const struct cuda_comm *c, const char *call, ncclResult_t code)
@@ -23,19 +27,57 @@ static enum status fail(const struct cuda_comm *c, const char *call, ncclResult_
     return ST_INTERNAL;
 }
 
+static int is_failure(ncclResult_t code)
+{
+    return code != ncclSuccess && code != ncclInProgress;
+}
+
+static void say_late(const struct cuda_comm *c, const char *what)
+{
+    LOG_W("NCCL between %d cards: %s has not ended after %d s; the cards cannot reach each other "
+          "(IOMMU or ACS in the way of PCIe, or a container without shared memory?)",
+          c->n, what, cuda_comm_limit_ms / 1000);
+}
+
+/* Until all members have done what they were called for: then it is on the streams. NCCL has no
+ * other way to tell than to be asked again and again; it has to wait only for connections. */
+static enum status settle(const struct cuda_comm *c, const char *call)
+{
+    const struct timespec pause = {.tv_nsec = POLL_NS};
+    int64_t deadline = clock_deadline_ns(cuda_comm_limit_ms);
+    for (int i = 0; i < c->n;) {
+        ncclResult_t state = ncclSuccess;
+        ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &state);
+        if (code != ncclSuccess || is_failure(state))
+            return fail(c, call, code != ncclSuccess ? code : state);
+        if (state == ncclSuccess) {
+            i++;
+            continue;
+        }
+        if (c->cancelled)
+            return ST_CANCELLED;
+        if (clock_now_ns() >= deadline) {
+            say_late(c, call);
+            return ST_DEADLINE;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return ST_OK;
+}
+
 enum status cuda_comm_reduce_scatter(struct cuda_comm *c, float *const *buffers, int64_t share,
                                      const cudaStream_t *streams)
 {
     ncclResult_t code = c->nccl->group_start(), end;
     if (code != ncclSuccess)
         return fail(c, "ncclGroupStart", code);
-    for (int i = 0; i < c->n && code == ncclSuccess; i++)
+    for (int i = 0; i < c->n && !is_failure(code); i++)
         code = c->nccl->reduce_scatter(buffers[i], buffers[i] + i * share, (size_t)share, ncclFloat,
                                        ncclSum, c->member[i], streams[i]);
     end = c->nccl->group_end();
-    if (code != ncclSuccess)
+    if (is_failure(code))
         return fail(c, "ncclReduceScatter", code);
-    return end == ncclSuccess ? ST_OK : fail(c, "ncclGroupEnd", end);
+    return is_failure(end) ? fail(c, "ncclGroupEnd", end) : settle(c, "ncclReduceScatter");
 }
 
 enum status cuda_comm_check(const struct cuda_comm *c)
@@ -47,6 +89,11 @@ enum status cuda_comm_check(const struct cuda_comm *c)
             return fail(c, "ncclCommGetAsyncError", code != ncclSuccess ? code : noticed);
     }
     return ST_OK;
+}
+
+void cuda_comm_cancel(struct cuda_comm *c)
+{
+    c->cancelled = 1;
 }
 
 void cuda_comm_abort(struct cuda_comm *c)
@@ -111,7 +158,7 @@ done:
 
 static enum status trial_wait(struct cuda_comm *c, struct trial *t)
 {
-    int64_t deadline = clock_deadline_ns(TRIAL_MS);
+    int64_t deadline = clock_deadline_ns(cuda_comm_limit_ms);
     int late = 0;
     pthread_mutex_lock(&t->lock);
     while (t->ended < c->n && !late)
@@ -120,9 +167,7 @@ static enum status trial_wait(struct cuda_comm *c, struct trial *t)
     if (!late)
         return ST_OK;
     cuda_comm_abort(c);
-    LOG_W("NCCL between %d cards: the first sum has not ended after %d s; the cards cannot reach "
-          "each other (IOMMU or ACS in the way of PCIe, or a container without shared memory?)",
-          c->n, TRIAL_MS / 1000);
+    say_late(c, "the first sum");
     return ST_DEADLINE;
 }
 
@@ -200,6 +245,32 @@ done:
     return st;
 }
 
+static enum status members_create(struct cuda_comm *c)
+{
+    enum status st = ST_OK;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    config.blocking = 0;
+    ncclResult_t code = c->nccl->get_unique_id(&id);
+    if (code != ncclSuccess)
+        return fail(c, "ncclGetUniqueId", code);
+    code = c->nccl->group_start();
+    if (code != ncclSuccess)
+        return fail(c, "ncclGroupStart", code);
+    for (int i = 0; i < c->n && st == ST_OK && !is_failure(code); i++) {
+        st = cuda_check(NULL, "cudaSetDevice", cudaSetDevice(c->device[i]));
+        if (st == ST_OK)
+            code = c->nccl->comm_init_rank_config(&c->member[i], c->n, id, i, &config);
+    }
+    ncclResult_t end = c->nccl->group_end();
+    TRY(st);
+    if (is_failure(code) || is_failure(end))
+        return fail(c, "ncclCommInitRankConfig", is_failure(code) ? code : end);
+    st = settle(c, "ncclCommInitRankConfig");
+done:
+    return st;
+}
+
 enum status cuda_comm_create(const int *devices, int n, int deterministic, struct cuda_comm **out)
 {
     enum status st = ST_OK;
@@ -225,18 +296,17 @@ enum status cuda_comm_create(const int *devices, int n, int deterministic, struc
         setenv("NCCL_ALGO", "Ring", 0);
         setenv("NCCL_PROTO", "Simple", 0);
     }
-    ncclResult_t code = c->nccl->comm_init_all(c->member, n, devices);
-    if (code != ncclSuccess) {
-        st = fail(c, "ncclCommInitAll", code);
-        goto done;
-    }
+    TRY(members_create(c));
     TRY(trial(c));
     (void)c->nccl->get_version(&version);
     LOG_I("NCCL %d.%d.%d adds the gradients of %d cards", version / 10000, version / 100 % 100,
           version % 100, n);
     *out = c;
 done:
-    if (st != ST_OK)
+    if (st != ST_OK) {
+        if (c->member != NULL)
+            cuda_comm_abort(c);
         cuda_comm_destroy(c);
+    }
     return st;
 }

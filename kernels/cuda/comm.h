@@ -4,7 +4,10 @@
  * All cards' parts of a sum are queued by one call of one thread: a card never waits for a sum that
  * another was not asked for, whatever becomes of the thread that drives the other.
  *
- * Threads: calls follow one another.
+ * NCCL makes a connection when a sum first needs it, and may wait for it for ever; so its
+ * communicators do not block, and each call here ends after cuda_comm_limit_ms, or when cancelled.
+ *
+ * Threads: calls follow one another; cancel: any.
  * Errors:  logged here. ST_INTERNAL: NCCL's or CUDA's. */
 #ifndef KERNELS_CUDA_COMM_H
 #define KERNELS_CUDA_COMM_H
@@ -13,6 +16,7 @@
 #include <stdint.h>
 
 struct cuda_comm;
+extern int cuda_comm_limit_ms; /* 30 s; a test that waits for it sets less */
 /* devices: n different ones. Has added one small sum when it returns, so that all connections are
  * made. deterministic: NCCL's ring and its simple protocol, unless NCCL_ALGO and NCCL_PROTO say
  * otherwise. ST_UNSUPPORTED (there is no NCCL), ST_DEADLINE, ST_INTERNAL. The current device is
@@ -21,11 +25,14 @@ enum status cuda_comm_create(const int *devices, int n, int deterministic, struc
 void cuda_comm_destroy(struct cuda_comm *comm); /* NULL is fine */
 
 /* Queues: part i (`share` floats) of the sum of all cards' buffers (n parts each) comes to be where
- * part i of the i-th card's buffer lies. streams: one a card. */
+ * part i of the i-th card's buffer lies. streams: one a card. ST_DEADLINE, logged: it could not be
+ * queued in time. ST_CANCELLED. Only abort may follow an error. */
 enum status cuda_comm_reduce_scatter(struct cuda_comm *comm, float *const *buffers, int64_t share,
                                      const cudaStream_t *streams);
 /* What NCCL noticed since; called when the sums are through. */
 enum status cuda_comm_check(const struct cuda_comm *comm);
+/* Whoever waits in a call for NCCL's connections does so no longer, now and later. */
+void cuda_comm_cancel(struct cuda_comm *comm);
 /* Ends what is queued, done or not; nothing but destroy may follow. */
 void cuda_comm_abort(struct cuda_comm *comm);
 

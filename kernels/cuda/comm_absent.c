@@ -29,6 +29,11 @@ enum status cuda_comm_check(const struct cuda_comm *comm)
     return ST_UNSUPPORTED;
 }
 
+void cuda_comm_cancel(struct cuda_comm *comm)
+{
+    (void)comm;
+}
+
 void cuda_comm_abort(struct cuda_comm *comm)
 {
     (void)comm;

@@ -10,7 +10,8 @@
  * for members that have not come is threads alone, here, and a cancel wakes them; it also ends what
  * NCCL has under way. A member whose queueing fails cancels the others.
  *
- * Locks: `issue` is held over calls to CUDA and NCCL, which do not wait for other members: it gives
+ * Locks: `issue` is held over calls to CUDA and NCCL, which do not wait for other members, but for
+ * NCCL's connections, which a deadline and a cancel end: it gives
  * all cards' streams one order of layers, and none of them a communicator that is being aborted.
  * `lock` is never held over a call. They are not held together. */
 #include "kernels/cuda/group.h"
@@ -114,6 +115,8 @@ static void group_fail(struct cuda_group *g, enum status why)
         g->failed = why;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
+    if (g->comm != NULL)
+        cuda_comm_cancel(g->comm); /* who waits for NCCL holds the next lock */
     pthread_mutex_lock(&g->issue);
     if (g->comm != NULL && !g->comm_aborted)
         cuda_comm_abort(g->comm);

@@ -21,7 +21,7 @@ struct cuda_group {
     float *weight;          /* [n] */
     struct cuda_card *card; /* [n_cards], in the order of their leaders' ranks */
 
-    pthread_mutex_t issue;  /* guards the four below */
+    pthread_mutex_t issue;  /* guards the four below; not the pointer, and not its cancel */
     struct cuda_comm *comm; /* NULL: one card, or no NCCL */
     int comm_aborted;       /* or would be, if there were one */
     float **buffer;         /* [n_cards] a call's arguments */

@@ -63,7 +63,8 @@ static enum status cards_sum(struct cuda_group *g, int layer)
         g->stream[i] = cuda_group_leader(g, i)->down;
     }
     int64_t share = cuda_group_leader(g, 0)->member->bucket[layer].share;
-    return cuda_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
+    enum status st = cuda_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
+    return st == ST_DEADLINE ? ST_INTERNAL : st; /* there is no peer that may come back */
 }
 
 /* What of a tensor lies in a leader's share: its elements [lo, hi). */

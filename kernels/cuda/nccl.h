@@ -7,7 +7,9 @@
 
 struct cuda_nccl {
     ncclResult_t (*get_version)(int *version);
-    ncclResult_t (*comm_init_all)(ncclComm_t *comms, int n, const int *devices);
+    ncclResult_t (*get_unique_id)(ncclUniqueId *out);
+    ncclResult_t (*comm_init_rank_config)(ncclComm_t *out, int n, ncclUniqueId id, int rank,
+                                          ncclConfig_t *config);
     ncclResult_t (*comm_abort)(ncclComm_t comm);
     ncclResult_t (*comm_destroy)(ncclComm_t comm);
     ncclResult_t (*comm_get_async_error)(ncclComm_t comm, ncclResult_t *out);

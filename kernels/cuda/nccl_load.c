@@ -18,7 +18,8 @@ static int look_up(void *so)
         void *where; /* a function pointer */
     } wanted[] = {
         {"ncclGetVersion", &nccl.get_version},
-        {"ncclCommInitAll", &nccl.comm_init_all},
+        {"ncclGetUniqueId", &nccl.get_unique_id},
+        {"ncclCommInitRankConfig", &nccl.comm_init_rank_config},
         {"ncclCommAbort", &nccl.comm_abort},
         {"ncclCommDestroy", &nccl.comm_destroy},
         {"ncclCommGetAsyncError", &nccl.comm_get_async_error},

@@ -2,12 +2,18 @@
  * process. A collective is a piece of work in each rank's stream, put off like copies; whichever
  * stream comes to it first brings the others there, and adds in the ranks' order.
  * Strict where NCCL would hang or do anything at all: ranks that come with another count to the
- * same collective, one thread that calls for several ranks outside a group, a stream or a buffer of
+ * same collective, a call outside a group, a stream or a buffer of
  * another card. A rank that never comes ends the program after a deadline.
  * WEIR_EMULATED_NCCL: "absent" (there is no library), "fail=N" (the N-th collective fails, from 0),
- * "hang=N" (it does not end before an abort), "stuck" (ncclCommInitAll does not come back). */
+ * "hang=N" (it does not end before an abort), "block=N", "block=init" (the connections that it, or
+ * ncclCommInitRankConfig, needs never come to be, so that its communicators stay busy),
+ * "stuck" (ncclGetUniqueId does not come back).
+ * A communicator does not block: what a group asked of it is done only after it was asked some
+ * times whether it is, and until then it may be asked for nothing else; so a backend that goes on
+ * too early finds nothing on its streams. */
 #include "kernels/cuda/nccl.h"
 #include "base/log.h"
+#include "tests/emulation/errors.h"
 #include "tests/emulation/machine.h"
 #include "tests/emulation/runtime.h"
 #include <stdlib.h>
@@ -19,8 +25,7 @@ enum { MAX_RANKS = EMULATION_MAX_DEVICES, WAIT_MS = 60000 };
 struct collective {
     struct clique *clique;
     size_t count;
-    pthread_t poster; /* of the first rank */
-    int n_posted;     /* ranks that called */
+    int n_posted; /* ranks that called */
     int hangs, done;
     struct {
         const float *send;
@@ -30,10 +35,10 @@ struct collective {
     } rank[MAX_RANKS];
 };
 
-/* The communicators of one ncclCommInitAll; all under emulation_streams. Never freed: streams may
+/* The communicators of one ncclUniqueId; all under emulation_streams. Never freed: streams may
  * still have to go past its collectives. */
 struct clique {
-    int n, aborted;
+    int n, n_ranks, aborted; /* n_ranks: so many have come */
     int device[MAX_RANKS];
     int n_called[MAX_RANKS]; /* collectives, per rank */
     struct collective **collective;
@@ -44,10 +49,19 @@ struct clique {
 struct ncclComm {
     struct clique *clique;
     int rank;
+    int polls; /* so many questions are answered by ncclInProgress; -1: all of them */
+    struct {
+        const float *send;
+        float *receive; /* NULL: nothing is to be done */
+        size_t count;
+        cudaStream_t stream;
+    } asked;
 };
 
 static struct clique *cliques; /* under emulation_streams */
 static __thread int group_depth;
+static __thread struct ncclComm *group[MAX_RANKS]; /* what this thread's group asked something of */
+static __thread int n_group;
 static const char *last_error = "";
 
 /* The N of WEIR_EMULATED_NCCL=word=N; -1: something else is asked for. */
@@ -87,35 +101,54 @@ static const char *get_last_error(ncclComm_t comm)
     return last_error;
 }
 
-static ncclResult_t comm_init_all(ncclComm_t *comms, int n, const int *devices)
+static ncclResult_t get_unique_id(ncclUniqueId *out)
 {
     if (asks("stuck")) {
-        LOG_I("emulation: ncclCommInitAll hangs");
+        LOG_I("emulation: ncclGetUniqueId hangs");
         sleep(WAIT_MS / 1000);
-        emulation_fail("ncclCommInitAll: nobody ended the program");
+        emulation_fail("ncclGetUniqueId: nobody ended the program");
     }
     struct clique *q = calloc(1, sizeof *q);
-    if (q == NULL || n < 1 || n > MAX_RANKS)
-        emulation_fail("ncclCommInitAll: no memory, or too many ranks");
-    q->n = n;
-    for (int i = 0; i < n; i++) {
-        for (int k = 0; k < i; k++)
-            if (devices[k] == devices[i]) {
-                free(q);
-                return refuse("two ranks on one device", ncclInvalidUsage);
-            }
-        q->device[i] = devices[i];
-    }
-    for (int i = 0; i < n; i++) {
-        comms[i] = calloc(1, sizeof **comms);
-        if (comms[i] == NULL)
-            emulation_fail("no memory");
-        *comms[i] = (struct ncclComm){q, i};
-    }
+    if (q == NULL)
+        emulation_fail("no memory");
     pthread_mutex_lock(&emulation_streams);
     q->next = cliques;
     cliques = q;
     pthread_mutex_unlock(&emulation_streams);
+    memset(out, 0, sizeof *out);
+    memcpy(out->internal, &q, sizeof q);
+    return ncclSuccess;
+}
+
+/* Of a group, at its end all ranks are there. */
+static void group_add(struct ncclComm *comm)
+{
+    if (group_depth == 0 || n_group == MAX_RANKS)
+        emulation_fail("NCCL: a call outside a group, or too many in it, is not emulated");
+    group[n_group++] = comm;
+}
+
+static ncclResult_t comm_init_rank_config(ncclComm_t *out, int n, ncclUniqueId id, int rank,
+                                          ncclConfig_t *config)
+{
+    struct clique *q;
+    int device = emulation_device();
+    memcpy(&q, id.internal, sizeof q);
+    if (n < 1 || n > MAX_RANKS || rank < 0 || rank >= n || rank != q->n_ranks)
+        return refuse("ranks that do not follow one another", ncclInvalidArgument);
+    if (config->blocking != 0)
+        return refuse("communicators that block are not emulated", ncclInvalidArgument);
+    for (int k = 0; k < rank; k++)
+        if (q->device[k] == device)
+            return refuse("two ranks on one device", ncclInvalidUsage);
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL)
+        emulation_fail("no memory");
+    **out = (struct ncclComm){.clique = q, .rank = rank, .polls = asks("block=init") ? -1 : 1};
+    q->n = n;
+    q->device[rank] = device;
+    q->n_ranks++;
+    group_add(*out);
     return ncclSuccess;
 }
 
@@ -123,6 +156,8 @@ static ncclResult_t comm_end(ncclComm_t comm, int abort)
 {
     struct clique *q = comm->clique;
     pthread_mutex_lock(&emulation_streams);
+    if (comm->polls != 0 && !abort)
+        emulation_fail("ncclCommDestroy of a communicator that is busy");
     for (int i = 0; i < q->n_collectives && !abort && !q->aborted; i++)
         if (!q->collective[i]->done)
             emulation_fail("ncclCommDestroy while a collective is under way");
@@ -141,25 +176,6 @@ static ncclResult_t comm_abort(ncclComm_t comm)
 static ncclResult_t comm_destroy(ncclComm_t comm)
 {
     return comm_end(comm, 0);
-}
-
-static ncclResult_t comm_get_async_error(ncclComm_t comm, ncclResult_t *out)
-{
-    (void)comm;
-    *out = ncclSuccess;
-    return ncclSuccess;
-}
-
-static ncclResult_t group_start(void)
-{
-    group_depth++;
-    return ncclSuccess;
-}
-
-static ncclResult_t group_end(void)
-{
-    group_depth--;
-    return ncclSuccess;
 }
 
 static void add_up(const struct collective *c)
@@ -212,33 +228,25 @@ static struct collective *collective_of(struct clique *q, int number, size_t cou
         emulation_fail("no memory");
     c->clique = q;
     c->count = count;
-    c->poster = pthread_self();
     c->hangs = asked_for("hang") == number;
     q->collective[q->n_collectives++] = c;
     return c;
 }
 
-/* With the lock held. */
-static ncclResult_t post(const float *send, float *receive, size_t count, ncclComm_t comm,
-                         cudaStream_t stream)
+/* With the lock held: what was asked comes to be on the stream. */
+static ncclResult_t post(ncclComm_t comm)
 {
     struct clique *q = comm->clique;
-    int number = q->n_called[comm->rank];
-    if (asked_for("fail") == number)
-        return refuse("WEIR_EMULATED_NCCL says so", ncclUnhandledCudaError);
-    if (q->aborted)
-        return refuse("a communicator that was aborted", ncclInvalidUsage);
-    struct collective *c = collective_of(q, number, count);
-    if (c->count != count)
+    int rank = comm->rank;
+    struct collective *c = collective_of(q, q->n_called[rank]++, comm->asked.count);
+    if (c->count != comm->asked.count)
         return refuse("the ranks' counts are not the same", ncclInvalidArgument);
-    if (c->n_posted > 0 && pthread_equal(c->poster, pthread_self()) && group_depth == 0)
-        return refuse("one thread calls for two ranks outside a group", ncclInvalidUsage);
-    c->rank[comm->rank].send = send;
-    c->rank[comm->rank].receive = receive;
-    c->rank[comm->rank].stream = stream;
-    c->rank[comm->rank].number = emulation_queue(stream, collective_run, c);
+    c->rank[rank].send = comm->asked.send;
+    c->rank[rank].receive = comm->asked.receive;
+    c->rank[rank].stream = comm->asked.stream;
+    c->rank[rank].number = emulation_queue(comm->asked.stream, collective_run, c);
     c->n_posted++;
-    q->n_called[comm->rank]++;
+    comm->asked.receive = NULL;
     pthread_cond_broadcast(&emulation_changed);
     return ncclSuccess;
 }
@@ -255,14 +263,58 @@ static ncclResult_t reduce_scatter(const void *send, void *receive, size_t count
     emulation_check_device("ncclReduceScatter", send, (size_t)q->n * count * sizeof(float));
     emulation_check_device("ncclReduceScatter", receive, count * sizeof(float));
     pthread_mutex_lock(&emulation_streams);
-    ncclResult_t code = post(send, receive, count, comm, stream);
+    int number = q->n_called[comm->rank], aborted = q->aborted;
+    pthread_mutex_unlock(&emulation_streams);
+    if (asked_for("fail") == number)
+        return refuse("WEIR_EMULATED_NCCL says so", ncclUnhandledCudaError);
+    if (aborted || comm->polls != 0)
+        return refuse("a communicator that was aborted, or is busy", ncclInvalidUsage);
+    comm->asked.send = send;
+    comm->asked.receive = receive;
+    comm->asked.count = count;
+    comm->asked.stream = stream;
+    comm->polls = asked_for("block") == number && !asks("block=init") ? -1 : 1 + comm->rank;
+    group_add(comm);
+    return ncclSuccess;
+}
+
+static ncclResult_t group_start(void)
+{
+    group_depth++;
+    return ncclSuccess;
+}
+
+/* All ranks of what the group asked something of must be in it: else the others wait for ever. */
+static ncclResult_t group_end(void)
+{
+    if (--group_depth > 0)
+        return ncclSuccess;
+    int n = n_group;
+    n_group = 0;
+    for (int i = 0; i < n; i++) {
+        if (group[i]->clique->n != n)
+            return refuse("a group without all ranks", ncclInvalidUsage);
+        if (group[i]->polls < 0)
+            LOG_I("emulation: a connection never comes to be");
+    }
+    return n > 0 ? ncclInProgress : ncclSuccess;
+}
+
+static ncclResult_t comm_get_async_error(ncclComm_t comm, ncclResult_t *out)
+{
+    ncclResult_t code = ncclSuccess;
+    pthread_mutex_lock(&emulation_streams);
+    *out = comm->polls != 0 ? ncclInProgress : ncclSuccess;
+    if (comm->polls > 0 && --comm->polls == 0 && comm->asked.receive != NULL)
+        code = post(comm);
     pthread_mutex_unlock(&emulation_streams);
     return code;
 }
 
 static const struct cuda_nccl nccl = {
     .get_version = get_version,
-    .comm_init_all = comm_init_all,
+    .get_unique_id = get_unique_id,
+    .comm_init_rank_config = comm_init_rank_config,
     .comm_abort = comm_abort,
     .comm_destroy = comm_destroy,
     .comm_get_async_error = comm_get_async_error,

@@ -80,7 +80,7 @@ class GpuGroup(fake_gpus.Machine):
     def test_nccl_does_not_come_back_from_its_set_up(self):
         p = self.worker(TOWERS[0], "--model=mlp", "--train_steps=1000000", "--batch_size=20",
                         env=self.env(WEIR_EMULATED_NCCL="stuck"))
-        p.wait_line("ncclCommInitAll hangs")
+        p.wait_line("ncclGetUniqueId hangs")
         p.popen.send_signal(signal.SIGINT)
         p.wait_line("interrupted: stopping after this part of the set-up; once more ends at once")
         p.stop(signal.SIGINT, status=-signal.SIGINT)
