@@ -48,7 +48,13 @@ static const struct layout layouts[] = {
     {"six on four", 6, 4, {3, 1, 0, 2, 1, 3}, {2, 1, 4, 2, 1, 2}},
     {"three on each of two", 6, 2, {0, 0, 0, 1, 1, 1}, {2, 2, 2, 2, 2, 2}},
 };
-enum { N_LAYOUTS = sizeof layouts / sizeof layouts[0], TWO_ON_TWO = 5, SIX = 8, THREE_ON_TWO = 9 };
+enum {
+    N_LAYOUTS = sizeof layouts / sizeof layouts[0],
+    TWO_ON_ONE = 1,
+    TWO_ON_TWO = 5,
+    SIX = 8,
+    THREE_ON_TWO = 9
+};
 
 static void end(struct reference *r)
 {
@@ -328,6 +334,70 @@ static void test_sums_delayed(void **state)
     check_layouts(1);
 }
 
+/* One rank's passes over n samples from `first` on, without a wait for gradients. */
+static void passes(struct rank *k, int first, int n)
+{
+    const struct rig *g = k->rig;
+    assert_int_equal(
+        backend->set_input(k->plan, g->image + first, g->labels + first, g->position + first, n),
+        ST_OK);
+    for (int i = 0; i < g->r->n_layers; i++)
+        assert_int_equal(backend->forward(k->plan, i, 1), ST_OK);
+    for (int i = g->r->n_layers - 1; i >= 0; i--)
+        assert_int_equal(backend->backward(k->plan, i), ST_OK);
+}
+
+static void gradients_wait(struct rank *k)
+{
+    for (int i = k->rig->r->n_layers - 1; i >= 0; i--)
+        assert_int_equal(backend->wait_grads(k->plan, i), ST_OK);
+}
+
+/* The second tower of a card is through with its next step's backward, on other samples, before
+ * anybody has waited for the first step's sum. */
+static void test_one_is_ahead(void **state)
+{
+    for (int net = 0; net < N_NETS; net++) {
+        struct rig *g = rig_create(&layouts[TWO_ON_ONE], net);
+        struct rank *slow = &g->rank[0], *ahead = &g->rank[1];
+        int n = g->layout->samples[1];
+        reference_sum(g);
+        passes(slow, slow->first, n);
+        passes(ahead, ahead->first, n);
+        gradients_wait(ahead);
+        passes(ahead, slow->first, n);
+        if (backend->finish != NULL)
+            assert_int_equal(backend->finish(ahead->plan), ST_OK);
+        gradients_wait(slow);
+        grads_check(g);
+        passes(slow, ahead->first, n);
+        gradients_wait(ahead);
+        gradients_wait(slow);
+        grads_check(g);
+        rig_destroy(g);
+    }
+}
+
+/* What was queued is done when finish returns: parameters have been read. */
+static void test_finish(void **state)
+{
+    struct rig *g = rig_create(&layouts[0], 0);
+    struct rank *k = &g->rank[0];
+    reference_sum(g);
+    for (int i = 0; i < g->r->n_params; i++)
+        assert_int_equal(backend->load_param(k->plan, i), ST_OK);
+    if (backend->finish != NULL) {
+        assert_int_equal(backend->finish(k->plan), ST_OK);
+        for (int i = 0; i < g->r->n_params; i++)
+            for (int64_t e = 0; e < g->r->param_elems[i]; e++)
+                g->params[i][e] = NAN;
+    }
+    passes(k, 0, BATCH);
+    gradients_wait(k);
+    grads_check(g);
+    rig_destroy(g);
+}
+
 /* Six groups, three of each net: the same bits, whoever comes first. */
 static void check_bits(const struct layout *layout)
 {
@@ -520,6 +590,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_sums_delayed),
+        cmocka_unit_test(test_one_is_ahead),
+        cmocka_unit_test(test_finish),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_absent_rank),
         cmocka_unit_test(test_cancelled_for_good),
