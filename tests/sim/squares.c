@@ -16,6 +16,7 @@ struct peer {
 struct square_sender { /* lasts for the run */
     struct square_sender *next;
     int node, dead, number, self, n, n_peers;
+    int waits; /* a timer is set: one for all peers */
     uint32_t life;
     uint64_t generation, ps0;
     int64_t step;
@@ -119,7 +120,8 @@ void squares_reply(int node, struct sim_call *c)
             if (r && r->answer == SQUARES_TAKEN) {
                 p->sent = p->calling;
                 try_to_tell(s, p);
-            } else if (!p->over) {
+            } else if (!p->over && !s->waits) {
+                s->waits = 1;
                 sim_timer(node, AGAIN_MS * SIM_MS, TIMER_SQUARES, s->number);
             }
             return;
@@ -129,9 +131,13 @@ void squares_reply(int node, struct sim_call *c)
 
 void squares_timer(int node, int64_t number)
 {
-    for (struct square_sender *s = senders; s; s = s->next)
-        for (int i = 0; s->number == number && i < s->n_peers; i++)
+    for (struct square_sender *s = senders; s; s = s->next) {
+        if (s->number != number)
+            continue;
+        s->waits = 0;
+        for (int i = 0; i < s->n_peers; i++)
             try_to_tell(s, &s->peer[i]);
+    }
 }
 
 void squares_request(struct server *s, struct sim_call *c)
