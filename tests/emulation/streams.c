@@ -21,7 +21,8 @@ struct task {
     int (*work)(void *arg);
     void *arg;
     void (*run)(const void *args);
-    void *owned; /* freed with the task: args, or what a copy reads */
+    void *owned;  /* freed with the task: args, or what a copy reads */
+    uint64_t sum; /* of pinned memory that a copy reads, when it was queued; 0: it reads none */
 };
 
 struct host_call {
@@ -93,6 +94,19 @@ static void task_end(struct CUstream_st *s)
     s->done++;
 }
 
+/* Never 0. */
+static uint64_t sum_of(const void *at, size_t bytes)
+{
+    uint64_t sum = 14695981039346656037u, word;
+    for (size_t k = 0; k < bytes; k += sizeof word) {
+        size_t n = bytes - k < sizeof word ? bytes - k : sizeof word;
+        word = 0;
+        memcpy(&word, (const char *)at + k, n);
+        sum = (sum ^ word) * 1099511628211u;
+    }
+    return sum | 1;
+}
+
 /* Another thread may run the same stream while the lock is given back. */
 static void stream_run(struct CUstream_st *s, uint64_t mark)
 {
@@ -109,6 +123,8 @@ static void stream_run(struct CUstream_st *s, uint64_t mark)
             emulation_fail("a collective that not all ranks came to");
         if (s->done != number)
             continue;
+        if (t.sum != 0 && sum_of(t.from, t.bytes) != t.sum)
+            emulation_fail("pinned memory was written to before a copy had read it");
         if (t.from != NULL)
             memcpy(t.to, t.from, t.bytes);
         if (t.run != NULL)
@@ -451,6 +467,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
         return emulation_answer(cudaErrorInvalidValue);
     if (pinned == 0)
         return emulation_answer(copy_unpinned(t, way, s));
+    if (way == cudaMemcpyHostToDevice)
+        t.sum = sum_of(host, bytes);
     stream_queue(s, t);
     return code;
 }

@@ -7,7 +7,8 @@
  *                   host waits for
  *   random:SEED     each stream is by the seed as late as that, as early as its events allow, or
  *                   something between
- * So a wait that is missing shows as old or overwritten values, in one of the orders.
+ * So a wait that is missing shows as old or overwritten values, in one of the orders; and the host
+ * may not write what a copy has yet to read: then the program ends, whatever becomes of the copy.
  * Threads: any; one stream's launches come from one thread at a time. */
 #ifndef TESTS_EMULATION_STREAMS_H
 #define TESTS_EMULATION_STREAMS_H
