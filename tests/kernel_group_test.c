@@ -378,24 +378,34 @@ static void test_one_is_ahead(void **state)
     }
 }
 
-/* What was queued is done when finish returns: parameters have been read. */
-static void test_finish(void **state)
+/* What was queued is done when finish returns, and when a plan is made: parameters have been read.
+ */
+static void parameters_are_read(int by_finish)
 {
     struct rig *g = rig_create(&layouts[0], 0);
     struct rank *k = &g->rank[0];
     reference_sum(g);
-    for (int i = 0; i < g->r->n_params; i++)
+    for (int i = 0; i < g->r->n_params && by_finish; i++)
         assert_int_equal(backend->load_param(k->plan, i), ST_OK);
-    if (backend->finish != NULL) {
+    if (by_finish && backend->finish != NULL)
         assert_int_equal(backend->finish(k->plan), ST_OK);
-        for (int i = 0; i < g->r->n_params; i++)
-            for (int64_t e = 0; e < g->r->param_elems[i]; e++)
-                g->params[i][e] = NAN;
-    }
+    for (int i = 0; i < g->r->n_params; i++)
+        for (int64_t e = 0; e < g->r->param_elems[i]; e++)
+            g->params[i][e] = NAN;
     passes(k, 0, BATCH);
     gradients_wait(k);
     grads_check(g);
     rig_destroy(g);
+}
+
+static void test_finish(void **state)
+{
+    parameters_are_read(1);
+}
+
+static void test_create_reads_parameters(void **state)
+{
+    parameters_are_read(0);
 }
 
 /* Six groups, three of each net: the same bits, whoever comes first. */
@@ -542,8 +552,8 @@ static void test_nccl_hangs(void **state)
     nccl_is(NULL);
 }
 
-/* The connections that the first sums, or the communicators themselves, need never come to be: the
- * host adds. */
+/* The connections that the first sums, or the communicators themselves, need never come to be, or
+ * the first sum does not end: the host adds. */
 static void test_nccl_blocks_at_start(void **state)
 {
     int *limit_ms = library_symbol("cuda_comm_limit_ms"), kept = *limit_ms;
@@ -551,6 +561,8 @@ static void test_nccl_blocks_at_start(void **state)
     nccl_is("block=0");
     check_layouts(0);
     nccl_is("block=init");
+    check_layouts(0);
+    nccl_is("hang=0");
     check_layouts(0);
     nccl_is(NULL);
     *limit_ms = kept;
@@ -592,6 +604,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_sums_delayed),
         cmocka_unit_test(test_one_is_ahead),
         cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_create_reads_parameters),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_absent_rank),
         cmocka_unit_test(test_cancelled_for_good),
