@@ -111,6 +111,11 @@ class NoTestData(harness.Test):
             _, got = self.train(*data, "--validation_dir=" + val)
             self.assertEqual(got["validation_loss"], want["test_loss"], name)
             shutil.rmtree(val)
+        shutil.copytree(test, val)
+        shutil.rmtree(os.path.join(val, sorted(os.listdir(val))[0]))
+        os.mkdir(os.path.join(val, sorted(os.listdir(test))[0]))  # none of that class are there
+        self.train(*data, "--validation_dir=" + val)
+        shutil.rmtree(val)
         for name in ("val.npz", "validation.npz"):
             os.makedirs(val)
             shutil.copy(os.path.join(other, "test.npz"), os.path.join(val, name))

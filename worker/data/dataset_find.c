@@ -102,19 +102,23 @@ static int has_picture(const char *dir)
     return found;
 }
 
-/* Folders with pictures, and nothing that says that others than classes are in them. */
-static int holds_classes(const char *dir)
+/* Folders, and nothing that says that others than classes are in them; *with: how many of them have
+ * a picture. */
+static int holds_classes(const char *dir, int *with)
 {
     DIR *d = opendir(dir);
     char path[PATH_MAX];
+    struct stat info;
     int n = 0, others = 0;
-    for (struct dirent *e; d && others == 0 && (e = readdir(d));) {
+    *with = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
         if (e->d_name[0] == '.')
             continue;
-        int has = snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < PATH_MAX &&
-                  strcmp(e->d_name, prefix[TRAIN]) != 0 && has_picture(path);
-        n += has;
-        others += !has;
+        int is_folder = snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < PATH_MAX &&
+                        stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+        n += is_folder;
+        others += !is_folder || strcmp(e->d_name, prefix[TRAIN]) == 0;
+        *with += is_folder && has_picture(path);
     }
     if (d)
         closedir(d);
@@ -124,7 +128,8 @@ static int holds_classes(const char *dir)
 static enum status nothing_found(const struct dataset_request *r)
 {
     char files[48] = "", script[PATH_MAX];
-    if (!r->dir_flag && holds_classes(r->dir)) {
+    int with;
+    if (!r->dir_flag && holds_classes(r->dir, &with) && with > 0) {
         LOG_E("no %s data in %s: it holds folders alone; if they are of pictures for each class, "
               "name it with --%s_data, else name the one that has the data with --data_dir",
               r->part, r->dir, r->part);
@@ -166,10 +171,11 @@ static enum status find(const struct dataset_request *r, int first, int n,
 
 static enum status find_validation(const struct dataset_request *r, struct dataset_paths *out)
 {
+    int with;
     enum status st = find(r, VALIDATION, N_VALIDATION, out);
     if (st == ST_OK && !*out->data)
         st = find(r, TEST, N_TEST, out);
-    if (st == ST_OK && !*out->data && holds_classes(r->dir))
+    if (st == ST_OK && !*out->data && holds_classes(r->dir, &with))
         st = copy(r->dir, out->data);
     return st == ST_OK && !*out->data ? no_validation(r) : st;
 }
