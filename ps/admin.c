@@ -94,9 +94,10 @@ static enum status fill_refusals(const struct ps_status *s, struct net_status *o
     enum status st = ps_service_refusals(s->cfg.service, &all);
     if (st != ST_OK)
         return st;
-    if (!out->members)
+    int alone = !out->members;
+    if (alone)
         TRY((out->members = calloc((size_t)all->n + 1, sizeof *out->members)) ? ST_OK : ST_NOMEM);
-    for (int i = 0; out->generation == 0 && i < all->n; i++) {
+    for (int i = 0; alone && out->generation == 0 && i < all->n; i++) {
         const struct ps_person p = {.member = all->refusal[i].member, .missing_ms = -1};
         add_member(s, &p, 0, out);
     }

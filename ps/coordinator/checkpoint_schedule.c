@@ -149,7 +149,7 @@ static void order(struct coord *c, enum checkpoint_why why, int64_t step)
     k->phase = CKPT_ORDERED;
     k->overdue = 0;
     k->why = why;
-    k->taken = k->failed = 0;
+    k->taken = k->failed = k->diverged = 0;
     k->order++;
     k->generation = c->generation;
     k->step = step;
