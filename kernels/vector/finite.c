@@ -15,49 +15,32 @@ struct __attribute__((packed, may_alias)) packed_half {
     uint16_t v;
 };
 
-static inline int32_t larger(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
-}
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
 /* Two instructions for a vector: the pass over a chunk that looks at it should not feel it. Four
  * maxima at once, or each vector would wait for the one before. */
-VECTOR_CLONES static int32_t largest(const struct packed_bits *s, size_t n)
-{
-    size_t quarter = n / 4;
-    const struct packed_bits *s1 = s + quarter, *s2 = s1 + quarter, *s3 = s2 + quarter;
-    int32_t most = 0, most1 = 0, most2 = 0, most3 = 0;
-    for (size_t i = 0; i < quarter; i++) {
-        most = larger(most, s[i].v & INT32_MAX);
-        most1 = larger(most1, s1[i].v & INT32_MAX);
-        most2 = larger(most2, s2[i].v & INT32_MAX);
-        most3 = larger(most3, s3[i].v & INT32_MAX);
+#define LARGEST(name, type, array, magnitude)                                                      \
+    VECTOR_CLONES static type name(const struct array *s, size_t n)                                \
+    {                                                                                              \
+        size_t quarter = n / 4;                                                                    \
+        const struct array *s1 = s + quarter, *s2 = s1 + quarter, *s3 = s2 + quarter;              \
+        type most = 0, most1 = 0, most2 = 0, most3 = 0;                                            \
+        for (size_t i = 0; i < quarter; i++) {                                                     \
+            type v = (type)(s[i].v & magnitude), v1 = (type)(s1[i].v & magnitude);                 \
+            type v2 = (type)(s2[i].v & magnitude), v3 = (type)(s3[i].v & magnitude);               \
+            most = LARGER(most, v);                                                                \
+            most1 = LARGER(most1, v1);                                                             \
+            most2 = LARGER(most2, v2);                                                             \
+            most3 = LARGER(most3, v3);                                                             \
+        }                                                                                          \
+        for (size_t i = 4 * quarter; i < n; i++)                                                   \
+            most = LARGER(most, (type)(s[i].v & magnitude));                                       \
+        most = LARGER(most, most1);                                                                \
+        most2 = LARGER(most2, most3);                                                              \
+        return LARGER(most, most2);                                                                \
     }
-    for (size_t i = 4 * quarter; i < n; i++)
-        most = larger(most, s[i].v & INT32_MAX);
-    return larger(larger(most, most1), larger(most2, most3));
-}
-
-static inline int16_t larger_half(int16_t a, int16_t b)
-{
-    return a > b ? a : b;
-}
-
-VECTOR_CLONES static int16_t largest_half(const struct packed_half *s, size_t n)
-{
-    size_t quarter = n / 4;
-    const struct packed_half *s1 = s + quarter, *s2 = s1 + quarter, *s3 = s2 + quarter;
-    int16_t most = 0, most1 = 0, most2 = 0, most3 = 0;
-    for (size_t i = 0; i < quarter; i++) {
-        most = larger_half(most, (int16_t)(s[i].v & INT16_MAX));
-        most1 = larger_half(most1, (int16_t)(s1[i].v & INT16_MAX));
-        most2 = larger_half(most2, (int16_t)(s2[i].v & INT16_MAX));
-        most3 = larger_half(most3, (int16_t)(s3[i].v & INT16_MAX));
-    }
-    for (size_t i = 4 * quarter; i < n; i++)
-        most = larger_half(most, (int16_t)(s[i].v & INT16_MAX));
-    return larger_half(larger_half(most, most1), larger_half(most2, most3));
-}
+LARGEST(largest, int32_t, packed_bits, INT32_MAX)
+LARGEST(largest_half, int16_t, packed_half, INT16_MAX)
 
 static size_t first_from(const struct packed_bits *s, size_t n, int32_t limit)
 {
