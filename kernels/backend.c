@@ -56,7 +56,7 @@ static int name_is_plain(const char *name)
 }
 
 /* What the loader's message calls for. */
-static const char *mend_for(const char *message)
+static const char *fix_for(const char *message)
 {
     static const struct {
         const char *library, *fix;
@@ -130,7 +130,7 @@ enum status backend_find(const char *name, const char *dir, const struct backend
     if (so == NULL) {
         const char *message = dlerror();
         snprintf(why, BACKEND_WHY_SIZE, "backend '%s' cannot be loaded: %.300s; %s", name, message,
-                 mend_for(message));
+                 fix_for(message));
         return ST_NOT_FOUND;
     }
     const struct backend *found = dlsym(so, "weir_backend");

@@ -292,9 +292,9 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     int is_wrong = atomic_load(&app->refused) || atomic_load(&app->failed);
     int exit_code = is_wrong ? EXIT_PERMANENT : sig ? 128 + sig : 0;
     if (exit_code == 0 && app->lacks_last) {
-        LOG_E("the job is done, but %s lacks its last step, as was said before: mend that (is the "
+        LOG_E("the job is done, but %s lacks its last step, as was said before: fix that (is the "
               "disk full?), then start all servers and workers again with the same flags; they "
-              "go on from the newest checkpoint",
+              "resume from the newest checkpoint",
               opt.checkpoint_dir);
         exit_code = EXIT_RETRY;
     }

@@ -56,7 +56,7 @@ static const struct flag flags[] = {
     {"keep_checkpoint_max", FLAG_INT, &raw.keep, 0, 1000000, "N", NULL,
      "Older checkpoints are removed (0: none is)", NULL},
     {"restore", FLAG_STRING, &raw.restore, 0, 0, "PATH", NULL,
-     "Go on from this checkpoint: a weir-E.G-STEP.json, a folder's newest that is whole, or "
+     "Resume from this checkpoint: a weir-E.G-STEP.json, a folder's newest that is whole, or "
      "FOLDER/best",
      NULL},
     {"worker_timeout", FLAG_INT, &raw.worker_timeout, 0, 1e9, "S", NULL,

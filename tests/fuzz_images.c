@@ -1,5 +1,5 @@
 /* tests/fuzz_images.c - libFuzzer target: a PNG or JPEG file, told apart by its first byte. Where a
- * PNG's last byte is odd its checksums are mended first, so that what lies behind them is reached,
+ * PNG's last byte is odd its checksums are fixed first, so that what lies behind them is reached,
  * too. What is accepted is within bounds, and no larger than the file's bytes can hold. Corpus:
  * tests/corpus/images. */
 #include "tests/fuzz.h"
@@ -10,7 +10,7 @@
 
 enum { MOST_OF_A_BYTE = 1032 * 8 * 3 };
 
-static void mend(uint8_t *bytes, size_t n)
+static void fix(uint8_t *bytes, size_t n)
 {
     for (size_t at = 8; at <= n && n - at >= 12;) {
         size_t length = (size_t)bytes[at] << 24 | (size_t)bytes[at + 1] << 16 |
@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(copy, data, size);
     int is_jpeg = size > 0 && data[0] == 0xff;
     if (!is_jpeg && size > 0 && data[size - 1] & 1)
-        mend(copy, size);
+        fix(copy, size);
     enum status st = is_jpeg ? data_jpeg_decode(copy, size, "fuzz", &p)
                              : data_png_decode(copy, size, "fuzz", &p);
     require((st == ST_OK) == (p.pixels != NULL));

@@ -137,7 +137,7 @@ static const struct {
     {"\n1,2\n", NULL, ST_CORRUPT, "line 1: has one column", "commas"},
     {"a,label\n", NULL, ST_CORRUPT, "no samples", "add a line"},
     {"a,label", NULL, ST_CORRUPT, "no samples", "add a line"},
-    {"1,2\n3\n", NULL, ST_CORRUPT, "line 2: has fewer columns than line 1, which has 2", "mend"},
+    {"1,2\n3\n", NULL, ST_CORRUPT, "line 2: has fewer columns than line 1, which has 2", "fix"},
     {"1,2\n\n3,4,5\n", NULL, ST_CORRUPT, "line 3: has more columns", ""},
     {"1,2\n3,4,\n", NULL, ST_CORRUPT, "line 2: has more columns", ""},
     {"1,2\n,4\n", NULL, ST_CORRUPT, "line 2, column 1: '' is no finite number", "leave"},
@@ -158,7 +158,7 @@ static const struct {
     {"1,x,3\n4,5,6\n", "3", ST_CORRUPT,
      "but column 2 is none; if the line names the columns, give "
      "one of its names in --label_column (3 is none)",
-     "mend the field"},
+     "fix the field"},
     {"a,b\n1,2\n", "kind", ST_NOT_FOUND, "no column 'kind' among its 2", "--label_column"},
     {"1,2\n1,2\n", "label", ST_NOT_FOUND, "no column 'label'", ""},
     {"1,2\n", "0", ST_NOT_FOUND, "no column '0'", ""},

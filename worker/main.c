@@ -93,11 +93,11 @@ static enum status note_no_room(const struct options *o, const char *what, enum 
               what);
     else if (o->checkpoint_dir)
         LOG_E("there was no room for %s: make some, then start this worker again with the same "
-              "flags; it goes on from the newest checkpoint in %s",
+              "flags; it resumes from the newest checkpoint in %s",
               what, o->checkpoint_dir);
     else
         LOG_E("there was no room for %s, which are lost: make some before this worker is started "
-              "again, to train from the first step; with --checkpoint_dir it would go on",
+              "again, to train from the first step; with --checkpoint_dir it would resume",
               what);
     return st;
 }

@@ -295,7 +295,7 @@ static const struct flag table[] = {
     INT("keep_checkpoint_max", keep_checkpoint_max, 0, 1000000,
         "older checkpoints are removed; 0: none is"),
     STR("restore", restore, "PATH",
-        "go on from this checkpoint: a weir-E.G-STEP.json, a folder's newest that is whole, or "
+        "resume from this checkpoint: a weir-E.G-STEP.json, a folder's newest that is whole, or "
         "FOLDER/best",
         NULL),
     {"eval_every", FLAG_INT, &options_raw.eval_every, 0, 1e15, NULL, NULL,

@@ -34,7 +34,7 @@ static int n_devices(void)
         LOG_W("CUDA backend: no device: %s (%s; the driver serves CUDA up to %d.%d, this build has "
               "%d.%d)%s",
               cudaGetErrorString(code), cudaGetErrorName(code), driver / 1000, driver % 1000 / 10,
-              runtime / 1000, runtime % 1000 / 10, cuda_mend(code));
+              runtime / 1000, runtime % 1000 / 10, cuda_fix(code));
     }
     (void)cudaGetLastError();
     return 0;

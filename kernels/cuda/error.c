@@ -20,7 +20,7 @@ static void say(const struct cuda_op *op, const char *call, const char *what, co
 }
 
 /* The libraries take memory for themselves, beside the plans'. */
-static const char *memory_mend(char more[512])
+static const char *memory_fix(char more[512])
 {
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess)
@@ -29,7 +29,7 @@ static const char *memory_mend(char more[512])
     return more;
 }
 
-const char *cuda_mend(cudaError_t code)
+const char *cuda_fix(cudaError_t code)
 {
     switch (code) {
     case cudaErrorNoKernelImageForDevice:
@@ -72,7 +72,7 @@ enum status cuda_check(const struct cuda_op *op, const char *call, cudaError_t c
         return ST_OK;
     char more[512];
     say(op, call, cudaGetErrorString(code), cudaGetErrorName(code),
-        code == cudaErrorMemoryAllocation ? memory_mend(more) : cuda_mend(code));
+        code == cudaErrorMemoryAllocation ? memory_fix(more) : cuda_fix(code));
     (void)cudaGetLastError(); /* the next call shall not report it again */
     return code == cudaErrorMemoryAllocation ? ST_NOMEM : ST_INTERNAL;
 }
@@ -88,7 +88,7 @@ enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStat
         return ST_OK;
     char why[256] = "";
     cudnnGetLastErrorString(why, sizeof why);
-    const char *mend = "";
+    const char *fix = "";
     char more[512];
     if ((int)code == SUBLIBRARY_LOADING_FAILED ||
         code == CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH) {
@@ -97,12 +97,12 @@ enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStat
                  "NVIDIA's package libcudnn9-cuda-%d whole, and look for a second one in "
                  "LD_LIBRARY_PATH",
                  CUDART_VERSION / 1000);
-        mend = more;
+        fix = more;
     }
     if (code == CUDNN_STATUS_NOT_INITIALIZED ||
         code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
-        mend = memory_mend(more);
-    say(op, call, cudnnGetErrorString(code), why, mend);
+        fix = memory_fix(more);
+    say(op, call, cudnnGetErrorString(code), why, fix);
     (void)cudaGetLastError(); /* of a launch of cuDNN's: the next one shall not report it */
     switch (CUDNN_STATUS_CATEGORY(code)) {
     case CUDNN_STATUS_NOT_SUPPORTED:
@@ -122,7 +122,7 @@ enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasSt
         return ST_OK;
     char more[512];
     int may_be_memory = code == CUBLAS_STATUS_NOT_INITIALIZED || code == CUBLAS_STATUS_ALLOC_FAILED;
-    say(op, call, cublasGetStatusString(code), "", may_be_memory ? memory_mend(more) : "");
+    say(op, call, cublasGetStatusString(code), "", may_be_memory ? memory_fix(more) : "");
     (void)cudaGetLastError();
     switch (code) {
     case CUBLAS_STATUS_ALLOC_FAILED:

@@ -134,7 +134,7 @@ struct cuda_pass {
 /* error.c: a library's code as ours; a failure is logged with layer (NULL: all) and call. */
 enum status cuda_check(const struct cuda_op *op, const char *call, cudaError_t code);
 /* What to do about it, as a clause that begins with "; "; "" if nothing is sure to help. */
-const char *cuda_mend(cudaError_t code);
+const char *cuda_fix(cudaError_t code);
 enum status cuda_check_kernel(const struct cuda_op *op, const char *kernel, int code);
 enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStatus_t code);
 enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasStatus_t code);

@@ -299,7 +299,7 @@ class Data(harness.Test):
                 self.assertIn(words or "test accuracy", worker.output())
 
     def test_labels_of_the_wrong_type(self):
-        """The line has the type that was found, and the call that mends it."""
+        """The line has the type that was found, and the call that fixes it."""
         folder = self.make("npy", "--made=1x6x15", "--classes=5", "--train=60", "--test=20")
         name = "train-labels.npy"
         for descr, shape, content, words in (
@@ -351,7 +351,7 @@ class Data(harness.Test):
             self.npy(in_folder, name, "<f4", (n, 2, 3), struct.pack("<%df" % (6 * n), *values))
             worker = self.run_worker(*few, *flags, data=folder, status=1)
             self.assertIn("%s/%s: sample 17 (from byte " % (in_folder, name), worker.output())
-            self.assertIn("has a number that is not finite; mend it or leave it out",
+            self.assertIn("has a number that is not finite; fix it or leave it out",
                           worker.output())
             self.assertNotIn("training samples from", worker.output())
             with open(os.path.join(in_folder, name), "wb") as f:

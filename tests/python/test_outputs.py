@@ -183,7 +183,7 @@ class Outputs(harness.Test):
         full, folder = self.device(7), self.path("ckpt")
         flags = [*FLAGS, "--checkpoint_dir=" + folder]
         worker = self.run_worker(*flags, "--export=" + full, status=138)
-        self.assertIn("it goes on from the newest checkpoint in " + folder, worker.output())
+        self.assertIn("it resumes from the newest checkpoint in " + folder, worker.output())
         worker = self.run_worker(*flags, "--export=" + self.path("model"))
         self.assertIn("found a checkpoint at step 2", worker.output())
         self.assertTrue(os.path.exists(self.path("model")))

@@ -260,7 +260,7 @@ static enum status save_last(struct alone_saver *s, int64_t step)
         return s->fenced ? ST_REFUSED : ST_OK;
     LOG_E("the last checkpoint, of step %" PRId64 ", could not be written to %s: what was trained "
           "since the one before it is not kept there. Make room, then start this worker again with "
-          "the same flags: it goes on from the newest one",
+          "the same flags: it resumes from the newest one",
           step, s->folder.path);
     return s->written == ST_FULL ? ST_FULL : ST_IO;
 }

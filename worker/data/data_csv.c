@@ -85,7 +85,7 @@ static enum status bad_field(const struct csv *c, int64_t column, const char *fi
     char shown[32];
     LOG_E("%s: line %lld, column %lld: '%s' is no %s", c->path, (long long)c->line,
           (long long)column + 1, show(field, n, shown),
-          c->role[column] != DATA_CSV_LABEL ? "finite number; mend it or leave the line out"
+          c->role[column] != DATA_CSV_LABEL ? "finite number; fix it or leave the line out"
           : c->are_words ? "label, a word of 1 to 255 bytes without control characters"
                          : "label, a whole number from 0 to 65535");
     return ST_CORRUPT;
@@ -100,7 +100,7 @@ static enum status mixed_labels(const struct csv *c, int64_t column, const char 
           c->path, (long long)c->line, (long long)column + 1, show(field, n, shown),
           c->are_words ? "number" : "word", (long long)c->first_line,
           c->are_words ? "word" : "number",
-          c->first_line == 1 ? ": mend it, or, if line 1 names the columns, name the label's in "
+          c->first_line == 1 ? ": fix it, or, if line 1 names the columns, name the label's in "
                                "--label_column"
                              : "");
     return ST_CORRUPT;
@@ -111,7 +111,7 @@ static enum status no_class(const struct csv *c, int64_t column, const char *fie
     char shown[32], classes[DATA_WORDS_TEXT_BYTES];
     if (*c->columns->classes)
         LOG_E("%s: line %lld, column %lld: the label '%s' is none of the classes of the training "
-              "set, %s; mend it or leave the line out",
+              "set, %s; fix it or leave the line out",
               c->path, (long long)c->line, (long long)column + 1, show(field, n, shown),
               data_words_text(c->columns->classes, classes));
     else
@@ -190,9 +190,8 @@ static enum status read_row(struct csv *c, struct row to)
     }
     if (column == c->n_columns && !p)
         return ST_OK;
-    LOG_E(
-        "%s: line %lld: has %s columns than line 1, which has %lld; mend the line or leave it out",
-        c->path, (long long)c->line, p ? "more" : "fewer", (long long)c->n_columns);
+    LOG_E("%s: line %lld: has %s columns than line 1, which has %lld; fix the line or leave it out",
+          c->path, (long long)c->line, p ? "more" : "fewer", (long long)c->n_columns);
     st = ST_CORRUPT;
 done:
     return st;

@@ -133,12 +133,12 @@ static enum status mixed_line(const struct csv *c, int64_t column)
     const char *given = c->columns->targets ? c->columns->targets : c->columns->label;
     if (given)
         LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
-              "columns, give one of its names in %s (%.100s is none), else mend the field, or "
+              "columns, give one of its names in %s (%.100s is none), else fix the field, or "
               "leave its column out with --ignore_columns",
               c->path, (long long)column + 1, flag, given);
     else
         LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
-              "columns, call the label's 'label' there, or name it with %s=NAME, else mend the "
+              "columns, call the label's 'label' there, or name it with %s=NAME, else fix the "
               "field, or leave its column out with --ignore_columns",
               c->path, (long long)column + 1, flag);
     return ST_CORRUPT;

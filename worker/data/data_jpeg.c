@@ -1,5 +1,5 @@
 /* worker/data/data_jpeg.c - JPEG by libjpeg(-turbo): see data_images.h. Its errors come back by
- * longjmp; a file that it would mend by guessing is refused, too. */
+ * longjmp; a file that it would fix by guessing is refused, too. */
 #include "base/log.h"
 #include "worker/data/data_images.h"
 #include <setjmp.h>

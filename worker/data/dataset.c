@@ -538,11 +538,10 @@ enum status dataset_check_classes(const struct dataset *d, int classes)
 static enum status not_finite(const struct source *s, int64_t row)
 {
     const struct data_array *a = &s->array[SAMPLES];
-    LOG_E(
-        "%s: sample %lld (from byte %llu on) has a number that is not finite; mend it or leave it "
-        "out",
-        s->d.path, (long long)row,
-        (unsigned long long)(a->offset + 4 * (uint64_t)(row * data_array_row_elems(a))));
+    LOG_E("%s: sample %lld (from byte %llu on) has a number that is not finite; fix it or leave it "
+          "out",
+          s->d.path, (long long)row,
+          (unsigned long long)(a->offset + 4 * (uint64_t)(row * data_array_row_elems(a))));
     return ST_CORRUPT;
 }
 

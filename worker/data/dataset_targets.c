@@ -7,7 +7,7 @@
 static enum status not_finite(const struct data_array *a, const char *path, int64_t k)
 {
     int64_t n_targets = data_array_row_elems(a);
-    LOG_E("%s: target %lld of sample %lld is not finite; mend it or leave the sample out", path,
+    LOG_E("%s: target %lld of sample %lld is not finite; fix it or leave the sample out", path,
           (long long)(k % n_targets), (long long)(k / n_targets));
     return ST_CORRUPT;
 }

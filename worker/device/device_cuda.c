@@ -71,12 +71,12 @@ static int load(struct cuda_api *api, char *why)
 }
 
 /* What people did who had this answer of the driver's; "" if it says enough. */
-static const char *mend(int error)
+static const char *fix(int error)
 {
     static const struct {
         int error;
-        const char *mend;
-    } mends[] = {
+        const char *fix;
+    } fixes[] = {
         {34, "; this is the toolkit's stub of libcuda.so.1, not the driver's; fix LD_LIBRARY_PATH"},
         {304, "; may this user read and write /dev/nvidia*, and does the container show them?"},
         {802, "; a service of the driver does not run yet, on machines with NVSwitch "
@@ -88,9 +88,9 @@ static const char *mend(int error)
         {999, "; the driver's kernel module does not answer: 'nvidia-smi' as root loads it; else "
               "reboot"},
     };
-    for (size_t i = 0; i < sizeof mends / sizeof *mends; i++)
-        if (mends[i].error == error)
-            return mends[i].mend;
+    for (size_t i = 0; i < sizeof fixes / sizeof *fixes; i++)
+        if (fixes[i].error == error)
+            return fixes[i].fix;
     return "";
 }
 
@@ -101,7 +101,7 @@ static int explain(const struct cuda_api *api, const char *call, int error, char
     if (api->error_string == NULL || api->error_string(error, &text) != CUDA_SUCCESS)
         text = NULL;
     snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none (%s: %d, %.90s)%s", call, error,
-             text ? text : "unknown error", mend(error));
+             text ? text : "unknown error", fix(error));
     return error == CUDA_NO_DEVICE || error == CUDA_STUB_LIBRARY ? 0 : -2;
 }
 

@@ -158,7 +158,7 @@ static enum status skip(struct trainer *t, int64_t step, const char *what)
     const struct net_param *diverged = trainer_bad_param(t);
     if (diverged) {
         LOG_E("worker %d, step %" PRId64 ": parameter '%s' is not finite: training has diverged, "
-              "which no skipped contribution mends; go on from a checkpoint, with a lower "
+              "which no skipped contribution fixes; go on from a checkpoint, with a lower "
               "--learning_rate",
               t->result.member, step, diverged->name);
         return ST_INVALID;
