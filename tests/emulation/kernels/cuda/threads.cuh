@@ -11,14 +11,15 @@
 enum { EMULATION_MAX_THREADS = 256, EMULATION_STACK_BYTES = 65536 };
 
 /* swapcontext() asks the system for the signal mask each time, which takes most of what a kernel
- * takes; jumps do not, but sanitizers do not know what they are. */
+ * takes; jumps do not, but sanitizers do not know what they are. With these a fiber also ends with
+ * its block: AddressSanitizer keeps its variables with the thread that made it, and that may end. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define EMULATION_JUMPS 0
 #else
 #define EMULATION_JUMPS 1
 #endif
 
-/* Made at its first use, and used again for the next blocks. */
+/* Made at its first use, and with jumps used again for the next blocks. */
 struct emulation_fiber {
     ucontext_t context;
     jmp_buf jump;
@@ -61,6 +62,9 @@ static void emulation_fiber_main()
             emulation_call(emulation_kernel);
             emulation_ended++;
         }
+        me->begun = EMULATION_JUMPS;
+        if (!EMULATION_JUMPS)
+            return; /* to uc_link */
         emulation_leave(me);
     }
 }
@@ -74,7 +78,7 @@ static void emulation_enter(struct emulation_fiber *f)
         getcontext(&f->context);
         f->context.uc_stack.ss_sp = f->stack;
         f->context.uc_stack.ss_size = sizeof f->stack;
-        f->context.uc_link = nullptr;
+        f->context.uc_link = &emulation_main;
         makecontext(&f->context, emulation_fiber_main, 0);
     }
     if (!EMULATION_JUMPS)
