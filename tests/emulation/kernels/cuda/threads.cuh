@@ -11,8 +11,8 @@
 enum { EMULATION_MAX_THREADS = 256, EMULATION_STACK_BYTES = 65536 };
 
 /* swapcontext() asks the system for the signal mask each time, which takes most of what a kernel
- * takes; jumps do not, but sanitizers do not know what they are. With these a fiber also ends with
- * its block: AddressSanitizer keeps its variables with the thread that made it, and that may end. */
+ * takes; jumps do not, but sanitizers do not know what they are. With these a fiber ends with its
+ * block, as AddressSanitizer keeps its variables with the thread that made it. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define EMULATION_JUMPS 0
 #else
