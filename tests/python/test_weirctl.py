@@ -123,7 +123,6 @@ class Shows(Weirctl):
         self.assertGreaterEqual(doc["members"][1]["missing_s"], 0)
         self.kill(job)
 
-
     def refused(self, doc, index):
         return [m["refused"] for m in doc["members"] if m["index"] == index][0]
 
@@ -135,8 +134,7 @@ class Shows(Weirctl):
         job.start_worker(0)
         job.ps[0].wait_line("worker 0 joined")
         job.start_worker(1, "--batch_size=13").wait(60, 1)
-        self.assertEqual(len(re.findall("worker 1 from .* refused: " + why,
-                                        job.ps[0].output())), 1)
+        job.ps[0].wait_line("worker 1 from .* refused: " + why)
         doc = self.json(job.ps_hosts, "status")
         self.assertEqual(doc["members"][1]["state"], "expected")
         self.assertIsNone(self.refused(doc, 0))
@@ -148,6 +146,7 @@ class Shows(Weirctl):
                             "ago: " + why)
         job.start_worker(1, "--fault_push_delay_ms=2").wait_line("training step 2 done")
         self.assertIsNone(self.refused(self.json(job.ps_hosts, "members"), 1))
+        self.assertEqual(len(re.findall("worker 1 from .* refused: ", job.ps[0].output())), 1)
         self.kill(job)
 
     def test_refused_before_there_is_a_job(self):
