@@ -3,16 +3,17 @@
  * new parameters in; no optimizer, no servers. The pixels are random, the gradients are not
  * applied. Or, through kernels/resident.h, whole steps that stay on the device, Adam's update among
  * them, as graphs or kernel by kernel.
- *     bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round [how]]]]]
+ *     bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round [how [tuning]]]]]]
  *     bench_backend BACKEND --devices      says what it is; exit 77 without a device
- * precision: fp32, tf32, bf16; how: host, graph, launches. WEIR_BACKEND_DIR: where backends lie, if
- * not in ../lib; exit 77 where a card has no bf16. Prints the median of the rounds in images/s, by
- * the clock and by the process's own processor time (on the CPU: what a busy machine disturbs
- * less), and the same as JSON. */
+ * precision: fp32, tf32, bf16; how: host, graph, launches; tuning: as --gpu_tuning.
+ * WEIR_BACKEND_DIR: where backends lie, if not in ../lib; exit 77 where a card has no bf16. Prints
+ * the median of the rounds in images/s, by the clock and by the process's own processor time (on
+ * the CPU: what a busy machine disturbs less), and the same as JSON. */
 #include "kernels/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/resident.h"
+#include "kernels/tuning.h"
 #include "worker/model/model.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,7 +195,7 @@ static double median_images_per_second(struct bench *b, int n_rounds, int n_step
     return rate[0][n_rounds / 2];
 }
 
-static void plan_make(struct bench *b, enum backend_precision precision)
+static void plan_make(struct bench *b, enum backend_precision precision, uint32_t tuning)
 {
     float *flat = params_take(b, &b->params);
     params_take(b, &b->grads);
@@ -207,7 +208,8 @@ static void plan_make(struct bench *b, enum backend_precision precision)
                                       .params = (const float *const *)b->params,
                                       .grads = b->grads,
                                       .seed = SEED,
-                                      .precision = precision};
+                                      .precision = precision,
+                                      .tuning = tuning};
     ok("plan_create", b->backend->plan_create(&cfg, &b->plan));
 }
 
@@ -216,15 +218,18 @@ int main(int argc, char **argv)
     struct bench b = {.batch = argc > 3 ? atoi(argv[3]) : 512};
     const char *precision = argc > 4 ? argv[4] : "fp32";
     int n_rounds = argc > 5 ? atoi(argv[5]) : 9, n_steps = argc > 6 ? atoi(argv[6]) : 20;
-    const char *how = argc > 7 ? argv[7] : "host";
+    const char *how = argc > 7 ? argv[7] : "host", *tuned = argc > 8 ? argv[8] : "none", *bad;
+    uint32_t tuning = 0;
+    int n_bad;
     int graphs = strcmp(how, "graph") == 0, inside = graphs || strcmp(how, "launches") == 0;
     int tf32 = strcmp(precision, "tf32") == 0, bf16 = strcmp(precision, "bf16") == 0;
     if (argc < 3 || b.batch < 1 || n_rounds < 1 || n_rounds > MAX_ROUNDS || n_steps < 1 ||
         (!tf32 && !bf16 && strcmp(precision, "fp32") != 0) ||
-        (!inside && strcmp(how, "host") != 0)) {
+        (!inside && strcmp(how, "host") != 0) ||
+        tuning_parse(tuned, &tuning, &bad, &n_bad) != ST_OK) {
         fprintf(stderr,
                 "usage: bench_backend BACKEND MODEL|--devices [batch [fp32|tf32|bf16 [rounds "
-                "[steps [host|graph|launches]]]]]\n");
+                "[steps [host|graph|launches [TUNING]]]]]]\n");
         return 2;
     }
     ok("no such backend in this build",
@@ -242,7 +247,7 @@ int main(int argc, char **argv)
     }
     ok("cannot read the model", model_read(argv[2], NULL, 0, &b.model));
     batch_take(&b);
-    plan_make(&b, tf32 ? BACKEND_TF32 : bf16 ? BACKEND_BF16 : BACKEND_FP32);
+    plan_make(&b, tf32 ? BACKEND_TF32 : bf16 ? BACKEND_BF16 : BACKEND_FP32, tuning);
     if (inside)
         resident_begin(&b, graphs);
     double cpu, rate = median_images_per_second(&b, n_rounds, n_steps, &cpu);
@@ -254,12 +259,13 @@ int main(int argc, char **argv)
            b.backend->name, b.backend->description, b.model->name, b.batch, precision, how, rate,
            cpu, (double)b.loss, bytes);
     printf("{\"bench\": \"backend\", \"backend\": \"%s\", \"model\": \"%s\", \"batch\": %d, "
-           "\"precision\": \"%s\", \"how\": \"%s\", \"images_s\": %.1f, \"images_cpu_s\": %.1f, "
+           "\"precision\": \"%s\", \"how\": \"%s\", \"tuning\": \"%s\", \"images_s\": %.1f, "
+           "\"images_cpu_s\": %.1f, "
            "\"loss\": %.6f, \"bytes\": "
            "%zu, "
            "\"rounds\": %d}\n",
-           b.backend->name, b.model->name, b.batch, precision, how, rate, cpu, (double)b.loss,
-           bytes, n_rounds);
+           b.backend->name, b.model->name, b.batch, precision, how, tuned, rate, cpu,
+           (double)b.loss, bytes, n_rounds);
     b.backend->plan_destroy(b.plan);
     if (b.data != NULL)
         b.backend->data_destroy(b.data);

@@ -2,6 +2,8 @@
 
   weir       one worker without servers: training stays on the card, each step one CUDA graph
   launches   the same with --cuda_graphs=off (--more)
+  NAME       the same with --gpu_tuning=NAME, and tuned with all of them: what each brings
+             (--tuning=NAME,... or --tuning=all); capture is for workers with servers: as ps1
   eager      PyTorch as it comes
   compiled   PyTorch with torch.compile(mode="reduce-overhead"), that is with CUDA graphs, and its
              fused Adam
@@ -289,6 +291,8 @@ def parse():
     p.add_argument("--passes", type=int, default=20, help="most passes until 99%%")
     p.add_argument("--gpu", help="CUDA's number of the card, or a beginning of its UUID")
     p.add_argument("--more", action="store_true", help="also Weir without graphs")
+    p.add_argument("--tuning", default="", metavar="NAME,...|all",
+                   help="also Weir with each of these")
     p.add_argument("--cpu", action="store_true", help="no card: only to try this program")
     p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
     p.add_argument("--mnist_dir", default=os.path.join(data, "weir/mnist"))
@@ -300,12 +304,29 @@ def parse():
     return p.parse_args()
 
 
+def tuning_names(args):
+    """Those to compare, of what the worker itself says that it has."""
+    if args.tuning != "all":
+        return [name for name in args.tuning.split(",") if name]
+    worker = subprocess.run([os.path.join(args.bin, "worker"), "--gpu_tuning=?"], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    found = re.search(r"there are (.*), all and none", worker.stdout)
+    if not found:
+        sys.exit("gpu_train: %s/worker does not say what --gpu_tuning takes" % args.bin)
+    return found.group(1).split(", ")
+
+
 def measure(args, there):
     contestants = {}
     contestants["weir"] = lambda: weir_rate(args)
     contestants["ps1"] = lambda: weir_rate(args, ps=True)
     if args.more:
         contestants["launches"] = lambda: weir_rate(args, "--cuda_graphs=off")
+    for name in tuning_names(args):
+        contestants[name] = lambda name=name: weir_rate(args, "--gpu_tuning=" + name,
+                                                        ps=name == "capture")
+    if args.tuning == "all":
+        contestants["tuned"] = lambda: weir_rate(args, "--gpu_tuning=all")
     for how in ("eager", "compiled"):
         if how in there:
             contestants[how] = lambda how=how: run_torch(args, how)

@@ -5,12 +5,11 @@
  * forward and hand out its gradients after its backward. Canonical layouts at the border are plain,
  * row-major float: images NCHW, convolution weights OIHW, dense weights [out][in], a flatten of
  * NCHW keeps that order; inside, a backend lays data out as it likes.
- *
  * Backends are shared objects libweir_<name>.so that export `const struct backend weir_backend`
  * and its version (kernels/backend_abi.h); where they are found: see backend_open.
  *
- * Threads: a plan belongs to one thread at a time; different plans run at once.
- * Errors:  ST_UNSUPPORTED, ST_NOMEM, ST_RANGE (a limit), ST_INTERNAL; logged with the layer. */
+ * Threads: a plan belongs to one at a time; others run at once. Errors: ST_UNSUPPORTED, ST_NOMEM,
+ * ST_RANGE (a limit), ST_INTERNAL; logged with the layer. */
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
 #include "base/status.h"
@@ -45,7 +44,7 @@ struct backend_plan_config {
                             running mean and variance: the batch's own (variance with n-1) */
     uint64_t seed;       /* dropout masks */
     int inference_only;  /* no backward: less memory */
-    /* Zero is the default of all that follow; a backend refuses what it does not have. */
+    /* Zero is the default of all; a backend refuses what it does not have. */
     uint64_t memory_limit_bytes;      /* GPU: the most that this plan takes; 0: see set_memory */
     enum backend_precision precision; /* CPU: FP32; BF16 where it has instructions for it */
     int deterministic;                /* same bits on every run; the CPU always gives them */
@@ -57,6 +56,7 @@ struct backend_plan_config {
     uint16_t *const *grads16; /* [n_params] host, instead of `grads`: gradients in grads_dtype, as
                                  dtype_encode rounds them; not in a group. NULL: floats */
     enum dtype grads_dtype;   /* bf16 or fp16 */
+    uint32_t tuning;          /* GPU: kernels/tuning.h */
 };
 
 struct backend_device { /* who it is; a value */
@@ -133,7 +133,7 @@ struct backend {
                              const uint64_t *position, int n);
     enum status (*device_info)(int device, struct backend_device *out); /* optional; no memory */
     /* Optional. The most that all plans of this process take on the device; 0: what is free.
-     * reserve: takes it all at once and keeps it. Before the device's first plan (ST_BUSY). */
+     * reserve: takes and keeps it. Before the device's first plan (ST_BUSY). */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
     /* Optional: part(ctx, k) once for each k below n, all at an end on return, on the calling
      * thread's threads for plans of n_threads. */

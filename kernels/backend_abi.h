@@ -9,7 +9,7 @@
  * number is raised by hand where a meaning, or kernels/resident.h, changes; the other parts follow
  * from the headers, so that a field more or less makes another version by itself. There are never
  * more or fewer parts. */
-enum { BACKEND_ABI_NUMBER = 1, BACKEND_ABI_PARTS = 6 };
+enum { BACKEND_ABI_NUMBER = 2, BACKEND_ABI_PARTS = 6 };
 #define BACKEND_ABI                                                                                \
     {                                                                                              \
         BACKEND_ABI_NUMBER, sizeof(struct backend), sizeof(struct backend_plan_config),            \

@@ -1,6 +1,7 @@
 /* tests/kernel_bench.c - see the header. */
 #include "tests/kernel_bench.h"
 #include "base/rng.h"
+#include "tests/kernel_tuning.h"
 #include "tests/skip.h"
 #include <math.h>
 #include <setjmp.h>
@@ -69,6 +70,7 @@ struct backend_plan_config bench_config(const struct bench *b, int n_threads, in
         .seed = BENCH_SEED,
         .inference_only = inference_only,
         .deterministic = 1,
+        .tuning = test_tuning(),
     };
 }
 

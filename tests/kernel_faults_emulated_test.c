@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/resident.h"
 #include "tests/kernel_reference.h"
+#include "tests/kernel_tuning.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -133,7 +134,8 @@ static struct backend_plan_config config(struct job *j)
                                         .grads = j->grads,
                                         .seed = 5,
                                         .memory_limit_bytes = 6 << 20, /* quickly filled */
-                                        .deterministic = 1};
+                                        .deterministic = 1,
+                                        .tuning = test_tuning()};
 }
 
 static enum status input_set(struct job *j, struct plan *plan, int first, int n)

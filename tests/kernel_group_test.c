@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "tests/kernel_reference.h"
+#include "tests/kernel_tuning.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -164,6 +165,7 @@ static struct backend_plan_config plan_config(struct rig *g, int k)
         .grads = g->grads,
         .seed = SEED,
         .deterministic = 1,
+        .tuning = test_tuning(),
         .group = g->group,
         .rank = k,
     };

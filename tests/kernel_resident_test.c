@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "kernels/resident.h"
 #include "tests/kernel_reference.h"
+#include "tests/kernel_tuning.h"
 #include "tests/skip.h"
 #include <math.h>
 #include <setjmp.h>
@@ -101,7 +102,8 @@ static struct bench *bench_create(int device)
                                       .params = (const float *const *)b->params,
                                       .grads = b->grads,
                                       .seed = SEED,
-                                      .deterministic = 1};
+                                      .deterministic = 1,
+                                      .tuning = test_tuning()};
     assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
     assert_int_equal(backend->data_create(device, b->images, b->labels, ITEMS, PIXELS, &b->data),
                      ST_OK);

@@ -82,6 +82,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(options_check_cluster(&o));
     TRY(options_check_mode(&o));
     TRY(options_check_dtypes(&o));
+    TRY(options_check_tuning(&o));
     TRY(options_check_training(&o));
     TRY(options_check_validation(&o));
     TRY(options_check_inference(&o));

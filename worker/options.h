@@ -52,6 +52,7 @@ struct options {
     int skip_nonfinite; /* see worker/train/train_config.h, and the next */
     int64_t max_nonfinite, fault_nonfinite;
     int shared_memory, cuda_graphs;
+    uint32_t gpu_tuning;             /* kernels/tuning.h */
     const char *gpus, *gpu_lock_dir; /* see worker/device/devices.h */
     int gpu_wait;                    /* seconds */
     double gpu_memory_fraction;      /* 0: no limit */

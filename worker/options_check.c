@@ -2,9 +2,11 @@
 #include "base/float_text.h"
 #include "base/job_name.h"
 #include "files/output_path.h"
+#include "kernels/tuning.h"
 #include "worker/data/data_csv.h"
 #include "worker/options_impl.h"
 #include "worker/predictions.h"
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -125,6 +127,20 @@ enum status options_check_dtypes(struct options *o)
         return ST_OK;
     LOG_E("--wire_dtype: '%.100s' is not one or two (with a comma) of %s", options_raw.wire_dtype,
           DTYPE_NAMES);
+    return ST_INVALID;
+}
+
+enum status options_check_tuning(struct options *o)
+{
+    const char *bad;
+    int n;
+    if (tuning_parse(options_raw.gpu_tuning, &o->gpu_tuning, &bad, &n) == ST_OK)
+        return ST_OK;
+    char names[200] = "";
+    for (int k = 0; tuning_name(k) != NULL; k++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s, ", tuning_name(k));
+    LOG_E("--gpu_tuning: there is no '%.*s'; there are %sall and none", n < 100 ? n : 100, bad,
+          names);
     return ST_INVALID;
 }
 

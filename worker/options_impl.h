@@ -21,7 +21,7 @@ struct options_raw {
         *label_column, *target_columns, *ignore_columns;
     int data_layout; /* 0: nchw */
     const char *mean, *std, *augment;
-    const char *wire_dtype, *gpus, *gpu_lock_dir, *placement;
+    const char *wire_dtype, *gpu_tuning, *gpus, *gpu_lock_dir, *placement;
     int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
     int64_t chunk_bytes, towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;
     int64_t staleness, gpu_wait, self_test_seconds;
@@ -56,6 +56,7 @@ void options_table_dump(void);
 enum status options_check_cluster(struct options *o);
 enum status options_check_mode(struct options *o);
 enum status options_check_dtypes(struct options *o);
+enum status options_check_tuning(struct options *o); /* gpu_tuning */
 enum status options_check_training(struct options *o);
 enum status options_check_validation(struct options *o);
 enum status options_check_inference(struct options *o);

@@ -28,6 +28,7 @@ static const struct options_raw defaults = {
     .sync_mode = -1,
     .staleness = -1,
     .wire_dtype = "fp32",
+    .gpu_tuning = "none",
     .optimizer = OPTIM_ADAM,
     .gpus = "auto",
     .gpu_allow_growth = -1,
@@ -252,6 +253,11 @@ static const struct flag table[] = {
     ONE("cuda_graphs", cuda_graphs, "on|off",
         "where training stays on a GPU (one tower, no servers): launch each step as one CUDA "
         "graph, or kernel by kernel",
+        NULL),
+    STR("gpu_tuning", gpu_tuning, "NAME,...|all|none",
+        "other ways to compute on a GPU, none of them measured on a card yet: measure, epilogues, "
+        "nhwc, branches, first_conv, multi_step, capture (docs/cuda.md has what each does); all, "
+        "or all,-NAME; none is the default",
         NULL),
     STR("placement", placement, "RULE,...",
         "which device computes which layer, as in fc*=cpu:0,conv*=gpu:1: layers by name (* ? "

@@ -9,7 +9,8 @@
 static enum status check_gpus(const struct options *o)
 {
     const void *const those[] = {&options_raw.gpu_memory_fraction, &options_raw.gpu_allow_growth,
-                                 &options_raw.towers_per_gpu, &options_raw.cuda_graphs};
+                                 &options_raw.towers_per_gpu, &options_raw.cuda_graphs,
+                                 &options_raw.gpu_tuning};
     for (size_t i = 0; i < sizeof those / sizeof *those; i++) {
         const char *flag = options_given_name(those[i]);
         if (!flag || strcmp(o->gpus, "none") != 0)

@@ -200,6 +200,7 @@ static enum status make_towers(struct worker *w)
         .n_cores = w->n_cores,
         .precision = o->precision,
         .deterministic = o->deterministic,
+        .tuning = o->gpu_tuning,
     };
     TRY(gpus_open(&request, &w->gpus));
     /* OpenMP's threads must not spin while they wait: other workers share the cores. */

@@ -281,11 +281,14 @@ class Flags(BadInput):
         self.check(self.worker("--self_test_seconds=5"), USAGE,
                    "--self_test_seconds is for --self_test; give both or leave it out")
         for flag in ("gpu_memory_fraction=0.4", "gpu_allow_growth", "towers_per_gpu=2",
-                     "cuda_graphs=off"):
+                     "cuda_graphs=off", "gpu_tuning=measure"):
             with self.subTest(flag=flag):
                 self.check(self.worker("--gpus=none", "--" + flag), USAGE,
                            "--%s is for GPUs, and --gpus=none takes none" % flag.split("=")[0])
-        quiet = self.worker("--gpu_memory_fraction=0.4", "--cuda_graphs=off")  # of --gpus=auto
+        self.check(self.worker("--gpu_tuning=all,-nhwc,fast"), USAGE,
+                   "--gpu_tuning: there is no 'fast'; there are measure, ")
+        quiet = self.worker("--gpu_tuning=all,-nhwc", "--gpu_memory_fraction=0.4",
+                            "--cuda_graphs=off")  # of --gpus=auto
         quiet.wait(30)
         self.assertEqual([l for l in quiet.lines if l[0] in "WE"], [])
 

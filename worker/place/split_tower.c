@@ -144,6 +144,7 @@ enum status split_tower_create(const struct split_tower_config *cfg, struct spli
         pc.n_threads = cfg->device[i].n_threads;
         pc.precision = cfg->device[i].precision;
         pc.deterministic = cfg->device[i].deterministic;
+        pc.tuning = cfg->device[i].tuning;
         pc.mine = s->stage[i].n_layers < pc.n_layers ? s->stage[i].mine : NULL;
         TRY(s->stage[i].backend->plan_create(&pc, &s->stage[i].plan));
     }

@@ -81,7 +81,8 @@ enum status tower_plan_make(const struct tower_plan_request *r, struct tower_pla
                                                   .gpu_index = gpu,
                                                   .n_threads = 1,
                                                   .precision = r->precision,
-                                                  .deterministic = r->deterministic};
+                                                  .deterministic = r->deterministic,
+                                                  .tuning = r->tuning};
     }
     for (int i = n_gpu; i < out->n; i++)
         out->tower[i].own = (struct tower_device){.backend = r->cpu,

@@ -25,6 +25,7 @@ struct tower_device {
     int n_threads;                 /* CPU: inside one operation */
     enum backend_precision precision;
     int deterministic;
+    uint32_t tuning;
 };
 
 struct tower_spec {
@@ -45,6 +46,7 @@ struct tower_plan_request {
     int n_cores;
     enum backend_precision precision; /* the CPU has no tf32, and bf16 on some kinds */
     int deterministic;
+    uint32_t tuning; /* GPUs: kernels/tuning.h */
 };
 
 struct tower_plan {
