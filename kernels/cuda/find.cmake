@@ -2,8 +2,8 @@
 #   CUDA_INCLUDES  the folders of the headers, NCCL's too where it is there
 #   CUDA_UNFIT     what is wrong with the headers: missing, too old; empty: nothing
 #   CUDA_LEFT_OUT  why the backend cannot be built: that, tools and libraries; empty: it can be
-# and NVCC, CUDNN_LIBRARY, CUBLAS_LIBRARY, CUDART_LIBRARY, NCCL_INCLUDE, NCCL_LIBRARY. Each can be
-# given with -D, as CUDART_INCLUDE, CUBLAS_INCLUDE and CUDNN_INCLUDE can.
+# and NVCC, CUDNN_LIBRARY, CUBLAS_LIBRARY, CUBLASLT_LIBRARY, CUDART_LIBRARY, NCCL_INCLUDE,
+# NCCL_LIBRARY. Each can be given with -D, as CUDART_INCLUDE, CUBLAS_INCLUDE and CUDNN_INCLUDE can.
 set(WEIR_CUDA_ROOTS "" CACHE STRING
     "Where to look first: a CUDA toolkit, a folder of cuDNN's, site-packages/nvidia of Python's")
 set(WEIR_CUDA_HOST_COMPILER "" CACHE STRING
@@ -110,11 +110,13 @@ list(REMOVE_DUPLICATES CUDA_INCLUDES)
 
 cuda_library(CUDNN_LIBRARY cudnn libcudnn.so.9)
 cuda_library(CUBLAS_LIBRARY cublas libcublas.so.${cuda_major})
+cuda_library(CUBLASLT_LIBRARY cublasLt libcublasLt.so.${cuda_major})
 cuda_library(CUDART_LIBRARY cudart_static cudart libcudart.so.${cuda_major})
 cuda_library(NCCL_LIBRARY nccl libnccl.so.2)
 set(CUDA_LEFT_OUT ${CUDA_UNFIT})
-foreach(library CUDNN CUBLAS CUDART)
+foreach(library CUDNN CUBLAS CUBLASLT CUDART)
   string(TOLOWER ${library} name)
+  string(REPLACE blaslt blasLt name ${name})
   if(NOT ${library}_LIBRARY)
     cuda_lacks(CUDA_LEFT_OUT "there is no lib${name}")
     continue()

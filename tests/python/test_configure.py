@@ -87,6 +87,7 @@ class Configure(harness.Test):
                     "#define NCCL_MAJOR %s\n#define NCCL_MINOR %s\n" % tuple(nccl.split(".")),
                 "cuda_runtime/lib/libcudart.so.%d" % cuda[0]: "",
                 "cublas/lib/libcublas.so.%d" % cuda[0]: "",
+                "cublas/lib/libcublasLt.so.%d" % cuda[0]: "",
                 "cudnn/lib/libcudnn.so.%s" % dnn[0]: "",
                 "nccl/lib/libnccl.so.2": ""}.items():
             self.write("nvidia/" + path, text)
@@ -96,7 +97,7 @@ class Configure(harness.Test):
         """What CMake says of the CUDA backend with such a toolkit, and nvcc's path."""
         nvcc = self.toolkit(**toolkit)
         forget = ["-UWEIR_WERROR", "-UWEIR_CUDA_ARCHITECTURES"] # of the test before
-        for name in ("CUDART", "CUBLAS", "CUDNN", "NCCL"):
+        for name in ("CUDART", "CUBLAS", "CUBLASLT", "CUDNN", "NCCL"):
             forget += ["-U%s_INCLUDE" % name, "-U%s_LIBRARY" % name]
         return nvcc, *self.configure(
             *forget, "NVCC=" + nvcc, "DNNL_INCLUDE=NOTFOUND",
@@ -144,6 +145,7 @@ class Configure(harness.Test):
             self.assertIn("libweir_cuda.so", self.targets(), said)
             self.assertIn("libweir_emulated.so", self.targets(), said)
             for library in ("cudnn/lib/libcudnn.so.9", "cublas/lib/libcublas.so." + version[:2],
+                            "cublas/lib/libcublasLt.so." + version[:2],
                             "cuda_runtime/lib/libcudart.so." + version[:2]):
                 self.assertIn(os.path.join(self.dir(), "nvidia", library), self.commands())
             nvcc = [c for c in self.commands().split("\n") if "-c " in c and "bin/nvcc" in c]
