@@ -1,35 +1,66 @@
 /* kernels/cuda/dense.c - the fully connected layer by cuBLAS; bias and a relu behind it by one
- * kernel of ours. cuBLAS counts matrices by columns: our rows (n, F) are its columns (F, n). */
+ * kernel of ours. cuBLAS counts matrices by columns: our rows (n, F) are its columns (F, n).
+ * With --gpu_tuning=epilogues cuBLASLt does what it can of that as part of the products, and of the
+ * bias' gradient (dense_lt.c). */
+#include "kernels/cuda/dense.h"
 #include "base/log.h"
-#include "kernels/cuda/plan.h"
+#include "kernels/tuning.h"
 
 struct dense {
     int relu;
 };
 
-/* C(m, n) = op(A)(m, k) op(B)(k, n), by columns. */
-struct product {
-    cublasOperation_t op_a, op_b;
-    int m, n, k;
-    const float *a, *b;
-    int lda, ldb;
-    float *c; /* its columns lie close: ldc is m */
+struct dense_pass {
+    struct cuda_lt y, dw;
 };
 
-/* Factors and sums are floats in memory; on the way into products a factor is rounded as the
- * precision allows. */
+const cublasComputeType_t cuda_product_compute[] = {[BACKEND_FP32] = CUBLAS_COMPUTE_32F,
+                                                    [BACKEND_TF32] = CUBLAS_COMPUTE_32F_FAST_TF32,
+                                                    [BACKEND_BF16] = CUBLAS_COMPUTE_32F_FAST_16BF};
+
 static enum status multiply(const struct cuda_plan *plan, const struct cuda_op *op,
-                            const struct product *p)
+                            const struct cuda_product *p)
 {
-    static const cublasComputeType_t compute[] = {[BACKEND_FP32] = CUBLAS_COMPUTE_32F,
-                                                  [BACKEND_TF32] = CUBLAS_COMPUTE_32F_FAST_TF32,
-                                                  [BACKEND_BF16] = CUBLAS_COMPUTE_32F_FAST_16BF};
     static const float one = 1.0f, zero = 0.0f;
-    return cuda_check_blas(op, "cublasGemmEx",
-                           cublasGemmEx(plan->cublas, p->op_a, p->op_b, p->m, p->n, p->k, &one,
-                                        p->a, CUDA_R_32F, p->lda, p->b, CUDA_R_32F, p->ldb, &zero,
-                                        p->c, CUDA_R_32F, p->m, compute[plan->cfg.precision],
-                                        CUBLAS_GEMM_DEFAULT));
+    return cuda_check_blas(
+        op, "cublasGemmEx",
+        cublasGemmEx(plan->cublas, p->op_a, p->op_b, p->m, p->n, p->k, &one, p->a, CUDA_R_32F,
+                     p->lda, p->b, CUDA_R_32F, p->ldb, &zero, p->c, CUDA_R_32F, p->m,
+                     cuda_product_compute[plan->cfg.precision], CUBLAS_GEMM_DEFAULT));
+}
+
+/* y(out, n) = W(in, out)^T x(in, n) */
+static struct cuda_product product_y(const struct cuda_pass *pass, const struct cuda_op *op)
+{
+    const struct layer *l = op->layer;
+    int n_in = (int)l->in.dim[0], n_out = (int)l->out.dim[0];
+    return (struct cuda_product){.op_a = CUBLAS_OP_T,
+                                 .op_b = CUBLAS_OP_N,
+                                 .m = n_out,
+                                 .n = pass->n,
+                                 .k = n_in,
+                                 .a = pass->plan->params[l->param[0]].d,
+                                 .b = *op->x,
+                                 .lda = n_in,
+                                 .ldb = n_in,
+                                 .c = *op->y};
+}
+
+/* dW(in, out) = x(in, n) dy(out, n)^T */
+static struct cuda_product product_dw(const struct cuda_pass *pass, const struct cuda_op *op)
+{
+    const struct layer *l = op->layer;
+    int n_in = (int)l->in.dim[0], n_out = (int)l->out.dim[0];
+    return (struct cuda_product){.op_a = CUBLAS_OP_N,
+                                 .op_b = CUBLAS_OP_T,
+                                 .m = n_in,
+                                 .n = n_out,
+                                 .k = pass->n,
+                                 .a = *op->x,
+                                 .b = *op->dy,
+                                 .lda = n_in,
+                                 .ldb = n_out,
+                                 .c = pass->plan->params[l->param[0]].d_grad};
 }
 
 static enum status dense_plan(struct cuda_plan *plan, int i)
@@ -50,6 +81,27 @@ done:
     return st;
 }
 
+static enum status dense_prepare(struct cuda_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    const struct cuda_plan *plan = pass->plan;
+    const struct cuda_op *op = &plan->ops[i];
+    const struct dense *c = op->state;
+    struct dense_pass *fused;
+    if ((plan->cfg.tuning & TUNING_EPILOGUES) == 0)
+        return ST_OK;
+    TRY(cuda_pass_state(pass, i, sizeof *fused, &fused));
+    struct cuda_product y = product_y(pass, op);
+    TRY(cuda_lt_prepare(plan, op, &y,
+                        c->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS, &fused->y));
+    if (!plan->cfg.inference_only && op->needs_backward) {
+        struct cuda_product dw = product_dw(pass, op);
+        TRY(cuda_lt_prepare(plan, op, &dw, CUBLASLT_EPILOGUE_BGRADB, &fused->dw));
+    }
+done:
+    return st;
+}
+
 static enum status dense_forward(struct cuda_pass *pass, int i, int train)
 {
     enum status st = ST_OK;
@@ -57,14 +109,18 @@ static enum status dense_forward(struct cuda_pass *pass, int i, int train)
     const struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct dense *c = op->state;
-    int n_in = (int)l->in.dim[0], n_out = (int)l->out.dim[0];
-    /* y(out, n) = W(in, out)^T x(in, n) */
-    struct product y = {CUBLAS_OP_T, CUBLAS_OP_N, n_out, pass->n, n_in, plan->params[l->param[0]].d,
-                        *op->x,      n_in,        n_in,  *op->y};
+    const float *bias = plan->params[l->param[1]].d;
+    struct dense_pass *fused = pass->state[i];
+    struct cuda_product y = product_y(pass, op);
+    int done = 0;
+    if (fused != NULL)
+        TRY(cuda_lt_run(plan, op, &y, bias, &fused->y, &done));
+    if (done)
+        return ST_OK;
     TRY(multiply(plan, op, &y));
-    TRY(cuda_check_kernel(op, "bias kernel",
-                          cuda_bias_add(plan->compute, *op->y, plan->params[l->param[1]].d,
-                                        cuda_planes_of(&l->out, pass->n), c->relu)));
+    TRY(cuda_check_kernel(
+        op, "bias kernel",
+        cuda_bias_add(plan->compute, *op->y, bias, cuda_planes_of(&l->out, pass->n), c->relu)));
 done:
     return st;
 }
@@ -75,16 +131,20 @@ static enum status dense_backward(struct cuda_pass *pass, int i)
     struct cuda_plan *plan = pass->plan;
     const struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
-    int n_in = (int)l->in.dim[0], n_out = (int)l->out.dim[0];
-    TRY(cuda_check_kernel(op, "bias gradient kernel",
-                          cuda_bias_grad(plan->compute, *op->dy, plan->params[l->param[1]].d_grad,
-                                         plan->scratch, cuda_planes_of(&l->out, pass->n))));
-    /* dW(in, out) = x(in, n) dy(out, n)^T */
-    struct product dw = {CUBLAS_OP_N, CUBLAS_OP_T, n_in, n_out, pass->n,
-                         *op->x,      *op->dy,     n_in, n_out, plan->params[l->param[0]].d_grad};
-    TRY(multiply(plan, op, &dw));
+    int n_in = (int)l->in.dim[0], n_out = (int)l->out.dim[0], done = 0;
+    float *db = plan->params[l->param[1]].d_grad;
+    struct dense_pass *fused = pass->state[i];
+    struct cuda_product dw = product_dw(pass, op);
+    if (fused != NULL)
+        TRY(cuda_lt_run(plan, op, &dw, db, &fused->dw, &done));
+    if (!done) {
+        TRY(cuda_check_kernel(op, "bias gradient kernel",
+                              cuda_bias_grad(plan->compute, *op->dy, db, plan->scratch,
+                                             cuda_planes_of(&l->out, pass->n))));
+        TRY(multiply(plan, op, &dw));
+    }
     /* dx(in, n) = W(in, out) dy(out, n) */
-    struct product dx = {
+    struct cuda_product dx = {
         CUBLAS_OP_N, CUBLAS_OP_N, n_in,  pass->n, n_out, plan->params[l->param[0]].d,
         *op->dy,     n_in,        n_out, NULL};
     if (op->needs_dx) {
@@ -95,4 +155,5 @@ done:
     return st;
 }
 
-const struct cuda_kind cuda_dense = {dense_plan, NULL, dense_forward, dense_backward, 0, 0};
+const struct cuda_kind cuda_dense = {dense_plan, dense_prepare, dense_forward, dense_backward, 0,
+                                     0};
