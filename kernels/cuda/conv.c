@@ -1,16 +1,10 @@
 /* kernels/cuda/conv.c - 2-D convolution by cuDNN, on canonical images and weights; bias and a relu
  * behind it by one kernel of ours, a max pool behind them, too. Padding that is not the same on
  * both sides is written out. In bf16 cuDNN reads and writes copies that are cast on the way in and
- * out. Of cuDNN's proposed algorithms the fastest that fits is taken; if it fails when it is run,
- * the next one. */
+ * out. */
 #include "base/log.h"
-#include "kernels/cuda/algo.h"
+#include "kernels/cuda/conv_algo.h"
 #include "kernels/cuda/plan.h"
-#include <inttypes.h>
-
-enum { MAX_ALGOS = 16 };
-/* A pass of other size, made later, must find an algorithm within the plan's workspace, too. */
-static const uint64_t workspace_most = (uint64_t)1 << 30, workspace_least = (uint64_t)8 << 20;
 
 struct conv {
     int relu;
@@ -20,28 +14,10 @@ struct conv {
     float *padded;
 };
 
-enum { FORWARD, BACKWARD_W, BACKWARD_X, N_WAYS };
-static const char *const way_name[N_WAYS] = {"forward", "weights' gradient", "input's gradient"};
-
-/* One of the three, with what cuDNN proposes for it, fastest first; `now` is taken. */
-struct way {
-    cudnnConvolutionDescriptor_t d; /* of its own, for its math */
-    struct cuda_algo list[MAX_ALGOS];
-    struct {
-        int algo;
-        cudnnMathType_t math;
-    } proposal[MAX_ALGOS];
-    int n, now;
-};
-
 struct conv_pass {
-    cudnnTensorDescriptor_t x, y; /* x: framed, if it is */
-    cudnnFilterDescriptor_t w;
-    struct way way[N_WAYS];
+    struct cuda_conv_algos algos; /* x: framed, if it is */
     int64_t elems[CUDA_N_CASTS];
 };
-
-static const float one = 1.0f, zero = 0.0f;
 
 /* What cuDNN is given to read for a tensor of ours. */
 static enum status give(struct cuda_pass *pass, int i, int which, const float *ours,
@@ -127,132 +103,6 @@ done:
     return st;
 }
 
-/* Workspace that one algorithm may use. */
-static uint64_t workspace_limit(const struct cuda_plan *plan)
-{
-    if (!plan->planning)
-        return plan->workspace_bytes;
-    uint64_t left = cuda_arena_left(&plan->arena) / CUDA_ARENA_ALIGN * CUDA_ARENA_ALIGN;
-    return left < workspace_most ? left : workspace_most;
-}
-
-/* In fp32 the descriptor stays at FMA math whatever a proposal says, as cuDNN's default math may
- * round to TF32; else the proposal's own math is taken. */
-static enum status math_set(const struct cuda_plan *plan, const struct cuda_op *op,
-                            cudnnConvolutionDescriptor_t d, cudnnMathType_t math)
-{
-    if (plan->cfg.precision == BACKEND_FP32)
-        return ST_OK;
-    return cuda_check_dnn(op, "cudnnSetConvolutionMathType", cudnnSetConvolutionMathType(d, math));
-}
-
-/* Takes the first of the list that can be. */
-static enum status choose(struct cuda_plan *plan, const struct cuda_op *op, struct conv_pass *c,
-                          int which)
-{
-    struct way *w = &c->way[which];
-    struct cuda_algo_wish wish = {workspace_limit(plan), plan->cfg.deterministic,
-                                  plan->cfg.precision != BACKEND_FP32};
-    int k = cuda_algo_choose(w->list, w->n, &wish);
-    if (k < 0) {
-        LOG_E("layer '%s': cuDNN has no %salgorithm for this convolution's %s within %" PRIu64
-              " bytes of workspace; give the GPU more memory%s",
-              op->layer->name, wish.deterministic ? "deterministic " : "", way_name[which],
-              wish.workspace_limit, wish.deterministic ? " or do not ask for determinism" : "");
-        return wish.workspace_limit < workspace_most ? plan->arena.full : ST_UNSUPPORTED;
-    }
-    uint64_t least =
-        wish.workspace_limit < workspace_least ? wish.workspace_limit : workspace_least;
-    uint64_t want = w->list[k].workspace_bytes > least ? w->list[k].workspace_bytes : least;
-    if (plan->planning && want > plan->workspace_bytes)
-        plan->workspace_bytes = want;
-    w->now = k;
-    return math_set(plan, op, w->d, w->proposal[k].math);
-}
-
-/* cuDNN's three kinds of proposals have the same members in three types. */
-#define PROPOSALS_TAKE(way, perf, n_perf)                                                          \
-    do {                                                                                           \
-        (way)->n = (n_perf);                                                                       \
-        for (int k = 0; k < (way)->n; k++) {                                                       \
-            (way)->proposal[k].algo = (int)(perf)[k].algo;                                         \
-            (way)->proposal[k].math = (perf)[k].mathType;                                          \
-            (way)->list[k].usable = (perf)[k].status == CUDNN_STATUS_SUCCESS;                      \
-            (way)->list[k].deterministic = (perf)[k].determinism == CUDNN_DETERMINISTIC;           \
-        }                                                                                          \
-    } while (0)
-
-static enum status propose(const struct cuda_plan *plan, const struct cuda_op *op,
-                           struct conv_pass *c, int which)
-{
-    enum status st = ST_OK;
-    struct way *w = &c->way[which];
-    int n;
-    if (which == FORWARD) {
-        cudnnConvolutionFwdAlgoPerf_t perf[MAX_ALGOS];
-        TRY(cuda_check_dnn(op, "cudnnGetConvolutionForwardAlgorithm_v7",
-                           cudnnGetConvolutionForwardAlgorithm_v7(plan->cudnn, c->x, c->w, w->d,
-                                                                  c->y, MAX_ALGOS, &n, perf)));
-        PROPOSALS_TAKE(w, perf, n);
-    } else if (which == BACKWARD_W) {
-        cudnnConvolutionBwdFilterAlgoPerf_t perf[MAX_ALGOS];
-        TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
-                           cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-                               plan->cudnn, c->x, c->y, w->d, c->w, MAX_ALGOS, &n, perf)));
-        PROPOSALS_TAKE(w, perf, n);
-    } else {
-        cudnnConvolutionBwdDataAlgoPerf_t perf[MAX_ALGOS];
-        TRY(cuda_check_dnn(op, "cudnnGetConvolutionBackwardDataAlgorithm_v7",
-                           cudnnGetConvolutionBackwardDataAlgorithm_v7(
-                               plan->cudnn, c->w, c->y, w->d, c->x, MAX_ALGOS, &n, perf)));
-        PROPOSALS_TAKE(w, perf, n);
-    }
-done:
-    return st;
-}
-
-static cudnnStatus_t workspace_ask(const struct cuda_plan *plan, const struct conv_pass *c,
-                                   int which, int algo, size_t *bytes)
-{
-    cudnnConvolutionDescriptor_t d = c->way[which].d;
-    switch (which) {
-    case FORWARD:
-        return cudnnGetConvolutionForwardWorkspaceSize(plan->cudnn, c->x, c->w, d, c->y,
-                                                       (cudnnConvolutionFwdAlgo_t)algo, bytes);
-    case BACKWARD_W:
-        return cudnnGetConvolutionBackwardFilterWorkspaceSize(
-            plan->cudnn, c->x, c->y, d, c->w, (cudnnConvolutionBwdFilterAlgo_t)algo, bytes);
-    default:
-        return cudnnGetConvolutionBackwardDataWorkspaceSize(
-            plan->cudnn, c->w, c->y, d, c->x, (cudnnConvolutionBwdDataAlgo_t)algo, bytes);
-    }
-}
-
-/* The workspace is asked for anew: what a proposal says is for its own math. One that rounds floats
- * to half precision, with its small range, is never taken. */
-static enum status prepare_way(struct cuda_pass *pass, struct cuda_op *op, struct conv_pass *c,
-                               const int pad[2], int which)
-{
-    enum status st = ST_OK;
-    struct way *w = &c->way[which];
-    TRY(cuda_desc_conv(pass, op, pad, &w->d));
-    TRY(propose(pass->plan, op, c, which));
-    for (int k = 0; k < w->n; k++) {
-        cudnnMathType_t math = w->proposal[k].math;
-        size_t bytes = 0;
-        TRY(math_set(pass->plan, op, w->d, math));
-        if (math == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION ||
-            workspace_ask(pass->plan, c, which, w->proposal[k].algo, &bytes) !=
-                CUDNN_STATUS_SUCCESS)
-            w->list[k].usable = 0;
-        w->list[k].tf32 = math != CUDNN_FMA_MATH && math != CUDNN_DEFAULT_MATH;
-        w->list[k].workspace_bytes = bytes;
-    }
-    TRY(choose(pass->plan, op, c, which));
-done:
-    return st;
-}
-
 static enum status conv_prepare(struct cuda_pass *pass, int i)
 {
     enum status st = ST_OK;
@@ -273,15 +123,17 @@ static enum status conv_prepare(struct cuda_pass *pass, int i)
         c->elems[CUDA_CAST_W] = (k ? c->elems[CUDA_CAST_W] : 1) * w[k];
         c->elems[CUDA_CAST_Y] = (k ? c->elems[CUDA_CAST_Y] : 1) * y[k];
     }
-    TRY(cuda_desc_tensor(pass, op, type, x, &c->x));
-    TRY(cuda_desc_tensor(pass, op, type, y, &c->y));
-    TRY(cuda_desc_filter(pass, op, type, w, &c->w));
-    TRY(prepare_way(pass, op, c, pad, FORWARD));
+    c->algos.plan = pass->plan;
+    c->algos.op = op;
+    TRY(cuda_desc_tensor(pass, op, type, x, &c->algos.x));
+    TRY(cuda_desc_tensor(pass, op, type, y, &c->algos.y));
+    TRY(cuda_desc_filter(pass, op, type, w, &c->algos.w));
+    TRY(cuda_conv_prepare(pass, &c->algos, pad, CUDA_CONV_FORWARD));
     if (pass->plan->cfg.inference_only)
         return ST_OK;
-    TRY(prepare_way(pass, op, c, pad, BACKWARD_W));
+    TRY(cuda_conv_prepare(pass, &c->algos, pad, CUDA_CONV_BACKWARD_W));
     if (op->needs_dx)
-        TRY(prepare_way(pass, op, c, pad, BACKWARD_X));
+        TRY(cuda_conv_prepare(pass, &c->algos, pad, CUDA_CONV_BACKWARD_X));
 done:
     return st;
 }
@@ -294,56 +146,6 @@ static struct cuda_frame frame_of(const struct conv *s, int n)
     return f;
 }
 
-/* Runs one of the three: from a and b to `to`, in cuDNN's order. */
-static cudnnStatus_t call(const struct cuda_plan *plan, const struct conv_pass *c, int which,
-                          const void *a, const void *b, void *to)
-{
-    const struct way *w = &c->way[which];
-    int algo = w->proposal[w->now].algo;
-    size_t bytes = (size_t)w->list[w->now].workspace_bytes;
-    switch (which) {
-    case FORWARD:
-        return cudnnConvolutionForward(plan->cudnn, &one, c->x, a, c->w, b, w->d,
-                                       (cudnnConvolutionFwdAlgo_t)algo, plan->workspace, bytes,
-                                       &zero, c->y, to);
-    case BACKWARD_W:
-        return cudnnConvolutionBackwardFilter(plan->cudnn, &one, c->x, a, c->y, b, w->d,
-                                              (cudnnConvolutionBwdFilterAlgo_t)algo,
-                                              plan->workspace, bytes, &zero, c->w, to);
-    default:
-        return cudnnConvolutionBackwardData(plan->cudnn, &one, c->w, a, c->y, b, w->d,
-                                            (cudnnConvolutionBwdDataAlgo_t)algo, plan->workspace,
-                                            bytes, &zero, c->x, to);
-    }
-}
-
-/* Some algorithms are proposed for shapes that they cannot do: the next one is taken then. */
-static enum status run(struct cuda_pass *pass, int i, int which, const void *a, const void *b,
-                       void *to)
-{
-    static const char *const call_name[N_WAYS] = {"cudnnConvolutionForward",
-                                                  "cudnnConvolutionBackwardFilter",
-                                                  "cudnnConvolutionBackwardData"};
-    struct cuda_plan *plan = pass->plan;
-    struct cuda_op *op = &plan->ops[i];
-    struct conv_pass *c = pass->state[i];
-    struct way *w = &c->way[which];
-    cudnnStatus_t code = call(plan, c, which, a, b, to);
-    while (CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED) {
-        LOG_W(
-            "layer '%s': cuDNN's algorithm %d for this convolution's %s is proposed and cannot be "
-            "run (%s): the next one is taken",
-            op->layer->name, w->proposal[w->now].algo, way_name[which], cudnnGetErrorString(code));
-        (void)cudaGetLastError();
-        w->list[w->now].usable = 0;
-        enum status st = choose(plan, op, c, which);
-        if (st != ST_OK)
-            return st;
-        code = call(plan, c, which, a, b, to);
-    }
-    return cuda_check_dnn(op, call_name[which], code);
-}
-
 static enum status conv_forward(struct cuda_pass *pass, int i, int train)
 {
     enum status st = ST_OK;
@@ -351,6 +153,7 @@ static enum status conv_forward(struct cuda_pass *pass, int i, int train)
     const struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
+    struct conv_pass *c = pass->state[i];
     const void *x, *w;
     struct cuda_frame frame = frame_of(s, pass->n);
     if (s->framed)
@@ -358,7 +161,7 @@ static enum status conv_forward(struct cuda_pass *pass, int i, int train)
                               cuda_pad_set(plan->compute, *op->x, s->padded, &frame)));
     TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
     TRY(give(pass, i, CUDA_CAST_W, plan->params[l->param[0]].d, &w));
-    TRY(run(pass, i, FORWARD, x, w, room(plan, CUDA_CAST_Y, *op->y)));
+    TRY(cuda_conv_run(&c->algos, CUDA_CONV_FORWARD, x, w, room(plan, CUDA_CAST_Y, *op->y)));
     TRY(fetch(pass, i, CUDA_CAST_Y, *op->y));
     const float *bias = plan->params[l->param[1]].d;
     if (s->pool >= 0)
@@ -377,11 +180,12 @@ static enum status backward_x(struct cuda_pass *pass, int i, const void *dy)
     struct cuda_plan *plan = pass->plan;
     const struct cuda_op *op = &plan->ops[i];
     const struct conv *s = op->state;
+    struct conv_pass *c = pass->state[i];
     struct cuda_frame frame = frame_of(s, pass->n);
     float *to = s->framed ? plan->padded_diff : *op->dx;
     const void *w;
     TRY(give(pass, i, CUDA_CAST_W, plan->params[op->layer->param[0]].d, &w));
-    TRY(run(pass, i, BACKWARD_X, w, dy, room(plan, CUDA_CAST_X, to)));
+    TRY(cuda_conv_run(&c->algos, CUDA_CONV_BACKWARD_X, w, dy, room(plan, CUDA_CAST_X, to)));
     TRY(fetch(pass, i, CUDA_CAST_X, to));
     if (s->framed)
         TRY(cuda_check_kernel(op, "cut kernel", cuda_pad_cut(plan->compute, to, *op->dx, &frame)));
@@ -396,6 +200,7 @@ static enum status conv_backward(struct cuda_pass *pass, int i)
     const struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
+    struct conv_pass *c = pass->state[i];
     float *dw = plan->params[l->param[0]].d_grad;
     const void *x, *dy;
     TRY(cuda_check_kernel(op, "bias gradient kernel",
@@ -403,7 +208,7 @@ static enum status conv_backward(struct cuda_pass *pass, int i)
                                          plan->scratch, cuda_planes_of(&l->out, pass->n))));
     TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
     TRY(give(pass, i, CUDA_CAST_Y, *op->dy, &dy));
-    TRY(run(pass, i, BACKWARD_W, x, dy, room(plan, CUDA_CAST_W, dw)));
+    TRY(cuda_conv_run(&c->algos, CUDA_CONV_BACKWARD_W, x, dy, room(plan, CUDA_CAST_W, dw)));
     TRY(fetch(pass, i, CUDA_CAST_W, dw));
     if (op->needs_dx)
         TRY(backward_x(pass, i, dy));
