@@ -438,7 +438,7 @@ static void conv_run(const void *args)
 static cudnnStatus_t conv_do(cudnnHandle_t h, struct conv_call *c)
 {
     conv_check_algo(&c->v, c->algo, c->work, c->work_bytes);
-    if (c->algo == ALGO_FAILS)
+    if (c->algo == ALGO_FAILS || (c->algo != ALGO_PLAIN && emulation_fault("an algorithm")))
         return CUDNN_STATUS_NOT_SUPPORTED;
     c->sound = emulation_soundness();
     return emulation_dnn_do(h, conv_run, c, sizeof *c);

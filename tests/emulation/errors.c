@@ -29,6 +29,11 @@ void emulation_fault_set(long long number)
     n_calls = 0;
 }
 
+long long emulation_fault_calls(void)
+{
+    return n_calls;
+}
+
 void emulation_fault_only(const char *name)
 {
     fault_only = name;

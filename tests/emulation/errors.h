@@ -29,6 +29,7 @@ cudaError_t emulation_forbid(void);
     } while (0)
 int emulation_fault(const char *name);
 void emulation_fault_set(long long number);
+long long emulation_fault_calls(void);       /* so many were made since */
 void emulation_fault_only(const char *name); /* only calls of this name count; NULL: all do */
 const char *emulation_fault_name(void);      /* the call that failed; NULL: none has yet */
 

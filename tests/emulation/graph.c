@@ -8,7 +8,8 @@
 #include <string.h>
 
 struct node {
-    void (*run)(const void *args);
+    void (*run)(const void *args); /* queued at a launch; or else */
+    void (*queue)(struct CUstream_st *s, const void *args);
     void *args;
     size_t bytes;
 };
@@ -31,8 +32,7 @@ static void *take(size_t bytes)
     return p;
 }
 
-void emulation_graph_add(struct CUgraph_st *g, void (*run)(const void *args), const void *args,
-                         size_t bytes)
+static void node_add(struct CUgraph_st *g, struct node node, const void *args)
 {
     if (g->n == g->cap) {
         g->cap = g->cap * 2 + 64;
@@ -40,9 +40,22 @@ void emulation_graph_add(struct CUgraph_st *g, void (*run)(const void *args), co
         if (g->nodes == NULL)
             emulation_fail("no memory");
     }
-    struct node *node = &g->nodes[g->n++];
-    *node = (struct node){run, take(bytes), bytes};
-    memcpy(node->args, args, bytes);
+    node.args = take(node.bytes);
+    memcpy(node.args, args, node.bytes);
+    g->nodes[g->n++] = node;
+}
+
+void emulation_graph_add(struct CUgraph_st *g, void (*run)(const void *args), const void *args,
+                         size_t bytes)
+{
+    node_add(g, (struct node){.run = run, .bytes = bytes}, args);
+}
+
+void emulation_graph_add_call(struct CUgraph_st *g,
+                              void (*queue)(struct CUstream_st *s, const void *args),
+                              const void *args, size_t bytes)
+{
+    node_add(g, (struct node){.queue = queue, .bytes = bytes}, args);
 }
 
 cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code)
@@ -94,6 +107,15 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g)
     return cudaSuccess;
 }
 
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    if (nodes != NULL)
+        emulation_fail("cudaGraphGetNodes: more is asked for than how many there are");
+    *n = (size_t)graph->n;
+    return emulation_answer(cudaSuccess);
+}
+
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
@@ -115,9 +137,13 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
     int code = emulation_before_launch(s);
     if (code != 0)
         return (cudaError_t)code;
-    for (int i = 0; i < exec->graph->n; i++)
-        emulation_later(s, exec->graph->nodes[i].run, exec->graph->nodes[i].args,
-                        exec->graph->nodes[i].bytes);
+    for (int i = 0; i < exec->graph->n; i++) {
+        const struct node *node = &exec->graph->nodes[i];
+        if (node->queue != NULL)
+            node->queue(s, node->args);
+        else
+            emulation_later(s, node->run, node->args, node->bytes);
+    }
     return cudaSuccess;
 }
 

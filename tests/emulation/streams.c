@@ -377,6 +377,37 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
     return emulation_answer(cudaSuccess);
 }
 
+/* What is noted while the stream is captured, and done at each launch. */
+static cudaError_t capture_call(struct CUstream_st *s,
+                                void (*queue)(struct CUstream_st *s, const void *args),
+                                const void *args, size_t bytes)
+{
+    if (emulation_fault("a captured event or copy"))
+        return emulation_answer(cudaErrorUnknown);
+    emulation_graph_add_call(s->capture, queue, args, bytes);
+    return emulation_answer(cudaSuccess);
+}
+
+static void event_record(struct CUstream_st *s, const void *args)
+{
+    cudaEvent_t e = *(cudaEvent_t const *)args;
+    pthread_mutex_lock(&emulation_streams);
+    e->stream = s;
+    e->mark = s->issued;
+    pthread_mutex_unlock(&emulation_streams);
+}
+
+static void event_wait(struct CUstream_st *s, const void *args)
+{
+    cudaEvent_t e = *(cudaEvent_t const *)args;
+    pthread_mutex_lock(&emulation_streams);
+    if (e->stream != NULL) {
+        stream_add(s, (struct task){.wait_for = e->stream, .mark = e->mark});
+        others_run();
+    }
+    pthread_mutex_unlock(&emulation_streams);
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
@@ -385,11 +416,20 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
             emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported));
     if (s->device != emulation_device())
         return emulation_answer(cudaErrorInvalidResourceHandle);
-    pthread_mutex_lock(&emulation_streams);
-    e->stream = s;
-    e->mark = s->issued;
-    pthread_mutex_unlock(&emulation_streams);
+    event_record(s, &e);
     return emulation_answer(cudaSuccess);
+}
+
+/* External is for captures alone. */
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned flags)
+{
+    if (flags != cudaEventRecordExternal)
+        return flags == 0 ? cudaEventRecord(e, s) : emulation_answer(cudaErrorInvalidValue);
+    if (s->capture == NULL)
+        return emulation_answer(cudaErrorInvalidValue);
+    if (s->device != emulation_device())
+        return emulation_answer(cudaErrorInvalidResourceHandle);
+    return capture_call(s, event_record, &e, sizeof(cudaEvent_t));
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
@@ -409,16 +449,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
+    if (flags == cudaEventWaitExternal && s->capture != NULL)
+        return capture_call(s, event_wait, &e, sizeof(cudaEvent_t));
     FAULT(emulation_answer(cudaErrorUnknown));
-    (void)flags;
+    if (flags != 0) /* external is for captures alone */
+        return emulation_answer(cudaErrorInvalidValue);
     if (s->capture != NULL)
         return emulation_answer(emulation_graph_break(s->capture, cudaErrorStreamCaptureIsolation));
-    pthread_mutex_lock(&emulation_streams);
-    if (e->stream != NULL) {
-        stream_add(s, (struct task){.wait_for = e->stream, .mark = e->mark});
-        others_run();
-    }
-    pthread_mutex_unlock(&emulation_streams);
+    event_wait(s, &e);
     return emulation_answer(cudaSuccess);
 }
 
@@ -441,34 +479,52 @@ static cudaError_t copy_unpinned(struct task t, enum cudaMemcpyKind way, cudaStr
     return stream_sync(s, UINT64_MAX);
 }
 
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+    enum cudaMemcpyKind way;
+};
+
+/* Between devices' memory and what is pinned. */
+static void copy_queue(struct CUstream_st *s, const void *args)
+{
+    const struct copy *c = args;
+    struct task t = {.to = c->to, .from = c->from, .bytes = c->bytes};
+    if (c->way == cudaMemcpyHostToDevice)
+        t.sum = sum_of(c->from, c->bytes);
+    stream_queue(s, t);
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind way,
                             cudaStream_t s)
 {
-    FAULT(emulation_answer(cudaErrorUnknown));
-    if (s->capture != NULL)
-        return emulation_answer(
-            emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported));
+    if (s->capture == NULL)
+        FAULT(emulation_answer(cudaErrorUnknown));
     const void *host = way == cudaMemcpyHostToDevice ? from : to;
     const void *device = way == cudaMemcpyHostToDevice ? to : from;
-    struct task t = {.to = to, .from = from, .bytes = bytes};
+    struct copy c = {to, from, bytes, way};
     emulation_check_device("cudaMemcpyAsync", device, bytes);
     cudaError_t code = emulation_answer(cudaSuccess);
     if (code != cudaSuccess || bytes == 0)
         return code;
     if (way == cudaMemcpyDeviceToDevice) {
         emulation_check_device("cudaMemcpyAsync", to, bytes);
-        stream_queue(s, t);
-        return code;
+    } else {
+        if (emulation_is_device(host, bytes))
+            emulation_fail("cudaMemcpyAsync: device memory given as the host's");
+        size_t pinned = emulation_pinned_bytes(host, bytes);
+        if (pinned != 0 && pinned != bytes)
+            return emulation_answer(cudaErrorInvalidValue);
+        if (pinned == 0 && s->capture != NULL)
+            return emulation_answer(
+                emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported));
+        if (pinned == 0)
+            return emulation_answer(
+                copy_unpinned((struct task){.to = to, .from = from, .bytes = bytes}, way, s));
     }
-    if (emulation_is_device(host, bytes))
-        emulation_fail("cudaMemcpyAsync: device memory given as the host's");
-    size_t pinned = emulation_pinned_bytes(host, bytes);
-    if (pinned != 0 && pinned != bytes)
-        return emulation_answer(cudaErrorInvalidValue);
-    if (pinned == 0)
-        return emulation_answer(copy_unpinned(t, way, s));
-    if (way == cudaMemcpyHostToDevice)
-        t.sum = sum_of(host, bytes);
-    stream_queue(s, t);
+    if (s->capture != NULL)
+        return capture_call(s, copy_queue, &c, sizeof c);
+    copy_queue(s, &c);
     return code;
 }
