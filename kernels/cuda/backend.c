@@ -5,6 +5,7 @@
 #include "kernels/backend_abi.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
+#include "kernels/cuda/layers.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/plan.h"
@@ -209,32 +210,15 @@ done:
     return st;
 }
 
-/* Losses and hits to the host, behind the forward that made them. */
-static enum status result_send(struct cuda_plan *plan, const struct cuda_op *op)
-{
-    enum status st = ST_OK;
-    TRY(cuda_check(op, "cudaMemcpyAsync",
-                   cudaMemcpyAsync(plan->host_result, plan->d_result,
-                                   (size_t)plan->now->n * (sizeof(double) + sizeof(int32_t)),
-                                   cudaMemcpyDeviceToHost, plan->compute)));
-    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->result_ready, plan->compute)));
-done:
-    return st;
-}
-
 static enum status forward(struct plan *p, int layer, int train)
 {
     enum status st = ST_OK;
     struct cuda_plan *plan = cuda_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
-    const struct cuda_op *op = &plan->ops[layer];
+    if (cuda_layer_forward_is_queued(plan, layer, train))
+        return ST_OK;
     TRY(device_select(plan));
-    TRY(cuda_params_wait(plan, layer));
-    TRY(op->kind->forward(plan->now, layer, train));
-    if (layer_is_loss(op->layer->kind) && plan->has_labels)
-        TRY(result_send(plan, op));
-    if (op->layer->n_params > 0)
-        TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->used[layer], plan->compute)));
+    TRY(cuda_layer_forward(plan, layer, train));
 done:
     return st;
 }
@@ -251,13 +235,12 @@ static enum status backward(struct plan *p, int layer)
     }
     if (!op->needs_backward)
         return ST_OK;
+    int is_queued = cuda_layer_backward_is_queued(plan, layer);
+    if (is_queued && op->layer->n_params == 0)
+        return ST_OK;
     TRY(device_select(plan));
-    if (op->layer->n_params > 0)
-        TRY(cuda_check(op, "cudaStreamWaitEvent",
-                       cudaStreamWaitEvent(plan->compute, plan->copied[layer], 0)));
-    TRY(cuda_edges_backward(plan->now, layer));
-    if (op->layer->n_params > 0)
-        TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->used[layer], plan->compute)));
+    if (!is_queued)
+        TRY(cuda_layer_backward(plan, layer));
     TRY(plan->member != NULL ? cuda_group_arrive(plan, layer) : cuda_download(plan, layer));
 done:
     return st;

@@ -1,6 +1,7 @@
 /* kernels/cuda/conv_algo.c - see the header. */
 #include "kernels/cuda/conv_algo.h"
 #include "base/log.h"
+#include "kernels/cuda/layers.h"
 #include <inttypes.h>
 
 /* A pass of other size, made later, must find an algorithm within the plan's workspace, too. */
@@ -179,6 +180,7 @@ enum status cuda_conv_run(struct cuda_conv_algos *c, int which, const void *a, c
             cudnnGetErrorString(code));
         (void)cudaGetLastError();
         w->list[w->now].usable = 0;
+        cuda_capture_outdate(c->plan);
         enum status st = choose(c, which);
         if (st != ST_OK)
             return st;

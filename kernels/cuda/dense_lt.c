@@ -5,6 +5,7 @@
  * than any algorithm needs. */
 #include "base/log.h"
 #include "kernels/cuda/dense.h"
+#include "kernels/cuda/layers.h"
 #include <stdatomic.h>
 
 enum { MOST_ALGOS = 8 };
@@ -127,6 +128,7 @@ enum status cuda_lt_run(const struct cuda_plan *plan, const struct cuda_op *op,
     if (is_absent(code)) {
         say_absent(op, lt->epilogue, code);
         lt->usable = 0;
+        cuda_capture_outdate(plan);
         return ST_OK;
     }
     TRY(cuda_check_blas(op, "cublasLtMatmul", code));

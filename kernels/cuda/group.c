@@ -286,16 +286,13 @@ void cuda_group_leave(struct cuda_plan *plan)
 
 enum status cuda_group_arrive(struct cuda_plan *plan, int layer)
 {
-    enum status st = ST_OK;
     struct cuda_member *m = plan->member;
     struct cuda_group *g = m->group;
     if (!has_bucket(plan, layer))
         return ST_OK;
-    TRY(cuda_check(&plan->ops[layer], "cudaEventRecord",
-                   cudaEventRecord(plan->ready[layer], plan->compute)));
     m->asked[layer]++;
     pthread_mutex_lock(&g->lock);
-    st = g->failed;
+    enum status st = g->failed;
     int last = st == ST_OK && ++g->arrived[layer] == g->n;
     if (last)
         g->arrived[layer] = 0;
@@ -309,7 +306,6 @@ enum status cuda_group_arrive(struct cuda_plan *plan, int layer)
     g->queued[layer]++;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
-done:
     return st;
 }
 

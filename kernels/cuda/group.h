@@ -60,7 +60,7 @@ enum status cuda_group_plan(struct cuda_plan *plan);
 enum status cuda_group_join(struct cuda_plan *plan);
 void cuda_group_leave(struct cuda_plan *plan);
 
-/* After the layer's backward: its gradients are on their way when those of all members are. Marks
+/* After ready[layer]: the layer's gradients are on their way when those of all members are. Marks
  * copied[layer], behind which they may be overwritten, before wait returns. */
 enum status cuda_group_arrive(struct cuda_plan *plan, int layer);
 enum status cuda_group_wait(struct cuda_plan *plan, int layer);

@@ -5,6 +5,7 @@
 #include "kernels/cuda/bind.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
+#include "kernels/cuda/layers.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/resident.h"
 #include <inttypes.h>
@@ -372,6 +373,7 @@ enum status cuda_plan_create(const struct backend_plan_config *cfg, struct cuda_
     TRY(memory_plan(plan));
     TRY(cuda_transfer_create(plan));
     TRY(cuda_edges_create(plan));
+    TRY(cuda_capture_create(plan));
     for (int k = 0; k < cfg->n_params; k++)
         TRY(cuda_upload(plan, k));
     TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->up)));
@@ -397,6 +399,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
     if (plan->down != NULL)
         cudaStreamSynchronize(plan->down);
     cuda_resident_destroy(plan, plan->resident);
+    cuda_capture_destroy(plan);
     cuda_edges_destroy(plan);
     cuda_transfer_destroy(plan);
     cuda_pass_destroy(plan->pass[1]);

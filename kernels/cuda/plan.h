@@ -113,9 +113,10 @@ struct cuda_plan {
     int64_t cast_elems[CUDA_N_CASTS];
     void *workspace, *blas_workspace;
     uint64_t blas_workspace_bytes;
-    uint64_t workspace_bytes; /* largest that a pass may use; while planning: has asked for */
-    int planning;
+    uint64_t workspace_bytes;       /* largest that a pass may use; while planning: has asked for */
+    int planning, trains;           /* trains: the last forward did */
     struct cuda_resident *resident; /* NULL: the caller takes the steps */
+    struct cuda_capture *capture;   /* layers.h; NULL: no graphs */
 };
 
 struct cuda_owned {
@@ -172,8 +173,8 @@ enum status cuda_event_create(const struct cuda_op *op, cudaEvent_t *out); /* no
 enum status cuda_transfer_create(struct cuda_plan *plan);
 void cuda_transfer_destroy(struct cuda_plan *plan);
 enum status cuda_upload(struct cuda_plan *plan, int param);
-enum status cuda_params_wait(struct cuda_plan *plan, int layer); /* compute waits, not the caller */
-enum status cuda_download(struct cuda_plan *plan, int layer);
+enum status cuda_params_wait(struct cuda_plan *plan, int layer, unsigned flags); /* compute waits */
+enum status cuda_download(struct cuda_plan *plan, int layer); /* behind ready[layer] */
 enum status cuda_download_wait(struct cuda_plan *plan, int layer);
 /* The elements [lo, hi) of a gradient, whose element 0 lies, or would, at d, to where they belong
  * on the host, behind what `down` has to do; then, when it is through, those that were staged. */

@@ -125,7 +125,7 @@ static enum status memory_fill(struct cuda_plan *plan, struct cuda_resident *r, 
         NULL, "cudaMemcpyAsync",
         cudaMemcpyAsync(r->d_tally, &start, sizeof start, cudaMemcpyHostToDevice, plan->compute)));
     for (int i = 0; i < plan->cfg.n_layers; i++)
-        TRY(cuda_params_wait(plan, i));
+        TRY(cuda_params_wait(plan, i, 0));
     TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
 done:
     return st;
@@ -261,6 +261,7 @@ static enum status step_launch(struct cuda_plan *plan)
     struct cuda_resident *r = plan->resident;
     TRY(cuda_check_kernel(NULL, "gather kernel",
                           cuda_gather_step(plan->compute, &r->gather, &r->order)));
+    plan->trains = 1;
     for (int i = 0; i < plan->cfg.n_layers; i++)
         TRY(plan->ops[i].kind->forward(plan->now, i, 1));
     for (int i = plan->cfg.n_layers - 1; i >= 0; i--)

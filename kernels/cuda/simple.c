@@ -77,7 +77,6 @@ const struct cuda_kind cuda_flatten = {flatten_plan,     NULL,           flatten
 
 struct dropout {
     struct cuda_dropout mask; /* n and position: the pass's */
-    int trained;              /* the last forward dropped */
 };
 
 static enum status dropout_plan(struct cuda_plan *plan, int i)
@@ -128,11 +127,9 @@ static enum status dropout_forward(struct cuda_pass *pass, int i, int train)
 {
     struct cuda_plan *plan = pass->plan;
     const struct cuda_op *op = &plan->ops[i];
-    struct dropout *c = op->state;
-    struct cuda_dropout mask = mask_of(pass, c);
+    struct cuda_dropout mask = mask_of(pass, op->state);
     if (op->y == op->x)
         return ST_OK;
-    c->trained = train;
     if (train)
         return cuda_check_kernel(op, "dropout kernel",
                                  cuda_dropout_apply(plan->compute, *op->x, *op->y, &mask));
@@ -142,11 +139,11 @@ static enum status dropout_forward(struct cuda_pass *pass, int i, int train)
 static enum status dropout_backward(struct cuda_pass *pass, int i)
 {
     const struct cuda_op *op = &pass->plan->ops[i];
-    const struct dropout *c = op->state;
-    struct cuda_dropout mask = mask_of(pass, c);
-    if (!op->needs_dx || (!c->trained && op->dx == op->dy))
+    struct cuda_dropout mask = mask_of(pass, op->state);
+    int dropped = pass->plan->trains;
+    if (!op->needs_dx || (!dropped && op->dx == op->dy))
         return ST_OK;
-    if (!c->trained)
+    if (!dropped)
         return pass_through(pass, op, *op->dy, *op->dx);
     return cuda_check_kernel(op, "dropout gradient kernel",
                              cuda_dropout_apply(pass->plan->compute, *op->dy, *op->dx, &mask));

@@ -184,13 +184,14 @@ done:
     return st;
 }
 
-enum status cuda_params_wait(struct cuda_plan *plan, int layer)
+enum status cuda_params_wait(struct cuda_plan *plan, int layer, unsigned flags)
 {
     enum status st = ST_OK;
     const struct layer *l = &plan->cfg.layers[layer];
     for (int k = 0; k < l->n_params; k++)
-        TRY(cuda_check(&plan->ops[layer], "cudaStreamWaitEvent",
-                       cudaStreamWaitEvent(plan->compute, plan->params[l->param[k]].loaded, 0)));
+        TRY(cuda_check(
+            &plan->ops[layer], "cudaStreamWaitEvent",
+            cudaStreamWaitEvent(plan->compute, plan->params[l->param[k]].loaded, flags)));
 done:
     return st;
 }
@@ -267,7 +268,6 @@ enum status cuda_download(struct cuda_plan *plan, int layer)
     const struct layer *l = op->layer;
     if (l->n_params == 0)
         return ST_OK;
-    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(plan->ready[layer], plan->compute)));
     TRY(cuda_check(op, "cudaStreamWaitEvent",
                    cudaStreamWaitEvent(plan->down, plan->ready[layer], 0)));
     for (int k = 0; k < l->n_params; k++) {

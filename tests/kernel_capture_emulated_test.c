@@ -1,0 +1,291 @@
+/* tests/kernel_capture_emulated_test.c - layers as CUDA graphs (kernels/tuning.h: capture) against
+ * the same layers one by one, bit for bit; how many calls are left; and what happens where a
+ * capture fails, or what was captured is out of date. Arguments: the folder of the emulation's
+ * library. Needs the emulation (tests/emulation), which counts the calls. */
+#include "kernels/tuning.h"
+#include "tests/kernel_bench.h"
+#include "tests/skip.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { CLASSES = 10 };
+static void (*fault_set)(long long number);
+static void (*fault_only)(const char *name);
+static const char *(*fault_name)(void);
+static long long (*fault_calls)(void);
+
+/* What a step came to. */
+struct outcome {
+    float loss;
+    int n_correct;
+};
+
+/* A plan of the net's own, with rounded gradients if asked for. */
+static struct bench *open_plan(const struct net *net, uint32_t tuning, uint16_t **grads16)
+{
+    struct bench *b = bench_create(net);
+    struct backend_plan_config cfg = bench_config(b, 1, 0);
+    for (int k = 0; grads16 != NULL && k < b->r->n_params; k++)
+        grads16[k] = (uint16_t *)b->grads[k];
+    cfg.grads16 = grads16;
+    cfg.grads_dtype = DTYPE_BF16;
+    cfg.tuning = tuning;
+    assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
+    return b;
+}
+
+/* As a worker does it: a layer's parameters just before its forward, its gradients one later. */
+static struct outcome step(struct bench *b, int round)
+{
+    struct outcome o;
+    int n_layers = b->r->n_layers;
+    bench_params(b, round);
+    for (int i = 0; i < n_layers; i++) {
+        const struct layer *l = &b->r->layers[i];
+        for (int k = 0; k < l->n_params; k++)
+            assert_int_equal(backend->load_param(b->plan, l->param[k]), ST_OK);
+        assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
+    }
+    for (int i = n_layers - 1; i >= -1; i--) {
+        if (i >= 0)
+            assert_int_equal(backend->backward(b->plan, i), ST_OK);
+        if (i == 0)
+            assert_int_equal(backend->result(b->plan, &o.loss, &o.n_correct), ST_OK);
+        if (i + 1 < n_layers)
+            assert_int_equal(backend->wait_grads(b->plan, i + 1), ST_OK);
+    }
+    return o;
+}
+
+static struct outcome step_of(struct bench *b, int round, int n)
+{
+    assert_int_equal(backend->set_input(b->plan, b->image, b->labels, b->position, n), ST_OK);
+    return step(b, round);
+}
+
+static void check_same(const struct net *net, const struct bench *a, struct outcome of_a,
+                       const struct bench *b, struct outcome of_b)
+{
+    if (memcmp(&of_a.loss, &of_b.loss, sizeof of_a.loss) != 0 || of_a.n_correct != of_b.n_correct)
+        fail_msg("net '%s': the loss is %g and not %g, the hits %d and not %d", net->name,
+                 (double)of_b.loss, (double)of_a.loss, of_b.n_correct, of_a.n_correct);
+    for (int k = 0; k < a->r->n_params; k++)
+        if (memcmp(a->grads[k], b->grads[k], (size_t)a->r->param_elems[k] * sizeof(float)) != 0)
+            fail_msg("net '%s': gradient %d is another", net->name, k);
+}
+
+/* A pass without training, and one that is given up half way. */
+static void disturb(struct bench *b)
+{
+    float loss;
+    int n_correct;
+    bench_forward(b, 0, BENCH_BATCH, 0);
+    assert_int_equal(backend->result(b->plan, &loss, &n_correct), ST_OK);
+    assert_int_equal(backend->set_input(b->plan, b->image, b->labels, b->position, BENCH_BATCH),
+                     ST_OK);
+    for (int i = 0; i < b->r->n_layers / 2; i++)
+        assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
+}
+
+static void check_net(const struct net *net, uint16_t **grads_a, uint16_t **grads_b)
+{
+    static const int sizes[] = {BENCH_BATCH, BENCH_BATCH, BENCH_BATCH, 3, BENCH_BATCH, 3};
+    struct bench *a = open_plan(net, 0, grads_a), *b = open_plan(net, TUNING_CAPTURE, grads_b);
+    for (int k = 0; k < (int)(sizeof sizes / sizeof *sizes); k++) {
+        struct outcome of_a = step_of(a, k, sizes[k]), of_b = step_of(b, k, sizes[k]);
+        check_same(net, a, of_a, b, of_b);
+        disturb(b);
+    }
+    bench_destroy(a);
+    bench_destroy(b);
+}
+
+static void test_same_bits(void **state)
+{
+    uint16_t *grads[2][REFERENCE_MAX_PARAMS];
+    for (int k = 0; k < bench_n_nets; k++)
+        check_net(&bench_nets[k], NULL, NULL);
+    check_net(&bench_nets[BENCH_NORM], grads[0], grads[1]);
+}
+
+/* How many calls of this name a step makes; NULL: of all names that can fail. */
+static long long calls_of(struct bench *b, const char *name, int n)
+{
+    fault_only(name);
+    fault_set(LLONG_MAX);
+    step_of(b, 0, n);
+    long long calls = fault_calls();
+    fault_set(0);
+    fault_only(NULL);
+    return calls;
+}
+
+/* Layers with parameters, and one for those before them. */
+static int most_graphs(const struct bench *b)
+{
+    int n = 1;
+    for (int i = 0; i < b->r->n_layers; i++)
+        n += b->r->layers[i].n_params > 0;
+    return n;
+}
+
+static void test_calls(void **state)
+{
+    const struct net *net = &bench_nets[BENCH_DEEP];
+    struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
+    assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), 0); /* the first */
+    step_of(b, 0, BENCH_BATCH);
+    step_of(a, 0, BENCH_BATCH);
+    long long graphs = calls_of(b, "cudaGraphLaunch", BENCH_BATCH);
+    assert_in_range(graphs, 2, most_graphs(b) + 1);
+    assert_int_equal(calls_of(b, "cudaStreamBeginCapture", BENCH_BATCH), 0);
+    assert_int_equal(calls_of(b, "a launch", BENCH_BATCH), 1); /* of the images */
+    assert_true(calls_of(a, "a launch", BENCH_BATCH) > 2 * graphs);
+    long long all_a = calls_of(a, NULL, BENCH_BATCH), all_b = calls_of(b, NULL, BENCH_BATCH);
+    print_message("%lld calls a step, %lld with graphs, %lld of which launch one\n", all_a, all_b,
+                  graphs);
+    assert_true(3 * all_b < 2 * all_a);
+    assert_int_equal(calls_of(b, "cudaGraphLaunch", 3), 0); /* a smaller batch */
+    assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), graphs);
+    assert_int_equal(calls_of(a, "cudaGraphLaunch", BENCH_BATCH), 0);
+    bench_destroy(a);
+    bench_destroy(b);
+}
+
+/* Of the calls of this name that the second step makes the number-th fails. */
+static void check_fallback(const char *name, long long number)
+{
+    const struct net *net = &bench_nets[BENCH_DEEP];
+    struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
+    for (int k = 0; k < 4; k++) {
+        struct outcome of_a = step_of(a, k, BENCH_BATCH);
+        if (k == 1) {
+            fault_only(name);
+            fault_set(number);
+        }
+        struct outcome of_b = step_of(b, k, BENCH_BATCH);
+        if (k == 1 && fault_name() == NULL)
+            fail_msg("there are not %lld calls of %s", number, name);
+        fault_set(0);
+        fault_only(NULL);
+        check_same(net, a, of_a, b, of_b);
+    }
+    assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), 0);
+    bench_destroy(a);
+    bench_destroy(b);
+}
+
+static void test_fallback(void **state)
+{
+    static const char *const names[] = {"cudaStreamBeginCapture", "cudaStreamEndCapture",
+                                        "cudaGraphGetNodes",      "cudaGraphInstantiate",
+                                        "a captured launch",      "a captured event or copy"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        check_fallback(names[k], 1);
+    check_fallback("cudaStreamEndCapture", 3);
+}
+
+static void compare_steps(const struct net *net, struct bench *a, struct bench *b, int n)
+{
+    for (int k = 0; k < n; k++) {
+        struct outcome of_a = step_of(a, k, BENCH_BATCH), of_b = step_of(b, k, BENCH_BATCH);
+        check_same(net, a, of_a, b, of_b);
+    }
+}
+
+/* An algorithm cannot be run any more, found while it is captured, or in a pass that is not: what
+ * was captured is not launched again, but captured anew after a step without. */
+static void test_another_algorithm(void **state)
+{
+    const struct net *net = &bench_nets[BENCH_DEEP];
+    for (int n_before = 1; n_before < 4; n_before++) {
+        struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
+        compare_steps(net, a, b, n_before);
+        fault_only("an algorithm");
+        fault_set(1);
+        if (n_before == 1)
+            step_of(b, 0, BENCH_BATCH);
+        else
+            disturb(b);
+        assert_non_null(fault_name());
+        fault_set(0);
+        if (n_before > 1)
+            assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), 0);
+        assert_in_range(calls_of(b, "cudaStreamBeginCapture", BENCH_BATCH), 2, most_graphs(b) + 1);
+        assert_in_range(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), 2, most_graphs(b) + 1);
+        compare_steps(net, a, b, 2);
+        bench_destroy(a);
+        bench_destroy(b);
+    }
+}
+
+/* Targets instead of labels are another loss. */
+static void test_targets_and_labels(void **state)
+{
+    const struct net *net = &bench_nets[bench_n_nets - 1];
+    struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
+    float targets[BENCH_BATCH][CLASSES];
+    const float *row[BENCH_BATCH];
+    assert_int_equal(a->r->layers[a->r->n_layers - 1].kind, LAYER_SQUARED);
+    assert_int_equal(shape_elems(&a->r->layers[a->r->n_layers - 1].in), CLASSES);
+    for (int i = 0; i < BENCH_BATCH; i++) {
+        row[i] = targets[i];
+        for (int c = 0; c < CLASSES; c++)
+            targets[i][c] = (float)((i * CLASSES + c) % 7) / 3.0f;
+    }
+    for (int k = 0; k < 9; k++) {
+        struct bench *both[] = {a, b};
+        struct outcome o[2];
+        for (int p = 0; p < 2; p++) {
+            const uint8_t *labels = k / 3 % 2 == 0 ? both[p]->labels : NULL;
+            assert_int_equal(backend->set_input(both[p]->plan, both[p]->image, labels,
+                                                both[p]->position, BENCH_BATCH),
+                             ST_OK);
+            if (labels == NULL)
+                assert_int_equal(backend->set_targets(both[p]->plan, row, BENCH_BATCH), ST_OK);
+            o[p] = step(both[p], k);
+        }
+        check_same(net, a, o[0], b, o[1]);
+    }
+    bench_destroy(a);
+    bench_destroy(b);
+}
+
+static int look_up(void *so, const char *name, void *where)
+{
+    void *f = so != NULL ? dlsym(so, name) : NULL;
+    memcpy(where, &f, sizeof f);
+    return f != NULL;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits),          cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_fallback),           cmocka_unit_test(test_another_algorithm),
+        cmocka_unit_test(test_targets_and_labels),
+    };
+    char path[4096],
+        *bench_argv[] = {argv[0], "emulated", argc > 1 ? argv[1] : (char *)WEIR_TEST_DIR};
+    snprintf(path, sizeof path, "%s/libweir_emulated.so", bench_argv[2]);
+    if (access(path, F_OK) != 0)
+        return skip_program("the emulated CUDA backend is not in this build");
+    int status = bench_open(3, bench_argv);
+    if (status != 0)
+        return status;
+    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (!look_up(so, "emulation_fault_set", &fault_set) ||
+        !look_up(so, "emulation_fault_only", &fault_only) ||
+        !look_up(so, "emulation_fault_name", &fault_name) ||
+        !look_up(so, "emulation_fault_calls", &fault_calls))
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
