@@ -9,6 +9,7 @@
 #include "tests/kernel_reference.h"
 #include "tests/kernel_tuning.h"
 #include "tests/skip.h"
+#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,9 +21,14 @@
 
 enum { BATCH = 6, ITEMS = 40, STEPS = 30, SIDE = 8, PIXELS = SIDE * SIDE, SEED = 31 };
 enum { FROZEN = 1 }; /* the first bias: an average that keeps all of it */
-static const uint64_t first = 3, stride = BATCH + 2; /* the second of two workers, say */
+static const uint64_t first = 3;
 static const struct backend *backend;
 static int is_emulated;
+static uint32_t tuning; /* of the plans that are made */
+
+/* Of the emulation (tests/emulation/errors.h). */
+static void (*fault_set)(long long number), (*fault_only)(const char *name);
+static long long (*fault_calls)(void);
 
 /* A net with its values, on device `device`. */
 struct bench {
@@ -32,6 +38,7 @@ struct bench {
     float *params[REFERENCE_MAX_PARAMS], *grads[REFERENCE_MAX_PARAMS];
     float *slots[REFERENCE_MAX_PARAMS], keep[REFERENCE_MAX_PARAMS];
     uint8_t images[ITEMS * PIXELS], labels[ITEMS];
+    uint64_t stride;
     float loss;
     int n_correct;
 };
@@ -83,6 +90,7 @@ static struct bench *bench_create(int device)
 {
     struct bench *b = calloc(1, sizeof *b);
     assert_non_null(b);
+    b->stride = BATCH + 2; /* the second of two workers, say */
     b->r = reference_create(1, SIDE, SIDE, BATCH, SEED);
     build(b->r);
     for (int k = 0; k < b->r->n_params; k++) {
@@ -103,7 +111,7 @@ static struct bench *bench_create(int device)
                                       .grads = b->grads,
                                       .seed = SEED,
                                       .deterministic = 1,
-                                      .tuning = test_tuning()};
+                                      .tuning = tuning};
     assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
     assert_int_equal(backend->data_create(device, b->images, b->labels, ITEMS, PIXELS, &b->data),
                      ST_OK);
@@ -144,7 +152,7 @@ static void step_outside(struct bench *b, const struct optim_config *optim, uint
     uint32_t item[BATCH];
     int n = b->r->n_layers;
     for (uint64_t i = 0; i < BATCH; i++) {
-        position[i] = first + step * stride + i;
+        position[i] = first + step * b->stride + i;
         item[i] = item_at(position[i]);
     }
     assert_int_equal(backend->set_items(b->plan, b->data, item, position, BATCH), ST_OK);
@@ -172,24 +180,33 @@ static void orders_give(struct bench *b, uint64_t *n_given, uint64_t upto)
     }
 }
 
-/* Updates of runs of 1, 2, 3, 4 steps, with up to RESIDENT_RUNS queued. */
-static void train_inside(struct bench *b, const struct optim_config *optim, int graphs)
+/* Runs of so many steps, again and again. */
+struct runs {
+    const int *steps;
+    int n;
+    uint64_t all;      /* steps of all together; the last run ends there */
+    long long *counts; /* of calls that the emulation counts: after each run; NULL: not asked */
+};
+
+/* With up to RESIDENT_RUNS queued. */
+static void train_in_runs(struct bench *b, const struct optim_config *optim, int graphs,
+                          const struct runs *runs)
 {
     const struct resident_ops *ops = backend->resident;
     struct resident_config cfg = {.data = b->data,
                                   .optim = *optim,
                                   .keep = b->keep,
                                   .first = first,
-                                  .stride = stride,
+                                  .stride = b->stride,
                                   .graphs = graphs};
     struct resident_result result = {0};
     uint64_t queued = 0, n_given = 0;
     int n_waiting = 0;
     assert_int_equal(ops->begin(b->plan, &cfg), ST_OK);
-    for (int run = 0; queued < STEPS; run++) {
-        int n = 1 + run % 4;
-        n = queued + (uint64_t)n > STEPS ? (int)(STEPS - queued) : n;
-        uint64_t last = first + (queued + (uint64_t)n - 1) * stride + BATCH - 1;
+    for (int run = 0; queued < runs->all; run++) {
+        int n = runs->steps[run % runs->n];
+        n = queued + (uint64_t)n > runs->all ? (int)(runs->all - queued) : n;
+        uint64_t last = first + (queued + (uint64_t)n - 1) * b->stride + BATCH - 1;
         orders_give(b, &n_given, last / ITEMS);
         if (n_waiting == RESIDENT_RUNS) {
             assert_int_equal(ops->wait(b->plan, &result), ST_OK);
@@ -198,14 +215,22 @@ static void train_inside(struct bench *b, const struct optim_config *optim, int 
         assert_int_equal(ops->run(b->plan, n), ST_OK);
         queued += (uint64_t)n;
         n_waiting++;
+        if (runs->counts != NULL)
+            runs->counts[run] = fault_calls();
     }
     for (; n_waiting > 0; n_waiting--)
         assert_int_equal(ops->wait(b->plan, &result), ST_OK);
-    assert_int_equal(result.step, STEPS);
+    assert_int_equal(result.step, runs->all);
     b->loss = result.loss;
     b->n_correct = result.n_correct;
     for (int k = 0; k < b->r->n_params; k++)
         assert_int_equal(ops->read_param(b->plan, k, b->params[k]), ST_OK);
+}
+
+static void train_inside(struct bench *b, const struct optim_config *optim, int graphs)
+{
+    static const int steps[] = {1, 2, 3, 4};
+    train_in_runs(b, optim, graphs, &(struct runs){.steps = steps, .n = 4, .all = STEPS});
 }
 
 /* ---- tests ---- */
@@ -285,6 +310,58 @@ static void test_without_capture(void **state)
     bench_destroy(b[1]);
 }
 
+enum { N_LONG = 6, LONG_STEPS = 32 + 32 + 9 + 1 + 17 + 31 };
+static const int long_runs[N_LONG] = {32, 32, 9, 1, 17, 31};
+
+/* Trains in long runs; launches: of graphs, in each. The number'th `call` fails; 0: none does. */
+static struct bench *train_long(int multi_step, const char *call, long long number,
+                                long long launches[N_LONG])
+{
+    struct optim_config optim;
+    struct runs runs = {.steps = long_runs, .n = N_LONG, .all = LONG_STEPS, .counts = launches};
+    optim_defaults(OPTIM_ADAM, &optim);
+    tuning = (test_tuning() & ~(uint32_t)TUNING_MULTI_STEP) |
+             (multi_step ? (uint32_t)TUNING_MULTI_STEP : 0);
+    struct bench *b = bench_create(0);
+    b->stride = 1; /* a run reads two passes at most */
+    fault_only(call);
+    fault_set(number);
+    train_in_runs(b, &optim, 1, &runs);
+    fault_only(NULL);
+    fault_set(0);
+    tuning = test_tuning();
+    assert_int_equal(backend->resident->is_graph(b->plan), 1);
+    for (int run = N_LONG - 1; run > 0; run--)
+        launches[run] -= launches[run - 1];
+    return b;
+}
+
+/* Graphs of 32, 8 and 1: as few launches as that makes, with the bits of single steps. */
+static void test_many_steps_are_one_launch(void **state)
+{
+    /* the first step is none, and 31 are three of 8 and seven of 1 */
+    static const long long single[N_LONG] = {31, 32, 9, 1, 17, 31},
+                           many[N_LONG] = {10, 1, 2, 1, 3, 10};
+    long long launches[N_LONG];
+    struct bench *one = train_long(0, "cudaGraphLaunch", 0, launches);
+    assert_memory_equal(launches, single, sizeof single);
+    struct bench *more = train_long(1, "cudaGraphLaunch", 0, launches);
+    assert_memory_equal(launches, many, sizeof many);
+    compare("many steps in one graph", one, more, 1);
+    bench_destroy(more);
+    /* graphs are made in the order 1, 8, 32 */
+    for (long long number = 2; number <= 3; number++) {
+        static const char *const calls[] = {"cudaStreamBeginCapture", "cudaStreamEndCapture",
+                                            "cudaGraphInstantiate"};
+        for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
+            more = train_long(1, calls[k], number, launches);
+            compare(calls[k], one, more, 1);
+            bench_destroy(more);
+        }
+    }
+    bench_destroy(one);
+}
+
 /* No memory for it, because a second data set has what is left: refused, and the plan is as
  * before. */
 static void test_what_does_not_fit(void **state)
@@ -331,6 +408,20 @@ static void test_what_is_wrong_is_refused(void **state)
     bench_destroy(b);
 }
 
+static int emulation_open(const char *dir)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/libweir_emulated.so", dir);
+    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    void *set = so != NULL ? dlsym(so, "emulation_fault_set") : NULL;
+    void *only = so != NULL ? dlsym(so, "emulation_fault_only") : NULL;
+    void *calls = so != NULL ? dlsym(so, "emulation_fault_calls") : NULL;
+    memcpy(&fault_set, &set, sizeof fault_set);
+    memcpy(&fault_only, &only, sizeof fault_only);
+    memcpy(&fault_calls, &calls, sizeof fault_calls);
+    return set != NULL && only != NULL && calls != NULL;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +432,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest of_emulation[] = {
         cmocka_unit_test(test_without_capture),
+        cmocka_unit_test(test_many_steps_are_one_launch),
     };
     const char *name = argc > 1 ? argv[1] : "cpu";
     const char *dir = argc > 2 ? argv[2] : WEIR_TEST_BACKEND_DIR;
@@ -352,8 +444,11 @@ int main(int argc, char **argv)
     if (backend->n_devices() == 0 || backend->resident == NULL)
         return skip_program("backend '%s' (%s) has no device here, or trains from outside alone",
                             name, backend->description);
+    if (is_emulated && !emulation_open(dir))
+        return 1;
+    tuning = test_tuning();
     int status = cmocka_run_group_tests(tests, NULL, NULL);
-    if (is_emulated)
+    if (is_emulated && status == 0)
         status = cmocka_run_group_tests(of_emulation, NULL, NULL);
     return status;
 }

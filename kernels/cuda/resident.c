@@ -6,17 +6,25 @@
  * changes: each pass's order, and each run's scalars, in a ring as long as all runs that can be
  * queued. A run ends with a copy of the count, the loss and the hits to the host.
  * The first step of all is launched kernel by kernel, because libraries set themselves up in it;
- * then the step is captured. What cannot be captured goes on kernel by kernel. */
+ * then the step is captured. What cannot be captured goes on kernel by kernel.
+ * With TUNING_MULTI_STEP there are graphs of several steps, too, each captured when a run first has
+ * so many: the same launches as often as it has steps. A run takes the longest that fits what is
+ * left of it. What cannot be captured goes on with shorter ones. */
 #include "kernels/resident.h"
 #include "base/log.h"
 #include "kernels/cuda/bind.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/resident.h"
 #include "kernels/cuda/steps.h"
+#include "kernels/tuning.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
 enum { N_SCALARS = RESIDENT_RUNS * RESIDENT_STEPS };
+
+/* The steps of a graph, of each length that there may be. */
+static const int graph_steps[] = {1, 8, RESIDENT_STEPS};
+enum { N_GRAPHS = sizeof graph_steps / sizeof *graph_steps };
 
 struct cuda_resident {
     struct optim_config optim;
@@ -37,11 +45,11 @@ struct cuda_resident {
     struct cuda_tally *tallies;     /* [RESIDENT_RUNS] */
     cudaEvent_t item_sent, run_done[RESIDENT_RUNS];
 
-    uint64_t step;           /* updates queued */
-    uint64_t n_runs, n_over; /* queued; waited for */
-    int has_begun;           /* a step was taken */
-    int graphs;              /* steps may be graphs */
-    cudaGraphExec_t graph;   /* NULL: there is none */
+    uint64_t step;                   /* updates queued */
+    uint64_t n_runs, n_over;         /* queued; waited for */
+    int has_begun;                   /* a step was taken */
+    int n_graphs;                    /* so many of graph_steps may be had; 0: kernel by kernel */
+    cudaGraphExec_t graph[N_GRAPHS]; /* NULL: there is none, or none yet */
 };
 
 /* ---- begin ---- */
@@ -183,7 +191,8 @@ enum status cuda_resident_begin(struct cuda_plan *plan, const struct resident_co
         return cuda_no_host_memory();
     r->optim = cfg->optim;
     r->step = cfg->step;
-    r->graphs = cfg->graphs;
+    if (cfg->graphs)
+        r->n_graphs = plan->cfg.tuning & TUNING_MULTI_STEP ? N_GRAPHS : 1;
     r->order.n_items = ((const struct cuda_data *)cfg->data)->n;
     for (int k = 0; k < plan->cfg.n_params; k++) {
         n_elems += plan->params[k].layer >= 0 ? plan->params[k].elems : 0;
@@ -211,8 +220,9 @@ void cuda_resident_destroy(struct cuda_plan *plan, struct cuda_resident *r)
 {
     if (r == NULL)
         return;
-    if (r->graph != NULL)
-        cudaGraphExecDestroy(r->graph);
+    for (int k = 0; k < N_GRAPHS; k++)
+        if (r->graph[k] != NULL)
+            cudaGraphExecDestroy(r->graph[k]);
     for (int k = 0; k < RESIDENT_RUNS; k++)
         if (r->run_done[k] != NULL)
             cudaEventDestroy(r->run_done[k]);
@@ -276,40 +286,67 @@ done:
     return st;
 }
 
-/* The step as a graph; without one if the device or a library cannot. */
-static void step_capture(struct cuda_plan *plan)
+/* The k-th graph; if the device or a library cannot, shorter ones are left, or none. */
+static void steps_capture(struct cuda_plan *plan, int k)
 {
     struct cuda_resident *r = plan->resident;
     cudaGraph_t graph = NULL;
     cudaError_t code = cudaStreamBeginCapture(plan->compute, cudaStreamCaptureModeThreadLocal);
-    r->graphs = 0;
     if (code == cudaSuccess) {
-        enum status st = step_launch(plan);
+        enum status st = ST_OK;
+        for (int step = 0; step < graph_steps[k] && st == ST_OK; step++)
+            st = step_launch(plan);
         code = cudaStreamEndCapture(plan->compute, &graph);
         if (code == cudaSuccess && st != ST_OK)
             code = cudaErrorStreamCaptureInvalidated;
     }
     if (code == cudaSuccess)
-        code = cudaGraphInstantiate(&r->graph, graph, 0);
+        code = cudaGraphInstantiate(&r->graph[k], graph, 0);
     if (graph != NULL)
         cudaGraphDestroy(graph);
     if (code == cudaSuccess)
         return;
-    r->graph = NULL;
+    r->graph[k] = NULL;
+    r->n_graphs = k;
     (void)cudaGetLastError();
-    LOG_W("a step cannot be one CUDA graph here (%s): it is launched kernel by kernel",
-          cudaGetErrorString(code));
+    if (k == 0)
+        LOG_W("a step cannot be one CUDA graph here (%s): it is launched kernel by kernel",
+              cudaGetErrorString(code));
+    else
+        LOG_W("%d steps cannot be one CUDA graph here (%s): at most %d are", graph_steps[k],
+              cudaGetErrorString(code), graph_steps[k - 1]);
 }
 
-static enum status step_run(struct cuda_plan *plan)
+/* The longest for n steps or fewer; -1: there is none. */
+static int graph_for(struct cuda_plan *plan, int n)
 {
     struct cuda_resident *r = plan->resident;
-    if (r->has_begun && r->graphs)
-        step_capture(plan);
+    if (!r->has_begun)
+        return -1;
+    /* where one step cannot be captured, more are not tried */
+    if (r->n_graphs > 0 && r->graph[0] == NULL)
+        steps_capture(plan, 0);
+    for (int k = r->n_graphs - 1; k >= 0; k--) {
+        if (graph_steps[k] > n)
+            continue;
+        if (r->graph[k] == NULL)
+            steps_capture(plan, k);
+        if (r->graph[k] != NULL)
+            return k;
+    }
+    return -1;
+}
+
+/* Of the next n steps as many as one graph has; or one, kernel by kernel. */
+static enum status steps_run(struct cuda_plan *plan, int n, int *n_done)
+{
+    struct cuda_resident *r = plan->resident;
+    int k = graph_for(plan, n);
     r->has_begun = 1;
-    if (r->graph == NULL)
+    *n_done = k >= 0 ? graph_steps[k] : 1;
+    if (k < 0)
         return step_launch(plan);
-    return cuda_check(NULL, "cudaGraphLaunch", cudaGraphLaunch(r->graph, plan->compute));
+    return cuda_check(NULL, "cudaGraphLaunch", cudaGraphLaunch(r->graph[k], plan->compute));
 }
 
 /* The scalars of the updates first + 1 .. first + n, which do not wrap. */
@@ -335,8 +372,8 @@ enum status cuda_resident_run(struct cuda_plan *plan, int n)
     TRY(scalars_send(plan, r->step, now));
     if (now < steps)
         TRY(scalars_send(plan, r->step + now, steps - now));
-    for (int k = 0; k < n; k++)
-        TRY(step_run(plan));
+    for (int left = n, done; left > 0; left -= done)
+        TRY(steps_run(plan, left, &done));
     int slot = (int)(r->n_runs % RESIDENT_RUNS);
     TRY(cuda_check(NULL, "cudaMemcpyAsync",
                    cudaMemcpyAsync(&r->tallies[slot], r->d_tally, sizeof *r->tallies,
@@ -364,5 +401,5 @@ done:
 
 int cuda_resident_is_graph(const struct cuda_plan *plan)
 {
-    return plan->resident->graph != NULL;
+    return plan->resident->graph[0] != NULL; /* the longer ones come after it */
 }
