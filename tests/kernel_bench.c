@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 const struct backend *backend;
-double bench_tolerance = BENCH_TOLERANCE_F32;
+double bench_tolerance, bench_tolerance_f32;
 static const double floor_f32 = 1e-6;
 
 /* ---- a net, its reference, a plan and a batch ---- */
@@ -236,6 +236,7 @@ int bench_open(int argc, char **argv)
         int why = skip_program("backend '%s' is not in this build", name);
         return argc > 1 || getenv("WEIR_TEST_BACKEND") != NULL ? 1 : why;
     }
+    bench_tolerance = bench_tolerance_f32 = reference_tolerance(name);
     if (backend->n_devices() == 0)
         return skip_program("backend '%s' (%s) has no device here", name, backend->description);
     if (backend->set_output == NULL)

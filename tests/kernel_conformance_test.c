@@ -505,7 +505,7 @@ static void check_rounding(enum backend_precision precision, int bits)
         int is_there = loss_at(&bench_nets[k], precision, &rounded);
         if (is_there && is_emulated) /* an old card may know no rounding */
             assert_true(rounded != exact);
-        bench_tolerance = BENCH_TOLERANCE_F32;
+        bench_tolerance = bench_tolerance_f32;
     }
 }
 
@@ -572,7 +572,7 @@ static void test_gradients_in_bf16(void **state)
                                          fabsf((float)b->r->grad[k][0]));
         }
     }
-    bench_tolerance = BENCH_TOLERANCE_F32;
+    bench_tolerance = bench_tolerance_f32;
     if (st == ST_OK && !is_emulated && strcmp(backend->name, "cpu") == 0)
         assert_true(differs > 1e-4f); /* it is not fp32 under another name */
     bench_destroy(b);

@@ -25,7 +25,7 @@
 #include <cmocka.h>
 
 enum { BATCH = 12, MAX_RANKS = 8, SEED = 31, ROWS = 40 };
-static const double tolerance = 5e-5, smallest = 1e-6;
+static const double smallest = 1e-6;
 static const struct backend *backend;
 static const char *backend_name = "emulated", *backend_folder;
 
@@ -269,7 +269,7 @@ static void grads_check(struct rig *g)
             worst = error <= worst ? worst : error; /* a NaN gets through */
             g->grads[i][e] = NAN;                   /* all must be written, each time */
         }
-        if (!(worst <= tolerance * largest + smallest))
+        if (!(worst <= reference_tolerance(backend_name) * largest + smallest))
             fail_msg("%s: gradient of parameter %d: off by %g, largest value %g", g->layout->name,
                      i, worst, largest);
     }

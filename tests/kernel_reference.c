@@ -2,6 +2,7 @@
 #include "tests/kernel_reference.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void ok(enum status st)
 {
@@ -138,4 +139,9 @@ void reference_from(struct reference *r, int layer)
 int reference_last(const struct reference *r)
 {
     return r->n_layers - 1;
+}
+
+double reference_tolerance(const char *backend)
+{
+    return strcmp(backend, "cuda") == 0 ? 2e-4 : 5e-5;
 }

@@ -23,4 +23,9 @@ void reference_from(struct reference *r, int layer);
 /* The last one added. */
 int reference_last(const struct reference *r);
 
+/* How far off a float32 tensor of a backend may be, as a share of its largest value (sums of up to
+ * 1000 terms, several layers deep): 5e-5; on a card, the backend "cuda", 2e-4, as cuDNN may take
+ * convolutions by Winograd or by Fourier transforms, which round more. */
+double reference_tolerance(const char *backend);
+
 #endif
