@@ -69,7 +69,7 @@ struct backend_plan_config bench_config(const struct bench *b, int n_threads, in
         .grads = b->grads,
         .seed = BENCH_SEED,
         .inference_only = inference_only,
-        .deterministic = 1,
+        .deterministic = test_deterministic(),
         .tuning = test_tuning(),
     };
 }

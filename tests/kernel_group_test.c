@@ -164,7 +164,7 @@ static struct backend_plan_config plan_config(struct rig *g, int k)
         .params = (const float *const *)g->params,
         .grads = g->grads,
         .seed = SEED,
-        .deterministic = 1,
+        .deterministic = test_deterministic(),
         .tuning = test_tuning(),
         .group = g->group,
         .rank = k,

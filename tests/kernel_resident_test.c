@@ -110,7 +110,7 @@ static struct bench *bench_create(int device)
                                       .params = (const float *const *)b->params,
                                       .grads = b->grads,
                                       .seed = SEED,
-                                      .deterministic = 1,
+                                      .deterministic = test_deterministic(),
                                       .tuning = tuning};
     assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
     assert_int_equal(backend->data_create(device, b->images, b->labels, ITEMS, PIXELS, &b->data),

@@ -2,7 +2,9 @@
 #include "kernels/cuda/conv_algo.h"
 #include "base/log.h"
 #include "kernels/cuda/layers.h"
+#include "kernels/tuning.h"
 #include <inttypes.h>
+#include <stdatomic.h>
 
 /* A pass of other size, made later, must find an algorithm within the plan's workspace, too. */
 static const uint64_t workspace_most = (uint64_t)1 << 30, workspace_least = (uint64_t)8 << 20;
@@ -12,6 +14,17 @@ static const char *const way_name[CUDA_CONV_N_WAYS] = {"forward", "weights' grad
 
 static const float one = 1.0f, zero = 0.0f;
 
+/* What a way is run on, in cuDNN's order. */
+struct tensors {
+    const void *a, *b;
+    void *to;
+};
+
+static int measures(const struct cuda_plan *plan)
+{
+    return (plan->cfg.tuning & TUNING_MEASURE) != 0 && !plan->cfg.deterministic;
+}
+
 /* Workspace that one algorithm may use. */
 static uint64_t workspace_limit(const struct cuda_plan *plan)
 {
@@ -19,6 +32,17 @@ static uint64_t workspace_limit(const struct cuda_plan *plan)
         return plan->workspace_bytes;
     uint64_t left = cuda_arena_left(&plan->arena) / CUDA_ARENA_ALIGN * CUDA_ARENA_ALIGN;
     return left < workspace_most ? left : workspace_most;
+}
+
+/* cuDNN's default math rounds to TF32 where it likes, FMA math never does; Tensor Cores take
+ * factors in bf16 only where they are asked for. */
+static enum status math_reset(const struct cuda_conv_algos *c, cudnnConvolutionDescriptor_t d)
+{
+    static const cudnnMathType_t math[] = {[BACKEND_FP32] = CUDNN_FMA_MATH,
+                                           [BACKEND_TF32] = CUDNN_DEFAULT_MATH,
+                                           [BACKEND_BF16] = CUDNN_TENSOR_OP_MATH};
+    return cuda_check_dnn(c->op, "cudnnSetConvolutionMathType",
+                          cudnnSetConvolutionMathType(d, math[c->plan->cfg.precision]));
 }
 
 /* In fp32 the descriptor stays at FMA math whatever a proposal says, as cuDNN's default math may
@@ -32,13 +56,32 @@ static enum status math_set(const struct cuda_conv_algos *c, cudnnConvolutionDes
                           cudnnSetConvolutionMathType(d, math));
 }
 
+static struct cuda_algo_wish wish_of(const struct cuda_plan *plan)
+{
+    return (struct cuda_algo_wish){workspace_limit(plan), plan->cfg.deterministic,
+                                   plan->cfg.precision != BACKEND_FP32};
+}
+
+/* What is taken wants so much; where it is measured, each that could be taken: but no more than a
+ * quarter of what is left, for plans to come. */
+static uint64_t workspace_wanted(const struct cuda_plan *plan, const struct cuda_conv_way *w, int k)
+{
+    struct cuda_algo_wish wish = wish_of(plan);
+    uint64_t want = w->list[k].workspace_bytes;
+    if (wish.workspace_limit > cuda_arena_left(&plan->arena) / 4)
+        wish.workspace_limit = cuda_arena_left(&plan->arena) / 4;
+    for (int j = 0; j < w->n && measures(plan); j++)
+        if (cuda_algo_choose(&w->list[j], 1, &wish) == 0 && w->list[j].workspace_bytes > want)
+            want = w->list[j].workspace_bytes;
+    return want;
+}
+
 /* Takes the first of the list that can be. */
 static enum status choose(struct cuda_conv_algos *c, int which)
 {
     struct cuda_plan *plan = c->plan;
     struct cuda_conv_way *w = &c->way[which];
-    struct cuda_algo_wish wish = {workspace_limit(plan), plan->cfg.deterministic,
-                                  plan->cfg.precision != BACKEND_FP32};
+    struct cuda_algo_wish wish = wish_of(plan);
     int k = cuda_algo_choose(w->list, w->n, &wish);
     if (k < 0) {
         LOG_E("layer '%s': cuDNN has no %salgorithm for this convolution's %s within %" PRIu64
@@ -49,17 +92,19 @@ static enum status choose(struct cuda_conv_algos *c, int which)
     }
     uint64_t least =
         wish.workspace_limit < workspace_least ? wish.workspace_limit : workspace_least;
-    uint64_t want = w->list[k].workspace_bytes > least ? w->list[k].workspace_bytes : least;
+    uint64_t want = plan->planning ? workspace_wanted(plan, w, k) : 0;
+    if (want < least)
+        want = least;
     if (plan->planning && want > plan->workspace_bytes)
         plan->workspace_bytes = want;
     w->now = k;
     return math_set(c, w->d, w->proposal[k].math);
 }
 
-/* cuDNN's three kinds of proposals have the same members in three types. */
-#define PROPOSALS_TAKE(way, perf, n_perf)                                                          \
+/* cuDNN's three kinds of answers have the same members in three types. */
+#define ANSWERS_TAKE(way, perf, n_perf)                                                            \
     do {                                                                                           \
-        (way)->n = (n_perf);                                                                       \
+        (way)->n = code == CUDNN_STATUS_SUCCESS ? (n_perf) : 0;                                    \
         for (int k = 0; k < (way)->n; k++) {                                                       \
             (way)->proposal[k].algo = (int)(perf)[k].algo;                                         \
             (way)->proposal[k].math = (perf)[k].mathType;                                          \
@@ -68,33 +113,43 @@ static enum status choose(struct cuda_conv_algos *c, int which)
         }                                                                                          \
     } while (0)
 
-static enum status propose(struct cuda_conv_algos *c, int which)
+/* Fills the list: by what cuDNN expects, or, given tensors, by what it measures on them. */
+static cudnnStatus_t answers_get(struct cuda_conv_algos *c, int which, const struct tensors *t)
 {
-    enum status st = ST_OK;
-    cudnnHandle_t h = c->plan->cudnn;
+    enum { MOST = CUDA_CONV_MAX_ALGOS };
+    struct cuda_plan *plan = c->plan;
+    cudnnHandle_t h = plan->cudnn;
+    void *work = plan->workspace;
+    size_t bytes = (size_t)plan->workspace_bytes;
     struct cuda_conv_way *w = &c->way[which];
-    int n;
+    cudnnStatus_t code;
+    int n = 0;
     if (which == CUDA_CONV_FORWARD) {
-        cudnnConvolutionFwdAlgoPerf_t perf[CUDA_CONV_MAX_ALGOS];
-        TRY(cuda_check_dnn(c->op, "cudnnGetConvolutionForwardAlgorithm_v7",
-                           cudnnGetConvolutionForwardAlgorithm_v7(h, c->x, c->w, w->d, c->y,
-                                                                  CUDA_CONV_MAX_ALGOS, &n, perf)));
-        PROPOSALS_TAKE(w, perf, n);
+        cudnnConvolutionFwdAlgoPerf_t perf[MOST];
+        code =
+            t == NULL
+                ? cudnnGetConvolutionForwardAlgorithm_v7(h, c->x, c->w, w->d, c->y, MOST, &n, perf)
+                : cudnnFindConvolutionForwardAlgorithmEx(h, c->x, t->a, c->w, t->b, w->d, c->y,
+                                                         t->to, MOST, &n, perf, work, bytes);
+        ANSWERS_TAKE(w, perf, n);
     } else if (which == CUDA_CONV_BACKWARD_W) {
-        cudnnConvolutionBwdFilterAlgoPerf_t perf[CUDA_CONV_MAX_ALGOS];
-        TRY(cuda_check_dnn(c->op, "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
-                           cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-                               h, c->x, c->y, w->d, c->w, CUDA_CONV_MAX_ALGOS, &n, perf)));
-        PROPOSALS_TAKE(w, perf, n);
+        cudnnConvolutionBwdFilterAlgoPerf_t perf[MOST];
+        code = t == NULL ? cudnnGetConvolutionBackwardFilterAlgorithm_v7(h, c->x, c->y, w->d, c->w,
+                                                                         MOST, &n, perf)
+                         : cudnnFindConvolutionBackwardFilterAlgorithmEx(h, c->x, t->a, c->y, t->b,
+                                                                         w->d, c->w, t->to, MOST,
+                                                                         &n, perf, work, bytes);
+        ANSWERS_TAKE(w, perf, n);
     } else {
-        cudnnConvolutionBwdDataAlgoPerf_t perf[CUDA_CONV_MAX_ALGOS];
-        TRY(cuda_check_dnn(c->op, "cudnnGetConvolutionBackwardDataAlgorithm_v7",
-                           cudnnGetConvolutionBackwardDataAlgorithm_v7(
-                               h, c->w, c->y, w->d, c->x, CUDA_CONV_MAX_ALGOS, &n, perf)));
-        PROPOSALS_TAKE(w, perf, n);
+        cudnnConvolutionBwdDataAlgoPerf_t perf[MOST];
+        code = t == NULL ? cudnnGetConvolutionBackwardDataAlgorithm_v7(h, c->w, c->y, w->d, c->x,
+                                                                       MOST, &n, perf)
+                         : cudnnFindConvolutionBackwardDataAlgorithmEx(h, c->w, t->a, c->y, t->b,
+                                                                       w->d, c->x, t->to, MOST, &n,
+                                                                       perf, work, bytes);
+        ANSWERS_TAKE(w, perf, n);
     }
-done:
-    return st;
+    return code;
 }
 
 static cudnnStatus_t workspace_ask(const struct cuda_conv_algos *c, int which, int algo,
@@ -115,15 +170,12 @@ static cudnnStatus_t workspace_ask(const struct cuda_conv_algos *c, int which, i
     }
 }
 
-/* The workspace is asked for anew: what a proposal says is for its own math. One that rounds floats
+/* The workspace is asked for anew: what an answer says is for its own math. One that rounds floats
  * to half precision, with its small range, is never taken. */
-enum status cuda_conv_prepare(struct cuda_pass *pass, struct cuda_conv_algos *c, const int pad[2],
-                              int which)
+static enum status answers_check(struct cuda_conv_algos *c, int which)
 {
     enum status st = ST_OK;
     struct cuda_conv_way *w = &c->way[which];
-    TRY(cuda_desc_conv(pass, c->op, pad, &w->d));
-    TRY(propose(c, which));
     for (int k = 0; k < w->n; k++) {
         cudnnMathType_t math = w->proposal[k].math;
         size_t bytes = 0;
@@ -134,14 +186,68 @@ enum status cuda_conv_prepare(struct cuda_pass *pass, struct cuda_conv_algos *c,
         w->list[k].tf32 = math != CUDNN_FMA_MATH && math != CUDNN_DEFAULT_MATH;
         w->list[k].workspace_bytes = bytes;
     }
-    TRY(choose(c, which));
 done:
     return st;
 }
 
-/* Runs one of the three: from a and b to `to`, in cuDNN's order. */
-static cudnnStatus_t call(const struct cuda_conv_algos *c, int which, const void *a, const void *b,
-                          void *to)
+enum status cuda_conv_prepare(struct cuda_pass *pass, struct cuda_conv_algos *c, const int pad[2],
+                              int which)
+{
+    static const char *const call_name[CUDA_CONV_N_WAYS] = {
+        "cudnnGetConvolutionForwardAlgorithm_v7", "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
+        "cudnnGetConvolutionBackwardDataAlgorithm_v7"};
+    enum status st = ST_OK;
+    TRY(cuda_desc_conv(pass, c->op, pad, &c->way[which].d));
+    TRY(math_reset(c, c->way[which].d));
+    TRY(cuda_check_dnn(c->op, call_name[which], answers_get(c, which, NULL)));
+    TRY(answers_check(c, which));
+    TRY(choose(c, which));
+    c->way[which].measure = measures(c->plan);
+done:
+    return st;
+}
+
+/* Why the algorithms stay as proposed, for the first of all convolutions that does. */
+static void say_unmeasured(const struct cuda_conv_algos *c, int which, cudnnStatus_t code)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    (void)cudaGetLastError();
+    if (!atomic_flag_test_and_set(&said))
+        LOG_W("layer '%s': cuDNN could not time the algorithms of this convolution's %s (%s): it "
+              "is computed by the one that cuDNN proposes; not said again of others",
+              c->op->layer->name, way_name[which],
+              code == CUDNN_STATUS_SUCCESS ? "none can be used" : cudnnGetErrorString(code));
+}
+
+static enum status measure(struct cuda_conv_algos *c, int which, const struct tensors *t)
+{
+    enum status st = ST_OK;
+    struct cuda_conv_way *w = &c->way[which], proposed;
+    struct cuda_algo_wish wish = wish_of(c->plan);
+    enum cudaStreamCaptureStatus capture;
+    TRY(cuda_check(c->op, "cudaStreamIsCapturing",
+                   cudaStreamIsCapturing(c->plan->compute, &capture)));
+    if (capture != cudaStreamCaptureStatusNone)
+        return ST_OK;
+    w->measure = 0;
+    proposed = *w;
+    TRY(math_reset(c, w->d)); /* what cuDNN tries depends on it */
+    cudnnStatus_t code = answers_get(c, which, t);
+    TRY(answers_check(c, which));
+    if (code == CUDNN_STATUS_SUCCESS && cuda_algo_choose(w->list, w->n, &wish) >= 0) {
+        TRY(choose(c, which));
+        LOG_D("layer '%s': cuDNN's algorithm %d was the fastest for this convolution's %s",
+              c->op->layer->name, w->proposal[w->now].algo, way_name[which]);
+    } else {
+        say_unmeasured(c, which, code);
+        *w = proposed;
+        TRY(math_set(c, w->d, w->proposal[w->now].math));
+    }
+done:
+    return st;
+}
+
+static cudnnStatus_t call(const struct cuda_conv_algos *c, int which, const struct tensors *t)
 {
     const struct cuda_plan *plan = c->plan;
     const struct cuda_conv_way *w = &c->way[which];
@@ -149,17 +255,17 @@ static cudnnStatus_t call(const struct cuda_conv_algos *c, int which, const void
     size_t bytes = (size_t)w->list[w->now].workspace_bytes;
     switch (which) {
     case CUDA_CONV_FORWARD:
-        return cudnnConvolutionForward(plan->cudnn, &one, c->x, a, c->w, b, w->d,
+        return cudnnConvolutionForward(plan->cudnn, &one, c->x, t->a, c->w, t->b, w->d,
                                        (cudnnConvolutionFwdAlgo_t)algo, plan->workspace, bytes,
-                                       &zero, c->y, to);
+                                       &zero, c->y, t->to);
     case CUDA_CONV_BACKWARD_W:
-        return cudnnConvolutionBackwardFilter(plan->cudnn, &one, c->x, a, c->y, b, w->d,
+        return cudnnConvolutionBackwardFilter(plan->cudnn, &one, c->x, t->a, c->y, t->b, w->d,
                                               (cudnnConvolutionBwdFilterAlgo_t)algo,
-                                              plan->workspace, bytes, &zero, c->w, to);
+                                              plan->workspace, bytes, &zero, c->w, t->to);
     default:
-        return cudnnConvolutionBackwardData(plan->cudnn, &one, c->w, a, c->y, b, w->d,
+        return cudnnConvolutionBackwardData(plan->cudnn, &one, c->w, t->a, c->y, t->b, w->d,
                                             (cudnnConvolutionBwdDataAlgo_t)algo, plan->workspace,
-                                            bytes, &zero, c->x, to);
+                                            bytes, &zero, c->x, t->to);
     }
 }
 
@@ -171,7 +277,11 @@ enum status cuda_conv_run(struct cuda_conv_algos *c, int which, const void *a, c
                                                             "cudnnConvolutionBackwardFilter",
                                                             "cudnnConvolutionBackwardData"};
     struct cuda_conv_way *w = &c->way[which];
-    cudnnStatus_t code = call(c, which, a, b, to);
+    struct tensors t = {a, b, to};
+    enum status st = w->measure ? measure(c, which, &t) : ST_OK;
+    if (st != ST_OK)
+        return st;
+    cudnnStatus_t code = call(c, which, &t);
     while (CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED) {
         LOG_W(
             "layer '%s': cuDNN's algorithm %d for this convolution's %s is proposed and cannot be "
@@ -181,10 +291,10 @@ enum status cuda_conv_run(struct cuda_conv_algos *c, int which, const void *a, c
         (void)cudaGetLastError();
         w->list[w->now].usable = 0;
         cuda_capture_outdate(c->plan);
-        enum status st = choose(c, which);
+        st = choose(c, which);
         if (st != ST_OK)
             return st;
-        code = call(c, which, a, b, to);
+        code = call(c, which, &t);
     }
     return cuda_check_dnn(c->op, call_name[which], code);
 }

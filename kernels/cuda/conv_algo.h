@@ -1,6 +1,11 @@
 /* kernels/cuda/conv_algo.h - the three products of a convolution (forward, the gradients of weights
  * and of the input), each by one of the algorithms that cuDNN has for it. Of those that it proposes
  * the fastest that fits is taken; if it fails when it is run, the next one.
+ * TUNING_MEASURE, without `deterministic`: when a way is first run, cuDNN times its algorithms on
+ * the tensors of that run, and what it finds replaces what it proposed. Then all memory is there,
+ * and holds what it will hold; what cuDNN writes over meanwhile, the run writes next. Within the
+ * workspace that was planned by the proposals, which is larger for it. Not while a graph is
+ * captured: a first run never is.
  * Owns:    nothing: the descriptors are the pass's.
  * Threads: the plan's.
  * Errors:  ST_UNSUPPORTED, or what the arena says when it is full, for no algorithm that fits;
@@ -13,7 +18,7 @@
 enum { CUDA_CONV_MAX_ALGOS = 16 };
 enum { CUDA_CONV_FORWARD, CUDA_CONV_BACKWARD_W, CUDA_CONV_BACKWARD_X, CUDA_CONV_N_WAYS };
 
-/* One of the three, with what cuDNN proposes for it, fastest first; `now` is taken. */
+/* One of the three, with what cuDNN proposes or found for it, fastest first; `now` is taken. */
 struct cuda_conv_way {
     cudnnConvolutionDescriptor_t d; /* of its own, for its math */
     struct cuda_algo list[CUDA_CONV_MAX_ALGOS];
@@ -22,6 +27,7 @@ struct cuda_conv_way {
         cudnnMathType_t math;
     } proposal[CUDA_CONV_MAX_ALGOS];
     int n, now;
+    int measure; /* before the next run */
 };
 
 struct cuda_conv_algos {

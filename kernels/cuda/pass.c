@@ -79,13 +79,6 @@ enum status cuda_desc_conv(struct cuda_pass *pass, const struct cuda_op *op, con
                        cudnnSetConvolution2dDescriptor(d, pad[0], pad[1], l->stride[0],
                                                        l->stride[1], 1, 1, CUDNN_CROSS_CORRELATION,
                                                        CUDNN_DATA_FLOAT)));
-    /* cuDNN's default math rounds to TF32 where it likes, FMA math never does; Tensor Cores take
-     * factors in bf16 only where they are asked for */
-    static const cudnnMathType_t math[] = {[BACKEND_FP32] = CUDNN_FMA_MATH,
-                                           [BACKEND_TF32] = CUDNN_DEFAULT_MATH,
-                                           [BACKEND_BF16] = CUDNN_TENSOR_OP_MATH};
-    TRY(cuda_check_dnn(op, "cudnnSetConvolutionMathType",
-                       cudnnSetConvolutionMathType(d, math[pass->plan->cfg.precision])));
     *out = d;
 done:
     return st;

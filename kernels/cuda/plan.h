@@ -166,7 +166,7 @@ enum status cuda_desc_tensor(struct cuda_pass *pass, const struct cuda_op *op, c
 enum status cuda_desc_filter(struct cuda_pass *pass, const struct cuda_op *op, cudnnDataType_t type,
                              const int dims[4], cudnnFilterDescriptor_t *out);
 enum status cuda_desc_conv(struct cuda_pass *pass, const struct cuda_op *op, const int pad[2],
-                           cudnnConvolutionDescriptor_t *out);
+                           cudnnConvolutionDescriptor_t *out); /* its math: cuDNN's default */
 
 /* transfer.c */
 enum status cuda_event_create(const struct cuda_op *op, cudaEvent_t *out); /* no timing */

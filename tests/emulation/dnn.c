@@ -5,9 +5,10 @@
  * algorithm and its math must be those that were proposed. Descriptors count as they are when a
  * call is made, not when its work is done.
  * WEIR_EMULATED_CONV=fails: the fastest proposal, whose workspace is answered, fails when it is
- * run, as some of cuDNN's do. */
+ * run, as some of cuDNN's do; untimed: where algorithms are timed, none can be run. */
 #include "tests/emulation/dnn.h"
 #include "tests/emulation/errors.h"
+#include "tests/emulation/streams.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,14 @@ static void value_set(void *at, cudnnDataType_t type, size_t k, float value)
     ((uint16_t *)at)[k] = (uint16_t)(u >> 16);
 }
 
-static void check_values(const char *what, const void *at, cudnnDataType_t type, size_t n)
+static size_t bytes_of(cudnnDataType_t type, const int d[4])
 {
-    emulation_check_device(what, at, n * (type == CUDNN_DATA_FLOAT ? 4 : 2));
+    return elems(d) * (type == CUDNN_DATA_FLOAT ? 4 : 2);
+}
+
+static void check_values(const char *what, const void *at, cudnnDataType_t type, const int d[4])
+{
+    emulation_check_device(what, at, bytes_of(type, d));
 }
 
 /* ---- cuDNN: handles and descriptors ---- */
@@ -194,10 +200,30 @@ static const struct proposal {
 };
 enum { N_PROPOSALS = sizeof proposals / sizeof *proposals };
 
-static int algos_fail(void)
+/* What timing finds, fastest first: in another order. What cannot be run is not at the end, as it
+ * is with the real one. */
+static const struct proposal timed[] = {
+    {ALGO_FAILS, CUDNN_DEFAULT_MATH},   {ALGO_HALF, CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION},
+    {ALGO_FIXED, CUDNN_TENSOR_OP_MATH}, {ALGO_FIXED, CUDNN_DEFAULT_MATH},
+    {ALGO_PLAIN, CUDNN_DEFAULT_MATH},   {ALGO_TF32, CUDNN_TENSOR_OP_MATH},
+    {ALGO_LOOSE, CUDNN_DEFAULT_MATH},   {ALGO_BROKEN, CUDNN_DEFAULT_MATH},
+};
+enum { N_TIMED = sizeof timed / sizeof *timed };
+
+/* For tests: how often algorithms were timed, and convolutions run, by any and by the fastest
+ * found: ALGO_FIXED, in bf16 on Tensor Cores. */
+static _Atomic int n_timings, n_runs, n_fixed_runs;
+void emulation_conv_counts(int *timings, int *runs, int *fixed_runs)
+{
+    *timings = n_timings;
+    *runs = n_runs;
+    *fixed_runs = n_fixed_runs;
+}
+
+static int algos_are(const char *what)
 {
     const char *e = getenv("WEIR_EMULATED_CONV");
-    return e != NULL && strcmp(e, "fails") == 0;
+    return e != NULL && strcmp(e, what) == 0;
 }
 
 static size_t algo_bytes(int algo, const struct cudnnTensorStruct *y)
@@ -218,7 +244,7 @@ static int was_proposed(int algo, cudnnMathType_t math)
     {                                                                                              \
         for (int i = 0; i < N_PROPOSALS; i++) {                                                    \
             int algo = proposals[i].algo;                                                          \
-            int none = algo == ALGO_BROKEN || (algo == ALGO_FAILS && !algos_fail());               \
+            int none = algo == ALGO_BROKEN || (algo == ALGO_FAILS && !algos_are("fails"));         \
             memset(&p[i], 0, sizeof p[i]);                                                         \
             p[i].algo = (cudnnConvolution##type##_t)algo;                                          \
             p[i].status = none ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;                \
@@ -441,6 +467,9 @@ static cudnnStatus_t conv_do(cudnnHandle_t h, struct conv_call *c)
     if (c->algo == ALGO_FAILS || (c->algo != ALGO_PLAIN && emulation_fault("an algorithm")))
         return CUDNN_STATUS_NOT_SUPPORTED;
     c->sound = emulation_soundness();
+    n_runs++;
+    n_fixed_runs += c->algo == ALGO_FIXED &&
+                    (c->v.x.type == CUDNN_DATA_FLOAT || c->v.c.math == CUDNN_TENSOR_OP_MATH);
     return emulation_dnn_do(h, conv_run, c, sizeof *c);
 }
 
@@ -453,9 +482,9 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
 {
     struct conv v = {*xd, *yd, *wd, *c};
     emulation_check_scale(alpha, beta);
-    check_values("x", x, xd->type, elems(xd->d));
-    check_values("w", w, wd->type, elems(wd->d));
-    check_values("y", y, yd->type, elems(yd->d));
+    check_values("x", x, xd->type, xd->d);
+    check_values("w", w, wd->type, wd->d);
+    check_values("y", y, yd->type, yd->d);
     struct conv_call call = {v,     add_y, {.x = x, .w = w}, y, elems(yd->d), (int)algo, work,
                              bytes, 1};
     return conv_do(h, &call);
@@ -471,9 +500,9 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
 {
     struct conv v = {*xd, *yd, *wd, *c};
     emulation_check_scale(alpha, beta);
-    check_values("x", x, xd->type, elems(xd->d));
-    check_values("dw", dw, wd->type, elems(wd->d));
-    check_values("dy", dy, yd->type, elems(yd->d));
+    check_values("x", x, xd->type, xd->d);
+    check_values("dw", dw, wd->type, wd->d);
+    check_values("dy", dy, yd->type, yd->d);
     struct conv_call call = {v,     add_dw, {.x = x, .dy = dy}, dw, elems(wd->d), (int)algo, work,
                              bytes, 1};
     return conv_do(h, &call);
@@ -489,12 +518,129 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
 {
     struct conv v = {*xd, *yd, *wd, *c};
     emulation_check_scale(alpha, beta);
-    check_values("dx", dx, xd->type, elems(xd->d));
-    check_values("w", w, wd->type, elems(wd->d));
-    check_values("dy", dy, yd->type, elems(yd->d));
+    check_values("dx", dx, xd->type, xd->d);
+    check_values("w", w, wd->type, wd->d);
+    check_values("dy", dy, yd->type, yd->d);
     if (dx == dy)
         emulation_fail("a convolution in place");
     struct conv_call call = {v,     add_dx, {.w = w, .dy = dy}, dx, elems(xd->d), (int)algo, work,
                              bytes, 1};
     return conv_do(h, &call);
+}
+
+/* ---- cuDNN: convolution algorithms that are timed ---- */
+
+/* All are tried, whatever they round to; Tensor Cores where the descriptor lets them. */
+#define TIME(kind)                                                                                 \
+    static int time_##kind(cudnnConvolution##kind##Perf_t *p, const struct conv *v, size_t work)   \
+    {                                                                                              \
+        int n = 0;                                                                                 \
+        for (int i = 0; i < N_TIMED; i++) {                                                        \
+            int algo = timed[i].algo, cores = timed[i].math != CUDNN_DEFAULT_MATH;                 \
+            int none = algo == ALGO_BROKEN || (algo == ALGO_FAILS && !algos_are("fails")) ||       \
+                       algos_are("untimed");                                                       \
+            if (cores && v->x.type != CUDNN_DATA_FLOAT && v->c.math != CUDNN_TENSOR_OP_MATH)       \
+                continue;                                                                          \
+            memset(&p[n], 0, sizeof p[n]);                                                         \
+            p[n].algo = (cudnnConvolution##kind##_t)algo;                                          \
+            p[n].status = none                             ? CUDNN_STATUS_NOT_SUPPORTED            \
+                          : algo_bytes(algo, &v->y) > work ? CUDNN_STATUS_ALLOC_FAILED             \
+                                                           : CUDNN_STATUS_SUCCESS;                 \
+            p[n].time = p[n].status == CUDNN_STATUS_SUCCESS ? (float)(i + 1) : -1.0f;              \
+            p[n].memory = 1; /* not to be relied on */                                             \
+            p[n].determinism = algo == ALGO_LOOSE ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC; \
+            p[n].mathType = cores || v->c.math != CUDNN_FMA_MATH ? timed[i].math : CUDNN_FMA_MATH; \
+            n++;                                                                                   \
+        }                                                                                          \
+        return n;                                                                                  \
+    }
+TIME(FwdAlgo)
+TIME(BwdFilterAlgo)
+TIME(BwdDataAlgo)
+
+struct timing {
+    void *out, *work;
+    size_t out_bytes, work_bytes;
+};
+
+static void timing_run(const void *args)
+{
+    const struct timing *t = args;
+    memset(t->out, 0xff, t->out_bytes);
+    if (t->work_bytes > 0)
+        memset(t->work, 0xff, t->work_bytes);
+}
+
+/* Runs them, which writes over the output and as much of the workspace as they use, and waits. */
+static cudnnStatus_t timing_do(cudnnHandle_t h, const struct conv *v, int asked, struct timing t)
+{
+    size_t used = 0;
+    cudnnStatus_t code = conv_check(h, &v->x, &v->w, &v->c, &v->y);
+    if (code != CUDNN_STATUS_SUCCESS)
+        return code;
+    if (asked < N_TIMED)
+        emulation_fail("room for few algorithms");
+    if (t.work_bytes > 0)
+        emulation_check_device("workspace", t.work, t.work_bytes);
+    for (int i = 0; i < N_TIMED; i++) {
+        size_t bytes = algo_bytes(timed[i].algo, &v->y);
+        if (bytes > used && bytes <= t.work_bytes)
+            used = bytes;
+    }
+    t.work_bytes = used;
+    if (emulation_forbid() != cudaSuccess || emulation_before_launch(h->handle.stream) != 0)
+        return CUDNN_STATUS_EXECUTION_FAILED;
+    emulation_handle_begin(&h->handle);
+    emulation_later(h->handle.stream, timing_run, &t, sizeof t);
+    emulation_finish(h->handle.stream);
+    emulation_handle_end(&h->handle);
+    n_timings++;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(
+    cudnnHandle_t h, const cudnnTensorDescriptor_t xd, const void *x,
+    const cudnnFilterDescriptor_t wd, const void *w, const cudnnConvolutionDescriptor_t c,
+    const cudnnTensorDescriptor_t yd, void *y, const int asked, int *n,
+    cudnnConvolutionFwdAlgoPerf_t *perf, void *work, size_t bytes)
+{
+    struct conv v = {*xd, *yd, *wd, *c};
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
+    check_values("x", x, xd->type, xd->d);
+    check_values("w", w, wd->type, wd->d);
+    check_values("y", y, yd->type, yd->d);
+    *n = time_FwdAlgo(perf, &v, bytes);
+    return timing_do(h, &v, asked, (struct timing){y, work, bytes_of(yd->type, yd->d), bytes});
+}
+
+cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
+    cudnnHandle_t h, const cudnnTensorDescriptor_t xd, const void *x,
+    const cudnnTensorDescriptor_t yd, const void *dy, const cudnnConvolutionDescriptor_t c,
+    const cudnnFilterDescriptor_t wd, void *dw, const int asked, int *n,
+    cudnnConvolutionBwdFilterAlgoPerf_t *perf, void *work, size_t bytes)
+{
+    struct conv v = {*xd, *yd, *wd, *c};
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
+    check_values("x", x, xd->type, xd->d);
+    check_values("dw", dw, wd->type, wd->d);
+    check_values("dy", dy, yd->type, yd->d);
+    *n = time_BwdFilterAlgo(perf, &v, bytes);
+    return timing_do(h, &v, asked, (struct timing){dw, work, bytes_of(wd->type, wd->d), bytes});
+}
+
+cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
+    cudnnHandle_t h, const cudnnFilterDescriptor_t wd, const void *w,
+    const cudnnTensorDescriptor_t yd, const void *dy, const cudnnConvolutionDescriptor_t c,
+    const cudnnTensorDescriptor_t xd, void *dx, const int asked, int *n,
+    cudnnConvolutionBwdDataAlgoPerf_t *perf, void *work, size_t bytes)
+{
+    struct conv v = {*xd, *yd, *wd, *c};
+    FAULT(CUDNN_STATUS_INTERNAL_ERROR);
+    check_values("dx", dx, xd->type, xd->d);
+    check_values("w", w, wd->type, wd->d);
+    check_values("dy", dy, yd->type, yd->d);
+    if (dx == dy)
+        emulation_fail("a convolution in place");
+    *n = time_BwdDataAlgo(perf, &v, bytes);
+    return timing_do(h, &v, asked, (struct timing){dx, work, bytes_of(xd->type, xd->d), bytes});
 }

@@ -64,6 +64,14 @@ cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code)
     return code;
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *out)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    *out =
+        *emulation_capture(s) != NULL ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return emulation_answer(cudaSuccess);
+}
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
     FAULT(emulation_answer(cudaErrorUnknown));

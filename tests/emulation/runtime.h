@@ -19,7 +19,7 @@ struct CUstream_st;
  * CUDA's error: the launch fails. */
 int emulation_do(struct CUstream_st *stream, void (*run)(const void *args), const void *args,
                  size_t bytes);
-/* For libraries that put work off, too; all but emulation_stream_device with the lock held: queues
+/* For libraries that put work off, too; all but the last two with the lock held: queues
  * `work`, which is called by whoever runs the stream, with the lock held, which it may give back in
  * a wait for emulation_changed; 1: it is done. Returns its number in the stream; and what lies
  * before such a number is run. */
@@ -28,6 +28,8 @@ extern pthread_cond_t emulation_changed;
 uint64_t emulation_queue(struct CUstream_st *stream, int (*work)(void *arg), void *arg);
 void emulation_run_before(struct CUstream_st *stream, uint64_t number);
 int emulation_stream_device(const struct CUstream_st *stream);
+/* Without the lock: does all of the stream's work, for a call that blocks the host until then. */
+void emulation_finish(struct CUstream_st *stream);
 /* Ends the program unless [at, at + bytes) is device memory, of one allocation. */
 void emulation_check_device(const char *what, const void *at, size_t bytes);
 /* Of memory that nobody else has: at is a multiple of 8. */

@@ -199,6 +199,11 @@ static cudaError_t stream_sync(struct CUstream_st *s, uint64_t mark)
     return emulation_lost(s->device);
 }
 
+void emulation_finish(struct CUstream_st *s)
+{
+    stream_sync(s, UINT64_MAX);
+}
+
 static void stream_queue(struct CUstream_st *s, struct task task)
 {
     pthread_mutex_lock(&emulation_streams);
