@@ -9,5 +9,7 @@
 /* The launch's cudaError_t, as int. */
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                 \
     (kernel<<<(grid), (threads), 0, (stream)>>>(__VA_ARGS__), (int)cudaGetLastError())
+/* Before a loop whose arrays are to be registers. */
+#define UNROLL _Pragma("unroll")
 
 #endif

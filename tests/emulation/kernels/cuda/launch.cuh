@@ -16,7 +16,10 @@
 
 #define __global__
 #define __device__
+#define __host__
 #define __shared__ static
+#define __launch_bounds__(...)
+#define UNROLL
 struct dim3 {
     unsigned x, y, z;
     dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
