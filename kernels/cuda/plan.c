@@ -3,6 +3,7 @@
 #include "kernels/cuda/plan.h"
 #include "base/log.h"
 #include "kernels/cuda/bind.h"
+#include "kernels/cuda/conv_first.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/layers.h"
@@ -50,17 +51,23 @@ int cuda_relu_fuse(struct cuda_plan *plan, int i)
     return 1;
 }
 
-int cuda_pool_fuse(struct cuda_plan *plan, int i)
+int cuda_pool_join(struct cuda_plan *plan, int i)
 {
     struct cuda_op *op = &plan->ops[i];
     int relu = plan->node[i].reader, pool = relu < 0 ? -1 : plan->node[relu].reader;
     if (pool < 0 || !plan->ops[relu].done_before || plan->cfg.layers[pool].kind != LAYER_MAX_POOL)
         return -1;
-    int64_t elems = plan->cfg.batch * shape_elems(&op->layer->out);
-    if (elems > plan->unpooled_elems)
-        plan->unpooled_elems = elems;
     op->y = &plan->unpooled;
     op->pooled = plan->ops[relu].pooled = plan->ops[pool].done_before = 1;
+    return pool;
+}
+
+int cuda_pool_fuse(struct cuda_plan *plan, int i)
+{
+    int pool = cuda_pool_join(plan, i);
+    int64_t elems = plan->cfg.batch * shape_elems(&plan->ops[i].layer->out);
+    if (pool >= 0 && elems > plan->unpooled_elems)
+        plan->unpooled_elems = elems;
     return pool;
 }
 
@@ -167,6 +174,8 @@ static void ops_init(struct cuda_plan *plan)
         op->kind = plan->node[i].mine ? kinds[op->layer->kind] : NULL;
         op->needs_dx = graph_input_trained(plan->node, op->layer, 0);
         op->needs_backward = plan->node[i].trained;
+        if (cuda_conv_first_takes(plan, i))
+            op->kind = &cuda_conv_first;
     }
 }
 

@@ -151,6 +151,7 @@ void cuda_scratch_want(struct cuda_plan *plan, struct cuda_planes shape);
 int cuda_relu_fuse(struct cuda_plan *plan, int i);
 /* The max pool that alone reads that relu, marked, too: i's output is not kept. -1: none. */
 int cuda_pool_fuse(struct cuda_plan *plan, int i);
+int cuda_pool_join(struct cuda_plan *plan, int i); /* the same; i writes the maxima, no output */
 struct cuda_planes cuda_planes_of(const struct shape *s, int n); /* (n, C, H*W), (n, F, 1) */
 
 /* simple.c: a pool's forward from what the convolution wrote, without its bias. */

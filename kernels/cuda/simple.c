@@ -2,6 +2,7 @@
  * pools. */
 #include "base/log.h"
 #include "base/rng.h"
+#include "kernels/cuda/conv_first.h"
 #include "kernels/cuda/plan.h"
 #include <math.h>
 
@@ -227,6 +228,11 @@ enum status cuda_pool_forward_biased(struct cuda_pass *pass, int i, const float 
     return cuda_check_kernel(
         op, "bias, relu and pool kernel",
         cuda_bias_relu_pool(pass->plan->compute, *op->x, &b, *op->y, c->winner, &w));
+}
+
+int32_t *cuda_pool_places(const struct cuda_plan *plan, int i)
+{
+    return ((const struct pool *)plan->ops[i].state)->winner;
 }
 
 static enum status pool_backward(struct cuda_pass *pass, int i)

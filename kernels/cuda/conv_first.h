@@ -1,0 +1,16 @@
+/* kernels/cuda/conv_first.h - the other way to compute a first convolution of one channel: which
+ * layers of a plan go it (TUNING_FIRST_CONV), and what they need to know of the pool behind them.
+ * Threads: as plan.h. Errors: none. */
+#ifndef KERNELS_CUDA_CONV_FIRST_H
+#define KERNELS_CUDA_CONV_FIRST_H
+#include <stdint.h>
+
+struct cuda_plan;
+struct cuda_kind;
+extern const struct cuda_kind cuda_conv_first;
+/* Layer i's kind is to be that, and not cuda_conv. */
+int cuda_conv_first_takes(const struct cuda_plan *plan, int i);
+/* simple.c: the places of maxima of max pool i, [batch][elems(out)]. */
+int32_t *cuda_pool_places(const struct cuda_plan *plan, int i);
+
+#endif
