@@ -255,9 +255,9 @@ static enum status grad_round(struct cuda_plan *plan, const struct cuda_param *p
 {
     const struct cuda_op *op = &plan->ops[p->layer];
     if (plan->cfg.grads_dtype == DTYPE_F16)
-        return cuda_check_kernel(op, "cuda_cast_half",
+        return cuda_check_kernel(op, "rounding kernel",
                                  cuda_cast_half(plan->down, p->d_grad, p->d_grad16, p->elems));
-    return cuda_check_kernel(op, "cuda_cast_down",
+    return cuda_check_kernel(op, "rounding kernel",
                              cuda_cast_down(plan->down, p->d_grad, p->d_grad16, p->elems));
 }
 

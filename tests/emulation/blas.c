@@ -36,7 +36,7 @@ const char *cublasGetStatusString(cublasStatus_t status)
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t *out)
 {
-    FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
+    FAULT_AS("cublasCreate", CUBLAS_STATUS_INTERNAL_ERROR);
     *out = calloc(1, sizeof **out);
     if (*out == NULL)
         return CUBLAS_STATUS_ALLOC_FAILED;
@@ -52,7 +52,7 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t h)
 
 cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream)
 {
-    FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
+    FAULT_AS("cublasSetStream", CUBLAS_STATUS_INTERNAL_ERROR);
     h->handle.stream = stream;
     h->work = NULL; /* as the real one forgets it */
     h->work_bytes = 0;
@@ -61,7 +61,7 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream)
 
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void *work, size_t bytes)
 {
-    FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
+    FAULT_AS("cublasSetWorkspace", CUBLAS_STATUS_INTERNAL_ERROR);
     emulation_check_device("cuBLAS workspace", work, bytes);
     if ((uintptr_t)work % 256 != 0)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -156,7 +156,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t op_a, cublasOper
     check_floats("b", b, (size_t)ldb * (size_t)(call.turn_b ? k : n));
     check_floats("c", c, (size_t)ldc * (size_t)n);
     emulation_handle_begin(&h->handle);
-    int code = emulation_do(h->handle.stream, gemm_run, &call, sizeof call);
+    int code = emulation_do_as(__func__, h->handle.stream, gemm_run, &call, sizeof call);
     emulation_handle_end(&h->handle);
     return code == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -5,7 +5,8 @@
  * algorithm and its math must be those that were proposed. Descriptors count as they are when a
  * call is made, not when its work is done.
  * WEIR_EMULATED_CONV=fails: the fastest proposal, whose workspace is answered, fails when it is
- * run, as some of cuDNN's do; untimed: where algorithms are timed, none can be run. */
+ * run, as some of cuDNN's do; none: no proposal can be used; untimed: where algorithms are timed,
+ * none can be run. */
 #include "tests/emulation/dnn.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/streams.h"
@@ -173,11 +174,11 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnM
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t emulation_dnn_do(cudnnHandle_t h, void (*run)(const void *), const void *args,
-                               size_t bytes)
+cudnnStatus_t emulation_dnn_do(const char *name, cudnnHandle_t h, void (*run)(const void *),
+                               const void *args, size_t bytes)
 {
     emulation_handle_begin(&h->handle);
-    int code = emulation_do(h->handle.stream, run, args, bytes);
+    int code = emulation_do_as(name, h->handle.stream, run, args, bytes);
     emulation_handle_end(&h->handle);
     return code == 0 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
@@ -244,7 +245,8 @@ static int was_proposed(int algo, cudnnMathType_t math)
     {                                                                                              \
         for (int i = 0; i < N_PROPOSALS; i++) {                                                    \
             int algo = proposals[i].algo;                                                          \
-            int none = algo == ALGO_BROKEN || (algo == ALGO_FAILS && !algos_are("fails"));         \
+            int none = algo == ALGO_BROKEN || (algo == ALGO_FAILS && !algos_are("fails")) ||       \
+                       algos_are("none");                                                          \
             memset(&p[i], 0, sizeof p[i]);                                                         \
             p[i].algo = (cudnnConvolution##type##_t)algo;                                          \
             p[i].status = none ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;                \
@@ -461,7 +463,7 @@ static void conv_run(const void *args)
     free(c.s.sum);
 }
 
-static cudnnStatus_t conv_do(cudnnHandle_t h, struct conv_call *c)
+static cudnnStatus_t conv_do(const char *name, cudnnHandle_t h, struct conv_call *c)
 {
     conv_check_algo(&c->v, c->algo, c->work, c->work_bytes);
     if (c->algo == ALGO_FAILS || (c->algo != ALGO_PLAIN && emulation_fault("an algorithm")))
@@ -470,7 +472,7 @@ static cudnnStatus_t conv_do(cudnnHandle_t h, struct conv_call *c)
     n_runs++;
     n_fixed_runs += c->algo == ALGO_FIXED &&
                     (c->v.x.type == CUDNN_DATA_FLOAT || c->v.c.math == CUDNN_TENSOR_OP_MATH);
-    return emulation_dnn_do(h, conv_run, c, sizeof *c);
+    return emulation_dnn_do(name, h, conv_run, c, sizeof *c);
 }
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
@@ -487,7 +489,7 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
     check_values("y", y, yd->type, yd->d);
     struct conv_call call = {v,     add_y, {.x = x, .w = w}, y, elems(yd->d), (int)algo, work,
                              bytes, 1};
-    return conv_do(h, &call);
+    return conv_do(__func__, h, &call);
 }
 
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
@@ -505,7 +507,7 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
     check_values("dy", dy, yd->type, yd->d);
     struct conv_call call = {v,     add_dw, {.x = x, .dy = dy}, dw, elems(wd->d), (int)algo, work,
                              bytes, 1};
-    return conv_do(h, &call);
+    return conv_do(__func__, h, &call);
 }
 
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
@@ -525,7 +527,7 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
         emulation_fail("a convolution in place");
     struct conv_call call = {v,     add_dx, {.w = w, .dy = dy}, dx, elems(xd->d), (int)algo, work,
                              bytes, 1};
-    return conv_do(h, &call);
+    return conv_do(__func__, h, &call);
 }
 
 /* ---- cuDNN: convolution algorithms that are timed ---- */

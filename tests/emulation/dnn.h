@@ -27,7 +27,7 @@ static inline size_t elems(const int d[4])
 }
 
 /* Queues run(args), whose bytes are copied, on the handle's stream. */
-cudnnStatus_t emulation_dnn_do(cudnnHandle_t h, void (*run)(const void *), const void *args,
-                               size_t bytes);
+cudnnStatus_t emulation_dnn_do(const char *name, cudnnHandle_t h, void (*run)(const void *),
+                               const void *args, size_t bytes);
 
 #endif

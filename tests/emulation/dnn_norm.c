@@ -109,7 +109,7 @@ cudnnStatus_t cudnnBatchNormalizationForwardTraining(
     if (running_mean != NULL || running_variance != NULL)
         emulation_fail("running statistics are the caller's");
     norm_check(mode, xd->d, pd->d);
-    return emulation_dnn_do(h, norm_train, &call, sizeof call);
+    return emulation_dnn_do(__func__, h, norm_train, &call, sizeof call);
 }
 
 cudnnStatus_t cudnnBatchNormalizationForwardInference(
@@ -130,7 +130,7 @@ cudnnStatus_t cudnnBatchNormalizationForwardInference(
     check_floats("x", x, elems(xd->d));
     check_floats("y", y, elems(yd->d));
     norm_check(mode, xd->d, pd->d);
-    return emulation_dnn_do(h, norm_infer, &call, sizeof call);
+    return emulation_dnn_do(__func__, h, norm_infer, &call, sizeof call);
 }
 
 cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMode_t mode,
@@ -161,5 +161,5 @@ cudnnStatus_t cudnnBatchNormalizationBackward(cudnnHandle_t h, cudnnBatchNormMod
     if (dx == dy || dx == x)
         emulation_fail("batch norm's gradient in place");
     norm_check(mode, xd->d, pd->d);
-    return emulation_dnn_do(h, norm_back, &call, sizeof call);
+    return emulation_dnn_do(__func__, h, norm_back, &call, sizeof call);
 }

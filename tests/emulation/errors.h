@@ -21,10 +21,12 @@ int emulation_is_capturing(const struct CUgraph_st *graph); /* this thread does 
 cudaError_t emulation_forbid(void);
 
 /* A call that may fail begins with FAULT(what it answers then): the N-th of them does so once
- * emulation_fault_set(N) was called (0: none), which a test finds by its name. */
-#define FAULT(answer)                                                                              \
+ * emulation_fault_set(N) was called (0: none), which a test finds by its name; a second FAULT_AS()
+ * is another way in which the same call may fail. */
+#define FAULT(answer) FAULT_AS(__func__, answer)
+#define FAULT_AS(name, answer)                                                                     \
     do {                                                                                           \
-        if (emulation_fault(__func__))                                                             \
+        if (emulation_fault(name))                                                                 \
             return answer;                                                                         \
     } while (0)
 int emulation_fault(const char *name);

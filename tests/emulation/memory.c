@@ -196,6 +196,7 @@ __attribute__((constructor)) static void keep_pages(void)
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     FAULT(emulation_answer(cudaErrorMemoryAllocation));
+    FAULT_AS("cudaMalloc of a broken card", emulation_answer(cudaErrorUnknown));
     cudaError_t code = emulation_forbid();
     if (code != cudaSuccess)
         return code;

@@ -16,7 +16,9 @@ extern "C" {
 
 struct CUstream_st;
 /* Queues work; or notes it, if the stream is being captured (graph.c). args are copied. 0, or
- * CUDA's error: the launch fails. */
+ * CUDA's error: the launch fails, as a fault of the name (errors.h), or as one of "a launch". */
+int emulation_do_as(const char *name, struct CUstream_st *stream, void (*run)(const void *args),
+                    const void *args, size_t bytes);
 int emulation_do(struct CUstream_st *stream, void (*run)(const void *args), const void *args,
                  size_t bytes);
 /* For libraries that put work off, too; all but the last two with the lock held: queues

@@ -261,11 +261,11 @@ void emulation_later(struct CUstream_st *s, void (*run)(const void *args), const
     stream_queue(s, (struct task){.run = run, .owned = copy});
 }
 
-int emulation_do(struct CUstream_st *s, void (*run)(const void *args), const void *args,
-                 size_t bytes)
+int emulation_do_as(const char *name, struct CUstream_st *s, void (*run)(const void *args),
+                    const void *args, size_t bytes)
 {
     int code = emulation_before_launch(s);
-    if (code == 0 && emulation_fault(s->capture != NULL ? "a captured launch" : "a launch"))
+    if (code == 0 && emulation_fault(s->capture != NULL ? "a captured launch" : name))
         code = (int)emulation_answer(cudaErrorLaunchOutOfResources);
     if (code != 0)
         return code;
@@ -274,6 +274,12 @@ int emulation_do(struct CUstream_st *s, void (*run)(const void *args), const voi
     else
         emulation_later(s, run, args, bytes);
     return 0;
+}
+
+int emulation_do(struct CUstream_st *s, void (*run)(const void *args), const void *args,
+                 size_t bytes)
+{
+    return emulation_do_as("a launch", s, run, args, bytes);
 }
 
 static void set_bytes(const void *args)
@@ -288,7 +294,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
     if (value != 0)
         emulation_fail("cudaMemsetAsync: another value than 0");
     struct task t = {.to = to, .bytes = bytes};
-    return (cudaError_t)emulation_do(s, set_bytes, &t, sizeof t);
+    return (cudaError_t)emulation_do_as(__func__, s, set_bytes, &t, sizeof t);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
