@@ -36,6 +36,17 @@ static void log_release(char *out, size_t size)
     close(log_pipe[0]);
 }
 
+/* ---- and where the host has no memory left ---- */
+
+void *__real_realloc(void *at, size_t bytes);
+void *__wrap_realloc(void *at, size_t bytes);
+static int no_memory;
+
+void *__wrap_realloc(void *at, size_t bytes)
+{
+    return no_memory ? NULL : __real_realloc(at, bytes);
+}
+
 /* ---- arena ---- */
 
 static void test_arena_deals_out_apart(void **state)
@@ -93,6 +104,39 @@ static void test_arena_does_not_wrap(void **state)
     assert_int_equal(cuda_arena_take(&a, "l", "t", UINT64_MAX - 300, &p), ST_NOMEM);
     assert_int_equal(a.bytes, 512);
     cuda_arena_free(&a);
+}
+
+static void test_arena_without_host_memory(void **state)
+{
+    (void)state;
+    struct cuda_arena a;
+    float *p = NULL;
+    char text[512];
+    cuda_arena_init(&a, 4096, 1);
+    no_memory = 1;
+    log_capture();
+    enum status st = cuda_arena_take(&a, "fc1", "weights", 4, &p);
+    log_release(text, sizeof text);
+    no_memory = 0;
+    assert_int_equal(st, ST_NOMEM);
+    assert_non_null(strstr(text, "no memory left on the host"));
+    assert_int_equal(cuda_arena_left(&a), 4096);
+    assert_int_equal(cuda_arena_take(&a, "fc1", "weights", 4, &p), ST_OK);
+    cuda_arena_free(&a);
+}
+
+static void test_budget_without_host_memory(void **state)
+{
+    (void)state;
+    struct cuda_budget b;
+    uint64_t at;
+    cuda_budget_init(&b, 4096, 1);
+    no_memory = 1;
+    assert_int_equal(cuda_budget_take(&b, 4, &at), ST_NOMEM);
+    no_memory = 0;
+    assert_int_equal(b.taken, 0);
+    assert_int_equal(cuda_budget_take(&b, 4, &at), ST_OK);
+    cuda_budget_free(&b);
 }
 
 static void test_arena_names_the_largest(void **state)
@@ -403,6 +447,8 @@ int main(void)
         cmocka_unit_test(test_arena_limit_is_hard),
         cmocka_unit_test(test_arena_does_not_wrap),
         cmocka_unit_test(test_arena_names_the_largest),
+        cmocka_unit_test(test_arena_without_host_memory),
+        cmocka_unit_test(test_budget_without_host_memory),
         cmocka_unit_test(test_budget_counts),
         cmocka_unit_test(test_budget_deals_out_a_block),
         cmocka_unit_test(test_first_algorithm_that_fits),

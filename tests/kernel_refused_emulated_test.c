@@ -1,0 +1,361 @@
+/* tests/kernel_refused_emulated_test.c - plans and calls that the CUDA backend refuses, each with
+ * the status that is its own and a line in the log that names what is wrong; afterwards no memory
+ * of a card is missing. Argument: the folder of the emulation's library (tests/emulation), which it
+ * needs. */
+#include "kernels/backend.h"
+#include "kernels/resident.h"
+#include "tests/capture.h"
+#include "tests/kernel_reference.h"
+#include "tests/skip.h"
+#include <dlfcn.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { BATCH = 2, SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 10, MANY = 17 };
+static const struct backend *backend;
+static size_t (*bytes_taken)(void);
+
+/* A network of one layer of each kind that checks its shapes, and a plan of it. */
+enum { CONV, POOL, FLATTEN, DENSE, DROPOUT, LOSS };
+struct bench {
+    struct reference *r;
+    float *params[REFERENCE_MAX_PARAMS], *grads[REFERENCE_MAX_PARAMS];
+    struct backend_plan_config cfg;
+    struct plan *plan;
+};
+
+static struct bench *bench_create(void)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    struct reference *r = b->r = reference_create(1, SIDE, SIDE, BATCH, 5);
+    reference_conv(r, 2, 3, 1, -1);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, 0);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, CLASSES);
+    reference_dropout(r, 0.5f);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+    for (int k = 0; k < r->n_params; k++) {
+        b->params[k] = calloc((size_t)r->param_elems[k], sizeof(float));
+        b->grads[k] = calloc((size_t)r->param_elems[k], sizeof(float));
+        assert_true(b->params[k] != NULL && b->grads[k] != NULL);
+    }
+    b->cfg = (struct backend_plan_config){.layers = r->layers,
+                                          .n_layers = r->n_layers,
+                                          .batch = BATCH,
+                                          .n_threads = 1,
+                                          .n_params = r->n_params,
+                                          .params = (const float *const *)b->params,
+                                          .grads = b->grads};
+    return b;
+}
+
+static void bench_destroy(struct bench *b)
+{
+    backend->plan_destroy(b->plan);
+    for (int k = 0; k < b->r->n_params; k++) {
+        free(b->params[k]);
+        free(b->grads[k]);
+    }
+    reference_destroy(b->r);
+    free(b);
+    assert_int_equal(bytes_taken(), 0);
+}
+
+/* What the last call wrote has the text. */
+static void assert_said(const char *text)
+{
+    if (strstr(capture_text, text) == NULL)
+        fail_msg("no line has \"%s\":\n%s", text, capture_text);
+}
+
+/* A plan of b->cfg is refused. */
+static void refused(struct bench *b, enum status why, const char *text)
+{
+    struct plan *none = NULL;
+    assert_int_equal(CAPTURE(backend->plan_create(&b->cfg, &none)), why);
+    assert_null(none);
+    assert_said(text);
+}
+
+static void plan_create(struct bench *b)
+{
+    assert_int_equal(backend->plan_create(&b->cfg, &b->plan), ST_OK);
+}
+
+/* The network becomes the layer alone, which reads an image of the shape; what it gives is out.
+ * Inference: without a loss. */
+static void only(struct bench *b, int layer, struct shape in, struct shape out)
+{
+    struct layer *l = &b->r->layers[0];
+    *l = b->r->layers[layer];
+    l->input[0] = LAYER_INPUT_IMAGE;
+    l->in = in;
+    l->out = out;
+    b->cfg.n_layers = 1;
+    b->cfg.inference_only = 1;
+}
+
+static void test_empty(void **state)
+{
+    (void)state;
+    struct bench *b = bench_create();
+    b->cfg.batch = 0;
+    refused(b, ST_UNSUPPORTED, "batch 0");
+    b->cfg.batch = BATCH;
+    b->cfg.n_layers = 0;
+    refused(b, ST_UNSUPPORTED, "0 layers");
+    bench_destroy(b);
+}
+
+static void test_device(void **state)
+{
+    (void)state;
+    struct bench *b = bench_create();
+    b->cfg.device = backend->n_devices();
+    refused(b, ST_NOT_FOUND, "no device");
+    b->cfg.device = -1;
+    refused(b, ST_NOT_FOUND, "no device -1");
+    bench_destroy(b);
+}
+
+static void test_precision(void **state)
+{
+    (void)state;
+    struct bench *b = bench_create();
+    b->cfg.precision = (enum backend_precision)(BACKEND_BF16 + 1);
+    refused(b, ST_UNSUPPORTED, "precision 3 is unknown");
+    b->cfg.precision = BACKEND_BF16;
+    setenv("WEIR_EMULATED_CC", "7.5", 1);
+    assert_false(CAPTURE(backend->has_precision(BACKEND_BF16)));
+    refused(b, ST_UNSUPPORTED, "has compute capability 7.5");
+    unsetenv("WEIR_EMULATED_CC");
+    assert_true(backend->has_precision(BACKEND_BF16));
+    plan_create(b);
+    bench_destroy(b);
+}
+
+static void test_group(void **state)
+{
+    (void)state;
+    struct bench *b = bench_create();
+    int device[MANY] = {0};
+    uint8_t mine[REFERENCE_MAX_LAYERS];
+    uint16_t *grads16[REFERENCE_MAX_PARAMS] = {NULL};
+    float weight[MANY] = {1};
+    struct backend_group_config cfg = {.n = MANY, .device = device, .weight = weight};
+    struct backend_group *group = NULL;
+    assert_int_equal(CAPTURE(backend->group_create(&cfg, &group)), ST_UNSUPPORTED);
+    assert_said("more than 16 towers on device 0");
+    cfg.n = 1;
+    device[0] = backend->n_devices();
+    assert_int_equal(CAPTURE(backend->group_create(&cfg, &group)), ST_NOT_FOUND);
+    assert_said("there is no device");
+    device[0] = 0;
+    assert_int_equal(backend->group_create(&cfg, &group), ST_OK);
+    b->cfg.group = group;
+    memset(mine, 1, sizeof mine);
+    b->cfg.mine = mine;
+    refused(b, ST_UNSUPPORTED, "some of the layers cannot be in a group");
+    b->cfg.mine = NULL;
+    b->cfg.grads16 = grads16;
+    b->cfg.grads_dtype = DTYPE_BF16;
+    refused(b, ST_UNSUPPORTED, "gradients in bf16 of a group");
+    b->cfg.grads16 = NULL;
+    b->cfg.rank = 1;
+    refused(b, ST_INVALID, "is not rank 1 of its group");
+    b->cfg.rank = 0;
+    b->cfg.inference_only = 1;
+    refused(b, ST_INVALID, "not for training");
+    b->cfg.group = NULL;
+    b->cfg.inference_only = 0;
+    b->cfg.grads16 = grads16;
+    b->cfg.grads_dtype = DTYPE_F32;
+    refused(b, ST_UNSUPPORTED, "only in bf16 or fp16");
+    bench_destroy(b);
+    backend->group_destroy(group);
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    const struct shape image = {3, {1, SIDE, SIDE}}, half = {3, {1, SIDE / 2, SIDE / 2}},
+                       flat = {1, {PIXELS}}, classes = {1, {CLASSES}}, two = {2, {SIDE, SIDE}},
+                       none = {3, {1, 0, SIDE}}, vast = {1, {(int64_t)INT32_MAX + 1}};
+    struct {
+        int layer;
+        struct shape in, out;
+        const char *text;
+    } const wrong[] = {
+        {CONV, flat, image, "a convolution needs images"},
+        {CONV, image, flat, "a convolution needs images"},
+        {POOL, flat, half, "a pool needs images"},
+        {POOL, image, flat, "a pool needs images"},
+        {DENSE, image, classes, "a dense layer needs a flat input"},
+        {DENSE, flat, image, "a dense layer needs a flat input"},
+        {FLATTEN, two, flat, "a tensor of 2 dimensions"},
+        {FLATTEN, image, two, "a tensor of 2 dimensions"},
+        {FLATTEN, none, flat, "and 0 values"},
+        {FLATTEN, vast, vast, "and 2147483648 values"},
+    };
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        struct bench *b = bench_create();
+        char named[128];
+        only(b, wrong[k].layer, wrong[k].in, wrong[k].out);
+        refused(b, ST_UNSUPPORTED, wrong[k].text);
+        snprintf(named, sizeof named, "layer '%s': ", b->r->layers[0].name);
+        assert_said(named);
+        bench_destroy(b);
+    }
+}
+
+static void test_rate(void **state)
+{
+    (void)state;
+    const float wrong[] = {1.0f, -0.25f, NAN};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        struct bench *b = bench_create();
+        b->r->layers[DROPOUT].rate = wrong[k];
+        refused(b, ST_UNSUPPORTED, "the rate of a dropout");
+        bench_destroy(b);
+    }
+}
+
+static void test_shared_parameter(void **state)
+{
+    (void)state;
+    struct bench *b = bench_create();
+    struct layer *l = b->r->layers;
+    l[DENSE].param[1] = l[CONV].param[1];
+    refused(b, ST_UNSUPPORTED, "shares parameter 1 with layer 'conv0'");
+    bench_destroy(b);
+}
+
+static void test_no_algorithm(void **state)
+{
+    (void)state;
+    struct bench *b = bench_create();
+    setenv("WEIR_EMULATED_CONV", "none", 1);
+    refused(b, ST_NOMEM, "layer 'conv0': cuDNN has no algorithm for this convolution's forward");
+    b->cfg.deterministic = 1;
+    refused(b, ST_NOMEM, "no deterministic algorithm");
+    b->cfg.memory_limit_bytes = 8 << 20;
+    refused(b, ST_RANGE, "no deterministic algorithm");
+    unsetenv("WEIR_EMULATED_CONV");
+    plan_create(b);
+    bench_destroy(b);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    struct bench *b = bench_create();
+    b->cfg.memory_limit_bytes = 4096;
+    refused(b, ST_RANGE, "layer 'conv0': out of GPU memory: its ");
+    b->cfg.memory_limit_bytes = 0;
+    assert_int_equal(CAPTURE(backend->set_memory(0, (uint64_t)1 << 40, 1)), ST_NOMEM);
+    assert_said("shall be taken at once");
+    plan_create(b);
+    assert_int_equal(CAPTURE(backend->set_memory(0, 64 << 20, 0)), ST_BUSY);
+    assert_said("before its first plan is made");
+    bench_destroy(b);
+}
+
+static void test_steps(void **state)
+{
+    (void)state;
+    struct bench *b = bench_create();
+    uint8_t image[PIXELS] = {0};
+    const uint8_t *images[BATCH] = {image, image};
+    float loss, output[BATCH * CLASSES];
+    int n_correct;
+    plan_create(b);
+    assert_int_equal(backend->set_input(b->plan, images, NULL, NULL, BATCH), ST_OK);
+    for (int i = 0; i <= LOSS; i++)
+        assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
+    assert_int_equal(CAPTURE(backend->result(b->plan, &loss, &n_correct)), ST_UNSUPPORTED);
+    assert_said("a result needs a loss");
+    assert_int_equal(CAPTURE(backend->backward(b->plan, LOSS)), ST_UNSUPPORTED);
+    assert_said("a backward needs a plan for training, and labels");
+    backend->plan_destroy(b->plan);
+    b->cfg.inference_only = 1;
+    plan_create(b);
+    assert_int_equal(CAPTURE(backend->backward(b->plan, DENSE)), ST_UNSUPPORTED);
+    assert_said("a backward needs a plan for training, and labels");
+    assert_int_equal(backend->finish(b->plan), ST_OK);
+    backend->plan_destroy(b->plan);
+    /* a relu in place takes the output of what it reads */
+    b->r->layers[DROPOUT].kind = LAYER_RELU;
+    plan_create(b);
+    assert_int_equal(CAPTURE(backend->read_output(b->plan, DENSE, output)), ST_UNSUPPORTED);
+    assert_said("a relu behind it writes over it");
+    bench_destroy(b);
+}
+
+/* Of a data set, and of what stays on the device. */
+static void test_items(void **state)
+{
+    (void)state;
+    struct bench *b = bench_create();
+    uint8_t images[BATCH * PIXELS] = {0}, labels[BATCH] = {0};
+    uint32_t beyond[BATCH] = {0, BATCH};
+    float keep[REFERENCE_MAX_PARAMS];
+    struct backend_data *data;
+    for (int k = 0; k < REFERENCE_MAX_PARAMS; k++)
+        keep[k] = -1;
+    assert_int_equal(backend->data_create(0, images, labels, BATCH, PIXELS, &data), ST_OK);
+    struct resident_config resident = {.data = data, .keep = keep, .stride = BATCH};
+    optim_defaults(OPTIM_SGD, &resident.optim);
+    plan_create(b);
+    assert_int_equal(CAPTURE(backend->set_items(b->plan, data, beyond, NULL, BATCH)), ST_RANGE);
+    assert_said("item 2 of a data set of 2");
+    assert_int_equal(backend->resident->begin(b->plan, &resident), ST_OK);
+    assert_int_equal(CAPTURE(backend->resident->order(b->plan, 0, beyond)), ST_RANGE);
+    assert_said("item 2 of a data set of 2");
+    backend->plan_destroy(b->plan);
+    b->cfg.inference_only = 1;
+    plan_create(b);
+    assert_int_equal(CAPTURE(backend->resident->begin(b->plan, &resident)), ST_UNSUPPORTED);
+    assert_said("only a plan that trains a whole network alone can stay on the device");
+    backend->plan_destroy(b->plan);
+    b->plan = NULL;
+    backend->data_destroy(data);
+    bench_destroy(b);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_device),
+        cmocka_unit_test(test_precision),
+        cmocka_unit_test(test_group),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_shared_parameter),
+        cmocka_unit_test(test_no_algorithm),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_items),
+    };
+    const char *folder = argc > 1 ? argv[1] : WEIR_TEST_DIR;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/libweir_emulated.so", folder);
+    if (access(path, F_OK) != 0)
+        return skip_program("the emulated CUDA backend is not in this build");
+    if (backend_open("emulated", folder, &backend) != ST_OK)
+        return 1;
+    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    void *taken = dlsym(so, "emulation_bytes_taken");
+    if (taken == NULL)
+        return 1;
+    memcpy(&bytes_taken, &taken, sizeof bytes_taken);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
