@@ -27,6 +27,7 @@ struct cuda_lt {
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, c;
     cublasLtMatmulAlgo_t algo;
+    const float *bias; /* that desc has; NULL: none yet */
 };
 
 /* Chooses an algorithm for a product of this shape; its pointers may not be known yet. The epilogue

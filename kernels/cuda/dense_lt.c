@@ -120,7 +120,10 @@ enum status cuda_lt_run(const struct cuda_plan *plan, const struct cuda_op *op,
     *done = 0;
     if (!lt->usable)
         return ST_OK;
-    TRY(cuda_check_blas(op, "cublasLtMatmulDescSetAttribute", bias_set(lt, bias)));
+    if (lt->bias != bias) { /* once, not in each step */
+        TRY(cuda_check_blas(op, "cublasLtMatmulDescSetAttribute", bias_set(lt, bias)));
+        lt->bias = bias;
+    }
     cublasStatus_t code =
         cublasLtMatmul((cublasLtHandle_t)plan->cublas, &lt->desc, &one, p->a, &lt->a, p->b, &lt->b,
                        &zero, p->c, &lt->c, p->c, &lt->c, &lt->algo, plan->blas_workspace,

@@ -374,6 +374,7 @@ static cublasStatus_t lt_check(const struct gemm_call *call, const struct lt_alg
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* Fails as cublasGemmEx does, when its work is launched. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_desc, const void *b,
                               cublasLtMatrixLayout_t b_desc, const void *beta, const void *c,
@@ -381,7 +382,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const cublasLtMatmulAlgo_t *algo, void *work, size_t work_bytes,
                               cudaStream_t stream)
 {
-    FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
     struct cublasContext *h = (struct cublasContext *)handle;
     const struct lt_desc *product = lt_of(desc, DESC);
     const struct lt_layout *const matrix[] = {lt_of(a_desc, LAYOUT), lt_of(b_desc, LAYOUT),
