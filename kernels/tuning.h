@@ -8,17 +8,15 @@
 #include <stdint.h>
 
 enum tuning {
-    TUNING_MEASURE = 1 << 0,   /* convolutions: cuDNN's algorithms are timed, not foretold */
-    TUNING_EPILOGUES = 1 << 1, /* dense layers: cuBLASLt adds bias and relu, and their gradients */
-    TUNING_NHWC = 1 << 2,      /* convolutions: cuDNN's graphs, channels last, with bias and relu */
-    TUNING_BRANCHES = 1 << 3,  /* gradients of weights and of inputs beside each other */
-    TUNING_FIRST_CONV = 1 << 4, /* a first convolution of one channel by kernels of ours */
-    TUNING_MULTI_STEP = 1 << 5, /* many steps in one CUDA graph, where training stays on the GPU */
-    TUNING_CAPTURE = 1 << 6,    /* with servers: forward and backward as CUDA graphs */
+    TUNING_MEASURE = 1 << 0,    /* convolutions: cuDNN's algorithms are timed, not foretold */
+    TUNING_EPILOGUES = 1 << 1,  /* dense layers: cuBLASLt adds bias and relu, and their gradients */
+    TUNING_FIRST_CONV = 1 << 2, /* a first convolution of one channel by kernels of ours */
+    TUNING_MULTI_STEP = 1 << 3, /* many steps in one CUDA graph, where training stays on the GPU */
+    TUNING_CAPTURE = 1 << 4,    /* with servers: forward and backward as CUDA graphs */
 };
 
 /* "all", "none", or names with commas between them; one with a minus before it is taken back, as in
- * "all,-nhwc". ST_INVALID: *bad points at the first that is none of them, of *n characters. */
+ * "all,-capture". ST_INVALID: *bad points at the first that is none of them, of *n characters. */
 enum status tuning_parse(const char *text, uint32_t *out, const char **bad, int *n);
 /* The k-th name, from 0; NULL: there are no more. */
 const char *tuning_name(int k);

@@ -1,5 +1,5 @@
 /* tests/kernel_tuning.h - what plans of the kernel tests are tuned by (kernels/tuning.h): the
- * environment's WEIR_TEST_TUNING, as in all or nhwc,measure; and whether they are deterministic:
+ * environment's WEIR_TEST_TUNING, as in all or capture,measure; and whether they are deterministic:
  * yes, but for WEIR_TEST_DETERMINISTIC=0, for what is not tuned otherwise. Over the emulation the
  * bits are the same nevertheless. Errors: the test fails. */
 #ifndef TESTS_KERNEL_TUNING_H

@@ -285,9 +285,9 @@ class Flags(BadInput):
             with self.subTest(flag=flag):
                 self.check(self.worker("--gpus=none", "--" + flag), USAGE,
                            "--%s is for GPUs, and --gpus=none takes none" % flag.split("=")[0])
-        self.check(self.worker("--gpu_tuning=all,-nhwc,fast"), USAGE,
+        self.check(self.worker("--gpu_tuning=all,-capture,fast"), USAGE,
                    "--gpu_tuning: there is no 'fast'; there are measure, ")
-        quiet = self.worker("--gpu_tuning=all,-nhwc", "--gpu_memory_fraction=0.4",
+        quiet = self.worker("--gpu_tuning=all,-capture", "--gpu_memory_fraction=0.4",
                             "--cuda_graphs=off")  # of --gpus=auto
         quiet.wait(30)
         self.assertEqual([l for l in quiet.lines if l[0] in "WE"], [])
