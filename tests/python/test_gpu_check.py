@@ -54,11 +54,11 @@ class GpuCheck(harness.Test):
         env = fake_gpus.stand_in_torch(python, "Emulated GPU",
                                        "GPU-00000000-0000-4000-8000-000000000000")
         said, report = self.check("--emulated", VIRTUAL_ENV=os.path.join(self.dir(), "venv"), **env)
-        self.assertIn("gpu_check: all 24 stages passed on Emulated GPU", said)
+        self.assertIn("gpu_check: all 27 stages passed on Emulated GPU", said)
         self.assertNotIn("skipped", said)
         self.assertIn("**Emulated: no card was there", report)
         names = [name for name, _ in self.stages(said)]
-        self.assertEqual(len(names), 24)
+        self.assertEqual(len(names), 27)
         self.assertEqual(names[:2], ["self test", "first tests"])
         for row in ("tests", "compute-sanitizer memcheck, conformance", "two cards",
                     "compute-sanitizer racecheck, group", "self test",
@@ -68,7 +68,7 @@ class GpuCheck(harness.Test):
             self.assertRegex(report, r"\n\| %s \| passed \| \d+ \| `" % re.escape(row))
         self.assertEqual(report.count(": GPU is running! "), 4)
         self.assertRegex(report, r"\n    1/\d+ Test +#\d+: kernel_cuda_\w+ \.* +Passed")
-        self.assertRegex(report, r"\n\| mlp \| 8 \| fp32 \| host \| \d+ \| \d+ \|\n")
+        self.assertRegex(report, r"\n\| mlp \| 8 \| fp32 \| host \| none \| \d+ \| \d+ \|\n")
         self.assertRegex(report, r"\n    \| (eager|compiled) \| 8 \|")
         self.assertIn("\n    Emulated GPU (GPU-00000000-0000-4000-8000-000000000000, ", report)
 
