@@ -183,7 +183,7 @@ int main(int argc, char **argv)
         return skip_program("the emulated CUDA backend is not in this build");
     if (backend_open("emulated", folder, &backend) != ST_OK)
         return 1;
-    bench_tolerance = BENCH_TOLERANCE_F32;
+    bench_tolerance = bench_tolerance_f32 = reference_tolerance("emulated");
     void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     if (!look_up(so, "emulation_lt_refuse", &lt_refuse) ||
         !look_up(so, "emulation_lt_done", &lt_done))
