@@ -147,8 +147,7 @@ void cuda_plan_destroy(struct cuda_plan *plan); /* NULL is fine */
 enum status cuda_state_create(struct cuda_op *op, size_t bytes, void *out);
 enum status cuda_output_take(struct cuda_plan *plan, struct cuda_op *op); /* own_y */
 void cuda_scratch_want(struct cuda_plan *plan, struct cuda_planes shape);
-/* A relu alone reads the output: marks it as done by this layer. */
-int cuda_relu_fuse(struct cuda_plan *plan, int i);
+int cuda_relu_fuse(struct cuda_plan *plan, int i); /* a relu alone reads y: marked as done by i */
 /* The max pool that alone reads that relu, marked, too: i's output is not kept. -1: none. */
 int cuda_pool_fuse(struct cuda_plan *plan, int i);
 int cuda_pool_join(struct cuda_plan *plan, int i); /* the same; i writes the maxima, no output */
