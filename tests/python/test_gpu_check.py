@@ -142,7 +142,7 @@ class GpuCheck(harness.Test):
         for path in glob.glob(os.path.join(harness.SOURCE, "kernels/cuda/*.cu")):
             with open(path, encoding="utf-8") as f:
                 text = f.read()
-            found = re.findall(r"__global__ void (\w+)\(", text)
+            found = re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", text)
             self.assertEqual(len(found), text.count("__global__"), path)
             names += found
         self.assertGreater(len(names), 30)
