@@ -416,6 +416,47 @@ static enum status group_create(struct job *j, int n)
     return backend->group_create(&cfg, &j->group);
 }
 
+/* A group finds out whether NCCL works, and does without it; a tower of it. */
+static enum status work_trial(struct job *j)
+{
+    enum status st = ST_OK;
+    struct backend_plan_config cfg = config(j);
+    j->may_go_on = 1;
+    j->n_silent[0] = j->n_silent[1] = 2;
+    TRY(group_create(j, 2));
+    TRY(plan_create(j, &cfg, 0));
+    TRY(input_set(j, j->plan[0], 0, BATCH));
+    TRY(forwards(j, 0, 1));
+    TRY(result(j, 0));
+done:
+    return st;
+}
+
+/* What fails in the end of a plan and of a data set is not the next plan's. */
+static enum status work_ends(struct job *j)
+{
+    enum status st = ST_OK;
+    struct backend_plan_config cfg = config(j);
+    j->may_go_on = 1;
+    j->n_silent[0] = 2;
+    j->n_silent[1] = 3;
+    fault_set(0);
+    TRY(plan_create(j, &cfg, 1));
+    TRY(plan_create(j, &cfg, 0));
+    TRY(backend->data_create(0, j->images, j->labels, ITEMS, PIXELS, &j->data));
+    TRY(backend->finish(j->plan[1]));
+    fault_set(j->fault);
+    backend->plan_destroy(j->plan[1]);
+    backend->data_destroy(j->data);
+    j->plan[1] = NULL;
+    j->data = NULL;
+    TRY(input_set(j, j->plan[0], 0, BATCH));
+    TRY(forwards(j, 0, 1));
+    TRY(result(j, 0));
+done:
+    return st;
+}
+
 /* Three towers on two cards, by one thread. Calls are counted once the group is there. */
 static enum status work_group(struct job *j)
 {
@@ -678,6 +719,20 @@ static void test_group_on_the_host(void **state)
 {
     (void)state;
     check_work(build_words, work_group_host, 200);
+}
+
+static void test_trial_of_nccl(void **state)
+{
+    (void)state;
+    if (!WEIR_TEST_NCCL)
+        skip_because("this build has no NCCL");
+    check_work(build_words, work_trial, 60);
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    check_work(build_words, work_ends, 15);
 }
 
 int main(int argc, char **argv)

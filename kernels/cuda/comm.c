@@ -216,6 +216,7 @@ static void trial_free(struct cuda_comm *c, struct trial *t)
     }
     if (t->host != NULL)
         cudaFreeHost(t->host);
+    (void)cudaGetLastError(); /* the next launch shall not report what failed here */
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
     free(t->buffer);

@@ -242,5 +242,6 @@ void cuda_data_destroy(struct backend_data *data)
         return;
     (void)cudaSetDevice(d->device);
     cuda_memory_give(d->device, d->images, d->bytes);
+    (void)cudaGetLastError(); /* the next launch shall not report what failed here */
     free(d);
 }

@@ -433,6 +433,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
         cudaStreamDestroy(plan->up);
     if (plan->compute != NULL)
         cudaStreamDestroy(plan->compute);
+    (void)cudaGetLastError(); /* the next launch shall not report what failed here */
     for (int i = 0; plan->ops != NULL && i < plan->cfg.n_layers; i++)
         free(plan->ops[i].state);
     cuda_diffs_destroy(&plan->diffs);
