@@ -203,8 +203,10 @@ static enum status data_fill(struct cuda_data *d, const uint8_t *images, const u
         d->largest_pixel = images[k] > d->largest_pixel ? images[k] : d->largest_pixel;
 done:
     if (stream != NULL) {
-        (void)cudaStreamSynchronize(stream); /* nothing goes to memory that is given back */
+        if (st != ST_OK)
+            (void)cudaStreamSynchronize(stream); /* nothing goes to memory that is given back */
         cudaStreamDestroy(stream);
+        (void)cudaGetLastError(); /* the next launch shall not report what failed here */
     }
     return st;
 }
