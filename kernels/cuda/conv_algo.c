@@ -290,7 +290,7 @@ enum status cuda_conv_run(struct cuda_conv_algos *c, int which, const void *a, c
             cudnnGetErrorString(code));
         (void)cudaGetLastError();
         w->list[w->now].usable = 0;
-        cuda_capture_outdate(c->plan);
+        cuda_capture_invalidate(c->plan);
         st = choose(c, which);
         if (st != ST_OK)
             return st;

@@ -131,7 +131,7 @@ enum status cuda_lt_run(const struct cuda_plan *plan, const struct cuda_op *op,
     if (is_absent(code)) {
         say_absent(op, lt->epilogue, code);
         lt->usable = 0;
-        cuda_capture_outdate(plan);
+        cuda_capture_invalidate(plan);
         return ST_OK;
     }
     TRY(cuda_check_blas(op, "cublasLtMatmul", code));

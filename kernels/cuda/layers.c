@@ -11,7 +11,7 @@
  * for what they stand for then, and records them as cudaEventRecord would at that point of the
  * stream. So `up` and `down` do the same as without graphs, and at the same time.
  * A graph holds pointers of the plan's memory, which does not move, and algorithms of its first
- * pass, see cuda_capture_outdate. A training step of the whole batch is taken one by one before
+ * pass, see cuda_capture_invalidate. A training step of the whole batch is taken one by one before
  * anything is captured, because libraries set themselves up in it. Other passes (inference, fewer
  * samples, no labels), plans with some of the layers, and all after a capture that failed, go one
  * by one. */
@@ -32,7 +32,7 @@ struct cuda_capture {
     struct graph backward;
     int top, lowest; /* layers that have a backward */
     int is_warm;     /* a step was taken one by one */
-    int has_failed, is_outdated;
+    int has_failed, is_invalid;
     int has_targets;               /* when the forwards were captured */
     int forward_next, forward_end; /* layers that are queued, and not called yet */
     int backward_next;             /* likewise, from it down to `lowest`; -1: none */
@@ -126,7 +126,7 @@ static void graphs_drop(struct cuda_plan *plan)
     for (int i = 0; i < plan->cfg.n_layers; i++)
         graph_drop(&c->forward[i]);
     graph_drop(&c->backward);
-    c->is_warm = c->is_outdated = 0;
+    c->is_warm = c->is_invalid = 0;
 }
 
 void cuda_capture_destroy(struct cuda_plan *plan)
@@ -139,10 +139,10 @@ void cuda_capture_destroy(struct cuda_plan *plan)
     free(plan->capture);
 }
 
-void cuda_capture_outdate(const struct cuda_plan *plan)
+void cuda_capture_invalidate(const struct cuda_plan *plan)
 {
     if (plan->capture != NULL)
-        plan->capture->is_outdated = 1;
+        plan->capture->is_invalid = 1;
 }
 
 /* Is the pass at hand one for graphs? Then those that are there are of such a pass. */
@@ -154,7 +154,7 @@ static enum status is_for_graphs(struct cuda_plan *plan, int *out)
     if (c == NULL || c->has_failed || !plan->trains || !plan->has_labels ||
         plan->now != plan->pass[0])
         return ST_OK;
-    if (c->is_outdated || c->has_targets != plan->has_targets) {
+    if (c->is_invalid || c->has_targets != plan->has_targets) {
         TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
         graphs_drop(plan);
         c->has_targets = plan->has_targets;

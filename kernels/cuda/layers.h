@@ -12,7 +12,7 @@ struct cuda_plan;
 enum status cuda_capture_create(struct cuda_plan *plan);
 void cuda_capture_destroy(struct cuda_plan *plan);
 /* What was captured is not what would be queued now: it is not used any more. */
-void cuda_capture_outdate(const struct cuda_plan *plan);
+void cuda_capture_invalidate(const struct cuda_plan *plan);
 
 /* 1: a graph that was launched for a layer before has it in it, and there is nothing to queue. */
 int cuda_layer_forward_is_queued(struct cuda_plan *plan, int layer, int train);

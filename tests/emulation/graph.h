@@ -1,7 +1,7 @@
 /* tests/emulation/graph.h - CUDA graphs: what a stream is told while it is captured is noted, not
  * done, and done at each launch of the graph. Events are refused but for external ones, which each
  * launch records or waits for anew, as are waits of the host, memory, and copies of memory that is
- * not pinned; what is refused spoils the capture.
+ * not pinned; what is refused invalidates the capture.
  * Threads: as the stream's. */
 #ifndef TESTS_EMULATION_GRAPH_H
 #define TESTS_EMULATION_GRAPH_H
