@@ -3,6 +3,7 @@
  * capture fails, or what was captured is out of date. Arguments: the folder of the emulation's
  * library. Needs the emulation (tests/emulation), which counts the calls. */
 #include "kernels/tuning.h"
+#include "tests/emulated.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
@@ -259,13 +260,6 @@ static void test_targets_and_labels(void **state)
     bench_destroy(b);
 }
 
-static int look_up(void *so, const char *name, void *where)
-{
-    void *f = so != NULL ? dlsym(so, name) : NULL;
-    memcpy(where, &f, sizeof f);
-    return f != NULL;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -273,19 +267,15 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_fallback),           cmocka_unit_test(test_another_algorithm),
         cmocka_unit_test(test_targets_and_labels),
     };
-    char path[4096],
-        *bench_argv[] = {argv[0], "emulated", argc > 1 ? argv[1] : (char *)WEIR_TEST_DIR};
-    snprintf(path, sizeof path, "%s/libweir_emulated.so", bench_argv[2]);
-    if (access(path, F_OK) != 0)
-        return skip_program("the emulated CUDA backend is not in this build");
-    int status = bench_open(3, bench_argv);
-    if (status != 0)
+    int status;
+    void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
+    if (so == NULL)
         return status;
-    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    if (!look_up(so, "emulation_fault_set", &fault_set) ||
-        !look_up(so, "emulation_fault_only", &fault_only) ||
-        !look_up(so, "emulation_fault_name", &fault_name) ||
-        !look_up(so, "emulation_fault_calls", &fault_calls))
+    bench_tolerance = bench_tolerance_f32 = reference_tolerance("emulated");
+    if (!emulated_look_up(so, "emulation_fault_set", &fault_set) ||
+        !emulated_look_up(so, "emulation_fault_only", &fault_only) ||
+        !emulated_look_up(so, "emulation_fault_name", &fault_name) ||
+        !emulated_look_up(so, "emulation_fault_calls", &fault_calls))
         return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * plain way comes to; and where cuBLASLt does not offer one, that way is taken, and said once.
  * Argument: the folder of the emulation's library (tests/emulation). */
 #include "kernels/tuning.h"
+#include "tests/emulated.h"
 #include "tests/emulation/blas.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
@@ -162,13 +163,6 @@ static void test_what_it_does_not_offer(void **state)
     free(plain);
 }
 
-static int look_up(void *so, const char *name, void *where)
-{
-    void *f = so != NULL ? dlsym(so, name) : NULL;
-    memcpy(where, &f, sizeof f);
-    return f != NULL;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -176,17 +170,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_inference),
         cmocka_unit_test(test_what_it_does_not_offer),
     };
-    const char *folder = argc > 1 ? argv[1] : WEIR_TEST_DIR;
-    char path[4096];
-    snprintf(path, sizeof path, "%s/libweir_emulated.so", folder);
-    if (access(path, F_OK) != 0)
-        return skip_program("the emulated CUDA backend is not in this build");
-    if (backend_open("emulated", folder, &backend) != ST_OK)
-        return 1;
+    int status;
+    void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
+    if (so == NULL)
+        return status;
     bench_tolerance = bench_tolerance_f32 = reference_tolerance("emulated");
-    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    if (!look_up(so, "emulation_lt_refuse", &lt_refuse) ||
-        !look_up(so, "emulation_lt_done", &lt_done))
+    if (!emulated_look_up(so, "emulation_lt_refuse", &lt_refuse) ||
+        !emulated_look_up(so, "emulation_lt_done", &lt_done))
         return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

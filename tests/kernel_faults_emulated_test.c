@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/resident.h"
 #include "tests/capture.h"
+#include "tests/emulated.h"
 #include "tests/kernel_reference.h"
 #include "tests/kernel_tuning.h"
 #include "tests/skip.h"
@@ -762,21 +763,14 @@ int main(int argc, char **argv)
     /* memory of cards comes from the heap again and again, without a fault for each page */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    const char *folder = argc > 1 ? argv[1] : WEIR_TEST_DIR;
-    char path[4096];
-    snprintf(path, sizeof path, "%s/libweir_emulated.so", folder);
-    if (access(path, F_OK) != 0)
-        return skip_program("the emulated CUDA backend is not in this build");
-    if (backend_open("emulated", folder, &backend) != ST_OK)
+    int status;
+    void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
+    if (so == NULL)
+        return status;
+    if (!emulated_look_up(so, "emulation_fault_set", &fault_set) ||
+        !emulated_look_up(so, "emulation_fault_name", &fault_name) ||
+        !emulated_look_up(so, "emulation_bytes_taken", &bytes_taken))
         return 1;
-    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    void *set = dlsym(so, "emulation_fault_set"), *name = dlsym(so, "emulation_fault_name"),
-         *taken = dlsym(so, "emulation_bytes_taken");
-    if (set == NULL || name == NULL || taken == NULL)
-        return 1;
-    memcpy(&fault_set, &set, sizeof fault_set);
-    memcpy(&fault_name, &name, sizeof fault_name);
-    memcpy(&bytes_taken, &taken, sizeof bytes_taken);
     if (argc > 2) {
         void (*only)(const char *name);
         void *f = dlsym(so, "emulation_fault_only");

@@ -4,6 +4,7 @@
  * can be timed. Needs the emulation (tests/emulation), which counts, and in which timing finds
  * another algorithm the fastest (FIXED) than is proposed. Arguments: the folder of its library. */
 #include "kernels/tuning.h"
+#include "tests/emulated.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
@@ -248,21 +249,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_was_timed_cannot_be_run),
         cmocka_unit_test(test_no_workspace),
     };
-    const char *folder = argc > 1 ? argv[1] : WEIR_TEST_DIR;
-    char path[4096];
-    snprintf(path, sizeof path, "%s/libweir_emulated.so", folder);
-    if (access(path, F_OK) != 0)
-        return skip_program("the emulated CUDA backend is not in this build");
-    if (backend_open("emulated", folder, &backend) != ST_OK)
+    int status;
+    void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
+    if (so == NULL)
+        return status;
+    if (!emulated_look_up(so, "emulation_conv_counts", &conv_counts) ||
+        !emulated_look_up(so, "emulation_fault_set", &fault_set) ||
+        !emulated_look_up(so, "emulation_fault_only", &fault_only) ||
+        !emulated_look_up(so, "emulation_fault_name", &fault_name))
         return 1;
-    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    void *counts = dlsym(so, "emulation_conv_counts"), *set = dlsym(so, "emulation_fault_set"),
-         *only = dlsym(so, "emulation_fault_only"), *name = dlsym(so, "emulation_fault_name");
-    if (counts == NULL || set == NULL || only == NULL || name == NULL)
-        return 1;
-    memcpy(&conv_counts, &counts, sizeof conv_counts);
-    memcpy(&fault_set, &set, sizeof fault_set);
-    memcpy(&fault_only, &only, sizeof fault_only);
-    memcpy(&fault_name, &name, sizeof fault_name);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "kernels/backend.h"
 #include "kernels/resident.h"
 #include "tests/capture.h"
+#include "tests/emulated.h"
 #include "tests/kernel_reference.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
@@ -345,17 +346,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_items),
     };
-    const char *folder = argc > 1 ? argv[1] : WEIR_TEST_DIR;
-    char path[4096];
-    snprintf(path, sizeof path, "%s/libweir_emulated.so", folder);
-    if (access(path, F_OK) != 0)
-        return skip_program("the emulated CUDA backend is not in this build");
-    if (backend_open("emulated", folder, &backend) != ST_OK)
+    int status;
+    void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
+    if (so == NULL)
+        return status;
+    if (!emulated_look_up(so, "emulation_bytes_taken", &bytes_taken))
         return 1;
-    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    void *taken = dlsym(so, "emulation_bytes_taken");
-    if (taken == NULL)
-        return 1;
-    memcpy(&bytes_taken, &taken, sizeof bytes_taken);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,6 +210,17 @@ static void *lt_of(const void *opaque, int what)
     return (void *)(uintptr_t)opaque;
 }
 
+/* The user's opaque memory of `room` bytes, of which it says `size`, becomes what these are. */
+static cublasStatus_t lt_init(void *opaque, size_t room, size_t size, const void *ours,
+                              size_t bytes)
+{
+    if (size < room)
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    memset(opaque, 0, size);
+    memcpy(opaque, ours, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 static int align_of(uintptr_t at)
 {
     return at % MAX_ALIGN == 0 ? MAX_ALIGN : (int)(at & -at);
@@ -220,13 +231,9 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t opaque, size
 {
     FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
     struct lt_desc d = {DESC, compute, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, 0};
-    if (size < sizeof *opaque)
-        return CUBLAS_STATUS_ALLOC_FAILED;
     if (scale != CUDA_R_32F)
         emulation_fail("a type of factors of products that is not emulated");
-    memset(opaque, 0, size);
-    memcpy(opaque, &d, sizeof d);
-    return CUBLAS_STATUS_SUCCESS;
+    return lt_init(opaque, sizeof *opaque, size, &d, sizeof d);
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t opaque,
@@ -254,22 +261,14 @@ cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t opaque, 
 {
     FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
     struct lt_layout l = {LAYOUT, type, rows, cols, ld};
-    if (size < sizeof *opaque)
-        return CUBLAS_STATUS_ALLOC_FAILED;
-    memset(opaque, 0, size);
-    memcpy(opaque, &l, sizeof l);
-    return CUBLAS_STATUS_SUCCESS;
+    return lt_init(opaque, sizeof *opaque, size, &l, sizeof l);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t opaque, size_t size)
 {
     FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
     struct lt_preference p = {PREFERENCE, 0};
-    if (size < sizeof *opaque)
-        return CUBLAS_STATUS_ALLOC_FAILED;
-    memset(opaque, 0, size);
-    memcpy(opaque, &p, sizeof p);
-    return CUBLAS_STATUS_SUCCESS;
+    return lt_init(opaque, sizeof *opaque, size, &p, sizeof p);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t opaque,

@@ -1,0 +1,35 @@
+/* tests/emulated.h - for the main of a test program: the emulated CUDA backend of a build, and what
+ * it exports for tests alone.
+ * Owns: nothing; it stays loaded. Threads: none, before the tests. Errors: emulated_open says in
+ * *status what main returns. */
+#ifndef TESTS_EMULATED_H
+#define TESTS_EMULATED_H
+#include "kernels/backend.h"
+#include "tests/skip.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* NULL: not in this build, or it cannot be loaded. */
+static inline void *emulated_open(const char *folder, const struct backend **backend, int *status)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/libweir_emulated.so", folder);
+    *status = 1;
+    if (access(path, F_OK) != 0)
+        *status = skip_program("the emulated CUDA backend is not in this build");
+    else if (backend_open("emulated", folder, backend) == ST_OK)
+        return dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    return NULL;
+}
+
+/* where: a pointer to a function; 0: there is none of that name. */
+static inline int emulated_look_up(void *so, const char *name, void *where)
+{
+    void *f = dlsym(so, name);
+    memcpy(where, &f, sizeof f);
+    return f != NULL;
+}
+
+#endif
