@@ -17,7 +17,7 @@ FLAGS = ["--model=mlp", "--models_dir=" + harness.MODELS, "--data_dir=" + DATA, 
 # Pieces so small that three servers have several each; each push waits, which makes the length of a
 # step, so that the job outlasts the starts of its processes.
 ELASTIC = ["--train_steps=%d" % STEPS, "--chunk_bytes=16384", "--fault_push_delay_ms=8"]
-GAP = 25  # steps from one change to the next, at least
+GAP = 10  # steps from one change to the next, at least
 
 
 @unittest.skipUnless(os.path.exists(DATA), "needs Debian's dataset-fashion-mnist")
@@ -56,7 +56,7 @@ class Elastic(harness.Test):
         which step."""
         changes, at = [], 40
         self.ps()
-        brake = harness.Brake(self, lambda: self.workers[:1], STEPS * 3 // 4)
+        brake = harness.Brake(self, lambda: self.workers[:1], STEPS * 5 // 8)
         self.worker()
 
         def change(what, act, n_workers, n_servers):
