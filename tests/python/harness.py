@@ -212,11 +212,13 @@ class Process:
     def _end(self):
         """After the test: True if the process had been collected."""
         collected = self.status is not None
-        # The whole group: what a child of ours started must not hold its output open.
-        try:
-            os.killpg(self.popen.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        # The whole group: what a child of ours started must not hold its output open. Its number is
+        # not given away while it has members; if it is a process again, that is somebody else's.
+        if self.popen.poll() is None or not os.path.exists("/proc/%d" % self.popen.pid):
+            try:
+                os.killpg(self.popen.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         self.popen.wait()
         self.reader.join(10)
         self.popen.stdout.close()

@@ -62,6 +62,18 @@ class Harness(unittest.TestCase):
         self.assertEqual(status, 1, text)
         self.assertIn("did not collect", text)
 
+    def test_another_process_of_the_same_number_lives(self):
+        status, text = self.inner("""
+            import signal
+            a, b = self.start('a', ['true']), self.start('b', ['sleep', '600'])
+            a.wait(10)
+            a.popen.pid = b.popen.pid  # as if it had been given away again
+            a._end()
+            b.popen.send_signal(signal.SIGTERM)
+            b.wait(10, -signal.SIGTERM)
+            """)
+        self.assertEqual(status, 0, text)
+
     def test_missing_line_is_reported(self):
         status, text = self.inner("""
             c = self.start('c', ['true'])
