@@ -10,6 +10,7 @@
 #include "kernels/vector/clones.h"
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
+#include "kernels/vector/quant.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,26 @@ static void pass_decode_f16(struct set *s)
     dtype_decode(DTYPE_F16, s->array[0], s->array[1], s->n);
 }
 
+static void pass_quant8(struct set *s)
+{
+    quant_encode(8, s->array[1], s->array[0], s->array[2], s->n);
+}
+
+static void pass_unquant8(struct set *s)
+{
+    quant_decode(8, s->array[0], s->array[1], s->n);
+}
+
+static void pass_quant4(struct set *s)
+{
+    quant_encode(4, s->array[1], s->array[0], s->array[2], s->n);
+}
+
+static void pass_unquant4(struct set *s)
+{
+    quant_decode(4, s->array[0], s->array[1], s->n);
+}
+
 static void pass_crc32c(struct set *s)
 {
     sink = digest_crc32c(0, s->array[0], s->n * sizeof(float));
@@ -124,6 +145,10 @@ static const struct contestant contestants[] = {
     {"dtype_decode bf16", pass_decode_bf16, 2, 6, -1, 0},
     {"dtype_encode fp16", pass_encode_f16, 2, 6, -1, 0},
     {"dtype_decode fp16", pass_decode_f16, 2, 6, -1, 0},
+    {"quant_encode int8, residual", pass_quant8, 3, 13, -1, 0},
+    {"quant_decode int8", pass_unquant8, 2, 5, -1, 0},
+    {"quant_encode int4, residual", pass_quant4, 3, 12.5, -1, 0},
+    {"quant_decode int4", pass_unquant4, 2, 4.5, -1, 0},
     {"optim sgd", pass_optim, 3, 12, OPTIM_SGD, 0},
     {"optim momentum", pass_optim, 4, 20, OPTIM_MOMENTUM, 0},
     {"optim nesterov", pass_optim, 4, 20, OPTIM_NESTEROV, 0},

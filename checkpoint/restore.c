@@ -62,7 +62,7 @@ static int place_tensor(const struct ps_manifest *m, const struct net_param **in
     if (*rest && (sscanf(rest, " [%" SCNd64 ":%" SCNd64 "]%n", &begin, &end, &used) != 2 || !used ||
                   rest[used]))
         return 0;
-    int n_slots = (*found)->rule == PARAM_AVERAGE ? 0 : optim_n_slots(&m->job.optim);
+    int n_slots = (*found)->rule == PARAM_AVERAGE ? 0 : job_n_slots(&m->job);
     if (t->slot < -1 || t->slot >= n_slots || begin < 0 || begin > end || end > (*found)->n_elems)
         return 0;
     t->first = (*found)->first + begin;
@@ -96,7 +96,7 @@ static int check_cover(const struct ps_restore *r)
 {
     const struct chunks *chunks = r->m->chunks;
     int i = 0;
-    for (int slot = -1; slot < optim_n_slots(&r->m->job.optim); slot++) {
+    for (int slot = -1; slot < job_n_slots(&r->m->job); slot++) {
         int param = 0;
         int64_t at = ps_restore_next_owned(chunks, slot, &param, 0);
         for (; i < r->n_tensors && r->tensors[i].slot == slot; i++) {

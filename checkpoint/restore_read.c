@@ -65,7 +65,7 @@ int ps_restore_holds(const struct ps_restore *r, int64_t first, int64_t n)
     int has = has_slot(r, -1, first, n), param = 0;
     if (ps_restore_next_owned(chunks, 0, &param, first) != first)
         return has; /* an average, which has no slots */
-    for (int slot = 0; slot < optim_n_slots(&r->m->job.optim) && has; slot++)
+    for (int slot = 0; slot < job_n_slots(&r->m->job) && has; slot++)
         has = has_slot(r, slot, first, n);
     return has;
 }
@@ -97,7 +97,7 @@ enum status ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n
 {
     *version = -1;
     enum status st = read_slot(r, -1, first, n, value, version);
-    for (int k = 0; slots && k < optim_n_slots(&r->m->job.optim) && st == ST_OK; k++)
+    for (int k = 0; slots && k < job_n_slots(&r->m->job) && st == ST_OK; k++)
         st = read_slot(r, k, first, n, slots + k * n, version);
     return st;
 }

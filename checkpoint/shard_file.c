@@ -111,7 +111,7 @@ static void free_table(struct table *t)
 static void fill_tensors(struct table *t, const struct ps_checkpoint_file *cp,
                          const struct ps_checkpoint_chunk *list, int n)
 {
-    int n_slots = optim_n_slots(&cp->job->optim);
+    int n_slots = job_n_slots(cp->job);
     struct part p;
     for (int slot = -1; slot < n_slots; slot++) {
         for (int i = 0; i < n; i++) {
@@ -230,7 +230,7 @@ enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
             n_parts++;
     }
     TRY(ps_manifest_digest(cp->job, cp->chunks, digest));
-    st = make_table(&t, n_parts * (size_t)(1 + optim_n_slots(&cp->job->optim)) + 1);
+    st = make_table(&t, n_parts * (size_t)(1 + job_n_slots(cp->job)) + 1);
     if (st == ST_OK && cp->progress.known)
         st = fill_progress(&t, &cp->progress);
     if (st == ST_OK)

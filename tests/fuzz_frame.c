@@ -28,7 +28,8 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     d->sum = d->sum * 31 + piece->shared_offset + piece->shared_bytes + (uint64_t)piece->shared +
              piece->shared_stamp;
     if (piece->payload.bytes % sizeof(float) == 0) {
-        payload_each_run(&piece->payload, sizeof(float), add_run, d);
+        payload_each_run(&piece->payload, DTYPE_F32, piece->payload.bytes / sizeof(float), 1,
+                         add_run, d);
         if (d->runs != piece->payload.bytes / sizeof(float) && piece->payload.bytes > 0)
             abort();
         void *copy = malloc(piece->payload.bytes + 1);

@@ -33,6 +33,7 @@ enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS };
     X(optim_run)                                                                                   \
     X(optim_average)                                                                               \
     X(dtype_encode)                                                                                \
+    X(dtype_encode_residual)                                                                       \
     X(dtype_decode)
 
 struct form {
@@ -54,7 +55,7 @@ struct work {
     struct optim_step step[N_OPTIMIZERS];
     float any[N]; /* any bits at all */
     uint16_t codes[DTYPE_N_KINDS][2 * N];
-    float decoded[DTYPE_N_KINDS][2 * N];
+    float decoded[DTYPE_N_KINDS][2 * N], residual[DTYPE_N_KINDS][N];
     int finite[2];
 };
 
@@ -122,6 +123,12 @@ static void run(const struct form *f, struct work *w)
     for (int k = 0; k < N_OPTIMIZERS; k++)
         run_optimizer(f, w, k);
     for (int d = 0; d < DTYPE_N_KINDS; d++) {
+        if (dtype_block((enum dtype)d) > 1) { /* what is not finite has no bits that are promised */
+            memcpy(w->residual[d], w->old, sizeof w->old);
+            f->dtype_encode_residual((enum dtype)d, w->codes[d], w->sum, w->residual[d], N);
+            f->dtype_decode((enum dtype)d, w->decoded[d], w->codes[d], N);
+            continue;
+        }
         f->dtype_encode((enum dtype)d, w->codes[d], w->any, N);
         /* not what was encoded: codes of all kinds, signalling NaNs too */
         f->dtype_decode((enum dtype)d, w->decoded[d], w->any, d == DTYPE_F32 ? N : 2 * N);
@@ -151,6 +158,7 @@ static void compare(const char *march, const struct work *a, const struct work *
         print_message(", %s", dtype_name((enum dtype)d));
         SAME(codes[d]);
         SAME(decoded[d]);
+        SAME(residual[d]);
     }
     print_message("\n");
     SAME(finite);

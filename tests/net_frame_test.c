@@ -474,29 +474,75 @@ static void test_payload_runs(void **state)
                 skip -= spans[first++].n;
             struct net_payload p = {&spans[first], skip, sizeof from};
             memset(to, 0, sizeof to);
-            payload_each_run(&p, sizeof *to, collect, to);
+            payload_each_run(&p, DTYPE_F32, 11, 1, collect, to);
             assert_memory_equal(to, from, sizeof from);
             memset(to, 0, sizeof to);
             payload_copy(&p, to);
             assert_memory_equal(to, from, sizeof from);
-            payload_each_run(&p, sizeof *halves, collect_halves, halves);
+            payload_each_run(&p, DTYPE_BF16, 22, 1, collect_halves, halves);
             assert_memory_equal(halves, from, sizeof from);
             uint32_t crc = 1;
-            payload_decode(&p, DTYPE_BF16, decoded, &crc);
+            payload_decode(&p, DTYPE_BF16, 22, decoded, &crc);
             assert_int_equal(crc, digest_crc32c(0, from, sizeof from));
             for (int k = 0; k < 22; k++) {
                 uint32_t bits = (uint32_t)halves[k] << 16;
                 assert_memory_equal(&decoded[k], &bits, sizeof bits);
             }
             memset(to, 0, sizeof to);
-            payload_decode(&p, DTYPE_F32, to, &crc);
+            payload_decode(&p, DTYPE_F32, 11, to, &crc);
             assert_memory_equal(to, from, sizeof from);
             assert_int_equal(crc, digest_crc32c(0, from, sizeof from));
             assert_int_equal(payload_crc32c(&p), digest_crc32c(0, from, sizeof from));
         }
     struct net_payload none = {NULL, 0, 0};
     assert_int_equal(payload_crc32c(&none), 0);
-    payload_each_run(&none, sizeof *to, collect, to);
+    payload_each_run(&none, DTYPE_F32, 0, 1, collect, to);
+}
+
+struct runs {
+    size_t unit, next;
+    float got[700];
+};
+
+static void collect_decoded(void *ctx, size_t first, const void *src, size_t n)
+{
+    struct runs *r = ctx;
+    assert_int_equal(first, r->next);
+    assert_int_equal(first % r->unit, 0);
+    dtype_decode(r->unit == 256 ? DTYPE_INT4 : DTYPE_F32, r->got + first, src, n);
+    r->next = first + n;
+}
+
+/* Blocks with a scale, and floats in units of such blocks, cut anywhere. */
+static void test_payload_blocks(void **state)
+{
+    static float from[700], decoded[700];
+    static uint8_t bytes[sizeof from];
+    for (int i = 0; i < 700; i++)
+        from[i] = (float)(i % 97) - 48;
+    for (int lengths = 0; lengths < 4; lengths++) {
+        size_t n = (size_t[]){700, 512, 256, 3}[lengths], len = dtype_bytes(DTYPE_INT4, n);
+        dtype_encode(DTYPE_INT4, bytes, from, n);
+        dtype_decode(DTYPE_INT4, decoded, bytes, n);
+        for (size_t i = 0; i <= len; i += 1 + i / 50)
+            for (size_t j = i; j <= len; j += 1 + (j - i) / 3) {
+                struct net_span spans[3] = {{bytes, i}, {bytes + i, j - i}, {bytes + j, len - j}};
+                struct net_payload p = {spans, 0, len};
+                struct runs r = {.unit = 256};
+                payload_each_run(&p, DTYPE_INT4, n, 256, collect_decoded, &r);
+                assert_int_equal(r.next, n);
+                assert_memory_equal(r.got, decoded, n * sizeof(float));
+            }
+        memcpy(bytes, from, n * sizeof(float));
+        for (size_t i = 0; i <= n * sizeof(float); i += 1 + i / 5) {
+            struct net_span spans[2] = {{bytes, i}, {bytes + i, n * sizeof(float) - i}};
+            struct net_payload p = {spans, 0, n * sizeof(float)};
+            struct runs r = {.unit = 128};
+            payload_each_run(&p, DTYPE_F32, n, 128, collect_decoded, &r);
+            assert_int_equal(r.next, n);
+            assert_memory_equal(r.got, from, n * sizeof(float));
+        }
+    }
 }
 
 int main(void)
@@ -512,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_callback_stops),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_payload_runs),
+        cmocka_unit_test(test_payload_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void check_payload(const struct buf *payload, enum dtype dtype, uint32_t 
                           const struct net_chunk *chunk)
 {
     assert_non_null(payload);
-    assert_int_equal(payload->bytes, (size_t)chunk->n_elems * dtype_size(dtype));
+    assert_int_equal(payload->bytes, dtype_bytes(dtype, (size_t)chunk->n_elems));
     assert_int_equal(digest_crc32c(0, payload->data, payload->bytes), crc);
 }
 
@@ -117,7 +117,7 @@ static struct ps_answer send_piece(struct fixture *f, enum piece_kind kind, int 
                                    int64_t step, enum dtype dtype)
 {
     const struct net_chunk *c = &f->chunks->chunks[chunk];
-    size_t n = (size_t)c->n_elems, bytes = kind == PIECE_PULL ? 0 : n * dtype_size(dtype);
+    size_t n = (size_t)c->n_elems, bytes = kind == PIECE_PULL ? 0 : dtype_bytes(dtype, n);
     float values[1024] = {0};
     uint8_t encoded[1024 * sizeof(float)];
     for (size_t i = 0; i < n; i++)

@@ -60,7 +60,7 @@ static void contribute(struct ps_store *s, const struct chunks *chunks, const st
 {
     static const uint8_t bytes[4096]; /* zeros in every dtype */
     for (int c = 0; c < N_CHUNKS; c++) {
-        size_t n = (size_t)chunks->chunks[c].n_elems * dtype_size(job->push_dtype);
+        size_t n = dtype_bytes(job->push_dtype, (size_t)chunks->chunks[c].n_elems);
         struct net_span spans[2] = {{bytes, n / 2 | 1}, {bytes, n - (n / 2 | 1)}};
         struct net_frame_head head = {GENERATION, (uint32_t)member, 5};
         struct net_piece piece = {.kind = PIECE_PUSH,

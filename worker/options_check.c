@@ -122,9 +122,17 @@ enum status options_check_dtypes(struct options *o)
     size_t first =
         comma ? (size_t)(comma - options_raw.wire_dtype) : strlen(options_raw.wire_dtype);
     const char *second = comma ? comma + 1 : options_raw.wire_dtype;
-    if (dtype_read(options_raw.wire_dtype, first, &o->push_dtype) &&
-        dtype_read(second, strlen(second), &o->version_dtype))
+    int known = dtype_read(options_raw.wire_dtype, first, &o->push_dtype) &&
+                dtype_read(second, strlen(second), &o->version_dtype);
+    int lockstep = o->sync_mode == JOB_SYNC && (o->aggregate <= 0 || o->aggregate == o->n_workers);
+    if (known && (dtype_block(o->version_dtype) == 1 || lockstep))
         return ST_OK;
+    if (known) {
+        LOG_E("--wire_dtype: changes of parameters in %s need --sync_mode=sync without backup "
+              "workers; write --wire_dtype=%s,fp32 for gradients alone",
+              dtype_name(o->version_dtype), dtype_name(o->push_dtype));
+        return ST_INVALID;
+    }
     LOG_E("--wire_dtype: '%.100s' is not one or two (with a comma) of %s", options_raw.wire_dtype,
           DTYPE_NAMES);
     return ST_INVALID;

@@ -7,6 +7,7 @@
  * ones. */
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/clones.h"
+#include "kernels/vector/quant.h"
 #include <stdint.h>
 #include <string.h>
 
@@ -31,13 +32,27 @@ struct __attribute__((packed, may_alias)) packed_half {
 
 const char *dtype_name(enum dtype d)
 {
-    static const char *const names[DTYPE_N_KINDS] = {"fp32", "bf16", "fp16"};
+    static const char *const names[DTYPE_N_KINDS] = {"fp32", "bf16", "fp16", "int8", "int4"};
     return (unsigned)d < DTYPE_N_KINDS ? names[d] : "unknown";
 }
 
-size_t dtype_size(enum dtype d)
+/* Of the integers; 0: it is none of them. */
+static int quant_bits(enum dtype d)
 {
-    return d == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    return d == DTYPE_INT8 ? 8 : d == DTYPE_INT4 ? 4 : 0;
+}
+
+size_t dtype_bytes(enum dtype d, size_t n)
+{
+    if (quant_bits(d))
+        return quant_bytes(quant_bits(d), n);
+    return n * (d == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+size_t dtype_block(enum dtype d)
+{
+    _Static_assert((int)DTYPE_BLOCK_MAX == (int)QUANT_BLOCK, "the largest block");
+    return quant_bits(d) ? QUANT_BLOCK : 1;
 }
 
 static inline uint32_t bits_of(float f)
@@ -256,8 +271,26 @@ void dtype_encode(enum dtype d, void *dst, const float *src, size_t n)
         encode_bf16(dst, src, n);
     else if (d == DTYPE_F16)
         encode_f16(dst, src, n);
+    else if (quant_bits(d))
+        quant_encode(quant_bits(d), dst, src, NULL, n);
     else if (n)
         memcpy(dst, src, n * sizeof *src);
+}
+
+void dtype_encode_residual(enum dtype d, void *dst, const float *src, float *residual, size_t n)
+{
+    quant_encode(quant_bits(d), dst, src, residual, n);
+}
+
+void dtype_encode_change(enum dtype d, void *dst, const float *old, float *value, float *residual,
+                         size_t n)
+{
+    quant_encode_change(quant_bits(d), dst, old, value, residual, n);
+}
+
+void dtype_add(enum dtype d, float *dst, const void *src, size_t n)
+{
+    quant_add(quant_bits(d), dst, src, n);
 }
 
 void dtype_decode(enum dtype d, float *dst, const void *src, size_t n)
@@ -266,6 +299,8 @@ void dtype_decode(enum dtype d, float *dst, const void *src, size_t n)
         decode_bf16(dst, src, n);
     else if (d == DTYPE_F16)
         decode_f16(dst, src, n);
+    else if (quant_bits(d))
+        quant_decode(quant_bits(d), dst, src, n);
     else if (n)
         memcpy(dst, src, n * sizeof *dst);
 }

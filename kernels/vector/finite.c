@@ -68,18 +68,38 @@ static size_t first_half_from(const struct packed_half *s, size_t n, int16_t lim
     return n;
 }
 
+/* Of elements with a scale, decoded block by block. */
+static size_t first_decoded_from(enum dtype d, const char *src, size_t n, int32_t limit)
+{
+    float decoded[DTYPE_BLOCK_MAX];
+    const size_t stride = dtype_bytes(d, DTYPE_BLOCK_MAX);
+    for (size_t at = 0; at < n; at += DTYPE_BLOCK_MAX, src += stride) {
+        size_t m = n - at < DTYPE_BLOCK_MAX ? n - at : DTYPE_BLOCK_MAX;
+        dtype_decode(d, decoded, src, m);
+        size_t bad = first_from((const void *)decoded, m, limit);
+        if (bad < m)
+            return at + bad;
+    }
+    return n;
+}
+
 size_t finite_first_bad(enum dtype d, const void *src, size_t n)
 {
     if (d == DTYPE_F32)
         return first_from(src, n, 0x7f800000);
+    if (dtype_block(d) > 1)
+        return first_decoded_from(d, src, n, 0x7f800000);
     return first_half_from(src, n, d == DTYPE_BF16 ? 0x7f80 : 0x7c00);
 }
 
 size_t finite_first_misfit(enum dtype d, const float *src, size_t n)
 {
     /* the halfway points between the largest finite value and the next power of two */
-    static const int32_t limits[DTYPE_N_KINDS] = {
-        [DTYPE_F32] = 0x7f800000, [DTYPE_BF16] = 0x7f7f8000, [DTYPE_F16] = 0x477ff000};
+    static const int32_t limits[DTYPE_N_KINDS] = {[DTYPE_F32] = 0x7f800000,
+                                                  [DTYPE_BF16] = 0x7f7f8000,
+                                                  [DTYPE_F16] = 0x477ff000,
+                                                  [DTYPE_INT8] = 0x7f7fff00,
+                                                  [DTYPE_INT4] = 0x7f7fff00};
     return first_from((const void *)src, n, limits[d]);
 }
 
@@ -88,10 +108,11 @@ size_t finite_first_above(enum dtype d, const void *src, size_t n, float limit)
     int32_t bits;
     uint16_t half[2];
     float down = limit;
-    if (d == DTYPE_F32) {
-        memcpy(&bits, &limit, sizeof bits);
+    memcpy(&bits, &limit, sizeof bits);
+    if (d == DTYPE_F32)
         return first_from(src, n, bits + 1);
-    }
+    if (dtype_block(d) > 1)
+        return first_decoded_from(d, src, n, bits + 1);
     dtype_encode(d, half, &down, 1); /* to the nearest, which may be above */
     dtype_decode(d, &down, half, 1);
     int16_t from = (int16_t)(half[0] + (down <= limit));

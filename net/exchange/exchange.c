@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange_impl.h"
+#include "net/exchange/residuals.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,7 @@ static void *reconnect_main(void *arg)
 static void make_segment(struct net_exchange *x)
 {
     char why[SHARED_WHY_BYTES];
-    size_t bytes = (size_t)x->cfg.join.chunks->n_elems * dtype_size(x->push_dtype);
+    size_t bytes = chunks_wire_bytes(x->cfg.join.chunks, x->push_dtype);
     if (!x->cfg.shared_memory)
         return;
     if (net_shared_create(bytes, &x->segment, why) == ST_OK)
@@ -66,10 +67,15 @@ static enum status make_staged(struct net_exchange *x)
 {
     if (x->push_dtype == DTYPE_F32)
         return ST_OK;
+    if (dtype_block(x->push_dtype) > 1) {
+        enum status st = residuals_create(x->cfg.join.chunks, &x->residuals);
+        if (st != ST_OK)
+            return st;
+    }
     if (x->segment)
         x->staged = net_shared_data(x->segment);
     else
-        x->staged = malloc((size_t)x->cfg.join.chunks->n_elems * dtype_size(x->push_dtype));
+        x->staged = malloc(chunks_wire_bytes(x->cfg.join.chunks, x->push_dtype));
     return x->staged ? ST_OK : ST_NOMEM;
 }
 
@@ -218,6 +224,7 @@ void net_exchange_destroy(struct net_exchange *x)
     if (!x->segment)
         free(x->staged);
     net_shared_unref(x->segment);
+    residuals_destroy(x->residuals);
     free(x->session);
     free(x->server);
     free(x->chunks);

@@ -48,6 +48,7 @@ struct link {
     int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
     struct net_span *spans;
     size_t spans_room;
+    uint8_t *change; /* room for one that lay in the server's memory; NULL: none did yet */
 
     int index;       /* of the server; -1: not yet; this and the following: x->lock */
     grpc_call *call; /* join or stream, a reference; NULL: not there yet, or gone */
@@ -82,8 +83,8 @@ struct net_exchange {
     int n_chunks;
     enum dtype push_dtype, version_dtype;
     struct net_shared *segment; /* contributions that servers on this host read in place; NULL */
-    uint8_t *staged; /* contributions as they cross the wire, n_elems of push_dtype, in the segment
-                        if there is one; NULL: fp32, which goes out from where the caller has it */
+    uint8_t *staged; /* contributions as they are sent (chunks_wire_at); NULL: fp32, in place */
+    struct residuals *residuals; /* NULL: nothing is kept of what rounding takes off */
     struct chunk_state *chunks;
     struct net_pollers *pollers;
     pthread_t reconnect_thread;

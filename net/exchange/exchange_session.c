@@ -306,7 +306,7 @@ static enum status go_back(struct net_exchange *x, int64_t step)
     enum status st = ST_OK;
     for (int i = 0; i < x->n_chunks; i++)
         if (net_exchange_version(x, i) > step)
-            TRY(request_version(x, i, step, x->version_dtype));
+            TRY(request_version(x, i, step));
     TRY(net_exchange_wait(x, 0, x->n_chunks, step));
     for (int i = 0; i < x->n_chunks; i++) {
         int64_t version = net_exchange_version(x, i);

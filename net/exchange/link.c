@@ -411,6 +411,7 @@ void link_destroy(struct link *l)
     link_close(l);
     net_shared_unref(l->arena);
     free(l->spans);
+    free(l->change);
     free(l->queue.bits);
     free(l->addr);
     free(l);

@@ -7,15 +7,15 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "net/exchange/residuals.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* gRPC takes in all that comes before it hands over any of it. Within a host a whole model would
  * lie there, gone from the caches when its turn comes; so no more than this is under way. */
 enum { REQUEST_WINDOW_BYTES = 3 << 20 };
 
-static const struct net_out nothing = {.kind = PIECE_NONE};
-
-static void wake_waiters(struct net_exchange *x, const struct chunk_state *c)
+void request_wake_waiters(struct net_exchange *x, const struct chunk_state *c)
 {
     if (c->n_waiters > 0 && c->item.kind == PIECE_NONE && c->refs == 0)
         pthread_cond_broadcast(&x->ready);
@@ -29,7 +29,7 @@ static void release_chunk(void *owner)
     pthread_mutex_lock(&x->lock);
     c->refs--;
     x->n_refs--;
-    wake_waiters(x, c);
+    request_wake_waiters(x, c);
     if (x->n_refs == 0)
         pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
@@ -125,8 +125,7 @@ static void count_in_flight(struct link *l, struct outq_batch *batch)
     }
 }
 
-/* The chunk's bytes are out of the server's way. */
-static void acked(struct link *l, struct chunk_state *c)
+void request_acked(struct link *l, struct chunk_state *c)
 {
     l->in_flight -= c->in_flight;
     c->in_flight = 0;
@@ -178,9 +177,7 @@ void request_forget_all(struct net_exchange *x)
     }
 }
 
-/* Makes `item` the chunk's request, or (kind PIECE_NONE) ends the one that it has. 1:
- * link_tell_busy is to be called. Under the lock. */
-static int set_item(struct link *l, struct chunk_state *c, const struct net_out *item)
+int request_set_item(struct link *l, struct chunk_state *c, const struct net_out *item)
 {
     l->n_under_way += (item->kind != PIECE_NONE) - (c->item.kind != PIECE_NONE);
     c->item = *item;
@@ -192,14 +189,16 @@ void request_queue_all(struct link *l)
     struct net_exchange *x = l->x;
     for (int i = 0; i < x->n_chunks; i++)
         if (x->server[i] == l->index) {
-            acked(l, &x->chunks[i]);
+            request_acked(l, &x->chunks[i]);
             queue_chunk(x, l, &x->chunks[i]);
         }
 }
 
-static const struct net_chunk *chunk_of(const struct net_exchange *x, int i)
+/* What whole versions of the chunk are asked for in. */
+static enum dtype whole_dtype(const struct net_exchange *x, int chunk)
 {
-    return &x->cfg.join.chunks->chunks[i];
+    enum dtype d = chunks_dtype(x->cfg.join.chunks, chunk, x->version_dtype);
+    return dtype_block(d) > 1 ? DTYPE_F32 : d;
 }
 
 /* INIT sends a copy, because its answer is written over the original. */
@@ -209,10 +208,10 @@ static enum status copy_first_value(struct net_exchange *x, int i)
     if (c->init_bytes)
         return ST_OK;
     struct buf *b;
-    enum status st = buf_create((size_t)chunk_of(x, i)->n_elems * sizeof(float), &b);
+    enum status st = buf_create((size_t)request_chunk(x, i)->n_elems * sizeof(float), &b);
     if (st != ST_OK)
         return st;
-    memcpy(b->data, x->cfg.params + chunk_of(x, i)->first, b->bytes);
+    memcpy(b->data, x->cfg.params + request_chunk(x, i)->first, b->bytes);
     c->init_bytes = b;
     return ST_OK;
 }
@@ -224,7 +223,8 @@ enum status request_first(struct link *l, int init)
         struct chunk_state *c = &x->chunks[i];
         if (x->server[i] != l->index)
             continue;
-        struct net_out item = {.kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = x->version_dtype};
+        struct net_out item = {
+            .kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = whole_dtype(x, i)};
         if (init) { /* in full precision: the servers' own value */
             enum status st = copy_first_value(x, i);
             if (st != ST_OK)
@@ -236,183 +236,9 @@ enum status request_first(struct link *l, int init)
         }
         pthread_mutex_lock(&x->lock);
         c->begin_ns = trace_begin();
-        set_item(l, c, &item); /* link_open tells */
+        request_set_item(l, c, &item); /* link_open tells */
         pthread_mutex_unlock(&x->lock);
     }
-    return ST_OK;
-}
-
-/* Whether the piece answers what the chunk has under way; under x->lock. An answer to an earlier
- * life of a request that is queued again is none. */
-static int is_answer(const struct chunk_state *c, const struct net_piece *p)
-{
-    if (c->queued)
-        return 0;
-    switch (p->kind) {
-    case PIECE_VERSION:
-        return (c->item.kind == PIECE_PULL && p->step + 1 >= c->item.step) ||
-               c->item.kind == PIECE_INIT;
-    case PIECE_APPLIED:
-    case PIECE_DUPLICATE:
-    case PIECE_STALE:
-        return c->item.kind == PIECE_PUSH && p->step > c->item.step;
-    default:
-        return 0;
-    }
-}
-
-/* Answers that end everything. */
-static enum status refuse_answer(struct link *l, const struct net_piece *p)
-{
-    switch (p->kind) {
-    case PIECE_REFUSED:
-        LOG_E("ps:%d (%s) refused chunk %u: %s", l->index, l->addr, p->chunk, p->why);
-        return ST_REFUSED;
-    case PIECE_WRONG_SHARD:
-        LOG_E("ps:%d (%s) does not own chunk %u; do all programs have the same --ps_hosts?",
-              l->index, l->addr, p->chunk);
-        return ST_PROTOCOL;
-    default:
-        LOG_E("ps:%d (%s) sent a piece of kind %d, which is no answer", l->index, l->addr,
-              (int)p->kind);
-        return ST_PROTOCOL;
-    }
-}
-
-static int all_fetched(const struct link *l)
-{
-    const struct net_exchange *x = l->x;
-    for (int i = 0; i < x->n_chunks; i++)
-        if (x->server[i] == l->index && x->chunks[i].version < 0)
-            return 0;
-    return 1;
-}
-
-/* The chunk's request is answered. */
-static void complete(struct link *l, struct chunk_state *c, const struct net_piece *p)
-{
-    struct net_exchange *x = l->x;
-    struct session_event fetched = {.kind = EVENT_FETCHED_ALL};
-    pthread_mutex_lock(&x->lock);
-    struct buf *sent = c->init_bytes;
-    c->init_bytes = NULL;
-    trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
-               (int64_t)c->item.step);
-    c->version = (int64_t)p->step;
-    x->samples = p->samples ? p->samples : x->samples;
-    int tell = set_item(l, c, &nothing);
-    acked(l, c);
-    x->stats.received_bytes += p->payload.bytes;
-    if (p->shared_offset)
-        x->stats.shared_bytes += p->payload.bytes;
-    x->stats.applied += p->kind == PIECE_APPLIED;
-    x->stats.duplicate += p->kind == PIECE_DUPLICATE;
-    x->stats.stale += p->kind == PIECE_STALE;
-    int first = !l->fetched && all_fetched(l);
-    l->fetched |= first;
-    wake_waiters(x, c);
-    pthread_mutex_unlock(&x->lock);
-    buf_unref(sent);
-    if (first)
-        link_step(l, &fetched);
-    if (tell)
-        link_tell_busy(l);
-}
-
-/* The chunk's request will be answered later. */
-static void note_taken(struct link *l, const struct net_piece *p)
-{
-    struct net_exchange *x = l->x;
-    pthread_mutex_lock(&x->lock);
-    struct chunk_state *c = &x->chunks[p->chunk];
-    if (!c->queued && c->item.kind == PIECE_PUSH && c->item.step == p->step)
-        acked(l, c);
-    pthread_mutex_unlock(&x->lock);
-}
-
-/* The dtype of the answer that the chunk waits for; under x->lock. */
-static enum dtype wanted_dtype(const struct chunk_state *c)
-{
-    return c->item.kind == PIECE_PULL ? c->item.dtype : c->x->version_dtype;
-}
-
-/* The chunk has its last version of this generation, and its request ends without. The session is
- * told first: whoever waits for the chunk may START as soon as that is marked. */
-static void note_ended(struct link *l, const struct net_piece *p)
-{
-    struct net_exchange *x = l->x;
-    struct session_event e = {.kind = EVENT_REBASE};
-    struct chunk_state *c = &x->chunks[p->chunk];
-    int tell = 0;
-    pthread_mutex_lock(&x->lock);
-    int is_answer = !c->queued && c->item.kind != PIECE_NONE;
-    pthread_mutex_unlock(&x->lock);
-    if (!is_answer)
-        return;
-    link_step(l, &e);
-    pthread_mutex_lock(&x->lock);
-    if (c->item.kind != PIECE_NONE) {
-        trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
-                   (int64_t)c->item.step);
-        tell = set_item(l, c, &nothing);
-        c->ended = 1;
-        acked(l, c);
-        pthread_cond_broadcast(&x->ready);
-    }
-    pthread_mutex_unlock(&x->lock);
-    if (tell)
-        link_tell_busy(l);
-}
-
-static int fits_table(const struct link *l, const struct net_piece *p)
-{
-    const struct net_exchange *x = l->x;
-    return p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index &&
-           (unsigned)p->dtype < DTYPE_N_KINDS && p->step <= INT64_MAX &&
-           p->payload.bytes == (size_t)chunk_of(x, (int)p->chunk)->n_elems * dtype_size(p->dtype);
-}
-
-enum status request_answer(struct link *l, const struct net_piece *p)
-{
-    struct net_exchange *x = l->x;
-    int is_its = p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index;
-    if (is_its && (p->kind == PIECE_TAKEN || p->kind == PIECE_REBASE)) {
-        (p->kind == PIECE_TAKEN ? note_taken : note_ended)(l, p);
-        return ST_OK;
-    }
-    if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
-        return refuse_answer(l, p);
-    if (!fits_table(l, p)) {
-        LOG_E("ps:%d (%s) sent %zu bytes for chunk %u, step %llu, which the table of chunks does "
-              "not allow",
-              l->index, l->addr, p->payload.bytes, p->chunk, (unsigned long long)p->step);
-        return ST_PROTOCOL;
-    }
-    struct chunk_state *c = &x->chunks[p->chunk];
-    pthread_mutex_lock(&x->lock);
-    int wanted = is_answer(c, p) && p->dtype == wanted_dtype(c);
-    pthread_mutex_unlock(&x->lock);
-    if (!wanted) {
-        LOG_D("ps:%d (%s): late answer for chunk %u left alone", l->index, l->addr, p->chunk);
-        return ST_OK;
-    }
-    /* Nobody reads the chunk before its answer is complete, so a copy that turns out wrong harms
-     * nothing: the right one will follow. */
-    float *value = x->cfg.params + chunk_of(x, (int)p->chunk)->first;
-    int summed = !p->shared_offset && (p->crc32c != 0 || !l->arena);
-    uint32_t crc = p->crc32c;
-    payload_decode(&p->payload, p->dtype, value, summed ? &crc : NULL);
-    if (p->shared_offset && net_shared_stamp(p->payload.span->data) != p->shared_stamp) {
-        LOG_W("ps:%d (%s) took chunk %u, step %llu, back before it was read; asking again",
-              l->index, l->addr, p->chunk, (unsigned long long)p->step);
-        return ST_CORRUPT;
-    }
-    if (crc != p->crc32c) {
-        LOG_W("ps:%d (%s): checksum of chunk %u, step %llu is wrong; asking again", l->index,
-              l->addr, p->chunk, (unsigned long long)p->step);
-        return ST_CORRUPT;
-    }
-    complete(l, c, p);
     return ST_OK;
 }
 
@@ -433,7 +259,7 @@ static enum status request(struct net_exchange *x, int chunk, const struct net_o
     if (st == ST_OK) {
         l = x->links[x->server[chunk]];
         c->begin_ns = trace_begin();
-        tell = set_item(l, c, item);
+        tell = request_set_item(l, c, item);
         queue_chunk(x, l, c);
     }
     pthread_mutex_unlock(&x->lock);
@@ -449,14 +275,14 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
+    enum dtype dtype = chunks_dtype(x->cfg.join.chunks, chunk, x->push_dtype);
     struct net_out item = {.kind = PIECE_PUSH,
                            .chunk = (uint32_t)chunk,
                            .step = (uint64_t)step,
                            .weight = weight,
-                           .dtype = x->push_dtype,
+                           .dtype = dtype,
                            .data = data,
-                           .bytes =
-                               (size_t)chunk_of(x, chunk)->n_elems * dtype_size(x->push_dtype)};
+                           .bytes = dtype_bytes(dtype, (size_t)request_chunk(x, chunk)->n_elems)};
     if (weight == 0) { /* skipped: it brings nothing */
         item.data = NULL;
         item.bytes = 0;
@@ -469,27 +295,37 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
-    if (!x->staged || weight == 0)
+    enum dtype dtype = chunks_dtype(x->cfg.join.chunks, chunk, x->push_dtype);
+    if (dtype == DTYPE_F32 || (weight == 0 && !x->residuals))
         return net_exchange_push_encoded(x, chunk, step, data, weight);
     pthread_mutex_lock(&x->lock);
     int busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */
     pthread_mutex_unlock(&x->lock);
     if (busy)
         return ST_BUSY;
-    const struct net_chunk *c = chunk_of(x, chunk);
-    uint8_t *staged = x->staged + (size_t)c->first * dtype_size(x->push_dtype);
-    dtype_encode(x->push_dtype, staged, data, (size_t)c->n_elems);
+    const struct net_chunk *c = request_chunk(x, chunk);
+    uint8_t *staged = x->staged + chunks_wire_at(x->cfg.join.chunks, x->push_dtype, chunk);
+    float *residual = x->residuals ? residuals_of(x->residuals, chunk, step) : NULL;
+    if (weight != 0 && residual)
+        dtype_encode_residual(dtype, staged, data, residual, (size_t)c->n_elems);
+    else if (weight != 0)
+        dtype_encode(dtype, staged, data, (size_t)c->n_elems);
     return net_exchange_push_encoded(x, chunk, step, staged, weight);
 }
 
-enum status request_version(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype)
+static enum status pull(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype)
 {
     struct net_out item = {
         .kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step + 1, .dtype = dtype};
     return step < 0 ? ST_RANGE : request(x, chunk, &item);
 }
 
+enum status request_version(struct net_exchange *x, int chunk, int64_t step)
+{
+    return pull(x, chunk, step, whole_dtype(x, chunk));
+}
+
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
 {
-    return request_version(x, chunk, step, DTYPE_F32);
+    return pull(x, chunk, step, DTYPE_F32);
 }

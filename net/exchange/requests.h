@@ -4,12 +4,23 @@
 #define NET_EXCHANGE_REQUESTS_H
 #include "net/exchange/exchange_impl.h"
 
-/* One answer from a server. Not ST_OK: the rest of the frame is not looked at. */
+/* answers.c: one answer from a server. Not ST_OK: the rest of the frame is not looked at. */
 enum status request_answer(struct link *l, const struct net_piece *piece);
 /* Sets the first request of each chunk of the link. */
 enum status request_first(struct link *l, int init);
 /* Asks for version `step` of a chunk, or a later one if that is gone. */
-enum status request_version(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype);
+enum status request_version(struct net_exchange *x, int chunk, int64_t step);
+/* Makes `item` the chunk's request, or (kind PIECE_NONE) ends the one that it has. 1:
+ * link_tell_busy is to be called. Under x->lock. */
+int request_set_item(struct link *l, struct chunk_state *c, const struct net_out *item);
+/* The chunk's bytes are out of the server's way. Under x->lock. */
+void request_acked(struct link *l, struct chunk_state *c);
+/* Of the chunk that may have become ready. Under x->lock. */
+void request_wake_waiters(struct net_exchange *x, const struct chunk_state *c);
+static inline const struct net_chunk *request_chunk(const struct net_exchange *x, int i)
+{
+    return &x->cfg.join.chunks->chunks[i];
+}
 /* Puts every unanswered request of the link in its queue; under x->lock. */
 void request_queue_all(struct link *l);
 /* Takes the requests of the next frame: copies to `items`, to which the batch points, each with a

@@ -15,7 +15,7 @@ enum { SERVER_HEALTH_NAME_BYTES = 128 };
 static void share(struct net_server *s, const struct net_join *join, const char *peer,
                   struct net_join_reply *answer)
 {
-    const size_t want = (size_t)join->chunks->n_elems * dtype_size(join->job.push_dtype);
+    const size_t want = chunks_wire_bytes(join->chunks, join->job.push_dtype);
     const struct net_shared_name nothing = {.bytes = 0};
     char why[SHARED_WHY_BYTES];
     int rank = answer->place.n_members > 0 ? answer->place.rank : join->member;

@@ -260,3 +260,30 @@ enum status chunks_compare(const struct chunks *servers, const struct chunks *wo
     }
     return ST_OK;
 }
+
+enum dtype chunks_dtype(const struct chunks *c, int chunk, enum dtype d)
+{
+    int averages = c->params[c->chunks[chunk].param].rule == PARAM_AVERAGE;
+    size_t n = (size_t)c->chunks[chunk].n_elems;
+    int gains = !averages && dtype_bytes(d, n) < dtype_bytes(DTYPE_F32, n);
+    return dtype_block(d) > 1 && !gains ? DTYPE_F32 : d;
+}
+
+/* Blocks are cut anew with each chunk, whose last one may be shorter: it gets the room of a whole.
+ */
+static size_t blocks_at(enum dtype d, int64_t elems, int chunk)
+{
+    return dtype_bytes(d, ((size_t)elems / dtype_block(d) + (size_t)chunk) * dtype_block(d));
+}
+
+size_t chunks_wire_bytes(const struct chunks *c, enum dtype d)
+{
+    size_t n = (size_t)c->n_elems;
+    return dtype_block(d) > 1 ? blocks_at(d, c->n_elems, c->n_chunks) : dtype_bytes(d, n);
+}
+
+size_t chunks_wire_at(const struct chunks *c, enum dtype d, int chunk)
+{
+    int64_t first = c->chunks[chunk].first;
+    return dtype_block(d) > 1 ? blocks_at(d, first, chunk) : dtype_bytes(d, (size_t)first);
+}

@@ -11,6 +11,7 @@
 #define NET_WIRE_CHUNKS_H
 #include "base/shape.h"
 #include "base/status.h"
+#include "kernels/vector/dtype.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -78,6 +79,14 @@ enum status chunks_shard(const struct chunks *c, int n_servers, int *server);
  * average. A function of its arguments. */
 enum status chunks_reshard(const struct chunks *c, int n_old, const int *old_map, const int *prev,
                            int n_new, int *server);
+
+/* What a chunk's contributions, or versions, are sent in, of a job that sends them in d: averages
+ * as floats where d rounds to a scale that a block shares, and what that makes no shorter. */
+enum dtype chunks_dtype(const struct chunks *c, int chunk, enum dtype d);
+/* A block of memory for all contributions, each encoded in d by itself: its bytes, and where in it
+ * the chunk's lie. Without a shared scale they lie as the flat block's elements do. */
+size_t chunks_wire_bytes(const struct chunks *c, enum dtype d);
+size_t chunks_wire_at(const struct chunks *c, enum dtype d, int chunk);
 
 /* Compares two tables. ST_OK, or ST_MISMATCH with a sentence that names the first parameter that
  * differs, and how: "parameter 1 'b': shape 64 on the servers, 32 on the worker". */

@@ -104,19 +104,19 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
 int payload_find(const struct net_shared *segment, struct net_piece *piece, struct net_span *span);
 /* CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);
-/* The first element that is not finite; SIZE_MAX: there is none. */
-size_t payload_first_bad(const struct net_payload *p, enum dtype d);
+/* The first of its n elements that is not finite; SIZE_MAX: there is none. */
+size_t payload_first_bad(const struct net_payload *p, enum dtype d, size_t n);
 /* Likewise the first of a magnitude above `limit`, above 0 and finite, or not finite. */
-size_t payload_first_above(const struct net_payload *p, enum dtype d, float limit);
-/* Calls fn for runs of whole elements of `size` bytes (2 or 4), in order: src has any alignment,
- * `first` counts elements. bytes must be a multiple of size; elements cut by the end of a span are
- * put together. */
-void payload_each_run(const struct net_payload *p, size_t size,
+size_t payload_first_above(const struct net_payload *p, enum dtype d, size_t n, float limit);
+/* Calls fn for runs of its n elements of d, in order: src has any alignment, `first` counts
+ * elements and is a multiple of `unit`, which is one of d's block and at most DTYPE_BLOCK_MAX. What
+ * the end of a span cuts is put together. The payload has dtype_bytes(d, n). */
+void payload_each_run(const struct net_payload *p, enum dtype d, size_t n, size_t unit,
                       void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx);
 /* Copies all of it to dst. */
 void payload_copy(const struct net_payload *p, void *dst);
-/* Decodes all of it, of dtype d, to dst. crc: NULL, or where its CRC-32C goes, worked out while the
- * bytes are in cache. */
-void payload_decode(const struct net_payload *p, enum dtype d, float *dst, uint32_t *crc);
+/* Decodes all of it, n elements of dtype d, to dst. crc: NULL, or where its CRC-32C goes, worked
+ * out while the bytes are in cache. */
+void payload_decode(const struct net_payload *p, enum dtype d, size_t n, float *dst, uint32_t *crc);
 
 #endif

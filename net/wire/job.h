@@ -61,6 +61,11 @@ const char *job_sync_mode_name(enum job_sync_mode mode);
 int job_aggregate(const struct net_job *job);
 /* 1: all chunks and all workers go from step to step together (sync without backup workers). */
 int job_in_lockstep(const struct net_job *job);
+/* 1: members are sent what changed from one version to the next, rounded, and not versions. What
+ * the rounding took off is one of the slots, the last. */
+int job_sends_changes(const struct net_job *job);
+/* Slots of a trained parameter: the optimizer's, and that one. */
+int job_n_slots(const struct net_job *job);
 /* 1: the servers scale each step's mean gradient down to the norm optim.clip_norm; 0: the workers
  * scale what they contribute, or nobody does. */
 int job_servers_clip(const struct net_job *job);

@@ -48,28 +48,50 @@ uint32_t payload_crc32c(const struct net_payload *p)
     return crc;
 }
 
-void payload_each_run(const struct net_payload *p, size_t size,
+/* What was cut by the end of a span, until it is whole. */
+struct cut {
+    uint8_t bytes[DTYPE_BLOCK_MAX * sizeof(float)];
+    size_t n;
+};
+
+/* Adds to the cut elements, of `whole` bytes when they are, from the run; returns what it took. */
+static size_t join_cut(struct cut *c, size_t whole, const uint8_t *data, size_t n)
+{
+    size_t take = whole - c->n < n ? whole - c->n : n;
+    memcpy(c->bytes + c->n, data, take);
+    c->n += take;
+    return take;
+}
+
+void payload_each_run(const struct net_payload *p, enum dtype d, size_t n, size_t unit,
                       void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx)
 {
     struct walk w = {p->span, p->skip, p->bytes};
+    struct cut cut = {.n = 0};
     const uint8_t *data;
-    uint8_t cut[sizeof(float)];
-    size_t n_cut = 0, first = 0;
-    for (size_t n; (n = next_run(&w, &data)) > 0;) {
-        while (n_cut > 0 && n_cut < size && n_cut < sizeof cut && n > 0) {
-            cut[n_cut++] = *data++;
-            n--;
+    const size_t unit_bytes = dtype_bytes(d, unit);
+    size_t first = 0;
+    for (size_t have; (have = next_run(&w, &data)) > 0 && first < n;) {
+        size_t m = n - first < unit ? n - first : unit;
+        if (cut.n > 0) {
+            size_t whole = dtype_bytes(d, m), took = join_cut(&cut, whole, data, have);
+            data += took;
+            have -= took;
+            if (cut.n < whole)
+                continue;
+            fn(ctx, first, cut.bytes, m);
+            first += m;
+            cut.n = 0;
         }
-        if (n_cut == size) {
-            fn(ctx, first++, cut, 1);
-            n_cut = 0;
-        }
-        size_t whole = n / size;
-        if (whole > 0)
-            fn(ctx, first, data, whole);
-        first += whole;
-        for (size_t i = whole * size; i < n && n_cut < sizeof cut; i++)
-            cut[n_cut++] = data[i];
+        size_t elems = have / unit_bytes * unit, left = n - first;
+        if (elems > left || dtype_bytes(d, left) <= have) /* the last unit, which may be shorter */
+            elems = left;
+        if (elems > 0)
+            fn(ctx, first, data, elems);
+        first += elems;
+        size_t used = dtype_bytes(d, elems);
+        if (first < n)
+            join_cut(&cut, unit_bytes, data + used, have - used);
     }
 }
 
@@ -87,16 +109,16 @@ static void search_run(void *ctx, size_t first, const void *src, size_t n)
         s->bad = first + at;
 }
 
-size_t payload_first_above(const struct net_payload *p, enum dtype d, float limit)
+size_t payload_first_above(const struct net_payload *p, enum dtype d, size_t n, float limit)
 {
     struct search s = {d, limit, SIZE_MAX};
-    payload_each_run(p, dtype_size(d), search_run, &s);
+    payload_each_run(p, d, n, dtype_block(d), search_run, &s);
     return s.bad;
 }
 
-size_t payload_first_bad(const struct net_payload *p, enum dtype d)
+size_t payload_first_bad(const struct net_payload *p, enum dtype d, size_t n)
 {
-    return payload_first_above(p, d, FLT_MAX);
+    return payload_first_above(p, d, n, FLT_MAX);
 }
 
 struct decoding {
@@ -127,7 +149,7 @@ void payload_copy(const struct net_payload *p, void *dst)
     copy(p, dst, NULL);
 }
 
-void payload_decode(const struct net_payload *p, enum dtype d, float *dst, uint32_t *crc)
+void payload_decode(const struct net_payload *p, enum dtype d, size_t n, float *dst, uint32_t *crc)
 {
     struct decoding to = {d, dst};
     if (crc)
@@ -138,5 +160,5 @@ void payload_decode(const struct net_payload *p, enum dtype d, float *dst, uint3
     }
     if (crc)
         *crc = payload_crc32c(p);
-    payload_each_run(p, dtype_size(d), decode_run, &to);
+    payload_each_run(p, d, n, dtype_block(d), decode_run, &to);
 }

@@ -126,7 +126,7 @@ static double megabytes(const struct net_plan *p, int chunk)
 {
     const struct net_chunk *c = &p->chunks->chunks[chunk];
     int averages = p->chunks->params[c->param].rule == PARAM_AVERAGE;
-    int n_slots = averages ? 0 : optim_n_slots(&p->job.optim);
+    int n_slots = averages ? 0 : job_n_slots(&p->job);
     return (double)c->n_elems * sizeof(float) * (1 + n_slots) * 1e-6;
 }
 

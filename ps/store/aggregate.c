@@ -63,7 +63,7 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
     float decoded[BLOCK];
     for (size_t at = 0; at < n && r->bad == SIZE_MAX; at += BLOCK) {
         size_t now = n - at < BLOCK ? n - at : BLOCK;
-        const void *block = (const char *)src + at * dtype_size(r->dtype), *values = block;
+        const void *block = (const char *)src + dtype_bytes(r->dtype, at), *values = block;
         if (r->dtype != DTYPE_F32) {
             dtype_decode(r->dtype, decoded, block, now);
             values = decoded;
@@ -84,8 +84,8 @@ static size_t add_next(struct ps_aggregate *a, const struct net_payload *payload
     struct run r = {a->sum,   weight,         ps_aggregate_limit(a, weight),
                     a->dtype, a->weight == 0, SIZE_MAX};
     if (!r.is_first && !is_copy)
-        r.bad = payload_first_above(payload, a->dtype, r.limit);
-    payload_each_run(payload, dtype_size(a->dtype), add_run, &r);
+        r.bad = payload_first_above(payload, a->dtype, a->n, r.limit);
+    payload_each_run(payload, a->dtype, a->n, dtype_block(a->dtype), add_run, &r);
     return r.bad;
 }
 
@@ -105,7 +105,7 @@ static void take_those_whose_turn_came(struct ps_aggregate *a)
 {
     while (a->next < a->n_members && a->parked[a->next].copy) {
         struct ps_parked *p = &a->parked[a->next];
-        struct net_span span = {p->copy->data, a->n * dtype_size(a->dtype)};
+        struct net_span span = {p->copy->data, dtype_bytes(a->dtype, a->n)};
         struct net_payload payload = {&span, 0, span.n};
         take_next(a, &payload, p->weight, 1); /* it was looked at when it came */
         buf_unref(p->copy);
@@ -131,7 +131,7 @@ static void list_terms(struct ps_aggregate *a, int member, const struct net_payl
             t->payload = *payload;
             a->arrived = a->n_terms;
         } else {
-            t->span = (struct net_span){p->copy->data, a->n * dtype_size(a->dtype)};
+            t->span = (struct net_span){p->copy->data, dtype_bytes(a->dtype, a->n)};
             t->payload = (struct net_payload){&t->span, 0, t->span.n};
         }
         a->n_terms++;

@@ -25,7 +25,7 @@ void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t n
                       enum dtype dtype, struct ps_answer *answer)
 {
     struct ps_version *v = number == c->version ? &c->present : &c->previous;
-    int whole = dtype != v->dtype;
+    int whole = dtype != v->dtype || !v->wire;
     struct buf *payload = whole ? v->value : v->wire;
     answer->step = (uint64_t)number;
     answer->payload = buf_ref(payload);
@@ -41,6 +41,13 @@ void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t n
         v->crc32c = digest_crc32c(0, payload->data, payload->bytes);
     v->summed = 1;
     answer->crc32c = v->crc32c;
+}
+
+enum dtype chunk_state_answers_in(const struct chunk_state *c, int64_t step, int64_t number)
+{
+    int changes =
+        dtype_block(c->version_dtype) > 1; /* from the version before, which it must have */
+    return changes && number != step + 1 ? DTYPE_F32 : c->version_dtype;
 }
 
 static int64_t lowest_clock(const struct ps_store *s, const struct chunk_state *c)
@@ -165,6 +172,11 @@ struct target {
     enum { GIVE_WIRE, GIVE_WHOLE, GIVE_NOTHING, N_GIVES } give; /* WHOLE: fp32, versions are not */
 };
 
+static int gives(const struct chunk_state *c, enum dtype wanted)
+{
+    return wanted != c->present.dtype || !c->present.wire ? GIVE_WHOLE : GIVE_WIRE;
+}
+
 /* Notes who is owed an answer, from member *from on. Under the chunk's lock. */
 static int collect_owed(struct ps_store *s, struct chunk_state *c, int *from, struct target *t)
 {
@@ -178,19 +190,19 @@ static int collect_owed(struct ps_store *s, struct chunk_state *c, int *from, st
         int before = n;
         if (w->pusher &&
             (stopped || (push && w->push_step < c->version && !is_ahead(s, c, *from, limit)))) {
-            t[n++] = (struct target){.incarnation = w->pusher,
-                                     .from = w->push_from,
-                                     .kind = w->push_kind,
-                                     .give = GIVE_WIRE};
+            t[n++] = (struct target){
+                .incarnation = w->pusher,
+                .from = w->push_from,
+                .kind = w->push_kind,
+                .give = gives(c, chunk_state_answers_in(c, w->push_step, c->version))};
             w->pusher = 0;
         }
         if (w->puller &&
             (stopped || (w->pull_step <= c->version && !chunk_state_keeps_last(s, w->pull_step)))) {
-            t[n++] =
-                (struct target){.incarnation = w->puller,
-                                .from = w->pull_from,
-                                .kind = PIECE_VERSION,
-                                .give = w->pull_dtype != c->present.dtype ? GIVE_WHOLE : GIVE_WIRE};
+            t[n++] = (struct target){.incarnation = w->puller,
+                                     .from = w->pull_from,
+                                     .kind = PIECE_VERSION,
+                                     .give = gives(c, w->pull_dtype)};
             w->puller = 0;
         }
         for (int i = before; i < n; i++) {

@@ -26,9 +26,10 @@
 
 struct chunk_state {
     int chunk;
-    int shelf;      /* its place in ps_store.owned, and in the pool */
-    size_t n;       /* elements */
-    size_t n_slots; /* of the optimizer, for each element */
+    int shelf;                /* its place in ps_store.owned, and in the pool */
+    size_t n;                 /* elements */
+    size_t n_slots;           /* for each element: job_n_slots, or 0 */
+    enum dtype version_dtype; /* that members are sent; int8, int4: changes */
     const struct net_param *param;
     pthread_mutex_t lock; /* guards all below */
     int64_t version;      /* the present one's number; -1 before the first */
@@ -85,9 +86,7 @@ struct arrival {
     int64_t now_ns;
 };
 
-/* versions.c */
-
-/* A contribution to the next version. */
+/* versions.c: a contribution to the next version. */
 struct contribution {
     int member;
     int slot; /* its number among those that make the version */
@@ -105,27 +104,27 @@ enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
 /* A chunk that waits for the norm of step `step`: its version, of `factor` times the mean gradient;
  * 0: the one before. 1: it is made; 0: this chunk does not wait, or has ended. */
 int chunk_state_finish(struct ps_store *s, struct chunk_state *c, int64_t step, double factor);
-/* Room for a first version, and its form for the wire once the value is there. */
+/* Room for a version, and of a first one its form for the wire once the value is there. */
 enum status chunk_state_take_version(struct ps_store *s, const struct chunk_state *c,
                                      struct ps_version *v);
 void chunk_state_encode(const struct chunk_state *c, struct ps_version *v);
 /* Of the two versions that are kept the one of this number; NULL: it is neither. */
 const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number);
 
-/* clip.c; takes locks itself */
-
-/* The chunk waits since now for the norm of `step`, to which it adds `squares`. */
+/* clip.c; takes locks itself: the chunk waits since now for the norm of `step`, to which it adds
+ * `squares`. */
 void chunk_state_add_squares(struct ps_store *s, int chunk, int64_t step, double squares);
 
-/* answers.c */
-
-/* An answer that says why a piece is refused. */
+/* answers.c: an answer that says why a piece is refused. */
 void chunk_state_refuse(struct ps_answer *answer, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* An answer that carries version `number`, one of those kept; dtype: as members are sent versions,
- * or fp32 for those that want the whole value. */
+ * or fp32 for those that want the whole value, which the first version has alone where what changed
+ * is sent. */
 void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t number,
                       enum dtype dtype, struct ps_answer *answer);
+/* As what the sender of a push on version `step` is to be sent version `number`. */
+enum dtype chunk_state_answers_in(const struct chunk_state *c, int64_t step, int64_t number);
 /* The push's sender waits: it is answered when there is something to say. */
 void chunk_state_wait(struct chunk_state *c, const struct arrival *a);
 /* What goes back at once for the piece that was applied, given what it is answered in itself. */

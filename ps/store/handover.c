@@ -116,7 +116,7 @@ static void set_first(struct chunk_state *c, struct ps_version *v, int64_t versi
 static enum status adopt_value(struct ps_store *s, struct chunk_state *c, struct buf *value,
                                struct ps_version *v)
 {
-    enum dtype dtype = s->job.version_dtype;
+    enum dtype dtype = c->version_dtype;
     enum status st = ST_OK;
     if (value->shared) {
         st = chunk_state_take_version(s, c, v);
@@ -128,7 +128,7 @@ static enum status adopt_value(struct ps_store *s, struct chunk_state *c, struct
     if (dtype == DTYPE_F32)
         v->wire = buf_ref(value);
     else
-        st = ps_pool_take(s->pool, s->n_owned + c->shelf, c->n * dtype_size(dtype), 1, &v->wire);
+        st = ps_pool_take(s->pool, s->n_owned + c->shelf, dtype_bytes(dtype, c->n), 1, &v->wire);
     if (st != ST_OK)
         ps_version_drop(v);
     return st;

@@ -36,18 +36,20 @@ static int check_sender(struct ps_store *s, const struct net_frame_head *head,
 }
 
 /* What the piece's payload has to be in. */
-static enum dtype wanted_dtype(const struct ps_store *s, const struct net_piece *piece)
+static enum dtype wanted_dtype(const struct ps_store *s, const struct chunk_state *c,
+                               const struct net_piece *piece)
 {
     if (piece->kind == PIECE_PUSH)
-        return s->job.push_dtype;
-    return piece->kind == PIECE_PULL && piece->dtype != DTYPE_F32 ? s->job.version_dtype
-                                                                  : DTYPE_F32;
+        return c->sum.dtype;
+    int whole = piece->kind != PIECE_PULL || dtype_block(c->version_dtype) > 1;
+    return whole || piece->dtype == DTYPE_F32 ? DTYPE_F32 : c->version_dtype;
 }
 
 /* With element `bad`, which is not taken. */
-static const char *what_is_wrong(const struct net_payload *p, enum dtype dtype, size_t bad)
+static const char *what_is_wrong(const struct net_payload *p, enum dtype dtype, size_t n,
+                                 size_t bad)
 {
-    return payload_first_bad(p, dtype) == bad ? "is not finite" : "is too large to be added up";
+    return payload_first_bad(p, dtype, n) == bad ? "is not finite" : "is too large to be added up";
 }
 
 /* Names whose it is and the parameter. By the worker's index, as its own flags have it. */
@@ -58,16 +60,16 @@ static void refuse_not_finite(const struct ps_store *s, const struct chunk_state
     chunk_state_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " %s", worker,
                        a->piece->kind == PIECE_INIT ? "the first value" : "the gradient",
                        diverged_param_at(s, c, bad)->name, a->piece->step,
-                       what_is_wrong(&a->piece->payload, a->piece->dtype, bad));
+                       what_is_wrong(&a->piece->payload, a->piece->dtype, c->n, bad));
 }
 
 /* 1 if what the piece carries fits the chunk; else *answer says why not. */
 static int check_content(const struct ps_store *s, const struct chunk_state *c,
                          const struct net_piece *piece, struct ps_answer *answer)
 {
-    enum dtype dtype = wanted_dtype(s, piece);
+    enum dtype dtype = wanted_dtype(s, c, piece);
     int skipped = piece->kind == PIECE_PUSH && piece->weight == 0;
-    size_t want = piece->kind == PIECE_PULL || skipped ? 0 : c->n * dtype_size(dtype);
+    size_t want = piece->kind == PIECE_PULL || skipped ? 0 : dtype_bytes(dtype, c->n);
     if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
         chunk_state_refuse(answer, "piece kind %d is not one that a server accepts",
                            (int)piece->kind);
@@ -110,11 +112,12 @@ static struct chunk_state *validate(struct ps_store *s, const struct net_frame_h
     return check_content(s, c, piece, answer) ? c : NULL;
 }
 
-static void give_present(const struct ps_store *s, struct chunk_state *c, enum piece_kind kind,
-                         struct ps_answer *answer)
+static void give_present(const struct ps_store *s, struct chunk_state *c, const struct arrival *a,
+                         enum piece_kind kind, struct ps_answer *answer)
 {
     answer->kind = kind;
-    chunk_state_give(s, c, c->version, c->present.dtype, answer);
+    chunk_state_give(s, c, c->version,
+                     chunk_state_answers_in(c, (int64_t)a->piece->step, c->version), answer);
 }
 
 /* The version that the contribution was computed on, if it was sent to this member and another has
@@ -162,7 +165,7 @@ static int count(struct ps_store *s, struct chunk_state *c, const struct arrival
     w->counted_step = (int64_t)a->piece->step;
     w->clock++;
     if (s->mode == CONSISTENCY_ASYNC)
-        give_present(s, c, PIECE_APPLIED, answer);
+        give_present(s, c, a, PIECE_APPLIED, answer);
     else
         chunk_state_wait(c, a);
     return made;
@@ -176,10 +179,10 @@ static int apply(struct ps_store *s, struct chunk_state *c, const struct arrival
     case VERDICT_COUNT:
         return count(s, c, a, verdict.slot, answer);
     case VERDICT_DUPLICATE:
-        give_present(s, c, PIECE_DUPLICATE, answer);
+        give_present(s, c, a, PIECE_DUPLICATE, answer);
         break;
     case VERDICT_STALE:
-        give_present(s, c, PIECE_STALE, answer);
+        give_present(s, c, a, PIECE_STALE, answer);
         break;
     case VERDICT_WAIT:
         chunk_state_wait(c, a);
@@ -241,7 +244,7 @@ static int init(struct ps_store *s, struct chunk_state *c, const struct arrival 
     int first = c->version < 0;
     if (first) {
         struct ps_version v;
-        size_t bad = payload_first_bad(&a->piece->payload, DTYPE_F32);
+        size_t bad = payload_first_bad(&a->piece->payload, DTYPE_F32, c->n);
         if (bad != SIZE_MAX) {
             refuse_not_finite(s, c, a, bad, answer);
             return 0;
@@ -258,7 +261,7 @@ static int init(struct ps_store *s, struct chunk_state *c, const struct arrival 
         if (c->snapshot)
             chunk_state_snapshot(c);
     }
-    give_present(s, c, PIECE_VERSION, answer);
+    give_present(s, c, a, PIECE_VERSION, answer);
     return first;
 }
 

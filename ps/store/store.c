@@ -37,7 +37,7 @@ static enum status check_memory(const struct ps_store_config *cfg, int *n_owned)
 static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, int chunk)
 {
     const struct net_chunk *spec = &s->cfg.chunks->chunks[chunk];
-    size_t n_slots = (size_t)optim_n_slots(&s->job.optim);
+    size_t n_slots = (size_t)job_n_slots(&s->job);
     *c = (struct chunk_state){.chunk = chunk,
                               .shelf = s->shelf_of[chunk],
                               .version = -1,
@@ -59,7 +59,8 @@ static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, i
     int wanted = job_aggregate(&s->job);
     c->sum.n = c->n;
     c->sum.n_members = s->lockstep || wanted > s->n_members ? s->n_members : wanted;
-    c->sum.dtype = s->job.push_dtype;
+    c->version_dtype = chunks_dtype(s->cfg.chunks, c->chunk, s->job.version_dtype);
+    c->sum.dtype = chunks_dtype(s->cfg.chunks, c->chunk, s->job.push_dtype);
     c->sum.whole = s->norm != NULL;
     c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED; /* the norm tells */
     return ps_aggregate_init(&c->sum, s->pool, c->shelf);
@@ -77,7 +78,7 @@ static enum status make_samples(struct ps_store *s)
 /* Bytes from one of a chunk's places in the segment to the next. */
 static size_t place_bytes(const struct ps_store *s, const struct chunk_state *c)
 {
-    return SHARED_STAMP_BYTES + ((c->n * dtype_size(s->job.version_dtype) + 63) & ~(size_t)63);
+    return SHARED_STAMP_BYTES + ((dtype_bytes(c->version_dtype, c->n) + 63) & ~(size_t)63);
 }
 
 /* Lays out places for versions in a segment that members on this host read. In lockstep those that
@@ -88,7 +89,6 @@ static void share_versions(struct ps_store *s)
     char why[SHARED_WHY_BYTES];
     size_t bytes = 0, at = 0;
     int n_places = s->lockstep ? 4 : 3 + s->n_members;
-    int shelf = s->job.version_dtype == DTYPE_F32 ? 0 : s->n_owned;
     n_places = n_places < PS_POOL_MAX_KEEP ? n_places : PS_POOL_MAX_KEEP;
     for (int i = 0; i < s->n_owned; i++)
         bytes += place_bytes(s, &s->owned[i]) * (size_t)n_places;
@@ -100,7 +100,8 @@ static void share_versions(struct ps_store *s)
     }
     for (int i = 0; i < s->n_owned; i++) {
         size_t stride = place_bytes(s, &s->owned[i]);
-        ps_pool_share(s->pool, shelf + i, s->segment, at, stride, n_places);
+        int shelf = s->owned[i].version_dtype == DTYPE_F32 ? i : s->n_owned + i;
+        ps_pool_share(s->pool, shelf, s->segment, at, stride, n_places);
         at += stride * (size_t)n_places;
     }
 }

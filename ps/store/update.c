@@ -6,6 +6,7 @@
 #include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
 #include <float.h>
+#include <string.h>
 
 enum { BLOCK = 2048 }; /* elements */
 
@@ -44,7 +45,7 @@ static const void *term_block(const struct ps_update *u, int k, size_t first, co
 {
     const struct net_payload *p = &u->terms[k].payload;
     if (k != u->arrived)
-        src = p->span->data + p->skip + first * dtype_size(u->dtype);
+        src = p->span->data + p->skip + dtype_bytes(u->dtype, first);
     if (u->dtype == DTYPE_F32)
         return src;
     dtype_decode(u->dtype, decoded, src, n);
@@ -66,6 +67,21 @@ static const float *add_first(const struct ps_update *u, size_t first, const voi
         others = sum;
     }
     return others;
+}
+
+/* The form for the wire of the block, which may change its value. */
+static const void *encode(const struct ps_update *u, size_t first, float *value, size_t n)
+{
+    char *wire = (char *)u->wire + dtype_bytes(u->wire_dtype, first);
+    size_t last = (size_t)(u->n_slots - 1) * u->n + first;
+    if (dtype_block(u->wire_dtype) == 1) {
+        dtype_encode(u->wire_dtype, wire, value, n);
+        return wire;
+    }
+    if (u->new_slots != u->slots)
+        vector_copy(u->new_slots + last, u->slots + last, n);
+    dtype_encode_change(u->wire_dtype, wire, u->old + first, value, u->new_slots + last, n);
+    return wire;
 }
 
 /* src: the elements of `arrived`, if there is one. */
@@ -91,14 +107,11 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         optim_average(u->param->keep, n, r.sum, u->scale, r.old, value);
     else
         optim_run(&u->step, &r);
-    size_t size = dtype_size(u->wire_dtype);
     const void *out = value;
-    if (u->wire) {
-        dtype_encode(u->wire_dtype, (char *)u->wire + first * size, value, n);
-        out = (const char *)u->wire + first * size;
-    }
+    if (u->wire)
+        out = encode(u, first, value, n);
     if (u->sums)
-        p->crc = digest_crc32c(p->crc, out, n * size);
+        p->crc = digest_crc32c(p->crc, out, dtype_bytes(u->wire_dtype, n));
     /* after, since it lies in cache now */
     size_t not_finite = finite_first_bad(DTYPE_F32, value, n);
     if (not_finite < n && p->not_finite == SIZE_MAX)
@@ -115,22 +128,25 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
 static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
 {
     struct pass *p = ctx;
-    size_t size = dtype_size(p->u->dtype);
     for (size_t at = 0; at < n; at += BLOCK)
-        run_block(p, first + at, (const char *)src + at * size, n - at < BLOCK ? n - at : BLOCK);
+        run_block(p, first + at, (const char *)src + dtype_bytes(p->u->dtype, at),
+                  n - at < BLOCK ? n - at : BLOCK);
 }
 
 /* Nobody contributed: nothing moves, the slots neither. */
 static uint32_t keep(const struct ps_update *u)
 {
-    size_t size = dtype_size(u->wire_dtype);
     int n_slots = u->slots ? u->n_slots : 0;
     vector_copy(u->value, u->old, u->n);
     if (n_slots > 0 && u->new_slots != u->slots)
         vector_copy(u->new_slots, u->slots, u->n * (size_t)n_slots);
-    if (u->wire)
+    if (u->wire && dtype_block(u->wire_dtype) > 1)
+        memset(u->wire, 0, dtype_bytes(u->wire_dtype, u->n)); /* no change */
+    else if (u->wire)
         dtype_encode(u->wire_dtype, u->wire, u->value, u->n);
-    return u->sums ? digest_crc32c(0, u->wire ? u->wire : (void *)u->value, u->n * size) : 0;
+    return u->sums ? digest_crc32c(0, u->wire ? u->wire : (void *)u->value,
+                                   dtype_bytes(u->wire_dtype, u->n))
+                   : 0;
 }
 
 size_t ps_update_run(struct ps_update *u, uint32_t *crc)
@@ -152,7 +168,9 @@ size_t ps_update_run(struct ps_update *u, uint32_t *crc)
     } else if (u->arrived < 0) {
         run_blocks(&p, 0, u->terms[0].payload.span->data, u->n);
     } else {
-        payload_each_run(&u->terms[u->arrived].payload, dtype_size(u->dtype), run_blocks, &p);
+        size_t in = dtype_block(u->dtype), out = dtype_block(u->wire_dtype);
+        payload_each_run(&u->terms[u->arrived].payload, u->dtype, u->n, in > out ? in : out,
+                         run_blocks, &p);
     }
     u->not_finite = p.not_finite;
     if (p.bad == SIZE_MAX)

@@ -38,7 +38,8 @@ struct ps_update {
 
     float *value;          /* out: the new version */
     float *new_slots;      /* out: its slots; may be `slots` */
-    enum dtype wire_dtype; /* of what members get */
+    enum dtype wire_dtype; /* of what members get; int8, int4: what changed, whose rounding's
+                              residual is the last slot */
     int sums;              /* 1: the checksum is wanted */
     void *wire;            /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
     size_t not_finite; /* out: the first element of `value` that is not finite; SIZE_MAX: none, or

@@ -36,7 +36,7 @@ static enum status take_slots(struct ps_store *s, const struct chunk_state *c, s
 enum status chunk_state_take_version(struct ps_store *s, const struct chunk_state *c,
                                      struct ps_version *v)
 {
-    enum dtype dtype = s->job.version_dtype;
+    enum dtype dtype = c->version_dtype;
     *v = (struct ps_version){.dtype = dtype};
     enum status st =
         ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), dtype == DTYPE_F32, &v->value);
@@ -45,7 +45,7 @@ enum status chunk_state_take_version(struct ps_store *s, const struct chunk_stat
     if (dtype == DTYPE_F32)
         v->wire = buf_ref(v->value);
     else
-        st = ps_pool_take(s->pool, s->n_owned + c->shelf, c->n * dtype_size(dtype), 1, &v->wire);
+        st = ps_pool_take(s->pool, s->n_owned + c->shelf, dtype_bytes(dtype, c->n), 1, &v->wire);
     if (st != ST_OK)
         ps_version_drop(v);
     return st;
@@ -53,8 +53,12 @@ enum status chunk_state_take_version(struct ps_store *s, const struct chunk_stat
 
 void chunk_state_encode(const struct chunk_state *c, struct ps_version *v)
 {
-    if (v->wire != v->value)
+    if (dtype_block(v->dtype) > 1) { /* no change led to it */
+        buf_unref(v->wire);
+        v->wire = NULL;
+    } else if (v->wire != v->value) {
         dtype_encode(v->dtype, v->wire->data, v->value->data, c->n);
+    }
 }
 
 /* A chunk of which an update takes long enough for the thread to move to another core for it. */
@@ -119,7 +123,7 @@ static size_t try_version(struct ps_store *s, struct chunk_state *c, const struc
     size_t bad = SIZE_MAX;
     const struct ps_term *came = c->sum.arrived >= 0 ? &c->sum.terms[c->sum.arrived] : NULL;
     if (next->slots && next->slots == c->present.slots && came)
-        bad = payload_first_above(&came->payload, c->sum.dtype, came->limit);
+        bad = payload_first_above(&came->payload, c->sum.dtype, c->n, came->limit);
     if (bad == SIZE_MAX)
         bad = compute_version(s, c, base, 1, next);
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);

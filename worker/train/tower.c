@@ -14,16 +14,16 @@ static enum status no_memory(const struct tower *t, const char *what)
 static int is_rounded(const struct tower *t)
 {
     const struct trainer_config *cfg = t->cfg;
-    return cfg->push_dtype != DTYPE_F32 && cfg->n_towers == 1 && t->spec.n_others == 0 &&
-           t->spec.own.backend->grads16 && cfg->updates && cfg->updates->ops->push_encoded &&
-           cfg->clip_norm == 0;
+    int is_16 = cfg->push_dtype == DTYPE_BF16 || cfg->push_dtype == DTYPE_F16;
+    return is_16 && cfg->n_towers == 1 && t->spec.n_others == 0 && t->spec.own.backend->grads16 &&
+           cfg->updates && cfg->updates->ops->push_encoded && cfg->clip_norm == 0;
 }
 
 /* Memory for one value of this dtype per parameter, in the exchange's segment if it has one. */
 static void *take_grads(struct tower *t, enum dtype dtype)
 {
     const struct updates *x = t->cfg->updates;
-    size_t bytes = (size_t)t->cfg->chunks->n_elems * dtype_size(dtype);
+    size_t bytes = dtype_bytes(dtype, (size_t)t->cfg->chunks->n_elems);
     if (t->index == 0 && x && x->ops->gradients)
         t->segment = x->ops->gradients(x->ctx, dtype);
     if (t->segment)

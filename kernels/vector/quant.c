@@ -1,0 +1,204 @@
+/* kernels/vector/quant.c - see quant.h. All loops work on 32-bit lanes, which every width of vector
+ * registers can do; the order of the values in a word is chosen for that. */
+#include "kernels/vector/quant.h"
+#include "kernels/vector/clones.h"
+#include <stdint.h>
+#include <string.h>
+
+struct __attribute__((packed, may_alias)) packed_word {
+    uint32_t v;
+};
+
+static const float smallest = 0x1p-100f;   /* its inverse, times 127, is finite */
+static const float round_bits = 0x1.8p23f; /* added to what is below 2^22, it rounds to integers */
+
+static inline int32_t bits_of(float f)
+{
+    int32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static inline float float_of(int32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static size_t n_words(int bits, size_t m)
+{
+    size_t each = 32 / (size_t)bits;
+    return (m + each - 1) / each;
+}
+
+size_t quant_bytes(int bits, size_t n)
+{
+    size_t whole = n / QUANT_BLOCK, rest = n % QUANT_BLOCK;
+    size_t bytes = whole * 4 * (1 + n_words(bits, QUANT_BLOCK));
+    return rest == 0 ? bytes : bytes + 4 * (1 + n_words(bits, rest));
+}
+
+/* Magnitudes as integers have the order of their values, and what is not finite comes last. */
+static inline __attribute__((always_inline)) int32_t largest_of(const float *v)
+{
+    int32_t most = 0;
+    for (size_t i = 0; i < QUANT_BLOCK; i++) {
+        int32_t a = bits_of(v[i]) & INT32_MAX;
+        most = most > a ? most : a;
+    }
+    return most;
+}
+
+/* v: the values, then zeros up to QUANT_BLOCK; becomes what is rounded off. w: words. */
+static inline __attribute__((always_inline)) void encode_block(int bits, size_t w, float *v,
+                                                               struct packed_word *dst)
+{
+    int32_t code[QUANT_BLOCK];
+    const int top = (1 << (bits - 1)) - 1, each = 32 / bits;
+    const uint32_t mask = (1u << bits) - 1;
+    float most = float_of(largest_of(v)), scale = 0, inverse = 0;
+    if (most >= smallest) {
+        scale = most / (float)top;
+        inverse = (float)top / most;
+    }
+    if (bits_of(most) >= 0x7f800000) {
+        scale = most;
+        inverse = 0;
+    }
+    dst[0].v = (uint32_t)bits_of(scale);
+    for (size_t i = 0; i < QUANT_BLOCK; i++) {
+        float rounded = v[i] * inverse + round_bits;
+        code[i] = bits_of(rounded);
+        v[i] -= (rounded - round_bits) * scale;
+    }
+    for (size_t j = 0; j < w; j++) {
+        uint32_t word = 0;
+        for (int k = 0; k < each; k++)
+            word |= ((uint32_t)code[j + (size_t)k * w] & mask) << (k * bits);
+        dst[1 + j].v = word;
+    }
+}
+
+static inline __attribute__((always_inline)) void
+encode_blocks(int bits, struct packed_word *dst, const float *src, float *residual, size_t n)
+{
+    const size_t w = QUANT_BLOCK * (size_t)bits / 32;
+    float v[QUANT_BLOCK];
+    size_t at = 0;
+    for (; at + QUANT_BLOCK <= n; at += QUANT_BLOCK, dst += 1 + w) {
+        if (residual) {
+            for (size_t i = 0; i < QUANT_BLOCK; i++)
+                v[i] = src[at + i] + residual[at + i];
+        } else {
+            memcpy(v, src + at, sizeof v);
+        }
+        encode_block(bits, w, v, dst);
+        if (residual)
+            memcpy(residual + at, v, sizeof v);
+    }
+    size_t rest = n - at;
+    if (rest == 0)
+        return;
+    memset(v, 0, sizeof v);
+    for (size_t i = 0; i < rest; i++)
+        v[i] = residual ? src[at + i] + residual[at + i] : src[at + i];
+    encode_block(bits, n_words(bits, rest), v, dst);
+    if (residual)
+        memcpy(residual + at, v, rest * sizeof *v);
+}
+
+VECTOR_CLONES static void encode_8(struct packed_word *dst, const float *src, float *residual,
+                                   size_t n)
+{
+    encode_blocks(8, dst, src, residual, n);
+}
+
+VECTOR_CLONES static void encode_4(struct packed_word *dst, const float *src, float *residual,
+                                   size_t n)
+{
+    encode_blocks(4, dst, src, residual, n);
+}
+
+void quant_encode(int bits, void *dst, const float *src, float *residual, size_t n)
+{
+    (bits == 8 ? encode_8 : encode_4)(dst, src, residual, n);
+}
+
+/* m values, w words: value j + k * w is the k-th of word j. old: what they are added to; NULL. */
+static inline __attribute__((always_inline)) void decode_block(int bits, size_t w, float *dst,
+                                                               const float *old,
+                                                               const struct packed_word *src,
+                                                               size_t m)
+{
+    const int each = 32 / bits;
+    float scale = float_of((int32_t)src[0].v);
+    for (int k = 0; k < each; k++) {
+        size_t first = (size_t)k * w, end = first + w < m ? first + w : m;
+        VECTOR_INDEPENDENT
+        for (size_t i = first; i < end; i++) {
+            int32_t word = (int32_t)(src[1 + i - first].v << (32 - bits - k * bits));
+            float value = (float)(word >> (32 - bits)) * scale;
+            dst[i] = old ? old[i] + value : value;
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void
+decode_blocks(int bits, float *dst, const float *old, const struct packed_word *src, size_t n)
+{
+    const size_t w = QUANT_BLOCK * (size_t)bits / 32;
+    size_t at = 0;
+    for (; at + QUANT_BLOCK <= n; at += QUANT_BLOCK, src += 1 + w)
+        decode_block(bits, w, dst + at, old ? old + at : NULL, src, QUANT_BLOCK);
+    if (at < n)
+        decode_block(bits, n_words(bits, n - at), dst + at, old ? old + at : NULL, src, n - at);
+}
+
+VECTOR_CLONES static void decode_8(float *dst, const struct packed_word *src, size_t n)
+{
+    decode_blocks(8, dst, NULL, src, n);
+}
+
+VECTOR_CLONES static void decode_4(float *dst, const struct packed_word *src, size_t n)
+{
+    decode_blocks(4, dst, NULL, src, n);
+}
+
+/* dst may be old. */
+VECTOR_CLONES static void add_8(float *dst, const float *old, const struct packed_word *src,
+                                size_t n)
+{
+    decode_blocks(8, dst, old, src, n);
+}
+
+VECTOR_CLONES static void add_4(float *dst, const float *old, const struct packed_word *src,
+                                size_t n)
+{
+    decode_blocks(4, dst, old, src, n);
+}
+
+VECTOR_CLONES static void subtract(float *dst, const float *value, const float *old, size_t n)
+{
+    VECTOR_INDEPENDENT
+    for (size_t i = 0; i < n; i++)
+        dst[i] = value[i] - old[i];
+}
+
+void quant_add(int bits, float *dst, const void *src, size_t n)
+{
+    (bits == 8 ? add_8 : add_4)(dst, dst, src, n);
+}
+
+void quant_encode_change(int bits, void *dst, const float *old, float *value, float *residual,
+                         size_t n)
+{
+    subtract(value, value, old, n);
+    quant_encode(bits, dst, value, residual, n);
+    (bits == 8 ? add_8 : add_4)(value, old, dst, n);
+}
+
+void quant_decode(int bits, float *dst, const void *src, size_t n)
+{
+    (bits == 8 ? decode_8 : decode_4)(dst, src, n);
+}

@@ -1,0 +1,251 @@
+/* net/exchange/answers.c - what servers answer to an exchange's requests. */
+#include "base/log.h"
+#include "base/trace.h"
+#include "net/exchange/requests.h"
+#include <stdlib.h>
+
+static const struct net_out request_none = {.kind = PIECE_NONE};
+
+/* Whether the piece answers what the chunk has under way; under x->lock. An answer to an earlier
+ * life of a request that is queued again is none. */
+static int is_answer(const struct chunk_state *c, const struct net_piece *p)
+{
+    if (c->queued)
+        return 0;
+    switch (p->kind) {
+    case PIECE_VERSION:
+        return (c->item.kind == PIECE_PULL && p->step + 1 >= c->item.step) ||
+               c->item.kind == PIECE_INIT;
+    case PIECE_APPLIED:
+    case PIECE_DUPLICATE:
+    case PIECE_STALE:
+        return c->item.kind == PIECE_PUSH && p->step > c->item.step;
+    default:
+        return 0;
+    }
+}
+
+/* Answers that end everything. */
+static enum status refuse_answer(struct link *l, const struct net_piece *p)
+{
+    switch (p->kind) {
+    case PIECE_REFUSED:
+        LOG_E("ps:%d (%s) refused chunk %u: %s", l->index, l->addr, p->chunk, p->why);
+        return ST_REFUSED;
+    case PIECE_WRONG_SHARD:
+        LOG_E("ps:%d (%s) does not own chunk %u; do all programs have the same --ps_hosts?",
+              l->index, l->addr, p->chunk);
+        return ST_PROTOCOL;
+    default:
+        LOG_E("ps:%d (%s) sent a piece of kind %d, which is no answer", l->index, l->addr,
+              (int)p->kind);
+        return ST_PROTOCOL;
+    }
+}
+
+static int all_fetched(const struct link *l)
+{
+    const struct net_exchange *x = l->x;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->server[i] == l->index && x->chunks[i].version < 0)
+            return 0;
+    return 1;
+}
+
+/* The chunk's request is answered. */
+static void complete(struct link *l, struct chunk_state *c, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    struct session_event fetched = {.kind = EVENT_FETCHED_ALL};
+    pthread_mutex_lock(&x->lock);
+    struct buf *sent = c->init_bytes;
+    c->init_bytes = NULL;
+    trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
+               (int64_t)c->item.step);
+    c->version = (int64_t)p->step;
+    x->samples = p->samples ? p->samples : x->samples;
+    int tell = request_set_item(l, c, &request_none);
+    request_acked(l, c);
+    x->stats.received_bytes += p->payload.bytes;
+    if (p->shared_offset)
+        x->stats.shared_bytes += p->payload.bytes;
+    x->stats.applied += p->kind == PIECE_APPLIED;
+    x->stats.duplicate += p->kind == PIECE_DUPLICATE;
+    x->stats.stale += p->kind == PIECE_STALE;
+    int first = !l->fetched && all_fetched(l);
+    l->fetched |= first;
+    request_wake_waiters(x, c);
+    pthread_mutex_unlock(&x->lock);
+    buf_unref(sent);
+    if (first)
+        link_step(l, &fetched);
+    if (tell)
+        link_tell_busy(l);
+}
+
+/* The chunk's request will be answered later. */
+static void note_taken(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    pthread_mutex_lock(&x->lock);
+    struct chunk_state *c = &x->chunks[p->chunk];
+    if (!c->queued && c->item.kind == PIECE_PUSH && c->item.step == p->step)
+        request_acked(l, c);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Whether the chunk waits for an answer in this dtype; under x->lock. A change is added to the
+ * version before. */
+static int is_wanted_dtype(const struct chunk_state *c, const struct net_piece *p)
+{
+    const struct net_exchange *x = c->x;
+    enum dtype d = chunks_dtype(x->cfg.join.chunks, (int)p->chunk, x->version_dtype);
+    if (c->item.kind == PIECE_PULL)
+        return p->dtype == c->item.dtype;
+    if (dtype_block(d) == 1)
+        return p->dtype == d;
+    return p->dtype == DTYPE_F32 || (p->dtype == d && c->version + 1 == (int64_t)p->step);
+}
+
+/* The chunk has its last version of this generation, and its request ends without. The session is
+ * told first: whoever waits for the chunk may START as soon as that is marked. */
+static void note_ended(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    struct session_event e = {.kind = EVENT_REBASE};
+    struct chunk_state *c = &x->chunks[p->chunk];
+    int tell = 0;
+    pthread_mutex_lock(&x->lock);
+    int is_answer = !c->queued && c->item.kind != PIECE_NONE;
+    pthread_mutex_unlock(&x->lock);
+    if (!is_answer)
+        return;
+    link_step(l, &e);
+    pthread_mutex_lock(&x->lock);
+    if (c->item.kind != PIECE_NONE) {
+        trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
+                   (int64_t)c->item.step);
+        tell = request_set_item(l, c, &request_none);
+        c->ended = 1;
+        request_acked(l, c);
+        pthread_cond_broadcast(&x->ready);
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (tell)
+        link_tell_busy(l);
+}
+
+static int fits_table(const struct link *l, const struct net_piece *p)
+{
+    const struct net_exchange *x = l->x;
+    return p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index &&
+           (unsigned)p->dtype < DTYPE_N_KINDS && p->step <= INT64_MAX &&
+           p->payload.bytes ==
+               dtype_bytes(p->dtype, (size_t)request_chunk(x, (int)p->chunk)->n_elems);
+}
+
+static int is_summed(const struct link *l, const struct net_piece *p)
+{
+    return !p->shared_offset && (p->crc32c != 0 || !l->arena);
+}
+
+static enum status check_sum(const struct link *l, const struct net_piece *p, uint32_t crc)
+{
+    if (crc == p->crc32c)
+        return ST_OK;
+    LOG_W("ps:%d (%s): checksum of chunk %u, step %llu is wrong; asking again", l->index, l->addr,
+          p->chunk, (unsigned long long)p->step);
+    return ST_CORRUPT;
+}
+
+/* After it was read out of the server's memory. */
+static enum status check_stamp(const struct link *l, const struct net_piece *p)
+{
+    if (!p->shared_offset || net_shared_stamp(p->payload.span->data) == p->shared_stamp)
+        return ST_OK;
+    LOG_W("ps:%d (%s) took chunk %u, step %llu, back before it was read; asking again", l->index,
+          l->addr, p->chunk, (unsigned long long)p->step);
+    return ST_CORRUPT;
+}
+
+/* Nobody reads the chunk before its answer is complete, so a copy that turns out wrong harms
+ * nothing: the right one will follow. */
+static enum status take_version(struct link *l, const struct net_piece *p)
+{
+    enum status st = ST_OK;
+    const struct net_chunk *c = request_chunk(l->x, (int)p->chunk);
+    uint32_t crc = p->crc32c;
+    payload_decode(&p->payload, p->dtype, (size_t)c->n_elems, l->x->cfg.params + c->first,
+                   is_summed(l, p) ? &crc : NULL);
+    TRY(check_stamp(l, p));
+    TRY(check_sum(l, p, crc));
+done:
+    return st;
+}
+
+struct change {
+    enum dtype dtype;
+    float *value;
+};
+
+static void add_change(void *ctx, size_t first, const void *src, size_t n)
+{
+    const struct change *c = ctx;
+    dtype_add(c->dtype, c->value + first, src, n);
+}
+
+/* What turns out wrong must not have been added: so it is looked at before, and what lies in the
+ * server's memory is copied out of it. */
+static enum status take_change(struct link *l, const struct net_piece *p)
+{
+    enum status st = ST_OK;
+    const struct net_chunk *c = request_chunk(l->x, (int)p->chunk);
+    struct change change = {p->dtype, l->x->cfg.params + c->first};
+    struct net_payload payload = p->payload;
+    struct net_span span;
+    TRY(check_sum(l, p, is_summed(l, p) ? payload_crc32c(&payload) : p->crc32c));
+    if (p->shared_offset) {
+        if (!l->change)
+            l->change = malloc(CHUNKS_MAX_BYTES);
+        TRY(l->change ? ST_OK : ST_NOMEM);
+        payload_copy(&payload, l->change);
+        TRY(check_stamp(l, p));
+        span = (struct net_span){l->change, payload.bytes};
+        payload = (struct net_payload){&span, 0, span.n};
+    }
+    payload_each_run(&payload, p->dtype, (size_t)c->n_elems, dtype_block(p->dtype), add_change,
+                     &change);
+done:
+    return st;
+}
+
+enum status request_answer(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    int is_its = p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index;
+    if (is_its && (p->kind == PIECE_TAKEN || p->kind == PIECE_REBASE)) {
+        (p->kind == PIECE_TAKEN ? note_taken : note_ended)(l, p);
+        return ST_OK;
+    }
+    if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
+        return refuse_answer(l, p);
+    if (!fits_table(l, p)) {
+        LOG_E("ps:%d (%s) sent %zu bytes for chunk %u, step %llu, which the table of chunks does "
+              "not allow",
+              l->index, l->addr, p->payload.bytes, p->chunk, (unsigned long long)p->step);
+        return ST_PROTOCOL;
+    }
+    struct chunk_state *c = &x->chunks[p->chunk];
+    pthread_mutex_lock(&x->lock);
+    int wanted = is_answer(c, p) && is_wanted_dtype(c, p);
+    pthread_mutex_unlock(&x->lock);
+    if (!wanted) {
+        LOG_D("ps:%d (%s): late answer for chunk %u left alone", l->index, l->addr, p->chunk);
+        return ST_OK;
+    }
+    enum status st = dtype_block(p->dtype) > 1 ? take_change(l, p) : take_version(l, p);
+    if (st != ST_OK)
+        return st;
+    complete(l, c, p);
+    return ST_OK;
+}

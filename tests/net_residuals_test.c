@@ -1,0 +1,94 @@
+/* tests/net_residuals_test.c - what rounding takes off a contribution comes with the next one:
+ * once, whatever is done again, skipped, or taken back. */
+#include "net/exchange/residuals.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+/* after its needs */
+#include <cmocka.h>
+
+static const struct net_param model[] = {{.name = "a", .shape = {1, {3000}}},
+                                         {.name = "b", .shape = {1, {1500}}}};
+static struct chunks *chunks;
+static struct residuals *residuals;
+
+static int setup(void **state)
+{
+    (void)state;
+    return chunks_create(model, 2, 8192, &chunks) != ST_OK ||
+           residuals_create(chunks, &residuals) != ST_OK;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    residuals_destroy(residuals);
+    chunks_destroy(chunks);
+    return 0;
+}
+
+/* Rounds the chunk's contribution to `step`, to which all of `in` has to be added, with `out` left
+ * over. */
+static void round_step(int chunk, int64_t step, float in, float out)
+{
+    float *r = residuals_of(residuals, chunk, step);
+    for (int64_t i = 0; i < chunks->chunks[chunk].n_elems; i++) {
+        assert_true(r[i] == in);
+        r[i] = out;
+    }
+}
+
+static void test_goes_into_the_next(void **state)
+{
+    (void)state;
+    for (int c = 0; c < chunks->n_chunks; c++)
+        round_step(c, 0, 0, (float)c + 1);
+    for (int c = chunks->n_chunks; c-- > 0;)
+        round_step(c, 1, (float)c + 1, (float)c + 10);
+    for (int c = 0; c < chunks->n_chunks; c++)
+        round_step(c, 2, (float)c + 10, 0);
+}
+
+/* From what it was the first time, however often. */
+static void test_a_step_is_done_again(void **state)
+{
+    (void)state;
+    round_step(1, 7, 0, 5);
+    round_step(1, 8, 5, 6);
+    round_step(1, 8, 5, 7);
+    round_step(1, 8, 5, 8);
+    round_step(1, 9, 8, 0);
+    round_step(0, 9, 0, 0); /* chunks know nothing of each other */
+}
+
+static void test_a_skipped_step_keeps_it(void **state)
+{
+    (void)state;
+    round_step(0, 3, 0, 2);
+    residuals_of(residuals, 0, 4); /* nothing is rounded, nothing written */
+    round_step(0, 5, 2, 1);
+    round_step(0, 9, 1, 0); /* where steps are not one after the other */
+}
+
+static void test_way_back(void **state)
+{
+    (void)state;
+    round_step(0, 20, 0, 2);
+    round_step(0, 21, 2, 3);
+    round_step(0, 10, 0, 4);
+    round_step(0, 11, 4, 0);
+    round_step(0, 10, 0, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_goes_into_the_next, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_step_is_done_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_skipped_step_keeps_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_way_back, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,297 @@
+/* tests/ps_changes_test.c - a job whose versions are sent as what changed, in int8 or int4: whoever
+ * adds what it is sent to what it has gets the server's bits, whole versions go to whoever lacks
+ * the one before, and what rounding took off comes later, also after the chunks went to another
+ * store. */
+#include "base/digest.h"
+#include "base/rng.h"
+#include "ps/store/handover.h"
+#include "ps/store/store.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_MEMBERS = 2, GENERATION = 4, N_W = 900, N_ELEMS = N_W + 2 + 5, N_CHUNKS = 3, STEPS = 40 };
+
+static const struct net_param model[] = {
+    {.name = "w", .shape = {1, {N_W}}},
+    {.name = "mean", .shape = {1, {5}}, .rule = PARAM_AVERAGE, .keep = 0.9f},
+    {.name = "b", .shape = {1, {2}}}, /* too short to gain anything */
+};
+
+struct fixture {
+    struct chunks *chunks;
+    struct net_job job;
+    int server[N_CHUNKS];
+    struct ps_store *store;
+    float params[N_MEMBERS][N_ELEMS]; /* what each has */
+    int n_changes, n_whole;
+};
+
+static void take(struct fixture *f, uint32_t member, const struct ps_answer *a)
+{
+    const struct net_chunk *c = &f->chunks->chunks[a->chunk];
+    float *value = f->params[member] + c->first;
+    size_t n = (size_t)c->n_elems;
+    assert_int_equal(a->payload->bytes, dtype_bytes(a->dtype, n));
+    assert_int_equal(digest_crc32c(0, a->payload->data, a->payload->bytes), a->crc32c);
+    if (a->dtype == DTYPE_F32)
+        memcpy(value, a->payload->data, n * sizeof *value);
+    else
+        dtype_add(a->dtype, value, a->payload->data, n);
+    f->n_changes += a->dtype != DTYPE_F32;
+    f->n_whole += a->dtype == DTYPE_F32;
+}
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    struct fixture *f = ctx;
+    (void)from;
+    assert_int_equal(a->kind, PIECE_APPLIED);
+    take(f, head->member, a);
+}
+
+static void open_store(struct fixture *f)
+{
+    struct ps_store_config cfg = {.chunks = f->chunks,
+                                  .job = &f->job,
+                                  .server = f->server,
+                                  .generation = GENERATION,
+                                  .max_bytes = 1 << 20,
+                                  .answer = on_answer,
+                                  .ctx = f};
+    assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
+    ps_store_sum(f->store);
+    for (int m = 0; m < N_MEMBERS; m++)
+        ps_store_admit(f->store, m, 100 + (uint64_t)m);
+}
+
+static float number(int member, int64_t step, int64_t elem)
+{
+    float u =
+        rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
+    return elem % 10 ? u * 0.01f : u;
+}
+
+struct sent {
+    enum piece_kind kind;
+    int64_t step;
+    enum dtype dtype;
+    float weight;
+};
+
+/* The direct answer; its `why` has gone. */
+static struct ps_answer send_piece(struct fixture *f, int member, int chunk, struct sent sent)
+{
+    const struct net_chunk *c = &f->chunks->chunks[chunk];
+    size_t n = (size_t)c->n_elems;
+    size_t bytes = sent.kind == PIECE_PULL || (sent.kind == PIECE_PUSH && sent.weight == 0)
+                       ? 0
+                       : n * sizeof(float);
+    float values[N_ELEMS];
+    for (size_t i = 0; i < n; i++)
+        values[i] = number(member, sent.kind == PIECE_INIT ? -1 : sent.step, c->first + (int64_t)i);
+    struct net_span span = {(const uint8_t *)values, bytes};
+    struct net_frame_head head = {GENERATION, (uint32_t)member, 100 + (uint64_t)member};
+    struct net_piece piece = {.kind = sent.kind,
+                              .chunk = (uint32_t)chunk,
+                              .step = (uint64_t)sent.step,
+                              .weight = sent.weight,
+                              .dtype = sent.dtype,
+                              .crc32c = digest_crc32c(0, values, bytes),
+                              .payload = {&span, 0, bytes}};
+    struct ps_answer now;
+    ps_store_piece(f->store, &head, &piece, 1 + (uint64_t)member, 0, &now);
+    now.why = NULL;
+    return now;
+}
+
+static void receive(struct fixture *f, int member, int chunk, struct sent sent,
+                    enum piece_kind want, enum dtype in)
+{
+    struct ps_answer a = send_piece(f, member, chunk, sent);
+    assert_int_equal(a.kind, want);
+    assert_int_equal(a.dtype, in);
+    a.chunk = (uint32_t)chunk;
+    take(f, (uint32_t)member, &a);
+    buf_unref(a.payload);
+}
+
+static void setup(struct fixture *f, enum dtype version, enum optim_kind kind)
+{
+    *f = (struct fixture){
+        .job = {.n_workers = N_MEMBERS, .train_steps = 1000, .version_dtype = version}};
+    assert_int_equal(chunks_create(model, 3, 4096, &f->chunks), ST_OK);
+    assert_int_equal(f->chunks->n_chunks, N_CHUNKS);
+    optim_defaults(kind, &f->job.optim);
+    f->job.optim.learning_rate = 0.05f;
+    open_store(f);
+    for (int c = 0; c < N_CHUNKS; c++)
+        for (int m = 0; m < N_MEMBERS; m++)
+            receive(f, m, c, (struct sent){.kind = PIECE_INIT}, PIECE_VERSION, DTYPE_F32);
+}
+
+static void teardown(struct fixture *f)
+{
+    ps_store_destroy(f->store);
+    chunks_destroy(f->chunks);
+}
+
+static void wait_push(struct fixture *f, int member, int chunk, int64_t step, float weight)
+{
+    struct ps_answer a =
+        send_piece(f, member, chunk, (struct sent){PIECE_PUSH, step, DTYPE_F32, weight});
+    assert_int_equal(a.kind, PIECE_NONE);
+    assert_null(a.payload);
+}
+
+/* Each member has, at this version, what the server has. */
+static void check_same(struct fixture *f, int64_t version)
+{
+    for (int c = 0; c < N_CHUNKS; c++) {
+        int64_t v;
+        struct buf *b = ps_store_read(f->store, c, &v);
+        assert_int_equal(v, version);
+        for (int m = 0; m < N_MEMBERS; m++)
+            assert_memory_equal(f->params[m] + f->chunks->chunks[c].first, b->data, b->bytes);
+        buf_unref(b);
+    }
+}
+
+static void step_all(struct fixture *f, int64_t step, float weight)
+{
+    for (int c = 0; c < N_CHUNKS; c++)
+        for (int m = 0; m < N_MEMBERS; m++)
+            wait_push(f, m, c, step, weight);
+    check_same(f, step + 1);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    for (int d = DTYPE_INT8; d <= DTYPE_INT4; d++)
+        for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
+            struct fixture f;
+            setup(&f, (enum dtype)d, (enum optim_kind)kind);
+            f.n_whole = 0;
+            for (int64_t step = 0; step < STEPS; step++)
+                step_all(&f, step, step % 7 == 3 ? 0 : 2); /* 0: all skip */
+            assert_int_equal(f.n_changes, STEPS * N_MEMBERS);
+            assert_int_equal(f.n_whole, 2 * STEPS * N_MEMBERS); /* of "mean" and "b" */
+            teardown(&f);
+        }
+}
+
+/* A step that nobody contributes to moves nothing: what was left over stays left over. */
+static void test_all_skip(void **state)
+{
+    struct fixture f;
+    float before[N_ELEMS];
+    (void)state;
+    setup(&f, DTYPE_INT4, OPTIM_ADAM);
+    for (int64_t step = 0; step < 3; step++)
+        step_all(&f, step, 1);
+    memcpy(before, f.params[0], sizeof before);
+    step_all(&f, 3, 0);
+    assert_memory_equal(f.params[0], before, sizeof before);
+    teardown(&f);
+}
+
+/* After many steps the rounded job is where the exact one is, to within one step's rounding: with
+ * the error left out int4 would be far off. */
+static void test_nothing_is_lost(void **state)
+{
+    (void)state;
+    for (int d = DTYPE_INT8; d <= DTYPE_INT4; d++) {
+        struct fixture f, exact;
+        float moved = 0, off = 0;
+        setup(&f, (enum dtype)d, OPTIM_SGD);
+        setup(&exact, DTYPE_F32, OPTIM_SGD);
+        for (int64_t step = 0; step < 200; step++) {
+            step_all(&f, step, 1);
+            step_all(&exact, step, 1);
+        }
+        for (int i = 0; i < N_W; i++) {
+            moved = fmaxf(moved, fabsf(exact.params[0][i] - number(0, -1, i)));
+            off = fmaxf(off, fabsf(exact.params[0][i] - f.params[0][i]));
+        }
+        float one =
+            0.05f * 0.5f * 2 / (d == DTYPE_INT8 ? 127 : 7); /* of what a step moves at most */
+        assert_true(off <= one);
+        assert_true(moved > 0.1f);
+        teardown(&f);
+        teardown(&exact);
+    }
+}
+
+/* A repeat gets the change again, for it has the version before; who restarts, the whole. */
+static void test_who_gets_what(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f, DTYPE_INT8, OPTIM_MOMENTUM);
+    step_all(&f, 0, 1);
+    wait_push(&f, 0, 0, 1, 1);
+    float before[N_W];
+    memcpy(before, f.params[1], sizeof before);
+    wait_push(&f, 1, 0, 1, 1);
+    memcpy(f.params[1], before, sizeof before); /* its answer was lost */
+    receive(&f, 1, 0, (struct sent){PIECE_PUSH, 1, DTYPE_F32, 1}, PIECE_DUPLICATE, DTYPE_INT8);
+    assert_memory_equal(f.params[1], f.params[0], sizeof before);
+    memset(f.params[1], 0, sizeof before);
+    struct sent pull = {.kind = PIECE_PULL}; /* the newest */
+    receive(&f, 1, 0, pull, PIECE_VERSION, DTYPE_F32);
+    assert_memory_equal(f.params[1], f.params[0], sizeof before);
+    pull.step = 2; /* version 1 */
+    receive(&f, 1, 0, pull, PIECE_VERSION, DTYPE_F32);
+    assert_memory_equal(f.params[1], before, sizeof before);
+    pull.dtype = DTYPE_INT8;
+    struct ps_answer a = send_piece(&f, 1, 0, pull);
+    assert_int_equal(a.kind, PIECE_REFUSED); /* a change is no version */
+    teardown(&f);
+}
+
+/* The chunks go to another store after some steps: as if they had not. */
+static void test_another_store_goes_on(void **state)
+{
+    struct fixture moved, stayed;
+    (void)state;
+    setup(&moved, DTYPE_INT4, OPTIM_ADAM);
+    setup(&stayed, DTYPE_INT4, OPTIM_ADAM);
+    for (int64_t step = 0; step < 20; step++) {
+        step_all(&stayed, step, 1);
+        if (step == 8) {
+            struct ps_store *before = moved.store;
+            open_store(&moved);
+            for (int c = 0; c < N_CHUNKS; c++) {
+                struct ps_taken t;
+                assert_int_equal(ps_store_take(before, c, step, &t), ST_OK);
+                assert_int_equal(ps_store_give(moved.store, c, &t), ST_OK);
+                ps_taken_drop(&t);
+            }
+            ps_store_destroy(before);
+        }
+        step_all(&moved, step, 1);
+        assert_memory_equal(moved.params[0], stayed.params[0], sizeof moved.params[0]);
+    }
+    teardown(&moved);
+    teardown(&stayed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_all_skip),
+        cmocka_unit_test(test_nothing_is_lost),
+        cmocka_unit_test(test_who_gets_what),
+        cmocka_unit_test(test_another_store_goes_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

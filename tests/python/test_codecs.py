@@ -1,0 +1,112 @@
+"""Gradients and the parameters' changes in int8 and int4: the same bits wherever they go, as many
+bytes as they promise, jobs that survive deaths, a network that learns as in full precision."""
+# label: cluster
+import os
+import signal
+import unittest
+
+import harness
+
+DATA = "/usr/share/datasets/fashion-mnist"
+FLAGS = ["--batch_size=20", "--seed=3", "--chunk_bytes=16384",
+         "--intra_op_threads=1"]
+
+
+class Codecs(harness.Test):
+    def run_job(self, flags, n_ps=1, model="mlp", hidden=("--hidden_units=32",)):
+        job = self.job(n_ps=n_ps, n_workers=2, model=model, flags=[*FLAGS, *hidden, *flags])
+        job.start()
+        summaries = job.finish()
+        for s in summaries:
+            self.assertEqual(s["parameters_sha256"], summaries[0]["parameters_sha256"])
+        return summaries
+
+    def test_same_bits(self):
+        """On every worker, however the payload travels, from however many servers, in any order."""
+        digests = []
+        for dtypes in ("int8", "int4", "int4,fp32", "fp32,int8", "bf16,int4", "int8,bf16"):
+            with self.subTest(wire_dtype=dtypes):
+                flags = ["--optimizer=adam", "--train_steps=25", "--wire_dtype=" + dtypes]
+                first = self.run_job(flags)[0]["parameters_sha256"]
+                for n_ps, extra in ((1, ["--shared_memory=off"]),
+                                    (2, ["--fault_push_delay_ms=3"])):
+                    other = self.run_job([*flags, *extra], n_ps=n_ps)
+                    self.assertEqual(other[0]["parameters_sha256"], first, extra)
+                digests.append(first)
+        self.assertEqual(len(set(digests)), len(digests), "a dtype is not used")
+
+    def test_batch_norm(self):
+        """Its statistics are averages, which go as floats."""
+        self.run_job(["--train_steps=10", "--wire_dtype=int4", "--batch_size=8"],
+                     model="resnet_mini", hidden=())
+
+    def test_bytes(self):
+        steps = 60
+        for dtype, least in (("int8", 3.9), ("int4", 7.6)):
+            s = self.run_job(["--train_steps=%d" % steps, "--wire_dtype=" + dtype,
+                              "--shared_memory=off"])[1]
+            each = 4 * s["parameters"] * steps
+            # the first values, and the last ones, in full besides
+            received = s["exchange"]["received_bytes"] - 2 * 4 * s["parameters"]
+            print("%s: %.2f times fewer bytes up, %.2f down" %
+                  (dtype, each / s["exchange"]["sent_bytes"], each / received))
+            self.assertGreater(each / s["exchange"]["sent_bytes"], least)
+            self.assertGreater(each / received, least)
+
+    def test_deaths(self):
+        """A worker, then the server, are killed and come back; a worker joins: all end alike."""
+        job = self.job(n_workers=2, model="mlp", flags=[
+            *FLAGS, "--train_steps=400", "--wire_dtype=int4", "--log_every=1",
+            "--fault_push_delay_ms=5"])
+        keeps = ["--checkpoint_dir=" + self.dir(), "--save_steps=20"]
+        job.brake_from(300)
+        job.start(keeps)
+        job.workers[0].wait_line(r"\(global step: 20\)")
+        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_worker(1)
+        job.workers[1].wait_line(r"training step [0-9]+ done")
+        job.ps[0].wait_line("checkpoint")
+        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_ps(0, *keeps)
+        job.workers[1].wait_line("generation")
+        join = self.start("joiner", [*job.workers[0].argv[:2], "--join", *job.flags])
+        join.wait_line(r"training step [0-9]+ done")
+        job.release()
+        join.wait(120)
+        for s in job.finish(120):
+            self.assertTrue(s["parameters_sha256"])
+
+    def test_refused(self):
+        for flags in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=2"],
+                      ["--replicas_to_aggregate=1"]):
+            worker = self.start("worker", [
+                os.path.join(harness.BIN, "worker"), "--ps_hosts=127.0.0.1:1",
+                "--worker_hosts=127.0.0.1:2,127.0.0.1:3", "--task_index=0", "--wire_dtype=int8",
+                *flags])
+            worker.wait(20, 2)
+            self.assertIn("--wire_dtype: changes of parameters in int8 need --sync_mode=sync "
+                          "without backup workers; write --wire_dtype=int8,fp32",
+                          worker.output())
+
+    def test_gradients_alone_in_other_modes(self):
+        for mode in (["--sync_mode=async"], ["--replicas_to_aggregate=1"]):
+            job = self.job(n_workers=2, model="mlp", flags=[
+                *FLAGS, *mode, "--train_steps=60", "--wire_dtype=int8,fp32"])
+            job.start()
+            job.finish()
+
+    @unittest.skipUnless(os.path.exists(DATA), "needs Debian's dataset-fashion-mnist")
+    def test_learns(self):
+        accuracy = {}
+        for dtype in ("fp32", "int4"):
+            job = self.job(n_workers=2, model="mlp", data=DATA, flags=[
+                "--batch_size=50", "--train_steps=500", "--learning_rate=0.002", "--seed=5",
+                "--lr_schedule=linear", "--intra_op_threads=1", "--wire_dtype=" + dtype])
+            job.start()
+            accuracy[dtype] = job.finish(120)[0]["test_accuracy"]
+        print("accuracy %s" % accuracy)
+        self.assertGreater(accuracy["int4"], accuracy["fp32"] - 0.01)
+
+
+if __name__ == "__main__":
+    harness.main()
