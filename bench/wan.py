@@ -33,6 +33,7 @@ import wan  # noqa: E402
 import harness  # noqa: E402
 
 PORT = 2221
+CONGESTION = "net/ipv4/tcp_congestion_control"
 UNITS = {"kbit": 1e-3, "mbit": 1, "gbit": 1e3}
 # --modes: where the workers are, and what each way to train has for flags. New ones go here.
 MODES = {"lan": {"regions": 1, "flags": []},
@@ -110,7 +111,17 @@ def network(o):
         line["queue_kb"] = o.queue
     n_hosts = [o.workers + 1] + [-(-o.workers // o.regions)] * (o.regions - 1)
     nat = range(1, o.regions) if o.nat else ()
-    return wan.Wan(o.regions, n_hosts, nat, {} if o.esp else None, **line)
+    net = wan.Wan(o.regions, n_hosts, nat, {} if o.esp else None, **line)
+    try:
+        for host in (h for r in net.regions for h in r.hosts):
+            if o.congestion:
+                host.sysctl(CONGESTION, o.congestion)
+            o.congestion = host.read("/proc/sys/" + CONGESTION).strip()
+    except harness.Failure as e:
+        net.close()
+        sys.exit("bench: %s\nbench: is %s among net.ipv4.tcp_allowed_congestion_control of this "
+                 "machine? Namespaces may choose of those alone" % (e, o.congestion))
+    return net
 
 
 def line_figures(stats):
@@ -164,6 +175,8 @@ def parse():
     p.add_argument("--esp", action="store_true",
                    help="gateways join the regions by IKEv2 and ESP (strongSwan, in user space)")
     p.add_argument("--nat", action="store_true", help="all regions but the server's are behind NAT")
+    p.add_argument("--congestion", metavar="NAME",
+                   help="TCP's, on all hosts: cubic, bbr, reno (this machine's)")
     p.add_argument("--regions", type=int, default=2, metavar="N", help="(%(default)s)")
     p.add_argument("--workers", type=int, default=2, metavar="N", help="in all (%(default)s)")
     p.add_argument("--modes", default=",".join(MODES), metavar="MODE,...", help="(%(default)s)")
@@ -192,15 +205,16 @@ def main():
     if why:
         sys.exit("bench: " + why)
     print(machine())
-    print("%d regions, %d workers, %s, batch %d; lines: rtt %g ms, %s, loss %g %%, MTU %d%s%s" % (
-        o.regions, o.workers, o.model, o.batch_size, o.rtt,
-        "%g Mbit/s" % o.rate if o.rate else "no limit", o.loss, o.mtu, ", ESP" if o.esp else "",
-        ", NAT" if o.nat else ""))
     rows = {}
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         harness.make_data(folder)
         for mode in o.modes:
             rows[mode] = measure(o, mode, folder)
+    print("%d regions, %d workers, %s, batch %d; lines: rtt %g ms, %s, loss %g %%, MTU %d%s%s" % (
+        o.regions, o.workers, o.model, o.batch_size, o.rtt,
+        "%g Mbit/s" % o.rate if o.rate else "no limit", o.loss, o.mtu, ", ESP" if o.esp else "",
+        ", NAT" if o.nat else ""))
+    print(" ".join(["TCP:", o.congestion, *o.flag]))
     table(o, rows)
     if o.json:
         with open(o.json, "w", encoding="utf-8") as f:

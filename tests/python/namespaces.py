@@ -7,9 +7,9 @@ import subprocess
 import harness
 
 
-def run(*argv, stdin=None):
+def run(*argv, stdin=None, cwd=None):
     done = subprocess.run(argv, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True)
+                          text=True, cwd=cwd)
     if done.returncode != 0:
         raise harness.Failure("%s: %s" % (" ".join(argv), done.stdout.strip()))
 

@@ -54,6 +54,14 @@ class Generate(unittest.TestCase):
         self.assertIn("remote_addrs = %any", self.read("eu/swanctl.conf"))
         self.assertIn("local_ts = 10.82.0.0/24, 10.92.0.0/16", self.read("us/swanctl.conf"))
 
+    def test_two_behind_nat(self):
+        """Each has a tunnel to the third one, and none to the other."""
+        self.made(EU + US.replace("198.51.100.2", "behind-nat") + ASIA)
+        for me, peers in (("eu", ["us", "asia"]), ("us", ["eu"]), ("asia", ["eu"])):
+            text = self.read(me + "/swanctl.conf")
+            self.assertEqual(re.findall(r"^    %s-(\S+) {" % me, text, re.M), peers)
+            self.assertEqual(re.findall(r"^(\w+) ", self.read(me + "/peers"), re.M), peers)
+
     def test_sizes(self):
         """Of an IP packet of 1500: 20 IP, 8 UDP, 8 ESP, 8 nonce, 16 tag, 2 of padding's length."""
         for text, eu, asia in (
@@ -122,7 +130,7 @@ class Generate(unittest.TestCase):
         nat = EU.replace("198.51.100.1", "behind-nat")
         for text, why in (
                 (EU, "two gateways or more"),
-                (nat + ASIA, "eu and asia are both behind NAT"),
+                (nat + ASIA, "all gateways are behind NAT"),
                 ("[network]\nmode = gre\n" + EU + ASIA, "asia is behind NAT"),
                 ("[network]\nmode = gre\nesp = userspace\n" + EU + US, "GRE needs the kernel's"),
                 ("[network]\nmode = x\n" + EU + US, "mode = x: wanted tunnel or"),
