@@ -1,4 +1,5 @@
 """Network namespaces for the tests that need addresses or links of their own."""
+import json
 import os
 import shutil
 import subprocess
@@ -6,9 +7,9 @@ import subprocess
 import harness
 
 
-def run(*argv, stdin=None):
+def run(*argv, stdin=None, cwd=None):
     done = subprocess.run(argv, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True)
+                          text=True, cwd=cwd)
     if done.returncode != 0:
         raise harness.Failure("%s: %s" % (" ".join(argv), done.stdout.strip()))
 
@@ -16,17 +17,35 @@ def run(*argv, stdin=None):
 class Namespace:
     """A network namespace that lives as long as its holder, which ends with this program's pipe."""
 
-    def __init__(self):
-        self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo up; exec cat"],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    def __init__(self, argv=("unshare", "--net", "sh", "-c", "echo up; exec cat")):
+        """argv: another holder, which says "up" and ends with its stdin."""
+        self.holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE)
         if self.holder.stdout.readline() != b"up\n":
-            raise harness.Failure("unshare: %s" % self.holder.stderr.read().decode().strip())
-        self.enter = ["nsenter", "--target=%d" % self.holder.pid, "--net"]
+            why = self.holder.stderr.read().decode().strip()
+            self.close()
+            raise harness.Failure("unshare: %s" % why)
+        self.pid = self.holder.pid  # of a process in it
+        self.enter = ["nsenter", "--target=%d" % self.pid, "--net"]
 
     def ip(self, *lines):
         """Each line is an `ip` command without its first word."""
         run(*self.enter, "ip", "-batch", "-", stdin="".join(line + "\n" for line in lines))
+
+    def sysctl(self, name, value):
+        """name: as "net/ipv4/ip_forward"."""
+        run(*self.enter, "sh", "-c", "echo %s >/proc/sys/%s" % (value, name))
+
+    def read(self, path):
+        """A file below /proc/net, which has another content in each namespace."""
+        return subprocess.run([*self.enter, "cat", path], stdout=subprocess.PIPE, check=True,
+                              text=True).stdout
+
+    def device_statistics(self, device):
+        """The kernel's counters: {"rx": {"bytes", "packets", ...}, "tx": {...}}."""
+        out = subprocess.run([*self.enter, "ip", "-json", "-statistics", "link", "show", "dev",
+                              device], stdout=subprocess.PIPE, check=True).stdout
+        return json.loads(out)[0]["stats64"]
 
     def close(self):
         self.holder.stdin.close()

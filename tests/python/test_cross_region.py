@@ -1,0 +1,99 @@
+"""docs/cross-region.md: its commands, in their order and as they stand there, in the namespaces of
+two regions; but for what would take long (two passes), what is one machine's (its memory, copies
+between hosts) and who encrypts, as not every kernel does."""
+# label: net waits
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+import harness
+sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+import wan  # noqa: E402
+
+WHY_NOT = wan.why_not(ipsec=True)
+REGIONS = {"eu": 0, "us": 1}
+INSTALLED = "/etc/weir-ipsec"
+LITTLE = ["--shared_memory=off", "--models_dir=" + harness.MODELS]
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class CrossRegion(harness.Test):
+    def setUp(self):
+        super().setUp()
+        with open(os.path.join(harness.SOURCE, "docs/cross-region.md"), encoding="utf-8") as f:
+            self.text = f.read()
+        self.net = wan.Wan(n_hosts=[2, 1], rtt_ms=20, clear=False)
+        self.addCleanup(self.net.close)
+
+    def commands(self):
+        """[(host, command)]"""
+        return re.findall(r"^    (\S+)[#$] (.*)$", self.text, re.M)
+
+    def describe(self):
+        block = re.search(r"^    \[network\]\n(?:    .*\n|\n)+", self.text, re.M).group(0)
+        with open(os.path.join(self.dir(), "regions.ini"), "w", encoding="utf-8") as f:
+            f.write(re.sub("^    ", "", block, flags=re.M).replace("esp = kernel",
+                                                                   "esp = userspace"))
+
+    def on_admin(self, command):
+        words = shlex.split(command)
+        if words[0] == "scp":
+            source, to = words[-2], words[-1].split(":")[0].split("@")[1]
+            shutil.copytree(os.path.join(self.dir(), source), os.path.join(self.dir(), to))
+        else:
+            words[0] = os.path.join(harness.SOURCE, words[0])
+            wan.run(*words, cwd=self.dir())
+
+    def on_gateway(self, name, command):
+        gateway = self.net.regions[REGIONS[name.split("-")[0]]].gateway
+        argv = [*gateway.enter, *shlex.split(command.replace(
+            INSTALLED, os.path.join(self.dir(), name)).rstrip(" &"))]
+        if command.endswith("&"):
+            self.server = self.start(name, argv)
+            self.server.wait_line("listens")
+            return ""
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + gateway.log())
+        return done.stdout
+
+    def on_host(self, name, command):
+        region, _, number = name.split("-")
+        space = self.net.regions[REGIONS[region]].hosts[int(number)]
+        words = shlex.split(command.replace("--epochs=2", "--train_steps=4 --batch_size=20"))
+        more = ["--data_dir=" + self.data(), "--progress=lines"] if words[0] == "worker" else []
+        return self.start(name, [*space.enter, os.path.join(harness.BIN, words[0]), *words[1:],
+                                 *LITTLE, *more])
+
+    def test_the_commands(self):
+        self.describe()
+        jobs, checked, last = [], "", []
+        for host, command in self.commands():
+            if host == "admin":
+                self.on_admin(command)
+            elif "-host-" in host:
+                jobs.append(self.on_host(host, command))
+            elif command.endswith("down"):
+                last.append((host, command))
+            else:
+                checked += self.on_gateway(host, command)
+        self.assertEqual((len(jobs), len(last)), (3, 1))
+        for process in reversed(jobs):
+            process.wait()
+        for host, command in last:
+            self.on_gateway(host, command)
+        os.killpg(self.server.popen.pid, signal.SIGTERM)  # nsenter, too
+        self.server.wait(status=None)
+        # What the page shows of check, but for its figures.
+        shown = re.findall(r"^    (check: ok .*)$", self.text, re.M)
+        self.assertEqual([re.sub(r"[\d.]+", "#", line) for line in shown],
+                         [re.sub(r"[\d.]+", "#", line) for line in checked.splitlines()
+                          if line.startswith("check: ")])
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,266 @@
+"""The emulated line between namespaces does what it is asked to; two regions train through IKEv2
+and ESP as they do beside each other, with nothing in clear on the line, and when it is cut for a
+while.
+
+Of the line's figures those are looked at that no busy machine can spoil: nothing comes too early or
+too fast, what is lost is counted. Its arithmetic has a test of its own (wan_shaper_test)."""
+# label: net waits
+import contextlib
+import ctypes
+import os
+import re
+import socket
+import struct
+import sys
+import tempfile
+import time
+import unittest
+
+import harness
+import namespaces
+sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+import wan  # noqa: E402
+
+CLONE_NEWNET = 0x40000000
+WHY_NOT_LINE, WHY_NOT = wan.why_not(), wan.why_not(ipsec=True)
+FLAGS = ["--batch_size=20", "--seed=3", "--intra_op_threads=1", "--log_every=1"]
+PAYLOAD, IP_UDP = 472, 28
+
+
+def socket_in(space, address):
+    """A UDP socket of a namespace."""
+    with open("/proc/self/ns/net", "rb") as home, \
+            open("/proc/%d/ns/net" % space.pid, "rb") as there:
+        for ns in (there, home):
+            if harness.LIBC.setns(ns.fileno(), CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+            if ns is there:
+                s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind((address, 4000))
+    s.settimeout(30 * harness.PATIENCE)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+    return s
+
+
+@unittest.skipIf(WHY_NOT_LINE, WHY_NOT_LINE)
+class Line(harness.Test):
+    def line(self, **flags):
+        """Two namespaces, the line, and a socket at each end."""
+        spaces = [namespaces.Namespace(), namespaces.Namespace()]
+        for space in spaces:
+            self.addCleanup(space.close)
+            space.sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # else it says something itself
+        link = wan.Link(*spaces, "wan0", "wan0", **flags)
+        self.addCleanup(link.close)
+        for space, me, peer in ((spaces[0], 1, 2), (spaces[1], 2, 1)):
+            space.ip("address add 10.0.0.%d peer 10.0.0.%d/32 dev wan0" % (me, peer),
+                     "link set wan0 up")
+        ends = [socket_in(space, "10.0.0.%d" % i) for i, space in enumerate(spaces, 1)]
+        for end in ends:
+            self.addCleanup(end.close)
+        return link, ends, spaces
+
+    @staticmethod
+    def put(end, n):
+        for i in range(n):
+            end.sendto(struct.pack("<Id", i, time.monotonic()) + bytes(PAYLOAD - 12),
+                       ("10.0.0.2", 4000))
+
+    @staticmethod
+    def take(end, n):
+        """[(number, seconds that it took, when it came)]"""
+        got = []
+        for _ in range(n):
+            number, sent = struct.unpack_from("<Id", end.recv(2048))
+            now = time.monotonic()
+            got.append((number, now - sent, now))
+        return got
+
+    def test_delay_rate_and_order(self):
+        """At 4 Mbit/s a packet of 500 bytes takes a millisecond."""
+        _, (a, b), spaces = self.line(rtt_ms=60, rate_mbit=4)
+        for _ in range(5):
+            self.put(a, 1)
+            self.assertGreaterEqual(self.take(b, 1)[0][1], 0.03)
+        began = time.monotonic()
+        self.put(a, 400)
+        got = self.take(b, 400)
+        self.assertEqual([g[0] for g in got], list(range(400)))
+        self.assertGreaterEqual(got[-1][2] - began, 0.95 * 0.4)
+        for space, way in ((spaces[0], "tx"), (spaces[1], "rx")):
+            counts = space.device_statistics("wan0")[way]
+            self.assertEqual((counts["packets"], counts["bytes"]),
+                             (405, 405 * (PAYLOAD + IP_UDP)))
+
+    def test_losses_are_those_of_the_seed(self):
+        """5 % of 2000 are 100; four times the standard deviation is 39."""
+        lost = set()
+        for _ in range(2):
+            link, (a, b), _ = self.line(loss_percent=5, seed=11)
+            self.put(a, 2000)
+            way = harness.until(
+                lambda l=link: [w for w in [l.stats()["a_to_b"]]
+                                if w["out"] + w["lost"] == 2000 and not w["waiting"]],
+                "all packets have arrived or not")[0]
+            there = {g[0] for g in self.take(b, way["out"])}
+            self.assertEqual(len(there) + way["lost"], 2000)
+            self.assertAlmostEqual(way["lost"], 100, delta=39)
+            lost.add(frozenset(set(range(2000)) - there))
+        self.assertEqual(len(lost), 1)
+
+    def test_cut_and_healed(self):
+        link, (a, b), _ = self.line(rtt_ms=2)
+        self.put(a, 1)
+        self.take(b, 1)
+        self.assertTrue(link.cut()["cut"])
+        self.put(a, 5)
+        harness.until(lambda: link.stats()["a_to_b"]["cut"] == 5, "five have come to the cut")
+        link.heal()
+        self.put(a, 1)
+        self.assertEqual([g[0] for g in self.take(b, 1)], [0])
+        b.setblocking(False)
+        with self.assertRaises(BlockingIOError):
+            b.recv(2048)
+
+    def test_a_full_queue_drops(self):
+        """64 KB and the bucket hold far less than is sent at once."""
+        link, (a, b), _ = self.line(rate_mbit=1, queue_kb=64)
+        self.put(a, 1000)
+        way = harness.until(lambda: [w for w in [link.stats()["a_to_b"]]
+                                     if w["out"] + w["full"] == 1000], "all are sent or dropped")[0]
+        self.assertGreater(way["full"], 500)
+        self.assertEqual(len(self.take(b, way["out"])), way["out"])
+
+    def test_jitter_is_around_the_delay(self):
+        _, (a, b), _ = self.line(rtt_ms=40, jitter_ms=15)
+        self.put(a, 300)
+        got = self.take(b, 300)
+        self.assertGreaterEqual(min(g[1] for g in got), 0.005)
+        self.assertNotEqual([g[0] for g in got], list(range(300)))
+        self.assertEqual(sorted(g[0] for g in got), list(range(300)))
+
+
+    def test_what_fails_leaves_nothing(self):
+        """Not a process and not a file, when the last thing of all goes wrong."""
+        with self.assertRaisesRegex(harness.Failure, "mode = pigeon: wanted tunnel or"):
+            wan.Wan(n_regions=3, nat=(2,) if not wan.why_not(nat=True) else (),
+                    ipsec={"mode": "pigeon"})
+        with open("/proc/self/task/%d/children" % os.getpid(), encoding="ascii") as f:
+            self.assertEqual(f.read(), "")
+        self.assertEqual([name for name in os.listdir(tempfile.gettempdir())
+                          if name.startswith("weir-wan-%d-" % os.getpid())], [])
+
+
+class Cluster(harness.Test):
+    """One ps and a worker in region 0, a worker in region 1. All run on one machine: without
+    --shared_memory=off payloads would go by its memory."""
+
+    def begin(self, net, *flags, model="softmax"):
+        job = self.job(n_workers=2, model=model, flags=[*FLAGS, *flags])
+        places = [(0, 1), (1, 0)]
+        job.ps_hosts = [net.address(0) + ":2221"]
+        job.worker_hosts = [net.address(*p) + ":2223" for p in places]
+        job.test = namespaces.Placed(self, net.regions[0].hosts[0])
+        job.start_ps(0, "--shared_memory=off", "--worker_timeout=120")
+        for i, (region, host) in enumerate(places):
+            job.test = namespaces.Placed(self, net.regions[region].hosts[host])
+            job.start_worker(i, *(["--export=" + self.export()] if i == 1 else []))
+        return job
+
+    def export(self):
+        return os.path.join(self.dir(), "parameters.safetensors")
+
+    def undisturbed(self, *flags, model="softmax"):
+        job = self.job(n_workers=2, model=model, flags=[*FLAGS, *flags])
+        job.start()
+        return job.finish()[0]["parameters_sha256"]
+
+    def parameter_bytes(self):
+        """Parts of what the last step made of the parameters, as they are sent."""
+        values = b"".join(v.tobytes() for _, v in harness.read_safetensors(self.export()).values())
+        parts = {values[at:at + 32] for at in range(0, len(values) - 32, len(values) // 50)}
+        return [p for p in parts if len(set(p)) > 16]  # no zeros that may be anywhere
+
+    def n_found(self, pcap):
+        with open(pcap, "rb") as f:
+            seen = f.read()
+        return sum(part in seen for part in self.parameter_bytes())
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Esp(Cluster):
+    def test_training_through_esp(self):
+        """As beside each other, bit for bit; the parameters cross region 1's own network in clear,
+        the line between the regions not."""
+        with wan.Wan(n_hosts=[2, 1], rtt_ms=20, rate_mbit=100, ipsec={}) as net:
+            pcaps = [os.path.join(self.dir(), name) for name in ("inside", "outside")]
+            subnets = [r.subnet for r in net.regions]
+            with contextlib.closing(net.capture(1, 0, pcaps[1])) as outside, contextlib.closing(
+                    wan.Capture(net.regions[1].gateway, "lan", subnets, pcaps[0])) as inside:
+                before = net.counters(1)
+                job = self.begin(net, "--train_steps=12")
+                got = [s["parameters_sha256"] for s in job.finish()]
+                crossed = {k: v - before[k] for k, v in net.counters(1).items()}
+                seen, seen_inside = outside.stop(), inside.stop()
+            checked = net.gateway_program(0, "check", "--seconds=0.2")
+        self.assertEqual(got, [self.undisturbed("--train_steps=12")] * 2)
+        self.assertGreater(seen["esp"]["packets"], 100, seen)
+        self.assertEqual([seen[k]["packets"] for k in ("clear", "gre", "other")], [0, 0, 0], seen)
+        self.assertGreater(seen_inside["clear"]["bytes"], 2 * 12 * 31400)  # 7850 floats
+        self.assertGreater(min(crossed["rx_bytes"], crossed["tx_bytes"]), 12 * 31400)
+        self.assertGreater(len(self.parameter_bytes()), 20)
+        self.assertGreater(self.n_found(pcaps[0]), 10)
+        self.assertEqual(self.n_found(pcaps[1]), 0)
+        self.assertRegex(checked, r"ok +ping +10\.82\.0\.1: \d of 5 back")
+        self.assertRegex(checked, r"ok +path MTU +1400 bytes cross whole")
+        self.assertRegex(checked, r"ok +outside +ESP: packets: esp \d+")
+
+    def test_the_line_is_cut_and_healed(self):
+        """In the middle of training; for longer than anything that is sent again at once."""
+        with wan.Wan(n_hosts=[2, 1], rtt_ms=10, ipsec={}) as net:
+            job = self.begin(net, "--train_steps=40", "--fault_push_delay_ms=20")
+            job.workers[1].wait_line(r"\(global step: 10\)")
+            link = net.link(0, 1)
+            link.cut()
+            harness.wait_still(*job.workers)
+            step = job.workers[1].global_step()
+            self.assertLess(step, 40)
+            self.assertGreater(sum(link.stats()[way]["cut"] for way in ("a_to_b", "b_to_a")), 0)
+            time.sleep(2)
+            self.assertEqual(job.workers[1].global_step(), step)
+            link.heal()
+            got = [s["parameters_sha256"] for s in job.finish()]
+        self.assertEqual(got, [self.undisturbed("--train_steps=40")] * 2)
+        self.assertNotIn("generation 1.2", job.ps[0].output())
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Generated(harness.Test):
+    """charon takes what scripts/ipsec/generate writes for modes that this kernel may not have."""
+
+    def test_gre_over_ipsec_is_taken(self):
+        gateway = wan.Gateway()
+        self.addCleanup(gateway.close)
+        folder = self.dir()
+        description = os.path.join(folder, "description.ini")
+        with open(description, "w", encoding="utf-8") as f:
+            f.write("[network]\nmode = gre-over-ipsec\nauth = certs\n"
+                    "[gateway a]\naddress = 198.51.100.1\ninside = 10.81.0.1\n"
+                    "subnets = 10.81.0.0/24\n"
+                    "[gateway b]\naddress = 198.51.100.2\ninside = 10.82.0.1\n"
+                    "subnets = 10.82.0.0/24\n")
+        wan.run(os.path.join(wan.IPSEC, "generate"), description, folder)
+        # The kernel's part, which needs GRE, is left out.
+        with open(os.path.join(folder, "a/up"), encoding="utf-8") as f:
+            up = f.read()
+        up = re.sub(r"^.*\|\| gre_up$", "", up, flags=re.M)
+        with open(os.path.join(folder, "a/up"), "w", encoding="utf-8") as f:
+            f.write(up)
+        wan.run(*gateway.enter, os.path.join(folder, "a/up"))
+        self.assertIn("added vici connection: a-b", gateway.log())
+        self.assertNotRegex(gateway.log(), "loading connection .* failed|unknown option")
+        wan.run(*gateway.enter, os.path.join(folder, "a/down"))
+
+
+if __name__ == "__main__":
+    harness.main()
