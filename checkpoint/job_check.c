@@ -164,6 +164,7 @@ static int schedule_differs(const struct optim_config *a, const struct optim_con
                           why, n);
 }
 
+/* The members' own, by its flags. */
 static int optim_differs(const struct optim_config *a, const struct optim_config *b, char *why,
                          size_t n)
 {
@@ -179,6 +180,26 @@ static int optim_differs(const struct optim_config *a, const struct optim_config
            floats_differ("clip_value", a->clip_value, b->clip_value, why, n) ||
            floats_differ("clip_norm", a->clip_norm, b->clip_norm, why, n) ||
            schedule_differs(a, b, why, n);
+}
+
+/* The servers', where members have one of their own. */
+static int outer_differs(const struct optim_config *a, const struct optim_config *b, char *why,
+                         size_t n)
+{
+    return names_differ("outer_optimizer", optim_name(a->kind), optim_name(b->kind),
+                        a->kind != b->kind, why, n) ||
+           floats_differ("outer_learning_rate", a->learning_rate, b->learning_rate, why, n) ||
+           floats_differ("outer_momentum", a->momentum, b->momentum, why, n);
+}
+
+static int optimizers_differ(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+{
+    if (numbers_differ("local_steps", job_local_steps(a), job_local_steps(b), why, n))
+        return 1;
+    if (a->local_steps > 1)
+        return outer_differs(&a->optim, &b->optim, why, n) ||
+               optim_differs(&a->local, &b->local, why, n);
+    return optim_differs(&a->optim, &b->optim, why, n);
 }
 
 static int mode_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
@@ -210,7 +231,7 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
     }
     if (said_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
         mode_differs(job, other, what, sizeof what) ||
-        optim_differs(&job->optim, &other->optim, what, sizeof what) ||
+        optimizers_differ(job, other, what, sizeof what) ||
         split_differs(job, other, what, sizeof what) ||
         normal_differs(job, other, what, sizeof what) ||
         augment_differs(job, other, what, sizeof what) ||

@@ -55,6 +55,12 @@ static json_t *job_to_json(const struct net_job *job)
         json_decref(o);
         return NULL;
     }
+    if (o && job->local_steps > 1 &&
+        (json_object_set_new(o, "local_steps", json_integer(job->local_steps)) != 0 ||
+         json_object_set_new(o, "local_optimizer", optimizer_to_json(&job->local)) != 0)) {
+        json_decref(o);
+        return NULL;
+    }
     if (o && job->validation_split > 0 &&
         json_object_set_new(o, "validation_split", json_real(job->validation_split)) != 0) {
         json_decref(o);
@@ -286,7 +292,14 @@ static int job_from_json(const json_t *o, struct net_job *to)
                            .push_dtype = (enum dtype)push,
                            .version_dtype = (enum dtype)version};
     int ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
+    int64_t local_steps = integer_of(o, "local_steps");
     to->optim.total_steps = (uint64_t)(to->asked_steps ? to->asked_steps : to->train_steps);
+    ok = ok && local_steps >= 0 && local_steps <= JOB_MAX_LOCAL_STEPS;
+    if (ok && local_steps > 1) {
+        to->local_steps = (int)local_steps;
+        ok = optimizer_from_json(json_object_get(o, "local_optimizer"), &to->local);
+        to->local.total_steps = to->optim.total_steps * (uint64_t)local_steps;
+    }
     ok = ok && manifest_data_from_json(json_object_get(o, "data"), &to->data);
     ok = ok && manifest_input_read(o, to);
     const char *arithmetic = text_of(o, "arithmetic");

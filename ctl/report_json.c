@@ -118,18 +118,19 @@ static json_t *job_json(const struct net_status *s)
         return json_null();
     job_augment_text(&j->augment, augment);
     return json_pack(
-        "{s:i, s:s, s:I, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i, "
+        "{s:i, s:s, s:I, s:i, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i, "
         "s:o, s:s, s:o, s:o, s:o, s:s?}",
         "workers", j->n_workers, "sync_mode", job_sync_mode_name(j->sync_mode), "train_steps",
-        (json_int_t)j->train_steps, "batch_size", j->batch, "seed", (json_int_t)j->seed,
-        "aggregate", job_aggregate(j), "staleness", (json_int_t)j->staleness, "optimizer", "name",
-        optim_name(j->optim.kind), "learning_rate", float_typed(j->optim.learning_rate),
-        "push_dtype", dtype_name(j->push_dtype), "version_dtype", dtype_name(j->version_dtype),
-        "parameters", s->chunks->n_params, "elements", (json_int_t)s->chunks->n_elems, "chunks",
-        s->chunks->n_chunks, "data", data_json(&j->data), "arithmetic", j->arithmetic,
-        "asked_steps", j->asked_steps ? json_integer((json_int_t)j->asked_steps) : json_null(),
-        "mean", numbers_json(j->normal.mean, j->normal.n), "std",
-        numbers_json(j->normal.std, j->normal.n), "augment", *augment ? augment : NULL);
+        (json_int_t)j->train_steps, "batch_size", j->batch, "local_steps", job_local_steps(j),
+        "seed", (json_int_t)j->seed, "aggregate", job_aggregate(j), "staleness",
+        (json_int_t)j->staleness, "optimizer", "name", optim_name(j->optim.kind), "learning_rate",
+        float_typed(j->optim.learning_rate), "push_dtype", dtype_name(j->push_dtype),
+        "version_dtype", dtype_name(j->version_dtype), "parameters", s->chunks->n_params,
+        "elements", (json_int_t)s->chunks->n_elems, "chunks", s->chunks->n_chunks, "data",
+        data_json(&j->data), "arithmetic", j->arithmetic, "asked_steps",
+        j->asked_steps ? json_integer((json_int_t)j->asked_steps) : json_null(), "mean",
+        numbers_json(j->normal.mean, j->normal.n), "std", numbers_json(j->normal.std, j->normal.n),
+        "augment", *augment ? augment : NULL);
 }
 
 static json_t *checkpoints_json(const struct net_status_checkpoints *c)

@@ -180,6 +180,10 @@ static void show_head(const struct net_status *s)
            s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
            optim_name(s->job.optim.kind), float_text(s->job.optim.learning_rate, rate),
            s->job.batch);
+    if (s->job.local_steps > 1)
+        printf("each step is %d of a worker by itself, by %s, learning rate %s\n",
+               s->job.local_steps, optim_name(s->job.local.kind),
+               float_text(s->job.local.learning_rate, rate));
     show_data(&s->job.data);
     show_input(&s->job);
     if (s->job.arithmetic[0])

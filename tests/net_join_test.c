@@ -108,14 +108,24 @@ static void every_name_is_understood(void **state)
         if (i % JOB_N_MODES == JOB_SYNC) /* int8, int4: in lockstep alone */
             version = i % 2 ? DTYPE_INT8 : DTYPE_INT4;
         join.job.version_dtype = version;
+        join.job.local_steps = i % JOB_N_MODES == JOB_SYNC ? i * 7 : 0;
+        if (join.job.local_steps > 1) {
+            join.job.optim.clip_value = join.job.optim.clip_norm = 0;
+            optim_defaults((enum optim_kind)((i + 1) % OPTIM_N_KINDS), &join.job.local);
+        }
         assert_int_equal(join_through(&join, &got), ST_OK);
         assert_int_equal(got.job.optim.kind, i);
+        assert_int_equal(got.job.local_steps, join.job.local_steps);
+        if (join.job.local_steps > 1) {
+            assert_int_equal(got.job.local.kind, (i + 1) % OPTIM_N_KINDS);
+            assert_int_equal(got.job.local.total_steps, 100 * join.job.local_steps);
+        }
         assert_int_equal(got.job.optim.schedule, i % SCHEDULE_N_KINDS);
         assert_int_equal(got.job.optim.warmup_steps, i * 10);
         assert_true(got.job.optim.lr_decay == 0.5f);
         assert_int_equal(got.job.optim.lr_decay_steps, 3);
-        assert_true(got.job.optim.clip_value == 0.25f);
-        assert_true(got.job.optim.clip_norm == 4);
+        assert_true(got.job.optim.clip_value == join.job.optim.clip_value);
+        assert_true(got.job.optim.clip_norm == join.job.optim.clip_norm);
         assert_int_equal(got.job.optim.n_boundaries, 2);
         assert_int_equal(got.job.optim.boundary[0], 7);
         assert_int_equal(got.job.optim.boundary[1], 70);
@@ -225,6 +235,10 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.push_dtype = DTYPE_N_KINDS);
     JOIN_INVALID(j.job.version_dtype = DTYPE_N_KINDS);
     JOIN_INVALID(j.job.version_dtype = DTYPE_INT8; j.job.sync_mode = JOB_ASYNC);
+    JOIN_INVALID(j.job.local_steps = 5); /* of which optimizer is not said */
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = JOB_MAX_LOCAL_STEPS + 1);
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 5; j.job.sync_mode = JOB_ASYNC);
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 5; j.job.optim.clip_norm = 1);
     JOIN_INVALID(j.job.version_dtype = DTYPE_INT4; j.job.aggregate = j.job.n_workers - 1);
 }
 

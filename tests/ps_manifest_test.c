@@ -52,6 +52,24 @@ static enum status through(struct net_job *out)
     return st;
 }
 
+static void local_steps_are_kept(void **state)
+{
+    struct net_job got;
+    const struct net_job before = job;
+    (void)state;
+    job.local_steps = 50;
+    optim_defaults(OPTIM_RMSPROP, &job.local);
+    job.local.schedule = SCHEDULE_COSINE;
+    assert_int_equal(through(&got), ST_OK);
+    assert_int_equal(got.local_steps, 50);
+    assert_int_equal(got.local.kind, OPTIM_RMSPROP);
+    assert_int_equal(got.local.schedule, SCHEDULE_COSINE);
+    assert_int_equal(got.local.total_steps, 50 * job.train_steps);
+    job.local_steps = JOB_MAX_LOCAL_STEPS + 1;
+    assert_int_equal(through(&got), ST_CORRUPT);
+    job = before;
+}
+
 static void means_and_deviations_are_kept(void **state)
 {
     struct net_job got;
@@ -117,6 +135,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(kind_of_labels_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(names_and_places_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(local_steps_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(means_and_deviations_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(augmentation_is_kept, setup, teardown),
     };

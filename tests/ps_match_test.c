@@ -257,13 +257,32 @@ static void test_data_shard(void **state)
     restored(&m, &j, "is of another data set: labels: the checkpoint has class labels in ");
 }
 
+static void test_rounds(void **state)
+{
+    struct net_join j = join_of(), rounds = j;
+    const struct net_job gradients = job;
+    (void)state;
+    job.local_steps = 50;
+    job.local = job.optim;
+    differs(&j, "another job: --local_steps: the servers have 50, the worker has 1");
+    rounds.job.local_steps = 50;
+    rounds.job.local = job.local;
+    rounds.job.local.beta2 = 0.5f;
+    differs(&rounds, "another job: --beta2: the servers have 0.999, the worker has 0.5");
+    rounds.job.optim.learning_rate *= 2;
+    differs(&rounds, "another job: --outer_learning_rate: the servers have 0.001, the worker has "
+                     "0.002");
+    job = gradients;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job),        cmocka_unit_test(test_digits),
-        cmocka_unit_test(test_unsaid),     cmocka_unit_test(test_model),
-        cmocka_unit_test(test_first),      cmocka_unit_test(test_data_shard),
-        cmocka_unit_test(test_ends_early), cmocka_unit_test(test_validation),
+        cmocka_unit_test(test_rounds),     cmocka_unit_test(test_job),
+        cmocka_unit_test(test_digits),     cmocka_unit_test(test_unsaid),
+        cmocka_unit_test(test_model),      cmocka_unit_test(test_first),
+        cmocka_unit_test(test_data_shard), cmocka_unit_test(test_ends_early),
+        cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

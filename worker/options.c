@@ -85,6 +85,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(options_check_tuning(&o));
     TRY(options_check_training(&o));
     TRY(options_check_validation(&o));
+    TRY(options_check_local(&o));
     TRY(options_check_inference(&o));
     TRY(options_check_outputs(&o));
     TRY(options_check_checkpoints(&o));
@@ -113,7 +114,8 @@ void options_free(struct options *o)
 /* What the joiner was not told itself. */
 static enum status adopt_training(struct options *o, const struct net_job *job)
 {
-    struct optim_config optim = job->optim;
+    struct optim_config optim = job->local_steps > 1 ? job->local : job->optim;
+    int64_t n = job_local_steps(job);
     const struct {
         const double *flag;
         float *to;
@@ -133,9 +135,11 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
     options_adopt_schedule(&o->optim, &optim);
     o->optim = optim;
     if (!options_is_given(&options_raw.train_steps))
-        o->train_steps = job->asked_steps ? job->asked_steps : job->train_steps;
+        o->train_steps = (job->asked_steps ? job->asked_steps : job->train_steps) * n;
     if (!options_is_given(&options_raw.batch_size) && job->batch > 0)
-        o->batch_size = job->batch;
+        o->batch_size = job->batch / n;
+    if (!options_is_given(&options_raw.local_steps))
+        options_adopt_outer(o, job);
     if (!options_is_given(&options_raw.validation_split))
         o->validation_split = job->validation_split;
     if (o->validation_split > 0 && o->validation_dir) {
@@ -222,5 +226,6 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .version_dtype = o->version_dtype,
                           .batch = (int)o->batch_size};
     job.optim.total_steps = (uint64_t)job.train_steps;
+    options_job_local(o, &job);
     return job;
 }

@@ -46,6 +46,9 @@ struct options {
     float delay_compensation;
     enum dtype push_dtype, version_dtype;
     struct optim_config optim;
+    int64_t local_steps;       /* at least 1 */
+    struct optim_config outer; /* the servers' optimizer, where local_steps is above 1; */
+    int outer_known;           /* 0: it depends on the model (options_settle_outer) */
     enum progress_style progress;
     enum log_level log_level;
     int64_t push_delay_ms;
@@ -77,6 +80,9 @@ void options_free(struct options *o);
 enum status options_adopt(struct options *o, const struct net_status *s);
 /* Global steps of the job for a training set of n items. */
 int64_t options_train_steps(const struct options *o, int64_t n);
+/* --local_steps: what no flag says of the servers' optimizer, for a model of so many parameters;
+ * before the job is asked for. */
+void options_settle_outer(struct options *o, int64_t n_params);
 /* The job, for a training set of n items. */
 struct net_job options_job(const struct options *o, int64_t n);
 

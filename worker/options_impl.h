@@ -27,6 +27,9 @@ struct options_raw {
     int64_t staleness, gpu_wait, self_test_seconds;
     double gpu_memory_fraction, epochs, learning_rate, momentum, decay, beta1, beta2, epsilon,
         weight_decay, compensation;
+    double outer_rate, outer_momentum;
+    int64_t local_steps;
+    int outer_optimizer;
     int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices, self_test;
     int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
     int join, on_nonfinite;
@@ -65,6 +68,12 @@ enum status options_check_outputs(const struct options *o); /* after that of inf
 enum status options_check_schedule(struct options *o);
 /* What cannot be clipped, of a worker's own flags, or of the job's that it joins. */
 enum status options_check_clipping(const struct options *o);
+/* options_local.c: likewise, of local steps, after the mode, the training and the validation. */
+enum status options_check_local(struct options *o);
+/* Joining: that the job has. */
+void options_adopt_outer(struct options *o, const struct net_job *job);
+/* From a job of gradients to one of rounds, where that is meant. */
+void options_job_local(const struct options *o, struct net_job *job);
 /* Joining: what no flag says of it, from the job's. */
 void options_adopt_schedule(const struct optim_config *own, struct optim_config *job);
 /* After the mode is known. */

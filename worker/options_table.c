@@ -30,6 +30,10 @@ static const struct options_raw defaults = {
     .wire_dtype = "fp32",
     .gpu_tuning = "none",
     .optimizer = OPTIM_ADAM,
+    .local_steps = 1,
+    .outer_optimizer = -1,
+    .outer_rate = -1,
+    .outer_momentum = -1,
     .gpus = "auto",
     .gpu_allow_growth = -1,
     .list_devices = -1,
@@ -206,6 +210,18 @@ static const struct flag table[] = {
     NUM("beta2", beta2, -1, 1, "adam, adamw; -1: the optimizer's own"),
     NUM("epsilon", epsilon, -1, 1, "adam*, adagrad, rmsprop; -1: the optimizer's own"),
     NUM("weight_decay", weight_decay, -1, 1e3, "-1: the optimizer's own"),
+    INT("local_steps", local_steps, 1, JOB_MAX_LOCAL_STEPS,
+        "steps that each worker takes by itself, with its optimizer, before the servers average "
+        "what "
+        "they changed: so many times fewer bytes (local SGD, DiLoCo); sync"),
+    ONE("outer_optimizer", outer_optimizer, "sgd|momentum|nesterov",
+        "--local_steps: the servers' optimizer, whose gradient is that average; sgd with a rate of "
+        "1 "
+        "takes it as it is (default sgd, with adagrad, rmsprop, adam and adamw nesterov)",
+        NULL),
+    NUM("outer_learning_rate", outer_rate, -1, 100,
+        "-1: 1, with momentum or nesterov and 10 million parameters or more 0.7"),
+    NUM("outer_momentum", outer_momentum, -1, 1, "-1: 0.5, with so many parameters 0.9"),
     ONE("on_nonfinite", on_nonfinite, "stop|skip",
         "a loss or gradient that is not finite: stop ends the worker with an error; skip has the "
         "step's contribution count with weight 0 (and sends nothing before all of it was looked "

@@ -423,6 +423,7 @@ static enum status make_exchange(struct worker *w)
 {
     const struct options *o = &w->opt;
     first_values(w, w->params);
+    options_settle_outer(&w->opt, w->chunks->n_elems);
     struct net_exchange_config cfg = {
         .ps_hosts = &w->opt.ps_hosts,
         .params = w->params,
@@ -524,9 +525,10 @@ static enum status make_trainer(struct worker *w)
         .towers = w->towers.tower,
         .n_towers = w->towers.n,
         .batch = (int)o->batch_size,
+        .local_steps = job_local_steps(&job),
         .push_dtype = job.push_dtype,
         .version_dtype = job.version_dtype,
-        .train_steps = job.train_steps,
+        .train_steps = job.train_steps * job_local_steps(&job),
         .eval_every = o->eval_every,
         .log_every = o->log_every,
         .progress = o->progress,
@@ -558,6 +560,10 @@ static enum status make_trainer(struct worker *w)
           w->train->n, w->train->path, w->model->classes,
           w->train->targets ? "targets" : "classes");
     say_towers(w);
+    if (job.local_steps > 1)
+        LOG_I("%" PRId64 " rounds, each %d steps of a worker by %s, then one of the servers by %s",
+              job.train_steps, job.local_steps, optim_name(job.local.kind),
+              optim_name(job.optim.kind));
     LOG_I("vector loops: %s", vector_description());
 done:
     return st;

@@ -256,6 +256,12 @@ static double power(double base, uint64_t exponent)
 
 void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_step *out)
 {
+    optim_begin_since(cfg, step, 0, out);
+}
+
+void optim_begin_since(const struct optim_config *cfg, uint64_t step, uint64_t since,
+                       struct optim_step *out)
+{
     int adam = cfg->kind == OPTIM_ADAM || cfg->kind == OPTIM_ADAMW;
     double second = adam ? (double)cfg->beta2 : (double)cfg->decay;
     double rate = (double)optim_rate(cfg, step);
@@ -275,8 +281,8 @@ void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_ste
     };
     if (!adam)
         return;
-    out->rate = (float)(rate / (1.0 - power((double)cfg->beta1, step)));
-    out->root = (float)(1.0 / sqrt(1.0 - power((double)cfg->beta2, step)));
+    out->rate = (float)(rate / (1.0 - power((double)cfg->beta1, step - since)));
+    out->root = (float)(1.0 / sqrt(1.0 - power((double)cfg->beta2, step - since)));
     if (cfg->kind == OPTIM_ADAMW)
         out->keep = (float)(1.0 - rate * (double)cfg->weight_decay);
 }

@@ -105,6 +105,9 @@ struct optim_run {
     float *new_;        /* may be old */
 };
 void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_step *out);
+/* The same where the slots were zero after update `since`, below `step`. */
+void optim_begin_since(const struct optim_config *cfg, uint64_t step, uint64_t since,
+                       struct optim_step *out);
 void optim_run(const struct optim_step *step, const struct optim_run *run);
 
 /* For parameters that are statistics (batch norm's running mean and variance): an exponential

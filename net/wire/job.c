@@ -22,6 +22,11 @@ int job_in_lockstep(const struct net_job *job)
     return job->sync_mode == JOB_SYNC && job_aggregate(job) == job->n_workers;
 }
 
+int job_local_steps(const struct net_job *job)
+{
+    return job->local_steps > 1 ? job->local_steps : 1;
+}
+
 int job_sends_changes(const struct net_job *job)
 {
     return dtype_block(job->version_dtype) > 1;
@@ -64,6 +69,8 @@ const char *job_check_mode(const struct net_job *job)
         return "delay_compensation is not finite and at least 0";
     if (sync && job->delay_compensation > 0)
         return "delay_compensation is for the modes async and ssp alone";
+    if (job->local_steps > 1 && !job_in_lockstep(job))
+        return "local_steps is for the mode sync without backup workers";
     if (job_sends_changes(job) && !job_in_lockstep(job))
         return "version_dtype int8 and int4 are for the mode sync without backup workers";
     if (job->optim.clip_norm > 0 && job->optim.clip_value > 0)

@@ -17,6 +17,7 @@ enum {
     JOB_MAX_BATCH = 1 << 30,
     JOB_MAX_MODEL_BYTES = 256 << 10,
     JOB_ADDRESS_BYTES = 256,
+    JOB_MAX_LOCAL_STEPS = 1 << 16,
     JOB_ARITHMETIC_BYTES = 160,
 };
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
@@ -45,7 +46,10 @@ struct net_job {
     enum dtype push_dtype, version_dtype; /* of payloads: contributions, versions */
     double validation_split; /* share of the training set that is held out, chosen by the seed, at
                                 least 0, below 1; 0: none */
-    int batch;               /* samples of one member's step; 0: not said */
+    int batch;               /* samples of one member's contribution; 0: not said */
+    int local_steps;         /* steps that a member makes by itself for each contribution, which is
+                                what they changed (old less new); 0, 1: it is a gradient */
+    struct optim_config local; /* its optimizer in them, where there are; total_steps: of these */
     struct job_data data;
     struct job_normal normal;   /* of all samples */
     struct job_augment augment; /* of training samples */
@@ -61,6 +65,8 @@ const char *job_sync_mode_name(enum job_sync_mode mode);
 int job_aggregate(const struct net_job *job);
 /* 1: all chunks and all workers go from step to step together (sync without backup workers). */
 int job_in_lockstep(const struct net_job *job);
+/* At least 1: steps of a member for one step of the servers. */
+int job_local_steps(const struct net_job *job);
 /* 1: members are sent what changed from one version to the next, rounded, and not versions. What
  * the rounding took off is one of the slots, the last. */
 int job_sends_changes(const struct net_job *job);

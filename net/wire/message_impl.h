@@ -27,7 +27,7 @@ enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text);
 /* A job as protobuf-c wants it; it borrows from the job and the chunks it was made of. ST_NOMEM. */
 struct message_job {
     Weir__V1__Job wire;
-    Weir__V1__Optimizer optimizer;
+    Weir__V1__Optimizer optimizer, local;
     Weir__V1__DataSet data;
     Weir__V1__Validation validation;
     uint32_t data_dims[3];

@@ -58,6 +58,7 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->push_dtype = (char *)(uintptr_t)dtype_name(from->push_dtype);
     to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
     to->batch_size = (uint64_t)from->batch;
+    to->local_steps = (uint64_t)from->local_steps;
     to->validation_split = from->validation_split;
     to->arithmetic = (char *)(uintptr_t)from->arithmetic;
     message_normal_to_wire(&from->normal, to);
@@ -84,6 +85,10 @@ enum status message_job_to_wire(const struct net_job *job, const struct chunks *
     weir__v1__job__init(&out->wire);
     params_to_wire(chunks, out->params, out->list, out->dims);
     optim_to_wire(&job->optim, &out->optimizer);
+    if (job->local_steps > 1) {
+        optim_to_wire(&job->local, &out->local);
+        out->wire.local = &out->local;
+    }
     fields_to_wire(job, &out->wire);
     message_data_to_wire(&job->data, out);
     out->wire.augment = (char *)(uintptr_t)job_augment_text(&job->augment, out->augment);
@@ -214,6 +219,8 @@ static const char *number_problem(const Weir__V1__Job *from)
         return "aggregate is above n_workers";
     if (from->staleness > most)
         return "staleness is out of bounds";
+    if (from->local_steps > JOB_MAX_LOCAL_STEPS)
+        return "local_steps is out of bounds";
     if (!(from->validation_split >= 0 && from->validation_split < 1))
         return "validation_split is out of bounds";
     return from->batch_size > JOB_MAX_BATCH ? "batch_size is out of bounds" : NULL;
@@ -238,7 +245,8 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
                            .staleness = (int64_t)from->staleness,
                            .delay_compensation = from->delay_compensation,
                            .validation_split = from->validation_split,
-                           .batch = (int)from->batch_size};
+                           .batch = (int)from->batch_size,
+                           .local_steps = (int)from->local_steps};
     if (to->aggregate == 0)
         to->aggregate = to->n_workers;
     if (!dtype_from_wire(from->push_dtype, &to->push_dtype) ||
@@ -260,6 +268,11 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
     enum status st = fields_from_wire(from, &plain, why);
     if (st == ST_OK)
         st = optim_from_wire(from->optimizer, &plain.optim, why);
+    if (st == ST_OK && plain.local_steps > 1)
+        st = optim_from_wire(from->local, &plain.local, why);
+    if (st == ST_OK && plain.local_steps > 1 &&
+        (plain.optim.clip_norm > 0 || plain.optim.clip_value > 0))
+        st = message_invalid(why, "with local_steps members clip, by `local`");
     if (st == ST_OK)
         st = message_data_from_wire(from->data, &plain.data, why);
     if (st == ST_OK)
@@ -271,6 +284,7 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
     if (st == ST_OK)
         st = message_augment_from_wire(from->augment, &plain.augment, why);
     plain.optim.total_steps = from->asked_steps ? from->asked_steps : from->train_steps;
+    plain.local.total_steps = plain.optim.total_steps * (uint64_t)job_local_steps(&plain);
     if (st == ST_OK)
         st = chunks_from_wire(from, chunks, why);
     if (st == ST_OK)

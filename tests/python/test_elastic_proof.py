@@ -127,7 +127,8 @@ class Elastic(harness.Test):
         print("accuracy %.4f, of the fixed cluster %.4f" % (elastic, fixed))
         self.assertEqual(sorted(again), [harness.term(n) for n in range(2, 12)])
         self.assertLessEqual(max(again.values()), 1)
-        self.assertLess(abs(elastic - fixed), 0.005)
+        # of the same samples it makes more steps, with smaller batches: it may well be better
+        self.assertGreater(elastic, fixed - 0.005)
 
 
 if __name__ == "__main__":

@@ -172,10 +172,12 @@ void tower_set_place(struct tower *t, const struct net_place *place)
 }
 
 /* The step's samples of all workers lie side by side, a worker's in one run, so that two towers of
- * one worker and two workers read the same. */
+ * one worker and two workers read the same; with local steps, those of one step of the servers. */
 uint64_t tower_position(const struct tower *t, int64_t local_step)
 {
-    return net_place_position(&t->place, t->cfg->batch, local_step) + (uint64_t)t->spec.first;
+    int64_t n = t->cfg->local_steps > 1 ? t->cfg->local_steps : 1, batch = t->cfg->batch;
+    uint64_t first = net_place_position(&t->place, (int)(n * batch), local_step / n);
+    return first + (uint64_t)(local_step % n * batch + t->spec.first);
 }
 
 /* The tower's part of the training set's samples from the global position on. */

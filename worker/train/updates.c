@@ -2,21 +2,23 @@
  *
  * The local kind does to a chunk exactly what a server does for one member: weigh the gradient,
  * then one fused update. So a worker alone ends with the same bits as one worker with servers. */
-#include "worker/train/updates.h"
 #include "base/log.h"
 #include "kernels/vector/clip.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
+#include "worker/train/updates_impl.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct local {
     const struct chunks *chunks; /* borrowed */
     struct optim_config optim;
     struct net_place place;
     int n_slots;
-    float *params; /* borrowed: the flat block */
-    float *slots;  /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
+    int64_t restarts; /* every so many steps slots are empty again; 0: never */
+    float *params;    /* borrowed: the flat block */
+    float *slots;     /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
     struct crew crew;
     double clip;          /* factor of this step's gradients; set between steps' pushes */
     pthread_mutex_t lock; /* guards the two below */
@@ -107,8 +109,9 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
                      .value = l->params + c->first,
                      .slots = l->slots + l->n_slots * c->first,
                      .n = (size_t)c->n_elems};
+    int64_t since = l->restarts > 0 ? step - step % l->restarts : 0;
     if (!averages)
-        optim_begin(&l->optim, (uint64_t)step + 1, &p.step);
+        optim_begin_since(&l->optim, (uint64_t)step + 1, (uint64_t)since, &p.step);
     if (weight > 0 && l->clip > 0)
         crew_run(&l->crew, p.n, update_range, &p);
     pthread_mutex_lock(&l->lock);
@@ -197,14 +200,17 @@ static enum status no_memory(const struct net_exchange_config *cfg)
     return ST_NOMEM;
 }
 
-static enum status local_create(const struct net_exchange_config *cfg, struct updates *out)
+enum status updates_local_create(const struct net_exchange_config *cfg,
+                                 const struct optim_config *optim, int64_t restarts,
+                                 struct updates *out)
 {
     struct local *l = calloc(1, sizeof *l);
     if (!l)
         return no_memory(cfg);
     pthread_mutex_init(&l->lock, NULL);
     l->chunks = cfg->join.chunks;
-    l->optim = cfg->join.job.optim;
+    l->optim = *optim;
+    l->restarts = restarts;
     l->n_slots = optim_n_slots(&l->optim);
     l->params = cfg->params;
     l->clip = 1;
@@ -221,10 +227,28 @@ static enum status local_create(const struct net_exchange_config *cfg, struct up
     return ST_OK;
 }
 
+void updates_local_empty(struct updates *x, int chunk)
+{
+    struct local *l = x->ctx;
+    const struct net_chunk *c = &l->chunks->chunks[chunk];
+    CHECK(x->ops == &local_ops);
+    memset(l->slots + l->n_slots * c->first, 0,
+           (size_t)l->n_slots * (size_t)c->n_elems * sizeof *l->slots);
+}
+
+/* NULL: no update is this process' own. */
+static struct local *local_of(const struct updates *x)
+{
+    const struct updates *of_rounds = updates_rounds_local(x);
+    if (of_rounds)
+        return of_rounds->ctx;
+    return x->ops == &local_ops ? x->ctx : NULL;
+}
+
 int updates_state(const struct updates *x, struct updates_state *out)
 {
-    const struct local *l = x->ctx;
-    if (x->ops != &local_ops)
+    const struct local *l = local_of(x);
+    if (!l)
         return 0;
     *out = (struct updates_state){l->params, l->slots, l->n_slots, l->place};
     return 1;
@@ -242,10 +266,10 @@ void updates_resume(struct updates *x, int64_t step, uint64_t position)
 
 int updates_clip(struct updates *x, double factor)
 {
-    if (x->ops != &local_ops)
-        return 0;
-    ((struct local *)x->ctx)->clip = factor;
-    return 1;
+    struct local *l = local_of(x);
+    if (l)
+        l->clip = factor;
+    return l != NULL;
 }
 
 static struct net_shared *remote_gradients(void *ctx, enum dtype dtype)
@@ -345,7 +369,14 @@ static const struct updates_ops remote_ops = {
 enum status updates_create(const struct net_exchange_config *cfg, struct updates *out)
 {
     if (cfg->ps_hosts->n == 0)
-        return local_create(cfg, out);
+        return updates_local_create(cfg, &cfg->join.job.optim, 0, out);
+    if (cfg->join.job.local_steps > 1)
+        return updates_rounds_create(cfg, out);
+    return updates_remote_create(cfg, out);
+}
+
+enum status updates_remote_create(const struct net_exchange_config *cfg, struct updates *out)
+{
     struct net_exchange *x = NULL;
     enum status st = net_exchange_create(cfg, &x);
     if (st == ST_OK)

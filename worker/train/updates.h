@@ -1,7 +1,8 @@
 /* worker/train/updates.h - where a worker's contributions go: to the servers
- * (net/exchange/exchange.h), or, alone, through the same chunk-wise update in this process. The
- * trainer sees only this. Owns: the local kind owns the optimizer's slots. Threads: push, wait,
- * version from any thread. Errors: those of net/exchange/exchange.h. */
+ * (net/exchange/exchange.h), or, alone, through the same chunk-wise update in this process, or,
+ * with local steps, through that for some steps and then to the servers. The trainer sees only
+ * this. Owns: the local kind owns the optimizer's slots. Threads: push, wait, version from any
+ * thread. Errors: those of net/exchange/exchange.h. */
 #ifndef WORKER_TRAIN_UPDATES_H
 #define WORKER_TRAIN_UPDATES_H
 #include "net/exchange/exchange.h"
@@ -39,7 +40,8 @@ struct updates {
     void *ctx;
 };
 
-/* ps_hosts->n == 0 gives the local kind. cfg as in net/exchange/exchange.h. */
+/* ps_hosts->n == 0 gives the local kind; else job.local_steps counts. cfg as in
+ * net/exchange/exchange.h. */
 enum status updates_create(const struct net_exchange_config *cfg, struct updates *out);
 /* Of the local kind, between two steps: all that a step goes on from. */
 struct updates_state {

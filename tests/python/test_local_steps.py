@@ -1,0 +1,160 @@
+"""Local steps: H steps of a worker by itself, and one of the servers of what they changed. The same
+bits as the definition in plain Python, whatever dies; each sample once; H times fewer bytes; batch
+normalization; joins; what does not go together is refused."""
+# label: cluster
+import os
+import re
+import signal
+
+import harness
+import samples
+
+FLAGS = ["--hidden_units=24", "--batch_size=10", "--seed=3", "--chunk_bytes=16384",
+         "--intra_op_threads=1", "--learning_rate=0.01"]
+
+
+class LocalSteps(harness.Test):
+    def begin(self, flags, n_ps=1, n_workers=2, model="mlp", keeps=()):
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
+        job.start(keeps)
+        return job
+
+    def digest(self, job):
+        summaries = job.finish(120)
+        for s in summaries:
+            self.assertEqual(s["parameters_sha256"], summaries[0]["parameters_sha256"])
+        return summaries[0]["parameters_sha256"]
+
+    def test_same_bits(self):
+        """From any number of servers, in any order, by any payload; other rules, other bits."""
+        digests = []
+        for extra in ([], ["--optimizer=momentum"], ["--optimizer=sgd", "--local_steps=5"],
+                      ["--outer_optimizer=momentum", "--outer_momentum=0.8"],
+                      ["--outer_learning_rate=0.6"], ["--wire_dtype=int4"], ["--clip_norm=0.5"],
+                      ["--clip_value=0.01"], ["--lr_schedule=cosine"]):
+            with self.subTest(flags=extra):
+                flags = [*FLAGS, "--train_steps=40", "--local_steps=10", *extra]
+                first = self.digest(self.begin(flags))
+                other = self.digest(self.begin([*flags, "--fault_push_delay_ms=3",
+                                                "--shared_memory=off"], n_ps=2))
+                self.assertEqual(other, first)
+                digests.append(first)
+        self.assertEqual(len(set(digests)), len(digests), "a flag is not used")
+
+    def test_definition(self):
+        """One worker, plain averaging: H steps of the servers are those of a worker alone; with two
+        workers a round is the mean of what two alone would have come to."""
+        common = [*FLAGS, "--optimizer=sgd", "--train_steps=6"]
+        alone, rounds = self.dir() + "/alone.safetensors", self.dir() + "/rounds.safetensors"
+        self.run_worker(*common, "--export=" + alone, model="mlp")
+        job = self.job(n_workers=1, model="mlp", flags=[*common, "--local_steps=6",
+                                                        "--export=" + rounds])
+        job.start()
+        job.finish()
+        a, b = harness.read_safetensors(alone), harness.read_safetensors(rounds)
+        self.assertEqual(a.keys(), b.keys())
+        for name in a:
+            for x, y in zip(a[name][1], b[name][1]):
+                self.assertAlmostEqual(x, y, delta=1e-6)
+
+    def test_whatever_dies(self):
+        """Workers and the server, killed at any moment, also in the middle of a round."""
+        flags = [*FLAGS, "--train_steps=600", "--local_steps=20", "--log_every=1"]
+        undisturbed = self.digest(self.begin(flags))
+        keeps = ["--checkpoint_dir=" + self.dir() + "/checkpoints", "--save_steps=5"]
+        job = self.begin([*flags, "--fault_push_delay_ms=1"], keeps=keeps)
+        job.brake_from(400)
+        for step, who in ((30, 1), (110, 0), (190, 1)):
+            job.workers[1 - who].wait_line(r"\(global step: %d\)" % step)
+            job.workers[who].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.start_worker(who)
+            job.workers[who].wait_line(r"training step [0-9]+ done")
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_ps(0, *keeps)
+        job.workers[0].wait_line(r"\(global step: 300\)")
+        job.release()
+        self.assertEqual(self.digest(job), undisturbed)
+
+    def test_each_sample_once(self):
+        """Also where a worker joins, and one leaves, between two rounds."""
+        paths = [self.dir() + "/samples-%d" % i for i in range(3)]
+        job = self.job(n_workers=2, model="mlp", flags=[
+            *FLAGS, "--train_steps=400", "--local_steps=10", "--log_every=1",
+            "--fault_push_delay_ms=1"])
+        job.start_ps(0)
+        job.brake_from(200)
+        for i in range(2):
+            job.start_worker(i, "--record_samples=" + paths[i])
+        job.workers[0].wait_line(r"\(global step: 20\)")
+        join = self.start("joiner", [
+            job.workers[0].argv[0], "--ps_hosts=" + job.ps_hosts[0], "--join", *job.flags[2:4],
+            "--log_every=1", "--record_samples=" + paths[2]])
+        m = join.wait_line(r"joined as worker 2 of 3 at step (\d+)")
+        join.wait_line(r"training step [0-9]+ done")
+        job.workers[1].popen.send_signal(signal.SIGTERM)
+        job.workers[1].wait(60)
+        self.assertIn("left the job at step", job.workers[1].output())
+        job.release()
+        job.workers[0].wait(120)
+        join.wait(60)
+        job.ps[0].wait(30)
+        rows = samples.last(samples.read(paths))
+        numbers = sorted(n for r in rows for n in range(r[2], r[2] + r[3]))
+        self.assertEqual(numbers, list(range(len(numbers))), "each position once, none left out")
+        self.assertGreater(int(m.group(1)), 0)
+
+    def test_batch_norm(self):
+        self.digest(self.begin(["--batch_size=8", "--train_steps=12", "--local_steps=4",
+                                "--intra_op_threads=1"], model="resnet_mini"))
+
+    def test_bytes(self):
+        job = self.begin([*FLAGS, "--train_steps=100", "--local_steps=50"])
+        self.digest(job)
+        e = job.summary(1)["exchange"]
+        self.assertEqual(e["sent_bytes"], 2 * 4 * job.summary(1)["parameters"])
+
+    def test_refused(self):
+        for flags, words in (
+                (["--local_steps=5", "--sync_mode=async"], ("--local_steps", "--sync_mode=sync")),
+                (["--local_steps=5", "--replicas_to_aggregate=1"], ("--local_steps", "backup")),
+                (["--outer_optimizer=nesterov"], ("--outer_optimizer", "--local_steps")),
+                (["--outer_momentum=0.5"], ("--outer_momentum", "--local_steps")),
+                (["--local_steps=5", "--outer_optimizer=sgd", "--outer_momentum=0.5"],
+                 ("--outer_momentum", "nesterov")),
+                (["--local_steps=5", "--eval_every=12"], ("--eval_every", "--local_steps=5")),
+                (["--local_steps=5", "--validation_split=0.1"], ("--validation_split",)),
+                (["--local_steps=60000", "--batch_size=100000"], ("--local_steps", "samples"))):
+            worker = self.start("worker", [
+                os.path.join(harness.BIN, "worker"), "--ps_hosts=127.0.0.1:1",
+                "--worker_hosts=127.0.0.1:2,127.0.0.1:3", "--task_index=0", *flags])
+            worker.wait(20, 2)
+            errors = [line for line in worker.output().split("\n") if line.startswith("E ")]
+            self.assertEqual(len(errors), 1, flags)
+            for word in words:
+                self.assertIn(word, errors[0])
+
+    def test_another_rule(self):
+        """A worker with other local steps, or another outer optimizer, is told what differs."""
+        job = self.job(n_workers=2, model="mlp",
+                       flags=[*FLAGS, "--train_steps=400", "--log_every=1"])
+        job.start_ps(0)
+        job.start_worker(0, "--local_steps=10")
+        job.ps[0].wait_line("worker 0 joined")
+        status = self.start("status", [os.path.join(harness.BIN, "weirctl"),
+                                       "--ps_hosts=" + job.ps_hosts[0], "status"])
+        status.wait(20, 0)
+        self.assertIn("each step is 10 of a worker by itself, by adam, learning rate 0.01",
+                      status.output())
+        for flags, words in ((["--local_steps=20"], "local_steps"),
+                             (["--local_steps=10", "--outer_learning_rate=0.3"],
+                              "outer_learning_rate")):
+            job.start_worker(1, *flags)
+            job.workers[1].wait(30, 1)
+            self.assertRegex(job.workers[1].output(), "another job: .*" + re.escape(words))
+        job.start_worker(1, "--local_steps=10")
+        job.finish(60)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,93 @@
+/* worker/options_local.c - --local_steps: what the worker's flags mean where it takes steps by
+ * itself, and a step of the servers is a round of them (net/wire/job.h). */
+#include "worker/options_impl.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* Of the servers' optimizer, where nobody has said: plain averaging behind optimizers that have a
+ * learning rate to themselves; Nesterov's momentum behind adam and its like, the larger the model
+ * the more (Douillard et al. 2023; the smaller by our own runs). */
+enum { LARGE_MODEL = 10000000 };
+
+enum status options_check_local(struct options *o)
+{
+    const double *const outer[] = {&options_raw.outer_rate, &options_raw.outer_momentum};
+    o->local_steps = options_raw.local_steps;
+    int given = options_raw.outer_optimizer >= 0;
+    for (size_t i = 0; i < sizeof outer / sizeof *outer; i++)
+        given |= *outer[i] >= 0;
+    if (given && o->local_steps <= 1 && !options_raw.join) {
+        LOG_E("--outer_optimizer, --outer_learning_rate and --outer_momentum are for "
+              "--local_steps; give that, too, or leave them out");
+        return ST_INVALID;
+    }
+    if (options_raw.outer_optimizer == OPTIM_SGD && options_raw.outer_momentum > 0) {
+        LOG_E("--outer_momentum: --outer_optimizer=sgd has none; it is for momentum and nesterov");
+        return ST_INVALID;
+    }
+    if (o->local_steps <= 1)
+        return ST_OK;
+    if (o->sync_mode != JOB_SYNC || (o->aggregate > 0 && o->aggregate != o->n_workers)) {
+        LOG_E("--local_steps is for --sync_mode=sync without backup workers");
+        return ST_INVALID;
+    }
+    if (o->batch_size * o->local_steps > JOB_MAX_BATCH) {
+        LOG_E("--local_steps: %" PRId64 " steps of %" PRId64 " samples are more than %d; fewer "
+              "will do",
+              o->local_steps, o->batch_size, JOB_MAX_BATCH);
+        return ST_INVALID;
+    }
+    if (o->validation_split > 0 || o->validation_dir) {
+        LOG_E("--local_steps: validation data are not evaluated between rounds yet; leave "
+              "--validation_split and --validation_dir out (the test set is evaluated)");
+        return ST_INVALID;
+    }
+    if (o->eval_every % o->local_steps != 0) {
+        LOG_E("--eval_every: %" PRId64 " steps are no multiple of --local_steps=%" PRId64
+              ", after which all workers have the same parameters",
+              o->eval_every, o->local_steps);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+void options_settle_outer(struct options *o, int64_t n_params)
+{
+    int adaptive = o->optim.kind >= OPTIM_ADAGRAD, large = n_params >= LARGE_MODEL;
+    int kind = options_raw.outer_optimizer;
+    if (o->outer_known) /* by the job */
+        return;
+    if (kind < 0)
+        kind = adaptive ? OPTIM_NESTEROV : OPTIM_SGD;
+    optim_defaults((enum optim_kind)kind, &o->outer);
+    int moves = kind != OPTIM_SGD;
+    o->outer.learning_rate = moves && large ? 0.7f : 1.0f;
+    if (moves)
+        o->outer.momentum = large ? 0.9f : 0.5f;
+    if (options_raw.outer_rate >= 0)
+        o->outer.learning_rate = (float)options_raw.outer_rate;
+    if (moves && options_raw.outer_momentum >= 0)
+        o->outer.momentum = (float)options_raw.outer_momentum;
+    o->outer_known = 1;
+}
+
+void options_adopt_outer(struct options *o, const struct net_job *job)
+{
+    o->local_steps = job_local_steps(job);
+    o->outer = job->optim;
+    o->outer_known = 1;
+}
+
+void options_job_local(const struct options *o, struct net_job *job)
+{
+    int64_t n = o->local_steps;
+    if (n <= 1 || o->ps_hosts.n == 0)
+        return;
+    job->local_steps = (int)n;
+    job->local = job->optim;
+    job->optim = o->outer;
+    job->train_steps = (job->train_steps + n - 1) / n;
+    job->batch *= (int)n;
+    job->optim.total_steps = (uint64_t)job->train_steps;
+    job->local.total_steps = (uint64_t)(job->train_steps * n);
+}

@@ -1,0 +1,255 @@
+/* worker/train/updates_rounds.c - local SGD (Stich 2019; with an outer optimizer DiLoCo, Douillard
+ * et al. 2023): a worker takes H steps by itself, and what they changed is its contribution to one
+ * step of the servers, a round.
+ *
+ *     base: the servers' version of the round.   params: what the worker trains, base at first
+ *     each step:    params -= the local optimizer's update, as of a worker alone
+ *     after H:      contribution = base - params; weight: the samples behind it
+ *     with the answer: params = base = the servers' next version
+ *
+ * The local optimizer begins each round with empty slots. So a round is a function of its version
+ * and its samples, whoever computes it: one that is done again after a death has the same bits.
+ * Averages (batch normalization) follow their own rule in the local steps; what they contribute is
+ * what makes the servers' rule end at params: (params - keep * base) / (1 - keep).
+ *
+ * Steps are the worker's here, rounds the servers'; only this file knows of both.
+ * Threads: a chunk's push and wait do not overlap; waits of several towers do, hence the lock. */
+#include "base/aligned.h"
+#include "base/log.h"
+#include "worker/train/updates_impl.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rounds {
+    struct updates local, servers;
+    const struct chunks *chunks; /* borrowed */
+    int64_t n_steps;             /* of a round: H */
+    float *params;               /* borrowed: what is trained */
+    float *base;
+    float *change; /* what is contributed, until it is answered: in `segment`, or own */
+    struct net_shared *segment; /* NULL: none */
+    float *own_change;
+    float *weight;        /* [n_chunks] of the round's steps so far */
+    pthread_mutex_t lock; /* guards the next */
+    int64_t *round;       /* [n_chunks] whose version params began with */
+};
+
+/* The servers' version of the round is there: params begin with it. */
+static void begin_round(struct rounds *r, int chunk, int64_t round)
+{
+    const struct net_chunk *c = &r->chunks->chunks[chunk];
+    memcpy(r->params + c->first, r->base + c->first, (size_t)c->n_elems * sizeof(float));
+    updates_local_empty(&r->local, chunk);
+    r->weight[chunk] = 0;
+    r->round[chunk] = round;
+}
+
+static enum status rounds_start(void *ctx, struct net_start *out)
+{
+    struct rounds *r = ctx;
+    enum status st = r->servers.ops->start(r->servers.ctx, out);
+    if (st != ST_OK)
+        return st;
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        begin_round(r, i, out->step);
+    out->step *= r->n_steps;
+    out->place.train_steps *= r->n_steps;
+    return ST_OK;
+}
+
+static void rounds_set_crew(void *ctx, const struct crew *crew)
+{
+    struct rounds *r = ctx;
+    r->local.ops->set_crew(r->local.ctx, crew);
+}
+
+struct subtraction {
+    float *to;
+    const float *base, *now;
+    float keep, scale;
+};
+
+static void subtract_average(const struct subtraction *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        s->to[i] = (s->now[i] - s->keep * s->base[i]) * s->scale;
+}
+
+static void subtract(const struct subtraction *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        s->to[i] = s->base[i] - s->now[i];
+}
+
+static enum status contribute(struct rounds *r, int chunk, int64_t round)
+{
+    const struct net_chunk *c = &r->chunks->chunks[chunk];
+    const struct net_param *p = &r->chunks->params[c->param];
+    const struct subtraction s = {.to = r->change + c->first,
+                                  .base = r->base + c->first,
+                                  .now = r->params + c->first,
+                                  .keep = p->keep,
+                                  .scale = p->keep < 1 ? 1 / (1 - p->keep) : 1};
+    (p->rule == PARAM_AVERAGE ? subtract_average : subtract)(&s, (size_t)c->n_elems);
+    return r->servers.ops->push(r->servers.ctx, chunk, round, s.to, r->weight[chunk]);
+}
+
+static enum status rounds_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+{
+    struct rounds *r = ctx;
+    enum status st = r->local.ops->push(r->local.ctx, chunk, step, data, weight);
+    r->weight[chunk] += weight;
+    if (st == ST_OK && (step + 1) % r->n_steps == 0)
+        st = contribute(r, chunk, step / r->n_steps);
+    return st;
+}
+
+static void rounds_flush(void *ctx)
+{
+    struct rounds *r = ctx;
+    r->servers.ops->flush(r->servers.ctx);
+}
+
+/* Within a round there is nothing to wait for, but its end may have been told. */
+static enum status rounds_wait(void *ctx, int first, int n, int64_t step)
+{
+    struct rounds *r = ctx;
+    int64_t round = step / r->n_steps;
+    enum status st = r->servers.ops->wait(r->servers.ctx, first, n, round);
+    if (st != ST_OK)
+        return st;
+    pthread_mutex_lock(&r->lock);
+    for (int i = first; i < first + n; i++)
+        if (r->round[i] < round)
+            begin_round(r, i, round);
+    pthread_mutex_unlock(&r->lock);
+    return ST_OK;
+}
+
+static enum status rounds_pull(void *ctx, int chunk, int64_t step)
+{
+    struct rounds *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    r->round[chunk] = -1; /* taken over by the wait for it */
+    pthread_mutex_unlock(&r->lock);
+    return r->servers.ops->pull(r->servers.ctx, chunk, step / r->n_steps);
+}
+
+static int64_t rounds_version(void *ctx, int chunk)
+{
+    struct rounds *r = ctx;
+    int64_t version = r->servers.ops->version(r->servers.ctx, chunk);
+    return version < 0 ? version : version * r->n_steps;
+}
+
+static enum status rounds_leave_soon(void *ctx, int64_t deadline_ms)
+{
+    struct rounds *r = ctx;
+    return r->servers.ops->leave_soon(r->servers.ctx, deadline_ms);
+}
+
+static int rounds_is_leaving(void *ctx)
+{
+    struct rounds *r = ctx;
+    return r->servers.ops->is_leaving(r->servers.ctx);
+}
+
+static enum status rounds_leave(void *ctx, int done, const char *error)
+{
+    struct rounds *r = ctx;
+    return r->servers.ops->leave(r->servers.ctx, done, error);
+}
+
+static void rounds_cancel(void *ctx)
+{
+    struct rounds *r = ctx;
+    r->servers.ops->cancel(r->servers.ctx);
+}
+
+static void rounds_stats(void *ctx, struct net_exchange_stats *out)
+{
+    struct rounds *r = ctx;
+    r->servers.ops->stats(r->servers.ctx, out);
+}
+
+static void rounds_destroy(void *ctx)
+{
+    struct rounds *r = ctx;
+    if (!r)
+        return;
+    updates_destroy(&r->servers);
+    updates_destroy(&r->local);
+    net_shared_unref(r->segment);
+    pthread_mutex_destroy(&r->lock);
+    free(r->base);
+    free(r->own_change);
+    free(r->weight);
+    free(r->round);
+    free(r);
+}
+
+static const struct updates_ops rounds_ops = {
+    .set_crew = rounds_set_crew,
+    .start = rounds_start,
+    .push = rounds_push,
+    .pull = rounds_pull,
+    .flush = rounds_flush,
+    .wait = rounds_wait,
+    .version = rounds_version,
+    .leave_soon = rounds_leave_soon,
+    .is_leaving = rounds_is_leaving,
+    .leave = rounds_leave,
+    .cancel = rounds_cancel,
+    .stats = rounds_stats,
+    .destroy = rounds_destroy,
+};
+
+/* In memory that servers on this host read, if there is such. */
+static enum status make_change(struct rounds *r)
+{
+    size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
+    r->segment = r->servers.ops->gradients(r->servers.ctx, DTYPE_F32);
+    if (r->segment) {
+        r->change = net_shared_data(r->segment);
+        return ST_OK;
+    }
+    r->own_change = aligned_take(bytes);
+    r->change = r->own_change;
+    return r->change ? ST_OK : ST_NOMEM;
+}
+
+enum status updates_rounds_create(const struct net_exchange_config *cfg, struct updates *out)
+{
+    enum status st = ST_OK;
+    struct net_exchange_config servers = *cfg;
+    const struct chunks *chunks = cfg->join.chunks;
+    size_t bytes = (size_t)chunks->n_elems * sizeof(float);
+    struct rounds *r = calloc(1, sizeof *r);
+    if (!r)
+        return ST_NOMEM;
+    pthread_mutex_init(&r->lock, NULL);
+    r->chunks = chunks;
+    r->n_steps = job_local_steps(&cfg->join.job);
+    r->params = cfg->params;
+    r->base = aligned_take(bytes);
+    r->weight = calloc((size_t)chunks->n_chunks, sizeof *r->weight);
+    r->round = calloc((size_t)chunks->n_chunks, sizeof *r->round);
+    TRY(r->base && r->weight && r->round ? ST_OK : ST_NOMEM);
+    memcpy(r->base, cfg->params, bytes);
+    servers.params = r->base;
+    TRY(updates_local_create(cfg, &cfg->join.job.local, r->n_steps, &r->local));
+    TRY(updates_remote_create(&servers, &r->servers));
+    TRY(make_change(r));
+    *out = (struct updates){&rounds_ops, r};
+    return ST_OK;
+done:
+    LOG_E("out of memory for local steps of %lld parameters", (long long)chunks->n_elems);
+    rounds_destroy(r);
+    return st;
+}
+
+struct updates *updates_rounds_local(const struct updates *x)
+{
+    return x->ops == &rounds_ops ? &((struct rounds *)x->ctx)->local : NULL;
+}
