@@ -23,9 +23,6 @@ class Determinism(harness.Test):
         first = self.digest(model, [*flags, "--seed=11"])
         runs = {
             "again": self.digest(model, [*flags, "--seed=11"]),
-            "two ps": self.digest(model, [*flags, "--seed=11"], n_ps=2),
-            "disturbed": self.digest(model, [*flags, "--seed=11"],
-                                     extra=["--fault_push_delay_ms=15"]),
             "two ps, disturbed": self.digest(model, [*flags, "--seed=11"], n_ps=2,
                                              extra=["--fault_push_delay_ms=15"]),
         }
