@@ -11,6 +11,7 @@
 #include "ctl/report.h"
 #include "net/exchange/status_client.h"
 #include "net/rpc/environment.h"
+#include "net/security/security.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -30,6 +31,8 @@ static const char *opt_ps_hosts = "";
 static int64_t opt_timeout_s = 10, opt_watch_s = 0;
 static int opt_json = 0, opt_wait = 0, opt_log_level = LOG_LEVEL_INFO;
 
+static struct security_config opt_security = {.role = ROLE_ADMIN};
+
 static const struct flag flags[] = {
     {"ps_hosts", FLAG_STRING, &opt_ps_hosts, 0, 0, "HOST:PORT,...", NULL,
      "The job's servers, ps 0 first; ps 0 alone will do", NULL},
@@ -40,6 +43,15 @@ static const struct flag flags[] = {
      "status, members, servers, who-is-late: again every S seconds (0: once)", NULL},
     {"timeout_s", FLAG_INT, &opt_timeout_s, 1, 3600, "S", NULL, "How long to wait for an answer",
      NULL},
+    {"tls_cert", FLAG_STRING, &opt_security.cert, 0, 0, "FILE", NULL,
+     "Your certificate, in PEM, where the job uses TLS (docs/security.md); commands need one for "
+     "the role admin",
+     NULL},
+    {"tls_key", FLAG_STRING, &opt_security.key, 0, 0, "FILE", NULL, "Its private key", NULL},
+    {"tls_ca", FLAG_STRING, &opt_security.ca, 0, 0, "FILE", NULL,
+     "The CAs that sign the certificates of the job's programs", NULL},
+    {"token_file", FLAG_STRING, &opt_security.token_file, 0, 0, "FILE", NULL,
+     "A line of admin TOKEN, where the job uses tokens", NULL},
     {"log_level", FLAG_CHOICE, &opt_log_level, 0, 0, NULL, "debug|info|warn|error",
      "What is logged on stderr", NULL},
 };
@@ -390,6 +402,10 @@ int main(int argc, char **argv)
     log_init("weirctl", -1, (enum log_level)opt_log_level);
     if (net_environment_check() != ST_OK || hosts_parse(opt_ps_hosts, "ps_hosts", &ps) != ST_OK)
         return EXIT_USAGE;
+    if (security_start(&opt_security) != ST_OK) {
+        hosts_free(&ps);
+        return EXIT_USAGE;
+    }
     const char *const *words = flags_words(&n_words);
     if (ps.n == 0)
         LOG_E("--ps_hosts is missing; give it ps 0, as in --ps_hosts=localhost:2221");
