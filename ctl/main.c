@@ -325,6 +325,17 @@ static void write_add(FILE *f, const struct net_status *s, const char *addr)
     }
 }
 
+/* What this program shows is its user's own, and not for others. */
+static void tell_security(const char *who)
+{
+    if (security_has_tls())
+        LOG_W("the job uses TLS: add --tls_cert, --tls_key and --tls_ca, with a certificate for "
+              "the role %s",
+              who);
+    if (security_has_token())
+        LOG_W("the job uses tokens: add --token_file, with one for the role %s", who);
+}
+
 /* addr: of a server; NULL: a worker is to join. */
 static int run_add(const struct hosts *ps, const char *addr)
 {
@@ -339,8 +350,10 @@ static int run_add(const struct hosts *ps, const char *addr)
     enum status st = ask(ps, &s);
     int code = st == ST_OK ? lacks_job(&s) : exit_code_of(st);
     FILE *f = code == 0 ? open_memstream(&line, &bytes) : NULL;
-    if (f)
+    if (f) {
         write_add(f, &s, addr);
+        tell_security(addr ? "ps" : "worker");
+    }
     if (code == 0 && (!f || fclose(f) != 0))
         code = exit_code_of(ST_NOMEM);
     if (code == 0 && opt_json)

@@ -71,7 +71,12 @@ void credentials_explain(char *text, size_t room)
     static const char before[] = "Peer name ", after[] = " is not in peer certificate";
     const char *ours = security_has_tls() ? tls_hooks_words(text) : NULL;
     const char *name = strstr(text, before), *end = name ? strstr(name, after) : NULL;
+    const char *hint = NULL;
     char copy[256];
+    if (strstr(text, "failed to connect") && !security_has_tls() && strstr(text, "Socket closed"))
+        hint = "does it use TLS (--tls_cert)?";
+    else if (strstr(text, "failed to connect") && strstr(text, "ead failed") && security_has_tls())
+        hint = "where it refuses this program's certificate, a line above says why";
     if (ours) {
         snprintf(text, room, "%s", ours);
     } else if (end) {
@@ -81,10 +86,9 @@ void credentials_explain(char *text, size_t room)
                  "the server's certificate does not name %s; make one that has it among its "
                  "subject's other names (DNS: or IP:)",
                  copy);
-    } else if (!security_has_tls() && strstr(text, "failed to connect") &&
-               strstr(text, "Socket closed")) {
+    } else if (hint) {
         snprintf(copy, sizeof copy, "%s", text);
-        snprintf(text, room, "%s; does it use TLS (--tls_cert)?", copy);
+        snprintf(text, room, "%s; %s", copy, hint);
     }
 }
 

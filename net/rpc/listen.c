@@ -5,6 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/rpc/credentials.h"
+#include "net/security/security.h"
+#include "net/security/tls_hooks.h"
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -136,6 +138,10 @@ enum status net_listen(grpc_server *server, const char *addr, const struct net_s
         probe(addr, &p);
         return log_failure(addr, &p);
     }
+    if (security_has_tls() && !tls_hooks_called())
+        LOG_W(
+            "this gRPC does not use the OpenSSL that this program knows: TLS 1.2 is possible, and "
+            "why a peer is refused is not told");
     log_part(addr, &p);
     *port = bound;
     return ST_OK;

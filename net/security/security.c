@@ -306,15 +306,6 @@ done:
     return st;
 }
 
-void security_stop(void)
-{
-    tls_hooks_stop();
-    identity_unref(us.identity);
-    us.identity = NULL;
-    tokens_free(&us.tokens);
-    us.tls = us.token = 0;
-}
-
 int security_has_tls(void)
 {
     return us.tls;

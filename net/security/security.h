@@ -22,8 +22,6 @@ struct security_config {
 
 /* Reads and checks all, and says what is used. */
 enum status security_start(const struct security_config *cfg);
-/* For tests: as before the start. */
-void security_stop(void);
 
 int security_has_tls(void);
 int security_has_token(void);

@@ -55,7 +55,7 @@ struct link {
 };
 
 static int library, link_index = -1;
-static _Atomic int active;
+static _Atomic int active, called;
 static _Thread_local struct {
     int is_there;
     char address[ADDRESS_BYTES];
@@ -189,6 +189,7 @@ void SSL_CTX_set_verify(SSL_CTX *ctx, int mode, SSL_verify_cb cb)
         next_set_verify(ctx, mode, cb);
         return;
     }
+    atomic_store(&called, 1);
     next_set_verify(ctx, mode, on_verify);
     SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
     /* OpenSSL would take AES-256 first, which is a third slower and keeps nothing safer for the
@@ -279,11 +280,25 @@ static int has_output(const SSL *ssl)
     return BIO_wpending(SSL_get_wbio(ssl)) > 0;
 }
 
+/* Its peer is to read the alert and close; what it has sent meanwhile is not looked at. Who does
+ * not close is cut off when the time for a handshake is up. */
+static int is_alerted(const SSL *ssl)
+{
+    const struct link *l = SSL_get_ex_data(ssl, link_index);
+    return l && l->alerted;
+}
+
 int SSL_get_error(const SSL *ssl, int ret)
 {
     pthread_once(&found, find_next);
     int error = next_get_error(ssl, ret);
-    if (error != SSL_ERROR_SSL || !atomic_load(&active))
+    if ((error != SSL_ERROR_SSL && error != SSL_ERROR_SYSCALL) || !atomic_load(&active))
+        return error;
+    if (is_alerted(ssl)) {
+        ERR_clear_error();
+        return SSL_ERROR_WANT_READ;
+    }
+    if (error != SSL_ERROR_SSL)
         return error;
     unsigned long err = ERR_peek_error();
     int reason = ERR_GET_REASON(err);
@@ -294,7 +309,7 @@ int SSL_get_error(const SSL *ssl, int ret)
         if (!SSL_in_init(ssl))
             return error;
         tell_client_refused(l, err);
-        if (!l->alerted && reason < ALERT_REASONS && has_output(ssl)) {
+        if (reason < ALERT_REASONS && has_output(ssl)) {
             l->alerted = 1;
             ERR_clear_error();
             return SSL_ERROR_WANT_READ;
@@ -319,9 +334,9 @@ void tls_hooks_start(void)
     atomic_store(&active, 1);
 }
 
-void tls_hooks_stop(void)
+int tls_hooks_called(void)
 {
-    atomic_store(&active, 0);
+    return atomic_load(&called);
 }
 
 const char *tls_hooks_words(const char *text)

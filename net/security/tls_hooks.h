@@ -11,7 +11,8 @@
 #include <sys/socket.h>
 
 void tls_hooks_start(void);
-void tls_hooks_stop(void);
+/* 1: gRPC has made a context through them. */
+int tls_hooks_called(void);
 
 /* This thread has accepted a connection from there: of the handshake that it begins next. */
 void tls_hooks_accepted(const struct sockaddr *from, socklen_t n);

@@ -1,11 +1,14 @@
 """TLS and tokens with real certificates: a job over them; who is refused, with the reason on both
 sides; who may call what; new files without a restart."""
 # label: cluster sanitize
+import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 
 import certs
 import harness
@@ -31,6 +34,51 @@ def setUpModule():
 
 def tearDownModule():
     folder.cleanup()
+
+
+class Relay:
+    """Stands between a server and its clients, and can cut all their connections."""
+
+    def __init__(self, to):
+        self.to, self.pairs, self.lock = to, [], threading.Lock()
+        self.listener = socket.create_server((harness.LOOPBACK, 0))
+        self.address = "%s:%d" % self.listener.getsockname()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(self.to)
+            except OSError:
+                return
+            with self.lock:
+                self.pairs.append((client, server))
+            for a, b in ((client, server), (server, client)):
+                threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def _carry(a, b):
+        try:
+            while data := a.recv(1 << 16):
+                b.sendall(data)
+        except OSError:
+            pass
+        for s in (a, b):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    def cut(self):
+        with self.lock:
+            for pair in self.pairs:
+                for s in pair:
+                    with contextlib.suppress(OSError):
+                        s.shutdown(socket.SHUT_RDWR)
+            self.pairs.clear()
+
+    def close(self):
+        self.listener.close()
+        self.cut()
 
 
 class Secured(harness.Test):
@@ -120,6 +168,19 @@ class Tls(Secured):
             ps.wait_line("is refused: " + server)
         self.stop(ps)
 
+    def test_strangers(self):
+        """However many come, few lines say so, and they hide nothing of another kind."""
+        ps, addr = self.server(*own.flags("ps"))
+        host, port = addr.split(":")
+        for _ in range(60):
+            with socket.create_connection((host, int(port))) as s:
+                s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                s.recv(1)  # an alert, or the end
+        self.ctl(addr, *foreign.flags("worker", ca=own), "status", status=RETRY)
+        ps.wait_line(r"\(CN=worker\) is not signed by a CA")
+        self.assertLessEqual(ps.output().count("it does not speak TLS"), 12)
+        self.stop(ps)
+
     def test_servers_refused(self):
         """A server with these files, and what a client and it say then."""
         own.make("ps", "expired_ps", harness.LOOPBACK, days=-1)
@@ -205,6 +266,20 @@ class Tls(Secured):
         self.assertNotIn("role", self.ctl(addr, *own.flags("admin"), "drain", "1", status=1))
         self.stop(ps)
 
+    def test_add(self):
+        """Who is told how to join a job is told what its certificate is to be for."""
+        job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=100000"])
+        job.start_ps(0, *own.flags("ps"))
+        job.start_worker(0, *own.flags("worker")).wait_line("step 2 done")
+        for words, role in ((["worker"], "worker"), (["ps", "localhost:1"], "ps")):
+            self.assertRegex(self.ctl(job.ps_hosts[0], *own.flags("admin"), "add", *words),
+                             "the job uses TLS: add .* for the role %s\n" % role)
+        joins = self.ctl(job.ps_hosts[0], *own.flags("admin"), "add", "worker").splitlines()[-1]
+        second = self.start("worker:1", [*joins.split(), *own.flags("worker"), "--progress=lines"])
+        second.wait_line("step")
+        for process in (second, *job.workers, *job.ps):
+            process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+
     def test_new_certificates(self):
         """Both sides read what is new; what cannot be used changes nothing."""
         names = certs.Certs(os.path.join(self.dir(), "own"))
@@ -230,6 +305,29 @@ class Tls(Secured):
         worker.wait_line(r"TLS: new certificate read from \S+worker\.pem")
         worker.wait()
         ps.wait()
+
+    def test_next_connection(self):
+        """A client whose connection was cut opens the next with the certificate that is there then:
+        the old one would still do, and is not shown."""
+        names = certs.Certs(os.path.join(self.dir(), "own"))
+        shutil.copytree(own.folder, names.folder)
+        (port,) = harness.free_ports(1)
+        relay = Relay((harness.LOOPBACK, port))
+        self.addCleanup(relay.close)
+        job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=1000000", "--shared_memory=off"])
+        job.ps_hosts = [relay.address]
+        ps = job.start_ps(0, *own.flags("ps"), "--bind=%s:%d" % (harness.LOOPBACK, port))
+        worker = job.start_worker(0, *names.flags("worker"))
+        worker.wait_line("step 2 done")
+        names.make("worker", "renewed")
+        for end in (".key", ".pem"):
+            os.rename(names.path("renewed" + end), names.path("worker" + end))
+        relay.cut()
+        worker.wait_line(r"TLS: new certificate read from \S+worker\.pem: CN=renewed")
+        step = worker.global_step()
+        worker.wait_line("global step: %d\\)" % (step + 20))
+        for process in (worker, ps):
+            process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
 
     def test_own_files(self):
         """What is wrong with a program's own files is said at its start."""
