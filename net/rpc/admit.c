@@ -7,19 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* 0: anybody who has connected, as a health check does, which learns nothing but that. */
+/* Whoever could connect, as a health check does, which learns nothing but that. */
+enum { ANYBODY = ROLE_ALL + 1 };
+
+/* What is not here is for nobody. */
 static const unsigned needed[N_METHODS] = {
-    [METHOD_JOIN] = ROLE_WORKER,
-    [METHOD_LEAVE] = ROLE_WORKER,
-    [METHOD_EXCHANGE] = ROLE_WORKER,
-    [METHOD_EVALUATE] = ROLE_WORKER,
-    [METHOD_CONTROL] = ROLE_PS,
-    [METHOD_FETCH] = ROLE_PS,
-    [METHOD_SQUARES] = ROLE_PS,
-    [METHOD_STATUS] = ROLE_ALL,
-    [METHOD_COMMAND] = ROLE_ADMIN,
-    [METHOD_CHECK] = 0,
-    [METHOD_WATCH] = 0,
+    [METHOD_JOIN] = ROLE_WORKER,     [METHOD_LEAVE] = ROLE_WORKER, [METHOD_EXCHANGE] = ROLE_WORKER,
+    [METHOD_EVALUATE] = ROLE_WORKER, [METHOD_CONTROL] = ROLE_PS,   [METHOD_FETCH] = ROLE_PS,
+    [METHOD_SQUARES] = ROLE_PS,      [METHOD_STATUS] = ROLE_ALL,   [METHOD_COMMAND] = ROLE_ADMIN,
+    [METHOD_CHECK] = ANYBODY,        [METHOD_WATCH] = ANYBODY,
 };
 
 static void log_refusal(const struct server_call *c, const char *why)
@@ -37,7 +33,7 @@ grpc_status_code admit_call(struct server_call *c, char why[ADMIT_WHY_BYTES])
     struct caller caller;
     unsigned want = needed[c->method];
     grpc_status_code code = GRPC_STATUS_OK;
-    if (!want || !(security_has_tls() || security_has_token()))
+    if (want == ANYBODY || !(security_has_tls() || security_has_token()))
         return code;
     caller_read(c->call, &c->metadata, &caller);
     const char *word = strrchr(net_method_paths[c->method], '/') + 1;

@@ -1,13 +1,17 @@
 /* net/security/tls_hooks.c - see tls_hooks.h.
  *
- * gRPC (1.51) calls these functions of libssl by name, and the dynamic linker finds ours, which
- * call the next by that name: SSL_CTX_set_verify    the last call on each context: what a context
- * lacks is set here SSL_set_accept_state  a server's connection begins, in the thread that has
- * accepted it SSL_get_error         an operation has failed, or wants more bytes When a handshake
- * fails, OpenSSL has the alert ready that tells the peer why, and gRPC closes the connection
- * without sending it. To be told that the handshake wants more bytes has it send what is there and
- * wait for the peer, who reads the alert and closes. The first error in OpenSSL's queue becomes
- * part of the text that gRPC ends calls with: ours has our words. */
+ * gRPC (1.51) calls three functions of libssl by name, and the dynamic linker finds ours, which
+ * call the next by that name. SSL_CTX_set_verify is the last call on each context: what a context
+ * lacks is set there. SSL_set_accept_state begins a server's connection, in the thread that has
+ * accepted it. SSL_get_error asks what an operation has come to.
+ *
+ * When a handshake fails, OpenSSL has the alert ready that tells the peer why, and gRPC would close
+ * the connection without sending it. Told that the handshake wants more bytes, it sends what is
+ * there and waits for the peer, who reads the alert and closes. OpenSSL never takes a handshake
+ * that has failed for one that is finished.
+ *
+ * The first error in OpenSSL's queue becomes part of the text that gRPC ends a client's calls with:
+ * ours has our words. */
 #include "net/security/tls_hooks.h"
 #include "base/log.h"
 #include "net/security/certificate.h"
@@ -48,13 +52,13 @@ static ERR_STRING_DATA words[] = {
     {0, NULL}};
 
 /* What is kept with a connection. */
-struct link {
+struct connection {
     char address[ADDRESS_BYTES]; /* of a client; "": this is the client */
     int told;                    /* why it failed is in the log */
     int alerted;                 /* and on its way to the peer */
 };
 
-static int library, link_index = -1;
+static int library, connection_index = -1;
 static _Atomic int active, called;
 static _Thread_local struct {
     int is_there;
@@ -78,33 +82,40 @@ static void find_next(void)
     }
 }
 
-static void link_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int index, long argl, void *argp)
+/* SSL_in_init is also true of a connection that has failed later. */
+static int in_handshake(const SSL *ssl)
 {
-    const struct link *l = ptr;
+    return SSL_get_state(ssl) != TLS_ST_OK;
+}
+
+static void connection_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int index, long argl,
+                            void *argp)
+{
+    const struct connection *l = ptr;
     const SSL *ssl = parent;
     /* After the server's first flight the client alone has something to say. */
-    if (l && l->address[0] && !l->told && SSL_in_init(ssl) && SSL_get_state(ssl) != TLS_ST_BEFORE)
-        LOG_FEW("the client at %s has ended the handshake when it had seen this server's "
-                "certificate: it may not take it; its own lines say why",
+    if (l && l->address[0] && !l->told && in_handshake(ssl) && SSL_get_state(ssl) != TLS_ST_BEFORE)
+        LOG_FEW("the client at %s has not gone on with the handshake when it had seen this "
+                "server's certificate: it may not take it; its own lines say why",
                 l->address);
     free(ptr);
 }
 
-static struct link *link_of(const SSL *ssl)
+static struct connection *connection_of(const SSL *ssl)
 {
-    struct link *l = SSL_get_ex_data(ssl, link_index);
+    struct connection *l = SSL_get_ex_data(ssl, connection_index);
     if (!l && (l = calloc(1, sizeof *l)))
-        SSL_set_ex_data((SSL *)(uintptr_t)ssl, link_index, l);
+        SSL_set_ex_data((SSL *)(uintptr_t)ssl, connection_index, l);
     return l;
 }
 
 void tls_hooks_accepted(const struct sockaddr *from, socklen_t n)
 {
+    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff}; /* before an IPv4 address */
     char host[INET6_ADDRSTRLEN] = "?";
     int port = 0;
     if (!atomic_load(&active))
         return;
-    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff}; /* before an IPv4 address */
     if (from->sa_family == AF_INET && n >= sizeof(struct sockaddr_in)) {
         const struct sockaddr_in *a = (const struct sockaddr_in *)from;
         inet_ntop(AF_INET, &a->sin_addr, host, sizeof host);
@@ -126,7 +137,7 @@ void SSL_set_accept_state(SSL *ssl)
     next_set_accept_state(ssl);
     if (!atomic_load(&active))
         return;
-    struct link *l = link_of(ssl);
+    struct connection *l = connection_of(ssl);
     if (l)
         snprintf(l->address, sizeof l->address, "%s",
                  accepted.is_there ? accepted.address : "an unknown address");
@@ -164,7 +175,7 @@ static int on_verify(int ok, X509_STORE_CTX *c)
     if (ok)
         return 1;
     static struct log_kind clients[CERTIFICATE_N_ERRORS];
-    struct link *l = link_of(ssl);
+    struct connection *l = connection_of(ssl);
     enum certificate_error error = certificate_error(X509_STORE_CTX_get_error(c));
     certificate_name(X509_STORE_CTX_get0_cert(c), name);
     certificate_problem(c, security_ca_path(), !is_server, why);
@@ -192,8 +203,7 @@ void SSL_CTX_set_verify(SSL_CTX *ctx, int mode, SSL_verify_cb cb)
     atomic_store(&called, 1);
     next_set_verify(ctx, mode, on_verify);
     SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
-    /* OpenSSL would take AES-256 first, which is a third slower and keeps nothing safer for the
-     * life of a job. */
+    /* OpenSSL's own order begins with AES-256, which takes longer. */
     SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
                                   "TLS_CHACHA20_POLY1305_SHA256");
     SSL_CTX_set_num_tickets(ctx, 0); /* each connection shows its certificate anew */
@@ -229,7 +239,7 @@ static const char *alert_text(int reason)
 }
 
 /* A server's handshake has failed. */
-static void tell_client_refused(struct link *l, unsigned long err)
+static void tell_client_refused(struct connection *l, unsigned long err)
 {
     static struct log_kind kinds[N_PROBLEMS];
     int reason = ERR_GET_REASON(err), p = problem_of(reason);
@@ -246,6 +256,14 @@ static void tell_client_refused(struct link *l, unsigned long err)
                       problems[p].text ? problems[p].text
                       : text           ? text
                                        : "unknown error");
+}
+
+/* An alert that says that a client is not let in; after its part of the handshake, too. */
+static int is_refusal(int reason)
+{
+    int alert = reason - ALERT_REASONS;
+    return (alert >= SSL_AD_HANDSHAKE_FAILURE && alert <= SSL_AD_ACCESS_DENIED) ||
+           alert == SSL_AD_PROTOCOL_VERSION || alert == SSL_AD_CERTIFICATE_REQUIRED;
 }
 
 /* What is to be done about an alert. */
@@ -265,8 +283,7 @@ static const char *fix_of(int reason)
     }
 }
 
-/* An alert ends a client's connection, maybe after its own part of the handshake. */
-static void tell_refused(const SSL *ssl, struct link *l, int reason)
+static void tell_refused(const SSL *ssl, struct connection *l, int reason)
 {
     if (l->told)
         return;
@@ -284,7 +301,7 @@ static int has_output(const SSL *ssl)
  * not close is cut off when the time for a handshake is up. */
 static int is_alerted(const SSL *ssl)
 {
-    const struct link *l = SSL_get_ex_data(ssl, link_index);
+    const struct connection *l = SSL_get_ex_data(ssl, connection_index);
     return l && l->alerted;
 }
 
@@ -302,11 +319,11 @@ int SSL_get_error(const SSL *ssl, int ret)
         return error;
     unsigned long err = ERR_peek_error();
     int reason = ERR_GET_REASON(err);
-    struct link *l = link_of(ssl);
+    struct connection *l = connection_of(ssl);
     if (!l)
         return error;
     if (SSL_is_server(ssl)) {
-        if (!SSL_in_init(ssl))
+        if (!in_handshake(ssl))
             return error;
         tell_client_refused(l, err);
         if (reason < ALERT_REASONS && has_output(ssl)) {
@@ -314,9 +331,9 @@ int SSL_get_error(const SSL *ssl, int ret)
             ERR_clear_error();
             return SSL_ERROR_WANT_READ;
         }
-    } else if (ERR_GET_LIB(err) == ERR_LIB_SSL && reason >= ALERT_REASONS) {
+    } else if (ERR_GET_LIB(err) == ERR_LIB_SSL && is_refusal(reason)) {
         tell_refused(ssl, l, reason);
-    } else if (SSL_in_init(ssl) && reason == SSL_R_WRONG_VERSION_NUMBER) {
+    } else if (in_handshake(ssl) && reason == SSL_R_WRONG_VERSION_NUMBER) {
         ERR_clear_error();
         ERR_raise(library, WORDS_PLAIN);
     }
@@ -326,10 +343,10 @@ int SSL_get_error(const SSL *ssl, int ret)
 void tls_hooks_start(void)
 {
     pthread_once(&found, find_next);
-    if (link_index < 0) {
+    if (connection_index < 0) {
         library = ERR_get_next_error_library();
         ERR_load_strings(library, words);
-        link_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, link_free);
+        connection_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, connection_free);
     }
     atomic_store(&active, 1);
 }

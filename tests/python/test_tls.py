@@ -68,6 +68,12 @@ class Relay:
             with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)
 
+    def inject(self, data):
+        """Into what clients send."""
+        with self.lock:
+            for _, server in self.pairs:
+                server.sendall(data)
+
     def cut(self):
         with self.lock:
             for pair in self.pairs:
@@ -185,8 +191,8 @@ class Tls(Secured):
         """A server with these files, and what a client and it say then."""
         own.make("ps", "expired_ps", harness.LOOPBACK, days=-1)
         own.make("ps", "elsewhere", "ps.example", "10.0.0.1")
-        seen = (r"the client at \S+ has ended the handshake when it had seen this server's "
-                "certificate")
+        seen = (r"the client at \S+ has not gone on with the handshake when it had seen "
+                "this server's certificate")
         cases = [
             (foreign.flags("ps"), r"\(CN=ps\) is not signed by a CA of .*own/ca\.pem[^$]*"
              "not reachable: the server's certificate is not signed by a CA of --tls_ca", seen),
@@ -329,6 +335,24 @@ class Tls(Secured):
         for process in (worker, ps):
             process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
 
+    def test_altered_record(self):
+        """Ends its connection, as a cut does; nobody is refused for it."""
+        (port,) = harness.free_ports(1)
+        relay = Relay((harness.LOOPBACK, port))
+        self.addCleanup(relay.close)
+        job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=1000000", "--shared_memory=off"])
+        job.ps_hosts = [relay.address]
+        ps = job.start_ps(0, *own.flags("ps"), "--bind=%s:%d" % (harness.LOOPBACK, port))
+        worker = job.start_worker(0, *own.flags("worker"))
+        worker.wait_line("step 2 done")
+        relay.inject(b"\x17\x03\x03\x00\x20" + bytes(32))
+        worker.wait_line("ps:0 .* (lost|again|back)")
+        step = worker.global_step()
+        worker.wait_line("global step: %d\\)" % (step + 20))
+        for process in (worker, ps):
+            self.assertNotIn("refuse", process.output())
+            process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+
     def test_own_files(self):
         """What is wrong with a program's own files is said at its start."""
         own.make("worker", "soon", days=3)
@@ -350,6 +374,26 @@ class Tls(Secured):
                  r"open\.key: others may read this private key; chmod 600")]:
             with self.subTest(why):
                 self.assertRegex(self.ctl("localhost:1", *flags, "status", status=status), why)
+
+
+class Plain(Secured):
+    def test_warning(self):
+        """Once for each program, where others could listen; no address of these is anybody's."""
+        away = "192.0.2.1:2221,192.0.2.2:2221"
+        line = "192.0.2.1:2221 is not a loopback address: traffic is "
+        text = self.ctl(away, "--timeout_s=1", "status", status=RETRY)
+        self.assertEqual(text.count(line + "neither encrypted nor authenticated; let only a "
+                                    "trusted network or IPSec reach it, or give all programs "
+                                    "--tls_cert"), 1, text)
+        self.assertEqual(text.count("is not a loopback address"), 1)
+        token = certs.write_secret(os.path.join(self.dir(), "token"), "0123456789abcdef\n")
+        text = self.ctl(away, "--timeout_s=1", "--token_file=" + token, "status", status=RETRY)
+        self.assertIn(line + "not encrypted, and whoever can read it has the token", text)
+        text = self.ctl(away, "--timeout_s=1", *own.flags("admin"), "status", status=RETRY)
+        self.assertNotIn("loopback", text)
+        ps, _ = self.server("--bind=0.0.0.0")
+        ps.wait_line("0.0.0.0:.* is not a loopback address: traffic is neither encrypted")
+        self.stop(ps)
 
 
 class Tokens(Secured):
