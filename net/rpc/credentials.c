@@ -17,7 +17,7 @@ static const char token_key[] = "authorization", token_scheme[] = "Bearer ";
 static grpc_ssl_certificate_config_reload_status fetch(void *number,
                                                        grpc_ssl_server_certificate_config **out)
 {
-    uint64_t *used = number;
+    _Atomic uint64_t *used = number;
     const struct security_identity *i = security_identity_now();
     int is_new = i && i->number != *used;
     if (is_new) {
@@ -30,7 +30,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *number,
                   : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
 }
 
-grpc_server_credentials *credentials_server(uint64_t *number)
+grpc_server_credentials *credentials_server(_Atomic uint64_t *number)
 {
     if (!security_has_tls())
         return grpc_insecure_server_credentials_create();

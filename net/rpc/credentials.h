@@ -12,7 +12,7 @@ enum { CALLER_NAME_BYTES = 96 };
 
 /* For a port: plain where this program has no certificate. number: kept by the caller for as long
  * as the server lives. NULL: out of memory. */
-grpc_server_credentials *credentials_server(uint64_t *number);
+grpc_server_credentials *credentials_server(_Atomic uint64_t *number);
 /* For a channel, with the certificate in use now; *number: of it. NULL: out of memory. */
 grpc_channel_credentials *credentials_channel(uint64_t *number);
 

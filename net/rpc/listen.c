@@ -125,7 +125,7 @@ static enum status wait_for_port(const char *addr, const struct net_server_pause
 }
 
 enum status net_listen(grpc_server *server, const char *addr, const struct net_server_pause *pause,
-                       uint64_t *certificate, int *port)
+                       _Atomic uint64_t *certificate, int *port)
 {
     struct probe p;
     enum status st = wait_for_port(addr, pause, &p);

@@ -13,6 +13,6 @@ enum status net_listen_check(const char *addr);
  * name's may be bound in part, which is logged. Where one is in use, tries again for 10 s, if there
  * is a pause: its last user may be ending. */
 enum status net_listen(grpc_server *server, const char *addr, const struct net_server_pause *pause,
-                       uint64_t *certificate, int *port);
+                       _Atomic uint64_t *certificate, int *port);
 
 #endif

@@ -260,6 +260,7 @@ static enum status start_tls(void)
 {
     char why[CERTIFICATE_WHY_BYTES];
     struct identity *i;
+    tls_hooks_start();
     stamp_identity(us.identity_files);
     enum status st = identity_read(&i, why);
     if (st != ST_OK) {
@@ -269,7 +270,6 @@ static enum status start_tls(void)
     us.identity = i;
     us.tls = 1;
     tell_identity(i, "TLS: certificate");
-    tls_hooks_start();
     return ST_OK;
 }
 

@@ -342,6 +342,8 @@ int SSL_get_error(const SSL *ssl, int ret)
 
 void tls_hooks_start(void)
 {
+    /* gRPC's threads go on as the process ends: one in a handshake must not find OpenSSL gone. */
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     pthread_once(&found, find_next);
     if (connection_index < 0) {
         library = ERR_get_next_error_library();

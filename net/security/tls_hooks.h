@@ -10,6 +10,7 @@
 #define NET_SECURITY_TLS_HOOKS_H
 #include <sys/socket.h>
 
+/* Before any other use of OpenSSL. */
 void tls_hooks_start(void);
 /* 1: gRPC has made a context through them. */
 int tls_hooks_called(void);
