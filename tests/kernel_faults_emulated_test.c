@@ -3,7 +3,8 @@
  * it is reported, by a line that names the call and, where it is one layer's, the layer, or it is
  * one of the few that the backend can do without, and then the results are those of the undisturbed
  * work. Afterwards the same work is done with those results, and no memory of a card is missing.
- * With WEIR_TEST_TUNING it makes the calls of what that switches on (tests/kernel_tuning.h).
+ * With WEIR_TEST_TUNING it makes the calls of what that switches on (tests/kernel_tuning.h), with
+ * WEIR_TEST_STRIDE=N each N-th call of a piece of work fails.
  * Arguments: the folder of the emulation's library; the name of the calls that fail, one by one,
  * left out or "": all calls do; and a pattern of the tests to run. Needs the emulation
  * (tests/emulation), which counts the calls. */
@@ -25,7 +26,7 @@
 
 #include <cmocka.h>
 
-static int stride = 1; /* of the calls that fail; sanitizers look at some of them */
+static int stride = 1; /* of the calls that fail */
 static int only_one_name;
 static void (*fault_set)(long long number);
 static const char *(*fault_name)(void);
@@ -267,9 +268,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_steps_inside),  cmocka_unit_test(test_split),
         cmocka_unit_test(test_group),         cmocka_unit_test(test_group_on_the_host),
     };
-    const char *slowness = getenv("WEIR_TEST_SLOWNESS");
+    const char *slowness = getenv("WEIR_TEST_SLOWNESS"), *every = getenv("WEIR_TEST_STRIDE");
+    if (every != NULL && atoi(every) > 0)
+        stride = atoi(every);
     if (slowness != NULL && atoi(slowness) > 1)
-        stride = 11;
+        stride = 11; /* sanitizers look at some of them */
     /* memory of cards comes from the heap again and again, without a fault for each page */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
