@@ -229,7 +229,7 @@ static int align_of(uintptr_t at)
 cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t opaque, size_t size,
                                                cublasComputeType_t compute, cudaDataType_t scale)
 {
-    FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
+    FAULT_AS("cublasLtMatmulDescInit", CUBLAS_STATUS_INTERNAL_ERROR);
     struct lt_desc d = {DESC, compute, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, 0};
     if (scale != CUDA_R_32F)
         emulation_fail("a type of factors of products that is not emulated");
@@ -259,14 +259,14 @@ cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t opaque, 
                                                  cudaDataType type, uint64_t rows, uint64_t cols,
                                                  int64_t ld)
 {
-    FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
+    FAULT_AS("cublasLtMatrixLayoutInit", CUBLAS_STATUS_INTERNAL_ERROR);
     struct lt_layout l = {LAYOUT, type, rows, cols, ld};
     return lt_init(opaque, sizeof *opaque, size, &l, sizeof l);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t opaque, size_t size)
 {
-    FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
+    FAULT_AS("cublasLtMatmulPreferenceInit", CUBLAS_STATUS_INTERNAL_ERROR);
     struct lt_preference p = {PREFERENCE, 0};
     return lt_init(opaque, sizeof *opaque, size, &p, sizeof p);
 }
@@ -326,6 +326,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t *out, int *n_out)
 {
     FAULT(CUBLAS_STATUS_INTERNAL_ERROR);
+    FAULT_AS("an epilogue", CUBLAS_STATUS_NOT_SUPPORTED);
     const struct cublasContext *h = (const struct cublasContext *)handle;
     const struct lt_preference *p = lt_of(preference, PREFERENCE);
     const struct lt_desc *product = lt_of(desc, DESC);
@@ -373,7 +374,6 @@ static cublasStatus_t lt_check(const struct gemm_call *call, const struct lt_alg
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Fails as cublasGemmEx does, when its work is launched. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_desc, const void *b,
                               cublasLtMatrixLayout_t b_desc, const void *beta, const void *c,
@@ -395,6 +395,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     now.work_bytes = chosen->work_bytes;
     if (memcmp(&now, chosen, sizeof now) != 0 || c != d)
         return CUBLAS_STATUS_INVALID_VALUE;
+    FAULT_AS("an epilogue", CUBLAS_STATUS_NOT_SUPPORTED);
     if (lt_refuses == EMULATION_LT_RUN)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     int gradient = now.epilogue == CUBLASLT_EPILOGUE_BGRADB;
@@ -422,7 +423,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     emulation_handle_begin(&h->handle);
     if (stream == NULL || emulation_stream_device(stream) != h->handle.device)
         emulation_fail("a product on a stream of another device");
-    int failed = emulation_do(stream, gemm_run, &call, sizeof call);
+    int failed = emulation_do_as(__func__, stream, gemm_run, &call, sizeof call);
     emulation_handle_end(&h->handle);
     __atomic_fetch_add(&lt_done[gradient], 1, __ATOMIC_RELAXED);
     return failed == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
