@@ -390,6 +390,9 @@ def parse():
                    help="passed on to ps, as in --ps_flag=--inter_op_threads=1; may be repeated")
     p.add_argument("--client_flag", action="append", default=[], metavar="FLAG",
                    help="passed on to bench_exchange_client; may be repeated")
+    p.add_argument("--tls", action="store_true",
+                   help="all links are TLS 1.3; with --client_flag=--shared_memory=off all bytes "
+                        "go through it")
     p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"),
                    help="where the programs lie; they are not built then")
     p.add_argument("--json", metavar="FILE", help="also write the figures here")
@@ -421,8 +424,20 @@ def measure(args):
     return [contest.result() for contest in contests]
 
 
+def make_certs(args, folder):
+    """What scripts/make_certs makes for the two programs, as their flags."""
+    for words, flags in ((("ps", "ps", "127.0.0.1"), args.ps_flag),
+                         (("worker", "worker"), args.client_flag)):
+        subprocess.run([os.path.join(SOURCE, "scripts/make_certs"), folder, *words], check=True)
+        flags += ["--tls_%s=%s" % (flag, os.path.join(folder, file)) for flag, file in
+                  (("cert", words[0] + ".pem"), ("key", words[0] + ".key"), ("ca", "ca.pem"))]
+
+
 def main():
     args = parse()
+    folder = tempfile.TemporaryDirectory(prefix="weir-certs-")
+    if args.tls:
+        make_certs(args, folder.name)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         results = measure(args)

@@ -16,6 +16,7 @@
 #include "base/hosts.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
+#include "net/security/security.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -34,6 +35,8 @@ static int64_t opt_chunk_bytes = CHUNKS_DEFAULT_BYTES, opt_warmup = 3, opt_steps
 static int64_t opt_limit_s = 120;
 static int opt_log_level = LOG_LEVEL_WARN, opt_shared_memory = 0; /* the latter: auto */
 
+static struct security_config opt_security = {.role = ROLE_WORKER};
+
 static const struct flag flags[] = {
     {"ps_hosts", FLAG_STRING, &opt_ps_hosts, 0, 0, "HOST:PORT,...", NULL, "Servers of the job",
      "Job:"},
@@ -48,6 +51,10 @@ static const struct flag flags[] = {
      "Largest piece of a parameter that is sent as one", NULL},
     {"shared_memory", FLAG_CHOICE, &opt_shared_memory, 0, 0, NULL, "auto|off",
      "As program worker's", NULL},
+    {"tls_cert", FLAG_STRING, &opt_security.cert, 0, 0, "FILE", NULL,
+     "As program worker's, and the next two", NULL},
+    {"tls_key", FLAG_STRING, &opt_security.key, 0, 0, "FILE", NULL, "Its key", NULL},
+    {"tls_ca", FLAG_STRING, &opt_security.ca, 0, 0, "FILE", NULL, "The CA", NULL},
     {"warmup", FLAG_INT, &opt_warmup, 1, 1e9, NULL, NULL, "Steps before the clock", "Measuring:"},
     {"steps", FLAG_INT, &opt_steps, 1, 1e7, NULL, NULL, "Timed steps", NULL},
     {"cpu_of", FLAG_STRING, &opt_cpu_of, 0, 0, "PID,...", NULL,
@@ -298,7 +305,9 @@ int main(int argc, char **argv)
     log_init("client", (int)opt_task_index, (enum log_level)opt_log_level);
     signal(SIGPIPE, SIG_IGN);
     alarm((unsigned)opt_limit_s);
-    enum status st = run(&c);
+    enum status st = security_start(&opt_security);
+    if (st == ST_OK)
+        st = run(&c);
     net_exchange_destroy(c.x);
     chunks_destroy(c.chunks);
     hosts_free(&c.ps);

@@ -11,6 +11,7 @@
 #include "ctl/report.h"
 #include "net/exchange/status_client.h"
 #include "net/rpc/environment.h"
+#include "net/security/security.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -30,6 +31,8 @@ static const char *opt_ps_hosts = "";
 static int64_t opt_timeout_s = 10, opt_watch_s = 0;
 static int opt_json = 0, opt_wait = 0, opt_log_level = LOG_LEVEL_INFO;
 
+static struct security_config opt_security = {.role = ROLE_ADMIN};
+
 static const struct flag flags[] = {
     {"ps_hosts", FLAG_STRING, &opt_ps_hosts, 0, 0, "HOST:PORT,...", NULL,
      "The job's servers, ps 0 first; ps 0 alone will do", NULL},
@@ -40,6 +43,15 @@ static const struct flag flags[] = {
      "status, members, servers, who-is-late: again every S seconds (0: once)", NULL},
     {"timeout_s", FLAG_INT, &opt_timeout_s, 1, 3600, "S", NULL, "How long to wait for an answer",
      NULL},
+    {"tls_cert", FLAG_STRING, &opt_security.cert, 0, 0, "FILE", NULL,
+     "Your certificate, in PEM, where the job uses TLS (docs/security.md); commands need one for "
+     "the role admin",
+     NULL},
+    {"tls_key", FLAG_STRING, &opt_security.key, 0, 0, "FILE", NULL, "Its private key", NULL},
+    {"tls_ca", FLAG_STRING, &opt_security.ca, 0, 0, "FILE", NULL,
+     "The CAs that sign the certificates of the job's programs", NULL},
+    {"token_file", FLAG_STRING, &opt_security.token_file, 0, 0, "FILE", NULL,
+     "A line of admin TOKEN, where the job uses tokens", NULL},
     {"log_level", FLAG_CHOICE, &opt_log_level, 0, 0, NULL, "debug|info|warn|error",
      "What is logged on stderr", NULL},
 };
@@ -313,6 +325,17 @@ static void write_add(FILE *f, const struct net_status *s, const char *addr)
     }
 }
 
+/* What this program shows is its user's own, and not for others. */
+static void tell_security(const char *who)
+{
+    if (security_has_tls())
+        LOG_W("the job uses TLS: add --tls_cert, --tls_key and --tls_ca, with a certificate for "
+              "the role %s",
+              who);
+    if (security_has_token())
+        LOG_W("the job uses tokens: add --token_file, with one for the role %s", who);
+}
+
 /* addr: of a server; NULL: a worker is to join. */
 static int run_add(const struct hosts *ps, const char *addr)
 {
@@ -327,8 +350,10 @@ static int run_add(const struct hosts *ps, const char *addr)
     enum status st = ask(ps, &s);
     int code = st == ST_OK ? lacks_job(&s) : exit_code_of(st);
     FILE *f = code == 0 ? open_memstream(&line, &bytes) : NULL;
-    if (f)
+    if (f) {
         write_add(f, &s, addr);
+        tell_security(addr ? "ps" : "worker");
+    }
     if (code == 0 && (!f || fclose(f) != 0))
         code = exit_code_of(ST_NOMEM);
     if (code == 0 && opt_json)
@@ -390,6 +415,10 @@ int main(int argc, char **argv)
     log_init("weirctl", -1, (enum log_level)opt_log_level);
     if (net_environment_check() != ST_OK || hosts_parse(opt_ps_hosts, "ps_hosts", &ps) != ST_OK)
         return EXIT_USAGE;
+    if (security_start(&opt_security) != ST_OK) {
+        hosts_free(&ps);
+        return EXIT_USAGE;
+    }
     const char *const *words = flags_words(&n_words);
     if (ps.n == 0)
         LOG_E("--ps_hosts is missing; give it ps 0, as in --ps_hosts=localhost:2221");

@@ -274,10 +274,7 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
                       const struct ps_cluster *c)
 {
     const char *addr = c->bind;
-    if (!hosts_is_loopback(addr))
-        LOG_W("%s is not a loopback address: traffic is neither encrypted nor authenticated; let "
-              "only a trusted network or IPSec reach it",
-              addr);
+    security_warn_plain(addr);
     LOG_I("vector loops: %s", vector_description());
     LOG_I("listening on %s%s%s", addr, *opt.bind ? "; others reach it at " : "",
           *opt.bind ? c->address : "");
@@ -409,7 +406,9 @@ int main(int argc, char **argv)
     enum status st = ps_options_check(&opt);
     if (status_exit_code(st) == EXIT_RETRY)
         exit_code = EXIT_RETRY;
-    int ready = st == ST_OK && ps_cluster_read(&opt, &cluster) == ST_OK;
+    opt.security.role = opt.leave >= 0 ? ROLE_ADMIN : ROLE_PS;
+    int ready = st == ST_OK && ps_cluster_read(&opt, &cluster) == ST_OK &&
+                security_start(&opt.security) == ST_OK;
     if (ready && opt.trace && (st = trace_open(opt.trace, "ps", (int)opt.task_index)) != ST_OK) {
         exit_code = status_exit_code(st);
         ready = 0;

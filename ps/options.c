@@ -38,6 +38,19 @@ static const struct flag flags[] = {
      "Listen here, where others reach this server at its own address only through NAT or a "
      "container's published port: --bind=0.0.0.0 is all of IPv4; left out, at that address",
      NULL},
+    {"tls_cert", FLAG_STRING, &raw.security.cert, 0, 0, "FILE", NULL,
+     "This server's certificate, with those between it and its CA, in PEM (docs/security.md): all "
+     "links use TLS 1.3, with certificates on both sides; read again when it changes, as the next "
+     "three files",
+     "Security, the same flags for all programs of a job:"},
+    {"tls_key", FLAG_STRING, &raw.security.key, 0, 0, "FILE", NULL, "Its private key, in PEM",
+     NULL},
+    {"tls_ca", FLAG_STRING, &raw.security.ca, 0, 0, "FILE", NULL,
+     "The CAs that sign the certificates of the job's programs, in PEM", NULL},
+    {"token_file", FLAG_STRING, &raw.security.token_file, 0, 0, "FILE", NULL,
+     "Lines of ROLES TOKEN, ROLES being some of ps,worker,admin: what calls must show, and what "
+     "this server shows",
+     NULL},
     {"serve", FLAG_BOOL, &raw.serve, 0, 0, NULL, NULL,
      "Stay up when the job is done: give out its parameters, take the next job", "Server:"},
     {"inter_op_threads", FLAG_INT, &raw.threads, 0, 256, NULL, NULL,

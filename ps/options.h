@@ -6,6 +6,7 @@
 #define PS_OPTIONS_H
 #include "base/hosts.h"
 #include "base/status.h"
+#include "net/security/security.h"
 #include "ps/bind.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -26,6 +27,7 @@ struct ps_options {
     int log_stragglers;
     int64_t straggler_ms;
     const char *summary_json, *trace; /* NULL: none */
+    struct security_config security;  /* but for the role */
     int log_level;
     int64_t ready_fd; /* -1: none */
     int fault_keep_chunks;

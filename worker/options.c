@@ -17,6 +17,8 @@ static void copy_plain(struct options *o)
 {
     o->join = options_raw.join;
     o->address = options_raw.address;
+    o->security = (struct security_config){options_raw.tls_cert, options_raw.tls_key,
+                                           options_raw.tls_ca, options_raw.token_file, ROLE_WORKER};
     o->data_dir = options_raw.data_dir;
     o->data_own = options_raw.data_shard;
     o->model = options_raw.model;
@@ -97,6 +99,8 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     log_init("worker", o.task_index, o.log_level);
     options_table_dump();
     options_warn_unused(&o);
+    if (o.ps_hosts.n > 0)
+        TRY(security_start(&o.security));
 done:
     if (st == ST_OK)
         *out = o;

@@ -6,6 +6,7 @@
 #include "base/hosts.h"
 #include "base/log.h"
 #include "kernels/backend.h"
+#include "net/security/security.h"
 #include "net/wire/status.h"
 #include "worker/data/dataset.h"
 #include "worker/train/progress.h"
@@ -22,6 +23,7 @@ struct options {
     int join;                  /* a running job, of which it is told by options_adopt */
     int task_index, n_workers; /* -1: not known yet; 0: likewise */
     const char *address;       /* NULL: the host's own name, and the process */
+    struct security_config security;
     const char *model_text; /* instead of `model`; borrowed from the adopted status; NULL: none */
     const char *data_dir, *model, *models_dir, *backend_dir;
     int data_own;                       /* other workers have other data */

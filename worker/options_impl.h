@@ -8,6 +8,7 @@
 struct options_raw {
     const char *ps_hosts, *worker_hosts, *job_name, *address;
     int64_t task_index;
+    const char *tls_cert, *tls_key, *tls_ca, *token_file;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
     const char *record_samples;
     double validation_split;

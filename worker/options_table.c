@@ -78,6 +78,15 @@ static const struct flag table[] = {
     STR("address", address, "HOST",
         "how lines and tables name this worker; left out, its host's name and its process id",
         NULL),
+    STR("tls_cert", tls_cert, "FILE",
+        "this worker's certificate, with those between it and its CA, in PEM (docs/security.md), "
+        "where the servers use TLS; read again when it changes, as the next three files",
+        NULL),
+    STR("tls_key", tls_key, "FILE", "its private key, in PEM", NULL),
+    STR("tls_ca", tls_ca, "FILE",
+        "the CAs that sign the certificates of the job's programs, in PEM", NULL),
+    STR("token_file", token_file, "FILE",
+        "a line of worker TOKEN, where the servers ask for tokens", NULL),
     ONE("sync_mode", sync_mode, JOB_SYNC_MODES,
         "sync: a step is the mean of all workers' gradients; async: each is applied as it comes; "
         "ssp: likewise, but no worker runs away from the slowest (default sync)",

@@ -136,7 +136,7 @@ static enum status run(struct net_fetch_client *c, struct net_fetch_request rest
             if (part.n > 1) /* maybe it was too much for one message */
                 deadline_ns = clock_deadline_ns(stall_ms);
             pace = (struct pace){1, 1};
-        } else if (st == ST_UNAVAILABLE) {
+        } else if (st == ST_UNAVAILABLE || st == ST_REFUSED) {
             int64_t again_ns = clock_deadline_ns(FETCH_AGAIN_MS);
             rest_until(c, again_ns < deadline_ns ? again_ns : deadline_ns);
         } else if (st != ST_CANCELLED) { /* that one is looked for above */

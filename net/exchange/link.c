@@ -266,6 +266,9 @@ static void tell_failed(struct link *l, grpc_status_code code, const char *text)
     if (code == GRPC_STATUS_INVALID_ARGUMENT) {
         LOG_E("ps:%d (%s) cannot read this worker's join: %s", l->index, l->addr, text);
         e.st = ST_REFUSED;
+    } else if (code == GRPC_STATUS_PERMISSION_DENIED || code == GRPC_STATUS_UNAUTHENTICATED) {
+        LOG_E("ps:%d (%s) refuses this worker: %s", l->index, l->addr, text);
+        e.st = ST_REFUSED;
     }
     link_end_call(l, &e, text[0] ? text : "no answer", NULL);
 }

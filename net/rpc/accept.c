@@ -6,6 +6,7 @@
  * from the lowest on, so that a descriptor's number says how many there are. */
 #include "net/rpc/accept.h"
 #include "base/log.h"
+#include "net/security/tls_hooks.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -38,8 +39,11 @@ static void tell(void)
 int accept4(int listener, struct sockaddr *restrict addr, socklen_t *restrict len, int flags)
 {
     int fd = (int)syscall(SYS_accept4, listener, addr, len, flags);
-    if (fd >= 0 && fd < atomic_load(&room))
+    if (fd >= 0 && fd < atomic_load(&room)) {
+        if (addr)
+            tls_hooks_accepted(addr, *len);
         return fd;
+    }
     if (fd >= 0) {
         close(fd);
         tell();

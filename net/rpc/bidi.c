@@ -2,6 +2,7 @@
  * going out, the wait for the call's end, and a client's metadata or a server's status. A server's
  * metadata counts as its first message, so that nothing overtakes it. */
 #include "net/rpc/bidi.h"
+#include "net/rpc/credentials.h"
 #include <stdio.h>
 
 static void forget_call(struct bidi *b)
@@ -26,6 +27,7 @@ void bidi_release(struct bidi *b)
         return;
     char reason[BIDI_REASON_BYTES];
     net_slice_text(b->details, reason, sizeof reason);
+    credentials_explain(reason, sizeof reason);
     if (!reason[0])
         snprintf(reason, sizeof reason, "the server ended the stream (status %d)", (int)b->code);
     forget_call(b);
@@ -118,12 +120,17 @@ void bidi_open(struct bidi *b, grpc_call *call)
     grpc_op meta[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
                        {.op = GRPC_OP_RECV_INITIAL_METADATA}};
     grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
+    struct call_metadata shown;
+    call_metadata_init(&shown);
     set_call(b, call, 4, 0); /* three batches, and the caller's */
+    meta[0].data.send_initial_metadata.metadata = &shown.entry;
+    meta[0].data.send_initial_metadata.count = shown.n;
     meta[1].data.recv_initial_metadata.recv_initial_metadata = &b->initial;
     end.data.recv_status_on_client.trailing_metadata = &b->trailing;
     end.data.recv_status_on_client.status = &b->code;
     end.data.recv_status_on_client.status_details = &b->details;
     start_op(b, &b->meta_op, meta, 2);
+    call_metadata_free(&shown);
     start_op(b, &b->end_op, &end, 1);
     bidi_read(b);
 }

@@ -1,7 +1,8 @@
 /* net/rpc/channel.c - see channel.h. The lock is not held while gRPC is called, so that a channel
  * may be replaced while another thread makes a call on it: who uses one counts itself. */
 #include "net/rpc/channel.h"
-#include <grpc/grpc_security.h>
+#include "net/rpc/credentials.h"
+#include "net/security/security.h"
 #include <grpc/support/time.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -16,6 +17,7 @@ enum { CONNECT_MS = 5000, RESOLVE_AGAIN_MS = 2000 };
 struct attempt {
     _Atomic int refs;
     grpc_channel *channel;
+    uint64_t certificate; /* the number of the one that it was made with; 0: none */
 };
 
 struct net_channel {
@@ -49,9 +51,9 @@ static struct attempt *attempt_create(const struct net_channel *c)
     struct attempt *a = malloc(sizeof *a);
     if (!a)
         return NULL;
-    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
-    a->channel = grpc_channel_create(c->target, plain, &list);
-    grpc_channel_credentials_release(plain);
+    grpc_channel_credentials *credentials = credentials_channel(&a->certificate);
+    a->channel = grpc_channel_create(c->target, credentials, &list);
+    grpc_channel_credentials_release(credentials);
     atomic_init(&a->refs, 1);
     return a;
 }
@@ -74,6 +76,14 @@ static struct attempt *attempt_now(struct net_channel *c)
     return a;
 }
 
+/* It can be used no more, or would connect anew with a certificate that is not the last. */
+static int is_stale(const struct attempt *a)
+{
+    int state = grpc_channel_check_connectivity_state(a->channel, 0);
+    return state == GRPC_CHANNEL_TRANSIENT_FAILURE ||
+           (state == GRPC_CHANNEL_IDLE && a->certificate != security_identity_number());
+}
+
 /* Another in place of one that failed, unless somebody else was faster. Without memory it stays. */
 static void replace(struct net_channel *c, struct attempt *failed)
 {
@@ -94,6 +104,7 @@ enum status net_channel_create(const char *addr, int max_receive_bytes, struct n
         return ST_NOMEM;
     pthread_mutex_init(&c->lock, NULL);
     c->max_receive_bytes = max_receive_bytes;
+    security_warn_plain(addr);
     if (asprintf(&c->target, "dns:///%s", addr) < 0)
         c->target = NULL;
     if (c->target)
@@ -114,7 +125,7 @@ grpc_call *net_channel_call(struct net_channel *c, grpc_completion_queue *queue,
         deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                 gpr_time_from_millis(deadline_ms, GPR_TIMESPAN));
     struct attempt *a = attempt_now(c);
-    if (grpc_channel_check_connectivity_state(a->channel, 0) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
+    if (is_stale(a)) {
         replace(c, a);
         attempt_unref(a);
         a = attempt_now(c);

@@ -4,8 +4,10 @@
 #include "net/rpc/listen.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/rpc/credentials.h"
+#include "net/security/security.h"
+#include "net/security/tls_hooks.h"
 #include <errno.h>
-#include <grpc/grpc_security.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,19 +125,23 @@ static enum status wait_for_port(const char *addr, const struct net_server_pause
 }
 
 enum status net_listen(grpc_server *server, const char *addr, const struct net_server_pause *pause,
-                       int *port)
+                       _Atomic uint64_t *certificate, int *port)
 {
     struct probe p;
     enum status st = wait_for_port(addr, pause, &p);
     if (st != ST_OK)
         return st;
-    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
-    int bound = p.n > p.n_failed ? grpc_server_add_http2_port(server, addr, plain) : 0;
-    grpc_server_credentials_release(plain);
+    grpc_server_credentials *credentials = credentials_server(certificate);
+    int bound = p.n > p.n_failed ? grpc_server_add_http2_port(server, addr, credentials) : 0;
+    grpc_server_credentials_release(credentials);
     if (bound <= 0) {
         probe(addr, &p);
         return log_failure(addr, &p);
     }
+    if (security_has_tls() && !tls_hooks_called())
+        LOG_W(
+            "this gRPC does not use the OpenSSL that this program knows: TLS 1.2 is possible, and "
+            "why a peer is refused is not told");
     log_part(addr, &p);
     *port = bound;
     return ST_OK;

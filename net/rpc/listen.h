@@ -9,9 +9,10 @@
 
 /* ST_INVALID, logged: not host:port; without a port gRPC would choose its own. */
 enum status net_listen_check(const char *addr);
-/* Binds all addresses that the checked addr names; a name's may be bound in part, which is logged.
- * Where one is in use, tries again for 10 s, if there is a pause: its last user may be ending. */
+/* certificate: a place for credentials_server. Binds all addresses that the checked addr names; a
+ * name's may be bound in part, which is logged. Where one is in use, tries again for 10 s, if there
+ * is a pause: its last user may be ending. */
 enum status net_listen(grpc_server *server, const char *addr, const struct net_server_pause *pause,
-                       int *port);
+                       _Atomic uint64_t *certificate, int *port);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/rpc/accept.h"
+#include "net/rpc/admit.h"
 #include "net/rpc/listen.h"
 #include "net/rpc/server_impl.h"
 #include <stdlib.h>
@@ -68,19 +69,39 @@ static void start_unary(struct server_call *c)
         net_call_free(c);
 }
 
-static void reply_unknown(struct server_call *c)
+/* The call ends before anything of its message is read. */
+static void reply_at_once(struct server_call *c, grpc_status_code code, const char *text)
 {
     grpc_op first = {.op = GRPC_OP_SEND_INITIAL_METADATA};
-    grpc_slice details = grpc_slice_from_static_string("no such method");
+    grpc_slice details = grpc_slice_from_copied_string(text);
     grpc_op ops[3] = {
         first, {.op = GRPC_OP_RECV_CLOSE_ON_SERVER}, {.op = GRPC_OP_SEND_STATUS_FROM_SERVER}};
     ops[1].data.recv_close_on_server.cancelled = &c->cancelled;
-    ops[2].data.send_status_from_server.status = GRPC_STATUS_UNIMPLEMENTED;
+    ops[2].data.send_status_from_server.status = code;
     ops[2].data.send_status_from_server.status_details = &details;
     net_op_init(&c->op, net_call_replied);
     net_call_count_reply(c, 0);
-    if (!net_op_start(&c->op, c->call, ops, 3))
+    int ok = net_op_start(&c->op, c->call, ops, 3);
+    grpc_slice_unref(details);
+    if (!ok)
         net_call_free(c);
+}
+
+/* A call whose method is known, and which may be made. */
+static void serve_call(struct server_call *c)
+{
+    struct net_server *s = c->server;
+    if (c->method != METHOD_EXCHANGE) {
+        start_unary(c);
+        return;
+    }
+    grpc_call *call = c->call;
+    pthread_mutex_lock(&s->lock);
+    s->n_calls++; /* the stream; free_call counts the slot down */
+    pthread_mutex_unlock(&s->lock);
+    c->call = NULL;
+    net_call_free(c);
+    net_stream_open(s, call);
 }
 
 static void on_call(struct net_op *op, int ok)
@@ -97,23 +118,18 @@ static void on_call(struct net_op *op, int ok)
         return;
     }
     arm_slot(s);
+    char why[ADMIT_WHY_BYTES];
     int m = 0;
     while (m < N_METHODS && grpc_slice_str_cmp(c->details.method, net_method_paths[m]))
         m++;
     c->method = (enum server_method)m;
-    if (m == METHOD_EXCHANGE) {
-        grpc_call *call = c->call;
-        pthread_mutex_lock(&s->lock);
-        s->n_calls++; /* the stream; free_call counts the slot down */
-        pthread_mutex_unlock(&s->lock);
-        c->call = NULL;
-        net_call_free(c);
-        net_stream_open(s, call);
-    } else if (m < N_METHODS) {
-        start_unary(c);
-    } else {
-        reply_unknown(c);
-    }
+    grpc_status_code code = GRPC_STATUS_UNIMPLEMENTED;
+    if (m < N_METHODS)
+        code = admit_call(c, why);
+    if (code == GRPC_STATUS_OK)
+        serve_call(c);
+    else
+        reply_at_once(c, code, m < N_METHODS ? why : "no such method");
 }
 
 static void arm_slot(struct net_server *s)
@@ -215,7 +231,7 @@ enum status net_server_bind(const struct net_server_config *cfg, struct net_serv
     grpc_resource_quota_resize(s->quota, quota_base);
     s->server = make_server(s->quota);
     grpc_server_register_completion_queue(s->server, net_pollers_queue(s->pollers), NULL);
-    TRY(net_listen(s->server, cfg->addr, &cfg->pause, &s->port));
+    TRY(net_listen(s->server, cfg->addr, &cfg->pause, &s->certificate, &s->port));
     *out = s;
 done:
     if (st != ST_OK)

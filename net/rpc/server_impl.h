@@ -50,6 +50,7 @@ struct net_server {
     struct net_pollers *pollers;
     struct net_op shutdown_op;
     int port;
+    _Atomic uint64_t certificate; /* the number of the one in use */
     size_t max_reply_bytes;
     grpc_resource_quota *quota; /* what gRPC may have for all connections */
     struct net_guests guests;

@@ -60,6 +60,9 @@ static enum status status_of(grpc_status_code code)
         return ST_CANCELLED;
     case GRPC_STATUS_DEADLINE_EXCEEDED:
         return ST_DEADLINE;
+    case GRPC_STATUS_PERMISSION_DENIED:
+    case GRPC_STATUS_UNAUTHENTICATED:
+        return ST_REFUSED;
     case GRPC_STATUS_INVALID_ARGUMENT:
     case GRPC_STATUS_UNIMPLEMENTED:
         return ST_PROTOCOL;

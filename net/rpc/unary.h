@@ -4,7 +4,8 @@
  * Private to net/.
  * Owns:    a channel; it connects when it is used.
  * Threads: one calls, any cancels.
- * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_PROTOCOL (the server knows no such method,
+ * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (not by who this program
+ *          is, or shows to be), ST_PROTOCOL (the server knows no such method,
  *          or would not take the message), ST_NOMEM; not logged, a sentence in `why`. */
 #ifndef NET_RPC_UNARY_H
 #define NET_RPC_UNARY_H

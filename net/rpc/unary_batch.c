@@ -13,7 +13,10 @@ void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
     grpc_metadata_array_init(&b->initial);
     grpc_metadata_array_init(&b->trailing);
     memset(ops, 0, UNARY_BATCH_OPS * sizeof *ops);
+    call_metadata_init(&b->shown);
     ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+    ops[0].data.send_initial_metadata.metadata = &b->shown.entry;
+    ops[0].data.send_initial_metadata.count = b->shown.n;
     ops[1].op = GRPC_OP_SEND_MESSAGE;
     ops[1].data.send_message.send_message = b->outgoing;
     ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
@@ -30,7 +33,9 @@ void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
 void unary_batch_end(struct unary_batch *b, char *text, size_t room)
 {
     net_status_text(b->details, text, room);
+    credentials_explain(text, room);
     grpc_byte_buffer_destroy(b->outgoing);
+    call_metadata_free(&b->shown);
     grpc_metadata_array_destroy(&b->initial);
     grpc_metadata_array_destroy(&b->trailing);
 }

@@ -6,12 +6,14 @@
  * Errors:  `code`; GRPC_STATUS_INTERNAL until the server, or gRPC, says something else. */
 #ifndef NET_RPC_UNARY_BATCH_H
 #define NET_RPC_UNARY_BATCH_H
+#include "net/rpc/credentials.h"
 #include "net/rpc/grpc_runtime.h"
 
 enum { UNARY_BATCH_OPS = 6 };
 
 struct unary_batch {
     grpc_byte_buffer *outgoing, *incoming; /* incoming: NULL until it is there, or for ever */
+    struct call_metadata shown;
     grpc_metadata_array initial, trailing;
     grpc_status_code code;
     grpc_slice details;

@@ -1,0 +1,339 @@
+/* net/security/security.c - see security.h. */
+#include "net/security/security.h"
+#include "base/hosts.h"
+#include "base/log.h"
+#include "net/security/certificate.h"
+#include "net/security/file_text.h"
+#include "net/security/tls_hooks.h"
+#include "net/security/tokens.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SOON_DAYS = 30, N_FILES = 3, DAY_S = 86400 };
+
+struct identity {
+    struct security_identity is; /* first: it is what others are given */
+    _Atomic int refs;
+    char *text[N_FILES]; /* cert, key, ca */
+    int open_key;        /* others may read the key's file */
+    struct certificate_facts facts;
+};
+
+static struct {
+    struct security_config cfg;
+    int tls, token;
+    pthread_mutex_t lock; /* guards what follows */
+    struct identity *identity;
+    struct file_stamp identity_files[N_FILES]; /* as they were last looked at */
+    struct tokens tokens;
+    struct file_stamp token_file;
+} us = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int is_given(const char *path)
+{
+    return path && *path;
+}
+
+static void identity_unref(struct identity *i)
+{
+    if (!i || atomic_fetch_sub_explicit(&i->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (int f = 0; f < N_FILES; f++)
+        file_text_free(i->text[f]);
+    free(i);
+}
+
+static void paths_of(const char *path[N_FILES])
+{
+    path[0] = us.cfg.cert;
+    path[1] = us.cfg.key;
+    path[2] = us.cfg.ca;
+}
+
+/* why: a sentence. */
+static enum status identity_read(struct identity **out, char why[CERTIFICATE_WHY_BYTES])
+{
+    const char *path[N_FILES];
+    char file_why[FILE_WHY_BYTES];
+    enum status st = ST_OK;
+    struct identity *i = calloc(1, sizeof *i);
+    snprintf(why, CERTIFICATE_WHY_BYTES, "out of memory");
+    if (!i)
+        return ST_NOMEM;
+    atomic_init(&i->refs, 1);
+    paths_of(path);
+    for (int f = 0; f < N_FILES; f++) {
+        int is_open = 0;
+        st = file_text_read(path[f], &i->text[f], &is_open, file_why);
+        if (st != ST_OK)
+            snprintf(why, CERTIFICATE_WHY_BYTES, "%.200s %s", path[f], file_why);
+        TRY(st);
+        i->open_key |= f == 1 && is_open;
+    }
+    const struct certificate_files files = {i->text[0], i->text[1], i->text[2],
+                                            path[0],    path[1],    path[2]};
+    TRY(certificate_files_check(&files, us.cfg.role & ROLE_PS, &i->facts, why));
+    if (us.cfg.role != ROLE_ADMIN && !(i->facts.roles & us.cfg.role)) {
+        char is[ROLES_TEXT_BYTES], want[ROLES_TEXT_BYTES];
+        snprintf(why, CERTIFICATE_WHY_BYTES,
+                 "%.200s is for the role %s, not %s; give one with URI:weir://role/%s among its "
+                 "subject's other names",
+                 path[0], roles_text(i->facts.roles, is), roles_text(us.cfg.role, want), want);
+        TRY(ST_INVALID);
+    }
+    i->is = (struct security_identity){i->text[0], i->text[1], i->text[2], 1};
+    *out = i;
+    i = NULL;
+done:
+    identity_unref(i);
+    return st;
+}
+
+/* Who asks a question sees its answer, and what is wrong. */
+static enum log_level tell_level(void)
+{
+    return us.cfg.role == ROLE_ADMIN ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
+}
+
+static void tell_identity(const struct identity *i, const char *what)
+{
+    char roles[ROLES_TEXT_BYTES];
+    const struct certificate_facts *f = &i->facts;
+    LOG_AT(tell_level(), "%s %s: %s, role %s, valid until %s", what, us.cfg.cert, f->name,
+           roles_text(f->roles, roles), f->ends);
+    if (f->problem[0])
+        LOG_W("peers will refuse the certificate in %s: it %s", us.cfg.cert, f->problem);
+    else if (f->seconds_left < (int64_t)SOON_DAYS * DAY_S)
+        LOG_W("the certificate in %s expires in %lld days, on %s; put a new one there, it is read "
+              "without a restart",
+              us.cfg.cert, (long long)(f->seconds_left / DAY_S), f->ends);
+    if (i->open_key)
+        LOG_W("%s: others may read this private key; chmod 600", us.cfg.key);
+}
+
+static void stamp_identity(struct file_stamp now[N_FILES])
+{
+    const char *path[N_FILES];
+    paths_of(path);
+    for (int f = 0; f < N_FILES; f++)
+        now[f] = file_stamp_of(path[f]);
+}
+
+/* Under the lock: the new ones, if the files are others and can be used. */
+static void renew_identity(void)
+{
+    struct file_stamp now[N_FILES];
+    struct identity *new = NULL;
+    char why[CERTIFICATE_WHY_BYTES];
+    int same = 1;
+    stamp_identity(now);
+    for (int f = 0; f < N_FILES; f++)
+        same &= file_stamp_same(&now[f], &us.identity_files[f]);
+    if (same)
+        return;
+    memcpy(us.identity_files, now, sizeof now);
+    if (identity_read(&new, why) == ST_OK && new->facts.problem[0]) {
+        snprintf(why, sizeof why, "%.100s %.290s", us.cfg.cert, new->facts.problem);
+        identity_unref(new);
+        new = NULL;
+    }
+    if (!new) {
+        LOG_W("the certificate's files have changed and cannot be used: %s; those read before stay "
+              "in use",
+              why);
+        return;
+    }
+    new->is.number = us.identity->is.number + 1;
+    identity_unref(us.identity);
+    us.identity = new;
+    tell_identity(new, "TLS: new certificate read from");
+}
+
+const struct security_identity *security_identity_now(void)
+{
+    if (!us.tls)
+        return NULL;
+    pthread_mutex_lock(&us.lock);
+    renew_identity();
+    struct identity *i = us.identity;
+    atomic_fetch_add_explicit(&i->refs, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&us.lock);
+    return &i->is;
+}
+
+void security_identity_unref(const struct security_identity *i)
+{
+    identity_unref((struct identity *)(uintptr_t)i);
+}
+
+uint64_t security_identity_number(void)
+{
+    if (!us.tls)
+        return 0;
+    pthread_mutex_lock(&us.lock);
+    renew_identity();
+    uint64_t number = us.identity->is.number;
+    pthread_mutex_unlock(&us.lock);
+    return number;
+}
+
+/* What who acts as this shows; an administrator without a token of his own any. */
+static const char *own_token(const struct tokens *t)
+{
+    const char *own = tokens_own(t, us.cfg.role);
+    return own || us.cfg.role != ROLE_ADMIN ? own : tokens_own(t, ROLE_ALL);
+}
+
+/* why: words that go on after the file's name. */
+static enum status tokens_read(struct tokens *out, int *is_open, char why[FILE_WHY_BYTES])
+{
+    char *text = NULL, role[ROLES_TEXT_BYTES];
+    struct tokens t = {.n = 0};
+    enum status st = ST_OK;
+    TRY(file_text_read(us.cfg.token_file, &text, is_open, why));
+    TRY(tokens_parse(text, &t, why));
+    if (!own_token(&t)) {
+        snprintf(why, FILE_WHY_BYTES, "has no token for the role %s",
+                 roles_text(us.cfg.role, role));
+        tokens_free(&t);
+        TRY(ST_INVALID);
+    }
+    *out = t;
+done:
+    file_text_free(text);
+    return st;
+}
+
+static void tell_tokens(int is_open, const char *what)
+{
+    LOG_AT(tell_level(), "%s %s", what, us.cfg.token_file);
+    if (is_open)
+        LOG_W("%s: others may read these tokens; chmod 600", us.cfg.token_file);
+}
+
+/* Under the lock, as renew_identity. */
+static void renew_tokens(void)
+{
+    struct file_stamp now = file_stamp_of(us.cfg.token_file);
+    struct tokens new;
+    char why[FILE_WHY_BYTES];
+    int is_open = 0;
+    if (file_stamp_same(&now, &us.token_file))
+        return;
+    us.token_file = now;
+    if (tokens_read(&new, &is_open, why) != ST_OK) {
+        LOG_W("--token_file=%s has changed and cannot be used: %s; the tokens read before stay in "
+              "use",
+              us.cfg.token_file, why);
+        return;
+    }
+    tokens_free(&us.tokens);
+    us.tokens = new;
+    tell_tokens(is_open, "new tokens read from");
+}
+
+unsigned security_token_roles(const char *shown, size_t n)
+{
+    pthread_mutex_lock(&us.lock);
+    renew_tokens();
+    unsigned roles = tokens_roles(&us.tokens, shown, n);
+    pthread_mutex_unlock(&us.lock);
+    return roles;
+}
+
+char *security_token_copy(void)
+{
+    if (!us.token)
+        return NULL;
+    pthread_mutex_lock(&us.lock);
+    renew_tokens();
+    const char *own = own_token(&us.tokens);
+    char *copy = own ? strdup(own) : NULL;
+    pthread_mutex_unlock(&us.lock);
+    return copy;
+}
+
+static enum status start_tls(void)
+{
+    char why[CERTIFICATE_WHY_BYTES];
+    struct identity *i;
+    tls_hooks_start();
+    stamp_identity(us.identity_files);
+    enum status st = identity_read(&i, why);
+    if (st != ST_OK) {
+        LOG_E("--tls_cert, --tls_key, --tls_ca: %s", why);
+        return st;
+    }
+    us.identity = i;
+    us.tls = 1;
+    tell_identity(i, "TLS: certificate");
+    return ST_OK;
+}
+
+static enum status start_token(void)
+{
+    char why[FILE_WHY_BYTES];
+    int is_open = 0;
+    us.token_file = file_stamp_of(us.cfg.token_file);
+    enum status st = tokens_read(&us.tokens, &is_open, why);
+    if (st != ST_OK) {
+        LOG_E("--token_file=%s %s", us.cfg.token_file, why);
+        return st;
+    }
+    us.token = 1;
+    tell_tokens(is_open, us.cfg.role & ROLE_PS ? "each call needs a token of"
+                                               : "each call shows a token of");
+    return ST_OK;
+}
+
+enum status security_start(const struct security_config *cfg)
+{
+    enum status st = ST_OK;
+    int n = is_given(cfg->cert) + is_given(cfg->key) + is_given(cfg->ca);
+    us.cfg = *cfg;
+    if (n != 0 && n != N_FILES) {
+        LOG_E("--tls_cert, --tls_key and --tls_ca go together; give all three or none");
+        return ST_INVALID;
+    }
+    if (n > 0)
+        TRY(start_tls());
+    if (is_given(cfg->token_file))
+        TRY(start_token());
+done:
+    return st;
+}
+
+int security_has_tls(void)
+{
+    return us.tls;
+}
+
+int security_has_token(void)
+{
+    return us.token;
+}
+
+void security_warn_plain(const char *addr)
+{
+    static _Atomic int told;
+    if (us.tls || hosts_is_loopback(addr) || atomic_exchange(&told, 1))
+        return;
+    LOG_W("%s is not a loopback address: traffic is %s; let only a trusted network or IPSec reach "
+          "it, or give all programs --tls_cert, --tls_key and --tls_ca",
+          addr,
+          us.token ? "not encrypted, and whoever can read it has the token"
+                   : "neither encrypted nor authenticated");
+}
+
+const char *security_cert_path(void)
+{
+    return us.cfg.cert;
+}
+
+const char *security_ca_path(void)
+{
+    return us.cfg.ca;
+}

@@ -1,0 +1,367 @@
+/* net/security/tls_hooks.c - see tls_hooks.h.
+ *
+ * gRPC (1.51) calls three functions of libssl by name, and the dynamic linker finds ours, which
+ * call the next by that name. SSL_CTX_set_verify is the last call on each context: what a context
+ * lacks is set there. SSL_set_accept_state begins a server's connection, in the thread that has
+ * accepted it. SSL_get_error asks what an operation has come to.
+ *
+ * When a handshake fails, OpenSSL has the alert ready that tells the peer why, and gRPC would close
+ * the connection without sending it. Told that the handshake wants more bytes, it sends what is
+ * there and waits for the peer, who reads the alert and closes. OpenSSL never takes a handshake
+ * that has failed for one that is finished.
+ *
+ * The first error in OpenSSL's queue becomes part of the text that gRPC ends a client's calls with:
+ * ours has our words. */
+#include "net/security/tls_hooks.h"
+#include "base/log.h"
+#include "net/security/certificate.h"
+#include "net/security/roles.h"
+#include "net/security/security.h"
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netinet/in.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALERT_REASONS = SSL_AD_REASON_OFFSET, ADDRESS_BYTES = 64 };
+
+/* Why a client does not take a server, in OpenSSL's table of reasons: those of certificates, and
+ * one more. */
+enum { WORDS_FIRST = 100, WORDS_PLAIN = WORDS_FIRST + CERTIFICATE_N_ERRORS };
+#define WORDS(reason, text)                                                                        \
+    {                                                                                              \
+        ERR_PACK(0, 0, reason), text                                                               \
+    }
+static ERR_STRING_DATA words[] = {
+    WORDS(WORDS_FIRST + CERTIFICATE_EXPIRED, "the server's certificate has expired"),
+    WORDS(WORDS_FIRST + CERTIFICATE_NOT_YET, "the server's certificate is not valid yet"),
+    WORDS(WORDS_FIRST + CERTIFICATE_FOREIGN,
+          "the server's certificate is not signed by a CA of --tls_ca"),
+    WORDS(WORDS_FIRST + CERTIFICATE_PURPOSE,
+          "the server's certificate is not made to be a server's"),
+    WORDS(WORDS_FIRST + CERTIFICATE_ROLE, "the server's certificate is not for the role ps"),
+    WORDS(WORDS_FIRST + CERTIFICATE_HOST, "the server's certificate does not name that host"),
+    WORDS(WORDS_FIRST + CERTIFICATE_OTHER, "the server's certificate is refused"),
+    WORDS(WORDS_PLAIN, "the server there does not speak TLS: start it with --tls_cert, --tls_key "
+                       "and --tls_ca, or leave them out here"),
+    {0, NULL}};
+
+/* What is kept with a connection. */
+struct connection {
+    char address[ADDRESS_BYTES]; /* of a client; "": this is the client */
+    int told;                    /* why it failed is in the log */
+    int alerted;                 /* and on its way to the peer */
+};
+
+static int library, connection_index = -1;
+static _Atomic int active, called;
+static _Thread_local struct {
+    int is_there;
+    char address[ADDRESS_BYTES];
+} accepted;
+
+/* The functions that ours stand before. */
+static void (*next_set_verify)(SSL_CTX *, int, SSL_verify_cb);
+static void (*next_set_accept_state)(SSL *);
+static int (*next_get_error)(const SSL *, int);
+static pthread_once_t found = PTHREAD_ONCE_INIT;
+
+static void find_next(void)
+{
+    *(void **)&next_set_verify = dlsym(RTLD_NEXT, "SSL_CTX_set_verify");
+    *(void **)&next_set_accept_state = dlsym(RTLD_NEXT, "SSL_set_accept_state");
+    *(void **)&next_get_error = dlsym(RTLD_NEXT, "SSL_get_error");
+    if (!next_set_verify || !next_set_accept_state || !next_get_error) {
+        LOG_E("libssl lacks a function that gRPC calls: %s", dlerror());
+        abort();
+    }
+}
+
+/* SSL_in_init is also true of a connection that has failed later. */
+static int in_handshake(const SSL *ssl)
+{
+    return SSL_get_state(ssl) != TLS_ST_OK;
+}
+
+static void connection_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int index, long argl,
+                            void *argp)
+{
+    const struct connection *l = ptr;
+    const SSL *ssl = parent;
+    /* After the server's first flight the client alone has something to say. */
+    if (l && l->address[0] && !l->told && in_handshake(ssl) && SSL_get_state(ssl) != TLS_ST_BEFORE)
+        LOG_FEW("the client at %s has not gone on with the handshake when it had seen this "
+                "server's certificate: it may not take it; its own lines say why",
+                l->address);
+    free(ptr);
+}
+
+static struct connection *connection_of(const SSL *ssl)
+{
+    struct connection *l = SSL_get_ex_data(ssl, connection_index);
+    if (!l && (l = calloc(1, sizeof *l)))
+        SSL_set_ex_data((SSL *)(uintptr_t)ssl, connection_index, l);
+    return l;
+}
+
+void tls_hooks_accepted(const struct sockaddr *from, socklen_t n)
+{
+    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff}; /* before an IPv4 address */
+    char host[INET6_ADDRSTRLEN] = "?";
+    int port = 0;
+    if (!atomic_load(&active))
+        return;
+    if (from->sa_family == AF_INET && n >= sizeof(struct sockaddr_in)) {
+        const struct sockaddr_in *a = (const struct sockaddr_in *)from;
+        inet_ntop(AF_INET, &a->sin_addr, host, sizeof host);
+        port = ntohs(a->sin_port);
+    } else if (from->sa_family == AF_INET6 && n >= sizeof(struct sockaddr_in6)) {
+        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)from;
+        int is_mapped = memcmp(&a->sin6_addr, mapped, sizeof mapped) == 0;
+        inet_ntop(is_mapped ? AF_INET : AF_INET6, a->sin6_addr.s6_addr + (is_mapped ? 12 : 0), host,
+                  sizeof host);
+        port = ntohs(a->sin6_port);
+    }
+    snprintf(accepted.address, ADDRESS_BYTES, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+    accepted.is_there = 1;
+}
+
+void SSL_set_accept_state(SSL *ssl)
+{
+    pthread_once(&found, find_next);
+    next_set_accept_state(ssl);
+    if (!atomic_load(&active))
+        return;
+    struct connection *l = connection_of(ssl);
+    if (l)
+        snprintf(l->address, sizeof l->address, "%s",
+                 accepted.is_there ? accepted.address : "an unknown address");
+    accepted.is_there = 0;
+}
+
+/* The host that a client has asked for. */
+static const char *server_name(const SSL *ssl)
+{
+    const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    return name ? name : "an unknown address";
+}
+
+/* What OpenSSL does not look at, and gRPC when the handshake is over: the server would not learn of
+ * it then. */
+static int find_server_error(const SSL *ssl, X509 *x)
+{
+    const char *host = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    if (!(certificate_roles(x) & ROLE_PS))
+        return X509_V_ERR_APPLICATION_VERIFICATION;
+    return host && !certificate_names(x, host) ? X509_V_ERR_HOSTNAME_MISMATCH : X509_V_OK;
+}
+
+/* Of a peer's certificate and each above it. */
+static int on_verify(int ok, X509_STORE_CTX *c)
+{
+    char name[CERTIFICATE_NAME_BYTES], why[CERTIFICATE_WHY_BYTES];
+    const SSL *ssl = X509_STORE_CTX_get_ex_data(c, SSL_get_ex_data_X509_STORE_CTX_idx());
+    X509 *x = X509_STORE_CTX_get_current_cert(c);
+    int is_server = SSL_is_server(ssl);
+    if (ok && !is_server && X509_STORE_CTX_get_error_depth(c) == 0) {
+        X509_STORE_CTX_set_error(c, find_server_error(ssl, x));
+        ok = X509_STORE_CTX_get_error(c) == X509_V_OK;
+    }
+    if (ok)
+        return 1;
+    static struct log_kind clients[CERTIFICATE_N_ERRORS];
+    struct connection *l = connection_of(ssl);
+    enum certificate_error error = certificate_error(X509_STORE_CTX_get_error(c));
+    certificate_name(X509_STORE_CTX_get0_cert(c), name);
+    certificate_problem(c, security_ca_path(), !is_server, why);
+    if (l)
+        l->told = 1;
+    if (is_server) {
+        log_write_few(&clients[error], LOG_LEVEL_WARN,
+                      "the client at %s is refused: its certificate (%s) %s",
+                      l ? l->address : "an unknown address", name, why);
+    } else {
+        LOG_FEW("the server at %s is refused: its certificate (%s) %s", server_name(ssl), name,
+                why);
+        ERR_raise(library, WORDS_FIRST + (int)error);
+    }
+    return 0;
+}
+
+void SSL_CTX_set_verify(SSL_CTX *ctx, int mode, SSL_verify_cb cb)
+{
+    pthread_once(&found, find_next);
+    if (!atomic_load(&active) || cb || !(mode & SSL_VERIFY_PEER)) {
+        next_set_verify(ctx, mode, cb);
+        return;
+    }
+    atomic_store(&called, 1);
+    next_set_verify(ctx, mode, on_verify);
+    SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
+    /* OpenSSL's own order begins with AES-256, which takes longer. */
+    SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
+                                  "TLS_CHACHA20_POLY1305_SHA256");
+    SSL_CTX_set_num_tickets(ctx, 0); /* each connection shows its certificate anew */
+}
+
+/* What keeps a client out, but for its certificate, of which on_verify tells. */
+static const struct problem {
+    const char *text; /* NULL: OpenSSL's */
+    int reason[4];
+} problems[] = {
+    {"it has shown no certificate; start it with --tls_cert, --tls_key and --tls_ca",
+     {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE}},
+    {"it does not speak TLS; start it with --tls_cert, --tls_key and --tls_ca, or this server "
+     "without them",
+     {SSL_R_WRONG_VERSION_NUMBER, SSL_R_HTTP_REQUEST, SSL_R_HTTPS_PROXY_REQUEST}},
+    {"it offers no TLS 1.3", {SSL_R_UNSUPPORTED_PROTOCOL, SSL_R_NO_SHARED_CIPHER}},
+    {NULL, {0}}};
+enum { N_PROBLEMS = sizeof problems / sizeof *problems };
+
+/* Its place in the list; the last is any other. */
+static int problem_of(int reason)
+{
+    for (int i = 0; i < N_PROBLEMS - 1; i++)
+        for (int k = 0; k < 4; k++)
+            if (reason && problems[i].reason[k] == reason)
+                return i;
+    return N_PROBLEMS - 1;
+}
+
+static const char *alert_text(int reason)
+{
+    return SSL_alert_desc_string_long(reason - ALERT_REASONS);
+}
+
+/* A server's handshake has failed. */
+static void tell_client_refused(struct connection *l, unsigned long err)
+{
+    static struct log_kind kinds[N_PROBLEMS];
+    int reason = ERR_GET_REASON(err), p = problem_of(reason);
+    const char *text = ERR_reason_error_string(err);
+    if (l->told)
+        return;
+    l->told = 1;
+    if (reason >= ALERT_REASONS)
+        LOG_FEW("the client at %s refuses this server, whose certificate is %s: %s; its own lines "
+                "say more",
+                l->address, security_cert_path(), alert_text(reason));
+    else
+        log_write_few(&kinds[p], LOG_LEVEL_WARN, "the client at %s is refused: %s", l->address,
+                      problems[p].text ? problems[p].text
+                      : text           ? text
+                                       : "unknown error");
+}
+
+/* An alert that says that a client is not let in; after its part of the handshake, too. */
+static int is_refusal(int reason)
+{
+    int alert = reason - ALERT_REASONS;
+    return (alert >= SSL_AD_HANDSHAKE_FAILURE && alert <= SSL_AD_ACCESS_DENIED) ||
+           alert == SSL_AD_PROTOCOL_VERSION || alert == SSL_AD_CERTIFICATE_REQUIRED;
+}
+
+/* What is to be done about an alert. */
+static const char *fix_of(int reason)
+{
+    switch (reason - ALERT_REASONS) {
+    case SSL_AD_CERTIFICATE_EXPIRED:
+        return "it has expired, or is not valid yet; put a new one there";
+    case SSL_AD_UNKNOWN_CA:
+        return "it is not signed by a CA of the server's --tls_ca";
+    case SSL_AD_CERTIFICATE_REQUIRED:
+        return "the server has seen none; give --tls_cert, --tls_key and --tls_ca";
+    case SSL_AD_UNSUPPORTED_CERTIFICATE:
+        return "it is not made to be a client's (extended key usage)";
+    default:
+        return "the server's own lines say why";
+    }
+}
+
+static void tell_refused(const SSL *ssl, struct connection *l, int reason)
+{
+    if (l->told)
+        return;
+    l->told = 1;
+    LOG_FEW("the server at %s refuses this program, whose certificate is %s (%s): %s",
+            server_name(ssl), security_cert_path(), alert_text(reason), fix_of(reason));
+}
+
+static int has_output(const SSL *ssl)
+{
+    return BIO_wpending(SSL_get_wbio(ssl)) > 0;
+}
+
+/* Its peer is to read the alert and close; what it has sent meanwhile is not looked at. Who does
+ * not close is cut off when the time for a handshake is up. */
+static int is_alerted(const SSL *ssl)
+{
+    const struct connection *l = SSL_get_ex_data(ssl, connection_index);
+    return l && l->alerted;
+}
+
+int SSL_get_error(const SSL *ssl, int ret)
+{
+    pthread_once(&found, find_next);
+    int error = next_get_error(ssl, ret);
+    if ((error != SSL_ERROR_SSL && error != SSL_ERROR_SYSCALL) || !atomic_load(&active))
+        return error;
+    if (is_alerted(ssl)) {
+        ERR_clear_error();
+        return SSL_ERROR_WANT_READ;
+    }
+    if (error != SSL_ERROR_SSL)
+        return error;
+    unsigned long err = ERR_peek_error();
+    int reason = ERR_GET_REASON(err);
+    struct connection *l = connection_of(ssl);
+    if (!l)
+        return error;
+    if (SSL_is_server(ssl)) {
+        if (!in_handshake(ssl))
+            return error;
+        tell_client_refused(l, err);
+        if (reason < ALERT_REASONS && has_output(ssl)) {
+            l->alerted = 1;
+            ERR_clear_error();
+            return SSL_ERROR_WANT_READ;
+        }
+    } else if (ERR_GET_LIB(err) == ERR_LIB_SSL && is_refusal(reason)) {
+        tell_refused(ssl, l, reason);
+    } else if (in_handshake(ssl) && reason == SSL_R_WRONG_VERSION_NUMBER) {
+        ERR_clear_error();
+        ERR_raise(library, WORDS_PLAIN);
+    }
+    return error;
+}
+
+void tls_hooks_start(void)
+{
+    /* gRPC's threads go on as the process ends: one in a handshake must not find OpenSSL gone. */
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+    pthread_once(&found, find_next);
+    if (connection_index < 0) {
+        library = ERR_get_next_error_library();
+        ERR_load_strings(library, words);
+        connection_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, connection_free);
+    }
+    atomic_store(&active, 1);
+}
+
+int tls_hooks_called(void)
+{
+    return atomic_load(&called);
+}
+
+const char *tls_hooks_words(const char *text)
+{
+    for (size_t i = 0; words[i].string; i++)
+        if (strstr(text, words[i].string))
+            return words[i].string;
+    return NULL;
+}

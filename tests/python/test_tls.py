@@ -1,0 +1,547 @@
+"""TLS and tokens with real certificates: a job over them; who is refused, with the reason on both
+sides; who may call what; new files without a restart."""
+# label: cluster sanitize
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+
+import certs
+import harness
+
+TRAIN = ["--train_steps=6", "--batch_size=12", "--intra_op_threads=1", "--log_every=1"]
+RETRY, USAGE = 138, 2
+METHODS = {"Join": "worker", "Leave": "worker", "Exchange": "worker", "Evaluate": "worker",
+           "Coordinate": "ps", "Fetch": "ps", "Squares": "ps", "Command": "admin"}
+TOKENS = {role: ("%s-0123456789" % role).ljust(20, "x") for role in ("ps", "worker", "admin")}
+
+
+def setUpModule():
+    global folder, own, foreign
+    folder = tempfile.TemporaryDirectory(prefix="weir-certs-")
+    own = certs.Certs(os.path.join(folder.name, "own"))
+    foreign = certs.Certs(os.path.join(folder.name, "foreign"))
+    own.make("ps", "ps", "localhost", harness.LOOPBACK)
+    own.make("worker", "worker")
+    own.make("admin", "admin")
+    foreign.make("ps", "ps", "localhost", harness.LOOPBACK)
+    foreign.make("worker", "worker")
+
+
+def tearDownModule():
+    folder.cleanup()
+
+
+class Relay:
+    """Stands between a server and its clients, and can cut all their connections."""
+
+    def __init__(self, to):
+        self.to, self.pairs, self.lock = to, [], threading.Lock()
+        self.listener = socket.create_server((harness.LOOPBACK, 0))
+        self.address = "%s:%d" % self.listener.getsockname()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(self.to)
+            except OSError:
+                return
+            with self.lock:
+                self.pairs.append((client, server))
+            for a, b in ((client, server), (server, client)):
+                threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def _carry(a, b):
+        try:
+            while data := a.recv(1 << 16):
+                b.sendall(data)
+        except OSError:
+            pass
+        for s in (a, b):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    def inject(self, data):
+        """Into what clients send."""
+        with self.lock:
+            for _, server in self.pairs:
+                server.sendall(data)
+
+    def cut(self):
+        with self.lock:
+            for pair in self.pairs:
+                for s in pair:
+                    with contextlib.suppress(OSError):
+                        s.shutdown(socket.SHUT_RDWR)
+            self.pairs.clear()
+
+    def close(self):
+        self.listener.close()
+        self.cut()
+
+
+class Secured(harness.Test):
+    def ctl(self, addr, *words, status=0):
+        """Both outputs of one call."""
+        argv = [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + addr, *words]
+        p = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, timeout=30 * harness.PATIENCE)
+        self.assertEqual(p.returncode, status, "weirctl %s: %s" % (words, p.stdout))
+        return p.stdout
+
+    def server(self, *flags):
+        """A server alone, which waits for workers: (process, its address)."""
+        job = self.job(n_workers=1)
+        return job.start_ps(0, *flags), job.ps_hosts[0]
+
+    def stop(self, *servers):
+        for ps in servers:
+            ps.stop()
+
+
+class Tls(Secured):
+    def test_job(self):
+        """Servers call each other, too, and what is trained is what plain links give."""
+        flags = [*TRAIN, "--shared_memory=off", "--chunk_bytes=5120", "--clip_norm=1", "--seed=3",
+                 "--optimizer=sgd"]
+        seen = []
+        for secured in (False, True):
+            job = self.job(n_ps=2, n_workers=2, flags=flags)
+            for i in range(2):
+                job.start_ps(i, *(own.flags("ps") if secured else []))
+            for i in range(2):
+                job.start_worker(i, *(own.flags("worker") if secured else []))
+            seen.append([s["parameters_sha256"] for s in job.finish()])
+        self.assertEqual(seen[0], seen[1])
+        job.ps[0].wait_line(r"TLS: certificate .*CN=ps, role ps, valid until 20")
+
+    def test_shared_memory(self):
+        """Within a host payloads need no wire, and the join that says so is encrypted."""
+        job = self.job(n_workers=1, flags=TRAIN)
+        job.start_ps(0, *own.flags("ps"))
+        job.start_worker(0, *own.flags("worker")).wait_line("payloads through shared memory")
+        job.finish()
+
+    def test_clients_refused(self):
+        """What the client is told, and what the server says of it."""
+        own.make("worker", "expired", days=-1)
+        own.make_special("early", "URI:weir://role/worker", start="20980101000000Z")
+        own.make_special("server", "URI:weir://role/worker", usage="serverAuth")
+        cases = [
+            (foreign.flags("worker", ca=own),
+             r"refuses this program.*unknown CA.*not signed by a CA of the server's --tls_ca",
+             r"\(CN=worker\) is not signed by a CA of .*own/ca\.pem"),
+            (own.flags("expired"), r"refuses this program.*certificate expired.*put a new one",
+             r"\(CN=expired\) has expired on 20"),
+            (own.flags("early"), r"refuses this program",
+             r"\(CN=early\) is not valid before 2098-01-01.*clocks"),
+            (own.flags("server"), r"refuses this program.*not made to be a client's",
+             r"\(CN=server\) is not made to be a client's"),
+            ([], r"not reachable: .*Socket closed; does it use TLS \(--tls_cert\)\?",
+             r"it does not speak TLS; start it with --tls_cert"),
+        ]
+        ps, addr = self.server(*own.flags("ps"))
+        for flags, client, server in cases:
+            with self.subTest(server):
+                self.assertRegex(self.ctl(addr, *flags, "status", status=RETRY), client)
+                ps.wait_line(r"the client at 127\.\S+:\d+ is refused: (its certificate )?" + server)
+        self.stop(ps)
+
+    def test_other_clients_refused(self):
+        """Those that are not ours learn it by TLS's own means."""
+        ps, addr = self.server(*own.flags("ps"))
+        for words, client, server in [
+                ([], "tlsv13 alert certificate required", "it has shown no certificate"),
+                (["-cert", own.path("worker.pem"), "-key", own.path("worker.key"), "-tls1_2"],
+                 "alert protocol version", "it offers no TLS 1.3")]:
+            argv = ["openssl", "s_client", "-connect", addr, "-alpn", "h2", "-CAfile",
+                    own.path("ca.pem"), *words]
+            p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True)
+            # its own end comes with the server's answer, not before
+            text = "".join(iter(p.stdout.readline, ""))
+            p.stdin.close()
+            p.wait()
+            p.stdout.close()
+            self.assertRegex(text, client)
+            ps.wait_line("is refused: " + server)
+        self.stop(ps)
+
+    def test_strangers(self):
+        """However many come, few lines say so, and they hide nothing of another kind."""
+        ps, addr = self.server(*own.flags("ps"))
+        host, port = addr.split(":")
+        for _ in range(60):
+            with socket.create_connection((host, int(port))) as s:
+                s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                s.recv(1)  # an alert, or the end
+        socket.create_connection((host, int(port))).close()  # as a probe of the port does
+        self.ctl(addr, *foreign.flags("worker", ca=own), "status", status=RETRY)
+        ps.wait_line(r"\(CN=worker\) is not signed by a CA")
+        self.assertNotIn("has not gone on with the handshake", ps.output())
+        self.assertLessEqual(ps.output().count("it does not speak TLS"), 12)
+        self.stop(ps)
+
+    def test_servers_refused(self):
+        """A server with these files, and what a client and it say then."""
+        own.make("ps", "expired_ps", harness.LOOPBACK, days=-1)
+        own.make("ps", "elsewhere", "ps.example", "10.0.0.1")
+        seen = (r"the client at \S+ has not gone on with the handshake when it had seen "
+                "this server's certificate")
+        cases = [
+            (foreign.flags("ps"), r"\(CN=ps\) is not signed by a CA of .*own/ca\.pem[^$]*"
+             "not reachable: the server's certificate is not signed by a CA of --tls_ca", seen),
+            (own.flags("expired_ps"), r"\(CN=expired_ps\) has expired on 20[^$]*"
+             "not reachable: the server's certificate has expired", seen),
+            (own.flags("elsewhere"), r"the server at %s is refused: its certificate "
+             r"\(CN=elsewhere\) does not name this host; make one[^$]*"
+             "the server's certificate does not name that host" % re.escape(harness.LOOPBACK),
+             seen),
+            ([], "not reachable: the server there does not speak TLS: start it with --tls_cert",
+             None),
+        ]
+        for flags, client, server in cases:
+            with self.subTest(client):
+                ps, addr = self.server(*flags)
+                self.assertRegex(self.ctl(addr, *own.flags("admin"), "status", status=RETRY),
+                                 client)
+                if server:
+                    ps.wait_line(server)
+                self.stop(ps)
+
+    def test_worker_is_no_server(self):
+        """Whoever has a worker's certificate cannot stand in a server's place."""
+        own.make_special("posing", "URI:weir://role/worker,IP:" + harness.LOOPBACK,
+                         usage="serverAuth,clientAuth")
+        for name, why in (("worker", "is not made to be a server's"),
+                          ("posing", "is for the role worker, and a server's is for ps")):
+            (port,) = harness.free_ports(1)
+            addr = "%s:%d" % (harness.LOOPBACK, port)
+            job = self.job(n_workers=1)
+            ps = self.start("ps", [os.path.join(harness.BIN, "ps"), *job.hosts(),
+                                   *own.flags(name)])
+            ps.wait(status=USAGE)
+            ps.wait_line(r"%s\.pem is for the role worker, not ps; give one with "
+                         "URI:weir://role/ps" % name)
+            posing = self.start("s_server", ["openssl", "s_server", "-accept", addr, "-alpn", "h2",
+                                             "-www", "-cert", own.path(name + ".pem"), "-key",
+                                             own.path(name + ".key")])
+            posing.wait_line("ACCEPT")
+            self.assertRegex(self.ctl(addr, *own.flags("admin"), "status", status=RETRY), why)
+            posing.stop(status=None)
+
+    def test_roles(self):
+        """Which certificate opens which method; a health check asks for no role."""
+        import grpc
+        own.make_special("nobody", "DNS:nobody")
+        ps, addr = self.server(*own.flags("ps"))
+
+        def code(name, path):
+            read = [open(own.path(p), "rb").read() for p in ("ca.pem", name + ".key",
+                                                             name + ".pem")]
+            channel = harness.keep(grpc.secure_channel(addr, grpc.ssl_channel_credentials(*read)))
+            try:
+                channel.unary_unary(path)(b"", timeout=10 * harness.PATIENCE)
+                return grpc.StatusCode.OK
+            except grpc.RpcError as e:
+                self.assertNotEqual(e.code(), grpc.StatusCode.UNAVAILABLE, e)
+                return e.code()
+            finally:
+                channel.close()
+        denied = grpc.StatusCode.PERMISSION_DENIED
+        for name in ("ps", "worker", "admin", "nobody"):
+            for method, role in METHODS.items():
+                self.assertEqual(code(name, "/weir.v1.Weir/" + method) == denied, name != role,
+                                 (name, method))
+            self.assertEqual(code(name, "/weir.v1.Weir/Status") == denied, name == "nobody", name)
+            self.assertEqual(code(name, "/grpc.health.v1.Health/Check"), grpc.StatusCode.OK, name)
+        ps.wait_line(r"/Command from ipv4:\S+ refused: Command is for the role admin; the caller's "
+                     r"certificate \(CN=worker\) is for the role worker")
+        self.stop(ps)
+
+    def test_commands(self):
+        ps, addr = self.server(*own.flags("ps"))
+        self.ctl(addr, *own.flags("worker"), "status")
+        for name, why in (("worker", "role admin; the caller's certificate"), ("ps", "role ps")):
+            self.assertIn(why, self.ctl(addr, *own.flags(name), "drain", "1", status=1))
+        self.assertNotIn("role", self.ctl(addr, *own.flags("admin"), "drain", "1", status=1))
+        self.stop(ps)
+
+    def test_add(self):
+        """Who is told how to join a job is told what its certificate is to be for."""
+        job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=100000"])
+        job.start_ps(0, *own.flags("ps"))
+        job.start_worker(0, *own.flags("worker")).wait_line("step 2 done")
+        for words, role in ((["worker"], "worker"), (["ps", "localhost:1"], "ps")):
+            self.assertRegex(self.ctl(job.ps_hosts[0], *own.flags("admin"), "add", *words),
+                             "the job uses TLS: add .* for the role %s\n" % role)
+        joins = self.ctl(job.ps_hosts[0], *own.flags("admin"), "add", "worker").splitlines()[-1]
+        second = self.start("worker:1", [*joins.split(), *own.flags("worker"), "--progress=lines"])
+        second.wait_line("step")
+        for process in (second, *job.workers, *job.ps):
+            process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+
+    def test_new_certificates(self):
+        """Both sides read what is new; what cannot be used changes nothing."""
+        names = certs.Certs(os.path.join(self.dir(), "own"))
+        shutil.copytree(own.folder, names.folder)
+        ps, addr = self.server(*names.flags("ps"))
+        names.make("worker", "worker", days=-1)
+        job = self.job(n_workers=1, flags=TRAIN)
+        job.ps_hosts = [addr]
+        worker = job.start_worker(0, *names.flags("worker"))
+        worker.wait_line(r"peers will refuse the certificate in \S+worker\.pem: it has expired")
+        worker.wait_line(r"waiting for ps:0")
+        with open(names.path("ps.pem"), "w", encoding="utf-8") as f:
+            f.write("no certificate\n")
+        self.ctl(addr, *own.flags("admin"), "status")
+        ps.wait_line(r"files have changed and cannot be used: \S+ps\.pem holds no certificate in "
+                     "PEM; those read before stay in use")
+        names.make("ps", "renewed", harness.LOOPBACK)
+        for end in (".key", ".pem"):
+            os.rename(names.path("renewed" + end), names.path("ps" + end))
+        self.ctl(addr, *own.flags("admin"), "status")
+        ps.wait_line(r"TLS: new certificate read from \S+ps\.pem: CN=renewed")
+        names.make("worker", "worker")
+        worker.wait_line(r"TLS: new certificate read from \S+worker\.pem")
+        worker.wait()
+        ps.wait()
+
+    def test_next_connection(self):
+        """A client whose connection was cut opens the next with the certificate that is there then:
+        the old one would still do, and is not shown."""
+        names = certs.Certs(os.path.join(self.dir(), "own"))
+        shutil.copytree(own.folder, names.folder)
+        (port,) = harness.free_ports(1)
+        relay = Relay((harness.LOOPBACK, port))
+        self.addCleanup(relay.close)
+        job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=1000000", "--shared_memory=off"])
+        job.ps_hosts = [relay.address]
+        ps = job.start_ps(0, *own.flags("ps"), "--bind=%s:%d" % (harness.LOOPBACK, port))
+        worker = job.start_worker(0, *names.flags("worker"))
+        worker.wait_line("step 2 done")
+        names.make("worker", "renewed")
+        for end in (".key", ".pem"):
+            os.rename(names.path("renewed" + end), names.path("worker" + end))
+        relay.cut()
+        worker.wait_line(r"TLS: new certificate read from \S+worker\.pem: CN=renewed")
+        step = worker.global_step()
+        worker.wait_line("global step: %d\\)" % (step + 20))
+        for process in (worker, ps):
+            process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+
+    def test_altered_record(self):
+        """Ends its connection, as a cut does; nobody is refused for it."""
+        (port,) = harness.free_ports(1)
+        relay = Relay((harness.LOOPBACK, port))
+        self.addCleanup(relay.close)
+        job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=1000000", "--shared_memory=off"])
+        job.ps_hosts = [relay.address]
+        ps = job.start_ps(0, *own.flags("ps"), "--bind=%s:%d" % (harness.LOOPBACK, port))
+        worker = job.start_worker(0, *own.flags("worker"))
+        worker.wait_line("step 2 done")
+        relay.inject(b"\x17\x03\x03\x00\x20" + bytes(32))
+        worker.wait_line("ps:0 .* (lost|again|back)")
+        step = worker.global_step()
+        worker.wait_line("global step: %d\\)" % (step + 20))
+        for process in (worker, ps):
+            self.assertNotIn("refuse", process.output())
+            process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+
+    def test_own_files(self):
+        """What is wrong with a program's own files is said at its start."""
+        own.make("worker", "soon", days=3)
+        own.make("worker", "past", days=-1)
+        shutil.copy(own.path("worker.key"), own.path("open.key"))
+        os.chmod(own.path("open.key"), 0o644)
+        cert, key, ca = own.flags("worker")
+        for flags, status, why in [
+                ([cert, key], USAGE, "--tls_cert, --tls_key and --tls_ca go together; give all"),
+                ([cert, key, "--tls_ca=/nowhere"], USAGE, "/nowhere cannot be read: No such file"),
+                ([cert, own.flags("admin")[1], ca], USAGE,
+                 r"the key in \S+admin.key is not that of the certificate in \S+worker.pem"),
+                ([cert, cert.replace("cert", "key", 1), ca], USAGE, "holds no private key in PEM"),
+                ([cert, key, key.replace("key", "ca", 1)], USAGE, "holds no certificate in PEM"),
+                (own.flags("soon"), RETRY, r"soon\.pem expires in [23] days, on 20"),
+                (own.flags("past"), RETRY, r"peers will refuse .*past\.pem: it has expired on 20"),
+                (foreign.flags("worker", ca=own), RETRY, "peers will refuse .*not signed by a CA"),
+                ([cert, "--tls_key=" + own.path("open.key"), ca], RETRY,
+                 r"open\.key: others may read this private key; chmod 600")]:
+            with self.subTest(why):
+                self.assertRegex(self.ctl("localhost:1", *flags, "status", status=status), why)
+
+
+class Plain(Secured):
+    def test_warning(self):
+        """Once for each program, where others could listen; no address of these is anybody's."""
+        away = "192.0.2.1:2221,192.0.2.2:2221"
+        line = "192.0.2.1:2221 is not a loopback address: traffic is "
+        text = self.ctl(away, "--timeout_s=1", "status", status=RETRY)
+        self.assertEqual(text.count(line + "neither encrypted nor authenticated; let only a "
+                                    "trusted network or IPSec reach it, or give all programs "
+                                    "--tls_cert"), 1, text)
+        self.assertEqual(text.count("is not a loopback address"), 1)
+        token = certs.write_secret(os.path.join(self.dir(), "token"), "0123456789abcdef\n")
+        text = self.ctl(away, "--timeout_s=1", "--token_file=" + token, "status", status=RETRY)
+        self.assertIn(line + "not encrypted, and whoever can read it has the token", text)
+        text = self.ctl(away, "--timeout_s=1", *own.flags("admin"), "status", status=RETRY)
+        self.assertNotIn("loopback", text)
+        ps, _ = self.server("--bind=0.0.0.0")
+        ps.wait_line("0.0.0.0:.* is not a loopback address: traffic is neither encrypted")
+        self.stop(ps)
+
+
+class Tokens(Secured):
+    def token_file(self, *lines):
+        path = os.path.join(self.dir(), "tokens-%d" % len(os.listdir(self.dir())))
+        return certs.write_secret(path, "".join(line + "\n" for line in lines))
+
+    def of(self, *roles):
+        return "--token_file=" + self.token_file(*("%s %s" % (r, TOKENS[r]) for r in roles))
+
+    def test_job(self):
+        """One secret for servers and workers, one for people; with certificates as well."""
+        secret = "--token_file=" + self.token_file("0123456789abcdef")
+        for tls in (False, True):
+            job = self.job(n_ps=2, n_workers=1, flags=[*TRAIN, "--chunk_bytes=5120"])
+            for i in range(2):
+                job.start_ps(i, secret, *(own.flags("ps") if tls else []))
+            job.start_worker(0, secret, *(own.flags("worker") if tls else []))
+            job.finish()
+
+    def test_refused(self):
+        ps, addr = self.server(self.of("ps", "worker", "admin"))
+        other = "--token_file=" + self.token_file("worker another-token-of-20")
+        for flags, why in (([], "the caller shows no token; give it --token_file"),
+                           ([other], "token is none of this server's; give both sides the same")):
+            self.assertRegex(self.ctl(addr, *flags, "status", status=1), "refused.*" + why)
+            ps.wait_line(r"/Status from ipv4:\S+ refused: .*" + why)
+            job = self.job(n_workers=1, flags=TRAIN)
+            job.ps_hosts = [addr]
+            worker = job.start_worker(0, *flags)
+            worker.wait(status=1)
+            worker.wait_line(r"ps:0 \(\S+\) refuses this worker: .*" + why)
+            ps.wait_line(r"/Join from ipv4:\S+ refused: .*" + why)
+        self.assertNotIn("another-token", ps.output())
+        self.stop(ps)
+
+    def test_roles(self):
+        import grpc
+        ps, addr = self.server(self.of("ps", "worker", "admin"))
+        channel = harness.keep(grpc.insecure_channel(addr))
+
+        def code(role, path):
+            metadata = [("authorization", "Bearer " + TOKENS[role])] if role else []
+            try:
+                channel.unary_unary(path)(b"", timeout=10 * harness.PATIENCE, metadata=metadata)
+                return grpc.StatusCode.OK
+            except grpc.RpcError as e:
+                return e.code()
+        for method, needed in METHODS.items():
+            for role in TOKENS:
+                self.assertEqual(code(role, "/weir.v1.Weir/" + method) ==
+                                 grpc.StatusCode.PERMISSION_DENIED, role != needed, (role, method))
+            self.assertEqual(code(None, "/weir.v1.Weir/" + method),
+                             grpc.StatusCode.UNAUTHENTICATED)
+        self.assertEqual(code(None, "/grpc.health.v1.Health/Check"), grpc.StatusCode.OK)
+        channel.close()
+        self.assertIn("Command is for the role admin; the caller's token is for the role worker",
+                      self.ctl(addr, self.of("worker"), "drain", "1", status=1))
+        self.assertNotIn("token", self.ctl(addr, self.of("admin"), "drain", "1", status=1))
+        self.stop(ps)
+
+    def test_both(self):
+        """A call needs the role of both: a good certificate does not make up for the token."""
+        ps, addr = self.server(*own.flags("ps"), self.of("ps", "worker", "admin"))
+        for cert, token, why in (("admin", "worker", "the caller's token is for the role worker"),
+                                 ("worker", "admin", r"certificate \(CN=worker\) is for the role"),
+                                 ("admin", None, "the caller shows no token")):
+            flags = own.flags(cert) + ([self.of(token)] if token else [])
+            self.assertRegex(self.ctl(addr, *flags, "drain", "1", status=1), why)
+        self.assertNotIn("role", self.ctl(addr, *own.flags("admin"), self.of("admin"), "drain",
+                                          "1", status=1))
+        self.stop(ps)
+
+    def test_new_tokens(self):
+        path = self.token_file("0123456789abcdef")
+        ps, addr = self.server("--token_file=" + path)
+        old = "--token_file=" + self.token_file("0123456789abcdef")
+        new = "--token_file=" + self.token_file("fedcba9876543210")
+        self.ctl(addr, old, "status")
+        certs.write_secret(path, "")
+        self.ctl(addr, old, "status")
+        ps.wait_line("has changed and cannot be used: has no token.*the tokens read before stay")
+        certs.write_secret(path, "fedcba9876543210\n0123456789abcdef\n")
+        for token in (old, new):
+            self.ctl(addr, token, "status")
+        ps.wait_line("new tokens read from")
+        certs.write_secret(path, "fedcba9876543210\n")
+        self.ctl(addr, new, "status")
+        self.assertIn("none of this server's", self.ctl(addr, old, "status", status=1))
+        self.stop(ps)
+
+    def test_own_file(self):
+        open_file = self.token_file("admin 0123456789abcdef")
+        os.chmod(open_file, 0o644)
+        for path, status, why in (
+                (open_file, RETRY, "others may read these tokens; chmod 600"),
+                ("/nowhere", USAGE, "--token_file=/nowhere cannot be read: No such file"),
+                (self.token_file("boss 0123456789abcdef"), USAGE, "line 1: roles are some of"),
+                (self.token_file("short"), USAGE, "line 1: the token is shorter than 16")):
+            self.assertIn(why, self.ctl("localhost:1", "--token_file=" + path, "status",
+                                        status=status))
+        job = self.job(n_workers=1)
+        for program, role in (("ps", "ps"), ("worker", "worker")):
+            p = self.start(program, [os.path.join(harness.BIN, program), *job.hosts(),
+                                     self.of("admin")])
+            p.wait(status=USAGE)
+            p.wait_line("has no token for the role " + role)
+
+
+class Document(Secured):
+    """docs/security.md's commands as they stand, but for the port and the length of training."""
+
+    def run_section(self, headline, n_lines):
+        with open(os.path.join(harness.SOURCE, "docs/security.md"), encoding="utf-8") as f:
+            section = f.read().split("\n## " + headline + "\n")[1].split("\n## ")[0]
+        lines = re.findall(r"^    (\S.*)$", section, re.MULTILINE)
+        self.assertEqual(len(lines), n_lines)
+        (port,) = harness.free_ports(1, "127.0.0.1")
+        path = harness.BIN + ":" + harness.SOURCE + ":" + os.environ["PATH"]
+        env = dict(os.environ, PATH=path)
+        os.symlink(os.path.join(harness.SOURCE, "scripts"), os.path.join(self.dir(), "scripts"))
+        more = {"ps": ["--serve"], "worker": [*TRAIN, "--data_dir=" + self.data()]}
+        started = []
+        for line in lines:
+            program = line.split()[0]
+            line = line.replace(":2221", ":%d" % port)
+            if program in more:
+                argv = ["bash", "-c", " ".join(["exec", line, *more[program]])]
+                started.append(self.start(program, argv, env=env, cwd=self.dir()))
+                started[-1].wait_line("listening" if program == "ps" else "Training elapsed")
+                continue
+            done = subprocess.run(["bash", "-c", line], env=env, cwd=self.dir(),
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.assertEqual(done.returncode, 0, "%s: %s" % (line, done.stdout))
+            self.assertNotRegex(done.stdout, "(?m)^[WE] ")
+        started[1].wait()
+        started[0].stop()
+        for process in started:
+            self.assertNotIn("chmod", process.output())
+
+    def test_tls(self):
+        self.run_section("From nothing to a job with TLS", 6)
+
+    def test_tokens(self):
+        self.run_section("Tokens", 5)
+
+
+if __name__ == "__main__":
+    harness.main()

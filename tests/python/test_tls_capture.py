@@ -1,0 +1,120 @@
+"""What is on the wire: every packet of a job is read; first values and tokens are in those of a
+plain job, and in none of a job with TLS."""
+# label: net
+import os
+import random
+import socket
+import struct
+import tempfile
+import threading
+import time
+import unittest
+
+import certs
+import harness
+
+ETH_P_ALL, SOL_SOCKET, SO_RCVBUFFORCE, PACKET_OUTGOING = 3, 1, 33, 4
+TOKEN = "0123456789-token-on-the-wire"
+SAMPLE = 16  # bytes of the parameters that are looked for at each place
+
+
+def why_not():
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)).close()
+    except PermissionError:
+        return "a packet capture needs CAP_NET_RAW"
+    return None
+
+
+WHY_NOT = why_not()
+
+
+class Capture:
+    """What loopback carries from and to one port, while it is open."""
+
+    def __init__(self, port):
+        self.port, self.data, self.over = port, [], False
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
+        self.socket.setsockopt(SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        self.socket.bind(("lo", ETH_P_ALL))
+        self.socket.settimeout(0.1)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        """Until nothing has come for a while after the end."""
+        while True:
+            try:
+                packet, where = self.socket.recvfrom(1 << 17)
+            except TimeoutError:
+                if self.over:
+                    return
+                continue
+            if where[2] == PACKET_OUTGOING or packet[0] >> 4 != 4 or packet[9] != 6:
+                continue  # each is seen as it leaves and as it arrives
+            tcp = packet[4 * (packet[0] & 15):]
+            if self.port in struct.unpack(">HH", tcp[:4]):
+                self.data.append(tcp[4 * (tcp[12] >> 4):])
+
+    def close(self):
+        self.over = True
+        self.thread.join()
+        dropped = struct.unpack("II", self.socket.getsockopt(263, 6, 8))[1]  # PACKET_STATISTICS
+        self.socket.close()
+        return b"".join(self.data), dropped
+
+
+def write_first_values(path):
+    """The parameters of the softmax model, and their bytes."""
+    rng = random.Random(11)
+    tensors, body, header = {"weights": (10, 784), "biases": (10,)}, b"", []
+    for name, shape in tensors.items():
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        begin = len(body)
+        body += struct.pack("<%df" % n, *(rng.uniform(-0.01, 0.01) for _ in range(n)))
+        header.append('"softmax/%s":{"dtype":"F32","shape":[%s],"data_offsets":[%d,%d]}' %
+                      (name, ",".join(map(str, shape)), begin, len(body)))
+    text = ("{%s}" % ",".join(header)).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + body)
+    return body
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class OnTheWire(harness.Test):
+    def run_job(self, values, ps_flags, worker_flags):
+        """All bytes that a job of two workers sends."""
+        tokens = certs.write_secret(os.path.join(self.dir(), "tokens"), TOKEN + "\n")
+        job = self.job(n_workers=2, flags=[
+            "--train_steps=3", "--batch_size=12", "--intra_op_threads=1", "--shared_memory=off",
+            "--init=" + values, "--token_file=" + tokens])
+        capture = Capture(int(job.ps_hosts[0].split(":")[1]))
+        job.start_ps(0, "--token_file=" + tokens, *ps_flags)
+        for i in range(2):
+            job.start_worker(i, *worker_flags)
+        job.finish()
+        return capture.close()
+
+    def test_parameters(self):
+        values = os.path.join(self.dir(), "values.safetensors")
+        body = write_first_values(values)
+        places = range(0, len(body) - SAMPLE, 1000)
+        with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
+            own = certs.Certs(folder)
+            ps = own.make("ps", "ps", harness.LOOPBACK)
+            worker = own.make("worker", "worker")
+            plain, _ = self.run_job(values, [], [])
+            secured, dropped = self.run_job(values, ps, worker)
+        self.assertEqual(dropped, 0)  # all of it was looked at
+        self.assertGreater(len(secured), 3 * len(body))  # values there, gradients, versions
+        found = sum(body[at:at + SAMPLE] in plain for at in places)
+        self.assertGreater(found, 0.9 * len(places), "the capture of the plain job shows nothing")
+        self.assertIn(TOKEN.encode(), plain)
+        self.assertEqual([at for at in places if body[at:at + SAMPLE] in secured], [])
+        for text in (TOKEN, "softmax", "weir.v1"):
+            self.assertIn(text.encode(), plain)
+            self.assertNotIn(text.encode(), secured)
+
+
+if __name__ == "__main__":
+    harness.main()
