@@ -4,12 +4,17 @@ way to train:
 
   lan        all workers in the region of the server: what the others are measured by
   sync       workers in all regions, in turns; each exchanges every step with the one server
+  local      likewise, every --local_steps steps (worker --local_steps), of which it takes --rounds
+  local_int4 the same, in int4 both ways
 
 and for each row
 
   images/s      of all workers
   step          seconds, of one batch of every worker
   compute       its utilisation: the step of lan divided by this one
+  foreseen      the same by the line's figures: H t / (H t + rtt + bytes / rate each way), where t is
+                the step of lan, H the steps between two exchanges, and bytes those of the workers
+                of a region together, which share their line
   to, from      MB that the kernel counted on the lines of region 0, where the server is, IP's
                 headers and the first values included: to it (gradients), from it (parameters); in
                 all, and for each step
@@ -37,8 +42,11 @@ CONGESTION = "net/ipv4/tcp_congestion_control"
 UNITS = {"kbit": 1e-3, "mbit": 1, "gbit": 1e3}
 # --modes: where the workers are, and what each way to train has for flags. New ones go here.
 MODES = {"lan": {"regions": 1, "flags": []},
-         "sync": {"regions": None, "flags": []}}
-HEAD = ("mode", "images/s", "step s", "compute", "MB to", "MB from", "to/step", "from/step",
+         "sync": {"regions": None, "flags": []},
+         "local": {"regions": None, "flags": [], "local": True},
+         "local_int4": {"regions": None, "flags": ["--wire_dtype=int4"], "local": True}}
+BYTES = {"--wire_dtype=int4": 132 / 256}  # of a value on the wire; else 4
+HEAD = ("mode", "steps", "images/s", "step s", "compute", "foreseen", "MB to", "MB from", "to/step", "from/step",
         "lost", "late us")
 
 
@@ -57,7 +65,7 @@ def rate(text):
 class Job:
     """One server in region 0, and workers; to its end."""
 
-    def __init__(self, o, net, n_regions, flags, folder):
+    def __init__(self, o, net, n_regions, steps, flags, folder):
         self.o, self.net, self.folder = o, net, folder
         self.processes = []
         ps_host = "%s:%d" % (net.address(0), PORT)
@@ -76,7 +84,7 @@ class Job:
                     "worker", *hosts, "--job_name=worker", "--task_index=%d" % i,
                     "--summary_json=" + self.summary_path(i), "--progress=lines",
                     "--model=" + o.model, "--models_dir=" + harness.MODELS,
-                    "--data_dir=" + folder, "--train_steps=%d" % o.steps,
+                    "--data_dir=" + folder, "--train_steps=%d" % steps,
                     "--batch_size=%d" % o.batch_size, "--intra_op_threads=1",
                     "--optimizer=" + o.optimizer, "--seed=%d" % o.seed, *flags, *o.flag])
             for p in (*self.processes[1:], ps):
@@ -136,23 +144,37 @@ def measure(o, mode, folder):
     """One row, on lines of its own."""
     with network(o) as net:
         before = net.counters(0)
-        note("%s: %d steps" % (mode, o.steps))
-        job = Job(o, net, MODES[mode]["regions"] or o.regions, MODES[mode]["flags"], folder)
+        m = MODES[mode]
+        between = o.local_steps if m.get("local") else 1
+        steps = o.rounds * between if between > 1 else o.steps
+        flags = [*m["flags"], *(["--local_steps=%d" % between] if between > 1 else [])]
+        note("%s: %d steps" % (mode, steps))
+        job = Job(o, net, m["regions"] or o.regions, steps, flags, folder)
         after = net.counters(0)
         lost, late, late_most = line_figures([link.stats() for link in net.links.values()])
         # What waits for a connection, at a busy end of the job, is in neither.
         per_second = sum(s["images_per_second"] for s in job.summaries())
+        n_params = next(job.summaries())["parameters"]
     to, away = (1e-6 * (after[k] - before[k]) for k in ("rx_bytes", "tx_bytes"))
     return {"images/s": per_second, "step": o.workers * o.batch_size / per_second,
+            "steps": steps, "between": between, "crosses": 0 if m["regions"] == 1 else n_params *
+            BYTES.get("".join(flags[:1]), 4) * -(-o.workers // o.regions),
             "to": to, "from": away, "lost": lost, "late": late, "late_most": late_most}
+
+
+def foreseen(o, lan, r):
+    work = r["between"] * lan["step"]
+    line = 1e-3 * o.rtt + 2 * r["crosses"] * 8e-6 / o.rate if o.rate else 1e-3 * o.rtt
+    return work / (work + line) if r["crosses"] else 1
 
 
 def table(o, rows):
     def cells(mode, r):
         lan = rows.get("lan")
-        return (mode, "%.1f" % r["images/s"], "%.3f" % r["step"],
-                "%.3f" % (lan["step"] / r["step"]) if lan else "-", "%.2f" % r["to"],
-                "%.2f" % r["from"], "%.2f" % (r["to"] / o.steps), "%.2f" % (r["from"] / o.steps),
+        return (mode, "%d" % r["steps"], "%.1f" % r["images/s"], "%.3f" % r["step"],
+                "%.3f" % (lan["step"] / r["step"]) if lan else "-",
+                "%.3f" % foreseen(o, lan, r) if lan else "-", "%.2f" % r["to"], "%.2f" % r["from"],
+                "%.2f" % (r["to"] / r["steps"]), "%.2f" % (r["from"] / r["steps"]),
                 "%d" % r["lost"], "%.0f, %.0f" % (r["late"], r["late_most"]))
     lines = [HEAD, *(cells(mode, r) for mode, r in rows.items())]
     widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
@@ -181,6 +203,8 @@ def parse():
     p.add_argument("--workers", type=int, default=2, metavar="N", help="in all (%(default)s)")
     p.add_argument("--modes", default=",".join(MODES), metavar="MODE,...", help="(%(default)s)")
     p.add_argument("--steps", type=int, default=10, metavar="N", help="(%(default)s)")
+    p.add_argument("--local_steps", type=int, default=50, metavar="N", help="(%(default)s)")
+    p.add_argument("--rounds", type=int, default=4, metavar="N", help="(%(default)s)")
     p.add_argument("--model", default="deep_mnist", help="(%(default)s)")
     p.add_argument("--optimizer", default="adam", help="(%(default)s)")
     p.add_argument("--batch_size", type=int, default=64, metavar="N", help="(%(default)s)")

@@ -57,7 +57,8 @@ static enum status collect(struct trainer *t)
     enum status st = ST_OK;
     int n = t->cfg.chunks->n_chunks;
     TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
-    if (t->cfg.version_dtype == DTYPE_F32 && !t->cfg.own_pace)
+    int exact = t->cfg.version_dtype == DTYPE_F32 || dtype_block(t->cfg.version_dtype) > 1;
+    if (exact && !t->cfg.own_pace) /* changes have led to the servers' own bits */
         return ST_OK;
     for (int c = 0; c < n; c++)
         TRY(x->ops->pull(x->ctx, c, t->cfg.train_steps));
