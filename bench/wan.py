@@ -4,7 +4,7 @@ way to train:
 
   lan        all workers in the region of the server: what the others are measured by
   sync       workers in all regions, in turns; each exchanges every step with the one server
-  local      likewise, every --local_steps steps (worker --local_steps), of which it takes --rounds
+  local      likewise, every --local_steps steps (worker --local_steps); --rounds times
   local_int4 the same, in int4 both ways
 
 and for each row
@@ -46,8 +46,8 @@ MODES = {"lan": {"regions": 1, "flags": []},
          "local": {"regions": None, "flags": [], "local": True},
          "local_int4": {"regions": None, "flags": ["--wire_dtype=int4"], "local": True}}
 BYTES = {"--wire_dtype=int4": 132 / 256}  # of a value on the wire; else 4
-HEAD = ("mode", "steps", "images/s", "step s", "compute", "foreseen", "MB to", "MB from", "to/step", "from/step",
-        "lost", "late us")
+HEAD = ("mode", "steps", "images/s", "step s", "compute", "foreseen", "MB to", "MB from", "to/step",
+        "from/step", "lost", "late us")
 
 
 def note(text):
