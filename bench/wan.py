@@ -12,9 +12,9 @@ and for each row
   images/s      of all workers
   step          seconds, of one batch of every worker
   compute       its utilisation: the step of lan divided by this one
-  foreseen      the same by the line's figures: H t / (H t + rtt + bytes / rate each way), where t is
-                the step of lan, H the steps between two exchanges, and bytes those of the workers
-                of a region together, which share their line
+  foreseen      the same by the line's figures: H t / (H t + rtt + bytes / rate each way), where t
+                is the step of lan, H the steps between two exchanges, and bytes those of all
+                workers of a region, which share their line
   to, from      MB that the kernel counted on the lines of region 0, where the server is, IP's
                 headers and the first values included: to it (gradients), from it (parameters); in
                 all, and for each step
