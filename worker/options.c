@@ -154,7 +154,7 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
         return ST_INVALID;
     }
     if (job->validation.data.n > 0 && !options_is_given(&options_raw.eval_every))
-        o->eval_every = job->validation.every;
+        o->eval_every = job->validation.every * n;
     if (job->validation.data.n > 0 && !options_is_given(&options_raw.early_stopping))
         o->early_stopping = job->validation.patience;
     if (!options_is_given(&options_raw.seed))

@@ -37,11 +37,6 @@ enum status options_check_local(struct options *o)
               o->local_steps, o->batch_size, JOB_MAX_BATCH);
         return ST_INVALID;
     }
-    if (o->validation_split > 0 || o->validation_dir) {
-        LOG_E("--local_steps: validation data are not evaluated between rounds yet; leave "
-              "--validation_split and --validation_dir out (the test set is evaluated)");
-        return ST_INVALID;
-    }
     if (o->eval_every % o->local_steps != 0) {
         LOG_E("--eval_every: %" PRId64 " steps are no multiple of --local_steps=%" PRId64
               ", after which all workers have the same parameters",
@@ -78,10 +73,15 @@ void options_adopt_outer(struct options *o, const struct net_job *job)
     o->outer_known = 1;
 }
 
+int64_t options_rounds(const struct options *o)
+{
+    return o->local_steps > 1 && o->ps_hosts.n > 0 ? o->local_steps : 1;
+}
+
 void options_job_local(const struct options *o, struct net_job *job)
 {
-    int64_t n = o->local_steps;
-    if (n <= 1 || o->ps_hosts.n == 0)
+    int64_t n = options_rounds(o);
+    if (n == 1)
         return;
     job->local_steps = (int)n;
     job->local = job->optim;

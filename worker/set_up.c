@@ -441,7 +441,8 @@ static enum status make_exchange(struct worker *w)
     cfg.join.job.normal = w->normal;
     if (w->validation && !o->data_own) /* the same on all workers */
         cfg.join.job.validation =
-            (struct net_validation){w->validation_data, o->eval_every, o->early_stopping};
+            (struct net_validation){w->validation_data, o->eval_every / options_rounds(o),
+                                    o->early_stopping};
     name_arithmetic(w, cfg.join.job.arithmetic);
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
@@ -499,6 +500,7 @@ static enum status open_validation(struct worker *w, int own_pace)
                                        .ps0 = servers && !own_pace ? o->ps_hosts.addr[0] : NULL,
                                        .data = w->validation_data,
                                        .train_steps = options_train_steps(o, w->train->n),
+                                       .local_steps = options_rounds(o),
                                        .eval_every = o->eval_every,
                                        .early_stopping = o->early_stopping};
     if (o->early_stopping > 0 && own_pace && servers) {

@@ -21,7 +21,8 @@ struct validation {
     int is_last;               /* training is over: ps 0 is not waited for without end */
     struct job_validation data;
     int64_t train_steps;    /* of the job: the evaluation there ends nothing */
-    int64_t eval_every;     /* steps */
+    int64_t local_steps;    /* steps of this worker that are one of the servers; at least 1 */
+    int64_t eval_every;     /* steps, a multiple of that */
     int64_t early_stopping; /* evaluations without a better one that end training; 0: none do */
     int known;              /* there was an evaluation; then all below are set */
     int64_t step;

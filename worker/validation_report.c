@@ -41,7 +41,7 @@ static enum status tell(const struct validation *v, const struct trainer_evaluat
 {
     const struct net_evaluation told = {.generation = e->generation,
                                         .ps0 = e->ps0,
-                                        .step = e->step,
+                                        .step = e->step / v->local_steps,
                                         .part = e->part,
                                         .n_parts = e->n_parts,
                                         .n = e->n,
@@ -49,7 +49,7 @@ static enum status tell(const struct validation *v, const struct trainer_evaluat
                                         .loss = e->loss,
                                         .no_accuracy = e->no_accuracy,
                                         .data = v->data,
-                                        .every = v->eval_every,
+                                        .every = v->eval_every / v->local_steps,
                                         .patience = v->early_stopping};
     char why[CONTROL_TEXT_BYTES] = "";
     int64_t begin = clock_now_ns(), line_ns = begin + LINE_MS * INT64_C(1000000);
@@ -92,7 +92,7 @@ enum status validation_report(struct validation *v, struct trainer_evaluation *e
         e->loss = reply.loss;
     }
     if (reply.best.step >= 0)
-        v->best =
-            (struct validation_best){1, reply.best.step, reply.best.loss, reply.best.accuracy};
+        v->best = (struct validation_best){1, reply.best.step * v->local_steps, reply.best.loss,
+                                           reply.best.accuracy};
     return ST_OK;
 }

@@ -104,6 +104,19 @@ class LocalSteps(harness.Test):
         self.assertEqual(numbers, list(range(len(numbers))), "each position once, none left out")
         self.assertGreater(int(m.group(1)), 0)
 
+    def test_validation(self):
+        """Each worker evaluates its part between rounds; the best one, and where the job ends for
+        want of a better one, are told in the worker's steps there, in the servers' here."""
+        job = self.begin(["--hidden_units=24", "--batch_size=10", "--seed=3", "--intra_op_threads=1",
+                          "--train_steps=2000", "--local_steps=10", "--eval_every=20",
+                          "--validation_split=0.2", "--early_stopping=2", "--learning_rate=1"])
+        summaries = job.finish(120)
+        self.assertLess(summaries[0]["global_step"], 2000)
+        self.assertEqual(summaries[0]["global_step"] % 20, 0)
+        self.assertRegex(job.workers[0].output(), r"global step: 20\)|global step 20: validation")
+        m = re.search(r"--early_stopping: .* the job ends at step (\d+)", job.ps[0].output())
+        self.assertEqual(int(m.group(1)) * 10, summaries[0]["global_step"])
+
     def test_batch_norm(self):
         self.digest(self.begin(["--batch_size=8", "--train_steps=12", "--local_steps=4",
                                 "--intra_op_threads=1"], model="resnet_mini"))
@@ -123,7 +136,6 @@ class LocalSteps(harness.Test):
                 (["--local_steps=5", "--outer_optimizer=sgd", "--outer_momentum=0.5"],
                  ("--outer_momentum", "nesterov")),
                 (["--local_steps=5", "--eval_every=12"], ("--eval_every", "--local_steps=5")),
-                (["--local_steps=5", "--validation_split=0.1"], ("--validation_split",)),
                 (["--local_steps=60000", "--batch_size=100000"], ("--local_steps", "samples"))):
             worker = self.start("worker", [
                 os.path.join(harness.BIN, "worker"), "--ps_hosts=127.0.0.1:1",
