@@ -440,9 +440,8 @@ static enum status make_exchange(struct worker *w)
     cfg.join.job.data = w->data;
     cfg.join.job.normal = w->normal;
     if (w->validation && !o->data_own) /* the same on all workers */
-        cfg.join.job.validation =
-            (struct net_validation){w->validation_data, o->eval_every / options_rounds(o),
-                                    o->early_stopping};
+        cfg.join.job.validation = (struct net_validation){
+            w->validation_data, o->eval_every / options_rounds(o), o->early_stopping};
     name_arithmetic(w, cfg.join.job.arithmetic);
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
@@ -486,8 +485,7 @@ static void say_towers(const struct worker *w)
         LOG_I("tower %d: %s, %d of the %" PRId64 " samples; %s", i, label, t->n, w->opt.batch_size,
               d->backend->description);
         if (t->stage_of)
-            LOG_I("tower %d: %d of its %d layers lie on other devices; --log_device_placement says "
-                  "which",
+            LOG_I("tower %d: %d of its %d layers lie elsewhere; --log_device_placement says where",
                   i, batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
     }
 }

@@ -107,9 +107,9 @@ class LocalSteps(harness.Test):
     def test_validation(self):
         """Each worker evaluates its part between rounds; the best one, and where the job ends for
         want of a better one, are told in the worker's steps there, in the servers' here."""
-        job = self.begin(["--hidden_units=24", "--batch_size=10", "--seed=3", "--intra_op_threads=1",
-                          "--train_steps=2000", "--local_steps=10", "--eval_every=20",
-                          "--validation_split=0.2", "--early_stopping=2", "--learning_rate=1"])
+        job = self.begin([*FLAGS[:3], "--intra_op_threads=1", "--train_steps=2000",
+                          "--local_steps=10", "--eval_every=20", "--validation_split=0.2",
+                          "--early_stopping=2", "--learning_rate=1"])
         summaries = job.finish(120)
         self.assertLess(summaries[0]["global_step"], 2000)
         self.assertEqual(summaries[0]["global_step"] % 20, 0)
