@@ -220,6 +220,7 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
                          const struct net_join *join, char *why, size_t why_bytes)
 {
     const struct net_job *other = &join->job;
+    int steps = job_local_steps(job); /* where it gets to these, the other has the same */
     char what[400];
     if (chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK) {
         snprintf(why, why_bytes, "another model: %s", what);
@@ -236,9 +237,9 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         normal_differs(job, other, what, sizeof what) ||
         augment_differs(job, other, what, sizeof what) ||
         validation_differs(&job->validation, &other->validation, what, sizeof what) ||
-        said_differ("batch_size", job->batch, other->batch, what, sizeof what) ||
-        said_differ("train_steps", job->asked_steps ? job->asked_steps : job->train_steps,
-                    other->train_steps, what, sizeof what) ||
+        said_differ("batch_size", job->batch / steps, other->batch / steps, what, sizeof what) ||
+        said_differ("train_steps", (job->asked_steps ? job->asked_steps : job->train_steps) * steps,
+                    other->train_steps * steps, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
         int more = job->n_workers > 0 && other->n_workers > job->n_workers;
         snprintf(why, why_bytes, "another job: %s%s", what, more ? TO_JOIN : "");

@@ -294,7 +294,8 @@ static int job_from_json(const json_t *o, struct net_job *to)
     int ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
     int64_t local_steps = integer_of(o, "local_steps");
     to->optim.total_steps = (uint64_t)(to->asked_steps ? to->asked_steps : to->train_steps);
-    ok = ok && local_steps >= 0 && local_steps <= JOB_MAX_LOCAL_STEPS;
+    ok = ok && local_steps >= 0 && local_steps <= JOB_MAX_LOCAL_STEPS &&
+         to->train_steps <= INT64_MAX / (local_steps + 1) / 2;
     if (ok && local_steps > 1) {
         to->local_steps = (int)local_steps;
         ok = optimizer_from_json(json_object_get(o, "local_optimizer"), &to->local);

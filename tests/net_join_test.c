@@ -109,6 +109,7 @@ static void every_name_is_understood(void **state)
             version = i % 2 ? DTYPE_INT8 : DTYPE_INT4;
         join.job.version_dtype = version;
         join.job.local_steps = i % JOB_N_MODES == JOB_SYNC ? i * 7 : 0;
+        join.job.batch = 64 * job_local_steps(&join.job);
         if (join.job.local_steps > 1) {
             join.job.optim.clip_value = join.job.optim.clip_norm = 0;
             optim_defaults((enum optim_kind)((i + 1) % OPTIM_N_KINDS), &join.job.local);
@@ -235,10 +236,13 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.push_dtype = DTYPE_N_KINDS);
     JOIN_INVALID(j.job.version_dtype = DTYPE_N_KINDS);
     JOIN_INVALID(j.job.version_dtype = DTYPE_INT8; j.job.sync_mode = JOB_ASYNC);
-    JOIN_INVALID(j.job.local_steps = 5); /* of which optimizer is not said */
-    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = JOB_MAX_LOCAL_STEPS + 1);
-    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 5; j.job.sync_mode = JOB_ASYNC);
-    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 5; j.job.optim.clip_norm = 1);
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = JOB_MAX_LOCAL_STEPS * 2);
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.sync_mode = JOB_ASYNC);
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.optim.clip_norm = 1);
+    JOIN_INVALID(j.job.local = j.job.optim;
+                 j.job.local_steps = 5); /* 64 samples are no 5 batches */
+    JOIN_INVALID(j.job.local_steps = 4); /* of an optimizer that cannot be */
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.train_steps = 1LL << 61);
     JOIN_INVALID(j.job.version_dtype = DTYPE_INT4; j.job.aggregate = j.job.n_workers - 1);
 }
 

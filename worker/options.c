@@ -142,8 +142,7 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
         o->train_steps = (job->asked_steps ? job->asked_steps : job->train_steps) * n;
     if (!options_is_given(&options_raw.batch_size) && job->batch > 0)
         o->batch_size = job->batch / n;
-    if (!options_is_given(&options_raw.local_steps))
-        options_adopt_outer(o, job);
+    options_adopt_outer(o, job);
     if (!options_is_given(&options_raw.validation_split))
         o->validation_split = job->validation_split;
     if (o->validation_split > 0 && o->validation_dir) {
@@ -195,7 +194,8 @@ enum status options_adopt(struct options *o, const struct net_status *s)
             return ST_NOT_FOUND;
         }
     }
-    if (options_check_clipping(o) != ST_OK || options_adopt_input(o, job) != ST_OK)
+    if (options_check_clipping(o) != ST_OK || options_adopt_input(o, job) != ST_OK ||
+        options_check_rounds(o) != ST_OK)
         return ST_INVALID;
     if (o->batch_size < o->towers) {
         LOG_E("--towers: %d towers cannot share the job's batch of %lld", o->towers,
@@ -230,6 +230,8 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .version_dtype = o->version_dtype,
                           .batch = (int)o->batch_size};
     job.optim.total_steps = (uint64_t)job.train_steps;
+    if (o->ps_hosts.n == 0 && job_sends_changes(&job)) /* to whom? It has no slot for that */
+        job.version_dtype = DTYPE_F32;
     options_job_local(o, &job);
     return job;
 }

@@ -71,7 +71,9 @@ enum status options_check_schedule(struct options *o);
 enum status options_check_clipping(const struct options *o);
 /* options_local.c: likewise, of local steps, after the mode, the training and the validation. */
 enum status options_check_local(struct options *o);
-/* Joining: that the job has. */
+/* The rules for them, of a worker's own flags or with the job's that it joins. */
+enum status options_check_rounds(const struct options *o);
+/* Joining: what the job has, but for what a flag says. */
 void options_adopt_outer(struct options *o, const struct net_job *job);
 /* From a job of gradients to one of rounds, where that is meant. */
 void options_job_local(const struct options *o, struct net_job *job);

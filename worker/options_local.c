@@ -9,6 +9,11 @@
  * the more (Douillard et al. 2023; the smaller by our own runs). */
 enum { LARGE_MODEL = 10000000 };
 
+int64_t options_rounds(const struct options *o)
+{
+    return o->local_steps > 1 && o->ps_hosts.n > 0 ? o->local_steps : 1;
+}
+
 enum status options_check_local(struct options *o)
 {
     const double *const outer[] = {&options_raw.outer_rate, &options_raw.outer_momentum};
@@ -25,7 +30,12 @@ enum status options_check_local(struct options *o)
         LOG_E("--outer_momentum: --outer_optimizer=sgd has none; it is for momentum and nesterov");
         return ST_INVALID;
     }
-    if (o->local_steps <= 1)
+    return options_check_rounds(o);
+}
+
+enum status options_check_rounds(const struct options *o)
+{
+    if (options_rounds(o) == 1)
         return ST_OK;
     if (o->sync_mode != JOB_SYNC || (o->aggregate > 0 && o->aggregate != o->n_workers)) {
         LOG_E("--local_steps is for --sync_mode=sync without backup workers");
@@ -53,7 +63,7 @@ void options_settle_outer(struct options *o, int64_t n_params)
     if (o->outer_known) /* by the job */
         return;
     if (kind < 0)
-        kind = adaptive ? OPTIM_NESTEROV : OPTIM_SGD;
+        kind = adaptive || options_raw.outer_momentum > 0 ? OPTIM_NESTEROV : OPTIM_SGD;
     optim_defaults((enum optim_kind)kind, &o->outer);
     int moves = kind != OPTIM_SGD;
     o->outer.learning_rate = moves && large ? 0.7f : 1.0f;
@@ -68,14 +78,18 @@ void options_settle_outer(struct options *o, int64_t n_params)
 
 void options_adopt_outer(struct options *o, const struct net_job *job)
 {
-    o->local_steps = job_local_steps(job);
+    if (!options_is_given(&options_raw.local_steps))
+        o->local_steps = job_local_steps(job);
+    if (job->local_steps <= 1) /* what was given is told as a difference */
+        return;
     o->outer = job->optim;
+    if (options_raw.outer_optimizer >= 0)
+        o->outer.kind = (enum optim_kind)options_raw.outer_optimizer;
+    if (options_raw.outer_rate >= 0)
+        o->outer.learning_rate = (float)options_raw.outer_rate;
+    if (options_raw.outer_momentum >= 0)
+        o->outer.momentum = (float)options_raw.outer_momentum;
     o->outer_known = 1;
-}
-
-int64_t options_rounds(const struct options *o)
-{
-    return o->local_steps > 1 && o->ps_hosts.n > 0 ? o->local_steps : 1;
 }
 
 void options_job_local(const struct options *o, struct net_job *job)

@@ -333,16 +333,20 @@ static struct net_place place_of(const struct net_exchange *x)
                               .train_steps = join->job.train_steps};
 }
 
-/* `before`: the generation that this member was in. */
-static void say_start(const struct net_start *s, uint64_t before, int64_t reached, int n_servers)
+/* `before`: the generation that this member was in. In the member's steps, of which so many are one
+ * of the servers. */
+static void say_start(const struct net_start *s, uint64_t before, int64_t reached, int n_servers,
+                      int steps)
 {
     if (before == 0 || before == s->generation)
         return;
     LOG_I("generation " TERM_FMT " from step %lld: %d %s, %d %s", TERM_ARG(s->generation),
-          (long long)s->step, s->place.n_members, s->place.n_members == 1 ? "worker" : "workers",
-          n_servers, n_servers == 1 ? "server" : "servers");
+          (long long)s->step * steps, s->place.n_members,
+          s->place.n_members == 1 ? "worker" : "workers", n_servers,
+          n_servers == 1 ? "server" : "servers");
     if (s->step < reached)
-        LOG_W("going back from step %lld to step %lld", (long long)reached, (long long)s->step);
+        LOG_W("going back from step %lld to step %lld", (long long)reached * steps,
+              (long long)s->step * steps);
 }
 
 enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
@@ -369,6 +373,6 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
     int64_t reached = x->reached;
     int n_servers = x->n_links;
     pthread_mutex_unlock(&x->lock);
-    say_start(out, before, reached, n_servers);
+    say_start(out, before, reached, n_servers, job_local_steps(&x->cfg.join.job));
     return ST_OK;
 }

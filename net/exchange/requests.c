@@ -275,7 +275,7 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
-    enum dtype dtype = chunks_dtype(x->cfg.join.chunks, chunk, x->push_dtype);
+    enum dtype dtype = job_push_dtype(&x->cfg.join.job, x->cfg.join.chunks, chunk);
     struct net_out item = {.kind = PIECE_PUSH,
                            .chunk = (uint32_t)chunk,
                            .step = (uint64_t)step,
@@ -295,7 +295,7 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
-    enum dtype dtype = chunks_dtype(x->cfg.join.chunks, chunk, x->push_dtype);
+    enum dtype dtype = job_push_dtype(&x->cfg.join.job, x->cfg.join.chunks, chunk);
     if (dtype == DTYPE_F32 || (weight == 0 && !x->residuals))
         return net_exchange_push_encoded(x, chunk, step, data, weight);
     pthread_mutex_lock(&x->lock);

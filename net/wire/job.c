@@ -27,6 +27,14 @@ int job_local_steps(const struct net_job *job)
     return job->local_steps > 1 ? job->local_steps : 1;
 }
 
+enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks, int chunk)
+{
+    const struct net_param *p = &chunks->params[chunks->chunks[chunk].param];
+    if (job->local_steps > 1 && p->rule == PARAM_AVERAGE)
+        return DTYPE_F32;
+    return chunks_dtype(chunks, chunk, job->push_dtype);
+}
+
 int job_sends_changes(const struct net_job *job)
 {
     return dtype_block(job->version_dtype) > 1;

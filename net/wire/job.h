@@ -44,8 +44,7 @@ struct net_job {
     int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
     float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
     enum dtype push_dtype, version_dtype; /* of payloads: contributions, versions */
-    double validation_split; /* share of the training set that is held out, chosen by the seed, at
-                                least 0, below 1; 0: none */
+    double validation_split; /* share of the training set held out, by the seed; below 1; 0: none */
     int batch;               /* samples of one member's contribution; 0: not said */
     int local_steps;         /* steps that a member makes by itself for each contribution, which is
                                 what they changed (old less new); 0, 1: it is a gradient */
@@ -65,8 +64,10 @@ const char *job_sync_mode_name(enum job_sync_mode mode);
 int job_aggregate(const struct net_job *job);
 /* 1: all chunks and all workers go from step to step together (sync without backup workers). */
 int job_in_lockstep(const struct net_job *job);
-/* At least 1: steps of a member for one step of the servers. */
+/* At least 1. */
 int job_local_steps(const struct net_job *job);
+/* What a contribution to a chunk is sent in: as chunks_dtype; averages of local steps as floats. */
+enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks, int chunk);
 /* 1: members are sent what changed from one version to the next, rounded, and not versions. What
  * the rounding took off is one of the slots, the last. */
 int job_sends_changes(const struct net_job *job);

@@ -221,6 +221,10 @@ static const char *number_problem(const Weir__V1__Job *from)
         return "staleness is out of bounds";
     if (from->local_steps > JOB_MAX_LOCAL_STEPS)
         return "local_steps is out of bounds";
+    if (from->local_steps > 1 &&
+        (from->train_steps > most / from->local_steps ||
+         from->asked_steps > most / from->local_steps || from->batch_size % from->local_steps != 0))
+        return "local_steps does not go with train_steps or batch_size";
     if (!(from->validation_split >= 0 && from->validation_split < 1))
         return "validation_split is out of bounds";
     return from->batch_size > JOB_MAX_BATCH ? "batch_size is out of bounds" : NULL;

@@ -115,9 +115,10 @@ static struct chunk_state *validate(struct ps_store *s, const struct net_frame_h
 static void give_present(const struct ps_store *s, struct chunk_state *c, const struct arrival *a,
                          enum piece_kind kind, struct ps_answer *answer)
 {
+    int first = a->piece->kind == PIECE_INIT && dtype_block(c->version_dtype) > 1;
+    enum dtype dtype = chunk_state_answers_in(c, (int64_t)a->piece->step, c->version);
     answer->kind = kind;
-    chunk_state_give(s, c, c->version,
-                     chunk_state_answers_in(c, (int64_t)a->piece->step, c->version), answer);
+    chunk_state_give(s, c, c->version, first ? DTYPE_F32 : dtype, answer);
 }
 
 /* The version that the contribution was computed on, if it was sent to this member and another has

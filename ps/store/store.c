@@ -60,7 +60,7 @@ static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, i
     c->sum.n = c->n;
     c->sum.n_members = s->lockstep || wanted > s->n_members ? s->n_members : wanted;
     c->version_dtype = chunks_dtype(s->cfg.chunks, c->chunk, s->job.version_dtype);
-    c->sum.dtype = chunks_dtype(s->cfg.chunks, c->chunk, s->job.push_dtype);
+    c->sum.dtype = job_push_dtype(&s->job, s->cfg.chunks, c->chunk);
     c->sum.whole = s->norm != NULL;
     c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED; /* the norm tells */
     return ps_aggregate_init(&c->sum, s->pool, c->shelf);

@@ -69,11 +69,16 @@ static const float *add_first(const struct ps_update *u, size_t first, const voi
     return others;
 }
 
+static size_t last_slot(const struct ps_update *u, size_t first)
+{
+    return (size_t)(u->n_slots - 1) * u->n + first;
+}
+
 /* The form for the wire of the block, which may change its value. */
 static const void *encode(const struct ps_update *u, size_t first, float *value, size_t n)
 {
     char *wire = (char *)u->wire + dtype_bytes(u->wire_dtype, first);
-    size_t last = (size_t)(u->n_slots - 1) * u->n + first;
+    size_t last = last_slot(u, first);
     if (dtype_block(u->wire_dtype) == 1) {
         dtype_encode(u->wire_dtype, wire, value, n);
         return wire;
@@ -110,6 +115,8 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
     const void *out = value;
     if (u->wire)
         out = encode(u, first, value, n);
+    else if (u->residual) /* it goes as it is: nothing is left over */
+        memset(u->new_slots + last_slot(u, first), 0, n * sizeof(float));
     if (u->sums)
         p->crc = digest_crc32c(p->crc, out, dtype_bytes(u->wire_dtype, n));
     /* after, since it lies in cache now */
@@ -138,6 +145,8 @@ static uint32_t keep(const struct ps_update *u)
 {
     int n_slots = u->slots ? u->n_slots : 0;
     vector_copy(u->value, u->old, u->n);
+    for (size_t i = 0; dtype_block(u->wire_dtype) > 1 && i < u->n; i++)
+        u->value[i] += 0.0f; /* as whoever adds no change: -0 becomes 0 */
     if (n_slots > 0 && u->new_slots != u->slots)
         vector_copy(u->new_slots, u->slots, u->n * (size_t)n_slots);
     if (u->wire && dtype_block(u->wire_dtype) > 1)

@@ -32,6 +32,7 @@ struct ps_update {
     const float *old;   /* the version before */
     const float *slots; /* the optimizer's, of the version before; NULL if it has none */
     int n_slots;
+    int residual; /* the last slot is the residual of what members get */
 
     float compensation; /* DC-ASGD's lambda */
     const float *base;  /* the version that the contribution was computed on; NULL: none of that */

@@ -87,6 +87,7 @@ static size_t compute_version(struct ps_store *s, struct chunk_state *c, const s
         .old = c->present.value->data,
         .slots = c->present.slots ? c->present.slots->data : NULL,
         .n_slots = (int)c->n_slots,
+        .residual = job_sends_changes(&s->job) && c->n_slots > 0,
         .compensation = s->job.delay_compensation,
         .base = base ? base->data : NULL,
         .value = next->value->data,

@@ -76,6 +76,19 @@ class Codecs(harness.Test):
         for s in job.finish(120):
             self.assertTrue(s["parameters_sha256"])
 
+    def test_alone(self):
+        """A worker alone sends nothing: its checkpoints have no residual, whatever its flags."""
+        keeps = ["--checkpoint_dir=" + self.dir() + "/c", "--wire_dtype=int8", "--save_steps=5",
+                 "--hidden_units=8", *FLAGS]
+        self.run_worker(*keeps, "--train_steps=10", model="mlp")
+        resumed = self.run_worker(*keeps, "--train_steps=20", "--export=" + self.dir() + "/b",
+                                  model="mlp")
+        self.assertIn("step 10", resumed.output())
+        self.run_worker("--hidden_units=8", *FLAGS, "--train_steps=20",
+                        "--export=" + self.dir() + "/a", model="mlp")
+        a, b = (harness.read_safetensors(self.dir() + name) for name in ("/a", "/b"))
+        self.assertEqual(a, b)
+
     def test_refused(self):
         for flags in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=2"],
                       ["--replicas_to_aggregate=1"]):

@@ -30,8 +30,9 @@ class LocalSteps(harness.Test):
         digests = []
         for extra in ([], ["--optimizer=momentum"], ["--optimizer=sgd", "--local_steps=5"],
                       ["--outer_optimizer=momentum", "--outer_momentum=0.8"],
-                      ["--outer_learning_rate=0.6"], ["--wire_dtype=int4"], ["--clip_norm=0.5"],
-                      ["--clip_value=0.01"], ["--lr_schedule=cosine"]):
+                      ["--outer_learning_rate=0.6"], ["--wire_dtype=int4"],
+                      ["--optimizer=sgd", "--local_steps=5", "--outer_momentum=0.7"],
+                      ["--clip_norm=0.5"], ["--clip_value=0.01"], ["--lr_schedule=cosine"]):
             with self.subTest(flags=extra):
                 flags = [*FLAGS, "--train_steps=40", "--local_steps=10", *extra]
                 first = self.digest(self.begin(flags))
@@ -164,6 +165,12 @@ class LocalSteps(harness.Test):
             job.start_worker(1, *flags)
             job.workers[1].wait(30, 1)
             self.assertRegex(job.workers[1].output(), "another job: .*" + re.escape(words))
+        for flags, words in ((["--outer_learning_rate=0.3"], "--outer_learning_rate"),
+                             (["--eval_every=7"], "--eval_every: 7 steps are no multiple")):
+            join = self.start("joiner", [job.workers[0].argv[0], "--join",
+                                         "--ps_hosts=" + job.ps_hosts[0], *job.flags[2:4], *flags])
+            join.wait(30, None)
+            self.assertIn(words, join.output())
         job.start_worker(1, "--local_steps=10")
         job.finish(60)
 
