@@ -3,6 +3,7 @@
  * both sides is written out. In bf16 cuDNN reads and writes copies that are cast on the way in and
  * out. */
 #include "base/log.h"
+#include "kernels/cuda/branch.h"
 #include "kernels/cuda/conv_algo.h"
 #include "kernels/cuda/plan.h"
 
@@ -20,37 +21,38 @@ struct conv_pass {
 };
 
 /* What cuDNN is given to read for a tensor of ours. */
-static enum status give(struct cuda_pass *pass, int i, int which, const float *ours,
-                        const void **out)
+static enum status give(const struct cuda_lane *lane, struct cuda_pass *pass, int i, int which,
+                        const float *ours, const void **out)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = pass->plan;
+    const struct cuda_plan *plan = pass->plan;
     const struct conv_pass *c = pass->state[i];
     *out = ours;
     if (plan->cfg.precision == BACKEND_BF16) {
         TRY(cuda_check_kernel(
             &plan->ops[i], "cast kernel",
-            cuda_cast_down(plan->compute, ours, plan->cast[which], c->elems[which])));
-        *out = plan->cast[which];
+            cuda_cast_down(lane->stream, ours, lane->cast[which], c->elems[which])));
+        *out = lane->cast[which];
     }
 done:
     return st;
 }
 
 /* Where cuDNN writes what becomes a tensor of ours, and, behind that, what makes it ours. */
-static void *room(const struct cuda_plan *plan, int which, float *ours)
+static void *room(const struct cuda_lane *lane, int which, float *ours)
 {
-    return plan->cfg.precision == BACKEND_BF16 ? (void *)plan->cast[which] : ours;
+    return lane->plan->cfg.precision == BACKEND_BF16 ? (void *)lane->cast[which] : ours;
 }
 
-static enum status fetch(struct cuda_pass *pass, int i, int which, float *ours)
+static enum status fetch(const struct cuda_lane *lane, struct cuda_pass *pass, int i, int which,
+                         float *ours)
 {
-    struct cuda_plan *plan = pass->plan;
+    const struct cuda_plan *plan = pass->plan;
     const struct conv_pass *c = pass->state[i];
     if (plan->cfg.precision != BACKEND_BF16)
         return ST_OK;
     return cuda_check_kernel(&plan->ops[i], "cast kernel",
-                             cuda_cast_up(plan->compute, plan->cast[which], ours, c->elems[which]));
+                             cuda_cast_up(lane->stream, lane->cast[which], ours, c->elems[which]));
 }
 
 /* Room for the bf16 copies of its tensors. */
@@ -156,13 +158,14 @@ static enum status conv_forward(struct cuda_pass *pass, int i, int train)
     struct conv_pass *c = pass->state[i];
     const void *x, *w;
     struct cuda_frame frame = frame_of(s, pass->n);
+    struct cuda_lane lane = cuda_lane_main(plan);
     if (s->framed)
         TRY(cuda_check_kernel(op, "pad kernel",
                               cuda_pad_set(plan->compute, *op->x, s->padded, &frame)));
-    TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
-    TRY(give(pass, i, CUDA_CAST_W, plan->params[l->param[0]].d, &w));
-    TRY(cuda_conv_run(&c->algos, CUDA_CONV_FORWARD, x, w, room(plan, CUDA_CAST_Y, *op->y)));
-    TRY(fetch(pass, i, CUDA_CAST_Y, *op->y));
+    TRY(give(&lane, pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
+    TRY(give(&lane, pass, i, CUDA_CAST_W, plan->params[l->param[0]].d, &w));
+    TRY(cuda_conv_run(&c->algos, &lane, CUDA_CONV_FORWARD, x, w, room(&lane, CUDA_CAST_Y, *op->y)));
+    TRY(fetch(&lane, pass, i, CUDA_CAST_Y, *op->y));
     const float *bias = plan->params[l->param[1]].d;
     if (s->pool >= 0)
         TRY(cuda_pool_forward_biased(pass, s->pool, bias));
@@ -174,6 +177,7 @@ done:
     return st;
 }
 
+/* dy: as cuDNN is given it; NULL: it was given to another stream's lane. */
 static enum status backward_x(struct cuda_pass *pass, int i, const void *dy)
 {
     enum status st = ST_OK;
@@ -184,9 +188,12 @@ static enum status backward_x(struct cuda_pass *pass, int i, const void *dy)
     struct cuda_frame frame = frame_of(s, pass->n);
     float *to = s->framed ? plan->padded_diff : *op->dx;
     const void *w;
-    TRY(give(pass, i, CUDA_CAST_W, plan->params[op->layer->param[0]].d, &w));
-    TRY(cuda_conv_run(&c->algos, CUDA_CONV_BACKWARD_X, w, dy, room(plan, CUDA_CAST_X, to)));
-    TRY(fetch(pass, i, CUDA_CAST_X, to));
+    struct cuda_lane lane = cuda_lane_main(plan);
+    TRY(give(&lane, pass, i, CUDA_CAST_W, plan->params[op->layer->param[0]].d, &w));
+    if (dy == NULL)
+        TRY(give(&lane, pass, i, CUDA_CAST_Y, *op->dy, &dy));
+    TRY(cuda_conv_run(&c->algos, &lane, CUDA_CONV_BACKWARD_X, w, dy, room(&lane, CUDA_CAST_X, to)));
+    TRY(fetch(&lane, pass, i, CUDA_CAST_X, to));
     if (s->framed)
         TRY(cuda_check_kernel(op, "cut kernel", cuda_pad_cut(plan->compute, to, *op->dx, &frame)));
 done:
@@ -203,15 +210,17 @@ static enum status conv_backward(struct cuda_pass *pass, int i)
     struct conv_pass *c = pass->state[i];
     float *dw = plan->params[l->param[0]].d_grad;
     const void *x, *dy;
+    struct cuda_lane lane;
+    TRY(cuda_branch_fork(plan, i, &lane));
     TRY(cuda_check_kernel(op, "bias gradient kernel",
-                          cuda_bias_grad(plan->compute, *op->dy, plan->params[l->param[1]].d_grad,
-                                         plan->scratch, cuda_planes_of(&l->out, pass->n))));
-    TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
-    TRY(give(pass, i, CUDA_CAST_Y, *op->dy, &dy));
-    TRY(cuda_conv_run(&c->algos, CUDA_CONV_BACKWARD_W, x, dy, room(plan, CUDA_CAST_W, dw)));
-    TRY(fetch(pass, i, CUDA_CAST_W, dw));
+                          cuda_bias_grad(lane.stream, *op->dy, plan->params[l->param[1]].d_grad,
+                                         lane.scratch, cuda_planes_of(&l->out, pass->n))));
+    TRY(give(&lane, pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
+    TRY(give(&lane, pass, i, CUDA_CAST_Y, *op->dy, &dy));
+    TRY(cuda_conv_run(&c->algos, &lane, CUDA_CONV_BACKWARD_W, x, dy, room(&lane, CUDA_CAST_W, dw)));
+    TRY(fetch(&lane, pass, i, CUDA_CAST_W, dw));
     if (op->needs_dx)
-        TRY(backward_x(pass, i, dy));
+        TRY(backward_x(pass, i, lane.stream == plan->compute ? dy : NULL));
 done:
     return st;
 }

@@ -3,6 +3,7 @@
  * reused at once and the copy to the device waits its turn on `compute`. */
 #include "kernels/cuda/edges.h"
 #include "base/log.h"
+#include "kernels/cuda/branch.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +101,7 @@ enum status cuda_edges_backward(struct cuda_pass *pass, int i)
         return ST_UNSUPPORTED;
     }
     plan->crossing[i].n_given = 0;
+    TRY(cuda_branch_wait(plan, i));
     if (diff->own >= 0)
         TRY(sum(pass, op, (int[]){diff->own, diff->given, diff->dy}, elems_of(plan, i, pass->n)));
     TRY(op->kind->backward(pass, i));

@@ -3,6 +3,7 @@
 #include "kernels/cuda/plan.h"
 #include "base/log.h"
 #include "kernels/cuda/bind.h"
+#include "kernels/cuda/branch.h"
 #include "kernels/cuda/conv_first.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
@@ -241,6 +242,7 @@ static enum status shared_take(struct cuda_plan *plan)
     plan->planning = 0;
     plan->now = plan->pass[0];
     TRY(cuda_arena_take(a, "(all)", "cuDNN workspace", plan->workspace_bytes, &plan->workspace));
+    TRY(cuda_branch_plan(plan));
 done:
     return st;
 }
@@ -380,6 +382,7 @@ enum status cuda_plan_create(const struct backend_plan_config *cfg, struct cuda_
     TRY(device_open(plan));
     ops_init(plan);
     TRY(memory_plan(plan));
+    TRY(cuda_branch_create(plan));
     TRY(cuda_transfer_create(plan));
     TRY(cuda_edges_create(plan));
     TRY(cuda_capture_create(plan));
@@ -403,6 +406,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
     cuda_group_leave(plan);
     if (plan->compute != NULL)
         cudaStreamSynchronize(plan->compute);
+    (void)cuda_branch_finish(plan);
     if (plan->up != NULL)
         cudaStreamSynchronize(plan->up);
     if (plan->down != NULL)
@@ -421,6 +425,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
         cudaFreeHost(plan->host_floats);
     if (plan->host_in != NULL)
         cudaFreeHost(plan->host_in);
+    cuda_branch_destroy(plan);
     if (plan->cublas != NULL)
         cublasDestroy(plan->cublas);
     if (plan->cudnn != NULL)

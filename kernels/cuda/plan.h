@@ -10,7 +10,8 @@
  *   layer or sum before it;
  * - so is a max pool behind a convolution's relu, and what it reads is not kept;
  * - gradients by outputs live in few buffers (diffs.h);
- * - no gradient is worked out for layers that follow from none with parameters.
+ * - no gradient is worked out for layers that follow from none with parameters;
+ * - gradients by parameters may be worked out on a stream of their own (branch.h).
  *
  * Threads: one at a time. Errors: logged here with the layer's name and the call that failed. */
 #ifndef KERNELS_CUDA_PLAN_H
@@ -28,8 +29,6 @@
 struct cuda_plan;
 struct cuda_pass;
 struct cuda_op;
-struct cuda_member;
-struct cuda_crossing;
 struct cuda_kind {
     /* Asks the arena for what the layer needs; sets op->y. */
     enum status (*plan)(struct cuda_plan *plan, int i);
@@ -117,6 +116,7 @@ struct cuda_plan {
     int planning, trains;           /* trains: the last forward did */
     struct cuda_resident *resident; /* NULL: the caller takes the steps */
     struct cuda_capture *capture;   /* layers.h; NULL: no graphs */
+    struct cuda_branch *branch;     /* branch.h; NULL: backward is on `compute` alone */
 };
 
 struct cuda_owned {
