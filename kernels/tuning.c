@@ -8,7 +8,7 @@ static const struct {
 } names[] = {
     {"measure", TUNING_MEASURE},       {"epilogues", TUNING_EPILOGUES},
     {"first_conv", TUNING_FIRST_CONV}, {"multi_step", TUNING_MULTI_STEP},
-    {"capture", TUNING_CAPTURE},
+    {"capture", TUNING_CAPTURE},       {"nhwc", TUNING_NHWC},
 };
 enum { N_NAMES = sizeof names / sizeof *names };
 

@@ -38,6 +38,7 @@ static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSi
                                           "cudnnGetConvolutionBackwardFilterWorkspaceSize",
                                           "cudnnGetConvolutionBackwardDataWorkspaceSize",
                                           "an algorithm",
+                                          "an engine",
                                           "cudnnFindConvolutionForwardAlgorithmEx",
                                           "cudnnFindConvolutionBackwardFilterAlgorithmEx",
                                           "cudnnFindConvolutionBackwardDataAlgorithmEx",
