@@ -132,7 +132,8 @@ static void check_net(const struct net *net, uint32_t tuning, enum backend_preci
 
 static void test_same_bits(void **state)
 {
-    static const uint32_t others[] = {0, TUNING_CAPTURE, TUNING_EPILOGUES | TUNING_CAPTURE};
+    static const uint32_t others[] = {0, TUNING_CAPTURE, TUNING_EPILOGUES | TUNING_CAPTURE,
+                                      TUNING_NHWC, TUNING_NHWC | TUNING_CAPTURE};
     for (size_t t = 0; t < sizeof others / sizeof *others; t++) {
         for (int k = 0; k < bench_n_nets && t < 2; k++)
             check_net(&bench_nets[k], others[t], BACKEND_FP32);

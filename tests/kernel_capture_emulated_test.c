@@ -160,13 +160,13 @@ static void compare_steps(const struct net *net, struct bench *a, struct bench *
 
 /* An algorithm cannot be run any more, found while it is captured, or in a pass that is not: what
  * was captured is not launched again, but captured anew after a step without. */
-static void test_another_algorithm(void **state)
+static void check_another(const char *what, uint32_t tuning)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];
     for (int n_before = 1; n_before < 4; n_before++) {
-        struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
+        struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, tuning, NULL);
         compare_steps(net, a, b, n_before);
-        fault_only("an algorithm");
+        fault_only(what);
         fault_set(1);
         if (n_before == 1)
             bench_step_of(b, 0, BENCH_BATCH);
@@ -182,6 +182,12 @@ static void test_another_algorithm(void **state)
         bench_destroy(a);
         bench_destroy(b);
     }
+}
+
+static void test_another_algorithm(void **state)
+{
+    check_another("an algorithm", TUNING_CAPTURE);
+    check_another("an engine", TUNING_CAPTURE | TUNING_NHWC);
 }
 
 /* Targets instead of labels are another loss. */

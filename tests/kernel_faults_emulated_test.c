@@ -40,6 +40,7 @@ static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSi
                                           "cudnnGetConvolutionBackwardDataWorkspaceSize",
                                           "an algorithm",
                                           "an epilogue",
+                                          "an engine",
                                           "cudnnFindConvolutionForwardAlgorithmEx",
                                           "cudnnFindConvolutionBackwardFilterAlgorithmEx",
                                           "cudnnFindConvolutionBackwardDataAlgorithmEx",

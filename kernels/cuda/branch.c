@@ -133,7 +133,7 @@ static enum status memory_take(struct cuda_plan *plan)
     TRY(cuda_arena_take(a, who, "sums of bias gradients",
                         (uint64_t)plan->scratch_elems * sizeof(float), &lane->scratch));
     for (int k = 0; k < CUDA_N_CASTS; k++)
-        TRY(cuda_arena_take(a, who, "tensors of a convolution in bf16",
+        TRY(cuda_arena_take(a, who, "copies of a convolution's tensors",
                             (uint64_t)plan->cast_elems[k] * sizeof(uint16_t), &lane->cast[k]));
     TRY(cuda_arena_take(a, who, "cuBLAS workspace", plan->blas_workspace_bytes,
                         &lane->blas_workspace));

@@ -25,13 +25,18 @@ static int measures(const struct cuda_plan *plan)
     return (plan->cfg.tuning & TUNING_MEASURE) != 0 && !plan->cfg.deterministic;
 }
 
-/* Workspace that one algorithm may use. */
-static uint64_t workspace_limit(const struct cuda_plan *plan)
+uint64_t cuda_conv_workspace_limit(const struct cuda_plan *plan)
 {
     if (!plan->planning)
         return plan->workspace_bytes;
     uint64_t left = cuda_arena_left(&plan->arena) / CUDA_ARENA_ALIGN * CUDA_ARENA_ALIGN;
     return left < workspace_most ? left : workspace_most;
+}
+
+void cuda_conv_workspace_want(struct cuda_plan *plan, uint64_t bytes)
+{
+    if (plan->planning && bytes > plan->workspace_bytes)
+        plan->workspace_bytes = bytes;
 }
 
 /* cuDNN's default math rounds to TF32 where it likes, FMA math never does; Tensor Cores take
@@ -58,7 +63,7 @@ static enum status math_set(const struct cuda_conv_algos *c, cudnnConvolutionDes
 
 static struct cuda_algo_wish wish_of(const struct cuda_plan *plan)
 {
-    return (struct cuda_algo_wish){workspace_limit(plan), plan->cfg.deterministic,
+    return (struct cuda_algo_wish){cuda_conv_workspace_limit(plan), plan->cfg.deterministic,
                                    plan->cfg.precision != BACKEND_FP32};
 }
 
@@ -95,8 +100,7 @@ static enum status choose(struct cuda_conv_algos *c, int which)
     uint64_t want = plan->planning ? workspace_wanted(plan, w, k) : 0;
     if (want < least)
         want = least;
-    if (plan->planning && want > plan->workspace_bytes)
-        plan->workspace_bytes = want;
+    cuda_conv_workspace_want(plan, want);
     w->now = k;
     return math_set(c, w->d, w->proposal[k].math);
 }

@@ -4,6 +4,7 @@
 #include "kernels/cuda/edges.h"
 #include "base/log.h"
 #include "kernels/cuda/branch.h"
+#include "kernels/cuda/channels.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,6 +167,7 @@ done:
     return st;
 }
 
+/* Of a layer's output or its gradient. */
 static enum status read_out(struct cuda_plan *plan, int layer, const float *d, float *dst)
 {
     enum status st = ST_OK;
@@ -174,6 +176,8 @@ static enum status read_out(struct cuda_plan *plan, int layer, const float *d, f
     TRY(cuda_check(op, "cudaMemcpyAsync",
                    cudaMemcpyAsync(dst, d, bytes, cudaMemcpyDeviceToHost, plan->compute)));
     TRY(cuda_check(op, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
+    if (op->y_last)
+        TRY(cuda_channels_first(dst, &op->layer->out, plan->now->n));
 done:
     return st;
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "kernels/cuda/bind.h"
 #include "kernels/cuda/branch.h"
+#include "kernels/cuda/channels.h"
 #include "kernels/cuda/conv_first.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
@@ -178,6 +179,7 @@ static void ops_init(struct cuda_plan *plan)
         if (cuda_conv_first_takes(plan, i))
             op->kind = &cuda_conv_first;
     }
+    cuda_channels_plan(plan);
 }
 
 static size_t input_bytes(const struct cuda_plan *plan)
@@ -234,7 +236,7 @@ static enum status shared_take(struct cuda_plan *plan)
     TRY(cuda_arena_take(a, "(all)", "sums of bias gradients",
                         (uint64_t)plan->scratch_elems * sizeof(float), &plan->scratch));
     for (int k = 0; k < CUDA_N_CASTS; k++)
-        TRY(cuda_arena_take(a, "(all)", "tensors of a convolution in bf16",
+        TRY(cuda_arena_take(a, "(all)", "copies of a convolution's tensors",
                             (uint64_t)plan->cast_elems[k] * sizeof(uint16_t), &plan->cast[k]));
     TRY(cuda_arena_take(a, "(all)", "cuBLAS workspace", blas, &plan->blas_workspace));
     plan->planning = 1;

@@ -14,29 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Values of a tensor that may be in bfloat16. */
-static float value_get(const void *at, cudnnDataType_t type, size_t k)
-{
-    if (type == CUDNN_DATA_FLOAT)
-        return ((const float *)at)[k];
-    uint32_t u = (uint32_t)((const uint16_t *)at)[k] << 16;
-    float value;
-    memcpy(&value, &u, sizeof value);
-    return value;
-}
-
-static void value_set(void *at, cudnnDataType_t type, size_t k, float value)
-{
-    if (type == CUDNN_DATA_FLOAT) {
-        ((float *)at)[k] = value;
-        return;
-    }
-    uint32_t u;
-    value = emulation_rounded(value, BF16_BITS);
-    memcpy(&u, &value, sizeof u);
-    ((uint16_t *)at)[k] = (uint16_t)(u >> 16);
-}
-
 static size_t bytes_of(cudnnDataType_t type, const int d[4])
 {
     return elems(d) * (type == CUDNN_DATA_FLOAT ? 4 : 2);
