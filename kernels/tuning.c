@@ -6,9 +6,13 @@ static const struct {
     const char *name;
     uint32_t bits;
 } names[] = {
-    {"measure", TUNING_MEASURE},       {"epilogues", TUNING_EPILOGUES},
-    {"first_conv", TUNING_FIRST_CONV}, {"multi_step", TUNING_MULTI_STEP},
+    {"measure", TUNING_MEASURE},
+    {"epilogues", TUNING_EPILOGUES},
+    {"first_conv", TUNING_FIRST_CONV},
+    {"multi_step", TUNING_MULTI_STEP},
     {"capture", TUNING_CAPTURE},
+    {"branches", TUNING_BRANCHES},
+    {"nhwc", TUNING_NHWC},
 };
 enum { N_NAMES = sizeof names / sizeof *names };
 

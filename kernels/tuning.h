@@ -13,6 +13,8 @@ enum tuning {
     TUNING_FIRST_CONV = 1 << 2, /* a first convolution of one channel by kernels of ours */
     TUNING_MULTI_STEP = 1 << 3, /* many steps in one CUDA graph, where training stays on the GPU */
     TUNING_CAPTURE = 1 << 4,    /* with servers: forward and backward as CUDA graphs */
+    TUNING_BRANCHES = 1 << 5,   /* backward: gradients by parameters on a second stream */
+    TUNING_NHWC = 1 << 6,       /* convolutions with channels last, by cuDNN's graphs */
 };
 
 /* "all", "none", or names with commas between them; one with a minus before it is taken back, as in

@@ -129,6 +129,45 @@ void bench_backward(struct bench *b)
         assert_int_equal(backend->wait_grads(b->plan, i), ST_OK);
 }
 
+struct bench_outcome bench_step(struct bench *b, int round)
+{
+    struct bench_outcome o;
+    int n_layers = b->r->n_layers;
+    bench_params(b, round);
+    for (int i = 0; i < n_layers; i++) {
+        const struct layer *l = &b->r->layers[i];
+        for (int k = 0; k < l->n_params; k++)
+            assert_int_equal(backend->load_param(b->plan, l->param[k]), ST_OK);
+        assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
+    }
+    for (int i = n_layers - 1; i >= -1; i--) {
+        if (i >= 0)
+            assert_int_equal(backend->backward(b->plan, i), ST_OK);
+        if (i == 0)
+            assert_int_equal(backend->result(b->plan, &o.loss, &o.n_correct), ST_OK);
+        if (i + 1 < n_layers)
+            assert_int_equal(backend->wait_grads(b->plan, i + 1), ST_OK);
+    }
+    return o;
+}
+
+struct bench_outcome bench_step_of(struct bench *b, int round, int n)
+{
+    assert_int_equal(backend->set_input(b->plan, b->image, b->labels, b->position, n), ST_OK);
+    return bench_step(b, round);
+}
+
+void bench_check_same(const struct net *net, const struct bench *a, struct bench_outcome of_a,
+                      const struct bench *b, struct bench_outcome of_b)
+{
+    if (memcmp(&of_a.loss, &of_b.loss, sizeof of_a.loss) != 0 || of_a.n_correct != of_b.n_correct)
+        fail_msg("net '%s': the loss is %g and not %g, the hits %d and not %d", net->name,
+                 (double)of_b.loss, (double)of_a.loss, of_b.n_correct, of_a.n_correct);
+    for (int k = 0; k < a->r->n_params; k++)
+        if (memcmp(a->grads[k], b->grads[k], (size_t)a->r->param_elems[k] * sizeof(float)) != 0)
+            fail_msg("net '%s': gradient %d is another", net->name, k);
+}
+
 void bench_compare(const struct net *net, const char *what, int index, const float *got,
                    const double *want, int64_t n)
 {

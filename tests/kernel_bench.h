@@ -47,6 +47,19 @@ enum status bench_plan(struct bench *b, int n_threads, int inference_only);
 void bench_forward(struct bench *b, int first, int n, int train);
 void bench_backward(struct bench *b);
 
+/* What a step came to, beside its gradients. */
+struct bench_outcome {
+    float loss;
+    int n_correct;
+};
+/* One of n samples as a worker takes it: a layer's parameters, those of the round, just before its
+ * forward, its gradients one layer later. After set_input: that of the samples that are there. */
+struct bench_outcome bench_step(struct bench *b, int round);
+struct bench_outcome bench_step_of(struct bench *b, int round, int n);
+/* Fails unless b's, and its gradients, are those of a, bit by bit. */
+void bench_check_same(const struct net *net, const struct bench *a, struct bench_outcome of_a,
+                      const struct bench *b, struct bench_outcome of_b);
+
 /* Fails naming net, what and index. */
 void bench_compare(const struct net *net, const char *what, int index, const float *got,
                    const double *want, int64_t n);

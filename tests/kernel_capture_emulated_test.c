@@ -23,12 +23,6 @@ static void (*fault_only)(const char *name);
 static const char *(*fault_name)(void);
 static long long (*fault_calls)(void);
 
-/* What a step came to. */
-struct outcome {
-    float loss;
-    int n_correct;
-};
-
 /* A plan of the net's own, with rounded gradients if asked for. */
 static struct bench *open_plan(const struct net *net, uint32_t tuning, uint16_t **grads16)
 {
@@ -41,46 +35,6 @@ static struct bench *open_plan(const struct net *net, uint32_t tuning, uint16_t 
     cfg.tuning = tuning;
     assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
     return b;
-}
-
-/* As a worker does it: a layer's parameters just before its forward, its gradients one later. */
-static struct outcome step(struct bench *b, int round)
-{
-    struct outcome o;
-    int n_layers = b->r->n_layers;
-    bench_params(b, round);
-    for (int i = 0; i < n_layers; i++) {
-        const struct layer *l = &b->r->layers[i];
-        for (int k = 0; k < l->n_params; k++)
-            assert_int_equal(backend->load_param(b->plan, l->param[k]), ST_OK);
-        assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
-    }
-    for (int i = n_layers - 1; i >= -1; i--) {
-        if (i >= 0)
-            assert_int_equal(backend->backward(b->plan, i), ST_OK);
-        if (i == 0)
-            assert_int_equal(backend->result(b->plan, &o.loss, &o.n_correct), ST_OK);
-        if (i + 1 < n_layers)
-            assert_int_equal(backend->wait_grads(b->plan, i + 1), ST_OK);
-    }
-    return o;
-}
-
-static struct outcome step_of(struct bench *b, int round, int n)
-{
-    assert_int_equal(backend->set_input(b->plan, b->image, b->labels, b->position, n), ST_OK);
-    return step(b, round);
-}
-
-static void check_same(const struct net *net, const struct bench *a, struct outcome of_a,
-                       const struct bench *b, struct outcome of_b)
-{
-    if (memcmp(&of_a.loss, &of_b.loss, sizeof of_a.loss) != 0 || of_a.n_correct != of_b.n_correct)
-        fail_msg("net '%s': the loss is %g and not %g, the hits %d and not %d", net->name,
-                 (double)of_b.loss, (double)of_a.loss, of_b.n_correct, of_a.n_correct);
-    for (int k = 0; k < a->r->n_params; k++)
-        if (memcmp(a->grads[k], b->grads[k], (size_t)a->r->param_elems[k] * sizeof(float)) != 0)
-            fail_msg("net '%s': gradient %d is another", net->name, k);
 }
 
 /* A pass without training, and one that is given up half way. */
@@ -101,8 +55,9 @@ static void check_net(const struct net *net, uint16_t **grads_a, uint16_t **grad
     static const int sizes[] = {BENCH_BATCH, BENCH_BATCH, BENCH_BATCH, 3, BENCH_BATCH, 3};
     struct bench *a = open_plan(net, 0, grads_a), *b = open_plan(net, TUNING_CAPTURE, grads_b);
     for (int k = 0; k < (int)(sizeof sizes / sizeof *sizes); k++) {
-        struct outcome of_a = step_of(a, k, sizes[k]), of_b = step_of(b, k, sizes[k]);
-        check_same(net, a, of_a, b, of_b);
+        struct bench_outcome of_a = bench_step_of(a, k, sizes[k]),
+                             of_b = bench_step_of(b, k, sizes[k]);
+        bench_check_same(net, a, of_a, b, of_b);
         disturb(b);
     }
     bench_destroy(a);
@@ -122,7 +77,7 @@ static long long calls_of(struct bench *b, const char *name, int n)
 {
     fault_only(name);
     fault_set(LLONG_MAX);
-    step_of(b, 0, n);
+    bench_step_of(b, 0, n);
     long long calls = fault_calls();
     fault_set(0);
     fault_only(NULL);
@@ -143,8 +98,8 @@ static void test_calls(void **state)
     const struct net *net = &bench_nets[BENCH_DEEP];
     struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
     assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), 0); /* the first */
-    step_of(b, 0, BENCH_BATCH);
-    step_of(a, 0, BENCH_BATCH);
+    bench_step_of(b, 0, BENCH_BATCH);
+    bench_step_of(a, 0, BENCH_BATCH);
     long long graphs = calls_of(b, "cudaGraphLaunch", BENCH_BATCH);
     assert_in_range(graphs, 2, most_graphs(b) + 1);
     assert_int_equal(calls_of(b, "cudaStreamBeginCapture", BENCH_BATCH), 0);
@@ -167,17 +122,17 @@ static void check_fallback(const char *name, long long number)
     const struct net *net = &bench_nets[BENCH_DEEP];
     struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
     for (int k = 0; k < 4; k++) {
-        struct outcome of_a = step_of(a, k, BENCH_BATCH);
+        struct bench_outcome of_a = bench_step_of(a, k, BENCH_BATCH);
         if (k == 1) {
             fault_only(name);
             fault_set(number);
         }
-        struct outcome of_b = step_of(b, k, BENCH_BATCH);
+        struct bench_outcome of_b = bench_step_of(b, k, BENCH_BATCH);
         if (k == 1 && fault_name() == NULL)
             fail_msg("there are not %lld calls of %s", number, name);
         fault_set(0);
         fault_only(NULL);
-        check_same(net, a, of_a, b, of_b);
+        bench_check_same(net, a, of_a, b, of_b);
     }
     assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), 0);
     bench_destroy(a);
@@ -197,23 +152,24 @@ static void test_fallback(void **state)
 static void compare_steps(const struct net *net, struct bench *a, struct bench *b, int n)
 {
     for (int k = 0; k < n; k++) {
-        struct outcome of_a = step_of(a, k, BENCH_BATCH), of_b = step_of(b, k, BENCH_BATCH);
-        check_same(net, a, of_a, b, of_b);
+        struct bench_outcome of_a = bench_step_of(a, k, BENCH_BATCH),
+                             of_b = bench_step_of(b, k, BENCH_BATCH);
+        bench_check_same(net, a, of_a, b, of_b);
     }
 }
 
 /* An algorithm cannot be run any more, found while it is captured, or in a pass that is not: what
  * was captured is not launched again, but captured anew after a step without. */
-static void test_another_algorithm(void **state)
+static void check_another(const char *what, uint32_t tuning)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];
     for (int n_before = 1; n_before < 4; n_before++) {
-        struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
+        struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, tuning, NULL);
         compare_steps(net, a, b, n_before);
-        fault_only("an algorithm");
+        fault_only(what);
         fault_set(1);
         if (n_before == 1)
-            step_of(b, 0, BENCH_BATCH);
+            bench_step_of(b, 0, BENCH_BATCH);
         else
             disturb(b);
         assert_non_null(fault_name());
@@ -226,6 +182,12 @@ static void test_another_algorithm(void **state)
         bench_destroy(a);
         bench_destroy(b);
     }
+}
+
+static void test_another_algorithm(void **state)
+{
+    check_another("an algorithm", TUNING_CAPTURE);
+    check_another("an engine", TUNING_CAPTURE | TUNING_NHWC);
 }
 
 /* Targets instead of labels are another loss. */
@@ -244,7 +206,7 @@ static void test_targets_and_labels(void **state)
     }
     for (int k = 0; k < 9; k++) {
         struct bench *both[] = {a, b};
-        struct outcome o[2];
+        struct bench_outcome o[2];
         for (int p = 0; p < 2; p++) {
             const uint8_t *labels = k / 3 % 2 == 0 ? both[p]->labels : NULL;
             assert_int_equal(backend->set_input(both[p]->plan, both[p]->image, labels,
@@ -252,9 +214,9 @@ static void test_targets_and_labels(void **state)
                              ST_OK);
             if (labels == NULL)
                 assert_int_equal(backend->set_targets(both[p]->plan, row, BENCH_BATCH), ST_OK);
-            o[p] = step(both[p], k);
+            o[p] = bench_step(both[p], k);
         }
-        check_same(net, a, o[0], b, o[1]);
+        bench_check_same(net, a, o[0], b, o[1]);
     }
     bench_destroy(a);
     bench_destroy(b);

@@ -6,7 +6,7 @@
  * With WEIR_TEST_TUNING it makes the calls of what that switches on (tests/kernel_tuning.h), with
  * WEIR_TEST_STRIDE=N each N-th call of a piece of work fails.
  * Arguments: the folder of the emulation's library; the name of the calls that fail, one by one,
- * left out or "": all calls do; and a pattern of the tests to run. Needs the emulation
+ * left out or "all": all calls do; and a pattern of the tests to run. Needs the emulation
  * (tests/emulation), which counts the calls. */
 #include "kernels/backend.h"
 #include "tests/capture.h"
@@ -40,6 +40,7 @@ static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSi
                                           "cudnnGetConvolutionBackwardDataWorkspaceSize",
                                           "an algorithm",
                                           "an epilogue",
+                                          "an engine",
                                           "cudnnFindConvolutionForwardAlgorithmEx",
                                           "cudnnFindConvolutionBackwardFilterAlgorithmEx",
                                           "cudnnFindConvolutionBackwardDataAlgorithmEx",
@@ -286,7 +287,7 @@ int main(int argc, char **argv)
         !emulated_look_up(so, "emulation_bytes_taken", &bytes_taken))
         return 1;
     fault_begin(backend, fault_set);
-    if (argc > 2 && argv[2][0] != '\0') {
+    if (argc > 2 && strcmp(argv[2], "all") != 0) {
         void (*only)(const char *name);
         void *f = dlsym(so, "emulation_fault_only");
         memcpy(&only, &f, sizeof only);

@@ -282,7 +282,7 @@ static const struct flag table[] = {
         NULL),
     STR("gpu_tuning", gpu_tuning, "NAME,...|all|none",
         "other ways to compute on a GPU, none of them measured on a card yet: measure, epilogues, "
-        "first_conv, multi_step, capture (docs/cuda.md has what each does); all, "
+        "first_conv, multi_step, capture, branches, nhwc (docs/cuda.md has what each does); all, "
         "or all,-NAME; none is the default",
         NULL),
     STR("placement", placement, "RULE,...",

@@ -3,6 +3,7 @@
  * current one per thread. */
 #include "base/log.h"
 #include "kernels/backend_abi.h"
+#include "kernels/cuda/branch.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/layers.h"
@@ -362,6 +363,7 @@ static enum status finish(struct plan *p)
     TRY(device_select(plan));
     for (size_t k = 0; k < sizeof streams / sizeof *streams; k++)
         TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(streams[k])));
+    TRY(cuda_branch_finish(plan));
 done:
     return st;
 }

@@ -2,6 +2,7 @@
  * The items of a channel are cut into `splits` runs of fixed bounds, each summed by one block (rows
  * of single values: by one thread, neighbours reading neighbours); then the runs' sums are added in
  * their order. */
+#include "kernels/cuda/channels_kernels.h"
 #include "kernels/cuda/grid.cuh"
 
 static const int THREADS = 128;
@@ -40,6 +41,37 @@ static __global__ void weir_sum_planes(const float *dy, float *sums, struct cuda
         sums[split * shape.channels + channel] = part[0];
 }
 
+/* The same sums where channels lie last. Block (32 channels, split): neighbours read neighbouring
+ * channels, and each has the sums of several of the threads above. */
+enum { LAST_THREADS = 256, LANES = 32, LAST_ROWS = LAST_THREADS / LANES };
+
+static __global__ void weir_sum_last(const float *dy, float *sums, struct cuda_planes shape)
+{
+    enum { EACH = THREADS / LAST_ROWS };
+    __shared__ float part[THREADS][LANES];
+    int lane = (int)threadIdx.x % LANES, row = (int)threadIdx.x / LANES;
+    int64_t items = shape.n * shape.plane, split = blockIdx.y;
+    int64_t channel = (int64_t)blockIdx.x * LANES + lane;
+    int64_t end = channel < shape.channels ? items * (split + 1) / gridDim.y : 0;
+    float sum[EACH] = {0.0f};
+    for (int64_t k = items * split / gridDim.y + row; k < end; k += THREADS) {
+        UNROLL
+        for (int i = 0; i < EACH; i++)
+            if (k + i * LAST_ROWS < end)
+                sum[i] += dy[(k + i * LAST_ROWS) * shape.channels + channel];
+    }
+    UNROLL
+    for (int i = 0; i < EACH; i++)
+        part[row + i * LAST_ROWS][lane] = sum[i];
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        for (int i = row; i < half; i += LAST_ROWS)
+            part[i][lane] += part[i + half][lane];
+    }
+    if (row == 0 && channel < shape.channels)
+        sums[split * shape.channels + channel] = part[0][lane];
+}
+
 /* Block (group of channels, split). */
 static __global__ void weir_sum_rows(const float *dy, float *sums, struct cuda_planes shape)
 {
@@ -64,8 +96,8 @@ static __global__ void weir_sum_splits(const float *sums, float *db, int64_t cha
     }
 }
 
-int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
-                   struct cuda_planes shape)
+static int bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
+                     struct cuda_planes shape, int is_last)
 {
     if (dy == nullptr || db == nullptr || scratch == nullptr || shape.n < 1 || shape.channels < 1 ||
         shape.plane < 1)
@@ -73,14 +105,30 @@ int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float
     int64_t splits = splits_of(shape);
     float *to = splits == 1 ? db : scratch;
     unsigned groups = (unsigned)((shape.channels + THREADS - 1) / THREADS);
+    unsigned lanes = (unsigned)((shape.channels + LANES - 1) / LANES);
     int code;
     if (shape.plane == 1)
         code =
             LAUNCH(weir_sum_rows, dim3(groups, (unsigned)splits), THREADS, stream, dy, to, shape);
+    else if (is_last)
+        code = LAUNCH(weir_sum_last, dim3(lanes, (unsigned)splits), LAST_THREADS, stream, dy, to,
+                      shape);
     else
         code = LAUNCH(weir_sum_planes, dim3((unsigned)shape.channels, (unsigned)splits), THREADS,
                       stream, dy, to, shape);
     if (code != 0 || splits == 1)
         return code;
     return LAUNCH(weir_sum_splits, groups, THREADS, stream, scratch, db, shape.channels, splits);
+}
+
+int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
+                   struct cuda_planes shape)
+{
+    return bias_grad(stream, dy, db, scratch, shape, 0);
+}
+
+int cuda_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
+                        struct cuda_planes shape)
+{
+    return bias_grad(stream, dy, db, scratch, shape, 1);
 }

@@ -1,33 +1,21 @@
 /* kernels/cuda/cast.cu - floats to bfloat16 (the upper half of a float, to nearest, ties to even)
  * and back, and to fp16: in whole numbers, so that every bit, a NaN's too, is that of
  * kernels/vector/dtype.c on the host. */
+#include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/grid.cuh"
 
 enum { THREADS = 256 };
 
-union bits {
-    float f;
-    uint32_t u;
-};
-
 static __global__ void weir_cast_down(const float *src, uint16_t *dst, int64_t n)
 {
-    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        union bits v;
-        v.f = src[k];
-        int is_nan = (v.u & 0x7fffffffu) > 0x7f800000u;
-        uint32_t rounded = v.u + 0x7fffu + (v.u >> 16 & 1u);
-        dst[k] = (uint16_t)((is_nan ? v.u | 0x400000u : rounded) >> 16);
-    }
+    for (int64_t k = grid_first(); k < n; k += grid_stride())
+        dst[k] = bf16_of(src[k]);
 }
 
 static __global__ void weir_cast_up(const uint16_t *src, float *dst, int64_t n)
 {
-    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
-        union bits v;
-        v.u = (uint32_t)src[k] << 16;
-        dst[k] = v.f;
-    }
+    for (int64_t k = grid_first(); k < n; k += grid_stride())
+        dst[k] = bf16_value(src[k]);
 }
 
 /* Half an ulp of the result less one is added, and one more if the part that stays is odd. */

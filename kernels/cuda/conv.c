@@ -1,10 +1,18 @@
 /* kernels/cuda/conv.c - 2-D convolution by cuDNN, on canonical images and weights; bias and a relu
  * behind it by one kernel of ours, a max pool behind them, too. Padding that is not the same on
  * both sides is written out. In bf16 cuDNN reads and writes copies that are cast on the way in and
- * out. */
+ * out.
+ * With --gpu_tuning=nhwc a product is a graph with channels last where cuDNN has an engine for it
+ * (conv_graph.h), and bias and relu may be part of it. Images lie so where channels.h says it; what
+ * else does not lie as a product wants it is transposed on the way in and out, by the same kernel
+ * that casts. */
 #include "base/log.h"
+#include "kernels/cuda/branch.h"
+#include "kernels/cuda/channels.h"
 #include "kernels/cuda/conv_algo.h"
+#include "kernels/cuda/conv_graph.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/tuning.h"
 
 struct conv {
     int relu;
@@ -14,57 +22,165 @@ struct conv {
     float *padded;
 };
 
+enum { PLANES, LAST, N_LAYOUTS }; /* how a tensor lies: canonical, or channels last */
+
 struct conv_pass {
     struct cuda_conv_algos algos; /* x: framed, if it is */
-    int64_t elems[CUDA_N_CASTS];
+    struct cuda_graph graph[CUDA_CONV_N_WAYS];
+    struct cuda_planes shape[CUDA_N_CASTS];
+    int dy_given; /* how dy lies in the lane's copies; N_LAYOUTS: it is not there */
 };
 
-/* What cuDNN is given to read for a tensor of ours. */
-static enum status give(struct cuda_pass *pass, int i, int which, const float *ours,
-                        const void **out)
+/* A product of layer i, the lane it is queued by, and how its tensors are to lie. */
+struct product {
+    struct cuda_pass *pass;
+    int i;
+    const struct cuda_lane *lane;
+    int layout;
+};
+
+static int has_graphs(const struct cuda_plan *plan)
 {
+    return (plan->cfg.tuning & TUNING_NHWC) != 0;
+}
+
+/* How a tensor of ours, or a gradient by it, lies. */
+static int layout_of(const struct cuda_op *op, int which)
+{
+    const struct conv *s = op->state;
+    int is_last =
+        which == CUDA_CAST_X ? op->x_last && !s->framed : which == CUDA_CAST_Y && op->y_last;
+    return is_last ? LAST : PLANES;
+}
+
+/* It has to be turned for the product. */
+static int turns(const struct product *p, int which)
+{
+    const struct conv_pass *c = p->pass->state[p->i];
+    return p->layout != layout_of(&p->pass->plan->ops[p->i], which) &&
+           c->shape[which].channels > 1 && c->shape[which].plane > 1;
+}
+
+static int64_t elems_of(const struct conv_pass *c, int which)
+{
+    return c->shape[which].n * c->shape[which].channels * c->shape[which].plane;
+}
+
+/* To the product's layout, or from it. */
+static struct cuda_matrices matrices(const struct product *p, int which, int from)
+{
+    const struct conv_pass *c = p->pass->state[p->i];
+    struct cuda_planes s = c->shape[which];
+    if ((p->layout == LAST) != from)
+        return (struct cuda_matrices){s.n, s.channels, s.plane};
+    return (struct cuda_matrices){s.n, s.plane, s.channels};
+}
+
+/* What cuDNN is given to read for a tensor of ours. */
+static enum status give(const struct product *p, int which, const float *ours, const void **out)
+{
+    const struct cuda_plan *plan = p->pass->plan;
+    const struct cuda_op *op = &plan->ops[p->i];
+    struct conv_pass *c = p->pass->state[p->i];
+    cudaStream_t stream = p->lane->stream;
+    uint16_t *copy = p->lane->cast[which];
+    int rounds = plan->cfg.precision == BACKEND_BF16, turned = turns(p, which);
+    struct cuda_matrices m = matrices(p, which, 0);
+    *out = rounds || turned ? (const void *)copy : ours;
+    if (*out == ours || (which == CUDA_CAST_Y && c->dy_given == p->layout))
+        return ST_OK;
+    if (which == CUDA_CAST_Y)
+        c->dy_given = p->layout;
+    if (!turned)
+        return cuda_check_kernel(op, "cast kernel",
+                                 cuda_cast_down(stream, ours, copy, elems_of(c, which)));
+    return cuda_check_kernel(op, "transpose kernel",
+                             rounds ? cuda_transpose_down(stream, ours, copy, m)
+                                    : cuda_transpose(stream, ours, (float *)copy, m));
+}
+
+/* Where cuDNN writes what becomes a tensor of ours, and, behind that, what makes it ours. */
+static void *room(const struct product *p, int which, float *ours)
+{
+    int is_copy = p->pass->plan->cfg.precision == BACKEND_BF16 || turns(p, which);
+    return is_copy ? (void *)p->lane->cast[which] : ours;
+}
+
+static enum status fetch(const struct product *p, int which, float *ours)
+{
+    const struct cuda_plan *plan = p->pass->plan;
+    const struct cuda_op *op = &plan->ops[p->i];
+    const struct conv_pass *c = p->pass->state[p->i];
+    cudaStream_t stream = p->lane->stream;
+    const uint16_t *copy = p->lane->cast[which];
+    int rounded = plan->cfg.precision == BACKEND_BF16, turned = turns(p, which);
+    struct cuda_matrices m = matrices(p, which, 1);
+    if (!rounded && !turned)
+        return ST_OK;
+    if (!turned)
+        return cuda_check_kernel(op, "cast kernel",
+                                 cuda_cast_up(stream, copy, ours, elems_of(c, which)));
+    return cuda_check_kernel(op, "transpose kernel",
+                             rounded ? cuda_transpose_up(stream, copy, ours, m)
+                                     : cuda_transpose(stream, (const float *)copy, ours, m));
+}
+
+/* One of the three products; ours: x, w and y, by CUDA_CAST_..., or gradients by them. with_bias:
+ * so is what forward makes; NULL: another product. */
+static enum status multiply(struct cuda_pass *pass, int i, const struct cuda_lane *lane, int way,
+                            float *const *ours, int *with_bias)
+{
+    static const int in[CUDA_CONV_N_WAYS][2] = {
+        [CUDA_CONV_FORWARD] = {CUDA_CAST_X, CUDA_CAST_W},
+        [CUDA_CONV_BACKWARD_W] = {CUDA_CAST_X, CUDA_CAST_Y},
+        [CUDA_CONV_BACKWARD_X] = {CUDA_CAST_W, CUDA_CAST_Y}};
+    static const int out[CUDA_CONV_N_WAYS] = {CUDA_CAST_Y, CUDA_CAST_W, CUDA_CAST_X};
     enum status st = ST_OK;
-    struct cuda_plan *plan = pass->plan;
-    const struct conv_pass *c = pass->state[i];
-    *out = ours;
-    if (plan->cfg.precision == BACKEND_BF16) {
-        TRY(cuda_check_kernel(
-            &plan->ops[i], "cast kernel",
-            cuda_cast_down(plan->compute, ours, plan->cast[which], c->elems[which])));
-        *out = plan->cast[which];
+    const struct cuda_plan *plan = pass->plan;
+    const struct layer *l = plan->ops[i].layer;
+    struct conv_pass *c = pass->state[i];
+    struct cuda_graph *graph = &c->graph[way];
+    int done = 0, to = out[way];
+    while (!done) {
+        struct product p = {pass, i, lane, graph->plan != NULL ? LAST : PLANES};
+        int adds = p.layout == LAST && graph->with_bias;
+        const void *a, *b, *bias = NULL;
+        void *where = room(&p, to, ours[to]);
+        TRY(give(&p, in[way][0], ours[in[way][0]], &a));
+        TRY(give(&p, in[way][1], ours[in[way][1]], &b));
+        if (adds)
+            TRY(give(&p, CUDA_CAST_BIAS, plan->params[l->param[1]].d, &bias));
+        if (p.layout == LAST) {
+            TRY(cuda_graph_run(graph, lane, (const void *[]){a, b, bias}, where, &done));
+        } else {
+            TRY(cuda_conv_run(&c->algos, lane, way, a, b, where));
+            done = 1;
+        }
+        if (done)
+            TRY(fetch(&p, to, ours[to]));
+        if (with_bias != NULL)
+            *with_bias = adds;
     }
 done:
     return st;
 }
 
-/* Where cuDNN writes what becomes a tensor of ours, and, behind that, what makes it ours. */
-static void *room(const struct cuda_plan *plan, int which, float *ours)
-{
-    return plan->cfg.precision == BACKEND_BF16 ? (void *)plan->cast[which] : ours;
-}
-
-static enum status fetch(struct cuda_pass *pass, int i, int which, float *ours)
-{
-    struct cuda_plan *plan = pass->plan;
-    const struct conv_pass *c = pass->state[i];
-    if (plan->cfg.precision != BACKEND_BF16)
-        return ST_OK;
-    return cuda_check_kernel(&plan->ops[i], "cast kernel",
-                             cuda_cast_up(plan->compute, plan->cast[which], ours, c->elems[which]));
-}
-
-/* Room for the bf16 copies of its tensors. */
+/* Room for the copies of its tensors. */
 static void casts_want(struct cuda_plan *plan, const struct layer *l, const struct conv *c)
 {
+    int rounds = plan->cfg.precision == BACKEND_BF16;
     int64_t elems[CUDA_N_CASTS] = {
         [CUDA_CAST_X] =
             plan->cfg.batch * c->frame.planes * (int64_t)c->frame.padded_h * c->frame.padded_w,
         [CUDA_CAST_W] = l->out.dim[0] * l->in.dim[0] * l->kernel[0] * l->kernel[1],
         [CUDA_CAST_Y] = plan->cfg.batch * shape_elems(&l->out),
+        [CUDA_CAST_BIAS] = has_graphs(plan) ? l->out.dim[0] : 0,
     };
-    for (int k = 0; k < CUDA_N_CASTS && plan->cfg.precision == BACKEND_BF16; k++)
-        if (elems[k] > plan->cast_elems[k])
-            plan->cast_elems[k] = elems[k];
+    for (int k = 0; k < CUDA_N_CASTS && (rounds || has_graphs(plan)); k++) {
+        int64_t of_16_bits = rounds ? elems[k] : 2 * elems[k];
+        if (of_16_bits > plan->cast_elems[k])
+            plan->cast_elems[k] = of_16_bits;
+    }
 }
 
 static enum status conv_plan(struct cuda_plan *plan, int i)
@@ -80,7 +196,7 @@ static enum status conv_plan(struct cuda_plan *plan, int i)
     TRY(cuda_state_create(op, sizeof *c, &c));
     c->relu = cuda_relu_fuse(plan, i);
     c->pool = cuda_pool_fuse(plan, i);
-    c->framed = l->pad_lo[0] != l->pad_hi[0] || l->pad_lo[1] != l->pad_hi[1];
+    c->framed = cuda_channels_framed(l);
     c->frame = (struct cuda_frame){.planes = l->in.dim[0],
                                    .h = (int)l->in.dim[1],
                                    .w = (int)l->in.dim[2],
@@ -103,37 +219,48 @@ done:
     return st;
 }
 
+static struct cuda_planes planes_of(const int d[4])
+{
+    return (struct cuda_planes){d[0], d[1], (int64_t)d[2] * d[3]};
+}
+
 static enum status conv_prepare(struct cuda_pass *pass, int i)
 {
     enum status st = ST_OK;
-    struct cuda_op *op = &pass->plan->ops[i];
+    struct cuda_plan *plan = pass->plan;
+    struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
     struct conv_pass *c;
     const int none[2] = {0, 0}, *pad = s->framed ? none : l->pad_lo;
-    int x[4] = {pass->n, (int)l->in.dim[0], s->framed ? s->frame.padded_h : s->frame.h,
-                s->framed ? s->frame.padded_w : s->frame.w};
-    int y[4] = {pass->n, (int)l->out.dim[0], (int)l->out.dim[1], (int)l->out.dim[2]};
-    int w[4] = {(int)l->out.dim[0], (int)l->in.dim[0], l->kernel[0], l->kernel[1]};
+    const struct cuda_graph_shape g = {
+        .x = {pass->n, (int)l->in.dim[0], s->framed ? s->frame.padded_h : s->frame.h,
+              s->framed ? s->frame.padded_w : s->frame.w},
+        .y = {pass->n, (int)l->out.dim[0], (int)l->out.dim[1], (int)l->out.dim[2]},
+        .w = {(int)l->out.dim[0], (int)l->in.dim[0], l->kernel[0], l->kernel[1]},
+        .pad = {pad[0], pad[1]},
+        .stride = {l->stride[0], l->stride[1]}};
     cudnnDataType_t type =
-        pass->plan->cfg.precision == BACKEND_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+        plan->cfg.precision == BACKEND_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
     TRY(cuda_pass_state(pass, i, sizeof *c, &c));
-    for (int k = 0; k < 4; k++) {
-        c->elems[CUDA_CAST_X] = (k ? c->elems[CUDA_CAST_X] : 1) * x[k];
-        c->elems[CUDA_CAST_W] = (k ? c->elems[CUDA_CAST_W] : 1) * w[k];
-        c->elems[CUDA_CAST_Y] = (k ? c->elems[CUDA_CAST_Y] : 1) * y[k];
-    }
-    c->algos.plan = pass->plan;
+    c->shape[CUDA_CAST_X] = planes_of(g.x);
+    c->shape[CUDA_CAST_W] = planes_of(g.w);
+    c->shape[CUDA_CAST_Y] = planes_of(g.y);
+    c->shape[CUDA_CAST_BIAS] = (struct cuda_planes){1, l->out.dim[0], 1};
+    c->algos.plan = plan;
     c->algos.op = op;
-    TRY(cuda_desc_tensor(pass, op, type, x, &c->algos.x));
-    TRY(cuda_desc_tensor(pass, op, type, y, &c->algos.y));
-    TRY(cuda_desc_filter(pass, op, type, w, &c->algos.w));
-    TRY(cuda_conv_prepare(pass, &c->algos, pad, CUDA_CONV_FORWARD));
-    if (pass->plan->cfg.inference_only)
-        return ST_OK;
-    TRY(cuda_conv_prepare(pass, &c->algos, pad, CUDA_CONV_BACKWARD_W));
-    if (op->needs_dx)
-        TRY(cuda_conv_prepare(pass, &c->algos, pad, CUDA_CONV_BACKWARD_X));
+    TRY(cuda_desc_tensor(pass, op, type, g.x, &c->algos.x));
+    TRY(cuda_desc_tensor(pass, op, type, g.y, &c->algos.y));
+    TRY(cuda_desc_filter(pass, op, type, g.w, &c->algos.w));
+    for (int way = 0; way < CUDA_CONV_N_WAYS; way++) {
+        if (way != CUDA_CONV_FORWARD && plan->cfg.inference_only)
+            continue;
+        if (way == CUDA_CONV_BACKWARD_X && !op->needs_dx)
+            continue;
+        TRY(cuda_conv_prepare(pass, &c->algos, pad, way));
+        if (has_graphs(plan))
+            TRY(cuda_graph_prepare(pass, op, &g, way, s->relu, &c->graph[way]));
+    }
 done:
     return st;
 }
@@ -146,49 +273,65 @@ static struct cuda_frame frame_of(const struct conv *s, int n)
     return f;
 }
 
-static enum status conv_forward(struct cuda_pass *pass, int i, int train)
+/* Bias, relu and max pool, those of them that are not done. */
+static enum status forward_end(struct cuda_pass *pass, int i, int has_bias)
 {
     enum status st = ST_OK;
     struct cuda_plan *plan = pass->plan;
     const struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
-    struct conv_pass *c = pass->state[i];
-    const void *x, *w;
-    struct cuda_frame frame = frame_of(s, pass->n);
-    if (s->framed)
-        TRY(cuda_check_kernel(op, "pad kernel",
-                              cuda_pad_set(plan->compute, *op->x, s->padded, &frame)));
-    TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
-    TRY(give(pass, i, CUDA_CAST_W, plan->params[l->param[0]].d, &w));
-    TRY(cuda_conv_run(&c->algos, CUDA_CONV_FORWARD, x, w, room(plan, CUDA_CAST_Y, *op->y)));
-    TRY(fetch(pass, i, CUDA_CAST_Y, *op->y));
-    const float *bias = plan->params[l->param[1]].d;
+    struct cuda_planes y = cuda_planes_of(&l->out, pass->n);
+    const float *bias = has_bias ? NULL : plan->params[l->param[1]].d;
+    if (bias != NULL && (s->pool < 0 || op->y_last)) {
+        if (op->y_last)
+            y = (struct cuda_planes){y.n * y.plane, y.channels, 1};
+        TRY(cuda_check_kernel(op, "bias kernel",
+                              cuda_bias_add(plan->compute, *op->y, bias, y, s->relu)));
+        bias = NULL;
+    }
     if (s->pool >= 0)
         TRY(cuda_pool_forward_biased(pass, s->pool, bias));
-    else
-        TRY(cuda_check_kernel(
-            op, "bias kernel",
-            cuda_bias_add(plan->compute, *op->y, bias, cuda_planes_of(&l->out, pass->n), s->relu)));
 done:
     return st;
 }
 
-static enum status backward_x(struct cuda_pass *pass, int i, const void *dy)
+static enum status conv_forward(struct cuda_pass *pass, int i, int train)
 {
     enum status st = ST_OK;
     struct cuda_plan *plan = pass->plan;
     const struct cuda_op *op = &plan->ops[i];
     const struct conv *s = op->state;
-    struct conv_pass *c = pass->state[i];
     struct cuda_frame frame = frame_of(s, pass->n);
-    float *to = s->framed ? plan->padded_diff : *op->dx;
-    const void *w;
-    TRY(give(pass, i, CUDA_CAST_W, plan->params[op->layer->param[0]].d, &w));
-    TRY(cuda_conv_run(&c->algos, CUDA_CONV_BACKWARD_X, w, dy, room(plan, CUDA_CAST_X, to)));
-    TRY(fetch(pass, i, CUDA_CAST_X, to));
+    struct cuda_lane lane = cuda_lane_main(plan);
+    int has_bias;
     if (s->framed)
-        TRY(cuda_check_kernel(op, "cut kernel", cuda_pad_cut(plan->compute, to, *op->dx, &frame)));
+        TRY(cuda_check_kernel(op, "pad kernel",
+                              cuda_pad_set(plan->compute, *op->x, s->padded, &frame)));
+    float *const ours[] = {[CUDA_CAST_X] = s->framed ? s->padded : *op->x,
+                           [CUDA_CAST_W] = plan->params[op->layer->param[0]].d,
+                           [CUDA_CAST_Y] = *op->y};
+    TRY(multiply(pass, i, &lane, CUDA_CONV_FORWARD, ours, &has_bias));
+    TRY(forward_end(pass, i, has_bias));
+done:
+    return st;
+}
+
+static enum status backward_x(struct cuda_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct cuda_plan *plan = pass->plan;
+    const struct cuda_op *op = &plan->ops[i];
+    const struct conv *s = op->state;
+    struct cuda_frame frame = frame_of(s, pass->n);
+    struct cuda_lane lane = cuda_lane_main(plan);
+    float *const ours[] = {[CUDA_CAST_X] = s->framed ? plan->padded_diff : *op->dx,
+                           [CUDA_CAST_W] = plan->params[op->layer->param[0]].d,
+                           [CUDA_CAST_Y] = *op->dy};
+    TRY(multiply(pass, i, &lane, CUDA_CONV_BACKWARD_X, ours, NULL));
+    if (s->framed)
+        TRY(cuda_check_kernel(op, "cut kernel",
+                              cuda_pad_cut(plan->compute, plan->padded_diff, *op->dx, &frame)));
 done:
     return st;
 }
@@ -201,17 +344,22 @@ static enum status conv_backward(struct cuda_pass *pass, int i)
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
     struct conv_pass *c = pass->state[i];
-    float *dw = plan->params[l->param[0]].d_grad;
-    const void *x, *dy;
-    TRY(cuda_check_kernel(op, "bias gradient kernel",
-                          cuda_bias_grad(plan->compute, *op->dy, plan->params[l->param[1]].d_grad,
-                                         plan->scratch, cuda_planes_of(&l->out, pass->n))));
-    TRY(give(pass, i, CUDA_CAST_X, s->framed ? s->padded : *op->x, &x));
-    TRY(give(pass, i, CUDA_CAST_Y, *op->dy, &dy));
-    TRY(cuda_conv_run(&c->algos, CUDA_CONV_BACKWARD_W, x, dy, room(plan, CUDA_CAST_W, dw)));
-    TRY(fetch(pass, i, CUDA_CAST_W, dw));
+    float *db = plan->params[l->param[1]].d_grad;
+    struct cuda_planes y = cuda_planes_of(&l->out, pass->n);
+    struct cuda_lane lane;
+    TRY(cuda_branch_fork(plan, i, &lane));
+    int code = op->y_last ? cuda_bias_grad_last(lane.stream, *op->dy, db, lane.scratch, y)
+                          : cuda_bias_grad(lane.stream, *op->dy, db, lane.scratch, y);
+    TRY(cuda_check_kernel(op, "bias gradient kernel", code));
+    float *const ours[] = {[CUDA_CAST_X] = s->framed ? s->padded : *op->x,
+                           [CUDA_CAST_W] = plan->params[l->param[0]].d_grad,
+                           [CUDA_CAST_Y] = *op->dy};
+    c->dy_given = N_LAYOUTS;
+    TRY(multiply(pass, i, &lane, CUDA_CONV_BACKWARD_W, ours, NULL));
+    if (lane.stream != plan->compute) /* its copy is the other lane's */
+        c->dy_given = N_LAYOUTS;
     if (op->needs_dx)
-        TRY(backward_x(pass, i, dy));
+        TRY(backward_x(pass, i));
 done:
     return st;
 }

@@ -25,13 +25,18 @@ static int measures(const struct cuda_plan *plan)
     return (plan->cfg.tuning & TUNING_MEASURE) != 0 && !plan->cfg.deterministic;
 }
 
-/* Workspace that one algorithm may use. */
-static uint64_t workspace_limit(const struct cuda_plan *plan)
+uint64_t cuda_conv_workspace_limit(const struct cuda_plan *plan)
 {
     if (!plan->planning)
         return plan->workspace_bytes;
     uint64_t left = cuda_arena_left(&plan->arena) / CUDA_ARENA_ALIGN * CUDA_ARENA_ALIGN;
     return left < workspace_most ? left : workspace_most;
+}
+
+void cuda_conv_workspace_want(struct cuda_plan *plan, uint64_t bytes)
+{
+    if (plan->planning && bytes > plan->workspace_bytes)
+        plan->workspace_bytes = bytes;
 }
 
 /* cuDNN's default math rounds to TF32 where it likes, FMA math never does; Tensor Cores take
@@ -58,7 +63,7 @@ static enum status math_set(const struct cuda_conv_algos *c, cudnnConvolutionDes
 
 static struct cuda_algo_wish wish_of(const struct cuda_plan *plan)
 {
-    return (struct cuda_algo_wish){workspace_limit(plan), plan->cfg.deterministic,
+    return (struct cuda_algo_wish){cuda_conv_workspace_limit(plan), plan->cfg.deterministic,
                                    plan->cfg.precision != BACKEND_FP32};
 }
 
@@ -95,8 +100,7 @@ static enum status choose(struct cuda_conv_algos *c, int which)
     uint64_t want = plan->planning ? workspace_wanted(plan, w, k) : 0;
     if (want < least)
         want = least;
-    if (plan->planning && want > plan->workspace_bytes)
-        plan->workspace_bytes = want;
+    cuda_conv_workspace_want(plan, want);
     w->now = k;
     return math_set(c, w->d, w->proposal[k].math);
 }
@@ -114,13 +118,13 @@ static enum status choose(struct cuda_conv_algos *c, int which)
     } while (0)
 
 /* Fills the list: by what cuDNN expects, or, given tensors, by what it measures on them. */
-static cudnnStatus_t answers_get(struct cuda_conv_algos *c, int which, const struct tensors *t)
+static cudnnStatus_t answers_get(struct cuda_conv_algos *c, const struct cuda_lane *lane, int which,
+                                 const struct tensors *t)
 {
     enum { MOST = CUDA_CONV_MAX_ALGOS };
-    struct cuda_plan *plan = c->plan;
-    cudnnHandle_t h = plan->cudnn;
-    void *work = plan->workspace;
-    size_t bytes = (size_t)plan->workspace_bytes;
+    cudnnHandle_t h = lane->cudnn;
+    void *work = lane->workspace;
+    size_t bytes = (size_t)c->plan->workspace_bytes;
     struct cuda_conv_way *w = &c->way[which];
     cudnnStatus_t code;
     int n = 0;
@@ -197,9 +201,10 @@ enum status cuda_conv_prepare(struct cuda_pass *pass, struct cuda_conv_algos *c,
         "cudnnGetConvolutionForwardAlgorithm_v7", "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
         "cudnnGetConvolutionBackwardDataAlgorithm_v7"};
     enum status st = ST_OK;
+    struct cuda_lane lane = cuda_lane_main(c->plan);
     TRY(cuda_desc_conv(pass, c->op, pad, &c->way[which].d));
     TRY(math_reset(c, c->way[which].d));
-    TRY(cuda_check_dnn(c->op, call_name[which], answers_get(c, which, NULL)));
+    TRY(cuda_check_dnn(c->op, call_name[which], answers_get(c, &lane, which, NULL)));
     TRY(answers_check(c, which));
     TRY(choose(c, which));
     c->way[which].measure = measures(c->plan);
@@ -219,20 +224,20 @@ static void say_unmeasured(const struct cuda_conv_algos *c, int which, cudnnStat
               code == CUDNN_STATUS_SUCCESS ? "none can be used" : cudnnGetErrorString(code));
 }
 
-static enum status measure(struct cuda_conv_algos *c, int which, const struct tensors *t)
+static enum status measure(struct cuda_conv_algos *c, const struct cuda_lane *lane, int which,
+                           const struct tensors *t)
 {
     enum status st = ST_OK;
     struct cuda_conv_way *w = &c->way[which], proposed;
     struct cuda_algo_wish wish = wish_of(c->plan);
     enum cudaStreamCaptureStatus capture;
-    TRY(cuda_check(c->op, "cudaStreamIsCapturing",
-                   cudaStreamIsCapturing(c->plan->compute, &capture)));
+    TRY(cuda_check(c->op, "cudaStreamIsCapturing", cudaStreamIsCapturing(lane->stream, &capture)));
     if (capture != cudaStreamCaptureStatusNone)
         return ST_OK;
     w->measure = 0;
     proposed = *w;
     TRY(math_reset(c, w->d)); /* what cuDNN tries depends on it */
-    cudnnStatus_t code = answers_get(c, which, t);
+    cudnnStatus_t code = answers_get(c, lane, which, t);
     TRY(answers_check(c, which));
     if (code == CUDNN_STATUS_SUCCESS && cuda_algo_choose(w->list, w->n, &wish) >= 0) {
         TRY(choose(c, which));
@@ -247,41 +252,41 @@ done:
     return st;
 }
 
-static cudnnStatus_t call(const struct cuda_conv_algos *c, int which, const struct tensors *t)
+static cudnnStatus_t call(const struct cuda_conv_algos *c, const struct cuda_lane *lane, int which,
+                          const struct tensors *t)
 {
-    const struct cuda_plan *plan = c->plan;
     const struct cuda_conv_way *w = &c->way[which];
     int algo = w->proposal[w->now].algo;
     size_t bytes = (size_t)w->list[w->now].workspace_bytes;
     switch (which) {
     case CUDA_CONV_FORWARD:
-        return cudnnConvolutionForward(plan->cudnn, &one, c->x, t->a, c->w, t->b, w->d,
-                                       (cudnnConvolutionFwdAlgo_t)algo, plan->workspace, bytes,
+        return cudnnConvolutionForward(lane->cudnn, &one, c->x, t->a, c->w, t->b, w->d,
+                                       (cudnnConvolutionFwdAlgo_t)algo, lane->workspace, bytes,
                                        &zero, c->y, t->to);
     case CUDA_CONV_BACKWARD_W:
-        return cudnnConvolutionBackwardFilter(plan->cudnn, &one, c->x, t->a, c->y, t->b, w->d,
+        return cudnnConvolutionBackwardFilter(lane->cudnn, &one, c->x, t->a, c->y, t->b, w->d,
                                               (cudnnConvolutionBwdFilterAlgo_t)algo,
-                                              plan->workspace, bytes, &zero, c->w, t->to);
+                                              lane->workspace, bytes, &zero, c->w, t->to);
     default:
-        return cudnnConvolutionBackwardData(plan->cudnn, &one, c->w, t->a, c->y, t->b, w->d,
-                                            (cudnnConvolutionBwdDataAlgo_t)algo, plan->workspace,
+        return cudnnConvolutionBackwardData(lane->cudnn, &one, c->w, t->a, c->y, t->b, w->d,
+                                            (cudnnConvolutionBwdDataAlgo_t)algo, lane->workspace,
                                             bytes, &zero, c->x, t->to);
     }
 }
 
 /* Some algorithms are proposed for shapes that they cannot do: the next one is taken then. */
-enum status cuda_conv_run(struct cuda_conv_algos *c, int which, const void *a, const void *b,
-                          void *to)
+enum status cuda_conv_run(struct cuda_conv_algos *c, const struct cuda_lane *lane, int which,
+                          const void *a, const void *b, void *to)
 {
     static const char *const call_name[CUDA_CONV_N_WAYS] = {"cudnnConvolutionForward",
                                                             "cudnnConvolutionBackwardFilter",
                                                             "cudnnConvolutionBackwardData"};
     struct cuda_conv_way *w = &c->way[which];
     struct tensors t = {a, b, to};
-    enum status st = w->measure ? measure(c, which, &t) : ST_OK;
+    enum status st = w->measure ? measure(c, lane, which, &t) : ST_OK;
     if (st != ST_OK)
         return st;
-    cudnnStatus_t code = call(c, which, &t);
+    cudnnStatus_t code = call(c, lane, which, &t);
     while (CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED) {
         LOG_W(
             "layer '%s': cuDNN's algorithm %d for this convolution's %s is proposed and cannot be "
@@ -294,7 +299,7 @@ enum status cuda_conv_run(struct cuda_conv_algos *c, int which, const void *a, c
         st = choose(c, which);
         if (st != ST_OK)
             return st;
-        code = call(c, which, &t);
+        code = call(c, lane, which, &t);
     }
     return cuda_check_dnn(c->op, call_name[which], code);
 }

@@ -13,6 +13,7 @@
 #ifndef KERNELS_CUDA_CONV_ALGO_H
 #define KERNELS_CUDA_CONV_ALGO_H
 #include "kernels/cuda/algo.h"
+#include "kernels/cuda/branch.h"
 #include "kernels/cuda/plan.h"
 
 enum { CUDA_CONV_MAX_ALGOS = 16 };
@@ -41,8 +42,12 @@ struct cuda_conv_algos {
 /* Chooses the algorithm of one way; all but `way` is set. */
 enum status cuda_conv_prepare(struct cuda_pass *pass, struct cuda_conv_algos *c, const int pad[2],
                               int which);
-/* Queues it: from a and b to `to`, in cuDNN's order. */
-enum status cuda_conv_run(struct cuda_conv_algos *c, int which, const void *a, const void *b,
-                          void *to);
+/* Workspace that one algorithm may use; and, while planning, that one was taken which uses so much.
+ */
+uint64_t cuda_conv_workspace_limit(const struct cuda_plan *plan);
+void cuda_conv_workspace_want(struct cuda_plan *plan, uint64_t bytes);
+/* Queues it by the lane: from a and b to `to`, in cuDNN's order. */
+enum status cuda_conv_run(struct cuda_conv_algos *c, const struct cuda_lane *lane, int which,
+                          const void *a, const void *b, void *to);
 
 #endif

@@ -18,15 +18,15 @@ const cublasComputeType_t cuda_product_compute[] = {[BACKEND_FP32] = CUBLAS_COMP
                                                     [BACKEND_TF32] = CUBLAS_COMPUTE_32F_FAST_TF32,
                                                     [BACKEND_BF16] = CUBLAS_COMPUTE_32F_FAST_16BF};
 
-static enum status multiply(const struct cuda_plan *plan, const struct cuda_op *op,
+static enum status multiply(const struct cuda_lane *lane, const struct cuda_op *op,
                             const struct cuda_product *p)
 {
     static const float one = 1.0f, zero = 0.0f;
     return cuda_check_blas(
         op, "cublasGemmEx",
-        cublasGemmEx(plan->cublas, p->op_a, p->op_b, p->m, p->n, p->k, &one, p->a, CUDA_R_32F,
+        cublasGemmEx(lane->cublas, p->op_a, p->op_b, p->m, p->n, p->k, &one, p->a, CUDA_R_32F,
                      p->lda, p->b, CUDA_R_32F, p->ldb, &zero, p->c, CUDA_R_32F, p->m,
-                     cuda_product_compute[plan->cfg.precision], CUBLAS_GEMM_DEFAULT));
+                     cuda_product_compute[lane->plan->cfg.precision], CUBLAS_GEMM_DEFAULT));
 }
 
 /* y(out, n) = W(in, out)^T x(in, n) */
@@ -112,12 +112,13 @@ static enum status dense_forward(struct cuda_pass *pass, int i, int train)
     const float *bias = plan->params[l->param[1]].d;
     struct dense_pass *fused = pass->state[i];
     struct cuda_product y = product_y(pass, op);
+    struct cuda_lane lane = cuda_lane_main(plan);
     int done = 0;
     if (fused != NULL)
-        TRY(cuda_lt_run(plan, op, &y, bias, &fused->y, &done));
+        TRY(cuda_lt_run(&lane, op, &y, bias, &fused->y, &done));
     if (done)
         return ST_OK;
-    TRY(multiply(plan, op, &y));
+    TRY(multiply(&lane, op, &y));
     TRY(cuda_check_kernel(
         op, "bias kernel",
         cuda_bias_add(plan->compute, *op->y, bias, cuda_planes_of(&l->out, pass->n), c->relu)));
@@ -135,13 +136,15 @@ static enum status dense_backward(struct cuda_pass *pass, int i)
     float *db = plan->params[l->param[1]].d_grad;
     struct dense_pass *fused = pass->state[i];
     struct cuda_product dw = product_dw(pass, op);
+    struct cuda_lane lane, lane_x = cuda_lane_main(plan);
+    TRY(cuda_branch_fork(plan, i, &lane));
     if (fused != NULL)
-        TRY(cuda_lt_run(plan, op, &dw, db, &fused->dw, &done));
+        TRY(cuda_lt_run(&lane, op, &dw, db, &fused->dw, &done));
     if (!done) {
         TRY(cuda_check_kernel(op, "bias gradient kernel",
-                              cuda_bias_grad(plan->compute, *op->dy, db, plan->scratch,
+                              cuda_bias_grad(lane.stream, *op->dy, db, lane.scratch,
                                              cuda_planes_of(&l->out, pass->n))));
-        TRY(multiply(plan, op, &dw));
+        TRY(multiply(&lane, op, &dw));
     }
     /* dx(in, n) = W(in, out) dy(out, n) */
     struct cuda_product dx = {
@@ -149,7 +152,7 @@ static enum status dense_backward(struct cuda_pass *pass, int i)
         *op->dy,     n_in,        n_out, NULL};
     if (op->needs_dx) {
         dx.c = *op->dx;
-        TRY(multiply(plan, op, &dx));
+        TRY(multiply(&lane_x, op, &dx));
     }
 done:
     return st;

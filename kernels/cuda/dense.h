@@ -5,7 +5,7 @@
  * error: it is said once, and cuBLAS and kernels of ours do it (dense.c). */
 #ifndef KERNELS_CUDA_DENSE_H
 #define KERNELS_CUDA_DENSE_H
-#include "kernels/cuda/plan.h"
+#include "kernels/cuda/branch.h"
 #include <cublasLt.h>
 
 /* C(m, n) = op(A)(m, k) op(B)(k, n), by columns. */
@@ -35,9 +35,9 @@ struct cuda_lt {
 enum status cuda_lt_prepare(const struct cuda_plan *plan, const struct cuda_op *op,
                             const struct cuda_product *p, cublasLtEpilogue_t epilogue,
                             struct cuda_lt *out);
-/* Queues it, with the bias or where its gradient goes. *done 0: it cannot be done so; nothing was
- * queued. */
-enum status cuda_lt_run(const struct cuda_plan *plan, const struct cuda_op *op,
+/* Queues it by the lane, with the bias or where its gradient goes. *done 0: it cannot be done so;
+ * nothing was queued. */
+enum status cuda_lt_run(const struct cuda_lane *lane, const struct cuda_op *op,
                         const struct cuda_product *p, const float *bias, struct cuda_lt *lt,
                         int *done);
 

@@ -1,5 +1,6 @@
 /* kernels/cuda/dense_lt.c - see dense.h.
- * cuBLASLt takes cuBLAS's handle for its own, and shares its workspace, as both work on `compute`.
+ * cuBLASLt takes cuBLAS's handle for its own, and shares its workspace, as both work on the lane's
+ * stream.
  * With a workspace of ours the manual promises the same bits on every run, so `deterministic` asks
  * for nothing more. Matrices and biases are tensors of the plan, which the arena aligns further
  * than any algorithm needs. */
@@ -111,7 +112,7 @@ done:
     return st;
 }
 
-enum status cuda_lt_run(const struct cuda_plan *plan, const struct cuda_op *op,
+enum status cuda_lt_run(const struct cuda_lane *lane, const struct cuda_op *op,
                         const struct cuda_product *p, const float *bias, struct cuda_lt *lt,
                         int *done)
 {
@@ -125,13 +126,13 @@ enum status cuda_lt_run(const struct cuda_plan *plan, const struct cuda_op *op,
         lt->bias = bias;
     }
     cublasStatus_t code =
-        cublasLtMatmul((cublasLtHandle_t)plan->cublas, &lt->desc, &one, p->a, &lt->a, p->b, &lt->b,
-                       &zero, p->c, &lt->c, p->c, &lt->c, &lt->algo, plan->blas_workspace,
-                       plan->blas_workspace_bytes, plan->compute);
+        cublasLtMatmul((cublasLtHandle_t)lane->cublas, &lt->desc, &one, p->a, &lt->a, p->b, &lt->b,
+                       &zero, p->c, &lt->c, p->c, &lt->c, &lt->algo, lane->blas_workspace,
+                       lane->plan->blas_workspace_bytes, lane->stream);
     if (is_absent(code)) {
         say_absent(op, lt->epilogue, code);
         lt->usable = 0;
-        cuda_capture_invalidate(plan);
+        cuda_capture_invalidate(lane->plan);
         return ST_OK;
     }
     TRY(cuda_check_blas(op, "cublasLtMatmul", code));

@@ -3,6 +3,8 @@
  * reused at once and the copy to the device waits its turn on `compute`. */
 #include "kernels/cuda/edges.h"
 #include "base/log.h"
+#include "kernels/cuda/branch.h"
+#include "kernels/cuda/channels.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +102,7 @@ enum status cuda_edges_backward(struct cuda_pass *pass, int i)
         return ST_UNSUPPORTED;
     }
     plan->crossing[i].n_given = 0;
+    TRY(cuda_branch_wait(plan, i));
     if (diff->own >= 0)
         TRY(sum(pass, op, (int[]){diff->own, diff->given, diff->dy}, elems_of(plan, i, pass->n)));
     TRY(op->kind->backward(pass, i));
@@ -164,6 +167,7 @@ done:
     return st;
 }
 
+/* Of a layer's output or its gradient. */
 static enum status read_out(struct cuda_plan *plan, int layer, const float *d, float *dst)
 {
     enum status st = ST_OK;
@@ -172,6 +176,8 @@ static enum status read_out(struct cuda_plan *plan, int layer, const float *d, f
     TRY(cuda_check(op, "cudaMemcpyAsync",
                    cudaMemcpyAsync(dst, d, bytes, cudaMemcpyDeviceToHost, plan->compute)));
     TRY(cuda_check(op, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
+    if (op->y_last)
+        TRY(cuda_channels_first(dst, &op->layer->out, plan->now->n));
 done:
     return st;
 }

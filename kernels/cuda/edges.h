@@ -22,7 +22,7 @@ enum status cuda_edges_create(struct cuda_plan *plan);
 void cuda_edges_destroy(struct cuda_plan *plan);
 /* A new step: no gradients are given yet. */
 void cuda_edges_begin(struct cuda_plan *plan);
-/* A layer's backward with the sums before and behind it. */
+/* A layer's backward with the sums before and behind it; cuda_branch_join comes next. */
 enum status cuda_edges_backward(struct cuda_pass *pass, int i);
 
 enum status cuda_output_set(struct cuda_plan *plan, int layer, const float *src);

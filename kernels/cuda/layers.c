@@ -9,7 +9,8 @@
  *   topmost layer is called. A layer's gradients are sent off when it is called itself.
  * Events that other streams or the host record or wait for are nodes in the graphs: a launch waits
  * for what they stand for then, and records them as cudaEventRecord would at that point of the
- * stream. So `up` and `down` do the same as without graphs, and at the same time.
+ * stream. So `up` and `down` do the same as without graphs, and at the same time. With `branches`
+ * the second stream is captured, too (branch.c).
  * A graph holds pointers of the plan's memory, which does not move, and algorithms of its first
  * pass, see cuda_capture_invalidate. A training step of the whole batch is taken one by one before
  * anything is captured, because libraries set themselves up in it. Other passes (inference, fewer
@@ -17,6 +18,7 @@
  * by one. */
 #include "kernels/cuda/layers.h"
 #include "base/log.h"
+#include "kernels/cuda/branch.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/plan.h"
 #include "kernels/tuning.h"
@@ -40,10 +42,10 @@ struct cuda_capture {
 
 /* ---- one by one; external: while captured, as the flags of CUDA's events have it ---- */
 
-static cudaError_t event_record(struct cuda_plan *plan, cudaEvent_t event, unsigned external)
+static cudaError_t event_record(cudaStream_t stream, cudaEvent_t event, unsigned external)
 {
-    return external ? cudaEventRecordWithFlags(event, plan->compute, external)
-                    : cudaEventRecord(event, plan->compute);
+    return external ? cudaEventRecordWithFlags(event, stream, external)
+                    : cudaEventRecord(event, stream);
 }
 
 /* Losses and hits to the host, behind the forward that made them. */
@@ -54,7 +56,8 @@ static enum status result_send(struct cuda_plan *plan, const struct cuda_op *op,
                    cudaMemcpyAsync(plan->host_result, plan->d_result,
                                    (size_t)plan->now->n * (sizeof(double) + sizeof(int32_t)),
                                    cudaMemcpyDeviceToHost, plan->compute)));
-    TRY(cuda_check(op, "cudaEventRecord", event_record(plan, plan->result_ready, external)));
+    TRY(cuda_check(op, "cudaEventRecord",
+                   event_record(plan->compute, plan->result_ready, external)));
 done:
     return st;
 }
@@ -68,7 +71,8 @@ static enum status forward(struct cuda_plan *plan, int layer, int train, unsigne
     if (layer_is_loss(op->layer->kind) && plan->has_labels)
         TRY(result_send(plan, op, external));
     if (op->layer->n_params > 0)
-        TRY(cuda_check(op, "cudaEventRecord", event_record(plan, plan->used[layer], external)));
+        TRY(cuda_check(op, "cudaEventRecord",
+                       event_record(plan->compute, plan->used[layer], external)));
 done:
     return st;
 }
@@ -83,9 +87,13 @@ static enum status backward(struct cuda_plan *plan, int layer, unsigned external
                        cudaStreamWaitEvent(plan->compute, plan->copied[layer], external)));
     TRY(cuda_edges_backward(plan->now, layer));
     if (has_params) {
-        TRY(cuda_check(op, "cudaEventRecord", event_record(plan, plan->used[layer], external)));
-        TRY(cuda_check(op, "cudaEventRecord", event_record(plan, plan->ready[layer], external)));
+        TRY(cuda_check(op, "cudaEventRecord",
+                       event_record(plan->compute, plan->used[layer], external)));
+        TRY(cuda_check(
+            op, "cudaEventRecord",
+            event_record(cuda_branch_stream(plan, layer), plan->ready[layer], external)));
     }
+    TRY(cuda_branch_join(plan, layer));
 done:
     return st;
 }

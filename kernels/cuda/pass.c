@@ -16,6 +16,9 @@ static void owned_free(const struct cuda_owned *o)
     case CUDA_OWNED_CONV:
         cudnnDestroyConvolutionDescriptor(o->thing);
         break;
+    case CUDA_OWNED_BACKEND:
+        cudnnBackendDestroyDescriptor(o->thing);
+        break;
     }
 }
 
@@ -79,6 +82,18 @@ enum status cuda_desc_conv(struct cuda_pass *pass, const struct cuda_op *op, con
                        cudnnSetConvolution2dDescriptor(d, pad[0], pad[1], l->stride[0],
                                                        l->stride[1], 1, 1, CUDNN_CROSS_CORRELATION,
                                                        CUDNN_DATA_FLOAT)));
+    *out = d;
+done:
+    return st;
+}
+
+enum status cuda_desc_backend(struct cuda_pass *pass, const struct cuda_op *op,
+                              cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out)
+{
+    enum status st = ST_OK;
+    cudnnBackendDescriptor_t d;
+    TRY(cuda_check_dnn(op, "cudnnBackendCreateDescriptor", cudnnBackendCreateDescriptor(type, &d)));
+    TRY(own(pass, (struct cuda_owned){CUDA_OWNED_BACKEND, d}));
     *out = d;
 done:
     return st;

@@ -3,6 +3,8 @@
 #include "kernels/cuda/plan.h"
 #include "base/log.h"
 #include "kernels/cuda/bind.h"
+#include "kernels/cuda/branch.h"
+#include "kernels/cuda/channels.h"
 #include "kernels/cuda/conv_first.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/group.h"
@@ -177,6 +179,7 @@ static void ops_init(struct cuda_plan *plan)
         if (cuda_conv_first_takes(plan, i))
             op->kind = &cuda_conv_first;
     }
+    cuda_channels_plan(plan);
 }
 
 static size_t input_bytes(const struct cuda_plan *plan)
@@ -233,7 +236,7 @@ static enum status shared_take(struct cuda_plan *plan)
     TRY(cuda_arena_take(a, "(all)", "sums of bias gradients",
                         (uint64_t)plan->scratch_elems * sizeof(float), &plan->scratch));
     for (int k = 0; k < CUDA_N_CASTS; k++)
-        TRY(cuda_arena_take(a, "(all)", "tensors of a convolution in bf16",
+        TRY(cuda_arena_take(a, "(all)", "copies of a convolution's tensors",
                             (uint64_t)plan->cast_elems[k] * sizeof(uint16_t), &plan->cast[k]));
     TRY(cuda_arena_take(a, "(all)", "cuBLAS workspace", blas, &plan->blas_workspace));
     plan->planning = 1;
@@ -241,6 +244,7 @@ static enum status shared_take(struct cuda_plan *plan)
     plan->planning = 0;
     plan->now = plan->pass[0];
     TRY(cuda_arena_take(a, "(all)", "cuDNN workspace", plan->workspace_bytes, &plan->workspace));
+    TRY(cuda_branch_plan(plan));
 done:
     return st;
 }
@@ -380,6 +384,7 @@ enum status cuda_plan_create(const struct backend_plan_config *cfg, struct cuda_
     TRY(device_open(plan));
     ops_init(plan);
     TRY(memory_plan(plan));
+    TRY(cuda_branch_create(plan));
     TRY(cuda_transfer_create(plan));
     TRY(cuda_edges_create(plan));
     TRY(cuda_capture_create(plan));
@@ -403,6 +408,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
     cuda_group_leave(plan);
     if (plan->compute != NULL)
         cudaStreamSynchronize(plan->compute);
+    (void)cuda_branch_finish(plan);
     if (plan->up != NULL)
         cudaStreamSynchronize(plan->up);
     if (plan->down != NULL)
@@ -421,6 +427,7 @@ void cuda_plan_destroy(struct cuda_plan *plan)
         cudaFreeHost(plan->host_floats);
     if (plan->host_in != NULL)
         cudaFreeHost(plan->host_in);
+    cuda_branch_destroy(plan);
     if (plan->cublas != NULL)
         cublasDestroy(plan->cublas);
     if (plan->cudnn != NULL)

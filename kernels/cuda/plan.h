@@ -3,14 +3,15 @@
  * A plan takes all its memory once, for its largest batch, in one block (arena.h). A pass is what
  * depends on the number of samples: cuDNN's descriptors and chosen algorithms. A plan has one for
  * its batch, and makes a second when it first meets another number of samples.
- * All tensors are canonical rows. Work is queued on the stream `compute`; parameters come by the
- * stream `up`, gradients leave by the stream `down`, each layer's as soon as its backward has
- * ended, while the next one computes; events keep them in order.
+ * All tensors are canonical rows, but for those of channels.h. Work is queued on the stream
+ * `compute`; parameters come by the stream `up`, gradients leave by the stream `down`, each layer's
+ * as soon as its backward has ended, while the next one computes; events keep them in order.
  * - relu works in place if nobody else reads what it reads, and is part of the convolution, dense
  *   layer or sum before it;
  * - so is a max pool behind a convolution's relu, and what it reads is not kept;
  * - gradients by outputs live in few buffers (diffs.h);
- * - no gradient is worked out for layers that follow from none with parameters.
+ * - no gradient is worked out for layers that follow from none with parameters;
+ * - gradients by parameters may be worked out on a stream of their own (branch.h).
  *
  * Threads: one at a time. Errors: logged here with the layer's name and the call that failed. */
 #ifndef KERNELS_CUDA_PLAN_H
@@ -28,8 +29,6 @@
 struct cuda_plan;
 struct cuda_pass;
 struct cuda_op;
-struct cuda_member;
-struct cuda_crossing;
 struct cuda_kind {
     /* Asks the arena for what the layer needs; sets op->y. */
     enum status (*plan)(struct cuda_plan *plan, int i);
@@ -52,12 +51,13 @@ struct cuda_op {
     float **dx;     /* gradient by x, one of the plan's `diffs`; NULL: none */
     float **dy;     /* that by y, summed over the readers */
     int needs_backward, needs_dx;
-    int shared;      /* y has other readers: must not be written over */
-    int overwritten; /* y is: a relu works on it in place */
-    int done_before; /* relu, max pool: its forward is part of a layer before */
-    int pooled;      /* convolution and its relu: y is kept by the max pool behind alone */
-    int relu_masked; /* relu: the pool behind it has masked the gradient */
-    void *state;     /* the kind's, freed with the plan */
+    int shared;         /* y has other readers: must not be written over */
+    int overwritten;    /* y is: a relu works on it in place */
+    int done_before;    /* relu, max pool: its forward is part of a layer before */
+    int pooled;         /* convolution and its relu: y is kept by the max pool behind alone */
+    int relu_masked;    /* relu: the pool behind it has masked the gradient */
+    int x_last, y_last; /* channels.h: x, y and their gradients lie channels last */
+    void *state;        /* the kind's, freed with the plan */
 };
 
 /* One parameter on the device, and its way from and to the host. */
@@ -71,7 +71,7 @@ struct cuda_param {
     cudaEvent_t loaded;              /* the last copy to the device has ended */
 };
 
-enum { CUDA_CAST_X, CUDA_CAST_W, CUDA_CAST_Y, CUDA_N_CASTS };
+enum { CUDA_CAST_X, CUDA_CAST_W, CUDA_CAST_Y, CUDA_CAST_BIAS, CUDA_N_CASTS };
 
 struct cuda_range_list {
     struct cuda_range *ranges; /* pinned, this plan holds a reference to each */
@@ -109,18 +109,21 @@ struct cuda_plan {
     int64_t padded_diff_elems, unpooled_elems;
     float *scratch; /* of the bias gradients */
     int64_t scratch_elems;
-    uint16_t *cast[CUDA_N_CASTS]; /* bf16: a convolution's tensors, one convolution at a time */
-    int64_t cast_elems[CUDA_N_CASTS];
+    /* a convolution's tensors, one convolution at a time: in bf16, or as floats in another layout
+     */
+    uint16_t *cast[CUDA_N_CASTS];
+    int64_t cast_elems[CUDA_N_CASTS]; /* of 16 bits */
     void *workspace, *blas_workspace;
     uint64_t blas_workspace_bytes;
     uint64_t workspace_bytes;       /* largest that a pass may use; while planning: has asked for */
     int planning, trains;           /* trains: the last forward did */
     struct cuda_resident *resident; /* NULL: the caller takes the steps */
     struct cuda_capture *capture;   /* layers.h; NULL: no graphs */
+    struct cuda_branch *branch;     /* branch.h; NULL: backward is on `compute` alone */
 };
 
 struct cuda_owned {
-    enum { CUDA_OWNED_TENSOR, CUDA_OWNED_FILTER, CUDA_OWNED_CONV } what;
+    enum { CUDA_OWNED_TENSOR, CUDA_OWNED_FILTER, CUDA_OWNED_CONV, CUDA_OWNED_BACKEND } what;
     void *thing;
 };
 
@@ -153,7 +156,8 @@ int cuda_pool_fuse(struct cuda_plan *plan, int i);
 int cuda_pool_join(struct cuda_plan *plan, int i); /* the same; i writes the maxima, no output */
 struct cuda_planes cuda_planes_of(const struct shape *s, int n); /* (n, C, H*W), (n, F, 1) */
 
-/* simple.c: a pool's forward from what the convolution wrote, without its bias. */
+/* simple.c: the forward of a max pool that is done before, from what the convolution wrote: without
+ * its bias and relu; and, bias NULL, with them. */
 enum status cuda_pool_forward_biased(struct cuda_pass *pass, int i, const float *bias);
 
 /* pass.c */
@@ -167,6 +171,8 @@ enum status cuda_desc_filter(struct cuda_pass *pass, const struct cuda_op *op, c
                              const int dims[4], cudnnFilterDescriptor_t *out);
 enum status cuda_desc_conv(struct cuda_pass *pass, const struct cuda_op *op, const int pad[2],
                            cudnnConvolutionDescriptor_t *out); /* its math: cuDNN's default */
+enum status cuda_desc_backend(struct cuda_pass *pass, const struct cuda_op *op,
+                              cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out);
 
 /* transfer.c */
 enum status cuda_event_create(const struct cuda_op *op, cudaEvent_t *out); /* no timing */

@@ -7,19 +7,6 @@
 
 enum { THREADS = 256 };
 
-/* First and last window along one axis that covers cell i. */
-static __device__ inline int window_first(int i, int pad, int kernel, int stride)
-{
-    int before = i + pad - kernel + 1; /* the first window starts here or behind */
-    return before > 0 ? (before + stride - 1) / stride : 0;
-}
-
-static __device__ inline int window_last(int i, int pad, int stride, int n_windows)
-{
-    int last = (i + pad) / stride;
-    return last < n_windows ? last : n_windows - 1;
-}
-
 static __global__ void weir_max_forward(const float *x, float *y, int32_t *winner,
                                         struct cuda_window w)
 {

@@ -13,6 +13,7 @@
 #include "kernels/resident.h"
 #include "base/log.h"
 #include "kernels/cuda/bind.h"
+#include "kernels/cuda/branch.h"
 #include "kernels/cuda/edges.h"
 #include "kernels/cuda/resident.h"
 #include "kernels/cuda/steps.h"
@@ -275,8 +276,10 @@ static enum status step_launch(struct cuda_plan *plan)
     for (int i = 0; i < plan->cfg.n_layers; i++)
         TRY(plan->ops[i].kind->forward(plan->now, i, 1));
     for (int i = plan->cfg.n_layers - 1; i >= 0; i--)
-        if (plan->ops[i].needs_backward)
+        if (plan->ops[i].needs_backward) {
             TRY(cuda_edges_backward(plan->now, i));
+            TRY(cuda_branch_join(plan, i));
+        }
     TRY(cuda_check_kernel(NULL, "update kernel", cuda_update_run(plan->compute, &r->update)));
     const int32_t *hit = (const int32_t *)(plan->d_result + plan->now->n);
     TRY(cuda_check_kernel(

@@ -2,6 +2,7 @@
  * pools. */
 #include "base/log.h"
 #include "base/rng.h"
+#include "kernels/cuda/channels.h"
 #include "kernels/cuda/conv_first.h"
 #include "kernels/cuda/plan.h"
 #include <math.h>
@@ -205,18 +206,27 @@ static struct cuda_window window_of(const struct cuda_pass *pass, const struct p
     return w;
 }
 
-static enum status pool_forward(struct cuda_pass *pass, int i, int train)
+static enum status max_forward(struct cuda_pass *pass, int i)
 {
     cudaStream_t stream = pass->plan->compute;
     const struct cuda_op *op = &pass->plan->ops[i];
     const struct pool *c = op->state;
-    struct cuda_window w = window_of(pass, c);
+    struct cuda_pool_last last = {window_of(pass, c), c->window.planes, op->y_last};
+    int code = op->x_last ? cuda_pool_last_forward(stream, *op->x, *op->y, c->winner, &last)
+                          : cuda_pool_max_forward(stream, *op->x, *op->y, c->winner, &last.window);
+    return cuda_check_kernel(op, "pool kernel", code);
+}
+
+static enum status pool_forward(struct cuda_pass *pass, int i, int train)
+{
+    const struct cuda_op *op = &pass->plan->ops[i];
+    struct cuda_window w = window_of(pass, op->state);
     if (op->done_before)
         return ST_OK;
-    int code = op->layer->kind == LAYER_MAX_POOL
-                   ? cuda_pool_max_forward(stream, *op->x, *op->y, c->winner, &w)
-                   : cuda_pool_avg_forward(stream, *op->x, *op->y, &w);
-    return cuda_check_kernel(op, "pool kernel", code);
+    if (op->layer->kind == LAYER_MAX_POOL)
+        return max_forward(pass, i);
+    return cuda_check_kernel(op, "pool kernel",
+                             cuda_pool_avg_forward(pass->plan->compute, *op->x, *op->y, &w));
 }
 
 enum status cuda_pool_forward_biased(struct cuda_pass *pass, int i, const float *bias)
@@ -225,6 +235,8 @@ enum status cuda_pool_forward_biased(struct cuda_pass *pass, int i, const float 
     const struct pool *c = op->state;
     struct cuda_window w = window_of(pass, c);
     struct cuda_bias b = {bias, c->window.planes};
+    if (bias == NULL)
+        return max_forward(pass, i);
     return cuda_check_kernel(
         op, "bias, relu and pool kernel",
         cuda_bias_relu_pool(pass->plan->compute, *op->x, &b, *op->y, c->winner, &w));
@@ -240,13 +252,15 @@ static enum status pool_backward(struct cuda_pass *pass, int i)
     cudaStream_t stream = pass->plan->compute;
     const struct cuda_op *op = &pass->plan->ops[i];
     const struct pool *c = op->state;
-    struct cuda_window w = window_of(pass, c);
+    struct cuda_pool_last last = {window_of(pass, c), c->window.planes, op->y_last};
+    const struct cuda_window *w = &last.window;
+    const float *mask = c->relu ? *op->y : NULL;
     if (!op->needs_dx)
         return ST_OK;
-    int code = op->layer->kind == LAYER_MAX_POOL
-                   ? cuda_pool_max_backward(stream, *op->dy, c->winner, c->relu ? *op->y : NULL,
-                                            *op->dx, &w)
-                   : cuda_pool_avg_backward(stream, *op->dy, *op->dx, &w);
+    int code =
+        op->layer->kind != LAYER_MAX_POOL ? cuda_pool_avg_backward(stream, *op->dy, *op->dx, w)
+        : op->x_last ? cuda_pool_last_backward(stream, *op->dy, c->winner, mask, *op->dx, &last)
+                     : cuda_pool_max_backward(stream, *op->dy, c->winner, mask, *op->dx, w);
     return cuda_check_kernel(op, "pool gradient kernel", code);
 }
 

@@ -4,9 +4,10 @@
  * through staging memory (pieces.h), so that no copy ever makes the caller wait.
  * In:  `up` waits until compute is through with the old value (used), copies, and marks it loaded;
  *      compute waits for that before the layer's forward.
- * Out: at the end of a layer's backward compute marks its gradients ready; `down` waits for that,
- *      copies, and marks them copied. The caller waits for copied, and the staged parts are put in
- *      place then. Compute waits for it before it writes the next step's.
+ * Out: at the end of a layer's backward the stream that made its gradients, compute or a branch
+ *      (branch.h), marks them ready; `down` waits for that, copies, and marks them copied. The
+ *      caller waits for copied, and the staged parts are put in place then. Compute waits for it
+ *      before it, or a branch behind it, writes the next step's.
  *      Gradients of 16 bits are rounded by `down`, too, each just before its copy. */
 #include "kernels/cuda/plan.h"
 #include <stdlib.h>

@@ -18,6 +18,19 @@ static __device__ inline struct window window_at(const struct cuda_window &w, in
     return at;
 }
 
+/* First and last window along one axis that covers cell i. */
+static __device__ inline int window_first(int i, int pad, int kernel, int stride)
+{
+    int before = i + pad - kernel + 1; /* the first window starts here or behind */
+    return before > 0 ? (before + stride - 1) / stride : 0;
+}
+
+static __device__ inline int window_last(int i, int pad, int stride, int n_windows)
+{
+    int last = (i + pad) / stride;
+    return last < n_windows ? last : n_windows - 1;
+}
+
 /* Each window holds at least one cell of the image, and a plane's cells fit 31 bits. */
 static inline int cuda_window_is_sound(const struct cuda_window *w)
 {

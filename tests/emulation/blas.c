@@ -77,6 +77,7 @@ struct gemm_call {
     float *c;
     void *work;
     size_t work_bytes;
+    struct emulation_work used; /* of it */
     double sound;
     const float *bias; /* [m], added to each column; NULL: none */
     float *bias_grad;  /* [n], sums of op(B) over k; NULL: none */
@@ -86,9 +87,7 @@ struct gemm_call {
 static void gemm_run(const void *args)
 {
     const struct gemm_call *g = args;
-    size_t used = g->work_bytes < MOST_USED ? g->work_bytes : MOST_USED;
-    if (used > 0)
-        emulation_fill_nan(g->work, used);
+    emulation_work_check(&g->used);
     for (int j = 0; j < g->n; j++)
         for (int i = 0; i < g->m; i++) {
             double sum = 0;
@@ -107,6 +106,13 @@ static void gemm_run(const void *args)
             sum += emulation_factor(g->b[j + (size_t)l * (size_t)g->ldb], g->bits);
         g->bias_grad[j] = (float)(sum * g->sound);
     }
+}
+
+static int gemm_do(const char *name, cudaStream_t s, struct gemm_call *g)
+{
+    emulation_work_queue(s, g->work, g->work_bytes < MOST_USED ? g->work_bytes : MOST_USED,
+                         &g->used);
+    return emulation_do_as(name, s, gemm_run, g, sizeof *g);
 }
 
 static int bits_of(cublasComputeType_t compute)
@@ -156,7 +162,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t op_a, cublasOper
     check_floats("b", b, (size_t)ldb * (size_t)(call.turn_b ? k : n));
     check_floats("c", c, (size_t)ldc * (size_t)n);
     emulation_handle_begin(&h->handle);
-    int code = emulation_do_as(__func__, h->handle.stream, gemm_run, &call, sizeof call);
+    int code = gemm_do(__func__, h->handle.stream, &call);
     emulation_handle_end(&h->handle);
     return code == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
@@ -423,7 +429,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     emulation_handle_begin(&h->handle);
     if (stream == NULL || emulation_stream_device(stream) != h->handle.device)
         emulation_fail("a product on a stream of another device");
-    int failed = emulation_do_as(__func__, stream, gemm_run, &call, sizeof call);
+    int failed = gemm_do(__func__, stream, &call);
     emulation_handle_end(&h->handle);
     __atomic_fetch_add(&lt_done[gradient], 1, __ATOMIC_RELAXED);
     return failed == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

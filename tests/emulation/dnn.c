@@ -14,29 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Values of a tensor that may be in bfloat16. */
-static float value_get(const void *at, cudnnDataType_t type, size_t k)
-{
-    if (type == CUDNN_DATA_FLOAT)
-        return ((const float *)at)[k];
-    uint32_t u = (uint32_t)((const uint16_t *)at)[k] << 16;
-    float value;
-    memcpy(&value, &u, sizeof value);
-    return value;
-}
-
-static void value_set(void *at, cudnnDataType_t type, size_t k, float value)
-{
-    if (type == CUDNN_DATA_FLOAT) {
-        ((float *)at)[k] = value;
-        return;
-    }
-    uint32_t u;
-    value = emulation_rounded(value, BF16_BITS);
-    memcpy(&u, &value, sizeof u);
-    ((uint16_t *)at)[k] = (uint16_t)(u >> 16);
-}
-
 static size_t bytes_of(cudnnDataType_t type, const int d[4])
 {
     return elems(d) * (type == CUDNN_DATA_FLOAT ? 4 : 2);
@@ -438,14 +415,13 @@ struct conv_call {
     void *work;
     size_t work_bytes;
     double sound;
+    struct emulation_work used; /* of work */
 };
 
 static void conv_run(const void *args)
 {
     struct conv_call c = *(const struct conv_call *)args;
-    size_t used = algo_bytes(c.algo, &c.v.y);
-    if (used > 0)
-        memset(c.work, 0xff, used);
+    emulation_work_check(&c.used);
     c.s.sum = calloc(c.n, sizeof *c.s.sum);
     if (c.s.sum == NULL)
         emulation_fail("no memory");
@@ -472,6 +448,7 @@ static cudnnStatus_t conv_do(const char *name, cudnnHandle_t h, struct conv_call
     n_runs++;
     n_fixed_runs += c->algo == ALGO_FIXED &&
                     (c->v.x.type == CUDNN_DATA_FLOAT || c->v.c.math == CUDNN_TENSOR_OP_MATH);
+    emulation_work_queue(h->handle.stream, c->work, algo_bytes(c->algo, &c->v.y), &c->used);
     return emulation_dnn_do(name, h, conv_run, c, sizeof *c);
 }
 
@@ -487,8 +464,8 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
     check_values("x", x, xd->type, xd->d);
     check_values("w", w, wd->type, wd->d);
     check_values("y", y, yd->type, yd->d);
-    struct conv_call call = {v,     add_y, {.x = x, .w = w}, y, elems(yd->d), (int)algo, work,
-                             bytes, 1};
+    struct conv_call call = {v, add_y, {.x = x, .w = w}, y, elems(yd->d), (int)algo, work, bytes,
+                             1, {0}};
     return conv_do(__func__, h, &call);
 }
 
@@ -505,8 +482,8 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
     check_values("x", x, xd->type, xd->d);
     check_values("dw", dw, wd->type, wd->d);
     check_values("dy", dy, yd->type, yd->d);
-    struct conv_call call = {v,     add_dw, {.x = x, .dy = dy}, dw, elems(wd->d), (int)algo, work,
-                             bytes, 1};
+    struct conv_call call = {
+        v, add_dw, {.x = x, .dy = dy}, dw, elems(wd->d), (int)algo, work, bytes, 1, {0}};
     return conv_do(__func__, h, &call);
 }
 
@@ -525,8 +502,8 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
     check_values("dy", dy, yd->type, yd->d);
     if (dx == dy)
         emulation_fail("a convolution in place");
-    struct conv_call call = {v,     add_dx, {.w = w, .dy = dy}, dx, elems(xd->d), (int)algo, work,
-                             bytes, 1};
+    struct conv_call call = {
+        v, add_dx, {.w = w, .dy = dy}, dx, elems(xd->d), (int)algo, work, bytes, 1, {0}};
     return conv_do(__func__, h, &call);
 }
 

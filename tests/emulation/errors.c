@@ -74,9 +74,9 @@ void emulation_capturing(struct CUgraph_st *graph)
     captured = graph;
 }
 
-int emulation_is_capturing(const struct CUgraph_st *graph)
+struct CUgraph_st *emulation_captured(void)
 {
-    return captured == graph;
+    return captured;
 }
 
 cudaError_t emulation_forbid(void)

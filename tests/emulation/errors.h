@@ -16,7 +16,7 @@ cudaError_t emulation_lost(int device); /* cudaSuccess: it is not */
 /* The thread begins (NULL: ends) to capture; `graph` is what a forbidden call breaks. */
 struct CUgraph_st;
 void emulation_capturing(struct CUgraph_st *graph);
-int emulation_is_capturing(const struct CUgraph_st *graph); /* this thread does */
+struct CUgraph_st *emulation_captured(void); /* what this thread captures; NULL: nothing */
 /* To begin a call with that is illegal while the thread captures: cudaSuccess, or the answer. */
 cudaError_t emulation_forbid(void);
 

@@ -4,24 +4,44 @@
 #include "tests/emulation/errors.h"
 #include "tests/emulation/runtime.h"
 #include "tests/emulation/streams.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_LANES = 4 };
+
 struct node {
+    int lane;
     void (*run)(const void *args); /* queued at a launch; or else */
     void (*queue)(struct CUstream_st *s, const void *args);
     void *args;
     size_t bytes;
+    int is_place, place; /* or this place of the graph is passed; or waited for */
+};
+
+/* Of each lane the nodes that come before. */
+struct before {
+    int n[MOST_LANES];
 };
 
 struct CUgraph_st {
+    uint64_t number;
     struct node *nodes;
-    int n, cap;
+    int n, cap, n_work; /* n_work: of these, without places */
+    int n_lanes;
+    struct before lane[MOST_LANES]; /* what comes before the next node of each */
+    struct before *place;
+    int n_places, cap_places;
     int broken;
 };
 
 struct CUgraphExec_st {
     struct CUgraph_st *graph;
+    struct CUstream_st *lane[MOST_LANES]; /* NULL: the one it is launched on */
+    struct {
+        struct CUstream_st *stream;
+        uint64_t issued;
+    } * passed; /* [graph->n_places] by this launch */
 };
 
 static void *take(size_t bytes)
@@ -40,22 +60,62 @@ static void node_add(struct CUgraph_st *g, struct node node, const void *args)
         if (g->nodes == NULL)
             emulation_fail("no memory");
     }
-    node.args = take(node.bytes);
-    memcpy(node.args, args, node.bytes);
+    if (args != NULL) {
+        node.args = take(node.bytes);
+        memcpy(node.args, args, node.bytes);
+        g->n_work++;
+        g->lane[node.lane].n[node.lane]++;
+    }
     g->nodes[g->n++] = node;
 }
 
-void emulation_graph_add(struct CUgraph_st *g, void (*run)(const void *args), const void *args,
+void emulation_graph_add(struct CUstream_st *s, void (*run)(const void *args), const void *args,
                          size_t bytes)
 {
-    node_add(g, (struct node){.run = run, .bytes = bytes}, args);
+    const struct emulation_capture *c = emulation_capture(s);
+    node_add(c->graph, (struct node){.lane = c->lane, .run = run, .bytes = bytes}, args);
 }
 
-void emulation_graph_add_call(struct CUgraph_st *g,
+void emulation_graph_add_call(struct CUstream_st *s,
                               void (*queue)(struct CUstream_st *s, const void *args),
                               const void *args, size_t bytes)
 {
-    node_add(g, (struct node){.queue = queue, .bytes = bytes}, args);
+    const struct emulation_capture *c = emulation_capture(s);
+    node_add(c->graph, (struct node){.lane = c->lane, .queue = queue, .bytes = bytes}, args);
+}
+
+struct emulation_place emulation_graph_record(struct CUstream_st *s)
+{
+    const struct emulation_capture *c = emulation_capture(s);
+    struct CUgraph_st *g = c->graph;
+    if (g->n_places == g->cap_places) {
+        g->cap_places = g->cap_places * 2 + 64;
+        g->place = realloc(g->place, (size_t)g->cap_places * sizeof *g->place);
+        if (g->place == NULL)
+            emulation_fail("no memory");
+    }
+    g->place[g->n_places] = g->lane[c->lane];
+    node_add(g, (struct node){.lane = c->lane, .is_place = 1, .place = g->n_places}, NULL);
+    return (struct emulation_place){g->number, g->n_places++};
+}
+
+cudaError_t emulation_graph_wait(struct CUstream_st *s, struct emulation_place place)
+{
+    struct emulation_capture *c = emulation_capture(s);
+    struct CUgraph_st *g = c->graph != NULL ? c->graph : emulation_captured();
+    if (g == NULL || g->number != place.capture)
+        return c->graph == NULL ? cudaErrorCapturedEvent
+                                : emulation_graph_break(g, cudaErrorStreamCaptureIsolation);
+    if (c->graph == NULL) {
+        if (g->n_lanes == MOST_LANES)
+            emulation_fail("a capture of more streams than are emulated");
+        *c = (struct emulation_capture){g, g->n_lanes++};
+    }
+    for (int k = 0; k < MOST_LANES; k++)
+        if (g->lane[c->lane].n[k] < g->place[place.at].n[k])
+            g->lane[c->lane].n[k] = g->place[place.at].n[k];
+    node_add(g, (struct node){.lane = c->lane, .place = place.at}, NULL);
+    return cudaSuccess;
 }
 
 cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code)
@@ -64,40 +124,59 @@ cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code)
     return code;
 }
 
+/* Has the stream where the capture began waited for all that the others are to do? */
+static int is_joined(const struct CUgraph_st *g)
+{
+    for (int k = 1; k < g->n_lanes; k++)
+        if (g->lane[0].n[k] != g->lane[k].n[k])
+            return 0;
+    return 1;
+}
+
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *out)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
-    *out =
-        *emulation_capture(s) != NULL ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    *out = emulation_capture(s)->graph != NULL ? cudaStreamCaptureStatusActive
+                                               : cudaStreamCaptureStatusNone;
     return emulation_answer(cudaSuccess);
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
-    struct CUgraph_st **capture = emulation_capture(s);
+    static _Atomic uint64_t n_captures;
+    struct emulation_capture *c = emulation_capture(s);
     if (mode != cudaStreamCaptureModeThreadLocal)
         emulation_fail("a capture that other threads' work would spoil");
     cudaError_t code = emulation_forbid();
     if (code != cudaSuccess)
         return code;
-    if (*capture != NULL)
+    if (c->graph != NULL)
         return emulation_answer(cudaErrorIllegalState);
-    *capture = take(sizeof **capture);
-    emulation_capturing(*capture);
+    *c = (struct emulation_capture){take(sizeof *c->graph), 0};
+    c->graph->number = ++n_captures;
+    c->graph->n_lanes = 1;
+    emulation_capturing(c->graph);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 {
-    struct CUgraph_st **capture = emulation_capture(s), *g = *capture;
+    const struct emulation_capture *c = emulation_capture(s);
+    struct CUgraph_st *g = c->graph;
     *out = NULL;
     if (g == NULL)
         return emulation_answer(cudaErrorIllegalState);
-    if (!emulation_is_capturing(g))
+    if (g != emulation_captured())
         return emulation_answer(cudaErrorStreamCaptureWrongThread);
-    *capture = NULL;
+    if (c->lane != 0)
+        return emulation_answer(cudaErrorStreamCaptureUnmatched);
+    emulation_capture_end(g);
     emulation_capturing(NULL);
+    if (!g->broken && !is_joined(g)) {
+        cudaGraphDestroy(g);
+        return emulation_answer(cudaErrorStreamCaptureUnjoined);
+    }
     if (g->broken || emulation_fault(__func__) || getenv("WEIR_EMULATION_NO_GRAPHS") != NULL) {
         cudaGraphDestroy(g);
         return emulation_answer(cudaErrorStreamCaptureInvalidated);
@@ -111,6 +190,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g)
     for (int i = 0; i < g->n; i++)
         free(g->nodes[i].args);
     free(g->nodes);
+    free(g->place);
     free(g);
     return cudaSuccess;
 }
@@ -120,8 +200,42 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
     FAULT(emulation_answer(cudaErrorUnknown));
     if (nodes != NULL)
         emulation_fail("cudaGraphGetNodes: more is asked for than how many there are");
-    *n = (size_t)graph->n;
+    *n = (size_t)graph->n_work;
     return emulation_answer(cudaSuccess);
+}
+
+/* Streams of graphs that are no more; what they were to do is done. They stay, since an event may
+ * have been recorded on them. */
+static struct CUstream_st *idle[64];
+static int n_idle;
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Of the current device. */
+static struct CUstream_st *lane_take(void)
+{
+    struct CUstream_st *s = NULL;
+    pthread_mutex_lock(&idle_lock);
+    for (int k = 0; k < n_idle && s == NULL; k++)
+        if (emulation_stream_device(idle[k]) == emulation_device()) {
+            s = idle[k];
+            idle[k] = idle[--n_idle];
+        }
+    pthread_mutex_unlock(&idle_lock);
+    if (s == NULL)
+        s = emulation_stream_create();
+    if (s == NULL)
+        emulation_fail("no memory");
+    return s;
+}
+
+static void lane_give(struct CUstream_st *s)
+{
+    emulation_finish(s);
+    pthread_mutex_lock(&idle_lock);
+    if (n_idle == sizeof idle / sizeof *idle)
+        emulation_fail("more graphs with branches than are emulated");
+    idle[n_idle++] = s;
+    pthread_mutex_unlock(&idle_lock);
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
@@ -132,32 +246,58 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     exec->graph = take(sizeof *exec->graph);
     *exec->graph = *graph; /* the graph itself is destroyed next, and instantiated once */
     *graph = (struct CUgraph_st){0};
+    exec->passed = take((size_t)exec->graph->n_places * sizeof *exec->passed + 1);
+    for (int k = 1; k < exec->graph->n_lanes; k++)
+        exec->lane[k] = lane_take();
     *out = exec;
     return cudaSuccess;
+}
+
+static _Atomic int n_branch_nodes;
+
+int emulation_branch_nodes(void)
+{
+    return atomic_exchange(&n_branch_nodes, 0);
+}
+
+static void node_launch(struct CUgraphExec_st *exec, const struct node *node, struct CUstream_st *s)
+{
+    if (node->lane > 0) {
+        s = exec->lane[node->lane];
+        n_branch_nodes += node->queue != NULL || node->run != NULL;
+    }
+    if (node->queue != NULL) {
+        node->queue(s, node->args);
+    } else if (node->run != NULL) {
+        emulation_later(s, node->run, node->args, node->bytes);
+    } else if (node->is_place) {
+        exec->passed[node->place].stream = s;
+        exec->passed[node->place].issued = emulation_issued(s);
+    } else {
+        emulation_wait_later(s, exec->passed[node->place].stream, exec->passed[node->place].issued);
+    }
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
-    if (*emulation_capture(s) != NULL)
+    if (emulation_capture(s)->graph != NULL)
         return emulation_answer(
-            emulation_graph_break(*emulation_capture(s), cudaErrorStreamCaptureUnsupported));
+            emulation_graph_break(emulation_capture(s)->graph, cudaErrorStreamCaptureUnsupported));
     int code = emulation_before_launch(s);
     if (code != 0)
         return (cudaError_t)code;
-    for (int i = 0; i < exec->graph->n; i++) {
-        const struct node *node = &exec->graph->nodes[i];
-        if (node->queue != NULL)
-            node->queue(s, node->args);
-        else
-            emulation_later(s, node->run, node->args, node->bytes);
-    }
+    for (int i = 0; i < exec->graph->n; i++)
+        node_launch(exec, &exec->graph->nodes[i], s);
     return cudaSuccess;
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
+    for (int k = 1; k < exec->graph->n_lanes; k++)
+        lane_give(exec->lane[k]);
     cudaGraphDestroy(exec->graph);
+    free(exec->passed);
     free(exec);
     return cudaSuccess;
 }

@@ -21,6 +21,9 @@ int emulation_do_as(const char *name, struct CUstream_st *stream, void (*run)(co
                     const void *args, size_t bytes);
 int emulation_do(struct CUstream_st *stream, void (*run)(const void *args), const void *args,
                  size_t bytes);
+/* Queues or notes what is a part of such a launch, and never fails. */
+void emulation_do_more(struct CUstream_st *stream, void (*run)(const void *args), const void *args,
+                       size_t bytes);
 /* For libraries that put work off, too; all but the last two with the lock held: queues
  * `work`, which is called by whoever runs the stream, with the lock held, which it may give back in
  * a wait for emulation_changed; 1: it is done. Returns its number in the stream; and what lies

@@ -42,7 +42,7 @@ struct CUstream_st {
     uint64_t done, issued;
     int device;
     enum temper temper;
-    struct CUgraph_st *capture; /* NULL: not being captured */
+    struct emulation_capture capture;
     struct host_call *host_calls;
     struct CUstream_st *next; /* of all */
 };
@@ -50,6 +50,7 @@ struct CUstream_st {
 struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
     uint64_t mark;
+    struct emulation_place place; /* instead, if it was recorded in a capture last */
 };
 
 /* Guards all streams and events; given back while a piece of work waits for another thread. */
@@ -70,9 +71,18 @@ __attribute__((constructor)) static void order_read(void)
     seed = strtoull(e + 7, NULL, 10);
 }
 
-struct CUgraph_st **emulation_capture(struct CUstream_st *s)
+struct emulation_capture *emulation_capture(struct CUstream_st *s)
 {
     return &s->capture;
+}
+
+void emulation_capture_end(const struct CUgraph_st *g)
+{
+    pthread_mutex_lock(&emulation_streams);
+    for (struct CUstream_st *s = all; s != NULL; s = s->next)
+        if (s->capture.graph == g)
+            s->capture = (struct emulation_capture){NULL, 0};
+    pthread_mutex_unlock(&emulation_streams);
 }
 
 int emulation_stream_device(const struct CUstream_st *s)
@@ -212,6 +222,22 @@ static void stream_queue(struct CUstream_st *s, struct task task)
     pthread_mutex_unlock(&emulation_streams);
 }
 
+void emulation_wait_later(struct CUstream_st *s, struct CUstream_st *other, uint64_t issued)
+{
+    pthread_mutex_lock(&emulation_streams);
+    stream_add(s, (struct task){.wait_for = other, .mark = issued});
+    others_run();
+    pthread_mutex_unlock(&emulation_streams);
+}
+
+uint64_t emulation_issued(struct CUstream_st *s)
+{
+    pthread_mutex_lock(&emulation_streams);
+    uint64_t issued = s->issued;
+    pthread_mutex_unlock(&emulation_streams);
+    return issued;
+}
+
 void emulation_device_run(int device)
 {
     pthread_mutex_lock(&emulation_streams);
@@ -261,18 +287,24 @@ void emulation_later(struct CUstream_st *s, void (*run)(const void *args), const
     stream_queue(s, (struct task){.run = run, .owned = copy});
 }
 
+void emulation_do_more(struct CUstream_st *s, void (*run)(const void *args), const void *args,
+                       size_t bytes)
+{
+    if (s->capture.graph != NULL)
+        emulation_graph_add(s, run, args, bytes);
+    else
+        emulation_later(s, run, args, bytes);
+}
+
 int emulation_do_as(const char *name, struct CUstream_st *s, void (*run)(const void *args),
                     const void *args, size_t bytes)
 {
     int code = emulation_before_launch(s);
-    if (code == 0 && emulation_fault(s->capture != NULL ? "a captured launch" : name))
+    if (code == 0 && emulation_fault(s->capture.graph != NULL ? "a captured launch" : name))
         code = (int)emulation_answer(cudaErrorLaunchOutOfResources);
     if (code != 0)
         return code;
-    if (s->capture != NULL)
-        emulation_graph_add(s->capture, run, args, bytes);
-    else
-        emulation_later(s, run, args, bytes);
+    emulation_do_more(s, run, args, bytes);
     return 0;
 }
 
@@ -297,21 +329,27 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
     return (cudaError_t)emulation_do_as(__func__, s, set_bytes, &t, sizeof t);
 }
 
+struct CUstream_st *emulation_stream_create(void)
+{
+    struct CUstream_st *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->device = emulation_device();
+    pthread_mutex_lock(&emulation_streams);
+    s->temper = (enum temper)(rng_u64(~seed, n_created++) % N_TEMPERS);
+    s->next = all;
+    all = s;
+    pthread_mutex_unlock(&emulation_streams);
+    return s;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
     if (flags != cudaStreamNonBlocking)
         emulation_fail("a stream that the default stream blocks");
-    *out = calloc(1, sizeof **out);
-    if (*out == NULL)
-        return emulation_answer(cudaErrorMemoryAllocation);
-    (*out)->device = emulation_device();
-    pthread_mutex_lock(&emulation_streams);
-    (*out)->temper = (enum temper)(rng_u64(~seed, n_created++) % N_TEMPERS);
-    (*out)->next = all;
-    all = *out;
-    pthread_mutex_unlock(&emulation_streams);
-    return emulation_answer(cudaSuccess);
+    *out = emulation_stream_create();
+    return emulation_answer(*out != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
@@ -343,9 +381,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
     cudaError_t code = emulation_forbid();
     if (code != cudaSuccess)
         return code;
-    if (s->capture != NULL)
+    if (s->capture.graph != NULL)
         return emulation_answer(
-            emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported));
+            emulation_graph_break(s->capture.graph, cudaErrorStreamCaptureUnsupported));
     return emulation_answer(stream_sync(s, UINT64_MAX));
 }
 
@@ -395,7 +433,7 @@ static cudaError_t capture_call(struct CUstream_st *s,
 {
     if (emulation_fault("a captured event or copy"))
         return emulation_answer(cudaErrorUnknown);
-    emulation_graph_add_call(s->capture, queue, args, bytes);
+    emulation_graph_add_call(s, queue, args, bytes);
     return emulation_answer(cudaSuccess);
 }
 
@@ -405,6 +443,7 @@ static void event_record(struct CUstream_st *s, const void *args)
     pthread_mutex_lock(&emulation_streams);
     e->stream = s;
     e->mark = s->issued;
+    e->place.capture = 0;
     pthread_mutex_unlock(&emulation_streams);
 }
 
@@ -419,15 +458,21 @@ static void event_wait(struct CUstream_st *s, const void *args)
     pthread_mutex_unlock(&emulation_streams);
 }
 
+/* The name of a call that may fail. */
+static const char *event_call(int is_captured, const char *name)
+{
+    return is_captured ? "a captured event or copy" : name;
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
-    FAULT(emulation_answer(cudaErrorUnknown));
-    if (s->capture != NULL) /* not emulated: a step that is captured has one stream */
-        return emulation_answer(
-            emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported));
+    FAULT_AS(event_call(s->capture.graph != NULL, __func__), emulation_answer(cudaErrorUnknown));
     if (s->device != emulation_device())
         return emulation_answer(cudaErrorInvalidResourceHandle);
-    event_record(s, &e);
+    if (s->capture.graph != NULL)
+        e->place = emulation_graph_record(s);
+    else
+        event_record(s, &e);
     return emulation_answer(cudaSuccess);
 }
 
@@ -436,7 +481,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned fla
 {
     if (flags != cudaEventRecordExternal)
         return flags == 0 ? cudaEventRecord(e, s) : emulation_answer(cudaErrorInvalidValue);
-    if (s->capture == NULL)
+    if (s->capture.graph == NULL)
         return emulation_answer(cudaErrorInvalidValue);
     if (s->device != emulation_device())
         return emulation_answer(cudaErrorInvalidResourceHandle);
@@ -447,6 +492,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
     cudaError_t code = emulation_forbid();
+    if (code == cudaSuccess && e->place.capture != 0)
+        code = emulation_answer(cudaErrorCapturedEvent);
     if (code != cudaSuccess)
         return code;
     pthread_mutex_lock(&emulation_streams);
@@ -460,13 +507,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
-    if (flags == cudaEventWaitExternal && s->capture != NULL)
+    if (flags == cudaEventWaitExternal && s->capture.graph != NULL)
         return capture_call(s, event_wait, &e, sizeof(cudaEvent_t));
-    FAULT(emulation_answer(cudaErrorUnknown));
+    int is_captured = s->capture.graph != NULL || e->place.capture != 0;
+    FAULT_AS(event_call(is_captured, __func__), emulation_answer(cudaErrorUnknown));
     if (flags != 0) /* external is for captures alone */
         return emulation_answer(cudaErrorInvalidValue);
-    if (s->capture != NULL)
-        return emulation_answer(emulation_graph_break(s->capture, cudaErrorStreamCaptureIsolation));
+    if (is_captured)
+        return emulation_answer(emulation_graph_wait(s, e->place));
     event_wait(s, &e);
     return emulation_answer(cudaSuccess);
 }
@@ -510,7 +558,7 @@ static void copy_queue(struct CUstream_st *s, const void *args)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind way,
                             cudaStream_t s)
 {
-    if (s->capture == NULL)
+    if (s->capture.graph == NULL)
         FAULT(emulation_answer(cudaErrorUnknown));
     const void *host = way == cudaMemcpyHostToDevice ? from : to;
     const void *device = way == cudaMemcpyHostToDevice ? to : from;
@@ -527,14 +575,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
         size_t pinned = emulation_pinned_bytes(host, bytes);
         if (pinned != 0 && pinned != bytes)
             return emulation_answer(cudaErrorInvalidValue);
-        if (pinned == 0 && s->capture != NULL)
+        if (pinned == 0 && s->capture.graph != NULL)
             return emulation_answer(
-                emulation_graph_break(s->capture, cudaErrorStreamCaptureUnsupported));
+                emulation_graph_break(s->capture.graph, cudaErrorStreamCaptureUnsupported));
         if (pinned == 0)
             return emulation_answer(
                 copy_unpinned((struct task){.to = to, .from = from, .bytes = bytes}, way, s));
     }
-    if (s->capture != NULL)
+    if (s->capture.graph != NULL)
         return capture_call(s, copy_queue, &c, sizeof c);
     copy_queue(s, &c);
     return code;

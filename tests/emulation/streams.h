@@ -16,11 +16,14 @@
 #include <stdint.h>
 
 struct CUstream_st;
-struct CUgraph_st;
-struct CUgraph_st **emulation_capture(struct CUstream_st *s); /* what captures it; NULL: nothing */
 /* Queues run(args), whose bytes are copied; never looks whether the stream is captured. */
 void emulation_later(struct CUstream_st *s, void (*run)(const void *args), const void *args,
                      size_t bytes);
+/* A stream of the current device, as nobody's call makes it. */
+struct CUstream_st *emulation_stream_create(void);
+uint64_t emulation_issued(struct CUstream_st *s); /* so much was queued on it so far */
+/* Queues a wait for what was queued on another stream until then. */
+void emulation_wait_later(struct CUstream_st *s, struct CUstream_st *other, uint64_t issued);
 /* CUDA's error; 0: a launch on this stream can begin. */
 int emulation_before_launch(struct CUstream_st *s);
 /* Does all that the device's streams have to do. */

@@ -53,3 +53,25 @@ void emulation_check_scale(const void *alpha, const void *beta)
     if (*(const float *)alpha != 1.0f || *(const float *)beta != 0.0f)
         emulation_fail("a factor that is not 1 and 0");
 }
+
+static void work_begin(const void *args)
+{
+    const struct emulation_work *w = args;
+    emulation_fill_nan(w->at, w->bytes);
+    if (w->bytes >= sizeof w->mark)
+        memcpy(w->at, &w->mark, sizeof w->mark);
+}
+
+void emulation_work_queue(cudaStream_t s, void *at, size_t bytes, struct emulation_work *out)
+{
+    static _Atomic uint64_t n_marks;
+    *out = (struct emulation_work){at, bytes, ++n_marks};
+    if (bytes > 0)
+        emulation_do_more(s, work_begin, out, sizeof *out);
+}
+
+void emulation_work_check(const struct emulation_work *w)
+{
+    if (w->bytes >= sizeof w->mark && memcmp(w->at, &w->mark, sizeof w->mark) != 0)
+        emulation_fail("two products have one workspace at the same time");
+}

@@ -24,6 +24,17 @@ double emulation_soundness(void);
 /* Fails unless alpha and beta are 1 and 0. */
 void emulation_check_scale(const void *alpha, const void *beta);
 
+/* The workspace of a product, two pieces of work long: first it is filled with NaN and a mark of
+ * the product's own, which must be there still when the product is done; another stream's work may
+ * come between, and if it has the same workspace the program ends. */
+struct emulation_work {
+    void *at;
+    size_t bytes;
+    uint64_t mark;
+};
+void emulation_work_queue(cudaStream_t s, void *at, size_t bytes, struct emulation_work *out);
+void emulation_work_check(const struct emulation_work *w);
+
 enum { ALL_BITS = 23, TF32_BITS = 10, BF16_BITS = 7 };
 
 /* A float cut to `bits` bits behind the point, to nearest; ties to even. */

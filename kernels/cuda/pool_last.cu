@@ -1,0 +1,92 @@
+/* kernels/cuda/channels_last.cu - what layers other than a convolution do with tensors that lie
+ * channels last, [sample][y][x][channel]: max pools and the gradient of a bias. Neighbouring
+ * threads have neighbouring channels. A pool compares and adds in the order of pool.cu, with its
+ * bits; its own output, and what goes with it, lies channels last, too, or in planes for layers
+ * that want it so. */
+#include "kernels/cuda/channels_kernels.h"
+#include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/window.cuh"
+
+enum { THREADS = 256 };
+
+/* Of the output: where (sample, cell, channel) lies. */
+static __device__ inline int64_t out_at(const struct cuda_pool_last &p, int64_t sample,
+                                        int64_t cell, int64_t channel)
+{
+    int64_t plane = (int64_t)p.window.out_h * p.window.out_w;
+    return p.out_last ? (sample * plane + cell) * p.channels + channel
+                      : (sample * p.channels + channel) * plane + cell;
+}
+
+static __global__ void weir_max_last_forward(const float *x, float *y, int32_t *winner,
+                                             struct cuda_pool_last p)
+{
+    const struct cuda_window &w = p.window;
+    int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
+    int64_t n = w.planes * out_plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
+        int64_t sample = quotient(at, out_plane);
+        int cell = (int)(at - sample * out_plane);
+        const float *image = x + sample * in_plane * p.channels + channel;
+        struct window in = window_at(w, cell / w.out_w, cell % w.out_w);
+        int best = in.y0 * w.in_w + in.x0;
+        float most = image[best * p.channels];
+        for (int iy = in.y0; iy < in.y1; iy++)
+            for (int ix = in.x0; ix < in.x1; ix++) {
+                float v = image[(iy * w.in_w + ix) * p.channels];
+                best = v > most ? iy * w.in_w + ix : best;
+                most = v > most ? v : most;
+            }
+        int64_t to = out_at(p, sample, cell, channel);
+        y[to] = most;
+        winner[to] = best;
+    }
+}
+
+static __global__ void weir_max_last_backward(const float *dy, const int32_t *winner,
+                                              const float *y, float *dx, struct cuda_pool_last p)
+{
+    const struct cuda_window &w = p.window;
+    int64_t in_plane = (int64_t)w.in_h * w.in_w, n = w.planes * in_plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
+        int64_t sample = quotient(at, in_plane);
+        int cell = (int)(at - sample * in_plane), iy = cell / w.in_w, ix = cell % w.in_w;
+        int oy1 = window_last(iy, w.pad_h, w.stride_h, w.out_h);
+        int ox1 = window_last(ix, w.pad_w, w.stride_w, w.out_w);
+        float sum = 0.0f;
+        for (int oy = window_first(iy, w.pad_h, w.kernel_h, w.stride_h); oy <= oy1; oy++)
+            for (int ox = window_first(ix, w.pad_w, w.kernel_w, w.stride_w); ox <= ox1; ox++) {
+                int64_t from = out_at(p, sample, oy * w.out_w + ox, channel);
+                int counts = winner[from] == cell && (y == nullptr || y[from] > 0.0f);
+                sum += counts ? dy[from] : 0.0f;
+            }
+        dx[k] = sum;
+    }
+}
+
+static int pool_is_sound(const struct cuda_pool_last *p)
+{
+    return cuda_window_is_sound(&p->window) && p->channels > 0 &&
+           p->window.planes % p->channels == 0;
+}
+
+int cuda_pool_last_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
+                           const struct cuda_pool_last *p)
+{
+    if (x == nullptr || y == nullptr || winner == nullptr || !pool_is_sound(p))
+        return CUDA_KERNEL_REFUSED;
+    return LAUNCH(weir_max_last_forward, cuda_blocks(cuda_window_cells(&p->window), THREADS),
+                  THREADS, stream, x, y, winner, *p);
+}
+
+int cuda_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
+                            const float *y, float *dx, const struct cuda_pool_last *p)
+{
+    if (dy == nullptr || winner == nullptr || dx == nullptr || !pool_is_sound(p))
+        return CUDA_KERNEL_REFUSED;
+    int64_t n = p->window.planes * p->window.in_h * p->window.in_w;
+    return LAUNCH(weir_max_last_backward, cuda_blocks(n, THREADS), THREADS, stream, dy, winner, y,
+                  dx, *p);
+}

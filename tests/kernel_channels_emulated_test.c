@@ -1,0 +1,206 @@
+/* tests/kernel_channels_emulated_test.c - the kernels for tensors that lie channels last
+ * (kernels/cuda/channels_kernels.h), as plain C++ (tests/emulation): transposes with and without a
+ * cast; max pools and the gradient of a bias with the bits of those on planes. */
+#include "kernels/cuda/channels_kernels.h"
+#include "kernels/vector/dtype.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static float *floats(int64_t n)
+{
+    float *f = malloc((size_t)n * sizeof *f);
+    assert_non_null(f);
+    for (int64_t k = 0; k < n; k++)
+        f[k] = NAN;
+    return f;
+}
+
+/* Of few values, so that there are ties, and of both signs. */
+static float *few_values(int64_t n, unsigned seed)
+{
+    float *f = floats(n);
+    for (int64_t k = 0; k < n; k++) {
+        seed = seed * 1664525u + 1013904223u;
+        f[k] = (float)((int)(seed >> 16 & 31) - 12) * 0.37f;
+    }
+    return f;
+}
+
+/* In the last one blocks take several tiles: so many blocks take minutes under a sanitizer. */
+static void test_transposes(void **state)
+{
+    static const struct cuda_matrices shapes[] = {
+        {1, 1, 1}, {2, 33, 31}, {3, 40, 65}, {1, 3, 500}, {5, 64, 32}, {70, 2, 3}, {33000, 1, 2}};
+    const char *slowness = getenv("WEIR_TEST_SLOWNESS");
+    int is_slow = slowness != NULL && atoi(slowness) > 1;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes - (size_t)is_slow; s++) {
+        struct cuda_matrices m = shapes[s];
+        int64_t n = m.n * m.rows * m.columns;
+        float *src = few_values(n, 1), *want = floats(n), *got = floats(n);
+        uint16_t *half = malloc((size_t)n * sizeof *half), *down = malloc((size_t)n * sizeof *half);
+        assert_true(half != NULL && down != NULL);
+        for (int64_t k = 0; k < n; k++) {
+            int64_t i = k / m.columns % m.rows, j = k % m.columns, of = k / (m.rows * m.columns);
+            want[(of * m.columns + j) * m.rows + i] = src[k];
+        }
+        assert_int_equal(cuda_transpose(NULL, src, got, m), 0);
+        assert_memory_equal(got, want, (size_t)n * sizeof *got);
+        dtype_encode(DTYPE_BF16, half, want, (size_t)n);
+        memset(down, 0x55, (size_t)n * sizeof *down);
+        assert_int_equal(cuda_transpose_down(NULL, src, down, m), 0);
+        assert_memory_equal(down, half, (size_t)n * sizeof *down);
+        /* and back */
+        assert_int_equal(
+            cuda_transpose_up(NULL, half, got, (struct cuda_matrices){m.n, m.columns, m.rows}), 0);
+        dtype_encode(DTYPE_BF16, down, got, (size_t)n);
+        dtype_encode(DTYPE_BF16, half, src, (size_t)n);
+        assert_memory_equal(down, half, (size_t)n * sizeof *down);
+        free(src);
+        free(want);
+        free(got);
+        free(half);
+        free(down);
+    }
+    float one = 1;
+    assert_int_equal(cuda_transpose(NULL, &one, &one, (struct cuda_matrices){1, 1, 1}),
+                     CUDA_KERNEL_REFUSED);
+    (void)state;
+}
+
+/* n samples of `channels` planes, each of `cells` values of 4 bytes, to channels last. */
+static void *to_last(const void *planes, int64_t n, int64_t channels, int64_t cells)
+{
+    float *last = floats(n * channels * cells);
+    for (int64_t k = 0; k < n * channels * cells; k++) {
+        int64_t cell = k % cells, channel = k / cells % channels, sample = k / cells / channels;
+        memcpy(&last[(sample * cells + cell) * channels + channel], (const char *)planes + 4 * k,
+               4);
+    }
+    return last;
+}
+
+static void pool_check(const struct cuda_window *w, int64_t channels, int out_last)
+{
+    int64_t n = w->planes / channels, in = w->in_h * w->in_w, out = w->out_h * w->out_w;
+    struct cuda_pool_last p = {*w, channels, out_last};
+    float *x = few_values(w->planes * in, 7), *dy = few_values(w->planes * out, 8);
+    float *y = floats(w->planes * out), *dx = floats(w->planes * in);
+    float *got_y = floats(w->planes * out), *got_dx = floats(w->planes * in);
+    int32_t *winner = (int32_t *)floats(w->planes * out);
+    int32_t *got_winner = (int32_t *)floats(w->planes * out);
+    size_t out_bytes = (size_t)(w->planes * out) * 4, in_bytes = (size_t)(w->planes * in) * 4;
+    float *x_last = to_last(x, n, channels, in);
+    assert_int_equal(cuda_pool_max_forward(NULL, x, y, winner, w), 0);
+    assert_int_equal(cuda_pool_last_forward(NULL, x_last, got_y, got_winner, &p), 0);
+    float *want_y = out_last ? to_last(y, n, channels, out) : y;
+    float *want_dy = out_last ? to_last(dy, n, channels, out) : dy;
+    int32_t *want_winner = out_last ? to_last(winner, n, channels, out) : winner;
+    assert_memory_equal(got_y, want_y, out_bytes);
+    assert_memory_equal(got_winner, want_winner, out_bytes);
+    for (int masked = 0; masked < 2; masked++) {
+        assert_int_equal(cuda_pool_max_backward(NULL, dy, winner, masked ? y : NULL, dx, w), 0);
+        assert_int_equal(
+            cuda_pool_last_backward(NULL, want_dy, want_winner, masked ? want_y : NULL, got_dx, &p),
+            0);
+        float *want_dx = to_last(dx, n, channels, in);
+        assert_memory_equal(got_dx, want_dx, in_bytes);
+        free(want_dx);
+    }
+    if (out_last) {
+        free(want_y);
+        free(want_dy);
+        free(want_winner);
+    }
+    free(x);
+    free(dy);
+    free(y);
+    free(dx);
+    free(got_y);
+    free(got_dx);
+    free(winner);
+    free(got_winner);
+    free(x_last);
+}
+
+static void test_max_pools(void **state)
+{
+    static const struct cuda_window windows[] = {
+        {.planes = 6,
+         .in_h = 6,
+         .in_w = 4,
+         .out_h = 3,
+         .out_w = 2,
+         .kernel_h = 2,
+         .kernel_w = 2,
+         .stride_h = 2,
+         .stride_w = 2},
+        {.planes = 6,
+         .in_h = 7,
+         .in_w = 5,
+         .out_h = 4,
+         .out_w = 3,
+         .kernel_h = 3,
+         .kernel_w = 3,
+         .stride_h = 2,
+         .stride_w = 2,
+         .pad_h = 1,
+         .pad_w = 1},
+        {.planes = 6,
+         .in_h = 5,
+         .in_w = 5,
+         .out_h = 2,
+         .out_w = 2,
+         .kernel_h = 2,
+         .kernel_w = 1,
+         .stride_h = 3,
+         .stride_w = 3}, /* cells that no window covers */
+    };
+    for (size_t k = 0; k < sizeof windows / sizeof *windows; k++)
+        for (int64_t channels = 1; channels <= 3; channels++)
+            for (int last = 0; last < 2; last++)
+                pool_check(&windows[k], channels, last);
+    float f = 0;
+    int32_t i = 0;
+    struct cuda_pool_last uneven = {windows[0], 4, 1}; /* 6 planes are no samples of 4 channels */
+    assert_int_equal(cuda_pool_last_forward(NULL, &f, &f, &i, &uneven), CUDA_KERNEL_REFUSED);
+    (void)state;
+}
+
+/* 40 * 150: two splits of a channel's terms. */
+static void test_bias_gradient(void **state)
+{
+    static const struct cuda_planes shapes[] = {
+        {1, 1, 1}, {3, 5, 7}, {2, 33, 64}, {40, 70, 150}, {300, 2, 1}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        struct cuda_planes p = shapes[s];
+        float *dy = few_values(p.n * p.channels * p.plane, 3);
+        float *last = to_last(dy, p.n, p.channels, p.plane);
+        float *scratch = floats(cuda_bias_grad_scratch(p));
+        float *want = floats(p.channels), *got = floats(p.channels);
+        assert_int_equal(cuda_bias_grad(NULL, dy, want, scratch, p), 0);
+        assert_int_equal(cuda_bias_grad_last(NULL, last, got, scratch, p), 0);
+        assert_memory_equal(got, want, (size_t)p.channels * sizeof *got);
+        free(dy);
+        free(last);
+        free(scratch);
+        free(want);
+        free(got);
+    }
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_transposes),
+        cmocka_unit_test(test_max_pools),
+        cmocka_unit_test(test_bias_gradient),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
