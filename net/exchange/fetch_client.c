@@ -85,7 +85,10 @@ static enum status call(struct net_fetch_client *c, const struct net_fetch_reque
     to->n_taken = 0;
     snprintf(why, MESSAGE_WHY_BYTES, "out of memory");
     TRY(message_pack_fetch(request, &out.data, &out.n));
-    TRY(net_unary_call(c->unary, "/weir.v1.Weir/Fetch", &out, ms, &in, why));
+    st = net_unary_call(c->unary, "/weir.v1.Weir/Fetch", &out, ms, &in, why);
+    if (st == ST_REFUSED) /* for who this server is, which new certificates or tokens may change */
+        st = ST_UNAVAILABLE;
+    TRY(st);
     st = message_unpack_fetch_reply(in.data, in.n, to, why);
     if (st == ST_INVALID)
         st = ST_PROTOCOL;
@@ -136,7 +139,7 @@ static enum status run(struct net_fetch_client *c, struct net_fetch_request rest
             if (part.n > 1) /* maybe it was too much for one message */
                 deadline_ns = clock_deadline_ns(stall_ms);
             pace = (struct pace){1, 1};
-        } else if (st == ST_UNAVAILABLE || st == ST_REFUSED) {
+        } else if (st == ST_UNAVAILABLE) {
             int64_t again_ns = clock_deadline_ns(FETCH_AGAIN_MS);
             rest_until(c, again_ns < deadline_ns ? again_ns : deadline_ns);
         } else if (st != ST_CANCELLED) { /* that one is looked for above */
