@@ -21,7 +21,7 @@
 #include "kernels/cuda/diffs.h"
 #include "kernels/cuda/input.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/pieces.h"
+#include "kernels/cuda/pin.h"
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
@@ -73,11 +73,6 @@ struct cuda_param {
 
 enum { CUDA_CAST_X, CUDA_CAST_W, CUDA_CAST_Y, CUDA_CAST_BIAS, CUDA_N_CASTS };
 
-struct cuda_range_list {
-    struct cuda_range *ranges; /* pinned, this plan holds a reference to each */
-    int n;
-};
-
 struct cuda_plan {
     struct backend_plan_config cfg;
     struct graph_node *node; /* [n_layers] */
@@ -109,8 +104,7 @@ struct cuda_plan {
     int64_t padded_diff_elems, unpooled_elems;
     float *scratch; /* of the bias gradients */
     int64_t scratch_elems;
-    /* a convolution's tensors, one convolution at a time: in bf16, or as floats in another layout
-     */
+    /* a convolution's tensors, one at a time: in bf16, or as floats in another layout */
     uint16_t *cast[CUDA_N_CASTS];
     int64_t cast_elems[CUDA_N_CASTS]; /* of 16 bits */
     void *workspace, *blas_workspace;
@@ -188,9 +182,5 @@ enum status cuda_download_part(struct cuda_plan *plan, int param, const void *d,
                                int64_t hi);
 void cuda_download_place(struct cuda_plan *plan, int param, int64_t lo, int64_t hi);
 enum status cuda_param_read(struct cuda_plan *plan, int param, float *dst);
-
-/* pin.c: pins the ranges' whole pages, shared by plans that pin the same; leaves out what fails. */
-enum status cuda_pin(struct cuda_range *ranges, int n, struct cuda_range_list *out);
-void cuda_unpin(struct cuda_range_list *pins);
 
 #endif

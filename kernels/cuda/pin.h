@@ -1,0 +1,17 @@
+/* kernels/cuda/pin.h - pinned host memory, shared by the plans of the process that pin the same.
+ * Owns:    a reference to each range. Threads: any. Errors: logged by pin.c. */
+#ifndef KERNELS_CUDA_PIN_H
+#define KERNELS_CUDA_PIN_H
+#include "base/status.h"
+#include "kernels/cuda/pieces.h"
+
+struct cuda_range_list {
+    struct cuda_range *ranges; /* pinned, its holder has a reference to each */
+    int n;
+};
+
+/* Pins the ranges' whole pages; leaves out what fails. */
+enum status cuda_pin(struct cuda_range *ranges, int n, struct cuda_range_list *out);
+void cuda_unpin(struct cuda_range_list *pins);
+
+#endif
