@@ -2,7 +2,7 @@
 and ESP as they do beside each other, with nothing in clear on the line, and when it is cut for a
 while.
 
-Of the line's figures those are looked at that no busy machine can change: nothing comes too early or
+Of the line's figures those are looked at that no busy machine changes: nothing comes too early or
 too fast, what is lost is counted. Its arithmetic has a test of its own (wan_shaper_test)."""
 # label: net waits
 import contextlib
