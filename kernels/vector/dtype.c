@@ -7,6 +7,7 @@
  * ones. */
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/clones.h"
+#include "kernels/vector/float_bits.h"
 #include "kernels/vector/quant.h"
 #include <stdint.h>
 #include <string.h>
@@ -53,20 +54,6 @@ size_t dtype_block(enum dtype d)
 {
     _Static_assert((int)DTYPE_BLOCK_MAX == (int)QUANT_BLOCK, "the largest block");
     return quant_bits(d) ? QUANT_BLOCK : 1;
-}
-
-static inline uint32_t bits_of(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-
-static inline float float_of(uint32_t u)
-{
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
 }
 
 /* All ones where a < b, for values below 2^31. */

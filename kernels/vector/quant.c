@@ -2,6 +2,7 @@
  * registers can do; the order of the values in a word is chosen for that. */
 #include "kernels/vector/quant.h"
 #include "kernels/vector/clones.h"
+#include "kernels/vector/float_bits.h"
 #include <stdint.h>
 #include <string.h>
 
@@ -11,20 +12,6 @@ struct __attribute__((packed, may_alias)) packed_word {
 
 static const float smallest = 0x1p-100f;   /* its inverse, times 127, is finite */
 static const float round_bits = 0x1.8p23f; /* added to what is below 2^22, it rounds to integers */
-
-static inline int32_t bits_of(float f)
-{
-    int32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-
-static inline float float_of(int32_t u)
-{
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
 
 static size_t n_words(int bits, size_t m)
 {
@@ -44,7 +31,7 @@ static inline __attribute__((always_inline)) int32_t largest_of(const float *v)
 {
     int32_t most = 0;
     for (size_t i = 0; i < QUANT_BLOCK; i++) {
-        int32_t a = bits_of(v[i]) & INT32_MAX;
+        int32_t a = (int32_t)(bits_of(v[i]) & INT32_MAX);
         most = most > a ? most : a;
     }
     return most;
@@ -57,19 +44,19 @@ static inline __attribute__((always_inline)) void encode_block(int bits, size_t 
     int32_t code[QUANT_BLOCK];
     const int top = (1 << (bits - 1)) - 1, each = 32 / bits;
     const uint32_t mask = (1u << bits) - 1;
-    float most = float_of(largest_of(v)), scale = 0, inverse = 0;
+    float most = float_of((uint32_t)largest_of(v)), scale = 0, inverse = 0;
     if (most >= smallest) {
         scale = most / (float)top;
         inverse = (float)top / most;
     }
-    if (bits_of(most) >= 0x7f800000) {
+    if (bits_of(most) >= 0x7f800000u) {
         scale = most;
         inverse = 0;
     }
-    dst[0].v = (uint32_t)bits_of(scale);
+    dst[0].v = bits_of(scale);
     for (size_t i = 0; i < QUANT_BLOCK; i++) {
         float rounded = v[i] * inverse + round_bits;
-        code[i] = bits_of(rounded);
+        code[i] = (int32_t)bits_of(rounded);
         v[i] -= (rounded - round_bits) * scale;
     }
     for (size_t j = 0; j < w; j++) {
@@ -132,7 +119,7 @@ static inline __attribute__((always_inline)) void decode_block(int bits, size_t 
                                                                size_t m)
 {
     const int each = 32 / bits;
-    float scale = float_of((int32_t)src[0].v);
+    float scale = float_of(src[0].v);
     for (int k = 0; k < each; k++) {
         size_t first = (size_t)k * w, end = first + w < m ? first + w : m;
         VECTOR_INDEPENDENT
