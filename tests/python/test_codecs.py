@@ -69,12 +69,16 @@ class Codecs(harness.Test):
         job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
         job.start_ps(0, *keeps)
         job.workers[1].wait_line("generation")
-        join = self.start("joiner", [*job.workers[0].argv[:2], "--join", *job.flags])
+        path = self.dir() + "/joiner.json"
+        join = self.start("joiner", [*job.workers[0].argv[:2], "--join", "--summary_json=" + path,
+                                     *job.flags])
         join.wait_line(r"training step [0-9]+ done")
         job.release()
         join.wait(120)
+        with open(path, encoding="utf-8") as f:
+            digest = harness.json.load(f)["parameters_sha256"]
         for s in job.finish(120):
-            self.assertTrue(s["parameters_sha256"])
+            self.assertEqual(s["parameters_sha256"], digest)
 
     def test_alone(self):
         """A worker alone sends nothing: its checkpoints have no residual, whatever its flags."""

@@ -43,8 +43,7 @@ class LocalSteps(harness.Test):
         self.assertEqual(len(set(digests)), len(digests), "a flag is not used")
 
     def test_definition(self):
-        """One worker, plain averaging: H steps of the servers are those of a worker alone; with two
-        workers a round is the mean of what two alone would have come to."""
+        """One worker, plain averaging: a round is what a worker alone comes to in H steps."""
         common = [*FLAGS, "--optimizer=sgd", "--train_steps=6"]
         alone, rounds = self.dir() + "/alone.safetensors", self.dir() + "/rounds.safetensors"
         self.run_worker(*common, "--export=" + alone, model="mlp")
