@@ -295,11 +295,19 @@ static enum status remove_marked(struct listing *l)
     return st;
 }
 
+/* A server without chunks has its file of an armed order at once, of the job's last step say, and
+ * writes it while one before that is made. */
+static int is_ahead(const struct ps_name *is, const struct ps_sweep *what)
+{
+    return is->id.generation && is->id.generation == what->writing.generation &&
+           is->id.step > what->writing.step;
+}
+
 /* 1 if it belongs to a checkpoint that stays, or may yet. */
 static int is_needed(const struct listing *l, const struct ps_name *is, const struct ps_sweep *what)
 {
     if (is_above(is->id.generation, what) || is_of(is, what->writing) ||
-        (is->kind == PS_NAME_TEMPORARY && is_of(is, what->given_up)))
+        (is->kind == PS_NAME_TEMPORARY && (is_of(is, what->given_up) || is_ahead(is, what))))
         return 1;
     for (int i = 0; i < l->n_places && is->kind == PS_NAME_FILE; i++)
         if (l->keeps[i] && is_of(is, l->places[i].id))

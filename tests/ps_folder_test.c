@@ -453,6 +453,7 @@ static void sweeps_leave_what_is_being_written(void **state)
     assert_int_equal(write_part(now, 1, 2, NULL, &w), ST_OK);
     put("weir-1.4-12-0-of-2.safetensors.7-1.tmp", "half");
     put("weir-1.4-11-0-of-2.safetensors.7-1.tmp", "half");
+    put("weir-1.4-60-1-of-2.safetensors.7-1.tmp", "half"); /* by a server without chunks */
     put("weir-2.1-11-0-of-2.safetensors.7-1.tmp", "half");
     put("weir-9-0-of-2.safetensors.7.tmp", "half");
     put("weir-1.3-10.json.7-1.tmp", "half");
@@ -466,6 +467,7 @@ static void sweeps_leave_what_is_being_written(void **state)
     assert_false(exists("weir-1.3-11-1-of-2.safetensors"));
     assert_true(exists("weir-1.4-11-0-of-2.safetensors.7-1.tmp")); /* its writer may not know yet */
     assert_int_equal(sweep(&l, 5, now), ST_OK);
+    assert_true(exists("weir-1.4-60-1-of-2.safetensors.7-1.tmp"));
     assert_false(exists("weir-1.4-11-0-of-2.safetensors.7-1.tmp"));
     assert_false(exists("weir-9-0-of-2.safetensors.7.tmp"));
     assert_false(exists("weir-1.3-10.json.7-1.tmp") || exists("checkpoint.7-1.tmp"));
@@ -475,6 +477,8 @@ static void sweeps_leave_what_is_being_written(void **state)
     assert_true(exists("old-weir-2.1-14.json"));
     assert_true(exists("weir-2.1-13-0-of-1.safetensors") && exists("weir-notes.txt"));
     assert_int_equal(newest().step, 10);
+    assert_int_equal(sweep(&l, 5, (struct ps_checkpoint_id){ps_term(l.epoch, 5), 12}), ST_OK);
+    assert_false(exists("weir-1.4-60-1-of-2.safetensors.7-1.tmp"));
 }
 
 /* Nothing can be written, not even `checkpoint`: room is made all the same. */

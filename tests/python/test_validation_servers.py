@@ -66,7 +66,7 @@ class ValidationServers(harness.Test):
         job.start(self.keep())
         job.ps[0].wait_line("best so far: step 5, validation accuracy")
         harness.until(lambda: os.path.exists(self.path("ckpt/best")), "the best is named")
-        job.workers[0].wait_line("training step 15 done")
+        job.workers[0].wait_line("global step 15: validation")  # the last before the gate
         harness.until(lambda: self.shown(job) == min(self.losses(job.workers[0]).values()),
                       "the status has the lowest loss")
         best = json.loads(self.status(job, "--json"))["best"]
