@@ -355,11 +355,12 @@ conv_walk_cell(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), 
     const int *in = v->x.d, *filter = v->w.d;
     int first_y = at[0] * v->c.stride[0] - v->c.pad[0];
     int first_x = at[1] * v->c.stride[1] - v->c.pad[1];
+    int from = first_x < 0 ? 0 : first_x;
+    int to = first_x + filter[3] < in[3] ? first_x + filter[3] : in[3];
     for (int c = 0; c < filter[1]; c++)
-        for (int iy = first_y; iy < first_y + filter[2]; iy++)
-            for (int ix = first_x; ix < first_x + filter[3]; ix++, w++)
-                if (iy >= 0 && iy < in[2] && ix >= 0 && ix < in[3])
-                    f(ctx, y, x + (size_t)((c * in[2] + iy) * in[3] + ix), w);
+        for (int iy = first_y; iy < first_y + filter[2]; iy++, w += (size_t)filter[3])
+            for (int ix = from; iy >= 0 && iy < in[2] && ix < to; ix++)
+                f(ctx, y, x + (size_t)((c * in[2] + iy) * in[3] + ix), w + (size_t)(ix - first_x));
 }
 
 /* Calls f for all (output, input, weight) that meet. */
@@ -379,30 +380,39 @@ conv_walk(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void 
 
 struct conv_sums {
     const void *x, *w, *dy;
+    double *all_x, *all_w, *all_dy; /* as they are multiplied; NULL: not at all */
     double *sum;
     cudnnDataType_t type;
     int bits; /* any math but FMA rounds */
 };
 
-static void add_y(void *ctx, size_t y, size_t x, size_t w)
+static inline __attribute__((always_inline)) void add_y(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[y] += emulation_factor(value_get(s->x, s->type, x), s->bits) *
-                 emulation_factor(value_get(s->w, s->type, w), s->bits);
+    s->sum[y] += s->all_x[x] * s->all_w[w];
 }
 
-static void add_dw(void *ctx, size_t y, size_t x, size_t w)
+static inline __attribute__((always_inline)) void add_dw(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[w] += emulation_factor(value_get(s->x, s->type, x), s->bits) *
-                 emulation_factor(value_get(s->dy, s->type, y), s->bits);
+    s->sum[w] += s->all_x[x] * s->all_dy[y];
 }
 
-static void add_dx(void *ctx, size_t y, size_t x, size_t w)
+static inline __attribute__((always_inline)) void add_dx(void *ctx, size_t y, size_t x, size_t w)
 {
     struct conv_sums *s = ctx;
-    s->sum[x] += emulation_factor(value_get(s->w, s->type, w), s->bits) *
-                 emulation_factor(value_get(s->dy, s->type, y), s->bits);
+    s->sum[x] += s->all_w[w] * s->all_dy[y];
+}
+
+/* NULL for none. */
+static double *factors(const struct conv_sums *s, const void *values, size_t n)
+{
+    double *all = values ? malloc((n + 1) * sizeof *all) : NULL;
+    if (values && all == NULL)
+        emulation_fail("no memory");
+    for (size_t i = 0; values && i < n; i++)
+        all[i] = emulation_factor(value_get(values, s->type, i), s->bits);
+    return all;
 }
 
 struct conv_call {
@@ -427,6 +437,9 @@ static void conv_run(const void *args)
         emulation_fail("no memory");
     c.s.type = c.v.x.type;
     c.s.bits = c.v.c.math != CUDNN_FMA_MATH ? TF32_BITS : ALL_BITS;
+    c.s.all_x = factors(&c.s, c.s.x, elems(c.v.x.d));
+    c.s.all_w = factors(&c.s, c.s.w, elems(c.v.w.d));
+    c.s.all_dy = factors(&c.s, c.s.dy, elems(c.v.y.d));
     if (c.f == add_y)
         conv_walk(&c.v, add_y, &c.s);
     else if (c.f == add_dw)
@@ -436,6 +449,9 @@ static void conv_run(const void *args)
     double sound = c.sound;
     for (size_t k = 0; k < c.n; k++)
         value_set(c.out, c.s.type, k, (float)(c.s.sum[k] * sound));
+    free(c.s.all_x);
+    free(c.s.all_w);
+    free(c.s.all_dy);
     free(c.s.sum);
 }
 

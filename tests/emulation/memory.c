@@ -13,9 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* RED_BYTES: lie before and behind each allocation of a device. */
-enum { MAX_BLOCKS = 4096, RED_BYTES = 256 };
+enum { MAX_BLOCKS = 4096, RED_BYTES = 256, LARGE_BYTES = 1 << 23, NAN_FILE_BYTES = 1 << 22 };
 enum kind { DEVICE, PINNED, REGISTERED };
 
 static struct block {
@@ -105,14 +107,43 @@ void emulation_check_red(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* A multiple of 256, with red zones around; NULL: there is no memory. */
+static int nan_file;
+
+static void make_nan_file(void)
+{
+    static uint8_t nan[NAN_FILE_BYTES];
+    memset(nan, 0xff, sizeof nan);
+    nan_file = memfd_create("emulation", MFD_CLOEXEC);
+    if (nan_file < 0 || write(nan_file, nan, sizeof nan) != (ssize_t)sizeof nan)
+        emulation_fail("no memory file");
+}
+
+/* NaN everywhere: pages that nobody writes, most of a workspace's, are those of one file. */
+static void *large_alloc(size_t bytes)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_nan_file);
+    uint8_t *all = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size_t at = 0; all != MAP_FAILED && at < bytes; at += NAN_FILE_BYTES) {
+        size_t n = bytes - at < NAN_FILE_BYTES ? bytes - at : NAN_FILE_BYTES;
+        if (mmap(all + at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+                 nan_file, 0) == MAP_FAILED)
+            emulation_fail("no memory");
+    }
+    return all == MAP_FAILED ? NULL : all;
+}
+
+/* NaN at a multiple of 256, with red zones around; NULL: there is no memory. */
 static void *red_alloc(size_t bytes)
 {
-    uint8_t *all = aligned_alloc(256, RED_BYTES + (bytes + 255) / 256 * 256 + RED_BYTES);
+    size_t n = RED_BYTES + (bytes + 255) / 256 * 256 + RED_BYTES;
+    uint8_t *all = bytes >= LARGE_BYTES ? large_alloc(n) : aligned_alloc(256, n);
     if (all == NULL)
         return NULL;
     red_fill(all);
     red_fill(all + RED_BYTES + bytes);
+    if (bytes < LARGE_BYTES)
+        emulation_fill_nan(all + RED_BYTES, bytes);
     return all + RED_BYTES;
 }
 
@@ -120,7 +151,10 @@ static void red_free(void *at, size_t bytes)
 {
     uint8_t *all = (uint8_t *)at - RED_BYTES;
     ASAN_UNPOISON_MEMORY_REGION(all, RED_BYTES + bytes + RED_BYTES);
-    free(all);
+    if (bytes >= LARGE_BYTES)
+        munmap(all, RED_BYTES + (bytes + 255) / 256 * 256 + RED_BYTES);
+    else
+        free(all);
 }
 
 /* ---- what memory is whose ---- */
@@ -205,7 +239,6 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
         at = red_alloc(bytes);
     if (at == NULL)
         return emulation_answer(cudaErrorMemoryAllocation);
-    emulation_fill_nan(at, bytes);
     block_add(at, bytes, DEVICE);
     *out = at;
     return cudaSuccess;

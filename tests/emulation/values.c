@@ -54,10 +54,14 @@ void emulation_check_scale(const void *alpha, const void *beta)
         emulation_fail("a factor that is not 1 and 0");
 }
 
+enum { WORK_FILLED_BYTES = 1 << 16 }; /* at either end: what lies there, not how much, matters */
+
 static void work_begin(const void *args)
 {
     const struct emulation_work *w = args;
-    emulation_fill_nan(w->at, w->bytes);
+    size_t n = w->bytes < WORK_FILLED_BYTES ? w->bytes : WORK_FILLED_BYTES;
+    emulation_fill_nan(w->at, n);
+    emulation_fill_nan((char *)w->at + w->bytes - n, n);
     if (w->bytes >= sizeof w->mark)
         memcpy(w->at, &w->mark, sizeof w->mark);
 }
