@@ -347,6 +347,7 @@ class Job:
         self.flags = [models_dir(model), "--model=" + model, "--progress=lines",
                       "--data_dir=" + (data or test.data()), *flags]
         self.gate = self.held = self.brake = None
+        self.generation = 0  # that a test has seen last
 
     def brake_from(self, step, more=lambda: []):
         """Its workers, and those that `more` gives, are slow from there on; until finish()."""

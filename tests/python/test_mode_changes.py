@@ -125,7 +125,7 @@ class Changes(harness.Test):
                          lambda job: test_modes.stay_near(self, job.workers[:2], job.workers[2],
                                                           STALENESS), held=True)
         ahead = self.ahead()
-        self.assertGreaterEqual(set(ahead), {harness.term(n) for n in range(1, 9)})
+        self.assertGreaterEqual(len([g for g in ahead if g < harness.term(0, 2)]), 8, ahead)
         self.assertLessEqual(max(ahead.values()), STALENESS + 2, ahead)
 
     def test_backup_workers(self):
