@@ -310,11 +310,22 @@ static int possible(const struct layout *l)
     return 0;
 }
 
+/* ThreadSanitizer looks at how threads meet, and takes its time for every sum: these have each way
+ * to meet. */
+static int is_chosen(int layout)
+{
+#ifdef __SANITIZE_THREAD__
+    if (layout != TWO_ON_ONE && layout != TWO_ON_TWO && layout != SIX)
+        return 0;
+#endif
+    return possible(&layouts[layout]);
+}
+
 static void check_layouts(int delays)
 {
     for (int net = 0; net < N_NETS; net++)
         for (int i = 0; i < N_LAYOUTS; i++) {
-            if (!possible(&layouts[i]))
+            if (!is_chosen(i))
                 continue;
             struct rig *g = rig_create(&layouts[i], net);
             reference_sum(g);
@@ -452,7 +463,7 @@ static void cancel_late(struct rig *g)
 static void test_absent_rank(void **state)
 {
     for (int i = 1; i < N_LAYOUTS; i++) {
-        if (!possible(&layouts[i]))
+        if (!is_chosen(i))
             continue;
         struct rig *g = rig_create(&layouts[i], i % N_NETS);
         g->absent = i % layouts[i].n;

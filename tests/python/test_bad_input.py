@@ -1,7 +1,7 @@
 """Bad input against the real programs: each gives exactly one line of error that names the thing,
 and a non-zero exit (2 for what was typed, 1 for what was found), or is refused while a job goes on.
 Frames that are wrong inside a well-formed stream: test_bad_frames.py."""
-# label: cluster sanitize
+# label: cluster address
 import gzip
 import os
 import random

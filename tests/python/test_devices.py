@@ -1,7 +1,7 @@
 """--list_devices, --gpus and --gpu_wait of the real worker, which loads fakes of the driver's two
 libraries (tests/fake_driver) as it would load NVIDIA's. Choosing itself, and processes that race
 for a card: tests/worker_devices_test.c."""
-# label: cluster sanitize
+# label: cluster address
 import json
 import os
 import signal

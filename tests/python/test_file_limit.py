@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A limit on the size of files (ulimit -f): what a program writes beyond it is an error that names
 the limit, never the end of the program."""
-# label: cluster sanitize
+# label: cluster address
 import os
 
 import harness

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A server whose port is still in use: it tries again for a while, and a signal ends that. One that
 does not get it has disturbed nobody."""
-# label: cluster sanitize
+# label: cluster address
 import contextlib
 import os
 import re

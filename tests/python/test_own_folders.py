@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Servers with a folder of checkpoints each, on disks of their own: each keeps, tidies and restores
 its own part; a part that is missing is named, and what is whole is gone on from."""
-# label: cluster sanitize long
+# label: cluster address long
 import glob
 import os
 import shutil

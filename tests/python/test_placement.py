@@ -1,5 +1,5 @@
 """Which device computes which layer: --placement and its companions, by the real worker."""
-# label: cluster sanitize
+# label: cluster address
 import os
 import re
 import shlex

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """weirctl against running jobs: what it shows, what it has done, what it says where it cannot."""
-# label: cluster sanitize
+# label: cluster address
 import glob
 import json
 import os
