@@ -6,6 +6,8 @@ way to train:
   sync       workers in all regions, in turns; each exchanges every step with the one server
   local      likewise, every --local_steps steps (worker --local_steps); --rounds times
   local_int4 the same, in int4 both ways
+  regions    each region has a server of its own, and exchanges with a parent group's every
+             --local_steps steps, in int4, --overlap steps ahead (docs/regions.md)
 
 and for each row
 
@@ -14,7 +16,7 @@ and for each row
   compute       its utilisation: the step of lan divided by this one
   foreseen      the same by the line's figures: H t / (H t + rtt + bytes / rate each way), where t
                 is the step of lan, H the steps between two exchanges, and bytes those of all
-                workers of a region, which share their line
+                workers of a region, which share their line; less what overlaps with computing
   to, from      MB that the kernel counted on the lines of region 0, where the server is, IP's
                 headers and the first values included: to it (gradients), from it (parameters); in
                 all, and for each step
@@ -44,8 +46,11 @@ UNITS = {"kbit": 1e-3, "mbit": 1, "gbit": 1e3}
 MODES = {"lan": {"regions": 1, "flags": []},
          "sync": {"regions": None, "flags": []},
          "local": {"regions": None, "flags": [], "local": True},
-         "local_int4": {"regions": None, "flags": ["--wire_dtype=int4"], "local": True}}
-BYTES = {"--wire_dtype=int4": 132 / 256}  # of a value on the wire; else 4
+         "local_int4": {"regions": None, "flags": ["--wire_dtype=int4"], "local": True},
+         "regions": {"regions": None, "flags": ["--parent_wire_dtype=int4"], "local": True,
+                     "groups": True}}
+INT4 = 132 / 256  # bytes of a value on the wire; else 4
+BYTES = {"--wire_dtype=int4": INT4, "--parent_wire_dtype=int4": INT4}
 HEAD = ("mode", "steps", "images/s", "step s", "compute", "foreseen", "MB to", "MB from", "to/step",
         "from/step", "lost", "late us")
 
@@ -63,11 +68,12 @@ def rate(text):
 
 
 class Job:
-    """One server in region 0, and workers; to its end."""
+    """One server in region 0, and workers; or one for each region besides. To its end."""
 
-    def __init__(self, o, net, n_regions, steps, flags, folder):
+    def __init__(self, o, net, n_regions, steps, flags, folder, groups=()):
+        """groups: nothing, or what each region's own server has for flags."""
         self.o, self.net, self.folder = o, net, folder
-        self.processes = []
+        self.processes, self.n_regions = [], n_regions
         ps_host = "%s:%d" % (net.address(0), PORT)
         # Of region 0: host 0 has the server; of each region, worker i its own host.
         places = [(i % n_regions, i // n_regions) for i in range(o.workers)]
@@ -77,17 +83,13 @@ class Job:
         # One machine plays them all: without this, payloads would go by its memory.
         hosts.append("--shared_memory=off")
         try:
-            ps = self.start("ps:0", (0, 0), ["ps", *hosts, "--job_name=ps", "--task_index=0"], True)
-            ps.wait_ready()
-            for i, place in enumerate(places):
-                self.start("worker:%d" % i, place, [
-                    "worker", *hosts, "--job_name=worker", "--task_index=%d" % i,
-                    "--summary_json=" + self.summary_path(i), "--progress=lines",
-                    "--model=" + o.model, "--models_dir=" + harness.MODELS,
-                    "--data_dir=" + folder, "--train_steps=%d" % steps,
-                    "--batch_size=%d" % o.batch_size, "--intra_op_threads=1",
-                    "--optimizer=" + o.optimizer, "--seed=%d" % o.seed, *flags, *o.flag])
-            for p in (*self.processes[1:], ps):
+            if groups:
+                self.start_groups(ps_host, places, groups, steps, flags)
+            else:
+                self.start_ps("ps:0", (0, 0), hosts)
+                for i, place in enumerate(places):
+                    self.start_worker(i, place, hosts, i, steps, flags)
+            for p in sorted(self.processes, key=lambda p: p.name.startswith("ps")):
                 p.wait(o.seconds / harness.PATIENCE)
         except harness.Failure as e:
             for p in self.processes:
@@ -96,6 +98,34 @@ class Job:
         finally:
             for p in self.processes:
                 p._end()
+
+    def start_ps(self, name, place, hosts, *flags):
+        self.start(name, place, ["ps", *hosts, "--job_name=ps", "--task_index=0", *flags],
+                   True).wait_ready()
+
+    def start_worker(self, i, place, hosts, index, steps, flags):
+        o = self.o
+        self.start("worker:%d" % i, place, [
+            "worker", *hosts, "--job_name=worker", "--task_index=%d" % index,
+            "--summary_json=" + self.summary_path(i), "--progress=lines",
+            "--model=" + o.model, "--models_dir=" + harness.MODELS,
+            "--data_dir=" + self.folder, "--train_steps=%d" % steps,
+            "--batch_size=%d" % o.batch_size, "--intra_op_threads=1",
+            "--optimizer=" + o.optimizer, "--seed=%d" % o.seed, *flags, *o.flag])
+
+    def start_groups(self, parent, places, groups, steps, flags):
+        """The parent's server beside region 0's, on host 0 of that region."""
+        regions = ["%s:%d" % (self.net.address(r), PORT + 1) for r in range(self.n_regions)]
+        self.start_ps("ps:parent", (0, 0), ["--ps_hosts=" + parent,
+                                            "--worker_hosts=" + ",".join(regions)])
+        for r, own in enumerate(regions):
+            mine = [(i, p) for i, p in enumerate(places) if p[0] == r]
+            hosts = ["--ps_hosts=" + own, "--shared_memory=off", "--worker_hosts=" +
+                     ",".join("%s:%d" % (self.net.address(*p), PORT + 2) for _, p in mine)]
+            self.start_ps("ps:%d" % r, (r, 0), hosts, "--parent_hosts=" + parent,
+                          "--regions=%d" % self.n_regions, "--region_index=%d" % r, *groups)
+            for index, (i, place) in enumerate(mine):
+                self.start_worker(i, place, hosts, index, steps, flags)
 
     def start(self, name, place, argv, ready=False):
         space = self.net.regions[place[0]].hosts[place[1]]
@@ -147,9 +177,13 @@ def measure(o, mode, folder):
         m = MODES[mode]
         between = o.local_steps if m.get("local") else 1
         steps = o.rounds * between if between > 1 else o.steps
-        flags = [*m["flags"], *(["--local_steps=%d" % between] if between > 1 else [])]
+        flags, groups = [*m["flags"]], []
+        if m.get("groups"):
+            groups = [*flags, "--region_steps=%d" % between, "--overlap_steps=%d" % o.overlap]
+        elif between > 1:
+            flags += ["--local_steps=%d" % between]
         note("%s: %d steps" % (mode, steps))
-        job = Job(o, net, m["regions"] or o.regions, steps, flags, folder)
+        job = Job(o, net, m["regions"] or o.regions, steps, [] if groups else flags, folder, groups)
         after = net.counters(0)
         lost, late, late_most = line_figures([link.stats() for link in net.links.values()])
         # What waits for a connection, at a busy end of the job, is in neither.
@@ -158,13 +192,15 @@ def measure(o, mode, folder):
     to, away = (1e-6 * (after[k] - before[k]) for k in ("rx_bytes", "tx_bytes"))
     return {"images/s": per_second, "step": o.workers * o.batch_size / per_second,
             "steps": steps, "between": between, "crosses": 0 if m["regions"] == 1 else n_params *
-            BYTES.get("".join(flags[:1]), 4) * -(-o.workers // o.regions),
+            BYTES.get("".join(flags[:1]), 4) * (1 if groups else -(-o.workers // o.regions)),
+            "overlap": o.overlap if groups else 0,
             "to": to, "from": away, "lost": lost, "late": late, "late_most": late_most}
 
 
 def foreseen(o, lan, r):
     work = r["between"] * lan["step"]
     line = 1e-3 * o.rtt + 2 * r["crosses"] * 8e-6 / o.rate if o.rate else 1e-3 * o.rtt
+    line = max(0, line - r["overlap"] * lan["step"])
     return work / (work + line) if r["crosses"] else 1
 
 
@@ -204,6 +240,8 @@ def parse():
     p.add_argument("--modes", default=",".join(MODES), metavar="MODE,...", help="(%(default)s)")
     p.add_argument("--steps", type=int, default=10, metavar="N", help="(%(default)s)")
     p.add_argument("--local_steps", type=int, default=50, metavar="N", help="(%(default)s)")
+    p.add_argument("--overlap", type=int, default=0, metavar="N",
+                   help="steps of regions while an exchange is under way (%(default)s)")
     p.add_argument("--rounds", type=int, default=4, metavar="N", help="(%(default)s)")
     p.add_argument("--model", default="deep_mnist", help="(%(default)s)")
     p.add_argument("--optimizer", default="adam", help="(%(default)s)")

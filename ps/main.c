@@ -11,6 +11,7 @@
 #include "ps/admin.h"
 #include "ps/node.h"
 #include "ps/options.h"
+#include "ps/region/region.h"
 #include "ps/summary.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -34,8 +35,9 @@ struct app {
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
     struct node *node;
-    int ended;      /* in order */
-    int lacks_last; /* and without the last checkpoint */
+    struct ps_region *region; /* NULL: this group is none */
+    int ended;                /* in order */
+    int lacks_last;           /* and without the last checkpoint */
 };
 
 /* Signals are taken by descriptor in the main thread; all other threads inherit the mask. */
@@ -104,13 +106,18 @@ static void on_changed(void *ctx)
 {
     struct app *app = ctx;
     node_changed(app->node);
+    if (app->region)
+        ps_region_wake(app->region);
 }
 
 static enum status on_first_join(void *ctx, const struct net_join *join, char *why,
                                  size_t why_bytes)
 {
     struct app *app = ctx;
-    return node_first_join(app->node, join, why, why_bytes);
+    enum status st = ST_OK;
+    if (app->region)
+        st = ps_region_check(app->region, join, why, why_bytes);
+    return st == ST_OK ? node_first_join(app->node, join, why, why_bytes) : st;
 }
 
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
@@ -207,6 +214,26 @@ static enum status make_node(const struct ps_cluster *c, struct app *app)
         .ctx = app,
     };
     return node_create(&cfg, &app->node);
+}
+
+static enum status make_region(const struct ps_cluster *c, struct app *app)
+{
+    const struct ps_region_options *o = &opt.region;
+    const struct ps_region_config cfg = {.parents = &c->parents,
+                                         .address = c->address,
+                                         .index = (int)o->index,
+                                         .n_regions = (int)o->n_regions,
+                                         .steps = o->steps,
+                                         .overlap = o->overlap,
+                                         .max_drift = o->max_drift,
+                                         .outer = o->outer,
+                                         .outer_rate = o->outer_rate,
+                                         .outer_momentum = o->outer_momentum,
+                                         .push_dtype = o->push_dtype,
+                                         .version_dtype = o->version_dtype,
+                                         .refused = on_refused,
+                                         .ctx = app};
+    return c->parents.n > 0 ? ps_region_create(&cfg, &app->region) : ST_OK;
 }
 
 static void tell_ready(const char *addr)
@@ -310,13 +337,8 @@ static int64_t first_wait_ms(void)
     return opt.worker_timeout > 0 ? opt.worker_timeout * 1000 : 1;
 }
 
-static int serve(struct ps_cluster *c, struct app *app)
+static struct ps_service_config service_config(const struct ps_cluster *c, struct app *app)
 {
-    int exit_code = 0;
-    enum status st = ST_OK;
-    struct ps_service *service = NULL;
-    struct net_server *server = NULL;
-    struct ps_status *status = NULL;
     struct ps_service_config cfg = {
         .self = c->self,
         .address = c->address,
@@ -338,6 +360,23 @@ static int serve(struct ps_cluster *c, struct app *app)
         .done = on_done,
         .ctx = app,
     };
+    if (app->region) {
+        cfg.outer = ps_region_outer(app->region);
+        cfg.region = (int)opt.region.index;
+        cfg.n_regions = (int)opt.region.n_regions;
+    }
+    return cfg;
+}
+
+static int serve(struct ps_cluster *c, struct app *app)
+{
+    int exit_code = 0;
+    enum status st = ST_OK;
+    struct ps_service *service = NULL;
+    struct net_server *server = NULL;
+    struct ps_status *status = NULL;
+    TRY(make_region(c, app));
+    const struct ps_service_config cfg = service_config(c, app);
     TRY(ps_service_create(&cfg, &service));
     const struct net_server_config net = {.addr = c->bind,
                                           .n_threads = n_threads(),
@@ -346,6 +385,8 @@ static int serve(struct ps_cluster *c, struct app *app)
     TRY(net_server_bind(&net, &server)); /* the last user of the port is gone from here on: */
     TRY(make_node(c, app));              /* what it wrote into the folder is there */
     TRY(node_start(app->node, service));
+    if (app->region)
+        TRY(ps_region_start(app->region, service));
     const struct ps_status_config told = {.service = service,
                                           .node = app->node,
                                           .ps_hosts = &c->ps,
@@ -358,10 +399,12 @@ static int serve(struct ps_cluster *c, struct app *app)
     TRY(node_serve(app->node));
     exit_code = run_server(app, service, server, c);
 done:
+    ps_region_stop(app->region);
     node_destroy(app->node);
     net_server_destroy(server);
     ps_status_destroy(status);
     ps_service_destroy(service);
+    ps_region_destroy(app->region);
     if (st == ST_CANCELLED && wait_for_signal(app, 0)) {
         exit_code = 128 + signal_taken(app);
         LOG_W("%s: stopping before the port was free", strsignal(exit_code - 128));
@@ -431,5 +474,6 @@ int main(int argc, char **argv)
         node_ended(opt.checkpoint_dir, cluster.address);
     hosts_free(&cluster.ps);
     hosts_free(&cluster.workers);
+    hosts_free(&cluster.parents);
     return exit_code;
 }

@@ -24,6 +24,12 @@ static struct ps_options raw = {
     .straggler_ms = 10,
     .log_level = LOG_LEVEL_INFO,
     .ready_fd = -1,
+    .region = {.parent_hosts = "",
+               .steps = 50,
+               .outer = -1,
+               .outer_rate = -1,
+               .outer_momentum = -1,
+               .dtype = "fp32"},
 };
 
 static const struct flag flags[] = {
@@ -96,6 +102,30 @@ static const struct flag flags[] = {
      "No server, a command: the running job's server with this number hands its chunks on and "
      "ends (-1: no)",
      NULL},
+    {"parent_hosts", FLAG_STRING, &raw.region.parent_hosts, 0, 0, "HOST:PORT,...", NULL,
+     "This server's group is a region: it exchanges what it has learnt with these, the parent "
+     "group's servers, which know it as one worker (docs/regions.md)",
+     "Regions:"},
+    {"regions", FLAG_INT, &raw.region.n_regions, 0, JOB_MAX_WORKERS, "N", NULL,
+     "How many there are; each reads its share of the samples", NULL},
+    {"region_index", FLAG_INT, &raw.region.index, 0, JOB_MAX_WORKERS - 1, NULL, NULL,
+     "Which of them this one is, from 0 on", NULL},
+    {"region_steps", FLAG_INT, &raw.region.steps, 1, JOB_MAX_LOCAL_STEPS, "H", NULL,
+     "Steps from one exchange to the next; the same in all regions, as are the next five", NULL},
+    {"overlap_steps", FLAG_INT, &raw.region.overlap, 0, JOB_MAX_LOCAL_STEPS, "T", NULL,
+     "Steps that are computed while an exchange is under way, fewer than --region_steps", NULL},
+    {"outer_optimizer", FLAG_CHOICE, &raw.region.outer, 0, 0, NULL, "sgd|momentum|nesterov",
+     "What the parent's servers apply to what the regions have changed; left out: nesterov", NULL},
+    {"outer_learning_rate", FLAG_DOUBLE, &raw.region.outer_rate, -1, 100, NULL, NULL,
+     "Its learning rate (-1: 1; with 10 million parameters and more 0.7, of sgd 1)", NULL},
+    {"outer_momentum", FLAG_DOUBLE, &raw.region.outer_momentum, -1, 1, NULL, NULL,
+     "Its momentum (-1: 0.5, with so many parameters 0.9)", NULL},
+    {"parent_wire_dtype", FLAG_STRING, &raw.region.dtype, 0, 0, "DTYPE[,DTYPE]", NULL,
+     "What crosses to the parent, and what comes back, as --wire_dtype of workers", NULL},
+    {"max_region_drift", FLAG_INT, &raw.region.max_drift, 0, 1e9, "STEPS", NULL,
+     "Steps that the region makes without an answer of the parent, after 5 s without one (0: it "
+     "waits, and so has the same bits in each run)",
+     NULL},
     {"log_stragglers", FLAG_BOOL, &raw.log_stragglers, 0, 0, NULL, NULL,
      "A line for each step that waited for one worker longer than --straggler_ms", "Output:"},
     {"straggler_ms", FLAG_INT, &raw.straggler_ms, 1, 1000000000, "MS", NULL,
@@ -158,6 +188,37 @@ static int is_given(const void *target)
     return given[i];
 }
 
+static enum status check_region(struct ps_options *o)
+{
+    struct ps_region_options *r = &o->region;
+    const void *const own[] = {&raw.region.n_regions, &raw.region.index, &raw.region.steps,
+                               &raw.region.overlap,   &raw.region.dtype, &raw.region.max_drift};
+    int is_region = *r->parent_hosts != 0;
+    const char *wrong = NULL;
+    for (size_t i = 0; i < sizeof own / sizeof *own && !is_region; i++)
+        if (is_given(own[i]))
+            wrong = "--regions, --region_index, --region_steps, --overlap_steps, "
+                    "--parent_wire_dtype and --max_region_drift are for --parent_hosts";
+    if (is_region && r->n_regions < 1)
+        wrong = "--parent_hosts needs --regions, how many there are, and --region_index";
+    else if (is_region && r->index >= r->n_regions)
+        wrong = "--region_index is not below --regions";
+    else if (is_region && r->overlap >= r->steps)
+        wrong = "--overlap_steps is not below --region_steps";
+    else if (is_region && !dtype_read_two(r->dtype, &r->push_dtype, &r->version_dtype))
+        wrong = "--parent_wire_dtype is not one or two (with a comma) of " DTYPE_NAMES;
+    else if (is_region && (o->serve || o->join || o->drain))
+        wrong = "--parent_hosts excludes --serve, --join and --drain: a region has one server and "
+                "one job";
+    else if (is_region && r->outer == OPTIM_SGD && r->outer_momentum > 0)
+        wrong = "--outer_momentum: --outer_optimizer=sgd has none; it is for momentum and nesterov";
+    if (r->outer < 0)
+        r->outer = OPTIM_NESTEROV;
+    if (wrong)
+        LOG_E("%s", wrong);
+    return wrong ? ST_INVALID : ST_OK;
+}
+
 enum status ps_options_check(struct ps_options *o)
 {
     const char *wrong = NULL;
@@ -180,6 +241,8 @@ enum status ps_options_check(struct ps_options *o)
         LOG_E("%s", wrong);
         return ST_INVALID;
     }
+    if (check_region(o) != ST_OK)
+        return ST_INVALID;
     const struct output_path outputs[] = {{"summary_json", o->summary_json}, {"trace", o->trace}};
     enum status st = output_paths_differ(outputs, 2, 2);
     return st == ST_OK ? output_path_check("summary_json", o->summary_json) : st;
@@ -224,9 +287,13 @@ enum status ps_cluster_read(const struct ps_options *o, struct ps_cluster *c)
     TRY(job_name_check_ps(o->job_name));
     TRY(hosts_parse(o->ps_hosts, "ps_hosts", &c->ps));
     TRY(hosts_parse(o->worker_hosts, "worker_hosts", &c->workers));
+    TRY(hosts_parse(o->region.parent_hosts, "parent_hosts", &c->parents));
     TRY(hosts_check_tf_config());
     TRY(net_environment_check());
-    if (c->ps.n == 0) {
+    if (c->parents.n > 0 && c->ps.n != 1) {
+        LOG_E("--parent_hosts: a region has one server, but --ps_hosts names %d", c->ps.n);
+        st = ST_INVALID;
+    } else if (c->ps.n == 0) {
         LOG_E("--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221");
         st = ST_INVALID;
     } else {

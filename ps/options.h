@@ -6,12 +6,24 @@
 #define PS_OPTIONS_H
 #include "base/hosts.h"
 #include "base/status.h"
+#include "kernels/vector/dtype.h"
 #include "net/security/security.h"
 #include "ps/bind.h"
 #include <stddef.h>
 #include <stdint.h>
 
+struct ps_region_options {    /* docs/regions.md */
+    const char *parent_hosts; /* "": this group is no region */
+    int64_t index, n_regions; /* of regions; n_regions 0: not given */
+    int64_t steps, overlap, max_drift;
+    int outer;                         /* -1: not given; then as OPTIM_NAMES has them */
+    double outer_rate, outer_momentum; /* -1: by the model's size */
+    const char *dtype;
+    enum dtype push_dtype, version_dtype; /* what `dtype` says */
+};
+
 struct ps_options {
+    struct ps_region_options region;
     const char *ps_hosts, *worker_hosts, *job_name;
     int64_t task_index;
     const char *address, *bind; /* "": not given */
@@ -34,7 +46,7 @@ struct ps_options {
 };
 
 struct ps_cluster {
-    struct hosts ps, workers;
+    struct hosts ps, workers, parents;
     int self;            /* place in ps; -1: it joins */
     const char *address; /* of this server */
     char bind[BIND_BYTES];

@@ -258,7 +258,14 @@ static struct net_join_reply good_reply(void)
         .step = 120,
         .server = map,
         .n_chunks = 1,
-        .place = {5, 2, 3, 120, 36000, 5000, 0},
+        .place = {.member = 5,
+                  .rank = 2,
+                  .n_members = 3,
+                  .first_step = 120,
+                  .position = 36000,
+                  .train_steps = 5000,
+                  .region = 2,
+                  .n_regions = 3},
         .servers = {2, servers},
     };
 }
@@ -288,6 +295,12 @@ static void members_are_told_their_place(void **state)
     assert_int_equal(got.place.first_step, 120);
     assert_int_equal(got.place.position, 36000);
     assert_int_equal(got.place.train_steps, 5000);
+    assert_int_equal(got.place.region, 2);
+    assert_int_equal(got.place.n_regions, 3);
+    assert_true(net_place_sample(&got.place, net_place_position(&got.place, 10, 121)) ==
+                3 * (36000 + (3 + 2) * 10) + 2);
+    got.place.n_regions = 0;
+    assert_true(net_place_sample(&got.place, 77) == 77);
     assert_int_equal(got.n_chunks, 1);
     assert_int_equal(got.server[0], 1);
     assert_int_equal(got.servers.n, 2);
@@ -342,6 +355,10 @@ static void replies_that_cannot_be_are_refused(void **state)
     REPLY_INVALID(r.place.first_step = INT64_MAX);
     REPLY_INVALID(r.place.position = UINT64_MAX);
     REPLY_INVALID(r.place.train_steps = -1);
+    REPLY_INVALID(r.place.region = 3);
+    REPLY_INVALID(r.place.region = -1);
+    REPLY_INVALID(r.place.n_regions = JOB_MAX_WORKERS + 1);
+    REPLY_INVALID(r.place.n_regions = 0); /* and region 2 */
 }
 
 static enum status leave_through(const struct net_leave *leave, struct net_leave *got)

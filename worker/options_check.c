@@ -106,24 +106,9 @@ enum status options_check_mode(struct options *o)
     return ST_OK;
 }
 
-static int dtype_read(const char *name, size_t n, enum dtype *out)
-{
-    for (int i = 0; i < DTYPE_N_KINDS; i++) {
-        *out = (enum dtype)i;
-        if (strlen(dtype_name(*out)) == n && !memcmp(name, dtype_name(*out), n))
-            return 1;
-    }
-    return 0;
-}
-
 enum status options_check_dtypes(struct options *o)
 {
-    const char *comma = strchr(options_raw.wire_dtype, ',');
-    size_t first =
-        comma ? (size_t)(comma - options_raw.wire_dtype) : strlen(options_raw.wire_dtype);
-    const char *second = comma ? comma + 1 : options_raw.wire_dtype;
-    int known = dtype_read(options_raw.wire_dtype, first, &o->push_dtype) &&
-                dtype_read(second, strlen(second), &o->version_dtype);
+    int known = dtype_read_two(options_raw.wire_dtype, &o->push_dtype, &o->version_dtype);
     int lockstep = o->sync_mode == JOB_SYNC && (o->aggregate <= 0 || o->aggregate == o->n_workers);
     if (known && (dtype_block(o->version_dtype) == 1 || lockstep))
         return ST_OK;

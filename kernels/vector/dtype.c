@@ -43,6 +43,23 @@ static int quant_bits(enum dtype d)
     return d == DTYPE_INT8 ? 8 : d == DTYPE_INT4 ? 4 : 0;
 }
 
+static int read_name(const char *name, size_t n, enum dtype *out)
+{
+    for (int i = 0; i < DTYPE_N_KINDS; i++) {
+        *out = (enum dtype)i;
+        if (strlen(dtype_name(*out)) == n && !memcmp(name, dtype_name(*out), n))
+            return 1;
+    }
+    return 0;
+}
+
+int dtype_read_two(const char *text, enum dtype *first, enum dtype *second)
+{
+    const char *comma = strchr(text, ','), *rest = comma ? comma + 1 : text;
+    return read_name(text, comma ? (size_t)(comma - text) : strlen(text), first) &&
+           read_name(rest, strlen(rest), second);
+}
+
 size_t dtype_bytes(enum dtype d, size_t n)
 {
     if (quant_bits(d))

@@ -13,6 +13,8 @@ enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_INT8, DTYPE_INT4, DTYPE_N_K
 enum { DTYPE_BLOCK_MAX = 256 };
 
 const char *dtype_name(enum dtype d); /* "fp32" */
+/* "int8": both; "int8,fp32": one each. 0: that is not what the text is. */
+int dtype_read_two(const char *text, enum dtype *first, enum dtype *second);
 /* Bytes of n elements. */
 size_t dtype_bytes(enum dtype d, size_t n);
 /* So many elements share a scale, and those from a multiple of it on can be decoded by themselves:

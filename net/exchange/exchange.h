@@ -1,6 +1,6 @@
 /* net/exchange/exchange.h - the client's side of an exchange: contributions out, versions in, with
- * all servers of the job. Serves the worker; later a server that is itself the client of a parent
- * group.
+ * all servers of the job. Serves the worker, and a region's server, which is one of its parent
+ * group's (ps/region/region.h).
  *
  * A push borrows the caller's gradient until wait() says that the chunk's answer is there and the
  * bytes are no longer referenced; the version's bytes are written straight into params. A broken

@@ -87,9 +87,3 @@ const char *job_check_mode(const struct net_job *job)
         return "clip_norm in the mode sync is for jobs without backup workers (aggregate)";
     return NULL;
 }
-
-uint64_t net_place_position(const struct net_place *p, int batch, int64_t step)
-{
-    uint64_t before = (uint64_t)(step - p->first_step) * (uint64_t)p->n_members;
-    return p->position + (before + (uint64_t)p->rank) * (uint64_t)batch;
-}

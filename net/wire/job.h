@@ -10,6 +10,7 @@
 #include "net/wire/chunks.h"
 #include "net/wire/job_data.h"
 #include "net/wire/job_input.h"
+#include "net/wire/place.h"
 #include <stdint.h>
 
 enum {
@@ -118,20 +119,6 @@ enum join_answer {
     JOIN_REFUSED, /* never try again; `why` says what differs */
     JOIN_RETRY,   /* not now (the server still serves another job); `why` says so */
 };
-
-/* A member's place in a generation. */
-struct net_place {
-    int member; /* its index, for life */
-    int rank;   /* in this generation's frames and sums: 0 to n_members - 1, by index */
-    int n_members;
-    int64_t first_step; /* of the generation */
-    uint64_t position;  /* of first_step's first sample */
-    int64_t train_steps;
-    int validates; /* all members have the validation that this one has brought */
-};
-
-/* Where the samples of a member's step begin, counted from the first of the first pass (I6). */
-uint64_t net_place_position(const struct net_place *p, int batch, int64_t step);
 
 struct net_join_reply {
     enum join_answer answer;

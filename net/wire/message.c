@@ -189,6 +189,8 @@ static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
     to->position = from->position;
     to->train_steps = (uint64_t)from->train_steps;
     to->validates = from->validates != 0;
+    to->region = (uint32_t)from->region;
+    to->n_regions = (uint32_t)from->n_regions;
 }
 
 enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
@@ -224,6 +226,8 @@ static const char *place_problem(const Weir__V1__JoinReply *from)
     if (from->n_members > JOB_MAX_WORKERS || from->member >= JOB_MAX_WORKERS ||
         from->rank >= from->n_members || from->rank > from->member)
         return "the JoinReply's place among the members cannot be";
+    if (from->n_regions > JOB_MAX_WORKERS || (from->region > 0 && from->region >= from->n_regions))
+        return "the JoinReply's region cannot be";
     if (from->first_step < 0 || from->first_step > MESSAGE_MAX_STEP || from->position > most ||
         from->train_steps > most)
         return "the JoinReply's step or position is out of bounds";
@@ -240,6 +244,8 @@ static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *t
                              .first_step = from->first_step,
                              .position = from->position,
                              .train_steps = (int64_t)from->train_steps,
+                             .region = (int)from->region,
+                             .n_regions = (int)from->n_regions,
                              .validates = from->validates != 0};
 }
 

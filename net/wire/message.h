@@ -18,7 +18,7 @@
  * request names its sender's, and one with another is refused by a sentence with both numbers.
  *     1  until plans. 2  plans, stops, TAKEN, status and commands, fetches. 3  who made a plan.
  *     4  contributions of weight 0; schedules, clipping and the data set in the job. */
-enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 4, MESSAGE_WHY_BYTES = 512 };
+enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 5, MESSAGE_WHY_BYTES = 512 };
 
 /* Encoded bytes are malloc'd and given to the caller. */
 enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes);

@@ -336,6 +336,8 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
                                       .first_step = p->step,
                                       .position = p->position,
                                       .train_steps = p->job.train_steps,
+                                      .region = s->cfg.region,
+                                      .n_regions = s->cfg.n_regions,
                                       .validates = p->job.validation.data.n > 0};
     ps_store_segment(r->store, &reply->segment);
     if (reply->step < 0 && rank == 0)

@@ -34,6 +34,8 @@ struct ps_service_config {
     int64_t straggler_ms;             /* a step that waited longer gets a line; 0: none */
     int64_t wait_line_ms;             /* how often those waited for are named; 0: 5000 */
     int no_ticker;                    /* nobody names them, and there is no thread */
+    const struct ps_outer *outer;     /* ps/store/outer.h, of each run's store; NULL: no region */
+    int region, n_regions;            /* of which its members' samples are; 0, 0: no region */
     int fault_keep_chunks;            /* for tests: no other server is given any */
     void (*started)(void *ctx);       /* a generation has begun; NULL is fine, here and below */
     /* Somebody wants to join and there is no plan yet (or, with `serve`, another job is to begin);

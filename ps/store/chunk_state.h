@@ -3,6 +3,7 @@
  *   pieces.c       a piece's way: validated, judged (consistency.h), applied, answered
  *   versions.c     contributions, and the versions that they make
  *   clip.c         versions that wait for the norm of the whole step
+ *   outer.c        versions that wait for other regions
  *   answers.c      who is owed an answer, who waits for whom
  *   samples.c      which samples members read next, where they do not know it by themselves
  *   handover.c     how a store ends, and how the next one goes on from it
@@ -24,6 +25,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+enum pending {
+    PENDING_NONE,
+    PENDING_NORM,  /* it has its sum, of which `squares` is the chunk's part of the norm, and the
+                      buffers of the next version */
+    PENDING_OUTER, /* the next version is computed, and waits for ps_store_adopt */
+};
+
 struct chunk_state {
     int chunk;
     int shelf;                /* its place in ps_store.owned, and in the pool */
@@ -39,10 +47,8 @@ struct chunk_state {
     int64_t end; /* no version above it is made; INT64_MAX: there is no end */
     int ended;   /* it is there */
     struct ps_aggregate sum;
-    /* With clipping by the norm, between the last contribution and the norm: it has its sum, of
-     * which `squares` is the chunk's part of the norm, and the buffers of the next version; the
-     * previous one is over. */
-    int pending;
+    /* Between the last contribution and the version; the previous one is over. */
+    enum pending pending;
     double squares;
     struct ps_version next;
     struct waiter *waiters;       /* n_members */
@@ -85,31 +91,6 @@ struct arrival {
     uint64_t from; /* stream */
     int64_t now_ns;
 };
-
-/* versions.c: a contribution to the next version. */
-struct contribution {
-    int member;
-    int slot; /* its number among those that make the version */
-    const struct net_payload *payload;
-    float weight;
-    const struct buf *base; /* the version that it was computed on, to compensate its delay; NULL:
-                               none, or it is the present one */
-    int64_t now_ns;
-};
-/* Adds it; the last one makes the version, or with clipping by the norm makes the chunk wait for
- * that. *made: 1: there is a new version. ST_INVALID: element *bad of it is not finite, or too
- * large to be added up. On that and on ST_NOMEM nothing has changed. */
-enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
-                                   const struct contribution *from, int *made, size_t *bad);
-/* A chunk that waits for the norm of step `step`: its version, of `factor` times the mean gradient;
- * 0: the one before. 1: it is made; 0: this chunk does not wait, or has ended. */
-int chunk_state_finish(struct ps_store *s, struct chunk_state *c, int64_t step, double factor);
-/* Room for a version, and of a first one its form for the wire once the value is there. */
-enum status chunk_state_take_version(struct ps_store *s, const struct chunk_state *c,
-                                     struct ps_version *v);
-void chunk_state_encode(const struct chunk_state *c, struct ps_version *v);
-/* Of the two versions that are kept the one of this number; NULL: it is neither. */
-const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number);
 
 /* clip.c; takes locks itself: the chunk waits since now for the norm of `step`, to which it adds
  * `squares`. */

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
+#include "ps/store/versions.h"
 #include <inttypes.h>
 #include <stdio.h>
 

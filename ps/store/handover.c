@@ -10,6 +10,7 @@
  * Locks: a chunk's alone. */
 #include "ps/store/handover.h"
 #include "ps/store/chunk_state.h"
+#include "ps/store/versions.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,6 +5,8 @@
  * who waited for that. */
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
+#include "ps/store/outer.h"
+#include "ps/store/versions.h"
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -217,19 +219,26 @@ static int push(struct ps_store *s, struct chunk_state *c, const struct arrival 
     return apply(s, c, a, consistency_verdict(s->mode, &p), answer);
 }
 
+/* The piece is answered when the version is there. */
+static void await_version(struct chunk_state *c, const struct arrival *a, int64_t number,
+                          enum dtype dtype)
+{
+    struct waiter *w = &c->waiters[a->head->member];
+    w->puller = a->head->incarnation;
+    w->pull_step = number;
+    w->pull_dtype = dtype;
+}
+
 /* The version that was asked for, where it is still held: a worker that has to redo a step needs
  * all chunks at that version (I4). */
 static void pull(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
                  struct ps_answer *answer)
 {
-    struct waiter *w = &c->waiters[a->head->member];
     int64_t number = (int64_t)a->piece->step - 1; /* -1: the newest */
     if (number < 0 && s->lockstep && chunk_state_keeps_last(s, c->version))
         number = chunk_state_kept(c, c->version - 1) ? c->version - 1 : c->version;
     if (c->version < 0 || number > c->version || chunk_state_keeps_last(s, number)) {
-        w->puller = a->head->incarnation;
-        w->pull_step = number > 0 ? number : 0; /* the first one is 0 */
-        w->pull_dtype = a->piece->dtype;
+        await_version(c, a, number > 0 ? number : 0, a->piece->dtype); /* the first one is 0 */
         return;
     }
     if (s->job.sync_mode != JOB_SYNC || number < 0 || !chunk_state_kept(c, number))
@@ -250,17 +259,17 @@ static int init(struct ps_store *s, struct chunk_state *c, const struct arrival 
             refuse_not_finite(s, c, a, bad, answer);
             return 0;
         }
+        if (s->cfg.outer) { /* it asks the others for the first values */
+            s->cfg.outer->first(s->cfg.outer->ctx, c->chunk, &a->piece->payload);
+            await_version(c, a, 0, c->version_dtype);
+            return 0;
+        }
         if (chunk_state_take_version(s, c, &v) != ST_OK) {
             chunk_state_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
             return 0;
         }
         payload_copy(&a->piece->payload, v.value->data);
-        chunk_state_encode(c, &v);
-        v.slots = c->present.slots;
-        c->present = v;
-        c->version = 0;
-        if (c->snapshot)
-            chunk_state_snapshot(c);
+        chunk_state_set_first(c, &v, 0);
     }
     give_present(s, c, a, PIECE_VERSION, answer);
     return first;
@@ -291,8 +300,10 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     if (!c)
         return;
     pthread_mutex_lock(&c->lock);
-    int was_pending = c->pending, new_version = handle(s, c, &a, answer);
-    int complete = c->pending && !was_pending;
+    enum pending before = c->pending;
+    int new_version = handle(s, c, &a, answer);
+    int complete = c->pending != PENDING_NONE && before == PENDING_NONE;
+    int awaits_norm = complete && c->pending == PENDING_NORM;
     int last = new_version && c->version >= c->end ? chunk_state_end(s, c) : 0;
     chunk_state_answer(s, c, &a, new_version, answer);
     struct ps_late late = c->late;
@@ -308,6 +319,6 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
         chunk_state_answer_owed(s, c);
     if (last && s->cfg.stopped)
         s->cfg.stopped(s->cfg.ctx);
-    if (complete)
+    if (awaits_norm)
         chunk_state_add_squares(s, c->chunk, (int64_t)piece->step, squares);
 }

@@ -4,6 +4,7 @@
 #include "ps/store/snapshot.h"
 #include "base/log.h"
 #include "ps/store/chunk_state.h"
+#include "ps/store/versions.h"
 #include <inttypes.h>
 #include <stdlib.h>
 

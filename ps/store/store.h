@@ -26,6 +26,8 @@
 #include "net/wire/squares.h"
 #include "ps/store/stragglers.h"
 
+struct ps_outer;
+
 struct ps_answer {
     enum piece_kind kind; /* PIECE_NONE: the answer will come later */
     uint32_t chunk;
@@ -57,9 +59,10 @@ struct ps_store_config {
      * at this step, ascending, for ps_store_squares of the others; no lock held. */
     void (*squares)(void *ctx, int64_t step, const double *square, int n);
     void *squares_ctx;
-    int hold_last;            /* as by ps_store_hold_last, from the start */
-    int shared_memory;        /* versions lie where members on this host can read them */
-    struct core_turns *turns; /* of the updates, where members here use all cores; NULL: none */
+    int hold_last;                /* as by ps_store_hold_last, from the start */
+    const struct ps_outer *outer; /* of a region (outer.h); borrowed; NULL: it is none */
+    int shared_memory;            /* versions lie where members on this host can read them */
+    struct core_turns *turns;     /* of the updates, where members here use all cores; NULL: none */
     /* An answer to a member's earlier piece, for the stream `from`; the payload is borrowed for
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,

@@ -1,10 +1,12 @@
 /* ps/store/versions.c - see chunk_state.h: contributions, and the versions that they make. The
  * buffers of a new version are taken before anything changes. All under the chunk's lock.
  * Locks: (inside buf_unref and ps_pool_take) the pool's. */
+#include "ps/store/versions.h"
 #include "base/core_turns.h"
 #include "base/trace.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
+#include "ps/store/outer.h"
 #include "ps/store/update.h"
 
 const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number)
@@ -155,21 +157,59 @@ static void await_norm(struct chunk_state *c, const struct ps_version *next)
     ps_version_drop(&c->previous);
     c->next = *next;
     c->squares = c->param->rule == PARAM_AVERAGE ? 0 : ps_aggregate_squares(&c->sum);
-    c->pending = 1;
+    c->pending = PENDING_NORM;
+}
+
+/* The next version is computed: it is made, or, 0, waits for other regions. Its slots may be those
+ * that the previous one had. */
+static int make_or_wait(struct ps_store *s, struct chunk_state *c, const struct ps_version *next)
+{
+    const struct ps_outer *outer = s->cfg.outer;
+    int64_t version = c->version + 1;
+    int waits = outer && outer->waits(outer->ctx, version, s->job.train_steps);
+    if (waits) {
+        ps_version_drop(&c->previous);
+        c->next = *next;
+        c->pending = PENDING_OUTER;
+    } else {
+        make_version(s, c, next);
+    }
+    if (outer)
+        outer->made(outer->ctx, c->chunk, version, waits, next->value);
+    return !waits;
+}
+
+void chunk_state_make_adopted(struct ps_store *s, struct chunk_state *c)
+{
+    struct ps_version next = c->next;
+    c->next = (struct ps_version){.value = NULL};
+    c->pending = PENDING_NONE;
+    chunk_state_encode(c, &next);
+    next.summed = 0;
+    make_version(s, c, &next);
+}
+
+void chunk_state_set_first(struct chunk_state *c, struct ps_version *v, int64_t version)
+{
+    chunk_state_encode(c, v);
+    v->slots = c->present.slots;
+    c->present = *v;
+    c->version = version;
+    if (c->snapshot)
+        chunk_state_snapshot(c);
 }
 
 int chunk_state_finish(struct ps_store *s, struct chunk_state *c, int64_t step, double factor)
 {
-    if (!c->pending || c->version != step || c->version >= c->end)
+    if (c->pending != PENDING_NORM || c->version != step || c->version >= c->end)
         return 0;
     int64_t begin = trace_begin();
     struct ps_version next = c->next;
     compute_version(s, c, NULL, factor, &next);
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     c->next = (struct ps_version){.value = NULL};
-    c->pending = 0;
-    make_version(s, c, &next);
-    return 1;
+    c->pending = PENDING_NONE;
+    return make_or_wait(s, c, &next);
 }
 
 enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
@@ -199,9 +239,7 @@ enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
     }
     if (gives_samples(s, c))
         ps_samples_counted(s->samples, from->member);
-    *made = next.value != NULL;
-    if (*made)
-        make_version(s, c, &next);
+    *made = next.value && make_or_wait(s, c, &next);
     return ST_OK;
 done:
     ps_version_drop(&next);

@@ -1,5 +1,5 @@
-"""Each line that docs/operations.md and docs/security.md tell people to look for is one that the
-programs can write."""
+"""Each line that docs/operations.md, security.md and regions.md tell people to look for is one that
+the programs can write."""
 # label: unit
 import glob
 import os
@@ -7,7 +7,8 @@ import re
 
 import harness
 
-DOCS = [os.path.join(harness.SOURCE, "docs", name) for name in ("operations.md", "security.md")]
+DOCS = [os.path.join(harness.SOURCE, "docs", name)
+        for name in ("operations.md", "security.md", "regions.md")]
 ROOMS = ("base", "checkpoint", "files", "net", "ps", "worker", "ctl")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 # Literals that follow each other, also with a macro such as PRId64 between them.

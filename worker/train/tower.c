@@ -184,7 +184,7 @@ uint64_t tower_position(const struct tower *t, int64_t local_step)
 static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t at)
 {
     for (int i = 0; i < t->spec.n; i++) {
-        b->position[i] = at + (uint64_t)i;
+        b->position[i] = net_place_sample(&t->place, at + (uint64_t)i);
         b->item[i] = (uint32_t)dataset_order_item(t->order, b->position[i]);
     }
     return t->data ? ST_OK : tower_batch_read(b, t->cfg->train, t->spec.n);

@@ -1,0 +1,355 @@
+/* ps/region/region.c - see region.h: what a region's store asks and tells, and who waits for it.
+ * Locks: a chunk's (the store's), then the region's. */
+#include "base/aligned.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "kernels/vector/dtype.h"
+#include "ps/region/region_impl.h"
+#include "ps/service/service.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GRACE_MS = 5000, DRIFT_WAIT_MS = 500, LEAVE_MS = 5000 };
+
+/* The last version is one, and none so shortly before it that its exchange would not be over. */
+int ps_region_is_gate(const struct ps_region_config *cfg, int64_t version, int64_t train_steps)
+{
+    return version == train_steps ||
+           (version > 0 && version % cfg->steps == 0 && version < train_steps - cfg->overlap);
+}
+
+int64_t ps_region_gates(const struct ps_region_config *cfg, int64_t version, int64_t train_steps)
+{
+    int64_t before_last = train_steps - cfg->overlap - 1;
+    int64_t most = before_last > 0 ? before_last / cfg->steps : 0;
+    if (version >= train_steps)
+        return most + 1;
+    return version / cfg->steps < most ? version / cfg->steps : most;
+}
+
+int64_t ps_region_gate_version(const struct ps_region_config *cfg, int64_t n, int64_t train_steps)
+{
+    return n >= ps_region_gates(cfg, train_steps, train_steps) ? train_steps : n * cfg->steps;
+}
+
+static int waits(void *ctx, int64_t version, int64_t train_steps)
+{
+    struct ps_region *r = ctx;
+    if (ps_region_is_gate(&r->cfg, version, train_steps))
+        return 1;
+    pthread_mutex_lock(&r->lock);
+    int alone = r->is_alone;
+    pthread_mutex_unlock(&r->lock);
+    return alone;
+}
+
+/* A contribution is of the version that the gate less the overlap has, or of the first one after
+ * it that is seen: of the gate itself at the latest, also while the parent is not known yet. */
+static void made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
+{
+    struct ps_region *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    struct piece *p = &r->pieces[chunk];
+    if (waits_now) {
+        p->waiting = version;
+        p->since_ns = clock_now_ns();
+    }
+    if (!p->sent && (waits_now || (r->due >= 0 && version >= r->due - r->cfg.overlap))) {
+        p->sent = buf_ref(value);
+        p->sent_at = version;
+    }
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void first(void *ctx, int chunk, const struct net_payload *value)
+{
+    struct ps_region *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    if (!r->pieces[chunk].proposed)
+        payload_copy(value, r->base + r->chunks->chunks[chunk].first);
+    r->pieces[chunk].proposed = 1;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+struct run *region_run(const struct ps_region *r)
+{
+    int ended;
+    struct run *run = ps_service_run(r->service, &ended);
+    if (!run || run->self >= 0)
+        return run;
+    run_unref(run);
+    return NULL;
+}
+
+/* Has the version of the chunk made that waits; 0: it does not wait any more. */
+static int adopt_now(struct ps_region *r, int chunk, int64_t version, const float *to,
+                     const float *from)
+{
+    struct run *run = region_run(r);
+    int made_now = run && ps_store_adopt(run->store, chunk, version, to, from);
+    if (run)
+        run_unref(run);
+    pthread_mutex_lock(&r->lock);
+    if (r->pieces[chunk].waiting == version)
+        r->pieces[chunk].waiting = -1; /* a generation that ended there comes to it again */
+    pthread_mutex_unlock(&r->lock);
+    return made_now;
+}
+
+enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from)
+{
+    struct piece *p = &r->pieces[chunk];
+    for (;;) {
+        pthread_mutex_lock(&r->lock);
+        p->answered = 1;
+        while (!r->stopping && p->waiting < 0)
+            pthread_cond_wait(&r->changed, &r->lock);
+        int64_t version = p->waiting, stopping = r->stopping;
+        /* what was contributed is what waits: it becomes the parent's, whose bits the sum of
+         * differences need not have; and so it is for all regions at the end */
+        int whole = version == p->sent_at || version >= r->train_steps;
+        int counted = p->sent && from == (const float *)p->sent->data;
+        pthread_mutex_unlock(&r->lock);
+        if (stopping)
+            return ST_CANCELLED;
+        if (adopt_now(r, chunk, version, to,
+                      (whole && counted) || version >= r->train_steps ? NULL : from)) {
+            p->adopted = version;
+            return ST_OK;
+        }
+    }
+}
+
+enum status region_hold(struct ps_region *r)
+{
+    pthread_mutex_lock(&r->lock);
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        r->pieces[i].answered = 1;
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        while (!r->stopping && r->pieces[i].waiting < 0)
+            pthread_cond_wait(&r->changed, &r->lock);
+    int stopping = r->stopping;
+    pthread_mutex_unlock(&r->lock);
+    return stopping ? ST_CANCELLED : ST_OK;
+}
+
+int region_at_end(struct ps_region *r)
+{
+    pthread_mutex_lock(&r->lock);
+    int is_last = r->due == r->train_steps;
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        is_last |= r->pieces[i].waiting == r->train_steps;
+    pthread_mutex_unlock(&r->lock);
+    return is_last;
+}
+
+enum status region_contribution(struct ps_region *r, int chunk, const float **value)
+{
+    struct piece *p = &r->pieces[chunk];
+    pthread_mutex_lock(&r->lock);
+    while (!r->stopping && !p->sent)
+        pthread_cond_wait(&r->changed, &r->lock);
+    enum status st = r->stopping ? ST_CANCELLED : ST_OK;
+    *value = p->sent ? (const float *)p->sent->data : NULL;
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+void region_forget(struct ps_region *r)
+{
+    int64_t version = r->train_steps;
+    pthread_mutex_lock(&r->lock);
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        version = r->pieces[i].adopted < version ? r->pieces[i].adopted : version;
+    r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
+    r->is_alone = 0;
+    r->due =
+        r->gate < r->n_gates ? ps_region_gate_version(&r->cfg, r->gate + 1, r->train_steps) : -1;
+    for (int i = 0; i < r->chunks->n_chunks; i++) {
+        buf_unref(r->pieces[i].sent);
+        r->pieces[i].sent = NULL;
+        r->pieces[i].sent_at = -1;
+        r->pieces[i].answered = 0;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Under the lock: a chunk that waits for the parent longer than it should, at a version that may be
+ * made without; -1: none does. */
+static int find_drifting(const struct ps_region *r, int64_t *version)
+{
+    int64_t now = clock_now_ns();
+    for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++) {
+        const struct piece *p = &r->pieces[i];
+        int long_enough = r->is_alone || now - p->since_ns >= GRACE_MS * INT64_C(1000000);
+        if (p->waiting >= 0 && !p->answered && r->due >= 0 && long_enough &&
+            p->waiting < r->due + r->cfg.max_drift && p->waiting < r->train_steps) {
+            *version = p->waiting;
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void *drift_main(void *ctx)
+{
+    struct ps_region *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    while (!r->stopping) {
+        int64_t version;
+        int chunk = find_drifting(r, &version);
+        if (chunk < 0) {
+            clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(DRIFT_WAIT_MS));
+            continue;
+        }
+        if (!r->is_alone)
+            LOG_W("region %d: no answer of the parent group at step %" PRId64
+                  ": the region goes on alone, for %" PRId64 " steps at most",
+                  r->cfg.index, version, r->cfg.max_drift);
+        r->is_alone = 1;
+        pthread_mutex_unlock(&r->lock);
+        adopt_now(r, chunk, version, NULL, NULL);
+        pthread_mutex_lock(&r->lock);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+enum status ps_region_create(const struct ps_region_config *cfg, struct ps_region **out)
+{
+    struct ps_region *r = calloc(1, sizeof *r);
+    if (!r)
+        return ST_NOMEM;
+    r->cfg = *cfg;
+    r->outer = (struct ps_outer){waits, made, first, r};
+    r->due = -1;
+    pthread_mutex_init(&r->lock, NULL);
+    clock_cond_init(&r->changed);
+    *out = r;
+    return ST_OK;
+}
+
+const struct ps_outer *ps_region_outer(struct ps_region *r)
+{
+    return &r->outer;
+}
+
+/* Under the lock. */
+static void free_job(struct ps_region *r)
+{
+    for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++)
+        buf_unref(r->pieces[i].sent);
+    chunks_destroy(r->chunks);
+    free(r->pieces);
+    free(r->base);
+    free(r->before);
+    free(r->change);
+    r->chunks = NULL;
+    r->pieces = NULL;
+    r->base = r->before = r->change = NULL;
+}
+
+/* Under the lock: what the job that comes needs. */
+static enum status take_job(struct ps_region *r, const struct chunks *c)
+{
+    enum status st = ST_OK;
+    size_t bytes = (size_t)c->n_elems * sizeof(float);
+    free_job(r);
+    TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &r->chunks));
+    r->pieces = calloc((size_t)c->n_chunks, sizeof *r->pieces);
+    r->base = aligned_take(bytes);
+    r->before = aligned_take(bytes);
+    r->change = aligned_take(bytes);
+    TRY(r->pieces && r->base && r->before && r->change ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < c->n_chunks; i++)
+        r->pieces[i].waiting = r->pieces[i].sent_at = -1;
+done:
+    if (st != ST_OK)
+        free_job(r);
+    return st;
+}
+
+enum status ps_region_check(struct ps_region *r, const struct net_join *join, char *why,
+                            size_t why_bytes)
+{
+    const struct net_job *job = &join->job;
+    const char *wrong = NULL;
+    if (!job_in_lockstep(job))
+        wrong = "a region trains with --sync_mode=sync without backup workers";
+    else if (job_sends_changes(job))
+        wrong = "in a region servers send whole parameters: --wire_dtype=int8,fp32 sends "
+                "gradients alone in int8";
+    else if (job->validation.patience > 0)
+        wrong = "--early_stopping would end the job in one region alone";
+    else if (job->train_steps > 0 && job->train_steps <= r->cfg.overlap)
+        wrong = "the job has no more steps than --overlap_steps";
+    if (wrong) {
+        snprintf(why, why_bytes, "%s", wrong);
+        return ST_INVALID;
+    }
+    struct run *run = region_run(r);
+    if (run)
+        run_unref(run);
+    pthread_mutex_lock(&r->lock);
+    enum status st = run ? ST_OK : take_job(r, join->chunks);
+    pthread_mutex_unlock(&r->lock);
+    if (st != ST_OK)
+        snprintf(why, why_bytes, "the region's server is out of memory");
+    return st;
+}
+
+enum status ps_region_start(struct ps_region *r, struct ps_service *service)
+{
+    r->service = service;
+    r->has_thread = pthread_create(&r->thread, NULL, region_exchange_main, r) == 0;
+    if (r->cfg.max_drift > 0)
+        r->has_drift_thread = pthread_create(&r->drift_thread, NULL, drift_main, r) == 0;
+    if (r->has_thread && (r->has_drift_thread || r->cfg.max_drift <= 0))
+        return ST_OK;
+    LOG_E("no thread to be had for the exchange with the parent group");
+    return ST_NOMEM;
+}
+
+void ps_region_wake(struct ps_region *r)
+{
+    pthread_mutex_lock(&r->lock);
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void ps_region_stop(struct ps_region *r)
+{
+    if (!r)
+        return;
+    pthread_mutex_lock(&r->lock);
+    r->stopping = 1;
+    struct net_exchange *x = r->done ? NULL : r->x;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    if (x)
+        net_exchange_cancel(x);
+    if (r->has_thread)
+        pthread_join(r->thread, NULL);
+    if (r->has_drift_thread)
+        pthread_join(r->drift_thread, NULL);
+    r->has_thread = r->has_drift_thread = 0;
+    if (r->done && r->x)
+        net_exchange_leave(r->x, r->held >= r->n_gates, LEAVE_MS);
+    net_exchange_destroy(r->x);
+    r->x = NULL;
+}
+
+void ps_region_destroy(struct ps_region *r)
+{
+    if (!r)
+        return;
+    ps_region_stop(r);
+    free_job(r);
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->changed);
+    free(r);
+}

@@ -1,0 +1,60 @@
+/* ps/region/region.h - a group of servers that is a region: it trains with its own workers, and as
+ * one member of a parent group exchanges what it has learnt with other regions (docs/regions.md).
+ *
+ *     gates: every `steps`-th version, and the last; held: the parent's version that it began with
+ *     at the gate less `overlap`: contribution = held - value, one for all of the region's workers
+ *     at the gate: value += the parent's next version - what the value was when it was contributed
+ *
+ * A gate waits for the parent (ps/store/outer.h), so that what is computed is a function of the
+ * job, whenever answers come; with max_drift it waits for so many steps less: the region goes on
+ * alone, and takes the answer over when it is there. If the parent has gone on without this region,
+ * what was learnt alone meanwhile stays on top of the parent's newest version. After the last gate
+ * all regions have the same values.
+ *
+ * Owns:    a client of the parent group, its thread (with max_drift: two), three blocks of the
+ *          model's size.
+ * Threads: hooks and wake from any; the rest from one. Errors: logged. */
+#ifndef PS_REGION_REGION_H
+#define PS_REGION_REGION_H
+#include "base/hosts.h"
+#include "net/wire/job.h"
+#include "ps/store/outer.h"
+
+struct ps_service;
+
+struct ps_region_config {
+    const struct hosts *parents; /* the parent group's servers; borrowed for ever */
+    const char *address;         /* of this server; likewise */
+    int index, n_regions;        /* 0 to n_regions - 1 */
+    int64_t steps;               /* from gate to gate, >= 1 */
+    int64_t overlap;             /* steps that are computed while the exchange is under way */
+    int64_t max_drift;           /* steps behind a gate that are made without an answer */
+    int outer;                   /* enum optim_kind of the parent's servers: sgd to nesterov */
+    double outer_rate, outer_momentum;    /* theirs; < 0: by the model's size */
+    enum dtype push_dtype, version_dtype; /* of what crosses */
+    void (*refused)(void *ctx);           /* the region cannot belong to the parent's job; logged */
+    void *ctx;
+};
+
+struct ps_region;
+enum status ps_region_create(const struct ps_region_config *cfg, struct ps_region **out);
+/* For the service; valid until destroy. */
+const struct ps_outer *ps_region_outer(struct ps_region *r);
+/* Before a first join is answered: ST_INVALID, with a sentence, for a job that a region cannot
+ * train. */
+enum status ps_region_check(struct ps_region *r, const struct net_join *join, char *why,
+                            size_t why_bytes);
+/* The service is borrowed until stop. */
+enum status ps_region_start(struct ps_region *r, struct ps_service *service);
+void ps_region_wake(struct ps_region *r); /* a generation has begun */
+/* Says goodbye to the parent where the job is done. NULL is fine, here and below. */
+void ps_region_stop(struct ps_region *r);
+void ps_region_destroy(struct ps_region *r);
+
+/* Whether the version is a gate, and how many gates there are up to a version. */
+int ps_region_is_gate(const struct ps_region_config *cfg, int64_t version, int64_t train_steps);
+int64_t ps_region_gates(const struct ps_region_config *cfg, int64_t version, int64_t train_steps);
+/* Of gate number n, from 0 (the first version) on. */
+int64_t ps_region_gate_version(const struct ps_region_config *cfg, int64_t n, int64_t train_steps);
+
+#endif

@@ -1,0 +1,384 @@
+/* ps/region/region_exchange.c - see region.h: the thread that exchanges with the parent group, as
+ * one member of its job. Its rounds are the parent's steps.
+ *
+ *     held < step   the parent has a version that this region does not know: at the gate it is
+ *                   taken over, nothing is contributed. So it is after a restart from a checkpoint
+ *                   (the contribution was made before), and where others went on meanwhile.
+ *     else          contributes on version `step`, and takes the next one over.
+ *
+ * Locks: the region's. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "ps/region/region_impl.h"
+#include "ps/service/service.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* LARGE_MODEL: of more parameters, what Douillard et al. (2023) use for theirs; for smaller ones,
+ * as with --local_steps, what our own runs were best with. */
+enum { SAY_MS = 10000, POLL_MS = 200, LARGE_MODEL = 10000000 };
+
+/* The region's workers have brought first values, or it resumes with what it has. A store is asked
+ * without the region's lock, which its hooks take under their own. */
+static int has_values(struct ps_region *r, const struct run *run)
+{
+    if (ps_store_step(run->store) >= 0)
+        return 1;
+    pthread_mutex_lock(&r->lock);
+    int all = r->pieces != NULL;
+    for (int i = 0; all && i < r->chunks->n_chunks; i++)
+        all = r->pieces[i].proposed;
+    pthread_mutex_unlock(&r->lock);
+    return all;
+}
+
+/* The run of the job that has begun, a reference; NULL: this process ends. */
+static struct run *await_job(struct ps_region *r)
+{
+    for (int stopping = 0; !stopping;) {
+        struct run *run = region_run(r);
+        if (run && has_values(r, run))
+            return run;
+        if (run)
+            run_unref(run);
+        pthread_mutex_lock(&r->lock);
+        if (!r->stopping)
+            clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(POLL_MS));
+        stopping = r->stopping;
+        pthread_mutex_unlock(&r->lock);
+    }
+    return NULL;
+}
+
+static void settle_outer(const struct ps_region *r, struct optim_config *out)
+{
+    const struct ps_region_config *c = &r->cfg;
+    int large = r->chunks->n_elems >= LARGE_MODEL, moves = c->outer != OPTIM_SGD;
+    optim_defaults((enum optim_kind)c->outer, out);
+    out->learning_rate = c->outer_rate >= 0 ? (float)c->outer_rate : moves && large ? 0.7f : 1.0f;
+    if (moves)
+        out->momentum = c->outer_momentum >= 0 ? (float)c->outer_momentum : large ? 0.9f : 0.5f;
+}
+
+/* The region's job as the parent trains it: a step of the parent is a round of this region's. */
+static void make_job(struct ps_region *r, const struct run *run)
+{
+    struct net_job *j = &r->job;
+    *j = run->job;
+    j->n_workers = r->cfg.n_regions;
+    j->sync_mode = JOB_SYNC;
+    j->local = j->optim;
+    settle_outer(r, &j->optim);
+    j->local_steps = r->cfg.steps > 1 ? (int)r->cfg.steps : 0;
+    j->train_steps = r->n_gates;
+    j->optim.total_steps = (uint64_t)r->n_gates;
+    j->asked_steps = 0;
+    j->aggregate = 0;
+    j->push_dtype = r->cfg.push_dtype;
+    j->version_dtype = r->cfg.version_dtype;
+    j->batch = 0; /* the regions' workers know what they read */
+    j->validation_split = 0;
+    j->validation = (struct net_validation){.every = 0};
+    j->arithmetic[0] = 0;
+}
+
+/* Of a contribution: the samples behind it, with the workers that there are. */
+static float weigh(const struct ps_region *r)
+{
+    struct run *run = region_run(r);
+    int n = run ? run->plan->n_members : 1, batch = run ? run->job.batch : 0;
+    if (run)
+        run_unref(run);
+    return (float)r->cfg.steps * (float)n * (float)(batch > 0 ? batch : 1);
+}
+
+/* What the servers have now, where all begins anew at the parent; else what base has. */
+static void read_values(void *ctx, float *params)
+{
+    struct ps_region *r = ctx;
+    struct run *run = region_run(r);
+    for (int i = 0; run && i < r->chunks->n_chunks; i++) {
+        int64_t version;
+        struct buf *b = ps_store_read(run->store, i, &version);
+        if (b)
+            memcpy(params + r->chunks->chunks[i].first, b->data, b->bytes);
+        buf_unref(b);
+    }
+    if (run)
+        run_unref(run);
+}
+
+static enum status make_exchange(struct ps_region *r, const struct run *run)
+{
+    struct net_exchange *x;
+    r->train_steps = run->job.train_steps;
+    r->n_gates = ps_region_gates(&r->cfg, r->train_steps, r->train_steps);
+    make_job(r, run);
+    read_values(r, r->base);
+    struct net_exchange_config cfg = {
+        .ps_hosts = r->cfg.parents,
+        .join = {.member = r->cfg.index,
+                 .incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid()),
+                 .address = r->cfg.address,
+                 .job = r->job,
+                 .chunks = r->chunks},
+        .params = r->base,
+        .first_values = read_values,
+        .ctx = r};
+    enum status st = net_exchange_create(&cfg, &x);
+    if (st != ST_OK)
+        return st;
+    pthread_mutex_lock(&r->lock);
+    r->x = x;
+    int stopping = r->stopping;
+    pthread_mutex_unlock(&r->lock);
+    return stopping ? ST_CANCELLED : ST_OK;
+}
+
+/* The parent's version is in base. */
+static enum status start(struct ps_region *r)
+{
+    struct net_start s;
+    enum status st = net_exchange_start(r->x, &s);
+    if (st == ST_OK) {
+        r->step = s.step;
+        r->generation = s.generation;
+    }
+    return st;
+}
+
+/* Where the region stands, and the first values, if it has none. */
+static enum status begin(struct ps_region *r, const struct run *run)
+{
+    enum status st = ST_OK;
+    int64_t version = ps_store_step(run->store);
+    TRY(start(r));
+    if (version < 0) {
+        version = ps_region_gate_version(&r->cfg, r->step, r->train_steps);
+        r->held = r->step;
+    } else {
+        r->held = ps_region_gates(&r->cfg, version, r->train_steps);
+    }
+    pthread_mutex_lock(&r->lock);
+    r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
+    r->due =
+        r->gate < r->n_gates ? ps_region_gate_version(&r->cfg, r->gate + 1, r->train_steps) : -1;
+    pthread_mutex_unlock(&r->lock);
+    LOG_I("region %d of %d: at step %" PRId64 ", the parent group at round %" PRId64 " of %" PRId64
+          " (%" PRId64 " steps each)",
+          r->cfg.index, r->cfg.n_regions, version, r->step, r->n_gates, r->cfg.steps);
+    for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
+        st = ps_store_first(run->store, i, version, r->base + r->chunks->chunks[i].first);
+done:
+    return st;
+}
+
+/* base has the parent's version `step`: what was not contributed since is taken back. */
+static enum status take_over(struct ps_region *r)
+{
+    enum status st = ST_OK;
+    LOG_I("region %d: takes over round %" PRId64 " of the parent group", r->cfg.index, r->step);
+    for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
+        st = region_adopt(r, i, r->base + r->chunks->chunks[i].first, NULL);
+    if (st == ST_OK)
+        r->held = r->step;
+    return st;
+}
+
+/* What a chunk has changed since the region held the parent's version, as contributions are:
+ * averages (statistics) by what makes the parent's rule end at the value. */
+static void subtract(struct ps_region *r, int chunk, const float *value)
+{
+    const struct net_chunk *c = &r->chunks->chunks[chunk];
+    const struct net_param *p = &r->chunks->params[c->param];
+    const float *held = r->before + c->first;
+    float *out = r->change + c->first, keep = p->keep, scale = keep < 1 ? 1 / (1 - keep) : 1;
+    if (p->rule == PARAM_AVERAGE)
+        for (int64_t i = 0; i < c->n_elems; i++)
+            out[i] = (value[i] - keep * held[i]) * scale;
+    else
+        for (int64_t i = 0; i < c->n_elems; i++)
+            out[i] = held[i] - value[i];
+}
+
+/* Contributes to the parent's present step. *rebased: a generation of the parent's ended meanwhile;
+ * the step is made all the same if all that it needs comes. */
+static enum status push_all(struct ps_region *r, int *rebased)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
+        const float *value;
+        float weight = r->contributed ? 0 : r->weight;
+        TRY(region_contribution(r, i, &value));
+        if (!r->contributed)
+            subtract(r, i, value);
+        st = net_exchange_push(r->x, i, r->step, r->change + r->chunks->chunks[i].first, weight);
+        *rebased |= st == ST_REBASED;
+        st = st == ST_REBASED ? ST_OK : st;
+    }
+    net_exchange_flush(r->x);
+done:
+    return st;
+}
+
+/* The parent has answered: no further step is made without. */
+static enum status stop_drift(struct ps_region *r, int *rebased)
+{
+    enum status st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, r->step + 1);
+    *rebased = st == ST_REBASED;
+    return st == ST_OK ? region_hold(r) : *rebased ? ST_OK : st;
+}
+
+/* A region that has made steps without the parent comes to the job's end before it: the parent's
+ * rounds that are left have nothing of it, and are waited for. */
+static enum status finish_rounds(struct ps_region *r, int *rebased)
+{
+    enum status st = ST_OK;
+    while (r->step + 1 < r->n_gates && st == ST_OK && !*rebased) {
+        st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, r->step + 1);
+        *rebased = st == ST_REBASED;
+        if (st != ST_OK)
+            return *rebased ? ST_OK : st;
+        r->step++;
+        r->contributed = 1;
+        st = push_all(r, rebased);
+    }
+    return st;
+}
+
+/* The parent's next version of the chunk is in base. */
+static enum status adopt(struct ps_region *r, int chunk, int counted)
+{
+    int64_t at = r->chunks->chunks[chunk].first;
+    const float *value = NULL;
+    enum status st = region_contribution(r, chunk, &value);
+    if (st == ST_OK)
+        st = region_adopt(r, chunk, r->base + at, counted ? value : r->before + at);
+    return st;
+}
+
+/* Chunks up to *n have the parent's next version. */
+static enum status adopt_all(struct ps_region *r, int *n, int *rebased)
+{
+    enum status st = ST_OK;
+    for (*n = 0; *n < r->chunks->n_chunks && st == ST_OK && !*rebased; *n += st == ST_OK) {
+        st = net_exchange_wait(r->x, *n, 1, r->step + 1);
+        *rebased = st == ST_REBASED;
+        if (*rebased)
+            return ST_OK;
+        if (st == ST_OK)
+            st = adopt(r, *n, 1);
+    }
+    return st;
+}
+
+/* After a generation of the parent's has ended. *again: a step is to be made. Chunks from n on have
+ * not been adopted. Where this region was left out for a while, what it has contributed to the step
+ * that was under way did not count, and stays its own. */
+static enum status come_back(struct ps_region *r, int n, int *again)
+{
+    enum status st = ST_OK;
+    int64_t step = r->step;
+    uint64_t generation = r->generation;
+    TRY(start(r));
+    int counted = r->step == step + 1 && r->generation == generation + 1;
+    *again = r->step <= step || (region_at_end(r) && r->step < r->n_gates);
+    if (r->step < step) { /* it has lost some, or all */
+        memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
+        r->contributed = 0;
+    }
+    if (r->step > step && !counted)
+        LOG_W("region %d: the parent group has gone on without it, to round %" PRId64
+              "; what was learnt alone is added to that",
+              r->cfg.index, r->step);
+    r->contributed |= counted;
+    for (int i = n; i < r->chunks->n_chunks && st == ST_OK && !*again; i++)
+        st = adopt(r, i, counted);
+    r->held = n > 0 && r->step > step + 1 ? step + 1 : r->step;
+done:
+    return st;
+}
+
+static void say_round(struct ps_region *r, double seconds)
+{
+    struct net_exchange_stats s;
+    int64_t now = clock_now_ns();
+    if (r->said_ns && now - r->said_ns < SAY_MS * INT64_C(1000000) && r->gate + 1 < r->n_gates)
+        return;
+    r->said_ns = now;
+    net_exchange_stats(r->x, &s);
+    LOG_I("region %d: round %" PRId64 " of %" PRId64 " exchanged, %.2f s from contribution to "
+          "answer; %.1f MB sent and %.1f MB received so far",
+          r->cfg.index, r->held, r->n_gates, seconds, (double)s.sent_bytes * 1e-6,
+          (double)s.received_bytes * 1e-6);
+}
+
+static enum status exchange_round(struct ps_region *r)
+{
+    enum status st = ST_OK;
+    int again = 1, n = 0;
+    int64_t began = 0;
+    r->contributed = 0;
+    r->weight = weigh(r);
+    memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
+    while (again) {
+        int rebased = 0;
+        const float *value;
+        again = 0;
+        TRY(region_contribution(r, 0, &value));
+        began = clock_now_ns();
+        TRY(push_all(r, &rebased));
+        if (!rebased && r->cfg.max_drift > 0)
+            TRY(stop_drift(r, &rebased));
+        if (!rebased && region_at_end(r))
+            TRY(finish_rounds(r, &rebased));
+        if (!rebased)
+            TRY(adopt_all(r, &n, &rebased));
+        if (rebased)
+            TRY(come_back(r, n, &again));
+        else
+            r->held = ++r->step;
+    }
+    say_round(r, (double)(clock_now_ns() - began) * 1e-9);
+done:
+    return st;
+}
+
+static enum status exchange_all(struct ps_region *r)
+{
+    enum status st = ST_OK;
+    struct run *run = await_job(r);
+    if (!run)
+        return ST_CANCELLED;
+    TRY(make_exchange(r, run));
+    TRY(begin(r, run));
+    while (r->gate < r->n_gates && st == ST_OK) {
+        if (r->held < r->step || r->step >= r->n_gates)
+            st = take_over(r);
+        else
+            st = exchange_round(r);
+        if (st == ST_OK)
+            region_forget(r);
+    }
+done:
+    run_unref(run);
+    return st;
+}
+
+void *region_exchange_main(void *ctx)
+{
+    struct ps_region *r = ctx;
+    enum status st = exchange_all(r);
+    pthread_mutex_lock(&r->lock);
+    r->done = st == ST_OK;
+    int stopping = r->stopping;
+    pthread_mutex_unlock(&r->lock);
+    if (st == ST_OK || stopping)
+        return NULL;
+    LOG_E("region %d cannot go on with its parent group: %s", r->cfg.index, status_text(st));
+    r->cfg.refused(r->cfg.ctx);
+    return NULL;
+}

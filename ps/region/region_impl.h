@@ -1,0 +1,64 @@
+/* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for) and
+ * region_exchange.c (the thread that exchanges, gate by gate). Private to them. Threads: `lock`
+ * guards what says so; the rest is the exchanging thread's, or set before it starts. */
+#ifndef PS_REGION_REGION_IMPL_H
+#define PS_REGION_REGION_IMPL_H
+#include "net/exchange/exchange.h"
+#include "ps/region/region.h"
+#include "ps/service/run.h"
+#include <pthread.h>
+
+/* A chunk, as the region sees it. */
+struct piece {
+    int64_t waiting;  /* the version that waits for adoption; -1: none */
+    int64_t since_ns; /* for how long */
+    struct buf *sent; /* what is contributed: the value of version `sent_at`; a reference */
+    int64_t sent_at;  /* -1: nothing */
+    int proposed;     /* its first value is in `base` */
+    int answered;     /* the parent has: nobody goes on without */
+    int64_t adopted;  /* the version that was made last with what the parent said */
+};
+
+struct ps_region {
+    struct ps_region_config cfg;
+    struct ps_outer outer;
+    struct ps_service *service;
+    struct net_exchange *x;
+    pthread_t thread, drift_thread;
+    int has_thread, has_drift_thread;
+    pthread_mutex_t lock; /* guards the next */
+    pthread_cond_t changed;
+    int stopping, done;
+    int is_alone; /* a gate was passed without an answer: each version waits until it comes */
+    int64_t due;  /* the gate that comes next; -1: not known */
+    struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
+    struct piece *pieces;   /* n_chunks */
+    float *base;            /* the parent's version `held`; first the members' first values */
+    float *before, *change; /* base as the round began; what is contributed */
+    /* Of the exchanging thread: */
+    struct net_job job; /* the parent's */
+    int64_t train_steps;
+    int64_t gate, n_gates; /* passed; of the job */
+    int64_t held, step;    /* the parent's versions: that the values go back to, that is in base */
+    uint64_t generation;   /* the parent's */
+    float weight;          /* of a contribution */
+    int contributed;       /* in this round, and it counts */
+    int64_t said_ns;
+};
+
+/* The present run, a reference, if it has chunks here; NULL: none. */
+struct run *region_run(const struct ps_region *r);
+/* Waits until the chunk waits with a version, and has it made; as ps_store_adopt. ST_CANCELLED. */
+enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from);
+/* Waits until there is something to contribute at the next gate: *value, the chunk's, borrowed
+ * until region_forget. ST_CANCELLED. */
+enum status region_contribution(struct ps_region *r, int chunk, const float **value);
+/* Waits until all chunks wait, and have them do so until they are adopted. ST_CANCELLED. */
+enum status region_hold(struct ps_region *r);
+/* 1: the next gate is the last. */
+int region_at_end(struct ps_region *r);
+/* The gate is passed, with whatever version it was. */
+void region_forget(struct ps_region *r);
+void *region_exchange_main(void *r);
+
+#endif

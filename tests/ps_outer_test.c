@@ -1,0 +1,294 @@
+/* tests/ps_outer_test.c - a region's store: first values and gates wait for the other regions, and
+ * what is told of them; and which versions are gates. */
+#include "base/digest.h"
+#include "base/rng.h"
+#include "kernels/vector/vector.h"
+#include "ps/region/region.h"
+#include "ps/store/handover.h"
+#include "ps/store/outer.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N = 700, N_MEMBERS = 2, GATE = 3, GENERATION = 7 };
+
+static const struct net_param model[] = {{.name = "w", .shape = {2, {70, 10}}}};
+
+/* A store of one chunk, and what the region's side saw. */
+struct rig {
+    struct chunks *chunks;
+    struct ps_store *store, *other; /* other: as it would be without regions */
+    float first[N];
+    int n_first, n_made, n_waits, n_answers;
+    int64_t made;
+    float value[N]; /* of that version, as it was told */
+    int n_stopped;
+};
+
+static int waits(void *ctx, int64_t version, int64_t train_steps)
+{
+    assert_int_equal(train_steps, 100);
+    return version % GATE == 0;
+}
+
+static void made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
+{
+    struct rig *r = ctx;
+    assert_int_equal(chunk, 0);
+    assert_int_equal(waits_now, version % GATE == 0);
+    r->n_made++;
+    r->n_waits += waits_now;
+    r->made = version;
+    memcpy(r->value, value->data, sizeof r->value);
+}
+
+static void first(void *ctx, int chunk, const struct net_payload *value)
+{
+    struct rig *r = ctx;
+    r->n_first++;
+    payload_copy(value, r->first);
+}
+
+static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                      const struct ps_answer *a)
+{
+    ((struct rig *)ctx)->n_answers += a->kind == PIECE_APPLIED || a->kind == PIECE_VERSION;
+}
+
+static void on_stopped(void *ctx)
+{
+    ((struct rig *)ctx)->n_stopped++;
+}
+
+static void make_store(struct rig *r, const struct ps_outer *outer, float clip_norm,
+                       struct ps_store **out)
+{
+    static const int server[] = {0};
+    struct net_job job = {.n_workers = N_MEMBERS, .sync_mode = JOB_SYNC, .train_steps = 100};
+    optim_defaults(OPTIM_ADAM, &job.optim);
+    job.optim.clip_norm = clip_norm;
+    const struct ps_store_config cfg = {.chunks = r->chunks,
+                                        .job = &job,
+                                        .server = server,
+                                        .generation = GENERATION,
+                                        .max_bytes = 1 << 20,
+                                        .outer = outer,
+                                        .answer = on_answer,
+                                        .stopped = on_stopped,
+                                        .ctx = r};
+    assert_int_equal(ps_store_create(&cfg, out), ST_OK);
+    for (int m = 0; m < N_MEMBERS; m++)
+        ps_store_admit(*out, m, 1000 + (uint64_t)m);
+}
+
+static void setup(struct rig *r, float clip_norm)
+{
+    static struct ps_outer outer;
+    *r = (struct rig){.made = -1};
+    outer = (struct ps_outer){waits, made, first, r};
+    assert_int_equal(chunks_create(model, 1, 4096, &r->chunks), ST_OK);
+    assert_int_equal(r->chunks->n_chunks, 1);
+    make_store(r, &outer, clip_norm, &r->store);
+    make_store(r, NULL, clip_norm, &r->other);
+}
+
+static void teardown(struct rig *r)
+{
+    ps_store_destroy(r->store);
+    ps_store_destroy(r->other);
+    chunks_destroy(r->chunks);
+}
+
+static enum piece_kind send_piece(struct ps_store *s, enum piece_kind kind, int member,
+                                  int64_t step)
+{
+    float values[N];
+    uint64_t key = rng_key((uint64_t)member, RNG_TEST, (uint64_t)step);
+    for (int i = 0; i < N; i++)
+        values[i] = rng_uniform(key, (uint64_t)i) - 0.5f;
+    struct net_span span = {(const uint8_t *)values, kind == PIECE_PULL ? 0 : sizeof values};
+    const struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
+    const struct net_piece piece = {.kind = kind,
+                                    .step = (uint64_t)step,
+                                    .weight = kind == PIECE_PUSH ? 10 : 0,
+                                    .crc32c = digest_crc32c(0, values, span.n),
+                                    .payload = {&span, 0, span.n}};
+    struct ps_answer a;
+    ps_store_piece(s, &head, &piece, 1, 0, &a);
+    buf_unref(a.payload);
+    return a.kind;
+}
+
+static void push_all(struct ps_store *s, int64_t step)
+{
+    for (int m = 0; m < N_MEMBERS; m++)
+        assert_int_equal(send_piece(s, PIECE_PUSH, m, step), PIECE_NONE);
+}
+
+static int64_t read_value(struct ps_store *s, float out[N])
+{
+    int64_t version = -1;
+    struct buf *b = ps_store_read(s, 0, &version);
+    if (b)
+        memcpy(out, b->data, N * sizeof *out);
+    buf_unref(b);
+    return version;
+}
+
+static void begin(struct rig *r)
+{
+    float zero[N] = {0};
+    assert_int_equal(send_piece(r->other, PIECE_INIT, 0, 0), PIECE_VERSION);
+    read_value(r->other, zero);
+    assert_int_equal(ps_store_first(r->store, 0, 0, zero), ST_OK);
+}
+
+/* Nobody gets a member's values before the parent group has said which count, with which number. */
+static void first_values_are_the_parents(void **state)
+{
+    struct rig r;
+    float theirs[N], got[N];
+    (void)state;
+    setup(&r, 0);
+    assert_int_equal(send_piece(r.store, PIECE_INIT, 0, 0), PIECE_NONE);
+    assert_int_equal(send_piece(r.store, PIECE_PULL, 1, 0), PIECE_NONE);
+    assert_int_equal(send_piece(r.store, PIECE_INIT, 0, 0), PIECE_NONE); /* again: a new stream */
+    assert_true(r.n_first == 2 && r.n_answers == 0);
+    assert_int_equal(read_value(r.store, got), -1);
+    assert_true(r.first[3] != 0);
+    for (int i = 0; i < N; i++)
+        theirs[i] = (float)i;
+    assert_int_equal(ps_store_first(r.store, 0, 6, theirs), ST_OK);
+    assert_int_equal(r.n_answers, 2);
+    assert_int_equal(read_value(r.store, got), 6);
+    assert_memory_equal(got, theirs, sizeof got);
+    theirs[0] = 99; /* there is one */
+    assert_int_equal(ps_store_first(r.store, 0, 9, theirs), ST_OK);
+    assert_int_equal(read_value(r.store, got), 6);
+    assert_true(got[0] == 0);
+    assert_int_equal(send_piece(r.store, PIECE_INIT, 0, 0), PIECE_VERSION);
+    teardown(&r);
+}
+
+static void a_gate_waits(void **state)
+{
+    float clip_norms[] = {0, 0.1f};
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        struct rig r;
+        float want[N], got[N], to[N], from[N];
+        setup(&r, clip_norms[k]);
+        begin(&r);
+        for (int step = 0; step < GATE; step++) {
+            push_all(r.store, step);
+            push_all(r.other, step);
+        }
+        /* computed, told, and nobody has it */
+        assert_int_equal(read_value(r.store, got), GATE - 1);
+        assert_int_equal(read_value(r.other, want), GATE);
+        assert_true(r.made == GATE && r.n_made == GATE && r.n_waits == 1);
+        assert_memory_equal(r.value, want, sizeof want);
+        int before = r.n_answers;
+        assert_int_equal(send_piece(r.store, PIECE_PUSH, 0, GATE - 1), PIECE_NONE); /* repeated */
+        assert_int_equal(send_piece(r.store, PIECE_PULL, 1, GATE + 1), PIECE_NONE);
+        assert_false(ps_store_adopt(r.store, 0, GATE + 1, NULL, NULL));
+        assert_int_equal(r.n_answers, before);
+        for (int i = 0; i < N; i++) {
+            to[i] = (float)i;
+            from[i] = (float)i / 2;
+        }
+        assert_true(ps_store_adopt(r.store, 0, GATE, to, from));
+        assert_false(ps_store_adopt(r.store, 0, GATE, to, from));
+        assert_int_equal(r.n_answers, before + N_MEMBERS + 1);
+        assert_int_equal(read_value(r.store, got), GATE);
+        for (int i = 0; i < N; i++)
+            assert_true(got[i] == want[i] + (to[i] - from[i]));
+        /* as it is, and as it is told */
+        for (int step = GATE; step < 2 * GATE; step++) {
+            push_all(r.store, step);
+            push_all(r.other, step);
+        }
+        memcpy(want, r.value, sizeof want);
+        assert_true(ps_store_adopt(r.store, 0, 2 * GATE, NULL, NULL));
+        assert_int_equal(read_value(r.store, got), 2 * GATE);
+        assert_memory_equal(got, want, sizeof got);
+        for (int step = 2 * GATE; step < 3 * GATE; step++)
+            push_all(r.store, step);
+        assert_true(ps_store_adopt(r.store, 0, 3 * GATE, to, NULL));
+        assert_int_equal(read_value(r.store, got), 3 * GATE);
+        assert_memory_equal(got, to, sizeof got);
+        teardown(&r);
+    }
+}
+
+/* The next generation computes the step again; an announced stop at the gate is the gate's. */
+static void a_stop_ends_it(void **state)
+{
+    struct rig r;
+    struct ps_taken t;
+    float want[N], got[N];
+    (void)state;
+    setup(&r, 0);
+    begin(&r);
+    for (int step = 0; step < GATE; step++) {
+        read_value(r.store, want);
+        push_all(r.store, step);
+    }
+    ps_store_stop(r.store, GATE);
+    assert_true(!ps_store_stopped(r.store) && r.n_stopped == 0);
+    ps_store_stop(r.store, -1);
+    assert_true(ps_store_stopped(r.store) && r.n_stopped == 1);
+    assert_false(ps_store_adopt(r.store, 0, GATE, NULL, NULL));
+    assert_int_equal(ps_store_take(r.store, 0, GATE - 1, &t), ST_OK);
+    memcpy(got, t.value->data, sizeof got);
+    assert_memory_equal(got, want, sizeof got);
+    ps_taken_drop(&t);
+    teardown(&r);
+
+    setup(&r, 0);
+    begin(&r);
+    for (int step = 0; step < GATE; step++)
+        push_all(r.store, step);
+    ps_store_stop(r.store, GATE);
+    assert_true(ps_store_adopt(r.store, 0, GATE, NULL, NULL));
+    assert_true(ps_store_stopped(r.store) && r.n_stopped == 1);
+    teardown(&r);
+}
+
+static void gates(void **state)
+{
+    (void)state;
+    for (int64_t steps = 1; steps <= 12; steps++)
+        for (int64_t overlap = 0; overlap < steps; overlap++)
+            for (int64_t last = overlap + 1; last <= 40; last++) {
+                const struct ps_region_config c = {.steps = steps, .overlap = overlap};
+                int64_t n = 0, before = 0;
+                assert_int_equal(ps_region_gates(&c, 0, last), 0);
+                assert_false(ps_region_is_gate(&c, 0, last));
+                for (int64_t v = 1; v <= last; v++) {
+                    if (ps_region_is_gate(&c, v, last)) {
+                        assert_int_equal(ps_region_gate_version(&c, ++n, last), v);
+                        assert_true(v - overlap >= before); /* one exchange at a time */
+                        before = v;
+                    }
+                    assert_int_equal(ps_region_gates(&c, v, last), n);
+                }
+                assert_int_equal(before, last);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_values_are_the_parents),
+        cmocka_unit_test(a_gate_waits),
+        cmocka_unit_test(a_stop_ends_it),
+        cmocka_unit_test(gates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,41 @@
+"""Jobs of several regions, for tests: a parent group, and groups of one server each."""
+import harness
+
+FLAGS = ["--hidden_units=24", "--batch_size=10", "--seed=3", "--intra_op_threads=1",
+         "--learning_rate=0.01", "--log_every=1"]
+
+
+class Test(harness.Test):
+    """With a parent group of one or two servers, and regions of one server and their workers."""
+
+    def begin(self, steps=60, every=10, n=2, n_workers=2, n_parents=1, flags=(), region=(),
+              parent=(), keeps=False, late=(), model="mlp"):
+        self.parents = self.job(n_ps=n_parents, n_workers=0)
+        self.parent_flags = list(parent)
+        for i in range(n_parents):
+            self.parents.start_ps(i, *parent)
+        self.regions, self.region_flags = [], []
+        for i in range(n):
+            job = self.job(n_workers=n_workers, model=model,
+                           flags=[*FLAGS, "--train_steps=%d" % steps, *flags])
+            self.region_flags.append([
+                "--parent_hosts=" + ",".join(self.parents.ps_hosts), "--regions=%d" % n,
+                "--region_index=%d" % i, "--region_steps=%d" % every, *region,
+                *(["--checkpoint_dir=%s/region-%d" % (self.dir(), i), "--save_steps=7"]
+                  if keeps else [])])
+            self.regions.append(job)
+            if i not in late:
+                job.start(self.region_flags[i])
+        return self.regions
+
+    def finish(self, seconds=120):
+        """All have the same values at the end; their digest."""
+        digests = [s["parameters_sha256"] for job in self.regions for s in job.finish(seconds)]
+        for ps in self.parents.ps:
+            ps.wait(30)
+        self.assertEqual(len(set(digests)), 1, digests)
+        return digests[0]
+
+    def run_all(self, **kwargs):
+        self.begin(**kwargs)
+        return self.finish()

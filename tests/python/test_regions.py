@@ -1,0 +1,116 @@
+"""Regions: what one comes to, which samples it reads, what crosses, how it goes on without an
+answer, and what is refused."""
+# label: cluster sanitize
+import os
+import re
+import signal
+
+import harness
+import regions
+from regions import FLAGS
+import samples
+
+
+class Regions(regions.Test):
+    def test_definition(self):
+        """One region, plain averaging: what the same group comes to without a parent, but for what
+        differences round off."""
+        alone, region = self.dir() + "/alone.safetensors", self.dir() + "/region.safetensors"
+        job = self.job(model="mlp", flags=[*FLAGS, "--train_steps=20"])
+        job.start_ps(0)
+        job.start_worker(0, "--export=" + alone)
+        job.start_worker(1)
+        job.finish()
+        self.begin(n=1, steps=20, every=5, late=(0,), region=["--outer_optimizer=sgd"])
+        job = self.regions[0]
+        job.start_ps(0, *self.region_flags[0])
+        job.start_worker(0, "--export=" + region)
+        job.start_worker(1)
+        self.finish()
+        a, b = harness.read_safetensors(alone), harness.read_safetensors(region)
+        self.assertEqual(a.keys(), b.keys())
+        for name in a:
+            for x, y in zip(a[name][1], b[name][1]):
+                self.assertAlmostEqual(x, y, delta=1e-5)
+
+    def test_each_sample_once(self):
+        """Positions of one region lie between those of the other."""
+        paths = [[self.dir() + "/samples-%d-%d" % (i, k) for k in range(2)] for i in range(2)]
+        self.begin(late=(0, 1), steps=30)
+        for i, job in enumerate(self.regions):
+            job.start_ps(0, *self.region_flags[i])
+            for k in range(2):
+                job.start_worker(k, "--record_samples=" + paths[i][k])
+        self.finish()
+        rows = samples.last(samples.read(paths[0] + paths[1]))
+        self.assertEqual(sum(r[3] for r in rows), 30 * 2 * 2 * 10)
+        numbers = sorted(n for r in rows for n in range(r[2], r[2] + 2 * r[3], 2))
+        self.assertEqual(numbers, list(range(30 * 2 * 2 * 10)))
+
+    def test_drift(self):
+        """Without an answer the region goes on alone for so many steps, and takes it over late."""
+        a, b = self.begin(steps=120, every=10, region=["--max_region_drift=25"])
+        a.workers[0].wait_line(r"\(global step: 20\)")
+        with harness.paused(self.parents.ps[0]):
+            m = a.ps[0].wait_line(r"no answer of the parent group at step (\d+): the region goes "
+                                  r"on alone, for 25 steps at most")
+            gate = int(m.group(1))
+            a.workers[0].wait_line(r"\(global step: %d\)" % (gate + 20))
+            harness.wait_still(*a.workers)
+            self.assertLess(max(p.global_step() for p in a.workers), gate + 26)
+        self.finish()
+
+    def test_bytes(self):
+        """One contribution of the region crosses each round, however many workers it has."""
+        self.begin(steps=40, every=20, n_workers=3)
+        self.finish()
+        for job in self.regions:
+            m = re.search(r"round 2 of 2 exchanged, .* ([0-9.]+) MB sent and ([0-9.]+) MB received",
+                          job.ps[0].output())
+            size = job.workers[0].output()
+            n = int(re.search(r"model 'mlp': (\d+) parameters", size).group(1)) * 4e-6
+            self.assertAlmostEqual(float(m.group(1)), 2 * n + (n if job is self.regions[0] else 0),
+                                   delta=0.11)
+
+    def refused(self, *flags):
+        argv = [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1", "--job_name=ps", *flags]
+        ps = self.start("ps", argv)
+        ps.wait(30, 2)
+        return ps.output()
+
+    def test_refused(self):
+        parent = ["--parent_hosts=127.0.0.1:2", "--regions=2"]
+        self.assertIn("--region_steps", self.refused("--region_steps=5"))
+        self.assertIn("needs --regions", self.refused("--parent_hosts=127.0.0.1:2"))
+        self.assertIn("--region_index is not below --regions",
+                      self.refused(*parent, "--region_index=2"))
+        self.assertIn("--overlap_steps is not below", self.refused(*parent, "--overlap_steps=50"))
+        self.assertIn("--parent_wire_dtype is not", self.refused(*parent,
+                                                                 "--parent_wire_dtype=int2"))
+        self.assertIn("a region has one server, but --ps_hosts names 2",
+                      self.refused(*parent, "--ps_hosts=127.0.0.1:1,127.0.0.1:3"))
+        for flags, why in ((["--sync_mode=async"], "a region trains with --sync_mode=sync"),
+                           (["--wire_dtype=int8"], "servers send whole parameters"),
+                           (["--train_steps=3"], "no more steps than --overlap_steps")):
+            self.begin(n=1, n_workers=1, late=(0,), region=["--overlap_steps=4"])
+            job = self.regions[0]
+            job.start_ps(0, *self.region_flags[0])
+            job.start_worker(0, *flags)
+            job.workers[0].wait(30, 1)
+            self.assertIn(why, job.workers[0].output())
+            job.ps[0].stop()
+            self.parents.ps[0].stop()
+
+    def test_other_rounds(self):
+        """Regions of one job have the same flags: the second is refused, and says why."""
+        a, b = self.begin(late=(1,))
+        self.parents.ps[0].wait_line("worker 0 joined")
+        b.start([*self.region_flags[1], "--region_steps=5"])
+        b.ps[0].wait(60, 1)
+        self.assertRegex(b.ps[0].output(), r"refuse.*local_steps")
+        for p in (*a.workers, *a.ps, *b.workers, *self.parents.ps):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,116 @@
+"""Regions: all end with the same values, the same in each run, whatever dies; one that is gone for
+a while, one that comes late, a parent that begins again; and with TLS."""
+# label: cluster waits
+import signal
+import subprocess
+import tempfile
+
+import certs
+import harness
+import regions
+
+
+class Regions(regions.Test):
+    def test_same_bits(self):
+        """In each run, from any number of the parent's servers; other rules, other bits."""
+        digests = []
+        for region, steps in (([], 60), (["--overlap_steps=4"], 60),
+                              (["--outer_optimizer=sgd"], 57), (["--outer_momentum=0.9"], 60),
+                              (["--outer_learning_rate=0.7"], 60),
+                              (["--parent_wire_dtype=int4"], 63)):
+            with self.subTest(flags=region):
+                first = self.run_all(region=region, steps=steps)
+                other = self.run_all(region=region, steps=steps, n_parents=2,
+                                     flags=["--fault_push_delay_ms=3"])
+                self.assertEqual(first, other)
+                digests.append(first)
+        self.assertEqual(len(set(digests)), len(digests), "a flag is not used")
+
+    def test_whatever_dies(self):
+        """Workers, regions' servers with their checkpoints, and the parent's."""
+        for region in ([], ["--parent_wire_dtype=bf16"]):
+            with self.subTest(region=region):
+                want = self.run_all(steps=200, every=20, region=region)
+                keeps = ["--checkpoint_dir=%s/parent%d" % (self.dir(), len(region)),
+                         "--save_steps=1"]
+                a, b = self.begin(steps=200, every=20, region=region, parent=keeps, keeps=True,
+                                  flags=["--fault_push_delay_ms=1"])
+                a.brake_from(150, lambda: b.workers)
+                a.workers[0].wait_line(r"\(global step: 25\)")
+                b.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                b.start_worker(1)
+                b.workers[0].wait_line(r"\(global step: 50\)")
+                b.ps[0].wait_line(r"checkpoint at step \d+: ")
+                b.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                b.start_ps(0, *self.region_flags[1])
+                b.workers[0].wait_line(r"\(global step: 90\)")
+                self.parents.ps[0].wait_line(r"checkpoint at step \d+: ")
+                self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                self.parents.start_ps(0, *self.parent_flags)
+                a.workers[0].wait_line(r"\(global step: 130\)")
+                a.release()
+                self.assertEqual(self.finish(), want)
+                for i in range(2):
+                    subprocess.run(["rm", "-r", "%s/region-%d" % (self.dir(), i)], check=True)
+
+    def test_left_out(self):
+        """A region that is gone is not waited for; back again it goes on from where the rest is."""
+        a, b = self.begin(steps=300, every=10, parent=["--worker_timeout=1"])
+        a.brake_from(200, lambda: b.workers)
+        b.workers[0].wait_line(r"\(global step: 30\)")
+        with harness.paused(b.ps[0]):
+            at = max(p.global_step() for p in a.workers)
+            a.workers[0].wait_line(r"\(global step: %d\)" % (at + 30))
+        b.ps[0].wait_line(r"region 1: the parent group has gone on without it, to round \d+")
+        a.release()
+        self.finish()
+
+    def test_comes_late(self):
+        """A region that is started in mid-training begins with what the rest have, and at their
+        step."""
+        a, b = self.begin(steps=300, every=10, late=(1,),
+                          parent=["--worker_timeout=1", "--min_workers=1"])
+        a.brake_from(200, lambda: b.workers)
+        a.workers[0].wait_line(r"\(global step: 50\)")
+        b.start(self.region_flags[1])
+        m = b.ps[0].wait_line(r"region 1 of 2: at step (\d+), the parent group at round (\d+) of")
+        self.assertGreaterEqual(int(m.group(1)), 50)
+        self.assertEqual(int(m.group(1)), 10 * int(m.group(2)))
+        self.assertGreater(b.workers[0].wait_line(r"training step (\d+) done") is not None, 0)
+        a.release()
+        self.finish()
+
+    def test_parent_loses_all(self):
+        """A parent's server without checkpoints begins again, with what the regions have."""
+        a, b = self.begin(steps=200, every=20)
+        a.brake_from(100, lambda: b.workers)
+        a.workers[0].wait_line(r"\(global step: 50\)")
+        self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.parents.start_ps(0)
+        a.workers[0].wait_line(r"\(global step: 90\)")
+        a.release()
+        self.finish()
+
+    def test_tls(self):
+        """A region's server is a server to its workers, and a worker to the parent's."""
+        want = self.run_all(steps=20)
+        with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
+            own = certs.Certs(folder)
+            parent = own.make("ps", "parent", harness.LOOPBACK)
+            region = own.make("region", "region", harness.LOOPBACK)
+            worker = own.make("worker", "worker")
+            self.assertEqual(self.run_all(steps=20, parent=parent, region=region, flags=worker),
+                             want)
+            (a,) = self.begin(n=1, steps=20, parent=parent, late=(0,))
+            a.start_ps(0, *self.region_flags[0], *own.make("ps", "server", harness.LOOPBACK))
+            for i in range(2):
+                a.start_worker(i, *worker)
+            a.ps[0].wait(60, 1)
+            self.assertRegex(a.ps[0].output(), "Join is for the role worker; the caller's "
+                             r"certificate \(CN=server\) is for the role ps")
+            for p in (*a.workers, *self.parents.ps):
+                p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    harness.main()
