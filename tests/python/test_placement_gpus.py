@@ -1,6 +1,6 @@
 """One network over several devices: the CPU and two GPUs, those of the fake driver and of the CUDA
 that tests/emulation plays. It must end where the same network ends that is not split."""
-# label: cluster sanitize
+# label: cluster address
 import json
 import os
 import re

@@ -168,6 +168,8 @@ void tower_destroy(struct tower *t)
 
 void tower_set_place(struct tower *t, const struct net_place *place)
 {
+    if (t->reader)
+        read_ahead_wait(t->reader); /* it looks which samples are this region's */
     t->place = *place;
 }
 
