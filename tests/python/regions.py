@@ -28,6 +28,14 @@ class Test(harness.Test):
                 job.start(self.region_flags[i])
         return self.regions
 
+    def begin_held(self, n_steps, late=(), **kwargs):
+        """Region 0, and with it the others, gets no further than about that; its gate, and the
+        regions."""
+        self.begin(late=(0, *late), **kwargs)
+        gate = self.regions[0].hold(n_steps)
+        self.regions[0].start(self.region_flags[0])
+        return gate, *self.regions
+
     def finish(self, seconds=120):
         """All have the same values at the end; their digest."""
         digests = [s["parameters_sha256"] for job in self.regions for s in job.finish(seconds)]

@@ -49,7 +49,8 @@ class Regions(regions.Test):
 
     def test_drift(self):
         """Without an answer the region goes on alone for so many steps, and takes it over late."""
-        a, b = self.begin(steps=120, every=10, region=["--max_region_drift=25"])
+        a, _ = self.begin(steps=400, every=10, region=["--max_region_drift=25"],
+                          flags=["--fault_push_delay_ms=10"])
         a.workers[0].wait_line(r"\(global step: 20\)")
         with harness.paused(self.parents.ps[0]):
             m = a.ps[0].wait_line(r"no answer of the parent group at step (\d+): the region goes "
