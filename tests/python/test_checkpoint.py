@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Checkpoints of real servers: a job that is stopped, or killed, and started again ends with the
 bits of one that was left alone; damage, other jobs, full and read-only disks are said plainly."""
-# label: cluster sanitize long
+# label: cluster address long
 import errno
 import glob
 import json

@@ -1,7 +1,7 @@
 """The worker trains on GPUs: on those of the fake driver (tests/fake_driver), by the CUDA backend
 over a CUDA that tests/emulation plays on the CPU. It must end where towers on the CPU end that have
 the same parts of the batch."""
-# label: cluster sanitize computes
+# label: cluster address computes
 import os
 import unittest
 
