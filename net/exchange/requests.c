@@ -112,12 +112,13 @@ static int is_full(const struct link *l, size_t bytes)
 }
 
 /* What goes out counts until the server has it behind it. Frames of few bytes do not: a TAKEN for
- * each would cost more than they do. */
+ * each would cost more than they do. Nor do first values: a region's server answers none of them
+ * before it has all. */
 static void count_in_flight(struct link *l, struct outq_batch *batch)
 {
     for (int i = 0; l->arena && batch->bytes >= OUTQ_EAGER_BYTES && i < batch->n; i++) {
         struct net_out *item = batch->items[i];
-        if (item->shared_offset)
+        if (item->shared_offset || item->kind == PIECE_INIT)
             continue;
         item->ask_taken = item->kind == PIECE_PUSH;
         l->x->chunks[item->chunk].in_flight = item->bytes;

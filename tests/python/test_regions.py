@@ -61,6 +61,11 @@ class Regions(regions.Test):
             self.assertLess(max(p.global_step() for p in a.workers), gate + 26)
         self.finish()
 
+    def test_large(self):
+        """First values of more bytes than are sent ahead of answers: there is none before all."""
+        self.begin(steps=2, every=2, flags=["--hidden_units=1500"])
+        self.finish()
+
     def test_bytes(self):
         """One contribution of the region crosses each round, however many workers it has."""
         self.begin(steps=40, every=20, n_workers=3)
