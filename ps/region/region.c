@@ -109,15 +109,14 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
         while (!r->stopping && p->waiting < 0)
             pthread_cond_wait(&r->changed, &r->lock);
         int64_t version = p->waiting, stopping = r->stopping;
-        /* what was contributed is what waits: it becomes the parent's, whose bits the sum of
+        /* where what was contributed is what waits it becomes the parent's, whose bits the sum of
          * differences need not have; and so it is for all regions at the end */
-        int whole = version == p->sent_at || version >= r->train_steps;
         int counted = p->sent && from == (const float *)p->sent->data;
+        int whole = version >= r->train_steps || (counted && version == p->sent_at);
         pthread_mutex_unlock(&r->lock);
         if (stopping)
             return ST_CANCELLED;
-        if (adopt_now(r, chunk, version, to,
-                      (whole && counted) || version >= r->train_steps ? NULL : from)) {
+        if (adopt_now(r, chunk, version, to, whole ? NULL : from)) {
             p->adopted = version;
             return ST_OK;
         }
