@@ -4,11 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Of the servers' optimizer, where nobody has said: plain averaging behind optimizers that have a
- * learning rate to themselves; Nesterov's momentum behind adam and its like, the larger the model
- * the more (Douillard et al. 2023; the smaller by our own runs). */
-enum { LARGE_MODEL = 10000000 };
-
 int64_t options_rounds(const struct options *o)
 {
     return o->local_steps > 1 && o->ps_hosts.n > 0 ? o->local_steps : 1;
@@ -56,22 +51,20 @@ enum status options_check_rounds(const struct options *o)
     return ST_OK;
 }
 
+/* Where nobody has said: plain averaging behind optimizers that have a learning rate to themselves;
+ * Nesterov's momentum behind adam and its like. */
 void options_settle_outer(struct options *o, int64_t n_params)
 {
-    int adaptive = o->optim.kind >= OPTIM_ADAGRAD, large = n_params >= LARGE_MODEL;
+    int adaptive = o->optim.kind >= OPTIM_ADAGRAD;
     int kind = options_raw.outer_optimizer;
     if (o->outer_known) /* by the job */
         return;
     if (kind < 0)
         kind = adaptive || options_raw.outer_momentum > 0 ? OPTIM_NESTEROV : OPTIM_SGD;
-    optim_defaults((enum optim_kind)kind, &o->outer);
-    int moves = kind != OPTIM_SGD;
-    o->outer.learning_rate = moves && large ? 0.7f : 1.0f;
-    if (moves)
-        o->outer.momentum = large ? 0.9f : 0.5f;
+    optim_outer_defaults((enum optim_kind)kind, n_params, &o->outer);
     if (options_raw.outer_rate >= 0)
         o->outer.learning_rate = (float)options_raw.outer_rate;
-    if (moves && options_raw.outer_momentum >= 0)
+    if (kind != OPTIM_SGD && options_raw.outer_momentum >= 0)
         o->outer.momentum = (float)options_raw.outer_momentum;
     o->outer_known = 1;
 }

@@ -44,6 +44,15 @@ static enum status check_field(const char *name, float value, int ok, const char
     return ST_INVALID;
 }
 
+void optim_outer_defaults(enum optim_kind kind, int64_t n_params, struct optim_config *cfg)
+{
+    int moves = kind != OPTIM_SGD, large = n_params >= 10000000;
+    optim_defaults(kind, cfg);
+    cfg->learning_rate = moves && large ? 0.7f : 1.0f;
+    if (moves)
+        cfg->momentum = large ? 0.9f : 0.5f;
+}
+
 enum status optim_check(const struct optim_config *cfg)
 {
     enum status st = ST_OK;

@@ -67,6 +67,10 @@ const char *optim_schedule_name(enum optim_schedule schedule);
 /* Fills *cfg with the defaults of `kind` (learning_rate 0.01 for sgd-like ones, 0.001 for adam*).
  */
 void optim_defaults(enum optim_kind kind, struct optim_config *cfg);
+/* Likewise of a server's whose gradients are what several steps changed (sgd to nesterov), for a
+ * model of so many parameters: sgd averages; the others by Douillard et al. 2023 from 10 million
+ * parameters on, below that by our own runs. */
+void optim_outer_defaults(enum optim_kind kind, int64_t n_params, struct optim_config *cfg);
 enum status optim_check(const struct optim_config *cfg);
 /* The rate of one update; optim_apply uses it. */
 float optim_rate(const struct optim_config *cfg, uint64_t step);

@@ -17,9 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* LARGE_MODEL: of more parameters, what Douillard et al. (2023) use for theirs; for smaller ones,
- * as with --local_steps, what our own runs were best with. */
-enum { SAY_MS = 10000, POLL_MS = 200, LARGE_MODEL = 10000000 };
+enum { SAY_MS = 10000, POLL_MS = 200 };
 
 /* The region's workers have brought first values, or it resumes with what it has. A store is asked
  * without the region's lock, which its hooks take under their own. */
@@ -56,11 +54,11 @@ static struct run *await_job(struct ps_region *r)
 static void settle_outer(const struct ps_region *r, struct optim_config *out)
 {
     const struct ps_region_config *c = &r->cfg;
-    int large = r->chunks->n_elems >= LARGE_MODEL, moves = c->outer != OPTIM_SGD;
-    optim_defaults((enum optim_kind)c->outer, out);
-    out->learning_rate = c->outer_rate >= 0 ? (float)c->outer_rate : moves && large ? 0.7f : 1.0f;
-    if (moves)
-        out->momentum = c->outer_momentum >= 0 ? (float)c->outer_momentum : large ? 0.9f : 0.5f;
+    optim_outer_defaults((enum optim_kind)c->outer, r->chunks->n_elems, out);
+    if (c->outer_rate >= 0)
+        out->learning_rate = (float)c->outer_rate;
+    if (c->outer != OPTIM_SGD && c->outer_momentum >= 0)
+        out->momentum = (float)c->outer_momentum;
 }
 
 /* The region's job as the parent trains it: a step of the parent is a round of this region's. */
