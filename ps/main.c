@@ -5,6 +5,7 @@
 #include "base/hosts.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "base/thread_pool.h"
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
 #include "net/exchange/status_client.h"
@@ -35,9 +36,10 @@ struct app {
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
     struct node *node;
-    struct ps_region *region; /* NULL: this group is none */
-    int ended;                /* in order */
-    int lacks_last;           /* and without the last checkpoint */
+    struct thread_pool *threads; /* of updates */
+    struct ps_region *region;    /* NULL: this group is none */
+    int ended;                   /* in order */
+    int lacks_last;              /* and without the last checkpoint */
 };
 
 /* Signals are taken by descriptor in the main thread; all other threads inherit the mask. */
@@ -291,6 +293,12 @@ static int n_threads(void)
     return half < 1 ? 1 : half > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : half;
 }
 
+/* With one worker, or where one layer has most parameters, it is one update that all wait for. */
+static int n_update_threads(void)
+{
+    return opt.update_threads > 0 ? (int)opt.update_threads : n_threads();
+}
+
 /* What was to be done is done: no restart helps, but where there was no room. */
 static int output_exit_code(enum status st)
 {
@@ -349,6 +357,7 @@ static struct ps_service_config service_config(const struct ps_cluster *c, struc
         .first_wait_ms = first_wait_ms(),
         .serve = opt.serve,
         .shared_memory = opt.shared_memory == 0,
+        .threads = app->threads,
         .fault_keep_chunks = opt.fault_keep_chunks,
         .hold_last = c->self == 0 && opt.checkpoint_dir,
         .straggler_ms = opt.log_stragglers ? opt.straggler_ms : 0,
@@ -376,6 +385,7 @@ static int serve(struct ps_cluster *c, struct app *app)
     struct net_server *server = NULL;
     struct ps_status *status = NULL;
     TRY(make_region(c, app));
+    TRY(thread_pool_create(n_update_threads(), &app->threads));
     const struct ps_service_config cfg = service_config(c, app);
     TRY(ps_service_create(&cfg, &service));
     const struct net_server_config net = {.addr = c->bind,
@@ -405,6 +415,7 @@ done:
     ps_status_destroy(status);
     ps_service_destroy(service);
     ps_region_destroy(app->region);
+    thread_pool_destroy(app->threads);
     if (st == ST_CANCELLED && wait_for_signal(app, 0)) {
         exit_code = 128 + signal_taken(app);
         LOG_W("%s: stopping before the port was free", strsignal(exit_code - 128));

@@ -30,6 +30,7 @@ struct ps_options {
     int serve, join, drain;
     int64_t leave;                        /* the server that is to go, a command; -1: none */
     int64_t threads;                      /* 0: by cores */
+    int64_t update_threads;               /* likewise */
     int shared_memory;                    /* 0: auto, 1: off */
     int64_t max_model_bytes;              /* on this server */
     const char *checkpoint_dir, *restore; /* NULL: none */

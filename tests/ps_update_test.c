@@ -1,13 +1,15 @@
 /* tests/ps_update_test.c - the pass that makes a version gives the bits of its steps done one after
  * the other over the whole chunk: decode, weigh and add, compensate, optimizer or average, encode,
  * checksum. Every optimizer, dtype and mode of a contribution, chunks of lengths around the pass'
- * block, payloads in spans cut anywhere; each array a block of its own, so that a sanitizer sees
- * whoever reads or writes past its end. */
+ * block, payloads in spans cut anywhere, by one thread and shared by several; each array a block of
+ * its own, so that a sanitizer sees whoever reads or writes past its end. */
 #include "base/digest.h"
 #include "base/rng.h"
+#include "base/thread_pool.h"
 #include "kernels/vector/compensate.h"
 #include "kernels/vector/vector.h"
 #include "ps/store/update.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,6 +125,7 @@ static void output_free(struct output *out)
     free(out->slots);
 }
 
+static struct thread_pool *threads; /* NULL: none */
 static const float weights[MAX_TERMS] = {30.5f, 12, 7.25f, 64}, scale = 1 / 94.5f, lambda = 0.4f;
 static const uint64_t step = 7;
 
@@ -204,6 +207,7 @@ static void in_one_pass(const struct input *in, struct output *out, uint64_t see
     terms[in->n_before].payload = s.payload;
     struct ps_update u = {
         .sums = 1,
+        .threads = threads,
         .param = &in->param,
         .n = in->n,
         .sum = in->has_sum ? in->sum : NULL,
@@ -307,13 +311,67 @@ static void test_several_terms(void **state)
             }
 }
 
+/* Chunks around the parts that threads take, and what is not finite in any of them. */
+static void test_shared_by_threads(void **state)
+{
+    static const size_t many[] = {32768, 32769, 70001, 262144};
+    uint64_t seed = 4000;
+    assert_int_equal(thread_pool_create(4, &threads), ST_OK);
+    for (int rule = 0; rule < N_RULES; rule++)
+        for (size_t i = 0; i < 4; i++) {
+            struct input in = {.has_sum = (int)(seed & 1), .n_before = (int)(seed % 3)};
+            check(&in, many[i], rule, seed++);
+        }
+    for (int d = 0; d < DTYPE_N_KINDS * DTYPE_N_KINDS; d++)
+        for (size_t i = 0; i < 3; i++) {
+            struct input in = {.push = (enum dtype)(d / DTYPE_N_KINDS),
+                               .wire = (enum dtype)(d % DTYPE_N_KINDS)};
+            check(&in, many[i], OPTIM_ADAM, seed++);
+        }
+    thread_pool_destroy(threads);
+    threads = NULL;
+}
+
+/* The first element that is bad is told, by one thread as by several. */
+static void test_first_bad(void **state)
+{
+    enum { N = 200000 };
+    struct input in = {.n = N};
+    for (int pooled = 0; pooled < 2; pooled++) {
+        assert_int_equal(thread_pool_create(pooled ? 4 : 1, &threads), ST_OK);
+        set_rule(&in, OPTIM_SGD);
+        input_make(&in, N);
+        for (size_t bad = N; bad-- > 0; bad -= bad % 50021) {
+            struct output out;
+            struct net_span span = {in.bytes, N * sizeof(float)};
+            struct ps_term term = {.weight = 1, .payload = {&span, 0, span.n}};
+            output_make(&out, &in);
+            ((float *)in.bytes)[bad] = INFINITY;
+            struct ps_update u = {.param = &in.param,
+                                  .threads = threads,
+                                  .n = N,
+                                  .terms = &term,
+                                  .n_terms = 1,
+                                  .scale = 1,
+                                  .old = in.old,
+                                  .value = out.value};
+            optim_begin(&in.optim, step, &u.step);
+            assert_int_equal(ps_update_run(&u, &out.crc), bad);
+            assert_int_equal(u.not_finite, bad);
+            output_free(&out);
+        }
+        input_free(&in);
+        thread_pool_destroy(threads);
+    }
+    threads = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_rule),
-        cmocka_unit_test(test_every_dtype),
-        cmocka_unit_test(test_every_cut),
-        cmocka_unit_test(test_several_terms),
+        cmocka_unit_test(test_every_rule),        cmocka_unit_test(test_every_dtype),
+        cmocka_unit_test(test_every_cut),         cmocka_unit_test(test_several_terms),
+        cmocka_unit_test(test_shared_by_threads), cmocka_unit_test(test_first_bad),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

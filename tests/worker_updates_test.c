@@ -91,7 +91,7 @@ static void check(const struct optim_config *optim, int64_t chunk_bytes)
         .params = params,
         .join = {.incarnation = 1, .job = {.n_workers = 1, .optim = *optim}, .chunks = chunks}};
     assert_int_equal(updates_create(&cfg, &x), ST_OK);
-    x.ops->set_crew(x.ctx, &(struct crew){&backend, 2});
+    x.ops->set_crew(x.ctx, &(struct crew){&backend, 2, NULL});
     memset(slots, 0, sizeof slots);
     for (size_t i = 0; i < N_ALL; i++)
         params[i] = expected[i] = number(1, i);

@@ -277,6 +277,7 @@ static enum status clean_up(struct worker *w)
     alone_saver_destroy(w->saver);
     updates_destroy(&w->updates);
     trainer_destroy(w->trainer);
+    thread_pool_destroy(w->threads);
     sample_log_close(w->sample_log);
     gpus_release(&w->gpus);
     enum status st = trace_close();

@@ -1,7 +1,6 @@
 /* worker/set_up.c - from the flags to a trainer that can start: see worker.h. */
 #include "base/aligned.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/digest.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
@@ -142,38 +141,13 @@ static enum status read_weights(struct worker *w)
     return weights_read(&request, w->init, w->given, &w->init_result);
 }
 
-/* The cores that this worker takes; where they are fewer than the machine has, why. */
-static int count_cores(const struct options *o)
-{
-    const struct cores c = cores_usable();
-    int workers = hosts_on_same(&o->worker_hosts, o->task_index);
-    /* who is reached at a loopback address is where this one is */
-    int n = cores_share(&c, workers,
-                        workers > 1 && hosts_is_loopback(o->worker_hosts.addr[o->task_index]));
-    char limit[64] = "";
-    if (o->intra_op_threads > 0)
-        return n;
-    if (c.n < c.n_affinity)
-        snprintf(limit, sizeof limit, "the control group's limit is %.2f, and ", c.quota);
-    if (n < c.n)
-        LOG_I("%d of the machine's %d cores %s used: %s--worker_hosts has %d workers on this host "
-              "(--intra_op_threads says otherwise)",
-              n, c.n_machine, n == 1 ? "is" : "are", limit, workers);
-    else if (c.n < c.n_affinity)
-        LOG_I("%d of the machine's %d cores are used: the control group's limit is %.2f", c.n,
-              c.n_machine, c.quota);
-    else if (c.n < c.n_machine)
-        LOG_I("%d of the machine's %d cores are used: CPU affinity has no more", c.n, c.n_machine);
-    return n;
-}
-
 /* Which devices compute, and which part of the batch each has. */
 static enum status make_towers(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
     uint8_t named[DEVICE_MAX];
-    w->n_cores = count_cores(o);
+    TRY(set_up_threads(w));
     const struct placement_request placement = {.layers = w->model->layers,
                                                 .n_layers = w->model->n_layers,
                                                 .device = w->model->device,
@@ -429,6 +403,7 @@ static enum status make_exchange(struct worker *w)
         .params = w->params,
         .first_values = first_values,
         .ctx = w,
+        .threads = w->threads,
         .shared_memory = o->shared_memory,
         .join = {.member = o->task_index,
                  .job = options_job(o, w->train->n),
@@ -520,6 +495,7 @@ static enum status make_trainer(struct worker *w)
         .train = w->train,
         .test = w->test,
         .updates = &w->updates,
+        .threads = w->threads,
         .params = w->params,
         .own_pace = !job_in_lockstep(&job),
         .towers = w->towers.tower,

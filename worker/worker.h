@@ -23,8 +23,9 @@ struct worker {
     char address[96];         /* that, and its process */
     struct net_status joined; /* --join: the job, as it was then */
     struct gpus gpus;
-    int gpu_number[DEVICE_MAX]; /* of those, CUDA's */
-    int n_cores;                /* that it takes of this machine's */
+    int gpu_number[DEVICE_MAX];  /* of those, CUDA's */
+    int n_cores;                 /* that it takes of this machine's */
+    struct thread_pool *threads; /* for what is done with parameters beside the towers */
     const struct backend *cpu;
     struct tower_plan towers;
     struct model *model;
@@ -65,6 +66,8 @@ enum status set_up(struct worker *w);
 /* Likewise, to what --evaluate and --predict need: the model, its devices, the test set, room for
  * parameters. */
 enum status set_up_inference(struct worker *w);
+/* set_up_threads.c: n_cores, and what loops over parameters run on. */
+enum status set_up_threads(struct worker *w);
 /* The file of --init, --evaluate or --predict, and what is wanted of it. */
 struct weights_request set_up_weights(const struct worker *w);
 

@@ -32,8 +32,10 @@ struct net_exchange_config {
     void (*first_values)(void *ctx, float *params); /* writes the initial values again, where all
                                                        begins anew; NULL: it cannot */
     void *ctx;                                      /* its */
-    int64_t wait_line_ms; /* how often a missing server is named; 0: 5000 */
-    int shared_memory;    /* with servers on this host, payloads cross by reference (segment.h) */
+    int64_t wait_line_ms;        /* how often a missing server is named; 0: 5000 */
+    struct thread_pool *threads; /* that share the copying of versions out of a server's memory;
+                                    borrowed; NULL: the network's thread alone */
+    int shared_memory; /* with servers on this host, payloads cross by reference (segment.h) */
 };
 
 struct net_exchange_stats {

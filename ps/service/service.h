@@ -30,6 +30,7 @@ struct ps_service_config {
                                          whoever comes first does; -1: as long as it takes */
     int serve;                        /* a job that is done may be followed by another */
     int shared_memory;                /* with workers on this host */
+    struct thread_pool *threads;      /* that share updates; borrowed; NULL: none */
     int hold_last;                    /* as by ps_store_hold_last, of each run from its start */
     int64_t straggler_ms;             /* a step that waited longer gets a line; 0: none */
     int64_t wait_line_ms;             /* how often those waited for are named; 0: 5000 */

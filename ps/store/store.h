@@ -63,6 +63,7 @@ struct ps_store_config {
     const struct ps_outer *outer; /* of a region (outer.h); borrowed; NULL: it is none */
     int shared_memory;            /* versions lie where members on this host can read them */
     struct core_turns *turns;     /* of the updates, where members here use all cores; NULL: none */
+    struct thread_pool *threads;  /* that share updates; borrowed; NULL: each is one thread's */
     /* An answer to a member's earlier piece, for the stream `from`; the payload is borrowed for
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,

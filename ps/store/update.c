@@ -6,14 +6,24 @@
 #include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
 #include <float.h>
+#include <stdatomic.h>
 #include <string.h>
 
-enum { BLOCK = 2048 }; /* elements */
+enum { BLOCK = 2048, PART = 16 * BLOCK }; /* elements */
 
 struct pass {
     struct ps_update *u;
+    int sums; /* the checksum is made on the way, block after block */
     uint32_t crc;
     size_t bad, not_finite;
+};
+
+/* Elements that lie in one piece, cut into parts; an element that is bad is looked for in each. */
+struct shared_pass {
+    struct pass *whole;
+    size_t first, n;
+    const char *src;
+    _Atomic size_t bad, not_finite;
 };
 
 /* The block's gradient, of r->others and the last term's n elements from src on: r->sum, weight and
@@ -117,7 +127,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         out = encode(u, first, value, n);
     else if (u->residual) /* it goes as it is: nothing is left over */
         memset(u->new_slots + last_slot(u, first), 0, n * sizeof(float));
-    if (u->sums)
+    if (p->sums)
         p->crc = digest_crc32c(p->crc, out, dtype_bytes(u->wire_dtype, n));
     /* after, since it lies in cache now */
     size_t not_finite = finite_first_bad(DTYPE_F32, value, n);
@@ -132,12 +142,47 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         p->bad = first + bad;
 }
 
-static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
+static void run_alone(struct pass *p, size_t first, const void *src, size_t n)
 {
-    struct pass *p = ctx;
     for (size_t at = 0; at < n; at += BLOCK)
         run_block(p, first + at, (const char *)src + dtype_bytes(p->u->dtype, at),
                   n - at < BLOCK ? n - at : BLOCK);
+}
+
+static void note_first(_Atomic size_t *first, size_t at)
+{
+    size_t before = atomic_load(first);
+    while (at < before && !atomic_compare_exchange_weak(first, &before, at))
+        ;
+}
+
+static void run_part(void *ctx, int k)
+{
+    struct shared_pass *s = ctx;
+    struct pass p = {s->whole->u, 0, 0, SIZE_MAX, SIZE_MAX};
+    size_t at = (size_t)k * PART;
+    run_alone(&p, s->first + at, s->src + dtype_bytes(p.u->dtype, at),
+              s->n - at < PART ? s->n - at : PART);
+    note_first(&s->bad, p.bad);
+    note_first(&s->not_finite, p.not_finite);
+}
+
+static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
+{
+    struct pass *p = ctx;
+    const struct ps_update *u = p->u;
+    if (!u->threads || n <= PART) {
+        run_alone(p, first, src, n);
+        return;
+    }
+    struct shared_pass s = {p, first, n, src, p->bad, p->not_finite};
+    thread_pool_run(u->threads, (int)((n + PART - 1) / PART), run_part, &s);
+    p->bad = s.bad;
+    p->not_finite = s.not_finite;
+    const char *out =
+        u->wire ? (char *)u->wire + dtype_bytes(u->wire_dtype, first) : (char *)(u->value + first);
+    if (p->sums)
+        p->crc = digest_crc32c(p->crc, out, dtype_bytes(u->wire_dtype, n));
 }
 
 /* Nobody contributed: nothing moves, the slots neither. */
@@ -160,7 +205,7 @@ static uint32_t keep(const struct ps_update *u)
 
 size_t ps_update_run(struct ps_update *u, uint32_t *crc)
 {
-    struct pass p = {u, 0, SIZE_MAX, SIZE_MAX};
+    struct pass p = {u, u->sums, 0, SIZE_MAX, SIZE_MAX};
     if (u->n_terms == 0 && !u->sum) {
         p.crc = keep(u);
     } else if (u->n_terms == 0) { /* the sum is the only term, with a weight of 1 */

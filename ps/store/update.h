@@ -1,10 +1,11 @@
 /* ps/store/update.h - a chunk's next version, made in one pass over memory: the contributions
  * that are left are added to the sum of the others, the optimizer runs, the new value is written,
  * encoded for the wire and summed up, block by block while it lies in cache. The same bits as the
- * steps one after the other. Owns: nothing. Threads: any; the outputs are the caller's alone.
- * Errors: none. */
+ * steps one after the other, and however many threads share it. Owns: nothing. Threads: any; the
+ * outputs are the caller's alone. Errors: none. */
 #ifndef PS_STORE_UPDATE_H
 #define PS_STORE_UPDATE_H
+#include "base/thread_pool.h"
 #include "kernels/vector/optim.h"
 #include "net/wire/chunks.h"
 #include "net/wire/frame.h"
@@ -37,12 +38,13 @@ struct ps_update {
     float compensation; /* DC-ASGD's lambda */
     const float *base;  /* the version that the contribution was computed on; NULL: none of that */
 
-    float *value;          /* out: the new version */
-    float *new_slots;      /* out: its slots; may be `slots` */
-    enum dtype wire_dtype; /* of what members get; int8, int4: what changed, whose rounding's
-                              residual is the last slot */
-    int sums;              /* 1: the checksum is wanted */
-    void *wire;            /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
+    float *value;                /* out: the new version */
+    float *new_slots;            /* out: its slots; may be `slots` */
+    enum dtype wire_dtype;       /* of what members get; int8, int4: what changed, whose rounding's
+                                    residual is the last slot */
+    int sums;                    /* 1: the checksum is wanted */
+    struct thread_pool *threads; /* that share it; NULL: the caller's alone */
+    void *wire;        /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
     size_t not_finite; /* out: the first element of `value` that is not finite; SIZE_MAX: none, or
                       it is the version before */
 };

@@ -102,6 +102,7 @@ static size_t compute_version(struct ps_store *s, struct chunk_state *c, const s
         optim_begin(&s->job.optim, (uint64_t)c->version + 1, &u.step);
     next->summed = u.sums;
     int turn = begin_turn(s, c);
+    u.threads = turn ? NULL : s->cfg.threads; /* all cores have work of their own */
     size_t bad = ps_update_run(&u, &next->crc32c);
     if (turn)
         core_turns_end(s->cfg.turns);

@@ -23,6 +23,5 @@ void crew_run(const struct crew *c, size_t n_elems,
         c->backend->spread(c->n_threads, n, run_range, &l);
         return;
     }
-    for (int k = 0; k < n; k++)
-        run_range(&l, k);
+    thread_pool_run(c->threads, n, run_range, &l);
 }

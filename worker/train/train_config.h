@@ -30,6 +30,7 @@ struct trainer_config {
     const struct dataset *validation; /* what the first of the workers that there are looks at every
                                          eval_every steps, instead of all at the test set; NULL */
     struct updates *updates;
+    struct thread_pool *threads; /* for loops over parameters where the towers' backend has none */
     float *params; /* flat block, kept up to date by the exchange, or by the trainer where training
                       stays on a device */
     int own_pace; /* async, ssp, backup workers: each chunk goes at its own pace; steps are local */

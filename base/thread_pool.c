@@ -1,0 +1,159 @@
+/* base/thread_pool.c - see thread_pool.h. Loops wait in a list until their last part is taken. To
+ * be woken takes a sleeping thread as long as a part does, so threads look for the next loop, and
+ * for the last part's end, for SPIN_NS before they sleep. */
+#include "base/thread_pool.h"
+#include "base/clock.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { SPIN_NS = 50000, LOOKS = 64 };
+
+struct loop {
+    struct loop *after;
+    void (*part)(void *ctx, int k);
+    void *ctx;
+    int n, next;      /* parts; the first that nobody has taken */
+    _Atomic int left; /* parts that have not ended */
+};
+
+struct thread_pool {
+    pthread_mutex_t lock;
+    pthread_cond_t work, ended;
+    struct loop *first; /* those with parts that nobody has taken */
+    _Atomic int n_open; /* of them */
+    int stop, n;
+    pthread_t thread[];
+};
+
+/* Waits until *value is zero (want 0) or is not (1), for a moment. Returns whether it is. */
+static int spin(const _Atomic int *value, int want)
+{
+    int64_t end = clock_now_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < LOOKS; i++)
+            if ((atomic_load_explicit(value, memory_order_acquire) != 0) == want)
+                return 1;
+    } while (clock_now_ns() < end);
+    return 0;
+}
+
+/* The next part of the loop, or -1; under the lock. */
+static int take(struct thread_pool *p, struct loop *l)
+{
+    if (l->next == l->n)
+        return -1;
+    int k = l->next++;
+    if (l->next == l->n) {
+        struct loop **at = &p->first;
+        while (*at != l)
+            at = &(*at)->after;
+        *at = l->after;
+        atomic_fetch_sub(&p->n_open, 1);
+    }
+    return k;
+}
+
+/* The loop is its runner's, and may be gone when its last part has ended. */
+static void run_part(struct thread_pool *p, struct loop *l, int k)
+{
+    l->part(l->ctx, k);
+    if (atomic_fetch_sub(&l->left, 1) > 1)
+        return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->ended);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void *thread_main(void *arg)
+{
+    struct thread_pool *p = arg;
+    pthread_mutex_lock(&p->lock);
+    while (!p->stop) {
+        struct loop *l = p->first;
+        if (!l) {
+            pthread_mutex_unlock(&p->lock);
+            int found = spin(&p->n_open, 1);
+            pthread_mutex_lock(&p->lock);
+            if (!found && !p->first && !p->stop)
+                pthread_cond_wait(&p->work, &p->lock);
+            continue;
+        }
+        int k = take(p, l);
+        pthread_mutex_unlock(&p->lock);
+        run_part(p, l, k);
+        pthread_mutex_lock(&p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+enum status thread_pool_create(int n_threads, struct thread_pool **out)
+{
+    *out = NULL;
+    if (n_threads <= 1)
+        return ST_OK;
+    struct thread_pool *p = calloc(1, sizeof *p + (size_t)(n_threads - 1) * sizeof *p->thread);
+    if (!p)
+        return ST_NOMEM;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->ended, NULL);
+    for (; p->n < n_threads - 1; p->n++)
+        if (pthread_create(&p->thread[p->n], NULL, thread_main, p) != 0) {
+            thread_pool_destroy(p);
+            return ST_NOMEM;
+        }
+    *out = p;
+    return ST_OK;
+}
+
+void thread_pool_destroy(struct thread_pool *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->stop = 1;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->n; i++)
+        pthread_join(p->thread[i], NULL);
+    pthread_cond_destroy(&p->ended);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+static void add(struct thread_pool *p, struct loop *l)
+{
+    struct loop **at = &p->first;
+    while (*at)
+        at = &(*at)->after;
+    *at = l;
+    atomic_fetch_add(&p->n_open, 1);
+    pthread_cond_broadcast(&p->work);
+}
+
+void thread_pool_run(struct thread_pool *p, int n, void (*part)(void *ctx, int k), void *ctx)
+{
+    struct loop l = {.part = part, .ctx = ctx, .n = n, .left = n};
+    if (!p || n < 2) {
+        for (int k = 0; k < n; k++)
+            part(ctx, k);
+        return;
+    }
+    pthread_mutex_lock(&p->lock);
+    add(p, &l);
+    for (int k; (k = take(p, &l)) >= 0;) {
+        pthread_mutex_unlock(&p->lock);
+        run_part(p, &l, k);
+        pthread_mutex_lock(&p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (spin(&l.left, 0))
+        return;
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load(&l.left) > 0)
+        pthread_cond_wait(&p->ended, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
