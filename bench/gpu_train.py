@@ -2,8 +2,9 @@
 
   weir       one worker without servers: training stays on the card, each step one CUDA graph
   launches   the same with --cuda_graphs=off (--more)
-  NAME       the same with --gpu_tuning=NAME, and tuned with all of them: what each brings
-             (--tuning=NAME,... or --tuning=all); capture is for workers with servers: as ps1
+  plain      the same with --gpu_tuning=none; NAME with that one alone, tuned with all of them:
+             what each brings (--tuning=NAME,... or --tuning=all); capture is for workers with
+             servers: as ps1
   eager      PyTorch as it comes
   compiled   PyTorch with torch.compile(mode="reduce-overhead"), that is with CUDA graphs, and its
              fused Adam
@@ -310,7 +311,7 @@ def tuning_names(args):
         return [name for name in args.tuning.split(",") if name]
     worker = subprocess.run([os.path.join(args.bin, "worker"), "--gpu_tuning=?"], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    found = re.search(r"there are (.*), all and none", worker.stdout)
+    found = re.search(r"there are (.*), all, auto and none", worker.stdout)
     if not found:
         sys.exit("gpu_train: %s/worker does not say what --gpu_tuning takes" % args.bin)
     return found.group(1).split(", ")
@@ -322,6 +323,8 @@ def measure(args, there):
     contestants["ps1"] = lambda: weir_rate(args, ps=True)
     if args.more:
         contestants["launches"] = lambda: weir_rate(args, "--cuda_graphs=off")
+    if args.tuning:
+        contestants["plain"] = lambda: weir_rate(args, "--gpu_tuning=none")
     for name in tuning_names(args):
         contestants[name] = lambda name=name: weir_rate(args, "--gpu_tuning=" + name,
                                                         ps=name == "capture")

@@ -14,7 +14,10 @@ static const struct {
     {"branches", TUNING_BRANCHES},
     {"nhwc", TUNING_NHWC},
 };
-enum { N_NAMES = sizeof names / sizeof *names };
+enum {
+    N_NAMES = sizeof names / sizeof *names,
+    AUTO = TUNING_EPILOGUES | TUNING_FIRST_CONV | TUNING_AUTO,
+};
 
 const char *tuning_name(int k)
 {
@@ -32,6 +35,8 @@ static int bits_of(const char *text, size_t n, uint32_t *bits)
     for (int k = 0; k < N_NAMES; k++)
         if (is(text, n, names[k].name) || is(text, n, "all"))
             *bits |= names[k].bits;
+    if (is(text, n, "auto"))
+        *bits = AUTO;
     return *bits != 0 || is(text, n, "none");
 }
 

@@ -28,7 +28,7 @@ static const struct options_raw defaults = {
     .sync_mode = -1,
     .staleness = -1,
     .wire_dtype = "fp32",
-    .gpu_tuning = "none",
+    .gpu_tuning = "auto",
     .optimizer = OPTIM_ADAM,
     .local_steps = 1,
     .outer_optimizer = -1,
@@ -280,10 +280,10 @@ static const struct flag table[] = {
         "where training stays on a GPU (one tower, no servers): launch each step as one CUDA "
         "graph, or kernel by kernel",
         NULL),
-    STR("gpu_tuning", gpu_tuning, "NAME,...|all|none",
-        "other ways to compute on a GPU, none of them measured on a card yet: measure, epilogues, "
-        "first_conv, multi_step, capture, branches, nhwc (docs/cuda.md has what each does); all, "
-        "or all,-NAME; none is the default",
+    STR("gpu_tuning", gpu_tuning, "auto|NAME,...|all|none",
+        "other ways to compute on a GPU: measure, epilogues, first_conv, multi_step, capture, "
+        "branches, nhwc (docs/cuda.md has what each does and what it brought); all, all,-NAME or "
+        "auto,NAME; auto: epilogues and first_conv, which were never slower",
         NULL),
     STR("placement", placement, "RULE,...",
         "which device computes which layer, as in fc*=cpu:0,conv*=gpu:1: layers by name (* ? "

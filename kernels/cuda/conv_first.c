@@ -54,8 +54,10 @@ int cuda_conv_first_takes(const struct cuda_plan *plan, int i)
     int rounds = plan->cfg.precision == BACKEND_BF16;
     if (!rounds && shape_fits(l, plan->cfg.batch))
         return 1;
-    LOG_I("layer '%s': first_conv does not do this convolution, as %s; cuDNN does it", l->name,
-          rounds ? "it does not round to bf16" : "it is for small images and square kernels alone");
+    if (!(plan->cfg.tuning & TUNING_AUTO))
+        LOG_I("layer '%s': first_conv does not do this convolution, as %s; cuDNN does it", l->name,
+              rounds ? "it does not round to bf16"
+                     : "it is for small images and square kernels alone");
     return 0;
 }
 

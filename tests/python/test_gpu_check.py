@@ -54,21 +54,21 @@ class GpuCheck(harness.Test):
         env = fake_gpus.stand_in_torch(python, "Emulated GPU",
                                        "GPU-00000000-0000-4000-8000-000000000000")
         said, report = self.check("--emulated", VIRTUAL_ENV=os.path.join(self.dir(), "venv"), **env)
-        self.assertIn("gpu_check: all 27 stages passed on Emulated GPU", said)
+        self.assertIn("gpu_check: all 30 stages passed on Emulated GPU", said)
         self.assertNotIn("skipped", said)
         self.assertIn("**Emulated: no card was there", report)
         names = [name for name, _ in self.stages(said)]
-        self.assertEqual(len(names), 27)
+        self.assertEqual(len(names), 30)
         self.assertEqual(names[:2], ["self test", "first tests"])
         for row in ("tests", "compute-sanitizer memcheck, conformance", "two cards",
                     "compute-sanitizer racecheck, group", "self test",
                     "short training, beside PyTorch 2.9.0", "training, beside PyTorch 2.9.0",
-                    "bench_backend emulated mlp 8 bf16 1 1 graph"):
+                    "bench_backend emulated mlp 8 bf16 1 1 graph none"):
             self.assertIn(row, names)
             self.assertRegex(report, r"\n\| %s \| passed \| \d+ \| `" % re.escape(row))
         self.assertEqual(report.count(": GPU is running! "), 4)
         self.assertRegex(report, r"\n    1/\d+ Test +#\d+: kernel_cuda_\w+ \.* +Passed")
-        self.assertRegex(report, r"\n\| mlp \| 8 \| fp32 \| host \| none \| \d+ \| \d+ \|\n")
+        self.assertRegex(report, r"\n\| mlp \| 8 \| fp32 \| host \| auto \| \d+ \| \d+ \|\n")
         self.assertRegex(report, r"\n    \| (eager|compiled) \| 8 \|")
         self.assertIn("\n    Emulated GPU (GPU-00000000-0000-4000-8000-000000000000, ", report)
 
@@ -105,8 +105,9 @@ class GpuCheck(harness.Test):
         old = {"WEIR_EMULATED_CC": "7.5"}
         said, report = self.check("--emulated", "--quick", **old)
         self.assertIn("gpu_check: 5 of 6 stages passed on Emulated GPU, 1 skipped\n", said)
-        for row, verdict in (("bf16 1 1 graph", "skipped"),
-                             ("fp32 1 1 graph", "passed"), ("tf32 1 1 graph", "passed")):
+        for row, verdict in (("bf16 1 1 graph auto", "skipped"),
+                             ("fp32 1 1 graph auto", "passed"),
+                             ("tf32 1 1 graph auto", "passed")):
             row = "bench_backend emulated mlp 8 " + row
             self.assertIn("\n| %s | %s | " % (row, verdict), report)
             self.assertEqual("gpu_check: skipped: %s\n" % row in said,

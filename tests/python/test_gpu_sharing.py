@@ -4,6 +4,7 @@ this machine's, which must be idle."""
 # label: cluster gpu computes
 import json
 import os
+import time
 import unittest
 
 import fake_gpus
@@ -31,11 +32,22 @@ class Sharing(fake_gpus.Machine):
         there = self.gpus(env=self.here(None))
         if len(there) < n:
             self.skipTest("it needs %d cards, here are %d" % (n, len(there)))
+        if fake_gpus.REAL:
+            there = self.idle(n)
         # named only where there are others: auto uses a named card though it is busy
         self.visible = ",".join(g["uuid"] for g in there[:n]) if len(there) > n else None
         for gpu in there[:n]:
             self.assertTrue(gpu["auto"], "the card is not idle: %s" % gpu["auto_refuses"])
         return [g["uuid"] for g in there[:n]], there[0]["memory_bytes"]
+
+    def idle(self, n):
+        """The first n cards; waits while they show the load of the job before, up to 1 s long."""
+        until = time.monotonic() + 20
+        while True:
+            there = self.gpus(env=self.here(None))
+            if all(g["auto"] for g in there[:n]) or time.monotonic() > until:
+                return there
+            time.sleep(0.2)
 
     def here(self, visible):
         """The environment in which a worker sees those cards."""
