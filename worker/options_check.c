@@ -132,8 +132,8 @@ enum status options_check_tuning(struct options *o)
     char names[200] = "";
     for (int k = 0; tuning_name(k) != NULL; k++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s, ", tuning_name(k));
-    LOG_E("--gpu_tuning: there is no '%.*s'; there are %sall, auto and none", n < 100 ? n : 100, bad,
-          names);
+    LOG_E("--gpu_tuning: there is no '%.*s'; there are %sall, auto and none", n < 100 ? n : 100,
+          bad, names);
     return ST_INVALID;
 }
 
