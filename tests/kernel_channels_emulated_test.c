@@ -85,6 +85,52 @@ static void *to_last(const void *planes, int64_t n, int64_t channels, int64_t ce
     return last;
 }
 
+/* Plain loops, one window after the other. */
+static void pool_by_hand(const struct cuda_window *w, const float *x, const float *dy, float *y,
+                         int32_t *winner, float *dx, int masked)
+{
+    int64_t in = w->in_h * w->in_w;
+    memset(dx, 0, (size_t)(w->planes * in) * sizeof *dx);
+    for (int64_t k = 0; k < w->planes * w->out_h * w->out_w; k++) {
+        int64_t plane = k / (w->out_h * w->out_w);
+        int y0 = (int)(k / w->out_w % w->out_h) * w->stride_h - w->pad_h;
+        int x0 = (int)(k % w->out_w) * w->stride_w - w->pad_w, best = -1;
+        for (int iy = y0; iy < y0 + w->kernel_h; iy++)
+            for (int ix = x0; ix < x0 + w->kernel_w; ix++) {
+                int cell = iy * w->in_w + ix;
+                if (iy >= 0 && iy < w->in_h && ix >= 0 && ix < w->in_w &&
+                    (best < 0 || x[plane * in + cell] > x[plane * in + best]))
+                    best = cell;
+            }
+        y[k] = x[plane * in + best];
+        winner[k] = best;
+        if (!masked || y[k] > 0)
+            dx[plane * in + best] += dy[k];
+    }
+}
+
+/* Bit by bit, but for the order in which windows that overlap are added up. */
+static void planes_check(const struct cuda_window *w, const float *x, const float *dy)
+{
+    int64_t n_in = w->planes * w->in_h * w->in_w, n_out = w->planes * w->out_h * w->out_w;
+    float *y = floats(n_out), *want_y = floats(n_out), *dx = floats(n_in), *want_dx = floats(n_in);
+    int32_t *winner = (int32_t *)floats(n_out), *want_winner = (int32_t *)floats(n_out);
+    assert_int_equal(cuda_pool_max_forward(NULL, x, y, winner, w), 0);
+    for (int masked = 0; masked < 2; masked++) {
+        pool_by_hand(w, x, dy, want_y, want_winner, want_dx, masked);
+        assert_int_equal(cuda_pool_max_backward(NULL, dy, winner, masked ? y : NULL, dx, w), 0);
+        assert_memory_equal(y, want_y, (size_t)n_out * sizeof *y);
+        assert_memory_equal(winner, want_winner, (size_t)n_out * sizeof *winner);
+        assert_memory_equal(dx, want_dx, (size_t)n_in * sizeof *dx);
+    }
+    free(y);
+    free(want_y);
+    free(dx);
+    free(want_dx);
+    free(winner);
+    free(want_winner);
+}
+
 static void pool_check(const struct cuda_window *w, int64_t channels, int out_last)
 {
     int64_t n = w->planes / channels, in = w->in_h * w->in_w, out = w->out_h * w->out_w;
@@ -96,6 +142,7 @@ static void pool_check(const struct cuda_window *w, int64_t channels, int out_la
     int32_t *got_winner = (int32_t *)floats(w->planes * out);
     size_t out_bytes = (size_t)(w->planes * out) * 4, in_bytes = (size_t)(w->planes * in) * 4;
     float *x_last = to_last(x, n, channels, in);
+    planes_check(w, x, dy);
     assert_int_equal(cuda_pool_max_forward(NULL, x, y, winner, w), 0);
     assert_int_equal(cuda_pool_last_forward(NULL, x_last, got_y, got_winner, &p), 0);
     float *want_y = out_last ? to_last(y, n, channels, out) : y;
@@ -133,6 +180,15 @@ static void test_max_pools(void **state)
     static const struct cuda_window windows[] = {
         {.planes = 6,
          .in_h = 6,
+         .in_w = 4,
+         .out_h = 3,
+         .out_w = 2,
+         .kernel_h = 2,
+         .kernel_w = 2,
+         .stride_h = 2,
+         .stride_w = 2},
+        {.planes = 6, /* a row more than tiles cover */
+         .in_h = 7,
          .in_w = 4,
          .out_h = 3,
          .out_w = 2,

@@ -41,9 +41,10 @@ static __global__ void weir_sum_planes(const float *dy, float *sums, struct cuda
         sums[split * shape.channels + channel] = part[0];
 }
 
-/* The same sums where channels lie last. Block (32 channels, split): neighbours read neighbouring
- * channels, and each has the sums of several of the threads above. */
-enum { LAST_THREADS = 256, LANES = 32, LAST_ROWS = LAST_THREADS / LANES };
+/* The same sums where channels lie last. Block (8 channels, split): neighbours read neighbouring
+ * channels, 32 bytes of them, which is what memory moves at once, and each has the sums of several
+ * of the threads above. With more channels a block, too few blocks are there to fill a GPU. */
+enum { LAST_THREADS = 256, LANES = 8, LAST_ROWS = LAST_THREADS / LANES };
 
 static __global__ void weir_sum_last(const float *dy, float *sums, struct cuda_planes shape)
 {

@@ -37,12 +37,32 @@ static __global__ void weir_bias_relu_pool(const float *x, const float *bias, in
     }
 }
 
+static __global__ void weir_bias_relu_tile(const float *x, const float *bias, int64_t channels,
+                                           float *y, int32_t *winner, struct cuda_window w)
+{
+    int64_t n = w.planes * w.out_h * w.out_w;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int64_t row = quotient(k, w.out_w), plane = quotient(row, w.out_h);
+        int ox = (int)(k - row * w.out_w), oy = (int)(row - plane * w.out_h);
+        const float *from = x + 2 * row * w.in_w + 2 * ox;
+        float b = bias[plane - quotient(plane, channels) * channels];
+        float cell[4] = {lifted(from[0], b), lifted(from[1], b), lifted(from[w.in_w], b),
+                         lifted(from[w.in_w + 1], b)};
+        int at;
+        y[k] = tile_max(cell, &at);
+        winner[k] = 2 * (oy * w.in_w + ox) + at % 2 + at / 2 * w.in_w;
+    }
+}
+
 int cuda_bias_relu_pool(struct CUstream_st *stream, const float *x, const struct cuda_bias *bias,
                         float *y, int32_t *winner, const struct cuda_window *w)
 {
     if (x == nullptr || bias->values == nullptr || bias->channels < 1 || y == nullptr ||
         winner == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
+    if (cuda_window_is_tile(w))
+        return LAUNCH(weir_bias_relu_tile, cuda_blocks(cuda_window_cells(w), THREADS), THREADS,
+                      stream, x, bias->values, bias->channels, y, winner, *w);
     return LAUNCH(weir_bias_relu_pool, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream,
                   x, bias->values, bias->channels, y, winner, *w);
 }

@@ -1,7 +1,7 @@
 /* kernels/cuda/pool.cu - max and average pooling with any padding, which cuDNN's own pools do not
  * have: TensorFlow's SAME may pad only behind the image.
  * Backward gathers: each input cell adds up what the windows over it give, in their order, so that
- * no two threads write to one place. */
+ * no two threads write to one place. Tiles do not overlap: there one thread does one of them. */
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/window.cuh"
 
@@ -24,6 +24,59 @@ static __global__ void weir_max_forward(const float *x, float *y, int32_t *winne
         y[k] = image[best];
         winner[k] = best;
     }
+}
+
+/* Two cells of a row, which are read and written at once. */
+struct alignas(8) pair {
+    float x, y;
+};
+
+/* The output's cell k of a pool by tiles: all planes' rows are one after the other. */
+struct tile {
+    int64_t first; /* its upper left cell's pair among all, its lower left's is out_w behind */
+    int cell;      /* that cell in its plane */
+};
+
+static __device__ inline struct tile tile_at(const struct cuda_window &w, int64_t k)
+{
+    int64_t row = quotient(k, w.out_w);
+    int ox = (int)(k - row * w.out_w), oy = (int)(row - quotient(row, w.out_h) * w.out_h);
+    struct tile t = {row * w.in_w + ox, 2 * (oy * w.in_w + ox)};
+    return t;
+}
+
+static __global__ void weir_max_tile_forward(const struct pair *x, float *y, int32_t *winner,
+                                             struct cuda_window w)
+{
+    int64_t n = w.planes * w.out_h * w.out_w;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        struct tile t = tile_at(w, k);
+        struct pair upper = x[t.first], lower = x[t.first + w.out_w];
+        float cell[4] = {upper.x, upper.y, lower.x, lower.y};
+        int at;
+        y[k] = tile_max(cell, &at);
+        winner[k] = t.cell + at % 2 + at / 2 * w.in_w;
+    }
+}
+
+static __global__ void weir_max_tile_backward(const float *dy, const int32_t *winner,
+                                              const float *y, struct pair *dx, struct cuda_window w)
+{
+    int64_t n = w.planes * w.out_h * w.out_w;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        struct tile t = tile_at(w, k);
+        int at = winner[k] - t.cell;
+        float d = y == nullptr || y[k] > 0.0f ? 0.0f + dy[k] : 0.0f; /* as a sum: never -0 */
+        struct pair upper = {at == 0 ? d : 0.0f, at == 1 ? d : 0.0f};
+        struct pair lower = {at == w.in_w ? d : 0.0f, at == w.in_w + 1 ? d : 0.0f};
+        dx[t.first] = upper;
+        dx[t.first + w.out_w] = lower;
+    }
+}
+
+static int is_pairs(const float *at)
+{
+    return (uintptr_t)at % sizeof(struct pair) == 0;
 }
 
 /* A relu before the pool lets through what is above 0: of a window that is the maximum or nothing.
@@ -96,6 +149,9 @@ int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, 
 {
     if (x == nullptr || y == nullptr || winner == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
+    if (cuda_window_is_tile(w) && is_pairs(x))
+        return LAUNCH(weir_max_tile_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS,
+                      stream, (const struct pair *)x, y, winner, *w);
     return LAUNCH(weir_max_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x,
                   y, winner, *w);
 }
@@ -105,6 +161,9 @@ int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const in
 {
     if (dy == nullptr || winner == nullptr || dx == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
+    if (cuda_window_is_tile(w) && is_pairs(dx))
+        return LAUNCH(weir_max_tile_backward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS,
+                      stream, dy, winner, y, (struct pair *)dx, *w);
     return LAUNCH(weir_max_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, winner,
                   y, dx, *w);
 }

@@ -66,6 +66,61 @@ static __global__ void weir_max_last_backward(const float *dy, const int32_t *wi
     }
 }
 
+/* Of a pool by tiles: the image's upper left cell of output (at, channel), at among all samples'.
+ */
+struct tile {
+    int64_t first, sample;
+    int cell, out_cell; /* in the image, in the output */
+};
+
+static __device__ inline struct tile tile_at(const struct cuda_pool_last &p, int64_t at,
+                                             int64_t channel)
+{
+    const struct cuda_window &w = p.window;
+    int64_t row = quotient(at, w.out_w), sample = quotient(row, w.out_h);
+    int ox = (int)(at - row * w.out_w), oy = (int)(row - sample * w.out_h);
+    struct tile t = {(2 * row * w.in_w + 2 * ox) * p.channels + channel, sample,
+                     2 * (oy * w.in_w + ox), oy * w.out_w + ox};
+    return t;
+}
+
+static __global__ void weir_max_last_tile_forward(const float *x, float *y, int32_t *winner,
+                                                  struct cuda_pool_last p)
+{
+    const struct cuda_window &w = p.window;
+    int64_t n = w.planes * w.out_h * w.out_w, below = w.in_w * p.channels;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
+        struct tile t = tile_at(p, at, channel);
+        const float *from = x + t.first;
+        float cell[4] = {from[0], from[p.channels], from[below], from[below + p.channels]};
+        int which;
+        int64_t to = out_at(p, t.sample, t.out_cell, channel);
+        y[to] = tile_max(cell, &which);
+        winner[to] = t.cell + which % 2 + which / 2 * w.in_w;
+    }
+}
+
+static __global__ void weir_max_last_tile_backward(const float *dy, const int32_t *winner,
+                                                   const float *y, float *dx,
+                                                   struct cuda_pool_last p)
+{
+    const struct cuda_window &w = p.window;
+    int64_t n = w.planes * w.out_h * w.out_w, below = w.in_w * p.channels;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
+        struct tile t = tile_at(p, at, channel);
+        int64_t from = out_at(p, t.sample, t.out_cell, channel);
+        int which = winner[from] - t.cell;
+        float d = y == nullptr || y[from] > 0.0f ? 0.0f + dy[from] : 0.0f; /* never -0 */
+        float *to = dx + t.first;
+        to[0] = which == 0 ? d : 0.0f;
+        to[p.channels] = which == 1 ? d : 0.0f;
+        to[below] = which == w.in_w ? d : 0.0f;
+        to[below + p.channels] = which == w.in_w + 1 ? d : 0.0f;
+    }
+}
+
 static int pool_is_sound(const struct cuda_pool_last *p)
 {
     return cuda_window_is_sound(&p->window) && p->channels > 0 &&
@@ -77,8 +132,10 @@ int cuda_pool_last_forward(struct CUstream_st *stream, const float *x, float *y,
 {
     if (x == nullptr || y == nullptr || winner == nullptr || !pool_is_sound(p))
         return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_max_last_forward, cuda_blocks(cuda_window_cells(&p->window), THREADS),
-                  THREADS, stream, x, y, winner, *p);
+    unsigned blocks = cuda_blocks(cuda_window_cells(&p->window), THREADS);
+    if (cuda_window_is_tile(&p->window))
+        return LAUNCH(weir_max_last_tile_forward, blocks, THREADS, stream, x, y, winner, *p);
+    return LAUNCH(weir_max_last_forward, blocks, THREADS, stream, x, y, winner, *p);
 }
 
 int cuda_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
@@ -86,6 +143,10 @@ int cuda_pool_last_backward(struct CUstream_st *stream, const float *dy, const i
 {
     if (dy == nullptr || winner == nullptr || dx == nullptr || !pool_is_sound(p))
         return CUDA_KERNEL_REFUSED;
+    if (cuda_window_is_tile(&p->window))
+        return LAUNCH(weir_max_last_tile_backward,
+                      cuda_blocks(cuda_window_cells(&p->window), THREADS), THREADS, stream, dy,
+                      winner, y, dx, *p);
     int64_t n = p->window.planes * p->window.in_h * p->window.in_w;
     return LAUNCH(weir_max_last_backward, cuda_blocks(n, THREADS), THREADS, stream, dy, winner, y,
                   dx, *p);

@@ -18,6 +18,27 @@ static __device__ inline struct window window_at(const struct cuda_window &w, in
     return at;
 }
 
+/* Windows of 2x2 cells, side by side, that cover the image: nearly all pools. Divisions by numbers
+ * that are not known at compile time are most of what a pool's kernel does, and fall away. */
+static inline int cuda_window_is_tile(const struct cuda_window *w)
+{
+    return w->kernel_h == 2 && w->kernel_w == 2 && w->stride_h == 2 && w->stride_w == 2 &&
+           w->pad_h == 0 && w->pad_w == 0 && w->in_h == 2 * w->out_h && w->in_w == 2 * w->out_w;
+}
+
+/* The first maximum of a tile's cells, upper left to lower right; *at: which, 0 to 3. */
+static __device__ inline float tile_max(const float cell[4], int *at)
+{
+    float most = cell[0];
+    *at = 0;
+    UNROLL
+    for (int i = 1; i < 4; i++) {
+        *at = cell[i] > most ? i : *at;
+        most = cell[i] > most ? cell[i] : most;
+    }
+    return most;
+}
+
 /* First and last window along one axis that covers cell i. */
 static __device__ inline int window_first(int i, int pad, int kernel, int stride)
 {
