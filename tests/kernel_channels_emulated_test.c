@@ -85,12 +85,17 @@ static void *to_last(const void *planes, int64_t n, int64_t channels, int64_t ce
     return last;
 }
 
+struct pooled {
+    float *y, *dx;
+    int32_t *winner;
+};
+
 /* Plain loops, one window after the other. */
-static void pool_by_hand(const struct cuda_window *w, const float *x, const float *dy, float *y,
-                         int32_t *winner, float *dx, int masked)
+static void pool_by_hand(const struct cuda_window *w, const float *x, const float *dy, int masked,
+                         const struct pooled *p)
 {
     int64_t in = w->in_h * w->in_w;
-    memset(dx, 0, (size_t)(w->planes * in) * sizeof *dx);
+    memset(p->dx, 0, (size_t)(w->planes * in) * sizeof *p->dx);
     for (int64_t k = 0; k < w->planes * w->out_h * w->out_w; k++) {
         int64_t plane = k / (w->out_h * w->out_w);
         int y0 = (int)(k / w->out_w % w->out_h) * w->stride_h - w->pad_h;
@@ -102,10 +107,10 @@ static void pool_by_hand(const struct cuda_window *w, const float *x, const floa
                     (best < 0 || x[plane * in + cell] > x[plane * in + best]))
                     best = cell;
             }
-        y[k] = x[plane * in + best];
-        winner[k] = best;
-        if (!masked || y[k] > 0)
-            dx[plane * in + best] += dy[k];
+        p->y[k] = x[plane * in + best];
+        p->winner[k] = best;
+        if (!masked || p->y[k] > 0)
+            p->dx[plane * in + best] += dy[k];
     }
 }
 
@@ -113,22 +118,23 @@ static void pool_by_hand(const struct cuda_window *w, const float *x, const floa
 static void planes_check(const struct cuda_window *w, const float *x, const float *dy)
 {
     int64_t n_in = w->planes * w->in_h * w->in_w, n_out = w->planes * w->out_h * w->out_w;
-    float *y = floats(n_out), *want_y = floats(n_out), *dx = floats(n_in), *want_dx = floats(n_in);
-    int32_t *winner = (int32_t *)floats(n_out), *want_winner = (int32_t *)floats(n_out);
+    struct pooled want = {floats(n_out), floats(n_in), (int32_t *)floats(n_out)};
+    float *y = floats(n_out), *dx = floats(n_in);
+    int32_t *winner = (int32_t *)floats(n_out);
     assert_int_equal(cuda_pool_max_forward(NULL, x, y, winner, w), 0);
     for (int masked = 0; masked < 2; masked++) {
-        pool_by_hand(w, x, dy, want_y, want_winner, want_dx, masked);
+        pool_by_hand(w, x, dy, masked, &want);
         assert_int_equal(cuda_pool_max_backward(NULL, dy, winner, masked ? y : NULL, dx, w), 0);
-        assert_memory_equal(y, want_y, (size_t)n_out * sizeof *y);
-        assert_memory_equal(winner, want_winner, (size_t)n_out * sizeof *winner);
-        assert_memory_equal(dx, want_dx, (size_t)n_in * sizeof *dx);
+        assert_memory_equal(y, want.y, (size_t)n_out * sizeof *y);
+        assert_memory_equal(winner, want.winner, (size_t)n_out * sizeof *winner);
+        assert_memory_equal(dx, want.dx, (size_t)n_in * sizeof *dx);
     }
     free(y);
-    free(want_y);
+    free(want.y);
     free(dx);
-    free(want_dx);
+    free(want.dx);
     free(winner);
-    free(want_winner);
+    free(want.winner);
 }
 
 static void pool_check(const struct cuda_window *w, int64_t channels, int out_last)

@@ -35,8 +35,7 @@ static int count_cores(const struct options *o)
 /* Beside the towers' threads, so few: a quarter of the cores. */
 static int n_own_threads(const struct worker *w)
 {
-    int given = w->opt.intra_op_threads;
-    int n = (given > 0 && given < w->n_cores ? given : w->n_cores) / 4;
+    int n = (w->opt.intra_op_threads > 0 ? w->opt.intra_op_threads : w->n_cores) / 4;
     return n < MAX_OWN_THREADS ? n : MAX_OWN_THREADS;
 }
 

@@ -37,9 +37,9 @@ class Configure(harness.Test):
         return path
 
     def configure(self, *settings):
-        """Exit status, and what was said, as one line."""
+        """Exit status, and what was said, as one line; the tests' targets where it says so."""
         done = subprocess.run(["cmake", "-S", harness.SOURCE, "-B", self.build, "-G", "Ninja",
-                               "-DCMAKE_C_COMPILER=gcc",
+                               "-DCMAKE_C_COMPILER=gcc", "-DBUILD_TESTING=OFF",
                                *(s if s[0] == "-" else "-D" + s for s in settings)],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=120 * harness.PATIENCE, check=False)
@@ -107,8 +107,8 @@ class Configure(harness.Test):
         with open(os.path.join(self.build, "build.ninja"), encoding="utf-8") as f:
             return f.read()
 
-    def assert_built_without(self, why, **toolkit):
-        nvcc, status, said = self.cuda(**toolkit)
+    def assert_built_without(self, why, *settings, **toolkit):
+        nvcc, status, said = self.cuda(*settings, **toolkit)
         self.assertEqual(status, 0, said)
         self.assertIn("CUDA backend: left out, it needs CUDA 12.4 or newer (nvcc, cuBLAS, cudart) "
                       "and cuDNN 9: ", said)
@@ -121,7 +121,7 @@ class Configure(harness.Test):
     def test_old_cuda(self):
         targets = self.assert_built_without(
             "the headers in {nvidia}/cuda_runtime/include are of CUDA 12.3; {nvcc} is of CUDA 12.3",
-            version="12.3")
+            "BUILD_TESTING=ON", version="12.3")
         self.assertNotIn("libweir_emulated", targets)
 
     def test_old_cudnn(self):
@@ -140,7 +140,7 @@ class Configure(harness.Test):
     def test_libraries_as_pip_has_them(self):
         """Without links to them; CUDA 13, too. Warnings of nvcc are no errors unless wanted."""
         for version, settings in (("12.4", ()), ("13.1", ("WEIR_WERROR=ON",))):
-            _, status, said = self.cuda(*settings, version=version)
+            _, status, said = self.cuda(*settings, "BUILD_TESTING=ON", version=version)
             self.assertEqual(status, 0, said)
             self.assertIn("libweir_cuda.so", self.targets(), said)
             self.assertIn("libweir_emulated.so", self.targets(), said)

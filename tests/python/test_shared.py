@@ -64,6 +64,17 @@ class Programs(harness.Test):
                     self.assertGreater(shared, 0.8 * both)
                     self.assertEqual(self.moved(off[i])[0], 0)
 
+    def test_threads_share_an_update(self):
+        """And the copy of its version: the same bits as one thread's."""
+        digests = set()
+        for choice, threads in (("auto", 3), ("off", 3), ("off", 1)):
+            job = self.job(n_workers=2, model="mlp", flags=[
+                "--hidden_units=128", "--batch_size=12", "--seed=3", "--train_steps=12",
+                "--optimizer=adam", "--intra_op_threads=12", "--shared_memory=" + choice])
+            job.start(["--intra_op_threads=%d" % threads, "--shared_memory=" + choice])
+            digests.add(job.finish()[0]["parameters_sha256"])
+        self.assertEqual(len(digests), 1)
+
     def test_one_side_does_not_want(self):
         for choice, ps_choice in (("auto", "off"), ("off", "auto")):
             job, summaries = self.run_job(choice, ["--train_steps=5"], ps_choice=ps_choice)
