@@ -3,9 +3,11 @@
  * for the last part's end, for SPIN_NS before they sleep. */
 #include "base/thread_pool.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SPIN_NS = 50000, LOOKS = 64 };
 
@@ -90,6 +92,7 @@ static void *thread_main(void *arg)
 
 enum status thread_pool_create(int n_threads, struct thread_pool **out)
 {
+    int error;
     *out = NULL;
     if (n_threads <= 1)
         return ST_OK;
@@ -100,11 +103,17 @@ enum status thread_pool_create(int n_threads, struct thread_pool **out)
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->ended, NULL);
     for (; p->n < n_threads - 1; p->n++)
-        if (pthread_create(&p->thread[p->n], NULL, thread_main, p) != 0) {
-            thread_pool_destroy(p);
-            return ST_NOMEM;
+        if ((error = pthread_create(&p->thread[p->n], NULL, thread_main, p)) != 0) {
+            LOG_W("%d of %d threads that share large loops could not be started (%s): others do "
+                  "their part",
+                  n_threads - 1 - p->n, n_threads - 1, strerror(error));
+            break;
         }
-    *out = p;
+    if (p->n > 0) {
+        *out = p;
+        return ST_OK;
+    }
+    thread_pool_destroy(p);
     return ST_OK;
 }
 

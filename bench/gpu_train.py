@@ -4,7 +4,7 @@
   launches   the same with --cuda_graphs=off (--more)
   plain      the same with --gpu_tuning=none; NAME with that one alone, tuned with all of them:
              what each brings (--tuning=NAME,... or --tuning=all); capture is for workers with
-             servers: as ps1
+             servers: ps1 with it
   eager      PyTorch as it comes
   compiled   PyTorch with torch.compile(mode="reduce-overhead"), that is with CUDA graphs, and its
              fused Adam
@@ -326,8 +326,9 @@ def measure(args, there):
     if args.tuning:
         contestants["plain"] = lambda: weir_rate(args, "--gpu_tuning=none")
     for name in tuning_names(args):
-        contestants[name] = lambda name=name: weir_rate(args, "--gpu_tuning=" + name,
-                                                        ps=name == "capture")
+        flag = "--gpu_tuning=" + ("auto,capture" if name == "capture" else name)
+        contestants[name] = lambda name=name, flag=flag: weir_rate(args, flag,
+                                                                   ps=name == "capture")
     if args.tuning == "all":
         contestants["tuned"] = lambda: weir_rate(args, "--gpu_tuning=all")
     for how in ("eager", "compiled"):

@@ -43,6 +43,7 @@ static int bits_of(const char *text, size_t n, uint32_t *bits)
 enum status tuning_parse(const char *text, uint32_t *out, const char **bad, int *n)
 {
     uint32_t sum = 0, bits;
+    int named = 0;
     for (const char *at = text;; at++) {
         size_t len = strcspn(at, ",");
         int minus = *at == '-';
@@ -52,10 +53,12 @@ enum status tuning_parse(const char *text, uint32_t *out, const char **bad, int 
             return ST_INVALID;
         }
         sum = minus ? sum & ~bits : sum | bits;
+        if (!minus && bits && !(bits & TUNING_AUTO))
+            named = 1;
         at += len;
         if (*at == '\0')
             break;
     }
-    *out = sum;
+    *out = named ? sum & ~(uint32_t)TUNING_AUTO : sum;
     return ST_OK;
 }

@@ -285,18 +285,21 @@ static enum status write_summary(struct ps_service *service)
 
 /* More threads than there is work for only hand it to and fro: with 2 cores, one thread moves a
  * tenth more bytes per second than two, for one worker and for two. */
-static int n_threads(void)
+static int auto_threads(void)
 {
     int half = cores_usable().n / 2;
-    if (opt.threads > 0)
-        return (int)opt.threads;
     return half < 1 ? 1 : half > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : half;
+}
+
+static int n_threads(void)
+{
+    return opt.threads > 0 ? (int)opt.threads : auto_threads();
 }
 
 /* With one worker, or where one layer has most parameters, it is one update that all wait for. */
 static int n_update_threads(void)
 {
-    return opt.update_threads > 0 ? (int)opt.update_threads : n_threads();
+    return opt.update_threads > 0 ? (int)opt.update_threads : auto_threads();
 }
 
 /* What was to be done is done: no restart helps, but where there was no room. */

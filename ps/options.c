@@ -61,8 +61,9 @@ static const struct flag flags[] = {
      "Stay up when the job is done: give out its parameters, take the next job", "Server:"},
     {"inter_op_threads", FLAG_INT, &raw.threads, 0, 256, NULL, NULL,
      "Threads that handle what workers send; 0: half the cores, 1 to 8", NULL},
-    {"intra_op_threads", FLAG_INT, &raw.update_threads, 0, 256, NULL, NULL,
-     "Threads that share the update of one piece of the parameters; 0: half the cores, 1 to 8",
+    {"update_threads", FLAG_INT, &raw.update_threads, 0, 256, NULL, NULL,
+     "Threads that share the update of one large piece of the parameters, where gradients come "
+     "through shared memory or wait for others; 0: half the cores, 1 to 8",
      NULL},
     {"shared_memory", FLAG_CHOICE, &raw.shared_memory, 0, 0, NULL, "auto|off",
      "Payloads of workers on this host through shared memory", NULL},

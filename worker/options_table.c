@@ -247,7 +247,8 @@ static const struct flag table[] = {
         "with GPUs, which share the rest: samples of --batch_size for the CPU's towers together; "
         "0: all towers have equal parts"),
     INT("intra_op_threads", intra_op_threads, 0, 4096,
-        "threads inside one operation of one CPU tower; 0: the cores that it may use (CPU "
+        "threads inside one operation of one CPU tower, and a quarter of them for the worker's "
+        "own loops; 0: the cores that it may use (CPU "
         "affinity, control groups; shared with the workers on the same host of "
         "--worker_hosts), less one for each GPU tower, divided by the CPU towers"),
     ONE("precision", precision, "fp32|tf32|bf16",

@@ -41,6 +41,7 @@ static int n_own_threads(const struct worker *w)
 
 enum status set_up_threads(struct worker *w)
 {
+    int trains = !w->opt.evaluate && !w->opt.predict;
     w->n_cores = count_cores(&w->opt);
-    return thread_pool_create(n_own_threads(w), &w->threads);
+    return thread_pool_create(trains ? n_own_threads(w) : 1, &w->threads);
 }

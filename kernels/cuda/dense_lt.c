@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "kernels/cuda/dense.h"
 #include "kernels/cuda/layers.h"
+#include "kernels/tuning.h"
 #include <stdatomic.h>
 
 enum { MOST_ALGOS = 8 };
@@ -22,11 +23,13 @@ static int is_absent(cublasStatus_t code)
     return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-static void say_absent(const struct cuda_op *op, cublasLtEpilogue_t epilogue, cublasStatus_t code)
+static void say_absent(const struct cuda_plan *plan, const struct cuda_op *op,
+                       cublasLtEpilogue_t epilogue, cublasStatus_t code)
 {
     static _Atomic int said[2];
     (void)cudaGetLastError(); /* the next launch shall not report it */
-    if (atomic_fetch_add(&said[epilogue == CUBLASLT_EPILOGUE_BGRADB], 1) > 0)
+    if (plan->cfg.tuning & TUNING_AUTO ||
+        atomic_fetch_add(&said[epilogue == CUBLASLT_EPILOGUE_BGRADB], 1) > 0)
         return;
     LOG_W("layer '%s': cuBLASLt does not compute this product together with the %s (%s): a kernel "
           "of its own does that, here and wherever else it is so",
@@ -107,7 +110,7 @@ enum status cuda_lt_prepare(const struct cuda_plan *plan, const struct cuda_op *
             out->usable = 1;
         }
     if (!out->usable)
-        say_absent(op, epilogue, code);
+        say_absent(plan, op, epilogue, code);
 done:
     return st;
 }
@@ -130,7 +133,7 @@ enum status cuda_lt_run(const struct cuda_lane *lane, const struct cuda_op *op,
                        &zero, p->c, &lt->c, p->c, &lt->c, &lt->algo, lane->blas_workspace,
                        lane->plan->blas_workspace_bytes, lane->stream);
     if (is_absent(code)) {
-        say_absent(op, lt->epilogue, code);
+        say_absent(lane->plan, op, lt->epilogue, code);
         lt->usable = 0;
         cuda_capture_invalidate(lane->plan);
         return ST_OK;
