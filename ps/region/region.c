@@ -56,7 +56,8 @@ static void made(void *ctx, int chunk, int64_t version, int waits_now, struct bu
         p->waiting = version;
         p->since_ns = clock_now_ns();
     }
-    if (!p->sent && (waits_now || (r->due >= 0 && version >= r->due - r->cfg.overlap))) {
+    int is_new = version > p->adopted; /* else a generation that ended has it made again */
+    if (is_new && !p->sent && (waits_now || (p->due >= 0 && version >= p->due - r->cfg.overlap))) {
         p->sent = buf_ref(value);
         p->sent_at = version;
     }
@@ -90,37 +91,91 @@ static int adopt_now(struct ps_region *r, int chunk, int64_t version, const floa
                      const float *from)
 {
     struct run *run = region_run(r);
-    int made_now = run && ps_store_adopt(run->store, chunk, version, to, from);
-    if (run)
-        run_unref(run);
     pthread_mutex_lock(&r->lock);
     if (r->pieces[chunk].waiting == version)
         r->pieces[chunk].waiting = -1; /* a generation that ended there comes to it again */
     pthread_mutex_unlock(&r->lock);
+    int made_now = run && ps_store_adopt(run->store, chunk, version, to, from);
+    if (run)
+        run_unref(run);
     return made_now;
+}
+
+/* It waits with a version that nobody has made yet, nor is going to make without the parent. */
+static int is_held(const struct ps_region *r, const struct piece *p)
+{
+    return p->waiting > p->adopted && p->waiting > r->let_go;
+}
+
+/* A generation of the region's has ended after the chunk was adopted, and before all were: it waits
+ * again, with a version that it had. Under the lock, which is given away meanwhile. */
+static void adopt_again(struct ps_region *r, int chunk)
+{
+    struct piece *p = &r->pieces[chunk];
+    int64_t version = p->waiting;
+    struct buf *used = version == p->adopted ? buf_ref(p->used) : NULL;
+    pthread_mutex_unlock(&r->lock);
+    adopt_now(r, chunk, version, r->base + r->chunks->chunks[chunk].first,
+              used ? (const float *)used->data : NULL);
+    buf_unref(used);
+    pthread_mutex_lock(&r->lock);
+}
+
+/* Waits until the chunk has something to contribute (wants_sent), or is held; under the lock. */
+static enum status await_piece(struct ps_region *r, int chunk, int wants_sent)
+{
+    const struct piece *p = &r->pieces[chunk];
+    while (!r->stopping && !(wants_sent ? p->sent != NULL : is_held(r, p))) {
+        if (p->waiting >= 0 && p->waiting <= p->adopted)
+            adopt_again(r, chunk);
+        else
+            pthread_cond_wait(&r->changed, &r->lock);
+    }
+    return r->stopping ? ST_CANCELLED : ST_OK;
+}
+
+static int64_t next_gate(const struct ps_region *r, int64_t version)
+{
+    int64_t gate = ps_region_gates(&r->cfg, version, r->train_steps);
+    return gate < r->n_gates ? ps_region_gate_version(&r->cfg, gate + 1, r->train_steps) : -1;
+}
+
+/* Under the lock: what the chunk makes from now on is for the next gate. */
+static void retire(struct ps_region *r, struct piece *p, int64_t version, int keeps)
+{
+    buf_unref(p->used);
+    p->used = keeps ? buf_ref(p->sent) : NULL;
+    buf_unref(p->sent);
+    p->sent = NULL;
+    p->sent_at = -1;
+    p->due = next_gate(r, version);
+    p->adopted = version;
+    p->answered = 0;
+    r->is_alone = 0; /* all chunks have been answered */
 }
 
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from)
 {
     struct piece *p = &r->pieces[chunk];
-    for (;;) {
-        pthread_mutex_lock(&r->lock);
-        p->answered = 1;
-        while (!r->stopping && p->waiting < 0)
-            pthread_cond_wait(&r->changed, &r->lock);
-        int64_t version = p->waiting, stopping = r->stopping;
-        /* where what was contributed is what waits it becomes the parent's, whose bits the sum of
-         * differences need not have; and so it is for all regions at the end */
-        int counted = p->sent && from == (const float *)p->sent->data;
-        int whole = version >= r->train_steps || (counted && version == p->sent_at);
+    pthread_mutex_lock(&r->lock);
+    p->answered = 1;
+    enum status st = await_piece(r, chunk, 0);
+    if (st != ST_OK) {
         pthread_mutex_unlock(&r->lock);
-        if (stopping)
-            return ST_CANCELLED;
-        if (adopt_now(r, chunk, version, to, whole ? NULL : from)) {
-            p->adopted = version;
-            return ST_OK;
-        }
+        return st;
     }
+    int64_t version = p->waiting;
+    /* where what was contributed is what waits it becomes the parent's, whose bits the sum of
+     * differences need not have; and so it is for all regions at the end */
+    int counted = p->sent && from == (const float *)p->sent->data;
+    int whole = version >= r->train_steps || (counted && version == p->sent_at);
+    struct buf *mine = counted ? buf_ref(p->sent) : NULL;
+    retire(r, p, version, counted && !whole);
+    pthread_mutex_unlock(&r->lock);
+    /* where it does not wait any more, its next generation comes to it again */
+    adopt_now(r, chunk, version, to, whole ? NULL : from);
+    buf_unref(mine);
+    return ST_OK;
 }
 
 enum status region_hold(struct ps_region *r)
@@ -128,12 +183,11 @@ enum status region_hold(struct ps_region *r)
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->chunks->n_chunks; i++)
         r->pieces[i].answered = 1;
-    for (int i = 0; i < r->chunks->n_chunks; i++)
-        while (!r->stopping && r->pieces[i].waiting < 0)
-            pthread_cond_wait(&r->changed, &r->lock);
-    int stopping = r->stopping;
+    enum status st = ST_OK;
+    for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
+        st = await_piece(r, i, 0);
     pthread_mutex_unlock(&r->lock);
-    return stopping ? ST_CANCELLED : ST_OK;
+    return st;
 }
 
 int region_at_end(struct ps_region *r)
@@ -150,9 +204,7 @@ enum status region_contribution(struct ps_region *r, int chunk, const float **va
 {
     struct piece *p = &r->pieces[chunk];
     pthread_mutex_lock(&r->lock);
-    while (!r->stopping && !p->sent)
-        pthread_cond_wait(&r->changed, &r->lock);
-    enum status st = r->stopping ? ST_CANCELLED : ST_OK;
+    enum status st = await_piece(r, chunk, 1);
     *value = p->sent ? (const float *)p->sent->data : NULL;
     pthread_mutex_unlock(&r->lock);
     return st;
@@ -165,15 +217,7 @@ void region_forget(struct ps_region *r)
     for (int i = 0; i < r->chunks->n_chunks; i++)
         version = r->pieces[i].adopted < version ? r->pieces[i].adopted : version;
     r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
-    r->is_alone = 0;
-    r->due =
-        r->gate < r->n_gates ? ps_region_gate_version(&r->cfg, r->gate + 1, r->train_steps) : -1;
-    for (int i = 0; i < r->chunks->n_chunks; i++) {
-        buf_unref(r->pieces[i].sent);
-        r->pieces[i].sent = NULL;
-        r->pieces[i].sent_at = -1;
-        r->pieces[i].answered = 0;
-    }
+    r->due = next_gate(r, version);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -185,8 +229,10 @@ static int find_drifting(const struct ps_region *r, int64_t *version)
     for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++) {
         const struct piece *p = &r->pieces[i];
         int long_enough = r->is_alone || now - p->since_ns >= GRACE_MS * INT64_C(1000000);
-        if (p->waiting >= 0 && !p->answered && r->due >= 0 && long_enough &&
-            p->waiting < r->due + r->cfg.max_drift && p->waiting < r->train_steps) {
+        int may_go = !p->answered && r->due >= 0 && long_enough &&
+                     p->waiting < r->due + r->cfg.max_drift && p->waiting < r->train_steps;
+        /* when one chunk of a version has gone, so do the others */
+        if (p->waiting > p->adopted && (may_go || p->waiting <= r->let_go)) {
             *version = p->waiting;
             return i;
         }
@@ -210,6 +256,7 @@ static void *drift_main(void *ctx)
                   ": the region goes on alone, for %" PRId64 " steps at most",
                   r->cfg.index, version, r->cfg.max_drift);
         r->is_alone = 1;
+        r->let_go = version > r->let_go ? version : r->let_go;
         pthread_mutex_unlock(&r->lock);
         adopt_now(r, chunk, version, NULL, NULL);
         pthread_mutex_lock(&r->lock);
@@ -240,8 +287,10 @@ const struct ps_outer *ps_region_outer(struct ps_region *r)
 /* Under the lock. */
 static void free_job(struct ps_region *r)
 {
-    for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++)
+    for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++) {
         buf_unref(r->pieces[i].sent);
+        buf_unref(r->pieces[i].used);
+    }
     chunks_destroy(r->chunks);
     free(r->pieces);
     free(r->base);
@@ -268,7 +317,7 @@ static enum status take_job(struct ps_region *r, const struct chunks *c)
     r->change = aligned_take(bytes);
     TRY(r->pieces && r->base && r->before && r->change ? ST_OK : ST_NOMEM);
     for (int i = 0; i < c->n_chunks; i++)
-        r->pieces[i].waiting = r->pieces[i].sent_at = -1;
+        r->pieces[i].waiting = r->pieces[i].sent_at = r->pieces[i].due = -1;
 done:
     if (st != ST_OK)
         free_job(r);

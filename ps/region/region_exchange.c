@@ -148,6 +148,32 @@ static enum status start(struct ps_region *r)
     return st;
 }
 
+/* First values for the run that there is now, which may be another than the one whose workers
+ * brought theirs: until it has some. */
+static enum status give_first(struct ps_region *r, int64_t version)
+{
+    enum status st = ST_OK;
+    for (int has = 0, stopping = 0; !has && st == ST_OK;) {
+        struct run *run = region_run(r);
+        for (int i = 0; run && i < r->chunks->n_chunks && st == ST_OK; i++)
+            st = ps_store_first(run->store, i, version, r->base + r->chunks->chunks[i].first);
+        struct run *now = region_run(r);
+        has = run && now == run && ps_store_step(run->store) >= 0;
+        if (run)
+            run_unref(run);
+        if (now)
+            run_unref(now);
+        pthread_mutex_lock(&r->lock);
+        if (!has && !r->stopping)
+            clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(POLL_MS));
+        stopping = r->stopping;
+        pthread_mutex_unlock(&r->lock);
+        if (stopping && !has)
+            return ST_CANCELLED;
+    }
+    return st;
+}
+
 /* Where the region stands, and the first values, if it has none. */
 static enum status begin(struct ps_region *r, const struct run *run)
 {
@@ -164,12 +190,13 @@ static enum status begin(struct ps_region *r, const struct run *run)
     r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
     r->due =
         r->gate < r->n_gates ? ps_region_gate_version(&r->cfg, r->gate + 1, r->train_steps) : -1;
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        r->pieces[i].due = r->due;
     pthread_mutex_unlock(&r->lock);
     LOG_I("region %d of %d: at step %" PRId64 ", the parent group at round %" PRId64 " of %" PRId64
           " (%" PRId64 " steps each)",
           r->cfg.index, r->cfg.n_regions, version, r->step, r->n_gates, r->cfg.steps);
-    for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
-        st = ps_store_first(run->store, i, version, r->base + r->chunks->chunks[i].first);
+    TRY(give_first(r, version));
 done:
     return st;
 }
@@ -179,10 +206,13 @@ static enum status take_over(struct ps_region *r)
 {
     enum status st = ST_OK;
     LOG_I("region %d: takes over round %" PRId64 " of the parent group", r->cfg.index, r->step);
+    if (r->cfg.max_drift > 0)
+        TRY(region_hold(r));
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
         st = region_adopt(r, i, r->base + r->chunks->chunks[i].first, NULL);
     if (st == ST_OK)
         r->held = r->step;
+done:
     return st;
 }
 
@@ -258,25 +288,23 @@ static enum status adopt(struct ps_region *r, int chunk, int counted)
     return st;
 }
 
-/* Chunks up to *n have the parent's next version. */
-static enum status adopt_all(struct ps_region *r, int *n, int *rebased)
+/* All or none: while an answer is missing, a generation of the parent's may end, and go back to the
+ * step that was contributed to. */
+static enum status adopt_all(struct ps_region *r, int *rebased)
 {
-    enum status st = ST_OK;
-    for (*n = 0; *n < r->chunks->n_chunks && st == ST_OK && !*rebased; *n += st == ST_OK) {
-        st = net_exchange_wait(r->x, *n, 1, r->step + 1);
-        *rebased = st == ST_REBASED;
-        if (*rebased)
-            return ST_OK;
-        if (st == ST_OK)
-            st = adopt(r, *n, 1);
-    }
+    enum status st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, r->step + 1);
+    *rebased = st == ST_REBASED;
+    if (*rebased)
+        return ST_OK;
+    for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
+        st = adopt(r, i, 1);
     return st;
 }
 
-/* After a generation of the parent's has ended. *again: a step is to be made. Chunks from n on have
- * not been adopted. Where this region was left out for a while, what it has contributed to the step
- * that was under way did not count, and stays its own. */
-static enum status come_back(struct ps_region *r, int n, int *again)
+/* After a generation of the parent's has ended, before anything was adopted. *again: a step is to
+ * be made. Where this region was left out for a while, what it has contributed to the step that was
+ * under way did not count, and stays its own. */
+static enum status come_back(struct ps_region *r, int *again)
 {
     enum status st = ST_OK;
     int64_t step = r->step;
@@ -293,9 +321,11 @@ static enum status come_back(struct ps_region *r, int n, int *again)
               "; what was learnt alone is added to that",
               r->cfg.index, r->step);
     r->contributed |= counted;
-    for (int i = n; i < r->chunks->n_chunks && st == ST_OK && !*again; i++)
+    if (r->cfg.max_drift > 0 && !*again)
+        TRY(region_hold(r));
+    for (int i = 0; i < r->chunks->n_chunks && st == ST_OK && !*again; i++)
         st = adopt(r, i, counted);
-    r->held = n > 0 && r->step > step + 1 ? step + 1 : r->step;
+    r->held = r->step;
 done:
     return st;
 }
@@ -317,7 +347,7 @@ static void say_round(struct ps_region *r, double seconds)
 static enum status exchange_round(struct ps_region *r)
 {
     enum status st = ST_OK;
-    int again = 1, n = 0;
+    int again = 1;
     int64_t began = 0;
     r->contributed = 0;
     r->weight = weigh(r);
@@ -334,9 +364,9 @@ static enum status exchange_round(struct ps_region *r)
         if (!rebased && region_at_end(r))
             TRY(finish_rounds(r, &rebased));
         if (!rebased)
-            TRY(adopt_all(r, &n, &rebased));
+            TRY(adopt_all(r, &rebased));
         if (rebased)
-            TRY(come_back(r, n, &again));
+            TRY(come_back(r, &again));
         else
             r->held = ++r->step;
     }

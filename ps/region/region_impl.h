@@ -14,9 +14,11 @@ struct piece {
     int64_t since_ns; /* for how long */
     struct buf *sent; /* what is contributed: the value of version `sent_at`; a reference */
     int64_t sent_at;  /* -1: nothing */
+    int64_t due;      /* the gate that it is for; -1: not known */
     int proposed;     /* its first value is in `base` */
     int answered;     /* the parent has: nobody goes on without */
-    int64_t adopted;  /* the version that was made last with what the parent said */
+    int64_t adopted;  /* the version that was made last with what the parent said; 0: none */
+    struct buf *used; /* what had been contributed to that, a reference; NULL: it is the parent's */
 };
 
 struct ps_region {
@@ -29,8 +31,9 @@ struct ps_region {
     pthread_mutex_t lock; /* guards the next */
     pthread_cond_t changed;
     int stopping, done;
-    int is_alone; /* a gate was passed without an answer: each version waits until it comes */
-    int64_t due;  /* the gate that comes next; -1: not known */
+    int is_alone;   /* a gate was passed without an answer: each version waits until it comes */
+    int64_t due;    /* the gate that comes next; -1: not known */
+    int64_t let_go; /* the last version that a chunk was made of without the parent; 0: none */
     struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
     struct piece *pieces;   /* n_chunks */
     float *base;            /* the parent's version `held`; first the members' first values */
@@ -51,7 +54,7 @@ struct run *region_run(const struct ps_region *r);
 /* Waits until the chunk waits with a version, and has it made; as ps_store_adopt. ST_CANCELLED. */
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from);
 /* Waits until there is something to contribute at the next gate: *value, the chunk's, borrowed
- * until region_forget. ST_CANCELLED. */
+ * until it is adopted. ST_CANCELLED. */
 enum status region_contribution(struct ps_region *r, int chunk, const float **value);
 /* Waits until all chunks wait, and have them do so until they are adopted. ST_CANCELLED. */
 enum status region_hold(struct ps_region *r);
