@@ -122,6 +122,12 @@ static enum status on_first_join(void *ctx, const struct net_join *join, char *w
     return st == ST_OK ? node_first_join(app->node, join, why, why_bytes) : st;
 }
 
+static enum status on_takes_job(void *ctx, const struct chunks *chunks)
+{
+    struct app *app = ctx;
+    return ps_region_take(app->region, chunks);
+}
+
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
                        uint64_t call)
 {
@@ -213,6 +219,7 @@ static enum status make_node(const struct ps_cluster *c, struct app *app)
         .refused = on_refused,
         .over = on_over,
         .failed = on_failed,
+        .takes_job = app->region ? on_takes_job : NULL,
         .ctx = app,
     };
     return node_create(&cfg, &app->node);

@@ -22,6 +22,7 @@ struct node_config {
     void (*refused)(void *ctx); /* this process cannot belong to the job; logged */
     void (*over)(void *ctx);    /* there is nothing more to do here; likewise */
     void (*failed)(void *ctx);  /* likewise, since the job has failed */
+    enum status (*takes_job)(void *ctx, const struct chunks *chunks); /* as coordinator_config's */
     void *ctx;
 };
 

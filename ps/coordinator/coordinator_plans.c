@@ -246,6 +246,11 @@ enum status coordinator_first_join(struct coordinator *l, const struct net_join 
         st = ST_RANGE;
         goto done;
     }
+    if (l->cfg.takes_job && l->cfg.takes_job(l->cfg.ctx, full.chunks) != ST_OK) {
+        snprintf(why, why_bytes, "the server is out of memory");
+        net_plan_free(p);
+        goto done;
+    }
     l->first = p;
     fill_job(l, &full);
 done:

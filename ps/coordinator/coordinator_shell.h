@@ -36,6 +36,8 @@ struct coordinator_config {
     void (*fenced)(void *ctx); /* another ps 0 has taken the folder; logged */
     void (*done)(void *ctx);   /* nobody is left to end the job, which has all its steps */
     void (*failed)(void *ctx); /* all its workers ended with an error; logged */
+    /* A first join's job is being taken, with these chunks; under a lock. NULL is fine. */
+    enum status (*takes_job)(void *ctx, const struct chunks *chunks);
     void *ctx;
 };
 

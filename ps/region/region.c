@@ -342,14 +342,14 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
         snprintf(why, why_bytes, "%s", wrong);
         return ST_INVALID;
     }
-    struct run *run = region_run(r);
-    if (run)
-        run_unref(run);
+    return ST_OK;
+}
+
+enum status ps_region_take(struct ps_region *r, const struct chunks *chunks)
+{
     pthread_mutex_lock(&r->lock);
-    enum status st = run ? ST_OK : take_job(r, join->chunks);
+    enum status st = take_job(r, chunks);
     pthread_mutex_unlock(&r->lock);
-    if (st != ST_OK)
-        snprintf(why, why_bytes, "the region's server is out of memory");
     return st;
 }
 

@@ -44,6 +44,9 @@ const struct ps_outer *ps_region_outer(struct ps_region *r);
  * train. */
 enum status ps_region_check(struct ps_region *r, const struct net_join *join, char *why,
                             size_t why_bytes);
+/* The coordinator takes the job, of these chunks; before that others may have been offered.
+ * ST_NOMEM. */
+enum status ps_region_take(struct ps_region *r, const struct chunks *chunks);
 /* The service is borrowed until stop. */
 enum status ps_region_start(struct ps_region *r, struct ps_service *service);
 void ps_region_wake(struct ps_region *r); /* a generation has begun */
