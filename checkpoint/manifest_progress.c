@@ -1,0 +1,80 @@
+/* checkpoint/manifest_progress.c - see manifest_progress.h. */
+#include "checkpoint/manifest_progress.h"
+#include "net/wire/control.h"
+#include <stdlib.h>
+#include <string.h>
+
+int manifest_progress_add(json_t *root, const struct ps_progress *p)
+{
+    json_t *members = json_array(), *servers = json_array();
+    int failed = 0;
+    for (int i = 0; i < p->n_members; i++)
+        failed |= json_array_append_new(members, json_integer(p->member[i])) != 0;
+    for (int i = 0; i < p->servers.n; i++)
+        failed |= json_array_append_new(servers, json_string(p->servers.addr[i])) != 0;
+    failed |= json_object_set_new(root, "position", json_integer((json_int_t)p->position)) != 0;
+    failed |= json_object_set_new(root, "members", members) != 0;
+    failed |= json_object_set_new(root, "servers", servers) != 0;
+    return !failed;
+}
+
+static enum status members_from_json(const json_t *list, struct ps_progress *p)
+{
+    size_t n = json_array_size(list);
+    if (n < 1 || n > JOB_MAX_WORKERS)
+        return ST_CORRUPT;
+    p->member = calloc(n, sizeof *p->member);
+    if (!p->member)
+        return ST_NOMEM;
+    p->n_members = (int)n;
+    for (int i = 0; i < p->n_members; i++) {
+        const json_t *o = json_array_get(list, (size_t)i);
+        json_int_t index = json_integer_value(o);
+        if (!json_is_integer(o) || index >= JOB_MAX_WORKERS ||
+            index < (i ? p->member[i - 1] + 1 : 0))
+            return ST_CORRUPT;
+        p->member[i] = (int)index;
+    }
+    return ST_OK;
+}
+
+static enum status servers_from_json(const json_t *list, struct hosts *servers)
+{
+    size_t n = json_array_size(list);
+    if (n < 1 || n > HOSTS_MAX)
+        return ST_CORRUPT;
+    servers->addr = calloc(n, sizeof *servers->addr);
+    if (!servers->addr)
+        return ST_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const char *addr = json_string_value(json_array_get(list, i));
+        if (!addr || strlen(addr) >= CONTROL_TEXT_BYTES)
+            return ST_CORRUPT;
+        servers->addr[i] = strdup(addr);
+        if (!servers->addr[i])
+            return ST_NOMEM;
+        servers->n++;
+    }
+    return ST_OK;
+}
+
+enum status manifest_progress_read(const json_t *root, struct ps_progress *p)
+{
+    const json_t *position = json_object_get(root, "position");
+    if (!position)
+        return ST_OK;
+    if (!json_is_integer(position) || json_integer_value(position) < 0)
+        return ST_CORRUPT;
+    p->position = (uint64_t)json_integer_value(position);
+    enum status st = members_from_json(json_object_get(root, "members"), p);
+    if (st == ST_OK)
+        st = servers_from_json(json_object_get(root, "servers"), &p->servers);
+    p->known = st == ST_OK;
+    return st;
+}
+
+void manifest_progress_free(struct ps_progress *p)
+{
+    free(p->member);
+    hosts_free(&p->servers);
+}

@@ -1,0 +1,14 @@
+/* checkpoint/manifest_progress.h - how far training was, in a manifest. Private to checkpoint/.
+ * Threads: values. Errors: of reading ST_CORRUPT, ST_NOMEM; not logged. */
+#ifndef CHECKPOINT_MANIFEST_PROGRESS_H
+#define CHECKPOINT_MANIFEST_PROGRESS_H
+#include "checkpoint/manifest.h"
+#include <jansson.h>
+
+/* 1 if the progress was added to the manifest's object. */
+int manifest_progress_add(json_t *root, const struct ps_progress *p);
+/* Of one without, nothing is known. Its lists are the caller's, whatever comes back. */
+enum status manifest_progress_read(const json_t *root, struct ps_progress *p);
+void manifest_progress_free(struct ps_progress *p); /* its lists */
+
+#endif
