@@ -415,7 +415,7 @@ static enum status from_json(const json_t *root, struct ps_manifest *m,
     if (st == ST_OK)
         st = shard_from_json(root, m);
     if (st == ST_OK)
-        st = manifest_progress_read(root, &m->progress);
+        st = manifest_progress_read(root, m->step, &m->progress);
     return st == ST_CORRUPT
                ? corrupt(why,
                          "has a malformed list of parameters, files, chunks, members or servers")

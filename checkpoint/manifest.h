@@ -15,7 +15,7 @@
 #include "base/hosts.h"
 #include "checkpoint/names.h"
 #include "files/safetensors.h"
-#include "net/wire/job.h"
+#include "net/wire/plan.h"
 
 enum {
     MANIFEST_WHY_BYTES = SAFETENSORS_WHY_BYTES + 128,
@@ -30,6 +30,8 @@ struct ps_progress {
     uint64_t position;      /* samples that were read up to the step, of all passes */
     int n_members, *member; /* indices, ascending */
     struct hosts servers;   /* addresses; a server's number is its place */
+    int n_contributed;      /* as of the step, as in a plan (net/wire/plan.h) */
+    struct net_contribution *contributed;
 };
 
 struct ps_manifest {

@@ -6,12 +6,19 @@
 
 int manifest_progress_add(json_t *root, const struct ps_progress *p)
 {
-    json_t *members = json_array(), *servers = json_array();
+    json_t *members = json_array(), *servers = json_array(), *contributed = json_array();
     int failed = 0;
     for (int i = 0; i < p->n_members; i++)
         failed |= json_array_append_new(members, json_integer(p->member[i])) != 0;
     for (int i = 0; i < p->servers.n; i++)
         failed |= json_array_append_new(servers, json_string(p->servers.addr[i])) != 0;
+    for (int i = 0; i < p->n_contributed; i++)
+        failed |= json_array_append_new(contributed,
+                                        json_pack("[i, I]", p->contributed[i].member,
+                                                  (json_int_t)p->contributed[i].version)) != 0;
+    if (p->n_contributed)
+        failed |= json_object_set(root, "contributed", contributed) != 0;
+    json_decref(contributed);
     failed |= json_object_set_new(root, "position", json_integer((json_int_t)p->position)) != 0;
     failed |= json_object_set_new(root, "members", members) != 0;
     failed |= json_object_set_new(root, "servers", servers) != 0;
@@ -58,7 +65,29 @@ static enum status servers_from_json(const json_t *list, struct hosts *servers)
     return ST_OK;
 }
 
-enum status manifest_progress_read(const json_t *root, struct ps_progress *p)
+/* Pairs of a member's index and a version; left out where no member has contributed. */
+static enum status contributed_from_json(const json_t *list, int64_t step, struct ps_progress *p)
+{
+    size_t n = json_array_size(list);
+    if (n > JOB_MAX_WORKERS)
+        return ST_CORRUPT;
+    p->contributed = calloc(n + 1, sizeof *p->contributed);
+    if (!p->contributed)
+        return ST_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+        json_int_t member = json_integer_value(json_array_get(o, 0));
+        json_int_t version = json_integer_value(json_array_get(o, 1));
+        if (!json_is_integer(json_array_get(o, 0)) || member >= JOB_MAX_WORKERS || version < 1 ||
+            version > step || member < (i ? p->contributed[i - 1].member + 1 : 0))
+            return ST_CORRUPT;
+        p->contributed[i] = (struct net_contribution){(int)member, version};
+    }
+    p->n_contributed = (int)n;
+    return ST_OK;
+}
+
+enum status manifest_progress_read(const json_t *root, int64_t step, struct ps_progress *p)
 {
     const json_t *position = json_object_get(root, "position");
     if (!position)
@@ -69,6 +98,8 @@ enum status manifest_progress_read(const json_t *root, struct ps_progress *p)
     enum status st = members_from_json(json_object_get(root, "members"), p);
     if (st == ST_OK)
         st = servers_from_json(json_object_get(root, "servers"), &p->servers);
+    if (st == ST_OK)
+        st = contributed_from_json(json_object_get(root, "contributed"), step, p);
     p->known = st == ST_OK;
     return st;
 }
@@ -77,4 +108,5 @@ void manifest_progress_free(struct ps_progress *p)
 {
     free(p->member);
     hosts_free(&p->servers);
+    free(p->contributed);
 }

@@ -265,7 +265,8 @@ static struct net_join_reply good_reply(void)
                   .position = 36000,
                   .train_steps = 5000,
                   .region = 2,
-                  .n_regions = 3},
+                  .n_regions = 3,
+                  .contributed = 119},
         .servers = {2, servers},
     };
 }
@@ -297,6 +298,7 @@ static void members_are_told_their_place(void **state)
     assert_int_equal(got.place.train_steps, 5000);
     assert_int_equal(got.place.region, 2);
     assert_int_equal(got.place.n_regions, 3);
+    assert_int_equal(got.place.contributed, 119);
     assert_true(net_place_sample(&got.place, net_place_position(&got.place, 10, 121)) ==
                 3 * (36000 + (3 + 2) * 10) + 2);
     got.place.n_regions = 0;
@@ -352,6 +354,8 @@ static void replies_that_cannot_be_are_refused(void **state)
     REPLY_INVALID(r.place.n_members = JOB_MAX_WORKERS + 1);
     REPLY_INVALID(r.place.n_members = -1);
     REPLY_INVALID(r.place.first_step = -1);
+    REPLY_INVALID(r.place.contributed = -1);
+    REPLY_INVALID(r.place.contributed = 121);
     REPLY_INVALID(r.place.first_step = INT64_MAX);
     REPLY_INVALID(r.place.position = UINT64_MAX);
     REPLY_INVALID(r.place.train_steps = -1);

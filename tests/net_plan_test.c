@@ -18,6 +18,7 @@ enum { N_CHUNKS = 3 };
 static int members[] = {0, 2, 5}, shard[] = {1, 0, 1}, held_by[] = {0, 0, 2};
 static char *servers[] = {"10.0.0.7:2221", "ps1.example:2221"};
 static char *holders[] = {"10.0.0.7:2221", "ps1.example:2221", "[::1]:2223"};
+static struct net_contribution contributed[] = {{0, 120}, {3, 40}, {5, 119}};
 static struct chunks *chunks;
 
 static int set_up(void **state)
@@ -59,7 +60,9 @@ static struct net_plan good_plan(void)
                          .source = PLAN_MEMORY,
                          .before = 8,
                          .holders = {3, holders},
-                         .held_by = held_by};
+                         .held_by = held_by,
+                         .n_contributed = 3,
+                         .contributed = contributed};
     optim_defaults(OPTIM_ADAM, &p.job.optim);
     p.job.optim.total_steps = 5000;
     return p;
@@ -97,6 +100,40 @@ static void assert_same_plan(const struct net_plan *a, const struct net_plan *b)
     assert_int_equal(!a->held_by, !b->held_by);
     if (a->held_by)
         assert_memory_equal(a->held_by, b->held_by, N_CHUNKS * sizeof(int));
+    assert_int_equal(a->n_contributed, b->n_contributed);
+    for (int i = 0; i < a->n_contributed; i++) {
+        assert_int_equal(a->contributed[i].member, b->contributed[i].member);
+        assert_int_equal(a->contributed[i].version, b->contributed[i].version);
+    }
+}
+
+static void a_plan_knows_who_has_contributed(void **state)
+{
+    (void)state;
+    static const struct net_contribution at_122[] = {{0, 122}, {2, 122}, {3, 40}, {5, 122}},
+                                         at_120[] = {{0, 120}, {3, 40}, {5, 119}},
+                                         at_39[] = {{0, 39}, {3, 39}, {5, 39}};
+    const struct net_contribution *const want[] = {at_122, at_120, at_39};
+    const int64_t steps[] = {122, 120, 39};
+    const int most[] = {4, 3, 3};
+    struct net_plan p = good_plan();
+    p.job.aggregate = 0;
+    for (int i = 0; i < 3; i++) {
+        struct net_contribution *list;
+        int n;
+        assert_int_equal(net_plan_contributions(&p, steps[i], &list, &n), ST_OK);
+        assert_int_equal(n, most[i]);
+        for (int k = 0; k < n; k++) {
+            assert_int_equal(list[k].member, want[i][k].member);
+            assert_int_equal(list[k].version, want[i][k].version);
+            assert_int_equal(net_plan_contributed(&p, list[k].member, steps[i]), list[k].version);
+        }
+        free(list);
+    }
+    assert_int_equal(net_plan_contributed(&p, 2, 120), 0); /* it has come with this plan */
+    assert_int_equal(net_plan_contributed(&p, 4, 122), 0);
+    p.job.sync_mode = JOB_ASYNC; /* each version is made of one contribution */
+    assert_int_equal(net_plan_contributed(&p, 0, 122), 0);
 }
 
 static void a_plan_knows_its_members_and_samples(void **state)
@@ -172,6 +209,7 @@ static void plans_come_through_the_wire(void **state)
     p.restore[0] = 0;
     p.step = 0;
     p.position = 0;
+    p.n_contributed = 0;
     assert_comes_through(&p);
 }
 
@@ -222,6 +260,12 @@ static void plans_that_cannot_be_are_refused(void **state)
     REFUSED(p.source = PLAN_CHECKPOINT); /* of no name */
     REFUSED(p.source = PLAN_CHECKPOINT; snprintf(p.restore, sizeof p.restore, "../x"));
     REFUSED(p.source = PLAN_FIRST);
+    struct net_contribution none[] = {{0, 0}}, later[] = {{0, 121}}, again[] = {{4, 1}, {4, 2}},
+                            away[] = {{JOB_MAX_WORKERS, 1}};
+    REFUSED(p.contributed = none; p.n_contributed = 1);
+    REFUSED(p.contributed = later; p.n_contributed = 1);
+    REFUSED(p.contributed = again; p.n_contributed = 2);
+    REFUSED(p.contributed = away; p.n_contributed = 1);
 }
 
 static void maps_of_another_length_are_refused(void **state)
@@ -385,6 +429,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_knows_its_members_and_samples),
+        cmocka_unit_test(a_plan_knows_who_has_contributed),
         cmocka_unit_test(plans_come_through_the_wire),
         cmocka_unit_test(plans_that_cannot_be_are_refused),
         cmocka_unit_test(maps_of_another_length_are_refused),

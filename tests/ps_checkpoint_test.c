@@ -372,7 +372,11 @@ static void progress_is_kept(void **state)
     assert_int_equal(ps_restore_find(folder, &r), ST_OK);
     assert_false(ps_restore_manifest(r)->progress.known);
     ps_restore_close(r);
-    c.progress = (struct ps_progress){1, (1ULL << 40) + 7, 3, member, {2, addr}};
+    c.progress = (struct ps_progress){.known = 1,
+                                      .position = (1ULL << 40) + 7,
+                                      .n_members = 3,
+                                      .member = member,
+                                      .servers = {2, addr}};
     assert_int_equal(train_and_save(&c, 5, 6, 7), ST_OK);
     assert_int_equal(ps_restore_find(folder, &r), ST_OK);
     const struct ps_progress *p = &ps_restore_manifest(r)->progress;
@@ -447,8 +451,11 @@ static void progress_that_cannot_be_is_no_checkpoint(void **state)
         struct ps_manifest *read = NULL;
         int good = i == sizeof bad / sizeof *bad;
         memcpy(member, good ? (int[]){0, 1} : bad[i].member, sizeof member);
-        m.progress = (struct ps_progress){
-            1, good ? 5 : bad[i].position, good ? 2 : bad[i].n_members, member, {1, addr}};
+        m.progress = (struct ps_progress){.known = 1,
+                                          .position = good ? 5 : bad[i].position,
+                                          .n_members = good ? 2 : bad[i].n_members,
+                                          .member = member,
+                                          .servers = {1, addr}};
         assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
         assert_int_equal(ps_manifest_read(path, &read, why), good ? ST_OK : ST_CORRUPT);
         assert_true(good || strstr(why, "members"));

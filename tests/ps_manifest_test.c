@@ -52,6 +52,38 @@ static enum status through(struct net_job *out)
     return st;
 }
 
+static void who_has_contributed_is_kept(void **state)
+{
+    static const struct net_contribution bad[] = {
+        {-1, 2}, {0, 2}, {JOB_MAX_WORKERS, 2}, {4, 0}, {4, 4}};
+    struct safetensors_written file = {0};
+    int member[] = {0, 1};
+    char *server[] = {"a:1"};
+    struct net_contribution by[] = {{0, 3}, {4, 2}};
+    struct ps_manifest *read = NULL;
+    struct ps_manifest m = {
+        .step = 3, .generation = 1, .job = job, .chunks = chunks, .n_files = 1, .files = &file};
+    (void)state;
+    m.progress = (struct ps_progress){.known = 1,
+                                      .n_members = 2,
+                                      .member = member,
+                                      .servers = {1, server},
+                                      .n_contributed = 2,
+                                      .contributed = by};
+    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(ps_manifest_read(path, &read, why), ST_OK);
+    assert_int_equal(read->progress.n_contributed, 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(read->progress.contributed[i].member == by[i].member &&
+                    read->progress.contributed[i].version == by[i].version);
+    ps_manifest_free(read);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        by[1] = bad[i];
+        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+        assert_int_equal(ps_manifest_read(path, &read, why), ST_CORRUPT);
+    }
+}
+
 static void local_steps_are_kept(void **state)
 {
     struct net_job got;
@@ -135,6 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(kind_of_labels_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(names_and_places_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_has_contributed_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(local_steps_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(means_and_deviations_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(augmentation_is_kept, setup, teardown),

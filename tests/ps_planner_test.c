@@ -85,8 +85,12 @@ static void test_from_checkpoint(void **state)
     net_plan_free(p);
     m.progress.known = 1;
     m.progress.position = 12345;
+    struct net_contribution by[] = {{1, 30}};
+    m.progress.contributed = by;
+    m.progress.n_contributed = 1;
     p = first("a:1", &m);
     assert_int_equal(p->position, 12345);
+    assert_int_equal(net_plan_contributed(p, 1, 40), 30);
     net_plan_free(p);
 }
 
@@ -161,6 +165,10 @@ static void test_next(void **state)
     assert_int_equal(q->position, 60 * 3 * 8);
     assert_int_equal(net_plan_rank(q, 7), 2);
     assert_int_equal(net_plan_rank(q, 1), -1);
+    assert_int_equal(q->n_contributed, 3); /* 0 to 2 have made it; 7 comes now */
+    assert_int_equal(net_plan_contributed(q, 1, 70), 60);
+    assert_int_equal(net_plan_contributed(q, 7, 60), 0);
+    assert_int_equal(net_plan_contributed(q, 7, 70), 70);
     assert_int_equal(q->holders.n, 2);
     for (int i = 0; i < q->chunks->n_chunks; i++) {
         assert_int_equal(q->held_by[i], p->shard[i]);
@@ -195,6 +203,7 @@ static void test_back(void **state)
     assert_int_equal(q->before, 0);
     assert_int_equal(q->holders.n, 0);
     assert_null(q->held_by);
+    assert_int_equal(q->n_contributed, 0); /* as the checkpoint says */
     assert_string_equal(q->restore, "weir-60.json");
     assert_memory_equal(p->shard, q->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);
     net_plan_free(p);

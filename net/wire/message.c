@@ -191,6 +191,7 @@ static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
     to->validates = from->validates != 0;
     to->region = (uint32_t)from->region;
     to->n_regions = (uint32_t)from->n_regions;
+    to->contributed = from->contributed;
 }
 
 enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
@@ -231,6 +232,8 @@ static const char *place_problem(const Weir__V1__JoinReply *from)
     if (from->first_step < 0 || from->first_step > MESSAGE_MAX_STEP || from->position > most ||
         from->train_steps > most)
         return "the JoinReply's step or position is out of bounds";
+    if (from->contributed < 0 || from->contributed > from->first_step)
+        return "the JoinReply's last contribution is none that can be";
     return NULL;
 }
 
@@ -246,6 +249,7 @@ static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *t
                              .train_steps = (int64_t)from->train_steps,
                              .region = (int)from->region,
                              .n_regions = (int)from->n_regions,
+                             .contributed = from->contributed,
                              .validates = from->validates != 0};
 }
 

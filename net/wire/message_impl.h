@@ -78,6 +78,8 @@ enum status message_hosts_from_wire(char *const *from, size_t n, struct hosts *o
 struct message_plan {
     Weir__V1__Plan wire;
     struct message_job job;
+    uint32_t *contributor;
+    int64_t *contributed;
 };
 enum status message_plan_to_wire(const struct net_plan *plan, struct message_plan *out);
 void message_plan_free(struct message_plan *p);

@@ -12,6 +12,25 @@ uint32_t *message_map_to_wire(const int *list)
     return (uint32_t *)(uintptr_t)list;
 }
 
+static enum status contributions_to_wire(const struct net_plan *p, struct message_plan *out)
+{
+    size_t n = (size_t)p->n_contributed;
+    out->contributor = malloc((n + 1) * sizeof *out->contributor);
+    out->contributed = malloc((n + 1) * sizeof *out->contributed);
+    if (!out->contributor || !out->contributed) {
+        message_plan_free(out);
+        return ST_NOMEM;
+    }
+    for (size_t i = 0; i < n; i++) {
+        out->contributor[i] = (uint32_t)p->contributed[i].member;
+        out->contributed[i] = p->contributed[i].version;
+    }
+    out->wire.n_contributor = out->wire.n_contributed = n;
+    out->wire.contributor = out->contributor;
+    out->wire.contributed = out->contributed;
+    return ST_OK;
+}
+
 enum status message_plan_to_wire(const struct net_plan *p, struct message_plan *out)
 {
     static const Weir__V1__Plan__Source sources[PLAN_N_SOURCES] = {
@@ -37,19 +56,23 @@ enum status message_plan_to_wire(const struct net_plan *p, struct message_plan *
     w->source = sources[p->source];
     if (p->source == PLAN_CHECKPOINT)
         w->restore = (char *)(uintptr_t)p->restore;
-    if (p->source != PLAN_MEMORY)
-        return ST_OK;
-    w->before = p->before;
-    w->n_holder = (size_t)p->holders.n;
-    w->holder = p->holders.addr;
-    w->n_held_by = (size_t)p->chunks->n_chunks;
-    w->held_by = message_map_to_wire(p->held_by);
-    return ST_OK;
+    if (p->source == PLAN_MEMORY) {
+        w->before = p->before;
+        w->n_holder = (size_t)p->holders.n;
+        w->holder = p->holders.addr;
+        w->n_held_by = (size_t)p->chunks->n_chunks;
+        w->held_by = message_map_to_wire(p->held_by);
+    }
+    return contributions_to_wire(p, out);
 }
 
 void message_plan_free(struct message_plan *p)
 {
     message_job_free(&p->job);
+    free(p->contributor);
+    free(p->contributed);
+    p->contributor = NULL;
+    p->contributed = NULL;
 }
 
 enum status message_map_from_wire(const uint32_t *from, size_t n, int below, int **out,
@@ -108,6 +131,28 @@ static enum status members_from_wire(const Weir__V1__Plan *from, struct net_plan
     return ST_OK;
 }
 
+static enum status contributions_from_wire(const Weir__V1__Plan *from, struct net_plan *to,
+                                           char why[MESSAGE_WHY_BYTES])
+{
+    size_t n = from->n_contributor;
+    if (n != from->n_contributed || n > JOB_MAX_WORKERS)
+        return message_invalid(why, "the plan's contributions are too many, or not one for each "
+                                    "member that made some");
+    to->contributed = malloc((n + 1) * sizeof *to->contributed);
+    if (!to->contributed)
+        return ST_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t member = from->contributor[i];
+        int64_t version = from->contributed[i];
+        if (member >= JOB_MAX_WORKERS || (i && member <= from->contributor[i - 1]) || version < 1 ||
+            version > from->step)
+            return message_invalid(why, "the plan's contributions are none that can be");
+        to->contributed[i] = (struct net_contribution){(int)member, version};
+    }
+    to->n_contributed = (int)n;
+    return ST_OK;
+}
+
 /* What the source needs is there, and nothing else. */
 static const char *source_problem(const Weir__V1__Plan *from)
 {
@@ -144,6 +189,8 @@ static enum status lists_from_wire(const Weir__V1__Plan *from, struct net_plan *
         st = message_hosts_from_wire(from->holder, from->n_holder, &to->holders, why);
     if (st == ST_OK && to->source == PLAN_MEMORY)
         st = message_map_from_wire(from->held_by, n, to->holders.n, &to->held_by, why);
+    if (st == ST_OK)
+        st = contributions_from_wire(from, to, why);
     return st;
 }
 

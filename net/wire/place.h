@@ -13,6 +13,8 @@ struct net_place {
     int64_t train_steps;
     int region, n_regions; /* of the samples that come next where the servers are a region's, every
                               n_regions-th is a member's of region `region`; n_regions 0: all are */
+    int64_t contributed;   /* lockstep: the last version up to first_step that has a contribution of
+                              the member's; 0: none has */
     int validates;         /* all members have the validation that this one has brought */
 };
 

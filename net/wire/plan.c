@@ -19,6 +19,18 @@ static enum status copy_hosts(const struct hosts *from, struct hosts *out)
     return hosts_copy((const char *const *)from->addr, (size_t)from->n, out);
 }
 
+enum status net_contributions_copy(const struct net_contribution *from, int n,
+                                   struct net_contribution **out)
+{
+    if (n == 0)
+        return ST_OK;
+    *out = malloc((size_t)n * sizeof **out);
+    if (!*out)
+        return ST_NOMEM;
+    memcpy(*out, from, (size_t)n * sizeof **out);
+    return ST_OK;
+}
+
 enum status net_plan_copy(const struct net_plan *p, struct net_plan **out)
 {
     enum status st = ST_NOMEM;
@@ -28,6 +40,7 @@ enum status net_plan_copy(const struct net_plan *p, struct net_plan **out)
     *q = *p;
     q->chunks = NULL;
     q->member = q->shard = q->held_by = NULL;
+    q->contributed = NULL;
     q->servers = q->holders = (struct hosts){0, NULL};
     TRY(chunks_create(p->chunks->params, p->chunks->n_params, p->chunks->chunk_bytes, &q->chunks));
     TRY(copy_ints(p->member, p->n_members, &q->member));
@@ -35,6 +48,7 @@ enum status net_plan_copy(const struct net_plan *p, struct net_plan **out)
     TRY(copy_ints(p->held_by, p->chunks->n_chunks, &q->held_by));
     TRY(copy_hosts(&p->servers, &q->servers));
     TRY(copy_hosts(&p->holders, &q->holders));
+    TRY(net_contributions_copy(p->contributed, p->n_contributed, &q->contributed));
     *out = q;
     q = NULL;
 done:
@@ -50,6 +64,7 @@ void net_plan_free(struct net_plan *p)
     free(p->member);
     free(p->shard);
     free(p->held_by);
+    free(p->contributed);
     hosts_free(&p->servers);
     hosts_free(&p->holders);
     free(p);
@@ -81,4 +96,39 @@ uint64_t net_plan_position(const struct net_plan *p, int64_t step)
     uint64_t members = (uint64_t)(lockstep || most > p->n_members ? p->n_members : most);
     uint64_t steps = step > p->step ? (uint64_t)(step - p->step) : 0;
     return p->position + steps * members * (uint64_t)p->job.batch;
+}
+
+int64_t net_plan_contributed(const struct net_plan *p, int member, int64_t step)
+{
+    if (!job_in_lockstep(&p->job))
+        return 0;
+    if (step > p->step && net_plan_rank(p, member) >= 0)
+        return step;
+    for (int i = 0; i < p->n_contributed; i++)
+        if (p->contributed[i].member == member)
+            return p->contributed[i].version < step ? p->contributed[i].version : step;
+    return 0;
+}
+
+enum status net_plan_contributions(const struct net_plan *p, int64_t step,
+                                   struct net_contribution **out, int *n)
+{
+    size_t most = (size_t)p->n_members + (size_t)p->n_contributed;
+    struct net_contribution *list = malloc((most + 1) * sizeof *list);
+    if (!list)
+        return ST_NOMEM;
+    *n = 0;
+    /* both lists are ascending */
+    for (int i = 0, k = 0; i < p->n_members || k < p->n_contributed;) {
+        int now = i < p->n_members ? p->member[i] : JOB_MAX_WORKERS;
+        int before = k < p->n_contributed ? p->contributed[k].member : JOB_MAX_WORKERS;
+        int member = now < before ? now : before;
+        int64_t version = net_plan_contributed(p, member, step);
+        i += now == member;
+        k += before == member;
+        if (version > 0)
+            list[(*n)++] = (struct net_contribution){member, version};
+    }
+    *out = list;
+    return ST_OK;
 }

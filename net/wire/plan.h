@@ -21,6 +21,12 @@ enum plan_source {
     PLAN_N_SOURCES,
 };
 
+/* The last version that a member's contribution has counted for. */
+struct net_contribution {
+    int member;      /* its index */
+    int64_t version; /* above 0 */
+};
+
 struct net_plan {
     uint64_t generation; /* > 0 */
     uint64_t ps0;        /* incarnation of the ps 0 that made it: one that lost its epoch may give a
@@ -37,7 +43,13 @@ struct net_plan {
     uint64_t before;                  /* MEMORY: the generation that it goes on from, */
     struct hosts holders;             /* its servers, */
     int *held_by;                     /* and [n_chunks] each chunk's place in `holders` */
+    int n_contributed;                /* Of all that have taken part up to `step`, members now or */
+    struct net_contribution *contributed; /* not, by index. In lockstep alone. */
 };
+
+/* A copy, malloc'd; of none NULL. */
+enum status net_contributions_copy(const struct net_contribution *from, int n,
+                                   struct net_contribution **out);
 
 /* A copy with lists of its own. */
 enum status net_plan_copy(const struct net_plan *p, struct net_plan **out);
@@ -48,5 +60,11 @@ int net_plan_rank(const struct net_plan *p, int member);
 int net_plan_server(const struct net_plan *p, const char *addr);
 /* Of step `step`, its first sample, counted from the first of the first pass. */
 uint64_t net_plan_position(const struct net_plan *p, int64_t step);
+/* Lockstep: of the versions of this generation up to `step`, and those that it goes on from, the
+ * last one that the member's contribution has counted for. 0: none. */
+int64_t net_plan_contributed(const struct net_plan *p, int member, int64_t step);
+/* The same of all, by index, as a plan has it: malloc'd. */
+enum status net_plan_contributions(const struct net_plan *p, int64_t step,
+                                   struct net_contribution **out, int *n);
 
 #endif

@@ -233,6 +233,17 @@ static void spare(struct coordinator_disk *d, struct ps_sweep *sweep)
     pthread_mutex_unlock(&d->lock);
 }
 
+/* With who has taken part, which the plan says. */
+static enum status put_manifest(const char *folder, struct ps_manifest *m, const struct net_plan *p)
+{
+    enum status st =
+        net_plan_contributions(p, m->step, &m->progress.contributed, &m->progress.n_contributed);
+    if (st == ST_OK)
+        st = ps_manifest_write(folder, m);
+    free(m->progress.contributed);
+    return st;
+}
+
 static enum status write_manifest(struct coordinator_disk *d, const struct coord_disk_order *o)
 {
     const struct net_plan *p = o->plan;
@@ -267,7 +278,7 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
     if (st == ST_OK)
         st = ps_folder_still_owner(d->folder, &d->lease);
     if (st == ST_OK)
-        st = ps_manifest_write(d->folder, &m);
+        st = put_manifest(d->folder, &m, p);
     for (int i = 0; i < o->n_files; i++)
         bytes += (double)o->files[i].bytes;
     if (st == ST_OK)

@@ -86,12 +86,16 @@ static enum status make_next(const struct coordinator *l, const struct coord_pla
                              .n_members = v->n_members,
                              .servers = servers,
                              .train_steps = v->train_steps};
-    if (v->source == PLAN_MEMORY)
+    if (v->source == PLAN_MEMORY) {
         next.position = net_plan_position(base, v->step);
-    else if (v->source == PLAN_CHECKPOINT && l->disk_found)
-        next.position = ps_manifest_position(ps_restore_manifest(l->disk_found));
-    else if (v->source == PLAN_CHECKPOINT)
+    } else if (v->source == PLAN_CHECKPOINT && l->disk_found) {
+        const struct ps_manifest *m = ps_restore_manifest(l->disk_found);
+        next.position = ps_manifest_position(m);
+        next.contributed = m->progress.contributed;
+        next.n_contributed = m->progress.n_contributed;
+    } else if (v->source == PLAN_CHECKPOINT) {
         return ST_NOT_FOUND;
+    }
     enum status st = plan_make_next(&next, out);
     return st == ST_OK && v->source == PLAN_CHECKPOINT ? restrict_plan(l, l->disk_found, out) : st;
 }

@@ -143,7 +143,7 @@ static enum status start(struct ps_region *r)
     enum status st = net_exchange_start(r->x, &s);
     if (st == ST_OK) {
         r->step = s.step;
-        r->generation = s.generation;
+        r->parent_has = s.place.contributed;
     }
     return st;
 }
@@ -302,15 +302,14 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
 }
 
 /* After a generation of the parent's has ended, before anything was adopted. *again: a step is to
- * be made. Where this region was left out for a while, what it has contributed to the step that was
- * under way did not count, and stays its own. */
+ * be made. The parent says whether what was contributed to the step that was under way counted:
+ * where this region was left out of that, it did not, and stays its own. */
 static enum status come_back(struct ps_region *r, int *again)
 {
     enum status st = ST_OK;
     int64_t step = r->step;
-    uint64_t generation = r->generation;
     TRY(start(r));
-    int counted = r->step == step + 1 && r->generation == generation + 1;
+    int counted = r->step > step && r->parent_has > step;
     *again = r->step <= step || (region_at_end(r) && r->step < r->n_gates);
     if (r->step < step) { /* it has lost some, or all */
         memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));

@@ -43,7 +43,7 @@ struct ps_region {
     int64_t train_steps;
     int64_t gate, n_gates; /* passed; of the job */
     int64_t held, step;    /* the parent's versions: that the values go back to, that is in base */
-    uint64_t generation;   /* the parent's */
+    int64_t parent_has;    /* the last version that has a contribution of the region's; 0: none */
     float weight;          /* of a contribution */
     int contributed;       /* in this round, and it counts */
     int64_t said_ns;

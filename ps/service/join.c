@@ -330,15 +330,17 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
     reply->generation = r->generation;
     reply->ps0 = p->ps0;
     reply->step = ps_store_step(r->store);
-    reply->place = (struct net_place){.member = p->member[rank],
-                                      .rank = rank,
-                                      .n_members = p->n_members,
-                                      .first_step = p->step,
-                                      .position = p->position,
-                                      .train_steps = p->job.train_steps,
-                                      .region = s->cfg.region,
-                                      .n_regions = s->cfg.n_regions,
-                                      .validates = p->job.validation.data.n > 0};
+    reply->place =
+        (struct net_place){.member = p->member[rank],
+                           .rank = rank,
+                           .n_members = p->n_members,
+                           .first_step = p->step,
+                           .position = p->position,
+                           .train_steps = p->job.train_steps,
+                           .region = s->cfg.region,
+                           .n_regions = s->cfg.n_regions,
+                           .contributed = net_plan_contributed(p, p->member[rank], p->step),
+                           .validates = p->job.validation.data.n > 0};
     ps_store_segment(r->store, &reply->segment);
     if (reply->step < 0 && rank == 0)
         reply->answer = JOIN_INIT;

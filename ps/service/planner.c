@@ -20,6 +20,15 @@ static enum status set_members(struct net_plan *p, const int *member, int n)
     return ST_OK;
 }
 
+/* As of its first step. */
+static enum status set_contributed(struct net_plan *p, const struct net_contribution *list, int n)
+{
+    enum status st = net_contributions_copy(list, n, &p->contributed);
+    if (st == ST_OK)
+        p->n_contributed = n;
+    return st;
+}
+
 enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
 {
     enum status st = ST_NOMEM;
@@ -34,6 +43,7 @@ enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
         p->step = f->from->step;
         p->position = ps_manifest_position(f->from);
         snprintf(p->restore, sizeof p->restore, "%s", f->restore);
+        TRY(set_contributed(p, f->from->progress.contributed, f->from->progress.n_contributed));
         if (!p->job.data.n_train) /* a client that says nothing of its data was the first to come */
             p->job.data = f->from->job.data;
     }
@@ -82,8 +92,10 @@ enum status plan_make_next(const struct plan_next *n, struct net_plan **out)
             p->job.asked_steps = p->job.train_steps;
         p->job.train_steps = n->train_steps;
     }
-    if (n->source == PLAN_CHECKPOINT)
+    if (n->source == PLAN_CHECKPOINT) {
         snprintf(p->restore, sizeof p->restore, "%s", n->restore);
+        TRY(set_contributed(p, n->contributed, n->n_contributed));
+    }
     TRY(chunks_create(base->chunks->params, base->chunks->n_params, base->chunks->chunk_bytes,
                       &p->chunks));
     TRY(set_members(p, n->member, n->n_members));
@@ -92,6 +104,7 @@ enum status plan_make_next(const struct plan_next *n, struct net_plan **out)
     if (n->source == PLAN_MEMORY) {
         size_t bytes = (size_t)p->chunks->n_chunks * sizeof *p->held_by;
         p->before = base->generation;
+        TRY(net_plan_contributions(base, n->step, &p->contributed, &p->n_contributed));
         TRY(copy_servers(&base->servers, &p->holders));
         p->held_by = malloc(bytes);
         TRY(p->held_by ? ST_OK : ST_NOMEM);

@@ -28,9 +28,11 @@ struct plan_next {
     const struct net_plan *base;
     enum plan_source source;
     int64_t step;
-    uint64_t position;   /* of that step */
-    const char *restore; /* CHECKPOINT: the manifest's name */
-    const int *member;   /* ascending */
+    uint64_t position;                          /* of that step */
+    const char *restore;                        /* CHECKPOINT: the manifest's name, */
+    const struct net_contribution *contributed; /* and who had taken part (net_plan) */
+    int n_contributed;
+    const int *member; /* ascending */
     int n_members;
     const struct hosts *servers;
     int64_t train_steps; /* the job ends there, before its time; 0: it does not */

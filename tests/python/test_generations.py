@@ -386,6 +386,7 @@ class Generations(harness.Test):
         job.start()
         job.workers[0].wait_line("training step 5 done")
         joined = self.join(job)
+        job.brake_from(20)
         job.gate.open()
         job.ps[0].wait_line("ps:1 .* joins at step")
         self.assertIn("ps:0 coordinates the job and cannot leave it", self.leave(job, 0, 1))

@@ -1,6 +1,8 @@
 """Regions: all end with the same values, the same in each run, whatever dies; one that is gone for
 a while, one that comes late, a parent that begins again; and with TLS."""
 # label: cluster waits
+import json
+import os
 import signal
 import subprocess
 import tempfile
@@ -51,6 +53,43 @@ class Regions(regions.Test):
                 self.assertEqual(self.finish(), want)
                 for i in range(2):
                     subprocess.run(["rm", "-r", "%s/region-%d" % (self.dir(), i)], check=True)
+
+    def parent_waits_for(self, member):
+        """Waits until the parent's server has all of the others' contributions."""
+        def told(what):
+            argv = [os.path.join(harness.BIN, "weirctl"), "--json",
+                    "--ps_hosts=" + self.parents.ps_hosts[0], what]
+            done = subprocess.run(argv, stdout=subprocess.PIPE, check=False)
+            return json.loads(done.stdout)[what] if done.returncode == 0 else None
+        (server,) = told("servers")
+        harness.until(lambda: told("members")[member]["awaited_chunks"] == server["chunks"],
+                      "the parent to have all but the contribution of region %d" % member)
+
+    def begin_apart(self, n_rounds, parent):
+        """Region 0 has contributed to that round, region 1, held by its gate, has not. Of more
+        bytes than a connection holds: no answer comes whole to one that is paused."""
+        own = ["--shared_memory=off"]
+        a, b = self.begin(steps=60, parent=[*own, *parent], region=own, late=(1,),
+                          flags=["--hidden_units=1500"])
+        gate = b.hold(10 * n_rounds - 8)  # or a few more
+        b.start(self.region_flags[1])
+        a.workers[0].wait_line(r"\(global step: %d\)" % (10 * n_rounds - 1))
+        self.parent_waits_for(1)
+        return gate, a, b
+
+    def test_counted_before_it_died(self):
+        """The parent dies after a round is in its checkpoint, and before the regions have it: what
+        they contributed counts once."""
+        want = self.run_all(steps=60, flags=["--hidden_units=1500"])
+        keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1"]
+        gate, a, _ = self.begin_apart(3, keeps)
+        with harness.paused(a.ps[0]):
+            gate.open()
+            self.parents.ps[0].wait_line(r"checkpoint at step 3: ")
+            self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            self.parents.start_ps(0, *self.parent_flags)
+        self.assertEqual(self.finish(), want)
+        self.assertNotIn("has gone on without it", a.ps[0].output())
 
     def test_left_out(self):
         """A region that is gone is not waited for; back again it goes on from where the rest is."""

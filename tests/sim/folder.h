@@ -26,6 +26,8 @@ struct sim_manifest {
     int n_files, n_members;
     const struct sim_file *file[SIM_SERVERS];
     const struct net_plan *plan; /* of its generation */
+    int n_contributed;           /* as of the step, as in a plan */
+    struct net_contribution contributed[2 * SIM_WORKERS];
     char name[64];
 };
 

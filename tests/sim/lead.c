@@ -168,7 +168,11 @@ static enum status make_first(struct lead *l, const struct coord_plan_view *v,
     if (m) {
         from.step = m->step;
         from.job = m->plan->job;
-        from.progress = (struct ps_progress){.known = 1, .position = m->position};
+        from.progress =
+            (struct ps_progress){.known = 1,
+                                 .position = m->position,
+                                 .n_contributed = m->n_contributed,
+                                 .contributed = (struct net_contribution *)m->contributed};
     }
     const struct plan_first first = {.generation = v->generation,
                                      .ps0 = l->incarnation,
@@ -202,6 +206,8 @@ static enum status make_next(struct lead *l, const struct coord_plan_view *v,
             return ST_NOT_FOUND;
         next.position = l->found->position;
         next.restore = l->found->name;
+        next.contributed = l->found->contributed;
+        next.n_contributed = l->found->n_contributed;
     }
     return plan_make_next(&next, out);
 }
@@ -301,6 +307,18 @@ static void make_plan(struct server *s, uint32_t op)
     lead_step(s, &e);
 }
 
+/* Who has taken part, of the run's memory. */
+static void list_contributions(struct sim_manifest *m)
+{
+    struct net_contribution *list;
+    const int most = (int)(sizeof m->contributed / sizeof *m->contributed);
+    CHECK(net_plan_contributions(m->plan, m->step, &list, &m->n_contributed) == ST_OK);
+    if (m->n_contributed > most)
+        sim_fail("bound", "more members than a run can have");
+    memcpy(m->contributed, list, (size_t)m->n_contributed * sizeof *list);
+    free(list);
+}
+
 static void order_manifest(struct server *s, struct disk_order *o)
 {
     struct lead *l = s->lead;
@@ -313,6 +331,8 @@ static void order_manifest(struct server *s, struct disk_order *o)
     m->n_files = v.n_files;
     m->plan = p;
     m->position = p ? net_plan_position(p, v.step) : 0;
+    if (p)
+        list_contributions(m);
     snprintf(m->name, sizeof m->name, "m-%llx-%lld-%llx", (unsigned long long)v.generation,
              (long long)v.step, (unsigned long long)l->incarnation);
     for (int i = 0; i < v.n_files; i++)

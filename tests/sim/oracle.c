@@ -212,6 +212,32 @@ static void check_same(const struct generation *g, const struct net_plan *p)
                  (unsigned long long)p->generation);
 }
 
+/* Lockstep: the last version up to `step` that the member has taken part in, along the chain. */
+static int64_t contributed(const struct generation *g, int member, int64_t step)
+{
+    for (; g; g = g->base) {
+        for (int i = 0; step > g->step && i < g->n_members; i++)
+            if (g->member[i] == member)
+                return step;
+        step = step < g->step ? step : g->step;
+    }
+    return 0;
+}
+
+/* A member that does not know whether its contribution has counted is told so by this. */
+static void check_contributed(const struct generation *g, const struct net_plan *p)
+{
+    for (int i = 0; lockstep() && i < p->n_members; i++) {
+        int64_t want = contributed(g->base, g->member[i], g->step);
+        int64_t told = net_plan_contributed(p, g->member[i], g->step);
+        if (want != told)
+            sim_fail("I2",
+                     "generation %llx: member %d is told that it has contributed up to version "
+                     "%lld, and it has up to %lld",
+                     (unsigned long long)g->number, g->member[i], (long long)told, (long long)want);
+    }
+}
+
 static void check_chain(const struct generation *g)
 {
     if (g->source != PLAN_FIRST && !g->base)
@@ -261,6 +287,7 @@ void oracle_begin(int server, const struct net_plan *p)
           : g->source == PLAN_CHECKPOINT ? "from a checkpoint"
                                          : "the first");
     check_chain(g);
+    check_contributed(g, p);
 }
 
 static void differs(const char *check, const struct generation *g, int chunk, int64_t step,
