@@ -24,6 +24,13 @@ enum {
                              again, a network folder's may have another handle */
 };
 
+/* Of a region: the parent's version that its values go back to, and the CRC-32C of that. */
+struct ps_parent_version {
+    int known;
+    int64_t version;
+    uint32_t crc32c;
+};
+
 /* How far training was at the step, and who had done it. */
 struct ps_progress {
     int known;              /* 0: written before there was this; nothing below is set */
@@ -32,6 +39,7 @@ struct ps_progress {
     struct hosts servers;   /* addresses; a server's number is its place */
     int n_contributed;      /* as of the step, as in a plan (net/wire/plan.h) */
     struct net_contribution *contributed;
+    struct ps_parent_version parent;
 };
 
 struct ps_manifest {

@@ -4,6 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int add_parent(json_t *root, const struct ps_parent_version *p)
+{
+    return json_object_set_new(root, "parent",
+                               json_pack("{s:I, s:I}", "version", (json_int_t)p->version, "crc32c",
+                                         (json_int_t)p->crc32c)) == 0;
+}
+
 int manifest_progress_add(json_t *root, const struct ps_progress *p)
 {
     json_t *members = json_array(), *servers = json_array(), *contributed = json_array();
@@ -16,6 +23,7 @@ int manifest_progress_add(json_t *root, const struct ps_progress *p)
         failed |= json_array_append_new(contributed,
                                         json_pack("[i, I]", p->contributed[i].member,
                                                   (json_int_t)p->contributed[i].version)) != 0;
+    failed |= p->parent.known && !add_parent(root, &p->parent);
     if (p->n_contributed)
         failed |= json_object_set(root, "contributed", contributed) != 0;
     json_decref(contributed);
@@ -87,6 +95,19 @@ static enum status contributed_from_json(const json_t *list, int64_t step, struc
     return ST_OK;
 }
 
+static enum status parent_from_json(const json_t *o, struct ps_parent_version *p)
+{
+    const json_t *version = json_object_get(o, "version"), *crc = json_object_get(o, "crc32c");
+    if (!o)
+        return ST_OK;
+    if (!json_is_integer(version) || json_integer_value(version) < 0 || !json_is_integer(crc) ||
+        json_integer_value(crc) < 0 || json_integer_value(crc) > UINT32_MAX)
+        return ST_CORRUPT;
+    *p = (struct ps_parent_version){1, json_integer_value(version),
+                                    (uint32_t)json_integer_value(crc)};
+    return ST_OK;
+}
+
 enum status manifest_progress_read(const json_t *root, int64_t step, struct ps_progress *p)
 {
     const json_t *position = json_object_get(root, "position");
@@ -100,6 +121,8 @@ enum status manifest_progress_read(const json_t *root, int64_t step, struct ps_p
         st = servers_from_json(json_object_get(root, "servers"), &p->servers);
     if (st == ST_OK)
         st = contributed_from_json(json_object_get(root, "contributed"), step, p);
+    if (st == ST_OK)
+        st = parent_from_json(json_object_get(root, "parent"), &p->parent);
     p->known = st == ST_OK;
     return st;
 }

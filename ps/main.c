@@ -38,8 +38,9 @@ struct app {
     struct node *node;
     struct thread_pool *threads; /* of updates */
     struct ps_region *region;    /* NULL: this group is none */
-    int ended;                   /* in order */
-    int lacks_last;              /* and without the last checkpoint */
+    struct coordinator_region hooks;
+    int ended;      /* in order */
+    int lacks_last; /* and without the last checkpoint */
 };
 
 /* Signals are taken by descriptor in the main thread; all other threads inherit the mask. */
@@ -122,10 +123,17 @@ static enum status on_first_join(void *ctx, const struct net_join *join, char *w
     return st == ST_OK ? node_first_join(app->node, join, why, why_bytes) : st;
 }
 
-static enum status on_takes_job(void *ctx, const struct chunks *chunks)
+static enum status on_takes_job(void *ctx, const struct chunks *chunks,
+                                const struct ps_parent_version *restored)
 {
     struct app *app = ctx;
-    return ps_region_take(app->region, chunks);
+    return ps_region_take(app->region, chunks, restored);
+}
+
+static void on_parent_at(void *ctx, int64_t step, struct ps_parent_version *out)
+{
+    struct app *app = ctx;
+    ps_region_parent_at(app->region, step, out);
 }
 
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
@@ -219,7 +227,7 @@ static enum status make_node(const struct ps_cluster *c, struct app *app)
         .refused = on_refused,
         .over = on_over,
         .failed = on_failed,
-        .takes_job = app->region ? on_takes_job : NULL,
+        .region = app->region ? &app->hooks : NULL,
         .ctx = app,
     };
     return node_create(&cfg, &app->node);
@@ -242,6 +250,7 @@ static enum status make_region(const struct ps_cluster *c, struct app *app)
                                          .version_dtype = o->version_dtype,
                                          .refused = on_refused,
                                          .ctx = app};
+    app->hooks = (struct coordinator_region){on_takes_job, on_parent_at, app};
     return c->parents.n > 0 ? ps_region_create(&cfg, &app->region) : ST_OK;
 }
 

@@ -205,12 +205,6 @@ static void on_reply(void *ctx, uint64_t call, const struct net_control_reply *r
     net_server_control_reply(atomic_load(&s->server), call, reply);
 }
 
-static enum status on_takes_job(void *ctx, const struct chunks *chunks)
-{
-    struct node *s = ctx;
-    return s->cfg.takes_job(s->cfg.ctx, chunks);
-}
-
 /* Gives away what the coordinator is to own. */
 static enum status make_coordinator(struct node *s, struct ps_service *service)
 {
@@ -234,7 +228,7 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .fenced = on_fenced,
         .done = on_over,
         .failed = on_failed,
-        .takes_job = s->cfg.takes_job ? on_takes_job : NULL,
+        .region = s->cfg.region,
         .ctx = s,
     };
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);

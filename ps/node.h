@@ -18,11 +18,11 @@ struct node_config {
     int64_t save_steps, save_ms;  /* 0: not by steps, not by time */
     int keep;
     int64_t max_model_bytes, worker_timeout_ms;
-    int min_workers;            /* as in coord_start */
-    void (*refused)(void *ctx); /* this process cannot belong to the job; logged */
-    void (*over)(void *ctx);    /* there is nothing more to do here; likewise */
-    void (*failed)(void *ctx);  /* likewise, since the job has failed */
-    enum status (*takes_job)(void *ctx, const struct chunks *chunks); /* as coordinator_config's */
+    int min_workers;                         /* as in coord_start */
+    void (*refused)(void *ctx);              /* this process cannot belong to the job; logged */
+    void (*over)(void *ctx);                 /* there is nothing more to do here; likewise */
+    void (*failed)(void *ctx);               /* likewise, since the job has failed */
+    const struct coordinator_region *region; /* as coordinator_config's */
     void *ctx;
 };
 

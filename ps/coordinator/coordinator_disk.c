@@ -261,7 +261,8 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
                                          .position = net_plan_position(p, o->step),
                                          .n_members = p->n_members,
                                          .member = p->member,
-                                         .servers = p->servers}};
+                                         .servers = p->servers,
+                                         .parent = o->parent}};
     unsigned char *here = calloc((size_t)o->n_files + 1, 1);
     for (int i = 0; here && i < o->n_files; i++) {
         here[i] = !o->own[i][0];
@@ -437,6 +438,8 @@ static enum status fill_manifest(struct coordinator *l, struct coord_disk_order 
             memcpy(o->own[i], at->id, sizeof o->own[i]);
     }
     coordinator_keep(l, v.generation, v.step);
+    if (l->cfg.region)
+        l->cfg.region->parent_at(l->cfg.region->ctx, v.step, &o->parent);
 done:
     return st;
 }

@@ -213,6 +213,18 @@ static void fill_job(struct coordinator *l, const struct net_join *full)
     pthread_cond_broadcast(&l->wake);
 }
 
+/* Under the lock. */
+static enum status take_job(struct coordinator *l, const struct chunks *chunks)
+{
+    const struct coordinator_region *r = l->cfg.region;
+    struct ps_parent_version restored = {0};
+    if (!r)
+        return ST_OK;
+    if (l->cfg.restore && !l->plan)
+        restored = ps_restore_manifest(l->cfg.restore)->progress.parent;
+    return r->takes_job(r->ctx, chunks, &restored);
+}
+
 enum status coordinator_first_join(struct coordinator *l, const struct net_join *join, char *why,
                                    size_t why_bytes)
 {
@@ -250,7 +262,7 @@ enum status coordinator_first_join(struct coordinator *l, const struct net_join 
         st = ST_RANGE;
         goto done;
     }
-    if (l->cfg.takes_job && l->cfg.takes_job(l->cfg.ctx, full.chunks) != ST_OK) {
+    if (take_job(l, full.chunks) != ST_OK) {
         snprintf(why, why_bytes, "the server is out of memory");
         net_plan_free(p);
         goto done;

@@ -15,6 +15,17 @@
 struct ps_person;
 struct ps_service;
 
+/* What a region adds (ps/region/region.h); both under a lock. */
+struct coordinator_region {
+    /* A first join's job is being taken, with these chunks; what its checkpoint says, not known
+     * without. */
+    enum status (*takes_job)(void *ctx, const struct chunks *chunks,
+                             const struct ps_parent_version *restored);
+    /* Of the parent, at a step of the region's, for its manifest. */
+    void (*parent_at)(void *ctx, int64_t step, struct ps_parent_version *out);
+    void *ctx;
+};
+
 struct coordinator_config {
     struct ps_service *service;
     const char *folder;                /* of checkpoints, borrowed for ever; NULL: there are none */
@@ -36,8 +47,7 @@ struct coordinator_config {
     void (*fenced)(void *ctx); /* another ps 0 has taken the folder; logged */
     void (*done)(void *ctx);   /* nobody is left to end the job, which has all its steps */
     void (*failed)(void *ctx); /* all its workers ended with an error; logged */
-    /* A first join's job is being taken, with these chunks; under a lock. NULL is fine. */
-    enum status (*takes_job)(void *ctx, const struct chunks *chunks);
+    const struct coordinator_region *region; /* borrowed for ever; NULL: the group is none */
     void *ctx;
 };
 

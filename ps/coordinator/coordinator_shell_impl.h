@@ -34,6 +34,7 @@ struct coord_disk_order {
     struct safetensors_written *files;
     char (*own)[FOLDER_ID_BYTES]; /* of each file's server, where its folder is its own; else "" */
     int n_files;
+    struct ps_parent_version parent;
     int64_t step;
     uint64_t generation;          /* SWEEP, with `step`: of the order that came to nothing */
     struct coord_folders folders; /* FIND: of the next generation's servers; owned */

@@ -2,6 +2,7 @@
  * Locks: a chunk's (the store's), then the region's. */
 #include "base/aligned.h"
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/log.h"
 #include "kernels/vector/dtype.h"
 #include "ps/region/region_impl.h"
@@ -154,6 +155,34 @@ static void retire(struct ps_region *r, struct piece *p, int64_t version, int ke
     r->is_alone = 0; /* all chunks have been answered */
 }
 
+void region_adopts(struct ps_region *r, int64_t version)
+{
+    size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
+    const struct ps_parent_version now = {1, version, digest_crc32c(0, r->base, bytes)};
+    pthread_mutex_lock(&r->lock);
+    r->adopting = now;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void region_note(struct ps_region *r, int64_t from, const struct ps_parent_version *parent)
+{
+    if (r->n_adoptions > 0 && r->adoptions[r->n_adoptions - 1].from == from)
+        return; /* another chunk of it */
+    if (r->n_adoptions == N_ADOPTIONS)
+        memmove(r->adoptions, r->adoptions + 1, (N_ADOPTIONS - 1) * sizeof *r->adoptions);
+    r->n_adoptions -= r->n_adoptions == N_ADOPTIONS;
+    r->adoptions[r->n_adoptions++] = (struct adoption){from, *parent};
+}
+
+void ps_region_parent_at(struct ps_region *r, int64_t version, struct ps_parent_version *out)
+{
+    *out = (struct ps_parent_version){0};
+    pthread_mutex_lock(&r->lock);
+    for (int i = 0; i < r->n_adoptions && r->adoptions[i].from <= version; i++)
+        *out = r->adoptions[i].parent;
+    pthread_mutex_unlock(&r->lock);
+}
+
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from)
 {
     struct piece *p = &r->pieces[chunk];
@@ -171,6 +200,7 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     int whole = version >= r->train_steps || (counted && version == p->sent_at);
     struct buf *mine = counted ? buf_ref(p->sent) : NULL;
     retire(r, p, version, counted && !whole);
+    region_note(r, version, &r->adopting); /* before there is such a version */
     pthread_mutex_unlock(&r->lock);
     /* where it does not wait any more, its next generation comes to it again */
     adopt_now(r, chunk, version, to, whole ? NULL : from);
@@ -345,9 +375,11 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
     return ST_OK;
 }
 
-enum status ps_region_take(struct ps_region *r, const struct chunks *chunks)
+enum status ps_region_take(struct ps_region *r, const struct chunks *chunks,
+                           const struct ps_parent_version *restored)
 {
     pthread_mutex_lock(&r->lock);
+    r->restored = *restored;
     enum status st = take_job(r, chunks);
     pthread_mutex_unlock(&r->lock);
     return st;

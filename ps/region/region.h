@@ -17,6 +17,7 @@
 #ifndef PS_REGION_REGION_H
 #define PS_REGION_REGION_H
 #include "base/hosts.h"
+#include "checkpoint/manifest.h"
 #include "net/wire/job.h"
 #include "ps/store/outer.h"
 
@@ -45,8 +46,12 @@ const struct ps_outer *ps_region_outer(struct ps_region *r);
 enum status ps_region_check(struct ps_region *r, const struct net_join *join, char *why,
                             size_t why_bytes);
 /* The coordinator takes the job, of these chunks; before that others may have been offered.
- * ST_NOMEM. */
-enum status ps_region_take(struct ps_region *r, const struct chunks *chunks);
+ * restored: what the checkpoint that it goes on from says. ST_NOMEM. */
+enum status ps_region_take(struct ps_region *r, const struct chunks *chunks,
+                           const struct ps_parent_version *restored);
+/* Which of the parent's versions the values of that version go back to; not known: none was taken
+ * over yet, or it is long ago. Any thread. */
+void ps_region_parent_at(struct ps_region *r, int64_t version, struct ps_parent_version *out);
 /* The service is borrowed until stop. */
 enum status ps_region_start(struct ps_region *r, struct ps_service *service);
 void ps_region_wake(struct ps_region *r); /* a generation has begun */

@@ -8,6 +8,7 @@
  *
  * Locks: the region's. */
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "ps/region/region_impl.h"
@@ -174,6 +175,26 @@ static enum status give_first(struct ps_region *r, int64_t version)
     return st;
 }
 
+/* Of values that the region has: the parent's version that they go back to, as far as base is
+ * that. What a region without a record of it has is taken for the gates that it has passed. */
+static void resume(struct ps_region *r, int64_t version)
+{
+    size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
+    const struct ps_parent_version now = {1, r->step, digest_crc32c(0, r->base, bytes)};
+    pthread_mutex_lock(&r->lock);
+    struct ps_parent_version had = r->restored;
+    pthread_mutex_unlock(&r->lock);
+    if (!had.known)
+        had = (struct ps_parent_version){1, ps_region_gates(&r->cfg, version, r->train_steps),
+                                         now.crc32c};
+    /* others have come there, on another way, after the parent had lost it */
+    int differs = had.version == now.version && had.crc32c != now.crc32c;
+    r->held = differs ? -1 : had.version;
+    pthread_mutex_lock(&r->lock);
+    r->adopting = had;
+    pthread_mutex_unlock(&r->lock);
+}
+
 /* Where the region stands, and the first values, if it has none. */
 static enum status begin(struct ps_region *r, const struct run *run)
 {
@@ -183,10 +204,12 @@ static enum status begin(struct ps_region *r, const struct run *run)
     if (version < 0) {
         version = ps_region_gate_version(&r->cfg, r->step, r->train_steps);
         r->held = r->step;
+        region_adopts(r, r->step);
     } else {
-        r->held = ps_region_gates(&r->cfg, version, r->train_steps);
+        resume(r, version);
     }
     pthread_mutex_lock(&r->lock);
+    region_note(r, version, &r->adopting);
     r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
     r->due =
         r->gate < r->n_gates ? ps_region_gate_version(&r->cfg, r->gate + 1, r->train_steps) : -1;
@@ -208,6 +231,7 @@ static enum status take_over(struct ps_region *r)
     LOG_I("region %d: takes over round %" PRId64 " of the parent group", r->cfg.index, r->step);
     if (r->cfg.max_drift > 0)
         TRY(region_hold(r));
+    region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
         st = region_adopt(r, i, r->base + r->chunks->chunks[i].first, NULL);
     if (st == ST_OK)
@@ -296,6 +320,7 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
     *rebased = st == ST_REBASED;
     if (*rebased)
         return ST_OK;
+    region_adopts(r, r->step + 1);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
         st = adopt(r, i, 1);
     return st;
@@ -322,6 +347,8 @@ static enum status come_back(struct ps_region *r, int *again)
     r->contributed |= counted;
     if (r->cfg.max_drift > 0 && !*again)
         TRY(region_hold(r));
+    if (!*again)
+        region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK && !*again; i++)
         st = adopt(r, i, counted);
     r->held = r->step;

@@ -21,6 +21,13 @@ struct piece {
     struct buf *used; /* what had been contributed to that, a reference; NULL: it is the parent's */
 };
 
+/* From that version of the region's on, its values go back to this one of the parent's. */
+struct adoption {
+    int64_t from;
+    struct ps_parent_version parent;
+};
+enum { N_ADOPTIONS = 64 }; /* more than are made while a checkpoint is written */
+
 struct ps_region {
     struct ps_region_config cfg;
     struct ps_outer outer;
@@ -34,8 +41,12 @@ struct ps_region {
     int is_alone;   /* a gate was passed without an answer: each version waits until it comes */
     int64_t due;    /* the gate that comes next; -1: not known */
     int64_t let_go; /* the last version that a chunk was made of without the parent; 0: none */
-    struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
-    struct piece *pieces;   /* n_chunks */
+    struct ps_parent_version restored;      /* what the region's checkpoint says */
+    struct adoption adoptions[N_ADOPTIONS]; /* the newest last */
+    int n_adoptions;
+    struct ps_parent_version adopting; /* that is in base, and is being adopted */
+    struct chunks *chunks;             /* NULL: no job yet; not changed once a run has begun */
+    struct piece *pieces;              /* n_chunks */
     float *base;            /* the parent's version `held`; first the members' first values */
     float *before, *change; /* base as the round began; what is contributed */
     /* Of the exchanging thread: */
@@ -51,6 +62,10 @@ struct ps_region {
 
 /* The present run, a reference, if it has chunks here; NULL: none. */
 struct run *region_run(const struct ps_region *r);
+/* What is in base, the parent's version `version`, is adopted next. */
+void region_adopts(struct ps_region *r, int64_t version);
+/* Under the lock: it was, from that version of the region's on. */
+void region_note(struct ps_region *r, int64_t from, const struct ps_parent_version *parent);
 /* Waits until the chunk waits with a version, and has it made; as ps_store_adopt. ST_CANCELLED. */
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from);
 /* Waits until there is something to contribute at the next gate: *value, the chunk's, borrowed

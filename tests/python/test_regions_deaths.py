@@ -126,6 +126,22 @@ class Regions(regions.Test):
         gate.open()
         self.finish()
 
+    def test_rounds_counted_anew(self):
+        """A region that resumes knows from its checkpoint which of the parent's rounds it had, also
+        where these are fewer than its gates: it takes over what the rest have done since."""
+        gate, a, b = self.begin_held(110, steps=300, every=10, keeps=True,
+                                     parent=["--worker_timeout=1"])
+        a.workers[0].wait_line(r"\(global step: 45\)")
+        self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.parents.start_ps(0, *self.parent_flags)
+        b.ps[0].wait_line(r"checkpoint at step (7[1-9]|[89]\d): ")  # gate 7 to 9, round 3 to 5
+        b.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        a.workers[0].wait_line(r"\(global step: 105\)")  # or 110: round 6 or 7
+        b.start_ps(0, *self.region_flags[1])
+        b.ps[0].wait_line(r"region 1: takes over round \d+ of the parent group")
+        gate.open()
+        self.finish()
+
     def test_tls(self):
         """A region's server is a server to its workers, and a worker to the parent's."""
         want = self.run_all(steps=20)
