@@ -24,11 +24,13 @@ enum {
                              again, a network folder's may have another handle */
 };
 
-/* Of a region: the parent's version that its values go back to, and the CRC-32C of that. */
+/* Of a region: the parent's version that its values go back to, and the CRC-32C of that; and the
+ * step of its own at which the optimizer's slots were zero. */
 struct ps_parent_version {
     int known;
     int64_t version;
     uint32_t crc32c;
+    int64_t slots_since;
 };
 
 /* How far training was at the step, and who had done it. */

@@ -7,8 +7,9 @@
 static int add_parent(json_t *root, const struct ps_parent_version *p)
 {
     return json_object_set_new(root, "parent",
-                               json_pack("{s:I, s:I}", "version", (json_int_t)p->version, "crc32c",
-                                         (json_int_t)p->crc32c)) == 0;
+                               json_pack("{s:I, s:I, s:I}", "version", (json_int_t)p->version,
+                                         "crc32c", (json_int_t)p->crc32c, "slots_since",
+                                         (json_int_t)p->slots_since)) == 0;
 }
 
 int manifest_progress_add(json_t *root, const struct ps_progress *p)
@@ -95,16 +96,19 @@ static enum status contributed_from_json(const json_t *list, int64_t step, struc
     return ST_OK;
 }
 
-static enum status parent_from_json(const json_t *o, struct ps_parent_version *p)
+static enum status parent_from_json(const json_t *o, int64_t step, struct ps_parent_version *p)
 {
     const json_t *version = json_object_get(o, "version"), *crc = json_object_get(o, "crc32c");
+    const json_t *since = json_object_get(o, "slots_since");
     if (!o)
         return ST_OK;
     if (!json_is_integer(version) || json_integer_value(version) < 0 || !json_is_integer(crc) ||
-        json_integer_value(crc) < 0 || json_integer_value(crc) > UINT32_MAX)
+        json_integer_value(crc) < 0 || json_integer_value(crc) > UINT32_MAX ||
+        !json_is_integer(since) || json_integer_value(since) < 0 ||
+        json_integer_value(since) > step)
         return ST_CORRUPT;
     *p = (struct ps_parent_version){1, json_integer_value(version),
-                                    (uint32_t)json_integer_value(crc)};
+                                    (uint32_t)json_integer_value(crc), json_integer_value(since)};
     return ST_OK;
 }
 
@@ -122,7 +126,7 @@ enum status manifest_progress_read(const json_t *root, int64_t step, struct ps_p
     if (st == ST_OK)
         st = contributed_from_json(json_object_get(root, "contributed"), step, p);
     if (st == ST_OK)
-        st = parent_from_json(json_object_get(root, "parent"), &p->parent);
+        st = parent_from_json(json_object_get(root, "parent"), step, &p->parent);
     p->known = st == ST_OK;
     return st;
 }

@@ -70,18 +70,22 @@ static void who_has_contributed_is_kept(void **state)
                                       .servers = {1, server},
                                       .n_contributed = 2,
                                       .contributed = by,
-                                      .parent = {1, INT64_C(1) << 40, UINT32_MAX}};
+                                      .parent = {1, INT64_C(1) << 40, UINT32_MAX, 3}};
     assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
     assert_int_equal(ps_manifest_read(path, &read, why), ST_OK);
     assert_int_equal(read->progress.n_contributed, 2);
     assert_true(read->progress.parent.known);
     assert_true(read->progress.parent.version == m.progress.parent.version);
     assert_true(read->progress.parent.crc32c == UINT32_MAX);
+    assert_int_equal(read->progress.parent.slots_since, 3);
     for (int i = 0; i < 2; i++)
         assert_true(read->progress.contributed[i].member == by[i].member &&
                     read->progress.contributed[i].version == by[i].version);
     ps_manifest_free(read);
     m.progress.parent.version = -1;
+    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(ps_manifest_read(path, &read, why), ST_CORRUPT);
+    m.progress.parent = (struct ps_parent_version){1, 1, 1, 4}; /* behind the step */
     assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
     assert_int_equal(ps_manifest_read(path, &read, why), ST_CORRUPT);
     m.progress.parent.known = 0;

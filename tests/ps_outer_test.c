@@ -6,6 +6,7 @@
 #include "ps/region/region.h"
 #include "ps/store/handover.h"
 #include "ps/store/outer.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,6 +28,7 @@ struct rig {
     int n_first, n_made, n_waits, n_answers;
     int64_t made;
     float value[N]; /* of that version, as it was told */
+    int64_t since;
     int n_stopped;
 };
 
@@ -52,6 +54,11 @@ static void first(void *ctx, int chunk, const struct net_payload *value)
     struct rig *r = ctx;
     r->n_first++;
     payload_copy(value, r->first);
+}
+
+static int64_t slots_since(void *ctx)
+{
+    return ((struct rig *)ctx)->since;
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
@@ -90,7 +97,7 @@ static void setup(struct rig *r, float clip_norm)
 {
     static struct ps_outer outer;
     *r = (struct rig){.made = -1};
-    outer = (struct ps_outer){waits, made, first, r};
+    outer = (struct ps_outer){waits, made, first, slots_since, r};
     assert_int_equal(chunks_create(model, 1, 4096, &r->chunks), ST_OK);
     assert_int_equal(r->chunks->n_chunks, 1);
     make_store(r, &outer, clip_norm, &r->store);
@@ -226,6 +233,28 @@ static void a_gate_waits(void **state)
     }
 }
 
+/* Adam's first step is of its learning rate's length, whatever the gradient, also where that is not
+ * the job's first. */
+static void slots_begin_where_the_region_does(void **state)
+{
+    struct rig r;
+    float theirs[N] = {0}, got[N];
+    double rate = 0, sum = 0;
+    (void)state;
+    setup(&r, 0);
+    r.since = 31;
+    struct optim_config adam;
+    optim_defaults(OPTIM_ADAM, &adam);
+    rate = (double)optim_rate(&adam, 32);
+    assert_int_equal(ps_store_first(r.store, 0, 31, theirs), ST_OK);
+    push_all(r.store, 31);
+    assert_int_equal(read_value(r.store, got), 32);
+    for (int i = 0; i < N; i++)
+        sum += fabs((double)got[i]);
+    assert_true(sum / N > 0.99 * rate && sum / N < 1.001 * rate);
+    teardown(&r);
+}
+
 /* The next generation computes the step again; an announced stop at the gate is the gate's. */
 static void a_stop_ends_it(void **state)
 {
@@ -287,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_values_are_the_parents),
         cmocka_unit_test(a_gate_waits),
+        cmocka_unit_test(slots_begin_where_the_region_does),
         cmocka_unit_test(a_stop_ends_it),
         cmocka_unit_test(gates),
     };

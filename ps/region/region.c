@@ -77,6 +77,15 @@ static void first(void *ctx, int chunk, const struct net_payload *value)
     pthread_mutex_unlock(&r->lock);
 }
 
+static int64_t slots_since(void *ctx)
+{
+    struct ps_region *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    int64_t since = r->slots_since;
+    pthread_mutex_unlock(&r->lock);
+    return since;
+}
+
 struct run *region_run(const struct ps_region *r)
 {
     int ended;
@@ -158,9 +167,9 @@ static void retire(struct ps_region *r, struct piece *p, int64_t version, int ke
 void region_adopts(struct ps_region *r, int64_t version)
 {
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
-    const struct ps_parent_version now = {1, version, digest_crc32c(0, r->base, bytes)};
+    uint32_t crc32c = digest_crc32c(0, r->base, bytes);
     pthread_mutex_lock(&r->lock);
-    r->adopting = now;
+    r->adopting = (struct ps_parent_version){1, version, crc32c, r->slots_since};
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -301,7 +310,7 @@ enum status ps_region_create(const struct ps_region_config *cfg, struct ps_regio
     if (!r)
         return ST_NOMEM;
     r->cfg = *cfg;
-    r->outer = (struct ps_outer){waits, made, first, r};
+    r->outer = (struct ps_outer){waits, made, first, slots_since, r};
     r->due = -1;
     pthread_mutex_init(&r->lock, NULL);
     clock_cond_init(&r->changed);
@@ -380,6 +389,7 @@ enum status ps_region_take(struct ps_region *r, const struct chunks *chunks,
 {
     pthread_mutex_lock(&r->lock);
     r->restored = *restored;
+    r->slots_since = restored->known ? restored->slots_since : 0;
     enum status st = take_job(r, chunks);
     pthread_mutex_unlock(&r->lock);
     return st;

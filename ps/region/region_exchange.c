@@ -180,18 +180,16 @@ static enum status give_first(struct ps_region *r, int64_t version)
 static void resume(struct ps_region *r, int64_t version)
 {
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
-    const struct ps_parent_version now = {1, r->step, digest_crc32c(0, r->base, bytes)};
+    uint32_t crc32c = digest_crc32c(0, r->base, bytes);
     pthread_mutex_lock(&r->lock);
-    struct ps_parent_version had = r->restored;
-    pthread_mutex_unlock(&r->lock);
-    if (!had.known)
-        had = (struct ps_parent_version){1, ps_region_gates(&r->cfg, version, r->train_steps),
-                                         now.crc32c};
-    /* others have come there, on another way, after the parent had lost it */
-    int differs = had.version == now.version && had.crc32c != now.crc32c;
-    r->held = differs ? -1 : had.version;
-    pthread_mutex_lock(&r->lock);
-    r->adopting = had;
+    struct ps_parent_version *had = &r->adopting;
+    *had = r->restored;
+    if (!had->known)
+        *had = (struct ps_parent_version){1, ps_region_gates(&r->cfg, version, r->train_steps),
+                                          crc32c, r->slots_since};
+    /* else others have come there, on another way, after the parent had lost it */
+    int is_same = had->version != r->step || had->crc32c == crc32c;
+    r->held = is_same ? had->version : -1;
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -204,6 +202,9 @@ static enum status begin(struct ps_region *r, const struct run *run)
     if (version < 0) {
         version = ps_region_gate_version(&r->cfg, r->step, r->train_steps);
         r->held = r->step;
+        pthread_mutex_lock(&r->lock);
+        r->slots_since = version;
+        pthread_mutex_unlock(&r->lock);
         region_adopts(r, r->step);
     } else {
         resume(r, version);

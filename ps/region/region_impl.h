@@ -41,7 +41,8 @@ struct ps_region {
     int is_alone;   /* a gate was passed without an answer: each version waits until it comes */
     int64_t due;    /* the gate that comes next; -1: not known */
     int64_t let_go; /* the last version that a chunk was made of without the parent; 0: none */
-    struct ps_parent_version restored;      /* what the region's checkpoint says */
+    int64_t slots_since;               /* the version at which the optimizer's slots were zero */
+    struct ps_parent_version restored; /* what the region's checkpoint says */
     struct adoption adoptions[N_ADOPTIONS]; /* the newest last */
     int n_adoptions;
     struct ps_parent_version adopting; /* that is in base, and is being adopted */

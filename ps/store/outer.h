@@ -20,6 +20,8 @@ struct ps_outer {
     void (*made)(void *ctx, int chunk, int64_t version, int waits, struct buf *value);
     /* A member's first value of a chunk, finite; it becomes one by ps_store_first. */
     void (*first)(void *ctx, int chunk, const struct net_payload *value);
+    /* The version at which the optimizer's slots were zero: 0, or of a region that came late. */
+    int64_t (*slots_since)(void *ctx);
     void *ctx;
 };
 

@@ -98,8 +98,10 @@ static size_t compute_version(struct ps_store *s, struct chunk_state *c, const s
         .wire = next->wire == next->value ? NULL : next->wire->data,
         .sums = atomic_load(&s->sums),
     };
+    const struct ps_outer *outer = s->cfg.outer;
     if (!averages)
-        optim_begin(&s->job.optim, (uint64_t)c->version + 1, &u.step);
+        optim_begin_since(&s->job.optim, (uint64_t)c->version + 1,
+                          outer ? (uint64_t)outer->slots_since(outer->ctx) : 0, &u.step);
     next->summed = u.sums;
     int turn = begin_turn(s, c);
     u.threads = turn ? NULL : s->cfg.threads; /* all cores have work of their own */
