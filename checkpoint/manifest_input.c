@@ -1,6 +1,9 @@
 /* checkpoint/manifest_input.c - see manifest_input.h. */
 #include "checkpoint/manifest_input.h"
 #include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* NULL: out of memory. */
 static json_t *floats_to_json(const float *value, int n)
@@ -28,6 +31,29 @@ static int floats_from_json(const json_t *list, float *value, size_t n)
     return json_array_size(list) == n;
 }
 
+/* Two hex digits for each byte. */
+static json_t *rounding_to_json(const struct net_rounding *r)
+{
+    char text[2 * ROUNDING_MAX_BYTES + 1] = "";
+    for (int i = 0; i < r->n_bytes; i++)
+        snprintf(text + 2 * i, 3, "%02x", r->bits[i]);
+    return json_string(text);
+}
+
+static int rounding_read(const json_t *job, struct net_rounding *to)
+{
+    const char *text = json_string_value(json_object_get(job, "rounded"));
+    size_t n = text ? strlen(text) : 0;
+    *to = (struct net_rounding){.n_bytes = (int)(n / 2)};
+    if (n % 2 || n / 2 > ROUNDING_MAX_BYTES || (text && strspn(text, "0123456789abcdef") != n))
+        return 0;
+    for (size_t i = 0; i < n / 2; i++) {
+        const char digits[] = {text[2 * i], text[2 * i + 1], 0};
+        to->bits[i] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+    return 1;
+}
+
 json_t *manifest_input_add(json_t *job, const struct net_job *from)
 {
     const struct job_normal *n = &from->normal;
@@ -39,6 +65,8 @@ json_t *manifest_input_add(json_t *job, const struct net_job *from)
     if (ok && job_augments(&from->augment))
         ok = json_object_set_new(job, "augment",
                                  json_string(job_augment_text(&from->augment, augment))) == 0;
+    if (ok && from->rounding.n_bytes > 0)
+        ok = json_object_set_new(job, "rounded", rounding_to_json(&from->rounding)) == 0;
     if (ok)
         return job;
     json_decref(job);
@@ -66,5 +94,5 @@ int manifest_input_read(const json_t *job, struct net_job *to)
     if (augment &&
         (!json_is_string(augment) || !job_augment_parse(json_string_value(augment), &to->augment)))
         return 0;
-    return normal_read(job, to);
+    return normal_read(job, to) && rounding_read(job, &to->rounding);
 }

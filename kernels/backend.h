@@ -57,17 +57,12 @@ struct backend_plan_config {
                                  dtype_encode rounds them; not in a group. NULL: floats */
     enum dtype grads_dtype;   /* bf16 or fp16 */
     uint32_t tuning;          /* GPU: kernels/tuning.h */
-};
-
-struct backend_device { /* who it is; a value */
-    char name[96];      /* "NVIDIA H200" */
-    uint8_t uuid[16];   /* of the card */
-    int pci[3];         /* domain, bus, device */
-    uint64_t memory_bytes;
+    const uint8_t *rounded;   /* [n_layers] CPU, BF16: see set_rounded; NULL: by a rule */
 };
 
 struct plan; /* opaque, the backend's */
 struct backend_data;
+struct backend_device; /* kernels/device_report.h */
 struct resident_ops;
 struct backend {
     const char *name;        /* "cpu" */
@@ -118,8 +113,8 @@ struct backend {
     /* Optional, all three or none (NULL: not offered). A group is created before its plans and
      * destroyed after them, and starts when all ranks are there. In a group wait_grads returns when
      * this plan's part of the sum is on the host: all of it is when it has returned in all ranks.
-     * It waits for ranks whose backward of the layer has not been called yet; cancel (any thread;
-     * for good) makes this and later calls return ST_CANCELLED: for when a rank will not come. */
+     * It waits for ranks whose backward of the layer has not been called yet, until cancel (any
+     * thread; for good), which makes this and later calls return ST_CANCELLED. */
     enum status (*group_create)(const struct backend_group_config *cfg, struct backend_group **out);
     void (*group_destroy)(struct backend_group *g); /* NULL is fine */
     void (*group_cancel)(struct backend_group *g);
@@ -135,6 +130,8 @@ struct backend {
     /* Optional. The most that all plans of this process take on the device; 0: what is free.
      * reserve: takes and keeps it. Before the device's first plan (ST_BUSY). */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
+    /* Optional, in BF16, between steps; 1: the factors of the layer's products are rounded. */
+    enum status (*set_rounded)(struct plan *p, const uint8_t *rounded);
     /* Optional: part(ctx, k) once for each k below n, all at an end on return, on the calling
      * thread's threads for plans of n_threads. */
     void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);

@@ -4,6 +4,7 @@
  * The reference itself is held against finite differences.
  * Backend and nets: tests/kernel_bench.h. */
 #include "base/rng.h"
+#include "kernels/device_report.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
 #include <math.h>

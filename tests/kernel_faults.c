@@ -1,5 +1,6 @@
 /* tests/kernel_faults.c - see the header. */
 #include "tests/kernel_faults.h"
+#include "kernels/device_report.h"
 #include "kernels/resident.h"
 #include "kernels/vector/dtype.h"
 #include "tests/kernel_tuning.h"

@@ -266,7 +266,8 @@ static struct net_join_reply good_reply(void)
                   .train_steps = 5000,
                   .region = 2,
                   .n_regions = 3,
-                  .contributed = 119},
+                  .contributed = 119,
+                  .rounding = {3, {0x81, 0, 7}}},
         .servers = {2, servers},
     };
 }
@@ -299,6 +300,8 @@ static void members_are_told_their_place(void **state)
     assert_int_equal(got.place.region, 2);
     assert_int_equal(got.place.n_regions, 3);
     assert_int_equal(got.place.contributed, 119);
+    assert_int_equal(got.place.rounding.n_bytes, 3);
+    assert_memory_equal(got.place.rounding.bits, reply.place.rounding.bits, 3);
     assert_true(net_place_sample(&got.place, net_place_position(&got.place, 10, 121)) ==
                 3 * (36000 + (3 + 2) * 10) + 2);
     got.place.n_regions = 0;

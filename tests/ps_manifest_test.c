@@ -96,6 +96,22 @@ static void who_has_contributed_is_kept(void **state)
     }
 }
 
+static void what_is_rounded_is_kept(void **state)
+{
+    struct net_job got;
+    (void)state;
+    assert_int_equal(through(&got), ST_OK);
+    assert_int_equal(got.rounding.n_bytes, 0);
+    uint8_t rounded[11] = {0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 1}, back[11];
+    net_rounding_set(&job.rounding, rounded, 11);
+    assert_int_equal(through(&got), ST_OK);
+    assert_int_equal(got.rounding.n_bytes, 2);
+    assert_true(net_rounding_get(&got.rounding, back, 11));
+    assert_memory_equal(back, rounded, sizeof back);
+    assert_false(net_rounding_get(&got.rounding, back, 8)); /* of another network */
+    job.rounding.n_bytes = 0;
+}
+
 static void local_steps_are_kept(void **state)
 {
     struct net_job got;
@@ -180,6 +196,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(kind_of_labels_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(names_and_places_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(who_has_contributed_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_rounded_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(local_steps_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(means_and_deviations_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(augmentation_is_kept, setup, teardown),

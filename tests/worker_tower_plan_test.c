@@ -1,5 +1,6 @@
 /* tests/worker_tower_plan_test.c - which towers a worker gets, how they share the batch, whether
  * the driver's GPUs are the backend's, and TensorFlow's rule for growth. */
+#include "kernels/device_report.h"
 #include "tests/capture.h"
 #include "worker/device/gpus.h"
 #include "worker/place/tower_plan.h"

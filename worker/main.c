@@ -289,6 +289,7 @@ static enum status clean_up(struct worker *w)
     placement_destroy(w->placement);
     model_destroy(w->model);
     free(w->params);
+    free(w->rounded);
     free(w->init);
     free(w->given);
     trained_on_free(&w->trained_on);

@@ -353,6 +353,9 @@ static const struct flag table[] = {
     ONE("log_level", log_level, "debug|info|warn|error", "least important lines to log", NULL),
     INT("fault_push_delay_ms", push_delay_ms, 0, 10000,
         "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
+    STR("fault_rounded", fault_rounded, "LAYER,...",
+        "for tests: with --precision=bf16 these are taken for faster so; a comma behind each",
+        NULL),
     INT("fault_nonfinite", fault_nonfinite, 0, 1e15,
         "for tests: in every so manieth step an element of a gradient is no number; 0: never"),
 #include "worker/ps_flags.inc" /* after the worker's own, which count where a name is in both */

@@ -10,6 +10,7 @@
 #include "worker/device/device_scan.h"
 #include "worker/input.h"
 #include "worker/job_query.h"
+#include "worker/place/rounding.h"
 #include "worker/worker.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -393,10 +394,21 @@ static void name_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYT
         snprintf(name + n, JOB_ARITHMETIC_BYTES - n, JOB_VECTOR_LOOPS "%s", vector_description());
 }
 
+/* --precision=bf16: what gains by it on this CPU. */
+static enum status measure_rounding(struct worker *w)
+{
+    const struct rounding_request r = {.towers = &w->towers,
+                                       .model = w->model,
+                                       .chunks = w->chunks,
+                                       .params = w->params,
+                                       .fault = w->opt.fault_rounded};
+    first_values(w, w->params);
+    return rounding_measure(&r, &w->rounded);
+}
+
 static enum status make_exchange(struct worker *w)
 {
     const struct options *o = &w->opt;
-    first_values(w, w->params);
     options_settle_outer(&w->opt, w->chunks->n_elems);
     struct net_exchange_config cfg = {
         .ps_hosts = &w->opt.ps_hosts,
@@ -418,6 +430,8 @@ static enum status make_exchange(struct worker *w)
         cfg.join.job.validation = (struct net_validation){
             w->validation_data, o->eval_every / options_rounds(o), o->early_stopping};
     name_arithmetic(w, cfg.join.job.arithmetic);
+    if (w->rounded)
+        net_rounding_set(&cfg.join.job.rounding, w->rounded, w->model->n_layers);
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
             cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
@@ -432,6 +446,8 @@ static enum status open_checkpoints(struct worker *w)
     job.data = w->data;
     job.normal = w->normal;
     name_arithmetic(w, job.arithmetic);
+    if (w->rounded)
+        net_rounding_set(&job.rounding, w->rounded, w->model->n_layers);
     const struct alone_saver_config cfg = {
         .folder = {.path = o->checkpoint_dir,
                    .restore = o->restore,
@@ -443,7 +459,10 @@ static enum status open_checkpoints(struct worker *w)
         .save_ms = o->save_secs * 1000,
         .keep = (int)o->keep_checkpoint_max,
     };
-    return o->checkpoint_dir ? alone_saver_create(&cfg, &w->saver) : ST_OK;
+    enum status st = o->checkpoint_dir ? alone_saver_create(&cfg, &w->saver) : ST_OK;
+    if (st == ST_OK && w->saver && w->rounded) /* as the steps so far */
+        net_rounding_get(alone_saver_rounding(w->saver), w->rounded, w->model->n_layers);
+    return st;
 }
 
 static void say_towers(const struct worker *w)
@@ -463,6 +482,8 @@ static void say_towers(const struct worker *w)
             LOG_I("tower %d: %d of its %d layers lie elsewhere; --log_device_placement says where",
                   i, batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
     }
+    if (w->rounded)
+        rounding_say(w->model, w->rounded, "as was measured");
 }
 
 static enum status open_validation(struct worker *w, int own_pace)
@@ -509,6 +530,7 @@ static enum status make_trainer(struct worker *w)
         .log_every = o->log_every,
         .progress = o->progress,
         .seed = (uint64_t)o->seed,
+        .rounded = w->rounded,
         .augment = o->augment,
         .clip_norm = o->ps_hosts.n > 0 && job_servers_clip(&job) ? 0 : o->optim.clip_norm,
         .skip_nonfinite = o->skip_nonfinite,
@@ -556,8 +578,9 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 enum status set_up(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        ask_for_job, input_open,    read_model,  make_towers,   read_inputs,      sum_data,
-        hold_out,    input_prepare, take_params, make_exchange, open_checkpoints, make_trainer};
+        ask_for_job,   input_open,       read_model,    make_towers, read_inputs,
+        sum_data,      hold_out,         input_prepare, take_params, measure_rounding,
+        make_exchange, open_checkpoints, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

@@ -40,8 +40,10 @@ struct worker {
     struct trained_on trained_on;          /* --evaluate, --predict: what their file says */
     struct job_validation validation_data; /* likewise told */
     float *params;
-    float *init;                       /* --init: as `params`, where `given`; NULL: none */
-    uint8_t *given;                    /* [params] */
+    uint8_t *rounded; /* [n_layers] measured: what is multiplied in bf16 on the CPU; NULL: nothing
+                         was */
+    float *init;      /* --init: as `params`, where `given`; NULL: none */
+    uint8_t *given;   /* [params] */
     struct weights_result init_result; /* what the file gave */
     struct updates updates;
     struct alone_saver *saver; /* --checkpoint_dir; NULL: none */

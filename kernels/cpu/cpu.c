@@ -88,9 +88,25 @@ static void plan_destroy(struct plan *p)
         dnnl_engine_destroy(plan->engine);
     free(plan->node);
     free(plan->position);
+    free(plan->rounded);
     free(plan->labels);
     free(plan->targets);
     free(plan);
+}
+
+static enum status rounded_copy(struct cpu_plan *plan, const uint8_t *rounded)
+{
+    size_t n = (size_t)plan->cfg.n_layers;
+    if (rounded == NULL)
+        return ST_OK;
+    if (plan->rounded == NULL)
+        plan->rounded = malloc(n);
+    if (plan->rounded == NULL) {
+        LOG_E("CPU backend: no memory left for a list of %zu layers", n);
+        return ST_NOMEM;
+    }
+    memcpy(plan->rounded, rounded, n);
+    return ST_OK;
 }
 
 static enum status plan_create(const struct backend_plan_config *cfg, struct plan **out)
@@ -111,6 +127,7 @@ static enum status plan_create(const struct backend_plan_config *cfg, struct pla
         st = ST_NOMEM;
         goto done;
     }
+    TRY(rounded_copy(plan, cfg->rounded));
     graph_fill(cfg, plan->node);
     plan->image_readers = graph_image_readers(cfg);
     TRY(cpu_status(NULL, "start", dnnl_engine_create(&plan->engine, dnnl_cpu, 0)));
@@ -118,7 +135,8 @@ static enum status plan_create(const struct backend_plan_config *cfg, struct pla
                    dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
     TRY(cpu_pass_create(plan, cfg->batch, &plan->pass[0]));
     plan->now = plan->pass[0];
-    cpu_precision_log(plan);
+    if (plan->rounded == NULL) /* else it was said by who chose it */
+        cpu_precision_log(plan);
     *out = (struct plan *)plan;
 done:
     if (st != ST_OK)
@@ -148,6 +166,26 @@ static enum status load_param(struct plan *p, int param)
                 TRY(pass->ops[i].kind->load(pass, i));
         }
     }
+done:
+    return st;
+}
+
+/* Both passes are planned anew; what packs parameters reads them again. */
+static enum status set_rounded(struct plan *p, const uint8_t *rounded)
+{
+    enum status st = ST_OK;
+    struct cpu_plan *plan = cpu_plan_of(p);
+    omp_set_num_threads(plan->cfg.n_threads);
+    TRY(rounded_copy(plan, rounded));
+    for (int s = 0; s < 2; s++) {
+        cpu_pass_destroy(plan->pass[s]);
+        plan->pass[s] = plan->now = NULL;
+    }
+    TRY(cpu_pass_create(plan, plan->cfg.batch, &plan->pass[0]));
+    plan->now = plan->pass[0];
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        if (plan->node[i].mine && plan->now->ops[i].kind->load != NULL)
+            TRY(plan->now->ops[i].kind->load(plan->now, i));
 done:
     return st;
 }
@@ -373,4 +411,5 @@ const struct backend weir_backend = {
     .set_output_grad = set_output_grad,
     .read_output_grad = read_output_grad,
     .spread = spread,
+    .set_rounded = set_rounded,
 };

@@ -107,6 +107,7 @@ struct cpu_plan {
     int has_targets;          /* which these are: */
     float *targets;           /* [batch][elems of the loss's input]; NULL: there never were any */
     uint64_t *position;       /* [batch] */
+    uint8_t *rounded;         /* [n_layers] as set_rounded has said last; NULL: by the rule */
 };
 
 /* What a pass frees at its end. */

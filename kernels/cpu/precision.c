@@ -1,14 +1,13 @@
 /* kernels/cpu/precision.c - see precision.h: which layers multiply in bf16 where that was asked
  * for.
  *
- * The rule knows the layer's shape alone, neither times nor the number of samples: a worker that is
- * started again, or one that takes another's place, makes the same choice, so the same bits (I2,
- * I8). A measurement at plan time would call a layer that is nearly as fast either way now faster,
- * now slower. The rule follows from measurements (bench/results/2026-11-23-bf16-cpu.md): a
- * convolution of at least 4 channels takes about 0.6 of the time; with fewer (the first one of an
- * image) oneDNN's gradient kernels are slower than those of floats, or not faster by more than the
- * copies in bf16 cost. Of a dense layer the weights are copied in each step, which pays from some
- * ten thousand on. */
+ * A job's workers say (set_rounded) what its first one has measured (worker/place/rounding.h): the
+ * bits depend on it (I2, I8), and two measurements may differ. Where nobody says anything it is a
+ * rule of the layer's shape, from measurements on CPUs with AMX and Zen (bench/results/
+ * 2026-11-23-bf16-cpu.md): a convolution of at least 4 channels takes about 0.6 of the time; with
+ * fewer (the first one of an image) oneDNN's gradient kernels are slower than those of floats, or
+ * not faster by more than the copies in bf16 cost. Of a dense layer the weights are copied in each
+ * step, which pays from some ten thousand on. */
 #include "kernels/cpu/precision.h"
 #include "base/log.h"
 #include <stdio.h>
@@ -26,6 +25,8 @@ dnnl_data_type_t cpu_product_type(const struct cpu_plan *plan, const struct laye
 {
     int pays = (l->kind == LAYER_CONV2D && l->in.dim[0] >= LEAST_CHANNELS) ||
                (l->kind == LAYER_DENSE && shape_elems(&l->in) * l->out.dim[0] >= LEAST_WEIGHTS);
+    if (plan->rounded)
+        pays = plan->rounded[l - plan->cfg.layers];
     return pays && plan->cfg.precision == BACKEND_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
@@ -46,8 +47,7 @@ void cpu_precision_log(const struct cpu_plan *plan)
         int written = snprintf(names + at, sizeof names - at, "%s%s", n++ > 0 ? ", " : "", l->name);
         at += (size_t)written < sizeof names - at ? (size_t)written : 0;
     }
-    LOG_I(
-        "CPU: --precision=bf16: %d of %d layers with products multiply in bf16%s%s; the others are "
-        "too small to gain by it",
-        n, n_products, n > 0 ? ": " : "", names);
+    LOG_I("CPU: --precision=bf16: %d of %d layers with products multiply in bf16%s%s; by "
+          "their shapes",
+          n, n_products, n > 0 ? ": " : "", names);
 }

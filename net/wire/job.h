@@ -11,6 +11,7 @@
 #include "net/wire/job_data.h"
 #include "net/wire/job_input.h"
 #include "net/wire/place.h"
+#include "net/wire/rounding.h"
 #include <stdint.h>
 
 enum {
@@ -57,6 +58,7 @@ struct net_job {
     char arithmetic[JOB_ARITHMETIC_BYTES]; /* what the member computes with: "oneDNN v2.6.3, AVX2, 4
                                               threads; vector loops AVX2"; a job's: its first one's;
                                               empty: not said. Others may differ */
+    struct net_rounding rounding;          /* likewise its first one's, which all have */
 };
 
 /* "sync", ...; NULL if the value is none of them. */

@@ -192,6 +192,8 @@ static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
     to->region = (uint32_t)from->region;
     to->n_regions = (uint32_t)from->n_regions;
     to->contributed = from->contributed;
+    to->rounded.len = (size_t)from->rounding.n_bytes;
+    to->rounded.data = (uint8_t *)(uintptr_t)from->rounding.bits;
 }
 
 enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
@@ -234,6 +236,8 @@ static const char *place_problem(const Weir__V1__JoinReply *from)
         return "the JoinReply's step or position is out of bounds";
     if (from->contributed < 0 || from->contributed > from->first_step)
         return "the JoinReply's last contribution is none that can be";
+    if (from->rounded.len > ROUNDING_MAX_BYTES)
+        return "the JoinReply says of too many layers what they round";
     return NULL;
 }
 
@@ -251,6 +255,9 @@ static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *t
                              .n_regions = (int)from->n_regions,
                              .contributed = from->contributed,
                              .validates = from->validates != 0};
+    to->rounding.n_bytes = (int)from->rounded.len;
+    if (from->rounded.len > 0)
+        memcpy(to->rounding.bits, from->rounded.data, from->rounded.len);
 }
 
 /* The parts that only a member gets. */

@@ -61,6 +61,8 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->local_steps = (uint64_t)from->local_steps;
     to->validation_split = from->validation_split;
     to->arithmetic = (char *)(uintptr_t)from->arithmetic;
+    to->rounded.len = (size_t)from->rounding.n_bytes;
+    to->rounded.data = (uint8_t *)(uintptr_t)from->rounding.bits;
     message_normal_to_wire(&from->normal, to);
 }
 
@@ -263,6 +265,17 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
     return wrong ? message_invalid(why, wrong) : ST_OK;
 }
 
+static enum status rounding_from_wire(const ProtobufCBinaryData *from, struct net_rounding *to,
+                                      char why[MESSAGE_WHY_BYTES])
+{
+    *to = (struct net_rounding){.n_bytes = (int)from->len};
+    if (from->len > ROUNDING_MAX_BYTES)
+        return message_invalid(why, "the job says of too many layers what they round");
+    if (from->len > 0)
+        memcpy(to->bits, from->data, from->len);
+    return ST_OK;
+}
+
 enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
 {
@@ -283,6 +296,8 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
         st = message_validation_from_wire(from->validation, &plain.validation, why);
     if (st == ST_OK)
         st = message_arithmetic_from_wire(from->arithmetic, plain.arithmetic, why);
+    if (st == ST_OK)
+        st = rounding_from_wire(&from->rounded, &plain.rounding, why);
     if (st == ST_OK)
         st = message_normal_from_wire(from, &plain.normal, why);
     if (st == ST_OK)

@@ -82,6 +82,7 @@ static void make_job(struct ps_region *r, const struct run *run)
     j->validation_split = 0;
     j->validation = (struct net_validation){.every = 0};
     j->arithmetic[0] = 0;
+    j->rounding.n_bytes = 0;
 }
 
 /* Of a contribution: the samples behind it, with the workers that there are. */

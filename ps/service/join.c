@@ -339,6 +339,7 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
                            .train_steps = p->job.train_steps,
                            .region = s->cfg.region,
                            .n_regions = s->cfg.n_regions,
+                           .rounding = p->job.rounding,
                            .contributed = net_plan_contributed(p, p->member[rank], p->step),
                            .validates = p->job.validation.data.n > 0};
     ps_store_segment(r->store, &reply->segment);

@@ -44,6 +44,8 @@ enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
         p->position = ps_manifest_position(f->from);
         snprintf(p->restore, sizeof p->restore, "%s", f->restore);
         TRY(set_contributed(p, f->from->progress.contributed, f->from->progress.n_contributed));
+        if (f->from->job.rounding.n_bytes > 0) /* as its steps so far */
+            p->job.rounding = f->from->job.rounding;
         if (!p->job.data.n_train) /* a client that says nothing of its data was the first to come */
             p->job.data = f->from->job.data;
     }

@@ -109,6 +109,7 @@ static enum status restore(struct alone_folder *f, const struct alone_folder_con
     TRY(load(cfg, r));
     f->step = m->step;
     f->position = ps_manifest_position(m);
+    f->rounding = m->job.rounding;
     updates_resume(cfg->updates, f->step, f->position);
 done:
     ps_restore_close(r);

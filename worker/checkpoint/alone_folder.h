@@ -28,11 +28,12 @@ struct alone_folder {
     const char *path; /* borrowed */
     int lock_fd;      /* -1: none */
     struct ps_lease lease;
-    char id[FOLDER_ID_BYTES];    /* empty: none could be made */
-    char name[ALONE_NAME_BYTES]; /* of this process, in the lease and in files */
-    uint64_t generation;         /* of what this process writes */
-    int64_t step;                /* that training goes on from; 0: it begins */
-    uint64_t position;           /* of the step's first sample */
+    char id[FOLDER_ID_BYTES];     /* empty: none could be made */
+    char name[ALONE_NAME_BYTES];  /* of this process, in the lease and in files */
+    uint64_t generation;          /* of what this process writes */
+    int64_t step;                 /* that training goes on from; 0: it begins */
+    uint64_t position;            /* of the step's first sample */
+    struct net_rounding rounding; /* of the steps so far; of none nothing is said */
 };
 
 /* Makes the folder, locks it, goes on from its newest checkpoint that is whole, and claims it. */

@@ -174,6 +174,11 @@ static enum status take_memory(struct alone_saver *s)
     return ST_OK;
 }
 
+const struct net_rounding *alone_saver_rounding(const struct alone_saver *s)
+{
+    return &s->job.rounding;
+}
+
 enum status alone_saver_create(const struct alone_saver_config *cfg, struct alone_saver **out)
 {
     enum status st = ST_OK;
@@ -191,6 +196,8 @@ enum status alone_saver_create(const struct alone_saver_config *cfg, struct alon
     CHECK(updates_state(cfg->folder.updates, &s->state));
     TRY(take_memory(s));
     TRY(alone_folder_open(&s->cfg.folder, &s->folder));
+    if (s->folder.rounding.n_bytes > 0)
+        s->job.rounding = s->folder.rounding;
     s->server = s->folder.name;
     s->copied = cfg->folder.restore ? -1 : s->folder.step; /* the folder may not have that */
     s->next_ns = clock_deadline_ns(cfg->save_ms);

@@ -20,6 +20,8 @@ struct alone_saver_config {
 struct alone_saver;
 /* Goes on from what the folder has. */
 enum status alone_saver_create(const struct alone_saver_config *cfg, struct alone_saver **out);
+/* Of what was found, or else of the configuration's job. */
+const struct net_rounding *alone_saver_rounding(const struct alone_saver *s);
 /* Waits for what is being written. NULL is fine. */
 void alone_saver_destroy(struct alone_saver *s);
 /* Before step `step` is computed; ctx: the saver. ST_CANCELLED: training ends here, as it was to,

@@ -14,6 +14,7 @@
 
 struct stage {
     const struct backend *backend;
+    enum backend_precision precision;
     struct plan *plan; /* NULL: no layer lies here */
     int n_layers;      /* of mine */
     uint8_t *mine;     /* [n_layers of the network] */
@@ -81,6 +82,7 @@ static enum status take_memory(struct split_tower *s)
     for (int i = 0; i < s->cfg.n; i++) {
         struct stage *g = &s->stage[i];
         g->backend = s->cfg.device[i].backend;
+        g->precision = s->cfg.device[i].precision;
         g->mine = calloc(n_layers, 1);
         g->reads = calloc(n_layers, 1);
         g->has = calloc(n_layers, 1);
@@ -189,6 +191,17 @@ size_t split_tower_memory_bytes(const struct split_tower *s)
 struct plan *split_tower_only_plan(struct split_tower *s)
 {
     return s->cfg.n == 1 ? s->stage[0].plan : NULL;
+}
+
+enum status split_tower_set_rounded(struct split_tower *s, const uint8_t *rounded)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < s->cfg.n && st == ST_OK; i++) {
+        const struct stage *g = &s->stage[i];
+        if (g->plan && g->backend->set_rounded && g->precision == BACKEND_BF16)
+            st = g->backend->set_rounded(g->plan, rounded);
+    }
+    return st;
 }
 
 enum status split_tower_load_param(struct split_tower *s, int param)

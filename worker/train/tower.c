@@ -79,6 +79,7 @@ static enum status make_stages(struct tower *t, const struct tower_member *membe
                 .grads16 = (uint16_t *const *)t->grad16_of,
                 .grads_dtype = cfg->push_dtype,
                 .seed = cfg->seed,
+                .rounded = cfg->rounded,
                 .inference_only = inference,
                 .group = member ? member->group : NULL,
                 .rank = member ? member->rank : 0,

@@ -48,6 +48,7 @@ struct trainer_config {
     uint64_t seed;
     struct job_augment augment; /* of training samples, by the seed */
     int params_on_host;         /* they are updated there, though a device could */
+    const uint8_t *rounded;     /* [n_layers] as the backend's plan has it; NULL: by its own rule */
     float clip_norm;    /* of all gradients of a step together, at most; 0: as they are, here */
     int skip_nonfinite; /* 1: a contribution that is not finite counts with weight 0, else it ends
                            the run; */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "worker/place/rounding.h"
 #include "worker/train/device_data.h"
 #include "worker/train/device_group.h"
 #include "worker/train/evaluate.h"
@@ -11,6 +12,7 @@
 #include "worker/train/trainer_resident.h"
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct tower_run {
     struct trainer *t;
@@ -122,6 +124,35 @@ static enum status run_resident(struct trainer *t, int64_t step, int *taken)
     return trainer_resident_run(&r, step, &t->result, taken);
 }
 
+/* What is multiplied in bf16 is for the job to say: its first worker has measured it, or that of
+ * the steps before its checkpoint. */
+static enum status follow_rounding(struct trainer *t, const struct net_rounding *told)
+{
+    enum status st = ST_OK;
+    size_t n = (size_t)t->cfg.model->n_layers;
+    uint8_t *rounded = t->cfg.rounded ? malloc(n) : NULL;
+    if (!t->cfg.rounded)
+        return ST_OK;
+    if (!rounded)
+        return no_memory(t->cfg.n_towers);
+    if (!net_rounding_get(told, rounded, t->cfg.model->n_layers) ||
+        memcmp(rounded, t->cfg.rounded, n) == 0)
+        goto done;
+    rounding_say(t->cfg.model, rounded, "as the job's first worker has measured");
+    for (int i = 0; i < t->cfg.n_towers && st == ST_OK; i++)
+        st = split_tower_set_rounded(t->towers[i]->stages, rounded);
+    if (st == ST_OK && t->eval)
+        st = split_tower_set_rounded(t->eval->stages, rounded);
+    if (st == ST_OK && t->validate)
+        st = split_tower_set_rounded(t->validate->stages, rounded);
+    free(t->rounded);
+    t->cfg.rounded = t->rounded = rounded;
+    rounded = NULL;
+done:
+    free(rounded);
+    return st;
+}
+
 static void start_from(struct trainer *t, const struct net_start *start)
 {
     int64_t step = start->step;
@@ -154,7 +185,7 @@ static enum status begin_again(struct trainer *t, int *again)
         return t->result.left ? ST_OK : st;
     t->steps_before = t->result.local_steps;
     start_from(t, &start);
-    return ST_OK;
+    return follow_rounding(t, &start.place.rounding);
 }
 
 /* Steps until a card is warm: as many as bench/gpu_train.py leaves out on PyTorch's side. */
@@ -175,6 +206,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     int taken = 0, again;
     t->result = (struct trainer_result){.global_step = start->step};
     start_from(t, start);
+    TRY(follow_rounding(t, &start->place.rounding));
     struct progress_config pc = {t->cfg.progress,    start->place.member, start->step,
                                  t->cfg.train_steps, t->cfg.log_every,    warm_up_images(&t->cfg)};
     TRY(progress_create(&pc, &t->progress));
@@ -387,5 +419,6 @@ void trainer_destroy(struct trainer *t)
     free(t->pushed);
     free(t->share);
     free(t->contributions);
+    free(t->rounded);
     free(t);
 }

@@ -1,0 +1,92 @@
+"""--precision=bf16 on the CPU: what one worker has measured is for its whole job, also after
+checkpoints, so that the bits do not depend on which process measured what."""
+# label: cluster
+import os
+import signal
+import unittest
+
+import harness
+
+FLAGS = ["--batch_size=20", "--seed=3", "--intra_op_threads=1", "--precision=bf16"]
+CHOICES = ["--fault_rounded=c3,c5,", "--fault_rounded=f6,"]
+TOLD = "as the job's first worker has measured"
+
+
+class Rounding(harness.Test):
+    def setUp(self):
+        super().setUp()
+        probe = self.job(n_ps=0, n_workers=1, flags=[*FLAGS, "--train_steps=1"])
+        worker = self.start("probe", [os.path.join(harness.BIN, "worker"), *probe.flags])
+        worker.popen.wait()
+        if "oneDNN finds neither AVX512_BF16 nor AMX" in worker.output():
+            worker.wait(status=1)
+            raise unittest.SkipTest("this CPU has no bf16")
+        worker.wait()
+
+    def train(self, choices, n_steps=40):
+        job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=%d" % n_steps])
+        job.start_ps(0)
+        job.start_worker(0, choices[0])
+        job.ps[0].wait_line("worker 0 joined")
+        job.start_worker(1, choices[1])
+        digests = {s["parameters_sha256"] for s in job.finish()}
+        self.assertEqual(len(digests), 1)
+        return job, digests.pop()
+
+    def test_measured(self):
+        """Each process says what it found; both compute alike."""
+        job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=5"])
+        job.start()
+        job.finish()
+        for worker in job.workers:
+            self.assertRegex(worker.output(), r"bf16: \d of 5 layers with products multiply in bf16"
+                             r".*, as was measured")
+
+    def test_the_first_decides(self):
+        _, want = self.train([CHOICES[0], CHOICES[0]])
+        job, got = self.train(CHOICES)
+        self.assertEqual(got, want)
+        self.assertRegex(job.workers[1].output(), r"2 of 5 layers .*: c3, c5, " + TOLD)
+        self.assertNotIn(TOLD, job.workers[0].output())
+        self.assertNotEqual(self.train([CHOICES[1], CHOICES[1]])[1], want)
+
+    def test_checkpoints_keep_it(self):
+        _, want = self.train([CHOICES[0], CHOICES[0]], 60)
+        job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=60"])
+        keeps = ["--checkpoint_dir=%s/keep" % self.dir(), "--save_steps=10"]
+        job.hold(30)
+        job.start_ps(0, *keeps)
+        for i in range(2):
+            job.start_worker(i, CHOICES[0])
+        job.ps[0].wait_line("checkpoint at step 20: ")
+        for p in (*job.workers, *job.ps):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.gate = job.held = None
+        job.start_ps(0, *keeps)
+        for i in range(2):
+            job.start_worker(i, CHOICES[1])
+        self.assertEqual({s["parameters_sha256"] for s in job.finish()}, {want})
+        for worker in job.workers:
+            self.assertIn(TOLD, worker.output())
+
+    def test_alone(self):
+        digests = []
+        for stop, choices in ((False, [CHOICES[0]]), (True, CHOICES)):
+            flags = ["--checkpoint_dir=%s/alone-%d" % (self.dir(), stop), "--save_steps=10"]
+            job = self.job(n_ps=0, n_workers=1, model="lenet5", flags=[
+                *FLAGS, "--train_steps=60", "--log_every=1", *flags])
+            argv = [os.path.join(harness.BIN, "worker"), *job.flags,
+                    "--export=%s/out-%d" % (self.dir(), stop)]
+            if stop:
+                first = self.start("first", [*argv, choices[0], "--train_steps=30"])
+                first.wait()
+            last = self.start("last", [*argv, choices[-1]])
+            last.wait()
+            self.assertRegex(last.output(), "2 of 5 layers .*: c3, c5, ")
+            digests.append(harness.read_safetensors("%s/out-%d" % (self.dir(), stop)))
+        for name, (_, values) in digests[0].items():
+            self.assertEqual(list(values), list(digests[1][name][1]))
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,228 @@
+/* worker/place/rounding.c - see rounding.h. Of each layer the shortest of several runs counts: what
+ * else runs on the machine only adds to the others. */
+#include "worker/place/rounding.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MIN_ROUNDS = 3, MAX_ROUNDS = 20, ROUNDS_MS = 150 };
+/* A layer that gains less stays as exact as floats are. */
+static const double WORTH = 0.95;
+
+struct bench {
+    const struct rounding_request *r;
+    const struct backend *backend;
+    struct plan *plan;
+    float *grads;
+    const float **params;
+    float **grad_of;
+    uint8_t *image, *labels;
+    const uint8_t **images;
+    float *target;
+    const float **targets;
+    uint64_t *position;
+    int batch;
+    int64_t *ns[2]; /* [n_layers] shortest, as floats and rounded */
+};
+
+/* The first tower that computes in bf16 on the CPU; NULL: none. */
+static const struct tower_spec *find_tower(const struct rounding_request *r)
+{
+    for (int i = 0; i < r->towers->n; i++) {
+        const struct tower_spec *t = &r->towers->tower[i];
+        if (t->own.backend->set_rounded && t->own.precision == BACKEND_BF16)
+            return t;
+    }
+    return NULL;
+}
+
+static enum status take(struct bench *b)
+{
+    const struct model *m = b->r->model;
+    const struct layer *last = &m->layers[m->n_layers - 1];
+    size_t n = (size_t)b->batch, n_params = (size_t)b->r->chunks->n_params;
+    size_t n_layers = (size_t)m->n_layers;
+    b->grads = calloc((size_t)b->r->chunks->n_elems, sizeof *b->grads);
+    b->params = calloc(n_params, sizeof *b->params);
+    b->grad_of = calloc(n_params, sizeof *b->grad_of);
+    b->image = calloc((size_t)shape_elems(&m->layers[0].in), 1);
+    b->images = calloc(n, sizeof *b->images);
+    b->labels = calloc(n, 1);
+    b->target = calloc((size_t)shape_elems(&last->in), sizeof *b->target);
+    b->targets = calloc(n, sizeof *b->targets);
+    b->position = calloc(n, sizeof *b->position);
+    b->ns[0] = calloc(n_layers, sizeof *b->ns[0]);
+    b->ns[1] = calloc(n_layers, sizeof *b->ns[1]);
+    if (!b->grads || !b->params || !b->grad_of || !b->image || !b->images || !b->labels ||
+        !b->target || !b->targets || !b->position || !b->ns[0] || !b->ns[1]) {
+        LOG_E("out of memory for measuring which layers gain by --precision=bf16");
+        return ST_NOMEM;
+    }
+    for (size_t i = 0; i < n_params; i++) {
+        b->params[i] = b->r->params + b->r->chunks->params[i].first;
+        b->grad_of[i] = b->grads + b->r->chunks->params[i].first;
+    }
+    for (size_t i = 0; i < n; i++) {
+        b->images[i] = b->image;
+        b->targets[i] = b->target;
+    }
+    return ST_OK;
+}
+
+static void give_back(struct bench *b)
+{
+    if (b->plan)
+        b->backend->plan_destroy(b->plan);
+    free(b->grads);
+    free(b->params);
+    free(b->grad_of);
+    free(b->image);
+    free(b->images);
+    free(b->labels);
+    free(b->target);
+    free(b->targets);
+    free(b->position);
+    free(b->ns[0]);
+    free(b->ns[1]);
+}
+
+static enum status make_plan(struct bench *b, const struct tower_spec *t, const uint8_t *rounded)
+{
+    const struct model *m = b->r->model;
+    const struct backend_plan_config cfg = {.layers = m->layers,
+                                            .n_layers = m->n_layers,
+                                            .batch = b->batch,
+                                            .device = t->own.device,
+                                            .n_threads = t->own.n_threads,
+                                            .n_params = b->r->chunks->n_params,
+                                            .params = b->params,
+                                            .grads = b->grad_of,
+                                            .precision = BACKEND_BF16,
+                                            .rounded = rounded};
+    return b->backend->plan_create(&cfg, &b->plan);
+}
+
+/* One step, of which each layer's forward and backward is timed; took: NULL: it is not. */
+static enum status step(struct bench *b, int64_t *took)
+{
+    enum status st = ST_OK;
+    const struct model *m = b->r->model;
+    int n_layers = m->n_layers, by_targets = layer_takes_targets(m->layers[n_layers - 1].kind);
+    TRY(b->backend->set_input(b->plan, b->images, by_targets ? NULL : b->labels, b->position,
+                              b->batch));
+    if (by_targets)
+        TRY(b->backend->set_targets(b->plan, b->targets, b->batch));
+    for (int i = 0; i < n_layers && st == ST_OK; i++) {
+        int64_t began = clock_now_ns();
+        st = b->backend->forward(b->plan, i, 1);
+        if (took)
+            took[i] = clock_now_ns() - began;
+    }
+    for (int i = n_layers - 1; i >= 0 && st == ST_OK; i--) {
+        int64_t began = clock_now_ns();
+        st = b->backend->backward(b->plan, i);
+        if (took)
+            took[i] += clock_now_ns() - began;
+    }
+done:
+    return st;
+}
+
+static enum status run(struct bench *b, int64_t *shortest)
+{
+    enum status st = ST_OK;
+    int n_layers = b->r->model->n_layers;
+    int64_t *took = calloc((size_t)n_layers, sizeof *took), until;
+    TRY(took ? ST_OK : ST_NOMEM);
+    TRY(step(b, NULL));
+    until = clock_deadline_ns(ROUNDS_MS);
+    for (int k = 0; k < MIN_ROUNDS || (k < MAX_ROUNDS && clock_now_ns() < until); k++) {
+        TRY(step(b, took));
+        for (int i = 0; i < n_layers; i++)
+            shortest[i] = k == 0 || took[i] < shortest[i] ? took[i] : shortest[i];
+    }
+done:
+    free(took);
+    return st;
+}
+
+static int is_product(const struct layer *l)
+{
+    return l->kind == LAYER_CONV2D || l->kind == LAYER_DENSE;
+}
+
+void rounding_say(const struct model *m, const uint8_t *rounded, const char *whence)
+{
+    char names[400] = "";
+    size_t at = 0;
+    int n = 0, n_products = 0;
+    for (int i = 0; i < m->n_layers; i++) {
+        n_products += is_product(&m->layers[i]);
+        if (!rounded[i])
+            continue;
+        int written =
+            snprintf(names + at, sizeof names - at, "%s%s", n++ > 0 ? ", " : "", m->layers[i].name);
+        at += (size_t)written < sizeof names - at ? (size_t)written : 0;
+    }
+    LOG_I("CPU: --precision=bf16: %d of %d layers with products multiply in bf16%s%s, %s", n,
+          n_products, n > 0 ? ": " : "", names, whence);
+}
+
+static void take_named(const struct rounding_request *r, uint8_t *rounded)
+{
+    char name[80];
+    for (int i = 0; i < r->model->n_layers; i++) {
+        snprintf(name, sizeof name, "%s,", r->model->layers[i].name);
+        rounded[i] = is_product(&r->model->layers[i]) && strstr(r->fault, name) != NULL;
+    }
+}
+
+/* With all products rounded and with none. */
+static enum status compare(struct bench *b, const struct tower_spec *t, uint8_t *rounded)
+{
+    enum status st = ST_OK;
+    int n = b->r->model->n_layers;
+    TRY(take(b));
+    TRY(make_plan(b, t, rounded));
+    TRY(run(b, b->ns[0]));
+    b->backend->plan_destroy(b->plan);
+    b->plan = NULL;
+    for (int i = 0; i < n; i++)
+        rounded[i] = (uint8_t)is_product(&b->r->model->layers[i]);
+    TRY(make_plan(b, t, rounded));
+    TRY(run(b, b->ns[1]));
+    for (int i = 0; i < n; i++) {
+        if (!rounded[i])
+            continue;
+        rounded[i] = (double)b->ns[1][i] < WORTH * (double)b->ns[0][i];
+        LOG_D("layer '%s': forward and backward %.3f ms as floats, %.3f ms in bf16",
+              b->r->model->layers[i].name, (double)b->ns[0][i] * 1e-6, (double)b->ns[1][i] * 1e-6);
+    }
+done:
+    return st;
+}
+
+enum status rounding_measure(const struct rounding_request *r, uint8_t **out)
+{
+    const struct tower_spec *t = find_tower(r);
+    enum status st = ST_OK;
+    *out = NULL;
+    if (!t)
+        return ST_OK;
+    struct bench b = {.r = r, .backend = t->own.backend, .batch = t->n};
+    uint8_t *rounded = calloc((size_t)r->model->n_layers, 1);
+    if (!rounded)
+        return ST_NOMEM;
+    if (r->fault)
+        take_named(r, rounded);
+    else
+        st = compare(&b, t, rounded);
+    give_back(&b);
+    if (st == ST_OK)
+        *out = rounded;
+    else
+        free(rounded);
+    return st;
+}

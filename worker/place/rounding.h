@@ -1,0 +1,26 @@
+/* worker/place/rounding.h - which layers multiply factors in bf16 on the CPU, by measuring: the
+ * same network is planned with all of them rounded and with none, and a layer is rounded whose
+ * forward and backward together take less time so. What two processes measure may differ, so one
+ * worker's choice is that of its whole job (net/wire/rounding.h).
+ * Threads: none. Errors: the backend's; ST_NOMEM, logged. */
+#ifndef WORKER_PLACE_ROUNDING_H
+#define WORKER_PLACE_ROUNDING_H
+#include "net/wire/chunks.h"
+#include "worker/model/model.h"
+#include "worker/place/tower_plan.h"
+
+struct rounding_request {
+    const struct tower_plan *towers;
+    const struct model *model;
+    const struct chunks *chunks;
+    const float *params; /* as chunks say */
+    const char *fault;   /* for tests: names of layers, with a comma behind each, that are taken
+                            for faster; NULL: it is measured */
+};
+
+/* A line with the layers' names; whence: "as was measured here". */
+void rounding_say(const struct model *m, const uint8_t *rounded, const char *whence);
+/* *out: [n_layers], malloc'd; NULL: no tower computes in bf16 on the CPU, nothing is measured. */
+enum status rounding_measure(const struct rounding_request *r, uint8_t **out);
+
+#endif
