@@ -51,7 +51,7 @@ static void copy_plain(struct options *o)
     o->skip_nonfinite = options_raw.on_nonfinite == 1;
     o->max_nonfinite = options_raw.max_nonfinite;
     o->fault_nonfinite = options_raw.fault_nonfinite;
-    o->fault_rounded = options_raw.fault_rounded;
+    o->bf16_layers = options_raw.bf16_layers;
     o->gpus = options_raw.gpus;
     o->gpu_lock_dir =
         options_raw.gpu_lock_dir ? options_raw.gpu_lock_dir : device_lock_default_dir();

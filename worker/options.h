@@ -56,7 +56,7 @@ struct options {
     int64_t push_delay_ms;
     int skip_nonfinite; /* see worker/train/train_config.h, and the next */
     int64_t max_nonfinite, fault_nonfinite;
-    const char *fault_rounded; /* NULL: not given */
+    const char *bf16_layers; /* NULL: not given */
     int shared_memory, cuda_graphs;
     uint32_t gpu_tuning;             /* kernels/tuning.h */
     const char *gpus, *gpu_lock_dir; /* see worker/device/devices.h */

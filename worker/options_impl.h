@@ -35,7 +35,7 @@ struct options_raw {
     int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
     int join, on_nonfinite;
     int64_t max_nonfinite, fault_nonfinite;
-    const char *fault_rounded;
+    const char *bf16_layers;
     int data_shard; /* 0: same */
     const char *lr_boundaries;
     int64_t lr_warmup_steps, lr_decay_steps;

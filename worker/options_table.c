@@ -251,6 +251,10 @@ static const struct flag table[] = {
         "own loops; 0: the cores that it may use (CPU "
         "affinity, control groups; shared with the workers on the same host of "
         "--worker_hosts), less one for each GPU tower, divided by the CPU towers"),
+    STR("bf16_layers", bf16_layers, "LAYER,...|none",
+        "with --precision=bf16 on the CPU: the layers whose products are rounded; left out: those "
+        "that are found faster so, by measuring, by the job's first worker",
+        NULL),
     ONE("precision", precision, "fp32|tf32|bf16",
         "what factors of products are rounded to; sums are in fp32. CPUs have no tf32, and bf16 "
         "with AVX512_BF16 or AMX; GPUs bf16 from compute capability 8.0 on",
@@ -353,9 +357,6 @@ static const struct flag table[] = {
     ONE("log_level", log_level, "debug|info|warn|error", "least important lines to log", NULL),
     INT("fault_push_delay_ms", push_delay_ms, 0, 10000,
         "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
-    STR("fault_rounded", fault_rounded, "LAYER,...",
-        "for tests: with --precision=bf16 these are taken for faster so; a comma behind each",
-        NULL),
     INT("fault_nonfinite", fault_nonfinite, 0, 1e15,
         "for tests: in every so manieth step an element of a gradient is no number; 0: never"),
 #include "worker/ps_flags.inc" /* after the worker's own, which count where a name is in both */

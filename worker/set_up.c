@@ -401,7 +401,7 @@ static enum status measure_rounding(struct worker *w)
                                        .model = w->model,
                                        .chunks = w->chunks,
                                        .params = w->params,
-                                       .fault = w->opt.fault_rounded};
+                                       .named = w->opt.bf16_layers};
     first_values(w, w->params);
     return rounding_measure(&r, &w->rounded);
 }

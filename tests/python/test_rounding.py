@@ -8,7 +8,7 @@ import unittest
 import harness
 
 FLAGS = ["--batch_size=20", "--seed=3", "--intra_op_threads=1", "--precision=bf16"]
-CHOICES = ["--fault_rounded=c3,c5,", "--fault_rounded=f6,"]
+CHOICES = ["--bf16_layers=c3,c5", "--bf16_layers=f6"]
 TOLD = "as the job's first worker has measured"
 
 
@@ -68,6 +68,19 @@ class Rounding(harness.Test):
         self.assertEqual({s["parameters_sha256"] for s in job.finish()}, {want})
         for worker in job.workers:
             self.assertIn(TOLD, worker.output())
+
+    def test_named(self):
+        """By the user: the same bits in each run, and none is a choice, too; a name that is none is
+        refused."""
+        job = self.job(n_ps=0, n_workers=1, model="lenet5", flags=[*FLAGS, "--train_steps=1"])
+        argv = [os.path.join(harness.BIN, "worker"), *job.flags]
+        none = self.start("none", [*argv, "--bf16_layers=none"])
+        none.wait()
+        self.assertIn("0 of 5 layers with products multiply in bf16", none.output())
+        for bad in ("c4", "c3,", "s2", ""):
+            wrong = self.start("wrong", [*argv, "--bf16_layers=" + bad])
+            wrong.wait(status=1)
+            self.assertIn("is no convolution or dense layer of model", wrong.output())
 
     def test_alone(self):
         digests = []

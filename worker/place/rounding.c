@@ -170,13 +170,37 @@ void rounding_say(const struct model *m, const uint8_t *rounded, const char *whe
           n_products, n > 0 ? ": " : "", names, whence);
 }
 
-static void take_named(const struct rounding_request *r, uint8_t *rounded)
+static enum status take_name(const struct rounding_request *r, const char *name, size_t n,
+                             uint8_t *rounded)
 {
-    char name[80];
     for (int i = 0; i < r->model->n_layers; i++) {
-        snprintf(name, sizeof name, "%s,", r->model->layers[i].name);
-        rounded[i] = is_product(&r->model->layers[i]) && strstr(r->fault, name) != NULL;
+        const struct layer *l = &r->model->layers[i];
+        if (is_product(l) && strlen(l->name) == n && memcmp(l->name, name, n) == 0) {
+            rounded[i] = 1;
+            return ST_OK;
+        }
     }
+    LOG_E(
+        "--bf16_layers: '%.*s' is no convolution or dense layer of model '%s'; name some of these, "
+        "or none",
+        (int)n, name, r->model->name);
+    return ST_INVALID;
+}
+
+static enum status take_named(const struct rounding_request *r, uint8_t *rounded)
+{
+    enum status st = ST_OK;
+    const char *at = r->named;
+    if (strcmp(at, "none") == 0)
+        return ST_OK;
+    while (st == ST_OK) {
+        size_t n = strcspn(at, ",");
+        st = take_name(r, at, n, rounded);
+        if (at[n] == 0)
+            break;
+        at += n + 1;
+    }
+    return st;
 }
 
 /* With all products rounded and with none. */
@@ -215,8 +239,8 @@ enum status rounding_measure(const struct rounding_request *r, uint8_t **out)
     uint8_t *rounded = calloc((size_t)r->model->n_layers, 1);
     if (!rounded)
         return ST_NOMEM;
-    if (r->fault)
-        take_named(r, rounded);
+    if (r->named)
+        st = take_named(r, rounded);
     else
         st = compare(&b, t, rounded);
     give_back(&b);

@@ -2,7 +2,8 @@
  * same network is planned with all of them rounded and with none, and a layer is rounded whose
  * forward and backward together take less time so. What two processes measure may differ, so one
  * worker's choice is that of its whole job (net/wire/rounding.h).
- * Threads: none. Errors: the backend's; ST_NOMEM, logged. */
+ * Threads: none. Errors: the backend's; ST_INVALID: a name that is no such layer's; ST_NOMEM;
+ * logged. */
 #ifndef WORKER_PLACE_ROUNDING_H
 #define WORKER_PLACE_ROUNDING_H
 #include "net/wire/chunks.h"
@@ -14,8 +15,7 @@ struct rounding_request {
     const struct model *model;
     const struct chunks *chunks;
     const float *params; /* as chunks say */
-    const char *fault;   /* for tests: names of layers, with a comma behind each, that are taken
-                            for faster; NULL: it is measured */
+    const char *named;   /* layers, with commas between, or "none"; NULL: it is measured */
 };
 
 /* A line with the layers' names; whence: "as was measured here". */
