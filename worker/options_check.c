@@ -12,6 +12,14 @@
 
 enum { DEFAULT_SAVE_SECS = 600 };
 
+static enum status check_bf16(void)
+{
+    if (!options_raw.bf16_layers || options_raw.precision == BACKEND_BF16)
+        return ST_OK;
+    LOG_E("--bf16_layers is for --precision=bf16; give both or leave it out");
+    return ST_INVALID;
+}
+
 /* A worker that joins has no number of its own, unless it says so. */
 static enum status check_joining(struct options *o)
 {
@@ -255,7 +263,7 @@ enum status options_check_data(struct options *o)
 enum status options_check_training(struct options *o)
 {
     optim_defaults((enum optim_kind)options_raw.optimizer, &o->optim);
-    if (check_own() != ST_OK)
+    if (check_own() != ST_OK || check_bf16() != ST_OK)
         return ST_INVALID;
     set_if_given(&o->optim.learning_rate, options_raw.learning_rate);
     o->optim.schedule = (enum optim_schedule)options_raw.schedule;

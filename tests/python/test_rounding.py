@@ -82,6 +82,12 @@ class Rounding(harness.Test):
             wrong.wait(status=1)
             self.assertIn("is no convolution or dense layer of model", wrong.output())
 
+    def test_named_for_nothing(self):
+        argv = [os.path.join(harness.BIN, "worker"), "--precision=fp32", CHOICES[0]]
+        worker = self.start("fp32", argv)
+        worker.wait(status=2)
+        self.assertIn("--bf16_layers is for --precision=bf16", worker.output())
+
     def test_alone(self):
         digests = []
         for stop, choices in ((False, [CHOICES[0]]), (True, CHOICES)):
