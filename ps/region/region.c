@@ -185,8 +185,8 @@ void region_note(struct ps_region *r, int64_t from, const struct ps_parent_versi
 
 void ps_region_parent_at(struct ps_region *r, int64_t version, struct ps_parent_version *out)
 {
-    *out = (struct ps_parent_version){0};
     pthread_mutex_lock(&r->lock);
+    *out = r->restored; /* until the parent has been reached, and of versions before the list */
     for (int i = 0; i < r->n_adoptions && r->adoptions[i].from <= version; i++)
         *out = r->adoptions[i].parent;
     pthread_mutex_unlock(&r->lock);

@@ -320,8 +320,8 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
 {
     enum status st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, r->step + 1);
     *rebased = st == ST_REBASED;
-    if (*rebased)
-        return ST_OK;
+    if (st != ST_OK)
+        return *rebased ? ST_OK : st;
     region_adopts(r, r->step + 1);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
         st = adopt(r, i, 1);
