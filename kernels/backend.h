@@ -130,7 +130,7 @@ struct backend {
     /* Optional. The most that all plans of this process take on the device; 0: what is free.
      * reserve: takes and keeps it. Before the device's first plan (ST_BUSY). */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
-    /* Optional, in BF16, between steps; 1: the factors of the layer's products are rounded. */
+    /* Optional, in BF16, between steps; 1: the layer's factors are rounded; NULL: by the rule. */
     enum status (*set_rounded)(struct plan *p, const uint8_t *rounded);
     /* Optional: part(ctx, k) once for each k below n, all at an end on return, on the calling
      * thread's threads for plans of n_threads. */

@@ -170,12 +170,16 @@ done:
     return st;
 }
 
-/* Both passes are planned anew; what packs parameters reads them again. */
+/* Both passes are planned anew, which reads parameters that are packed. */
 static enum status set_rounded(struct plan *p, const uint8_t *rounded)
 {
     enum status st = ST_OK;
     struct cpu_plan *plan = cpu_plan_of(p);
     omp_set_num_threads(plan->cfg.n_threads);
+    if (rounded == NULL) {
+        free(plan->rounded);
+        plan->rounded = NULL;
+    }
     TRY(rounded_copy(plan, rounded));
     for (int s = 0; s < 2; s++) {
         cpu_pass_destroy(plan->pass[s]);
@@ -183,9 +187,8 @@ static enum status set_rounded(struct plan *p, const uint8_t *rounded)
     }
     TRY(cpu_pass_create(plan, plan->cfg.batch, &plan->pass[0]));
     plan->now = plan->pass[0];
-    for (int i = 0; i < plan->cfg.n_layers; i++)
-        if (plan->node[i].mine && plan->now->ops[i].kind->load != NULL)
-            TRY(plan->now->ops[i].kind->load(plan->now, i));
+    if (rounded == NULL)
+        cpu_precision_log(plan);
 done:
     return st;
 }

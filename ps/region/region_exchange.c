@@ -185,9 +185,10 @@ static void resume(struct ps_region *r, int64_t version)
     pthread_mutex_lock(&r->lock);
     struct ps_parent_version *had = &r->adopting;
     *had = r->restored;
-    if (!had->known)
-        *had = (struct ps_parent_version){1, ps_region_gates(&r->cfg, version, r->train_steps),
-                                          crc32c, r->slots_since};
+    if (!had->known) {
+        int64_t guess = ps_region_gates(&r->cfg, version, r->train_steps);
+        *had = (struct ps_parent_version){guess == r->step, guess, crc32c, r->slots_since};
+    }
     /* else others have come there, on another way, after the parent had lost it */
     int is_same = had->version != r->step || had->crc32c == crc32c;
     r->held = is_same ? had->version : -1;

@@ -50,6 +50,19 @@ class Rounding(harness.Test):
         self.assertNotIn(TOLD, job.workers[0].output())
         self.assertNotEqual(self.train([CHOICES[1], CHOICES[1]])[1], want)
 
+    def test_the_first_says_nothing(self):
+        """It computes in fp32: what the others have measured does not count, either."""
+        digests = set()
+        for choice in CHOICES:
+            job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=20"])
+            job.start_ps(0)
+            job.start_worker(0, "--precision=fp32")
+            job.ps[0].wait_line("worker 0 joined")
+            job.start_worker(1, choice)
+            digests |= {s["parameters_sha256"] for s in job.finish()}
+            self.assertIn("by their shapes", job.workers[1].output())
+        self.assertEqual(len(digests), 1)
+
     def test_checkpoints_keep_it(self):
         _, want = self.train([CHOICES[0], CHOICES[0]], 60)
         job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=60"])

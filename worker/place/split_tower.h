@@ -25,7 +25,8 @@ enum status split_tower_create(const struct split_tower_config *cfg, struct spli
 void split_tower_destroy(struct split_tower *s); /* NULL is fine */
 size_t split_tower_memory_bytes(const struct split_tower *s);
 struct plan *split_tower_only_plan(struct split_tower *s); /* NULL: there are several devices */
-/* [n_layers] Of the CPU's stages in bf16, between steps; the others are left as they are. */
+/* [n_layers] Of the CPU's stages in bf16, between steps; the others are left as they are. NULL: by
+ * the backend's rule. */
 enum status split_tower_set_rounded(struct split_tower *s, const uint8_t *rounded);
 /* As those of struct backend. step: for the trace. */
 enum status split_tower_load_param(struct split_tower *s, int param);

@@ -124,32 +124,47 @@ static enum status run_resident(struct trainer *t, int64_t step, int *taken)
     return trainer_resident_run(&r, step, &t->result, taken);
 }
 
-/* What is multiplied in bf16 is for the job to say: its first worker has measured it, or that of
- * the steps before its checkpoint. */
-static enum status follow_rounding(struct trainer *t, const struct net_rounding *told)
+static enum status round_all(struct trainer *t, const uint8_t *rounded)
 {
     enum status st = ST_OK;
-    size_t n = (size_t)t->cfg.model->n_layers;
-    uint8_t *rounded = t->cfg.rounded ? malloc(n) : NULL;
-    if (!t->cfg.rounded)
-        return ST_OK;
-    if (!rounded)
-        return no_memory(t->cfg.n_towers);
-    if (!net_rounding_get(told, rounded, t->cfg.model->n_layers) ||
-        memcmp(rounded, t->cfg.rounded, n) == 0)
-        goto done;
-    rounding_say(t->cfg.model, rounded, "as the job's first worker has measured");
     for (int i = 0; i < t->cfg.n_towers && st == ST_OK; i++)
         st = split_tower_set_rounded(t->towers[i]->stages, rounded);
     if (st == ST_OK && t->eval)
         st = split_tower_set_rounded(t->eval->stages, rounded);
     if (st == ST_OK && t->validate)
         st = split_tower_set_rounded(t->validate->stages, rounded);
+    return st;
+}
+
+static int is_rounded_so(const uint8_t *a, const uint8_t *b, size_t n)
+{
+    return a && b ? memcmp(a, b, n) == 0 : a == b;
+}
+
+/* What is multiplied in bf16 is for the job to say: its first worker has measured it, or that of
+ * the steps before its checkpoint. Where it says nothing, since the first one had nothing to
+ * measure, or of another network, all take the rule: two measurements may differ. */
+static enum status follow_rounding(struct trainer *t, const struct net_rounding *told)
+{
+    enum status st = ST_OK;
+    size_t n = (size_t)t->cfg.model->n_layers;
+    if (!t->cfg.rounded || !t->cfg.updates->ops->leave_soon) /* alone its own counts */
+        return ST_OK;
+    uint8_t *rounded = malloc(n);
+    if (!rounded)
+        return no_memory(t->cfg.n_towers);
+    if (!net_rounding_get(told, rounded, t->cfg.model->n_layers)) {
+        free(rounded);
+        rounded = NULL;
+    }
+    if (!is_rounded_so(rounded, t->follows ? t->rounded : t->cfg.rounded, n)) {
+        if (rounded)
+            rounding_say(t->cfg.model, rounded, "as the job's first worker has measured");
+        st = round_all(t, rounded);
+    }
     free(t->rounded);
-    t->cfg.rounded = t->rounded = rounded;
-    rounded = NULL;
-done:
-    free(rounded);
+    t->rounded = rounded;
+    t->follows = 1;
     return st;
 }
 

@@ -45,7 +45,8 @@ struct trainer {
     struct device_group *group;         /* NULL: none */
     struct contribution *contributions; /* the first one's block becomes the sum */
     int n_contributions;
-    uint8_t *rounded; /* what the job does, where cfg.rounded is another; NULL: it is not */
+    int follows;      /* the job has said, or not, what is rounded: */
+    uint8_t *rounded; /* this; NULL: by the backend's rule */
     struct crew crew; /* for what is done with these */
     struct tower *eval;
     struct trainer_config validation_cfg; /* cfg, whose test set is the validation data */
