@@ -1,0 +1,62 @@
+"""A small job whose servers and workers come and go, and the bits that it is to end with: for the
+tests of generations."""
+import os
+import signal
+
+import harness
+
+FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=5120",
+         "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
+SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
+TRIES = 10  # of what a busy machine may miss
+
+
+class Test(harness.Test):
+    want = {}
+
+    def undisturbed(self, n_workers=2):
+        """The parameters' digest of such a run, made once."""
+        if n_workers not in self.want:
+            job = self.job(n_workers=n_workers, model="small", flags=FLAGS)
+            job.start()
+            self.want[n_workers] = job.finish(120)[0]["parameters_sha256"]
+        return self.want[n_workers]
+
+    def ckpt(self, *more):
+        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=8", *more]
+
+    def slow_job(self, n_ps, n_workers=2, hold=0):
+        """hold: no further than that before the test ends it (check() does)."""
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=SLOW)
+        if hold:
+            job.hold(hold)
+        return job
+
+    def check(self, job, n_workers=2, seconds=120):
+        for s in job.finish(seconds):
+            self.assertEqual(s["parameters_sha256"], self.undisturbed(n_workers))
+
+    def kill(self, process):
+        process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def join(self, job, *flags):
+        """One server more, that joins the running job."""
+        address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
+        argv = [os.path.join(harness.BIN, "ps"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+                "--address=" + address, *flags]
+        ps = self.start("ps:join", argv, ready=True)
+        self.assertEqual(ps.wait_ready(), address)
+        job.ps.append(ps)
+        return ps
+
+    def leave(self, job, index, status=0):
+        """ps --leave=INDEX, a command."""
+        argv = [os.path.join(harness.BIN, "ps"), "--leave=%d" % index,
+                "--ps_hosts=" + job.ps_hosts[0]]
+        command = self.start("leave", argv)
+        command.wait(20, status)
+        return command.output()
+
+    def wipe(self):
+        for name in os.listdir(os.path.join(self.dir(), "ckpt")):
+            os.remove(os.path.join(self.dir(), "ckpt", name))

@@ -1,0 +1,113 @@
+#!/usr/bin/python3
+"""Workers that die: the others go on without them after --worker_timeout, or wait; those that come
+back in time change no bit."""
+# label: cluster sanitize waits long
+import generations
+import harness
+
+
+class Away(generations.Test):
+    def test_leader_and_worker_die(self):
+        """ps:0 comes back, a worker that died with it does not: the others go on without it."""
+        job = self.slow_job(2, n_workers=3, hold=30)
+        flags = self.ckpt("--worker_timeout=1")
+        job.start(flags)
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        self.kill(job.ps[0])
+        self.kill(job.workers.pop(2))
+        job.start_ps(0, *flags)
+        job.gate.open()
+        job.ps[0].wait_line("worker 2 .*has not come back for 1 s: training goes on without it")
+        self.assertEqual(len({s["parameters_sha256"] for s in job.finish(120)}), 1)
+
+    def test_leader_and_worker_begin_anew(self):
+        """Without checkpoints ps:0 and a worker that come back find others of the generation that
+        they would begin with. ps:0 gives ps:1 a few seconds to call (tests/ps_calls_test.c): where
+        the worker came later than that, all is done once more."""
+        for _ in range(generations.TRIES):
+            job = self.slow_job(2)
+            job.start()
+            job.workers[0].wait_line("training step 9 done")
+            self.kill(job.ps[0])
+            self.kill(job.workers[0])
+            with harness.paused(job.ps[1]):
+                job.start_worker(0)
+                job.start_ps(0)
+                waits = job.workers[0].wait_line("waiting for ps:0 .*: ps:1 .* has not called it "
+                                                 "(yet)|ps:0 .* is on this host")
+            if waits.group(1):
+                self.check(job)
+                return
+            for process in (*job.workers, *job.ps):
+                process.stop(signal.SIGKILL, status=None)
+        self.fail("ps:0 never waited for ps:1")
+
+    def test_worker_does_not_come_back(self):
+        """Past --worker_timeout the others go on without it, and end."""
+        for n_ps in (1, 2):
+            job = self.slow_job(n_ps, n_workers=3, hold=20)
+            job.start(["--worker_timeout=1"])
+            job.workers[0].wait_line("training step 9 done")
+            self.kill(job.workers.pop(2))
+            job.gate.open()
+            m = job.ps[0].wait_line(r"worker 2 \(.*\) has not come back for 1 s: training goes on "
+                                    r"without it from step (\d+) \(generation 1\.2, 2 workers\)")
+            self.assertGreaterEqual(int(m.group(1)), 8)
+            summaries = job.finish(120)
+            self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
+
+    def test_worker_is_not_waited_for(self):
+        """--worker_timeout=0: a worker that dies is left out at once, each time, and is taken in
+        again when it comes back."""
+        for n_ps in (1, 2):
+            job = self.job(n_ps=n_ps, n_workers=3, model="small",
+                           flags=[*generations.SLOW, "--train_steps=200"])
+            job.start(["--worker_timeout=0"])
+            job.workers[0].wait_line("training step 9 done")
+            for i in range(4):
+                task = 2 - i % 2
+                self.kill(job.workers[task])
+                job.ps[0].wait_line(r"worker %d \(.*\) has not come back for 0 s: training goes on "
+                                    r"without it from step \d+ \(generation 1\.%d, 2 workers\)" %
+                                    (task, 2 * i + 2))
+                job.start_worker(task)
+                m = job.ps[0].wait_line(r"worker %d \(.*\) joins at step (\d+) \(generation 1\.%d, "
+                                        r"3 workers\)" % (task, 2 * i + 3))
+                job.workers[0].wait_line(r"\(global step: %d\)" % (int(m.group(1)) + 2))
+            summaries = job.finish(120)
+            self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
+
+    def test_worker_comes_back_in_time(self):
+        """Within the time there is no new generation, and no bit differs."""
+        job = self.slow_job(2, hold=20)
+        job.start(["--worker_timeout=60"])
+        job.workers[0].wait_line("training step 9 done")
+        self.kill(job.workers[1])
+        job.start_worker(1)
+        self.check(job)
+        self.assertNotIn("generation 1.2", job.ps[0].output())
+
+    def test_too_few_workers(self):
+        """With fewer than --min_workers training waits, and then goes on where it was."""
+        job = self.slow_job(2, hold=20)
+        job.start(["--worker_timeout=1", "--min_workers=2"])
+        job.workers[0].wait_line("training step 9 done")
+        self.kill(job.workers[1])
+        job.gate.open()
+        job.ps[0].wait_line(r"training waits at step \d+: 1 workers are there, --min_workers=2")
+        job.start_worker(1)
+        self.check(job)
+
+    def test_begin_with_fewer(self):
+        """--min_workers: training begins without those that never came."""
+        job = self.slow_job(1)
+        job.start_ps(0, "--min_workers=1", "--worker_timeout=1")
+        job.start_worker(0)
+        job.ps[0].wait_line("worker 1 .*has not come back for 1 s: training goes on without it "
+                            "from step 0")
+        job.workers.pop(1)
+        self.assertGreaterEqual(job.finish(120)[0]["local_steps"], 60)
+
+
+if __name__ == "__main__":
+    harness.main()

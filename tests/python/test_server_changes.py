@@ -1,0 +1,133 @@
+#!/usr/bin/python3
+"""Servers that join and leave while training runs, and die meanwhile: it goes on, and ends with the
+bits of a run that nobody disturbed."""
+# label: cluster sanitize waits long
+import os
+import re
+import signal
+
+import generations
+import harness
+
+
+class ServerChanges(generations.Test):
+    def test_draining_server_dies(self):
+        """--drain, but killed before the others have fetched its chunks, which it keeps so long,
+        and never started again: ps:0 says that it waits, and once told that it is gone goes on
+        from the checkpoint."""
+        job = self.slow_job(2, hold=30)
+        job.start_ps(0, *self.ckpt())
+        job.start_ps(1, *self.ckpt("--drain", "--fault_keep_chunks"))
+        for i in range(2):
+            job.start_worker(i)
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        job.ps[1].popen.send_signal(signal.SIGTERM)
+        job.ps[1].wait_line("hands on its chunks")
+        job.gate.open()
+        job.ps[0].wait_line("ps:1 .* leaves at step")
+        job.ps[0].wait_line("cannot begin yet: .* are still to come from .*: --fault_keep_chunks")
+        self.kill(job.ps.pop(1))
+        job.ps[0].wait_line("a server .* is to hand on its chunks and has not been heard of", 60)
+        self.start("drain", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
+                             "--leave=1"]).wait(30, 0)
+        job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
+        self.check(job)
+
+    def test_server_joins(self):
+        """ps --join while training runs: chunks and slots move to it, no bit differs."""
+        for n_ps in (1, 2):
+            job = self.slow_job(n_ps, hold=20)
+            job.start()
+            job.workers[0].wait_line("training step 10 done")
+            self.join(job)
+            job.gate.open()
+            m = job.ps[0].wait_line(r"ps:%d \(.*\) joins at step (\d+): \d+\.\d MB in (\d+) chunks "
+                                    r"move to it \(generation 1\.2, %d servers\)" %
+                                    (n_ps, n_ps + 1))
+            self.assertGreaterEqual(int(m.group(1)), 9)
+            self.assertGreater(int(m.group(2)), 0)
+            self.check(job)
+            self.assertGreater(float(re.search(r"([\d.]+) MB of gradients in",
+                                               job.ps[n_ps].output()).group(1)), 0.1)
+
+    def test_server_leaves(self):
+        """SIGTERM with --drain: its chunks go to the others, it ends with 0, no bit differs."""
+        for n_ps in (2, 3):
+            job = self.slow_job(n_ps, hold=20)
+            for i in range(n_ps):
+                job.start_ps(i, *(["--drain"] if i == 1 else []))
+            for i in range(2):
+                job.start_worker(i)
+            job.workers[0].wait_line("training step 9 done")
+            job.ps[1].popen.send_signal(signal.SIGTERM)
+            job.gate.open()
+            job.ps[1].wait(20)
+            job.ps[0].wait_line(r"ps:1 \(.*\) leaves at step \d+: \d+\.\d MB in \d+ chunks move "
+                                r"to the others \(generation 1\.2, %d servers\)" % (n_ps - 1))
+            self.check(job)
+
+    def test_leave_command(self):
+        """ps --leave=INDEX, for one that joined; ps:0 and one that is not there are refused."""
+        job = self.slow_job(1, hold=15)
+        job.start()
+        job.workers[0].wait_line("training step 5 done")
+        joined = self.join(job)
+        job.brake_from(20)
+        job.gate.open()
+        job.ps[0].wait_line("ps:1 .* joins at step")
+        self.assertIn("ps:0 coordinates the job and cannot leave it", self.leave(job, 0, 1))
+        self.assertIn("there is no ps:7", self.leave(job, 7, 1))
+        self.assertIn("hands on its chunks", self.leave(job, 1))
+        joined.wait(60)
+        job.ps[0].wait_line("ps:1 .* leaves at step")
+        self.check(job)
+
+    def test_drained_server_stays_away(self):
+        """The list of servers outlives ps:0, where checkpoints are kept."""
+        job = self.slow_job(2, hold=15)
+        job.start_ps(0, *self.ckpt())
+        job.start_ps(1, *self.ckpt("--drain"))
+        job.brake_from(30)
+        for i in range(2):
+            job.start_worker(i)
+        job.workers[0].wait_line("training step 5 done")
+        job.ps[1].popen.send_signal(signal.SIGTERM)
+        job.gate.open()
+        job.ps[1].wait(20)
+        del job.ps[1]
+        job.ps[0].wait_line(r"checkpoint at step (1[6-9]|[23]\d): ")
+        self.kill(job.ps[0])
+        job.start_ps(0, *self.ckpt())
+        job.ps[0].wait_line("servers have joined or left since --ps_hosts was given")
+        self.check(job)
+
+    def test_joiner_dies(self):
+        """Killed as it joins: the job goes on, with it or without."""
+        job = self.slow_job(2, hold=20)
+        job.start(self.ckpt())
+        job.workers[0].wait_line("training step 9 done")
+        joined = self.join(job, *self.ckpt())
+        job.gate.open()
+        job.ps[0].wait_line("ps:2 .* joins at step")
+        self.kill(joined)
+        job.ps.pop()
+        again = self.start("ps:join", joined.argv, ready=True)
+        again.wait_ready()
+        job.ps.append(again)
+        self.check(job, seconds=180)
+
+    def test_server_dies_in_a_change(self):
+        """A follower is killed while another server joins."""
+        job = self.slow_job(2, hold=25)
+        job.start(self.ckpt())
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        self.join(job, *self.ckpt())
+        job.gate.open()
+        job.ps[0].wait_line("ps:2 .* joins at step")
+        self.kill(job.ps[1])
+        job.start_ps(1, *self.ckpt())
+        self.check(job, seconds=180)
+
+
+if __name__ == "__main__":
+    harness.main()
